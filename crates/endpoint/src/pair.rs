@@ -1,0 +1,361 @@
+//! Two endpoints, a virtual clock, and a line between them that can be made bad.
+//!
+//! What one end transmits through a port arrives at the same port of the other, from [`PEER_A`] or [`PEER_B`];
+//! frames to anybody else are lost and counted. Each direction has a rate and [`Impairments`] of its own, drawn
+//! from the seed, so a run repeats exactly. Both ends are [`Checked`]: a run also proves the laws.
+
+use std::collections::BTreeMap;
+
+use trunkline_units::{Instant, Rate, Seed, Size, Span, Stream};
+
+use crate::laws::Checked;
+use crate::{Endpoint, Input, MAX_BATCH, Peer, Port, Reason, Segment, Sink, Transmit, Writable, drain};
+
+/// The address of the first end, as the second sees it.
+pub const PEER_A: Peer = Peer::new(b"a");
+
+/// The address of the second end, as the first sees it.
+pub const PEER_B: Peer = Peer::new(b"b");
+
+/// More steps than this at one moment are taken for two machines that answer each other for ever.
+const ENDLESS: usize = 100_000;
+
+/// What a line does to frames, each frame for itself. The default is a perfect line without delay.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Impairments {
+    /// One way.
+    pub delay: Span,
+    /// Uniform from zero to this, on top of the delay; frames may overtake each other.
+    pub jitter: Span,
+    /// Line rate; none: frames take no time and the port is always writable. With a rate the port is writable
+    /// while the line is free.
+    pub rate: Option<Rate>,
+    /// Share lost, 0 to 1.
+    pub drop: f64,
+    /// Share that arrives twice.
+    pub duplicate: f64,
+    /// Share in which one bit is flipped.
+    pub corrupt: f64,
+    /// Share held back by [`Impairments::late`].
+    pub reorder: f64,
+    /// How long a reordered frame is held back.
+    pub late: Span,
+}
+
+/// What a line has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Frames that were sent.
+    pub sent: u64,
+    /// Frames lost on purpose, or sent to nobody.
+    pub dropped: u64,
+    /// Frames doubled.
+    pub duplicated: u64,
+    /// Frames damaged.
+    pub corrupted: u64,
+    /// Frames held back.
+    pub reordered: u64,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Nothing is on its way and neither end states a deadline.
+    Quiet,
+    /// The time was up.
+    Limit,
+}
+
+/// A frame or batch on its way.
+#[derive(Debug)]
+struct Flight {
+    to_b: bool,
+    port: Port,
+    bytes: Vec<u8>,
+    segment: Option<Segment>,
+}
+
+/// Everything on its way, by arrival, then by order of sending.
+#[derive(Debug, Default)]
+struct Flights {
+    by_arrival: BTreeMap<(Instant, u64), Flight>,
+    sequence: u64,
+}
+
+impl Flights {
+    fn add(&mut self, at: Instant, flight: Flight) {
+        self.by_arrival.insert((at, self.sequence), flight);
+        self.sequence += 1;
+    }
+
+    /// The next to arrive at `now`.
+    fn arrived(&mut self, now: Instant) -> Option<Flight> {
+        let first = self.by_arrival.first_entry()?;
+        (first.key().0 <= now).then(|| first.remove())
+    }
+}
+
+/// One direction.
+#[derive(Debug)]
+struct Line {
+    from: Peer,
+    to: Peer,
+    impairments: Impairments,
+    stream: Stream,
+    free_at: Instant,
+    counts: Counts,
+}
+
+/// What happens to one frame.
+struct Fate {
+    extra: Span,
+    dropped: bool,
+    duplicated: bool,
+    corrupted: bool,
+    reordered: bool,
+}
+
+impl Fate {
+    fn is_plain(&self) -> bool {
+        let changed = self.dropped || self.duplicated || self.corrupted;
+        !changed && self.extra.is_zero()
+    }
+}
+
+impl Line {
+    /// Draws as many numbers for each frame, whatever becomes of it.
+    fn fate(&mut self) -> Fate {
+        let i = self.impairments;
+        let jitter = Span::from_ps((self.stream.unit() * i.jitter.as_ps() as f64) as u64);
+        let reordered = self.stream.chance(i.reorder);
+        Fate {
+            extra: if reordered { jitter + i.late } else { jitter },
+            dropped: self.stream.chance(i.drop),
+            duplicated: self.stream.chance(i.duplicate),
+            corrupted: self.stream.chance(i.corrupt),
+            reordered,
+        }
+    }
+
+    fn count(&mut self, fate: &Fate) {
+        self.counts.sent += 1;
+        self.counts.dropped += u64::from(fate.dropped);
+        self.counts.duplicated += u64::from(fate.duplicated);
+        self.counts.corrupted += u64::from(fate.corrupted);
+        self.counts.reordered += u64::from(fate.reordered);
+    }
+
+    /// A batch to which nothing happens crosses whole; else its frames cross one by one.
+    fn carry(&mut self, now: Instant, transmit: &Transmit, bytes: &[u8], flights: &mut Flights) {
+        let to_b = self.to == PEER_B;
+        let port = transmit.port;
+        if let Some(rate) = self.impairments.rate {
+            self.free_at = now.max(self.free_at) + rate.time_for(Size::from_bytes(bytes.len() as u64));
+        }
+        let arrival = now.max(self.free_at) + self.impairments.delay;
+        let mut fates: Vec<Fate> = Segment::frames(transmit.segment, bytes).map(|_| self.fate()).collect();
+        if transmit.peer != self.to {
+            fates.iter_mut().for_each(|fate| fate.dropped = true);
+        }
+        fates.iter().for_each(|fate| self.count(fate));
+        if fates.iter().all(Fate::is_plain) {
+            let flight = Flight { to_b, port, bytes: bytes.to_vec(), segment: transmit.segment };
+            return flights.add(arrival, flight);
+        }
+        for (fate, frame) in fates.iter().zip(Segment::frames(transmit.segment, bytes)) {
+            let copies = if fate.dropped { 0 } else { 1 + usize::from(fate.duplicated) };
+            for _ in 0..copies {
+                let mut bytes = frame.to_vec();
+                if fate.corrupted {
+                    self.flip_a_bit(&mut bytes);
+                }
+                flights.add(arrival + fate.extra, Flight { to_b, port, bytes, segment: None });
+            }
+        }
+    }
+
+    fn flip_a_bit(&mut self, bytes: &mut [u8]) {
+        let bit = self.stream.below(bytes.len() as u64 * 8) as usize;
+        if let Some(byte) = bytes.get_mut(bit / 8) {
+            *byte ^= 1 << (bit % 8);
+        }
+    }
+}
+
+/// One end: its endpoint and the line that leaves it.
+struct End<E: Endpoint> {
+    endpoint: Checked<E>,
+    line: Line,
+    deadline: Option<Instant>,
+    blocked: bool,
+    events: Vec<(Instant, E::Event)>,
+}
+
+/// Takes what one end says.
+struct Outbox<'a, V> {
+    now: Instant,
+    line: &'a mut Line,
+    flights: &'a mut Flights,
+    events: &'a mut Vec<(Instant, V)>,
+}
+
+impl<V> Sink<V> for Outbox<'_, V> {
+    fn writable(&self) -> Writable<'_> {
+        if self.now >= self.line.free_at { Writable::ALL } else { Writable::NONE }
+    }
+
+    fn transmit(&mut self, transmit: &Transmit, bytes: &[u8]) {
+        self.line.carry(self.now, transmit, bytes, self.flights);
+    }
+
+    fn event(&mut self, event: V) {
+        self.events.push((self.now, event));
+    }
+}
+
+impl<E: Endpoint> End<E> {
+    fn new(endpoint: E, seed: Seed, from: Peer, to: Peer) -> Self {
+        let stream = seed.stream(&format!("pair / {from:?}"));
+        let (impairments, counts) = (Impairments::default(), Counts::default());
+        let line = Line { from, to, impairments, stream, free_at: Instant::ZERO, counts };
+        End { endpoint: Checked::new(endpoint), line, deadline: None, blocked: false, events: Vec::new() }
+    }
+
+    fn give(&mut self, now: Instant, input: Input<'_, E::Command<'_>>) {
+        self.endpoint.handle(now, input).expect("law: only commands are refused");
+    }
+
+    fn wake_if_due(&mut self, now: Instant) {
+        if self.deadline.is_some_and(|at| at <= now) {
+            self.give(now, Input::Wake);
+        }
+    }
+
+    fn drain(&mut self, now: Instant, flights: &mut Flights, buffer: &mut [u8]) {
+        let mut sink = Outbox { now, line: &mut self.line, flights, events: &mut self.events };
+        let idle = drain(&mut self.endpoint, now, ENDLESS, buffer, &mut sink);
+        let idle = idle.expect("law: an endpoint becomes idle");
+        self.deadline = idle.deadline;
+        self.blocked = matches!(idle.reason, Reason::Port(_));
+    }
+
+    /// When it next has something to do by itself.
+    fn next(&self) -> Option<Instant> {
+        let freed = self.blocked.then_some(self.line.free_at);
+        self.deadline.into_iter().chain(freed).min()
+    }
+}
+
+/// Two endpoints over a line; see the [module](self).
+pub struct Pair<A: Endpoint, B: Endpoint> {
+    a: End<A>,
+    b: End<B>,
+    flights: Flights,
+    now: Instant,
+    buffer: Vec<u8>,
+}
+
+impl<A: Endpoint, B: Endpoint> Pair<A, B> {
+    /// Two ends over a perfect line, at time 0.
+    pub fn new(a: A, b: B, seed: Seed) -> Self {
+        Pair {
+            a: End::new(a, seed, PEER_A, PEER_B),
+            b: End::new(b, seed, PEER_B, PEER_A),
+            flights: Flights::default(),
+            now: Instant::ZERO,
+            buffer: vec![0; MAX_BATCH],
+        }
+    }
+
+    /// What the line does to frames from the first end to the second, and back.
+    pub fn impair(&mut self, a_to_b: Impairments, b_to_a: Impairments) {
+        self.a.line.impairments = a_to_b;
+        self.b.line.impairments = b_to_a;
+    }
+
+    /// The time.
+    pub fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// The first end.
+    pub fn a(&self) -> &A {
+        self.a.endpoint.inner()
+    }
+
+    /// The second end.
+    pub fn b(&self) -> &B {
+        self.b.endpoint.inner()
+    }
+
+    /// What was done to frames from the first end, and to those from the second.
+    pub fn counts(&self) -> (Counts, Counts) {
+        (self.a.line.counts, self.b.line.counts)
+    }
+
+    /// Gives the first end a command.
+    ///
+    /// # Errors
+    /// Its refusal.
+    pub fn command_a(&mut self, command: A::Command<'_>) -> Result<(), A::Refusal> {
+        self.a.endpoint.handle(self.now, Input::Command(command))
+    }
+
+    /// Gives the second end a command.
+    ///
+    /// # Errors
+    /// Its refusal.
+    pub fn command_b(&mut self, command: B::Command<'_>) -> Result<(), B::Refusal> {
+        self.b.endpoint.handle(self.now, Input::Command(command))
+    }
+
+    /// What the first end reported since the last call, and when.
+    pub fn take_events_a(&mut self) -> Vec<(Instant, A::Event)> {
+        std::mem::take(&mut self.a.events)
+    }
+
+    /// What the second end reported since the last call, and when.
+    pub fn take_events_b(&mut self) -> Vec<(Instant, B::Event)> {
+        std::mem::take(&mut self.b.events)
+    }
+
+    /// Runs until all is quiet, at most for `limit`; then the time is what it was plus `limit`.
+    ///
+    /// # Panics
+    /// If an end breaks a law, or the two answer each other for ever without time passing.
+    pub fn run(&mut self, limit: Span) -> Ended {
+        let end = self.now + limit;
+        let mut steps = 0;
+        loop {
+            self.a.drain(self.now, &mut self.flights, &mut self.buffer);
+            self.b.drain(self.now, &mut self.flights, &mut self.buffer);
+            let Some(next) = self.next() else { return Ended::Quiet };
+            if next > end {
+                self.now = end;
+                return Ended::Limit;
+            }
+            steps = if next > self.now { 0 } else { steps + 1 };
+            assert!(steps < ENDLESS, "law: time passes (it stands at {})", self.now);
+            self.now = self.now.max(next);
+            self.deliver();
+            self.a.wake_if_due(self.now);
+            self.b.wake_if_due(self.now);
+        }
+    }
+
+    fn next(&self) -> Option<Instant> {
+        let arrival = self.flights.by_arrival.first_key_value().map(|((at, _), _)| *at);
+        [arrival, self.a.next(), self.b.next()].into_iter().flatten().min()
+    }
+
+    fn deliver(&mut self) {
+        while let Some(Flight { to_b, port, bytes, segment }) = self.flights.arrived(self.now) {
+            let bytes = &bytes[..];
+            if to_b {
+                self.b.give(self.now, Input::Frame { port, peer: self.a.line.from, bytes, segment });
+            } else {
+                self.a.give(self.now, Input::Frame { port, peer: self.b.line.from, bytes, segment });
+            }
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! What is wrong with a text, as plain data: what was expected, where, and the nearest thing that would do.
+
+use crate::plan::Place;
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// There is no plan.
+    Error,
+    /// There is a plan, but perhaps not the one that was meant.
+    Warning,
+}
+
+/// One thing wrong with a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// Error or warning.
+    pub severity: Severity,
+    /// The sentence: what is wrong.
+    pub message: String,
+    /// The words it is about.
+    pub place: Place,
+    /// What was expected at those words; may be empty.
+    pub label: String,
+    /// Other words that matter, such as the first of two, and what they are.
+    pub secondary: Option<(Place, String)>,
+    /// What to do, such as "did you mean `duration`?".
+    pub help: Option<String>,
+}
+
+impl Diagnostic {
+    /// An error at `place`.
+    pub fn error(place: Place, message: impl Into<String>) -> Self {
+        Self::new(Severity::Error, place, message.into())
+    }
+
+    /// A warning at `place`.
+    pub fn warning(place: Place, message: impl Into<String>) -> Self {
+        Self::new(Severity::Warning, place, message.into())
+    }
+
+    fn new(severity: Severity, place: Place, message: String) -> Self {
+        Diagnostic { severity, message, place, label: String::new(), secondary: None, help: None }
+    }
+
+    /// Says what was expected at the words themselves.
+    #[must_use]
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = label.into();
+        self
+    }
+
+    /// Points at other words too.
+    #[must_use]
+    pub fn with(mut self, place: Place, label: impl Into<String>) -> Self {
+        self.secondary = Some((place, label.into()));
+        self
+    }
+
+    /// Says what to do.
+    #[must_use]
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// Offers the name nearest to what was written, or else lists the names.
+    #[must_use]
+    pub fn suggest<'n>(self, written: &str, names: impl IntoIterator<Item = &'n str>) -> Self {
+        let names: Vec<&str> = names.into_iter().collect();
+        match nearest(written, names.iter().copied()) {
+            Some(name) => self.help(format!("did you mean `{name}`?")),
+            None if names.is_empty() || names.len() > LISTED => self,
+            None if names.len() == 1 => self.help(format!("there is only `{}`", names[0])),
+            None => self.help(format!("expected one of {}", list(&names))),
+        }
+    }
+}
+
+/// Of more names than this, a text of thousands of hosts, the others are not compared.
+const COMPARED: usize = 1000;
+/// More names than this are not listed in a help line.
+const LISTED: usize = 24;
+
+/// `a`, `b`, `c`
+pub(crate) fn list(names: &[&str]) -> String {
+    names.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ")
+}
+
+/// The name that `written` most likely meant, if one is near enough.
+pub(crate) fn nearest<'n>(written: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+    // Nobody mistypes so long a word, and the distance costs its length squared.
+    if written.len() > 80 {
+        return None;
+    }
+    let wanted = written.to_lowercase();
+    names
+        .take(COMPARED)
+        .filter(|name| *name != written && name.len() <= 80)
+        .map(|name| {
+            let near = name.to_lowercase();
+            let distance = strsim::damerau_levenshtein(&wanted, &near);
+            (distance, distance <= 1 + wanted.len().min(near.len()) / 4, name)
+        })
+        .filter(|(_, close, name)| *close || (wanted.len() >= 3 && name.to_lowercase().starts_with(&wanted)))
+        .min_by_key(|(distance, ..)| *distance)
+        .map(|(.., name)| name)
+}
+
+/// Past this many, further diagnostics of a text are only counted.
+const MOST: usize = 100;
+
+/// The diagnostics of one text, in the order they were found.
+#[derive(Debug, Default)]
+pub(crate) struct Diagnostics {
+    kept: Vec<Diagnostic>,
+    more: usize,
+    errors: usize,
+}
+
+impl Diagnostics {
+    /// Adds one.
+    pub(crate) fn push(&mut self, diagnostic: Diagnostic) {
+        self.errors += usize::from(diagnostic.severity == Severity::Error);
+        if self.kept.len() < MOST {
+            self.kept.push(diagnostic);
+        } else {
+            self.more += 1;
+        }
+    }
+
+    /// How many errors were found until now.
+    pub(crate) fn errors(&self) -> usize {
+        self.errors
+    }
+
+    /// Everything found, in the order of the text.
+    pub(crate) fn into_vec(mut self) -> Vec<Diagnostic> {
+        self.kept.sort_by_key(|d| (d.place.start, d.place.end));
+        if self.more > 0 {
+            let last = self.kept.last().map(|d| d.place).unwrap_or_default();
+            // An error if any was left out that could be one: the plan is missing, so somebody must say why.
+            let severity = if self.errors > 0 { Severity::Error } else { Severity::Warning };
+            self.kept.push(Diagnostic::new(
+                severity,
+                last,
+                format!("{} more problems are not shown", self.more),
+            ));
+        }
+        self.kept
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_name_is_near() {
+        let names = ["duration", "delay", "protocol", "test", "xmt"];
+        let of = |word| nearest(word, names.iter().copied());
+        assert_eq!(of("duraton"), Some("duration"));
+        assert_eq!(of("Delay"), Some("delay"));
+        assert_eq!(of("proto"), Some("protocol"));
+        assert_eq!(of("xtm"), Some("xmt"));
+        assert_eq!(of("banana"), None);
+        assert_eq!(of(&"x".repeat(1000)), None);
+    }
+
+    #[test]
+    fn a_flood_is_counted() {
+        let mut d = Diagnostics::default();
+        for i in 0..250 {
+            d.push(Diagnostic::error(Place { start: i, end: i }, "no"));
+        }
+        let all = d.into_vec();
+        assert_eq!(all.len(), MOST + 1);
+        assert_eq!(all[MOST].message, "150 more problems are not shown");
+    }
+}

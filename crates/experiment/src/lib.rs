@@ -1,0 +1,132 @@
+//! The experiment language: text → tokens → tree and [`Diagnostic`]s → [`Plan`].
+//!
+//! ```
+//! use trunkline_experiment::{Source, parse, plan_text, render};
+//!
+//! let text = "experiment { connection { xmt = a; rcv = b; protocol = tcp; test = full; duraton = 5 s; } }";
+//! let source = Source { name: "first.ns", text, folder: None };
+//! let parsed = parse(&source);
+//! assert!(parsed.plan.is_none());
+//! assert!(render(&source, &parsed.diagnostics, false).contains("did you mean `duration`?"));
+//!
+//! let source = Source { text: &text.replace("duraton", "duration"), ..source };
+//! let plan = parse(&source).plan.expect("a whole plan");
+//! assert!(plan_text(&plan).contains("duration = 5 s;"));
+//! ```
+//!
+//! | module | what | may know |
+//! | --- | --- | --- |
+//! | [`plan`] | what an experiment means, as plain data; its hash | nothing here |
+//! | [`diagnostic`] | what is wrong, as plain data | places |
+//! | `token` | text → words, strings, signs | diagnostics |
+//! | `tree`, `parse` | tokens → one tree for both dialects, recovering | tokens |
+//! | `resolve` | tree → plan: names, defaults, units, checks | the tree |
+//! | `overrides` | `--set duration=2s` on a plan | the readers of `resolve` |
+//! | `show`, `print` | diagnostics and plans as text | plan and diagnostics |
+//!
+//! Invariants: no input makes it panic or run for ever (`fuzz/fuzz_targets/experiment.rs`); a plan exists exactly
+//! when no error was reported; [`plan_text`] is itself an experiment that means the same plan; files are read only
+//! through the function given to [`parse_with`].
+
+pub mod diagnostic;
+pub mod plan;
+
+mod overrides;
+mod parse;
+mod print;
+mod resolve;
+mod show;
+mod token;
+mod tree;
+
+use std::io::Read;
+use std::path::Path;
+
+pub use diagnostic::{Diagnostic, Severity};
+pub use overrides::{OverrideError, apply_override};
+pub use plan::Plan;
+pub use print::plan_text;
+pub use show::render;
+
+use diagnostic::Diagnostics;
+use plan::Place;
+use resolve::Context;
+
+/// Larger texts are refused, in bytes.
+const LARGEST_TEXT: usize = 4 << 20;
+/// Larger files of numbers are refused, in bytes.
+const LARGEST_FILE: u64 = 64 << 20;
+
+/// An experiment as text.
+#[derive(Clone, Copy, Debug)]
+pub struct Source<'a> {
+    /// File name for messages; its stem is the experiment's name where the text gives none.
+    pub name: &'a str,
+    /// The text itself.
+    pub text: &'a str,
+    /// Where `empirical("file.csv")` is looked for; none: such files cannot be read.
+    pub folder: Option<&'a Path>,
+}
+
+/// What came of a text.
+#[derive(Clone, Debug)]
+pub struct Parsed {
+    /// The plan; present exactly when no diagnostic is an error.
+    pub plan: Option<Plan>,
+    /// Errors and warnings, in the order of the text.
+    pub diagnostics: Vec<Diagnostic>,
+}
+
+/// Reads an experiment. Files it names are read from [`Source::folder`].
+pub fn parse(source: &Source<'_>) -> Parsed {
+    parse_with(source, &|file| match source.folder {
+        Some(folder) => read_file(&folder.join(file)),
+        None => Err("there is no folder to look for it in".into()),
+    })
+}
+
+/// Reads an experiment; `files` gives the text of a file that it names, or says in a short clause why it cannot.
+pub fn parse_with(source: &Source<'_>, files: &dyn Fn(&str) -> Result<String, String>) -> Parsed {
+    let mut diagnostics = Diagnostics::default();
+    if source.text.len() > LARGEST_TEXT {
+        let size = source.text.len();
+        let error = Diagnostic::error(Place::default(), format!("a text of {size} bytes is too large"));
+        return Parsed {
+            plan: None,
+            diagnostics: vec![error.label(format!("expected at most {LARGEST_TEXT} bytes"))],
+        };
+    }
+    let tokens = token::tokens(source.text, &mut diagnostics);
+    let script = parse::script(source.text, &tokens, &mut diagnostics);
+    let mut cx = Context { diagnostics, files };
+    let plan = resolve::plan(&mut cx, &script, stem(source.name));
+    let whole = cx.diagnostics.errors() == 0;
+    Parsed { plan: whole.then_some(plan), diagnostics: cx.diagnostics.into_vec() }
+}
+
+/// The experiment's name where its text gives none.
+fn stem(file: &str) -> &str {
+    Path::new(file)
+        .file_stem()
+        .and_then(|stem| stem.to_str())
+        .filter(|stem| *stem != "-")
+        .unwrap_or("experiment")
+}
+
+/// Reads a regular file, and no more of it than is sensible.
+fn read_file(path: &Path) -> Result<String, String> {
+    let say = |error: std::io::Error| match error.kind() {
+        std::io::ErrorKind::NotFound => "there is no such file".to_owned(),
+        std::io::ErrorKind::PermissionDenied => "it may not be read".to_owned(),
+        std::io::ErrorKind::InvalidData => "it is not text".to_owned(),
+        _ => error.to_string(),
+    };
+    // Opening a pipe or a device could wait or never end.
+    if !path.metadata().map_err(say)?.is_file() {
+        return Err("it is not a file".into());
+    }
+    let mut text = String::new();
+    let file = std::fs::File::open(path).map_err(say)?;
+    file.take(LARGEST_FILE + 1).read_to_string(&mut text).map_err(say)?;
+    if text.len() as u64 > LARGEST_FILE { Err("it is larger than 64 MiB".into()) } else { Ok(text) }
+}

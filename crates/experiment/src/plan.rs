@@ -1,0 +1,462 @@
+//! The plan: what an experiment means, as plain data. Every default is filled, every name resolved, every
+//! unit folded into the one the field names. Backends read this and nothing else.
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use trunkline_traffic::{Pattern, Variable};
+use trunkline_units::{Rate, Size, Span};
+
+/// Where in the text something was said: byte offsets, `start..end`. Not part of the plan's hash.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// First byte.
+    pub start: usize,
+    /// One past the last byte.
+    pub end: usize,
+}
+
+/// A whole experiment, resolved.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The experiment's name: what the text says, else the file's stem.
+    pub name: String,
+    /// Every host that takes part, in order of first mention. Names are unique.
+    pub hosts: Vec<String>,
+    /// What lies between the hosts. Needed by `sim` and `lab`; `live` does without.
+    pub network: Option<Network>,
+    /// Every connection, in order of mention. Names are unique.
+    pub connections: Vec<Connection>,
+    /// When each runs.
+    pub schedule: Block,
+    /// What the record must show.
+    pub expectations: Vec<Expectation>,
+}
+
+impl Plan {
+    /// SHA-256 over the plan as JSON, lower-case hexadecimal: the same for two texts that mean the same, whatever
+    /// their comments, white space, units or dialect.
+    pub fn hash(&self) -> String {
+        let mut plan = self.clone();
+        // How an expectation was spelled is not what it means.
+        plan.expectations.iter_mut().for_each(|expectation| expectation.text.clear());
+        // The plan has no maps with keys of its own and no number that JSON lacks, so this cannot fail.
+        let json = serde_json::to_vec(&plan).expect("a plan is plain data");
+        Sha256::digest(json).iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+/// The order of things. A connection stands in exactly one place of the tree.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Block {
+    /// One after the other.
+    Serial(Vec<Block>),
+    /// All at once; done when the last is.
+    Parallel(Vec<Block>),
+    /// The body again and again.
+    Repeat {
+        /// How many times, at least 1.
+        count: u32,
+        /// From the start of one round to the start of the next; a round that takes longer delays the next.
+        /// Zero: the next begins when the last has ended.
+        every: Span,
+        /// What repeats.
+        body: Box<Block>,
+    },
+    /// A connection, by its index in [`Plan::connections`].
+    Connection(usize),
+}
+
+impl Default for Block {
+    fn default() -> Self {
+        Block::Parallel(Vec::new())
+    }
+}
+
+/// One flow of messages and how it is measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Connection {
+    /// Its name in the record.
+    pub name: String,
+    /// The sending host.
+    pub from: Station,
+    /// The receiving hosts; more than one only for `multicast` and `bundle`.
+    pub to: Vec<Station>,
+    /// Host that controls the sender (`xmtcntl`); the sender itself by default.
+    pub xmtcntl: String,
+    /// Host that controls the receiver (`rcvcntl`).
+    pub rcvcntl: String,
+    /// Host that reports (`rep`).
+    pub rep: String,
+    /// What carries the messages.
+    pub protocol: Protocol,
+    /// Which messages, and when.
+    pub test: Pattern,
+    /// How long after its place in the schedule the first message may leave, seconds. Drawn once.
+    pub delay_s: Variable,
+    /// When the sender stops.
+    pub stop: Stop,
+    /// Where the text says so.
+    #[serde(skip)]
+    pub place: Place,
+}
+
+/// One end of a connection.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Station {
+    /// A name of [`Plan::hosts`].
+    pub host: String,
+    /// Socket buffer (`xmtbuf` or `rcvbuf`), if one was asked.
+    pub buffer: Option<Size>,
+    /// Port it must use; none: the system chooses (`own = HOST:PORT` of the 1999 dialect sets it).
+    pub port: Option<u16>,
+    /// Where the text says so.
+    #[serde(skip)]
+    pub place: Place,
+}
+
+/// When a sender stops, whichever it was told.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stop {
+    /// After this long, seconds, drawn once. The default is 10 s, and for `file` the file's end.
+    DurationS(Variable),
+    /// After this many message bytes, drawn once.
+    Bytes(Variable),
+    /// After this many messages, drawn once.
+    Messages(Variable),
+    /// When the file has been sent (`file` only).
+    FileEnd,
+}
+
+/// What carries the messages.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Protocol {
+    /// TCP.
+    Tcp {
+        /// Both socket buffers; none: the system's autotuning.
+        window: Option<Size>,
+        /// Congestion control by the kernel's name; none: the system's default.
+        congestion: Option<String>,
+        /// Nagle's algorithm off. Default on: a test of messages measures messages.
+        nodelay: bool,
+    },
+    /// UDP, one message a datagram.
+    Udp {
+        /// For `full` only: whether the receiver tells the sender how far it is, so that a full socket buffer
+        /// slows the sender instead of losing messages. Default on.
+        flow: bool,
+    },
+    /// UDP to a group.
+    Multicast {
+        /// IPv4 or IPv6 group address, e.g. `239.1.1.1`.
+        group: std::net::IpAddr,
+        /// Time to live.
+        ttl: u8,
+    },
+    /// IEEE 802.2 LLC.
+    Llc {
+        /// Type 1 (datagrams) or 3 (acknowledged).
+        r#type: u8,
+        /// Even, 2 to 254.
+        sap: u8,
+        /// 0 to 7, 7 the most urgent.
+        priority: u8,
+        /// How often an unacknowledged frame is sent, at least 1.
+        tries: u32,
+        /// How long to wait for an acknowledgement.
+        timeout: Span,
+        /// CRC-32 in the information field.
+        crc: bool,
+    },
+    /// Guaranteed delivery (1998).
+    Guaranteed {
+        /// Retransmission.
+        mode: ArqMode,
+        /// Window in frames.
+        window: u32,
+        /// Largest frame.
+        frame: Size,
+        /// Frames per forced acknowledgement.
+        ack_every: u32,
+        /// First retransmission timeout.
+        timeout: Span,
+        /// Integrity check.
+        checksum: Checksum,
+        /// Share of frames dropped on purpose, 0 to 1.
+        drop: f64,
+        /// Share of frames altered on purpose, 0 to 1.
+        alter: f64,
+    },
+    /// Through the bundle converter (1997).
+    Bundle {
+        /// Message address.
+        address: u32,
+        /// Wide format: priority said outright. None: classic, odd addresses have priority.
+        priority: Option<BundlePriority>,
+    },
+}
+
+/// Retransmission of the guaranteed transport.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ArqMode {
+    /// Everything from the lost frame on.
+    Gobackn,
+    /// The lost frame only.
+    Selective,
+}
+
+/// Integrity check of the guaranteed transport.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Checksum {
+    /// CRC-32C.
+    Crc32c,
+    /// CRC-64.
+    Crc64,
+    /// The folded sum of 1998.
+    Folded,
+}
+
+/// Priority of a wide bundle message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BundlePriority {
+    /// Survives congestion.
+    High,
+    /// May be cut.
+    Low,
+}
+
+/// `expect SUBJECT.FIGURE < VALUE;`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Expectation {
+    /// Connection, link or host whose figure it is.
+    pub subject: String,
+    /// Path inside its entry of the record, e.g. `received_bps` or `delay_us.p99`.
+    pub figure: String,
+    /// How they must compare.
+    pub relation: Relation,
+    /// The bound, in the unit the figure's name ends in (`_bps`, `_us`, `_s`, else plain).
+    pub value: f64,
+    /// As written, for messages: `B-A.received_bps > 30 Mb/s`.
+    pub text: String,
+    /// Where the text says so.
+    #[serde(skip)]
+    pub place: Place,
+}
+
+/// A comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Relation {
+    /// `<`
+    #[serde(rename = "<")]
+    Below,
+    /// `<=`
+    #[serde(rename = "<=")]
+    AtMost,
+    /// `>`
+    #[serde(rename = ">")]
+    Above,
+    /// `>=`
+    #[serde(rename = ">=")]
+    AtLeast,
+    /// `=` or `==`
+    #[serde(rename = "=")]
+    Equal,
+    /// `!=`
+    #[serde(rename = "!=")]
+    NotEqual,
+}
+
+/// What lies between the hosts.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Network {
+    /// Hosts, switches, hubs, rings and converters, in order of mention. Names are unique.
+    pub nodes: Vec<Node>,
+    /// Links, in order of mention. A link's name is `A-B`, then `A-B.2`.
+    pub links: Vec<Link>,
+}
+
+/// A place in the network.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Node {
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub kind: NodeKind,
+    /// Where the text says so.
+    #[serde(skip)]
+    pub place: Place,
+}
+
+/// What a node is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeKind {
+    /// A station.
+    Host(HostCosts),
+    /// An output-buffered switch.
+    Switch {
+        /// Room per output port.
+        buffer: Amount,
+        /// Time from last bit in to first bit out.
+        latency: Span,
+    },
+    /// Shared CSMA/CD Ethernet.
+    Hub {
+        /// Bit rate.
+        rate: Rate,
+    },
+    /// Token ring, one packet a token.
+    Ring {
+        /// Bit rate.
+        rate: Rate,
+        /// Largest frame.
+        frame: Size,
+    },
+    /// A bundle converter.
+    Converter {
+        /// Level 1 or central.
+        role: ConverterRole,
+        /// Which level-1 converter it is, from 1.
+        number: u32,
+        /// Wire format.
+        format: BundleFormat,
+        /// When bundles leave.
+        timers: BundleTimers,
+        /// What the medium carries, for congestion levels.
+        capacity: Option<Rate>,
+    },
+}
+
+/// What a station's processor and devices cost. All default to none.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HostCosts {
+    /// Per packet sent or received.
+    pub cpu_packet: Span,
+    /// Per byte.
+    pub cpu_byte: Span,
+    /// Per interrupt.
+    pub interrupt: Span,
+    /// Per byte moved by DMA.
+    pub dma_byte: Span,
+    /// Per byte of checksum.
+    pub crc_byte: Span,
+    /// Per cell segmented or reassembled.
+    pub sar_cell: Span,
+    /// Processors, at least 1; the first takes all interrupts.
+    pub cpus: u32,
+    /// Receive buffer; none: unbounded by the host.
+    pub rx_buffer: Option<Amount>,
+    /// Disk rate; none: no limit.
+    pub disk: Option<Rate>,
+    /// Hash bits of the card's multicast filter; none: it filters exactly.
+    pub mcast_filter: Option<u32>,
+    /// Lab: a program started on this host.
+    pub program: Option<String>,
+}
+
+/// Room in a buffer, in the unit it was said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Amount {
+    /// Bytes.
+    Bytes(u64),
+    /// ATM cells of 53 bytes.
+    Cells(u64),
+    /// Packets of any length.
+    Packets(u64),
+}
+
+/// Which converter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ConverterRole {
+    /// Between the wide area and the central converter.
+    Level1,
+    /// Between level 1 and the hosts.
+    Central,
+}
+
+/// Wire format of bundles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BundleFormat {
+    /// 1997, byte for byte.
+    Classic,
+    /// Any number of hosts, 32-bit addresses.
+    Wide,
+}
+
+/// When bundles leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BundleTimers {
+    /// A free-running tick of 5 ms.
+    Classic,
+    /// Full, due, or idle.
+    Adaptive,
+}
+
+/// A line between two nodes, the same in both directions.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Link {
+    /// `A-B`, then `A-B.2`.
+    pub name: String,
+    /// One end: a node's name.
+    pub a: String,
+    /// Other end.
+    pub b: String,
+    /// Framing.
+    pub medium: Medium,
+    /// Line rate.
+    pub rate: Rate,
+    /// Rate left to cells or frames: 149.76 of 155 Mb/s for ATM over OC-3c; else the line rate, or `payload`.
+    pub payload: Rate,
+    /// Propagation.
+    pub delay: Span,
+    /// Largest packet of the network layer.
+    pub mtu: Size,
+    /// Pace at the sending interface, if any.
+    pub pacing: Option<Rate>,
+    /// What `pacing` counts.
+    pub pacing_counts: PacingCounts,
+    /// Share of frames (cells on ATM) lost, 0 to 1.
+    pub loss: f64,
+    /// Share damaged.
+    pub corrupt: f64,
+    /// Share doubled.
+    pub duplicate: f64,
+    /// Share delivered late, behind the next.
+    pub reorder: f64,
+    /// Link-by-link credits per virtual channel, cells; none: no flow control.
+    pub credits: Option<u64>,
+    /// Where the text says so.
+    #[serde(skip)]
+    pub place: Place,
+}
+
+/// Framing of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Medium {
+    /// Cells.
+    Atm,
+    /// 38 bytes of preamble, header, checksum and gap a frame.
+    Ethernet,
+    /// Point to point.
+    Ppp,
+}
+
+/// What a pacing rate counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PacingCounts {
+    /// Whole cells of 53 bytes.
+    Cells,
+    /// Their 48 bytes of payload.
+    Payload,
+}

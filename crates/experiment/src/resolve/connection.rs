@@ -1,0 +1,180 @@
+//! `connection { … }`: two ends, a protocol, a test, and when it stops.
+
+use std::collections::BTreeMap;
+
+use trunkline_traffic::{Pattern, Variable};
+
+use super::Context;
+use super::options::{Given, Options, one, optional, plain, put, single, size, text};
+use super::quantity::{Dimension, variable};
+use super::{pattern, protocol};
+use crate::diagnostic::{Diagnostic, list};
+use crate::parse::shorten;
+use crate::plan::{Connection, Place, Protocol, Station, Stop};
+use crate::tree::{Part, Setting, Value};
+
+/// What stands inside a connection.
+const SETTINGS: Options<'_> = Options {
+    owner: "a connection",
+    names: &[
+        "xmt", "rcv", "xmtcntl", "rcvcntl", "rep", "protocol", "test", "delay", "duration", "bytes",
+        "messages",
+    ],
+    aliases: &[("xmcntl", "xmtcntl")],
+};
+
+/// When a sender stops whom nobody told, seconds.
+const DEFAULT_DURATION_S: f64 = 10.0;
+
+/// Reads a connection; its name is left empty. None when an end, the protocol or the test is missing.
+pub(crate) fn connection(cx: &mut Context<'_>, settings: &[Setting], place: Place) -> Option<Connection> {
+    let mut from = None;
+    let mut to = Vec::new();
+    let mut control = [None, None, None];
+    let mut carrier = None;
+    let mut test = None;
+    let mut delay = Variable::Constant(0.0);
+    let mut stops: Vec<Stop> = Vec::new();
+    let given = SETTINGS.apply(cx, settings, |cx, name, setting| {
+        if name == "rcv" {
+            to = setting.values.iter().filter_map(|v| station(cx, v, "rcvbuf")).collect();
+            return;
+        }
+        let Some(value) = one(cx, setting) else { return };
+        match name {
+            "xmt" => from = station(cx, value, "xmtbuf"),
+            "xmtcntl" => control[0] = text(cx, value, "a host").map(str::to_owned),
+            "rcvcntl" => control[1] = text(cx, value, "a host").map(str::to_owned),
+            "rep" => control[2] = text(cx, value, "a host").map(str::to_owned),
+            "protocol" => carrier = protocol::protocol(cx, value),
+            // The test's defaults depend on the protocol, which may stand below it.
+            "test" => test = Some(value),
+            "delay" => put(&mut delay, variable(cx, value, Dimension::Delay)),
+            stop => stops.extend(read_stop(cx, stop, value)),
+        }
+    });
+    SETTINGS.require(cx, place, &given, &["xmt", "rcv", "protocol", "test"]);
+    let test = test.and_then(|value| pattern::pattern(cx, value, carrier.as_ref()));
+    one_stop(cx, &given, &["duration", "bytes", "messages"]);
+    let (from, protocol, test) = (from?, carrier?, test?);
+    receivers_fit(cx, &protocol, &to, &given);
+    let [xmtcntl, rcvcntl, rep] = control;
+    Some(Connection {
+        name: String::new(),
+        xmtcntl: xmtcntl.unwrap_or_else(|| from.host.clone()),
+        rcvcntl: rcvcntl.unwrap_or_else(|| to.first().map(|s| s.host.clone()).unwrap_or_default()),
+        rep: rep.unwrap_or_else(|| from.host.clone()),
+        stop: stops.pop().or_else(|| default_stop(cx, &test, place))?,
+        from,
+        to,
+        protocol,
+        test,
+        delay_s: delay,
+        place,
+    })
+}
+
+/// `duration`, `bytes` or `messages`.
+pub(crate) fn read_stop(cx: &mut Context<'_>, name: &str, value: &Value) -> Option<Stop> {
+    match name {
+        "duration" => variable(cx, value, Dimension::Duration).map(Stop::DurationS),
+        "bytes" => variable(cx, value, Dimension::Size).map(Stop::Bytes),
+        _ => variable(cx, value, Dimension::Count).map(Stop::Messages),
+    }
+}
+
+/// Reports a second reason to stop.
+pub(crate) fn one_stop(cx: &mut Context<'_>, given: &Given, names: &[&str]) {
+    let mut stops: Vec<_> = given.iter().filter(|(name, _)| names.contains(*name)).collect();
+    stops.sort_by_key(|(_, place)| place.start);
+    if let [(first, at), (second, place), ..] = stops[..] {
+        let error = Diagnostic::error(*place, format!("both `{first}` and `{second}` say when to stop"));
+        cx.report(error.label(format!("expected only one of {}", list(names))).with(*at, "it was said here"));
+    }
+}
+
+/// When a sender stops whom nobody told: a file at its end, stairs at the top, the others after 10 s.
+pub(crate) fn default_stop(cx: &mut Context<'_>, test: &Pattern, place: Place) -> Option<Stop> {
+    match test {
+        Pattern::File { .. } => Some(Stop::FileEnd),
+        Pattern::Stairs { rates_bps, hold_s: Variable::Constant(hold), .. } => {
+            Some(Stop::DurationS(Variable::Constant(hold * rates_bps.len() as f64)))
+        }
+        Pattern::Stairs { .. } => {
+            let error = Diagnostic::error(place, "stairs with a random hold do not say how long they last");
+            cx.report(error.label("expected `duration = …` in this connection"));
+            None
+        }
+        _ => Some(Stop::DurationS(Variable::Constant(DEFAULT_DURATION_S))),
+    }
+}
+
+fn receivers_fit(cx: &mut Context<'_>, protocol: &Protocol, to: &[Station], given: &Given) {
+    let many = matches!(protocol, Protocol::Multicast { .. } | Protocol::Bundle { .. });
+    if let ([_, second, ..], false) = (to, many) {
+        let error = Diagnostic::error(second.place, format!("`{}` has one receiver", protocol.name()));
+        let error = error.label("only `multicast` and `bundle` reach several");
+        cx.report(match given.get("protocol") {
+            Some(place) => error.with(*place, "the protocol"),
+            None => error,
+        });
+    }
+    let mut named = BTreeMap::new();
+    for station in to {
+        if let Some(first) = named.insert(&station.host, station.place) {
+            let error =
+                Diagnostic::error(station.place, format!("`{}` receives twice", shorten(&station.host)));
+            cx.report(error.label("and again here").with(first, "it is first named here"));
+        }
+    }
+}
+
+/// Reads `HOST (xmtbuf = 128 kB)` or `HOST:PORT (…)`.
+pub(crate) fn station(cx: &mut Context<'_>, value: &Value, buffer_name: &'static str) -> Option<Station> {
+    let last = value.parts.last()?;
+    let mut buffer = None;
+    if let Some(arguments) = &last.arguments {
+        let options = [buffer_name];
+        let owner = if buffer_name == "xmtbuf" { "the sender" } else { "the receiver" };
+        Options::of(owner, &options).apply(cx, arguments, |cx, _, setting| {
+            put(&mut buffer, optional(cx, &setting.values[0], "auto", size));
+        });
+    }
+    let (host, port) = host_and_port(cx, value, true)?;
+    Some(Station { host, buffer, port, place: value.parts[0].place })
+}
+
+/// Reads `HOST` or `HOST:PORT`.
+pub(crate) fn host_and_port(
+    cx: &mut Context<'_>,
+    value: &Value,
+    options: bool,
+) -> Option<(String, Option<u16>)> {
+    let bare = |part: &Part| {
+        let mut part = part.clone();
+        if options {
+            part.arguments = None;
+        }
+        part
+    };
+    match &value.parts[..] {
+        [host] => Some((plain(cx, &bare(host), "a host")?.to_owned(), None)),
+        [host, port] => {
+            let name = plain(cx, host, "a host")?.to_owned();
+            Some((name, Some(port_number(cx, &bare(port))?)))
+        }
+        _ => {
+            single(cx, value, "`HOST` or `HOST:PORT`");
+            None
+        }
+    }
+}
+
+fn port_number(cx: &mut Context<'_>, part: &Part) -> Option<u16> {
+    let port = plain(cx, part, "a port")?.parse().ok().filter(|port| *port > 0);
+    if port.is_none() {
+        let error = Diagnostic::error(part.place, "this is not a port");
+        cx.report(error.label("expected a number from 1 to 65535"));
+    }
+    port
+}

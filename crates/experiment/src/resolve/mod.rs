@@ -1,0 +1,267 @@
+//! Tree → [`Plan`]: names found, defaults filled, units folded, everything checked that needs no run.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`options`] | lists of options: known, given once, read by type |
+//! | [`quantity`] | numbers with units, random variables |
+//! | [`protocol`], [`pattern`], [`connection`] | the 1996 dialect |
+//! | [`netspec3`] | the 1999 dialect |
+//! | [`network`] | nodes, links, and what joins them |
+//! | [`expect`] | expectations |
+
+pub(crate) mod connection;
+pub(crate) mod expect;
+pub(crate) mod netspec3;
+pub(crate) mod network;
+pub(crate) mod options;
+pub(crate) mod pattern;
+pub(crate) mod protocol;
+pub(crate) mod quantity;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use trunkline_units::Span;
+
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::parse::shorten;
+use crate::plan::{Block, Connection, Expectation, Network, NodeKind, Place, Plan};
+use crate::tree::{Declaration, Script, Statement, Value, Word};
+use expect::Subjects;
+use netspec3::Test;
+use quantity::Dimension;
+
+/// Reads the text of a file that the experiment names; the error is one short clause.
+pub(crate) type Files<'a> = &'a dyn Fn(&str) -> Result<String, String>;
+
+/// What every reader needs: somewhere to report to, and the files.
+pub(crate) struct Context<'a> {
+    pub(crate) diagnostics: Diagnostics,
+    pub(crate) files: Files<'a>,
+}
+
+impl Context<'_> {
+    pub(crate) fn report(&mut self, diagnostic: Diagnostic) {
+        self.diagnostics.push(diagnostic);
+    }
+}
+
+/// Resolves a whole script. The plan is whole only if no error was reported.
+pub(crate) fn plan(cx: &mut Context<'_>, script: &Script, stem: &str) -> Plan {
+    let mut resolver = Resolver::default();
+    resolver.read_tests(cx, &script.statements, &mut 0);
+    resolver.partners = netspec3::pair(cx, &resolver.tests);
+    let schedule = resolver.blocks(cx, &script.statements, Block::Parallel);
+    let names = names(cx, &resolver.connections);
+    let mut connections = Vec::new();
+    for ((_, mut connection), name) in std::mem::take(&mut resolver.connections).into_iter().zip(names) {
+        connection.name = name;
+        connections.push(connection);
+    }
+    let network = the_network(cx, &resolver.networks);
+    if let Some(network) = &network {
+        network::check_connections(cx, network, &connections);
+    }
+    let name = script.name.as_ref().map_or(stem, |name| &name.text).to_owned();
+    let hosts = hosts(network.as_ref(), &connections);
+    let mut plan = Plan { name, hosts, network, connections, schedule, expectations: Vec::new() };
+    something_runs(cx, &plan);
+    let subjects = expect::Subjects::of(&plan, &resolver.broken);
+    plan.expectations = expectations(cx, &script.statements, &subjects);
+    plan
+}
+
+#[derive(Default)]
+struct Resolver<'s> {
+    /// Every `test` block in the order of the text; none where it could not be read.
+    tests: Vec<Option<Test>>,
+    /// For each test its partner.
+    partners: Vec<Option<usize>>,
+    /// How many tests the schedule has passed.
+    passed: usize,
+    connections: Vec<(Option<&'s Word>, Connection)>,
+    /// The names of connections that could not be read, so that what speaks of them is not wrong too.
+    broken: Vec<Option<&'s Word>>,
+    networks: Vec<(&'s [Declaration], Place)>,
+}
+
+impl<'s> Resolver<'s> {
+    /// Reads the `test` blocks, numbering the blocks of the script they stand in.
+    fn read_tests(&mut self, cx: &mut Context<'_>, statements: &[Statement], blocks: &mut usize) {
+        let here = *blocks;
+        for statement in statements {
+            match statement {
+                Statement::Test { host, settings, place } => {
+                    let test = netspec3::test(cx, host.as_ref(), settings, *place, here);
+                    self.tests.push(test);
+                }
+                Statement::Serial(body, _)
+                | Statement::Parallel(body, _)
+                | Statement::Repeat { body, .. } => {
+                    *blocks += 1;
+                    self.read_tests(cx, body, blocks);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The schedule of statements side by side; one alone needs no block around it.
+    fn blocks(
+        &mut self,
+        cx: &mut Context<'_>,
+        statements: &'s [Statement],
+        order: fn(Vec<Block>) -> Block,
+    ) -> Block {
+        let mut blocks: Vec<Block> = statements.iter().filter_map(|s| self.block(cx, s)).collect();
+        match blocks.pop() {
+            Some(only) if blocks.is_empty() => only,
+            Some(last) => {
+                blocks.push(last);
+                order(blocks)
+            }
+            None => Block::default(),
+        }
+    }
+
+    fn block(&mut self, cx: &mut Context<'_>, statement: &'s Statement) -> Option<Block> {
+        let (body, place) = match statement {
+            Statement::Serial(body, place) | Statement::Parallel(body, place) => (body, place),
+            Statement::Repeat { body, place, .. } => (body, place),
+            Statement::Connection { name, settings, place } => {
+                let Some(connection) = connection::connection(cx, settings, *place) else {
+                    self.broken.push(name.as_ref());
+                    return None;
+                };
+                return Some(self.add(name.as_ref(), connection));
+            }
+            Statement::Test { .. } => return self.test(cx),
+            Statement::Network(declarations, place) => {
+                self.networks.push((declarations, *place));
+                return None;
+            }
+            Statement::Expect { .. } => return None,
+        };
+        if body.is_empty() {
+            if cx.diagnostics.errors() == 0 {
+                let warning = Diagnostic::warning(*place, "nothing stands in this block");
+                cx.report(warning.label("expected a connection in it"));
+            }
+            return None;
+        }
+        let order = if matches!(statement, Statement::Serial(..)) { Block::Serial } else { Block::Parallel };
+        let inner = self.blocks(cx, body, order);
+        match statement {
+            Statement::Repeat { count, every, .. } => repeat(cx, count, every.as_ref(), inner),
+            _ if inner == Block::default() => None,
+            _ => Some(inner),
+        }
+    }
+
+    /// What the next test of the text sends stands in its place; a sink leaves nothing.
+    fn test(&mut self, cx: &mut Context<'_>) -> Option<Block> {
+        let at = self.passed;
+        self.passed += 1;
+        let of = |at: usize| self.tests[at].as_ref();
+        let Some((test, partner)) = of(at).zip(self.partners[at].and_then(of)) else {
+            self.broken.push(None);
+            return None;
+        };
+        let connection = netspec3::connection(cx, test, partner)?;
+        Some(self.add(None, connection))
+    }
+
+    fn add(&mut self, name: Option<&'s Word>, connection: Connection) -> Block {
+        self.connections.push((name, connection));
+        Block::Connection(self.connections.len() - 1)
+    }
+}
+
+fn repeat(cx: &mut Context<'_>, count: &Value, every: Option<&Value>, body: Block) -> Option<Block> {
+    let count = options::integer(cx, count, 1, 1_000_000);
+    let every = every.map_or(Some(0.0), |value| quantity::number(cx, value, Dimension::Duration));
+    if body == Block::default() {
+        return None;
+    }
+    Some(Block::Repeat { count: count? as u32, every: Span::from_seconds(every?), body: Box::new(body) })
+}
+
+/// The name of every connection: what the text says, else `FROM-TO`, then `FROM-TO.2`.
+fn names(cx: &mut Context<'_>, connections: &[(Option<&Word>, Connection)]) -> Vec<String> {
+    let mut said: BTreeMap<&str, Place> = BTreeMap::new();
+    let mut taken: BTreeMap<String, usize> = BTreeMap::new();
+    for name in connections.iter().filter_map(|(name, _)| *name) {
+        if name.text.is_empty() || name.text.contains('/') {
+            let error = Diagnostic::error(name.place, "this is no name");
+            cx.report(error.label("expected letters, digits, `.`, `_`, `-`"));
+        }
+        if let Some(first) = said.insert(&name.text, name.place) {
+            let error = Diagnostic::error(
+                name.place,
+                format!("two connections are called `{}`", shorten(&name.text)),
+            );
+            cx.report(error.label("and again here").with(first, "it is first called so here"));
+        }
+        // A name said outright is taken before any is made up.
+        taken.insert(name.text.clone(), 1);
+    }
+    let made_up = |connection: &Connection, taken: &mut BTreeMap<String, usize>| {
+        let to = connection.to.first().map_or("", |to| &to.host);
+        network::numbered(taken, &format!("{}-{to}", connection.from.host))
+    };
+    connections
+        .iter()
+        .map(|(name, connection)| {
+            name.map_or_else(|| made_up(connection, &mut taken), |name| name.text.clone())
+        })
+        .collect()
+}
+
+/// The one network of the script.
+fn the_network(cx: &mut Context<'_>, networks: &[(&[Declaration], Place)]) -> Option<Network> {
+    if let [(_, first), (_, second), ..] = networks {
+        let error = Diagnostic::error(*second, "a second `network`").label("expected all of it in one block");
+        cx.report(error.with(*first, "the first is here"));
+    }
+    networks.first().map(|(declarations, _)| network::network(cx, declarations))
+}
+
+/// Every host that takes part, in order of first mention: those of the network, then the ends of the connections
+/// and whoever controls and reports them.
+fn hosts(network: Option<&Network>, connections: &[Connection]) -> Vec<String> {
+    let declared = network.into_iter().flat_map(|n| &n.nodes);
+    let declared = declared.filter(|n| matches!(n.kind, NodeKind::Host(_))).map(|n| &n.name);
+    let used = connections.iter().flat_map(|c| {
+        let ends = [&c.from.host].into_iter().chain(c.to.iter().map(|to| &to.host));
+        ends.chain([&c.xmtcntl, &c.rcvcntl, &c.rep])
+    });
+    let mut seen = BTreeSet::new();
+    declared.chain(used).filter(|host| !host.is_empty() && seen.insert(*host)).cloned().collect()
+}
+
+/// An experiment in which nothing happens is a mistake, unless something else was one already.
+fn something_runs(cx: &mut Context<'_>, plan: &Plan) {
+    let program = |kind: &NodeKind| matches!(kind, NodeKind::Host(costs) if costs.program.is_some());
+    let programs = plan.network.iter().flat_map(|n| &n.nodes).any(|n| program(&n.kind));
+    if plan.connections.is_empty() && !programs && cx.diagnostics.errors() == 0 {
+        let error = Diagnostic::error(Place::default(), "nothing happens in this experiment");
+        cx.report(error.label("expected at least one `connection { … }`"));
+    }
+}
+
+/// Reads the expectations, wherever they stand, once every name is known.
+fn expectations(cx: &mut Context<'_>, statements: &[Statement], subjects: &Subjects) -> Vec<Expectation> {
+    let mut expectations = Vec::new();
+    let mut left: Vec<&Statement> = statements.iter().rev().collect();
+    while let Some(statement) = left.pop() {
+        match statement {
+            Statement::Serial(body, _) | Statement::Parallel(body, _) | Statement::Repeat { body, .. } => {
+                left.extend(body.iter().rev());
+            }
+            Statement::Expect { path, relation, value, place } => {
+                expectations.extend(expect::expectation(cx, subjects, path, relation, value, *place));
+            }
+            _ => {}
+        }
+    }
+    expectations
+}

@@ -1,0 +1,271 @@
+//! `test = …`: each pattern with its defaults, and its options one by one (an override sets them too).
+
+use trunkline_traffic::{Application, Burst, Pattern, Variable};
+
+use super::Context;
+use super::options::{Given, Options, put, single, text};
+use super::quantity::{Dimension, variable, variable_part};
+use crate::diagnostic::Diagnostic;
+use crate::parse::shorten;
+use crate::plan::{Place, Protocol};
+use crate::tree::{Setting, Value};
+
+/// Every test by name.
+pub(crate) const TESTS: &[&str] = &[
+    "full",
+    "cbr",
+    "burst",
+    "random",
+    "poisson",
+    "stairs",
+    "request",
+    "file",
+    "ftp",
+    "telnet",
+    "voice",
+    "mpeg",
+    "videoconference",
+    "www",
+];
+
+/// The application models by name.
+pub(crate) const MODELS: &[(&str, Application)] = &[
+    ("ftp", Application::Ftp),
+    ("telnet", Application::Telnet),
+    ("voice", Application::Voice),
+    ("mpeg", Application::Mpeg),
+    ("videoconference", Application::Videoconference),
+    ("www", Application::Www),
+];
+
+/// RFC 768 and RFC 791: 65,535 bytes of an IPv4 packet less 20 of its header and 8 of UDP's.
+const LARGEST_DATAGRAM: f64 = 65_507.0;
+
+/// A message when the text does not say: the 1996 block over a byte stream, one packet over the rest.
+fn default_size(protocol: Option<&Protocol>, bulk: bool) -> Variable {
+    let stream = matches!(protocol, Some(Protocol::Tcp { .. }));
+    Variable::Constant(if stream && bulk { 65_536.0 } else { 1_400.0 })
+}
+
+/// A test with every default. What it needs and nobody can guess is a placeholder that [`required`] demands.
+pub(crate) fn default(name: &str, protocol: Option<&Protocol>) -> Option<Pattern> {
+    let bulk = default_size(protocol, true);
+    let message = default_size(protocol, false);
+    let zero = Variable::Constant(0.0);
+    let burst = || Burst { size_bytes: message.clone(), count: Variable::Constant(1.0) };
+    Some(match name {
+        "full" => Pattern::Full { size_bytes: bulk },
+        "cbr" => Pattern::Cbr { burst: burst(), period_s: zero },
+        "burst" => Pattern::Burst { burst: burst(), period_s: zero },
+        "random" => Pattern::Random { burst: burst(), min_period_s: zero.clone(), max_period_s: zero },
+        "poisson" => Pattern::Poisson { size_bytes: Variable::Constant(150.0), rate_per_s: zero },
+        "stairs" => Pattern::Stairs { size_bytes: message, rates_bps: Vec::new(), hold_s: zero },
+        "request" => Pattern::Request {
+            request_bytes: Variable::Constant(64.0),
+            response_bytes: Variable::Constant(64.0),
+        },
+        "file" => Pattern::File { path: String::new(), size_bytes: bulk },
+        _ => {
+            let (_, model) = MODELS.iter().find(|(model, _)| *model == name)?;
+            Pattern::Application { model: *model, parameters: Vec::new() }
+        }
+    })
+}
+
+/// The options a test takes. An application model takes what it is given; its own room knows the names.
+pub(crate) fn options(pattern: &Pattern) -> &'static [&'static str] {
+    match pattern {
+        Pattern::Full { .. } => &["messagesize"],
+        Pattern::Cbr { .. } | Pattern::Burst { .. } => &["messagesize", "period"],
+        Pattern::Random { .. } => &["messagesize", "minPeriod", "maxPeriod"],
+        Pattern::Poisson { .. } => &["messagesize", "rate"],
+        Pattern::Stairs { .. } => &["messagesize", "rates", "hold"],
+        Pattern::Request { .. } => &["request", "response"],
+        Pattern::File { .. } => &["path", "messagesize"],
+        Pattern::Application { .. } => &[],
+    }
+}
+
+pub(crate) fn required(pattern: &Pattern) -> &'static [&'static str] {
+    match pattern {
+        Pattern::Cbr { .. } | Pattern::Burst { .. } => &["period"],
+        Pattern::Random { .. } => &["minPeriod", "maxPeriod"],
+        Pattern::Poisson { .. } => &["rate"],
+        Pattern::Stairs { .. } => &["rates", "hold"],
+        Pattern::File { .. } => &["path"],
+        Pattern::Full { .. } | Pattern::Request { .. } | Pattern::Application { .. } => &[],
+    }
+}
+
+/// Reads `cbr (messagesize = 18432:5, period = 20 ms)`.
+pub(crate) fn pattern(cx: &mut Context<'_>, value: &Value, protocol: Option<&Protocol>) -> Option<Pattern> {
+    let part = single(cx, value, "a test")?;
+    let Some(mut pattern) = default(&part.text, protocol).filter(|_| part.unit.is_none()) else {
+        let error = Diagnostic::error(part.place, format!("unknown test `{}`", shorten(&part.text)));
+        cx.report(error.label("expected a test").suggest(&part.text, TESTS.iter().copied()));
+        return None;
+    };
+    let arguments = part.arguments.as_deref().unwrap_or_default();
+    if let Pattern::Application { parameters, .. } = &mut pattern {
+        *parameters = model_parameters(cx, arguments);
+        return Some(pattern);
+    }
+    let owner = format!("`{}`", part.text);
+    let options = Options::of(&owner, options(&pattern));
+    let given =
+        options.apply(cx, arguments, |cx, name, setting| set(cx, &mut pattern, name, &setting.values[0]));
+    options.require(cx, part.place, &given, required(&pattern));
+    check(cx, &pattern, protocol, &given, part.place);
+    Some(pattern)
+}
+
+/// Reports what is wrong between the options of a test, and between it and its protocol.
+pub(crate) fn check(
+    cx: &mut Context<'_>,
+    pattern: &Pattern,
+    protocol: Option<&Protocol>,
+    given: &Given,
+    place: Place,
+) {
+    let Some((option, message, label)) = protocol.and_then(|p| trouble(pattern, p)) else { return };
+    let at = |name: &str| given.get(name).copied();
+    let error = Diagnostic::error(at(option).unwrap_or(place), message).label(label);
+    cx.report(match at("minPeriod") {
+        Some(min) if option == "maxPeriod" => error.with(min, "the shortest period"),
+        _ => error,
+    });
+}
+
+/// What is wrong with a test over a protocol: the option to blame, the message, and what was expected.
+pub(crate) fn trouble(pattern: &Pattern, protocol: &Protocol) -> Option<(&'static str, String, String)> {
+    if let Pattern::Random {
+        min_period_s: Variable::Constant(min),
+        max_period_s: Variable::Constant(max),
+        ..
+    } = pattern
+        && min > max
+        && *max > 0.0
+    {
+        let label = "expected at least `minPeriod`".to_owned();
+        return Some(("maxPeriod", "the longest period is shorter than the shortest".to_owned(), label));
+    }
+    if !matches!(protocol, Protocol::Udp { .. } | Protocol::Multicast { .. }) {
+        return None;
+    }
+    let (option, largest) = sizes(pattern).into_iter().find(|(_, size)| *size > LARGEST_DATAGRAM)?;
+    let message = format!("a message of {largest} bytes does not fit a UDP datagram");
+    Some((option, message, format!("expected at most {LARGEST_DATAGRAM} bytes over `{}`", protocol.name())))
+}
+
+/// The largest message each option can ask for, where that is known.
+fn sizes(pattern: &Pattern) -> Vec<(&'static str, f64)> {
+    match pattern {
+        Pattern::Full { size_bytes }
+        | Pattern::Poisson { size_bytes, .. }
+        | Pattern::Stairs { size_bytes, .. }
+        | Pattern::File { size_bytes, .. } => vec![("messagesize", largest(size_bytes))],
+        Pattern::Cbr { burst, .. } | Pattern::Burst { burst, .. } | Pattern::Random { burst, .. } => {
+            vec![("messagesize", largest(&burst.size_bytes))]
+        }
+        Pattern::Request { request_bytes, response_bytes } => {
+            vec![("request", largest(request_bytes)), ("response", largest(response_bytes))]
+        }
+        Pattern::Application { .. } => Vec::new(),
+    }
+}
+
+/// The largest value a bounded law can draw; for the others what it draws at least or on average.
+fn largest(size: &Variable) -> f64 {
+    match size {
+        Variable::Constant(bytes) => *bytes,
+        Variable::Uniform { b, .. } => *b,
+        Variable::Exponential { mean } | Variable::Normal { mean, .. } | Variable::Lognormal { mean, .. } => {
+            *mean
+        }
+        Variable::Pareto { min, .. } => *min,
+        Variable::Weibull { scale, .. } => *scale,
+        Variable::Empirical { values, .. } => values.last().copied().unwrap_or(0.0),
+    }
+}
+
+/// Sets one option that [`options`] names; what cannot be read is reported and leaves the test as it was.
+pub(crate) fn set(cx: &mut Context<'_>, pattern: &mut Pattern, name: &str, value: &Value) {
+    match pattern {
+        Pattern::Full { size_bytes } => put(size_bytes, variable(cx, value, Dimension::Size)),
+        Pattern::Cbr { burst, period_s } | Pattern::Burst { burst, period_s } => match name {
+            "messagesize" => put(burst, burst_of(cx, value)),
+            _ => put(period_s, variable(cx, value, Dimension::Period)),
+        },
+        Pattern::Random { burst, min_period_s, max_period_s } => match name {
+            "messagesize" => put(burst, burst_of(cx, value)),
+            "minPeriod" => put(min_period_s, variable(cx, value, Dimension::Period)),
+            _ => put(max_period_s, variable(cx, value, Dimension::Period)),
+        },
+        Pattern::Poisson { size_bytes, rate_per_s } => match name {
+            "messagesize" => put(size_bytes, variable(cx, value, Dimension::Size)),
+            _ => put(rate_per_s, variable(cx, value, Dimension::PerSecond)),
+        },
+        Pattern::Stairs { size_bytes, rates_bps, hold_s } => match name {
+            "messagesize" => put(size_bytes, variable(cx, value, Dimension::Size)),
+            "rates" => put(rates_bps, steps(cx, value)),
+            _ => put(hold_s, variable(cx, value, Dimension::Duration)),
+        },
+        Pattern::Request { request_bytes, response_bytes } => match name {
+            "request" => put(request_bytes, variable(cx, value, Dimension::Size)),
+            _ => put(response_bytes, variable(cx, value, Dimension::Size)),
+        },
+        Pattern::File { path, size_bytes } => match name {
+            "path" => put(path, text(cx, value, "a file name, such as `\"data.bin\"`").map(str::to_owned)),
+            _ => put(size_bytes, variable(cx, value, Dimension::Size)),
+        },
+        Pattern::Application { parameters, .. } => {
+            if let Some(read) = variable(cx, value, Dimension::Any) {
+                match parameters.iter_mut().find(|(known, _)| known == name) {
+                    Some((_, old)) => *old = read,
+                    None => parameters.push((name.to_owned(), read)),
+                }
+            }
+        }
+    }
+}
+
+/// `RATE : RATE : …`, each read, so that each wrong one is reported.
+fn steps(cx: &mut Context<'_>, value: &Value) -> Option<Vec<Variable>> {
+    let steps: Vec<_> = value.parts.iter().map(|part| variable_part(cx, part, Dimension::Rate)).collect();
+    steps.into_iter().collect()
+}
+
+/// `SIZE` or `SIZE:COUNT`.
+fn burst_of(cx: &mut Context<'_>, value: &Value) -> Option<Burst> {
+    let size = variable_part(cx, &value.parts[0], Dimension::Size);
+    let count = match &value.parts[1..] {
+        [] => Some(Variable::Constant(1.0)),
+        [count] => variable_part(cx, count, Dimension::Count),
+        [_, more, ..] => {
+            let error = Diagnostic::error(more.place, "a burst has a size and a count");
+            cx.report(error.label("expected `SIZE:COUNT` alone"));
+            None
+        }
+    };
+    Some(Burst { size_bytes: size?, count: count? })
+}
+
+fn model_parameters(cx: &mut Context<'_>, arguments: &[Setting]) -> Vec<(String, Variable)> {
+    let mut parameters: Vec<(String, Variable)> = Vec::new();
+    let mut places: std::collections::BTreeMap<&str, Place> = std::collections::BTreeMap::new();
+    for argument in arguments {
+        let Some(key) = &argument.key else {
+            let error = Diagnostic::error(argument.place(), "this value has no name");
+            cx.report(error.label("expected `PARAMETER = VALUE`"));
+            continue;
+        };
+        if let Some(first) = places.insert(&key.text, argument.place()) {
+            let error =
+                Diagnostic::error(argument.place(), format!("`{}` is given twice", shorten(&key.text)));
+            cx.report(error.label("and again here").with(first, "it is first given here"));
+        } else if let Some(value) = variable(cx, &argument.values[0], Dimension::Any) {
+            parameters.push((key.text.clone(), value));
+        }
+    }
+    parameters
+}

@@ -1,0 +1,186 @@
+//! `protocol = …`: each protocol with its defaults, and its options one by one (an override sets them too).
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use trunkline_units::{Size, Span};
+
+use super::Context;
+use super::options::{
+    Options, choice, integer, optional, positive_time, put, share, single, size, switch, text,
+};
+use crate::diagnostic::Diagnostic;
+use crate::parse::shorten;
+use crate::plan::{ArqMode, BundlePriority, Checksum, Protocol};
+use crate::tree::Value;
+
+/// Every protocol by name.
+pub(crate) const PROTOCOLS: &[&str] = &["tcp", "udp", "multicast", "llc", "guaranteed", "bundle"];
+
+/// Words for the integrity checks of `guaranteed`.
+pub(crate) const CHECKSUMS: &[(&str, Checksum)] =
+    &[("crc32c", Checksum::Crc32c), ("crc64", Checksum::Crc64), ("folded", Checksum::Folded)];
+
+impl Protocol {
+    /// Its name in the language and in the record: `tcp`, `udp`, `multicast`, `llc`, `guaranteed`, `bundle`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Protocol::Tcp { .. } => "tcp",
+            Protocol::Udp { .. } => "udp",
+            Protocol::Multicast { .. } => "multicast",
+            Protocol::Llc { .. } => "llc",
+            Protocol::Guaranteed { .. } => "guaranteed",
+            Protocol::Bundle { .. } => "bundle",
+        }
+    }
+}
+
+/// The options a protocol takes.
+pub(crate) fn options(protocol: &Protocol) -> &'static [&'static str] {
+    match protocol {
+        Protocol::Tcp { .. } => &["window", "congestion", "nodelay"],
+        Protocol::Udp { .. } => &["flow"],
+        Protocol::Multicast { .. } => &["group", "ttl"],
+        Protocol::Llc { .. } => &["type", "sap", "priority", "tries", "timeout", "crc"],
+        Protocol::Guaranteed { .. } => {
+            &["mode", "window", "frame", "ack_every", "timeout", "checksum", "drop", "alter"]
+        }
+        Protocol::Bundle { .. } => &["address", "priority"],
+    }
+}
+
+/// A protocol with every default. What it needs and nobody can guess is a placeholder that [`required`] demands.
+pub(crate) fn default(name: &str) -> Option<Protocol> {
+    Some(match name {
+        "tcp" => Protocol::Tcp { window: None, congestion: None, nodelay: true },
+        "udp" => Protocol::Udp { flow: true },
+        "multicast" => Protocol::Multicast { group: IpAddr::V4(Ipv4Addr::UNSPECIFIED), ttl: 1 },
+        "llc" => {
+            Protocol::Llc { r#type: 1, sap: 4, priority: 0, tries: 3, timeout: Span::from_ms(10), crc: false }
+        }
+        "guaranteed" => Protocol::Guaranteed {
+            mode: ArqMode::Gobackn,
+            window: 16,
+            frame: Size::from_bytes(9152),
+            ack_every: 3,
+            timeout: Span::from_s(3),
+            checksum: Checksum::Crc32c,
+            drop: 0.0,
+            alter: 0.0,
+        },
+        "bundle" => Protocol::Bundle { address: 0, priority: None },
+        _ => return None,
+    })
+}
+
+fn required(protocol: &Protocol) -> &'static [&'static str] {
+    match protocol {
+        Protocol::Multicast { .. } => &["group"],
+        Protocol::Bundle { .. } => &["address"],
+        _ => &[],
+    }
+}
+
+/// Reads `tcp (window = 256 kB)`.
+pub(crate) fn protocol(cx: &mut Context<'_>, value: &Value) -> Option<Protocol> {
+    let part = single(cx, value, "a protocol")?;
+    let Some(mut protocol) = default(&part.text).filter(|_| part.unit.is_none()) else {
+        let error = Diagnostic::error(part.place, format!("unknown protocol `{}`", shorten(&part.text)));
+        cx.report(error.label("expected a protocol").suggest(&part.text, PROTOCOLS.iter().copied()));
+        return None;
+    };
+    let owner = format!("`{}`", part.text);
+    let options = Options::of(&owner, options(&protocol));
+    let arguments = part.arguments.as_deref().unwrap_or_default();
+    let given =
+        options.apply(cx, arguments, |cx, name, setting| set(cx, &mut protocol, name, &setting.values[0]));
+    options.require(cx, part.place, &given, required(&protocol));
+    if let Protocol::Guaranteed { window, ack_every, .. } = protocol
+        && ack_every > window
+    {
+        let place = given.get("ack_every").or(given.get("window")).copied().unwrap_or(part.place);
+        let error = Diagnostic::error(place, "an acknowledgement would come after the window is full");
+        cx.report(error.label(format!("expected `ack_every` ({ack_every}) up to `window` ({window})")));
+    }
+    Some(protocol)
+}
+
+/// Sets one option that [`options`] names; what cannot be read is reported and leaves the protocol as it was.
+pub(crate) fn set(cx: &mut Context<'_>, protocol: &mut Protocol, name: &str, value: &Value) {
+    match protocol {
+        Protocol::Tcp { window, congestion, nodelay } => match name {
+            "window" => put(window, optional(cx, value, "auto", size)),
+            "congestion" => put(congestion, optional(cx, value, "auto", congestion_control)),
+            _ => put(nodelay, switch(cx, value)),
+        },
+        Protocol::Udp { flow } => put(flow, switch(cx, value)),
+        Protocol::Multicast { group, ttl } => match name {
+            "group" => put(group, multicast_group(cx, value)),
+            _ => put(ttl, byte(cx, value, 0, 255)),
+        },
+        Protocol::Llc { r#type, sap, priority, tries, timeout, crc } => match name {
+            "type" => put(r#type, choice(cx, value, &[("1", 1), ("3", 3)])),
+            "sap" => put(sap, service_access_point(cx, value)),
+            "priority" => put(priority, byte(cx, value, 0, 7)),
+            "tries" => put(tries, word(cx, value)),
+            "timeout" => put(timeout, positive_time(cx, value)),
+            _ => put(crc, switch(cx, value)),
+        },
+        Protocol::Guaranteed { mode, window, frame, ack_every, timeout, checksum, drop, alter } => match name
+        {
+            "mode" => put(
+                mode,
+                choice(cx, value, &[("gobackn", ArqMode::Gobackn), ("selective", ArqMode::Selective)]),
+            ),
+            "window" => put(window, word(cx, value)),
+            "frame" => put(frame, size(cx, value)),
+            "ack_every" => put(ack_every, word(cx, value)),
+            "timeout" => put(timeout, positive_time(cx, value)),
+            "checksum" => put(checksum, choice(cx, value, CHECKSUMS)),
+            "drop" => put(drop, share(cx, value)),
+            _ => put(alter, share(cx, value)),
+        },
+        Protocol::Bundle { address, priority } => match name {
+            "address" => put(address, integer(cx, value, 0, u64::from(u32::MAX)).map(|n| n as u32)),
+            _ => put(priority, bundle_priority(cx, value)),
+        },
+    }
+}
+
+fn byte(cx: &mut Context<'_>, value: &Value, least: u64, most: u64) -> Option<u8> {
+    integer(cx, value, least, most).and_then(|n| u8::try_from(n).ok())
+}
+
+fn word(cx: &mut Context<'_>, value: &Value) -> Option<u32> {
+    integer(cx, value, 1, u64::from(u32::MAX)).and_then(|n| u32::try_from(n).ok())
+}
+
+fn congestion_control(cx: &mut Context<'_>, value: &Value) -> Option<String> {
+    text(cx, value, "the kernel's name of a congestion control, such as `reno`").map(str::to_owned)
+}
+
+fn bundle_priority(cx: &mut Context<'_>, value: &Value) -> Option<Option<BundlePriority>> {
+    let choices = [("high", Some(BundlePriority::High)), ("low", Some(BundlePriority::Low)), ("none", None)];
+    choice(cx, value, &choices)
+}
+
+/// IEEE 802.2 section 3.3.1.2: an individual SAP is even; 0 is null, 255 global, and 254 the last left.
+fn service_access_point(cx: &mut Context<'_>, value: &Value) -> Option<u8> {
+    let sap = byte(cx, value, 2, 254)?;
+    if sap % 2 == 1 {
+        let error = Diagnostic::error(value.place, format!("SAP {sap} is odd, which means a group"));
+        cx.report(error.label("expected an even number from 2 to 254"));
+        return None;
+    }
+    Some(sap)
+}
+
+fn multicast_group(cx: &mut Context<'_>, value: &Value) -> Option<IpAddr> {
+    let written = text(cx, value, "a multicast address, such as `239.1.1.1`")?;
+    let error = match written.parse::<IpAddr>() {
+        Ok(address) if address.is_multicast() => return Some(address),
+        Ok(_) => Diagnostic::error(value.place, format!("{written} is not a multicast address")),
+        Err(_) => Diagnostic::error(value.place, format!("`{}` is not an address", shorten(written))),
+    };
+    cx.report(error.label("expected 224.0.0.0 to 239.255.255.255, or `[ff00::]` and above"));
+    None
+}

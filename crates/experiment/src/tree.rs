@@ -1,0 +1,99 @@
+//! The syntax tree, one for both dialects: what was written and where, before any name or unit is resolved.
+
+use crate::plan::Place;
+
+/// A word and where it stands.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Word {
+    pub(crate) text: String,
+    pub(crate) place: Place,
+}
+
+/// What stands on the right of `=`: parts joined by `:`, as in `18432:5` or `host:5000`.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Value {
+    pub(crate) parts: Vec<Part>,
+    pub(crate) place: Place,
+}
+
+/// A word, a number with its unit, a string or an address, perhaps with a parenthesised list behind it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Part {
+    pub(crate) kind: PartKind,
+    /// The word, number, string (unescaped) or address (without brackets).
+    pub(crate) text: String,
+    /// A unit in a word of its own: the `ms` of `10 ms`.
+    pub(crate) unit: Option<Word>,
+    /// Without the arguments.
+    pub(crate) place: Place,
+    pub(crate) arguments: Option<Vec<Setting>>,
+}
+
+/// How a part was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PartKind {
+    Word,
+    Text,
+    Address,
+}
+
+/// `KEY = VALUE, VALUE` or, in parentheses, a VALUE alone.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Setting {
+    pub(crate) key: Option<Word>,
+    /// Several only for receivers; none where the value could not be read, so that nobody calls it missing.
+    pub(crate) values: Vec<Value>,
+}
+
+/// `host a, b (…);`
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Declaration {
+    pub(crate) keyword: Word,
+    pub(crate) names: Vec<Word>,
+    pub(crate) arguments: Vec<Setting>,
+}
+
+/// One statement.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Statement {
+    /// `serial { … }`
+    Serial(Vec<Statement>, Place),
+    /// `parallel { … }`, `cluster { … }`
+    Parallel(Vec<Statement>, Place),
+    /// `repeat 3 every 30 min { … }`
+    Repeat { count: Value, every: Option<Value>, body: Vec<Statement>, place: Place },
+    /// `connection NAME { … }`
+    Connection { name: Option<Word>, settings: Vec<Setting>, place: Place },
+    /// `test HOST { … }` of the 1999 dialect
+    Test { host: Option<Value>, settings: Vec<Setting>, place: Place },
+    /// `network { … }`
+    Network(Vec<Declaration>, Place),
+    /// `expect SUBJECT.FIGURE > VALUE;`
+    Expect { path: Word, relation: Word, value: Value, place: Place },
+}
+
+/// A whole text.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Script {
+    pub(crate) name: Option<Word>,
+    pub(crate) statements: Vec<Statement>,
+}
+
+impl Setting {
+    /// Where the whole setting stands.
+    pub(crate) fn place(&self) -> Place {
+        let first =
+            self.key.as_ref().map(|k| k.place).or(self.values.first().map(|v| v.place)).unwrap_or_default();
+        Place { start: first.start, end: self.values.last().map_or(first.end, |v| v.place.end) }
+    }
+}
+
+impl Value {
+    /// The value as one plain word, string or address; none if it is anything more.
+    pub(crate) fn as_name(&self) -> Option<&str> {
+        match &self.parts[..] {
+            [Part { unit: None, arguments: None, text, .. }] => Some(text),
+            _ => None,
+        }
+    }
+}

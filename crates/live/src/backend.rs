@@ -1,0 +1,280 @@
+//! The backend: places hosts, refuses what it cannot do, and gathers the record.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+
+use trunkline_experiment::Plan;
+use trunkline_experiment::plan::{Block, Connection, Protocol, Stop};
+use trunkline_net::{Clock, usage};
+use trunkline_record::Record;
+use trunkline_record::schema::{self, Host};
+use trunkline_run::message::HEADER;
+use trunkline_run::{Backend, Order, Refusal, Watch, assemble, describe, expect};
+use trunkline_traffic::{Burst, Pattern, Variable};
+use trunkline_units::{Instant, Seed, Span};
+
+use crate::controller::Controller;
+use crate::environment;
+use crate::launch::Launch;
+
+/// The live backend.
+pub struct Live {
+    launch: Box<dyn Launch + Send>,
+    at: BTreeMap<String, IpAddr>,
+}
+
+impl Live {
+    /// Hosts of `at` are at these addresses of this machine, all others on its loopback interface.
+    pub fn new(launch: Box<dyn Launch + Send>, at: BTreeMap<String, IpAddr>) -> Self {
+        Live { launch, at }
+    }
+
+    /// Where each host is. Hosts on loopback share its address, unless two of them must use the same port.
+    fn place(&self, plan: &Plan) -> Result<BTreeMap<String, IpAddr>, String> {
+        for (name, address) in &self.at {
+            if usage::interface_of(*address).is_none() {
+                return Err(format!(
+                    "host {name} does not answer: {address} is not an address of this machine, and no agent serves it"
+                ));
+            }
+        }
+        let mut taken: BTreeMap<u16, &str> = BTreeMap::new();
+        let mut next = 1;
+        let mut places = self.at.clone();
+        for host in plan.hosts.iter().filter(|h| !self.at.contains_key(*h)) {
+            let ports = || {
+                let stations = plan.connections.iter().flat_map(|c| &c.to);
+                stations.filter(|s| s.host == *host).filter_map(|s| s.port)
+            };
+            let clash = ports().any(|p| taken.contains_key(&p));
+            next += u32::from(clash);
+            let number = if clash { next } else { 1 };
+            places.insert(host.clone(), IpAddr::V4(Ipv4Addr::from(0x7f00_0000 + number)));
+            taken.extend(ports().map(|p| (p, host.as_str())));
+        }
+        Ok(places)
+    }
+}
+
+impl Backend for Live {
+    fn name(&self) -> &'static str {
+        "live"
+    }
+
+    fn refuse(&self, plan: &Plan) -> Vec<Refusal> {
+        let mut all: Vec<Refusal> = plan.connections.iter().flat_map(refuse_connection).collect();
+        for name in self.at.keys().filter(|name| !plan.hosts.contains(name)) {
+            let text = format!("--at {name}: the experiment has no host of that name");
+            all.push(Refusal { place: Default::default(), text });
+        }
+        all
+    }
+
+    fn run(&mut self, plan: &Plan, order: &Order, watch: &mut dyn Watch) -> Record {
+        let mut record = blank(plan, order);
+        let clock = Clock::start();
+        let places = match self.place(plan) {
+            Ok(places) => places,
+            Err(trouble) => return spoilt(record, plan, trouble),
+        };
+        let before = counters(&places);
+        let controller = match Controller::new(plan, order, &places, self.launch.as_ref(), clock) {
+            Ok(controller) => controller,
+            Err(trouble) => return spoilt(record, plan, trouble),
+        };
+        let expected = expected(plan);
+        std::thread::scope(|scope| {
+            let running = scope.spawn(|| controller.run());
+            while !running.is_finished() {
+                watch.progress(clock.now().since(Instant::ZERO), expected);
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+        });
+        let outcomes: Vec<_> = controller.outcomes().collect();
+        let used = controller.dismiss();
+        record.duration_s = clock.now().as_s();
+        record.connections =
+            plan.connections.iter().zip(&outcomes).map(|(c, o)| assemble::connection(c, o)).collect();
+        record.hosts = hosts(&places, &used, &before, record.duration_s);
+        record.trouble = troubles(&record);
+        record.partial = record.connections.iter().any(|c| c.partial);
+        record.expectations = expect::judge(&plan.expectations, &record);
+        record
+    }
+}
+
+/// One line for each thing that went wrong; connections that share a trouble share its line.
+fn troubles(record: &Record) -> Vec<String> {
+    let mut lines: Vec<(String, Vec<&str>)> = Vec::new();
+    for c in &record.connections {
+        let trouble = match (&c.trouble, c.partial) {
+            (Some(trouble), _) => trouble.clone(),
+            (None, true) => "it was not run".into(),
+            (None, false) => continue,
+        };
+        match lines.iter_mut().find(|(t, _)| *t == trouble) {
+            Some((_, names)) => names.push(&c.name),
+            None => lines.push((trouble, vec![&c.name])),
+        }
+    }
+    lines.into_iter().map(|(trouble, names)| format!("{}: {trouble}", names.join(", "))).collect()
+}
+
+/// A record of nothing yet.
+pub fn blank(plan: &Plan, order: &Order) -> Record {
+    let mut environment = environment::describe();
+    if plan.network.is_some() {
+        environment.insert(
+            "network".into(),
+            "described in the experiment, not applied: live uses the real one".into(),
+        );
+    }
+    Record {
+        version: schema::VERSION,
+        backend: "live".into(),
+        seed: Seed(order.seed.0),
+        started: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string(),
+        duration_s: 0.0,
+        partial: false,
+        trouble: Vec::new(),
+        environment,
+        experiment: schema::Experiment {
+            name: plan.name.clone(),
+            hash: plan.hash(),
+            text: order.text.clone(),
+        },
+        connections: Vec::new(),
+        links: Vec::new(),
+        hosts: Vec::new(),
+        expectations: Vec::new(),
+    }
+}
+
+/// A record of a run that could not begin.
+fn spoilt(mut record: Record, plan: &Plan, trouble: String) -> Record {
+    record.partial = true;
+    record.connections = plan.connections.iter().map(|c| assemble::connection(c, &[])).collect();
+    record.expectations = expect::judge(&plan.expectations, &record);
+    record.trouble.push(trouble);
+    record
+}
+
+type Counters = BTreeMap<String, u64>;
+
+/// Counters of the interface that holds each address, by name: `lo.rx_bytes`.
+fn counters(places: &BTreeMap<String, IpAddr>) -> BTreeMap<IpAddr, Counters> {
+    let of = |address: IpAddr| -> Counters {
+        let Some(interface) = usage::interface_of(address) else { return Counters::new() };
+        let counters = usage::interface_counters(&interface);
+        counters.into_iter().map(|(name, n)| (format!("{interface}.{name}"), n)).collect()
+    };
+    places.values().map(|address| (*address, of(*address))).collect()
+}
+
+fn hosts(
+    places: &BTreeMap<String, IpAddr>,
+    used: &BTreeMap<String, f64>,
+    before: &BTreeMap<IpAddr, Counters>,
+    duration_s: f64,
+) -> Vec<Host> {
+    let after = counters(places);
+    let change = |address: &IpAddr| -> Counters {
+        let (Some(before), Some(after)) = (before.get(address), after.get(address)) else {
+            return Counters::new();
+        };
+        after.iter().map(|(k, n)| (k.clone(), n.wrapping_sub(before.get(k).copied().unwrap_or(*n)))).collect()
+    };
+    let host = |(name, address): (&String, &IpAddr)| Host {
+        name: name.clone(),
+        cpu_percent: used.get(name).copied().unwrap_or(0.0) / duration_s * 100.0,
+        address: Some(address.to_string()),
+        interfaces: change(address),
+    };
+    places.iter().map(host).collect()
+}
+
+fn refuse_connection(c: &Connection) -> Vec<Refusal> {
+    let mut texts = Vec::new();
+    let transport = describe::transport(&c.protocol);
+    if let Protocol::Llc { .. } | Protocol::Guaranteed { .. } | Protocol::Bundle { .. } = c.protocol {
+        texts.push(format!("`live` does not carry `{transport}` yet; it carries tcp, udp and multicast"));
+    }
+    if let Pattern::Application { .. } = c.test {
+        texts.push(format!(
+            "`live` does not play the application model `{}` yet",
+            describe::test_name(&c.test)
+        ));
+    }
+    if let (Protocol::Multicast { .. }, Pattern::Request { .. } | Pattern::File { .. }) =
+        (&c.protocol, &c.test)
+    {
+        texts.push(format!("`live` has no test `{}` over multicast", describe::test_name(&c.test)));
+    }
+    if let Protocol::Tcp { congestion: Some(name), .. } = &c.protocol {
+        let offered = environment::congestion_controls();
+        if !offered.is_empty() && !offered.contains(name) {
+            texts.push(format!(
+                "this kernel does not offer `congestion = {name}`; it offers {}",
+                offered.join(", ")
+            ));
+        }
+    }
+    if let (Protocol::Udp { .. }, Pattern::File { size_bytes, .. }) = (&c.protocol, &c.test)
+        && !matches!(size_bytes, Variable::Constant(_))
+    {
+        texts.push("a file over udp needs messages of one size, to know where each belongs".into());
+    }
+    for size in sizes(&c.test) {
+        if let Variable::Constant(size) = size
+            && *size < HEADER as f64
+        {
+            texts.push(format!(
+                "a message of {size} B is too small for `live`: {HEADER} B carry sequence number, send time and check"
+            ));
+        }
+    }
+    let refusal = |text| Refusal { place: c.place, text: format!("{}: {text}", c.name) };
+    texts.into_iter().map(refusal).collect()
+}
+
+fn sizes(pattern: &Pattern) -> Vec<&Variable> {
+    match pattern {
+        Pattern::Full { size_bytes }
+        | Pattern::Poisson { size_bytes, .. }
+        | Pattern::Stairs { size_bytes, .. }
+        | Pattern::File { size_bytes, .. } => vec![size_bytes],
+        Pattern::Cbr { burst: Burst { size_bytes, .. }, .. }
+        | Pattern::Burst { burst: Burst { size_bytes, .. }, .. }
+        | Pattern::Random { burst: Burst { size_bytes, .. }, .. } => vec![size_bytes],
+        Pattern::Request { request_bytes, response_bytes } => vec![request_bytes, response_bytes],
+        Pattern::Application { .. } => vec![],
+    }
+}
+
+/// How long the plan takes, where its durations are fixed.
+fn expected(plan: &Plan) -> Option<Span> {
+    fn of(block: &Block, plan: &Plan) -> Option<Span> {
+        match block {
+            Block::Serial(blocks) => {
+                blocks.iter().map(|b| of(b, plan)).try_fold(Span::ZERO, |a, b| Some(a + b?))
+            }
+            Block::Parallel(blocks) => {
+                blocks.iter().map(|b| of(b, plan)).try_fold(Span::ZERO, |a, b| Some(a.max(b?)))
+            }
+            Block::Repeat { count, every, body } => {
+                let once = of(body, plan)?;
+                Some((*every).max(once) * u64::from(count.saturating_sub(1)) + once)
+            }
+            Block::Connection(index) => {
+                let c = &plan.connections[*index];
+                match (&c.delay_s, &c.stop) {
+                    (Variable::Constant(delay), Stop::DurationS(Variable::Constant(duration))) => {
+                        Some(Span::from_seconds(delay + duration))
+                    }
+                    _ => None,
+                }
+            }
+        }
+    }
+    of(&plan.schedule, plan)
+}

@@ -1,0 +1,557 @@
+//! Runs a plan's blocks: for each run of a connection, prepare the ends, start them at one moment, and gather what
+//! they report, however they end.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::net::UnixStream;
+use std::process::Child;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use trunkline_experiment::Plan;
+use trunkline_experiment::plan::{self, Block, Protocol};
+use trunkline_net::{Clock, Pacer};
+use trunkline_run::assemble::Outcome;
+use trunkline_run::{Order, Stop};
+use trunkline_traffic::Pattern;
+use trunkline_traffic::law::Law;
+use trunkline_traffic::source::Limit;
+use trunkline_units::{Instant, Span};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::launch::{Ending, Launch};
+use crate::wire::{self, End, EndId, Reader, Report, Role, Word};
+
+/// An agent that has said nothing for this long does not answer.
+const SILENCE: Duration = Duration::from_secs(5);
+/// How long ends may take to open, beyond what their sockets wait for.
+const OPENING: Span = Span::from_s(8);
+/// How long ends may take to report once told to stop.
+const STOPPING: Span = Span::from_s(3);
+/// How long receivers may take to report once told that the sender has ended.
+const FINISHING: Span = Span::from_s(20);
+/// From the moment a block is entered to its first message: time to open sockets, so that what stands side by side
+/// begins together.
+const HEADSTART: Span = Span::from_ms(20);
+const HEADSTART_EACH: Span = Span::from_ms(1);
+
+/// What a run of a connection hears from its ends.
+enum Heard {
+    Word(Word),
+    /// The agent of this host is gone; why.
+    Gone(String, String),
+}
+
+type Mailboxes = Mutex<BTreeMap<EndId, (usize, Sender<Heard>)>>;
+
+/// The agents of a run and the way to each.
+pub struct Controller<'a> {
+    plan: &'a Plan,
+    order: &'a Order,
+    clock: Clock,
+    agents: Vec<Agent>,
+    mailboxes: Arc<Mailboxes>,
+    next_id: AtomicU32,
+    outcomes: Vec<Mutex<Vec<Outcome>>>,
+}
+
+/// One host's agent.
+struct Agent {
+    host: String,
+    address: IpAddr,
+    orders: Mutex<UnixStream>,
+    child: Mutex<Option<Child>>,
+    gone: Arc<Mutex<Option<String>>>,
+    used: Arc<Mutex<Option<(f64, f64)>>>,
+    leaving: Arc<AtomicBool>,
+}
+
+/// Ignores a panic of another thread: what it held is plain data.
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<'a> Controller<'a> {
+    /// Brings up an agent for each host.
+    pub fn new(
+        plan: &'a Plan,
+        order: &'a Order,
+        addresses: &BTreeMap<String, IpAddr>,
+        launch: &dyn Launch,
+        clock: Clock,
+    ) -> Result<Self, String> {
+        let mailboxes: Arc<Mailboxes> = Arc::default();
+        let agents = plan
+            .hosts
+            .iter()
+            .enumerate()
+            .map(|(index, host)| {
+                Agent::new(index, host, addresses[host], launch, clock, &mailboxes)
+                    .map_err(|e| format!("host {host}: its agent cannot be started: {e}"))
+            })
+            .collect::<Result<_, _>>()?;
+        let outcomes = plan.connections.iter().map(|_| Mutex::default()).collect();
+        Ok(Controller { plan, order, clock, agents, mailboxes, next_id: AtomicU32::new(1), outcomes })
+    }
+
+    /// Runs the whole schedule.
+    pub fn run(&self) {
+        let origin = self.clock.now() + HEADSTART + HEADSTART_EACH * self.plan.connections.len() as u64;
+        self.block(&self.plan.schedule, origin, 1);
+    }
+
+    fn stop(&self) -> &Stop {
+        &self.order.stop
+    }
+
+    /// Runs a block whose first message may leave at `origin`. `round` tells the runs of a repeat apart.
+    fn block(&self, block: &Block, origin: Instant, round: u32) {
+        match block {
+            _ if self.stop().asked() => {}
+            Block::Serial(blocks) => {
+                let mut origin = origin;
+                for block in blocks {
+                    self.block(block, origin, round);
+                    origin = self.clock.now() + HEADSTART;
+                }
+            }
+            Block::Parallel(blocks) => std::thread::scope(|scope| {
+                for block in blocks {
+                    scope.spawn(move || self.block(block, origin, round));
+                }
+            }),
+            Block::Repeat { count, every, body } => {
+                let mut next = origin;
+                for i in 0..*count {
+                    let origin = next.max(self.clock.now() + HEADSTART);
+                    // Rounds of nested repeats are numbered through.
+                    self.block(body, origin, (round - 1) * count + i + 1);
+                    next = next + *every;
+                    if i + 1 < *count && !self.wait_until(next - HEADSTART) {
+                        return;
+                    }
+                }
+            }
+            Block::Connection(index) => {
+                let outcome = self.connection(&self.plan.connections[*index], origin, round);
+                locked(&self.outcomes[*index]).push(outcome);
+            }
+        }
+    }
+
+    /// Sleeps until then; false if told to stop.
+    fn wait_until(&self, moment: Instant) -> bool {
+        Pacer::new(self.clock).wait(moment, self.stop().flag());
+        !self.stop().asked()
+    }
+
+    /// One run of one connection.
+    fn connection(&self, connection: &plan::Connection, origin: Instant, round: u32) -> Outcome {
+        let place =
+            if round == 1 { connection.name.clone() } else { format!("{} / run {round}", connection.name) };
+        let mut run = Run::new(self, connection, place, origin);
+        let trouble = run.conduct();
+        if let Err(trouble) = trouble {
+            run.outcome.trouble.get_or_insert(trouble);
+        }
+        if run.outcome.trouble.is_none() && self.stop().asked() {
+            run.outcome.trouble = Some("stopped on request".into());
+        }
+        run.outcome.start = run.start;
+        let ids: Vec<EndId> = run.ends.keys().copied().collect();
+        let mut boxes = locked(&self.mailboxes);
+        ids.iter().for_each(|id| drop(boxes.remove(id)));
+        drop(boxes);
+        std::mem::take(&mut run.outcome)
+    }
+
+    fn agent(&self, host: &str) -> &Agent {
+        self.agents.iter().find(|a| a.host == host).expect("every host of the plan has an agent")
+    }
+
+    /// What each connection came to.
+    pub fn outcomes(&self) -> impl Iterator<Item = Vec<Outcome>> + '_ {
+        self.outcomes.iter().map(|o| std::mem::take(&mut *locked(o)))
+    }
+
+    /// Sends the agents home and returns the processor time each used, by host.
+    pub fn dismiss(&self) -> BTreeMap<String, f64> {
+        for agent in &self.agents {
+            agent.leaving.store(true, Ordering::Relaxed);
+            agent.tell(&wire::Order::Bye);
+        }
+        let deadline = self.clock.now() + STOPPING;
+        let waiting = |a: &Agent| locked(&a.used).is_none() && locked(&a.gone).is_none();
+        while self.agents.iter().any(waiting) && self.clock.now() < deadline {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        self.agents.iter().for_each(Agent::end);
+        let seconds = |a: &Agent| locked(&a.used).map_or(0.0, |(user, system)| user + system);
+        self.agents.iter().map(|a| (a.host.clone(), seconds(a))).collect()
+    }
+}
+
+impl Agent {
+    fn new(
+        index: usize,
+        host: &str,
+        address: IpAddr,
+        launch: &dyn Launch,
+        clock: Clock,
+        mailboxes: &Arc<Mailboxes>,
+    ) -> io::Result<Agent> {
+        let launched = launch.launch(host)?;
+        let mut orders = launched.stream.try_clone()?;
+        wire::write(&mut orders, &wire::Order::Hello { epoch_ns: clock.epoch_ns() })?;
+        launched.stream.set_read_timeout(Some(SILENCE))?;
+        let agent = Agent {
+            host: host.into(),
+            address,
+            orders: Mutex::new(orders),
+            child: Mutex::new(launched.child),
+            gone: Arc::default(),
+            used: Arc::default(),
+            leaving: Arc::default(),
+        };
+        let (gone, used, leaving) = (agent.gone.clone(), agent.used.clone(), agent.leaving.clone());
+        let (host, mailboxes, stream) = (agent.host.clone(), mailboxes.clone(), launched.stream);
+        std::thread::Builder::new().name("listener".into()).spawn(move || {
+            let why = listen(stream, &mailboxes, &used);
+            *locked(&gone) = Some(why.clone());
+            if !leaving.load(Ordering::Relaxed) {
+                for (at, mailbox) in locked(&mailboxes).values() {
+                    if *at == index {
+                        let _ = mailbox.send(Heard::Gone(host.clone(), why.clone()));
+                    }
+                }
+            }
+        })?;
+        Ok(agent)
+    }
+
+    /// Gives an order. If the agent is gone, its listener says so to whoever waits for it.
+    fn tell(&self, order: &wire::Order) {
+        let mut stream = locked(&self.orders);
+        let _ = wire::write(&mut *stream, order).and_then(|()| stream.flush());
+    }
+
+    /// Why it is gone, with how its process ended if it has.
+    fn obituary(&self, why: &str) -> String {
+        let mut child = locked(&self.child);
+        // Its stream closes a moment before its process can be asked how it ended.
+        for _ in 0..50 {
+            match child.as_mut().map(Child::try_wait) {
+                Some(Ok(Some(status))) => return format!("host {}: its agent {}", self.host, Ending(status)),
+                Some(Ok(None)) if why == CLOSED => std::thread::sleep(Duration::from_millis(10)),
+                _ => break,
+            }
+        }
+        format!("host {} {why}", self.host)
+    }
+
+    fn end(&self) {
+        if let Some(mut child) = locked(&self.child).take() {
+            if locked(&self.used).is_none() {
+                let _ = child.kill();
+            }
+            let _ = child.wait();
+        }
+    }
+}
+
+const CLOSED: &str = "has gone away";
+
+/// Passes on what an agent says until it falls silent; why it did.
+fn listen(stream: UnixStream, mailboxes: &Mailboxes, used: &Mutex<Option<(f64, f64)>>) -> String {
+    let mut words = Reader::new(stream);
+    loop {
+        let word = match words.next::<Word>() {
+            Ok(Some(word)) => word,
+            Ok(None) => return CLOSED.into(),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                return format!("does not answer: silent for {} s", SILENCE.as_secs());
+            }
+            Err(_) => return CLOSED.into(),
+        };
+        let id = match &word {
+            Word::Alive => continue,
+            Word::Used(user, system) => {
+                *locked(used) = Some((*user, *system));
+                continue;
+            }
+            Word::Ready(id, _) | Word::Progress(id, _) | Word::Done(id, _) | Word::Failed(id, _, _) => *id,
+        };
+        let to = locked(mailboxes).get(&id).map(|(_, mailbox)| mailbox.clone());
+        if let Some(mailbox) = to {
+            let _ = mailbox.send(Heard::Word(word));
+        }
+    }
+}
+
+/// How far an end has come.
+#[derive(Debug, PartialEq, Eq)]
+enum State {
+    Opening,
+    Open(SocketAddr),
+    Over,
+}
+
+/// One end as its run sees it: the sender, or a receiver by its place in the list.
+struct Tracked {
+    host: String,
+    receiver: Option<usize>,
+    state: State,
+}
+
+/// One run of one connection under way.
+struct Run<'a, 'c> {
+    controller: &'c Controller<'a>,
+    connection: &'c plan::Connection,
+    place: String,
+    origin: Instant,
+    start: Instant,
+    heard: Receiver<Heard>,
+    mailbox: Sender<Heard>,
+    ends: BTreeMap<EndId, Tracked>,
+    outcome: Outcome,
+}
+
+impl<'a, 'c> Run<'a, 'c> {
+    fn new(
+        controller: &'c Controller<'a>,
+        connection: &'c plan::Connection,
+        place: String,
+        origin: Instant,
+    ) -> Self {
+        let (mailbox, heard) = mpsc::channel();
+        let receivers = connection.to.iter().map(|s| (s.host.clone(), None)).collect();
+        let outcome = Outcome { receivers, ..Outcome::default() };
+        Run {
+            controller,
+            connection,
+            place,
+            origin,
+            start: origin,
+            heard,
+            mailbox,
+            ends: BTreeMap::new(),
+            outcome,
+        }
+    }
+
+    /// From first order to last report. Whatever fails is said in one line; what was reported by then stays.
+    fn conduct(&mut self) -> Result<(), String> {
+        let result = self.open().and_then(|sender| self.work(sender));
+        if result.is_err() {
+            self.stop_all();
+        }
+        result
+    }
+
+    /// Opens receivers, then the sender, whose id it returns.
+    fn open(&mut self) -> Result<EndId, String> {
+        let draw = |v: &trunkline_traffic::Variable, what: &str| -> Result<f64, String> {
+            let mut stream = self.controller.order.seed.stream(&format!("{} / {what}", self.place));
+            Ok(Law::new(v.clone(), 0.0).map_err(|e| e.to_string())?.sample(&mut stream))
+        };
+        let delay = draw(&self.connection.delay_s, "delay")?;
+        let limit = match &self.connection.stop {
+            plan::Stop::DurationS(v) => {
+                Limit { time: Some(Span::from_seconds(draw(v, "duration")?)), ..Limit::default() }
+            }
+            plan::Stop::Bytes(v) => {
+                Limit { bytes: Some(draw(v, "bytes")?.round() as u64), ..Limit::default() }
+            }
+            plan::Stop::Messages(v) => {
+                Limit { messages: Some(draw(v, "messages")?.round() as u64), ..Limit::default() }
+            }
+            plan::Stop::FileEnd => Limit::default(),
+        };
+        let connection = self.connection;
+        let mut peer = None;
+        let mut port = None;
+        for (i, station) in connection.to.iter().enumerate() {
+            let role = Role::Receiver { file: self.file_to(&station.host) };
+            let id = self.prepare(station, port.or(station.port), role, Some(i))?;
+            let address = self.await_open(id)?;
+            port = Some(address.port()); // the receivers of a group share its port
+            peer.get_or_insert(address);
+        }
+        let peer = peer.ok_or("the connection has no receiver")?;
+        let file = match &connection.test {
+            Pattern::File { path, .. } => Some(self.controller.order.folder.join(path)),
+            _ => None,
+        };
+        let sender = self.prepare(&connection.from, None, Role::Sender { peer, limit, file }, None)?;
+        self.await_open(sender)?;
+        let ready = self.controller.clock.now() + Span::from_ms(2);
+        self.start = (self.origin + Span::from_seconds(delay)).max(ready);
+        Ok(sender)
+    }
+
+    fn file_to(&self, host: &str) -> Option<std::path::PathBuf> {
+        let Pattern::File { path, .. } = &self.connection.test else { return None };
+        let name = std::path::Path::new(path).file_name()?.to_string_lossy().into_owned();
+        let safe = |s: &str| s.replace(['/', '\0'], "_");
+        Some(
+            self.controller
+                .order
+                .out
+                .join("files")
+                .join(safe(&self.place))
+                .join(safe(host))
+                .join(safe(&name)),
+        )
+    }
+
+    fn prepare(
+        &mut self,
+        station: &plan::Station,
+        port: Option<u16>,
+        role: Role,
+        receiver: Option<usize>,
+    ) -> Result<EndId, String> {
+        let controller = self.controller;
+        let id = controller.next_id.fetch_add(1, Ordering::Relaxed);
+        let index =
+            controller.agents.iter().position(|a| a.host == station.host).expect("a host of the plan");
+        let agent = &controller.agents[index];
+        locked(&controller.mailboxes).insert(id, (index, self.mailbox.clone()));
+        // After the mailbox is in place, so that a death cannot fall between.
+        let gone = locked(&agent.gone).clone();
+        if let Some(why) = gone {
+            return Err(agent.obituary(&why));
+        }
+        self.ends.insert(id, Tracked { host: station.host.clone(), receiver, state: State::Opening });
+        agent.tell(&wire::Order::Prepare(Box::new(End {
+            id,
+            place: self.place.clone(),
+            token: xxh3_64_with_seed(self.place.as_bytes(), controller.clock.epoch_ns()) as u32,
+            seed: controller.order.seed,
+            address: address_for(&self.connection.protocol, agent.address),
+            port,
+            buffer: station.buffer,
+            protocol: self.connection.protocol.clone(),
+            pattern: self.connection.test.clone(),
+            role,
+        })));
+        Ok(id)
+    }
+
+    fn await_open(&mut self, id: EndId) -> Result<SocketAddr, String> {
+        let deadline = self.controller.clock.now() + OPENING;
+        loop {
+            match &self.ends[&id].state {
+                State::Open(address) => return Ok(*address),
+                State::Over => return Err("stopped before it began".into()),
+                State::Opening => self.hear(deadline)?,
+            }
+        }
+    }
+
+    /// Starts everybody, waits for the sender, then for the receivers.
+    fn work(&mut self, sender: EndId) -> Result<(), String> {
+        let receivers: Vec<EndId> = self.ends.keys().copied().filter(|id| *id != sender).collect();
+        for id in receivers.iter().chain([&sender]) {
+            self.tell(*id, wire::Order::Start(*id, self.start));
+        }
+        while self.ends[&sender].state != State::Over {
+            self.hear(Instant::MAX)?;
+        }
+        let sent = self.outcome.sender.as_ref().map_or(0, |s| s.messages);
+        receivers.iter().for_each(|id| self.tell(*id, wire::Order::Finish(*id, sent)));
+        let deadline = self.controller.clock.now() + FINISHING;
+        while self.ends.values().any(|e| e.state != State::Over) {
+            self.hear(deadline)?;
+        }
+        Ok(())
+    }
+
+    fn tell(&self, id: EndId, order: wire::Order) {
+        self.controller.agent(&self.ends[&id].host).tell(&order);
+    }
+
+    /// Hears one word, or that there is trouble.
+    fn hear(&mut self, deadline: Instant) -> Result<(), String> {
+        match self.heard.recv_timeout(Duration::from_millis(50)) {
+            Ok(Heard::Word(word)) => self.note(word),
+            Ok(Heard::Gone(host, why)) => {
+                self.ends.values_mut().filter(|e| e.host == host).for_each(|e| e.state = State::Over);
+                Err(self.controller.agent(&host).obituary(&why))
+            }
+            Err(RecvTimeoutError::Timeout) if self.controller.stop().asked() => {
+                Err("stopped on request".into())
+            }
+            Err(RecvTimeoutError::Timeout) if self.controller.clock.now() > deadline => {
+                let late = self.ends.values().find(|e| !matches!(e.state, State::Over));
+                let host = late.map_or("?", |e| e.host.as_str());
+                Err(format!("host {host} does not answer"))
+            }
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Takes in what an end says; its failure is the run's.
+    fn note(&mut self, word: Word) -> Result<(), String> {
+        match word {
+            Word::Ready(id, address) => self.set(id, State::Open(address)),
+            Word::Progress(id, report) => self.keep(id, report),
+            Word::Done(id, report) => {
+                self.keep(id, report);
+                self.set(id, State::Over);
+            }
+            Word::Failed(id, why, report) => {
+                if let Some(report) = report {
+                    self.keep(id, report);
+                }
+                self.set(id, State::Over);
+                let host = self.ends.get(&id).map_or("?", |e| e.host.as_str());
+                return Err(format!("host {host}: {why}"));
+            }
+            Word::Alive | Word::Used(..) => {}
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, id: EndId, state: State) {
+        if let Some(end) = self.ends.get_mut(&id) {
+            end.state = state;
+        }
+    }
+
+    fn keep(&mut self, id: EndId, report: Report) {
+        let receiver = self.ends.get(&id).and_then(|e| e.receiver);
+        match (report, receiver) {
+            (Report::Sender(s), None) => self.outcome.sender = Some(*s),
+            (Report::Receiver(r), Some(i)) => self.outcome.receivers[i].1 = Some(*r),
+            _ => {}
+        }
+    }
+
+    /// Tells all ends to stop and gathers what they have.
+    fn stop_all(&mut self) {
+        let live: Vec<EndId> =
+            self.ends.iter().filter(|(_, e)| e.state != State::Over).map(|(id, _)| *id).collect();
+        live.iter().for_each(|id| self.tell(*id, wire::Order::Stop(*id)));
+        let deadline = self.controller.clock.now() + STOPPING;
+        while self.ends.values().any(|e| e.state != State::Over) && self.controller.clock.now() < deadline {
+            if let Ok(Heard::Word(word)) = self.heard.recv_timeout(Duration::from_millis(50)) {
+                let _ = self.note(word);
+            }
+        }
+    }
+}
+
+/// A group of the other address family needs an address of that family; only loopback has both for sure.
+fn address_for(protocol: &Protocol, address: IpAddr) -> IpAddr {
+    match protocol {
+        Protocol::Multicast { group, .. } if group.is_ipv6() && address.is_loopback() => {
+            IpAddr::V6(std::net::Ipv6Addr::LOCALHOST)
+        }
+        _ => address,
+    }
+}

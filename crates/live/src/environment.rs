@@ -1,0 +1,33 @@
+//! What a measurement was made with: a figure without its machine says little.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+/// Program, system and machine, in words.
+pub fn describe() -> BTreeMap<String, String> {
+    let first = |path: &str, key: &str| -> Option<String> {
+        let text = fs::read_to_string(path).ok()?;
+        let line = text.lines().find(|l| l.starts_with(key))?;
+        Some(line.split_once([':', '='])?.1.trim().trim_matches('"').to_string())
+    };
+    let read = |path: &str| Some(fs::read_to_string(path).ok()?.trim().to_string());
+    let facts = [
+        ("program", Some(format!("trunkline {}", env!("CARGO_PKG_VERSION")))),
+        ("system", first("/etc/os-release", "PRETTY_NAME")),
+        ("kernel", read("/proc/sys/kernel/osrelease")),
+        ("machine", Some(std::env::consts::ARCH.to_string())),
+        ("processor", first("/proc/cpuinfo", "model name")),
+        ("processors", std::thread::available_parallelism().ok().map(|n| n.to_string())),
+        ("memory", first("/proc/meminfo", "MemTotal")),
+        ("clock", read("/sys/devices/system/clocksource/clocksource0/current_clocksource")),
+        ("load_before", read("/proc/loadavg")),
+    ];
+    facts.into_iter().filter_map(|(name, fact)| Some((name.to_string(), fact?))).collect()
+}
+
+/// The congestion controls this kernel offers; empty where it does not tell.
+pub fn congestion_controls() -> Vec<String> {
+    fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
+        .map(|text| text.split_whitespace().map(String::from).collect())
+        .unwrap_or_default()
+}

@@ -1,0 +1,26 @@
+//! Real I/O: the only room of the machine crates that touches sockets and the wall clock.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`clock`] | [`Clock`], the monotonic clock of a run, shared by every process of a machine |
+//! | [`driver`] | [`Driver`], runs an endpoint over a UDP socket |
+//! | [`pace`] | [`Pacer`], waits for a moment: sleep, then spin for the last stretch |
+//! | [`socket`] | opening UDP and TCP sockets with buffers, groups and time limits; errors that name the address |
+//! | [`batch`] | many datagrams a system call: segmentation offload and receive coalescing |
+//! | [`tcp`] | the kernel's own view of a TCP connection |
+//! | [`usage`] | processor time of a thread, counters of an interface |
+
+#![allow(clippy::disallowed_methods, reason = "this crate owns the clock")]
+
+pub mod batch;
+pub mod clock;
+pub mod driver;
+pub mod pace;
+pub mod socket;
+pub mod tcp;
+pub mod usage;
+
+pub use clock::Clock;
+pub use driver::Driver;
+pub use pace::Pacer;
+pub use socket::SocketError;

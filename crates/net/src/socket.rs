@@ -1,0 +1,280 @@
+//! Opening sockets: buffers, groups, time limits, and errors that name the address.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::time::Duration;
+
+use socket2::{Domain, InterfaceIndexOrAddress, Protocol, SockRef, Socket, Type};
+use trunkline_units::{Size, Span};
+
+/// What kept a socket from being opened.
+#[derive(Debug, thiserror::Error)]
+pub struct SocketError {
+    /// What was tried.
+    pub step: Step,
+    /// The address it was tried with.
+    pub address: SocketAddr,
+    /// What the system said.
+    #[source]
+    pub cause: io::Error,
+}
+
+/// What was tried when a socket failed to open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Making the socket or setting an option.
+    Open,
+    /// Taking the local address.
+    Bind,
+    /// Reaching the peer.
+    Connect,
+    /// Joining a group.
+    Join,
+    /// Choosing the congestion control.
+    Congestion,
+}
+
+impl fmt::Display for SocketError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (ip, port) = (self.address.ip(), self.address.port());
+        match (self.step, self.cause.kind()) {
+            (Step::Bind, io::ErrorKind::AddrInUse) => write!(f, "port {port} on {ip} is in use"),
+            (Step::Bind, io::ErrorKind::AddrNotAvailable) => {
+                write!(f, "{ip} is not an address of this machine")
+            }
+            (Step::Bind, io::ErrorKind::PermissionDenied) => {
+                write!(f, "port {port} on {ip} needs rights that this user lacks")
+            }
+            (Step::Connect, io::ErrorKind::TimedOut) => write!(f, "{ip} does not answer on port {port}"),
+            (Step::Connect, io::ErrorKind::ConnectionRefused) => write!(f, "{ip} refuses port {port}"),
+            (Step::Join, _) => write!(f, "cannot join group {ip}: {}", self.cause),
+            (Step::Congestion, _) => {
+                write!(f, "this kernel does not offer that congestion control: {}", self.cause)
+            }
+            (step, _) => write!(f, "{step:?} of {} failed: {}", self.address, self.cause),
+        }
+    }
+}
+
+fn at(step: Step, address: SocketAddr) -> impl Fn(io::Error) -> SocketError {
+    move |cause| SocketError { step, address, cause }
+}
+
+/// What a socket is asked to be.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Send buffer; none: the system's choice.
+    pub send_buffer: Option<Size>,
+    /// Receive buffer; none: the system's choice.
+    pub receive_buffer: Option<Size>,
+    /// Congestion control by the kernel's name.
+    pub congestion: Option<String>,
+    /// Nagle's algorithm off.
+    pub nodelay: bool,
+}
+
+fn open(
+    address: SocketAddr,
+    kind: Type,
+    protocol: Protocol,
+    options: &Options,
+) -> Result<Socket, SocketError> {
+    let fail = at(Step::Open, address);
+    let socket = Socket::new(Domain::for_address(address), kind, Some(protocol)).map_err(&fail)?;
+    // The kernel caps a buffer silently; what it granted is read back by whoever reports it.
+    let bytes = |size: Size| usize::try_from(size.as_bytes()).unwrap_or(usize::MAX).min(i32::MAX as usize);
+    if let Some(size) = options.send_buffer {
+        socket.set_send_buffer_size(bytes(size)).map_err(&fail)?;
+    }
+    if let Some(size) = options.receive_buffer {
+        socket.set_recv_buffer_size(bytes(size)).map_err(&fail)?;
+    }
+    Ok(socket)
+}
+
+/// A UDP socket bound to `local`; port 0 lets the system choose.
+pub fn udp(local: SocketAddr, options: &Options) -> Result<UdpSocket, SocketError> {
+    let socket = open(local, Type::DGRAM, Protocol::UDP, options)?;
+    socket.bind(&local.into()).map_err(at(Step::Bind, local))?;
+    Ok(socket.into())
+}
+
+/// A UDP socket that receives what is sent to `group` on the interface holding `interface`. Several may share the
+/// port: each gets every message.
+pub fn multicast_receiver(
+    group: SocketAddr,
+    interface: IpAddr,
+    options: &Options,
+) -> Result<UdpSocket, SocketError> {
+    let fail = at(Step::Join, group);
+    let socket = open(group, Type::DGRAM, Protocol::UDP, options)?;
+    socket.set_reuse_address(true).map_err(&fail)?;
+    // Bound to the group, so that unicast to the same port stays out.
+    socket.bind(&group.into()).map_err(at(Step::Bind, group))?;
+    let index = interface_index(interface);
+    match group.ip() {
+        IpAddr::V4(ip) => {
+            let on = InterfaceIndexOrAddress::Index(index);
+            socket.join_multicast_v4_n(&ip, &on).map_err(&fail)?;
+            // Only what was joined here, not what other sockets of this machine joined.
+            socket.set_multicast_all_v4(false).map_err(&fail)?;
+        }
+        IpAddr::V6(ip) => socket.join_multicast_v6(&ip, index).map_err(&fail)?,
+    }
+    Ok(socket.into())
+}
+
+/// A UDP socket whose messages to a group leave by the interface holding `interface`, and come back to receivers on
+/// this machine.
+pub fn multicast_sender(interface: IpAddr, ttl: u8, options: &Options) -> Result<UdpSocket, SocketError> {
+    let local = SocketAddr::new(interface, 0);
+    let fail = at(Step::Open, local);
+    let socket = open(local, Type::DGRAM, Protocol::UDP, options)?;
+    socket.bind(&local.into()).map_err(at(Step::Bind, local))?;
+    match interface {
+        IpAddr::V4(ip) => {
+            socket.set_multicast_if_v4(&ip).map_err(&fail)?;
+            socket.set_multicast_ttl_v4(u32::from(ttl)).map_err(&fail)?;
+            socket.set_multicast_loop_v4(true).map_err(&fail)?;
+        }
+        IpAddr::V6(_) => {
+            socket.set_multicast_if_v6(interface_index(interface)).map_err(&fail)?;
+            socket.set_multicast_hops_v6(u32::from(ttl)).map_err(&fail)?;
+            socket.set_multicast_loop_v6(true).map_err(&fail)?;
+        }
+    }
+    Ok(socket.into())
+}
+
+fn interface_index(address: IpAddr) -> u32 {
+    crate::usage::interface_of(address)
+        .and_then(|name| nix::net::if_::if_nametoindex(name.as_str()).ok())
+        .unwrap_or(0)
+}
+
+fn tune(socket: &Socket, address: SocketAddr, options: &Options) -> Result<(), SocketError> {
+    if let Some(name) = &options.congestion {
+        socket.set_tcp_congestion(name.as_bytes()).map_err(at(Step::Congestion, address))?;
+    }
+    socket.set_tcp_nodelay(options.nodelay).map_err(at(Step::Open, address))
+}
+
+/// A TCP listener on `local`; accepted streams inherit its buffers.
+pub fn tcp_listen(local: SocketAddr, options: &Options) -> Result<TcpListener, SocketError> {
+    let socket = open(local, Type::STREAM, Protocol::TCP, options)?;
+    // So that a run right after another can take the same port while old connections linger.
+    socket.set_reuse_address(true).map_err(at(Step::Open, local))?;
+    socket.bind(&local.into()).map_err(at(Step::Bind, local))?;
+    socket.listen(16).map_err(at(Step::Bind, local))?;
+    Ok(socket.into())
+}
+
+/// A TCP stream from `local` to `peer`, opened within `limit`.
+pub fn tcp_connect(
+    local: SocketAddr,
+    peer: SocketAddr,
+    limit: Span,
+    options: &Options,
+) -> Result<TcpStream, SocketError> {
+    let socket = open(local, Type::STREAM, Protocol::TCP, options)?;
+    if local.port() != 0 {
+        socket.set_reuse_address(true).map_err(at(Step::Open, local))?;
+    }
+    socket.bind(&local.into()).map_err(at(Step::Bind, local))?;
+    tune(&socket, peer, options)?;
+    socket.connect_timeout(&peer.into(), limit.into()).map_err(at(Step::Connect, peer))?;
+    Ok(socket.into())
+}
+
+/// Waits at most `limit` for a peer; none if nobody came.
+pub fn tcp_accept(listener: &TcpListener, limit: Span, options: &Options) -> io::Result<Option<TcpStream>> {
+    if !readable(listener, limit)? {
+        return Ok(None);
+    }
+    let (stream, peer) = listener.accept()?;
+    tune(&SockRef::from(&stream), peer, options).map_err(|e| e.cause)?;
+    Ok(Some(stream))
+}
+
+/// Waits at most `limit` until there is something to read (or an error to be told); false if there is not.
+pub fn readable(socket: &impl std::os::fd::AsFd, limit: Span) -> io::Result<bool> {
+    use nix::poll::{PollFd, PollFlags, ppoll};
+    let mut fds = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
+    let timeout = nix::sys::time::TimeSpec::from_duration(Duration::from(limit));
+    match ppoll(&mut fds, Some(timeout), None) {
+        Ok(n) => Ok(n > 0),
+        Err(nix::errno::Errno::EINTR) => Ok(false),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// The buffers the kernel granted, `(send, receive)`, as it counts them: with its own overhead, twice what was asked.
+pub fn granted_buffers(socket: &impl std::os::fd::AsFd) -> (Size, Size) {
+    let socket = SockRef::from(socket);
+    let size = |bytes: io::Result<usize>| Size::from_bytes(bytes.unwrap_or(0) as u64);
+    (size(socket.send_buffer_size()), size(socket.recv_buffer_size()))
+}
+
+/// Makes blocking calls on `socket` return within `limit`, so that a stop is noticed.
+pub fn limit_blocking(socket: &impl std::os::fd::AsFd, limit: Span) -> io::Result<()> {
+    let socket = SockRef::from(socket);
+    socket.set_read_timeout(Some(limit.into()))?;
+    socket.set_write_timeout(Some(limit.into()))
+}
+
+/// Whether an error of a blocking call only says that its time limit passed or a signal came.
+pub fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_in_use_is_named() {
+        let any = "127.0.0.1:0".parse().unwrap();
+        let holder = udp(any, &Options::default()).unwrap();
+        let taken = holder.local_addr().unwrap();
+        let error = udp(taken, &Options::default()).unwrap_err();
+        assert_eq!(error.to_string(), format!("port {} on 127.0.0.1 is in use", taken.port()));
+        let listener = tcp_listen(any, &Options::default()).unwrap();
+        let error = tcp_listen(listener.local_addr().unwrap(), &Options::default()).unwrap_err();
+        assert!(error.to_string().ends_with("is in use"), "{error}");
+    }
+
+    #[test]
+    fn a_foreign_address_and_a_refusal_are_named() {
+        let foreign = "192.0.2.1:0".parse().unwrap();
+        let error = udp(foreign, &Options::default()).unwrap_err();
+        assert_eq!(error.to_string(), "192.0.2.1 is not an address of this machine");
+        let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        let closed = tcp_listen(any, &Options::default()).unwrap().local_addr().unwrap();
+        let error = tcp_connect(any, closed, Span::from_s(1), &Options::default()).unwrap_err();
+        assert_eq!(error.to_string(), format!("127.0.0.1 refuses port {}", closed.port()));
+        let odd = Options { congestion: Some("nonesuch".into()), ..Options::default() };
+        let error = tcp_connect(any, closed, Span::from_s(1), &odd).unwrap_err();
+        assert_eq!(error.step, Step::Congestion);
+    }
+
+    #[test]
+    fn every_receiver_of_a_group_gets_each_message() {
+        for (group, interface) in [("239.77.1.1", "127.0.0.1"), ("ff11::77", "::1")] {
+            let (group, interface) = (group.parse::<IpAddr>().unwrap(), interface.parse::<IpAddr>().unwrap());
+            let Ok(first) = multicast_receiver(SocketAddr::new(group, 0), interface, &Options::default())
+            else {
+                assert!(interface.is_ipv6(), "IPv4 multicast works on every loopback");
+                continue; // no IPv6 here
+            };
+            let at = SocketAddr::new(group, first.local_addr().unwrap().port());
+            let second = multicast_receiver(at, interface, &Options::default()).unwrap();
+            let sender = multicast_sender(interface, 1, &Options::default()).unwrap();
+            sender.send_to(b"hello", at).unwrap();
+            for receiver in [&first, &second] {
+                limit_blocking(receiver, Span::from_s(5)).unwrap();
+                assert_eq!(receiver.recv(&mut [0; 16]).unwrap(), 5);
+            }
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! What a thread and an interface have used.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use nix::sys::resource::{UsageWho, getrusage};
+use trunkline_units::Span;
+
+/// Processor time of a thread or a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuTime {
+    /// In user code.
+    pub user: Span,
+    /// In the kernel on its behalf.
+    pub system: Span,
+}
+
+impl CpuTime {
+    /// What the calling thread has used since it began.
+    pub fn of_this_thread() -> Self {
+        Self::of(UsageWho::RUSAGE_THREAD)
+    }
+
+    /// What this process has used since it began.
+    pub fn of_this_process() -> Self {
+        Self::of(UsageWho::RUSAGE_SELF)
+    }
+
+    fn of(who: UsageWho) -> Self {
+        let Ok(usage) = getrusage(who) else { return CpuTime::default() };
+        let span = |t: nix::sys::time::TimeVal| {
+            Span::from_s(t.tv_sec() as u64) + Span::from_us(u64::try_from(t.tv_usec()).unwrap_or(0))
+        };
+        CpuTime { user: span(usage.user_time()), system: span(usage.system_time()) }
+    }
+
+    /// What was used between `earlier` and `self`.
+    pub fn since(self, earlier: CpuTime) -> CpuTime {
+        CpuTime { user: self.user - earlier.user, system: self.system - earlier.system }
+    }
+}
+
+/// The interface that holds `address`; none if no interface of this machine does. Any address of 127.0.0.0/8 is the
+/// loopback interface's.
+pub fn interface_of(address: IpAddr) -> Option<String> {
+    let held = |have: IpAddr| match (have, address) {
+        (IpAddr::V4(have), IpAddr::V4(want)) if want.is_loopback() => have.is_loopback(),
+        (have, want) => have == want,
+    };
+    nix::ifaddrs::getifaddrs().ok()?.find_map(|entry| {
+        let at = entry.address?;
+        let ip = at
+            .as_sockaddr_in()
+            .map(|v4| IpAddr::V4(v4.ip()))
+            .or_else(|| at.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())))?;
+        held(ip).then_some(entry.interface_name)
+    })
+}
+
+/// The kernel's counters of an interface: `rx_bytes`, `rx_packets`, `rx_errors`, `rx_dropped` and the same for
+/// `tx`. Empty where the system does not tell.
+pub fn interface_counters(interface: &str) -> BTreeMap<&'static str, u64> {
+    const NAMES: [&str; 8] = [
+        "rx_bytes",
+        "rx_packets",
+        "rx_errors",
+        "rx_dropped",
+        "tx_bytes",
+        "tx_packets",
+        "tx_errors",
+        "tx_dropped",
+    ];
+    let read = |name: &str| {
+        let text = std::fs::read_to_string(format!("/sys/class/net/{interface}/statistics/{name}")).ok()?;
+        text.trim().parse().ok()
+    };
+    NAMES.iter().filter_map(|&name| Some((name, read(name)?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_found_and_counted() {
+        let lo = interface_of("127.0.0.9".parse().unwrap()).expect("a loopback interface");
+        assert_eq!(interface_of("192.0.2.1".parse().unwrap()), None);
+        let before = interface_counters(&lo);
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.send_to(&[0; 100], socket.local_addr().unwrap()).unwrap();
+        let after = interface_counters(&lo);
+        assert!(after["rx_packets"] > before["rx_packets"]);
+    }
+
+    #[test]
+    fn processor_time_only_grows() {
+        let before = CpuTime::of_this_thread();
+        let mut x = 1u64;
+        while CpuTime::of_this_thread().since(before).user < Span::from_ms(1) {
+            x = std::hint::black_box(x.wrapping_mul(3));
+        }
+        // The thread is asked first: between the two questions time goes on.
+        let thread = CpuTime::of_this_thread();
+        assert!(CpuTime::of_this_process().user + Span::from_ms(1) >= thread.user);
+    }
+}

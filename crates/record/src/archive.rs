@@ -1,0 +1,527 @@
+//! The archive: every run ever made, in one SQLite file.
+//!
+//! The file uses a rollback journal, not a write-ahead log: a log needs shared memory beside the file, which a
+//! read-only folder and a network file system do not give, and an archive is written twice a run at most. Writes are
+//! synchronous: what [`Archive::finish`] returned from survives a power cut.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, Statement, TransactionBehavior, named_params};
+use trunkline_units::Seed;
+
+use crate::schema::Record;
+use crate::store::{ParseError, parse};
+
+/// Marks the file as ours (`PRAGMA application_id`): "TRKL".
+const APPLICATION: i32 = 0x54524B4C;
+
+/// How long to wait for another program that is writing.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Each step from one version of the tables (`PRAGMA user_version`) to the next. Never change one: add one.
+const MIGRATIONS: [&str; 1] = ["
+    CREATE TABLE runs (
+        id          INTEGER PRIMARY KEY AUTOINCREMENT,  -- an id is never given twice
+        started     TEXT    NOT NULL,                   -- UTC, RFC 3339
+        name        TEXT    NOT NULL,
+        hash        TEXT    NOT NULL,
+        seed        TEXT    NOT NULL,                   -- 64 bits without sign do not fit INTEGER
+        backend     TEXT    NOT NULL,
+        partial     INTEGER NOT NULL,
+        program     TEXT    NOT NULL,                   -- version of the program that measured
+        duration_s  REAL    NOT NULL,
+        text        TEXT    NOT NULL,
+        environment TEXT    NOT NULL,                   -- JSON
+        record      TEXT    NOT NULL                    -- JSON, as in record.json
+    );
+    CREATE INDEX runs_by_name ON runs (name, id);
+"];
+
+/// What a run's record says until [`Archive::finish`].
+const UNFINISHED: &str = "the run has not ended: it is under way, or its program was stopped";
+
+/// Number of a run in its archive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RunId(pub i64);
+
+impl std::fmt::Display for RunId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A run as the list shows it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// Its number.
+    pub id: RunId,
+    /// When it began, UTC, RFC 3339.
+    pub started: String,
+    /// The experiment's name.
+    pub name: String,
+    /// The plan's hash.
+    pub hash: String,
+    /// Its seed.
+    pub seed: Seed,
+    /// `live`, `sim` or `lab`.
+    pub backend: String,
+    /// Whether it was cut short or has not ended.
+    pub partial: bool,
+    /// Version of the program that measured.
+    pub program: String,
+    /// How long it took, seconds; 0 until it has ended.
+    pub duration_s: f64,
+}
+
+/// Which runs to list. The default is all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// Only of experiments whose name holds this.
+    pub name: Option<String>,
+    /// Only of plans whose hash begins with this.
+    pub hash: Option<String>,
+    /// Only of this backend.
+    pub backend: Option<String>,
+    /// At most this many, the latest.
+    pub limit: Option<u32>,
+}
+
+/// Why the archive could not be used. Each says which file.
+#[derive(Debug, thiserror::Error)]
+pub enum ArchiveError {
+    /// The file or its folder could not be made or opened.
+    #[error("cannot open the archive {}: {reason}", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        reason: String,
+    },
+    /// The file is something else.
+    #[error("{} is not an archive of Trunkline", path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file is damaged.
+    #[error("the archive {} is damaged: {reason}", path.display())]
+    Corrupt {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A later program made it.
+    #[error("the archive {} is of version {found}; this program reads up to version {}", path.display(), MIGRATIONS.len())]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: u64,
+    },
+    /// It may be read only.
+    #[error("the archive {} may not be written", path.display())]
+    ReadOnly {
+        /// The file.
+        path: PathBuf,
+    },
+    /// No room is left.
+    #[error("the disk is full: cannot write the archive {}", path.display())]
+    Full {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Another program kept it locked.
+    #[error("another program holds the archive {}", path.display())]
+    Busy {
+        /// The file.
+        path: PathBuf,
+    },
+    /// There is no such run.
+    #[error("there is no run {id} in the archive {}", path.display())]
+    NoRun {
+        /// The run.
+        id: RunId,
+        /// The file.
+        path: PathBuf,
+    },
+    /// Something else went wrong below.
+    #[error("the archive {}: {source}", path.display())]
+    Other {
+        /// The file.
+        path: PathBuf,
+        /// SQLite's reason.
+        source: rusqlite::Error,
+    },
+}
+
+/// An open archive. Several programs may share one file.
+#[derive(Debug)]
+pub struct Archive {
+    db: Connection,
+    path: PathBuf,
+}
+
+impl Archive {
+    /// Opens the archive at `path`; makes it, and its folder, where there is none.
+    pub fn open(path: &Path) -> Result<Archive, ArchiveError> {
+        let open = |reason: String| ArchiveError::Open { path: path.to_owned(), reason };
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder).map_err(|e| open(e.to_string()))?;
+        }
+        let db = Connection::open(path).map_err(|e| open(e.to_string()))?;
+        let mut archive = Archive { db, path: path.to_owned() };
+        archive.prepare()?;
+        Ok(archive)
+    }
+
+    /// Tells whose file it is and brings its tables up to date.
+    fn prepare(&mut self) -> Result<(), ArchiveError> {
+        self.sql(|db| db.busy_timeout(PATIENCE))?;
+        if self.version()? == Some(MIGRATIONS.len()) {
+            return Ok(()); // the usual case asks for no lock, so a read-only file will do
+        }
+        // Takes effect in a file without tables only. Deleted runs give their room back.
+        self.sql(|db| db.pragma_update(None, "auto_vacuum", "FULL"))?;
+        self.sql(|db| db.execute_batch("BEGIN IMMEDIATE"))?;
+        // Asked again under the lock, for another program may have been faster.
+        let done = self.version().and_then(|version| {
+            let steps = &MIGRATIONS[version.unwrap_or(0)..];
+            self.sql(|db| {
+                db.pragma_update(None, "application_id", APPLICATION)?;
+                steps.iter().try_for_each(|step| db.execute_batch(step))?;
+                db.pragma_update(None, "user_version", MIGRATIONS.len() as i64)
+            })
+        });
+        self.sql(|db| db.execute_batch(if done.is_ok() { "COMMIT" } else { "ROLLBACK" }))?;
+        done
+    }
+
+    /// Version of the tables; none in an empty file.
+    fn version(&self) -> Result<Option<usize>, ArchiveError> {
+        let number =
+            |pragma: &str| self.sql(|db| db.pragma_query_value(None, pragma, |r| r.get::<_, i64>(0)));
+        let version = number("user_version")?;
+        if number("application_id")? != i64::from(APPLICATION) {
+            let tables: i64 =
+                self.sql(|db| db.query_row("SELECT count(*) FROM sqlite_schema", [], |r| r.get(0)))?;
+            return match (version, tables) {
+                (0, 0) => Ok(None),
+                _ => Err(ArchiveError::Foreign { path: self.path.clone() }),
+            };
+        }
+        match usize::try_from(version) {
+            Ok(v) if v <= MIGRATIONS.len() => Ok(Some(v)),
+            _ => Err(ArchiveError::Newer { path: self.path.clone(), found: version.unsigned_abs() }),
+        }
+    }
+
+    /// Notes that a run begins, so that a crash leaves a trace. `asked` holds what is known before it: experiment,
+    /// backend, seed, environment, when. It is kept as a partial record, to be replaced by [`finish`](Self::finish).
+    pub fn begin(&self, asked: &Record) -> Result<RunId, ArchiveError> {
+        let mut record = asked.clone();
+        record.partial = true;
+        record.trouble.push(UNFINISHED.into());
+        self.sql(|db| {
+            db.prepare(
+                "INSERT INTO runs
+                        ( id,  started,  name,  hash,  seed,  backend,  partial,
+                          program,  duration_s,  text,  environment,  record)
+                 VALUES (:id, :started, :name, :hash, :seed, :backend, :partial,
+                         :program, :duration_s, :text, :environment, :record)",
+            )
+            .and_then(|mut insert| execute(&mut insert, None, &record))
+        })?;
+        Ok(RunId(self.db.last_insert_rowid()))
+    }
+
+    /// Puts the record of a run in its place, in one transaction.
+    pub fn finish(&self, id: RunId, record: &Record) -> Result<(), ArchiveError> {
+        let changed = self.sql(|db| {
+            db.prepare(
+                "UPDATE runs SET started = :started, name = :name, hash = :hash, seed = :seed, backend = :backend,
+                        partial = :partial, program = :program, duration_s = :duration_s, text = :text,
+                        environment = :environment, record = :record
+                 WHERE id = :id",
+            )
+            .and_then(|mut update| execute(&mut update, Some(id), record))
+        })?;
+        if changed == 0 { Err(self.no_run(id)) } else { Ok(()) }
+    }
+
+    /// The runs that pass the filter, the latest first.
+    pub fn list(&self, filter: &Filter) -> Result<Vec<Entry>, ArchiveError> {
+        self.sql(|db| {
+            db.prepare(
+                "SELECT id, started, name, hash, seed, backend, partial, program, duration_s FROM runs
+                 WHERE (:name IS NULL OR instr(name, :name) > 0)
+                   AND (:hash IS NULL OR substr(hash, 1, length(:hash)) = :hash)
+                   AND (:backend IS NULL OR backend = :backend)
+                 ORDER BY id DESC LIMIT coalesce(:limit, -1)",
+            )?
+            .query_map(
+                named_params! {
+                    ":name": filter.name, ":hash": filter.hash, ":backend": filter.backend, ":limit": filter.limit,
+                },
+                entry,
+            )?
+            .collect()
+        })
+    }
+
+    /// The record of a run. Of one that has not ended: what [`begin`](Self::begin) was told, marked partial.
+    pub fn get(&self, id: RunId) -> Result<Record, ArchiveError> {
+        let text: Option<String> = self.sql(|db| {
+            db.query_row("SELECT record FROM runs WHERE id = ?1", [id.0], |row| row.get(0)).optional()
+        })?;
+        let path = self.path.clone();
+        match parse(&text.ok_or_else(|| self.no_run(id))?) {
+            Ok(mut records) => Ok(records.remove(0)),
+            Err(ParseError::Newer(found)) => Err(ArchiveError::Newer { path, found }),
+            Err(ParseError::Foreign(e)) => {
+                Err(ArchiveError::Corrupt { path, reason: format!("run {id}: {e}") })
+            }
+        }
+    }
+
+    /// Deletes runs: all of them, or none if one does not exist.
+    pub fn delete(&mut self, ids: &[RunId]) -> Result<(), ArchiveError> {
+        let mut missing = None;
+        let deleted =
+            self.db.transaction_with_behavior(TransactionBehavior::Immediate).and_then(|transaction| {
+                for &id in ids {
+                    if transaction.execute("DELETE FROM runs WHERE id = ?1", [id.0])? == 0 {
+                        missing = Some(id);
+                        return transaction.rollback();
+                    }
+                }
+                transaction.commit()
+            });
+        deleted.map_err(|e| self.error(e))?;
+        missing.map_or(Ok(()), |id| Err(self.no_run(id)))
+    }
+
+    fn no_run(&self, id: RunId) -> ArchiveError {
+        ArchiveError::NoRun { id, path: self.path.clone() }
+    }
+
+    fn sql<T>(&self, f: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, ArchiveError> {
+        f(&self.db).map_err(|e| self.error(e))
+    }
+
+    fn error(&self, source: rusqlite::Error) -> ArchiveError {
+        let path = self.path.clone();
+        match source.sqlite_error_code() {
+            Some(ErrorCode::NotADatabase) => ArchiveError::Foreign { path },
+            Some(ErrorCode::DatabaseCorrupt) => ArchiveError::Corrupt { path, reason: source.to_string() },
+            Some(ErrorCode::CannotOpen) => ArchiveError::Open { path, reason: source.to_string() },
+            Some(ErrorCode::ReadOnly) => ArchiveError::ReadOnly { path },
+            Some(ErrorCode::DiskFull) => ArchiveError::Full { path },
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => ArchiveError::Busy { path },
+            _ => ArchiveError::Other { path, source },
+        }
+    }
+}
+
+/// Runs a statement with a record as the columns of a row; without an id SQLite gives the next.
+fn execute(statement: &mut Statement<'_>, id: Option<RunId>, record: &Record) -> rusqlite::Result<usize> {
+    let json = |text: serde_json::Result<String>| text.expect("the schema has text keys only");
+    statement.execute(named_params! {
+        ":id": id.map(|id| id.0),
+        ":started": record.started,
+        ":name": record.experiment.name,
+        ":hash": record.experiment.hash,
+        ":seed": record.seed.to_string(),
+        ":backend": record.backend,
+        ":partial": record.partial,
+        ":program": record.environment.get("program").map_or("", String::as_str),
+        ":duration_s": record.duration_s,
+        ":text": record.experiment.text,
+        ":environment": json(serde_json::to_string(&record.environment)),
+        ":record": json(serde_json::to_string(record)),
+    })
+}
+
+fn entry(row: &Row<'_>) -> rusqlite::Result<Entry> {
+    let seed: String = row.get("seed")?;
+    let seed =
+        seed.parse().map_err(|_| rusqlite::Error::InvalidColumnType(4, seed, rusqlite::types::Type::Text))?;
+    Ok(Entry {
+        id: RunId(row.get("id")?),
+        started: row.get("started")?,
+        name: row.get("name")?,
+        hash: row.get("hash")?,
+        seed: Seed(seed),
+        backend: row.get("backend")?,
+        partial: row.get("partial")?,
+        program: row.get("program")?,
+        duration_s: row.get("duration_s")?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::{Connection as Flow, Experiment};
+
+    fn asked(name: &str, backend: &str) -> Record {
+        Record {
+            backend: backend.into(),
+            seed: Seed(u64::MAX),
+            started: "2026-01-02T03:04:05Z".into(),
+            environment: [("program".to_owned(), "0.1.0".to_owned())].into(),
+            experiment: Experiment {
+                name: name.into(),
+                hash: format!("{name}00ff"),
+                text: "experiment {}".into(),
+            },
+            ..Record::default()
+        }
+    }
+
+    fn measured(name: &str, backend: &str) -> Record {
+        let connections = vec![Flow { name: "B-A".into(), received_bps: 1e6 / 3.0, ..Flow::default() }];
+        Record { duration_s: 2.5, connections, ..asked(name, backend) }
+    }
+
+    fn archive() -> (tempfile::TempDir, Archive) {
+        let dir = tempfile::tempdir().unwrap();
+        let archive = Archive::open(&dir.path().join("new folder/archive.db")).unwrap();
+        (dir, archive)
+    }
+
+    fn ids(archive: &Archive, filter: Filter) -> Vec<i64> {
+        archive.list(&filter).unwrap().into_iter().map(|e| e.id.0).collect()
+    }
+
+    #[test]
+    fn a_run_leaves_a_trace_before_it_ends_and_its_record_after() {
+        let (_dir, archive) = archive();
+        let id = archive.begin(&asked("quick", "live")).unwrap();
+        let begun = archive.get(id).unwrap();
+        assert!(begun.partial);
+        assert_eq!((begun.trouble, begun.experiment.name), (vec![UNFINISHED.to_owned()], "quick".to_owned()));
+
+        archive.finish(id, &measured("quick", "live")).unwrap();
+        assert_eq!(archive.get(id).unwrap(), measured("quick", "live"));
+        let entry = archive.list(&Filter::default()).unwrap().remove(0);
+        let want = Entry {
+            id,
+            started: "2026-01-02T03:04:05Z".into(),
+            name: "quick".into(),
+            hash: "quick00ff".into(),
+            seed: Seed(u64::MAX),
+            backend: "live".into(),
+            partial: false,
+            program: "0.1.0".into(),
+            duration_s: 2.5,
+        };
+        assert_eq!(entry, want);
+    }
+
+    #[test]
+    fn runs_are_listed_latest_first_and_deleted_all_or_none() {
+        let (_dir, mut archive) = archive();
+        for (name, backend) in [("one", "live"), ("two", "sim"), ("o%e", "sim"), ("one", "sim")] {
+            archive.begin(&asked(name, backend)).unwrap();
+        }
+        let some = |s: &str| Some(s.to_owned());
+        assert_eq!(ids(&archive, Filter::default()), [4, 3, 2, 1]);
+        assert_eq!(ids(&archive, Filter { limit: Some(2), ..Filter::default() }), [4, 3]);
+        assert_eq!(ids(&archive, Filter { name: some("one"), ..Filter::default() }), [4, 1]);
+        assert_eq!(ids(&archive, Filter { name: some("%"), ..Filter::default() }), [3]);
+        assert_eq!(ids(&archive, Filter { hash: some("two0"), ..Filter::default() }), [2]);
+        assert_eq!(
+            ids(&archive, Filter { name: some("one"), backend: some("sim"), ..Filter::default() }),
+            [4]
+        );
+
+        let error = archive.delete(&[RunId(1), RunId(9)]).unwrap_err().to_string();
+        assert!(error.starts_with("there is no run 9 in the archive /"), "{error}");
+        assert_eq!(ids(&archive, Filter::default()), [4, 3, 2, 1]);
+        archive.delete(&[RunId(4), RunId(1)]).unwrap();
+        assert_eq!(ids(&archive, Filter::default()), [3, 2]);
+        // A number is never given twice.
+        assert_eq!(archive.begin(&asked("new", "live")).unwrap(), RunId(5));
+        assert!(matches!(archive.get(RunId(4)), Err(ArchiveError::NoRun { id: RunId(4), .. })));
+        assert!(matches!(archive.finish(RunId(4), &asked("x", "sim")), Err(ArchiveError::NoRun { .. })));
+    }
+
+    #[test]
+    fn two_programs_share_one_archive() {
+        let (_dir, first) = archive();
+        let second = Archive::open(&first.path).unwrap();
+        let (a, b) = (first.begin(&asked("a", "live")).unwrap(), second.begin(&asked("b", "live")).unwrap());
+        first.finish(a, &measured("a", "live")).unwrap();
+        second.finish(b, &measured("b", "live")).unwrap();
+        assert_eq!(first.get(b).unwrap(), second.get(b).unwrap());
+
+        second.db.busy_timeout(Duration::ZERO).unwrap();
+        first.db.execute_batch("BEGIN IMMEDIATE").unwrap();
+        assert!(matches!(second.begin(&asked("c", "live")), Err(ArchiveError::Busy { .. })));
+        assert_eq!(second.get(a).unwrap(), measured("a", "live"), "reading goes on beside a writer");
+    }
+
+    #[test]
+    fn files_that_are_not_ours_are_refused_and_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        fs::write(
+            &path,
+            "not a database, but long enough to hold the header of one, which is 100 bytes".repeat(3),
+        )
+        .unwrap();
+        assert!(matches!(Archive::open(&path), Err(ArchiveError::Foreign { .. })));
+
+        fs::remove_file(&path).unwrap();
+        Connection::open(&path).unwrap().execute_batch("CREATE TABLE mine (x)").unwrap();
+        let before = fs::read(&path).unwrap();
+        let error = Archive::open(&path).unwrap_err().to_string();
+        assert_eq!(error, format!("{} is not an archive of Trunkline", path.display()));
+        assert_eq!(fs::read(&path).unwrap(), before);
+
+        assert!(matches!(Archive::open(dir.path()), Err(ArchiveError::Open { .. })));
+    }
+
+    #[test]
+    fn a_later_archive_is_refused() {
+        let (_dir, archive) = archive();
+        archive.db.pragma_update(None, "user_version", 7).unwrap();
+        let error = Archive::open(&archive.path).unwrap_err().to_string();
+        let path = archive.path.display();
+        assert_eq!(error, format!("the archive {path} is of version 7; this program reads up to version 1"));
+    }
+
+    #[test]
+    fn a_damaged_archive_says_so() {
+        let (_dir, archive) = archive();
+        for _ in 0..50 {
+            archive.begin(&measured("quick", "live")).unwrap();
+        }
+        let Archive { db, path } = archive;
+        drop(db);
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[4096..].fill(0x55); // every page but the first
+        fs::write(&path, bytes).unwrap();
+        let error = Archive::open(&path).and_then(|a| a.list(&Filter::default())).unwrap_err();
+        assert!(matches!(error, ArchiveError::Corrupt { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_full_disk_and_a_read_only_file_are_told_apart_and_lose_nothing() {
+        let (_dir, archive) = archive();
+        let id = archive.begin(&asked("quick", "live")).unwrap();
+        let mut large = measured("quick", "live");
+        large.experiment.text = "x".repeat(1 << 20);
+        let pages: i64 = archive.db.pragma_query_value(None, "page_count", |r| r.get(0)).unwrap();
+        archive.db.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(())).unwrap();
+        assert!(matches!(archive.finish(id, &large), Err(ArchiveError::Full { .. })));
+        assert!(archive.get(id).unwrap().partial);
+
+        archive.db.pragma_update(None, "query_only", true).unwrap();
+        assert!(matches!(archive.begin(&asked("quick", "live")), Err(ArchiveError::ReadOnly { .. })));
+        assert_eq!(ids(&archive, Filter::default()), [id.0]);
+    }
+}

@@ -1,0 +1,276 @@
+//! Records for other programs: CSV, JSON, and Parquet behind the feature `parquet`.
+//!
+//! Every format but JSON is a [`Table`]: the connections with their flat figures ([`connections`]) or the series in
+//! long form ([`series`]).
+
+#[cfg(feature = "parquet")]
+pub mod parquet;
+
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+
+use crate::figure;
+use crate::schema::{Connection, Record};
+
+/// Columns of equal length.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Table {
+    /// Their names and values, from left to right.
+    pub columns: Vec<(String, Column)>,
+}
+
+/// One column.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Column {
+    /// Words.
+    Text(Vec<String>),
+    /// Numbers; none where unknown.
+    Number(Vec<Option<f64>>),
+}
+
+impl Table {
+    /// Rows in it.
+    pub fn rows(&self) -> usize {
+        self.columns.first().map_or(0, |(_, column)| match column {
+            Column::Text(values) => values.len(),
+            Column::Number(values) => values.len(),
+        })
+    }
+
+    /// Writes the table as CSV (RFC 4180, lines end in LF) with a row of names; an unknown number is an empty field.
+    pub fn write_csv(&self, out: impl Write) -> io::Result<()> {
+        let mut csv = csv::Writer::from_writer(out);
+        csv.write_record(self.columns.iter().map(|(name, _)| name))?;
+        for row in 0..self.rows() {
+            csv.write_record(self.columns.iter().map(|(_, column)| column.field(row)))?;
+        }
+        csv.flush()
+    }
+}
+
+impl Column {
+    fn field(&self, row: usize) -> String {
+        match self {
+            Column::Text(values) => values[row].clone(),
+            Column::Number(values) => values[row].map(|v| v.to_string()).unwrap_or_default(),
+        }
+    }
+}
+
+/// Writes records as JSON: one as an object, several as an array. [`load`](crate::store::load) reads both.
+pub fn write_json(records: &[Record], mut out: impl Write) -> io::Result<()> {
+    match records {
+        [one] => serde_json::to_writer_pretty(&mut out, one)?,
+        several => serde_json::to_writer_pretty(&mut out, several)?,
+    }
+    out.write_all(b"\n")
+}
+
+/// Figures of a connection that are always columns, by their path in the record. Distributions follow.
+const FIGURES: [&str; 19] = [
+    "offered_bps",
+    "sent_bps",
+    "received_bps",
+    "messages_sent",
+    "messages_received",
+    "lost",
+    "duplicated",
+    "reordered",
+    "corrupted",
+    "asked.rate_error",
+    "asked.gap_distance",
+    "asked.gap_p_value",
+    "asked.gap_samples",
+    "asked.bursts_skipped",
+    "asked.bursts_late",
+    "cpu.sender_user_s",
+    "cpu.sender_system_s",
+    "cpu.receiver_user_s",
+    "cpu.receiver_system_s",
+];
+
+const DISTRIBUTIONS: [&str; 5] = ["delay_us", "rtt_us", "gap_us", "sent_gap_us", "late_us"];
+
+const PERCENTILES: [&str; 9] = ["count", "min", "p50", "p90", "p99", "p999", "max", "mean", "sd"];
+
+/// One row a connection: which run it was of, its words, and every flat figure, named by its path in the record.
+/// Counters and repeats are columns if any connection has them.
+pub fn connections(records: &[Record]) -> Table {
+    let rows = || records.iter().flat_map(|r| r.connections.iter().map(move |c| (r, c)));
+    let text = |name: &str, get: &dyn Fn(&Record, &Connection) -> String| {
+        (name.to_owned(), Column::Text(rows().map(|(r, c)| get(r, c)).collect()))
+    };
+    let mut columns = vec![
+        text("experiment", &|r, _| r.experiment.name.clone()),
+        text("hash", &|r, _| r.experiment.hash.clone()),
+        text("backend", &|r, _| r.backend.clone()),
+        text("seed", &|r, _| r.seed.to_string()),
+        text("started", &|r, _| r.started.clone()),
+        text("partial", &|r, c| (r.partial || c.partial).to_string()),
+        text("connection", &|_, c| c.name.clone()),
+        text("transport", &|_, c| c.transport.clone()),
+        text("test", &|_, c| c.test.clone()),
+        text("from", &|_, c| c.from.clone()),
+        text("to", &|_, c| c.to.join(" ")),
+    ];
+    let values: Vec<_> = rows().map(|(_, c)| figure::value(c)).collect();
+    columns.extend(paths(rows().map(|(_, c)| c)).into_iter().map(|path| {
+        let numbers = values.iter().map(|v| figure::walk(v, &path)?.as_f64()).collect();
+        (path, Column::Number(numbers))
+    }));
+    Table { columns }
+}
+
+/// The paths of all numbers that stand in a column of their own.
+fn paths<'a>(connections: impl Iterator<Item = &'a Connection>) -> Vec<String> {
+    let percentiles = DISTRIBUTIONS.iter().flat_map(|d| PERCENTILES.iter().map(move |p| format!("{d}.{p}")));
+    let mut paths: Vec<String> = FIGURES.iter().map(|&f| f.to_owned()).chain(percentiles).collect();
+    let (mut counters, mut repeats) = (BTreeSet::new(), BTreeSet::new());
+    for c in connections {
+        counters.extend(c.counters.keys().map(|k| format!("counters.{k}")));
+        let ends = ["n", "mean", "sd", "low", "high"];
+        repeats.extend(c.repeats.keys().flat_map(|k| ends.map(|end| format!("repeats.{k}.{end}"))));
+    }
+    paths.extend(counters);
+    paths.extend(repeats);
+    paths
+}
+
+/// The series in long form: `backend, connection, t_s, figure, value`, a row for each number.
+pub fn series(records: &[Record]) -> Table {
+    let (mut backend, mut connection, mut figure) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut t_s, mut value) = (Vec::new(), Vec::new());
+    for (record, c) in records.iter().flat_map(|r| r.connections.iter().map(move |c| (r, c))) {
+        for point in &c.series {
+            let more = point.more.iter().map(|(name, &v)| (name.as_str(), v));
+            for (name, v) in
+                [("sent_bps", point.sent_bps), ("received_bps", point.received_bps)].into_iter().chain(more)
+            {
+                backend.push(record.backend.clone());
+                connection.push(c.name.clone());
+                t_s.push(Some(point.t_s));
+                figure.push(name.to_owned());
+                value.push(Some(v));
+            }
+        }
+    }
+    let columns = [
+        ("backend", Column::Text(backend)),
+        ("connection", Column::Text(connection)),
+        ("t_s", Column::Number(t_s)),
+        ("figure", Column::Text(figure)),
+        ("value", Column::Number(value)),
+    ];
+    Table { columns: columns.map(|(name, column)| (name.to_owned(), column)).into() }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::schema::{Distribution, Interval, Point};
+
+    const HOSTILE: &str = "=cmd(\"a\",\r\n'b');";
+
+    /// Two connections, the first with a bit of everything.
+    pub(crate) fn record() -> Record {
+        let full = Connection {
+            name: HOSTILE.into(),
+            to: vec!["a".into(), "c".into()],
+            offered_bps: Some(1e8),
+            received_bps: 1e8 / 3.0,
+            delay_us: Some(Distribution { p50: 71.25, ..Distribution::default() }),
+            counters: [("retransmissions".to_owned(), 3.0)].into(),
+            repeats: [("delay_us.p50".to_owned(), Interval { mean: 70.5, ..Interval::default() })].into(),
+            series: vec![Point {
+                t_s: 0.1,
+                sent_bps: 5e7,
+                received_bps: 4e7,
+                more: BTreeMap::from([("rtt_us".into(), 80.0)]),
+            }],
+            ..Connection::default()
+        };
+        let bare = Connection { name: "bare".into(), ..Connection::default() };
+        Record { backend: "live".into(), connections: vec![full, bare], ..Record::default() }
+    }
+
+    fn read(table: &Table) -> (Vec<String>, Vec<Vec<String>>) {
+        let mut text = Vec::new();
+        table.write_csv(&mut text).unwrap();
+        let mut reader = csv::Reader::from_reader(text.as_slice());
+        let header = reader.headers().unwrap().iter().map(str::to_owned).collect();
+        let rows = reader.records().map(|r| r.unwrap().iter().map(str::to_owned).collect());
+        (header, rows.collect())
+    }
+
+    #[test]
+    fn a_row_tells_all_of_a_connection() {
+        let (header, rows) = read(&connections(&[record()]));
+        let at =
+            |row: usize, column: &str| rows[row][header.iter().position(|h| h == column).unwrap()].as_str();
+        assert_eq!(rows.len(), 2);
+        assert_eq!((at(0, "connection"), at(1, "connection")), (HOSTILE, "bare"));
+        assert_eq!((at(0, "to"), at(0, "backend"), at(0, "partial")), ("a c", "live", "false"));
+        assert_eq!(at(0, "received_bps").parse(), Ok(1e8 / 3.0));
+        assert_eq!((at(0, "delay_us.p50"), at(1, "delay_us.p50")), ("71.25", ""));
+        assert_eq!((at(0, "counters.retransmissions"), at(1, "counters.retransmissions")), ("3", ""));
+        assert_eq!(at(0, "repeats.delay_us.p50.mean"), "70.5");
+        assert_eq!((at(0, "offered_bps"), at(1, "offered_bps")), ("100000000", ""));
+    }
+
+    #[test]
+    fn hostile_names_are_quoted() {
+        let mut text = Vec::new();
+        series(&[record()]).write_csv(&mut text).unwrap();
+        let want = "backend,connection,t_s,figure,value\n\
+                    live,\"=cmd(\"\"a\"\",\r\n'b');\",0.1,sent_bps,50000000\n\
+                    live,\"=cmd(\"\"a\"\",\r\n'b');\",0.1,received_bps,40000000\n\
+                    live,\"=cmd(\"\"a\"\",\r\n'b');\",0.1,rtt_us,80\n";
+        assert_eq!(String::from_utf8(text).unwrap(), want);
+    }
+
+    /// Every number of a connection that is not in an array, by its path.
+    fn numbers(value: &serde_json::Value, path: &str, found: &mut Vec<String>) {
+        match value {
+            serde_json::Value::Object(map) => {
+                let under = |k: &String| if path.is_empty() { k.clone() } else { format!("{path}.{k}") };
+                map.iter().for_each(|(k, v)| numbers(v, &under(k), found));
+            }
+            serde_json::Value::Number(_) => found.push(path.to_owned()),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn no_flat_figure_is_left_out() {
+        let mut full = record().connections.remove(0);
+        let d = || Some(Distribution::default());
+        (full.delay_us, full.rtt_us, full.gap_us, full.sent_gap_us, full.late_us) = (d(), d(), d(), d(), d());
+        (full.asked.rate_error, full.asked.gap_distance, full.asked.gap_p_value) =
+            (Some(0.0), Some(0.0), Some(0.0));
+        let mut found = Vec::new();
+        numbers(&figure::value(&full), "", &mut found);
+        let mut columns = paths([&full].into_iter());
+        found.sort();
+        columns.sort();
+        assert_eq!(columns, found);
+    }
+
+    #[test]
+    fn json_is_an_object_or_an_array() {
+        let parsed = |records: &[Record]| {
+            let mut text = Vec::new();
+            write_json(records, &mut text).unwrap();
+            crate::store::parse(std::str::from_utf8(&text).unwrap()).unwrap()
+        };
+        assert_eq!(parsed(&[record()]), [record()]);
+        assert_eq!(parsed(&[record(), Record::default()]), [record(), Record::default()]);
+    }
+
+    #[test]
+    fn no_records_make_an_empty_table() {
+        assert_eq!(connections(&[]).rows(), 0);
+        assert_eq!(read(&series(&[])).1.len(), 0);
+    }
+}

@@ -1,0 +1,148 @@
+//! Histograms of times, cheap enough for every message.
+
+use hdrhistogram::Histogram as Hdr;
+use serde::{Deserialize, Serialize};
+use trunkline_units::Span;
+
+use crate::schema::Distribution;
+
+/// Points a distribution's curve keeps at the most.
+const CURVE_POINTS: usize = 200;
+
+/// A histogram of spans with three significant digits, from 1 ns to an hour; longer spans count as an hour.
+///
+/// `record` costs a few nanoseconds and allocates only when a span is the longest so far by a power of two.
+#[derive(Clone, Debug)]
+pub struct Histogram {
+    ns: Hdr<u64>,
+}
+
+/// The counts of a [`Histogram`], for sending it from one process to another.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Counts(Vec<(u64, u64)>);
+
+/// An hour in nanoseconds.
+const LONGEST_NS: u64 = 3_600_000_000_000;
+
+impl Default for Histogram {
+    fn default() -> Self {
+        let mut ns = Hdr::new_with_bounds(1, 1 << 24, 3).expect("constant bounds are valid");
+        ns.auto(true);
+        Histogram { ns }
+    }
+}
+
+impl Histogram {
+    /// Counts one span.
+    #[inline]
+    pub fn record(&mut self, span: Span) {
+        self.record_n(span, 1);
+    }
+
+    /// Counts a span `n` times.
+    #[inline]
+    pub fn record_n(&mut self, span: Span, n: u64) {
+        // With auto-resize on and the value clamped this cannot fail.
+        let _ = self.ns.record_n(span.as_ns().min(LONGEST_NS), n);
+    }
+
+    /// Spans counted.
+    pub fn count(&self) -> u64 {
+        self.ns.len()
+    }
+
+    /// Adds what another histogram counted.
+    pub fn merge(&mut self, other: &Histogram) {
+        let _ = self.ns.add(&other.ns);
+    }
+
+    /// The counts, to be sent or stored.
+    pub fn counts(&self) -> Counts {
+        Counts(self.ns.iter_recorded().map(|v| (v.value_iterated_to(), v.count_at_value())).collect())
+    }
+
+    /// The histogram that had these counts.
+    pub fn from_counts(counts: &Counts) -> Histogram {
+        let mut h = Histogram::default();
+        for &(ns, n) in &counts.0 {
+            h.record_n(Span::from_ns(ns), n);
+        }
+        h
+    }
+
+    /// The distribution in microseconds; none if nothing was counted.
+    pub fn distribution_us(&self) -> Option<Distribution> {
+        if self.ns.is_empty() {
+            return None;
+        }
+        let us = |ns: u64| ns as f64 / 1e3;
+        let at = |p: f64| us(self.ns.value_at_quantile(p).min(self.ns.max()));
+        Some(Distribution {
+            count: self.ns.len(),
+            min: us(self.ns.min()),
+            p50: at(0.5),
+            p90: at(0.9),
+            p99: at(0.99),
+            p999: at(0.999),
+            max: us(self.ns.max()),
+            mean: self.ns.mean() / 1e3,
+            sd: self.ns.stdev() / 1e3,
+            curve: self.curve(),
+        })
+    }
+
+    fn curve(&self) -> Vec<(f64, f64)> {
+        let mut points = Vec::with_capacity(CURVE_POINTS);
+        let mut push = |q: f64| {
+            let value = self.ns.value_at_quantile(q).min(self.ns.max()) as f64 / 1e3;
+            if points.last().is_none_or(|&(_, v)| value > v) {
+                points.push((q, value));
+            } else if let Some(last) = points.last_mut() {
+                last.0 = q;
+            }
+        };
+        // Evenly through the body, then nine points a decade into the tail.
+        (0..100).for_each(|i| push(f64::from(i) / 100.0));
+        let mut tail = 0.01;
+        while tail * self.ns.len() as f64 >= 1.0 && tail > 1e-9 {
+            (0..9).for_each(|i| push(1.0 - tail * (1.0 - f64::from(i) / 10.0)));
+            tail /= 10.0;
+        }
+        push(1.0);
+        points
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_distribution_tells_what_was_counted() {
+        let mut h = Histogram::default();
+        assert_eq!(h.distribution_us(), None);
+        (1..=1000).for_each(|us| h.record(Span::from_us(us)));
+        let d = h.distribution_us().unwrap();
+        assert_eq!(d.count, 1000);
+        for (got, want) in [(d.min, 1.0), (d.p50, 500.0), (d.p90, 900.0), (d.p99, 990.0), (d.p999, 999.0)] {
+            assert!((got - want).abs() / want < 2e-3, "{got} for {want}");
+        }
+        assert!((d.mean - 500.5).abs() < 1.0 && (d.sd - 288.7).abs() < 1.0);
+        assert!(d.curve.len() <= CURVE_POINTS);
+        assert!(d.curve.windows(2).all(|w| w[0].0 < w[1].0 && w[0].1 < w[1].1), "{:?}", d.curve);
+        assert_eq!(d.curve.last().unwrap().0, 1.0);
+    }
+
+    #[test]
+    fn counts_carry_a_histogram_across() {
+        let mut h = Histogram::default();
+        h.record(Span::from_s(20_000)); // beyond the longest: kept as an hour
+        h.record(Span::ZERO);
+        h.record_n(Span::from_us(70), 5);
+        let mut twin = Histogram::from_counts(&h.counts());
+        assert_eq!(twin.distribution_us(), h.distribution_us());
+        twin.merge(&h);
+        assert_eq!(twin.count(), 14);
+    }
+}

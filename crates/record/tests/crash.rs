@@ -1,0 +1,72 @@
+//! A program killed while it writes the archive loses no earlier run.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use trunkline_record::archive::Filter;
+use trunkline_record::schema::{Connection, Experiment};
+use trunkline_record::{Archive, Record, RunId};
+
+/// Where the child finds the archive.
+const PLACE: &str = "TRUNKLINE_TEST_ARCHIVE";
+
+fn asked() -> Record {
+    let experiment = Experiment { name: "crash".into(), ..Experiment::default() };
+    Record { backend: "live".into(), experiment, ..Record::default() }
+}
+
+/// Large enough that writing it takes many pages.
+fn measured() -> Record {
+    let connection = Connection { name: "x".repeat(1 << 20), ..Connection::default() };
+    Record { connections: vec![connection], ..asked() }
+}
+
+/// Not a test of its own: the child of the one below, which writes until it is killed.
+#[test]
+#[ignore = "runs as the child of the test below"]
+fn writer() {
+    let archive = Archive::open(Path::new(&std::env::var_os(PLACE).unwrap())).unwrap();
+    loop {
+        let id = archive.begin(&asked()).unwrap();
+        archive.finish(id, &measured()).unwrap();
+        println!("\nfinished {id}");
+    }
+}
+
+/// Starts a writer, kills it after `runs` finished runs, gives the last id it said it had finished.
+fn kill_a_writer(path: &Path, runs: usize) -> RunId {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "writer", "--ignored", "--nocapture"])
+        .env(PLACE, path)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let finished = lines.filter_map(|l| l.strip_prefix("finished ").and_then(|id| id.parse().ok()));
+    let last = finished.take(runs).last().expect("the writer writes");
+    child.kill().unwrap(); // SIGKILL, most likely in the midst of the next transaction
+    child.wait().unwrap();
+    RunId(last)
+}
+
+#[test]
+fn a_killed_writer_loses_no_finished_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("archive.db");
+    for runs in [1, 3, 5] {
+        let last = kill_a_writer(&path, runs);
+        let archive = Archive::open(&path).unwrap();
+        let entries = archive.list(&Filter::default()).unwrap();
+        let said: Vec<_> = entries.iter().filter(|e| e.id <= last).collect();
+        assert_eq!(said.len() as i64, last.0, "every run is there");
+        for entry in entries {
+            // A run cut short has left its trace; all others are whole.
+            let want = if entry.partial { Vec::new() } else { measured().connections };
+            assert_eq!(archive.get(entry.id).unwrap().connections, want, "run {}", entry.id);
+        }
+        // The archive goes on as if nothing had been.
+        let id = archive.begin(&asked()).unwrap();
+        archive.finish(id, &measured()).unwrap();
+    }
+}

@@ -1,0 +1,144 @@
+"use strict";
+// Draws each plot of the page when it comes into view: uPlot over the data in #plots (see html/plots.rs).
+(() => {
+  const plots = JSON.parse(document.getElementById("plots").textContent);
+  const drawn = new Map();
+  const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const color = (line) => css("--c" + (line.color % 8));
+
+  const swatch = (line) => (line.dash
+    ? `repeating-linear-gradient(90deg, ${color(line)} 0 4px, transparent 4px 6px)` : color(line));
+
+  const SCALES = {
+    bps: [[1e9, "Gb/s"], [1e6, "Mb/s"], [1e3, "kb/s"], [1, "b/s"]],
+    us: [[1e6, "s"], [1e3, "ms"], [1, "µs"], [1e-3, "ns"]],
+    s: [[1, "s"], [1e-3, "ms"], [1e-6, "µs"]],
+    bytes: [[1e9, "GB"], [1e6, "MB"], [1e3, "kB"], [1, "B"]],
+    share: [[0.01, "%"]],
+  };
+  const digits = (v, n) => String(Number(v.toPrecision(n)));
+  const percentile = (x) => digits(100 * (1 - 10 ** -x), Math.max(3, Math.ceil(x) + 1)) + " %";
+
+  function show(unit, v, n = 4, like = v) {
+    if (v == null) return "";
+    if (unit === "nines") return percentile(v);
+    const scales = SCALES[unit];
+    if (!scales) return digits(v, n);
+    if (v === 0 && unit !== "share") return "0";
+    const [scale, name] = scales.find(([s]) => Math.abs(like) >= s * 0.9995) || scales[scales.length - 1];
+    return digits(v / scale, n) + "\u202f" + name;
+  }
+
+  // Marks of the axis of nines: 50 %, 90 %, 99 %, …, and between them only when zoomed in.
+  function nines(_, __, min, max) {
+    const marks = [0.5];
+    const fine = max - min < 2;
+    for (let tail = 0.1; tail > 1e-10; tail /= 10) {
+      marks.push(1 - tail);
+      if (fine) marks.push(1 - tail / 2, 1 - tail / 4);
+    }
+    if (fine) marks.push(0, 0.25, 0.75, 0.8);
+    return marks.map((q) => -Math.log10(1 - q)).filter((x) => x >= min && x <= max).sort((a, b) => a - b);
+  }
+
+  // A logarithmic axis names each power of ten; where it has few of them, also twice and five times that.
+  function named(_, marks) {
+    const few = marks[marks.length - 1] / marks[0] <= 100;
+    const mantissa = (v) => Math.round(v / 10 ** Math.floor(Math.log10(v) + 1e-9));
+    return marks.map((v) => (mantissa(v) === 1 || (few && [2, 5].includes(mantissa(v))) ? v : null));
+  }
+
+  function axis(spec, side) {
+    const common = {
+      stroke: () => css("--quiet"),
+      grid: { stroke: () => css("--rule"), width: 1 },
+      ticks: { show: false },
+      font: "12px system-ui, sans-serif",
+      labelFont: "12px system-ui, sans-serif",
+      label: spec.label,
+      labelSize: 16,
+      labelGap: 0,
+      filter: spec.log ? named : undefined,
+      values: (_, marks) => {
+        const largest = Math.max(...marks.map(Math.abs));
+        return marks.map((v) => (v == null ? null : show(spec.unit, v, 5, spec.log ? v : largest)));
+      },
+    };
+    if (side === "y") return { ...common, size: 78 };
+    const x = { ...common, size: 28, gap: 6, space: 70 };
+    return spec.unit === "nines" ? { ...x, splits: nines } : x;
+  }
+
+  function options(plot, width) {
+    const linear = { range: (_, min, max) => (min === max ? [min - 1, max + 1] : [min, max]) };
+    const log = { distr: 3, log: 10 };
+    // From zero, unless somebody zoomed in on a part.
+    const zero = { range: (u, min, max) => (u.zoomed ? [min, max] : [0, max > 0 ? max * 1.06 : 1]) };
+    const whole = { range: (u, min, max) => (u.zoomed ? [min, max] : [0, 1.03]) };
+    const y = plot.y.log ? log : plot.y.unit === "share" ? whole : zero;
+    return {
+      width,
+      height: 250,
+      padding: [8, 22, 0, 0],
+      cursor: { drag: { x: true, y: true, uni: 30 }, points: { size: 6 } },
+      scales: { x: { time: false, ...(plot.x.log ? log : linear) }, y },
+      legend: { markers: { width: 0, fill: (_, i) => (i > 0 ? swatch(plot.lines[i - 1]) : "none") } },
+      hooks: {
+        init: [(u) => u.over.addEventListener("dblclick", () => { u.zoomed = false; }, true)],
+        setSelect: [(u) => { u.zoomed = u.select.height > 0 && u.select.height < u.over.clientHeight; }],
+      },
+      axes: [axis(plot.x, "x"), axis(plot.y, "y")],
+      series: [
+        { label: plot.x.label, value: (_, v) => show(plot.x.unit, v) },
+        ...plot.lines.map((line) => ({
+          label: line.label,
+          stroke: () => color(line),
+          fill: line.fill ? () => `color-mix(in srgb, ${color(line)} 12%, transparent)` : undefined,
+          width: 1.6,
+          dash: line.dash ? [6, 4] : undefined,
+          spanGaps: true,
+          points: { show: false },
+          value: (_, v) => show(plot.y.unit, v),
+        })),
+      ],
+    };
+  }
+
+  function draw(element) {
+    if (drawn.has(element)) return;
+    const plot = plots[element.dataset.plot];
+    const data = uPlot.join(plot.lines.map((line) => [line.x, line.y]));
+    drawn.set(element, new uPlot(options(plot, element.clientWidth), data, element));
+  }
+
+  const elements = [...document.querySelectorAll("[data-plot]")];
+  const inView = new IntersectionObserver((entries) => {
+    for (const entry of entries) if (entry.isIntersecting) draw(entry.target);
+  }, { rootMargin: "600px" });
+  elements.forEach((element) => inView.observe(element));
+
+  new ResizeObserver(() => {
+    for (const [element, u] of drawn) {
+      if (u.width !== element.clientWidth) u.setSize({ width: element.clientWidth, height: 250 });
+    }
+  }).observe(document.body);
+
+  // Lines, axes and legend take their colours when they are made. Paper is always light.
+  function redraw() {
+    for (const [element, u] of [...drawn]) {
+      u.destroy();
+      drawn.delete(element);
+      draw(element);
+    }
+  }
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  addEventListener("beforeprint", () => {
+    document.documentElement.classList.add("paper");
+    elements.forEach(draw);
+    redraw();
+  });
+  addEventListener("afterprint", () => {
+    document.documentElement.classList.remove("paper");
+    redraw();
+  });
+})();

@@ -1,0 +1,195 @@
+//! Reports of whole records: what they say, and that no record can break them.
+
+mod sample;
+
+use trunkline_record::Record;
+use trunkline_record::schema::*;
+use trunkline_report::{compare, html, junit, terminal, terminal::comparison};
+
+#[test]
+fn the_terminal_shows_a_run() {
+    let want = "\
+Three flows on one trunk  live  2026-03-14T09:26:53Z  10.4 s  seed 1996
+
+connection   transport   test                        offered       sent   received          lost   delay p50   delay p99   gap p50   rtt p50
+──────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+B-A          udp         cbr 1250 B every 100 us    100 Mb/s   100 Mb/s   100 Mb/s             0     24.2 us     59.6 us   98.6 us         –
+C-A          tcp         full 64 kB                        –   7.6 Gb/s   7.6 Gb/s             0      151 us      387 us   55.3 us   77.3 us
+D-A          udp         poisson 150 B at 1000 /s   1.2 Mb/s   1.2 Mb/s   1.2 Mb/s   3 (0.003 %)     27.3 us     74.8 us    692 us         –
+
+Asked against sent
+  B-A: rate -0.012 %, gaps off by 0.0103, 14 bursts late
+  D-A: rate +0.13 %, gaps off by 0.0071 (p 0.68)
+  D-A: gap exponential(1 ms): mean 1 ms of 1 ms asked, distance 0.0071 (p 0.68) over 9,999
+
+Expectations
+  held    B-A.received_bps > 95 Mb/s: measured 100 Mb/s
+  held    B-A.delay_us.p99 < 200 us: measured 131 us
+  FAILED  D-A.lost = 0: measured 3, expected 0
+";
+    assert_eq!(terminal(&[sample::record("live")], None), want);
+}
+
+#[test]
+fn a_narrow_terminal_keeps_what_matters() {
+    let record = [sample::record("live")];
+    let table = |width| {
+        let text = terminal(&record, Some(width));
+        text.split("\n\n").nth(1).unwrap().to_owned()
+    };
+    for (width, header) in [
+        (160, "connection transport test offered sent received lost delay p50 delay p99 gap p50 rtt p50"),
+        (100, "connection offered sent received lost delay p50 delay p99 rtt p50"),
+        (80, "connection sent received lost delay p50 rtt p50"),
+        (60, "connection received lost delay p50 rtt p50"),
+        (40, "connection received lost"),
+    ] {
+        let text = table(width);
+        let first: Vec<&str> = text.lines().next().unwrap().split_whitespace().collect();
+        assert_eq!(first.join(" "), header, "{width}");
+        assert!(text.lines().all(|l| l.chars().count() <= usize::from(width)), "{width}:\n{text}");
+    }
+}
+
+#[test]
+fn several_backends_stand_side_by_side() {
+    let records = [sample::record("live"), sample::record("sim")];
+    let text = terminal(&records, None);
+    let row = text.lines().find(|l| l.contains(" sim ") && l.contains("Gb/s")).unwrap();
+    assert!(row.contains("7.37 Gb/s (-3.0 %)") && row.contains("121 us (-20 %)"), "{row}");
+    assert!(text.contains("\nExpectations, sim\n"));
+
+    let text = comparison(&compare(&records), Some(80));
+    assert!(text.starts_with("The runs differ in\n  system: Linux 6.12.48 | –\n\nconnection"), "{text}");
+    let row = text.lines().find(|l| l.contains("round trip p50")).unwrap();
+    let words: Vec<&str> = row.split_whitespace().collect();
+    assert_eq!(words.join(" "), "round trip p50 77.3 us 61.9 us (-20 %)");
+    assert!(html(&records).contains("<details><summary>Every figure</summary>"));
+}
+
+/// A record in which a stranger chose every word.
+fn hostile(word: &str) -> Record {
+    let mut r = sample::record("live");
+    r.experiment = Experiment { name: word.into(), hash: word.into(), text: word.into() };
+    r.trouble = vec![word.into()];
+    r.partial = true;
+    (r.backend, r.started) = (word.into(), word.into());
+    r.environment = [(word.into(), word.into())].into();
+    r.links[0].name = word.into();
+    (r.hosts[0].name, r.hosts[0].address) = (word.into(), Some(word.into()));
+    r.expectations[0].text = word.into();
+    for c in &mut r.connections {
+        for text in [&mut c.name, &mut c.transport, &mut c.test, &mut c.from, &mut c.to[0]] {
+            *text = word.into();
+        }
+        c.trouble = Some(word.into());
+        c.notes = [(word.into(), word.into())].into();
+        c.counters = [(word.into(), 1.0)].into();
+        c.repeats = [(word.into(), Interval::default())].into();
+        c.series.iter_mut().for_each(|p| p.more = [(word.into(), p.t_s)].into());
+        c.receivers =
+            vec![Receiver { host: word.into(), delay_us: c.delay_us.clone(), ..Receiver::default() }];
+        c.asked
+            .variables
+            .iter_mut()
+            .for_each(|v| (v.name, v.law, v.unit) = (word.into(), word.into(), word.into()));
+    }
+    r
+}
+
+#[test]
+fn hostile_words_are_only_words() {
+    let word = "<script>steal()</script>\"'><img src=x onerror=steal()><!--&";
+    let records = [hostile(word), hostile(word)];
+    let page = html(&records);
+    assert!(page.contains("&lt;script&gt;steal()"));
+    for raw in ["<script>steal", "<img", "<!--"] {
+        assert!(!page.contains(raw), "{raw} got through");
+    }
+    let before_the_data = page.split("id=\"plots\"").next().unwrap();
+    assert!(!before_the_data.contains("\"'"), "an attribute ended early");
+    assert_eq!(page.matches("<script").count(), 3, "data, library, ours");
+    assert_eq!(page.matches("</script>").count(), 3);
+    assert!(!junit(&records).contains("<script>"));
+}
+
+#[test]
+fn hostile_words_do_not_steer_the_terminal() {
+    let records = [hostile("a\u{1b}[2J\u{9b}31m\r\u{7}\u{202e}b\nc"), hostile("\u{1b}]0;title\u{7}")];
+    let both =
+        terminal(&records, None) + &terminal(&records, Some(80)) + &comparison(&compare(&records), Some(80));
+    let steers = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
+    assert_eq!(both.chars().find(|&c| steers(c)), None);
+}
+
+#[test]
+fn the_page_loads_nothing() {
+    let page = html(&[sample::record("live"), sample::record("sim")]);
+    for load in
+        ["src=", "<link", "<iframe", "url(", "@import", "href=\"h", "href='", "fetch(", "XMLHttp", "import("]
+    {
+        assert!(!page.contains(load), "{load}");
+    }
+    assert!(page.contains("default-src 'none'"));
+    assert!(page.len() < 400_000, "{} bytes", page.len());
+}
+
+#[test]
+fn every_plot_has_its_place_its_data_and_its_words() {
+    let page = html(&[sample::record("live")]);
+    let data = page.split("id=\"plots\">").nth(1).unwrap().split("</script>").next().unwrap();
+    let plots: Vec<serde_json::Value> = serde_json::from_str(data).unwrap();
+    for (i, plot) in plots.iter().enumerate() {
+        assert!(page.contains(&format!("data-plot=\"{i}\" role=\"img\" aria-label=\"")), "{i}");
+        for line in plot["lines"].as_array().unwrap() {
+            let [x, y] = ["x", "y"].map(|axis| line[axis].as_array().unwrap());
+            assert!(
+                x.len() == y.len() && x.windows(2).all(|w| w[0].as_f64() <= w[1].as_f64()),
+                "{i} {}",
+                line["label"]
+            );
+        }
+    }
+    for title in [
+        "All connections",
+        "Throughput",
+        "Delay",
+        "Gaps",
+        "Asked and sent: gap exponential(1 ms)",
+        "Congestion window",
+        "Retransmissions",
+        "Round trip, the kernel's estimate",
+    ] {
+        assert!(page.contains(&format!("<figcaption>{title}</figcaption>")), "{title}");
+    }
+}
+
+#[test]
+fn a_record_may_lack_anything() {
+    let empty = Connection { name: "bare".into(), ..Connection::default() };
+    let d = || Some(Distribution::default());
+    let one = Distribution { count: 1, curve: vec![(1.0, 0.0)], ..Distribution::default() };
+    let zeros = Connection {
+        name: "zeros".into(),
+        offered_bps: Some(0.0),
+        delay_us: d(),
+        rtt_us: Some(one),
+        gap_us: d(),
+        sent_gap_us: d(),
+        late_us: d(),
+        asked: Asked { variables: vec![Fit::default()], ..Asked::default() },
+        runs: vec![Run::default()],
+        series: vec![Point::default()],
+        ..Connection::default()
+    };
+    let with = |connections| Record { connections, ..Record::default() };
+    let records = [Record::default(), with(vec![empty.clone()]), with(vec![zeros, empty])];
+    for records in [&[][..], &records[..1], &records[1..2], &records[2..], &records] {
+        for width in [None, Some(0), Some(20), Some(80)] {
+            terminal(records, width);
+            comparison(&compare(records), width);
+        }
+        assert!(html(records).ends_with("</html>"));
+        junit(records);
+    }
+}

@@ -1,0 +1,214 @@
+//! From what the ends reported to a connection of the record. Every backend ends here.
+
+use std::collections::BTreeMap;
+
+use trunkline_experiment::plan;
+use trunkline_record::Histogram;
+use trunkline_record::histogram::Counts;
+use trunkline_record::schema::{Connection, Cpu, Point, Receiver, Run};
+use trunkline_units::{Instant, Span};
+
+use crate::describe;
+use crate::ends::{ReceiverReport, SenderReport, rate_bps};
+use crate::series::Series;
+
+/// One run of a connection as its ends told it; an end that died is missing or tells how far it came.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// When it began.
+    pub start: Instant,
+    /// The sending end.
+    pub sender: Option<SenderReport>,
+    /// The receiving ends, by host.
+    pub receivers: Vec<(String, Option<ReceiverReport>)>,
+    /// Why it was cut short, one line; none: it was not.
+    pub trouble: Option<String>,
+}
+
+impl Outcome {
+    fn received(&self) -> impl Iterator<Item = &ReceiverReport> {
+        self.receivers.iter().filter_map(|(_, r)| r.as_ref())
+    }
+
+    /// Messages that were sent, as far as is known.
+    fn sent(&self) -> u64 {
+        let seen = self.received().map(|r| r.arrivals.next_sequence).max().unwrap_or(0);
+        self.sender.as_ref().map_or(seen, |s| s.messages.max(seen))
+    }
+
+    /// What a receiver's rate is taken over: from the start until the sender was done or the last message came.
+    fn listening(&self, receiver: &ReceiverReport) -> Span {
+        let sending = self.sender.as_ref().map_or(Span::ZERO, |s| s.active);
+        let until_last = receiver.arrivals.last.map_or(Span::ZERO, |last| last.since(self.start));
+        sending.max(until_last)
+    }
+
+    fn received_bps(&self) -> f64 {
+        let rates: Vec<f64> =
+            self.received().map(|r| rate_bps(r.arrivals.bytes, self.listening(r))).collect();
+        if rates.is_empty() { 0.0 } else { rates.iter().sum::<f64>() / rates.len() as f64 }
+    }
+
+    /// Messages a receiver should have had and did not; a damaged one did arrive, damaged.
+    fn lost_by(&self, receiver: &ReceiverReport) -> u64 {
+        self.sent().saturating_sub(receiver.arrivals.messages + receiver.arrivals.corrupted)
+    }
+
+    fn run(&self) -> Run {
+        let sender = self.sender.clone().unwrap_or_default();
+        let delay = merged(self.received().map(|r| &r.delay)).distribution_us();
+        let rtt = Histogram::from_counts(&sender.rtt).distribution_us();
+        Run {
+            start_s: self.start.as_s(),
+            duration_s: sender.active.as_s(),
+            offered_bps: sender.offered_bps,
+            sent_bps: sender.sent_bps(),
+            received_bps: self.received_bps(),
+            messages_sent: self.sent(),
+            messages_received: self.received().map(|r| r.arrivals.messages).sum(),
+            lost: self.received().map(|r| self.lost_by(r)).sum(),
+            delay_p50_us: delay.as_ref().map(|d| d.p50),
+            delay_p99_us: delay.as_ref().map(|d| d.p99),
+            rtt_p50_us: rtt.map(|d| d.p50),
+            partial: self.trouble.is_some(),
+        }
+    }
+}
+
+/// The record's entry for a connection from all its runs.
+pub fn connection(plan: &plan::Connection, outcomes: &[Outcome]) -> Connection {
+    let runs: Vec<Run> = outcomes.iter().map(Outcome::run).collect();
+    let senders: Vec<&SenderReport> = outcomes.iter().filter_map(|o| o.sender.as_ref()).collect();
+    let receivers: Vec<&ReceiverReport> = outcomes.iter().flat_map(Outcome::received).collect();
+    let sum = |f: fn(&ReceiverReport) -> u64| receivers.iter().map(|r| f(r)).sum::<u64>();
+    let trouble = outcomes.iter().find_map(|o| o.trouble.clone());
+    Connection {
+        name: plan.name.clone(),
+        transport: describe::transport(&plan.protocol).into(),
+        test: describe::test(&plan.test),
+        from: plan.from.host.clone(),
+        to: plan.to.iter().map(|s| s.host.clone()).collect(),
+        partial: trouble.is_some() || outcomes.is_empty(),
+        trouble,
+        offered_bps: mean(runs.iter().filter_map(|r| r.offered_bps)),
+        sent_bps: mean(runs.iter().map(|r| r.sent_bps)).unwrap_or(0.0),
+        received_bps: mean(runs.iter().map(|r| r.received_bps)).unwrap_or(0.0),
+        messages_sent: runs.iter().map(|r| r.messages_sent).sum(),
+        messages_received: sum(|r| r.arrivals.messages),
+        lost: runs.iter().map(|r| r.lost).sum(),
+        duplicated: sum(|r| r.arrivals.duplicated),
+        reordered: sum(|r| r.arrivals.reordered),
+        corrupted: sum(|r| r.arrivals.corrupted),
+        delay_us: merged(receivers.iter().map(|r| &r.delay)).distribution_us(),
+        rtt_us: merged(senders.iter().map(|s| &s.rtt)).distribution_us(),
+        gap_us: merged(receivers.iter().map(|r| &r.gap)).distribution_us(),
+        sent_gap_us: merged(senders.iter().map(|s| &s.gap)).distribution_us(),
+        late_us: merged(senders.iter().map(|s| &s.late)).distribution_us(),
+        // Of several runs, the one that kept least to what was asked.
+        asked: senders
+            .iter()
+            .map(|s| &s.asked)
+            .max_by(|a, b| badness(a).total_cmp(&badness(b)))
+            .cloned()
+            .unwrap_or_default(),
+        repeats: if runs.len() > 1 { trunkline_record::repeats::over(&runs) } else { BTreeMap::new() },
+        runs,
+        cpu: Cpu {
+            sender_user_s: senders.iter().map(|s| s.cpu.0.as_s()).sum(),
+            sender_system_s: senders.iter().map(|s| s.cpu.1.as_s()).sum(),
+            receiver_user_s: receivers.iter().map(|r| r.cpu.0.as_s()).sum(),
+            receiver_system_s: receivers.iter().map(|r| r.cpu.1.as_s()).sum(),
+        },
+        counters: counters(&senders, &receivers),
+        notes: senders
+            .iter()
+            .flat_map(|s| &s.notes)
+            .chain(receivers.iter().flat_map(|r| &r.notes))
+            .map(|(k, v)| (k.clone(), v.clone()))
+            .collect(),
+        receivers: if plan.to.len() > 1 { each_receiver(plan, outcomes) } else { Vec::new() },
+        series: series(outcomes),
+    }
+}
+
+fn badness(asked: &trunkline_record::schema::Asked) -> f64 {
+    asked.gap_distance.or(asked.rate_error.map(f64::abs)).unwrap_or(0.0)
+}
+
+fn merged<'a>(parts: impl Iterator<Item = &'a Counts>) -> Histogram {
+    let mut all = Histogram::default();
+    parts.for_each(|p| all.merge(&Histogram::from_counts(p)));
+    all
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let (n, sum) = values.fold((0u64, 0.0), |(n, sum), v| (n + 1, sum + v));
+    (n > 0).then(|| sum / n as f64)
+}
+
+/// Counts add up over runs and receivers; what is not a count (its name says a unit of state) keeps its largest.
+fn counters(senders: &[&SenderReport], receivers: &[&ReceiverReport]) -> BTreeMap<String, f64> {
+    let mut all = BTreeMap::new();
+    let parts = senders.iter().map(|s| &s.counters).chain(receivers.iter().map(|r| &r.counters));
+    for (name, value) in parts.flatten() {
+        let entry = all.entry(name.clone()).or_insert(0.0);
+        *entry = if is_state(name) { f64::max(*entry, *value) } else { *entry + *value };
+    }
+    all.insert("strangers".into(), receivers.iter().map(|r| r.arrivals.strangers).sum::<u64>() as f64);
+    all
+}
+
+fn is_state(name: &str) -> bool {
+    name.ends_with("_buffer_bytes") || name.ends_with("_mss_bytes") || name.ends_with("_percent")
+}
+
+fn each_receiver(plan: &plan::Connection, outcomes: &[Outcome]) -> Vec<Receiver> {
+    let of = |host: &str| {
+        let mine: Vec<(&Outcome, &ReceiverReport)> = outcomes
+            .iter()
+            .flat_map(|o| o.receivers.iter().map(move |(h, r)| (o, h, r)))
+            .filter(|(_, h, _)| *h == host)
+            .filter_map(|(o, _, r)| Some((o, r.as_ref()?)))
+            .collect();
+        Receiver {
+            host: host.into(),
+            received_bps: mean(mine.iter().map(|(o, r)| rate_bps(r.arrivals.bytes, o.listening(r))))
+                .unwrap_or(0.0),
+            messages_received: mine.iter().map(|(_, r)| r.arrivals.messages).sum(),
+            lost: mine.iter().map(|(o, r)| o.lost_by(r)).sum(),
+            delay_us: merged(mine.iter().map(|(_, r)| &r.delay)).distribution_us(),
+        }
+    };
+    plan.to.iter().map(|s| of(&s.host)).collect()
+}
+
+/// Both directions on one time axis: seconds since the connection's first run began. Runs follow each other on it.
+fn series(outcomes: &[Outcome]) -> Vec<Point> {
+    let origin = outcomes.first().map_or(Instant::ZERO, |o| o.start);
+    outcomes.iter().flat_map(|o| one_series(o, o.start.since(origin).as_s())).collect()
+}
+
+fn one_series(outcome: &Outcome, offset_s: f64) -> Vec<Point> {
+    let mut sent = outcome.sender.as_ref().map(|s| s.series.clone()).unwrap_or_default();
+    let mut received = Series::default();
+    outcome.received().for_each(|r| received.merge(r.series.clone()));
+    sent.align(&mut received);
+    let step = sent.interval().as_s();
+    let share = 1.0 / outcome.received().count().max(1) as f64;
+    let (sent, received): (Vec<f64>, Vec<f64>) = (sent.rates_bps().collect(), received.rates_bps().collect());
+    let mut points: Vec<Point> = (0..sent.len().max(received.len()))
+        .map(|i| Point {
+            t_s: offset_s + step * (i + 1) as f64,
+            sent_bps: sent.get(i).copied().unwrap_or(0.0),
+            received_bps: received.get(i).copied().unwrap_or(0.0) * share,
+            more: BTreeMap::new(),
+        })
+        .collect();
+    for (t, figures) in outcome.sender.iter().flat_map(|s| &s.samples) {
+        let index = (t / step) as usize;
+        if let Some(point) = points.get_mut(index) {
+            point.more.extend(figures.clone());
+        }
+    }
+    points
+}

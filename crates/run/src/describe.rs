@@ -1,0 +1,89 @@
+//! Protocols and tests in words, for records and refusals.
+
+use trunkline_experiment::plan::Protocol;
+use trunkline_traffic::{Burst, Pattern, Variable};
+use trunkline_units::{Rate, Span};
+
+/// The protocol's name in the language.
+pub fn transport(protocol: &Protocol) -> &'static str {
+    match protocol {
+        Protocol::Tcp { .. } => "tcp",
+        Protocol::Udp { .. } => "udp",
+        Protocol::Multicast { .. } => "multicast",
+        Protocol::Llc { .. } => "llc",
+        Protocol::Guaranteed { .. } => "guaranteed",
+        Protocol::Bundle { .. } => "bundle",
+    }
+}
+
+/// The test's name in the language.
+pub fn test_name(pattern: &Pattern) -> String {
+    match pattern {
+        Pattern::Full { .. } => "full".into(),
+        Pattern::Cbr { .. } => "cbr".into(),
+        Pattern::Burst { .. } => "burst".into(),
+        Pattern::Random { .. } => "random".into(),
+        Pattern::Poisson { .. } => "poisson".into(),
+        Pattern::Stairs { .. } => "stairs".into(),
+        Pattern::Request { .. } => "request".into(),
+        Pattern::File { .. } => "file".into(),
+        Pattern::Application { model, .. } => format!("{model:?}").to_lowercase(),
+    }
+}
+
+/// The test in words: `cbr 18432 B x 5 every 20 ms`.
+pub fn test(pattern: &Pattern) -> String {
+    let name = test_name(pattern);
+    match pattern {
+        Pattern::Full { size_bytes } => format!("{name} {}", bytes(size_bytes)),
+        Pattern::Cbr { burst, period_s } | Pattern::Burst { burst, period_s } => {
+            format!("{name} {} every {}", burst_words(burst), time(period_s))
+        }
+        Pattern::Random { burst, min_period_s, max_period_s } => {
+            format!("{name} {} every {} to {}", burst_words(burst), time(min_period_s), time(max_period_s))
+        }
+        Pattern::Poisson { size_bytes, rate_per_s } => {
+            format!("{name} {} at {}", bytes(size_bytes), rate_per_s.describe(|r| format!("{r}/s")))
+        }
+        Pattern::Stairs { size_bytes, rates_bps, hold_s } => {
+            let rates: Vec<String> =
+                rates_bps.iter().map(|r| r.describe(|bps| Rate::from_bps(bps as u64).to_string())).collect();
+            format!("{name} {} at {} for {} each", bytes(size_bytes), rates.join(", "), time(hold_s))
+        }
+        Pattern::Request { request_bytes, response_bytes } => {
+            format!("{name} {} for {}", bytes(request_bytes), bytes(response_bytes))
+        }
+        Pattern::File { path, .. } => format!("{name} {path}"),
+        Pattern::Application { .. } => name,
+    }
+}
+
+fn burst_words(burst: &Burst) -> String {
+    match burst.count {
+        Variable::Constant(1.0) => bytes(&burst.size_bytes),
+        _ => format!("{} x {}", bytes(&burst.size_bytes), burst.count.describe(|n| n.to_string())),
+    }
+}
+
+fn bytes(v: &Variable) -> String {
+    v.describe(|b| format!("{b} B"))
+}
+
+fn time(v: &Variable) -> String {
+    v.describe(|s| Span::from_seconds(s).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_read_as_they_are_written() {
+        let burst = Burst { size_bytes: Variable::Constant(18_432.0), count: Variable::Constant(5.0) };
+        let cbr = Pattern::Cbr { burst, period_s: Variable::Constant(0.02) };
+        assert_eq!(test(&cbr), "cbr 18432 B x 5 every 20 ms");
+        let size_bytes = Variable::Uniform { a: 100.0, b: 200.0 };
+        let poisson = Pattern::Poisson { size_bytes, rate_per_s: Variable::Constant(1000.0) };
+        assert_eq!(test(&poisson), "poisson uniform(100 B, 200 B) at 1000/s");
+    }
+}

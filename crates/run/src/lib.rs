@@ -1,0 +1,29 @@
+//! From plan to record: what every backend shares.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`backend`] | [`Backend`], the trait; [`Order`], [`Stop`], [`Watch`] |
+//! | [`message`] | the test message: header, check, payload |
+//! | [`deframe`] | messages out of a byte stream |
+//! | [`ledger`], [`meter`], [`series`] | what a sender and a receiver measure, message by message |
+//! | [`ends`] | what each end reports |
+//! | [`assemble`] | reports → a connection of the record |
+//! | [`describe`] | protocols and tests in words |
+//! | [`expect`] | expectations against a record |
+//!
+//! Nothing here reads a clock or opens a socket: time is an argument, so the simulator measures with the same code.
+
+pub mod assemble;
+pub mod backend;
+pub mod deframe;
+pub mod describe;
+pub mod ends;
+pub mod expect;
+pub mod ledger;
+pub mod message;
+pub mod meter;
+pub mod series;
+
+pub use backend::{Backend, Order, Refusal, Stop, Unwatched, Watch};
+pub use ledger::Ledger;
+pub use meter::Meter;

@@ -1,0 +1,98 @@
+//! Bytes against time, in bounded memory.
+
+use serde::{Deserialize, Serialize};
+use trunkline_units::Span;
+
+/// Intervals kept at the most.
+const MOST: usize = 600;
+/// Length of an interval at first.
+const FINEST: Span = Span::from_ms(10);
+
+/// Bytes by interval since a connection's start. Intervals begin at 10 ms; when the series outgrows 600 of them they
+/// are joined five by five, then two by two, so that they stay 10, 50, 100, 500 ms, 1 s, …
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Series {
+    interval: Span,
+    bytes: Vec<u64>,
+}
+
+impl Default for Series {
+    fn default() -> Self {
+        Series { interval: FINEST, bytes: Vec::with_capacity(MOST) }
+    }
+}
+
+impl Series {
+    /// Counts `bytes` at `since` the start.
+    #[inline]
+    pub fn add(&mut self, since: Span, bytes: u64) {
+        let mut index = (since.as_ps() / self.interval.as_ps()) as usize;
+        while index >= MOST {
+            self.coarsen();
+            index = (since.as_ps() / self.interval.as_ps()) as usize;
+        }
+        if index >= self.bytes.len() {
+            self.bytes.resize(index + 1, 0);
+        }
+        self.bytes[index] += bytes;
+    }
+
+    fn coarsen(&mut self) {
+        // 10 ms · 5 = 50, · 2 = 100, · 5 = 500, …
+        let leading_one = self.interval.as_ps().to_string().starts_with('1');
+        let factor = if leading_one { 5 } else { 2 };
+        let joined = self.bytes.chunks(factor).map(|c| c.iter().sum());
+        self.bytes = joined.collect();
+        self.bytes.reserve(MOST - self.bytes.len());
+        self.interval = self.interval * factor as u64;
+    }
+
+    /// Length of an interval now.
+    pub fn interval(&self) -> Span {
+        self.interval
+    }
+
+    /// Bits per second by interval.
+    pub fn rates_bps(&self) -> impl Iterator<Item = f64> + '_ {
+        self.bytes.iter().map(|b| *b as f64 * 8.0 / self.interval.as_s())
+    }
+
+    /// Makes two series speak of the same intervals, the longer of the two.
+    pub fn align(&mut self, other: &mut Series) {
+        while self.interval < other.interval {
+            self.coarsen();
+        }
+        while other.interval < self.interval {
+            other.coarsen();
+        }
+    }
+
+    /// Adds another series of the same connection.
+    pub fn merge(&mut self, mut other: Series) {
+        self.align(&mut other);
+        let length = self.bytes.len().max(other.bytes.len());
+        self.bytes.resize(length, 0);
+        self.bytes.iter_mut().zip(other.bytes).for_each(|(a, b)| *a += b);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_lost_when_a_series_grows_long() {
+        let mut s = Series::default();
+        for i in 0..100_000 {
+            s.add(Span::from_ms(3 * i), 7);
+        }
+        assert_eq!(s.interval(), Span::from_ms(500));
+        assert_eq!(s.bytes.len(), 600);
+        assert_eq!(s.bytes.iter().sum::<u64>(), 700_000);
+        let mut fine = Series::default();
+        fine.add(Span::from_ms(1), 7);
+        fine.merge(s);
+        assert_eq!((fine.interval(), fine.bytes.iter().sum()), (Span::from_ms(500), 700_007));
+        assert_eq!(fine.rates_bps().count(), 600);
+    }
+}

@@ -1,0 +1,452 @@
+//! Laws: a variable together with the least value it may take.
+//!
+//! Draws below the least value are drawn again, so what leaves follows the law *given* that it is at or above
+//! it. Nothing is rejected here: each draw is one uniform number put through the inverse of the conditional
+//! distribution. Uniform, exponential, Pareto and Weibull laws stay in their family when cut from below; only
+//! the normal (and the lognormal, its exponential) needs a truncated form of its own.
+
+use std::f64::consts::{PI, SQRT_2};
+use std::sync::Arc;
+
+use trunkline_units::Stream;
+
+use crate::{Variable, VariableError};
+
+/// Laws that reach their floor less often than this are refused: what is left of them is hardly the variable
+/// that was asked for.
+const LEAST_CHANCE: f64 = 1e-3;
+
+/// The law of a [`Variable`] given that it is at or above a floor. Values are in the variable's unit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Law {
+    variable: Variable,
+    shape: Shape,
+}
+
+/// The conditional law, with what it needs computed once.
+#[derive(Clone, Debug, PartialEq)]
+enum Shape {
+    Constant(f64),
+    Uniform {
+        a: f64,
+        b: f64,
+    },
+    Exponential {
+        start: f64,
+        mean: f64,
+    },
+    Normal {
+        mean: f64,
+        sd: f64,
+        z: TruncatedNormal,
+    },
+    /// `exp(mu + sigma·Z)`.
+    Lognormal {
+        mu: f64,
+        sigma: f64,
+        z: TruncatedNormal,
+    },
+    Pareto {
+        shape: f64,
+        min: f64,
+    },
+    /// `spent` is the cumulative hazard `(floor / scale)^shape` that the floor cuts off.
+    Weibull {
+        scale: f64,
+        shape: f64,
+        spent: f64,
+    },
+    /// The values from `first` on.
+    Empirical {
+        values: Arc<[f64]>,
+        first: usize,
+    },
+}
+
+impl Law {
+    /// The law of `variable` given that it is at or above `floor` (0 for times and rates, 1 for sizes).
+    ///
+    /// # Errors
+    /// What [`Variable::validate`] refuses, and [`VariableError::Floor`] for a variable that is at or above
+    /// `floor` less than once in a thousand draws.
+    ///
+    /// # Panics
+    /// If `floor` is not a number.
+    pub fn new(variable: Variable, floor: f64) -> Result<Law, VariableError> {
+        assert!(!floor.is_nan(), "a floor is a number");
+        variable.validate()?;
+        let (chance, shape) = cut(&variable, floor);
+        if chance < LEAST_CHANCE {
+            return Err(VariableError::Floor { floor });
+        }
+        Ok(Law { variable, shape })
+    }
+
+    /// The variable whose law this is.
+    pub fn variable(&self) -> &Variable {
+        &self.variable
+    }
+
+    /// One draw; takes exactly one number from the stream.
+    #[inline]
+    pub fn sample(&self, stream: &mut Stream) -> f64 {
+        self.quantile(stream.unit())
+    }
+
+    /// The value that a share `p` (0 to 1, clamped) of all draws is at or below. `quantile(1.0)` is infinite for
+    /// laws without an upper end.
+    pub fn quantile(&self, p: f64) -> f64 {
+        let p = p.clamp(0.0, 1.0);
+        match &self.shape {
+            Shape::Constant(value) => *value,
+            Shape::Uniform { a, b } => a + (b - a) * p,
+            Shape::Exponential { start, mean } => start - mean * libm::log1p(-p),
+            Shape::Normal { mean, sd, z } => mean + sd * z.quantile(p),
+            Shape::Lognormal { mu, sigma, z } => libm::exp(mu + sigma * z.quantile(p)),
+            Shape::Pareto { shape, min } => min * libm::exp(-libm::log1p(-p) / shape),
+            Shape::Weibull { scale, shape, spent } => scale * libm::pow(spent - libm::log1p(-p), 1.0 / shape),
+            Shape::Empirical { values, first } => {
+                let kept = &values[*first..];
+                let rank = libm::ceil(p * kept.len() as f64) as usize;
+                kept[rank.clamp(1, kept.len()) - 1]
+            }
+        }
+    }
+
+    /// The share of draws at or below `x`, 0 to 1.
+    pub fn cdf(&self, x: f64) -> f64 {
+        let share = match &self.shape {
+            Shape::Constant(value) => f64::from(x >= *value),
+            Shape::Uniform { a, b } => (x - a) / (b - a),
+            Shape::Exponential { start, mean } => -libm::expm1((start - x) / mean),
+            Shape::Normal { mean, sd, z } => z.cdf((x - mean) / sd),
+            Shape::Lognormal { mu, sigma, z } if x > 0.0 => z.cdf((libm::log(x) - mu) / sigma),
+            Shape::Pareto { shape, min } if x > *min => -libm::expm1(shape * libm::log(min / x)),
+            Shape::Weibull { scale, shape, spent } if x > 0.0 => {
+                -libm::expm1(spent - libm::pow(x / scale, *shape))
+            }
+            Shape::Lognormal { .. } | Shape::Pareto { .. } | Shape::Weibull { .. } => 0.0,
+            Shape::Empirical { values, first } => {
+                let kept = &values[*first..];
+                kept.partition_point(|v| *v <= x) as f64 / kept.len() as f64
+            }
+        };
+        share.clamp(0.0, 1.0)
+    }
+
+    /// The mean of the draws; none if it is infinite (Pareto with a shape of 1 or less).
+    pub fn mean(&self) -> Option<f64> {
+        match &self.shape {
+            Shape::Constant(value) => Some(*value),
+            Shape::Uniform { a, b } => Some((a + b) / 2.0),
+            Shape::Exponential { start, mean } => Some(start + mean),
+            Shape::Normal { mean, sd, z } => Some(mean + sd * z.mean()),
+            Shape::Lognormal { mu, sigma, z } => {
+                Some(libm::exp(mu + sigma * sigma / 2.0) * upper_tail(z.from - sigma) / z.above)
+            }
+            Shape::Pareto { shape, min } => (*shape > 1.0).then(|| shape * min / (shape - 1.0)),
+            Shape::Weibull { scale, shape, spent } => {
+                Some(scale * libm::exp(*spent) * upper_gamma(1.0 + 1.0 / shape, *spent))
+            }
+            Shape::Empirical { values, first } => {
+                let kept = &values[*first..];
+                Some(kept.iter().sum::<f64>() / kept.len() as f64)
+            }
+        }
+    }
+
+    /// Whether no single value has a chance of its own (neither constant nor empirical).
+    pub fn is_continuous(&self) -> bool {
+        !matches!(self.shape, Shape::Constant(_) | Shape::Empirical { .. })
+    }
+
+    /// Whether every draw is the same value by definition.
+    pub fn is_constant(&self) -> bool {
+        matches!(self.shape, Shape::Constant(_))
+    }
+}
+
+/// How often `variable` is at or above `floor`, and its law given that it is.
+fn cut(variable: &Variable, floor: f64) -> (f64, Shape) {
+    match *variable {
+        Variable::Constant(value) => (f64::from(value >= floor), Shape::Constant(value)),
+        Variable::Uniform { a, b } => {
+            let start = a.max(floor);
+            ((b - start) / (b - a), Shape::Uniform { a: start, b })
+        }
+        Variable::Exponential { mean } => {
+            let start = floor.max(0.0);
+            (libm::exp(-start / mean), Shape::Exponential { start, mean })
+        }
+        Variable::Normal { mean, sd } => {
+            let z = TruncatedNormal::from((floor - mean) / sd);
+            (z.above, Shape::Normal { mean, sd, z })
+        }
+        Variable::Lognormal { mean, sd } => {
+            let ratio = sd / mean;
+            let variance = libm::log1p(ratio * ratio);
+            let (mu, sigma) = (libm::log(mean) - variance / 2.0, libm::sqrt(variance));
+            let z = TruncatedNormal::from((libm::log(floor.max(0.0)) - mu) / sigma);
+            (z.above, Shape::Lognormal { mu, sigma, z })
+        }
+        Variable::Pareto { shape, min } => {
+            let start = min.max(floor);
+            (libm::pow(min / start, shape), Shape::Pareto { shape, min: start })
+        }
+        Variable::Weibull { scale, shape } => {
+            let spent = libm::pow(floor.max(0.0) / scale, shape);
+            (libm::exp(-spent), Shape::Weibull { scale, shape, spent })
+        }
+        Variable::Empirical { ref values, .. } => {
+            let first = values.partition_point(|v| *v < floor);
+            let share = (values.len() - first) as f64 / values.len() as f64;
+            (share, Shape::Empirical { values: values.clone(), first })
+        }
+    }
+}
+
+/// A standard normal variable given that it is at or above `from`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct TruncatedNormal {
+    /// Minus infinity: nothing is cut.
+    from: f64,
+    /// P(Z < from) and P(Z ≥ from), each computed on its own so that neither loses its small digits.
+    below: f64,
+    above: f64,
+}
+
+impl TruncatedNormal {
+    fn from(from: f64) -> Self {
+        TruncatedNormal { from, below: upper_tail(-from), above: upper_tail(from) }
+    }
+
+    /// Works in whichever tail is smaller, where a double has digits to spare.
+    fn quantile(&self, p: f64) -> f64 {
+        let lower = self.below + p * self.above;
+        let upper = (1.0 - p) * self.above;
+        let z = if lower < upper { -upper_quantile(lower) } else { upper_quantile(upper) };
+        z.max(self.from)
+    }
+
+    fn cdf(&self, z: f64) -> f64 {
+        if z < 0.0 { (upper_tail(-z) - self.below) / self.above } else { 1.0 - upper_tail(z) / self.above }
+    }
+
+    fn mean(&self) -> f64 {
+        libm::exp(-self.from * self.from / 2.0) / libm::sqrt(2.0 * PI) / self.above
+    }
+}
+
+/// P(Z > z) of the standard normal law.
+fn upper_tail(z: f64) -> f64 {
+    0.5 * libm::erfc(z / SQRT_2)
+}
+
+/// The `z ≥ 0` with P(Z > z) = `q`, for `q` from 0 (infinite) to ½: P. J. Acklam's rational approximation
+/// (relative error 1.2e-9), then one step of Halley's method, which leaves rounding error only.
+fn upper_quantile(q: f64) -> f64 {
+    if q <= 0.0 {
+        return f64::INFINITY;
+    }
+    let z = acklam(q);
+    let error = (upper_tail(z) - q) * libm::sqrt(2.0 * PI) * libm::exp(z * z / 2.0);
+    // Where the density has no digits left the approximation stands as it is.
+    if error.is_finite() { z + error / (1.0 + z * error / 2.0) } else { z }
+}
+
+fn acklam(q: f64) -> f64 {
+    const A: [f64; 6] = [
+        -3.969683028665376e1,
+        2.209460984245205e2,
+        -2.759285104469687e2,
+        1.38357751867269e2,
+        -3.066479806614716e1,
+        2.506628277459239,
+    ];
+    const B: [f64; 6] = [
+        -5.447609879822406e1,
+        1.615858368580409e2,
+        -1.556989798598866e2,
+        6.680131188771972e1,
+        -1.328068155288572e1,
+        1.0,
+    ];
+    const C: [f64; 6] = [
+        -7.784894002430293e-3,
+        -3.223964580411365e-1,
+        -2.400758277161838,
+        -2.549732539343734,
+        4.374664141464968,
+        2.938163982698783,
+    ];
+    const D: [f64; 5] =
+        [7.784695709041462e-3, 3.224671290700398e-1, 2.445134137142996, 3.754408661907416, 1.0];
+    let horner = |coefficients: &[f64], x: f64| coefficients.iter().fold(0.0, |sum, c| sum * x + c);
+    if q < 0.02425 {
+        let r = libm::sqrt(-2.0 * libm::log(q));
+        -horner(&C, r) / horner(&D, r)
+    } else {
+        let r = 0.5 - q;
+        r * horner(&A, r * r) / horner(&B, r * r)
+    }
+}
+
+/// The upper incomplete gamma function Γ(a, x) for a ≥ 1 and 0 ≤ x ≤ −ln [`LEAST_CHANCE`], by the series of
+/// the lower one (DLMF 8.7.1). Nothing cancels there: Γ(a, x) is at least a thousandth of Γ(a).
+fn upper_gamma(a: f64, x: f64) -> f64 {
+    let mut term = libm::exp(a * libm::log(x) - x) / a;
+    let mut lower = 0.0;
+    let mut n = a;
+    while term > lower * f64::EPSILON {
+        lower += term;
+        n += 1.0;
+        term *= x / n;
+    }
+    libm::tgamma(a) - lower
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use trunkline_units::Seed;
+
+    use super::*;
+    use crate::fit::{Rounding, Sample};
+
+    fn law(variable: Variable, floor: f64) -> Law {
+        Law::new(variable, floor).unwrap()
+    }
+
+    /// Every family, cut and not cut.
+    fn laws() -> Vec<Law> {
+        let values: Arc<[f64]> = (0..500).map(|i| f64::from(i * i) / 100.0).collect();
+        vec![
+            law(Variable::Uniform { a: -1.0, b: 3.0 }, 0.0),
+            law(Variable::Uniform { a: 2.0, b: 3.0 }, 0.0),
+            law(Variable::Exponential { mean: 0.001 }, 0.0),
+            law(Variable::Exponential { mean: 3.0 }, 1.0),
+            law(Variable::Normal { mean: 20.0, sd: 2.0 }, 0.0),
+            law(Variable::Normal { mean: 1.0, sd: 2.0 }, 0.0),
+            law(Variable::Normal { mean: -2.0, sd: 1.0 }, 0.0),
+            law(Variable::Lognormal { mean: 1000.0, sd: 3000.0 }, 0.0),
+            law(Variable::Lognormal { mean: 2.0, sd: 1.0 }, 1.0),
+            law(Variable::Pareto { shape: 1.5, min: 40.0 }, 1.0),
+            law(Variable::Pareto { shape: 2.5, min: 0.5 }, 1.0),
+            law(Variable::Weibull { scale: 2.0, shape: 0.7 }, 0.0),
+            law(Variable::Weibull { scale: 2.0, shape: 3.0 }, 1.0),
+            law(Variable::Empirical { file: "x.csv".into(), values }, 1.0),
+        ]
+    }
+
+    fn sample(law: &Law, n: usize, place: &str) -> Sample {
+        let mut stream = Seed::default().stream(place);
+        let mut sample = Sample::new(Seed::default().stream("kept"));
+        (0..n).for_each(|_| sample.push(law.sample(&mut stream)));
+        sample
+    }
+
+    #[test]
+    fn every_sampler_follows_its_law() {
+        for (i, law) in laws().iter().enumerate() {
+            let drawn = sample(law, 20_000, &format!("law {i}"));
+            let fit = drawn.judge(law, Rounding::None);
+            assert!(fit.p_value.unwrap() > 1e-4, "{:?}: {fit:?}", law.variable());
+        }
+    }
+
+    #[test]
+    fn every_mean_is_the_mean_over_the_quantiles() {
+        for law in laws() {
+            // The midpoint rule, with the last piece of the tail left out: good to the share of the tail.
+            let n = 1_000_000;
+            let sum: f64 = (0..n).map(|i| law.quantile((f64::from(i) + 0.5) / f64::from(n))).sum();
+            let (told, summed) = (law.mean().unwrap(), sum / f64::from(n));
+            let tolerance = if matches!(law.variable(), Variable::Pareto { shape, .. } if *shape < 2.0) {
+                0.01
+            } else {
+                1e-4
+            };
+            assert!((told - summed).abs() <= tolerance * told.abs(), "{law:?}: {told} is not {summed}");
+        }
+        assert_eq!(law(Variable::Pareto { shape: 1.0, min: 1.0 }, 0.0).mean(), None);
+    }
+
+    #[test]
+    fn nothing_is_drawn_below_the_floor() {
+        for law in laws() {
+            let low = law.quantile(0.0);
+            assert!(low >= 0.0 && law.quantile(1e-300) >= low, "{law:?}");
+            assert_eq!(law.cdf(low - 1e-6), 0.0, "{law:?}");
+            assert_eq!(law.cdf(f64::INFINITY), 1.0, "{law:?}");
+        }
+    }
+
+    #[test]
+    fn a_law_that_hardly_reaches_its_floor_is_refused() {
+        for (variable, floor) in [
+            (Variable::Constant(0.5), 1.0),
+            (Variable::Uniform { a: -5.0, b: 0.0 }, 0.0),
+            (Variable::Normal { mean: -4.0, sd: 1.0 }, 0.0),
+            (Variable::Exponential { mean: 0.1 }, 1.0),
+            (Variable::Lognormal { mean: 0.01, sd: 0.01 }, 1.0),
+            (Variable::Pareto { shape: 3.0, min: 0.01 }, 1.0),
+            (Variable::Weibull { scale: 0.1, shape: 1.0 }, 1.0),
+            (Variable::Empirical { file: String::new(), values: [0.1, 0.2].into() }, 1.0),
+        ] {
+            let refusal = Law::new(variable.clone(), floor);
+            assert!(matches!(refusal, Err(VariableError::Floor { .. })), "{variable:?}: {refusal:?}");
+        }
+    }
+
+    #[test]
+    fn the_normal_quantile_keeps_its_digits() {
+        // NIST and R's qnorm, 16 digits.
+        for (q, z) in [
+            (0.5, 0.0),
+            (0.025, 1.959_963_984_540_054),
+            (0.001, 3.090_232_306_167_813_5),
+            (1e-10, 6.361_340_902_404_056),
+            (1e-20, 9.262_340_089_798_408),
+        ] {
+            assert!((upper_quantile(q) - z).abs() < 4e-15 * z.max(1.0), "{q}: {}", upper_quantile(q));
+        }
+    }
+
+    #[test]
+    fn the_incomplete_gamma_function_matches_closed_forms() {
+        for x in [1e-9, 0.1, 1.0, 6.9] {
+            let near = |got: f64, want: f64| assert!((got - want).abs() < 1e-12 * want, "{got} for {want}");
+            near(upper_gamma(1.0, x), libm::exp(-x));
+            near(upper_gamma(2.0, x), (1.0 + x) * libm::exp(-x));
+            let root = libm::sqrt(x);
+            near(upper_gamma(1.5, x), libm::sqrt(PI) / 2.0 * libm::erfc(root) + root * libm::exp(-x));
+        }
+        assert_eq!(upper_gamma(3.0, 0.0), 2.0);
+    }
+
+    proptest! {
+        #[test]
+        fn quantile_and_cdf_undo_each_other(which in 0usize..13, p in 1e-6f64..=0.999_999) {
+            let law = &laws()[which];
+            let x = law.quantile(p);
+            prop_assert!((law.cdf(x) - p).abs() < 1e-12, "{:?}: cdf({x}) = {}", law, law.cdf(x));
+            let again = law.quantile(law.cdf(x));
+            prop_assert!((again - x).abs() < 1e-8 * x.abs().max(1e-3), "{:?}: {again} for {x}", law);
+        }
+
+        #[test]
+        fn any_valid_variable_draws_finite_values(mean in -30f64..30.0, sd in 1e-3f64..30.0, p in 0f64..1.0) {
+            for variable in [
+                Variable::Normal { mean, sd },
+                Variable::Lognormal { mean: mean.exp(), sd },
+                Variable::Pareto { shape: sd.max(0.1), min: mean.exp() },
+                Variable::Weibull { scale: mean.exp(), shape: sd.max(0.1) },
+            ] {
+                if let Ok(law) = Law::new(variable, 0.0) {
+                    let p = p.min(1.0 - f64::EPSILON / 2.0);
+                    prop_assert!(law.quantile(p).is_finite() && law.quantile(p) >= 0.0, "{law:?}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Random variables: their laws, their draws.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// Parameters beyond these are refused: the squares of their ratios must stay finite.
+const SMALLEST: f64 = 1e-30;
+const LARGEST: f64 = 1e30;
+
+/// Tails heavier or sharper than these lie beyond what a double can draw.
+const TAIL_SHAPES: (f64, f64) = (0.1, 1000.0);
+
+/// A quantity of the plan that may be random. Values are in the unit that the field holding it names
+/// (`period_s`: seconds; `size_bytes`: bytes; `rate_bps`: bits per second). Parameters describe the
+/// variable itself: the mean of a lognormal is the variable's own, not that of its logarithm.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Variable {
+    /// Always the same value.
+    Constant(f64),
+    /// Uniform between `a` and `b`, `a < b`.
+    Uniform {
+        /// Lower end.
+        a: f64,
+        /// Upper end.
+        b: f64,
+    },
+    /// Exponential with this mean, above 0.
+    Exponential {
+        /// Mean.
+        mean: f64,
+    },
+    /// Normal.
+    Normal {
+        /// Mean.
+        mean: f64,
+        /// Standard deviation, above 0.
+        sd: f64,
+    },
+    /// Lognormal, told by the mean and standard deviation of the variable itself.
+    Lognormal {
+        /// Mean, above 0.
+        mean: f64,
+        /// Standard deviation, above 0.
+        sd: f64,
+    },
+    /// Pareto: P(X > x) = (min / x)^shape for x ≥ min.
+    Pareto {
+        /// Tail index, above 0; the mean is infinite at 1 and below.
+        shape: f64,
+        /// Smallest value, above 0.
+        min: f64,
+    },
+    /// Weibull: P(X > x) = exp(−(x / scale)^shape).
+    Weibull {
+        /// Scale, above 0.
+        scale: f64,
+        /// Shape, above 0.
+        shape: f64,
+    },
+    /// The values of a file, each as likely as the others. Sorted, finite, at least one.
+    Empirical {
+        /// The file they came from, as the experiment names it.
+        file: String,
+        /// The values, ascending, in the unit of the field.
+        values: Arc<[f64]>,
+    },
+}
+
+/// Why a variable cannot be drawn from.
+#[derive(Clone, Copy, Debug, PartialEq, Error)]
+pub enum VariableError {
+    /// A parameter is out of its range (or not a number).
+    #[error("`{parameter}` must be from {low:e} to {high:e}")]
+    Range {
+        /// Its name.
+        parameter: &'static str,
+        /// Least.
+        low: f64,
+        /// Largest.
+        high: f64,
+    },
+    /// The ends of a uniform variable are not in order.
+    #[error("`a` must be below `b`")]
+    Order,
+    /// An empirical variable has no values, or they are not ascending.
+    #[error("an empirical variable needs at least one value, ascending")]
+    Values,
+    /// The variable hardly ever reaches the least value that can be used.
+    #[error("fewer than one draw in a thousand is {floor} or above")]
+    Floor {
+        /// The least value that can be used.
+        floor: f64,
+    },
+}
+
+impl Variable {
+    /// Whether it can be drawn from.
+    ///
+    /// # Errors
+    /// The first parameter that is out of range: scales from 1e-30 to 1e30, the shapes of Pareto and Weibull
+    /// from 0.1 to 1000, anything else within ±1e30; [`VariableError::Order`]; [`VariableError::Values`].
+    pub fn validate(&self) -> Result<(), VariableError> {
+        match self {
+            Variable::Constant(value) => number("value", *value),
+            Variable::Uniform { a, b } => {
+                number("a", *a)?;
+                number("b", *b)?;
+                if a < b { Ok(()) } else { Err(VariableError::Order) }
+            }
+            Variable::Exponential { mean } => scale("mean", *mean),
+            Variable::Normal { mean, sd } => number("mean", *mean).and_then(|()| scale("sd", *sd)),
+            Variable::Lognormal { mean, sd } => scale("mean", *mean).and_then(|()| scale("sd", *sd)),
+            Variable::Pareto { shape, min } => tail("shape", *shape).and_then(|()| scale("min", *min)),
+            Variable::Weibull { scale: s, shape } => scale("scale", *s).and_then(|()| tail("shape", *shape)),
+            Variable::Empirical { values, .. } => {
+                values.iter().try_for_each(|v| number("value", *v))?;
+                if !values.is_empty() && values.is_sorted() { Ok(()) } else { Err(VariableError::Values) }
+            }
+        }
+    }
+
+    /// The mean of the variable itself, before anything is cut off; none if it is infinite (Pareto with a shape
+    /// of 1 or less).
+    pub fn mean(&self) -> Option<f64> {
+        match self {
+            Variable::Constant(value) => Some(*value),
+            Variable::Uniform { a, b } => Some((a + b) / 2.0),
+            Variable::Exponential { mean }
+            | Variable::Normal { mean, .. }
+            | Variable::Lognormal { mean, .. } => Some(*mean),
+            Variable::Pareto { shape, min } => (*shape > 1.0).then(|| shape * min / (shape - 1.0)),
+            Variable::Weibull { scale, shape } => Some(scale * libm::tgamma(1.0 + 1.0 / shape)),
+            Variable::Empirical { values, .. } => Some(values.iter().sum::<f64>() / values.len() as f64),
+        }
+    }
+
+    /// The variable in words: `exponential(1 ms)`, and a constant as its value alone. `show` writes a value in
+    /// the caller's unit; shapes are bare numbers.
+    pub fn describe(&self, show: impl Fn(f64) -> String) -> String {
+        match self {
+            Variable::Constant(value) => show(*value),
+            Variable::Uniform { a, b } => format!("uniform({}, {})", show(*a), show(*b)),
+            Variable::Exponential { mean } => format!("exponential({})", show(*mean)),
+            Variable::Normal { mean, sd } => format!("normal({}, {})", show(*mean), show(*sd)),
+            Variable::Lognormal { mean, sd } => format!("lognormal({}, {})", show(*mean), show(*sd)),
+            Variable::Pareto { shape, min } => format!("pareto({shape}, {})", show(*min)),
+            Variable::Weibull { scale, shape } => format!("weibull({}, {shape})", show(*scale)),
+            Variable::Empirical { file, .. } => format!("empirical({file:?})"),
+        }
+    }
+}
+
+fn within(parameter: &'static str, value: f64, low: f64, high: f64) -> Result<(), VariableError> {
+    if (low..=high).contains(&value) { Ok(()) } else { Err(VariableError::Range { parameter, low, high }) }
+}
+
+fn number(parameter: &'static str, value: f64) -> Result<(), VariableError> {
+    within(parameter, value, -LARGEST, LARGEST)
+}
+
+fn scale(parameter: &'static str, value: f64) -> Result<(), VariableError> {
+    within(parameter, value, SMALLEST, LARGEST)
+}
+
+fn tail(parameter: &'static str, value: f64) -> Result<(), VariableError> {
+    within(parameter, value, TAIL_SHAPES.0, TAIL_SHAPES.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn empirical(values: &[f64]) -> Variable {
+        Variable::Empirical { file: "gaps.csv".into(), values: values.into() }
+    }
+
+    #[test]
+    fn a_variable_reads_as_it_is_written() {
+        let ms = |v: f64| format!("{} ms", v * 1e3);
+        for (variable, text) in [
+            (Variable::Constant(0.02), "20 ms"),
+            (Variable::Uniform { a: 0.02, b: 0.04 }, "uniform(20 ms, 40 ms)"),
+            (Variable::Exponential { mean: 0.001 }, "exponential(1 ms)"),
+            (Variable::Normal { mean: 0.02, sd: 0.002 }, "normal(20 ms, 2 ms)"),
+            (Variable::Lognormal { mean: 0.02, sd: 0.002 }, "lognormal(20 ms, 2 ms)"),
+            (Variable::Pareto { shape: 1.5, min: 0.02 }, "pareto(1.5, 20 ms)"),
+            (Variable::Weibull { scale: 0.02, shape: 0.7 }, "weibull(20 ms, 0.7)"),
+            (empirical(&[1.0]), "empirical(\"gaps.csv\")"),
+        ] {
+            assert_eq!(variable.describe(ms), text);
+        }
+    }
+
+    #[test]
+    fn parameters_out_of_range_are_named() {
+        let refused = |variable: Variable| variable.validate().unwrap_err();
+        let parameter = |variable: Variable| match refused(variable) {
+            VariableError::Range { parameter, .. } => parameter,
+            other => panic!("{other}"),
+        };
+        assert_eq!(parameter(Variable::Constant(f64::NAN)), "value");
+        assert_eq!(parameter(Variable::Uniform { a: 0.0, b: f64::INFINITY }), "b");
+        assert_eq!(parameter(Variable::Exponential { mean: 0.0 }), "mean");
+        assert_eq!(parameter(Variable::Normal { mean: 0.0, sd: -1.0 }), "sd");
+        assert_eq!(parameter(Variable::Lognormal { mean: -1.0, sd: 1.0 }), "mean");
+        assert_eq!(parameter(Variable::Pareto { shape: 0.0, min: 1.0 }), "shape");
+        assert_eq!(parameter(Variable::Weibull { scale: 1.0, shape: 1e9 }), "shape");
+        assert_eq!(refused(Variable::Uniform { a: 2.0, b: 2.0 }), VariableError::Order);
+        assert_eq!(refused(empirical(&[])), VariableError::Values);
+        assert_eq!(refused(empirical(&[2.0, 1.0])), VariableError::Values);
+        assert_eq!(Variable::Normal { mean: -1.0, sd: 1.0 }.validate(), Ok(()));
+        assert_eq!(
+            refused(Variable::Exponential { mean: 0.0 }).to_string(),
+            "`mean` must be from 1e-30 to 1e30"
+        );
+    }
+
+    #[test]
+    fn means_are_the_variables_own() {
+        assert_eq!(Variable::Uniform { a: 1.0, b: 3.0 }.mean(), Some(2.0));
+        assert_eq!(Variable::Lognormal { mean: 5.0, sd: 9.0 }.mean(), Some(5.0));
+        assert_eq!(Variable::Pareto { shape: 3.0, min: 2.0 }.mean(), Some(3.0));
+        assert_eq!(Variable::Pareto { shape: 1.0, min: 2.0 }.mean(), None);
+        assert!((Variable::Weibull { scale: 2.0, shape: 0.5 }.mean().unwrap() - 4.0).abs() < 1e-12);
+        assert_eq!(empirical(&[1.0, 2.0, 6.0]).mean(), Some(3.0));
+    }
+}

@@ -1,0 +1,57 @@
+//! Reading an experiment from a file, with what the command line changes.
+
+use std::io::{self, IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
+
+use trunkline_experiment::{Diagnostic, Plan, Source, apply_override, parse, render};
+
+use crate::failure::Failure;
+use crate::flags::Changes;
+
+/// An experiment, read.
+pub struct Experiment {
+    /// Its file, for messages.
+    pub name: String,
+    /// Its text.
+    pub text: String,
+    /// Where names of files in it begin.
+    pub folder: PathBuf,
+    /// What it means.
+    pub plan: Plan,
+}
+
+impl Experiment {
+    /// Reads `file`, or standard input for `-`. Diagnostics go to standard error.
+    pub fn read(file: &Path, changes: &Changes) -> Result<Experiment, Failure> {
+        let name = file.display().to_string();
+        let bytes = if name == "-" {
+            let mut bytes = Vec::new();
+            io::stdin().read_to_end(&mut bytes).map(|_| bytes)
+        } else {
+            std::fs::read(file)
+        };
+        let bytes = bytes.map_err(|e| Failure::input(format!("cannot read {name}: {e}")))?;
+        let text = String::from_utf8(bytes).map_err(|e| {
+            Failure::input(format!("{name} is not UTF-8 text: byte {}", e.utf8_error().valid_up_to()))
+        })?;
+        let folder = file.parent().map(Path::to_path_buf).unwrap_or_default();
+        let parsed = parse(&Source { name: &name, text: &text, folder: Some(&folder) });
+        show(&name, &text, &parsed.diagnostics);
+        let mut plan = parsed.plan.ok_or(Failure::Said)?;
+        for (option, value) in &changes.set {
+            apply_override(&mut plan, option, value)
+                .map_err(|e| Failure::input(format!("--set {option}={value}: {e}")))?;
+        }
+        Ok(Experiment { name, text, folder, plan })
+    }
+}
+
+/// Shows diagnostics on standard error, coloured on a terminal.
+pub fn show(name: &str, text: &str, diagnostics: &[Diagnostic]) {
+    if !diagnostics.is_empty() {
+        let source = Source { name, text, folder: None };
+        let colour = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        let rendered = render(&source, diagnostics, colour);
+        let _ = writeln!(io::stderr(), "{}", rendered.trim_end());
+    }
+}

@@ -1,0 +1,62 @@
+//! What each command does.
+
+mod check;
+mod experiment;
+mod records;
+mod report;
+mod run;
+
+use std::path::PathBuf;
+
+use clap::CommandFactory;
+
+use crate::failure::{Failure, say};
+use crate::flags::{Agent, Command, Flags};
+
+/// Does what was said.
+pub fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Check(flags) => check::check(&flags),
+        Command::Run(flags) => run::run(&flags),
+        Command::Compare(flags) => report::compare(&flags),
+        Command::Report(flags) => report::report(&flags),
+        Command::Records(flags) => records::records(flags.action),
+        Command::Agent(flags) => agent(&flags),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Flags::command(), "trunkline", &mut script);
+            say(&String::from_utf8_lossy(&script))
+        }
+        Command::Man { dir } => man(dir),
+    }
+}
+
+/// Serves one host over standard input. A terminal's Ctrl-C is the controller's to hear.
+fn agent(_: &Agent) -> Result<(), Failure> {
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+    let input = std::io::stdin().as_fd().try_clone_to_owned().map_err(Failure::run)?;
+    let stream = UnixStream::from(input);
+    if stream.peer_addr().is_err() {
+        return Err(Failure::input(
+            "`agent --stdio` is started by `run`: its standard input must be a socket",
+        ));
+    }
+    trunkline_live::agent::serve(stream);
+    Ok(())
+}
+
+fn man(dir: Option<PathBuf>) -> Result<(), Failure> {
+    match dir {
+        Some(dir) => {
+            std::fs::create_dir_all(&dir).map_err(|e| Failure::run(format!("{}: {e}", dir.display())))?;
+            clap_mangen::generate_to(Flags::command(), &dir)
+                .map_err(|e| Failure::run(format!("{}: {e}", dir.display())))
+        }
+        None => {
+            let mut page = Vec::new();
+            clap_mangen::Man::new(Flags::command()).render(&mut page)?;
+            say(&String::from_utf8_lossy(&page))
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! `trunkline records`: what the archive keeps.
+
+use std::io::Write;
+use std::path::Path;
+
+use trunkline_record::archive::{Entry, Filter};
+use trunkline_record::{Record, RunId, export};
+
+use super::report::{width, write_whole};
+use crate::archive::existing;
+use crate::failure::{Failure, say};
+use crate::flags::{ArchivePlace, Format, RecordsAction};
+
+/// Does what was said.
+pub fn records(action: RecordsAction) -> Result<(), Failure> {
+    match action {
+        RecordsAction::List { name, backend, limit, json, archive } => {
+            let filter = Filter { name, backend, limit: Some(limit), ..Filter::default() };
+            let entries = existing(&archive)?.list(&filter).map_err(Failure::run)?;
+            say(&if json { lines(&entries) } else { table(&entries) })
+        }
+        RecordsAction::Show { id, text, archive } => {
+            let record = existing(&archive)?.get(RunId(id)).map_err(Failure::input)?;
+            if text {
+                say(&record.experiment.text)
+            } else {
+                say(&trunkline_report::terminal(&[record], width()))
+            }
+        }
+        RecordsAction::Export { ids, format, series, output, archive } => {
+            let records = get(&ids, &archive)?;
+            write_out(&encode(&records, format, series)?, output.as_deref())
+        }
+        RecordsAction::Delete { ids, archive } => {
+            let ids: Vec<RunId> = ids.into_iter().map(RunId).collect();
+            existing(&archive)?.delete(&ids).map_err(Failure::input)
+        }
+    }
+}
+
+fn get(ids: &[i64], place: &ArchivePlace) -> Result<Vec<Record>, Failure> {
+    let archive = existing(place)?;
+    ids.iter().map(|id| archive.get(RunId(*id)).map_err(Failure::input)).collect()
+}
+
+fn encode(records: &[Record], format: Format, series: bool) -> Result<Vec<u8>, Failure> {
+    let mut out = Vec::new();
+    let table = || if series { export::series(records) } else { export::connections(records) };
+    match format {
+        Format::Json => export::write_json(records, &mut out)?,
+        Format::Csv => table().write_csv(&mut out)?,
+        #[cfg(feature = "parquet")]
+        Format::Parquet => export::parquet::write(&table(), &mut out).map_err(Failure::run)?,
+        #[cfg(not(feature = "parquet"))]
+        Format::Parquet => return Err(Failure::input("this trunkline was built without Parquet")),
+    }
+    Ok(out)
+}
+
+fn write_out(bytes: &[u8], output: Option<&Path>) -> Result<(), Failure> {
+    match output {
+        Some(path) => write_whole(path, bytes),
+        None => {
+            let mut out = std::io::stdout().lock();
+            out.write_all(bytes)?;
+            Ok(out.flush()?)
+        }
+    }
+}
+
+fn lines(entries: &[Entry]) -> String {
+    let line = |e: &Entry| {
+        let text = |s: &str| format!("{:?}", trunkline_report::plain(s));
+        format!(
+            "{{\"id\":{},\"started\":{},\"name\":{},\"hash\":{},\"backend\":{},\"seed\":{},\"partial\":{},\"duration_s\":{}}}\n",
+            e.id,
+            text(&e.started),
+            text(&e.name),
+            text(&e.hash),
+            text(&e.backend),
+            e.seed,
+            e.partial,
+            e.duration_s
+        )
+    };
+    entries.iter().map(line).collect()
+}
+
+fn table(entries: &[Entry]) -> String {
+    if entries.is_empty() {
+        return "no runs\n".into();
+    }
+    let mut text =
+        format!("{:>6}  {:<20}  {:<8}  {:>9}  {:<8}  NAME\n", "ID", "STARTED", "BACKEND", "DURATION", "");
+    for e in entries {
+        let started = e.started.split('.').next().unwrap_or_default();
+        text += &format!(
+            "{:>6}  {:<20}  {:<8}  {:>7.1} s  {:<8}  {}\n",
+            e.id.0,
+            trunkline_report::plain(started),
+            trunkline_report::plain(&e.backend),
+            e.duration_s,
+            if e.partial { "partial" } else { "" },
+            trunkline_report::plain(&e.name)
+        );
+    }
+    text
+}

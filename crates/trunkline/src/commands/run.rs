@@ -1,0 +1,212 @@
+//! `trunkline run`: from text to report.
+
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use trunkline_experiment::Diagnostic;
+use trunkline_live::{Live, Processes};
+use trunkline_record::{Archive, Record, RecordFile, RunId, export};
+use trunkline_run::{Backend, Order, Stop, Watch};
+use trunkline_units::{Seed, Span};
+
+use super::experiment::{self, Experiment};
+use super::report::{width, write_files};
+use crate::archive;
+use crate::failure::{Failure, say};
+use crate::flags::Run;
+
+/// Runs an experiment on each backend, keeps the records, shows the report.
+pub fn run(flags: &Run) -> Result<(), Failure> {
+    let experiment = Experiment::read(&flags.file, &flags.changes)?;
+    let mut backends = flags.on.iter().map(|name| backend(name, flags)).collect::<Result<Vec<_>, _>>()?;
+    for backend in &backends {
+        refuse(backend.as_ref(), &experiment)?;
+    }
+    let stop = stop_on_signals()?;
+    let out = out_folder(flags, &experiment);
+    let archive = (!flags.no_archive).then(|| archive::open(&flags.archive)).transpose()?;
+    let mut records = Vec::new();
+    let mut trouble = None;
+    for backend in &mut backends {
+        let order = Order {
+            seed: Seed(flags.seed),
+            text: experiment.text.clone(),
+            folder: experiment.folder.clone(),
+            out: out.join(backend.name()),
+            stop: stop.clone(),
+        };
+        let keeper = Keeper::new(&out, archive.as_ref(), backend.as_ref(), &experiment, &order)?;
+        let mut watch = Bar::new(backend.name());
+        let mut record = backend.run(&experiment.plan, &order, &mut watch);
+        watch.finish();
+        note_changes(&mut record, flags);
+        if let Err(failure) = keeper.keep(&record) {
+            trouble.get_or_insert(failure);
+        }
+        records.push(record);
+    }
+    finish(flags, &out, &records, trouble)
+}
+
+/// Writes reports, shows the result, and says how it ended.
+fn finish(
+    flags: &Run,
+    out: &std::path::Path,
+    records: &[Record],
+    trouble: Option<Failure>,
+) -> Result<(), Failure> {
+    let html = out.join("report.html");
+    let written = write_files(records, Some(&html), flags.junit.as_deref());
+    if flags.json {
+        let mut json = Vec::new();
+        export::write_json(records, &mut json)?;
+        say(&String::from_utf8_lossy(&json))?;
+    } else {
+        say(&trunkline_report::terminal(records, width()))?;
+        if written.is_ok() {
+            say(&format!("\nReport: {}\n", html.display()))?;
+        }
+    }
+    if let Some(failure) = trouble {
+        return Err(failure);
+    }
+    written?;
+    let partial: Vec<&Record> = records.iter().filter(|r| r.partial).collect();
+    if let Some(record) = partial.first() {
+        let why = record.trouble.first().map_or("the run was cut short", String::as_str);
+        return Err(Failure::run(format!("{why}; what was measured is kept, marked partial")));
+    }
+    let failed = records.iter().flat_map(|r| &r.expectations).filter(|e| !e.held).count();
+    match failed {
+        0 => Ok(()),
+        1 => Err(Failure::run("an expectation did not hold")),
+        n => Err(Failure::run(format!("{n} expectations did not hold"))),
+    }
+}
+
+/// Where records and reports go.
+fn out_folder(flags: &Run, experiment: &Experiment) -> PathBuf {
+    let safe: String = experiment
+        .plan
+        .name
+        .chars()
+        .map(|c| if c.is_alphanumeric() || "-_. ".contains(c) { c } else { '_' })
+        .collect();
+    let name = match safe.trim_matches(['.', ' ']) {
+        "" => "experiment",
+        name => name,
+    };
+    flags.out.clone().unwrap_or_else(|| PathBuf::from("trunkline-results").join(name))
+}
+
+fn backend(name: &str, flags: &Run) -> Result<Box<dyn Backend>, Failure> {
+    match name {
+        "live" => {
+            let program =
+                std::env::current_exe().map_err(|e| Failure::run(format!("cannot find myself: {e}")))?;
+            Ok(Box::new(Live::new(Box::new(Processes { program }), flags.at.iter().cloned().collect())))
+        }
+        "sim" | "lab" => {
+            Err(Failure::input(format!("this trunkline has no backend `{name}` yet; it has `live`")))
+        }
+        _ => Err(Failure::input(format!("there is no backend `{name}`; this trunkline has `live`"))),
+    }
+}
+
+/// Says what a backend cannot do, where the text asks for it, before anything starts.
+fn refuse(backend: &dyn Backend, experiment: &Experiment) -> Result<(), Failure> {
+    let refusals = backend.refuse(&experiment.plan);
+    if refusals.is_empty() {
+        return Ok(());
+    }
+    let diagnostics: Vec<Diagnostic> =
+        refusals.into_iter().map(|r| Diagnostic::error(r.place, r.text).label("asked for here")).collect();
+    experiment::show(&experiment.name, &experiment.text, &diagnostics);
+    Err(Failure::Said)
+}
+
+/// The first Ctrl-C ends the run and keeps what was measured; a second one ends the program.
+fn stop_on_signals() -> Result<Stop, Failure> {
+    let stop = Stop::default();
+    for signal in [SIGINT, SIGTERM] {
+        let handled = signal_hook::flag::register_conditional_shutdown(signal, 1, stop.flag().clone())
+            .and_then(|_| signal_hook::flag::register(signal, stop.flag().clone()));
+        handled.map_err(|e| Failure::run(format!("cannot listen for signals: {e}")))?;
+    }
+    Ok(stop)
+}
+
+/// Says in the record what the command line changed.
+fn note_changes(record: &mut Record, flags: &Run) {
+    let said: Vec<String> =
+        flags.changes.set.iter().map(|(option, value)| format!("{option}={value}")).collect();
+    if !said.is_empty() {
+        record.environment.insert("set".into(), said.join(" "));
+    }
+}
+
+/// Keeps a record in two places, both made sure of before the run.
+struct Keeper<'a> {
+    file: RecordFile,
+    archive: Option<(&'a Archive, RunId)>,
+}
+
+impl<'a> Keeper<'a> {
+    fn new(
+        out: &std::path::Path,
+        archive: Option<&'a Archive>,
+        backend: &dyn Backend,
+        experiment: &Experiment,
+        order: &Order,
+    ) -> Result<Self, Failure> {
+        let file = RecordFile::reserve(out, backend.name()).map_err(Failure::run)?;
+        let begin = |archive: &'a Archive| {
+            let asked = trunkline_live::backend::blank(&experiment.plan, order);
+            Ok::<_, Failure>((archive, archive.begin(&asked).map_err(Failure::run)?))
+        };
+        Ok(Keeper { file, archive: archive.map(begin).transpose()? })
+    }
+
+    /// Tries both places, whatever becomes of the other.
+    fn keep(self, record: &Record) -> Result<(), Failure> {
+        let archived = self.archive.map_or(Ok(()), |(archive, id)| archive.finish(id, record));
+        let filed = self.file.commit(record);
+        archived.map_err(Failure::run)?;
+        filed.map(drop).map_err(Failure::run)
+    }
+}
+
+/// A progress bar on a terminal, nothing on a pipe.
+struct Bar(ProgressBar);
+
+impl Bar {
+    fn new(backend: &str) -> Self {
+        let bar = if io::stderr().is_terminal() { ProgressBar::new(0) } else { ProgressBar::hidden() };
+        bar.set_prefix(backend.to_string());
+        Bar(bar)
+    }
+
+    fn finish(&self) {
+        self.0.finish_and_clear();
+    }
+}
+
+impl Watch for Bar {
+    fn progress(&mut self, elapsed: Span, expected: Option<Span>) {
+        let style = match expected {
+            Some(_) => "{prefix} [{bar:40}] {elapsed} {msg}",
+            None => "{prefix} {spinner} {elapsed}",
+        };
+        if let Ok(style) = ProgressStyle::with_template(style) {
+            self.0.set_style(style.progress_chars("━╸ "));
+        }
+        if let Some(expected) = expected {
+            self.0.set_length(expected.as_ns());
+            self.0.set_position(elapsed.as_ns().min(expected.as_ns()));
+            self.0.set_message(format!("of {expected}"));
+        }
+        self.0.tick();
+    }
+}

@@ -1,0 +1,241 @@
+//! What may be said on the command line. Help, the man page and the completions come from here.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap_complete::Shell;
+
+/// A workbench for message networks.
+///
+/// Describe hosts, links, transports and traffic once; run the description for real; read one report.
+#[derive(Debug, Parser)]
+#[command(name = "trunkline", version, max_term_width = 100, arg_required_else_help = true)]
+pub struct Flags {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Read an experiment and print the plan it means
+    ///
+    /// Diagnostics point into the text. Exit status 2 if there is an error.
+    Check(Check),
+    /// Run an experiment, keep its record and show its report
+    ///
+    /// Exit status 0 if all went well, 1 if the run failed or an expectation did not hold, 2 if the input or the
+    /// usage is wrong.
+    Run(Run),
+    /// Put records side by side
+    Compare(Compare),
+    /// Report an old record again, without running anything
+    Report(Report),
+    /// List, show, export and delete what the archive keeps
+    Records(Records),
+    /// Serve a controller as the agent of one host (internal)
+    #[command(hide = true)]
+    Agent(Agent),
+    /// Print a completion script for a shell
+    Completions {
+        /// Which shell
+        shell: Shell,
+    },
+    /// Print the man page, or write one for each command into a folder
+    Man {
+        /// Folder for trunkline.1, trunkline-run.1, …
+        #[arg(value_hint = ValueHint::DirPath)]
+        dir: Option<PathBuf>,
+    },
+}
+
+/// Where the archive is.
+#[derive(Debug, Clone, Args)]
+pub struct ArchivePlace {
+    /// The archive file [default: trunkline/archive.sqlite in $XDG_DATA_HOME or ~/.local/share]
+    #[arg(long, value_name = "FILE", env = "TRUNKLINE_ARCHIVE", value_hint = ValueHint::FilePath)]
+    pub archive: Option<PathBuf>,
+}
+
+/// Changes to an experiment from the command line.
+#[derive(Debug, Args)]
+pub struct Changes {
+    /// Override an option of every connection that has it, e.g. duration=2s
+    #[arg(long = "set", value_name = "OPTION=VALUE", value_parser = pair)]
+    pub set: Vec<(String, String)>,
+}
+
+#[derive(Debug, Args)]
+pub struct Check {
+    /// The experiment; `-` reads standard input
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
+    #[command(flatten)]
+    pub changes: Changes,
+}
+
+#[derive(Debug, Args)]
+pub struct Run {
+    /// The experiment; `-` reads standard input
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
+    /// Where to run it; several give one comparison
+    #[arg(long, value_name = "BACKEND", value_delimiter = ',', default_value = "live")]
+    pub on: Vec<String>,
+    /// Put a host at an address of this machine; hosts without one are on its loopback
+    #[arg(long, value_name = "NAME=ADDRESS", value_parser = host_at)]
+    pub at: Vec<(String, IpAddr)>,
+    #[command(flatten)]
+    pub changes: Changes,
+    /// What all random numbers are drawn from
+    #[arg(long, value_name = "N", default_value_t = trunkline_units::Seed::default().0)]
+    pub seed: u64,
+    /// Folder for the record and the report [default: trunkline-results/NAME]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub out: Option<PathBuf>,
+    /// Print the record as JSON, and nothing else, to standard output
+    #[arg(long)]
+    pub json: bool,
+    /// Write the expectations as a JUnit report
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub junit: Option<PathBuf>,
+    #[command(flatten)]
+    pub archive: ArchivePlace,
+    /// Keep this run out of the archive
+    #[arg(long, conflicts_with = "archive")]
+    pub no_archive: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Compare {
+    /// Records: a file, a folder of `run --out`, or a number of the archive
+    #[arg(required = true, num_args = 2.., value_name = "RECORD", value_hint = ValueHint::AnyPath)]
+    pub records: Vec<String>,
+    /// Write the comparison as one HTML file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub html: Option<PathBuf>,
+    #[command(flatten)]
+    pub archive: ArchivePlace,
+}
+
+#[derive(Debug, Args)]
+pub struct Report {
+    /// Records: a file, a folder of `run --out`, or a number of the archive
+    #[arg(required = true, value_name = "RECORD", value_hint = ValueHint::AnyPath)]
+    pub records: Vec<String>,
+    /// Write the report as one HTML file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub html: Option<PathBuf>,
+    /// Write the expectations as a JUnit report
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub junit: Option<PathBuf>,
+    #[command(flatten)]
+    pub archive: ArchivePlace,
+}
+
+#[derive(Debug, Args)]
+pub struct Records {
+    #[command(subcommand)]
+    pub action: RecordsAction,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum RecordsAction {
+    /// List the runs, the latest first
+    List {
+        /// Only experiments whose name holds this
+        #[arg(long)]
+        name: Option<String>,
+        /// Only of this backend
+        #[arg(long)]
+        backend: Option<String>,
+        /// At most so many
+        #[arg(long, value_name = "N", default_value_t = 50)]
+        limit: u32,
+        /// As JSON, a run a line
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        archive: ArchivePlace,
+    },
+    /// Show a run: its report, or the text it ran
+    Show {
+        /// Its number
+        id: i64,
+        /// Print the experiment's text instead
+        #[arg(long)]
+        text: bool,
+        #[command(flatten)]
+        archive: ArchivePlace,
+    },
+    /// Write runs as CSV, Parquet or JSON
+    Export {
+        /// Their numbers
+        #[arg(required = true)]
+        ids: Vec<i64>,
+        /// Which format
+        #[arg(long, value_enum, default_value_t = Format::Json)]
+        format: Format,
+        /// The series (a row for each number) instead of a row for each connection; not for JSON, which has both
+        #[arg(long)]
+        series: bool,
+        /// Where to [default: standard output]
+        #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
+        output: Option<PathBuf>,
+        #[command(flatten)]
+        archive: ArchivePlace,
+    },
+    /// Delete runs
+    Delete {
+        /// Their numbers
+        #[arg(required = true)]
+        ids: Vec<i64>,
+        #[command(flatten)]
+        archive: ArchivePlace,
+    },
+}
+
+/// Formats of an export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Comma-separated values
+    Csv,
+    /// Apache Parquet
+    Parquet,
+    /// The whole record
+    Json,
+}
+
+#[derive(Debug, Args)]
+pub struct Agent {
+    /// Serve over standard input, which is a socket
+    #[arg(long, required = true)]
+    pub stdio: bool,
+    /// The host it stands for, to be told apart in a list of processes
+    pub host: String,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
+    if name.trim().is_empty() {
+        return Err("expected a name before `=`".into());
+    }
+    Ok((name.trim().into(), value.trim().into()))
+}
+
+fn host_at(text: &str) -> Result<(String, IpAddr), String> {
+    let (name, address) = pair(text)?;
+    let bare = address.trim_start_matches('[').trim_end_matches(']');
+    let address = bare.parse().map_err(|_| format!("`{address}` is not an IPv4 or IPv6 address"))?;
+    Ok((name, address))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_flags_are_sound() {
+        super::Flags::command().debug_assert();
+    }
+}

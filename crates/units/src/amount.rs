@@ -1,0 +1,120 @@
+//! How much and how fast.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Span;
+
+/// A number of bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Size(u64);
+
+/// A number of bits per second, decimal as networks count (1 Mb/s = 10⁶ b/s).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Rate(u64);
+
+impl Size {
+    /// `n` bytes.
+    pub const fn from_bytes(n: u64) -> Self {
+        Size(n)
+    }
+
+    /// Bytes.
+    pub const fn as_bytes(self) -> u64 {
+        self.0
+    }
+
+    /// Bits; saturates.
+    pub const fn as_bits(self) -> u64 {
+        self.0.saturating_mul(8)
+    }
+}
+
+impl Rate {
+    /// `n` bits per second.
+    pub const fn from_bps(n: u64) -> Self {
+        Rate(n)
+    }
+
+    /// Bits per second.
+    pub const fn as_bps(self) -> u64 {
+        self.0
+    }
+
+    /// The rate at which `size` crosses in `time`, rounded down; zero time gives zero.
+    pub fn of(size: Size, time: Span) -> Rate {
+        if time.is_zero() {
+            return Rate(0);
+        }
+        let bps = u128::from(size.0) * 8 * 1_000_000_000_000 / u128::from(time.as_ps());
+        Rate(u64::try_from(bps).unwrap_or(u64::MAX))
+    }
+
+    /// How long `size` takes at this rate, rounded up to a picosecond; at rate zero, for ever.
+    pub fn time_for(self, size: Size) -> Span {
+        if self.0 == 0 {
+            return Span::MAX;
+        }
+        let ps = (u128::from(size.0) * 8 * 1_000_000_000_000).div_ceil(u128::from(self.0));
+        Span::from_ps(u64::try_from(ps).unwrap_or(u64::MAX))
+    }
+}
+
+/// `value / unit name` with at most three decimals and no trailing zeros.
+pub(crate) fn write_scaled(f: &mut fmt::Formatter<'_>, value: u64, unit: u64, name: &str) -> fmt::Result {
+    let scaled = value as f64 / unit as f64;
+    let text = format!("{scaled:.3}");
+    f.pad(&format!("{} {name}", text.trim_end_matches('0').trim_end_matches('.')))
+}
+
+/// Decimal units: `18.432 kB`, `1.5 kB`.
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (unit, name) = match self.0 {
+            n if n < 1_000 => (1, "B"),
+            n if n < 1_000_000 => (1_000, "kB"),
+            n if n < 1_000_000_000 => (1_000_000, "MB"),
+            _ => (1_000_000_000, "GB"),
+        };
+        write_scaled(f, self.0, unit, name)
+    }
+}
+
+/// Decimal units: `36.864 Mb/s`.
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (unit, name) = match self.0 {
+            n if n < 1_000 => (1, "b/s"),
+            n if n < 1_000_000 => (1_000, "kb/s"),
+            n if n < 1_000_000_000 => (1_000_000, "Mb/s"),
+            _ => (1_000_000_000, "Gb/s"),
+        };
+        write_scaled(f, self.0, unit, name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_read_well() {
+        assert_eq!(Size::from_bytes(18_432).to_string(), "18.432 kB");
+        assert_eq!(Size::from_bytes(999).to_string(), "999 B");
+        assert_eq!(Rate::from_bps(36_864_000).to_string(), "36.864 Mb/s");
+        assert_eq!(Rate::from_bps(10_000_000_000).to_string(), "10 Gb/s");
+    }
+
+    #[test]
+    fn a_rate_and_its_time_agree() {
+        // One ATM cell on OC-3c (149.76 Mb/s of cells) lasts 2.8312 µs.
+        let cell = Rate::from_bps(149_760_000).time_for(Size::from_bytes(53));
+        assert_eq!(cell, Span::from_ps(2_831_197));
+        assert_eq!(Rate::of(Size::from_bytes(1250), Span::from_us(100)), Rate::from_bps(100_000_000));
+        assert_eq!(Rate::of(Size::from_bytes(1), Span::ZERO), Rate::from_bps(0));
+        assert_eq!(Rate::from_bps(0).time_for(Size::from_bytes(1)), Span::MAX);
+    }
+}

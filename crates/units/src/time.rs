@@ -1,0 +1,249 @@
+//! Time as integers of picoseconds: an OC-3c cell lasts 2.8312 µs, which no whole nanosecond holds.
+
+use std::fmt;
+use std::ops::{Add, AddAssign, Div, Mul, Sub, SubAssign};
+
+use serde::{Deserialize, Serialize};
+
+/// Picoseconds in a nanosecond, a microsecond, a millisecond and a second.
+const NS: u64 = 1_000;
+const US: u64 = 1_000 * NS;
+const MS: u64 = 1_000 * US;
+const S: u64 = 1_000 * MS;
+
+/// A moment of a run: picoseconds since it began. Covers 213 days; arithmetic saturates at both ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Instant(u64);
+
+/// A length of time in picoseconds. Arithmetic saturates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Span(u64);
+
+impl Instant {
+    /// The moment the run began.
+    pub const ZERO: Instant = Instant(0);
+    /// The last moment that can be told: "never".
+    pub const MAX: Instant = Instant(u64::MAX);
+
+    /// `ps` picoseconds after the run began.
+    pub const fn from_ps(ps: u64) -> Self {
+        Instant(ps)
+    }
+
+    /// `ns` nanoseconds after the run began.
+    pub const fn from_ns(ns: u64) -> Self {
+        Instant(ns.saturating_mul(NS))
+    }
+
+    /// Picoseconds since the run began.
+    pub const fn as_ps(self) -> u64 {
+        self.0
+    }
+
+    /// Whole nanoseconds since the run began, rounded down.
+    pub const fn as_ns(self) -> u64 {
+        self.0 / NS
+    }
+
+    /// Seconds since the run began, for reports.
+    pub fn as_s(self) -> f64 {
+        self.0 as f64 / S as f64
+    }
+
+    /// The time from `earlier` to `self`; zero if `earlier` is later.
+    pub const fn since(self, earlier: Instant) -> Span {
+        Span(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Span {
+    /// No time at all.
+    pub const ZERO: Span = Span(0);
+    /// The longest span that can be told.
+    pub const MAX: Span = Span(u64::MAX);
+
+    /// `ps` picoseconds.
+    pub const fn from_ps(ps: u64) -> Self {
+        Span(ps)
+    }
+
+    /// `ns` nanoseconds.
+    pub const fn from_ns(ns: u64) -> Self {
+        Span(ns.saturating_mul(NS))
+    }
+
+    /// `us` microseconds.
+    pub const fn from_us(us: u64) -> Self {
+        Span(us.saturating_mul(US))
+    }
+
+    /// `ms` milliseconds.
+    pub const fn from_ms(ms: u64) -> Self {
+        Span(ms.saturating_mul(MS))
+    }
+
+    /// `s` seconds.
+    pub const fn from_s(s: u64) -> Self {
+        Span(s.saturating_mul(S))
+    }
+
+    /// `seconds`, rounded to the nearest picosecond; a negative number or NaN gives zero, too large the maximum.
+    pub fn from_seconds(seconds: f64) -> Self {
+        // `as` saturates and turns NaN into 0.
+        Span((seconds * S as f64).round() as u64)
+    }
+
+    /// Picoseconds.
+    pub const fn as_ps(self) -> u64 {
+        self.0
+    }
+
+    /// Whole nanoseconds, rounded down.
+    pub const fn as_ns(self) -> u64 {
+        self.0 / NS
+    }
+
+    /// Microseconds, for reports.
+    pub fn as_us(self) -> f64 {
+        self.0 as f64 / US as f64
+    }
+
+    /// Seconds, for reports.
+    pub fn as_s(self) -> f64 {
+        self.0 as f64 / S as f64
+    }
+
+    /// Whether this is no time at all.
+    pub const fn is_zero(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl From<std::time::Duration> for Span {
+    fn from(d: std::time::Duration) -> Self {
+        Span(u64::try_from(d.as_nanos()).map_or(u64::MAX, |ns| ns.saturating_mul(NS)))
+    }
+}
+
+impl From<Span> for std::time::Duration {
+    fn from(s: Span) -> Self {
+        std::time::Duration::from_nanos(s.as_ns())
+    }
+}
+
+impl Add<Span> for Instant {
+    type Output = Instant;
+    fn add(self, s: Span) -> Instant {
+        Instant(self.0.saturating_add(s.0))
+    }
+}
+
+impl AddAssign<Span> for Instant {
+    fn add_assign(&mut self, s: Span) {
+        *self = *self + s;
+    }
+}
+
+impl Sub<Span> for Instant {
+    type Output = Instant;
+    fn sub(self, s: Span) -> Instant {
+        Instant(self.0.saturating_sub(s.0))
+    }
+}
+
+impl Add for Span {
+    type Output = Span;
+    fn add(self, s: Span) -> Span {
+        Span(self.0.saturating_add(s.0))
+    }
+}
+
+impl AddAssign for Span {
+    fn add_assign(&mut self, s: Span) {
+        *self = *self + s;
+    }
+}
+
+impl Sub for Span {
+    type Output = Span;
+    fn sub(self, s: Span) -> Span {
+        Span(self.0.saturating_sub(s.0))
+    }
+}
+
+impl SubAssign for Span {
+    fn sub_assign(&mut self, s: Span) {
+        *self = *self - s;
+    }
+}
+
+impl Mul<u64> for Span {
+    type Output = Span;
+    fn mul(self, n: u64) -> Span {
+        Span(self.0.saturating_mul(n))
+    }
+}
+
+impl Div<u64> for Span {
+    type Output = Span;
+    fn div(self, n: u64) -> Span {
+        Span(self.0 / n)
+    }
+}
+
+impl fmt::Display for Instant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Span(self.0).fmt(f)
+    }
+}
+
+/// The largest unit in which the value is at least one, with at most three decimals: `2.831 us`, `1 min`.
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (unit, name) = match self.0 {
+            0 => (S, "s"),
+            n if n < NS => (1, "ps"),
+            n if n < US => (NS, "ns"),
+            n if n < MS => (US, "us"),
+            n if n < S => (MS, "ms"),
+            n if n >= 3600 * S && n.is_multiple_of(60 * S) => (3600 * S, "h"),
+            n if n >= 60 * S && n.is_multiple_of(S) => (60 * S, "min"),
+            _ => (S, "s"),
+        };
+        crate::amount::write_scaled(f, self.0, unit, name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_read_well() {
+        for (span, text) in [
+            (Span::ZERO, "0 s"),
+            (Span::from_ps(2_831_200), "2.831 us"),
+            (Span::from_ps(999), "999 ps"),
+            (Span::from_ms(20), "20 ms"),
+            (Span::from_s(90), "1.5 min"),
+            (Span::from_s(100), "1.667 min"),
+            (Span::from_s(5400), "1.5 h"),
+            (Span::from_seconds(61.5), "61.5 s"),
+        ] {
+            assert_eq!(span.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn arithmetic_saturates_and_rounds() {
+        assert_eq!(Span::from_seconds(0.02), Span::from_ms(20));
+        assert_eq!(Span::from_seconds(-1.0), Span::ZERO);
+        assert_eq!(Span::from_seconds(f64::NAN), Span::ZERO);
+        assert_eq!(Span::from_seconds(f64::INFINITY), Span::MAX);
+        assert_eq!(Instant::MAX + Span::from_ps(1), Instant::MAX);
+        assert_eq!(Instant::from_ns(1).since(Instant::from_ns(2)), Span::ZERO);
+        assert_eq!(Span::from(std::time::Duration::from_micros(3)), Span::from_us(3));
+    }
+}
