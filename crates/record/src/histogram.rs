@@ -1,5 +1,7 @@
 //! Histograms of times, cheap enough for every message.
 
+use std::borrow::Cow;
+
 use hdrhistogram::Histogram as Hdr;
 use serde::{Deserialize, Serialize};
 use trunkline_units::Span;
@@ -11,10 +13,14 @@ const CURVE_POINTS: usize = 200;
 
 /// A histogram of spans with three significant digits, from 1 ns to an hour; longer spans count as an hour.
 ///
-/// `record` costs a few nanoseconds and allocates only when a span is the longest so far by a power of two.
+/// `record` costs a few nanoseconds, less for a span equal to the last one (messages that came in one batch), and
+/// allocates only when a span is the longest so far by a power of two.
 #[derive(Clone, Debug)]
 pub struct Histogram {
     ns: Hdr<u64>,
+    /// The latest value and how often it came in a row, not yet in `ns`.
+    last_ns: u64,
+    run: u64,
 }
 
 /// The counts of a [`Histogram`], for sending it from one process to another.
@@ -29,7 +35,7 @@ impl Default for Histogram {
     fn default() -> Self {
         let mut ns = Hdr::new_with_bounds(1, 1 << 24, 3).expect("constant bounds are valid");
         ns.auto(true);
-        Histogram { ns }
+        Histogram { ns, last_ns: 0, run: 0 }
     }
 }
 
@@ -43,23 +49,45 @@ impl Histogram {
     /// Counts a span `n` times.
     #[inline]
     pub fn record_n(&mut self, span: Span, n: u64) {
-        // With auto-resize on and the value clamped this cannot fail.
-        let _ = self.ns.record_n(span.as_ns().min(LONGEST_NS), n);
+        let ns = span.as_ns().min(LONGEST_NS);
+        if ns != self.last_ns {
+            self.settle();
+            self.last_ns = ns;
+        }
+        self.run += n;
+    }
+
+    #[inline]
+    fn settle(&mut self) {
+        if self.run > 0 {
+            // With auto-resize on and the value clamped this cannot fail.
+            let _ = self.ns.record_n(self.last_ns, std::mem::take(&mut self.run));
+        }
+    }
+
+    /// All that was counted.
+    fn settled(&self) -> Cow<'_, Hdr<u64>> {
+        if self.run == 0 {
+            return Cow::Borrowed(&self.ns);
+        }
+        let mut copy = self.clone();
+        copy.settle();
+        Cow::Owned(copy.ns)
     }
 
     /// Spans counted.
     pub fn count(&self) -> u64 {
-        self.ns.len()
+        self.ns.len() + self.run
     }
 
     /// Adds what another histogram counted.
     pub fn merge(&mut self, other: &Histogram) {
-        let _ = self.ns.add(&other.ns);
+        let _ = self.ns.add(&*other.settled());
     }
 
     /// The counts, to be sent or stored.
     pub fn counts(&self) -> Counts {
-        Counts(self.ns.iter_recorded().map(|v| (v.value_iterated_to(), v.count_at_value())).collect())
+        Counts(self.settled().iter_recorded().map(|v| (v.value_iterated_to(), v.count_at_value())).collect())
     }
 
     /// The histogram that had these counts.
@@ -73,45 +101,46 @@ impl Histogram {
 
     /// The distribution in microseconds; none if nothing was counted.
     pub fn distribution_us(&self) -> Option<Distribution> {
-        if self.ns.is_empty() {
+        let ns = self.settled();
+        if ns.is_empty() {
             return None;
         }
         let us = |ns: u64| ns as f64 / 1e3;
-        let at = |p: f64| us(self.ns.value_at_quantile(p).min(self.ns.max()));
+        let at = |p: f64| us(ns.value_at_quantile(p).min(ns.max()));
         Some(Distribution {
-            count: self.ns.len(),
-            min: us(self.ns.min()),
+            count: ns.len(),
+            min: us(ns.min()),
             p50: at(0.5),
             p90: at(0.9),
             p99: at(0.99),
             p999: at(0.999),
-            max: us(self.ns.max()),
-            mean: self.ns.mean() / 1e3,
-            sd: self.ns.stdev() / 1e3,
-            curve: self.curve(),
+            max: us(ns.max()),
+            mean: ns.mean() / 1e3,
+            sd: ns.stdev() / 1e3,
+            curve: curve(&ns),
         })
     }
+}
 
-    fn curve(&self) -> Vec<(f64, f64)> {
-        let mut points = Vec::with_capacity(CURVE_POINTS);
-        let mut push = |q: f64| {
-            let value = self.ns.value_at_quantile(q).min(self.ns.max()) as f64 / 1e3;
-            if points.last().is_none_or(|&(_, v)| value > v) {
-                points.push((q, value));
-            } else if let Some(last) = points.last_mut() {
-                last.0 = q;
-            }
-        };
-        // Evenly through the body, then nine points a decade into the tail.
-        (0..100).for_each(|i| push(f64::from(i) / 100.0));
-        let mut tail = 0.01;
-        while tail * self.ns.len() as f64 >= 1.0 && tail > 1e-9 {
-            (0..9).for_each(|i| push(1.0 - tail * (1.0 - f64::from(i) / 10.0)));
-            tail /= 10.0;
+/// Points of the cumulative distribution: evenly through the body, then nine a decade into the tail.
+fn curve(ns: &Hdr<u64>) -> Vec<(f64, f64)> {
+    let mut points: Vec<(f64, f64)> = Vec::with_capacity(CURVE_POINTS);
+    let mut push = |q: f64| {
+        let value = ns.value_at_quantile(q).min(ns.max()) as f64 / 1e3;
+        if points.last().is_none_or(|&(_, v)| value > v) {
+            points.push((q, value));
+        } else if let Some(last) = points.last_mut() {
+            last.0 = q;
         }
-        push(1.0);
-        points
+    };
+    (0..100).for_each(|i| push(f64::from(i) / 100.0));
+    let mut tail = 0.01;
+    while tail * ns.len() as f64 >= 1.0 && tail > 1e-9 {
+        (0..9).for_each(|i| push(1.0 - tail * (1.0 - f64::from(i) / 10.0)));
+        tail /= 10.0;
     }
+    push(1.0);
+    points
 }
 
 #[cfg(test)]

@@ -195,20 +195,150 @@ fn one_series(outcome: &Outcome, offset_s: f64) -> Vec<Point> {
     sent.align(&mut received);
     let step = sent.interval().as_s();
     let share = 1.0 / outcome.received().count().max(1) as f64;
-    let (sent, received): (Vec<f64>, Vec<f64>) = (sent.rates_bps().collect(), received.rates_bps().collect());
-    let mut points: Vec<Point> = (0..sent.len().max(received.len()))
-        .map(|i| Point {
-            t_s: offset_s + step * (i + 1) as f64,
-            sent_bps: sent.get(i).copied().unwrap_or(0.0),
-            received_bps: received.get(i).copied().unwrap_or(0.0) * share,
-            more: BTreeMap::new(),
-        })
-        .collect();
+    let end =
+        outcome.received().map(|r| outcome.listening(r)).chain(outcome.sender.as_ref().map(|s| s.active));
+    let end = end.max().unwrap_or_default().as_s();
+    let bits = |series: &Series| series.bytes().iter().map(|b| *b as f64 * 8.0).collect::<Vec<_>>();
+    let (sent, received) = (bits(&sent), bits(&received));
+    let mut points: Vec<Point> = Vec::new();
+    let mut from = 0.0;
+    let (mut sent_bits, mut received_bits) = (0.0, 0.0);
+    let count = sent.len().max(received.len());
+    for i in 0..count {
+        sent_bits += sent.get(i).copied().unwrap_or(0.0);
+        received_bits += received.get(i).copied().unwrap_or(0.0) * share;
+        // The last interval ends with the traffic: its rate is over the time it covers.
+        let until = if i + 1 == count { end.clamp(from, step * count as f64) } else { step * (i + 1) as f64 };
+        match points.last_mut() {
+            // Too little left for a rate of its own.
+            Some(last) if until - from < step / 10.0 => {
+                let width = last.t_s - offset_s - (from - step);
+                let grown = width + until - from;
+                last.sent_bps = (last.sent_bps * width + sent_bits) / grown;
+                last.received_bps = (last.received_bps * width + received_bits) / grown;
+                last.t_s = offset_s + until;
+            }
+            _ => {
+                let width = if until > from { until - from } else { step };
+                points.push(Point {
+                    t_s: offset_s + from + width,
+                    sent_bps: sent_bits / width,
+                    received_bps: received_bits / width,
+                    more: BTreeMap::new(),
+                });
+            }
+        }
+        (from, sent_bits, received_bits) = (until, 0.0, 0.0);
+    }
     for (t, figures) in outcome.sender.iter().flat_map(|s| &s.samples) {
-        let index = (t / step) as usize;
-        if let Some(point) = points.get_mut(index) {
+        if let Some(point) = points.get_mut((t / step) as usize) {
             point.more.extend(figures.clone());
         }
     }
     points
+}
+
+#[cfg(test)]
+mod tests {
+    use trunkline_experiment::plan::{Protocol, Station, Stop};
+    use trunkline_record::schema::Asked;
+    use trunkline_traffic::{Pattern, Variable};
+
+    use super::*;
+    use crate::message::{Header, Kind};
+    use crate::meter::Meter;
+
+    fn station(host: &str) -> Station {
+        Station { host: host.into(), buffer: None, port: None, place: Default::default() }
+    }
+
+    fn plan(receivers: &[&str]) -> plan::Connection {
+        plan::Connection {
+            name: "a-b".into(),
+            from: station("a"),
+            to: receivers.iter().map(|r| station(r)).collect(),
+            xmtcntl: "a".into(),
+            rcvcntl: "b".into(),
+            rep: "a".into(),
+            protocol: Protocol::Udp { flow: true },
+            test: Pattern::Full { size_bytes: Variable::Constant(1000.0) },
+            delay_s: Variable::Constant(0.0),
+            stop: Stop::DurationS(Variable::Constant(1.0)),
+            place: Default::default(),
+        }
+    }
+
+    /// A second of 1000-byte messages, one a millisecond; every `keep`-th arrives, 2 ms later.
+    fn outcome(start: Instant, hosts: &[&str], keep: u64) -> Outcome {
+        let mut series = Series::default();
+        let mut meter = Meter::new(start);
+        for sequence in 0..1000 {
+            let sent = start + Span::from_ms(sequence);
+            series.add(sent.since(start), 1000);
+            if sequence % keep == 0 {
+                let header = Header { sequence, sent, length: 1000, response: 0, kind: Kind::Pattern };
+                meter.arrive(&header, sent + Span::from_ms(2));
+            }
+        }
+        let sender = SenderReport {
+            start,
+            active: Span::from_s(1),
+            messages: 1000,
+            bytes: 1_000_000,
+            series,
+            asked: Asked { gap_distance: Some(1.0 / keep as f64), ..Asked::default() },
+            counters: [("sender_system_calls".into(), 1000.0), ("sender_buffer_bytes".into(), 4096.0)].into(),
+            ..SenderReport::default()
+        };
+        let report = ReceiverReport::of(&meter);
+        let receivers = hosts.iter().map(|h| (h.to_string(), Some(report.clone()))).collect();
+        Outcome { start, sender: Some(sender), receivers, trouble: None }
+    }
+
+    #[test]
+    fn figures_add_up_over_runs_and_receivers() {
+        let runs = [
+            outcome(Instant::ZERO, &["b", "c"], 1),
+            outcome(Instant::from_ns(5_000_000_000), &["b", "c"], 2),
+        ];
+        let c = connection(&plan(&["b", "c"]), &runs);
+        assert_eq!((c.messages_sent, c.messages_received, c.lost), (2000, 2 * 1500, 2 * 500));
+        assert_eq!((c.sent_bps, c.runs[0].received_bps), (8e6, 8e6 / 1.001));
+        assert_eq!(c.runs[1].start_s, 5.0);
+        assert!((c.delay_us.unwrap().p50 - 2000.0).abs() < 3.0);
+        assert_eq!((c.receivers.len(), c.receivers[1].lost), (2, 500));
+        assert_eq!(c.repeats["sent_bps"].mean, 8e6);
+        assert_eq!((c.counters["sender_system_calls"], c.counters["sender_buffer_bytes"]), (2000.0, 4096.0));
+        // The run that kept least to what was asked.
+        assert_eq!(c.asked.gap_distance, Some(1.0));
+        assert!(!c.partial);
+    }
+
+    #[test]
+    fn a_series_holds_every_byte_over_the_time_it_covers() {
+        let c = connection(&plan(&["b"]), &[outcome(Instant::ZERO, &["b"], 1)]);
+        let mut from = 0.0;
+        let (mut sent, mut received) = (0.0, 0.0);
+        for p in &c.series {
+            assert!(p.t_s > from && p.sent_bps < 9e6, "{p:?}");
+            sent += p.sent_bps * (p.t_s - from) / 8.0;
+            received += p.received_bps * (p.t_s - from) / 8.0;
+            from = p.t_s;
+        }
+        assert!((sent - 1e6).abs() < 1.0 && (received - 1e6).abs() < 1.0, "{sent} {received}");
+        assert!((from - 1.001).abs() < 1e-9, "{from}");
+    }
+
+    #[test]
+    fn an_end_that_died_leaves_what_is_known() {
+        let mut dead = outcome(Instant::ZERO, &["b"], 2);
+        dead.sender = None;
+        dead.trouble = Some("host a: its agent was killed by signal 9".into());
+        let c = connection(&plan(&["b"]), &[dead]);
+        assert!(c.partial && c.trouble.unwrap().contains("signal 9"));
+        // 999 is the highest sequence number sent, 998 the highest seen.
+        assert_eq!((c.messages_sent, c.messages_received, c.lost), (999, 500, 499));
+        let nothing = connection(&plan(&["b"]), &[]);
+        assert!(nothing.partial && nothing.delay_us.is_none() && nothing.series.is_empty());
+    }
 }

@@ -1,0 +1,89 @@
+//! The backend as a library: agents as threads of this process.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use trunkline_experiment::{Plan, Source, parse};
+use trunkline_live::{Live, Threads};
+use trunkline_record::Record;
+use trunkline_run::{Backend, Order, Stop, Unwatched};
+use trunkline_units::Seed;
+
+fn plan(text: &str) -> Plan {
+    let parsed = parse(&Source { name: "test.ns", text, folder: None });
+    parsed.plan.unwrap_or_else(|| panic!("{:?}", parsed.diagnostics))
+}
+
+fn run(text: &str, stop: Stop) -> Record {
+    let mut live = Live::new(Box::new(Threads), BTreeMap::new());
+    let plan = plan(text);
+    assert_eq!(live.refuse(&plan), []);
+    let order = Order { seed: Seed(7), text: text.into(), folder: PathBuf::new(), out: std::env::temp_dir(), stop };
+    live.run(&plan, &order, &mut Unwatched)
+}
+
+#[test]
+fn every_message_is_accounted_for() {
+    let record = run(
+        "experiment { parallel {
+            connection t { xmt = a; rcv = b; protocol = tcp; test = full (messagesize = 100 kB); bytes = 14 MB; }
+            connection u { xmt = b; rcv = a; protocol = udp; test = poisson (rate = 2000 /s); messages = 400; }
+            connection m { xmt = a; rcv = b, c; protocol = multicast (group = 239.7.7.7);
+                           test = cbr (messagesize = 500:3, period = 5 ms); messages = 90; }
+            connection q { xmt = c; rcv = a; protocol = udp; test = request (request = 100, response = 1000); messages = 50; }
+        } }",
+        Stop::default(),
+    );
+    assert!(!record.partial, "{:?}", record.trouble);
+    let of = |name: &str| record.connections.iter().find(|c| c.name == name).unwrap();
+    assert_eq!((of("t").messages_sent, of("t").messages_received, of("t").lost), (140, 140, 0));
+    for c in &record.connections {
+        let copies = c.to.len() as u64;
+        assert_eq!(c.messages_received + c.lost + c.corrupted, c.messages_sent * copies, "{}", c.name);
+        assert_eq!(c.corrupted, 0, "{}", c.name);
+        assert!(c.delay_us.is_some() && c.cpu.sender_system_s >= 0.0);
+    }
+    assert_eq!((of("u").messages_sent, of("m").messages_sent, of("m").receivers.len()), (400, 90, 2));
+    assert_eq!(of("q").counters["answers"] + of("q").counters["unanswered"], 50.0);
+    assert!(of("q").rtt_us.is_some() && of("u").rtt_us.is_none());
+}
+
+#[test]
+fn a_stop_keeps_what_was_measured() {
+    let stop = Stop::default();
+    let later = stop.clone();
+    let asking = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(800));
+        later.ask();
+    });
+    let record = run(
+        "experiment { serial {
+            connection first { xmt = a; rcv = b; protocol = udp; test = cbr (messagesize = 100, period = 1 ms); duration = 1 h; }
+            connection never { xmt = a; rcv = b; protocol = tcp; test = full; duration = 1 s; }
+        } }",
+        stop,
+    );
+    asking.join().unwrap();
+    assert!(record.partial && !record.trouble.is_empty());
+    let (first, never) = (&record.connections[0], &record.connections[1]);
+    assert!(first.partial && first.messages_received > 0 && first.trouble.as_deref() == Some("stopped on request"));
+    assert!(never.partial && never.messages_sent == 0 && never.runs.is_empty());
+}
+
+#[test]
+fn what_live_cannot_do_is_refused_by_name() {
+    let live = Live::new(Box::new(Threads), BTreeMap::from([("nobody".into(), "127.0.0.1".parse().unwrap())]));
+    let refusals = live.refuse(&plan(
+        "experiment {
+            connection a { xmt = x; rcv = y; protocol = llc; test = full; }
+            connection b { xmt = x; rcv = y; protocol = udp; test = telnet; }
+            connection c { xmt = x; rcv = y; protocol = udp; test = cbr (messagesize = 10, period = 1 ms); }
+        }",
+    ));
+    let texts: Vec<&str> = refusals.iter().map(|r| r.text.as_str()).collect();
+    assert!(texts[0].starts_with("a: `live` does not carry `llc`"), "{texts:?}");
+    assert!(texts[1].starts_with("b: `live` does not play the application model `telnet`"), "{texts:?}");
+    assert!(texts[2].starts_with("c: a message of 10 B is too small"), "{texts:?}");
+    assert!(texts[3].starts_with("--at nobody"), "{texts:?}");
+    assert!(refusals[0].place.start > 0);
+}
