@@ -18,7 +18,8 @@ fn run(text: &str, stop: Stop) -> Record {
     let mut live = Live::new(Box::new(Threads), BTreeMap::new());
     let plan = plan(text);
     assert_eq!(live.refuse(&plan), []);
-    let order = Order { seed: Seed(7), text: text.into(), folder: PathBuf::new(), out: std::env::temp_dir(), stop };
+    let order =
+        Order { seed: Seed(7), text: text.into(), folder: PathBuf::new(), out: std::env::temp_dir(), stop };
     live.run(&plan, &order, &mut Unwatched)
 }
 
@@ -66,13 +67,18 @@ fn a_stop_keeps_what_was_measured() {
     asking.join().unwrap();
     assert!(record.partial && !record.trouble.is_empty());
     let (first, never) = (&record.connections[0], &record.connections[1]);
-    assert!(first.partial && first.messages_received > 0 && first.trouble.as_deref() == Some("stopped on request"));
+    assert!(
+        first.partial
+            && first.messages_received > 0
+            && first.trouble.as_deref() == Some("stopped on request")
+    );
     assert!(never.partial && never.messages_sent == 0 && never.runs.is_empty());
 }
 
 #[test]
 fn what_live_cannot_do_is_refused_by_name() {
-    let live = Live::new(Box::new(Threads), BTreeMap::from([("nobody".into(), "127.0.0.1".parse().unwrap())]));
+    let live =
+        Live::new(Box::new(Threads), BTreeMap::from([("nobody".into(), "127.0.0.1".parse().unwrap())]));
     let refusals = live.refuse(&plan(
         "experiment {
             connection a { xmt = x; rcv = y; protocol = llc; test = full; }

@@ -216,6 +216,25 @@ pub fn granted_buffers(socket: &impl std::os::fd::AsFd) -> (Size, Size) {
     (size(socket.send_buffer_size()), size(socket.recv_buffer_size()))
 }
 
+/// Datagrams that this socket dropped because its buffer was full; none where the system does not tell.
+pub fn dropped(socket: &UdpSocket) -> Option<u64> {
+    // linux/sock_diag.h: SK_MEMINFO_DROPS is the ninth of these.
+    const DROPS: usize = 8;
+    let mut info = [0u32; DROPS + 1];
+    let mut length = size_of_val(&info) as libc::socklen_t;
+    // SAFETY: `info` is valid for `length` bytes; the kernel writes at most that many.
+    let done = unsafe {
+        libc::getsockopt(
+            std::os::fd::AsRawFd::as_raw_fd(socket),
+            libc::SOL_SOCKET,
+            libc::SO_MEMINFO,
+            info.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    (done == 0 && length as usize == size_of_val(&info)).then_some(u64::from(info[DROPS]))
+}
+
 /// Makes blocking calls on `socket` return within `limit`, so that a stop is noticed.
 pub fn limit_blocking(socket: &impl std::os::fd::AsFd, limit: Span) -> io::Result<()> {
     let socket = SockRef::from(socket);
@@ -256,6 +275,20 @@ mod tests {
         let odd = Options { congestion: Some("nonesuch".into()), ..Options::default() };
         let error = tcp_connect(any, closed, Span::from_s(1), &odd).unwrap_err();
         assert_eq!(error.step, Step::Congestion);
+    }
+
+    #[test]
+    fn a_full_buffer_drops_and_says_so() {
+        let small = Options { receive_buffer: Some(Size::from_bytes(4096)), ..Options::default() };
+        let receiver = udp("127.0.0.1:0".parse().unwrap(), &small).unwrap();
+        let sender = udp("127.0.0.1:0".parse().unwrap(), &Options::default()).unwrap();
+        assert_eq!(dropped(&receiver), Some(0));
+        for _ in 0..100 {
+            sender.send_to(&[0; 1000], receiver.local_addr().unwrap()).unwrap();
+        }
+        receiver.set_nonblocking(true).unwrap();
+        let got = (0..100).take_while(|_| receiver.recv(&mut [0; 1000]).is_ok()).count() as u64;
+        assert_eq!(dropped(&receiver), Some(100 - got));
     }
 
     #[test]

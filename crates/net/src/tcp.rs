@@ -1,15 +1,15 @@
 //! The kernel's own view of a TCP connection.
 
-use std::mem::{MaybeUninit, size_of};
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 
 use trunkline_units::Span;
 
-/// What `TCP_INFO` tells of a connection.
+/// What `TCP_INFO` tells of a connection. Counts run since the connection began; what an older kernel does not tell
+/// is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpInfo {
-    /// Segments retransmitted since the connection began.
+    /// Segments retransmitted.
     pub retransmissions: u64,
     /// Segments thought lost now.
     pub lost: u64,
@@ -21,17 +21,26 @@ pub struct TcpInfo {
     pub rtt: Span,
     /// Its mean deviation.
     pub rtt_deviation: Span,
+    /// Shortest round trip seen.
+    pub rtt_min: Span,
     /// Retransmission timeout.
     pub rto: Span,
     /// Maximum segment size towards the peer, bytes.
     pub mss_bytes: u64,
+    /// Segments sent, with or without data.
+    pub segments_sent: u64,
+    /// Segments received.
+    pub segments_received: u64,
 }
+
+/// As much of `struct tcp_info` (linux/tcp.h) as is read; a longer one is cut by the kernel.
+const LENGTH: usize = 152;
 
 impl TcpInfo {
     /// Asks the kernel; none where it does not tell.
     pub fn of(stream: &TcpStream) -> Option<TcpInfo> {
-        let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
-        let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
+        let mut info = [0u8; LENGTH];
+        let mut length = LENGTH as libc::socklen_t;
         // SAFETY: `info` is valid for `length` bytes; the kernel writes at most that many.
         let done = unsafe {
             libc::getsockopt(
@@ -42,28 +51,30 @@ impl TcpInfo {
                 &raw mut length,
             )
         };
-        if done != 0 {
-            return None;
-        }
-        // SAFETY: every field is a plain integer, and all bytes were zeroed before.
-        let info = unsafe { info.assume_init() };
-        let mss = u64::from(info.tcpi_snd_mss);
-        let segments = |n: u32| u64::from(n).saturating_mul(mss);
-        Some(TcpInfo {
-            retransmissions: u64::from(info.tcpi_total_retrans),
-            lost: u64::from(info.tcpi_lost),
-            cwnd_bytes: segments(info.tcpi_snd_cwnd),
-            // The kernel's "infinite" threshold.
-            ssthresh_bytes: if info.tcpi_snd_ssthresh >= 0x7fff_ffff {
-                0
-            } else {
-                segments(info.tcpi_snd_ssthresh)
-            },
-            rtt: Span::from_us(u64::from(info.tcpi_rtt)),
-            rtt_deviation: Span::from_us(u64::from(info.tcpi_rttvar)),
-            rto: Span::from_us(u64::from(info.tcpi_rto)),
+        (done == 0).then(|| Self::read(&info))
+    }
+
+    /// Reads the kernel's struct by the offsets of its fields, which never change.
+    fn read(info: &[u8; LENGTH]) -> TcpInfo {
+        let word =
+            |at: usize| u64::from(u32::from_ne_bytes(info[at..at + 4].try_into().expect("four bytes")));
+        let us = |at: usize| Span::from_us(word(at));
+        let mss = word(16); // tcpi_snd_mss
+        let ssthresh = word(76);
+        TcpInfo {
+            rto: us(8),
             mss_bytes: mss,
-        })
+            lost: word(32),
+            rtt: us(68),
+            rtt_deviation: us(72),
+            // The kernel's "infinite" threshold.
+            ssthresh_bytes: if ssthresh >= 0x7fff_ffff { 0 } else { ssthresh * mss },
+            cwnd_bytes: word(80) * mss,
+            retransmissions: word(100),
+            segments_sent: word(136),
+            segments_received: word(140),
+            rtt_min: us(148),
+        }
     }
 }
 
@@ -77,5 +88,7 @@ mod tests {
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let info = TcpInfo::of(&stream).unwrap();
         assert!(info.mss_bytes > 500 && info.cwnd_bytes >= info.mss_bytes);
+        assert!(info.segments_sent >= 2, "a SYN and the acknowledgement of the other: {info:?}");
+        assert!(info.rtt > Span::ZERO && info.rtt < Span::from_s(10) && info.rto >= info.rtt_min);
     }
 }

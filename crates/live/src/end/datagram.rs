@@ -396,24 +396,21 @@ pub(crate) fn receive(mut bench: Bench, file: Option<&Path>) -> Result<Report, B
     {
         error = sink.finish().err();
     }
-    let report = whole(
-        &bench,
-        &meter,
-        calls,
-        buffer_counter(&socket, false),
-        "none: one message a system call".into(),
-    );
+    let report = whole(&bench, &meter, calls, &socket, "none: one message a system call".into());
     match error {
         Some(error) => Err(Broken { error, report: Some(report) }),
         None => Ok(report),
     }
 }
 
-fn whole(bench: &Bench, meter: &Meter, calls: u64, granted: (String, f64), offload: String) -> Report {
+fn whole(bench: &Bench, meter: &Meter, calls: u64, socket: &UdpSocket, offload: String) -> Report {
     let mut report = ReceiverReport::of(meter);
+    if let Some(dropped) = socket::dropped(socket) {
+        report.counters.insert("receiver_socket_drops".into(), dropped as f64);
+    }
     report.cpu = bench.cpu();
     report.counters.insert("receiver_system_calls".into(), calls as f64);
-    report.counters.extend([granted]);
+    report.counters.extend([buffer_counter(socket, false)]);
     report.notes.insert("receiver_offload".into(), offload);
     Report::Receiver(Box::new(report))
 }
@@ -422,9 +419,8 @@ fn whole(bench: &Bench, meter: &Meter, calls: u64, granted: (String, f64), offlo
 pub(crate) fn receive_full(mut bench: Bench) -> Result<Report, Broken> {
     let (socket, address) = open_receiver(&bench, true)?;
     let start = bench.ready(address)?;
-    let granted = buffer_counter(&socket, false);
     // Half of the buffer is for the kernel's own overhead.
-    let window = (granted.1 as u64 / 2).min(u64::from(u32::MAX)) as u32;
+    let window = (buffer_counter(&socket, false).1 as u64 / 2).min(u64::from(u32::MAX)) as u32;
     let flow = matches!(bench.spec.protocol, Protocol::Udp { flow: true });
     let mut receiver = BatchReceiver::new(socket).map_err(io("asking for coalescing"))?;
     let mut meter = Meter::new(start);
@@ -459,7 +455,7 @@ pub(crate) fn receive_full(mut bench: Bench) -> Result<Report, Broken> {
         }
     }
     let offload = if receiver.coalesces() { "coalescing: many messages a system call" } else { "none" };
-    let report = whole(&bench, &meter, calls, granted, offload.into());
+    let report = whole(&bench, &meter, calls, receiver.socket(), offload.into());
     match error {
         Some(error) => Err(Broken { error, report: Some(report) }),
         None => Ok(report),

@@ -11,8 +11,8 @@ use trunkline_run::deframe::{Deframer, Part};
 use trunkline_run::ends::{Figures, ReceiverReport, SenderReport};
 use trunkline_run::message::{HEADER, Header, Kind};
 use trunkline_run::{Ledger, Meter};
-use trunkline_traffic::source::{Limit, Message, Step};
 use trunkline_traffic::Source;
+use trunkline_traffic::source::{Limit, Message, Step};
 use trunkline_units::{Instant, Span};
 
 use super::file::Sink;
@@ -154,6 +154,8 @@ impl Writer {
         if let Some(last) = TcpInfo::of(&self.stream) {
             report.counters.insert("retransmissions".into(), last.retransmissions as f64);
             report.counters.insert("tcp_mss_bytes".into(), last.mss_bytes as f64);
+            report.counters.insert("packets_sent".into(), last.segments_sent as f64);
+            report.counters.insert("packets_received".into(), last.segments_received as f64);
         }
         report.notes.insert("congestion".into(), congestion(&self.stream));
         report.samples = self.samples.iter().map(|(t, info)| (t.as_s(), figures(info))).collect();
