@@ -64,7 +64,7 @@ fn obey(stream: UnixStream, voice: &Voice, ends: &Ends) {
     let mut orders = Reader::new(stream);
     let mut clock = Clock::start();
     let to = |id: EndId| ends.lock().ok().and_then(|e| e.get(&id).cloned());
-    while let Ok(Some(order)) = orders.next::<Order>() {
+    while let Ok(Some(order)) = orders.read::<Order>() {
         match order {
             Order::Hello { epoch_ns } => clock = Clock::at(epoch_ns),
             Order::Prepare(spec) => {

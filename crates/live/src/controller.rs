@@ -31,6 +31,8 @@ const SILENCE: Duration = Duration::from_secs(5);
 const OPENING: Span = Span::from_s(8);
 /// How long ends may take to report once told to stop.
 const STOPPING: Span = Span::from_s(3);
+/// How long what is under way may take to arrive when a run is cut short.
+const DRAINING: Span = Span::from_ms(1000);
 /// How long receivers may take to report once told that the sender has ended.
 const FINISHING: Span = Span::from_s(20);
 /// From the moment a block is entered to its first message: time to open sockets, so that what stands side by side
@@ -129,7 +131,7 @@ impl<'a> Controller<'a> {
                     let origin = next.max(self.clock.now() + HEADSTART);
                     // Rounds of nested repeats are numbered through.
                     self.block(body, origin, (round - 1) * count + i + 1);
-                    next = next + *every;
+                    next += *every;
                     if i + 1 < *count && !self.wait_until(next - HEADSTART) {
                         return;
                     }
@@ -268,7 +270,7 @@ const CLOSED: &str = "has gone away";
 fn listen(stream: UnixStream, mailboxes: &Mailboxes, used: &Mutex<Option<(f64, f64)>>) -> String {
     let mut words = Reader::new(stream);
     loop {
-        let word = match words.next::<Word>() {
+        let word = match words.read::<Word>() {
             Ok(Some(word)) => word,
             Ok(None) => return CLOSED.into(),
             Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
@@ -345,11 +347,9 @@ impl<'a, 'c> Run<'a, 'c> {
 
     /// From first order to last report. Whatever fails is said in one line; what was reported by then stays.
     fn conduct(&mut self) -> Result<(), String> {
-        let result = self.open().and_then(|sender| self.work(sender));
-        if result.is_err() {
-            self.stop_all();
-        }
-        result
+        let Err(trouble) = self.open().and_then(|sender| self.work(sender)) else { return Ok(()) };
+        // The death of an agent explains what the other end complained of.
+        Err(self.stop_all().unwrap_or(trouble))
     }
 
     /// Opens receivers, then the sender, whose id it returns.
@@ -479,10 +479,7 @@ impl<'a, 'c> Run<'a, 'c> {
     fn hear(&mut self, deadline: Instant) -> Result<(), String> {
         match self.heard.recv_timeout(Duration::from_millis(50)) {
             Ok(Heard::Word(word)) => self.note(word),
-            Ok(Heard::Gone(host, why)) => {
-                self.ends.values_mut().filter(|e| e.host == host).for_each(|e| e.state = State::Over);
-                Err(self.controller.agent(&host).obituary(&why))
-            }
+            Ok(Heard::Gone(host, why)) => Err(self.bury(&host, &why)),
             Err(RecvTimeoutError::Timeout) if self.controller.stop().asked() => {
                 Err("stopped on request".into())
             }
@@ -532,17 +529,46 @@ impl<'a, 'c> Run<'a, 'c> {
         }
     }
 
-    /// Tells all ends to stop and gathers what they have.
-    fn stop_all(&mut self) {
-        let live: Vec<EndId> =
-            self.ends.iter().filter(|(_, e)| e.state != State::Over).map(|(id, _)| *id).collect();
-        live.iter().for_each(|id| self.tell(*id, wire::Order::Stop(*id)));
-        let deadline = self.controller.clock.now() + STOPPING;
-        while self.ends.values().any(|e| e.state != State::Over) && self.controller.clock.now() < deadline {
-            if let Ok(Heard::Word(word)) = self.heard.recv_timeout(Duration::from_millis(50)) {
-                let _ = self.note(word);
+    /// Ends what is left, the sender first: what it has under way still arrives and is no loss. Gives the obituary
+    /// of an agent that turns out to be gone.
+    fn stop_all(&mut self) -> Option<String> {
+        let now = self.controller.clock.now();
+        let is_sender = |end: &Tracked| end.receiver.is_none();
+        self.tell_each(is_sender, wire::Order::Stop);
+        let mut death = self.gather(is_sender, now + STOPPING);
+        if let Some(sent) = self.outcome.sender.as_ref().map(|s| s.messages) {
+            self.tell_each(|_| true, |id| wire::Order::Finish(id, sent));
+            death = death.or(self.gather(|_| true, self.controller.clock.now() + DRAINING));
+        }
+        self.tell_each(|_| true, wire::Order::Stop);
+        death.or(self.gather(|_| true, now + STOPPING))
+    }
+
+    /// Gives an order to each of these ends that is not over.
+    fn tell_each(&self, which: impl Fn(&Tracked) -> bool, order: impl Fn(EndId) -> wire::Order) {
+        let ends = self.ends.iter().filter(|(_, e)| e.state != State::Over && which(e));
+        ends.for_each(|(id, _)| self.tell(*id, order(*id)));
+    }
+
+    /// Hears until these ends are over; the obituary of an agent that is gone.
+    fn gather(&mut self, which: impl Fn(&Tracked) -> bool, deadline: Instant) -> Option<String> {
+        let mut death = None;
+        while self.ends.values().any(|e| e.state != State::Over && which(e))
+            && self.controller.clock.now() < deadline
+        {
+            match self.heard.recv_timeout(Duration::from_millis(50)) {
+                Ok(Heard::Word(word)) => drop(self.note(word)),
+                Ok(Heard::Gone(host, why)) => death = Some(self.bury(&host, &why)),
+                Err(_) => {}
             }
         }
+        death
+    }
+
+    /// Nothing more comes from the ends of this host; why.
+    fn bury(&mut self, host: &str, why: &str) -> String {
+        self.ends.values_mut().filter(|e| e.host == host).for_each(|e| e.state = State::Over);
+        self.controller.agent(host).obituary(why)
     }
 }
 

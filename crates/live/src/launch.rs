@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
@@ -38,6 +39,8 @@ impl Launch for Processes {
             .args(["agent", "--stdio", host])
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::null())
+            // A Ctrl-C goes to the whole group of a terminal; only the controller may take it for a request to stop.
+            .process_group(0)
             .spawn()?;
         Ok(Launched { stream: ours, child: Some(child) })
     }

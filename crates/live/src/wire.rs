@@ -126,7 +126,7 @@ impl<R: Read> Reader<R> {
     }
 
     /// The next message; none at the end of the stream.
-    pub fn next<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
+    pub fn read<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
         let mut line = Vec::new();
         let length = self.0.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line)?;
         if length == 0 {

@@ -9,6 +9,7 @@ use crate::message::{HEADER, Header, Kind, NotAHeader, Payload};
 pub struct Deframer {
     token: u32,
     payload: Payload,
+    every: u64,
     front: [u8; HEADER],
     have: usize,
     body: Option<Body>,
@@ -38,9 +39,10 @@ pub enum Part<'a> {
 }
 
 impl Deframer {
-    /// For a connection's token and payload.
-    pub fn new(token: u32, payload: Payload) -> Self {
-        Deframer { token, payload, front: [0; HEADER], have: 0, body: None }
+    /// For a connection's token and payload. Of every `every`-th message the payload is compared, of the others the
+    /// header only: comparing costs a fifth of what receiving does. Foreign content is always checked.
+    pub fn new(token: u32, payload: Payload, every: u64) -> Self {
+        Deframer { token, payload, every: every.max(1), front: [0; HEADER], have: 0, body: None }
     }
 
     /// Whether the stream stands between two messages.
@@ -70,7 +72,10 @@ impl Deframer {
                             check.update(piece);
                             part(Part::Piece(piece));
                         }
-                        None => body.intact &= self.payload.matches(body.offset, piece),
+                        None if body.header.sequence % self.every == 0 => {
+                            body.intact &= self.payload.matches(body.offset, piece);
+                        }
+                        None => {}
                     }
                     body.offset += piece.len();
                     bytes = rest;
@@ -153,7 +158,7 @@ mod tests {
                 }
                 at += *s as usize;
             }
-            let mut deframer = Deframer::new(5, payload);
+            let mut deframer = Deframer::new(5, payload, 1);
             let mut got = Vec::new();
             let mut pieces = 0;
             let mut rest = &bytes[..];
@@ -174,7 +179,7 @@ mod tests {
 
         #[test]
         fn garbage_ends_in_an_error_or_nothing(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let mut d = Deframer::new(5, Payload::new(Seed(1), "x"));
+            let mut d = Deframer::new(5, Payload::new(Seed(1), "x"), 1);
             let result = d.feed(&bytes, |_| panic!("no message has this check"));
             prop_assert_eq!(result.is_err(), bytes.len() >= HEADER);
         }

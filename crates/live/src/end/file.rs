@@ -56,7 +56,7 @@ impl Sink {
 
 /// Over which transport a file goes.
 enum Way {
-    Stream(Writer),
+    Stream(Box<Writer>),
     Datagrams(std::net::UdpSocket, Trials),
 }
 
@@ -67,7 +67,7 @@ pub(crate) fn send(mut bench: Bench, peer: SocketAddr, limit: Limit, path: &Path
         Protocol::Tcp { .. } => {
             let stream = stream::connect(&bench, peer)?;
             let address = stream.local_addr().map_err(super::io("asking for the address"))?;
-            (Way::Stream(Writer::new(stream, peer)), address)
+            (Way::Stream(Box::new(Writer::new(stream, peer))), address)
         }
         _ => {
             let socket = datagram::open_sender(&bench, peer, true)?;

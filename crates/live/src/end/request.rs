@@ -25,7 +25,7 @@ const ROOM: usize = 1 << 16;
 
 /// What carries requests and answers.
 enum Way {
-    Stream(Writer, TcpStream),
+    Stream(Box<Writer>, TcpStream),
     Datagrams(UdpSocket),
 }
 
@@ -140,7 +140,7 @@ pub(crate) fn ask(mut bench: Bench, peer: SocketAddr, limit: Limit) -> Result<Re
             let stream = stream::connect(&bench, peer)?;
             let address = stream.local_addr().map_err(io("asking for the address"))?;
             let reading = stream.try_clone().map_err(io("sharing the socket"))?;
-            (Way::Stream(Writer::new(stream, peer), reading), address)
+            (Way::Stream(Box::new(Writer::new(stream, peer)), reading), address)
         }
         _ => {
             let socket = datagram::open_sender(&bench, peer, false)?;

@@ -11,8 +11,8 @@ use trunkline_run::deframe::{Deframer, Part};
 use trunkline_run::ends::{Figures, ReceiverReport, SenderReport};
 use trunkline_run::message::{HEADER, Header, Kind};
 use trunkline_run::{Ledger, Meter};
-use trunkline_traffic::Source;
 use trunkline_traffic::source::{Limit, Message, Step};
+use trunkline_traffic::{Pattern, Source};
 use trunkline_units::{Instant, Span};
 
 use super::file::Sink;
@@ -22,7 +22,7 @@ use crate::wire::Report;
 /// Most bytes handed over in one call when messages are small; also how much of a message is kept ready.
 const CALL: usize = 128 << 10;
 /// What a receiver reads at once.
-const READ: usize = 256 << 10;
+const READ: usize = 128 << 10;
 /// How often the kernel is asked for its view, and how many answers are kept.
 const SAMPLE_EVERY: Span = Span::from_ms(50);
 const SAMPLES: usize = 2048;
@@ -331,11 +331,22 @@ pub(crate) fn receive(mut bench: Bench, file: Option<&Path>) -> Result<Report, B
     report.cpu = bench.cpu();
     report.counters.insert("receiver_system_calls".into(), calls as f64);
     report.counters.extend([buffer_counter(&stream, false)]);
+    let compared = match compare_every(&bench) {
+        1 => "every message".to_string(),
+        n => format!("every {n}th message; headers of all"),
+    };
+    report.notes.insert("payload_compared".into(), compared);
     let report = Report::Receiver(Box::new(report));
     match result.and_then(|()| sink.map_or(Ok(()), Sink::finish)) {
         Ok(()) => Ok(report),
         Err(error) => Err(Broken { error, report: Some(report) }),
     }
+}
+
+/// Which messages have their payload compared: all that are paced; at full speed over TCP, which has a checksum of its
+/// own, enough to notice and few enough not to slow the receiver.
+fn compare_every(bench: &Bench) -> u64 {
+    if matches!(bench.spec.pattern, Pattern::Full { .. }) { 16 } else { 1 }
 }
 
 fn drain(
@@ -346,7 +357,7 @@ fn drain(
     calls: &mut u64,
 ) -> Result<(), EndError> {
     let peer = stream.peer_addr().map_err(io("asking for the peer"))?;
-    let mut deframer = Deframer::new(bench.spec.token, bench.payload.clone());
+    let mut deframer = Deframer::new(bench.spec.token, bench.payload.clone(), compare_every(bench));
     let mut buffer = vec![0; READ];
     while !bench.control.stopped() {
         *calls += 1;
