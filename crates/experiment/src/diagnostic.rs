@@ -129,6 +129,11 @@ impl Diagnostics {
         }
     }
 
+    /// Whether further diagnostics are only counted.
+    pub(crate) fn flooded(&self) -> bool {
+        self.kept.len() == MOST
+    }
+
     /// How many errors were found until now.
     pub(crate) fn errors(&self) -> usize {
         self.errors

@@ -20,6 +20,8 @@ pub struct BatchSender {
     socket: UdpSocket,
     state: UdpSocketState,
     peer: SocketAddr,
+    /// The longest datagram that is one packet: segments are packets.
+    packet: usize,
 }
 
 impl BatchSender {
@@ -28,11 +30,17 @@ impl BatchSender {
         let state = UdpSocketState::new((&socket).into())?;
         // Quinn's state makes the socket non-blocking; a sender at full speed is to wait.
         socket.set_nonblocking(false)?;
-        Ok(BatchSender { socket, state, peer })
+        // And it forbids fragments, but a message may be longer than a packet.
+        let packet = socket::allow_fragments(&socket, peer)?.unwrap_or(LARGEST);
+        Ok(BatchSender { socket, state, peer, packet })
     }
 
-    /// How many datagrams of `length` bytes one call carries; 1 where the system offers no offload.
+    /// How many datagrams of `length` bytes one call carries; 1 where the system offers no offload, or each is longer
+    /// than a packet.
     pub fn capacity(&self, length: usize) -> usize {
+        if length > self.packet {
+            return 1;
+        }
         self.state.max_gso_segments().min(LARGEST / length.max(1)).max(1)
     }
 
@@ -76,7 +84,12 @@ pub struct BatchReceiver {
     state: UdpSocketState,
     buffers: Vec<u8>,
     coalescing: bool,
+    /// Whether something came since the last nap.
+    busy: bool,
 }
+
+/// How long a receiver lets the buffer fill once it has emptied it.
+pub const NAP: Span = Span::from_us(50);
 
 /// Room for one coalesced batch, and how many are taken at once.
 const ROOM: usize = 1 << 16;
@@ -87,7 +100,7 @@ impl BatchReceiver {
     pub fn new(socket: UdpSocket) -> io::Result<Self> {
         let state = UdpSocketState::new((&socket).into())?;
         let coalescing = state.gro_segments() > 1;
-        Ok(BatchReceiver { socket, state, buffers: vec![0; ROOM * ROOMS], coalescing })
+        Ok(BatchReceiver { socket, state, buffers: vec![0; ROOM * ROOMS], coalescing, busy: false })
     }
 
     /// Whether the system joins datagrams on the way in.
@@ -95,7 +108,11 @@ impl BatchReceiver {
         self.coalescing
     }
 
-    /// What has arrived, handed to `each` batch by batch; how many batches. Waits at most `limit` if nothing has.
+    /// What has arrived, handed to `each` batch by batch; how many batches. If nothing has, waits: at first for
+    /// [`NAP`] whatever comes, then for at most `limit` until something does.
+    ///
+    /// The nap lets a fast sender fill the buffer undisturbed: to wake a sleeper costs the sender as much as a third of
+    /// a batch.
     pub fn receive(&mut self, limit: Span, mut each: impl FnMut(Batch<'_>)) -> io::Result<usize> {
         let mut metas = [RecvMeta::default(); ROOMS];
         let mut rooms = self.buffers.chunks_exact_mut(ROOM);
@@ -104,11 +121,16 @@ impl BatchReceiver {
         let count = match self.state.recv((&self.socket).into(), &mut slices, &mut metas) {
             Ok(count) => count,
             Err(e) if socket::is_timeout(&e) => {
-                socket::readable(&self.socket, limit)?;
+                if std::mem::take(&mut self.busy) {
+                    std::thread::sleep(NAP.into());
+                } else {
+                    socket::readable(&self.socket, limit)?;
+                }
                 return Ok(0);
             }
             Err(e) => return Err(e),
         };
+        self.busy = true;
         for (meta, bytes) in metas.iter().zip(&slices).take(count) {
             each(Batch { peer: meta.addr, bytes: &bytes[..meta.len], stride: meta.stride });
         }

@@ -18,6 +18,11 @@ const MARGIN_MAX: Span = Span::from_us(200);
 /// Longest single sleep, so that a stop is noticed.
 const NAP: Span = Span::from_ms(50);
 
+/// Asks the system to end the sleeps of the calling thread when they are due. Where it does not, they overshoot more.
+pub fn no_slack() {
+    let _ = nix::sys::prctl::set_timerslack(1);
+}
+
 /// Waits for moments on one thread.
 #[derive(Debug)]
 pub struct Pacer {
@@ -28,8 +33,7 @@ pub struct Pacer {
 impl Pacer {
     /// A pacer for the calling thread, whose timer slack it sets to the least.
     pub fn new(clock: Clock) -> Self {
-        // Slack is per thread; where it cannot be set, sleeps overshoot more and the margin learns it.
-        let _ = nix::sys::prctl::set_timerslack(1);
+        no_slack();
         Pacer { clock, margin: MARGIN_MIN * 3 }
     }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use socket2::{Domain, InterfaceIndexOrAddress, Protocol, SockRef, Socket, Type};
@@ -48,6 +49,11 @@ impl fmt::Display for SocketError {
             }
             (Step::Connect, io::ErrorKind::TimedOut) => write!(f, "{ip} does not answer on port {port}"),
             (Step::Connect, io::ErrorKind::ConnectionRefused) => write!(f, "{ip} refuses port {port}"),
+            (Step::Connect, io::ErrorKind::NetworkUnreachable) if ip.is_multicast() => write!(
+                f,
+                "group {ip} does not reach this interface (Linux has no IPv6 groups on the loopback: say where the host is)"
+            ),
+            (Step::Connect, io::ErrorKind::NetworkUnreachable) => write!(f, "there is no route to {ip}"),
             (Step::Join, _) => write!(f, "cannot join group {ip}: {}", self.cause),
             (Step::Congestion, _) => {
                 write!(f, "this kernel does not offer that congestion control: {}", self.cause)
@@ -107,12 +113,16 @@ pub fn multicast_receiver(
     interface: IpAddr,
     options: &Options,
 ) -> Result<UdpSocket, SocketError> {
+    let index = interface_index(interface);
+    let mut group = group;
+    if let SocketAddr::V6(v6) = &mut group {
+        v6.set_scope_id(index); // the same group of a narrow scope is another one on each interface
+    }
     let fail = at(Step::Join, group);
     let socket = open(group, Type::DGRAM, Protocol::UDP, options)?;
     socket.set_reuse_address(true).map_err(&fail)?;
     // Bound to the group, so that unicast to the same port stays out.
     socket.bind(&group.into()).map_err(at(Step::Bind, group))?;
-    let index = interface_index(interface);
     match group.ip() {
         IpAddr::V4(ip) => {
             let on = InterfaceIndexOrAddress::Index(index);
@@ -235,6 +245,31 @@ pub fn dropped(socket: &UdpSocket) -> Option<u64> {
     (done == 0 && length as usize == size_of_val(&info)).then_some(u64::from(info[DROPS]))
 }
 
+/// Lets datagrams to `peer` that are longer than a packet leave in fragments, as the system would by itself. Gives the
+/// longest that need not; none if `socket` is not connected.
+pub fn allow_fragments(socket: &UdpSocket, peer: SocketAddr) -> io::Result<Option<usize>> {
+    use libc::{IP_MTU, IP_MTU_DISCOVER, IP_PMTUDISC_WANT, IPPROTO_IP};
+    use libc::{IPPROTO_IPV6, IPV6_DONTFRAG, IPV6_MTU, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_WANT};
+    let (level, options, mtu, headers) = match peer {
+        SocketAddr::V4(_) => (IPPROTO_IP, &[(IP_MTU_DISCOVER, IP_PMTUDISC_WANT)][..], IP_MTU, 28),
+        SocketAddr::V6(_) => {
+            (IPPROTO_IPV6, &[(IPV6_MTU_DISCOVER, IPV6_PMTUDISC_WANT), (IPV6_DONTFRAG, 0)][..], IPV6_MTU, 48)
+        }
+    };
+    let fd = socket.as_raw_fd();
+    let mut length = size_of::<libc::c_int>() as libc::socklen_t;
+    for (name, value) in options {
+        // SAFETY: the option is one integer, which lives through the call.
+        if unsafe { libc::setsockopt(fd, level, *name, (&raw const *value).cast(), length) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: as above; the kernel writes at most `length` bytes.
+    let told = unsafe { libc::getsockopt(fd, level, mtu, (&raw mut bytes).cast(), &raw mut length) } == 0;
+    Ok(told.then(|| (bytes as usize).saturating_sub(headers)))
+}
+
 /// Makes blocking calls on `socket` return within `limit`, so that a stop is noticed.
 pub fn limit_blocking(socket: &impl std::os::fd::AsFd, limit: Span) -> io::Result<()> {
     let socket = SockRef::from(socket);
@@ -293,21 +328,26 @@ mod tests {
 
     #[test]
     fn every_receiver_of_a_group_gets_each_message() {
-        for (group, interface) in [("239.77.1.1", "127.0.0.1"), ("ff11::77", "::1")] {
-            let (group, interface) = (group.parse::<IpAddr>().unwrap(), interface.parse::<IpAddr>().unwrap());
-            let Ok(first) = multicast_receiver(SocketAddr::new(group, 0), interface, &Options::default())
-            else {
-                assert!(interface.is_ipv6(), "IPv4 multicast works on every loopback");
-                continue; // no IPv6 here
-            };
-            let at = SocketAddr::new(group, first.local_addr().unwrap().port());
-            let second = multicast_receiver(at, interface, &Options::default()).unwrap();
-            let sender = multicast_sender(interface, 1, &Options::default()).unwrap();
-            sender.send_to(b"hello", at).unwrap();
-            for receiver in [&first, &second] {
-                limit_blocking(receiver, Span::from_s(5)).unwrap();
-                assert_eq!(receiver.recv(&mut [0; 16]).unwrap(), 5);
-            }
+        let (group, interface) = ("239.77.1.1:0".parse().unwrap(), "127.0.0.1".parse().unwrap());
+        let first = multicast_receiver(group, interface, &Options::default()).unwrap();
+        let at = first.local_addr().unwrap();
+        let second = multicast_receiver(at, interface, &Options::default()).unwrap();
+        let sender = multicast_sender(interface, 1, &Options::default()).unwrap();
+        sender.send_to(b"hello", at).unwrap();
+        for receiver in [&first, &second] {
+            limit_blocking(receiver, Span::from_s(5)).unwrap();
+            assert_eq!(receiver.recv(&mut [0; 16]).unwrap(), 5);
         }
+    }
+
+    #[test]
+    fn a_group_of_a_narrow_scope_is_bound_to_its_interface() {
+        let interface = "::1".parse().unwrap();
+        if UdpSocket::bind((interface, 0)).is_err() {
+            return; // no IPv6 here
+        }
+        let receiver = multicast_receiver("[ff11::77]:0".parse().unwrap(), interface, &Options::default());
+        let SocketAddr::V6(at) = receiver.unwrap().local_addr().unwrap() else { panic!("an IPv6 address") };
+        assert_eq!(at.scope_id(), interface_index(interface));
     }
 }

@@ -277,8 +277,9 @@ impl Source {
         }
         let size = self.draw_size();
         // A last message that must be cut is left to `next`.
-        let by_bytes =
-            self.limit.bytes.map_or(u64::MAX, |n| ((n - self.bytes) / u64::from(size)).saturating_sub(1));
+        let whole = |left: u64| (left / u64::from(size)).saturating_sub(1);
+        // A limit below the smallest message is passed by the first.
+        let by_bytes = self.limit.bytes.map_or(u64::MAX, |n| whole(n.saturating_sub(self.bytes)));
         let by_messages = self.limit.messages.map_or(most, |n| n - self.messages);
         let count = most.min(by_bytes).min(by_messages);
         self.messages += count;

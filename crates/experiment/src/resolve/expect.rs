@@ -149,7 +149,8 @@ fn unknown_subject(cx: &mut Context<'_>, subjects: &Subjects, path: &Word) {
             .label("expected a figure behind it")
             .help(format!("such as `{}.received_bps`", shorten(&path.text)))
     } else {
-        error.label("expected a connection, link or host, then `.` and a figure").suggest(name, names)
+        let error = error.label("expected a connection, link or host, then `.` and a figure");
+        cx.suggest(error, name, names)
     });
 }
 

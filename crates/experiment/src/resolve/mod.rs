@@ -43,6 +43,16 @@ impl Context<'_> {
     pub(crate) fn report(&mut self, diagnostic: Diagnostic) {
         self.diagnostics.push(diagnostic);
     }
+
+    /// [`Diagnostic::suggest`] among the names of the text, of which there can be many; not once nobody sees it.
+    pub(crate) fn suggest<'n>(
+        &self,
+        error: Diagnostic,
+        written: &str,
+        names: impl Iterator<Item = &'n str>,
+    ) -> Diagnostic {
+        if self.diagnostics.flooded() { error } else { error.suggest(written, names) }
+    }
 }
 
 /// Resolves a whole script. The plan is whole only if no error was reported.

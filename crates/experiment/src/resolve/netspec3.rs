@@ -20,6 +20,9 @@ const TYPES: &[&str] = &["full", "burst", "burstq", "sink"];
 const SETTINGS: Options<'_> =
     Options { owner: "a test", names: &["type", "protocol", "own", "peer"], aliases: &[] };
 
+/// Each test is held against every other, so there must not be too many.
+const MOST: usize = 4096;
+
 /// An address of a test: a host and perhaps a port.
 #[derive(Clone, Debug)]
 struct Address {
@@ -68,7 +71,7 @@ pub(crate) fn test(
     });
     SETTINGS.require(cx, place, &given, &["type", "protocol", "peer"]);
     let own = own.or_else(|| control.clone());
-    if own.is_none() && !given.contains_key("own") && host.is_none() {
+    if host.is_none() {
         SETTINGS.require(cx, place, &given, &["own"]);
     }
     let (sends, buffer) = kind.and_then(|value| test_type(cx, value, carrier.as_ref(), place))?;
@@ -95,9 +98,13 @@ fn test_type(
 ) -> Option<Sends> {
     let part = single(cx, value, "a type")?;
     let name = part.text.as_str();
-    let known = if name == "burstq" { "cbr" } else { name };
     let sink = name == "sink";
-    let base = if sink { "full" } else { known };
+    let base = match name {
+        "burstq" => "cbr",
+        // A sink's options are read and checked like a sender's.
+        "sink" => "full",
+        _ => name,
+    };
     if !TYPES.contains(&name) || part.unit.is_some() {
         let error = Diagnostic::error(part.place, format!("unknown type `{}`", shorten(name)));
         cx.report(error.label("expected a type of test").suggest(name, TYPES.iter().copied()));
@@ -156,6 +163,12 @@ pub(crate) fn pair(cx: &mut Context<'_>, tests: &[Option<Test>]) -> Vec<Option<u
         }
     }
     let mut partner = vec![None; tests.len()];
+    if tests.len() > MOST {
+        let last = tests.iter().flatten().next_back().map_or(Place::default(), |test| test.place);
+        let error = Diagnostic::error(last, format!("more than {MOST} tests in one file"));
+        cx.report(error.label("the tests were not paired"));
+        return partner;
+    }
     // Ports first, as said; then the published scripts whose ports disagree.
     for (same_block, ports) in [(true, true), (false, true), (true, false), (false, false)] {
         for (at, test) in tests.iter().enumerate() {
@@ -175,6 +188,10 @@ pub(crate) fn pair(cx: &mut Context<'_>, tests: &[Option<Test>]) -> Vec<Option<u
                 ports_differ(cx, test, found);
             }
         }
+    }
+    // The partner may be one that could not be read; that was reported.
+    if tests.iter().any(Option::is_none) {
+        return partner;
     }
     let alone: Vec<&Test> =
         tests.iter().zip(&partner).filter(|(_, p)| p.is_none()).filter_map(|(t, _)| t.as_ref()).collect();
@@ -205,7 +222,11 @@ fn report_alone(cx: &mut Context<'_>, alone: &[&Test], tests: &[Option<Test>]) {
         let message = format!("no test of `{}` names `{}` as its peer", shorten(peer), shorten(own));
         let error = Diagnostic::error(test.peer.place, message);
         let error = error.label("expected a `test` block for this host").with(test.place, "of this test");
-        let near = nearest(peer, hosts.iter().copied().filter(|host| host != own));
+        let near = if cx.diagnostics.flooded() {
+            None
+        } else {
+            nearest(peer, hosts.iter().copied().filter(|host| host != own))
+        };
         cx.report(match near.filter(|_| !hosts.contains(peer)) {
             Some(name) => {
                 meant.insert(name);

@@ -314,11 +314,8 @@ fn known_node<'n>(
     let found = nodes.get(&name.text).map(|at| &network.nodes[*at]);
     if found.is_none() {
         let error = Diagnostic::error(name.place, format!("no node is called `{}`", shorten(&name.text)));
-        cx.report(
-            error
-                .label("expected a host, switch, hub, ring or converter")
-                .suggest(&name.text, nodes.keys().map(String::as_str)),
-        );
+        let error = error.label("expected a host, switch, hub, ring or converter");
+        cx.report(cx.suggest(error, &name.text, nodes.keys().map(String::as_str)));
     }
     found
 }
@@ -481,7 +478,7 @@ fn is_host(cx: &mut Context<'_>, kinds: &BTreeMap<&str, &Node>, name: &str, plac
                 Diagnostic::error(place, format!("no host of the network is called `{}`", shorten(name)));
             let hosts =
                 kinds.values().filter(|n| matches!(n.kind, NodeKind::Host(_))).map(|n| n.name.as_str());
-            cx.report(error.label("expected a host of the network").suggest(name, hosts));
+            cx.report(cx.suggest(error.label("expected a host of the network"), name, hosts));
         }
     }
     false

@@ -12,7 +12,7 @@ use std::path::Path;
 use socket2::SockRef;
 use trunkline_experiment::plan::Protocol;
 use trunkline_net::batch::{BatchReceiver, BatchSender};
-use trunkline_net::{Pacer, socket};
+use trunkline_net::{Pacer, SocketError, socket};
 use trunkline_run::ends::{ReceiverReport, SenderReport};
 use trunkline_run::message::{HEADER, Header, Kind, NotAHeader};
 use trunkline_run::{Ledger, Meter};
@@ -46,7 +46,8 @@ pub(crate) fn open_sender(bench: &Bench, peer: SocketAddr, full: bool) -> Result
         Protocol::Multicast { ttl, .. } => socket::multicast_sender(bench.spec.address, ttl, &options)?,
         _ => socket::udp(SocketAddr::new(bench.spec.address, 0), &options)?,
     };
-    socket.connect(peer).map_err(io("choosing the peer"))?;
+    let unreached = |cause| SocketError { step: socket::Step::Connect, address: peer, cause };
+    socket.connect(peer).map_err(unreached)?;
     socket::limit_blocking(&socket, LOOK).map_err(io("setting a time limit"))?;
     Ok(socket)
 }
@@ -419,6 +420,7 @@ fn whole(bench: &Bench, meter: &Meter, calls: u64, socket: &UdpSocket, offload: 
 pub(crate) fn receive_full(mut bench: Bench) -> Result<Report, Broken> {
     let (socket, address) = open_receiver(&bench, true)?;
     let start = bench.ready(address)?;
+    trunkline_net::pace::no_slack();
     // Half of the buffer is for the kernel's own overhead.
     let window = (buffer_counter(&socket, false).1 as u64 / 2).min(u64::from(u32::MAX)) as u32;
     let flow = matches!(bench.spec.protocol, Protocol::Udp { flow: true });

@@ -374,8 +374,9 @@ fn drain(
             Part::Message { header, intact: true } => meter.arrive(&header, now),
             Part::Message { intact: false, .. } => meter.corrupted(),
             Part::Piece(bytes) => {
-                if let Some(Err(e)) = sink.as_mut().map(|s| s.append(bytes)) {
-                    broken.get_or_insert(e);
+                // Nothing may follow a gap: what is on the disk is the front of the file.
+                if broken.is_none() {
+                    broken = sink.as_mut().and_then(|s| s.append(bytes).err());
                 }
             }
         });
