@@ -102,7 +102,7 @@ pub struct Run {
     #[command(flatten)]
     pub archive: ArchivePlace,
     /// Keep this run out of the archive
-    #[arg(long, conflicts_with = "archive")]
+    #[arg(long)]
     pub no_archive: bool,
 }
 

@@ -42,6 +42,12 @@ fn agent(_: &Agent) -> Result<(), Failure> {
             "`agent --stdio` is started by `run`: its standard input must be a socket",
         ));
     }
+    // A bug in one end must not leave the controller waiting for it: the whole agent goes, which is noticed at once.
+    let tell = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        tell(panic);
+        std::process::abort()
+    }));
     trunkline_live::agent::serve(stream);
     Ok(())
 }

@@ -70,18 +70,11 @@ fn write_out(bytes: &[u8], output: Option<&Path>) -> Result<(), Failure> {
 
 fn lines(entries: &[Entry]) -> String {
     let line = |e: &Entry| {
-        let text = |s: &str| format!("{:?}", trunkline_report::plain(s));
-        format!(
-            "{{\"id\":{},\"started\":{},\"name\":{},\"hash\":{},\"backend\":{},\"seed\":{},\"partial\":{},\"duration_s\":{}}}\n",
-            e.id,
-            text(&e.started),
-            text(&e.name),
-            text(&e.hash),
-            text(&e.backend),
-            e.seed,
-            e.partial,
-            e.duration_s
-        )
+        let line = serde_json::json!({
+            "id": e.id.0, "started": e.started, "name": e.name, "hash": e.hash, "backend": e.backend,
+            "seed": e.seed.0, "partial": e.partial, "duration_s": e.duration_s,
+        });
+        format!("{line}\n")
     };
     entries.iter().map(line).collect()
 }

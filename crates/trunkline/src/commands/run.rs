@@ -59,22 +59,28 @@ fn finish(
 ) -> Result<(), Failure> {
     let html = out.join("report.html");
     let written = write_files(records, Some(&html), flags.junit.as_deref());
+    // Whether anybody reads it (`| head`) does not change how the run went, which comes first.
+    let shown = show(flags, records, written.is_ok().then_some(&html));
+    trouble.map_or(Ok(()), Err)?;
+    written?;
+    verdict(records)?;
+    shown
+}
+
+/// Shows the result on standard output.
+fn show(flags: &Run, records: &[Record], html: Option<&PathBuf>) -> Result<(), Failure> {
     if flags.json {
         let mut json = Vec::new();
         export::write_json(records, &mut json)?;
-        say(&String::from_utf8_lossy(&json))?;
-    } else {
-        say(&trunkline_report::terminal(records, width()))?;
-        if written.is_ok() {
-            say(&format!("\nReport: {}\n", html.display()))?;
-        }
+        return say(&String::from_utf8_lossy(&json));
     }
-    if let Some(failure) = trouble {
-        return Err(failure);
-    }
-    written?;
-    let partial: Vec<&Record> = records.iter().filter(|r| r.partial).collect();
-    if let Some(record) = partial.first() {
+    say(&trunkline_report::terminal(records, width()))?;
+    html.map_or(Ok(()), |html| say(&format!("\nReport: {}\n", html.display())))
+}
+
+/// Whether every run was whole and every expectation held.
+fn verdict(records: &[Record]) -> Result<(), Failure> {
+    if let Some(record) = records.iter().find(|r| r.partial) {
         let why = record.trouble.first().map_or("the run was cut short", String::as_str);
         return Err(Failure::run(format!("{why}; what was measured is kept, marked partial")));
     }

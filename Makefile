@@ -1,0 +1,75 @@
+# Every command of the project. `make` alone lists them; CONTRIBUTING.md says when to use which.
+
+CARGO   ?= cargo
+SECONDS ?= 60
+PREFIX  ?= $(HOME)/.local
+
+RUN     = $(CARGO) run --release --quiet --locked --
+TARGET  = $(or $(CARGO_TARGET_DIR),target)
+
+.DEFAULT_GOAL := help
+.PHONY: help test deps fmt lint doc bench fuzz soak install clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1|/p' $(MAKEFILE_LIST) | \
+		while IFS='|' read -r target what; do printf '  make %-8s %s\n' "$$target" "$$what"; done
+	@echo
+	@echo "  fuzz and soak take SECONDS=$(SECONDS); install takes PREFIX=$(PREFIX)."
+
+# One after the other, so that the first trouble is the last thing on the screen.
+test: ## what a change must pass: packages, format, lints, documentation, all tests
+	@bash .ci/packages
+	@$(MAKE) --no-print-directory lint
+	@$(MAKE) --no-print-directory doc
+	$(CARGO) test --workspace --locked
+
+deps: ## install what the tests need, or say what is missing
+	@bash .ci/packages
+
+fmt: ## format all sources
+	$(CARGO) fmt --all
+	$(CARGO) fmt --manifest-path fuzz/Cargo.toml
+
+lint: ## formatting and clippy; any warning fails
+	$(CARGO) fmt --all --check
+	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+doc: ## the documentation of every crate; any warning fails
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+
+bench: ## figures beside other programs, as ratios (docs/benchmarks.md); wants an idle machine
+	$(CARGO) bench -p trunkline --bench figures --locked
+
+# cargo-fuzz asks for nightly flags; RUSTC_BOOTSTRAP grants them to any compiler.
+fuzz: ## throw texts at the language for SECONDS; needs a C++ compiler and cargo-fuzz
+	@command -v cargo-fuzz >/dev/null || { echo "cargo-fuzz is missing: cargo install --locked cargo-fuzz" >&2; exit 1; }
+	@mkdir -p fuzz/corpus/experiment
+	RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run experiment fuzz/corpus/experiment \
+		experiments crates/experiment/tests/good crates/experiment/tests/bad -- \
+		-dict=fuzz/experiment.dict -max_total_time=$(SECONDS) -print_final_stats=1
+
+# Every round has a seed of its own; the one that fails is the last one printed.
+soak: ## run experiments for SECONDS, seed after seed; the first that fails ends it
+	$(CARGO) build --release --locked -p trunkline
+	@set -eu; until=$$(( $$(date +%s) + $(SECONDS) )); seed=0; \
+	while [ "$$(date +%s)" -lt "$$until" ]; do seed=$$(( seed + 1 )); \
+		for name in quickstart netspec3; do \
+			echo "$$name, seed $$seed"; \
+			$(RUN) run experiments/$$name.ns --seed $$seed --set duration=2s --json \
+				--out "$(TARGET)/soak/$$name" --archive "$(TARGET)/soak/archive.sqlite" >/dev/null; \
+		done; \
+	done
+
+install: ## the command, its man pages and shell completions, below PREFIX
+	$(CARGO) install --locked --path crates/trunkline --root "$(PREFIX)"
+	mkdir -p "$(PREFIX)/share/bash-completion/completions" "$(PREFIX)/share/zsh/site-functions" \
+		"$(PREFIX)/share/fish/vendor_completions.d"
+	"$(PREFIX)/bin/trunkline" completions bash >"$(PREFIX)/share/bash-completion/completions/trunkline"
+	"$(PREFIX)/bin/trunkline" completions zsh >"$(PREFIX)/share/zsh/site-functions/_trunkline"
+	"$(PREFIX)/bin/trunkline" completions fish >"$(PREFIX)/share/fish/vendor_completions.d/trunkline.fish"
+	"$(PREFIX)/bin/trunkline" man "$(PREFIX)/share/man/man1"
+
+clean: ## remove what was built and what was fuzzed
+	$(CARGO) clean
+	rm -rf fuzz/target fuzz/corpus fuzz/artifacts fuzz/coverage

@@ -1,0 +1,87 @@
+//! The machine, and `docs/benchmarks.md`.
+
+use std::fs;
+use std::process::Command;
+
+use crate::options::Options;
+use crate::peers::Peers;
+use crate::{Outcome, ours};
+
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/benchmarks.md");
+
+/// What the figures were measured with, as a Markdown list.
+pub fn machine(peers: &Peers, tap: &Outcome<()>) -> String {
+    let cpuinfo = read("/proc/cpuinfo");
+    let model = field(&cpuinfo, "model name", ':');
+    let processors = cpuinfo.lines().filter(|line| line.starts_with("processor")).count();
+    let memory = field(&read("/proc/meminfo"), "MemTotal", ':');
+    let memory_kb: u64 = memory.split(' ').next().and_then(|kb| kb.parse().ok()).unwrap_or(0);
+    let system = field(&read("/etc/os-release"), "PRETTY_NAME", '=');
+    let load = read("/proc/loadavg");
+    let load: Vec<&str> = load.split_whitespace().take(3).collect();
+    let tap =
+        tap.as_ref().map_or_else(|why| format!("none: {why}"), |()| "packet socket on the loopback".into());
+    [
+        format!("- Date: {}", date()),
+        format!("- Machine: {model}, {processors} processors, {} GiB of memory", memory_kb >> 20),
+        format!("- System: {}, Linux {}", system, read("/proc/sys/kernel/osrelease").trim()),
+        format!("- Load before (1, 5, 15 min): {}", load.join(", ")),
+        format!("- Program: {}", ours::version()),
+        format!("- Peers: {}", peers.describe()),
+        format!("- Tap: {tap}"),
+    ]
+    .join("\n")
+}
+
+/// Writes the page anew.
+pub fn write(options: &Options, machine: &str, table: &str) -> Outcome<()> {
+    let Options { rounds, seconds, poisson_runs, poisson_seconds, said, .. } = options;
+    let flags = if said.is_empty() { String::new() } else { format!(" --{said}") };
+    let text = format!(
+        "# Benchmarks
+
+Written by `cargo bench -p trunkline --bench figures{flags}`.
+
+{machine}
+
+{rounds} rounds of {seconds} s, the tools in turn, odd rounds backwards; `poisson` {poisson_runs} runs of \
+         {poisson_seconds} s, the peers after every fifth. Each cell is a median and, in brackets, the range over \
+         the rounds; a ratio is Trunkline's figure over the peer's in the same round.
+
+{table}
+{NOTES}"
+    );
+    fs::write(PAGE, text).map_err(|e| format!("cannot write {PAGE}: {e}"))
+}
+
+const NOTES: &str = "\
+## How to read it
+
+- **full**: what arrived, message bytes only. Trunkline gives each message a header and checks its bytes on arrival;
+  iperf3 reads and forgets. Over UDP Trunkline hands the kernel batches (segmentation offload); iperf3
+  before 3.21 one datagram a call.
+- **cbr, poisson**: *in the record* is what Trunkline says of itself: the rate and the fit at the sender, the gaps at
+  the receiver. *On the wire* is one instrument for all, a packet socket on the loopback with the kernel's times.
+  Nothing is batched.
+- **poisson**: a run passes if the gaps differ from the exponential law by less than chance would once in a hundred;
+  a perfect source passes 99 of 100. The test on the wire is the bench's own, not the record's. D-ITG and mgen run
+  with their defaults.
+- **request**: both ends on one processor. The plain ping-pong is two processes that block and measure nothing but
+  the time.
+";
+
+fn date() -> String {
+    let output = Command::new("date").args(["-u", "+%Y-%m-%d"]).output();
+    output.map_or_else(|e| e.to_string(), |o| String::from_utf8_lossy(&o.stdout).trim().to_owned())
+}
+
+/// A file of the system; empty where there is none.
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+/// What stands behind a name in a text of `name: value` lines.
+fn field(text: &str, name: &str, mark: char) -> String {
+    let found = text.lines().find(|line| line.starts_with(name)).and_then(|line| line.split_once(mark));
+    found.map_or("unknown", |(_, value)| value.trim().trim_matches('"')).to_owned()
+}
