@@ -5,7 +5,7 @@
 //! | [`datagram`] | `udp` and `multicast`: paced, and at full speed with offload |
 //! | [`stream`] | `tcp` |
 //! | [`request`] | requests and answers over either |
-//! | [`file`] | a file, disk to disk, over either |
+//! | [`mod@file`] | a file, disk to disk, over either |
 //!
 //! An end opens its sockets, says that it is ready, waits for its start, works until its source is done or it is told
 //! to stop, and reports. Twice a second it leaves a copy of what it has measured where the agent finds it, so that
