@@ -99,6 +99,18 @@ pub struct Connection {
     /// Where the text says so.
     #[serde(skip)]
     pub place: Place,
+    /// Where the text names the protocol and the test, for a backend that lacks one.
+    #[serde(skip)]
+    pub asks: Asks,
+}
+
+/// Where the text asks for what not every backend has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Asks {
+    /// The protocol.
+    pub protocol: Place,
+    /// The test.
+    pub test: Place,
 }
 
 /// One end of a connection.

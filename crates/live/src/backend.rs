@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
 use trunkline_experiment::Plan;
-use trunkline_experiment::plan::{Block, Connection, Protocol, Stop};
+use trunkline_experiment::plan::{Block, Connection, Place, Protocol, Stop};
 use trunkline_net::{Clock, usage};
 use trunkline_record::Record;
 use trunkline_record::schema::{self, Host};
@@ -194,47 +194,49 @@ fn hosts(
 }
 
 fn refuse_connection(c: &Connection) -> Vec<Refusal> {
-    let mut texts = Vec::new();
+    let mut refusals = Vec::new();
+    let mut refuse = |place: Place, text: String| {
+        refusals.push(Refusal { place, text: format!("{}: {text}", c.name) });
+    };
     let transport = describe::transport(&c.protocol);
-    if let Protocol::Llc { .. } | Protocol::Guaranteed { .. } | Protocol::Bundle { .. } = c.protocol {
-        texts.push(format!("`live` does not carry `{transport}` yet; it carries tcp, udp and multicast"));
-    }
-    if let Pattern::Application { .. } = c.test {
-        texts.push(format!(
-            "`live` does not play the application model `{}` yet",
-            describe::test_name(&c.test)
-        ));
-    }
-    if let (Protocol::Multicast { .. }, Pattern::Request { .. } | Pattern::File { .. }) =
-        (&c.protocol, &c.test)
-    {
-        texts.push(format!("`live` has no test `{}` over multicast", describe::test_name(&c.test)));
+    let test = describe::test_name(&c.test);
+    match (&c.protocol, &c.test) {
+        (Protocol::Llc { .. } | Protocol::Guaranteed { .. } | Protocol::Bundle { .. }, _) => {
+            let text = format!("`live` does not carry `{transport}` yet; it carries tcp, udp and multicast");
+            refuse(c.asks.protocol, text);
+        }
+        (_, Pattern::Application { .. }) => {
+            refuse(c.asks.test, format!("`live` does not play the application model `{test}` yet"));
+        }
+        (Protocol::Multicast { .. }, Pattern::Request { .. } | Pattern::File { .. }) => {
+            refuse(c.asks.test, format!("`live` has no test `{test}` over multicast"));
+        }
+        (Protocol::Udp { .. }, Pattern::File { size_bytes, .. })
+            if !matches!(size_bytes, Variable::Constant(_)) =>
+        {
+            let text = "a file over udp needs messages of one size, to know where each belongs";
+            refuse(c.asks.test, text.into());
+        }
+        _ => {}
     }
     if let Protocol::Tcp { congestion: Some(name), .. } = &c.protocol {
         let offered = environment::congestion_controls();
         if !offered.is_empty() && !offered.contains(name) {
-            texts.push(format!(
-                "this kernel does not offer `congestion = {name}`; it offers {}",
-                offered.join(", ")
-            ));
+            let offered = offered.join(", ");
+            let text = format!("this kernel does not offer `congestion = {name}`; it offers {offered}");
+            refuse(c.asks.protocol, text);
         }
-    }
-    if let (Protocol::Udp { .. }, Pattern::File { size_bytes, .. }) = (&c.protocol, &c.test)
-        && !matches!(size_bytes, Variable::Constant(_))
-    {
-        texts.push("a file over udp needs messages of one size, to know where each belongs".into());
     }
     for size in sizes(&c.test) {
         if let Variable::Constant(size) = size
             && *size < HEADER as f64
         {
-            texts.push(format!(
-                "a message of {size} B is too small for `live`: {HEADER} B carry sequence number, send time and check"
-            ));
+            let what = "sequence number, send time and check";
+            let text = format!("a message of {size} B is too small for `live`: {HEADER} B carry {what}");
+            refuse(c.asks.test, text);
         }
     }
-    let refusal = |text| Refusal { place: c.place, text: format!("{}: {text}", c.name) };
-    texts.into_iter().map(refusal).collect()
+    refusals
 }
 
 fn sizes(pattern: &Pattern) -> Vec<&Variable> {

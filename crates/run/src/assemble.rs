@@ -265,6 +265,7 @@ mod tests {
             delay_s: Variable::Constant(0.0),
             stop: Stop::DurationS(Variable::Constant(1.0)),
             place: Default::default(),
+            asks: Default::default(),
         }
     }
 

@@ -5,8 +5,11 @@ use trunkline_record::Record;
 use trunkline_record::figure::{self, Expected};
 use trunkline_record::schema::Outcome;
 
-/// Judges each expectation; one whose figure the record lacks has failed.
+/// Judges each expectation. One whose figure the record lacks has failed, and so has one about a connection that never
+/// ran: its zeros were not measured.
 pub fn judge(expectations: &[Expectation], record: &Record) -> Vec<Outcome> {
+    let never_ran =
+        |e: &Expectation| record.connections.iter().any(|c| c.name == e.subject && c.runs.is_empty());
     let expected = expectations.iter().map(|e| Expected {
         text: &e.text,
         subject: &e.subject,
@@ -21,5 +24,43 @@ pub fn judge(expectations: &[Expectation], record: &Record) -> Vec<Outcome> {
         },
         value: e.value,
     });
-    figure::judge(expected, record)
+    let mut outcomes = figure::judge(expected, record);
+    for (outcome, _) in outcomes.iter_mut().zip(expectations).filter(|(_, e)| never_ran(e)) {
+        (outcome.measured, outcome.held) = (None, false);
+    }
+    outcomes
+}
+
+#[cfg(test)]
+mod tests {
+    use trunkline_record::schema::{Connection, Run};
+
+    use super::*;
+
+    #[test]
+    fn what_was_not_measured_does_not_hold() {
+        let connection =
+            |name: &str, runs| Connection { name: name.into(), runs, lost: 0, ..Connection::default() };
+        let record = Record {
+            connections: vec![connection("ran", vec![Run::default()]), connection("never", vec![])],
+            ..Record::default()
+        };
+        let expect = |subject: &str, figure: &str, relation| Expectation {
+            subject: subject.into(),
+            figure: figure.into(),
+            relation,
+            value: 0.0,
+            text: String::new(),
+            place: Default::default(),
+        };
+        let all = [
+            expect("ran", "lost", Relation::Equal),
+            expect("never", "lost", Relation::Equal),
+            expect("ran", "delay_us.p99", Relation::AtLeast),
+            expect("ran", "lost", Relation::Above),
+        ];
+        let outcomes = judge(&all, &record);
+        let held: Vec<_> = outcomes.iter().map(|o| (o.held, o.measured)).collect();
+        assert_eq!(held, [(true, Some(0.0)), (false, None), (false, None), (false, Some(0.0))]);
+    }
 }

@@ -10,7 +10,7 @@ use super::quantity::{Dimension, variable};
 use super::{pattern, protocol};
 use crate::diagnostic::{Diagnostic, list};
 use crate::parse::shorten;
-use crate::plan::{Connection, Place, Protocol, Station, Stop};
+use crate::plan::{Asks, Connection, Place, Protocol, Station, Stop};
 use crate::tree::{Part, Setting, Value};
 
 /// What stands inside a connection.
@@ -59,6 +59,8 @@ pub(crate) fn connection(cx: &mut Context<'_>, settings: &[Setting], place: Plac
     let (from, protocol, test) = (from?, carrier?, test?);
     receivers_fit(cx, &protocol, &to, &given);
     let [xmtcntl, rcvcntl, rep] = control;
+    let said = |name: &str| given.get(name).copied().unwrap_or(place);
+    let asks = Asks { protocol: said("protocol"), test: said("test") };
     Some(Connection {
         name: String::new(),
         xmtcntl: xmtcntl.unwrap_or_else(|| from.host.clone()),
@@ -71,6 +73,7 @@ pub(crate) fn connection(cx: &mut Context<'_>, settings: &[Setting], place: Plac
         test,
         delay_s: delay,
         place,
+        asks,
     })
 }
 

@@ -11,7 +11,7 @@ use super::options::{Options, one, optional, put, single, size};
 use super::{pattern, protocol};
 use crate::diagnostic::{Diagnostic, nearest};
 use crate::parse::shorten;
-use crate::plan::{Connection, Place, Protocol, Station, Stop};
+use crate::plan::{Asks, Connection, Place, Protocol, Station, Stop};
 use crate::tree::{Setting, Value};
 
 /// The types of a test.
@@ -266,6 +266,7 @@ pub(crate) fn connection(cx: &mut Context<'_>, test: &Test, partner: &Test) -> O
         delay_s: Variable::Constant(0.0),
         stop: stop.clone(),
         place: test.place,
+        asks: Asks { protocol: test.protocol_place, test: test.place },
     })
 }
 

@@ -1,5 +1,5 @@
 //! Requests and answers: one in flight. Over datagrams a request unanswered for a second is lost and the next goes
-//! out; over a stream the answer is waited for.
+//! out; over a stream the answer is waited for, unless the peer is silent for so long that it is taken for gone.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -14,7 +14,7 @@ use trunkline_traffic::Source;
 use trunkline_traffic::source::{Limit, Step};
 use trunkline_units::{Instant, Span};
 
-use super::stream::{self, Writer};
+use super::stream::{self, STUCK, Writer};
 use super::{Bench, Broken, EndError, buffer_counter, datagram, io};
 use crate::wire::Report;
 
@@ -255,11 +255,17 @@ fn await_answer(
             // The answer to a request given up on.
             Got::Message(_) => {}
             Got::Nothing if bench.control.stopped() => return Ok(false),
-            Got::Nothing if matches!(way, Way::Datagrams(_)) && now.since(asked) >= UNANSWERED => {
-                tally.unanswered += 1;
-                return Ok(true);
-            }
-            Got::Nothing => {}
+            Got::Nothing => match way {
+                Way::Datagrams(_) if now.since(asked) >= UNANSWERED => {
+                    tally.unanswered += 1;
+                    return Ok(true);
+                }
+                Way::Stream(_, stream) if now.since(asked) >= STUCK => {
+                    let peer = stream.peer_addr().map_err(io("asking for the peer"))?;
+                    return Err(EndError::Stuck(peer, STUCK));
+                }
+                _ => {}
+            },
             Got::Closed => return Ok(false),
         }
     }

@@ -27,7 +27,7 @@ const READ: usize = 128 << 10;
 const SAMPLE_EVERY: Span = Span::from_ms(50);
 const SAMPLES: usize = 2048;
 /// A sender whose peer takes nothing for this long gives up.
-const STUCK: Span = Span::from_s(30);
+pub(crate) const STUCK: Span = Span::from_s(30);
 
 /// Connects to `peer`.
 pub(crate) fn connect(bench: &Bench, peer: SocketAddr) -> Result<TcpStream, EndError> {
