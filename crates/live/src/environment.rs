@@ -25,9 +25,17 @@ pub fn describe() -> BTreeMap<String, String> {
     facts.into_iter().filter_map(|(name, fact)| Some((name.to_string(), fact?))).collect()
 }
 
-/// The congestion controls this kernel offers; empty where it does not tell.
+/// The congestion controls this kernel offers to this process; empty where it does not tell.
 pub fn congestion_controls() -> Vec<String> {
-    fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
+    let which = if may_administer_networks() { "available" } else { "allowed" };
+    fs::read_to_string(format!("/proc/sys/net/ipv4/tcp_{which}_congestion_control"))
         .map(|text| text.split_whitespace().map(String::from).collect())
         .unwrap_or_default()
+}
+
+/// Whether this process has `CAP_NET_ADMIN`, bit 12 of its effective capabilities.
+fn may_administer_networks() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    mask.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).is_some_and(|mask| mask >> 12 & 1 == 1)
 }

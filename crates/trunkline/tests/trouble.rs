@@ -163,24 +163,46 @@ fn a_port_in_use_is_named() {
     assert_measured(&record, &["b-a"]);
 }
 
+/// A network of two addresses, before whose rule for local addresses there is room for another.
+const NETWORK: &str = "ip link set lo up; ip addr add 10.9.9.1/32 dev lo; ip addr add 10.9.9.2/32 dev lo
+    ip rule add pref 10 lookup local; ip rule del pref 0 lookup local";
+
+/// What b sends to a goes nowhere from now on.
+const CUT: &str = "ip rule add pref 5 from 10.9.9.2 to 10.9.9.1 blackhole";
+
+/// Runs an experiment in that network, with hosts a and b at its addresses.
+fn in_a_network(desk: &Desk, script: &str, experiment: &str) -> Option<Ended> {
+    if !can(&["unshare", "-n", "ip", "rule"]) {
+        return None;
+    }
+    desk.write("experiment.ns", experiment);
+    let args = ["run", "experiment.ns", "--out", "out", "--at", "a=10.9.9.1", "--at", "b=10.9.9.2"];
+    Some(desk.end(desk.unshared("-n", &format!("{NETWORK}\n{script}"), &args)))
+}
+
 #[test]
 fn a_host_that_does_not_answer_is_named() {
-    if !can(&["unshare", "-n", "ip", "rule"]) {
-        return;
-    }
-    // What b answers to a goes nowhere, so a's SYNs are lost. The rule must stand before the one for local addresses.
-    let network = "ip link set lo up; ip addr add 10.9.9.1/32 dev lo; ip addr add 10.9.9.2/32 dev lo
-        ip rule add pref 10 lookup local; ip rule del pref 0 lookup local
-        ip rule add pref 5 from 10.9.9.2 to 10.9.9.1 blackhole
-        exec \"$@\"";
     let text = "connection t { xmt = a; rcv = b; protocol = tcp; test = full; duration = 500 ms; }
                 connection other { xmt = c; rcv = d; protocol = tcp; test = full; bytes = 1 MB; }";
     let desk = Desk::new();
-    desk.write("experiment.ns", text);
-    let args = ["run", "experiment.ns", "--out", "out", "--at", "a=10.9.9.1", "--at", "b=10.9.9.2"];
-    let ended = desk.end(desk.unshared("-n", network, &args));
-    ended.assert_line(1, "host a: 10.9.9.2 does not answer on port");
-    assert_kept(&desk, "10.9.9.2 does not answer", &["t"]);
+    if let Some(ended) = in_a_network(&desk, &format!("{CUT}; exec \"$@\""), text) {
+        ended.assert_line(1, "host a: 10.9.9.2 does not answer on port");
+        assert_kept(&desk, "10.9.9.2 does not answer", &["t"]);
+    }
+}
+
+#[test]
+fn a_host_that_answers_no_more_does_not_hold_a_run_for_ever() {
+    let text = "connection q { xmt = a; rcv = b; protocol = tcp; test = request; duration = 4 s; }
+                connection other { xmt = c; rcv = d; protocol = tcp; test = full; bytes = 1 MB; }";
+    let script =
+        format!("\"$@\" & until pgrep -P $! > /dev/null; do sleep 0.1; done; sleep 2; {CUT}; wait $!");
+    let desk = Desk::new();
+    if let Some(ended) = in_a_network(&desk, &script, text) {
+        ended.assert_line(1, "has taken nothing for 30 s");
+        let record = assert_kept(&desk, "has taken nothing for 30 s", &["q"]);
+        assert_measured(&record, &["q"]);
+    }
 }
 
 #[test]
