@@ -49,9 +49,11 @@ impl Outcome {
         if rates.is_empty() { 0.0 } else { rates.iter().sum::<f64>() / rates.len() as f64 }
     }
 
-    /// Messages a receiver should have had and did not; a damaged one did arrive, damaged.
+    /// Messages a receiver should have had and did not; a damaged one did arrive, damaged. Of a run cut short, those
+    /// missing before the last that was seen: what was still under way is not lost.
     fn lost_by(&self, receiver: &ReceiverReport) -> u64 {
-        self.sent().saturating_sub(receiver.arrivals.messages + receiver.arrivals.corrupted)
+        let sent = if self.trouble.is_some() { receiver.arrivals.next_sequence } else { self.sent() };
+        sent.saturating_sub(receiver.arrivals.messages + receiver.arrivals.corrupted)
     }
 
     fn run(&self) -> Run {

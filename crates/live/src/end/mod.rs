@@ -227,6 +227,12 @@ impl Bench {
         }
     }
 
+    /// Whether a copy should have been left half a second ago.
+    #[inline]
+    pub fn is_overdue(&self, now: Instant) -> bool {
+        now >= self.next_copy + COPY_EVERY
+    }
+
     /// Leaves a copy of the ledger for the agent, when it is time.
     #[inline]
     pub fn copy_ledger(&mut self, ledger: &Ledger, now: Instant) {

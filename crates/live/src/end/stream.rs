@@ -158,6 +158,8 @@ impl Writer {
             report.counters.insert("packets_received".into(), last.segments_received as f64);
         }
         report.notes.insert("congestion".into(), congestion(&self.stream));
+        let nodelay = socket2::SockRef::from(&self.stream).tcp_nodelay().unwrap_or(false);
+        report.notes.insert("nodelay".into(), if nodelay { "on" } else { "off" }.into());
         report.samples = self.samples.iter().map(|(t, info)| (t.as_s(), figures(info))).collect();
     }
 }
