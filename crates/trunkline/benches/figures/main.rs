@@ -57,7 +57,7 @@ fn main() -> ExitCode {
 
 fn bench(options: &Options) -> Outcome<()> {
     let peers = Peers::find();
-    let tap = tap::available();
+    let tap = tap::hold();
     let machine = page::machine(&peers, &tap);
     println!("{machine}");
 

@@ -5,12 +5,13 @@ use std::process::Command;
 
 use crate::options::Options;
 use crate::peers::Peers;
+use crate::tap::Tap;
 use crate::{Outcome, ours};
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/benchmarks.md");
 
 /// What the figures were measured with, as a Markdown list.
-pub fn machine(peers: &Peers, tap: &Outcome<()>) -> String {
+pub fn machine(peers: &Peers, tap: &Outcome<Tap>) -> String {
     let cpuinfo = read("/proc/cpuinfo");
     let model = field(&cpuinfo, "model name", ':');
     let processors = cpuinfo.lines().filter(|line| line.starts_with("processor")).count();
@@ -20,7 +21,7 @@ pub fn machine(peers: &Peers, tap: &Outcome<()>) -> String {
     let load = read("/proc/loadavg");
     let load: Vec<&str> = load.split_whitespace().take(3).collect();
     let tap =
-        tap.as_ref().map_or_else(|why| format!("none: {why}"), |()| "packet socket on the loopback".into());
+        tap.as_ref().map_or_else(|why| format!("none: {why}"), |_| "packet socket on the loopback".into());
     [
         format!("- Date: {}", date()),
         format!("- Machine: {model}, {processors} processors, {} GiB of memory", memory_kb >> 20),

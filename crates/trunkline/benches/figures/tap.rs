@@ -27,9 +27,12 @@ const PROTOCOL: u32 = 9;
 const IP_LENGTH: u32 = 2;
 const UDP_TO: u32 = 20 + 2;
 
-/// Whether a tap can be opened here, else why not.
-pub fn available() -> Outcome<()> {
-    Tap::open(0, 0).map(drop)
+/// A tap on nothing, else why there can be none.
+///
+/// The kernel begins to stamp some time after the first socket asks for it, and ends with the last. So one asks for
+/// as long as the program runs.
+pub fn hold() -> Outcome<Tap> {
+    Tap::open(0, 0)
 }
 
 impl Tap {
@@ -43,25 +46,29 @@ impl Tap {
         socket.set_nonblocking(true).map_err(|e| cannot(&e))?;
         setsockopt(&socket, sockopt::RcvBufForce, &ROOM).map_err(|e| cannot(&e))?;
         setsockopt(&socket, sockopt::ReceiveTimestampns, &true).map_err(|e| cannot(&e))?;
-        Ok(Tap(socket))
+        let tap = Tap(socket);
+        while tap.next_ns()?.is_some() {} // what came before the filter
+        Ok(tap)
     }
 
     /// What crossed since, as gaps in microseconds.
     ///
-    /// Fails if fewer than three datagrams crossed: then somebody did not send.
+    /// Fails if fewer than three datagrams crossed, for then somebody did not send; and if time went back.
     pub fn gaps_us(self) -> Outcome<Vec<f64>> {
         let mut times = Vec::new();
-        while let Some(time_us) = self.next_us()? {
-            times.push(time_us);
+        while let Some(time) = self.next_ns()? {
+            times.push(time);
         }
         if times.len() < 3 {
             return Err(format!("only {} datagrams crossed the loopback", times.len()));
         }
-        Ok(times.windows(2).map(|two| two[1] - two[0]).collect())
+        let gaps: Vec<f64> = times.windows(2).map(|two| (two[1] - two[0]) as f64 / 1e3).collect();
+        let back = gaps.iter().any(|&gap| gap < 0.0);
+        if back { Err("the tap: time went back".into()) } else { Ok(gaps) }
     }
 
-    /// When the next waiting datagram crossed.
-    fn next_us(&self) -> Outcome<Option<f64>> {
+    /// When the next waiting datagram crossed, by the wall clock.
+    fn next_ns(&self) -> Outcome<Option<i64>> {
         let mut start = [0; 64];
         let mut iov = [IoSliceMut::new(&mut start)];
         let mut control = nix::cmsg_space!(nix::sys::time::TimeSpec);
@@ -76,8 +83,7 @@ impl Tap {
             _ => None,
         });
         let stamp = stamp.ok_or("the tap gives no times")?;
-        // Against the day, so that a double still tells nanoseconds.
-        Ok(Some((stamp.tv_sec() % 86_400) as f64 * 1e6 + stamp.tv_nsec() as f64 / 1e3))
+        Ok(Some(stamp.tv_sec() * 1_000_000_000 + stamp.tv_nsec()))
     }
 }
 
