@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -33,6 +34,7 @@ pub fn serve(stream: UnixStream) {
     let Ok(out) = stream.try_clone() else { return };
     let voice = Voice(Arc::new(Mutex::new(out)));
     let ends: Ends = Arc::default();
+    let (leaving, leave) = mpsc::channel::<()>();
     let beat = {
         let (voice, ends) = (voice.clone(), Arc::downgrade(&ends));
         std::thread::spawn(move || {
@@ -42,7 +44,9 @@ pub fn serve(stream: UnixStream) {
                     ends.lock().map(|e| e.values().cloned().collect()).unwrap_or_default();
                 drop(ends);
                 now.iter().for_each(|control| control.pass_on(&voice));
-                std::thread::sleep(BEAT);
+                if leave.recv_timeout(BEAT) != Err(RecvTimeoutError::Timeout) {
+                    break;
+                }
             }
         })
     };
@@ -54,7 +58,7 @@ pub fn serve(stream: UnixStream) {
     drop(ends);
     let used = CpuTime::of_this_process();
     voice.say(&Word::Used(used.user.as_s(), used.system.as_s()));
-    drop(voice);
+    drop((voice, leaving));
     let _ = beat.join();
 }
 
@@ -78,7 +82,7 @@ fn obey(stream: UnixStream, voice: &Voice, ends: &Ends) {
                 drop(threads); // detached: an end reports by itself
             }
             Order::Start(id, at) => to(id).into_iter().for_each(|c| c.start(at)),
-            Order::Finish(id, messages) => to(id).into_iter().for_each(|c| c.finish(messages)),
+            Order::Finish(id, messages) => to(id).into_iter().for_each(|c| c.finish(messages, clock.now())),
             Order::Stop(id) => to(id).into_iter().for_each(|c| c.stop()),
             Order::Bye => return,
         }

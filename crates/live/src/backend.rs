@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
 
 use trunkline_experiment::Plan;
 use trunkline_experiment::plan::{Block, Connection, Place, Protocol, Stop};
@@ -16,6 +18,9 @@ use trunkline_units::{Instant, Seed, Span};
 use crate::controller::Controller;
 use crate::environment;
 use crate::launch::Launch;
+
+/// How often whoever watches is told how far the run is.
+const WATCH: Duration = Duration::from_millis(250);
 
 /// The live backend.
 pub struct Live {
@@ -84,17 +89,28 @@ impl Backend for Live {
         };
         let expected = expected(plan);
         std::thread::scope(|scope| {
-            let running = scope.spawn(|| controller.run());
-            while !running.is_finished() {
+            let controller = &controller;
+            let (running, ended) = mpsc::channel::<()>();
+            scope.spawn(move || {
+                controller.run();
+                drop(running); // ends the watch at once
+            });
+            while ended.recv_timeout(WATCH) == Err(RecvTimeoutError::Timeout) {
                 watch.progress(clock.now().since(Instant::ZERO), expected);
-                std::thread::sleep(std::time::Duration::from_millis(20));
             }
         });
         let outcomes: Vec<_> = controller.outcomes().collect();
-        let used = controller.dismiss();
         record.duration_s = clock.now().as_s();
+        let used = controller.dismiss();
         record.connections =
             plan.connections.iter().zip(&outcomes).map(|(c, o)| assemble::connection(c, o)).collect();
+        for (index, c) in record.connections.iter_mut().enumerate() {
+            let (made, planned) = (c.runs.len() as u64, planned(&plan.schedule, index));
+            if made < planned {
+                c.partial = true;
+                c.trouble.get_or_insert_with(|| format!("stopped after {made} of {planned} runs"));
+            }
+        }
         record.hosts = hosts(&places, &used, &before, record.duration_s);
         record.trouble = troubles(&record);
         record.partial = record.connections.iter().any(|c| c.partial);
@@ -250,6 +266,15 @@ fn sizes(pattern: &Pattern) -> Vec<&Variable> {
         | Pattern::Random { burst: Burst { size_bytes, .. }, .. } => vec![size_bytes],
         Pattern::Request { request_bytes, response_bytes } => vec![request_bytes, response_bytes],
         Pattern::Application { .. } => vec![],
+    }
+}
+
+/// How often the schedule runs a connection.
+fn planned(block: &Block, index: usize) -> u64 {
+    match block {
+        Block::Serial(blocks) | Block::Parallel(blocks) => blocks.iter().map(|b| planned(b, index)).sum(),
+        Block::Repeat { count, body, .. } => u64::from(*count) * planned(body, index),
+        Block::Connection(i) => u64::from(*i == index),
     }
 }
 

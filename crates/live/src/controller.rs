@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::unix::net::UnixStream;
 use std::process::Child;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ const STOPPING: Span = Span::from_s(3);
 /// How long what is under way may take to arrive when a run is cut short.
 const DRAINING: Span = Span::from_ms(1000);
 /// How long receivers may take to report once told that the sender has ended.
-const FINISHING: Span = Span::from_s(20);
+const FINISHING: Span = Span::from_s(60);
 /// From the moment a block is entered to its first message: time to open sockets, so that what stands side by side
 /// begins together.
 const HEADSTART: Span = Span::from_ms(20);
@@ -69,6 +69,13 @@ struct Agent {
     gone: Arc<Mutex<Option<String>>>,
     used: Arc<Mutex<Option<(f64, f64)>>>,
     leaving: Arc<AtomicBool>,
+}
+
+/// Whatever becomes of the run, no agent is left behind.
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.end();
+    }
 }
 
 /// Ignores a panic of another thread: what it held is plain data.
@@ -132,7 +139,8 @@ impl<'a> Controller<'a> {
                     // Rounds of nested repeats are numbered through.
                     self.block(body, origin, (round - 1) * count + i + 1);
                     next += *every;
-                    if i + 1 < *count && !self.wait_until(next - HEADSTART) {
+                    // Without its host a round cannot be: the next need not be waited for.
+                    if i + 1 < *count && (self.is_orphaned(body) || !self.wait_until(next - HEADSTART)) {
                         return;
                     }
                 }
@@ -140,6 +148,19 @@ impl<'a> Controller<'a> {
             Block::Connection(index) => {
                 let outcome = self.connection(&self.plan.connections[*index], origin, round);
                 locked(&self.outcomes[*index]).push(outcome);
+            }
+        }
+    }
+
+    /// Whether a host of this block is gone.
+    fn is_orphaned(&self, block: &Block) -> bool {
+        match block {
+            Block::Serial(blocks) | Block::Parallel(blocks) => blocks.iter().any(|b| self.is_orphaned(b)),
+            Block::Repeat { body, .. } => self.is_orphaned(body),
+            Block::Connection(index) => {
+                let c = &self.plan.connections[*index];
+                let mut hosts = c.to.iter().chain([&c.from]).map(|s| self.agent(&s.host));
+                hosts.any(|agent| locked(&agent.gone).is_some())
             }
         }
     }
@@ -209,6 +230,7 @@ impl Agent {
         let mut orders = launched.stream.try_clone()?;
         wire::write(&mut orders, &wire::Order::Hello { epoch_ns: clock.epoch_ns() })?;
         launched.stream.set_read_timeout(Some(SILENCE))?;
+        orders.set_write_timeout(Some(SILENCE))?;
         let agent = Agent {
             host: host.into(),
             address,
@@ -478,17 +500,17 @@ impl<'a, 'c> Run<'a, 'c> {
     /// Hears one word, or that there is trouble.
     fn hear(&mut self, deadline: Instant) -> Result<(), String> {
         match self.heard.recv_timeout(Duration::from_millis(50)) {
-            Ok(Heard::Word(word)) => self.note(word),
-            Ok(Heard::Gone(host, why)) => Err(self.bury(&host, &why)),
-            Err(RecvTimeoutError::Timeout) if self.controller.stop().asked() => {
-                Err("stopped on request".into())
+            Ok(Heard::Word(word)) => self.note(word)?,
+            Ok(Heard::Gone(host, why)) => return Err(self.bury(&host, &why)),
+            Err(_) => {}
+        }
+        let waiting = self.ends.values().find(|e| e.state != State::Over);
+        match waiting {
+            Some(_) if self.controller.stop().asked() => Err("stopped on request".into()),
+            Some(end) if self.controller.clock.now() > deadline => {
+                Err(format!("host {} does not answer", end.host))
             }
-            Err(RecvTimeoutError::Timeout) if self.controller.clock.now() > deadline => {
-                let late = self.ends.values().find(|e| !matches!(e.state, State::Over));
-                let host = late.map_or("?", |e| e.host.as_str());
-                Err(format!("host {host} does not answer"))
-            }
-            Err(_) => Ok(()),
+            _ => Ok(()),
         }
     }
 
@@ -496,6 +518,8 @@ impl<'a, 'c> Run<'a, 'c> {
     fn note(&mut self, word: Word) -> Result<(), String> {
         match word {
             Word::Ready(id, address) => self.set(id, State::Open(address)),
+            // An agent may pass on a copy while the end says its last word: the last word stays.
+            Word::Progress(id, _) if self.ends.get(&id).is_none_or(|e| e.state == State::Over) => {}
             Word::Progress(id, report) => self.keep(id, report),
             Word::Done(id, report) => {
                 self.keep(id, report);
@@ -541,7 +565,7 @@ impl<'a, 'c> Run<'a, 'c> {
             death = death.or(self.gather(|_| true, self.controller.clock.now() + DRAINING));
         }
         self.tell_each(|_| true, wire::Order::Stop);
-        death.or(self.gather(|_| true, now + STOPPING))
+        death.or(self.gather(|_| true, self.controller.clock.now() + STOPPING))
     }
 
     /// Gives an order to each of these ends that is not over.

@@ -166,10 +166,12 @@ fn law_line(fit: &Fit) -> String {
     let unit = Unit::of(&format!("_{}", fit.unit));
     let asked = fit.asked_mean.map(|m| format!(" of {} asked", unit.show(m))).unwrap_or_default();
     let p = fit.p_value.map(|p| format!(" (p {})", Unit::Number.show(p))).unwrap_or_default();
+    // One run in a hundred that kept the law gets such a mark.
+    let verdict = if fit.p_value.is_some_and(|p| p < 0.01) { ": the law was not kept" } else { "" };
     let (mean, distance) = (unit.show(fit.sent_mean), Unit::Number.show(fit.distance));
     let samples = Unit::Number.show(fit.samples as f64);
     format!(
-        "{} {}: mean {mean}{asked}, distance {distance}{p} over {samples}",
+        "{} {}: mean {mean}{asked}, distance {distance}{p} over {samples}{verdict}",
         plain(&fit.name),
         plain(&fit.law)
     )

@@ -80,6 +80,9 @@ impl Outcome {
 /// The record's entry for a connection from all its runs.
 pub fn connection(plan: &plan::Connection, outcomes: &[Outcome]) -> Connection {
     let runs: Vec<Run> = outcomes.iter().map(Outcome::run).collect();
+    // A run cut short would shift the mean rates; it counts only where there is no whole one.
+    let whole: Vec<&Run> = runs.iter().filter(|r| !r.partial).collect();
+    let counted = if whole.is_empty() { runs.iter().collect() } else { whole };
     let senders: Vec<&SenderReport> = outcomes.iter().filter_map(|o| o.sender.as_ref()).collect();
     let receivers: Vec<&ReceiverReport> = outcomes.iter().flat_map(Outcome::received).collect();
     let sum = |f: fn(&ReceiverReport) -> u64| receivers.iter().map(|r| f(r)).sum::<u64>();
@@ -92,9 +95,9 @@ pub fn connection(plan: &plan::Connection, outcomes: &[Outcome]) -> Connection {
         to: plan.to.iter().map(|s| s.host.clone()).collect(),
         partial: trouble.is_some() || outcomes.is_empty(),
         trouble,
-        offered_bps: mean(runs.iter().filter_map(|r| r.offered_bps)),
-        sent_bps: mean(runs.iter().map(|r| r.sent_bps)).unwrap_or(0.0),
-        received_bps: mean(runs.iter().map(|r| r.received_bps)).unwrap_or(0.0),
+        offered_bps: mean(counted.iter().filter_map(|r| r.offered_bps)),
+        sent_bps: mean(counted.iter().map(|r| r.sent_bps)).unwrap_or(0.0),
+        received_bps: mean(counted.iter().map(|r| r.received_bps)).unwrap_or(0.0),
         messages_sent: runs.iter().map(|r| r.messages_sent).sum(),
         messages_received: sum(|r| r.arrivals.messages),
         lost: runs.iter().map(|r| r.lost).sum(),
@@ -187,7 +190,16 @@ fn each_receiver(plan: &plan::Connection, outcomes: &[Outcome]) -> Vec<Receiver>
 /// Both directions on one time axis: seconds since the connection's first run began. Runs follow each other on it.
 fn series(outcomes: &[Outcome]) -> Vec<Point> {
     let origin = outcomes.first().map_or(Instant::ZERO, |o| o.start);
-    outcomes.iter().flat_map(|o| one_series(o, o.start.since(origin).as_s())).collect()
+    let mut points: Vec<Point> = Vec::new();
+    for outcome in outcomes {
+        let offset_s = outcome.start.since(origin).as_s();
+        // Between two runs nothing is sent; without this point a line would be drawn through the pause.
+        if points.last().is_some_and(|last| last.t_s < offset_s) {
+            points.push(Point { t_s: offset_s, ..Point::default() });
+        }
+        points.extend(one_series(outcome, offset_s));
+    }
+    points
 }
 
 fn one_series(outcome: &Outcome, offset_s: f64) -> Vec<Point> {

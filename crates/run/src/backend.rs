@@ -70,7 +70,7 @@ impl Stop {
 
 /// Hears how a run goes, e.g. to draw a progress bar.
 pub trait Watch: Send {
-    /// About every half second: the time since the run began, and the longest it may take where that is known.
+    /// A few times a second: the time since the run began, and the longest it may take where that is known.
     fn progress(&mut self, elapsed: Span, expected: Option<Span>);
 }
 

@@ -84,12 +84,10 @@ impl SenderReport {
         }
     }
 
-    /// What a ledger shows when its source has ended, or was `stopped` before.
-    pub fn whole(ledger: &Ledger, source: &Source, stopped: bool) -> Self {
+    /// What a ledger shows when its source has ended, or was stopped.
+    pub fn whole(ledger: &Ledger, source: &Source) -> Self {
         let mut report = Self::so_far(ledger);
-        if !stopped {
-            report.active = source.active(ledger.last());
-        }
+        report.active = source.active(ledger.last());
         report.offered_bps = source.offered_bps();
         report.asked = asked(source, report.sent_bps());
         report

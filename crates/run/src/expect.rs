@@ -8,8 +8,9 @@ use trunkline_record::schema::Outcome;
 /// Judges each expectation. One whose figure the record lacks has failed, and so has one about a connection that never
 /// ran: its zeros were not measured.
 pub fn judge(expectations: &[Expectation], record: &Record) -> Vec<Outcome> {
-    let never_ran =
-        |e: &Expectation| record.connections.iter().any(|c| c.name == e.subject && c.runs.is_empty());
+    let never_ran = |e: &Expectation| {
+        record.connections.iter().any(|c| c.name == e.subject && c.partial && c.messages_sent == 0)
+    };
     let expected = expectations.iter().map(|e| Expected {
         text: &e.text,
         subject: &e.subject,
@@ -33,16 +34,16 @@ pub fn judge(expectations: &[Expectation], record: &Record) -> Vec<Outcome> {
 
 #[cfg(test)]
 mod tests {
-    use trunkline_record::schema::{Connection, Run};
+    use trunkline_record::schema::Connection;
 
     use super::*;
 
     #[test]
     fn what_was_not_measured_does_not_hold() {
         let connection =
-            |name: &str, runs| Connection { name: name.into(), runs, lost: 0, ..Connection::default() };
+            |name: &str, partial| Connection { name: name.into(), partial, ..Connection::default() };
         let record = Record {
-            connections: vec![connection("ran", vec![Run::default()]), connection("never", vec![])],
+            connections: vec![connection("ran", false), connection("never", true)],
             ..Record::default()
         };
         let expect = |subject: &str, figure: &str, relation| Expectation {

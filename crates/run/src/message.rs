@@ -62,7 +62,7 @@ pub enum NotAHeader {
     Short,
     /// The check does not hold, or a field is out of range.
     Damaged,
-    /// Well formed, but of another connection or run.
+    /// Of another connection or run, or of somebody else altogether.
     Stranger,
 }
 
@@ -106,6 +106,10 @@ impl Header {
         let bytes: &[u8; HEADER] = bytes.first_chunk().ok_or(NotAHeader::Short)?;
         let u32_at = |i: usize| u32::from_be_bytes(bytes[i..i + 4].try_into().expect("four bytes"));
         let u64_at = |i: usize| u64::from_be_bytes(bytes[i..i + 8].try_into().expect("eight bytes"));
+        // Before the check: what anybody else sends has neither.
+        if u32_at(0) != token {
+            return Err(NotAHeader::Stranger);
+        }
         let word = u64_at(16);
         let kind = match (word >> 48) as u16 {
             0 => Kind::Pattern,
@@ -120,9 +124,6 @@ impl Header {
             if crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, &zeroed) as u32 != u32_at(12) {
                 return Err(NotAHeader::Damaged);
             }
-        }
-        if u32_at(0) != token {
-            return Err(NotAHeader::Stranger);
         }
         let header = Header {
             sequence: word & ((1 << 48) - 1),

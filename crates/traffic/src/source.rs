@@ -253,7 +253,8 @@ impl Source {
                 Some(step) => return step,
             }
         }
-        if self.end().is_some_and(|end| now > end + GRACE) {
+        if let Some(end) = self.end().filter(|end| now > *end + GRACE) {
+            self.give_up(end, first);
             return Step::Done;
         }
         let size = self.ready.take().unwrap_or_else(|| self.draw_size());
@@ -264,6 +265,20 @@ impl Source {
         self.messages += 1;
         self.bytes += u64::from(size);
         Step::Send(Message { size, response, due: self.due, first })
+    }
+
+    /// Counts what was due before the time limit and will not be sent: it was asked for, and did not leave.
+    fn give_up(&mut self, end: Instant, opened: bool) {
+        self.skipped += u64::from(opened);
+        while self.next < end {
+            self.skipped += 1;
+            let gap = match &mut self.gait {
+                Gait::Free => return,
+                Gait::Periods { period, .. } => period.span(),
+                Gait::Stairs { .. } => self.stair_gap(),
+            };
+            self.next += gap;
+        }
     }
 
     /// Up to `most` equal messages at once, for a sender that has no gaps to keep: their size, and how many. None
@@ -552,6 +567,23 @@ mod tests {
             }
             assert_eq!((count, s.skipped_and_late().0), (want, 100 - want));
         }
+    }
+
+    #[test]
+    fn what_was_due_and_did_not_leave_is_counted() {
+        // The machine sleeps through the last third, and wakes after the end.
+        let mut s = source(&Pattern::Cbr { burst: burst(1000.0, 1.0), period_s: constant(0.01) }, seconds(1));
+        let (mut now, mut count, mut last) = (START, 0, START);
+        loop {
+            match s.next(now) {
+                Step::Send(_) => (count, last) = (count + 1, now),
+                Step::Wait(until) if until >= START + Span::from_ms(660) => now = START + Span::from_ms(1100),
+                Step::Wait(until) => now = until,
+                Step::Done => break,
+            }
+        }
+        assert_eq!((count, s.skipped_and_late().0), (66, 34));
+        assert_eq!(s.active(last), Span::from_s(1));
     }
 
     #[test]

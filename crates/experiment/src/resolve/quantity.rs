@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use trunkline_traffic::Variable;
+use trunkline_traffic::{Law, Variable};
 
 use super::Context;
 use super::options::single;
@@ -400,9 +400,13 @@ fn check_law(
         Variable::Constant(_) | Variable::Empirical { .. } => 0.0,
     };
     let wrong = wrong.or((scale > most).then(|| "smaller than that".to_owned()));
-    let Some(wanted) = wrong else { return Some(()) };
+    // What the sampler itself would refuse: the last word is its own.
+    let refused = Law::new(law.clone(), least).err().map(|error| (0, error.to_string()));
+    let Some((at, wanted)) = wrong.map(|w| (at, format!("`{}` {w}", names[at]))).or(refused) else {
+        return Some(());
+    };
     let error = Diagnostic::error(values[at].place, format!("`{}` cannot be this", names[at]));
-    cx.report(error.label(format!("expected `{}` {wanted}", names[at])));
+    cx.report(error.label(format!("expected {wanted}")));
     None
 }
 

@@ -34,7 +34,7 @@ const FIRST_WINDOW: u64 = 128 << 10;
 /// After this long without a word the receiver's share of what is under way is taken for lost.
 const UNHEARD: Span = Span::from_ms(20);
 /// What the kernel charges a receive buffer for a packet beyond its bytes, about.
-const PACKET_COST: u64 = 1024;
+pub(crate) const PACKET_COST: u64 = 1024;
 
 /// The sending socket, connected to `peer`, or bound to the interface of its group.
 pub(crate) fn open_sender(bench: &Bench, peer: SocketAddr, full: bool) -> Result<UdpSocket, EndError> {
@@ -132,8 +132,7 @@ pub(crate) fn send_paced(mut bench: Bench, peer: SocketAddr, limit: Limit) -> Re
     let mut source = bench.source(start, limit, bench.largest())?;
     let mut ledger = Ledger::new(start);
     let result = pace(&mut bench, &socket, &mut source, &mut ledger);
-    let stopped = bench.control.stopped() || result.is_err();
-    let mut report = SenderReport::whole(&ledger, &source, stopped);
+    let mut report = SenderReport::whole(&ledger, &source);
     report.cpu = bench.cpu();
     report.counters.extend([buffer_counter(&socket, true)]);
     report.notes.insert("pacing".into(), "sleep, then spin; one message a system call, no offload".into());
@@ -187,7 +186,7 @@ fn pace(
 }
 
 /// What is under way between a sender at full speed and its receiver.
-struct Flight {
+pub(crate) struct Flight {
     on: bool,
     /// Cost of one message in the receiver's buffer.
     cost: u64,
@@ -198,6 +197,46 @@ struct Flight {
 }
 
 impl Flight {
+    pub fn new(bench: &Bench) -> Self {
+        Flight {
+            on: matches!(bench.spec.protocol, Protocol::Udp { flow: true }),
+            cost: 1,
+            sent: 0,
+            acknowledged: 0,
+            window: FIRST_WINDOW,
+            heard: bench.clock.now(),
+        }
+    }
+
+    /// Notes that `count` messages left, each of which costs the receiver's buffer `cost` bytes at the most.
+    pub fn left(&mut self, count: u64, cost: u64) {
+        self.cost = self.cost.max(cost);
+        self.sent += count;
+    }
+
+    /// Whether more may leave. If not, it has waited a moment for the receiver to say so.
+    pub fn room(&mut self, bench: &Bench, socket: &UdpSocket, calls: &mut u64) -> Result<bool, EndError> {
+        let now = bench.clock.now();
+        if !self.is_half_full() {
+            if self.sent == self.acknowledged {
+                self.heard = now;
+            }
+            return Ok(true);
+        }
+        self.listen(socket, bench.spec.token, now, calls);
+        if !self.is_full() {
+            return Ok(true);
+        }
+        if now.since(self.heard) > UNHEARD {
+            self.acknowledged = self.sent;
+            self.heard = now;
+            return Ok(true);
+        }
+        *calls += 1;
+        socket::readable(socket, Span::from_ms(5)).map_err(io("waiting for the receiver"))?;
+        Ok(false)
+    }
+
     fn is_full(&self) -> bool {
         self.on && (self.sent - self.acknowledged) * self.cost >= self.window
     }
@@ -240,8 +279,7 @@ pub(crate) fn send_full(mut bench: Bench, peer: SocketAddr, limit: Limit) -> Res
     let mut pacer = Pacer::new(bench.clock);
     pacer.wait(start, bench.control.clone().stop_flag());
     let result = blast(&mut bench, &sender, &mut source, &mut ledger);
-    let stopped = bench.control.stopped() || result.is_err();
-    let mut report = SenderReport::whole(&ledger, &source, stopped);
+    let mut report = SenderReport::whole(&ledger, &source);
     report.cpu = bench.cpu();
     report.counters.extend([granted]);
     match result {
@@ -270,47 +308,23 @@ fn blast(
     let (mut trials, mut most) = (Trials::default(), 0);
     let mut batch = vec![0; 0];
     let mut single = filled(bench, bench.largest() as usize);
-    let mut flight = Flight {
-        on: matches!(bench.spec.protocol, Protocol::Udp { flow: true }),
-        cost: 1,
-        sent: 0,
-        acknowledged: 0,
-        window: FIRST_WINDOW,
-        heard: bench.clock.now(),
-    };
+    let mut flight = Flight::new(bench);
     while !control.stopped() {
-        let now = bench.clock.now();
-        if flight.is_half_full() {
-            flight.listen(sender.socket(), token, now, &mut trials.calls);
-            if flight.is_full() {
-                if now.since(flight.heard) > UNHEARD {
-                    flight.acknowledged = flight.sent;
-                    flight.heard = now;
-                } else {
-                    trials.calls += 1;
-                    socket::readable(sender.socket(), Span::from_ms(5))
-                        .map_err(io("waiting for the receiver"))?;
-                }
-                continue;
-            }
-        } else if !flight.on || flight.sent == flight.acknowledged {
-            flight.heard = now;
+        if !flight.room(bench, sender.socket(), &mut trials.calls)? {
+            continue;
         }
+        let now = bench.clock.now();
         // As many as one call carries, or the one that `next` says.
         let (size, count) = match source.batch(now, most.max(1)) {
-            Some((size, count)) if most > 1 => (size, count),
+            Some((size, count)) if most > 0 => (size, count),
             Some((size, _)) => {
                 // The first message tells the size, and so how many go at once from now on.
                 most = sender.capacity(size as usize) as u64;
                 batch = filled(bench, size as usize).repeat(most as usize);
-                flight.cost = u64::from(size) + PACKET_COST / most;
                 (size, 1)
             }
             None => match source.next(now) {
-                Step::Send(m) => {
-                    flight.cost = flight.cost.max(u64::from(m.size) + PACKET_COST);
-                    (m.size, 1)
-                }
+                Step::Send(m) => (m.size, 1),
                 Step::Wait(_) => continue,
                 Step::Done => break,
             },
@@ -330,7 +344,7 @@ fn blast(
         if !send_patiently(bench, &mut trials, || sender.send(datagrams, length).map(|()| 0))? {
             break;
         }
-        flight.sent += count;
+        flight.left(count, u64::from(size) + PACKET_COST / most.max(1));
         ledger.depart_batch(size, count, now);
         bench.copy_ledger(ledger, now);
     }
@@ -379,10 +393,16 @@ pub(crate) fn receive(mut bench: Bench, file: Option<&Path>) -> Result<Report, B
     let mut calls = 0u64;
     let mut buffer = vec![0; ROOM];
     let mut error = None;
+    let mut teller = Teller::new(&bench, &socket, file.is_some());
+    let mut sender = None;
     while error.is_none() && !bench.control.stopped() {
         calls += 1;
-        let got = socket.recv(&mut buffer);
+        let got = socket.recv_from(&mut buffer).map(|(length, peer)| {
+            sender = Some(peer);
+            length
+        });
         let now = bench.clock.now();
+        teller.tell(&bench, &socket, sender, &meter, got.is_err(), &mut calls);
         error = match got {
             Ok(length) => take(&bench, &mut meter, &buffer[..length], now, &mut sink).err(),
             Err(e) if socket::is_timeout(&e) => None,
@@ -396,13 +416,20 @@ pub(crate) fn receive(mut bench: Bench, file: Option<&Path>) -> Result<Report, B
     if error.is_none()
         && let Some(sink) = sink
     {
-        error = sink.finish().err();
+        error = sink.finish().err().or(not_whole(&bench, &meter));
     }
     let report = whole(&bench, &meter, calls, &socket, "none: one message a system call".into());
     match error {
         Some(error) => Err(Broken { error, report: Some(report) }),
         None => Ok(report),
     }
+}
+
+/// A file that lacks a message is no file.
+fn not_whole(bench: &Bench, meter: &Meter) -> Option<EndError> {
+    let sent = bench.control.expected()?;
+    let missing = sent.saturating_sub(meter.arrivals().messages);
+    (missing > 0).then_some(EndError::FileNotWhole { missing, sent })
 }
 
 fn whole(bench: &Bench, meter: &Meter, calls: u64, socket: &UdpSocket, offload: String) -> Report {
@@ -422,12 +449,10 @@ pub(crate) fn receive_full(mut bench: Bench) -> Result<Report, Broken> {
     let (socket, address) = open_receiver(&bench, true)?;
     let start = bench.ready(address)?;
     trunkline_net::pace::no_slack();
-    // Half of the buffer is for the kernel's own overhead.
-    let window = (buffer_counter(&socket, false).1 as u64 / 2).min(u64::from(u32::MAX)) as u32;
-    let flow = matches!(bench.spec.protocol, Protocol::Udp { flow: true });
+    let mut teller = Teller::new(&bench, &socket, true);
     let mut receiver = BatchReceiver::new(socket).map_err(io("asking for coalescing"))?;
     let mut meter = Meter::new(start);
-    let (mut calls, mut told, mut error) = (0u64, 0u64, None);
+    let (mut calls, mut error) = (0u64, None);
     let mut sender = None;
     while error.is_none() && !bench.control.stopped() {
         calls += 1;
@@ -443,15 +468,7 @@ pub(crate) fn receive_full(mut bench: Bench) -> Result<Report, Broken> {
         });
         let now = bench.clock.now();
         error = broken.or(got.as_ref().err().map(|e| io("receiving")(io::Error::from(e.kind()))));
-        let bytes = meter.arrivals().bytes;
-        if let Some(sender) = sender.filter(|_| flow && bytes > told) {
-            // When the queue is empty the sender may be waiting; before that, four times a window.
-            if got.is_ok_and(|n| n == 0) || bytes - told > u64::from(window) / 4 {
-                told = bytes;
-                calls += 1;
-                tell(&bench, receiver.socket(), sender, &meter, window, now);
-            }
-        }
+        teller.tell(&bench, receiver.socket(), sender, &meter, got.is_ok_and(|n| n == 0), &mut calls);
         bench.copy_meter(&meter, now);
         if bench.is_complete(&meter, now) {
             break;
@@ -466,13 +483,49 @@ pub(crate) fn receive_full(mut bench: Bench) -> Result<Report, Broken> {
 }
 
 /// Tells the sender how far the receiver has come. Best effort: the next word says it again.
-fn tell(bench: &Bench, socket: &UdpSocket, sender: SocketAddr, meter: &Meter, window: u32, now: Instant) {
-    let mut word = [0; HEADER];
-    let sequence = meter.arrivals().next_sequence;
-    let header =
-        Header { sequence, sent: now, length: HEADER as u32, response: window, kind: Kind::Progress };
-    header.encode(bench.spec.token, &mut word);
-    let _ = socket.send_to(&word, sender);
+struct Teller {
+    on: bool,
+    window: u32,
+    told: u64,
+}
+
+impl Teller {
+    fn new(bench: &Bench, socket: &UdpSocket, wanted: bool) -> Self {
+        let on = wanted && matches!(bench.spec.protocol, Protocol::Udp { flow: true });
+        // Half of the buffer is for the kernel's own overhead.
+        let window = (buffer_counter(socket, false).1 as u64 / 2).min(u64::from(u32::MAX)) as u32;
+        Teller { on, window, told: 0 }
+    }
+
+    /// When the queue is `empty` the sender may be waiting; before that, four times a window.
+    #[inline]
+    fn tell(
+        &mut self,
+        bench: &Bench,
+        socket: &UdpSocket,
+        sender: Option<SocketAddr>,
+        meter: &Meter,
+        empty: bool,
+        calls: &mut u64,
+    ) {
+        let news = meter.arrivals().bytes - self.told;
+        let Some(sender) = sender.filter(|_| self.on && news > 0) else { return };
+        if !empty && news <= u64::from(self.window) / 4 {
+            return;
+        }
+        self.told += news;
+        *calls += 1;
+        let mut word = [0; HEADER];
+        let header = Header {
+            sequence: meter.arrivals().next_sequence,
+            sent: bench.clock.now(),
+            length: HEADER as u32,
+            response: self.window,
+            kind: Kind::Progress,
+        };
+        header.encode(bench.spec.token, &mut word);
+        let _ = socket.send_to(&word, sender);
+    }
 }
 
 impl Bench {

@@ -7,13 +7,14 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use trunkline_experiment::plan::Protocol;
+use trunkline_net::Pacer;
 use trunkline_run::Ledger;
 use trunkline_run::ends::SenderReport;
 use trunkline_run::message::{HEADER, Header, Kind};
 use trunkline_traffic::Source;
 use trunkline_traffic::source::{Limit, Step};
 
-use super::datagram::{self, Trials};
+use super::datagram::{self, Flight, PACKET_COST, Trials};
 use super::stream::{self, Writer};
 use super::{Bench, Broken, EndError, buffer_counter, file};
 use crate::wire::Report;
@@ -57,7 +58,7 @@ impl Sink {
 /// Over which transport a file goes.
 enum Way {
     Stream(Box<Writer>),
-    Datagrams(std::net::UdpSocket, Trials),
+    Datagrams(std::net::UdpSocket, Trials, Flight),
 }
 
 /// Sends a file.
@@ -72,15 +73,15 @@ pub(crate) fn send(mut bench: Bench, peer: SocketAddr, limit: Limit, path: &Path
         _ => {
             let socket = datagram::open_sender(&bench, peer, true)?;
             let address = socket.local_addr().map_err(super::io("asking for the address"))?;
-            (Way::Datagrams(socket, Trials::default()), address)
+            let flight = Flight::new(&bench);
+            (Way::Datagrams(socket, Trials::default(), flight), address)
         }
     };
     let start = bench.ready(address)?;
     let mut source = bench.source(start, limit, bench.largest())?;
     let mut ledger = Ledger::new(start);
     let result = copy(&mut bench, &mut from, path, &mut way, &mut source, &mut ledger);
-    let stopped = bench.control.stopped() || result.is_err();
-    let mut report = SenderReport::whole(&ledger, &source, stopped);
+    let mut report = SenderReport::whole(&ledger, &source);
     report.cpu = bench.cpu();
     let file_bytes = ledger.bytes() - ledger.messages() * HEADER as u64;
     report.counters.insert("file_bytes".into(), file_bytes as f64);
@@ -89,7 +90,7 @@ pub(crate) fn send(mut bench: Bench, peer: SocketAddr, limit: Limit, path: &Path
             writer.close();
             writer.add_to(&mut report);
         }
-        Way::Datagrams(socket, trials) => {
+        Way::Datagrams(socket, trials, _) => {
             trials.add_to(&mut report);
             report.counters.extend([buffer_counter(socket, true)]);
         }
@@ -108,13 +109,18 @@ fn copy(
     source: &mut Source,
     ledger: &mut Ledger,
 ) -> Result<(), EndError> {
+    let control = bench.control.clone();
+    let mut pacer = Pacer::new(bench.clock);
     let mut buffer = Vec::new();
     let mut sequence = 0;
     while !bench.control.stopped() {
         let now = bench.clock.now();
         let mut message = match source.next(now) {
             Step::Send(message) => message,
-            Step::Wait(_) => continue,
+            Step::Wait(until) => {
+                pacer.wait(until, control.stop_flag());
+                continue;
+            }
             Step::Done => break,
         };
         buffer.resize(message.size as usize, 0);
@@ -130,7 +136,9 @@ fn copy(
         header.encode_checked(bench.spec.token, body, front);
         let left = match way {
             Way::Stream(writer) => writer.write(bench, &buffer)?,
-            Way::Datagrams(socket, trials) => {
+            Way::Datagrams(socket, trials, flight) => {
+                while !flight.room(bench, socket, &mut trials.calls)? && !bench.control.stopped() {}
+                flight.left(1, u64::from(message.size) + PACKET_COST);
                 datagram::send_patiently(bench, trials, || socket.send(&buffer))?
             }
         };

@@ -55,6 +55,8 @@ pub struct Control {
     over: AtomicBool,
     /// One more than the number of messages sent; 0 until that is known.
     expected: AtomicU64,
+    /// When that became known, picoseconds.
+    finished: AtomicU64,
     copy: Mutex<Option<Copy>>,
 }
 
@@ -74,8 +76,9 @@ impl Control {
         self.started.notify_all();
     }
 
-    /// Tells a receiver how many messages were sent.
-    pub fn finish(&self, messages: u64) {
+    /// Tells a receiver, at `now`, how many messages were sent.
+    pub fn finish(&self, messages: u64, now: Instant) {
+        self.finished.store(now.as_ps(), Ordering::Relaxed);
         self.expected.store(messages + 1, Ordering::Release);
     }
 
@@ -157,6 +160,14 @@ pub enum EndError {
     /// The pattern gives no source.
     #[error(transparent)]
     Source(#[from] SourceError),
+    /// Part of a file is missing.
+    #[error("the file is not whole: {missing} of {sent} messages did not arrive")]
+    FileNotWhole {
+        /// Messages that did not arrive.
+        missing: u64,
+        /// Messages that were sent.
+        sent: u64,
+    },
     /// Nobody connected.
     #[error("nobody connected to {0} within {PATIENCE}")]
     Lonely(SocketAddr),
@@ -268,7 +279,8 @@ impl Bench {
     pub fn is_complete(&self, meter: &Meter, now: Instant) -> bool {
         let Some(expected) = self.control.expected() else { return false };
         let a = meter.arrivals();
-        a.messages + a.corrupted >= expected || meter.quiet(now) > LINGER
+        let told = now.since(Instant::from_ps(self.control.finished.load(Ordering::Relaxed)));
+        a.messages + a.corrupted >= expected || meter.quiet(now).min(told) > LINGER
     }
 }
 

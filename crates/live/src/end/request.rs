@@ -85,8 +85,9 @@ impl Mouth {
                         self.have = 0;
                         return Ok(got);
                     }
-                    Ok(h) => h.length as usize,
-                    Err(_) => {
+                    Ok(h) if h.length as usize > self.have => h.length as usize,
+                    // Not a header, or more than the one message that may be under way.
+                    _ => {
                         let peer = stream.peer_addr().map_err(io("asking for the peer"))?;
                         return Err(EndError::OutOfStep(peer));
                     }
@@ -153,8 +154,7 @@ pub(crate) fn ask(mut bench: Bench, peer: SocketAddr, limit: Limit) -> Result<Re
     let mut ledger = Ledger::new(start);
     let mut tally = Tally::default();
     let result = converse(&mut bench, &mut way, &mut source, &mut ledger, &mut tally);
-    let stopped = bench.control.stopped() || result.is_err();
-    let mut report = SenderReport::whole(&ledger, &source, stopped);
+    let mut report = SenderReport::whole(&ledger, &source);
     report.cpu = bench.cpu();
     match &mut way {
         Way::Stream(writer, _) => {
@@ -266,7 +266,10 @@ fn await_answer(
                 }
                 _ => {}
             },
-            Got::Closed => return Ok(false),
+            Got::Closed => {
+                let Way::Stream(_, stream) = way else { return Ok(false) };
+                return Err(EndError::ClosedEarly(stream.peer_addr().map_err(io("asking for the peer"))?));
+            }
         }
     }
 }

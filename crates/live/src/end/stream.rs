@@ -194,8 +194,7 @@ pub(crate) fn send(mut bench: Bench, peer: SocketAddr, limit: Limit) -> Result<R
     let mut ledger = Ledger::new(start);
     let result = pump(&mut bench, &mut writer, &mut source, &mut ledger);
     writer.close();
-    let stopped = bench.control.stopped() || result.is_err();
-    let mut report = SenderReport::whole(&ledger, &source, stopped);
+    let mut report = SenderReport::whole(&ledger, &source);
     report.cpu = bench.cpu();
     writer.add_to(&mut report);
     match result {
@@ -272,29 +271,35 @@ impl Image {
         (CALL as u64 / u64::from(self.size.max(1))).max(1).min(if self.size == 0 { 1 } else { u64::MAX })
     }
 
-    /// Lays out `count` messages of `size` bytes. Does nothing if they lie there already.
+    /// Lays out `count` messages of `size` bytes. Every payload begins alike, so one message needs only to be long
+    /// enough; several are laid out anew when their size or number changes.
     fn prepare(&mut self, bench: &Bench, size: u32, count: u64) {
-        if self.size == size && self.count >= count {
-            self.bytes.truncate((size as usize).min(CALL) * count as usize);
-            self.count = count;
-            return;
+        let length = (size as usize).min(CALL);
+        if count == 1 || self.size != size || self.count < count {
+            if self.count > 1 {
+                // Behind the first message stand the headers of others.
+                self.bytes.truncate((self.size as usize).min(CALL));
+            }
+            if count > 1 {
+                self.bytes.truncate(length);
+            }
+            while self.bytes.len() < length {
+                let have = self.bytes.len().max(HEADER);
+                self.bytes.resize(have, 0);
+                self.bytes.extend_from_slice(bench.payload.piece(have - HEADER, length - have));
+            }
+            for _ in 1..count {
+                self.bytes.extend_from_within(..length);
+            }
         }
-        let (length, copies) = ((size as usize).min(CALL), count as usize);
-        self.bytes.resize(length, 0);
-        let mut offset = 0;
-        while HEADER + offset < length {
-            let piece = bench.payload.piece(offset, length - HEADER - offset);
-            self.bytes[HEADER + offset..][..piece.len()].copy_from_slice(piece);
-            offset += piece.len();
-        }
-        self.bytes = self.bytes.repeat(copies);
         (self.size, self.count) = (size, count);
     }
 
     /// Writes the headers.
     fn stamp(&mut self, token: u32, sequence: u64, now: Instant) {
         let length = (self.size as usize).min(CALL);
-        for (i, message) in self.bytes.chunks_exact_mut(length).enumerate() {
+        let messages = self.bytes[..length * self.count as usize].chunks_exact_mut(length);
+        for (i, message) in messages.enumerate() {
             let sequence = sequence + i as u64;
             let header = Header { sequence, sent: now, length: self.size, response: 0, kind: Kind::Pattern };
             header.encode(token, message.first_chunk_mut().expect("a message has a header"));
@@ -302,7 +307,7 @@ impl Image {
     }
 
     fn bytes(&self) -> &[u8] {
-        &self.bytes
+        &self.bytes[..(self.size as usize).min(CALL) * self.count as usize]
     }
 
     /// Writes what of a long message is not in the image.
@@ -364,7 +369,8 @@ fn drain(
     while !bench.control.stopped() {
         *calls += 1;
         let got = match stream.read(&mut buffer) {
-            Ok(0) => return Ok(()),
+            Ok(0) if deframer.is_between() => return Ok(()),
+            Ok(0) => return Err(EndError::ClosedEarly(peer)),
             Ok(n) => n,
             Err(e) if socket::is_timeout(&e) => 0,
             Err(e) if is_closed(&e) => return Err(EndError::ClosedEarly(peer)),

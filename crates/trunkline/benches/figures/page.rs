@@ -10,6 +10,9 @@ use crate::{Outcome, ours};
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/benchmarks.md");
 
+/// Behind the load of a machine that does something else as well.
+const BUSY: &str = " (**not idle**: the figures of pace and of round trips suffer, and ratios spread)";
+
 /// What the figures were measured with, as a Markdown list.
 pub fn machine(peers: &Peers, tap: &Outcome<Tap>) -> String {
     let cpuinfo = read("/proc/cpuinfo");
@@ -20,13 +23,14 @@ pub fn machine(peers: &Peers, tap: &Outcome<Tap>) -> String {
     let system = field(&read("/etc/os-release"), "PRETTY_NAME", '=');
     let load = read("/proc/loadavg");
     let load: Vec<&str> = load.split_whitespace().take(3).collect();
+    let idle = load.first().and_then(|load| load.parse().ok()).is_none_or(|load: f64| load < 0.5);
     let tap =
         tap.as_ref().map_or_else(|why| format!("none: {why}"), |_| "packet socket on the loopback".into());
     [
         format!("- Date: {}", date()),
         format!("- Machine: {model}, {processors} processors, {} GiB of memory", memory_kb >> 20),
         format!("- System: {}, Linux {}", system, read("/proc/sys/kernel/osrelease").trim()),
-        format!("- Load before (1, 5, 15 min): {}", load.join(", ")),
+        format!("- Load before (1, 5, 15 min): {}{}", load.join(", "), if idle { "" } else { BUSY }),
         format!("- Program: {}", ours::version()),
         format!("- Peers: {}", peers.describe()),
         format!("- Tap: {tap}"),
@@ -58,9 +62,10 @@ Written by `cargo bench -p trunkline --bench figures{flags}`.
 const NOTES: &str = "\
 ## How to read it
 
-- **full**: what arrived, message bytes only. Trunkline gives each message a header and checks its bytes on arrival;
-  iperf3 reads and forgets. Over UDP Trunkline hands the kernel batches (segmentation offload); iperf3
-  before 3.21 one datagram a call.
+- **full**: what arrived, message bytes only. Trunkline gives each message a header, reads it on arrival, and compares
+  payloads (over TCP at this speed those of every 16th message); iperf3 reads and forgets. Over UDP Trunkline hands
+  the kernel batches (segmentation offload) and asks for large buffers; iperf3 before 3.21 hands over one datagram a
+  call, and has the system's buffers. Over TCP both ask for the same window and get the same.
 - **cbr, poisson**: *in the record* is what Trunkline says of itself: the rate and the fit at the sender, the gaps at
   the receiver. *On the wire* is one instrument for all, a packet socket on the loopback with the kernel's times.
   Nothing is batched.

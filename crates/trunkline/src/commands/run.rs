@@ -1,6 +1,6 @@
 //! `trunkline run`: from text to report.
 
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -20,9 +20,18 @@ use crate::flags::Run;
 /// Runs an experiment on each backend, keeps the records, shows the report.
 pub fn run(flags: &Run) -> Result<(), Failure> {
     let experiment = Experiment::read(&flags.file, &flags.changes)?;
+    if let Some(twice) = flags.on.iter().enumerate().find(|(i, name)| flags.on[..*i].contains(name)) {
+        return Err(Failure::input(format!("--on names `{}` twice", twice.1)));
+    }
     let mut backends = flags.on.iter().map(|name| backend(name, flags)).collect::<Result<Vec<_>, _>>()?;
     for backend in &backends {
         refuse(backend.as_ref(), &experiment)?;
+    }
+    if experiment.plan.network.is_some() && flags.on.iter().any(|on| on == "live") {
+        let _ = writeln!(
+            io::stderr(),
+            "warning: `live` uses the real network: the rates, delays and losses of `network` are not applied"
+        );
     }
     let stop = stop_on_signals()?;
     let out = out_folder(flags, &experiment);
