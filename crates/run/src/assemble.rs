@@ -10,6 +10,7 @@ use trunkline_units::{Instant, Span};
 
 use crate::describe;
 use crate::ends::{ReceiverReport, SenderReport, rate_bps};
+use crate::meter::Trend;
 use crate::series::Series;
 
 /// One run of a connection as its ends told it; an end that died is missing or tells how far it came.
@@ -207,6 +208,7 @@ fn one_series(outcome: &Outcome, offset_s: f64) -> Vec<Point> {
     let mut received = Series::default();
     outcome.received().for_each(|r| received.merge(r.series.clone()));
     sent.align(&mut received);
+    let mut received_series = received.clone();
     let step = sent.interval().as_s();
     let share = 1.0 / outcome.received().count().max(1) as f64;
     let end =
@@ -243,6 +245,19 @@ fn one_series(outcome: &Outcome, offset_s: f64) -> Vec<Point> {
             }
         }
         (from, sent_bits, received_bits) = (until, 0.0, 0.0);
+    }
+    let mut trend = Trend::default();
+    for r in outcome.received() {
+        trend.messages.merge(r.trend.messages.clone());
+        trend.delay_ns.merge(r.trend.delay_ns.clone());
+    }
+    trend.messages.align(&mut received_series);
+    trend.delay_ns.align(&mut received_series);
+    let means =
+        trend.messages.bytes().iter().zip(trend.delay_ns.bytes()).map(|(n, ns)| (*n as f64, *ns as f64));
+    for (point, (n, ns)) in points.iter_mut().zip(means).filter(|(_, (n, _))| *n > 0.0) {
+        point.more.insert("delay_us".into(), ns / n / 1e3);
+        point.more.insert("gap_us".into(), step * 1e6 / (n * share));
     }
     for (t, figures) in outcome.sender.iter().flat_map(|s| &s.samples) {
         if let Some(point) = points.get_mut((t / step) as usize) {
@@ -334,6 +349,8 @@ mod tests {
         let c = connection(&plan(&["b"]), &[outcome(Instant::ZERO, &["b"], 1)]);
         let mut from = 0.0;
         let (mut sent, mut received) = (0.0, 0.0);
+        let delays: Vec<f64> = c.series.iter().filter_map(|p| p.more.get("delay_us").copied()).collect();
+        assert!(delays.len() > 90 && delays.iter().all(|d| (d - 2000.0).abs() < 1.0), "{delays:?}");
         for p in &c.series {
             assert!(p.t_s > from && p.sent_bps < 9e6, "{p:?}");
             sent += p.sent_bps * (p.t_s - from) / 8.0;

@@ -9,7 +9,7 @@ use trunkline_traffic::Source;
 use trunkline_units::{Instant, Span};
 
 use crate::ledger::Ledger;
-use crate::meter::{Arrivals, Meter};
+use crate::meter::{Arrivals, Meter, Trend};
 use crate::series::Series;
 
 /// Figures by name, units last.
@@ -61,6 +61,8 @@ pub struct ReceiverReport {
     pub gap: Counts,
     /// Bytes against time.
     pub series: Series,
+    /// Delay and gap against time.
+    pub trend: Trend,
     /// Processor time in user code and in the kernel.
     pub cpu: (Span, Span),
     /// The transport's own counts.
@@ -107,6 +109,7 @@ impl ReceiverReport {
             delay: meter.delay().counts(),
             gap: meter.gap().counts(),
             series: meter.series().clone(),
+            trend: meter.trend().clone(),
             ..ReceiverReport::default()
         }
     }

@@ -42,6 +42,16 @@ pub struct Meter {
     delay: Histogram,
     gap: Histogram,
     series: Series,
+    trend: Trend,
+}
+
+/// Delay and gap against time: messages, and the sum of their delays in nanoseconds, by interval.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trend {
+    /// Messages that arrived.
+    pub messages: Series,
+    /// Sum of their one-way delays.
+    pub delay_ns: Series,
 }
 
 impl Meter {
@@ -54,6 +64,7 @@ impl Meter {
             delay: Histogram::default(),
             gap: Histogram::default(),
             series: Series::default(),
+            trend: Trend::default(),
         }
     }
 
@@ -73,7 +84,10 @@ impl Meter {
         }
         a.last = Some(now);
         self.delay.record(now.since(header.sent));
-        self.series.add(now.since(self.start), u64::from(header.length));
+        let since = now.since(self.start);
+        self.series.add(since, u64::from(header.length));
+        self.trend.messages.add(since, 1);
+        self.trend.delay_ns.add(since, now.since(header.sent).as_ns());
     }
 
     /// Counts a message that was damaged on the way.
@@ -131,6 +145,11 @@ impl Meter {
     /// Gaps between arrivals.
     pub fn gap(&self) -> &Histogram {
         &self.gap
+    }
+
+    /// Delay and gap against time.
+    pub fn trend(&self) -> &Trend {
+        &self.trend
     }
 
     /// Bytes against time.
