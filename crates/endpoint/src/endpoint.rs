@@ -44,10 +44,7 @@ use crate::{Peer, Port, Segment, Writable};
 ///
 /// # Media
 ///
-/// A medium is a machine with a port for each station that passes frames on and never opens them. Its trait is
-/// this one with an owned frame `F` (its length and class are enough) in the place of `bytes` and `segment` in
-/// [`Input::Frame`] and of `length` and `segment` in [`Transmit`], and without `buffer`. [`Port`], [`Peer`],
-/// [`Writable`], [`Idle`] and this contract are shared. The spacing of a cell train belongs to [`Segment`].
+/// What frames cross is a machine of the same shape with owned frames: [`Medium`](crate::Medium).
 pub trait Endpoint: Send {
     /// What its user may ask. Borrows what the user lends it for the call.
     type Command<'a>;

@@ -23,7 +23,7 @@ pub struct Diagnostic {
     /// What was expected at those words; may be empty.
     pub label: String,
     /// Other words that matter, such as the first of two, and what they are.
-    pub secondary: Option<(Place, String)>,
+    pub secondary: Vec<(Place, String)>,
     /// What to do, such as "did you mean `duration`?".
     pub help: Option<String>,
 }
@@ -40,7 +40,7 @@ impl Diagnostic {
     }
 
     fn new(severity: Severity, place: Place, message: String) -> Self {
-        Diagnostic { severity, message, place, label: String::new(), secondary: None, help: None }
+        Diagnostic { severity, message, place, label: String::new(), secondary: Vec::new(), help: None }
     }
 
     /// Says what was expected at the words themselves.
@@ -53,7 +53,7 @@ impl Diagnostic {
     /// Points at other words too.
     #[must_use]
     pub fn with(mut self, place: Place, label: impl Into<String>) -> Self {
-        self.secondary = Some((place, label.into()));
+        self.secondary.push((place, label.into()));
         self
     }
 
@@ -62,6 +62,19 @@ impl Diagnostic {
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
+    }
+
+    /// In one line, for where there is no text to point into.
+    pub(crate) fn line(&self) -> String {
+        let known =
+            self.label.is_empty() || self.label.starts_with("unknown ") || self.message.contains(&self.label);
+        let label = (!known).then_some(&self.label);
+        let parts: Vec<&str> = [Some(&self.message), label, self.help.as_ref()]
+            .into_iter()
+            .flatten()
+            .map(String::as_str)
+            .collect();
+        parts.join("; ")
     }
 
     /// Offers the name nearest to what was written, or else lists the names.

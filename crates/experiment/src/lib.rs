@@ -21,7 +21,8 @@
 //! | `token` | text → words, strings, signs | diagnostics |
 //! | `tree`, `parse` | tokens → one tree for both dialects, recovering | tokens |
 //! | `resolve` | tree → plan: names, defaults, units, checks | the tree |
-//! | `overrides` | `--set duration=2s` on a plan | the readers of `resolve` |
+//! | `overrides` | `--set duration=2s`, `--set a-s.delay=5ms` on a plan | the readers of `resolve` |
+//! | [`vary`] | `--vary window=16kB..256kB`: the values an option takes in turn | overrides |
 //! | `show`, `print` | diagnostics and plans as text | plan and diagnostics |
 //!
 //! Invariants: no input makes it panic or run for ever (`fuzz/fuzz_targets/experiment.rs`); a plan exists exactly
@@ -30,6 +31,7 @@
 
 pub mod diagnostic;
 pub mod plan;
+pub mod vary;
 
 mod overrides;
 mod parse;
@@ -43,10 +45,12 @@ use std::io::Read;
 use std::path::Path;
 
 pub use diagnostic::{Diagnostic, Severity};
-pub use overrides::{OverrideError, apply_override};
+pub use overrides::{OverrideError, apply_override, apply_overrides};
 pub use plan::Plan;
 pub use print::plan_text;
+pub use resolve::expect::figures;
 pub use show::render;
+pub use vary::Variation;
 
 use diagnostic::Diagnostics;
 use plan::Place;

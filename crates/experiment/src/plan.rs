@@ -153,6 +153,10 @@ pub enum Protocol {
         congestion: Option<String>,
         /// Nagle's algorithm off. Default on: a test of messages measures messages.
         nodelay: bool,
+        /// Simulated TCP only: when its timers run out.
+        timers: TcpTimers,
+        /// Simulated TCP only: whether an acknowledgement may wait for a second segment (RFC 1122 section 4.2.3.2).
+        delayed_ack: bool,
     },
     /// UDP, one message a datagram.
     Udp {
@@ -208,6 +212,17 @@ pub enum Protocol {
         /// Wide format: priority said outright. None: classic, odd addresses have priority.
         priority: Option<BundlePriority>,
     },
+}
+
+/// When the timers of a simulated TCP run out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TcpTimers {
+    /// At ticks of 200 ms (acknowledgements) and 500 ms (retransmissions), as 4.3BSD; each host's phase is drawn.
+    #[default]
+    Bsd,
+    /// At the very moment.
+    Fine,
 }
 
 /// Retransmission of the guaranteed transport.
@@ -312,8 +327,10 @@ pub enum NodeKind {
     Host(HostCosts),
     /// An output-buffered switch.
     Switch {
-        /// Room per output port.
+        /// Room per output port, or per virtual channel of it.
         buffer: Amount,
+        /// Whether each virtual channel has that room for itself; otherwise all that leave by a port share it.
+        each_channel: bool,
         /// Time from last bit in to first bit out.
         latency: Span,
     },
@@ -321,6 +338,8 @@ pub enum NodeKind {
     Hub {
         /// Bit rate.
         rate: Rate,
+        /// Propagation from any station to any other.
+        delay: Span,
     },
     /// Token ring, one packet a token.
     Ring {
@@ -328,6 +347,8 @@ pub enum NodeKind {
         rate: Rate,
         /// Largest frame.
         frame: Size,
+        /// Share of passes from station to station that lose the token, 0 to 1.
+        token_loss: f64,
     },
     /// A bundle converter.
     Converter {
@@ -344,8 +365,8 @@ pub enum NodeKind {
     },
 }
 
-/// What a station's processor and devices cost. All default to none.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// What a station's processor and devices cost, and what they hold. By default they cost nothing.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HostCosts {
     /// Per packet sent or received.
     pub cpu_packet: Span,
@@ -363,12 +384,34 @@ pub struct HostCosts {
     pub cpus: u32,
     /// Receive buffer; none: unbounded by the host.
     pub rx_buffer: Option<Amount>,
+    /// Packets that may wait for the card on their way out, at least 1; what sends more waits for room.
+    pub send_queue: u64,
     /// Disk rate; none: no limit.
     pub disk: Option<Rate>,
     /// Hash bits of the card's multicast filter; none: it filters exactly.
     pub mcast_filter: Option<u32>,
     /// Lab: a program started on this host.
     pub program: Option<String>,
+}
+
+impl Default for HostCosts {
+    /// A station that costs nothing: one processor, 50 packets (4.3BSD's `IFQ_MAXLEN`) may wait for its card.
+    fn default() -> Self {
+        HostCosts {
+            cpu_packet: Span::ZERO,
+            cpu_byte: Span::ZERO,
+            interrupt: Span::ZERO,
+            dma_byte: Span::ZERO,
+            crc_byte: Span::ZERO,
+            sar_cell: Span::ZERO,
+            cpus: 1,
+            rx_buffer: None,
+            send_queue: 50,
+            disk: None,
+            mcast_filter: None,
+            program: None,
+        }
+    }
 }
 
 /// Room in a buffer, in the unit it was said.
@@ -430,10 +473,17 @@ pub struct Link {
     pub payload: Rate,
     /// Propagation.
     pub delay: Span,
-    /// Largest packet of the network layer.
+    /// Largest packet of the network layer, 68 to 65,535 bytes.
     pub mtu: Size,
-    /// Pace at the sending interface, if any.
+    /// ATM: whether cells are computed in trains or one by one. Means nothing on other media.
+    pub cells: CellMode,
+    /// ATM: what stands between a packet and its AAL5 frame. Means nothing on other media.
+    pub encapsulation: Encapsulation,
+    /// Pace at the interfaces of hosts, if any.
     pub pacing: Option<Rate>,
+    /// ATM: pace at the interfaces of hosts, `(i, m)`: of every `m` cell slots of the payload rate at most `i` are
+    /// used, 1 ≤ i ≤ m. Never together with `pacing`.
+    pub pacing_slots: Option<(u16, u16)>,
     /// What `pacing` counts.
     pub pacing_counts: PacingCounts,
     /// Share of frames (cells on ATM) lost, 0 to 1.
@@ -461,6 +511,28 @@ pub enum Medium {
     Ethernet,
     /// Point to point.
     Ppp,
+}
+
+/// How the cells of an ATM link are computed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CellMode {
+    /// The cells of a packet in one step wherever that is exact.
+    #[default]
+    Trains,
+    /// Each on its own.
+    Each,
+}
+
+/// What stands between a packet and its AAL5 frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Encapsulation {
+    /// LLC/SNAP, 8 bytes (RFC 2684 section 5, RFC 1483 before it).
+    #[default]
+    Llc,
+    /// Nothing: the virtual channel says what it carries (RFC 2684 section 6).
+    Null,
 }
 
 /// What a pacing rate counts.

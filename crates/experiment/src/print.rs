@@ -7,12 +7,14 @@ use trunkline_traffic::{Burst, Pattern, Variable};
 use trunkline_units::{Rate, Size, Span};
 
 use crate::plan::{
-    Amount, ArqMode, Block, BundlePriority, Connection, HostCosts, Link, Network, NodeKind, Plan, Protocol,
-    Station, Stop,
+    Amount, ArqMode, Block, BundlePriority, Connection, HostCosts, Link, Medium, Network, NodeKind, Plan,
+    Protocol, Station, Stop,
 };
-use crate::resolve::network::{COUNTS, FORMATS, MEDIA, ROLES, TIMERS};
+use crate::resolve::network::{
+    BUFFER_PER, CELL_MODES, COUNTS, ENCAPSULATIONS, FORMATS, MEDIA, ROLES, TIMERS,
+};
 use crate::resolve::pattern::MODELS;
-use crate::resolve::protocol::CHECKSUMS;
+use crate::resolve::protocol::{CHECKSUMS, TCP_TIMERS};
 use crate::token::{quoted, written};
 
 /// Prints a plan as an experiment in which every default is shown.
@@ -104,13 +106,20 @@ impl Printer {
             let name = written(&node.name);
             self.line(&match &node.kind {
                 NodeKind::Host(costs) => format!("host {name} ({});", host(costs, self.depth)),
-                NodeKind::Switch { buffer, latency } => {
-                    format!("switch {name} (buffer = {}, latency = {});", amount(*buffer), span(*latency))
+                NodeKind::Switch { buffer, each_channel, latency } => format!(
+                    "switch {name} (buffer = {}, buffer_per = {}, latency = {});",
+                    amount(*buffer),
+                    word(BUFFER_PER, each_channel),
+                    span(*latency)
+                ),
+                NodeKind::Hub { rate, delay } => {
+                    format!("hub {name} (rate = {}, delay = {});", bps(*rate), span(*delay))
                 }
-                NodeKind::Hub { rate } => format!("hub {name} (rate = {});", bps(*rate)),
-                NodeKind::Ring { rate, frame } => {
-                    format!("ring {name} (rate = {}, frame = {});", bps(*rate), size(*frame))
-                }
+                NodeKind::Ring { rate, frame, token_loss } => format!(
+                    "ring {name} (rate = {}, frame = {}, token_loss = {token_loss});",
+                    bps(*rate),
+                    size(*frame)
+                ),
                 NodeKind::Converter { role, number, format, timers, capacity } => format!(
                     "converter {name} (role = {}, number = {number}, format = {}, timers = {}, capacity = {});",
                     word(ROLES, role),
@@ -137,9 +146,15 @@ impl Printer {
             span(link.delay),
             size(link.mtu),
         ));
+        if link.medium == Medium::Atm {
+            let (cells, encapsulation) =
+                (word(CELL_MODES, &link.cells), word(ENCAPSULATIONS, &link.encapsulation));
+            self.line(&format!("cells = {cells}, encapsulation = {encapsulation},"));
+        }
+        let slots = link.pacing_slots.map(|(i, m)| format!("{i}:{m}"));
         self.line(&format!(
             "pacing = {}, pacing_counts = {}, credits = {},",
-            or(link.pacing.map(bps), "none"),
+            or(slots.or(link.pacing.map(bps)), "none"),
             word(COUNTS, &link.pacing_counts),
             or(link.credits.map(|credits| credits.to_string()), "none"),
         ));
@@ -156,7 +171,7 @@ fn host(costs: &HostCosts, depth: usize) -> String {
     let indent = " ".repeat(depth * 2 + 2);
     format!(
         "cpu_packet = {}, cpu_byte = {}, interrupt = {}, dma_byte = {}, crc_byte = {}, sar_cell = {},\n\
-         {indent}cpus = {}, rx_buffer = {}, disk = {}, mcast_filter = {}, program = {}",
+         {indent}cpus = {}, rx_buffer = {}, send_queue = {} packets, disk = {}, mcast_filter = {}, program = {}",
         span(costs.cpu_packet),
         span(costs.cpu_byte),
         span(costs.interrupt),
@@ -165,6 +180,7 @@ fn host(costs: &HostCosts, depth: usize) -> String {
         span(costs.sar_cell),
         costs.cpus,
         or(costs.rx_buffer.map(amount), "none"),
+        costs.send_queue,
         or(costs.disk.map(bps), "none"),
         or(costs.mcast_filter.map(|bits| bits.to_string()), "none"),
         or(costs.program.as_deref().map(quoted), "none"),
@@ -178,11 +194,13 @@ fn station(station: &Station, buffer: &str) -> String {
 
 fn protocol(protocol: &Protocol) -> String {
     let options = match protocol {
-        Protocol::Tcp { window, congestion, nodelay } => format!(
-            "window = {}, congestion = {}, nodelay = {}",
+        Protocol::Tcp { window, congestion, nodelay, timers, delayed_ack } => format!(
+            "window = {}, congestion = {}, nodelay = {}, timers = {}, delayed_ack = {}",
             or(window.map(size), "auto"),
             or(congestion.as_deref().map(written), "auto"),
-            on(*nodelay)
+            on(*nodelay),
+            word(TCP_TIMERS, timers),
+            on(*delayed_ack)
         ),
         Protocol::Udp { flow } => format!("flow = {}", on(*flow)),
         Protocol::Multicast { group, ttl } => format!("group = {}, ttl = {ttl}", written(&group.to_string())),
@@ -285,6 +303,17 @@ fn law(variable: &Variable, unit: &dyn Fn(f64) -> String) -> String {
 
 fn plain(value: f64) -> String {
     value.to_string()
+}
+
+/// A number in a base unit, as [`base_number`](crate::resolve::quantity::base_number) names them.
+pub(crate) fn in_base(value: f64, base: &str) -> String {
+    match base {
+        "B" => bytes(value),
+        "s" => seconds(value),
+        "b/s" => bits(value),
+        "" => plain(value),
+        unit => format!("{value} {unit}"),
+    }
 }
 
 /// Seconds in the largest unit that makes them whole and is read back as the same number.

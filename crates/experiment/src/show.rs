@@ -32,16 +32,15 @@ fn group<'a>(source: &Source<'a>, diagnostic: &'a diagnostic::Diagnostic) -> Gro
     group
 }
 
-/// One snippet around both places, or one for each where they are far apart.
+/// One snippet around the places near the first, and one for each that is far from it.
 fn snippets<'a>(source: &Source<'a>, diagnostic: &'a Diagnostic) -> Vec<Snippet<'a, Annotation<'a>>> {
     let primary = (diagnostic.place, diagnostic.label.as_str(), AnnotationKind::Primary);
-    let Some((place, label)) = &diagnostic.secondary else { return vec![snippet(source, &[primary])] };
-    let secondary = (*place, label.as_str(), AnnotationKind::Context);
-    if primary.0.start.abs_diff(place.start) <= NEAR {
-        vec![snippet(source, &[primary, secondary])]
-    } else {
-        vec![snippet(source, &[primary]), snippet(source, &[secondary])]
-    }
+    let others =
+        diagnostic.secondary.iter().map(|(place, label)| (*place, label.as_str(), AnnotationKind::Context));
+    let (near, far): (Vec<_>, Vec<_>) =
+        others.partition(|(place, ..)| place.start.abs_diff(diagnostic.place.start) <= NEAR);
+    let first: Vec<_> = [primary].into_iter().chain(near).collect();
+    [snippet(source, &first)].into_iter().chain(far.iter().map(|mark| snippet(source, &[*mark]))).collect()
 }
 
 /// The lines of the text that hold the places. Only these are handed on, so that a large file costs no more.

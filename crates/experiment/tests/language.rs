@@ -115,6 +115,37 @@ fn the_hash_is_of_the_meaning() {
     assert_ne!(wide.hash(), expecting("expect A.delay_us.p99 <= 300us;").hash());
 }
 
+/// Every option of the simulator: spelled out, its default changes nothing; anything else is another plan.
+#[test]
+fn what_is_simulated_is_part_of_the_meaning() {
+    let text = "experiment {
+        network {
+            host a (cpus = 1); host b, c, d; switch s (latency = 0); hub h (rate = 10 Mb/s); ring r (frame = 2 kB);
+            link a - s (rate = 155 Mb/s, medium = atm); link b - s (rate = 1 Gb/s);
+            link c - h; link d - r; link h - s; link r - s;
+        }
+        connection { xmt = a; rcv = b; protocol = tcp (window = auto); test = full; }
+    }";
+    let base = plan(text).hash();
+    for (beside, option, default, other) in [
+        ("cpus = 1", "send_queue", "50 packets", "51 packets"),
+        ("latency = 0", "buffer_per", "port", "channel"),
+        ("rate = 10 Mb/s", "delay", "2.5 us", "2 us"),
+        ("frame = 2 kB", "token_loss", "0", "1e-6"),
+        ("medium = atm", "cells", "trains", "each"),
+        ("medium = atm", "encapsulation", "llc", "null"),
+        ("medium = atm", "pacing", "none", "3:8"),
+        ("window = auto", "timers", "bsd", "fine"),
+        ("window = auto", "delayed_ack", "on", "off"),
+    ] {
+        let with = |value: &str| plan(&text.replace(beside, &format!("{beside}, {option} = {value}")));
+        assert_eq!(with(default).hash(), base, "{option} = {default}");
+        let changed = with(other);
+        assert_ne!(changed.hash(), base, "{option} = {other}");
+        assert_eq!(plan(&plan_text(&changed)).hash(), changed.hash(), "{option} = {other}, printed");
+    }
+}
+
 #[test]
 fn overrides_reach_every_connection() {
     let text = "experiment {

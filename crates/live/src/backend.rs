@@ -6,14 +6,15 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use trunkline_experiment::Plan;
-use trunkline_experiment::plan::{Block, Connection, Place, Protocol, Stop};
+use trunkline_experiment::plan::{Connection, Place, Protocol};
 use trunkline_net::{Clock, usage};
 use trunkline_record::Record;
-use trunkline_record::schema::{self, Host};
+use trunkline_record::schema::Host;
+use trunkline_run::backend::{self, conclude, expected};
 use trunkline_run::message::HEADER;
 use trunkline_run::{Backend, Order, Refusal, Watch, assemble, describe, expect};
 use trunkline_traffic::{Burst, Pattern, Variable};
-use trunkline_units::{Instant, Seed, Span};
+use trunkline_units::Instant;
 
 use crate::controller::Controller;
 use crate::environment;
@@ -75,6 +76,10 @@ impl Backend for Live {
         all
     }
 
+    fn asked(&self, plan: &Plan, order: &Order) -> Record {
+        blank(plan, order)
+    }
+
     fn run(&mut self, plan: &Plan, order: &Order, watch: &mut dyn Watch) -> Record {
         let mut record = blank(plan, order);
         let clock = Clock::start();
@@ -104,40 +109,14 @@ impl Backend for Live {
         let used = controller.dismiss();
         record.connections =
             plan.connections.iter().zip(&outcomes).map(|(c, o)| assemble::connection(c, o)).collect();
-        for (index, c) in record.connections.iter_mut().enumerate() {
-            let (made, planned) = (c.runs.len() as u64, planned(&plan.schedule, index));
-            if made < planned {
-                c.partial = true;
-                c.trouble.get_or_insert_with(|| format!("stopped after {made} of {planned} runs"));
-            }
-        }
         record.hosts = hosts(&places, &used, &before, record.duration_s);
-        record.trouble = troubles(&record);
-        record.partial = record.connections.iter().any(|c| c.partial);
-        record.expectations = expect::judge(&plan.expectations, &record);
+        conclude(&mut record, plan);
         record
     }
 }
 
-/// One line for each thing that went wrong; connections that share a trouble share its line.
-fn troubles(record: &Record) -> Vec<String> {
-    let mut lines: Vec<(String, Vec<&str>)> = Vec::new();
-    for c in &record.connections {
-        let trouble = match (&c.trouble, c.partial) {
-            (Some(trouble), _) => trouble.clone(),
-            (None, true) => "it was not run".into(),
-            (None, false) => continue,
-        };
-        match lines.iter_mut().find(|(t, _)| *t == trouble) {
-            Some((_, names)) => names.push(&c.name),
-            None => lines.push((trouble, vec![&c.name])),
-        }
-    }
-    lines.into_iter().map(|(trouble, names)| format!("{}: {trouble}", names.join(", "))).collect()
-}
-
 /// A record of nothing yet.
-pub fn blank(plan: &Plan, order: &Order) -> Record {
+fn blank(plan: &Plan, order: &Order) -> Record {
     let mut environment = environment::describe();
     if plan.network.is_some() {
         environment.insert(
@@ -145,25 +124,7 @@ pub fn blank(plan: &Plan, order: &Order) -> Record {
             "described in the experiment, not applied: live uses the real one".into(),
         );
     }
-    Record {
-        version: schema::VERSION,
-        backend: "live".into(),
-        seed: Seed(order.seed.0),
-        started: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string(),
-        duration_s: 0.0,
-        partial: false,
-        trouble: Vec::new(),
-        environment,
-        experiment: schema::Experiment {
-            name: plan.name.clone(),
-            hash: plan.hash(),
-            text: order.text.clone(),
-        },
-        connections: Vec::new(),
-        links: Vec::new(),
-        hosts: Vec::new(),
-        expectations: Vec::new(),
-    }
+    backend::blank("live", plan, order, environment)
 }
 
 /// A record of a run that could not begin.
@@ -267,41 +228,4 @@ fn sizes(pattern: &Pattern) -> Vec<&Variable> {
         Pattern::Request { request_bytes, response_bytes } => vec![request_bytes, response_bytes],
         Pattern::Application { .. } => vec![],
     }
-}
-
-/// How often the schedule runs a connection.
-fn planned(block: &Block, index: usize) -> u64 {
-    match block {
-        Block::Serial(blocks) | Block::Parallel(blocks) => blocks.iter().map(|b| planned(b, index)).sum(),
-        Block::Repeat { count, body, .. } => u64::from(*count) * planned(body, index),
-        Block::Connection(i) => u64::from(*i == index),
-    }
-}
-
-/// How long the plan takes, where its durations are fixed.
-fn expected(plan: &Plan) -> Option<Span> {
-    fn of(block: &Block, plan: &Plan) -> Option<Span> {
-        match block {
-            Block::Serial(blocks) => {
-                blocks.iter().map(|b| of(b, plan)).try_fold(Span::ZERO, |a, b| Some(a + b?))
-            }
-            Block::Parallel(blocks) => {
-                blocks.iter().map(|b| of(b, plan)).try_fold(Span::ZERO, |a, b| Some(a.max(b?)))
-            }
-            Block::Repeat { count, every, body } => {
-                let once = of(body, plan)?;
-                Some((*every).max(once) * u64::from(count.saturating_sub(1)) + once)
-            }
-            Block::Connection(index) => {
-                let c = &plan.connections[*index];
-                match (&c.delay_s, &c.stop) {
-                    (Variable::Constant(delay), Stop::DurationS(Variable::Constant(duration))) => {
-                        Some(Span::from_seconds(delay + duration))
-                    }
-                    _ => None,
-                }
-            }
-        }
-    }
-    of(&plan.schedule, plan)
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-/// Program, system and machine, in words.
+/// System and machine, in words.
 pub fn describe() -> BTreeMap<String, String> {
     let first = |path: &str, key: &str| -> Option<String> {
         let text = fs::read_to_string(path).ok()?;
@@ -12,7 +12,6 @@ pub fn describe() -> BTreeMap<String, String> {
     };
     let read = |path: &str| Some(fs::read_to_string(path).ok()?.trim().to_string());
     let facts = [
-        ("program", Some(format!("trunkline {}", env!("CARGO_PKG_VERSION")))),
         ("system", first("/etc/os-release", "PRETTY_NAME")),
         ("kernel", read("/proc/sys/kernel/osrelease")),
         ("machine", Some(std::env::consts::ARCH.to_string())),

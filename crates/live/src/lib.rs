@@ -15,6 +15,7 @@
 //! | [`wire`] | what controller and agents say to each other |
 //! | [`end`] | the ends themselves: datagrams, streams, requests, files |
 //! | [`environment`] | what the measurement was made with |
+//! | [`study`] | what sending and receiving costs this machine, apart from any run |
 //!
 //! Each host of the plan is a process, so that its processor time is its own and its death is told from the rest.
 
@@ -26,6 +27,7 @@ pub mod controller;
 pub mod end;
 pub mod environment;
 pub mod launch;
+pub mod study;
 pub mod wire;
 
 pub use backend::Live;

@@ -20,8 +20,14 @@ fn run(text: &str, stop: Stop) -> Record {
     let mut live = Live::new(Box::new(Threads), BTreeMap::new());
     let plan = plan(text);
     assert_eq!(live.refuse(&plan), []);
-    let order =
-        Order { seed: Seed(7), text: text.into(), folder: PathBuf::new(), out: std::env::temp_dir(), stop };
+    let order = Order {
+        seed: Seed(7),
+        started: String::new(),
+        text: text.into(),
+        folder: PathBuf::new(),
+        out: std::env::temp_dir(),
+        stop,
+    };
     live.run(&plan, &order, &mut Unwatched)
 }
 

@@ -8,6 +8,7 @@
 //! | [`socket`] | opening UDP and TCP sockets with buffers, groups and time limits; errors that name the address |
 //! | [`batch`] | many datagrams a system call: segmentation offload and receive coalescing |
 //! | [`tcp`] | the kernel's own view of a TCP connection |
+//! | [`tun`] | [`Tun`], a network interface whose other end is this process |
 //! | [`usage`] | processor time of a thread, counters of an interface |
 
 #![allow(clippy::disallowed_methods, reason = "this crate owns the clock")]
@@ -18,9 +19,11 @@ pub mod driver;
 pub mod pace;
 pub mod socket;
 pub mod tcp;
+pub mod tun;
 pub mod usage;
 
 pub use clock::Clock;
 pub use driver::Driver;
 pub use pace::Pacer;
 pub use socket::SocketError;
+pub use tun::Tun;

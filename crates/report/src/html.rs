@@ -4,7 +4,7 @@
 //!
 //! [uPlot]: https://github.com/leeoniya/uPlot
 
-mod plots;
+pub(crate) mod plots;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html as page};
 use trunkline_record::Record;
@@ -21,6 +21,10 @@ const UPLOT_JS: &str = include_str!("../assets/uplot/uPlot.iife.min.js");
 const UPLOT_CSS: &str = include_str!("../assets/uplot/uPlot.min.css");
 const STYLE: &str = include_str!("html/style.css");
 const SCRIPT: &str = include_str!("html/plots.js");
+/// What a plot does when somebody touches it.
+pub(crate) const PLOTS_HELP: &str = "Drag across a plot to zoom in, double-click to see all of it again; \
+                                     click a name below a plot to hide its line.";
+pub(crate) const MADE_BY: &str = "Made by Trunkline; plots by uPlot.";
 
 /// The report of one record, or of several side by side, as one HTML file.
 pub fn html(records: &[Record]) -> String {
@@ -42,15 +46,15 @@ pub fn html(records: &[Record]) -> String {
             (texts(records))
         }
         footer {
-            p { "Rates count message bytes only. Drag across a plot to zoom in, double-click to see all of it again; "
-                "click a name below a plot to hide its line." }
-            p { "Made by Trunkline; plots by uPlot." }
+            p { "Rates count message bytes only. " (PLOTS_HELP) }
+            p { (MADE_BY) }
         }
     };
     document(title, &body, &plots).into_string()
 }
 
-fn document(title: &str, body: &Markup, plots: &[Plot]) -> Markup {
+/// A whole page around its body.
+pub(crate) fn document(title: &str, body: &Markup, plots: &[Plot]) -> Markup {
     let data = serde_json::to_string(plots).expect("plots have text keys only");
     // Inside a script `</script>` would end it, and `<!--` would start a comment.
     let data = data.replace('<', "\\u003c");
@@ -80,7 +84,7 @@ fn document(title: &str, body: &Markup, plots: &[Plot]) -> Markup {
 }
 
 /// A number with its unit, as print has it.
-fn show(unit: Unit, value: f64) -> String {
+pub(crate) fn show(unit: Unit, value: f64) -> String {
     unit.show(value).replace(" us", " µs").replace(' ', "\u{202f}")
 }
 
@@ -128,7 +132,7 @@ fn banner(record: &Record, label: &str) -> Markup {
 }
 
 /// A wide table scrolls by itself, also from the keyboard.
-fn scroll(label: &str, table: &Markup) -> Markup {
+pub(crate) fn scroll(label: &str, table: &Markup) -> Markup {
     page! { div.scroll tabindex="0" role="region" aria-label=(label) { (table) } }
 }
 
@@ -162,7 +166,7 @@ fn connections_table(records: &[Record]) -> Markup {
 }
 
 /// The typography of [`show`] for a text that has its unit already.
-fn printed(text: &str, number: bool) -> String {
+pub(crate) fn printed(text: &str, number: bool) -> String {
     if number { text.replace(" us", " µs").replace(' ', "\u{202f}") } else { text.to_owned() }
 }
 
@@ -228,7 +232,7 @@ fn comparison(c: &Comparison) -> Markup {
 }
 
 /// A plot's place in the page, its data going to the end.
-fn figure(plot: Plot, class: &str, plots: &mut Vec<Plot>) -> Markup {
+pub(crate) fn figure(plot: Plot, class: &str, plots: &mut Vec<Plot>) -> Markup {
     let markup = page! {
         figure class=(class) {
             figcaption { (plot.title) }

@@ -6,6 +6,7 @@
 //! | [`compare`](mod@compare) | records side by side: each figure and its ratio to the first |
 //! | [`html`](mod@html) | one file that opens offline, with plots that zoom |
 //! | [`junit`](mod@junit) | expectations as test cases for somebody's CI |
+//! | [`sweep`](mod@sweep) | figures over points and seeds: table, JSON, CSV, one HTML file of curves |
 //! | `summary` | the table of connections that terminal and HTML share |
 //! | `human` | [`Unit`]: numbers as people read them; [`plain`]: text made safe to show |
 //!
@@ -18,12 +19,14 @@ pub mod html;
 mod human;
 pub mod junit;
 mod summary;
+pub mod sweep;
 pub mod terminal;
 
 pub use compare::{Comparison, compare};
 pub use html::html;
 pub use human::{Unit, plain};
 pub use junit::junit;
+pub use sweep::Sweep;
 pub use terminal::terminal;
 
 use trunkline_record::Record;

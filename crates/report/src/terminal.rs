@@ -75,14 +75,15 @@ fn heading(record: &Record, label: &str) -> String {
 }
 
 /// A title and its lines, indented; nothing if there are none.
-fn block(title: &str, lines: &[String]) -> String {
+pub(crate) fn block(title: &str, lines: &[String]) -> String {
     if lines.is_empty() {
         return String::new();
     }
     lines.iter().fold(format!("\n{title}\n"), |text, line| text + "  " + line + "\n")
 }
 
-fn table(width: Option<u16>) -> Table {
+/// An empty table, at most so wide.
+pub(crate) fn table(width: Option<u16>) -> Table {
     let rule = LineStyle::none().fill('─').junction('─');
     let mut table = Table::new();
     table.load_style(TableStyle::new().header_separator(rule));
@@ -94,7 +95,7 @@ fn table(width: Option<u16>) -> Table {
 }
 
 /// Columns two blanks apart, none before the first or after the last.
-fn show(mut table: Table) -> String {
+pub(crate) fn show(mut table: Table) -> String {
     table.column_iter_mut().for_each(|column| {
         column.set_padding((0, 2));
     });

@@ -2,7 +2,7 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`backend`] | [`Backend`], the trait; [`Order`], [`Stop`], [`Watch`] |
+//! | [`backend`] | [`Backend`], the trait; [`Order`], [`Stop`], [`Watch`]; how a record begins and ends |
 //! | [`message`] | the test message: header, check, payload |
 //! | [`deframe`] | messages out of a byte stream |
 //! | [`ledger`], [`meter`], [`series`] | what a sender and a receiver measure, message by message |

@@ -91,15 +91,23 @@ struct Drawn {
     law: Law,
     draws: trunkline_units::Stream,
     sample: Sample,
+    /// What a constant law gives, rounded to a whole number and as a span.
+    constant: Option<(u32, Span)>,
 }
 
 impl Drawn {
     fn new(variable: &Variable, floor: f64, seed: Seed, place: &str) -> Result<Self, VariableError> {
-        Ok(Drawn {
+        let mut drawn = Drawn {
             law: Law::new(variable.clone(), floor)?,
             draws: seed.stream(place),
             sample: Sample::new(seed.stream(&format!("{place} / sample"))),
-        })
+            constant: None,
+        };
+        if drawn.law.is_constant() {
+            let x = drawn.draw();
+            drawn.constant = Some((x.round() as u32, Span::from_seconds(x).max(SHORTEST_PERIOD)));
+        }
+        Ok(drawn)
     }
 
     #[inline]
@@ -110,15 +118,20 @@ impl Drawn {
     /// A whole number within bounds; counted unless the law is constant.
     #[inline]
     fn whole(&mut self, smallest: u32, largest: u32) -> u32 {
-        let x = (self.draw().round() as u32).clamp(smallest, largest);
-        if !self.law.is_constant() {
-            self.sample.push(f64::from(x));
+        if let Some((x, _)) = self.constant {
+            return x.clamp(smallest, largest);
         }
+        let x = (self.draw().round() as u32).clamp(smallest, largest);
+        self.sample.push(f64::from(x));
         x
     }
 
+    #[inline]
     fn span(&mut self) -> Span {
-        Span::from_seconds(self.draw()).max(SHORTEST_PERIOD)
+        match self.constant {
+            Some((_, span)) => span,
+            None => Span::from_seconds(self.draw()).max(SHORTEST_PERIOD),
+        }
     }
 }
 
@@ -265,6 +278,19 @@ impl Source {
         self.messages += 1;
         self.bytes += u64::from(size);
         Step::Send(Message { size, response, due: self.due, first })
+    }
+
+    /// If nothing is due yet, when the next message is. Asking draws nothing and changes nothing; none says that
+    /// [`next`](Source::next) has the word.
+    #[inline]
+    pub fn due_after(&self, now: Instant) -> Option<Instant> {
+        let paced = !matches!(self.gait, Gait::Free) && self.in_burst == 0 && now < self.next;
+        (paced && self.limit.messages.is_none() && self.limit.bytes.is_none() && !self.is_past(self.next))
+            .then_some(self.next)
+    }
+
+    fn is_past(&self, at: Instant) -> bool {
+        self.end().is_some_and(|end| at >= end)
     }
 
     /// Counts what was due before the time limit and will not be sent: it was asked for, and did not leave.

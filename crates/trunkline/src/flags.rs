@@ -5,10 +5,11 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
+use trunkline_units::Span;
 
 /// A workbench for message networks.
 ///
-/// Describe hosts, links, transports and traffic once; run the description for real; read one report.
+/// Describe hosts, links, transports and traffic once; run the description for real or simulated; read one report.
 #[derive(Debug, Parser)]
 #[command(name = "trunkline", version, max_term_width = 100, arg_required_else_help = true)]
 pub struct Flags {
@@ -27,12 +28,19 @@ pub enum Command {
     /// Exit status 0 if all went well, 1 if the run failed or an expectation did not hold, 2 if the input or the
     /// usage is wrong.
     Run(Run),
+    /// Run an experiment in the simulator at many points and with many seeds, and show curves
+    ///
+    /// Exit status 0 if all went well, 1 if a run failed or the sweep was stopped, 2 if the input or the usage is
+    /// wrong.
+    Sweep(Sweep),
     /// Put records side by side
     Compare(Compare),
     /// Report an old record again, without running anything
     Report(Report),
     /// List, show, export and delete what the archive keeps
     Records(Records),
+    /// Measure what a simulation must be told
+    Study(Study),
     /// Serve a controller as the agent of one host (internal)
     #[command(hide = true)]
     Agent(Agent),
@@ -60,9 +68,18 @@ pub struct ArchivePlace {
 /// Changes to an experiment from the command line.
 #[derive(Debug, Args)]
 pub struct Changes {
-    /// Override an option of every connection that has it, e.g. duration=2s
-    #[arg(long = "set", value_name = "OPTION=VALUE", value_parser = pair)]
+    /// Override an option: of every connection that has it (duration=2s), or of one connection, link or node by its
+    /// name (a-s.delay=5ms)
+    #[arg(long = "set", value_name = "[NAME.]OPTION=VALUE", value_parser = pair)]
     pub set: Vec<(String, String)>,
+}
+
+impl Changes {
+    /// As they were said: `duration=2s window=64kB`.
+    pub fn said(&self) -> String {
+        let said: Vec<String> = self.set.iter().map(|(option, value)| format!("{option}={value}")).collect();
+        said.join(" ")
+    }
 }
 
 #[derive(Debug, Args)]
@@ -85,6 +102,9 @@ pub struct Run {
     /// Put a host at an address of this machine; hosts without one are on its loopback
     #[arg(long, value_name = "NAME=ADDRESS", value_parser = host_at)]
     pub at: Vec<(String, IpAddr)>,
+    /// Capture a link or host of a simulated run as pcapng, beside its record
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub trace: Vec<String>,
     #[command(flatten)]
     pub changes: Changes,
     /// What all random numbers are drawn from
@@ -104,6 +124,49 @@ pub struct Run {
     /// Keep this run out of the archive
     #[arg(long)]
     pub no_archive: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Sweep {
+    /// The experiment; `-` reads standard input
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
+    /// What takes which values, e.g. window=16kB..256kB or a-s.loss=0,1e-3,1e-2; a second one gives a family of
+    /// curves
+    #[arg(long, required = true, value_name = "[NAME.]OPTION=VALUES", value_parser = pair)]
+    pub vary: Vec<(String, String)>,
+    /// Points from one end to the other
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub points: usize,
+    /// From point to point, instead of a number of points
+    #[arg(long, value_name = "SIZE", conflicts_with_all = ["points", "log"])]
+    pub step: Option<String>,
+    /// Each point the same multiple of the last, and logarithmic axes
+    #[arg(long)]
+    pub log: bool,
+    /// Runs of each point, each with a seed of its own
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
+    pub seeds: u64,
+    /// The first seed; the others follow it
+    #[arg(long, value_name = "N", default_value_t = trunkline_units::Seed::default().0)]
+    pub seed: u64,
+    /// Show this number of the record, e.g. delay_us.p99 or a-s.utilization [default: received_bps]
+    #[arg(long, value_name = "FIGURE", value_delimiter = ',')]
+    pub show: Vec<String>,
+    #[command(flatten)]
+    pub changes: Changes,
+    /// Runs side by side [default: one for each processor]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
+    /// Folder for sweep.json, sweep.csv and sweep.html [default: trunkline-results/NAME]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub out: Option<PathBuf>,
+    /// Print sweep.json, and nothing else, to standard output
+    #[arg(long)]
+    pub json: bool,
+    /// Print sweep.csv, and nothing else, to standard output
+    #[arg(long, conflicts_with = "json")]
+    pub csv: bool,
 }
 
 #[derive(Debug, Args)]
@@ -207,6 +270,28 @@ pub enum Format {
 }
 
 #[derive(Debug, Args)]
+pub struct Study {
+    #[command(subcommand)]
+    pub subject: StudySubject,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum StudySubject {
+    /// What a packet and a byte cost this machine, as a `host` line to paste into a network
+    ///
+    /// Processor time of sending and receiving UDP datagrams over the loopback, one a system call. No card, driver or
+    /// interrupt takes part.
+    Host {
+        /// How long to measure
+        #[arg(long, value_name = "N", default_value = "5", value_parser = seconds)]
+        seconds: Span,
+        /// Print the figures as JSON, and nothing else, to standard output
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Args)]
 pub struct Agent {
     /// Serve over standard input, which is a socket
     #[arg(long, required = true)]
@@ -221,6 +306,14 @@ fn pair(text: &str) -> Result<(String, String), String> {
         return Err("expected a name before `=`".into());
     }
     Ok((name.trim().into(), value.trim().into()))
+}
+
+/// Up to ten minutes: more tells no more.
+fn seconds(text: &str) -> Result<Span, String> {
+    match text.parse() {
+        Ok(seconds) if seconds > 0.0 && seconds <= 600.0 => Ok(Span::from_seconds(seconds)),
+        _ => Err("expected a number of seconds above 0, at most 600".into()),
+    }
 }
 
 fn host_at(text: &str) -> Result<(String, IpAddr), String> {

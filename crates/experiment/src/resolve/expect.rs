@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::Context;
 use super::options::single;
 use super::quantity::{Dimension, quantity};
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::parse::shorten;
 use crate::plan::{Expectation, Place, Plan, Relation};
 use crate::token;
@@ -63,6 +63,9 @@ const LINK: &[(&str, Figure)] =
     &[("utilization", Figure::Number), ("dropped", Figure::Number), ("queue_max", Figure::Number)];
 const HOST: &[(&str, Figure)] = &[("cpu_percent", Figure::Number), ("interfaces", Figure::Open)];
 
+/// Every dot is tried as the end of the name, so a path of nothing but dots must not be long.
+const LONGEST_PATH: usize = 1024;
+
 type Figures = &'static [(&'static str, Figure)];
 
 /// Every name an expectation can be about. A connection and a link may share one.
@@ -103,8 +106,7 @@ pub(crate) fn expectation(
     value: &Value,
     place: Place,
 ) -> Option<Expectation> {
-    // Every dot is tried as the end of the name, so a path of nothing but dots must not be long.
-    let found = if path.text.len() <= 1024 { subjects.split(&path.text) } else { None };
+    let found = if path.text.len() <= LONGEST_PATH { subjects.split(&path.text) } else { None };
     let Some((subject, figure, kinds)) = found else {
         if !subjects.nameless {
             unknown_subject(cx, subjects, path);
@@ -121,6 +123,35 @@ pub(crate) fn expectation(
     let text = format!("{} {} {}{unit}", token::written(&path.text), sign(relation), spaced(&part.text));
     let (subject, figure) = (subject.to_owned(), figure.to_owned());
     Some(Expectation { subject, figure, relation, value: number + 0.0, text, place })
+}
+
+/// The figures of the record that `written` names, each as its subject and the path in its entry: `SUBJECT.FIGURE`, or
+/// `FIGURE` alone of every connection.
+///
+/// # Errors
+/// One line: what is wrong, and what was perhaps meant.
+pub fn figures(plan: &Plan, written: &str) -> Result<Vec<(String, String)>, String> {
+    let mut cx = Context {
+        diagnostics: Diagnostics::default(),
+        files: &|_| Err("there are no files here".to_owned()),
+    };
+    let subjects = Subjects::of(plan, &[]);
+    let path = Word { text: written.to_owned(), place: Place { start: 0, end: written.len() } };
+    let found = if written.len() <= LONGEST_PATH { subjects.split(written) } else { None };
+    let first = written.split('.').next().unwrap_or_default();
+    let alone = CONNECTION.iter().any(|(name, _)| *name == first);
+    let named = match found {
+        Some((subject, figure, kinds)) => {
+            check_figure(&mut cx, &path, figure, kinds).map(|_| vec![(subject.to_owned(), figure.to_owned())])
+        }
+        None if alone => check_figure(&mut cx, &path, written, &[CONNECTION])
+            .map(|_| plan.connections.iter().map(|c| (c.name.clone(), written.to_owned())).collect()),
+        None => {
+            unknown_subject(&mut cx, &subjects, &path);
+            None
+        }
+    };
+    named.ok_or_else(|| cx.diagnostics.into_vec().first().map_or_else(String::new, |d| d.line()))
 }
 
 /// `30Mb/s` as it reads when two words: `30 Mb/s`.

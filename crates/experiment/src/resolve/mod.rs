@@ -6,7 +6,8 @@
 //! | [`quantity`] | numbers with units, random variables |
 //! | [`protocol`], [`pattern`], [`connection`] | the 1996 dialect |
 //! | [`netspec3`] | the 1999 dialect |
-//! | [`network`] | nodes, links, and what joins them |
+//! | [`network`] | nodes and links, each by itself |
+//! | [`topology`] | what they make together: loops, rings, who can be reached |
 //! | [`expect`] | expectations |
 
 pub(crate) mod connection;
@@ -17,6 +18,7 @@ pub(crate) mod options;
 pub(crate) mod pattern;
 pub(crate) mod protocol;
 pub(crate) mod quantity;
+pub(crate) mod topology;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -69,7 +71,7 @@ pub(crate) fn plan(cx: &mut Context<'_>, script: &Script, stem: &str) -> Plan {
     }
     let network = the_network(cx, &resolver.networks);
     if let Some(network) = &network {
-        network::check_connections(cx, network, &connections);
+        topology::check_connections(cx, network, &connections);
     }
     let name = script.name.as_ref().map_or(stem, |name| &name.text).to_owned();
     let hosts = hosts(network.as_ref(), &connections);

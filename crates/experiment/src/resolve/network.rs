@@ -1,42 +1,32 @@
-//! `network { … }`: nodes and links with their defaults, and every check that needs no simulator.
+//! `network { … }`: nodes and links with their defaults, and what can be wrong with one of them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use trunkline_units::{Rate, Size, Span};
 
-use super::Context;
 use super::options::{
     Given, Options, choice, integer, one, optional, put, rate, share, single, size, text, time,
 };
 use super::quantity::Dimension;
 use super::quantity::number;
+use super::{Context, topology};
 use crate::diagnostic::Diagnostic;
 use crate::parse::shorten;
 use crate::plan::{
-    Amount, BundleFormat, BundleTimers, Connection, ConverterRole, HostCosts, Link, Medium, Network, Node,
-    NodeKind, PacingCounts, Place,
+    Amount, BundleFormat, BundleTimers, CellMode, ConverterRole, Encapsulation, HostCosts, Link, Medium,
+    Network, Node, NodeKind, PacingCounts, Place,
 };
-use crate::tree::{Declaration, Value, Word};
+use crate::tree::{Declaration, Part, Value, Word};
 
-const HOST: &[&str] = &[
-    "cpu_packet",
-    "cpu_byte",
-    "interrupt",
-    "dma_byte",
-    "crc_byte",
-    "sar_cell",
-    "cpus",
-    "rx_buffer",
-    "disk",
-    "mcast_filter",
-    "program",
-];
-const LINK: &[&str] = &[
+/// The options a link takes.
+pub(crate) const LINK: &[&str] = &[
     "medium",
     "rate",
     "payload",
     "delay",
     "mtu",
+    "cells",
+    "encapsulation",
     "pacing",
     "pacing_counts",
     "loss",
@@ -56,23 +46,40 @@ pub(crate) const TIMERS: &[(&str, BundleTimers)] =
 /// Words for the framing of a link.
 pub(crate) const MEDIA: &[(&str, Medium)] =
     &[("atm", Medium::Atm), ("ethernet", Medium::Ethernet), ("ppp", Medium::Ppp)];
+/// Words for who has a buffer to itself; true for each virtual channel.
+pub(crate) const BUFFER_PER: &[(&str, bool)] = &[("port", false), ("channel", true)];
+/// Words for how cells are computed.
+pub(crate) const CELL_MODES: &[(&str, CellMode)] = &[("trains", CellMode::Trains), ("each", CellMode::Each)];
+/// Words for what stands between a packet and its AAL5 frame.
+pub(crate) const ENCAPSULATIONS: &[(&str, Encapsulation)] =
+    &[("llc", Encapsulation::Llc), ("null", Encapsulation::Null)];
 /// Words for what a pacing rate counts.
 pub(crate) const COUNTS: &[(&str, PacingCounts)] =
     &[("cells", PacingCounts::Cells), ("payload", PacingCounts::Payload)];
 
 /// A shared medium before anybody says otherwise.
 const SHARED_RATE: Rate = Rate::from_bps(10_000_000);
+/// The largest frame of the ring of 1990.
+const RING_FRAME: Size = Size::from_bytes(2046);
+/// Propagation across a hub's Ethernet: the longest cable of 10BASE5, 500 m, at 5 ns a metre.
+const HUB_DELAY: Span = Span::from_ns(2500);
+/// IEEE 802.3 section 4.4.2: a sender hears of a collision within 512 bit times.
+const SLOT: Size = Size::from_bytes(64);
 /// RFC 791: every internet module forwards 68 octets.
 const SMALLEST_MTU: u64 = 68;
+/// RFC 791: the length of a packet has 16 bits.
+const LARGEST_MTU: u64 = 65_535;
 /// Bytes of an ATM cell.
 const CELL: u64 = 53;
+/// Bytes of its payload.
+const CELL_PAYLOAD: u64 = 48;
 
 /// Reads the declarations of a network, nodes first, so that a link may stand above what it joins.
 pub(crate) fn network(cx: &mut Context<'_>, declarations: &[Declaration]) -> Network {
     let mut network = Network::default();
     let mut names = BTreeMap::new();
     for declaration in declarations.iter().filter(|d| d.keyword.text != "link") {
-        let Some(kind) = node_kind(cx, declaration) else { continue };
+        let kind = node_kind(cx, declaration);
         for name in &declaration.names {
             if claim(cx, &mut names, name) {
                 network.nodes.push(Node { name: name.text.clone(), kind: kind.clone(), place: name.place });
@@ -87,6 +94,7 @@ pub(crate) fn network(cx: &mut Context<'_>, declarations: &[Declaration]) -> Net
             network.links.push(link);
         }
     }
+    topology::check(cx, &network);
     network
 }
 
@@ -109,14 +117,101 @@ fn claim(cx: &mut Context<'_>, names: &mut BTreeMap<String, Place>, name: &Word)
 
 // --- nodes
 
-fn node_kind(cx: &mut Context<'_>, declaration: &Declaration) -> Option<NodeKind> {
-    Some(match declaration.keyword.text.as_str() {
-        "host" => NodeKind::Host(host(cx, declaration)),
-        "switch" => switch(cx, declaration),
-        "hub" => hub(cx, declaration),
-        "ring" => ring(cx, declaration),
-        _ => converter(cx, declaration)?,
-    })
+fn node_kind(cx: &mut Context<'_>, declaration: &Declaration) -> NodeKind {
+    let mut kind = default_node(&declaration.keyword.text);
+    let names = options(&kind);
+    let given = apply(cx, declaration, names, |cx, name, value| set_node(cx, &mut kind, name, value));
+    let place = declaration.keyword.place;
+    match kind {
+        NodeKind::Hub { rate, delay } => {
+            check_hub(cx, rate, delay, given.get("delay").copied().unwrap_or(place))
+        }
+        NodeKind::Converter { .. } => Options::of("a converter", names).require(cx, place, &given, &["role"]),
+        _ => {}
+    }
+    kind
+}
+
+/// A node with every default. A converter's role is a placeholder: the text must say it.
+fn default_node(keyword: &str) -> NodeKind {
+    match keyword {
+        "host" => NodeKind::Host(HostCosts::default()),
+        "switch" => {
+            NodeKind::Switch { buffer: Amount::Packets(100), each_channel: false, latency: Span::ZERO }
+        }
+        "hub" => NodeKind::Hub { rate: SHARED_RATE, delay: HUB_DELAY },
+        "ring" => NodeKind::Ring { rate: SHARED_RATE, frame: RING_FRAME, token_loss: 0.0 },
+        _ => NodeKind::Converter {
+            role: ConverterRole::Level1,
+            number: 1,
+            format: BundleFormat::Classic,
+            timers: BundleTimers::Classic,
+            capacity: None,
+        },
+    }
+}
+
+/// What declares such a node.
+pub(crate) fn keyword(kind: &NodeKind) -> &'static str {
+    match kind {
+        NodeKind::Host(_) => "host",
+        NodeKind::Switch { .. } => "switch",
+        NodeKind::Hub { .. } => "hub",
+        NodeKind::Ring { .. } => "ring",
+        NodeKind::Converter { .. } => "converter",
+    }
+}
+
+/// The options a node takes.
+pub(crate) fn options(kind: &NodeKind) -> &'static [&'static str] {
+    match kind {
+        NodeKind::Host(_) => &[
+            "cpu_packet",
+            "cpu_byte",
+            "interrupt",
+            "dma_byte",
+            "crc_byte",
+            "sar_cell",
+            "cpus",
+            "rx_buffer",
+            "send_queue",
+            "disk",
+            "mcast_filter",
+            "program",
+        ],
+        NodeKind::Switch { .. } => &["buffer", "buffer_per", "latency"],
+        NodeKind::Hub { .. } => &["rate", "delay"],
+        NodeKind::Ring { .. } => &["rate", "frame", "token_loss"],
+        NodeKind::Converter { .. } => &["role", "number", "format", "timers", "capacity"],
+    }
+}
+
+/// Sets one option that [`options`] names; what cannot be read is reported and leaves the node as it was.
+pub(crate) fn set_node(cx: &mut Context<'_>, kind: &mut NodeKind, name: &str, value: &Value) {
+    match kind {
+        NodeKind::Host(host) => set_host(cx, host, name, value),
+        NodeKind::Switch { buffer, each_channel, latency } => match name {
+            "buffer" => put(buffer, amount(cx, value)),
+            "buffer_per" => put(each_channel, choice(cx, value, BUFFER_PER)),
+            _ => put(latency, time(cx, value)),
+        },
+        NodeKind::Hub { rate: bit_rate, delay } => match name {
+            "rate" => put(bit_rate, rate(cx, value)),
+            _ => put(delay, time(cx, value)),
+        },
+        NodeKind::Ring { rate: bit_rate, frame, token_loss } => match name {
+            "rate" => put(bit_rate, rate(cx, value)),
+            "frame" => put(frame, size(cx, value)),
+            _ => put(token_loss, share(cx, value)),
+        },
+        NodeKind::Converter { role, number, format, timers, capacity } => match name {
+            "role" => put(role, choice(cx, value, ROLES)),
+            "number" => put(number, integer(cx, value, 1, u64::from(u32::MAX)).map(|n| n as u32)),
+            "format" => put(format, choice(cx, value, FORMATS)),
+            "timers" => put(timers, choice(cx, value, TIMERS)),
+            _ => put(capacity, optional(cx, value, "none", rate)),
+        },
+    }
 }
 
 fn apply(
@@ -133,9 +228,8 @@ fn apply(
     })
 }
 
-fn host(cx: &mut Context<'_>, declaration: &Declaration) -> HostCosts {
-    let mut host = HostCosts { cpus: 1, ..HostCosts::default() };
-    apply(cx, declaration, HOST, |cx, name, value| match name {
+fn set_host(cx: &mut Context<'_>, host: &mut HostCosts, name: &str, value: &Value) {
+    match name {
         "cpu_packet" => put(&mut host.cpu_packet, time(cx, value)),
         "cpu_byte" => put(&mut host.cpu_byte, time(cx, value)),
         "interrupt" => put(&mut host.interrupt, time(cx, value)),
@@ -144,6 +238,7 @@ fn host(cx: &mut Context<'_>, declaration: &Declaration) -> HostCosts {
         "sar_cell" => put(&mut host.sar_cell, time(cx, value)),
         "cpus" => put(&mut host.cpus, integer(cx, value, 1, 4096).map(|n| n as u32)),
         "rx_buffer" => put(&mut host.rx_buffer, optional(cx, value, "none", amount)),
+        "send_queue" => put(&mut host.send_queue, packets(cx, value)),
         "disk" => put(&mut host.disk, optional(cx, value, "none", rate)),
         "mcast_filter" => {
             let bits = |cx: &mut Context<'_>, value: &Value| integer(cx, value, 1, 65_536).map(|n| n as u32);
@@ -155,53 +250,17 @@ fn host(cx: &mut Context<'_>, declaration: &Declaration) -> HostCosts {
             };
             put(&mut host.program, optional(cx, value, "none", program));
         }
-    });
-    host
+    }
 }
 
-fn switch(cx: &mut Context<'_>, declaration: &Declaration) -> NodeKind {
-    let mut buffer = Amount::Packets(100);
-    let mut latency = Span::ZERO;
-    apply(cx, declaration, &["buffer", "latency"], |cx, name, value| match name {
-        "buffer" => put(&mut buffer, amount(cx, value)),
-        _ => put(&mut latency, time(cx, value)),
-    });
-    NodeKind::Switch { buffer, latency }
-}
-
-fn hub(cx: &mut Context<'_>, declaration: &Declaration) -> NodeKind {
-    let mut bit_rate = SHARED_RATE;
-    apply(cx, declaration, &["rate"], |cx, _, value| put(&mut bit_rate, rate(cx, value)));
-    NodeKind::Hub { rate: bit_rate }
-}
-
-fn ring(cx: &mut Context<'_>, declaration: &Declaration) -> NodeKind {
-    let mut bit_rate = SHARED_RATE;
-    // The ring of 1990: 2046 bytes.
-    let mut frame = Size::from_bytes(2046);
-    apply(cx, declaration, &["rate", "frame"], |cx, name, value| match name {
-        "rate" => put(&mut bit_rate, rate(cx, value)),
-        _ => put(&mut frame, size(cx, value)),
-    });
-    NodeKind::Ring { rate: bit_rate, frame }
-}
-
-fn converter(cx: &mut Context<'_>, declaration: &Declaration) -> Option<NodeKind> {
-    let mut role = None;
-    let mut number = 1;
-    let mut format = BundleFormat::Classic;
-    let mut timers = BundleTimers::Classic;
-    let mut capacity = None;
-    let names = &["role", "number", "format", "timers", "capacity"];
-    let given = apply(cx, declaration, names, |cx, name, value| match name {
-        "role" => role = choice(cx, value, ROLES),
-        "number" => put(&mut number, integer(cx, value, 1, u64::from(u32::MAX)).map(|n| n as u32)),
-        "format" => put(&mut format, choice(cx, value, FORMATS)),
-        "timers" => put(&mut timers, choice(cx, value, TIMERS)),
-        _ => put(&mut capacity, optional(cx, value, "none", rate)),
-    });
-    Options::of("a converter", names).require(cx, declaration.keyword.place, &given, &["role"]);
-    Some(NodeKind::Converter { role: role?, number, format, timers, capacity })
+/// Whoever sends must hear of a collision while it still sends.
+fn check_hub(cx: &mut Context<'_>, bit_rate: Rate, delay: Span, place: Place) {
+    let slot = bit_rate.time_for(SLOT);
+    if delay * 2 > slot {
+        let message = format!("across a hub of {bit_rate} a delay of {delay} is too long to tell collisions");
+        let warning = Diagnostic::warning(place, message);
+        cx.report(warning.label(format!("expected `delay` up to {}, half of 512 bit times", slot / 2)));
+    }
 }
 
 /// Room in a buffer: `256 cells`, `100 packets`, `64 kB`.
@@ -228,6 +287,18 @@ fn amount(cx: &mut Context<'_>, value: &Value) -> Option<Amount> {
     number(cx, &count, Dimension::Count).map(|n| make(n as u64))
 }
 
+/// Room in a queue that knows packets only.
+fn packets(cx: &mut Context<'_>, value: &Value) -> Option<u64> {
+    match amount(cx, value)? {
+        Amount::Packets(count) => Some(count),
+        _ => {
+            let error = Diagnostic::error(value.place, "this queue counts packets");
+            cx.report(error.label("expected a number of them, such as `50 packets`"));
+            None
+        }
+    }
+}
+
 // --- links
 
 fn link(
@@ -248,7 +319,10 @@ fn link(
         payload: Rate::default(),
         delay: Span::ZERO,
         mtu: Size::from_bytes(1500),
+        cells: CellMode::Trains,
+        encapsulation: Encapsulation::Llc,
         pacing: None,
+        pacing_slots: None,
         pacing_counts: PacingCounts::Cells,
         loss: 0.0,
         corrupt: 0.0,
@@ -257,8 +331,7 @@ fn link(
         credits: None,
         place,
     };
-    let mut payload = None;
-    let given = apply(cx, declaration, LINK, |cx, name, value| set(cx, &mut link, &mut payload, name, value));
+    let given = apply(cx, declaration, LINK, |cx, name, value| set_link(cx, &mut link, name, value));
     let ends = [a, b].map(|end| known_node(cx, network, nodes, end));
     let [Some(first), Some(second)] = ends else { return None };
     if a.text == b.text {
@@ -268,21 +341,39 @@ fn link(
         );
         return None;
     }
+    if let (Some(_), Some(_)) = (shared_rate(first), shared_rate(second)) {
+        let error = Diagnostic::error(place, "no link joins two hubs or rings");
+        let error = error.label("expected a switch between them");
+        cx.report(error.help("hubs that are linked are one collision domain: declare them as one hub"));
+        return None;
+    }
     inherit(cx, &mut link, [first, second], &given);
-    link.payload = payload.unwrap_or_else(|| payload_of(link.medium, link.rate));
+    // A payload that could not be read was reported.
+    if link.payload == Rate::default() {
+        link.payload = payload_of(link.medium, link.rate);
+    }
     check_link(cx, &link, [first, second], &given);
     link.name = numbered(taken, &format!("{}-{}", a.text, b.text));
     Some(link)
 }
 
-fn set(cx: &mut Context<'_>, link: &mut Link, payload: &mut Option<Rate>, name: &str, value: &Value) {
+/// Sets one option that [`LINK`] names; what cannot be read is reported and leaves the link as it was.
+pub(crate) fn set_link(cx: &mut Context<'_>, link: &mut Link, name: &str, value: &Value) {
     match name {
         "medium" => put(&mut link.medium, choice(cx, value, MEDIA)),
         "rate" => put(&mut link.rate, rate(cx, value)),
-        "payload" => *payload = rate(cx, value),
+        "payload" => put(&mut link.payload, rate(cx, value)),
         "delay" => put(&mut link.delay, time(cx, value)),
         "mtu" => put(&mut link.mtu, mtu(cx, value)),
-        "pacing" => put(&mut link.pacing, optional(cx, value, "none", rate)),
+        "cells" => put(&mut link.cells, choice(cx, value, CELL_MODES)),
+        "encapsulation" => put(&mut link.encapsulation, choice(cx, value, ENCAPSULATIONS)),
+        "pacing" if value.parts.len() > 1 => {
+            (link.pacing, link.pacing_slots) = (None, cell_slots(cx, value));
+        }
+        "pacing" => {
+            link.pacing_slots = None;
+            put(&mut link.pacing, optional(cx, value, "none", rate));
+        }
         "pacing_counts" => put(&mut link.pacing_counts, choice(cx, value, COUNTS)),
         "loss" => put(&mut link.loss, share(cx, value)),
         "corrupt" => put(&mut link.corrupt, share(cx, value)),
@@ -302,7 +393,27 @@ fn mtu(cx: &mut Context<'_>, value: &Value) -> Option<Size> {
         cx.report(error.label(format!("expected at least {SMALLEST_MTU} B")));
         return None;
     }
+    if mtu.as_bytes() > LARGEST_MTU {
+        let error = Diagnostic::error(value.place, format!("no IP packet is as long as {mtu}"));
+        cx.report(error.label(format!("expected at most {LARGEST_MTU} B")));
+        return None;
+    }
     Some(mtu)
+}
+
+/// `3:8`, three of every eight cell slots.
+fn cell_slots(cx: &mut Context<'_>, value: &Value) -> Option<(u16, u16)> {
+    let [used, of] = &value.parts[..] else {
+        let error = Diagnostic::error(value.place, "expected a rate, or cell slots such as `3:8`");
+        cx.report(error.label("expected two numbers: so many slots of so many"));
+        return None;
+    };
+    let mut slots = |part: &Part, most: u16| {
+        let value = Value { parts: vec![part.clone()], place: part.place };
+        integer(cx, &value, 1, u64::from(most)).map(|n| n as u16)
+    };
+    let of = slots(of, u16::MAX)?;
+    Some((slots(used, of)?, of))
 }
 
 fn known_node<'n>(
@@ -323,7 +434,7 @@ fn known_node<'n>(
 /// The bit rate of a node whose medium is shared.
 fn shared_rate(node: &Node) -> Option<Rate> {
     match node.kind {
-        NodeKind::Hub { rate } | NodeKind::Ring { rate, .. } => Some(rate),
+        NodeKind::Hub { rate, .. } | NodeKind::Ring { rate, .. } => Some(rate),
         _ => None,
     }
 }
@@ -376,6 +487,38 @@ pub(crate) fn numbered(taken: &mut BTreeMap<String, usize>, name: &str) -> Strin
     fresh
 }
 
+/// What an override leaves of a link to be settled again, as if the text had said so: the rate of its hub or ring,
+/// the payload where it `follows` from the rate, and every check. `given` holds the options that were overridden.
+pub(crate) fn settle(
+    cx: &mut Context<'_>,
+    nodes: &BTreeMap<&str, &Node>,
+    link: &mut Link,
+    given: &Given,
+    follows: bool,
+) {
+    // A link joins nodes of its network.
+    let ends = [nodes[link.a.as_str()], nodes[link.b.as_str()]];
+    if ends.iter().any(|node| shared_rate(node).is_some()) {
+        inherit(cx, link, ends, given);
+    }
+    if follows && !given.contains_key("payload") {
+        link.payload = payload_of(link.medium, link.rate);
+    }
+    if link.medium != Medium::Atm {
+        // They mean nothing there, and two plans that mean the same are the same.
+        let said = |name| given.contains_key(name);
+        link.cells = if said("cells") { link.cells } else { CellMode::default() };
+        link.encapsulation =
+            if said("encapsulation") { link.encapsulation } else { Encapsulation::default() };
+    }
+    check_link(cx, link, ends, given);
+}
+
+/// Whether the payload of a link is what its rate leaves to frames or cells.
+pub(crate) fn payload_follows(link: &Link) -> bool {
+    link.payload == payload_of(link.medium, link.rate)
+}
+
 fn check_link(cx: &mut Context<'_>, link: &Link, ends: [&Node; 2], given: &Given) {
     let at = |name: &str| given.get(name).copied().unwrap_or(link.place);
     if link.payload > link.rate && link.rate != Rate::default() {
@@ -383,28 +526,82 @@ fn check_link(cx: &mut Context<'_>, link: &Link, ends: [&Node; 2], given: &Given
             Diagnostic::error(at("payload"), format!("the payload exceeds the line rate of {}", link.rate));
         cx.report(error.label("expected at most the rate of the link"));
     }
-    if let Some(pacing) = link.pacing.filter(|pacing| *pacing > link.payload && link.rate != Rate::default())
-    {
-        let warning =
-            Diagnostic::warning(at("pacing"), format!("pacing at {pacing} never holds anything back"));
-        cx.report(warning.label(format!("the link carries {} at most", link.payload)));
-    }
-    if link.credits.is_some() && link.medium != Medium::Atm {
-        let error = Diagnostic::error(at("credits"), "credits flow per virtual channel, which only ATM has");
-        cx.report(error.label("expected `medium = atm` on this link"));
-    }
+    check_medium(cx, link, ends, &at, given);
+    check_pacing(cx, link, ends, at("pacing"));
     for node in ends {
         check_room(cx, link, node, at("mtu"));
     }
 }
 
-/// A buffer holds at least one packet (on ATM one cell), and a ring's frame the link's largest packet.
+/// What only ATM has needs `medium = atm`, which no hub or ring has.
+fn check_medium(
+    cx: &mut Context<'_>,
+    link: &Link,
+    ends: [&Node; 2],
+    at: &dyn Fn(&str) -> Place,
+    given: &Given,
+) {
+    let only_atm = [
+        (link.credits.is_some(), "credits", "credits flow per virtual channel, which only ATM has"),
+        (link.pacing_slots.is_some(), "pacing", "only ATM has cell slots"),
+        (given.contains_key("cells"), "cells", "only ATM has cells"),
+        (given.contains_key("encapsulation"), "encapsulation", "only packets over ATM are wrapped so"),
+    ];
+    for (_, name, message) in only_atm.iter().filter(|(said, ..)| *said && link.medium != Medium::Atm) {
+        let error = Diagnostic::error(at(name), *message);
+        cx.report(error.label("expected `medium = atm` on this link"));
+    }
+    let shared = ends.into_iter().find(|node| shared_rate(node).is_some());
+    if let Some(node) = shared.filter(|_| link.medium != Medium::Ethernet) {
+        let message = format!("the stations of `{}` have its own framing", shorten(&node.name));
+        let error = Diagnostic::error(at("medium"), message);
+        cx.report(error.label("expected no `medium`").with(node.place, "declared here"));
+    }
+}
+
+/// Pacing that holds nothing back was meant otherwise.
+fn check_pacing(cx: &mut Context<'_>, link: &Link, ends: [&Node; 2], place: Place) {
+    if link.pacing.is_none() && link.pacing_slots.is_none() || link.rate == Rate::default() {
+        return;
+    }
+    if !ends.iter().any(|node| matches!(node.kind, NodeKind::Host(_))) {
+        let warning = Diagnostic::warning(place, "pacing is a host's, and this link ends at none");
+        cx.report(warning.label("nothing is held back here"));
+    }
+    let most = match (link.medium, link.pacing_counts) {
+        (Medium::Atm, PacingCounts::Payload) => {
+            // No overflow: rates are below 9e15.
+            Rate::from_bps(link.payload.as_bps() * CELL_PAYLOAD / CELL)
+        }
+        _ => link.payload,
+    };
+    if let Some(pacing) = link.pacing.filter(|pacing| *pacing > most) {
+        let warning = Diagnostic::warning(place, format!("pacing at {pacing} never holds anything back"));
+        cx.report(warning.label(format!("the link carries {most} at most")));
+    }
+}
+
+/// Cells of an AAL5 frame: the packet, 8 bytes of LLC/SNAP if any, the trailer of 8 bytes, padded to whole cells.
+fn cells_of(packet: u64, encapsulation: Encapsulation) -> u64 {
+    let header = if encapsulation == Encapsulation::Llc { 8 } else { 0 };
+    (packet + header + 8).div_ceil(CELL_PAYLOAD)
+}
+
+/// A buffer holds at least one packet (of an ATM switch one cell), and a ring's frame the link's largest packet.
 fn check_room(cx: &mut Context<'_>, link: &Link, node: &Node, mtu: Place) {
-    let packet = if link.medium == Medium::Atm { CELL } else { link.mtu.as_bytes() };
+    let mut packet = link.mtu.as_bytes();
     let room = match &node.kind {
-        NodeKind::Switch { buffer, .. } => Some(*buffer),
-        NodeKind::Host(costs) => costs.rx_buffer,
-        NodeKind::Ring { frame, .. } if frame.as_bytes() < link.mtu.as_bytes() => {
+        NodeKind::Switch { buffer, .. } => {
+            packet = if link.medium == Medium::Atm { CELL } else { packet };
+            Some(*buffer)
+        }
+        NodeKind::Host(costs) => {
+            if let (Medium::Atm, Some(Amount::Cells(_))) = (link.medium, costs.rx_buffer) {
+                packet = cells_of(packet, link.encapsulation) * CELL;
+            }
+            costs.rx_buffer
+        }
+        NodeKind::Ring { frame, .. } if *frame < link.mtu => {
             let error =
                 Diagnostic::error(mtu, format!("an MTU of {} exceeds the ring's frame of {frame}", link.mtu));
             cx.report(error.label("expected at most the frame of the ring").with(node.place, "the ring"));
@@ -424,85 +621,4 @@ fn check_room(cx: &mut Context<'_>, link: &Link, node: &Node, mtu: Place) {
             Diagnostic::error(node.place, message).label(format!("expected room for {packet} B at least"));
         cx.report(error.with(link.place, "the link"));
     }
-}
-
-// --- the network and the connections together
-
-/// Checks that the ends of every connection are hosts of the network and that links join them.
-pub(crate) fn check_connections(cx: &mut Context<'_>, network: &Network, connections: &[Connection]) {
-    let kinds: BTreeMap<&str, &Node> = network.nodes.iter().map(|n| (n.name.as_str(), n)).collect();
-    // A link that could not be read is missing here, and was reported.
-    let whole = cx.diagnostics.errors() == 0;
-    let islands = islands(network);
-    let mut unlinked = BTreeSet::new();
-    for connection in connections {
-        let from = &connection.from;
-        let known = is_host(cx, &kinds, &from.host, from.place);
-        for to in &connection.to {
-            if !(is_host(cx, &kinds, &to.host, to.place) && known && whole) {
-                continue;
-            }
-            let lonely = [from, to].into_iter().find(|end| !islands.contains_key(end.host.as_str()));
-            if let Some(end) = lonely {
-                if unlinked.insert(end.host.as_str()) {
-                    let error = Diagnostic::error(
-                        kinds[end.host.as_str()].place,
-                        format!("no link reaches `{}`", shorten(&end.host)),
-                    );
-                    cx.report(
-                        error
-                            .label(format!("expected `link {} - …`", shorten(&end.host)))
-                            .with(end.place, "a connection uses it"),
-                    );
-                }
-            } else if islands[from.host.as_str()] != islands[to.host.as_str()] {
-                let message =
-                    format!("no links lead from `{}` to `{}`", shorten(&from.host), shorten(&to.host));
-                cx.report(
-                    Diagnostic::error(to.place, message).label("not reached").with(from.place, "from here"),
-                );
-            }
-        }
-    }
-}
-
-fn is_host(cx: &mut Context<'_>, kinds: &BTreeMap<&str, &Node>, name: &str, place: Place) -> bool {
-    match kinds.get(name) {
-        Some(Node { kind: NodeKind::Host(_), .. }) => return true,
-        Some(node) => {
-            let error = Diagnostic::error(place, format!("`{}` is not a host", shorten(name)));
-            cx.report(error.label("expected a host of the network").with(node.place, "declared here"));
-        }
-        None => {
-            let error =
-                Diagnostic::error(place, format!("no host of the network is called `{}`", shorten(name)));
-            let hosts =
-                kinds.values().filter(|n| matches!(n.kind, NodeKind::Host(_))).map(|n| n.name.as_str());
-            cx.report(cx.suggest(error.label("expected a host of the network"), name, hosts));
-        }
-    }
-    false
-}
-
-/// For each linked node the first node of its island (union-find with path halving).
-fn islands(network: &Network) -> BTreeMap<&str, usize> {
-    let index: BTreeMap<&str, usize> =
-        network.nodes.iter().enumerate().map(|(i, n)| (n.name.as_str(), i)).collect();
-    let mut parent: Vec<usize> = (0..network.nodes.len()).collect();
-    let mut linked = BTreeSet::new();
-    for link in &network.links {
-        let (a, b) = (index[link.a.as_str()], index[link.b.as_str()]);
-        linked.extend([a, b]);
-        let (a, b) = (root(&mut parent, a), root(&mut parent, b));
-        parent[a.max(b)] = a.min(b);
-    }
-    linked.into_iter().map(|node| (network.nodes[node].name.as_str(), root(&mut parent, node))).collect()
-}
-
-fn root(parent: &mut [usize], mut node: usize) -> usize {
-    while parent[node] != node {
-        parent[node] = parent[parent[node]];
-        node = parent[node];
-    }
-    node
 }

@@ -10,11 +10,14 @@ use super::options::{
 };
 use crate::diagnostic::Diagnostic;
 use crate::parse::shorten;
-use crate::plan::{ArqMode, BundlePriority, Checksum, Protocol};
+use crate::plan::{ArqMode, BundlePriority, Checksum, Protocol, TcpTimers};
 use crate::tree::Value;
 
 /// Every protocol by name.
 pub(crate) const PROTOCOLS: &[&str] = &["tcp", "udp", "multicast", "llc", "guaranteed", "bundle"];
+
+/// Words for the timers of a simulated `tcp`.
+pub(crate) const TCP_TIMERS: &[(&str, TcpTimers)] = &[("bsd", TcpTimers::Bsd), ("fine", TcpTimers::Fine)];
 
 /// Words for the integrity checks of `guaranteed`.
 pub(crate) const CHECKSUMS: &[(&str, Checksum)] =
@@ -37,7 +40,7 @@ impl Protocol {
 /// The options a protocol takes.
 pub(crate) fn options(protocol: &Protocol) -> &'static [&'static str] {
     match protocol {
-        Protocol::Tcp { .. } => &["window", "congestion", "nodelay"],
+        Protocol::Tcp { .. } => &["window", "congestion", "nodelay", "timers", "delayed_ack"],
         Protocol::Udp { .. } => &["flow"],
         Protocol::Multicast { .. } => &["group", "ttl"],
         Protocol::Llc { .. } => &["type", "sap", "priority", "tries", "timeout", "crc"],
@@ -51,7 +54,13 @@ pub(crate) fn options(protocol: &Protocol) -> &'static [&'static str] {
 /// A protocol with every default. What it needs and nobody can guess is a placeholder that [`required`] demands.
 pub(crate) fn default(name: &str) -> Option<Protocol> {
     Some(match name {
-        "tcp" => Protocol::Tcp { window: None, congestion: None, nodelay: true },
+        "tcp" => Protocol::Tcp {
+            window: None,
+            congestion: None,
+            nodelay: true,
+            timers: TcpTimers::Bsd,
+            delayed_ack: true,
+        },
         "udp" => Protocol::Udp { flow: true },
         "multicast" => Protocol::Multicast { group: IpAddr::V4(Ipv4Addr::UNSPECIFIED), ttl: 1 },
         "llc" => {
@@ -94,23 +103,33 @@ pub(crate) fn protocol(cx: &mut Context<'_>, value: &Value) -> Option<Protocol> 
     let given =
         options.apply(cx, arguments, |cx, name, setting| set(cx, &mut protocol, name, &setting.values[0]));
     options.require(cx, part.place, &given, required(&protocol));
-    if let Protocol::Guaranteed { window, ack_every, .. } = protocol
-        && ack_every > window
-    {
+    if let Some((message, label)) = trouble(&protocol) {
         let place = given.get("ack_every").or(given.get("window")).copied().unwrap_or(part.place);
-        let error = Diagnostic::error(place, "an acknowledgement would come after the window is full");
-        cx.report(error.label(format!("expected `ack_every` ({ack_every}) up to `window` ({window})")));
+        cx.report(Diagnostic::error(place, message).label(label));
     }
     Some(protocol)
+}
+
+/// What is wrong between the options of a protocol: the message, and what was expected.
+pub(crate) fn trouble(protocol: &Protocol) -> Option<(String, String)> {
+    match protocol {
+        Protocol::Guaranteed { window, ack_every, .. } if ack_every > window => Some((
+            "an acknowledgement would come after the window is full".to_owned(),
+            format!("expected `ack_every` ({ack_every}) up to `window` ({window})"),
+        )),
+        _ => None,
+    }
 }
 
 /// Sets one option that [`options`] names; what cannot be read is reported and leaves the protocol as it was.
 pub(crate) fn set(cx: &mut Context<'_>, protocol: &mut Protocol, name: &str, value: &Value) {
     match protocol {
-        Protocol::Tcp { window, congestion, nodelay } => match name {
+        Protocol::Tcp { window, congestion, nodelay, timers, delayed_ack } => match name {
             "window" => put(window, optional(cx, value, "auto", size)),
             "congestion" => put(congestion, optional(cx, value, "auto", congestion_control)),
-            _ => put(nodelay, switch(cx, value)),
+            "nodelay" => put(nodelay, switch(cx, value)),
+            "timers" => put(timers, choice(cx, value, TCP_TIMERS)),
+            _ => put(delayed_ack, switch(cx, value)),
         },
         Protocol::Udp { flow } => put(flow, switch(cx, value)),
         Protocol::Multicast { group, ttl } => match name {

@@ -248,6 +248,30 @@ fn constant(cx: &mut Context<'_>, part: &Part, dimension: Dimension) -> Option<f
     Some(n + 0.0)
 }
 
+/// A number as written, folded to the base unit of its family, which is named too: `("16 kB")` is 16,000 `B`. A number
+/// without unit has the unit ``; room in a buffer is counted in `cells` or `packets`.
+pub(crate) fn base_number(written: &str) -> Option<(f64, &'static str)> {
+    let (value, unit) = split_number(written.trim())?;
+    let (times, over, base) = match unit.trim() {
+        "" => (1.0, 1.0, ""),
+        "cells" | "cell" => (1.0, 1.0, "cells"),
+        "packets" | "packet" => (1.0, 1.0, "packets"),
+        unit => {
+            let (_, times, over) = Dimension::Any.unit(unit)?;
+            let knows = |dimension: &Dimension| dimension.knows(unit);
+            let dimensions = [Dimension::Size, Dimension::Time, Dimension::Rate, Dimension::PerSecond];
+            let base = match dimensions.iter().find(|d| knows(d))? {
+                Dimension::Size => "B",
+                Dimension::Time => "s",
+                Dimension::Rate => "b/s",
+                _ => "/s",
+            };
+            (times, over, base)
+        }
+    };
+    Some(value * times / over).filter(|number| number.is_finite()).map(|number| (number, base))
+}
+
 /// What is wrong with a number that its dimension cannot have, and what was expected.
 fn out_of_range(n: f64, dimension: Dimension) -> Option<(String, String)> {
     let least = match dimension {

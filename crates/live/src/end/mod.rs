@@ -217,7 +217,7 @@ impl Bench {
 
     pub fn options(&self) -> Options {
         let (window, congestion, nodelay) = match &self.spec.protocol {
-            Protocol::Tcp { window, congestion, nodelay } => (*window, congestion.clone(), *nodelay),
+            Protocol::Tcp { window, congestion, nodelay, .. } => (*window, congestion.clone(), *nodelay),
             _ => (None, None, false),
         };
         let sender = matches!(self.spec.role, Role::Sender { .. });

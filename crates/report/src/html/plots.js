@@ -43,12 +43,24 @@
 
   // A logarithmic axis names each power of ten; where it has few of them, also twice and five times that.
   function named(_, marks) {
+    if (marks.length <= 2) return marks;
     const few = marks[marks.length - 1] / marks[0] <= 100;
     const mantissa = (v) => Math.round(v / 10 ** Math.floor(Math.log10(v) + 1e-9));
     return marks.map((v) => (mantissa(v) === 1 || (few && [2, 5].includes(mantissa(v))) ? v : null));
   }
 
-  function axis(spec, side) {
+  // uPlot counts the marks of a logarithmic axis from its lower end, which therefore must be a power of ten. These
+  // are at 1, 2 and 5 wherever the axis begins.
+  function powers(_, __, min, max) {
+    const marks = [];
+    for (let power = 10 ** Math.floor(Math.log10(min)); power <= max; power *= 10) {
+      for (const times of [1, 2, 5]) marks.push(Number((power * times).toPrecision(3)));
+    }
+    const shown = marks.filter((mark) => mark >= min && mark <= max);
+    return shown.length > 1 ? shown : [min, max];
+  }
+
+  function axis(spec, side, banded) {
     const common = {
       stroke: () => css("--quiet"),
       grid: { stroke: () => css("--rule"), width: 1 },
@@ -66,38 +78,72 @@
     };
     if (side === "y") return { ...common, size: 78 };
     const x = { ...common, size: 28, gap: 6, space: 70 };
+    if (spec.words) {
+      return { ...x, space: 1, splits: () => spec.words.map((_, i) => i), values: (_, marks) => marks.map((i) => spec.words[i]) };
+    }
+    if (spec.log && banded) return { ...x, splits: powers };
     return spec.unit === "nines" ? { ...x, splits: nines } : x;
   }
 
+  // What uPlot draws: every line, behind it the upper and lower edge of its band.
+  const series = (plot) => plot.lines.flatMap((line) => (line.band
+    ? [{ line, edge: "", y: line.y }, { line, edge: "high", y: line.band.high }, { line, edge: "low", y: line.band.low }]
+    : [{ line, edge: "", y: line.y }]));
+
   function options(plot, width) {
-    const linear = { range: (_, min, max) => (min === max ? [min - 1, max + 1] : [min, max]) };
+    // Marked points and words want room at the edges.
+    const banded = plot.lines.some((line) => line.band);
+    const edge = (min, max) => (plot.x.words ? 0.4 : banded ? (max - min) * 0.02 : 0);
+    const linear = {
+      range: (_, min, max) => (min === max ? [min - 1, max + 1] : [min - edge(min, max), max + edge(min, max)]),
+    };
     const log = { distr: 3, log: 10 };
     // From zero, unless somebody zoomed in on a part.
-    const zero = { range: (u, min, max) => (u.zoomed ? [min, max] : [0, max > 0 ? max * 1.06 : 1]) };
+    const floor = (min) => (min < 0 ? min * 1.06 : 0);
+    const zero = { range: (u, min, max) => (u.zoomed ? [min, max] : [floor(min), max > 0 ? max * 1.06 : 1]) };
     const whole = { range: (u, min, max) => (u.zoomed ? [min, max] : [0, 1.03]) };
-    const y = plot.y.log ? log : plot.y.unit === "share" ? whole : zero;
+    const y = plot.y.log ? log : plot.y.unit === "share" && !banded ? whole : zero;
+    // uPlot's own logarithmic range is whole decades.
+    const near = { ...log, range: (_, min, max) => [min / 1.1, max * 1.1] };
+    const xScale = !plot.x.log ? linear : banded ? near : log;
+    const places = series(plot);
+    const x = plot.x.words ? (v) => plot.x.words[v] || "" : (v) => show(plot.x.unit, v);
     return {
       width,
       height: 250,
       padding: [8, 22, 0, 0],
       cursor: { drag: { x: true, y: true, uni: 30 }, points: { size: 6 } },
-      scales: { x: { time: false, ...(plot.x.log ? log : linear) }, y },
-      legend: { markers: { width: 0, fill: (_, i) => (i > 0 ? swatch(plot.lines[i - 1]) : "none") } },
+      scales: { x: { time: false, ...xScale }, y },
+      legend: { markers: { width: 0, fill: (_, i) => (i > 0 ? swatch(places[i - 1].line) : "none") } },
+      bands: places.flatMap(({ line, edge }, i) => (edge === "high" ? [{
+        series: [i + 1, i + 2],
+        fill: () => `color-mix(in srgb, ${color(line)} 18%, transparent)`,
+      }] : [])),
       hooks: {
         init: [(u) => u.over.addEventListener("dblclick", () => { u.zoomed = false; }, true)],
         setSelect: [(u) => { u.zoomed = u.select.height > 0 && u.select.height < u.over.clientHeight; }],
+        // A band comes and goes with its line.
+        setSeries: [(u, i, { show }) => {
+          const banded = show != null && i > 0 && places[i - 1].edge === "" && places[i - 1].line.band;
+          if (banded) [1, 2].forEach((edge) => u.setSeries(i + edge, { show }));
+        }],
       },
-      axes: [axis(plot.x, "x"), axis(plot.y, "y")],
+      axes: [axis(plot.x, "x", banded), axis(plot.y, "y", banded)],
       series: [
-        { label: plot.x.label, value: (_, v) => show(plot.x.unit, v) },
-        ...plot.lines.map((line) => ({
+        { label: plot.x.label, value: (_, v) => (v == null ? "" : x(v)) },
+        ...places.map(({ line, edge }) => (edge ? {
+          label: edge,
+          class: "u-edge",
+          width: 0,
+          points: { show: false },
+        } : {
           label: line.label,
           stroke: () => color(line),
           fill: line.fill ? () => `color-mix(in srgb, ${color(line)} 12%, transparent)` : undefined,
           width: 1.6,
           dash: line.dash ? [6, 4] : undefined,
-          spanGaps: true,
-          points: { show: false },
+          spanGaps: !line.band,
+          points: line.band ? { show: true, size: 5, fill: () => color(line) } : { show: false },
           value: (_, v) => show(plot.y.unit, v),
         })),
       ],
@@ -107,7 +153,7 @@
   function draw(element) {
     if (drawn.has(element)) return;
     const plot = plots[element.dataset.plot];
-    const data = uPlot.join(plot.lines.map((line) => [line.x, line.y]));
+    const data = uPlot.join(series(plot).map(({ line, y }) => [line.x, y]));
     drawn.set(element, new uPlot(options(plot, element.clientWidth), data, element));
   }
 

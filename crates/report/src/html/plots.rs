@@ -1,5 +1,6 @@
 //! What the plots of the page show: plain data for `plots.js`, each with its meaning in words.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use serde::Serialize;
@@ -11,36 +12,56 @@ use crate::human::Unit;
 
 /// One plot.
 #[derive(Debug, Serialize)]
-pub(super) struct Plot {
+pub(crate) struct Plot {
     #[serde(skip)]
-    pub(super) title: String,
+    pub(crate) title: String,
     /// What it shows, for those who cannot see it.
     #[serde(skip)]
-    pub(super) summary: String,
-    x: Axis,
-    y: Axis,
-    lines: Vec<Line>,
+    pub(crate) summary: String,
+    pub(crate) x: Axis,
+    pub(crate) y: Axis,
+    pub(crate) lines: Vec<Line>,
 }
 
 #[derive(Debug, Serialize)]
-struct Axis {
-    label: &'static str,
+pub(crate) struct Axis {
+    pub(crate) label: Cow<'static, str>,
     /// `bps`, `us`, `s`, `bytes`, `share`, `nines` or `` (a plain number).
-    unit: &'static str,
-    log: bool,
+    pub(crate) unit: &'static str,
+    pub(crate) log: bool,
+    /// What to write at 0, 1, 2, … where the axis has words instead of numbers.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) words: Vec<String>,
 }
 
-#[derive(Debug, Serialize)]
-struct Line {
-    label: String,
+impl Axis {
+    pub(crate) const fn new(label: &'static str, unit: &'static str, log: bool) -> Axis {
+        Axis { label: Cow::Borrowed(label), unit, log, words: Vec::new() }
+    }
+}
+
+/// A line, drawn through its points; NaN, which JSON has as null, is a gap in a line with a band.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Line {
+    pub(crate) label: String,
     /// Place in the palette.
-    color: usize,
+    pub(crate) color: usize,
     /// Dashed: of another record than the first.
-    dash: bool,
+    pub(crate) dash: bool,
     /// Filled below.
-    fill: bool,
-    x: Vec<f64>,
-    y: Vec<f64>,
+    pub(crate) fill: bool,
+    pub(crate) x: Vec<f64>,
+    pub(crate) y: Vec<f64>,
+    /// Shaded between these, and each point marked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) band: Option<Band>,
+}
+
+/// The ends of an interval for each point of a line; NaN where there is none.
+#[derive(Debug, Serialize)]
+pub(crate) struct Band {
+    pub(crate) low: Vec<f64>,
+    pub(crate) high: Vec<f64>,
 }
 
 impl Line {
@@ -63,7 +84,7 @@ impl View<'_> {
     fn line(&self, name: &str, color: usize, points: impl Iterator<Item = (f64, f64)>) -> Option<Line> {
         let (x, y): (Vec<f64>, Vec<f64>) = points.map(|(x, y)| (short(x), short(y))).unzip();
         let label = self.label.map_or(name.to_owned(), |l| format!("{name}, {l}"));
-        (x.len() > 1).then_some(Line { label, color, dash: self.index > 0, fill: false, x, y })
+        (x.len() > 1).then_some(Line { label, color, dash: self.index > 0, x, y, ..Line::default() })
     }
 
     /// `98.2 Mb/s`, `live: 98.2 Mb/s`.
@@ -73,11 +94,11 @@ impl View<'_> {
 }
 
 /// Six significant digits: more than a screen shows, half the bytes.
-fn short(value: f64) -> f64 {
+pub(crate) fn short(value: f64) -> f64 {
     format!("{value:.5e}").parse().unwrap_or(value)
 }
 
-const TIME: Axis = Axis { label: "time", unit: "s", log: false };
+const TIME: Axis = Axis::new("time", "s", false);
 
 fn plot(title: &str, x: Axis, y: Axis, lines: Vec<Line>, says: Vec<String>) -> Option<Plot> {
     (!lines.is_empty()).then(|| Plot { title: title.to_owned(), summary: says.join("; "), x, y, lines })
@@ -105,7 +126,7 @@ pub(super) fn overview(records: &[Record], labels: &[String]) -> Option<Plot> {
     let log = rates().fold(0.0, f64::max) > 30.0 * rates().fold(f64::INFINITY, f64::min);
     let lines =
         lines.into_iter().map(|line| if log { line.positive(|&(_, y)| y > 0.0) } else { line }).collect();
-    let y = Axis { label: "received", unit: "bps", log };
+    let y = Axis::new("received", "bps", log);
     plot("All connections", TIME, y, lines, vec!["Received goodput of every connection against time".into()])
 }
 
@@ -131,7 +152,7 @@ fn throughput(views: &[View<'_>]) -> Option<Plot> {
         let bps = |rate| show(Unit::BitsPerSecond, rate);
         v.say(format!("sent {}, received {}", bps(v.connection.sent_bps), bps(v.connection.received_bps)))
     });
-    plot("Throughput", TIME, Axis { label: "goodput", unit: "bps", log: false }, lines, says.collect())
+    plot("Throughput", TIME, Axis::new("goodput", "bps", false), lines, says.collect())
 }
 
 /// One way and round trip on an axis of nines: as far from 90 % to 99 % as from 99 % to 99.9 %.
@@ -146,8 +167,8 @@ fn delay(views: &[View<'_>]) -> Option<Plot> {
             seen.push(d);
         }
     }
-    let x = Axis { label: "percentile", unit: "nines", log: false };
-    plot("Delay", x, Axis { label: "delay", unit: "us", log: wide(&seen) }, lines, says)
+    let x = Axis::new("percentile", "nines", false);
+    plot("Delay", x, Axis::new("delay", "us", wide(&seen)), lines, says)
 }
 
 /// -log₁₀(1 - share). Of `count` values the largest stands where half a value is left above.
@@ -170,8 +191,8 @@ fn gaps(views: &[View<'_>]) -> Option<Plot> {
     let log = wide(&seen);
     let lines =
         lines.into_iter().map(|line| if log { line.positive(|&(x, _)| x > 0.0) } else { line }).collect();
-    let x = Axis { label: "gap", unit: "us", log };
-    plot("Gaps", x, Axis { label: "share at or below", unit: "share", log: false }, lines, says)
+    let x = Axis::new("gap", "us", log);
+    plot("Gaps", x, Axis::new("share at or below", "share", false), lines, says)
 }
 
 /// Whether a linear axis would squeeze the body of these distributions against its edge.
@@ -220,9 +241,9 @@ fn law(name: &str, fits: &[(&View<'_>, &Fit)]) -> Option<Plot> {
         "s" => "s",
         _ => "",
     };
-    let x = Axis { label: "value", unit, log: false };
+    let x = Axis::new("value", unit, false);
     let title = format!("Asked and sent: {name} {}", first.law);
-    plot(&title, x, Axis { label: "share at or below", unit: "share", log: false }, lines, says.collect())
+    plot(&title, x, Axis::new("share at or below", "share", false), lines, says.collect())
 }
 
 /// The transport's own figures: a plot for each that any series has.
@@ -242,7 +263,7 @@ fn more(views: &[View<'_>]) -> Vec<Plot> {
             format!("{} at most {}", l.label, show(unit, largest))
         });
         let says = says.collect();
-        let y = Axis { label: label.unwrap_or("value"), unit: axis_unit(unit), log: false };
+        let y = Axis::new(label.unwrap_or("value"), axis_unit(unit), false);
         plot(title.unwrap_or(key), TIME, y, lines, says)
     };
     keys.into_iter().filter_map(one).collect()
@@ -259,7 +280,7 @@ fn known(key: &str) -> (Option<&'static str>, Option<&'static str>) {
     (Some(title), Some(label))
 }
 
-fn axis_unit(unit: Unit) -> &'static str {
+pub(crate) fn axis_unit(unit: Unit) -> &'static str {
     match unit {
         Unit::BitsPerSecond => "bps",
         Unit::Microseconds => "us",

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 
-use trunkline_experiment::{Diagnostic, Plan, Source, apply_override, parse, render};
+use trunkline_experiment::{Diagnostic, Plan, Source, apply_overrides, parse, render};
 
 use crate::failure::Failure;
 use crate::flags::Changes;
@@ -38,10 +38,9 @@ impl Experiment {
         let parsed = parse(&Source { name: &name, text: &text, folder: Some(&folder) });
         show(&name, &text, &parsed.diagnostics);
         let mut plan = parsed.plan.ok_or(Failure::Said)?;
-        for (option, value) in &changes.set {
-            apply_override(&mut plan, option, value)
-                .map_err(|e| Failure::input(format!("--set {option}={value}: {e}")))?;
-        }
+        let set = changes.set.iter().map(|(option, value)| (option.as_str(), value.as_str()));
+        apply_overrides(&mut plan, set)
+            .map_err(|e| Failure::input(format!("--set {}: {e}", changes.said())))?;
         Ok(Experiment { name, text, folder, plan })
     }
 }

@@ -5,6 +5,8 @@ mod experiment;
 mod records;
 mod report;
 mod run;
+mod study;
+mod sweep;
 
 use std::path::PathBuf;
 
@@ -18,9 +20,11 @@ pub fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Check(flags) => check::check(&flags),
         Command::Run(flags) => run::run(&flags),
+        Command::Sweep(flags) => sweep::sweep(&flags),
         Command::Compare(flags) => report::compare(&flags),
         Command::Report(flags) => report::report(&flags),
         Command::Records(flags) => records::records(flags.action),
+        Command::Study(flags) => study::study(&flags.subject),
         Command::Agent(flags) => agent(&flags),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -9,6 +9,7 @@ use trunkline_experiment::Diagnostic;
 use trunkline_live::{Live, Processes};
 use trunkline_record::{Archive, Record, RecordFile, RunId, export};
 use trunkline_run::{Backend, Order, Stop, Watch};
+use trunkline_sim::Sim;
 use trunkline_units::{Seed, Span};
 
 use super::experiment::{self, Experiment};
@@ -24,6 +25,9 @@ pub fn run(flags: &Run) -> Result<(), Failure> {
         return Err(Failure::input(format!("--on names `{}` twice", twice.1)));
     }
     let mut backends = flags.on.iter().map(|name| backend(name, flags)).collect::<Result<Vec<_>, _>>()?;
+    if !flags.trace.is_empty() && !flags.on.iter().any(|on| on == "sim") {
+        return Err(Failure::input("--trace captures a simulated run; add `--on sim`"));
+    }
     for backend in &backends {
         refuse(backend.as_ref(), &experiment)?;
     }
@@ -34,7 +38,7 @@ pub fn run(flags: &Run) -> Result<(), Failure> {
         );
     }
     let stop = stop_on_signals()?;
-    let out = out_folder(flags, &experiment);
+    let out = out_folder(&flags.out, &experiment.plan.name);
     let archive = (!flags.no_archive).then(|| archive::open(&flags.archive)).transpose()?;
     let mut records = Vec::new();
     let mut trouble = None;
@@ -42,14 +46,21 @@ pub fn run(flags: &Run) -> Result<(), Failure> {
         let order = Order {
             seed: Seed(flags.seed),
             text: experiment.text.clone(),
+            started: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string(),
             folder: experiment.folder.clone(),
             out: out.join(backend.name()),
             stop: stop.clone(),
         };
         let keeper = Keeper::new(&out, archive.as_ref(), backend.as_ref(), &experiment, &order)?;
         let mut watch = Bar::new(backend.name());
+        #[expect(clippy::disallowed_methods, reason = "what a run cost is told in real time")]
+        let began = std::time::Instant::now();
         let mut record = backend.run(&experiment.plan, &order, &mut watch);
         watch.finish();
+        if backend.name() == "sim" {
+            // What a run cost is of the machine, not of the plan: it stands apart from what was measured.
+            record.environment.insert("took".into(), Span::from(began.elapsed()).to_string());
+        }
         note_changes(&mut record, flags);
         if let Err(failure) = keeper.keep(&record) {
             trouble.get_or_insert(failure);
@@ -102,18 +113,14 @@ fn verdict(records: &[Record]) -> Result<(), Failure> {
 }
 
 /// Where records and reports go.
-fn out_folder(flags: &Run, experiment: &Experiment) -> PathBuf {
-    let safe: String = experiment
-        .plan
-        .name
-        .chars()
-        .map(|c| if c.is_alphanumeric() || "-_. ".contains(c) { c } else { '_' })
-        .collect();
+pub(super) fn out_folder(out: &Option<PathBuf>, name: &str) -> PathBuf {
+    let safe: String =
+        name.chars().map(|c| if c.is_alphanumeric() || "-_. ".contains(c) { c } else { '_' }).collect();
     let name = match safe.trim_matches(['.', ' ']) {
         "" => "experiment",
         name => name,
     };
-    flags.out.clone().unwrap_or_else(|| PathBuf::from("trunkline-results").join(name))
+    out.clone().unwrap_or_else(|| PathBuf::from("trunkline-results").join(name))
 }
 
 fn backend(name: &str, flags: &Run) -> Result<Box<dyn Backend>, Failure> {
@@ -123,10 +130,13 @@ fn backend(name: &str, flags: &Run) -> Result<Box<dyn Backend>, Failure> {
                 std::env::current_exe().map_err(|e| Failure::run(format!("cannot find myself: {e}")))?;
             Ok(Box::new(Live::new(Box::new(Processes { program }), flags.at.iter().cloned().collect())))
         }
-        "sim" | "lab" => {
-            Err(Failure::input(format!("this trunkline has no backend `{name}` yet; it has `live`")))
+        "sim" => Ok(Box::new(Sim { trace: flags.trace.clone() })),
+        "lab" => Err(Failure::input(format!(
+            "this trunkline has no backend `{name}` yet; it has `live` and `sim`"
+        ))),
+        _ => {
+            Err(Failure::input(format!("there is no backend `{name}`; this trunkline has `live` and `sim`")))
         }
-        _ => Err(Failure::input(format!("there is no backend `{name}`; this trunkline has `live`"))),
     }
 }
 
@@ -143,7 +153,7 @@ fn refuse(backend: &dyn Backend, experiment: &Experiment) -> Result<(), Failure>
 }
 
 /// The first Ctrl-C ends the run and keeps what was measured; a second one ends the program.
-fn stop_on_signals() -> Result<Stop, Failure> {
+pub(super) fn stop_on_signals() -> Result<Stop, Failure> {
     let stop = Stop::default();
     for signal in [SIGINT, SIGTERM] {
         let handled = signal_hook::flag::register_conditional_shutdown(signal, 1, stop.flag().clone())
@@ -155,10 +165,9 @@ fn stop_on_signals() -> Result<Stop, Failure> {
 
 /// Says in the record what the command line changed.
 fn note_changes(record: &mut Record, flags: &Run) {
-    let said: Vec<String> =
-        flags.changes.set.iter().map(|(option, value)| format!("{option}={value}")).collect();
+    let said = flags.changes.said();
     if !said.is_empty() {
-        record.environment.insert("set".into(), said.join(" "));
+        record.environment.insert("set".into(), said);
     }
 }
 
@@ -178,7 +187,7 @@ impl<'a> Keeper<'a> {
     ) -> Result<Self, Failure> {
         let file = RecordFile::reserve(out, backend.name()).map_err(Failure::run)?;
         let begin = |archive: &'a Archive| {
-            let asked = trunkline_live::backend::blank(&experiment.plan, order);
+            let asked = backend.asked(&experiment.plan, order);
             Ok::<_, Failure>((archive, archive.begin(&asked).map_err(Failure::run)?))
         };
         Ok(Keeper { file, archive: archive.map(begin).transpose()? })

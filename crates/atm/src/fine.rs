@@ -1,0 +1,119 @@
+//! Moments and spans in 2⁻⁶⁴ picoseconds.
+//!
+//! A cell of 424 bits rarely lasts a whole number of picoseconds. Its time is kept rounded down to 2⁻⁶⁴ ps, and a moment
+//! is said rounded up to a whole picosecond. What is said is exact as long as fewer than 2⁶⁴ / rate cells follow each
+//! other without a gap (at OC-3c: four days of them), since an exact moment that is not whole lies at least 1/rate
+//! picoseconds past a whole one.
+
+use trunkline_units::{Instant, Rate, Span};
+
+/// A moment since the run began, or a span.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Fine(u128);
+
+const SHIFT: u32 = 64;
+const PS_PER_S: u128 = 1_000_000_000_000;
+
+impl Fine {
+    pub(crate) const ZERO: Fine = Fine(0);
+    /// Never; a whole picosecond, so that nothing lies behind it.
+    pub(crate) const MAX: Fine = Fine((u64::MAX as u128) << SHIFT);
+    /// A picosecond.
+    pub(crate) const PS: Fine = Fine(1 << SHIFT);
+
+    #[inline]
+    pub(crate) const fn at(now: Instant) -> Fine {
+        Fine((now.as_ps() as u128) << SHIFT)
+    }
+
+    #[inline]
+    pub(crate) const fn span(span: Span) -> Fine {
+        Fine((span.as_ps() as u128) << SHIFT)
+    }
+
+    /// How long `bits` take at `rate`; a rate of zero is taken for 1 b/s.
+    pub(crate) fn time(bits: u64, rate: Rate) -> Fine {
+        let rate = (rate.as_bps() as u128).max(1);
+        let work = bits as u128 * PS_PER_S;
+        Fine(((work / rate) << SHIFT) | (((work % rate) << SHIFT) / rate))
+    }
+
+    /// The first whole picosecond at which it is reached.
+    #[inline]
+    pub(crate) const fn ceil(self) -> Instant {
+        let whole = (self.0 >> SHIFT) as u64;
+        // Wraps in the last picosecond of 213 days only.
+        Instant::from_ps(whole.wrapping_add((self.0 as u64 != 0) as u64))
+    }
+
+    /// Whole picoseconds, rounded down.
+    #[inline]
+    pub(crate) const fn floor(self) -> Span {
+        Span::from_ps((self.0 >> SHIFT) as u64)
+    }
+
+    /// Past the last moment that can be told it stays there.
+    #[inline]
+    pub(crate) const fn plus(self, other: Fine) -> Fine {
+        match self.0.checked_add(other.0) {
+            Some(sum) => Fine(sum),
+            None => Fine::MAX,
+        }
+    }
+
+    /// Zero if `other` is more.
+    #[inline]
+    pub(crate) const fn minus(self, other: Fine) -> Fine {
+        Fine(self.0.saturating_sub(other.0))
+    }
+
+    #[inline]
+    pub(crate) const fn times(self, count: u64) -> Fine {
+        match self.0.checked_mul(count as u128) {
+            Some(product) => Fine(product),
+            None => Fine::MAX,
+        }
+    }
+
+    /// How many of `each` are in it, whole.
+    pub(crate) const fn within(self, each: Fine) -> u64 {
+        match self.0.checked_div(each.0) {
+            Some(count) => count as u64,
+            None => u64::MAX,
+        }
+    }
+
+    /// How many of `each` it takes to reach it.
+    pub(crate) const fn over(self, each: Fine) -> u64 {
+        if each.0 == 0 {
+            return 0;
+        }
+        self.0.div_ceil(each.0) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trunkline_units::Seed;
+
+    #[test]
+    fn cells_in_a_row_do_not_drift() {
+        let mut stream = Seed(1).stream("fine");
+        let rates = [149_760_000, 40_704_000, 599_040_000, 100_000_000, 69_999_999, 1_000_003, 9_999_999_967];
+        for rate in rates {
+            let cell = Fine::time(424, Rate::from_bps(rate));
+            let mut now = Fine::ZERO;
+            for cells in 1..100_000u128 {
+                now = now.plus(cell);
+                let exact = (424 * PS_PER_S * cells).div_ceil(u128::from(rate));
+                assert_eq!(u128::from(now.ceil().as_ps()), exact, "{cells} cells at {rate}");
+            }
+            // And far beyond.
+            let far = stream.below(1 << 30);
+            let exact = (424 * PS_PER_S * u128::from(far)).div_ceil(u128::from(rate));
+            assert_eq!(u128::from(cell.times(far).ceil().as_ps()), exact, "{far} cells at {rate}");
+            assert_eq!(cell.times(far).over(cell), far);
+        }
+    }
+}

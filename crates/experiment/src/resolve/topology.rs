@@ -1,0 +1,203 @@
+//! What nodes and links make together: a tree, or the loops that are in the way; rings; who can be reached.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Context;
+use crate::diagnostic::Diagnostic;
+use crate::parse::shorten;
+use crate::plan::{Connection, Link, Medium, Network, Node, NodeKind, Place};
+
+/// Stations of a ring at most: their addresses have a byte, and one address means all of them.
+const LARGEST_RING: usize = 255;
+/// Of a longer loop the middle is not shown.
+const SHOWN: usize = 8;
+
+/// Checks the links of a network against each other.
+pub(crate) fn check(cx: &mut Context<'_>, network: &Network) {
+    let index = index(network);
+    check_loops(cx, network, &index);
+    let mut stations: Vec<Vec<&Link>> = vec![Vec::new(); network.nodes.len()];
+    for link in &network.links {
+        for end in [&link.a, &link.b] {
+            stations[index[end.as_str()]].push(link);
+        }
+    }
+    for (node, links) in network.nodes.iter().zip(&stations) {
+        check_ring(cx, node, links);
+        check_channels(cx, node, links);
+    }
+}
+
+fn index(network: &Network) -> BTreeMap<&str, usize> {
+    network.nodes.iter().enumerate().map(|(at, node)| (node.name.as_str(), at)).collect()
+}
+
+fn check_ring(cx: &mut Context<'_>, node: &Node, links: &[&Link]) {
+    if let (NodeKind::Ring { .. }, Some(link)) = (&node.kind, links.get(LARGEST_RING)) {
+        let message = format!("`{}` has {} stations", shorten(&node.name), links.len());
+        let error = Diagnostic::error(link.place, message);
+        cx.report(error.label(format!("expected at most {LARGEST_RING}")).with(node.place, "the ring"));
+    }
+}
+
+fn check_channels(cx: &mut Context<'_>, node: &Node, links: &[&Link]) {
+    if let NodeKind::Switch { each_channel: true, .. } = node.kind
+        && !links.iter().any(|link| link.medium == Medium::Atm)
+    {
+        let warning = Diagnostic::warning(node.place, "only ATM has virtual channels");
+        cx.report(warning.label("expected a link with `medium = atm`, or `buffer_per = port`"));
+    }
+}
+
+// --- loops
+
+/// The nodes that tree links join to each node, and by which link.
+type Neighbours<'n> = [Vec<(usize, &'n Link)>];
+
+/// Between any two nodes there is one way at most: a link between two that are joined already closes a loop.
+fn check_loops(cx: &mut Context<'_>, network: &Network, index: &BTreeMap<&str, usize>) {
+    let mut parent: Vec<usize> = (0..network.nodes.len()).collect();
+    let mut neighbours = vec![Vec::new(); network.nodes.len()];
+    for link in &network.links {
+        let (a, b) = (index[link.a.as_str()], index[link.b.as_str()]);
+        let (first, second) = (root(&mut parent, a), root(&mut parent, b));
+        if first == second {
+            // Finding the way takes long in a large network; not once nobody sees it.
+            let way = if cx.diagnostics.flooded() { Vec::new() } else { way(&neighbours, b, a) };
+            cx.report(closes_a_loop(link, &way));
+        } else {
+            parent[first.max(second)] = first.min(second);
+            neighbours[a].push((b, link));
+            neighbours[b].push((a, link));
+        }
+    }
+}
+
+/// The links that lead from one node to another through a forest, in order.
+fn way<'n>(neighbours: &Neighbours<'n>, from: usize, to: usize) -> Vec<&'n Link> {
+    // Searched backwards, so that the steps come out in order.
+    let mut toward: Vec<Option<(usize, &Link)>> = vec![None; neighbours.len()];
+    let mut left = vec![to];
+    while let Some(node) = left.pop() {
+        for (next, link) in &neighbours[node] {
+            if *next != to && toward[*next].is_none() {
+                toward[*next] = Some((node, *link));
+                left.push(*next);
+            }
+        }
+    }
+    let mut way = Vec::new();
+    let mut at = from;
+    while let Some((next, link)) = toward[at] {
+        way.push(link);
+        at = next;
+    }
+    way
+}
+
+/// What to say of `link`, between whose ends `way` leads already.
+fn closes_a_loop(link: &Link, way: &[&Link]) -> Diagnostic {
+    let (a, b) = (shorten(&link.a), shorten(&link.b));
+    let help = "one way only may lead from a node to another: leave out one of these links";
+    if let [first] = way {
+        let error = Diagnostic::error(link.place, format!("two links between `{a}` and `{b}` are a loop"));
+        return error.label("the second").with(first.place, "the first").help(help);
+    }
+    let mut nodes = vec![link.b.as_str()];
+    for step in way {
+        let last = nodes[nodes.len() - 1];
+        nodes.push(if step.a == last { &step.b } else { &step.a });
+    }
+    let mut names: Vec<String> = nodes.into_iter().map(shorten).collect();
+    if names.len() > SHOWN {
+        names.splice(SHOWN / 2..names.len() - SHOWN / 2, ["…".to_owned()]);
+    }
+    let error = Diagnostic::error(link.place, format!("`{a} - {b}` closes a loop: {}", names.join(" - ")));
+    let error = error.label("closes the loop").help(help);
+    way.iter().take(SHOWN).fold(error, |error, step| error.with(step.place, "is part of it"))
+}
+
+// --- the network and the connections together
+
+/// Checks that the ends of every connection are hosts of the network and that links join them.
+pub(crate) fn check_connections(cx: &mut Context<'_>, network: &Network, connections: &[Connection]) {
+    let kinds: BTreeMap<&str, &Node> = network.nodes.iter().map(|n| (n.name.as_str(), n)).collect();
+    // A link that could not be read is missing here, and was reported.
+    let whole = cx.diagnostics.errors() == 0;
+    let islands = islands(network);
+    let mut unlinked = BTreeSet::new();
+    for connection in connections {
+        let from = &connection.from;
+        let known = is_host(cx, &kinds, &from.host, from.place);
+        for to in &connection.to {
+            if !(is_host(cx, &kinds, &to.host, to.place) && known && whole) {
+                continue;
+            }
+            let lonely = [from, to].into_iter().find(|end| !islands.contains_key(end.host.as_str()));
+            if let Some(end) = lonely {
+                if unlinked.insert(end.host.as_str()) {
+                    let error = Diagnostic::error(
+                        kinds[end.host.as_str()].place,
+                        format!("no link reaches `{}`", shorten(&end.host)),
+                    );
+                    let label = format!("expected `link {} - …`", shorten(&end.host));
+                    cx.report(error.label(label).with(end.place, "a connection uses it"));
+                }
+            } else if islands[from.host.as_str()] != islands[to.host.as_str()] {
+                let message =
+                    format!("no links lead from `{}` to `{}`", shorten(&from.host), shorten(&to.host));
+                cx.report(
+                    Diagnostic::error(to.place, message).label("not reached").with(from.place, "from here"),
+                );
+            }
+        }
+    }
+    let lonely = |node: &&Node| {
+        let name = node.name.as_str();
+        matches!(node.kind, NodeKind::Host(_)) && !islands.contains_key(name) && !unlinked.contains(name)
+    };
+    for node in network.nodes.iter().filter(|_| whole).filter(lonely) {
+        let warning = Diagnostic::warning(node.place, format!("no link reaches `{}`", shorten(&node.name)));
+        cx.report(warning.label(format!("expected `link {} - …`", shorten(&node.name))));
+    }
+}
+
+fn is_host(cx: &mut Context<'_>, kinds: &BTreeMap<&str, &Node>, name: &str, place: Place) -> bool {
+    match kinds.get(name) {
+        Some(Node { kind: NodeKind::Host(_), .. }) => return true,
+        Some(node) => {
+            let error = Diagnostic::error(place, format!("`{}` is not a host", shorten(name)));
+            cx.report(error.label("expected a host of the network").with(node.place, "declared here"));
+        }
+        None => {
+            let error =
+                Diagnostic::error(place, format!("no host of the network is called `{}`", shorten(name)));
+            let hosts =
+                kinds.values().filter(|n| matches!(n.kind, NodeKind::Host(_))).map(|n| n.name.as_str());
+            cx.report(cx.suggest(error.label("expected a host of the network"), name, hosts));
+        }
+    }
+    false
+}
+
+/// For each linked node the first node of its island (union-find with path halving).
+fn islands(network: &Network) -> BTreeMap<&str, usize> {
+    let index = index(network);
+    let mut parent: Vec<usize> = (0..network.nodes.len()).collect();
+    let mut linked = BTreeSet::new();
+    for link in &network.links {
+        let (a, b) = (index[link.a.as_str()], index[link.b.as_str()]);
+        linked.extend([a, b]);
+        let (a, b) = (root(&mut parent, a), root(&mut parent, b));
+        parent[a.max(b)] = a.min(b);
+    }
+    linked.into_iter().map(|node| (network.nodes[node].name.as_str(), root(&mut parent, node))).collect()
+}
+
+fn root(parent: &mut [usize], mut node: usize) -> usize {
+    while parent[node] != node {
+        parent[node] = parent[parent[node]];
+        node = parent[node];
+    }
+    node
+}

@@ -1,0 +1,411 @@
+//! What sending and receiving a packet costs this machine, for the `host` line of a simulated network.
+//!
+//! One thread sends a burst of UDP datagrams to itself over the loopback and takes it in again, one message a system
+//! call, and reads its own processor time around both. So nothing waits, nothing is woken and nothing is lost, and what
+//! is measured is the work alone. Sizes take turns, forth and back, so that a slow moment hits all alike; of each
+//! size the median over the rounds counts, and a line `packet + byte · size` is laid through the medians.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use serde::Serialize;
+use trunkline_net::socket::{self, Options};
+use trunkline_net::usage::thread_time;
+use trunkline_net::{Clock, SocketError};
+use trunkline_units::{Size, Span};
+
+/// Message sizes, bytes: small ones fix the cost of a packet, large ones that of a byte. Each is one packet on the
+/// loopback, whose MTU is 65,536.
+pub const SIZES: [usize; 7] = [64, 512, 1400, 4096, 8192, 16_384, 32_768];
+
+/// What is not in these figures, for whoever reads them.
+pub const LEFT_OUT: [&str; 2] = [
+    "a card, its driver, DMA and interrupts; waking a receiver that sleeps",
+    "on the receiver's account, the kernel's way in up to the socket: the loopback does it on the sender's",
+];
+
+/// Fewer rounds have no median worth the name; so many are made whatever the budget.
+const FEWEST_ROUNDS: usize = 3;
+/// Messages of one size in a round.
+const MESSAGES: usize = 256;
+/// Messages of a burst at most, and their bytes: what stays in a processor's cache, as between two who keep pace.
+const BURST: usize = 64;
+const BURST_BYTES: usize = 256 * 1024;
+/// What the kernel counts for a datagram beside its bytes; an ample guess.
+const OVERHEAD: usize = 1024;
+/// A datagram on the loopback is there at once, or never.
+const LOST: Duration = Duration::from_secs(2);
+/// The language counts picoseconds: no cost is told as less.
+const LEAST_NS: f64 = 0.001;
+
+/// What was measured. All costs are processor time of a thread, user and system, in nanoseconds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct HostStudy {
+    /// Processors this process may use.
+    pub cpus: usize,
+    /// Rounds, each of which measured every size once.
+    pub rounds: usize,
+    /// Messages sent and received in them.
+    pub messages: u64,
+    /// Every size.
+    pub points: Vec<Point>,
+    /// The line through what sending costs.
+    pub send: Line,
+    /// The line through what receiving costs.
+    pub receive: Line,
+    /// Of a packet: the mean of sending and receiving, as the language knows one cost for both.
+    pub packet_ns: f64,
+    /// Of a byte, likewise.
+    pub byte_ns: f64,
+}
+
+/// Messages of one size.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Point {
+    /// Bytes of a message.
+    pub size_bytes: usize,
+    /// To send one.
+    pub send: Cost,
+    /// To receive one.
+    pub receive: Cost,
+}
+
+/// What a message costs.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Cost {
+    /// Median over the rounds.
+    pub median_ns: f64,
+    /// Half of the distance between the quartiles.
+    pub spread_ns: f64,
+}
+
+/// `packet + byte · size`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Line {
+    /// Of a packet, whatever its size.
+    pub packet_ns: f64,
+    /// Of a byte.
+    pub byte_ns: f64,
+    /// How far the line is from a measured size at most, as a share of what was measured.
+    pub residual: f64,
+}
+
+/// Why there is no figure.
+#[derive(Debug, thiserror::Error)]
+pub enum StudyError {
+    /// A socket could not be opened.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    /// The loopback refused a message.
+    #[error("a message of {size} B over the loopback: {cause}")]
+    Message {
+        /// Its bytes.
+        size: usize,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// A message did not come.
+    #[error("a message of {size} B was lost on the loopback: this machine is too busy for a measurement")]
+    Lost {
+        /// Its bytes.
+        size: usize,
+    },
+}
+
+impl Line {
+    /// The line through `(size, cost)` of Theil and Sen: the median of all slopes, then the median of what is left.
+    /// One size in seven that is wholly wrong moves it little, where least squares would follow it.
+    pub fn through(points: &[(f64, f64)]) -> Line {
+        let slopes = points.iter().enumerate().flat_map(|(at, (x, y))| {
+            points[at + 1..].iter().filter(move |(x2, _)| x2 != x).map(move |(x2, y2)| (y2 - y) / (x2 - x))
+        });
+        let byte_ns = median(slopes.collect()).max(LEAST_NS);
+        let packet_ns = median(points.iter().map(|(x, y)| y - byte_ns * x).collect()).max(LEAST_NS);
+        let mut line = Line { packet_ns, byte_ns, residual: 0.0 };
+        let off = |(x, y): &(f64, f64)| (line.cost_ns(*x) - y).abs() / y.max(LEAST_NS);
+        line.residual = points.iter().map(off).fold(0.0, f64::max);
+        line
+    }
+
+    /// What it says of a message of `size` bytes.
+    pub fn cost_ns(&self, size: f64) -> f64 {
+        self.packet_ns + self.byte_ns * size
+    }
+}
+
+impl HostStudy {
+    /// The declaration to paste into `network { … }`.
+    pub fn host_line(&self, name: &str) -> String {
+        format!(
+            "host {name} (cpu_packet = {} us, cpu_byte = {} ns, cpus = {});",
+            three_digits(self.packet_ns / 1e3),
+            three_digits(self.byte_ns),
+            self.cpus
+        )
+    }
+}
+
+/// Measures for about `budget`; `progress` is told how much of it has passed.
+///
+/// # Errors
+/// [`StudyError`] where the loopback does not carry what it should.
+pub fn host(budget: Span, mut progress: impl FnMut(Span)) -> Result<HostStudy, StudyError> {
+    let pair = Pair::open()?;
+    let clock = Clock::start();
+    let mut samples: Vec<[Vec<f64>; 2]> = vec![Default::default(); SIZES.len()];
+    let mut rounds = 0;
+    // The first round warms caches and is not kept.
+    pair.round(false, |_, _| ())?;
+    while rounds < FEWEST_ROUNDS || clock.now().since(Default::default()) < budget {
+        pair.round(rounds % 2 == 1, |at, costs| {
+            samples[at].iter_mut().zip(costs).for_each(|(kept, cost)| kept.push(cost));
+        })?;
+        rounds += 1;
+        progress(clock.now().since(Default::default()));
+    }
+    Ok(assemble(rounds, pair.messages_a_round() * rounds as u64, samples))
+}
+
+fn assemble(rounds: usize, messages: u64, samples: Vec<[Vec<f64>; 2]>) -> HostStudy {
+    let point = |(size_bytes, [send, receive]): (usize, [Vec<f64>; 2])| Point {
+        size_bytes,
+        send: Cost::of(send),
+        receive: Cost::of(receive),
+    };
+    let points: Vec<Point> = SIZES.into_iter().zip(samples).map(point).collect();
+    let line = |cost: fn(&Point) -> Cost| {
+        let medians: Vec<_> = points.iter().map(|p| (p.size_bytes as f64, cost(p).median_ns)).collect();
+        Line::through(&medians)
+    };
+    let (send, receive) = (line(|p| p.send), line(|p| p.receive));
+    HostStudy {
+        cpus: std::thread::available_parallelism().map_or(1, usize::from),
+        rounds,
+        messages,
+        packet_ns: (send.packet_ns + receive.packet_ns) / 2.0,
+        byte_ns: (send.byte_ns + receive.byte_ns) / 2.0,
+        points,
+        send,
+        receive,
+    }
+}
+
+impl Cost {
+    fn of(mut samples: Vec<f64>) -> Cost {
+        samples.sort_by(f64::total_cmp);
+        let quartile = |n: usize| samples[(samples.len() - 1) * n / 4];
+        Cost { median_ns: quartile(2), spread_ns: (quartile(3) - quartile(1)) / 2.0 }
+    }
+}
+
+/// Two sockets of this thread that know each other only.
+struct Pair {
+    from: UdpSocket,
+    to: UdpSocket,
+    /// Bytes that may wait in the receiver's buffer.
+    room: usize,
+    /// What asking for the processor time costs.
+    asking_ns: f64,
+}
+
+impl Pair {
+    fn open() -> Result<Pair, StudyError> {
+        let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let wide = Options { receive_buffer: Some(Size::from_bytes(1 << 20)), ..Options::default() };
+        let (from, to) = (socket::udp(local, &Options::default())?, socket::udp(local, &wide)?);
+        let refused = |cause| StudyError::Message { size: 0, cause };
+        from.connect(to.local_addr().map_err(refused)?).map_err(refused)?;
+        to.connect(from.local_addr().map_err(refused)?).map_err(refused)?;
+        to.set_read_timeout(Some(LOST)).map_err(refused)?;
+        let room = socket::granted_buffers(&to).1.as_bytes() as usize / 2;
+        let asking = (0..101).map(|_| {
+            let before = thread_time();
+            (thread_time() - before).as_ns() as f64
+        });
+        Ok(Pair { from, to, room, asking_ns: median(asking.collect()) })
+    }
+
+    /// Messages of `size` in a burst, at least one.
+    fn burst(&self, size: usize) -> usize {
+        (self.room / (size + OVERHEAD)).min(BURST_BYTES / size).clamp(1, BURST)
+    }
+
+    fn bursts(&self, size: usize) -> usize {
+        MESSAGES.div_ceil(self.burst(size))
+    }
+
+    fn messages_a_round(&self) -> u64 {
+        SIZES.iter().map(|size| (self.burst(*size) * self.bursts(*size)) as u64).sum()
+    }
+
+    /// Every size once; `keep` gets its index and what sending and receiving a message cost, in nanoseconds.
+    fn round(&self, backwards: bool, mut keep: impl FnMut(usize, [f64; 2])) -> Result<(), StudyError> {
+        for turn in 0..SIZES.len() {
+            let at = if backwards { SIZES.len() - 1 - turn } else { turn };
+            keep(at, self.size(SIZES[at])?);
+        }
+        Ok(())
+    }
+
+    fn size(&self, size: usize) -> Result<[f64; 2], StudyError> {
+        let mut buffer = vec![0x55; size];
+        let (burst, bursts) = (self.burst(size), self.bursts(size));
+        let mut used = [Span::ZERO; 2];
+        for _ in 0..bursts {
+            let begin = thread_time();
+            for _ in 0..burst {
+                self.from.send(&buffer).map_err(|cause| StudyError::Message { size, cause })?;
+            }
+            let sent = thread_time();
+            for _ in 0..burst {
+                self.receive(&mut buffer)?;
+            }
+            let received = thread_time();
+            used[0] += sent - begin;
+            used[1] += received - sent;
+        }
+        let asking = self.asking_ns * bursts as f64;
+        let a_message = |used: Span| (used.as_ns() as f64 - asking).max(0.0) / (burst * bursts) as f64;
+        Ok(used.map(a_message))
+    }
+
+    fn receive(&self, buffer: &mut [u8]) -> Result<(), StudyError> {
+        let size = buffer.len();
+        match self.to.recv(buffer) {
+            Ok(length) if length == size => Ok(()),
+            Ok(_) => Err(StudyError::Lost { size }),
+            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                Err(StudyError::Lost { size })
+            }
+            Err(cause) => Err(StudyError::Message { size, cause }),
+        }
+    }
+}
+
+/// The middle one, or the mean of the two in the middle; 0 of none.
+fn median(mut of: Vec<f64>) -> f64 {
+    of.sort_by(f64::total_cmp);
+    match of.len() {
+        0 => 0.0,
+        n if n % 2 == 1 => of[n / 2],
+        n => (of[n / 2 - 1] + of[n / 2]) / 2.0,
+    }
+}
+
+/// Three significant digits, as far as the thousandths.
+fn three_digits(value: f64) -> String {
+    let decimals = (2 - value.max(LEAST_NS).log10().floor() as i32).clamp(0, 3) as usize;
+    let text = format!("{value:.decimals$}");
+    if decimals == 0 { text } else { text.trim_end_matches('0').trim_end_matches('.').to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trunkline_experiment::plan::{HostCosts, NodeKind};
+    use trunkline_experiment::{Source, parse, render};
+
+    fn points(cost: impl Fn(f64) -> f64) -> Vec<(f64, f64)> {
+        SIZES.iter().map(|size| (*size as f64, cost(*size as f64))).collect()
+    }
+
+    #[test]
+    fn a_line_is_found_again_though_one_size_is_wrong() {
+        let exact = points(|size| 1800.0 + 0.11 * size);
+        for wrong in 0..=SIZES.len() {
+            let mut points = exact.clone();
+            // The last turn leaves all as they are.
+            if let Some((_, cost)) = points.get_mut(wrong) {
+                *cost *= 3.0;
+            }
+            let line = Line::through(&points);
+            assert!((line.packet_ns - 1800.0).abs() < 40.0, "{wrong}: {line:?}");
+            assert!((line.byte_ns - 0.11).abs() < 0.03, "{wrong}: {line:?}");
+            assert_eq!(line.residual > 0.5, wrong < SIZES.len(), "{wrong}: {line:?}");
+        }
+        let line = Line::through(&exact);
+        assert!((line.packet_ns - 1800.0).abs() < 1e-6 && (line.byte_ns - 0.11).abs() < 1e-9, "{line:?}");
+        assert!(line.residual < 1e-9);
+    }
+
+    #[test]
+    fn a_cost_is_never_nothing() {
+        for line in [
+            Line::through(&points(|size| 10_000.0 - 0.2 * size)),
+            Line::through(&[]),
+            Line::through(&[(64.0, 0.0)]),
+        ] {
+            assert!(line.packet_ns > 0.0 && line.byte_ns > 0.0 && line.residual.is_finite(), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn spread_is_of_the_middle_half() {
+        let cost = Cost::of(vec![9.0, 1.0, 2.0, 3.0, 1000.0]);
+        assert_eq!(cost, Cost { median_ns: 3.0, spread_ns: 3.5 });
+    }
+
+    fn costs(line: &str) -> HostCosts {
+        let text = format!(
+            "experiment {{ network {{ {line} host b; link this - b (rate = 1 Gb/s); }}
+             connection {{ xmt = this; rcv = b; protocol = udp; test = full; }} }}"
+        );
+        let source = Source { name: "study.ns", text: &text, folder: None };
+        let parsed = parse(&source);
+        let plan = parsed.plan.unwrap_or_else(|| panic!("{}", render(&source, &parsed.diagnostics, false)));
+        let mut nodes = plan.network.expect("a network").nodes;
+        match nodes.swap_remove(0).kind {
+            NodeKind::Host(costs) => costs,
+            other => panic!("{other:?} is no host"),
+        }
+    }
+
+    #[test]
+    fn the_line_says_what_was_measured() {
+        let study = |packet_ns, byte_ns| HostStudy {
+            cpus: 2,
+            rounds: 0,
+            messages: 0,
+            points: Vec::new(),
+            send: Line { packet_ns, byte_ns, residual: 0.0 },
+            receive: Line { packet_ns, byte_ns, residual: 0.0 },
+            packet_ns,
+            byte_ns,
+        };
+        assert_eq!(
+            study(1834.0, 0.1125).host_line("this"),
+            "host this (cpu_packet = 1.83 us, cpu_byte = 0.113 ns, cpus = 2);"
+        );
+        for (packet_ns, byte_ns) in [(1834.0, 0.1125), (123_456.0, 20.0), (7.0, 0.001), (99.96, 99.96)] {
+            let costs = costs(&study(packet_ns, byte_ns).host_line("this"));
+            // Half of the last digit that is told, which is a thousandth at least.
+            let near = |span: Span, ns: f64, thousandth: f64| {
+                (span.as_ps() as f64 / 1e3 - ns).abs() <= (ns * 0.005).max(thousandth / 2.0) + 1e-9
+            };
+            assert!(near(costs.cpu_packet, packet_ns, 1.0), "{packet_ns}: {costs:?}");
+            assert!(near(costs.cpu_byte, byte_ns, 0.001), "{byte_ns}: {costs:?}");
+            assert_eq!(costs.cpus, 2);
+        }
+    }
+
+    #[test]
+    fn this_machine_is_measured() {
+        let mut told = Vec::new();
+        let study =
+            host(Span::from_ms(20), |passed| told.push(passed)).expect("the loopback carries messages");
+        assert!(study.rounds >= FEWEST_ROUNDS && told.len() == study.rounds);
+        assert!(told.is_sorted());
+        assert_eq!(study.points.len(), SIZES.len());
+        let lines = [study.send, study.receive];
+        assert!(lines.iter().all(|l| l.residual.is_finite() && l.residual >= 0.0), "{lines:?}");
+        let figures = lines.iter().flat_map(|l| [l.packet_ns, l.byte_ns]);
+        let measured = study.points.iter().flat_map(|p| [p.send.median_ns, p.receive.median_ns]);
+        for figure in figures.chain(measured) {
+            assert!(figure.is_finite() && figure > 0.0, "{study:#?}");
+        }
+        assert!(study.messages >= (study.rounds * SIZES.len() * MESSAGES) as u64);
+        let costs = costs(&study.host_line("this"));
+        assert!(!costs.cpu_packet.is_zero() && !costs.cpu_byte.is_zero() && costs.cpus >= 1, "{costs:?}");
+    }
+}

@@ -1,0 +1,45 @@
+//! What a medium adds to a frame.
+
+/// Turns the bytes handed to a medium into the bytes for which the line is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Framing {
+    /// Bytes added to each frame.
+    pub overhead: u32,
+    /// Shorter frames are padded to so many bytes, before the overhead.
+    pub smallest: u32,
+}
+
+impl Framing {
+    /// Ethernet (IEEE 802.3 clauses 3 and 4) around a network-layer packet: preamble and start delimiter 8,
+    /// addresses and type 14, check sequence 4, gap 12; a frame has 64 bytes at least, so a packet is padded
+    /// to 46.
+    pub const ETHERNET: Framing = Framing { overhead: 38, smallest: 46 };
+    /// PPP in HDLC-like framing (RFC 1662): two flags, address and control 2, protocol 2, check sequence 2;
+    /// stuffing is not counted.
+    pub const PPP: Framing = Framing { overhead: 8, smallest: 0 };
+    /// Frames as they are.
+    pub const NONE: Framing = Framing { overhead: 0, smallest: 0 };
+
+    /// Bytes for which a frame of `length` bytes takes the line.
+    #[inline]
+    pub const fn wire(self, length: u32) -> u64 {
+        let padded = if length < self.smallest { self.smallest } else { length };
+        padded as u64 + self.overhead as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_frames_are_padded() {
+        // The smallest frame on the wire: 64 bytes, and 20 of preamble and gap.
+        assert_eq!(Framing::ETHERNET.wire(0), 84);
+        assert_eq!(Framing::ETHERNET.wire(46), 84);
+        assert_eq!(Framing::ETHERNET.wire(47), 85);
+        assert_eq!(Framing::ETHERNET.wire(1500), 1538);
+        assert_eq!(Framing::PPP.wire(1500), 1508);
+        assert_eq!(Framing::NONE.wire(u32::MAX), u64::from(u32::MAX));
+    }
+}

@@ -1,0 +1,81 @@
+//! A link between two stations.
+
+use trunkline_endpoint::{Arrival, Counters, Frame, Medium, Passage, Port};
+use trunkline_units::{Instant, Stream};
+
+use crate::line::{Line, LineOptions, Outcome};
+
+/// Point to point, full duplex: port 0 and port 1, a [`Line`] from each to the other.
+#[derive(Clone, Debug)]
+pub struct Link<F> {
+    /// The line that leaves each port.
+    lines: [Line<F>; 2],
+}
+
+impl<F: Frame> Link<F> {
+    /// `lines[n]` is what leaves port `n`; `streams[n]` decides what that line does to its frames.
+    ///
+    /// # Panics
+    /// If a rate is zero.
+    pub fn new(lines: [LineOptions; 2], streams: [Stream; 2]) -> Self {
+        let [a, b] = lines;
+        let [of_a, of_b] = streams;
+        Link { lines: [Line::new(a, of_a), Line::new(b, of_b)] }
+    }
+
+    /// Takes a frame, as [`Medium::handle`] does; whether anything has come out at once that must be polled (only a
+    /// frame for which there was no room).
+    #[inline]
+    pub fn send(&mut self, now: Instant, port: Port, frame: F) -> bool {
+        let line = self.line(port);
+        line.send(now, frame);
+        line.has_more()
+    }
+
+    /// When it wants to be woken, once it has been polled until idle.
+    #[inline]
+    pub fn deadline(&self) -> Option<Instant> {
+        let deadline = self.lines[0].deadline().min(self.lines[1].deadline());
+        (deadline < Instant::MAX).then_some(deadline)
+    }
+
+    #[inline]
+    fn line(&mut self, port: Port) -> &mut Line<F> {
+        &mut self.lines[usize::from(port.0)]
+    }
+}
+
+impl<F: Frame> Medium<F> for Link<F> {
+    #[inline]
+    fn handle(&mut self, now: Instant, input: Arrival<F>) {
+        match input {
+            Arrival::Frame { port, frame } => self.line(port).send(now, frame),
+            Arrival::Ask { port } => self.line(port).ask(now),
+            Arrival::Wake => self.lines.iter_mut().for_each(|line| line.wake(now)),
+        }
+    }
+
+    #[inline]
+    fn poll(&mut self, _now: Instant) -> Passage<F> {
+        for (from, to) in [(0, 1), (1, 0)] {
+            let port = Port(from);
+            match self.lines[usize::from(from)].poll() {
+                Some(Outcome::Arrived(frame)) => return Passage::Transmit { port: Port(to), frame },
+                Some(Outcome::Lost(frame, cause)) => return Passage::Lost { port, frame, cause },
+                Some(Outcome::Room) => return Passage::Room { port },
+                None => {}
+            }
+        }
+        let [a, b] = &self.lines;
+        let deadline = a.deadline().min(b.deadline());
+        Passage::Idle { deadline: (deadline < Instant::MAX).then_some(deadline) }
+    }
+
+    fn room(&mut self, now: Instant, port: Port, length: u32) -> bool {
+        self.line(port).room(now, length)
+    }
+
+    fn counters(&self, port: Port) -> &Counters {
+        self.lines[usize::from(port.0)].counters()
+    }
+}

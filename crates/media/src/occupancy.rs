@@ -1,0 +1,92 @@
+//! How much waits at a port, held against its bound.
+
+use trunkline_endpoint::Bound;
+
+/// Frames that wait at one port, the leaving one included.
+#[derive(Clone, Debug)]
+pub struct Occupancy {
+    bound: Bound,
+    all: Load,
+    /// By channel, as far as channels were seen; only if each has a bound of its own.
+    channels: Vec<Load>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Load {
+    frames: u64,
+    bytes: u64,
+}
+
+impl Load {
+    #[inline]
+    fn add(&mut self, length: u32) {
+        self.frames += 1;
+        self.bytes += u64::from(length);
+    }
+
+    #[inline]
+    fn take(&mut self, length: u32) {
+        self.frames -= 1;
+        self.bytes -= u64::from(length);
+    }
+}
+
+impl Occupancy {
+    pub fn new(bound: Bound) -> Self {
+        Occupancy { bound, all: Load::default(), channels: Vec::new() }
+    }
+
+    /// Takes a frame in, if there is room for it.
+    #[inline]
+    pub fn enter(&mut self, channel: u16, length: u32) -> bool {
+        if self.bound.each_channel {
+            let load = self.channel(channel);
+            if !fits(self.bound, self.channels[load], length) {
+                return false;
+            }
+            self.channels[load].add(length);
+        } else if !fits(self.bound, self.all, length) {
+            return false;
+        }
+        self.all.add(length);
+        true
+    }
+
+    /// A frame that entered has left.
+    #[inline]
+    pub fn leave(&mut self, channel: u16, length: u32) {
+        self.all.take(length);
+        if self.bound.each_channel {
+            self.channels[usize::from(channel)].take(length);
+        }
+    }
+
+    /// Whether a frame of `length` bytes fits, of whatever channel.
+    pub fn room(&self, length: u32) -> bool {
+        if !self.bound.each_channel {
+            return fits(self.bound, self.all, length);
+        }
+        // A channel that nobody has used yet is empty.
+        fits(self.bound, Load::default(), length)
+            && self.channels.iter().all(|load| fits(self.bound, *load, length))
+    }
+
+    /// Bytes that wait.
+    #[inline]
+    pub fn bytes(&self) -> u64 {
+        self.all.bytes
+    }
+
+    fn channel(&mut self, channel: u16) -> usize {
+        let at = usize::from(channel);
+        if at >= self.channels.len() {
+            self.channels.resize(at + 1, Load::default());
+        }
+        at
+    }
+}
+
+#[inline]
+fn fits(bound: Bound, load: Load, length: u32) -> bool {
+    bound.fits(load.frames, load.bytes, length)
+}

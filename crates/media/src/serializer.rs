@@ -1,0 +1,107 @@
+//! How long bytes take at a rate, exact over any number of frames.
+
+use trunkline_units::{Instant, Rate, Span};
+
+/// Picoseconds that eight bits take at one bit per second.
+const BYTE_AT_1_BPS: u64 = 8_000_000_000_000;
+
+/// A transmitter that sends one frame after the other. It is free at a fraction of a picosecond, which is
+/// carried from frame to frame, so a long stream keeps its rate to the bit; what it tells is rounded up to a
+/// picosecond.
+#[derive(Clone, Debug)]
+pub struct Serializer {
+    /// A byte takes `scale / divisor` picoseconds.
+    scale: u64,
+    divisor: u64,
+    /// The first picosecond in which it is free.
+    free: Instant,
+    /// What rounding up has left over, in parts of a picosecond, and what it takes to round up: free again
+    /// exactly at `free - (divisor - 1 - rest) / divisor`.
+    rest: u64,
+}
+
+impl Serializer {
+    /// # Panics
+    /// At rate zero.
+    pub fn new(rate: Rate) -> Self {
+        assert!(rate.as_bps() > 0, "a line has a rate");
+        let common = gcd(BYTE_AT_1_BPS, rate.as_bps());
+        let divisor = rate.as_bps() / common;
+        Serializer { scale: BYTE_AT_1_BPS / common, divisor, free: Instant::ZERO, rest: divisor - 1 }
+    }
+
+    /// The first picosecond in which it is free.
+    #[inline]
+    pub fn free(&self) -> Instant {
+        self.free
+    }
+
+    /// Sends `bytes` from `from` on, not before it is free, and tells when the last bit has left. What begins
+    /// in the picosecond in which it becomes free follows without a gap.
+    #[inline]
+    pub fn take(&mut self, from: Instant, bytes: u64) -> Instant {
+        if from > self.free {
+            (self.free, self.rest) = (from, self.divisor - 1);
+        }
+        let (whole, rest) = match bytes.checked_mul(self.scale).and_then(|n| n.checked_add(self.rest)) {
+            Some(n) => (n / self.divisor, n % self.divisor),
+            None => self.long(bytes),
+        };
+        (self.free, self.rest) = (self.free + Span::from_ps(whole), rest);
+        self.free
+    }
+
+    /// For frames of some million bytes.
+    #[cold]
+    fn long(&self, bytes: u64) -> (u64, u64) {
+        let n = u128::from(bytes) * u128::from(self.scale) + u128::from(self.rest);
+        let divisor = u128::from(self.divisor);
+        (u64::try_from(n / divisor).unwrap_or(u64::MAX), (n % divisor) as u64)
+    }
+}
+
+/// How long `bits` take, rounded up to a picosecond.
+pub fn bit_times(rate: Rate, bits: u32) -> Span {
+    let ps = (u128::from(bits) * 1_000_000_000_000).div_ceil(u128::from(rate.as_bps().max(1)));
+    Span::from_ps(u64::try_from(ps).unwrap_or(u64::MAX))
+}
+
+const fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OC3: Rate = Rate::from_bps(149_760_000);
+
+    #[test]
+    fn a_stream_does_not_drift() {
+        let mut line = Serializer::new(OC3);
+        let mut last = Instant::ZERO;
+        for _ in 0..353_208 {
+            last = line.take(Instant::ZERO, 53);
+        }
+        // 353,208 cells of 424 bits at 149.76 Mb/s, rounded up once and not each time.
+        let bits = 353_208u128 * 424 * 1_000_000_000_000;
+        assert_eq!(u128::from(last.as_ps()), bits.div_ceil(149_760_000));
+    }
+
+    #[test]
+    fn a_rest_is_forgotten_when_idle() {
+        let mut line = Serializer::new(OC3);
+        let first = line.take(Instant::ZERO, 53);
+        assert_eq!(first, Instant::from_ps(2_831_197));
+        let later = Instant::from_ns(1_000_000);
+        assert_eq!(line.take(later, 53).since(later), first.since(Instant::ZERO));
+    }
+
+    #[test]
+    fn long_frames_and_slow_lines() {
+        let mut line = Serializer::new(Rate::from_bps(7));
+        let last = line.take(Instant::ZERO, 3_000_000);
+        assert_eq!(u128::from(last.as_ps()), (24_000_000u128 * 1_000_000_000_000).div_ceil(7));
+        assert_eq!(line.take(Instant::ZERO, u64::MAX), Instant::MAX);
+    }
+}

@@ -1,0 +1,337 @@
+//! The backend: says what it cannot simulate, runs the rest, and gathers the record.
+
+use std::collections::BTreeMap;
+
+use trunkline_endpoint::{Port, To};
+use trunkline_experiment::plan::{Connection, NodeKind, Place, Plan, Protocol};
+use trunkline_record::Record;
+use trunkline_record::schema;
+use trunkline_run::assemble::{self, Outcome};
+use trunkline_run::backend::{blank, conclude, expected};
+use trunkline_run::{Backend, Order, Refusal, Watch, describe};
+use trunkline_traffic::Pattern;
+use trunkline_units::{Instant, Span};
+
+use crate::engine::Engine;
+use crate::flow::{Birth, Flow};
+use crate::network::Network;
+use crate::network::topology::Topology;
+use crate::schedule::{Schedule, Turn};
+use crate::trace::Tracer;
+
+/// Steps after which whoever watches is told how far the run is, and a request to stop is seen.
+const LOOK: u64 = 1 << 16;
+
+/// The simulator.
+#[derive(Clone, Debug, Default)]
+pub struct Sim {
+    /// Links and hosts of which a capture is written into the folder of the record, `NAME.pcapng`.
+    pub trace: Vec<String>,
+}
+
+impl Backend for Sim {
+    fn name(&self) -> &'static str {
+        "sim"
+    }
+
+    fn refuse(&self, plan: &Plan) -> Vec<Refusal> {
+        let Some(network) = &plan.network else {
+            return vec![Refusal { place: Place::default(), text: lacks_network(plan) }];
+        };
+        let mut all: Vec<Refusal> = plan.connections.iter().filter_map(refuse_connection).collect();
+        for node in &network.nodes {
+            if let NodeKind::Converter { .. } = node.kind {
+                let text = format!("`sim` has no bundle converter yet: `{}`", node.name);
+                all.push(Refusal { place: node.place, text });
+            }
+        }
+        for link in network.links.iter().filter(|l| l.credits.is_some()) {
+            let text = format!("`sim` has no link-by-link credits yet: link {}", link.name);
+            all.push(Refusal { place: link.place, text });
+        }
+        for name in &self.trace {
+            let known = network.links.iter().any(|l| l.name == *name)
+                || network.nodes.iter().any(|n| n.name == *name);
+            if !known {
+                let text = format!("--trace {name}: the network has no link, host, hub or ring of that name");
+                all.push(Refusal { place: Place::default(), text });
+            }
+        }
+        all
+    }
+
+    fn asked(&self, plan: &Plan, order: &Order) -> Record {
+        blank("sim", plan, order, BTreeMap::new())
+    }
+
+    fn run(&mut self, plan: &Plan, order: &Order, watch: &mut dyn Watch) -> Record {
+        let mut record = self.asked(plan, order);
+        let Some(network) = &plan.network else {
+            record.partial = true;
+            record.trouble.push(lacks_network(plan));
+            return record;
+        };
+        let topology = Topology::new(network);
+        let network = Network::build(plan, &topology, order.seed);
+        let mut run = Run {
+            plan,
+            order,
+            topology: &topology,
+            schedule: Schedule::new(&plan.schedule, Instant::ZERO),
+            tickets: BTreeMap::new(),
+            outcomes: vec![Vec::new(); plan.connections.len()],
+            engine: Engine::new(network),
+        };
+        let mut trouble = Vec::new();
+        if !self.trace.is_empty() {
+            match Tracer::open(&self.trace, run.engine.network(), &topology, &order.out) {
+                Ok(tracer) => run.engine.tracer = Some(tracer),
+                Err(line) => trouble.push(line),
+            }
+        }
+        run.play(watch);
+        if let Some(Err(line)) = run.engine.tracer.take().map(Tracer::finish) {
+            trouble.push(line);
+        }
+        let Run { engine, outcomes, .. } = run;
+        // How long was waited in silence for what had been lost is of no interest.
+        let end = engine.last_crossing();
+        record.duration_s = end.as_s();
+        let connections = plan.connections.iter().zip(&outcomes);
+        record.connections = connections.map(|(c, o)| assemble::connection(c, o)).collect();
+        record.links = links(engine.network(), end);
+        record.hosts = hosts(engine.network(), end);
+        let cells = plan.network.iter().flat_map(|n| &n.links);
+        if cells.into_iter().any(|l| l.medium == trunkline_experiment::plan::Medium::Atm) {
+            let how = if engine.network().trains { "in trains, exact here" } else { "each on its own" };
+            record.environment.insert("cells".into(), how.into());
+        }
+        record.environment.extend([
+            ("trace_hash".into(), format!("{:016x}", engine.hash())),
+            ("steps".into(), engine.steps().to_string()),
+        ]);
+        conclude(&mut record, plan);
+        record.partial |= !trouble.is_empty();
+        record.trouble.extend(trouble);
+        record
+    }
+}
+
+fn lacks_network(plan: &Plan) -> String {
+    let hosts = plan.hosts.join(", ");
+    let links = plan.connections.first().map_or("a - b".into(), |c| {
+        format!("{} - {}", c.from.host, c.to.first().map_or("b", |s| s.host.as_str()))
+    });
+    format!(
+        "`sim` needs to know the network; add to the experiment: \
+         network {{ host {hosts}; link {links} (rate = 100 Mb/s, delay = 1 ms); }}"
+    )
+}
+
+fn refuse_connection(c: &Connection) -> Option<Refusal> {
+    let transport = describe::transport(&c.protocol);
+    let test = describe::test_name(&c.test);
+    let (place, text) = match (&c.protocol, &c.test) {
+        (Protocol::Llc { .. } | Protocol::Guaranteed { .. } | Protocol::Bundle { .. }, _) => (
+            c.asks.protocol,
+            format!("`sim` does not carry `{transport}` yet; it carries tcp, udp and multicast"),
+        ),
+        (_, Pattern::Application { .. }) => {
+            (c.asks.test, format!("`sim` does not play the application model `{test}` yet"))
+        }
+        (Protocol::Multicast { .. }, Pattern::Request { .. } | Pattern::File { .. }) => {
+            (c.asks.test, format!("`sim` has no test `{test}` over multicast"))
+        }
+        (Protocol::Tcp { congestion: Some(name), .. }, _) if name != "reno" => {
+            (c.asks.protocol, format!("`sim` has no `congestion = {name}`; it has reno, that of 4.3BSD"))
+        }
+        _ => return None,
+    };
+    Some(Refusal { place, text: format!("{}: {text}", c.name) })
+}
+
+/// A plan being worked through.
+struct Run<'p> {
+    plan: &'p Plan,
+    order: &'p Order,
+    topology: &'p Topology<'p>,
+    schedule: Schedule<'p>,
+    /// Of each flow under way, what the schedule gave it.
+    tickets: BTreeMap<u32, usize>,
+    outcomes: Vec<Vec<Outcome>>,
+    engine: Engine,
+}
+
+impl Run<'_> {
+    fn play(&mut self, watch: &mut dyn Watch) {
+        let length = expected(self.plan);
+        let mut next_look = LOOK;
+        loop {
+            for turn in self.schedule.turns() {
+                self.begin(turn);
+            }
+            while let Some((number, flow)) = self.engine.take_over() {
+                self.end(number, *flow, None);
+            }
+            if self.schedule.is_done() {
+                return;
+            }
+            if self.engine.has_over() || self.schedule.has_turns() {
+                continue;
+            }
+            while !self.engine.has_over() {
+                if !self.engine.step() {
+                    return self.cut("nothing more can happen");
+                }
+                if self.engine.steps() >= next_look {
+                    next_look += LOOK;
+                    watch.progress(self.engine.now().since(Instant::ZERO), length);
+                    if self.order.stop.asked() {
+                        return self.cut("stopped on request");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Ends whatever is under way.
+    fn cut(&mut self, why: &str) {
+        while let Some((number, flow)) = self.engine.take_any() {
+            self.end(number, *flow, Some(why.into()));
+        }
+    }
+
+    fn end(&mut self, number: u32, flow: Flow, cut: Option<String>) {
+        let is_cut = cut.is_some();
+        let connection = flow.connection;
+        self.outcomes[connection].push(flow.outcome(cut));
+        if let Some(ticket) = self.tickets.remove(&number)
+            && !is_cut
+        {
+            self.schedule.over(ticket, self.engine.now());
+        }
+    }
+
+    fn begin(&mut self, turn: Turn) {
+        match self.prepare(turn) {
+            Ok(flow) => {
+                self.tickets.insert(self.engine.next_flow(), turn.ticket);
+                self.engine.begin(flow);
+            }
+            Err(trouble) => {
+                let start = turn.origin;
+                let outcome = Outcome { start, trouble: Some(trouble), ..Outcome::default() };
+                self.outcomes[turn.connection].push(outcome);
+                self.schedule.over(turn.ticket, self.engine.now());
+            }
+        }
+    }
+
+    fn prepare(&mut self, turn: Turn) -> Result<Flow, String> {
+        let c = &self.plan.connections[turn.connection];
+        let place = if turn.round == 1 { c.name.clone() } else { format!("{} / run {}", c.name, turn.round) };
+        let network = self.engine.network();
+        let station = |name: &str| network.station(name).ok_or(format!("the network has no host {name}"));
+        let from = station(&c.from.host)?;
+        let receivers = c.to.iter().map(|s| station(&s.host)).collect::<Result<Vec<u32>, _>>()?;
+        let way = |from: u32, to: u32| {
+            network
+                .way(self.topology, from, to)
+                .ok_or_else(|| format!("no links lead from {} to {}", c.from.host, c.name))
+        };
+        let mut ports = vec![(from, way(from, *receivers.first().ok_or("it has no receiver")?)?.port)];
+        let mut mtu = u32::MAX;
+        for receiver in &receivers {
+            mtu = mtu.min(way(from, *receiver)?.mtu);
+            ports.push((*receiver, way(*receiver, from)?.port));
+        }
+        let to = match c.protocol {
+            Protocol::Multicast { group, .. } => To::Group(network.groups[&group]),
+            _ => To::Station(receivers[0]),
+        };
+        let phases = [from, receivers[0]].map(|s| {
+            let phases = &network.stations[s as usize].phases;
+            (phases.fast, phases.slow)
+        });
+        let disks = [from, receivers[0]].map(|s| network.stations[s as usize].disk);
+        let file_bytes = match &c.test {
+            Pattern::File { path, .. } => {
+                let path = self.order.folder.join(path);
+                let length =
+                    std::fs::metadata(&path).map_err(|e| format!("asking for {}: {e}", path.display()))?;
+                Some(length.len())
+            }
+            _ => None,
+        };
+        let longest_delay = network.longest_delay;
+        let sides = ports.iter().enumerate().map(|(side, (station, port))| {
+            let name = format!("{place} / end {side}");
+            self.engine.seat(*station, Port(port.0), &name, side as u32)
+        });
+        let sides = sides.collect();
+        if let Some(tracer) = &mut self.engine.tracer {
+            tracer.begin(from, to);
+        }
+        Flow::begin(Birth {
+            plan: c,
+            connection: turn.connection,
+            flow: self.engine.next_flow(),
+            now: self.engine.now(),
+            place,
+            origin: turn.origin,
+            seed: self.order.seed,
+            sides,
+            to,
+            back: To::Station(from),
+            mtu,
+            longest_delay,
+            disks,
+            phases,
+            file_bytes,
+        })
+    }
+}
+
+/// The links of the record: point-to-point links, and hubs and rings as one each.
+fn links(network: &Network, end: Instant) -> Vec<schema::Link> {
+    let duration = end.since(Instant::ZERO).as_s();
+    let mut all = Vec::new();
+    for seat in network.media.iter().filter(|s| !matches!(s.medium, crate::medium::Medium::Switch(_))) {
+        let ports = (0..seat.wires.len() as u16).map(|p| seat.medium.counters(Port(p)));
+        let shared = !matches!(seat.medium, crate::medium::Medium::Link(_) | crate::medium::Medium::Cells(_));
+        let (mut utilization, mut dropped, mut queue_max) = (0.0, 0, 0);
+        for c in ports {
+            let busy = if duration > 0.0 { c.busy.as_s() / duration } else { 0.0 };
+            utilization = if shared { utilization + busy } else { f64::max(utilization, busy) };
+            dropped += c.full + c.lost;
+            queue_max = queue_max.max(c.queue_max);
+        }
+        all.push(schema::Link { name: seat.name.clone(), utilization, dropped, queue_max });
+    }
+    all
+}
+
+fn hosts(network: &Network, end: Instant) -> Vec<schema::Host> {
+    let duration = end.since(Instant::ZERO);
+    let share = |busy: Span| if duration.is_zero() { 0.0 } else { busy.as_s() / duration.as_s() * 100.0 };
+    let host = |h: &crate::network::Host| {
+        let mut interfaces = BTreeMap::new();
+        for (n, (medium, port)) in h.down.iter().enumerate() {
+            let c = network.media[*medium as usize].medium.counters(*port);
+            let counts = [("tx_frames", c.frames), ("tx_bytes", c.bytes), ("tx_dropped", c.full)];
+            interfaces.extend(counts.map(|(name, count)| (format!("if{n}.{name}"), count)));
+        }
+        let c = h.station.counters();
+        let counts = [
+            ("received", c.received),
+            ("delivered", c.delivered),
+            ("dropped_full", c.full),
+            ("dropped_damaged", c.damaged),
+            ("unwanted", c.unwanted),
+            ("interrupts", c.interrupts),
+        ];
+        interfaces.extend(counts.map(|(name, count)| (name.to_string(), count)));
+        schema::Host { name: h.name.clone(), cpu_percent: share(h.station.busy()), address: None, interfaces }
+    };
+    network.stations.iter().map(host).collect()
+}

@@ -1,0 +1,409 @@
+//! The loop: wakes places in order and carries frames from one to the next.
+//!
+//! A place is a medium, a station or an end. Each has one deadline at the most. The loop takes the first of
+//! (time, place), wakes it, and follows every frame that it hands on to where it next waits; so what happens at one
+//! instant happens in one order, on every machine.
+
+use std::collections::VecDeque;
+
+use trunkline_endpoint::{Arrival, Frame as _, MAX_BATCH, Passage, Port};
+use trunkline_host::Output;
+use trunkline_units::Instant;
+
+use crate::agenda::Agenda;
+use crate::flow::{Flow, Said, Side};
+use crate::frame::Frame;
+use crate::medium::Medium;
+use crate::network::{Network, Wire};
+use crate::trace::Tracer;
+
+/// Whose deadline it is.
+#[derive(Clone, Copy, Debug)]
+enum Owner {
+    Medium(u32),
+    Station(u32),
+    End { flow: u32, side: u32 },
+}
+
+/// A simulation under way.
+pub struct Engine {
+    now: Instant,
+    agenda: Agenda,
+    owners: Vec<Owner>,
+    /// A number for each place that depends on its name alone, so that the trace hash does not change when a place
+    /// is added.
+    marks: Vec<u64>,
+    network: Network,
+    flows: Vec<Option<Box<Flow>>>,
+    stations: Vec<Desk>,
+    over: VecDeque<u32>,
+    scratch: Box<[u8]>,
+    hash: u64,
+    crossed: Instant,
+    /// Packets so far.
+    serial: u32,
+    steps: u64,
+    /// Captures, if any are made.
+    pub tracer: Option<Tracer>,
+}
+
+/// What waits at a station for its interfaces.
+#[derive(Debug, Default)]
+struct Desk {
+    /// Packets for which an interface's queue had no room, in order.
+    held: Vec<VecDeque<Frame>>,
+    /// Ends that have something to send, in the order in which they asked.
+    waiting: VecDeque<(u32, u32)>,
+}
+
+impl Engine {
+    /// A network at rest.
+    pub fn new(network: Network) -> Engine {
+        let mut engine = Engine {
+            now: Instant::ZERO,
+            agenda: Agenda::default(),
+            owners: Vec::new(),
+            marks: Vec::new(),
+            flows: Vec::new(),
+            stations: network
+                .stations
+                .iter()
+                .map(|s| Desk { held: s.down.iter().map(|_| VecDeque::new()).collect(), ..Desk::default() })
+                .collect(),
+            over: VecDeque::new(),
+            scratch: vec![0; MAX_BATCH].into(),
+            hash: 0,
+            crossed: Instant::ZERO,
+            serial: 0,
+            steps: 0,
+            tracer: None,
+            network,
+        };
+        for m in 0..engine.network.media.len() {
+            let mark = mark(&engine.network.media[m].name);
+            engine.add(Owner::Medium(m as u32), mark);
+        }
+        for s in 0..engine.network.stations.len() {
+            let mark = mark(&engine.network.stations[s].name);
+            engine.add(Owner::Station(s as u32), mark);
+        }
+        engine
+    }
+
+    fn add(&mut self, owner: Owner, mark: u64) -> u32 {
+        self.owners.push(owner);
+        self.marks.push(mark);
+        self.agenda.add()
+    }
+
+    /// The time.
+    pub fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// When anything last crossed a medium: what follows is silence.
+    pub fn last_crossing(&self) -> Instant {
+        self.crossed
+    }
+
+    /// Places woken so far.
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// What happened so far, and when, as one number: the same for the same plan and seed.
+    pub fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    /// The network, to read its counters.
+    pub fn network(&self) -> &Network {
+        &self.network
+    }
+
+    /// The number that the next flow will have.
+    pub fn next_flow(&self) -> u32 {
+        self.flows.len() as u32
+    }
+
+    /// Gives an end a place on the agenda.
+    pub fn seat(&mut self, station: u32, port: Port, name: &str, side: u32) -> Side {
+        let flow = self.next_flow();
+        Side { station, port, place: self.add(Owner::End { flow, side }, mark(name)) }
+    }
+
+    /// Sets a flow going.
+    pub fn begin(&mut self, flow: Flow) {
+        let (number, sides) = (self.next_flow(), flow.sides.len());
+        self.flows.push(Some(Box::new(flow)));
+        (0..sides as u32).for_each(|side| self.drain_end(number, side));
+    }
+
+    /// Flows that have ended since this was last asked.
+    pub fn take_over(&mut self) -> Option<(u32, Box<Flow>)> {
+        let number = self.over.pop_front()?;
+        self.take(number)
+    }
+
+    /// Ends any flow that is still under way.
+    pub fn take_any(&mut self) -> Option<(u32, Box<Flow>)> {
+        let number = self.flows.iter().position(Option::is_some)?;
+        self.take(number as u32)
+    }
+
+    fn take(&mut self, number: u32) -> Option<(u32, Box<Flow>)> {
+        let flow = self.flows[number as usize].take()?;
+        for side in &flow.sides {
+            self.agenda.set(side.place, None);
+            self.stations[side.station as usize].waiting.retain(|(flow, _)| *flow != number);
+        }
+        Some((number, flow))
+    }
+
+    /// Takes one step; whether there was one. Stops short once a flow is over, so that the next may begin.
+    #[inline]
+    pub fn step(&mut self) -> bool {
+        let Some((at, place)) = self.agenda.first() else { return false };
+        self.now = at;
+        self.steps += 1;
+        // xxHash's odd constant: any that mixes well will do.
+        let word = self.hash.rotate_left(23) ^ at.as_ps() ^ self.marks[place as usize];
+        self.hash = word.wrapping_mul(0x9e37_79b1_85eb_ca87);
+        match self.owners[place as usize] {
+            Owner::Medium(m) => {
+                self.network.media[m as usize].medium.handle(at, Arrival::Wake);
+                self.drain_medium(m);
+            }
+            Owner::Station(s) => {
+                self.network.stations[s as usize].station.wake(at);
+                self.drain_station(s);
+            }
+            Owner::End { flow, side } => {
+                if let Some(f) = &mut self.flows[flow as usize] {
+                    f.wake(at, side as usize);
+                    self.drain_end(flow, side);
+                }
+            }
+        }
+        true
+    }
+
+    /// Whether a flow has ended and waits to be taken.
+    #[inline]
+    pub fn has_over(&self) -> bool {
+        !self.over.is_empty()
+    }
+
+    fn drain_medium(&mut self, m: u32) {
+        loop {
+            match self.network.media[m as usize].medium.poll(self.now) {
+                Passage::Transmit { port, frame } => self.pass(m, port, frame),
+                Passage::Lost { .. } => {}
+                Passage::Room { port } => {
+                    if let Wire::Station(s, port) = self.network.media[m as usize].wires[port.0 as usize] {
+                        self.make_room(s, port);
+                    }
+                }
+                Passage::Idle { deadline } => {
+                    self.agenda.set(m, deadline);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Hands a frame that a medium gives out at `port` to whatever stands there, through switches that take no time,
+    /// to where it next waits.
+    #[inline]
+    fn pass(&mut self, mut m: u32, mut port: Port, frame: Frame) {
+        self.crossed = self.now;
+        loop {
+            if let Some(tracer) = &mut self.tracer {
+                tracer.passed(self.now, m, port, &frame);
+            }
+            let (next, at) = match self.network.media[m as usize].wires[port.0 as usize] {
+                Wire::Medium(next, at) => (next, at),
+                Wire::Station(s, port) => return self.arrive(s, port, frame),
+                Wire::Nothing => return,
+            };
+            match &mut self.network.media[next as usize].medium {
+                Medium::Switch(switch) => match switch.direct(at, &frame) {
+                    Some(out) => (m, port) = (next, out),
+                    None => return self.enter(next, at, frame),
+                },
+                _ => return self.enter(next, at, frame),
+            }
+        }
+    }
+
+    /// Puts a frame on a medium.
+    #[inline]
+    fn enter(&mut self, m: u32, port: Port, frame: Frame) {
+        match &mut self.network.media[m as usize].medium {
+            // What a link takes comes out later, unless there was no room.
+            Medium::Link(link) => {
+                if !link.send(self.now, port, frame) {
+                    let deadline = link.deadline();
+                    return self.agenda.set(m, deadline);
+                }
+            }
+            medium => medium.handle(self.now, Arrival::Frame { port, frame }),
+        }
+        self.drain_medium(m);
+    }
+
+    /// Brings a frame to a station.
+    #[inline]
+    fn arrive(&mut self, s: u32, port: Port, frame: Frame) {
+        if let Some(tracer) = &mut self.tracer {
+            tracer.crossed(self.now, s, port, &frame);
+        }
+        let station = &mut self.network.stations[s as usize].station;
+        if station.is_free() {
+            if station.pass_in(&frame) {
+                self.deliver(s, &frame);
+            }
+        } else {
+            station.arrive(self.now, port, frame);
+            self.drain_station(s);
+        }
+    }
+
+    fn drain_station(&mut self, s: u32) {
+        loop {
+            match self.network.stations[s as usize].station.poll(self.now) {
+                Output::Transmit { port, frame } => self.launch(s, port, frame),
+                Output::Deliver { frame, .. } => self.deliver(s, &frame),
+                Output::Lost { .. } => {}
+                Output::Room => self.invite(s),
+                Output::Idle { deadline } => {
+                    let place = self.network.media.len() as u32 + s;
+                    self.agenda.set(place, deadline);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Puts a packet on an interface, or keeps it until there is room: a host loses nothing of its own.
+    #[inline]
+    fn launch(&mut self, s: u32, port: Port, frame: Frame) {
+        let (m, at) = self.network.stations[s as usize].down[port.0 as usize];
+        let medium = &mut self.network.media[m as usize].medium;
+        let held = &mut self.stations[s as usize].held[port.0 as usize];
+        if !held.is_empty() || !medium.room(self.now, at, frame.length()) {
+            held.push_back(frame);
+            medium.handle(self.now, Arrival::Ask { port: at });
+            return self.drain_medium(m);
+        }
+        self.launch_now(s, port, frame);
+    }
+
+    /// Puts a packet on an interface that has room.
+    #[inline]
+    fn launch_now(&mut self, s: u32, port: Port, frame: Frame) {
+        if let Some(tracer) = &mut self.tracer {
+            tracer.crossed(self.now, s, port, &frame);
+        }
+        let (m, at) = self.network.stations[s as usize].down[port.0 as usize];
+        self.enter(m, at, frame);
+    }
+
+    /// An interface has room again.
+    fn make_room(&mut self, s: u32, port: Port) {
+        let (m, at) = self.network.stations[s as usize].down[port.0 as usize];
+        while let Some(frame) = self.stations[s as usize].held[port.0 as usize].pop_front() {
+            let medium = &mut self.network.media[m as usize].medium;
+            if !medium.room(self.now, at, frame.length()) {
+                self.stations[s as usize].held[port.0 as usize].push_front(frame);
+                return medium.handle(self.now, Arrival::Ask { port: at });
+            }
+            self.launch_now(s, port, frame);
+        }
+        self.invite(s);
+    }
+
+    /// Lets the ends that wait at a station send, each in its turn.
+    fn invite(&mut self, s: u32) {
+        for _ in 0..self.stations[s as usize].waiting.len() {
+            let Some((flow, side)) = self.stations[s as usize].waiting.pop_front() else { return };
+            self.drain_end(flow, side);
+        }
+    }
+
+    fn deliver(&mut self, s: u32, frame: &Frame) {
+        let number = frame.flow;
+        // A straggler of a run that is over.
+        let Some(flow) = self.flows.get_mut(number as usize).and_then(Option::as_mut) else { return };
+        let side = match frame.is_back() {
+            true => 0,
+            false if flow.sides.len() == 2 => 1,
+            false => match flow.sides.iter().skip(1).position(|side| side.station == s) {
+                Some(receiver) => receiver + 1,
+                None => return,
+            },
+        };
+        self.hash = self.hash.wrapping_add(u64::from(frame.length()) << 32 | u64::from(number));
+        if flow.arrive(self.now, side, frame, &mut self.scratch) {
+            self.drain_end(number, side as u32);
+            // A sender may have waited for this: its peer's share of the flow has changed.
+            if side > 0 && self.flows[number as usize].as_ref().is_some_and(|f| f.is_over()) {
+                self.drain_end(number, 0);
+            }
+        }
+    }
+
+    fn drain_end(&mut self, number: u32, side: u32) {
+        loop {
+            let Some(flow) = &mut self.flows[number as usize] else { return };
+            let Side { station: s, port, place } = flow.sides[side as usize];
+            let host = &mut self.network.stations[s as usize];
+            let (m, at) = host.down[port.0 as usize];
+            let desk = &mut self.stations[s as usize];
+            let medium = &mut self.network.media[m as usize].medium;
+            let now = self.now;
+            // Asked only by an end that has something to send.
+            let mut line = true;
+            let room = || {
+                line = desk.held[port.0 as usize].is_empty() && medium.room(now, at, 1);
+                line && host.station.room()
+            };
+            match flow.poll(now, side as usize, room, &mut self.scratch) {
+                Said::Send(mut frame) => {
+                    frame.serial = self.serial;
+                    self.serial = self.serial.wrapping_add(1);
+                    if host.station.is_free() {
+                        host.station.pass_out();
+                        self.launch_now(s, port, frame);
+                    } else {
+                        let refused = host.station.send(now, port, frame);
+                        debug_assert!(refused.is_ok(), "it had room");
+                        self.drain_station(s);
+                    }
+                }
+                Said::Idle { deadline, blocked } => {
+                    let is_over = flow.is_over();
+                    self.agenda.set(place, deadline);
+                    if blocked && !desk.waiting.contains(&(number, side)) {
+                        desk.waiting.push_back((number, side));
+                        // Without room on the line the medium will say when; without room at the processor, the
+                        // station will.
+                        if !line {
+                            medium.handle(now, Arrival::Ask { port: at });
+                            self.drain_medium(m);
+                        }
+                    }
+                    if is_over && !self.over.contains(&number) {
+                        self.over.push_back(number);
+                    }
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// FNV-1a: a number from a name.
+fn mark(name: &str) -> u64 {
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
+}

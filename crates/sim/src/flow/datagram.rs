@@ -1,0 +1,313 @@
+//! Messages in datagrams.
+
+use trunkline_endpoint::To;
+use trunkline_record::Histogram;
+use trunkline_run::ends::{ReceiverReport, SenderReport};
+use trunkline_run::message::{HEADER, Header, Kind};
+use trunkline_run::{Ledger, Meter};
+use trunkline_traffic::Source;
+use trunkline_traffic::source::Step;
+use trunkline_units::{Instant, Rate, Size, Span};
+
+use super::fragment::{Cutter, Gatherer};
+use super::{Birth, LINGER, Said, UDP_IP, UNANSWERED, depart};
+use crate::frame::{Content, Datagram, Frame};
+
+/// The ends of a connection over datagrams.
+#[derive(Debug)]
+pub struct Datagrams {
+    source: Source,
+    ledger: Ledger,
+    cutter: Cutter,
+    outgoing: Option<Outgoing>,
+    sequence: u64,
+    asking: Option<Asking>,
+    disk: Option<Rate>,
+    read_until: Instant,
+    receivers: Vec<Receiver>,
+    linger: Span,
+    /// When the source was done.
+    done: Option<Instant>,
+    over: bool,
+    flow: u32,
+    channel: u16,
+    to: To,
+    back: To,
+}
+
+/// A message whose fragments are leaving.
+#[derive(Clone, Copy, Debug)]
+struct Outgoing {
+    message: Datagram,
+    next: u16,
+}
+
+impl Outgoing {
+    fn new(cutter: &Cutter, header: &Header) -> Self {
+        let message = Datagram {
+            sequence: header.sequence,
+            sent: header.sent,
+            size: header.length,
+            response: header.response,
+            fragment: 0,
+            fragments: cutter.count(header.length + UDP_IP - super::IP),
+            kind: header.kind,
+        };
+        Outgoing { message, next: 0 }
+    }
+
+    /// The next packet, and whether it was the last.
+    #[inline]
+    fn packet(&mut self, cutter: &Cutter) -> (Datagram, u32, bool) {
+        let d = Datagram { fragment: self.next, ..self.message };
+        let length = cutter.length(d.size + UDP_IP - super::IP, d.fragment, d.fragments);
+        self.next += 1;
+        (d, length, self.next == d.fragments)
+    }
+}
+
+/// The asking side of requests: one in flight.
+#[derive(Debug, Default)]
+struct Asking {
+    waiting: Option<(u64, Instant)>,
+    gatherer: Gatherer,
+    rtt: Histogram,
+    answers: u64,
+    answer_bytes: u64,
+    unanswered: u64,
+}
+
+#[derive(Debug)]
+struct Receiver {
+    meter: Meter,
+    gatherer: Gatherer,
+    /// Answers on their way out; one, unless requests were doubled.
+    answers: std::collections::VecDeque<Outgoing>,
+}
+
+/// Answers that may wait to leave.
+const ANSWERS: usize = 16;
+
+impl Datagrams {
+    pub(super) fn begin(birth: &Birth<'_>, start: Instant, source: Source) -> Self {
+        let receiver = || Receiver {
+            meter: Meter::new(start),
+            gatherer: Gatherer::default(),
+            answers: Default::default(),
+        };
+        Datagrams {
+            source,
+            ledger: Ledger::new(start),
+            cutter: Cutter::new(birth.mtu),
+            outgoing: None,
+            sequence: 0,
+            asking: birth.asks().then(Asking::default),
+            disk: birth.file_bytes.and(birth.disks[0]),
+            read_until: start,
+            receivers: birth.plan.to.iter().map(|_| receiver()).collect(),
+            linger: LINGER + birth.longest_delay * 2,
+            done: None,
+            over: false,
+            flow: birth.flow,
+            channel: birth.flow as u16,
+            to: birth.to,
+            back: birth.back,
+        }
+    }
+
+    /// Takes a packet; whether this end may have something to say to that.
+    #[inline]
+    pub fn arrive(&mut self, now: Instant, side: usize, frame: &Frame) -> bool {
+        let Content::Datagram(d) = &frame.content else { return false };
+        match side.checked_sub(1) {
+            None => {
+                self.answered(now, d);
+                true
+            }
+            Some(receiver) => {
+                let Some(r) = self.receivers.get_mut(receiver) else { return false };
+                if !r.gatherer.take(d) {
+                    return false;
+                }
+                let (sequence, sent) = (d.sequence, d.sent);
+                r.meter.arrive(
+                    &Header { sequence, sent, length: d.size, response: d.response, kind: d.kind },
+                    now,
+                );
+                if d.response > 0 && r.answers.len() < ANSWERS {
+                    let length = d.response.max(HEADER as u32);
+                    let answer = Header { sequence, sent: now, length, response: 0, kind: Kind::Answer };
+                    r.answers.push_back(Outgoing::new(&self.cutter, &answer));
+                }
+                if self.done.is_some() {
+                    self.look(now);
+                }
+                d.response > 0 || self.over
+            }
+        }
+    }
+
+    fn answered(&mut self, now: Instant, d: &Datagram) {
+        let Some(asking) = &mut self.asking else { return };
+        if !asking.gatherer.take(d) {
+            return;
+        }
+        // Else the answer to a request given up on.
+        if let Some((_, asked)) = asking.waiting.take_if(|(sequence, _)| *sequence == d.sequence) {
+            asking.rtt.record(now.since(asked));
+            asking.answers += 1;
+            asking.answer_bytes += u64::from(d.size);
+        }
+    }
+
+    /// Whether the run is over: all has come, or nothing has for a while.
+    fn look(&mut self, now: Instant) {
+        let Some(done) = self.done else { return };
+        let complete = |r: &Receiver| {
+            r.meter.arrivals().messages >= self.sequence
+                || r.meter.quiet(now).min(now.since(done)) >= self.linger
+        };
+        self.over = self.receivers.iter().all(complete);
+    }
+
+    /// When silence will have lasted long enough.
+    fn patience(&self, done: Instant) -> Instant {
+        let last = self.receivers.iter().filter_map(|r| r.meter.arrivals().last).max();
+        last.map_or(done, |last| last.max(done)) + self.linger
+    }
+
+    /// What an end has to say.
+    #[inline]
+    pub fn poll(&mut self, now: Instant, side: usize, room: impl FnOnce() -> bool) -> Said {
+        if side == 0 { self.send(now, room) } else { self.answer(side - 1, room) }
+    }
+
+    #[inline]
+    fn send(&mut self, now: Instant, room: impl FnOnce() -> bool) -> Said {
+        if self.outgoing.is_none() {
+            if let Some(idle) = self.draw(now, room) {
+                return idle;
+            }
+        } else if !room() {
+            return Said::Idle { deadline: None, blocked: true };
+        }
+        let Some(outgoing) = &mut self.outgoing else { return Said::Idle { deadline: None, blocked: false } };
+        let (datagram, length, last) = outgoing.packet(&self.cutter);
+        if last {
+            self.outgoing = None;
+        }
+        Said::Send(Frame::packet(
+            Content::Datagram(datagram),
+            length,
+            self.flow,
+            self.channel,
+            self.to,
+            false,
+        ))
+    }
+
+    /// Draws the next message, if it is due and there is room for its first packet; else what to say.
+    #[inline]
+    fn draw(&mut self, now: Instant, room: impl FnOnce() -> bool) -> Option<Said> {
+        let wait = |until| Some(Said::Idle { deadline: Some(until), blocked: false });
+        if self.done.is_some() {
+            return Some(self.rest(now));
+        }
+        if let Some(asking) = &mut self.asking
+            && let Some((_, asked)) = asking.waiting
+        {
+            if now < asked + UNANSWERED {
+                return wait(asked + UNANSWERED);
+            }
+            asking.waiting = None;
+            asking.unanswered += 1;
+        }
+        if now < self.read_until {
+            return wait(self.read_until);
+        }
+        // When the next is due is known without drawing it.
+        if let Some(until) = self.source.due_after(now) {
+            return wait(until);
+        }
+        // A source at full speed always has a message: it is drawn when there is room for it.
+        if !room() {
+            return Some(Said::Idle { deadline: None, blocked: true });
+        }
+        match self.source.next(now) {
+            Step::Wait(until) => wait(until),
+            Step::Done => {
+                self.done = Some(now);
+                Some(self.rest(now))
+            }
+            Step::Send(message) => {
+                let (sequence, response) = (self.sequence, message.response);
+                let header =
+                    Header { sequence, sent: now, length: message.size, response, kind: Kind::Pattern };
+                self.outgoing = Some(Outgoing::new(&self.cutter, &header));
+                self.sequence += 1;
+                depart(&mut self.source, &mut self.ledger, &message, now);
+                if let Some(asking) = &mut self.asking {
+                    asking.waiting = Some((sequence, now));
+                }
+                if let Some(rate) = self.disk {
+                    self.read_until = now + rate.time_for(Size::from_bytes(message.size.into()));
+                }
+                None
+            }
+        }
+    }
+
+    /// The sender is done: only silence is waited for.
+    fn rest(&mut self, now: Instant) -> Said {
+        self.look(now);
+        let deadline = self.done.filter(|_| !self.over).map(|done| self.patience(done));
+        Said::Idle { deadline, blocked: false }
+    }
+
+    fn answer(&mut self, receiver: usize, room: impl FnOnce() -> bool) -> Said {
+        let answers = &mut self.receivers[receiver].answers;
+        let Some(answer) = answers.front_mut() else { return Said::Idle { deadline: None, blocked: false } };
+        if !room() {
+            return Said::Idle { deadline: None, blocked: true };
+        }
+        let (datagram, length, last) = answer.packet(&self.cutter);
+        if last {
+            answers.pop_front();
+        }
+        Said::Send(Frame::packet(
+            Content::Datagram(datagram),
+            length,
+            self.flow,
+            self.channel,
+            self.back,
+            true,
+        ))
+    }
+
+    /// Whether the run is over.
+    #[inline]
+    pub fn is_over(&self) -> bool {
+        self.over
+    }
+
+    pub(super) fn reports(self) -> (SenderReport, Vec<ReceiverReport>, Option<String>) {
+        let mut sender = SenderReport::whole(&self.ledger, &self.source);
+        if let Some(asking) = &self.asking {
+            sender.rtt = asking.rtt.counts();
+            let counts = [
+                ("answers", asking.answers),
+                ("answer_bytes", asking.answer_bytes),
+                ("unanswered", asking.unanswered),
+            ];
+            sender.counters.extend(counts.map(|(k, v)| (k.to_string(), v as f64)));
+        }
+        let report = |r: &Receiver| {
+            let mut report = ReceiverReport::of(&r.meter);
+            if r.gatherer.given_up > 0 {
+                report.counters.insert("reassembly_given_up".into(), r.gatherer.given_up as f64);
+            }
+            report
+        };
+        (sender, self.receivers.iter().map(report).collect(), None)
+    }
+}

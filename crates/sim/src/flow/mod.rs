@@ -1,0 +1,253 @@
+//! One run of a connection: its ends, and what they measure.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`datagram`] | messages in datagrams: `udp` and `multicast`, requests and answers over them |
+//! | [`fragment`] | messages longer than a packet |
+//! | [`stream`] | messages in a TCP stream, requests and answers over it |
+//!
+//! Both ends of a flow live in one value, so that a stream's message boundaries need not be bytes: TCP hands over
+//! every byte once and in order, and which message a byte belongs to is known on both sides.
+
+pub mod datagram;
+pub mod fragment;
+pub mod stream;
+
+use trunkline_endpoint::{Port, To};
+use trunkline_experiment::plan::{self, Protocol};
+use trunkline_run::Ledger;
+use trunkline_run::assemble::Outcome;
+use trunkline_run::message::{HEADER, LARGEST};
+use trunkline_traffic::source::{Bounds, Limit};
+use trunkline_traffic::{Law, Pattern, Source, Variable};
+use trunkline_units::{Instant, Seed, Span};
+
+use crate::frame::Frame;
+use datagram::Datagrams;
+use stream::Streams;
+
+/// Bytes of IPv4 and UDP headers.
+pub const UDP_IP: u32 = 28;
+/// Bytes of an IPv4 header.
+pub const IP: u32 = 20;
+/// The longest message a datagram carries.
+const LARGEST_DATAGRAM: u32 = 65_507;
+/// An answer over datagrams that has not come by then is lost; the same as on sockets.
+const UNANSWERED: Span = Span::from_s(1);
+/// How long a receiver waits in silence for what is still under way once the sender has ended, beyond the delay of
+/// the lines.
+const LINGER: Span = Span::from_s(1);
+
+/// Where an end stands. Side 0 of a flow is the sender, the others its receivers.
+#[derive(Clone, Copy, Debug)]
+pub struct Side {
+    /// Its station.
+    pub station: u32,
+    /// The station's interface towards the other side.
+    pub port: Port,
+    /// Its place on the agenda.
+    pub place: u32,
+}
+
+/// One run of one connection.
+#[derive(Debug)]
+pub struct Flow {
+    /// Its index in the plan.
+    pub connection: usize,
+    /// Where its ends are.
+    pub sides: Vec<Side>,
+    start: Instant,
+    work: Work,
+    /// The sending station names the receivers' hosts by this order.
+    hosts: Vec<String>,
+}
+
+#[derive(Debug)]
+enum Work {
+    Datagrams(Box<Datagrams>),
+    Streams(Box<Streams>),
+}
+
+/// What an end says.
+#[derive(Debug)]
+pub enum Said {
+    /// Hand this to the station.
+    Send(Frame),
+    /// Nothing more now.
+    Idle {
+        /// When to wake it.
+        deadline: Option<Instant>,
+        /// Whether it has something to send and waits for room.
+        blocked: bool,
+    },
+}
+
+/// What a flow is made of.
+#[derive(Debug)]
+pub struct Birth<'a> {
+    /// The plan's entry.
+    pub plan: &'a plan::Connection,
+    /// Its index.
+    pub connection: usize,
+    /// The flow's number, which its frames carry.
+    pub flow: u32,
+    /// The time.
+    pub now: Instant,
+    /// Names its random streams.
+    pub place: String,
+    /// When its place in the schedule comes.
+    pub origin: Instant,
+    /// Seed of the run.
+    pub seed: Seed,
+    /// Where its ends are.
+    pub sides: Vec<Side>,
+    /// Whom the sender's frames are for.
+    pub to: To,
+    /// Whom a receiver's frames are for.
+    pub back: To,
+    /// Largest packet of the path, bytes of IP.
+    pub mtu: u32,
+    /// Sum of the delays of all lines.
+    pub longest_delay: Span,
+    /// Rate of the disks at both ends, for files.
+    pub disks: [Option<trunkline_units::Rate>; 2],
+    /// Timer phases of the two stations: fast, slow.
+    pub phases: [(Span, Span); 2],
+    /// Bytes of the file that is sent, if it is one.
+    pub file_bytes: Option<u64>,
+}
+
+impl Birth<'_> {
+    /// One number of the plan that is drawn once a run.
+    fn draw(&self, variable: &Variable, what: &str) -> Result<f64, String> {
+        let mut stream = self.seed.stream(&format!("{} / {what}", self.place));
+        Ok(Law::new(variable.clone(), 0.0).map_err(|e| e.to_string())?.sample(&mut stream))
+    }
+
+    fn limit(&self) -> Result<Limit, String> {
+        Ok(match &self.plan.stop {
+            plan::Stop::DurationS(v) => {
+                Limit { time: Some(Span::from_seconds(self.draw(v, "duration")?)), ..Limit::default() }
+            }
+            plan::Stop::Bytes(v) => {
+                Limit { bytes: Some(self.draw(v, "bytes")?.round() as u64), ..Limit::default() }
+            }
+            plan::Stop::Messages(v) => {
+                Limit { messages: Some(self.draw(v, "messages")?.round() as u64), ..Limit::default() }
+            }
+            plan::Stop::FileEnd => Limit { bytes: self.file_bytes, ..Limit::default() },
+        })
+    }
+
+    fn source(&self, start: Instant, largest: u32) -> Result<Source, String> {
+        let bounds = Bounds { smallest: HEADER as u32, largest };
+        Source::new(&self.plan.test, self.limit()?, bounds, start, self.seed, &self.place)
+            .map_err(|e| e.to_string())
+    }
+
+    fn asks(&self) -> bool {
+        matches!(self.plan.test, Pattern::Request { .. })
+    }
+}
+
+impl Flow {
+    /// Begins a run.
+    ///
+    /// # Errors
+    /// What of its random variables is no law, in a line.
+    pub fn begin(birth: Birth<'_>) -> Result<Flow, String> {
+        let start = birth.origin + Span::from_seconds(birth.draw(&birth.plan.delay_s, "delay")?);
+        let work = match birth.plan.protocol {
+            Protocol::Tcp { .. } => {
+                // The source begins when the connection is open; that there can be one is checked now.
+                birth.source(start, LARGEST)?;
+                Work::Streams(Box::new(Streams::begin(&birth, start, birth.limit()?)?))
+            }
+            _ => Work::Datagrams(Box::new(Datagrams::begin(
+                &birth,
+                start,
+                birth.source(start, LARGEST_DATAGRAM)?,
+            ))),
+        };
+        Ok(Flow {
+            connection: birth.connection,
+            sides: birth.sides,
+            start,
+            work,
+            hosts: birth.plan.to.iter().map(|s| s.host.clone()).collect(),
+        })
+    }
+
+    /// Gives a frame to an end; whether it may have something to say to that.
+    #[inline]
+    pub fn arrive(&mut self, now: Instant, side: usize, frame: &Frame, scratch: &mut [u8]) -> bool {
+        match &mut self.work {
+            Work::Datagrams(d) => d.arrive(now, side, frame),
+            Work::Streams(s) => {
+                s.arrive(now, side, frame, scratch);
+                true
+            }
+        }
+    }
+
+    /// Tells an end that its deadline may have come.
+    #[inline]
+    pub fn wake(&mut self, now: Instant, side: usize) {
+        match &mut self.work {
+            Work::Datagrams(_) => {}
+            Work::Streams(s) => s.wake(now, side),
+        }
+    }
+
+    /// What an end has to say. It sends only if its station has `room`, which it asks once at the most.
+    #[inline]
+    pub fn poll(
+        &mut self,
+        now: Instant,
+        side: usize,
+        room: impl FnOnce() -> bool,
+        scratch: &mut [u8],
+    ) -> Said {
+        match &mut self.work {
+            Work::Datagrams(d) => d.poll(now, side, room),
+            Work::Streams(s) => s.poll(now, side, room(), scratch),
+        }
+    }
+
+    /// Whether everything has been sent and has arrived, or will not any more.
+    #[inline]
+    pub fn is_over(&self) -> bool {
+        match &self.work {
+            Work::Datagrams(d) => d.is_over(),
+            Work::Streams(s) => s.is_over(),
+        }
+    }
+
+    /// What its ends measured; with `cut`, the reason why it ended early.
+    pub fn outcome(self, cut: Option<String>) -> Outcome {
+        let start = match &self.work {
+            Work::Datagrams(_) => self.start,
+            Work::Streams(s) => s.start(),
+        };
+        let (sender, receivers, trouble) = match self.work {
+            Work::Datagrams(d) => d.reports(),
+            Work::Streams(s) => s.reports(),
+        };
+        let receivers = self.hosts.into_iter().zip(receivers.into_iter().map(Some)).collect();
+        Outcome { start, sender: Some(sender), receivers, trouble: cut.or(trouble) }
+    }
+}
+
+/// Counts a message that leaves.
+#[inline]
+fn depart(
+    source: &mut Source,
+    ledger: &mut Ledger,
+    message: &trunkline_traffic::source::Message,
+    now: Instant,
+) {
+    ledger.depart(message, now);
+    if message.first {
+        source.departed(now);
+    }
+}

@@ -1,0 +1,412 @@
+//! What stands at each node and link of a plan.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use trunkline_atm::{CellLink, Config, Counts, End, Mode, Pacing};
+use trunkline_endpoint::{Bound, Port, Room};
+use trunkline_experiment::plan::{
+    Amount, CellMode, Encapsulation, HostCosts, Link, Medium as Framed, NodeKind, PacingCounts, Plan,
+    Protocol,
+};
+use trunkline_host::{Costs, Interface, Phases, Station};
+use trunkline_media::{
+    Framing, Hub, HubOptions, Impairments, LineOptions, Ring, RingOptions, Switch, SwitchOptions,
+};
+use trunkline_units::{Rate, Seed, Span};
+
+use super::topology::Topology;
+use super::{Host, Network, Seat, Wire};
+use crate::medium::Medium;
+
+/// Bytes of a cell.
+const CELL: u64 = 53;
+/// From this rate on a ring is an FDDI ring.
+const FDDI: u64 = 100_000_000;
+
+/// Puts the network of a plan together.
+pub(super) fn network(plan: &Plan, topology: &Topology<'_>, seed: Seed) -> Network {
+    let trains = trains(plan, topology);
+    let places = Places::new(topology);
+    let mut network = Network {
+        media: Vec::new(),
+        stations: Vec::new(),
+        groups: groups(plan),
+        longest_delay: Span::ZERO,
+        trains,
+    };
+    let builder = Builder { plan, topology, seed, places: &places, groups: &network.groups.clone(), trains };
+    for (index, node) in topology.network.nodes.iter().enumerate() {
+        match &node.kind {
+            NodeKind::Host(costs) => network.stations.push(builder.host(index, costs)),
+            NodeKind::Converter { .. } => {}
+            _ => network.media.push(builder.node(index)),
+        }
+        if let NodeKind::Switch { latency, .. } = node.kind {
+            network.longest_delay += latency;
+        }
+    }
+    for (index, link) in topology.network.links.iter().enumerate() {
+        network.longest_delay += link.delay;
+        if places.links[index].is_some() {
+            network.media.push(builder.link(index, link));
+        }
+    }
+    network
+}
+
+/// Whether cells are computed in trains: where the text does not want each, and no two packets' cells mix.
+fn trains(plan: &Plan, topology: &Topology<'_>) -> bool {
+    let each = topology.network.links.iter().any(|l| l.medium == Framed::Atm && l.cells == CellMode::Each);
+    let mut pairs = Vec::new();
+    for c in &plan.connections {
+        for to in &c.to {
+            if let (Some(from), Some(to)) = (topology.node(&c.from.host), topology.node(&to.host)) {
+                pairs.extend([(from, to), (to, from)]);
+            }
+        }
+    }
+    !each && topology.cells_never_mix(&pairs)
+}
+
+/// Numbers for the multicast groups, in the order of their addresses.
+fn groups(plan: &Plan) -> BTreeMap<std::net::IpAddr, u32> {
+    let named: BTreeSet<_> = plan
+        .connections
+        .iter()
+        .filter_map(|c| match c.protocol {
+            Protocol::Multicast { group, .. } => Some(group),
+            _ => None,
+        })
+        .collect();
+    named.into_iter().zip(1..).collect()
+}
+
+/// Which medium or station each node and link of the plan becomes.
+struct Places {
+    /// Of each node: its number among the stations, or among the media.
+    nodes: Vec<u32>,
+    /// Of each link, its number among the media; none if it is but a port of a hub or ring.
+    links: Vec<Option<u32>>,
+}
+
+impl Places {
+    fn new(topology: &Topology<'_>) -> Self {
+        let (mut stations, mut media) = (0, 0);
+        let mut count = |is_host: bool| {
+            let number = if is_host { &mut stations } else { &mut media };
+            *number += 1;
+            *number - 1
+        };
+        let nodes = topology.network.nodes.iter();
+        let nodes = nodes.map(|n| match n.kind {
+            NodeKind::Host(_) => count(true),
+            NodeKind::Converter { .. } => 0,
+            _ => count(false),
+        });
+        let nodes: Vec<u32> = nodes.collect();
+        let is_port = |l: &Link| {
+            [&l.a, &l.b].into_iter().filter_map(|n| topology.node(n)).any(|n| topology.is_shared(n))
+        };
+        let links = topology.network.links.iter().map(|l| (!is_port(l)).then(|| count(false))).collect();
+        Places { nodes, links }
+    }
+}
+
+struct Builder<'b> {
+    plan: &'b Plan,
+    topology: &'b Topology<'b>,
+    seed: Seed,
+    places: &'b Places,
+    groups: &'b BTreeMap<std::net::IpAddr, u32>,
+    trains: bool,
+}
+
+impl Builder<'_> {
+    fn kind(&self, node: usize) -> &NodeKind {
+        &self.topology.network.nodes[node].kind
+    }
+
+    /// What stands at `port` of `node`, seen from the medium attached there.
+    fn at(&self, node: usize, port: u16) -> Wire {
+        let number = self.places.nodes[node];
+        match self.kind(node) {
+            NodeKind::Host(_) => Wire::Station(number, Port(port)),
+            NodeKind::Converter { .. } => Wire::Nothing,
+            _ => Wire::Medium(number, Port(port)),
+        }
+    }
+
+    /// The medium into which `port` of `node` sends, and its port there.
+    fn below(&self, node: usize, port: u16) -> (u32, Port) {
+        let hop = self.topology.ports[node][usize::from(port)];
+        match self.places.links[hop.link] {
+            Some(link) => (link, Port(hop.end)),
+            // The link is a port of the hub or ring beyond it.
+            None => (self.places.nodes[hop.next], Port(self.topology.port_of(hop.next, hop.link))),
+        }
+    }
+
+    fn host(&self, node: usize, costs: &HostCosts) -> Host {
+        let name = self.topology.network.nodes[node].name.clone();
+        let address = self.places.nodes[node];
+        let ports = &self.topology.ports[node];
+        let interfaces: Vec<Interface> = ports
+            .iter()
+            .map(|hop| {
+                let link = &self.topology.network.links[hop.link];
+                Interface { cells: (link.medium == Framed::Atm).then(|| cells_of(link.encapsulation)) }
+            })
+            .collect();
+        let mut station = Station::new(
+            address,
+            Costs {
+                cpu_packet: costs.cpu_packet,
+                cpu_byte: costs.cpu_byte,
+                interrupt: costs.interrupt,
+                dma_byte: costs.dma_byte,
+                crc_byte: costs.crc_byte,
+                sar_cell: costs.sar_cell,
+                cpus: costs.cpus,
+                rx_buffer: costs.rx_buffer.map_or(Bound::NONE, |room| bound(room, false, false)),
+                mcast_filter: costs.mcast_filter,
+                send_queue: costs.send_queue,
+            },
+            &interfaces,
+        );
+        for c in self.plan.connections.iter().filter(|c| c.to.iter().any(|s| s.host == name)) {
+            if let Protocol::Multicast { group, .. } = c.protocol {
+                station.join(self.groups[&group]);
+            }
+        }
+        Host {
+            phases: Phases::draw(&mut self.seed.stream(&format!("{name} / ticks"))),
+            down: (0..ports.len() as u16).map(|port| self.below(node, port)).collect(),
+            station,
+            disk: costs.disk,
+            cpus: costs.cpus,
+            name,
+            node,
+        }
+    }
+
+    fn node(&self, node: usize) -> Seat {
+        let ports = &self.topology.ports[node];
+        let name = self.topology.network.nodes[node].name.clone();
+        let numbers = 0..ports.len() as u16;
+        match self.kind(node) {
+            NodeKind::Switch { latency, .. } => {
+                let wires = numbers.map(|port| {
+                    let (medium, port) = self.below(node, port);
+                    Wire::Medium(medium, port)
+                });
+                Seat {
+                    wires: wires.collect(),
+                    medium: Medium::Switch(self.switch(node, *latency)),
+                    rate: Default::default(),
+                    name,
+                }
+            }
+            NodeKind::Hub { rate, delay } => Seat {
+                wires: self.stations_of(node),
+                medium: Medium::Hub(Hub::new(
+                    HubOptions { rate: *rate, delay: *delay, longest: self.longest(node) },
+                    &self.bounds_of(node),
+                    numbers
+                        .map(|port| {
+                            self.seed.stream(&format!("{name} / backoff {}", self.beyond(node, port)))
+                        })
+                        .collect(),
+                )),
+                rate: *rate,
+                name,
+            },
+            NodeKind::Ring { rate, frame, token_loss } => Seat {
+                wires: self.stations_of(node),
+                medium: Medium::Ring(self.ring(node, *rate, frame.as_bytes() as u32, *token_loss)),
+                rate: *rate,
+                name,
+            },
+            NodeKind::Host(_) | NodeKind::Converter { .. } => unreachable!("{name} is no medium"),
+        }
+    }
+
+    fn ring(&self, node: usize, rate: Rate, longest: u32, loss: f64) -> Ring<crate::frame::Frame> {
+        let name = &self.topology.network.nodes[node].name;
+        let options = if rate.as_bps() >= FDDI { RingOptions::fddi() } else { RingOptions::default() };
+        let options = RingOptions { rate, longest, loss, ..options };
+        let stream = self.seed.stream(&format!("{name} / token"));
+        let mut ring = Ring::new(options, &self.bounds_of(node), stream);
+        for port in 0..self.topology.ports[node].len() {
+            for host in self.topology.beyond(node, port) {
+                if self.is_host(host) {
+                    ring.station(self.places.nodes[host], Port(port as u16));
+                }
+            }
+        }
+        ring
+    }
+
+    /// The largest packet of any station of a shared medium.
+    fn longest(&self, shared: usize) -> u32 {
+        let mtus = self.topology.ports[shared].iter().map(|hop| self.topology.network.links[hop.link].mtu);
+        mtus.map(|mtu| mtu.as_bytes() as u32).max().unwrap_or(1500)
+    }
+
+    /// The name of the node at a port.
+    fn beyond(&self, node: usize, port: u16) -> &str {
+        &self.topology.network.nodes[self.topology.ports[node][usize::from(port)].next].name
+    }
+
+    fn stations_of(&self, shared: usize) -> Vec<Wire> {
+        let ports = self.topology.ports[shared].iter();
+        ports.map(|hop| self.at(hop.next, self.topology.port_of(hop.next, hop.link))).collect()
+    }
+
+    fn bounds_of(&self, shared: usize) -> Vec<Bound> {
+        self.topology.ports[shared].iter().map(|hop| self.bound_at(hop.next, false, 1)).collect()
+    }
+
+    /// What may wait at a port: whoever stands there says. `cells` of a packet, where the medium counts cells.
+    fn bound_at(&self, node: usize, counts_cells: bool, cells: u64) -> Bound {
+        match self.kind(node) {
+            NodeKind::Switch { buffer, each_channel, .. } => {
+                let buffer = match *buffer {
+                    Amount::Packets(n) if counts_cells => Amount::Cells(n.saturating_mul(cells)),
+                    other => other,
+                };
+                bound(buffer, *each_channel, counts_cells)
+            }
+            NodeKind::Host(costs) => Bound::frames(costs.send_queue),
+            _ => Bound::NONE,
+        }
+    }
+
+    fn switch(&self, node: usize, latency: Span) -> Switch<crate::frame::Frame> {
+        let ports = self.topology.ports[node].len();
+        // A switch of packets throws damaged ones away; one of cells looks at headers only.
+        let options =
+            SwitchOptions { latency, checks: !self.topology.is_cellular(node), ..SwitchOptions::default() };
+        let mut switch = Switch::new(ports as u16, options);
+        let mut groups: BTreeMap<u32, Vec<Port>> = BTreeMap::new();
+        for port in 0..ports {
+            let beyond = self.topology.beyond(node, port);
+            let hosts = beyond.iter().filter(|n| matches!(self.kind(**n), NodeKind::Host(_)));
+            let hosts: BTreeSet<usize> = hosts.copied().collect();
+            hosts.iter().for_each(|h| switch.station(self.places.nodes[*h], Port(port as u16)));
+            let names: BTreeSet<&str> =
+                hosts.iter().map(|h| self.topology.network.nodes[*h].name.as_str()).collect();
+            for (group, number) in self.groups {
+                let member = self.plan.connections.iter().any(|c| {
+                    matches!(c.protocol, Protocol::Multicast { group: g, .. } if g == *group)
+                        && c.to.iter().any(|s| names.contains(s.host.as_str()))
+                });
+                if member {
+                    groups.entry(*number).or_default().push(Port(port as u16));
+                }
+            }
+        }
+        groups.iter().for_each(|(group, ports)| switch.group(*group, ports));
+        switch
+    }
+
+    fn link(&self, index: usize, link: &Link) -> Seat {
+        let ends = [&link.a, &link.b].map(|n| self.topology.node(n).expect("the language knows it"));
+        let wires = ends.map(|node| self.at(node, self.topology.port_of(node, index))).to_vec();
+        let streams =
+            [0, 1].map(|end| self.seed.stream(&format!("{} / from {}", link.name, [&link.a, &link.b][end])));
+        let medium = match link.medium {
+            Framed::Atm => Medium::Cells(self.cell_link(link, ends, streams)),
+            _ => {
+                let framing = if link.medium == Framed::Ppp { Framing::PPP } else { Framing::ETHERNET };
+                let line = |node: usize| LineOptions {
+                    rate: link.payload,
+                    framing,
+                    delay: link.delay,
+                    bound: self.bound_at(node, false, 1),
+                    pacing: link.pacing.filter(|_| self.is_host(node)),
+                    impairments: impairments(link),
+                };
+                Medium::Link(trunkline_media::Link::new(ends.map(line), streams))
+            }
+        };
+        Seat { name: link.name.clone(), medium, wires, rate: link.payload }
+    }
+
+    fn is_host(&self, node: usize) -> bool {
+        matches!(self.kind(node), NodeKind::Host(_))
+    }
+
+    fn cell_link(
+        &self,
+        link: &Link,
+        ends: [usize; 2],
+        streams: [trunkline_units::Stream; 2],
+    ) -> CellLink<crate::frame::Frame> {
+        let encapsulation = match link.encapsulation {
+            Encapsulation::Llc => trunkline_atm::Encapsulation::LlcSnap,
+            Encapsulation::Null => trunkline_atm::Encapsulation::VcMux,
+        };
+        let cells = u64::from(cells_of(link.encapsulation)(link.mtu.as_bytes() as u32));
+        let end = |node: usize| {
+            if self.topology.is_cellular(node) {
+                return End::Bare { queue: self.bound_at(node, true, cells) };
+            }
+            let counts = match link.pacing_counts {
+                PacingCounts::Cells => Counts::Cells,
+                PacingCounts::Payload => Counts::Payload,
+            };
+            let pacing = match (link.pacing, link.pacing_slots) {
+                (Some(rate), _) if self.is_host(node) => Pacing::Rate { rate, counts },
+                (None, Some((send, of))) if self.is_host(node) => {
+                    Pacing::Slots { send: send.into(), of: of.into() }
+                }
+                _ => Pacing::None,
+            };
+            End::Adapter { pacing, queue: self.bound_at(node, false, cells), encapsulation }
+        };
+        let i = trunkline_atm::Impairments {
+            loss: link.loss,
+            corrupt: link.corrupt,
+            duplicate: link.duplicate,
+            reorder: link.reorder,
+        };
+        let config = Config {
+            payload: link.payload,
+            delay: link.delay,
+            ends: ends.map(end),
+            impairments: [i, i],
+            mode: if self.trains { Mode::Trains } else { Mode::Cells },
+        };
+        CellLink::new(&config, streams)
+    }
+}
+
+fn impairments(link: &Link) -> Impairments {
+    Impairments {
+        loss: link.loss,
+        corrupt: link.corrupt,
+        duplicate: link.duplicate,
+        reorder: link.reorder,
+        ..Impairments::default()
+    }
+}
+
+/// Cells of a packet.
+fn cells_of(encapsulation: Encapsulation) -> fn(u32) -> u32 {
+    match encapsulation {
+        Encapsulation::Llc => |bytes| trunkline_atm::cells_of(bytes, trunkline_atm::Encapsulation::LlcSnap),
+        Encapsulation::Null => |bytes| trunkline_atm::cells_of(bytes, trunkline_atm::Encapsulation::VcMux),
+    }
+}
+
+/// Room in a buffer, in what the medium counts.
+fn bound(room: Amount, each_channel: bool, counts_cells: bool) -> Bound {
+    let room = match room {
+        Amount::Bytes(bytes) if counts_cells => Room::Frames(bytes / CELL),
+        Amount::Cells(cells) if counts_cells => Room::Frames(cells),
+        Amount::Bytes(bytes) => Room::Bytes(bytes),
+        Amount::Cells(cells) => Room::Bytes(cells.saturating_mul(CELL)),
+        Amount::Packets(packets) => Room::Frames(packets),
+    };
+    Bound { room, each_channel }
+}

@@ -1,0 +1,115 @@
+//! Plan → media, stations, wires and forwarding tables.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`topology`] | the plan's network as a graph |
+//! | `build` | what stands at each node and link |
+
+mod build;
+pub mod topology;
+
+use std::collections::BTreeMap;
+
+use trunkline_endpoint::Port;
+use trunkline_experiment::plan::Plan;
+use trunkline_host::{Disk, Phases, Station};
+use trunkline_units::{Rate, Seed, Span};
+
+use crate::frame::Frame;
+use crate::medium::Medium;
+use topology::Topology;
+
+/// Everything that stands still while a simulation runs.
+#[derive(Debug)]
+pub struct Network {
+    /// Media, in the order of the text: nodes, then links.
+    pub media: Vec<Seat>,
+    /// Stations, in the order of the text.
+    pub stations: Vec<Host>,
+    /// Numbers of the multicast groups.
+    pub groups: BTreeMap<std::net::IpAddr, u32>,
+    /// Sum of all delays: nothing is under way for longer without waiting somewhere.
+    pub longest_delay: Span,
+    /// Whether the cells of packets are computed in trains.
+    pub trains: bool,
+}
+
+/// A medium in its place.
+#[derive(Debug)]
+pub struct Seat {
+    /// Its name: a node's, or a link's (`A-B`).
+    pub name: String,
+    /// The medium.
+    pub medium: Medium,
+    /// What stands at each of its ports.
+    pub wires: Vec<Wire>,
+    /// Bits per second that frames get.
+    pub rate: Rate,
+}
+
+/// What stands at a port of a medium.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wire {
+    /// Another medium, at that port.
+    Medium(u32, Port),
+    /// A station, at that interface.
+    Station(u32, Port),
+    /// Nobody.
+    Nothing,
+}
+
+/// A station in its place.
+#[derive(Debug)]
+pub struct Host {
+    /// Its name.
+    pub name: String,
+    /// The station.
+    pub station: Station<Frame>,
+    /// Of each interface, the medium and its port.
+    pub down: Vec<(u32, Port)>,
+    /// Its disk's rate, if that is limited.
+    pub disk: Option<Rate>,
+    /// When its timers tick.
+    pub phases: Phases,
+    /// Its processors.
+    pub cpus: u32,
+    /// Its node in the topology.
+    pub node: usize,
+}
+
+/// The way between two hosts, as a connection needs it.
+#[derive(Clone, Copy, Debug)]
+pub struct Way {
+    /// The interface by which the first host sends.
+    pub port: Port,
+    /// Largest packet that every link on it carries.
+    pub mtu: u32,
+}
+
+impl Network {
+    /// Builds the network of a plan. What the language has let through can be built.
+    pub fn build(plan: &Plan, topology: &Topology<'_>, seed: Seed) -> Network {
+        build::network(plan, topology, seed)
+    }
+
+    /// The station of this name.
+    pub fn station(&self, name: &str) -> Option<u32> {
+        self.stations.iter().position(|h| h.name == name).map(|s| s as u32)
+    }
+
+    /// The way from one station to another.
+    pub fn way(&self, topology: &Topology<'_>, from: u32, to: u32) -> Option<Way> {
+        let node = |s: u32| self.stations[s as usize].node;
+        let way = topology.way(node(from), node(to))?;
+        let first = way.first()?;
+        let mtu = |(node, port): &(usize, u16)| {
+            topology.network.links[topology.ports[*node][usize::from(*port)].link].mtu.as_bytes()
+        };
+        Some(Way { port: Port(first.1), mtu: way.iter().map(mtu).min()? as u32 })
+    }
+
+    /// The disk of a station, idle.
+    pub fn disk(&self, station: u32) -> Option<Disk> {
+        self.stations[station as usize].disk.map(Disk::new)
+    }
+}

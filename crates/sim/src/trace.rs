@@ -1,0 +1,293 @@
+//! Captures of links and hosts, as pcapng with nanosecond stamps.
+//!
+//! Headers are real; of the payload only what a program would look at is there: the header of a test message. A packet
+//! says its true length, so a capture is what a capture with a short snapshot length would be.
+//!
+//! A link, hub or ring is captured where its frames arrive, a host where its packets leave and arrive. Frames of an
+//! ATM link are its AAL5 packets (`LINKTYPE_SUNATM`), stamped with their last cell.
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::Path;
+use std::time::Duration;
+
+use etherparse::{IpFragOffset, IpNumber, Ipv4Header, UdpHeader};
+use pcap_file::DataLink;
+use pcap_file::pcapng::PcapNgWriter;
+use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketBlock;
+use pcap_file::pcapng::blocks::interface_description::{
+    InterfaceDescriptionBlock, InterfaceDescriptionOption,
+};
+use trunkline_endpoint::{Frame as _, Port, To};
+use trunkline_experiment::plan::{Encapsulation, Medium as Framed};
+use trunkline_host::headers;
+use trunkline_run::message::{HEADER, Header};
+use trunkline_units::Instant;
+
+use crate::flow::{IP, UDP_IP};
+use crate::frame::{Content, Datagram, Frame};
+use crate::network::Network;
+use crate::network::topology::Topology;
+
+/// The UDP and TCP ports of a simulated connection: sender, receiver.
+const PORTS: (u16, u16) = (49_152, 5_001);
+/// Longest captured packet: all that is not virtual.
+const SNAP: u32 = 256;
+
+/// The captures of a run.
+pub struct Tracer {
+    captures: Vec<Capture>,
+    /// Of each medium and each station, its capture and, for a station, the framing of each interface.
+    media: Vec<Option<usize>>,
+    stations: Vec<Option<usize>>,
+    flows: Vec<(u32, To)>,
+    buffer: Vec<u8>,
+    trouble: Option<String>,
+}
+
+struct Capture {
+    name: String,
+    file: PcapNgWriter<BufWriter<File>>,
+    interfaces: Vec<Framing>,
+    /// Many stations hear a frame, and it is captured once: the last that was.
+    shared: Option<Option<u32>>,
+}
+
+/// What stands before a packet in a capture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Framing {
+    Ethernet,
+    Atm(Encapsulation),
+    /// The packet alone.
+    Bare,
+}
+
+impl Framing {
+    fn of(medium: Framed, encapsulation: Encapsulation) -> Self {
+        match medium {
+            Framed::Ethernet => Framing::Ethernet,
+            Framed::Atm => Framing::Atm(encapsulation),
+            Framed::Ppp => Framing::Bare,
+        }
+    }
+
+    fn link_type(self) -> DataLink {
+        match self {
+            Framing::Ethernet => DataLink::ETHERNET,
+            Framing::Atm(_) => DataLink::SUNATM,
+            Framing::Bare => DataLink::RAW,
+        }
+    }
+}
+
+impl Tracer {
+    /// Opens `FOLDER/NAME.pcapng` for each link, hub, ring or host of `names`.
+    ///
+    /// # Errors
+    /// A line that says which file could not be written.
+    pub fn open(
+        names: &[String],
+        network: &Network,
+        topology: &Topology<'_>,
+        folder: &Path,
+    ) -> Result<Tracer, String> {
+        let mut tracer = Tracer {
+            captures: Vec::new(),
+            media: vec![None; network.media.len()],
+            stations: vec![None; network.stations.len()],
+            flows: Vec::new(),
+            buffer: Vec::new(),
+            trouble: None,
+        };
+        for name in names {
+            let links = || topology.network.links.iter();
+            let framing = |l: &trunkline_experiment::plan::Link| Framing::of(l.medium, l.encapsulation);
+            let number = tracer.captures.len();
+            let interfaces = if let Some(s) = network.stations.iter().position(|h| h.name == *name) {
+                tracer.stations[s] = Some(number);
+                let ports = topology.ports[network.stations[s].node].iter();
+                ports.map(|hop| framing(&topology.network.links[hop.link])).collect()
+            } else if let Some(m) = network.media.iter().position(|m| m.name == *name) {
+                tracer.media[m] = Some(number);
+                vec![links().find(|l| l.name == *name).map_or(Framing::Ethernet, framing)]
+            } else {
+                continue;
+            };
+            let path = folder.join(format!("{}.pcapng", name.replace('/', "_")));
+            let shared = topology.node(name).is_some_and(|node| topology.is_shared(node));
+            let capture = Capture::create(name, &path, interfaces, shared);
+            tracer.captures.push(capture.map_err(|e| format!("writing {}: {e}", path.display()))?);
+        }
+        Ok(tracer)
+    }
+
+    /// Notes who the next flow is between.
+    pub fn begin(&mut self, from: u32, to: To) {
+        self.flows.push((from, to));
+    }
+
+    /// A medium hands on a frame at one of its ports.
+    #[inline]
+    pub fn passed(&mut self, now: Instant, medium: u32, _: Port, frame: &Frame) {
+        if let Some(capture) = self.media[medium as usize] {
+            self.write(capture, 0, now, frame);
+        }
+    }
+
+    /// A station hands a frame to the medium at an interface, or gets one from it.
+    #[inline]
+    pub fn crossed(&mut self, now: Instant, station: u32, port: Port, frame: &Frame) {
+        if let Some(capture) = self.stations[station as usize] {
+            self.write(capture, port.0, now, frame);
+        }
+    }
+
+    #[cold]
+    fn write(&mut self, capture: usize, interface: u16, now: Instant, frame: &Frame) {
+        let capture = &mut self.captures[capture];
+        if let Some(last) = &mut capture.shared
+            && last.replace(frame.serial) == Some(frame.serial)
+        {
+            return;
+        }
+        let framing = capture.interfaces.get(usize::from(interface)).copied().unwrap_or(Framing::Bare);
+        let Some((from, to)) = self.flows.get(frame.flow as usize).copied() else { return };
+        self.buffer.clear();
+        if let Some(length) = lay(&mut self.buffer, framing, from, to, frame)
+            && let Err(e) = capture.packet(interface, now, &self.buffer, length)
+        {
+            self.trouble.get_or_insert_with(|| format!("writing the capture of {}: {e}", capture.name));
+        }
+    }
+
+    /// Writes out what is still in memory.
+    ///
+    /// # Errors
+    /// The first trouble that any capture met with, in a line.
+    pub fn finish(mut self) -> Result<(), String> {
+        for capture in &mut self.captures {
+            if let Err(e) = std::io::Write::flush(capture.file.get_mut()) {
+                self.trouble.get_or_insert_with(|| format!("writing the capture of {}: {e}", capture.name));
+            }
+        }
+        self.trouble.map_or(Ok(()), Err)
+    }
+}
+
+impl Capture {
+    fn create(name: &str, path: &Path, interfaces: Vec<Framing>, shared: bool) -> Result<Capture, String> {
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).map_err(|e| e.to_string())?;
+        }
+        let file = BufWriter::new(File::create(path).map_err(|e| e.to_string())?);
+        let mut file = PcapNgWriter::new(file).map_err(|e| e.to_string())?;
+        for (n, framing) in interfaces.iter().enumerate() {
+            let mut block = InterfaceDescriptionBlock::new(framing.link_type(), SNAP);
+            let label = if interfaces.len() == 1 { name.to_string() } else { format!("{name}.{n}") };
+            block.options = vec![
+                InterfaceDescriptionOption::IfName(Cow::Owned(label)),
+                InterfaceDescriptionOption::IfTsResol(9),
+            ];
+            file.write_pcapng_block(block).map_err(|e| e.to_string())?;
+        }
+        Ok(Capture { name: name.to_string(), file, interfaces, shared: shared.then_some(None) })
+    }
+
+    fn packet(&mut self, interface: u16, now: Instant, bytes: &[u8], length: u32) -> Result<(), String> {
+        let block = EnhancedPacketBlock {
+            interface_id: interface.into(),
+            timestamp: Duration::from_nanos(now.as_ns()),
+            original_len: length,
+            data: Cow::Borrowed(&bytes[..bytes.len().min(SNAP as usize)]),
+            options: Vec::new(),
+        };
+        self.file.write_pcapng_block(block).map(drop).map_err(|e| e.to_string())
+    }
+}
+
+/// Lays a frame out as a capture has it; its true length. None for a cell that is not the last of its packet.
+fn lay(out: &mut Vec<u8>, framing: Framing, sender: u32, receiver: To, frame: &Frame) -> Option<u32> {
+    let (protocol, ports) = match &frame.content {
+        Content::Nothing => return None,
+        Content::Datagram(_) => (IpNumber::UDP, PORTS),
+        Content::Segment(_) => (IpNumber::TCP, PORTS),
+    };
+    // What goes back goes from the station that the sender's frames are for.
+    let (from, to, ports) = match (frame.is_back(), receiver) {
+        (false, _) => (sender, receiver, ports),
+        (true, To::Station(station)) => (station, To::Station(sender), (ports.1, ports.0)),
+        (true, _) => (sender, To::Station(sender), (ports.1, ports.0)),
+    };
+    // Addresses count from 1: 10.0.0.0 is no host.
+    let (from, to) = (
+        from + 1,
+        match to {
+            To::Station(station) => To::Station(station + 1),
+            other => other,
+        },
+    );
+    match framing {
+        Framing::Ethernet => headers::ethernet(from, to, out),
+        Framing::Atm(encapsulation) => {
+            // Traffic type LLC, or none; VPI 0; the channel is the connection's, from 32 on as users' are.
+            let kind = if encapsulation == Encapsulation::Llc { 2 } else { 0 };
+            out.extend_from_slice(&[kind, 0]);
+            out.extend_from_slice(&(32 + frame.channel() % 0x7fff).to_be_bytes());
+            if encapsulation == Encapsulation::Llc {
+                headers::llc_snap(out);
+            }
+        }
+        Framing::Bare => {}
+    }
+    let before = out.len() as u32;
+    let packet = frame.packet_length();
+    let payload = u16::try_from(packet - IP).unwrap_or(u16::MAX);
+    let source = headers::station_ip(from);
+    let mut ip =
+        Ipv4Header::new(payload.min(u16::MAX - IP as u16), 64, protocol, source, headers::ip(to)).ok()?;
+    if let Content::Datagram(d) = &frame.content
+        && d.fragments > 1
+    {
+        ip.dont_fragment = false;
+        ip.identification = d.sequence as u16;
+        ip.more_fragments = d.fragment + 1 < d.fragments;
+        let piece = if ip.more_fragments {
+            packet - IP
+        } else {
+            last_offset(d, packet) / u32::from(d.fragment.max(1))
+        };
+        ip.fragment_offset = IpFragOffset::try_new((piece * u32::from(d.fragment) / 8) as u16).ok()?;
+    }
+    ip.header_checksum = ip.calc_header_checksum();
+    out.extend_from_slice(&ip.to_bytes());
+    match &frame.content {
+        Content::Datagram(d) if d.fragment == 0 => {
+            let length = (d.size + UDP_IP - IP).min(u32::from(u16::MAX)) as u16;
+            let (source_port, destination_port) = ports;
+            // No checksum: RFC 768 allows it, and the payload is not there to be summed.
+            let udp = UdpHeader { source_port, destination_port, length, checksum: 0 };
+            out.extend_from_slice(&udp.to_bytes());
+            let header = Header {
+                sequence: d.sequence,
+                sent: d.sent,
+                length: d.size,
+                response: d.response,
+                kind: d.kind,
+            };
+            let mut bytes = [0; HEADER];
+            header.encode(frame.flow, &mut bytes);
+            out.extend_from_slice(&bytes[..HEADER.min((packet - UDP_IP) as usize)]);
+        }
+        Content::Segment(header) => {
+            out.extend_from_slice(&header[..trunkline_tcp::header_length(header).min(header.len())]);
+        }
+        _ => {}
+    }
+    Some(before + packet)
+}
+
+/// Where the last fragment of a datagram begins.
+fn last_offset(d: &Datagram, packet: u32) -> u32 {
+    d.size + UDP_IP - IP - (packet - IP)
+}

@@ -1,0 +1,204 @@
+//! What a simulation says, against what arithmetic says.
+
+mod common;
+
+use common::{connection, experiment, host, link, near, run};
+
+#[test]
+fn a_datagram_takes_its_time() {
+    // 1000 bytes of message, 28 of UDP and IP, 38 of Ethernet: 1066 bytes, twice, and two delays.
+    let network = "host a, b; switch s; link a - s (rate = 10 Mb/s, delay = 1 ms); link s - b (rate = 5 Mb/s, delay = 2 ms);";
+    let record = run(&experiment(
+        network,
+        "protocol = udp; test = cbr(messagesize = 1000, period = 10 ms); messages = 100;",
+    ));
+    let x = connection(&record, "x");
+    assert_eq!((x.messages_sent, x.messages_received, x.lost, x.partial), (100, 100, 0, false));
+    let expected = 1066.0 * 8.0 / 10.0 + 1066.0 * 8.0 / 5.0 + 3000.0;
+    near(x.delay_us.as_ref().unwrap().p50, expected, 1e-3);
+    near(x.gap_us.as_ref().unwrap().p50, 10_000.0, 1e-3);
+    near(x.received_bps, 800e3, 0.01);
+    near(link(&record, "s-b").utilization, 1066.0 * 8.0 / 5e6 / 10e-3, 0.02);
+    assert_eq!(x.asked.rate_error, Some(0.0));
+}
+
+#[test]
+fn a_bottleneck_drops_what_it_cannot_carry() {
+    let network = "host a, b; switch s (buffer = 20 packets); link a - s (rate = 100 Mb/s); link s - b (rate = 10 Mb/s);";
+    let record = run(&experiment(
+        network,
+        "protocol = udp; test = cbr(messagesize = 1472, period = 600 us); duration = 2 s;",
+    ));
+    let x = connection(&record, "x");
+    // 10 Mb/s carry 1472 of 1538 bytes.
+    near(x.received_bps, 10e6 * 1472.0 / 1538.0, 0.01);
+    assert_eq!(x.lost, link(&record, "s-b").dropped);
+    assert_eq!(x.messages_received + x.lost, x.messages_sent);
+    assert_eq!(link(&record, "s-b").queue_max, 20 * 1500);
+    assert!(link(&record, "s-b").utilization > 0.99);
+}
+
+#[test]
+fn full_speed_fills_the_line_and_loses_nothing_of_its_own() {
+    let network = "host a, b; link a - b (rate = 10 Mb/s, delay = 5 ms);";
+    for (test, message, wire) in
+        [("messagesize = 1472", 1472.0, 1538.0), ("messagesize = 8192", 8192.0, 8192.0 + 8.0 + 6.0 * 58.0)]
+    {
+        let record =
+            run(&experiment(network, &format!("protocol = udp; test = full({test}); duration = 2 s;")));
+        let x = connection(&record, "x");
+        assert_eq!(x.lost, 0);
+        near(x.received_bps, 10e6 * message / wire, 0.02);
+    }
+}
+
+#[test]
+fn a_lost_fragment_loses_its_message() {
+    let network = "host a, b; link a - b (rate = 100 Mb/s, loss = 0.05);";
+    let record = run(&experiment(
+        network,
+        "protocol = udp; test = cbr(messagesize = 8192, period = 2 ms); messages = 2000;",
+    ));
+    let x = connection(&record, "x");
+    // Six fragments must all arrive.
+    near(x.messages_received as f64 / 2000.0, 0.95f64.powi(6), 0.05);
+}
+
+#[test]
+fn tcp_is_limited_by_its_window() {
+    let network = "host a, b; link a - b (rate = 100 Mb/s, delay = 20 ms);";
+    let record = run(&experiment(
+        network,
+        "protocol = tcp (window = 32 KiB); test = full(messagesize = 64 KiB); duration = 20 s;",
+    ));
+    let x = connection(&record, "x");
+    near(x.received_bps, 32768.0 * 8.0 / 0.04, 0.05);
+    assert_eq!((x.lost, x.counters["retransmissions"]), (0, 0.0));
+}
+
+#[test]
+fn tcp_fills_a_line() {
+    let network = "host a, b; link a - b (rate = 10 Mb/s, delay = 1 ms);";
+    let record = run(&experiment(
+        network,
+        "protocol = tcp (window = 64 KiB); test = full(messagesize = 64 KiB); duration = 10 s;",
+    ));
+    // 1460 bytes of 1538.
+    near(connection(&record, "x").received_bps, 10e6 * 1460.0 / 1538.0, 0.02);
+}
+
+#[test]
+fn requests_measure_round_trips() {
+    let network = "host a, b; link a - b (rate = 100 Mb/s, delay = 10 ms);";
+    for protocol in ["udp", "tcp"] {
+        let record = run(&experiment(
+            network,
+            &format!("protocol = {protocol}; test = request(request = 64, response = 64); messages = 50;"),
+        ));
+        let x = connection(&record, "x");
+        assert_eq!((x.messages_received, x.counters["answers"]), (50, 50.0), "{protocol}");
+        near(x.rtt_us.as_ref().unwrap().p50, 20_000.0, 0.01);
+    }
+}
+
+#[test]
+fn a_group_reaches_its_members_only() {
+    let text = "experiment \"t\" {
+        network { host a, b, c, d; switch s; link a - s (rate = 10 Mb/s); link b - s (rate = 10 Mb/s);
+                  link c - s (rate = 10 Mb/s); link d - s (rate = 10 Mb/s); }
+        connection x { xmt = a; rcv = b, c; protocol = multicast (group = 239.1.1.1);
+                       test = cbr(messagesize = 500, period = 10 ms); messages = 100; } }";
+    let record = run(text);
+    let x = connection(&record, "x");
+    let received: Vec<u64> = x.receivers.iter().map(|r| r.messages_received).collect();
+    assert_eq!((received, x.lost), (vec![100, 100], 0));
+    assert_eq!(link(&record, "d-s").utilization, 0.0);
+}
+
+#[test]
+fn a_hub_is_shared_and_a_ring_passes_its_token() {
+    for (shared, least, most) in [("hub m", 8.0e6, 9.7e6), ("ring m", 9.0e6, 9.9e6)] {
+        let text = format!("experiment \"t\" {{
+            network {{ host a, b, c; {shared}; link a - m; link b - m; link c - m; }}
+            parallel {{
+              connection x {{ xmt = a; rcv = c; protocol = udp; test = full(messagesize = 1400); duration = 2 s; }}
+              connection y {{ xmt = b; rcv = c; protocol = udp; test = full(messagesize = 1400); duration = 2 s; }}
+            }} }}");
+        let record = run(&text);
+        let sum = connection(&record, "x").received_bps + connection(&record, "y").received_bps;
+        assert!(least < sum && sum < most, "{shared}: {sum}");
+    }
+}
+
+#[test]
+fn a_slow_host_is_the_limit_and_says_so() {
+    let network = "host a; host b (cpu_packet = 500 us); link a - b (rate = 100 Mb/s);";
+    let record = run(&experiment(
+        network,
+        "protocol = tcp (window = 64 KiB); test = full(messagesize = 64 KiB); duration = 5 s;",
+    ));
+    let x = connection(&record, "x");
+    // Each segment takes 500 us of its processor, and so does each acknowledgement it sends, one for two of them.
+    near(x.received_bps, 1460.0 * 8.0 / 750e-6, 0.05);
+    assert!(host(&record, "b").cpu_percent > 95.0 && host(&record, "a").cpu_percent == 0.0);
+}
+
+#[test]
+fn overload_collapses_a_receiver() {
+    let goodput = |period: u32| {
+        let network = "host a; host b (cpu_packet = 100 us, interrupt = 80 us, rx_buffer = 20 packets); link a - b (rate = 100 Mb/s);";
+        let test =
+            format!("protocol = udp; test = cbr(messagesize = 200, period = {period} us); duration = 1 s;");
+        connection(&run(&experiment(network, &test)), "x").received_bps
+    };
+    // Up to 180 us a packet it keeps up; beyond, interrupts take the processor.
+    let (light, heavy, flood) = (goodput(200), goodput(120), goodput(85));
+    near(light, 200.0 * 8.0 / 200e-6, 0.02);
+    assert!(heavy < light && flood < heavy / 2.0, "{light} {heavy} {flood}");
+}
+
+#[test]
+fn a_disk_limits_a_file() {
+    let folder = std::env::temp_dir().join(format!("trunkline-sim-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("data.bin"), vec![7; 1_000_000]).unwrap();
+    let path = folder.join("data.bin").display().to_string();
+    let network = "host a; host b (disk = 8 Mb/s); link a - b (rate = 100 Mb/s);";
+    let record = run(&experiment(
+        network,
+        &format!("protocol = tcp (window = 256 KiB); test = file(path = \"{path}\");"),
+    ));
+    std::fs::remove_dir_all(&folder).unwrap();
+    let x = connection(&record, "x");
+    assert_eq!((x.partial, x.lost), (false, 0), "{:?}", record.trouble);
+    near(x.received_bps, 8e6, 0.1);
+}
+
+#[test]
+fn schedules_run_in_order() {
+    let text = "experiment \"t\" { network { host a, b; link a - b (rate = 10 Mb/s); }
+        repeat 3 every 5 s { serial {
+            connection x { xmt = a; rcv = b; protocol = udp; test = cbr(messagesize = 100, period = 10 ms); duration = 1 s; }
+            connection y { xmt = b; rcv = a; protocol = tcp; test = full(messagesize = 1000); bytes = 10 kB; } } } }";
+    let record = run(text);
+    let starts = |name| connection(&record, name).runs.iter().map(|r| r.start_s).collect::<Vec<_>>();
+    assert_eq!(starts("x"), [0.0, 5.0, 10.0]);
+    let y = starts("y");
+    assert!(y.len() == 3 && y[0] > 0.98 && y[0] < 2.0 && y[1] > 5.98, "{y:?}");
+    assert_eq!(connection(&record, "y").messages_received, 30);
+}
+
+#[test]
+fn without_its_timers_the_prediction_was_twenty_times_wrong() {
+    // Section 2.4.3 of the AAI report: 24 Mb/s without the BSD timers, 1.2 measured.
+    let with = |timers: &str| {
+        let network = "host a, b (cpu_packet = 250 us, sar_cell = 0.2 us); switch s (buffer = 256 cells, latency = 4 us);
+            link a - s (medium = atm, rate = 155 Mb/s, mtu = 9180 B); link s - b (medium = atm, rate = 100 Mb/s, mtu = 9180 B);";
+        let test = format!(
+            "protocol = tcp (window = 128 KiB, timers = {timers}); test = full(messagesize = 64 KiB); duration = 10 s;"
+        );
+        connection(&run(&experiment(network, &test)), "x").received_bps
+    };
+    let (bsd, fine) = (with("bsd"), with("fine"));
+    assert!(fine > 10.0 * bsd, "{fine} is not far above {bsd}");
+}

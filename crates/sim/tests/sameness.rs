@@ -1,0 +1,90 @@
+//! The same plan and seed give the same record, whatever else there is.
+
+mod common;
+
+use common::{run, run_with};
+use trunkline_record::Record;
+
+const BUSY: &str = "
+    parallel {
+      connection x { xmt = a; rcv = b; protocol = tcp (window = 64 KiB); test = full(messagesize = 8 KiB); duration = 3 s; }
+      connection y { xmt = b; rcv = c; protocol = udp; test = poisson(messagesize = uniform(100, 3000), rate = 300 /s); duration = 3 s; }
+      connection z { xmt = c; rcv = a; protocol = udp; test = request(request = 64, response = 512); duration = 3 s; }
+    }";
+
+fn busy(extra: &str, links: &str) -> String {
+    format!(
+        "experiment \"t\" {{ network {{ host a (cpu_packet = 50 us, interrupt = 20 us); host {extra} b, c; hub h; switch s (latency = 3 us);
+            link a - s (rate = 10 Mb/s, loss = 0.01, reorder = 0.01, duplicate = 0.01); link s - h; link b - h; link c - h; {links} }} {BUSY} }}"
+    )
+}
+
+/// A record but for what it was run with.
+fn told(record: &Record) -> String {
+    let mut record = record.clone();
+    record.experiment = Default::default();
+    serde_json::to_string(&record).unwrap()
+}
+
+#[test]
+fn a_run_repeats() {
+    let text = busy("", "");
+    let (one, two) = (run(&text), run(&text));
+    assert_eq!(told(&one), told(&two));
+    assert!(one.environment["trace_hash"].len() == 16 && !one.partial, "{:?}", one.trouble);
+    let other = run_with(&text, 7);
+    assert_ne!(one.environment["trace_hash"], other.environment["trace_hash"]);
+}
+
+#[test]
+fn runs_side_by_side_do_not_know_of_each_other() {
+    let text = busy("", "");
+    let alone = told(&run(&text));
+    let together: Vec<String> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..8).map(|_| scope.spawn(|| told(&run(&text)))).collect();
+        threads.into_iter().map(|t| t.join().unwrap()).collect()
+    });
+    assert!(together.iter().all(|t| *t == alone));
+}
+
+#[test]
+fn a_silent_host_changes_nothing() {
+    let without = run(&busy("", ""));
+    let with = run(&busy("silent,", "link silent - s (rate = 10 Mb/s);"));
+    assert_eq!(without.connections, with.connections);
+    assert_eq!(without.environment["trace_hash"], with.environment["trace_hash"]);
+    let known =
+        |r: &Record| r.links.iter().filter(|l| !l.name.contains("silent")).cloned().collect::<Vec<_>>();
+    assert_eq!(known(&without), known(&with));
+}
+
+/// What every build and machine must agree on. If a change of the protocols, media or engine alters this, it alters
+/// results: say so in the commit.
+#[test]
+fn the_trace_is_what_it_was() {
+    let record = run(&busy("", ""));
+    assert_eq!(record.environment["trace_hash"], "a434c50854ce991a");
+}
+
+#[test]
+fn trains_and_cells_agree() {
+    let with = |cells: &str, window: &str| {
+        run(&format!("experiment \"t\" {{ network {{
+            host a, b (cpu_packet = 200 us, sar_cell = 0.2 us); switch s, t (buffer = 256 cells, latency = 4 us);
+            link a - s (medium = atm, rate = 155 Mb/s, mtu = 9180 B, delay = 50 us, cells = {cells});
+            link s - t (medium = atm, rate = 100 Mb/s, mtu = 9180 B, delay = 1 ms, cells = {cells});
+            link t - b (medium = atm, rate = 155 Mb/s, mtu = 9180 B, cells = {cells}); }}
+          parallel {{
+            connection x {{ xmt = a; rcv = b; protocol = tcp (window = {window}); test = full(messagesize = 64 KiB); duration = 5 s; }}
+            connection y {{ xmt = a; rcv = b; protocol = udp; test = poisson(messagesize = 1000, rate = 100 /s); duration = 5 s; }}
+          }} }}"))
+    };
+    for window in ["32 KiB", "256 KiB"] {
+        let (trains, each) = (with("trains", window), with("each", window));
+        assert_eq!(trains.connections, each.connections, "window {window}");
+        let drops = |r: &Record| r.links.iter().map(|l| l.dropped).sum::<u64>();
+        assert_eq!(drops(&trains), drops(&each));
+        let steps = |r: &Record| r.environment["steps"].parse::<u64>().unwrap();
+        assert!(steps(&trains) * 10 < steps(&each));
+    }
+}

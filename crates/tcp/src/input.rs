@@ -1,0 +1,462 @@
+//! What a segment does (`tcp_input`, `tcp_reass`).
+
+use trunkline_endpoint::Peer;
+use trunkline_units::Instant;
+
+use crate::Content;
+use crate::segment::{ACK, FIN, HEADER, Header, Offer, RST, SYN, Seq};
+use crate::tcp::{Problem, Reply, State, Tcp, wait};
+use crate::time::OFF;
+
+/// So many duplicate acknowledgements mean a loss.
+const DUPLICATES: u32 = 3;
+
+/// Payload of a segment to an end that does not say how much it takes (RFC 1122, section 4.2.2.6).
+const PLAIN_MSS: u16 = 536;
+
+/// Smallest payload that is believed.
+const SMALLEST_MSS: u16 = 32;
+
+impl<C: Content> Tcp<C> {
+    /// Takes a segment.
+    #[inline]
+    pub(crate) fn arrive(&mut self, now: Instant, peer: Peer, bytes: &[u8]) {
+        self.counts.segments_received += 1;
+        let (header, start) = match Header::parse(bytes) {
+            Ok(parsed) => parsed,
+            Err(malformed) => return self.bad(malformed.into()),
+        };
+        let stranger = header.source != self.remote && self.remote != 0;
+        if header.destination != self.local || stranger {
+            return self.bad(Problem::Ports);
+        }
+        if self.state >= State::SynReceived {
+            self.synchronized(now, header, &bytes[start..]);
+        } else {
+            self.opening(now, peer, header, &bytes[HEADER..start], bytes.len() - start);
+        }
+    }
+
+    #[cold]
+    fn bad(&mut self, problem: Problem) {
+        self.counts.bad_segments += 1;
+        self.problem = problem;
+        self.waiting |= wait::BAD;
+    }
+
+    /// Answers what belongs to no connection (RFC 793, section 3.4), but never a reset.
+    #[cold]
+    fn refuse(&mut self, peer: Peer, header: &Header, length: usize, problem: Problem) {
+        self.bad(problem);
+        if header.has(RST) {
+            return;
+        }
+        let port = header.source;
+        self.reply = Some(if header.has(ACK) {
+            Reply { peer, port, seq: header.ack, ack: Seq(0), flags: RST }
+        } else {
+            let numbers = length as u32 + u32::from(header.has(SYN)) + u32::from(header.has(FIN));
+            Reply { peer, port, seq: Seq(0), ack: header.seq + numbers, flags: RST | ACK }
+        });
+    }
+
+    #[cold]
+    fn opening(&mut self, now: Instant, peer: Peer, header: Header, options: &[u8], length: usize) {
+        let asks = header.has(SYN) && !header.has(RST | ACK);
+        match self.state {
+            State::Listen if asks => self.asked(now, peer, &header, options),
+            State::SynSent => self.answered(now, peer, &header, options, length),
+            _ => self.refuse(peer, &header, length, Problem::Stray),
+        }
+    }
+
+    /// Somebody opens the connection.
+    fn asked(&mut self, now: Instant, peer: Peer, header: &Header, options: &[u8]) {
+        (self.peer, self.remote) = (peer, header.source);
+        self.agree(now, header, Offer::parse(options));
+        self.state = State::SynReceived;
+        self.alarms.patience = self.time.after(now, self.time.units_of(crate::expiry::CONNECT));
+    }
+
+    /// The other end answers, or asks at the same time.
+    fn answered(&mut self, now: Instant, peer: Peer, header: &Header, options: &[u8], length: usize) {
+        let acknowledges = header.has(ACK);
+        if acknowledges && (header.ack != self.snd_max || self.snd_max == self.snd_una) {
+            return self.refuse(peer, header, length, Problem::Unsent);
+        }
+        if header.has(RST) {
+            return if acknowledges {
+                self.end(wait::RESET | wait::CLOSED)
+            } else {
+                self.bad(Problem::Stray)
+            };
+        }
+        if !header.has(SYN) {
+            return self.bad(Problem::Stray);
+        }
+        self.alarms.retransmit = OFF;
+        self.agree(now, header, Offer::parse(options));
+        if !acknowledges {
+            self.state = State::SynReceived;
+            return;
+        }
+        self.snd_una = header.ack;
+        self.snd_nxt = header.ack;
+        if std::mem::take(&mut self.timing) {
+            self.rtt.sample(self.time.between(self.timed_at, now));
+        }
+        self.establish(header.seq, header.ack, u32::from(header.window));
+    }
+
+    /// Takes the other's first number and what it offers.
+    fn agree(&mut self, now: Instant, header: &Header, offer: Offer) {
+        self.rcv_nxt = header.seq + 1;
+        self.rcv_adv = self.rcv_nxt;
+        self.last_ack_sent = self.rcv_nxt;
+        let mss = offer.mss.unwrap_or(PLAIN_MSS).max(SMALLEST_MSS).min(self.options.mss);
+        self.maxseg = u32::from(mss).min(self.send_buffer);
+        self.snd_cwnd = self.maxseg;
+        self.scaled = self.options.scaling && offer.scale.is_some();
+        if self.scaled {
+            self.snd_scale = offer.scale.unwrap_or(0);
+        } else {
+            (self.snd_scale, self.rcv_scale) = (0, 0);
+        }
+        self.heard_at = now;
+        self.owe_ack();
+    }
+
+    /// Both ends have agreed.
+    fn establish(&mut self, seq: Seq, ack: Seq, window: u32) {
+        self.state = State::Established;
+        self.alarms.patience = OFF;
+        self.waiting |= wait::CONNECTED;
+        self.hear_window(seq, ack, window);
+    }
+
+    #[inline]
+    fn hear_window(&mut self, seq: Seq, ack: Seq, window: u32) {
+        (self.snd_wl1, self.snd_wl2) = (seq, ack);
+        if window != self.snd_wnd {
+            self.snd_wnd = window;
+            self.max_sndwnd = self.max_sndwnd.max(window);
+            self.look();
+        }
+    }
+
+    /// A segment when the other's numbers are known.
+    fn synchronized(&mut self, now: Instant, header: Header, payload: &[u8]) {
+        self.heard_at = now;
+        if header.has(RST) {
+            return self.hear_reset(&header);
+        }
+        if self.is_expected(&header, payload) {
+            (self.snd_wl1, self.dupacks) = (header.seq, 0);
+            return self.receive(now, header.seq, false, payload);
+        }
+        let Some((seq, fin, payload)) = self.trim(now, &header, payload) else { return };
+        if !header.has(ACK) {
+            return;
+        }
+        let ack = header.ack;
+        if self.state == State::SynReceived {
+            if ack != self.snd_max || self.snd_max == self.snd_una {
+                return self.refuse(self.peer, &header, payload.len(), Problem::Unsent);
+            }
+            self.establish(seq, ack, 0);
+        }
+        let window = u32::from(header.window) << self.snd_scale;
+        if ack.after(self.snd_max) {
+            self.bad(Problem::Unsent);
+            return self.owe_ack();
+        }
+        if ack.after(self.snd_una) {
+            self.acknowledged(now, ack);
+            if self.state == State::Closed {
+                return;
+            }
+        } else {
+            self.acknowledged_before(now, ack, window, payload.is_empty() && !fin);
+        }
+        let newer = self.snd_wl1.before(seq)
+            || self.snd_wl1 == seq
+                && (self.snd_wl2.before(ack) || self.snd_wl2 == ack && window > self.snd_wnd);
+        if newer {
+            self.hear_window(seq, ack, window);
+        }
+        let listens = matches!(self.state, State::Established | State::FinWait1 | State::FinWait2);
+        if listens && (fin || !payload.is_empty()) {
+            self.receive(now, seq, fin, payload);
+        }
+    }
+
+    /// Header prediction: the next payload of a stream that goes one way, and nothing else.
+    #[inline]
+    fn is_expected(&self, header: &Header, payload: &[u8]) -> bool {
+        header.flags & (FIN | SYN | ACK) == ACK
+            && header.seq == self.rcv_nxt
+            && header.ack == self.snd_una
+            && self.state == State::Established
+            && u32::from(header.window) << self.snd_scale == self.snd_wnd
+            && !payload.is_empty()
+            && payload.len() <= self.space() as usize
+    }
+
+    /// RFC 5961, section 3.2: only the exact number resets.
+    #[cold]
+    fn hear_reset(&mut self, header: &Header) {
+        let ahead = header.seq.since(self.rcv_nxt);
+        if ahead > 0 {
+            self.counts.outside_window += 1;
+            if ahead < self.space() {
+                self.owe_ack();
+            }
+            return;
+        }
+        match self.state {
+            State::SynReceived if self.passive => self.listen(),
+            State::TimeWait => self.end(0),
+            _ => self.end(wait::RESET | wait::CLOSED),
+        }
+    }
+
+    /// Cuts off what lies outside the window: number of the first byte, whether the FIN is left, and what is left of
+    /// the payload. Nothing, if the segment is to be looked at no further.
+    #[inline]
+    fn trim<'a>(
+        &mut self,
+        now: Instant,
+        header: &Header,
+        payload: &'a [u8],
+    ) -> Option<(Seq, bool, &'a [u8])> {
+        let (mut seq, mut payload, mut fin) = (header.seq, payload, header.has(FIN));
+        let mut syn = header.has(SYN);
+        if seq.before(self.rcv_nxt) {
+            let mut old = self.rcv_nxt.since(seq);
+            if syn {
+                syn = false;
+                seq = seq + 1;
+                old -= 1;
+            }
+            let length = payload.len() as u32;
+            if old > length || old == length && !fin {
+                if fin && self.state == State::TimeWait {
+                    self.wait_out(now); // it has not heard that this end knows
+                }
+                if length > 0 {
+                    self.counts.duplicate_segments += 1;
+                }
+                (fin, old) = (false, length);
+                self.owe_ack();
+            }
+            payload = &payload[old as usize..];
+            seq = seq + old;
+        }
+        let behind = seq + payload.len() as u32;
+        let space = self.space();
+        let edge = self.rcv_nxt + space;
+        if behind.after(edge) {
+            self.counts.outside_window += 1;
+            self.owe_ack();
+            let beyond = behind.since(edge) as usize;
+            let probe = space == 0 && seq == self.rcv_nxt;
+            if beyond >= payload.len() && !probe {
+                return None;
+            }
+            payload = &payload[..payload.len() - beyond];
+            fin = false;
+        }
+        if syn {
+            self.owe_ack(); // RFC 5961, section 4.2
+            return None;
+        }
+        Some((seq, fin, payload))
+    }
+
+    /// An acknowledgement of nothing new: perhaps one of several that tell of a loss.
+    fn acknowledged_before(&mut self, now: Instant, ack: Seq, window: u32, empty: bool) {
+        if !empty || window != self.snd_wnd {
+            self.dupacks = 0;
+            return;
+        }
+        self.counts.duplicate_acks += 1;
+        if self.alarms.retransmit == OFF || ack != self.snd_una {
+            self.dupacks = 0;
+            return;
+        }
+        self.dupacks = self.dupacks.saturating_add(1);
+        if self.dupacks == DUPLICATES {
+            self.counts.fast_retransmits += 1;
+            self.halve_threshold();
+            self.timing = false;
+            self.alarms.retransmit = self.time.after(now, self.rtt.rto());
+            self.resend = true;
+            self.snd_cwnd = self.snd_ssthresh + self.maxseg * DUPLICATES;
+        } else if self.dupacks > DUPLICATES {
+            // A segment has left the network: another may enter.
+            self.snd_cwnd = self.snd_cwnd.saturating_add(self.maxseg);
+            self.look();
+        }
+    }
+
+    /// Something new is acknowledged.
+    fn acknowledged(&mut self, now: Instant, ack: Seq) {
+        let enough = if self.net2 { DUPLICATES + 1 } else { DUPLICATES };
+        if self.dupacks >= enough && self.snd_cwnd > self.snd_ssthresh {
+            self.snd_cwnd = self.snd_ssthresh;
+        }
+        self.dupacks = 0;
+        self.resend = false;
+        if self.timing && ack.after(self.timed_seq) {
+            self.timing = false;
+            self.rtt.sample(self.time.between(self.timed_at, now));
+            self.counts.round_trips += 1;
+        }
+        self.look();
+        if ack == self.snd_max {
+            self.alarms.retransmit = OFF;
+        } else if self.alarms.persist == OFF {
+            self.alarms.retransmit = self.time.after(now, self.rtt.rto());
+        }
+        self.open_window();
+
+        let acked = ack.since(self.snd_una);
+        let bytes = acked.min(self.queued);
+        let finished = self.fin_sent && acked > self.queued;
+        self.content.forget(bytes);
+        self.queued -= bytes;
+        self.snd_wnd = self.snd_wnd.saturating_sub(bytes);
+        self.snd_una = ack;
+        if self.snd_nxt.before(ack) {
+            self.snd_nxt = ack;
+        }
+        if self.refused > 0 && self.send_buffer - self.queued >= self.refused {
+            self.refused = 0;
+            self.waiting |= wait::WRITABLE;
+        }
+        if finished {
+            self.fin_acknowledged(now);
+        }
+    }
+
+    /// Slow start, or congestion avoidance.
+    #[inline]
+    fn open_window(&mut self) {
+        let (window, mss) = (self.snd_cwnd, self.maxseg);
+        let step = if window > self.snd_ssthresh {
+            let eighth = if self.net2 { mss / 8 } else { 0 };
+            (mss * mss / window).max(u32::from(!self.net2)) + eighth
+        } else {
+            mss
+        };
+        self.snd_cwnd = window.saturating_add(step).min((0xffff << self.snd_scale).max(mss));
+    }
+
+    fn fin_acknowledged(&mut self, now: Instant) {
+        match self.state {
+            State::FinWait1 => self.state = State::FinWait2,
+            State::Closing => self.wait_out(now),
+            State::LastAck => self.end(wait::CLOSED),
+            _ => {}
+        }
+    }
+
+    /// All is said. Somebody must stay to answer a FIN that comes again.
+    fn wait_out(&mut self, now: Instant) {
+        if self.state != State::TimeWait {
+            self.state = State::TimeWait;
+            self.waiting |= wait::CLOSED;
+        }
+        self.alarms.retransmit = OFF;
+        self.alarms.persist = OFF;
+        self.alarms.patience = self.time.after(now, self.time.units_of(self.options.linger));
+    }
+
+    /// Payload, or the FIN, within the window.
+    #[inline]
+    fn receive(&mut self, now: Instant, seq: Seq, fin: bool, mut payload: &[u8]) {
+        let behind = seq + payload.len() as u32;
+        if let Some(end) = self.end {
+            if behind.after(end) {
+                // Past its own end a peer has nothing to say.
+                let beyond = behind.since(end) as usize;
+                payload = &payload[..payload.len().saturating_sub(beyond)];
+            }
+        } else if fin {
+            self.end = Some(behind);
+        }
+        let behind = seq + payload.len() as u32;
+        if seq != self.rcv_nxt {
+            return self.keep(seq, behind, payload);
+        }
+        if !payload.is_empty() {
+            self.content.store(self.readable, payload);
+            self.counts.data_segments_received += 1;
+            if self.ranges.is_empty() {
+                self.advance(behind);
+                self.acknowledge(now);
+            } else {
+                let next = self.ranges.follow(behind);
+                self.advance(next);
+                self.acks_owed = 0; // duplicates that have not left yet tell nothing now
+                self.owe_ack();
+            }
+        }
+        if self.end == Some(self.rcv_nxt) {
+            self.hear_fin(now);
+        }
+    }
+
+    /// Ahead of its turn: kept, and the other end is told what is missing.
+    fn keep(&mut self, seq: Seq, behind: Seq, payload: &[u8]) {
+        self.counts.out_of_order += 1;
+        self.owe_another_ack();
+        if payload.is_empty() {
+            return;
+        }
+        if self.ranges.insert(seq, behind) {
+            self.content.store(self.readable + seq.since(self.rcv_nxt), payload);
+        } else {
+            self.counts.out_of_order_dropped += 1;
+        }
+    }
+
+    /// All is in order up to `next`.
+    #[inline]
+    fn advance(&mut self, next: Seq) {
+        let count = next.since(self.rcv_nxt);
+        self.rcv_nxt = next;
+        self.readable += count;
+        self.counts.bytes_received += u64::from(count);
+        self.waiting |= wait::READABLE;
+        if self.rcv_adv.before(next) {
+            self.rcv_adv = next;
+        }
+    }
+
+    /// Data in order: acknowledged at once, or with the second segment's worth, or by the fast timer.
+    #[inline]
+    fn acknowledge(&mut self, now: Instant) {
+        if !self.delayed_ack || self.rcv_nxt.since(self.last_ack_sent) >= 2 * self.maxseg {
+            self.owe_ack();
+        } else if self.alarms.acknowledge == OFF {
+            self.alarms.acknowledge = self.time.acknowledge_at(now);
+        }
+    }
+
+    /// The other end has finished.
+    fn hear_fin(&mut self, now: Instant) {
+        self.rcv_nxt = self.rcv_nxt + 1;
+        if self.rcv_adv.before(self.rcv_nxt) {
+            self.rcv_adv = self.rcv_nxt;
+        }
+        self.ranges.clear();
+        self.owe_ack();
+        self.waiting |= wait::FINISHED;
+        match self.state {
+            State::FinWait1 => self.state = State::Closing,
+            State::FinWait2 => self.wait_out(now),
+            _ => self.state = State::CloseWait,
+        }
+    }
+}

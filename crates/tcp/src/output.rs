@@ -1,0 +1,304 @@
+//! Which segment leaves (`tcp_output`).
+
+use trunkline_endpoint::Peer;
+use trunkline_units::Instant;
+
+use crate::Content;
+use crate::expiry::CONNECT;
+use crate::segment::{ACK, FIN, Header, Offer, PSH, SYN, Seq};
+use crate::tcp::{Look, State, Tcp};
+use crate::time::OFF;
+
+impl<C: Content> Tcp<C> {
+    /// Sends the SYN.
+    pub(crate) fn connect(&mut self, now: Instant) {
+        self.state = State::SynSent;
+        self.alarms.patience = self.time.after(now, self.time.units_of(CONNECT));
+        self.look();
+    }
+
+    /// Writes the reset that waits, if one does: its length, and to whom.
+    #[inline]
+    pub(crate) fn answer(&mut self, buffer: &mut [u8]) -> Option<(usize, Peer)> {
+        let reply = self.reply.take()?;
+        let header = Header {
+            source: self.local,
+            destination: reply.port,
+            seq: reply.seq,
+            ack: reply.ack,
+            flags: reply.flags,
+            window: 0,
+        };
+        self.counts.segments_sent += 1;
+        self.counts.acks_sent += 1;
+        Some((header.write(None, buffer), reply.peer))
+    }
+
+    /// Writes a segment into `buffer` if one is to leave: its length.
+    pub(crate) fn output(&mut self, now: Instant, buffer: &mut [u8]) -> Option<usize> {
+        if std::mem::take(&mut self.resend)
+            && let Some(length) = self.send_again(now, buffer)
+        {
+            return Some(length);
+        }
+        if self.state <= State::SynReceived {
+            let looked = std::mem::replace(&mut self.look, Look::No) != Look::No;
+            return (looked && self.state >= State::SynSent).then(|| self.send_syn(now, buffer));
+        }
+        if self.queued == 0 && matches!(self.state, State::Established | State::CloseWait) {
+            return self.send_ack(buffer);
+        }
+        let idle = match self.look {
+            Look::No => return None,
+            Look::Again { idle } => idle,
+            Look::First => {
+                let idle = self.snd_max == self.snd_una;
+                if idle && self.time.between(self.heard_at, now) >= self.rtt.rto() {
+                    self.snd_cwnd = self.maxseg; // nothing under way tells how fast to send: start slowly again
+                }
+                idle
+            }
+        };
+        self.send_next(now, idle, buffer)
+    }
+
+    /// A SYN, the first or once more, with an acknowledgement if the other's is known.
+    #[cold]
+    fn send_syn(&mut self, now: Instant, buffer: &mut [u8]) -> usize {
+        let answers = self.state == State::SynReceived;
+        let scaling = self.options.scaling && (!answers || self.scaled);
+        let offer = Offer { mss: Some(self.options.mss), scale: scaling.then_some(self.rcv_scale) };
+        let window = self.space().min(0xffff);
+        let header = Header {
+            source: self.local,
+            destination: self.remote,
+            seq: self.snd_una,
+            ack: self.rcv_nxt,
+            flags: if answers { SYN | ACK } else { SYN },
+            window: window as u16,
+        };
+        self.snd_nxt = self.snd_una + 1;
+        if self.snd_max == self.snd_una {
+            self.snd_max = self.snd_nxt;
+            self.clock_segment(now, self.snd_una);
+        }
+        if self.alarms.retransmit == OFF {
+            self.alarms.retransmit = self.time.after(now, self.rtt.rto());
+        }
+        self.rcv_adv = self.rcv_nxt + window;
+        self.last_ack_sent = self.rcv_nxt;
+        self.acks_owed = 0;
+        self.counts.segments_sent += 1;
+        header.write(Some(offer), buffer)
+    }
+
+    /// The fast retransmission: one segment, the first that is not acknowledged, and what comes next stays as it is.
+    #[cold]
+    fn send_again(&mut self, now: Instant, buffer: &mut [u8]) -> Option<usize> {
+        let next = self.snd_nxt;
+        self.snd_nxt = self.snd_una;
+        let length = self.queued.min(self.snd_wnd).min(self.maxseg);
+        let fin = self.fin_sent && length == self.queued;
+        let sent = (length > 0 || fin).then(|| self.emit(now, length, fin, false, buffer));
+        if next.after(self.snd_nxt) {
+            self.snd_nxt = next;
+        }
+        sent
+    }
+
+    /// A bare acknowledgement, if one is owed or the window has opened: all there is to send where nothing is queued.
+    #[inline]
+    fn send_ack(&mut self, buffer: &mut [u8]) -> Option<usize> {
+        self.look = Look::No;
+        self.force = false;
+        if self.acks_owed == 0 && !self.window_opened() {
+            return None;
+        }
+        let window = self.window() >> self.rcv_scale;
+        let header = Header {
+            source: self.local,
+            destination: self.remote,
+            seq: self.snd_max,
+            ack: self.rcv_nxt,
+            flags: ACK,
+            window: window as u16,
+        };
+        self.counts.segments_sent += 1;
+        self.counts.acks_sent += 1;
+        self.told(window);
+        if self.acks_owed > 0 {
+            self.look = Look::First;
+        }
+        Some(header.write(None, buffer))
+    }
+
+    /// The next segment, if the windows, Nagle and silly-window avoidance let one leave.
+    #[inline]
+    fn send_next(&mut self, now: Instant, idle: bool, buffer: &mut [u8]) -> Option<usize> {
+        self.look = Look::No;
+        let force = std::mem::take(&mut self.force);
+        let mut window = self.snd_wnd.min(self.snd_cwnd);
+        let shut = window == 0;
+        if shut && !force && self.queued > 0 && self.snd_nxt != self.snd_una {
+            // It shut behind what was sent: go back to there, and probe.
+            self.alarms.retransmit = OFF;
+            self.snd_nxt = self.snd_una;
+        }
+        if force && shut {
+            window = 1;
+        } else if force {
+            self.alarms.persist = OFF;
+            self.rtt.calm();
+        }
+        let offset = self.snd_nxt.since(self.snd_una);
+        let usable = self.queued.min(window).saturating_sub(offset);
+        let length = usable.min(self.maxseg);
+        let last = offset + length >= self.queued;
+        let finishing = matches!(self.state, State::FinWait1 | State::Closing | State::LastAck);
+        let fin = finishing && last && !(force && shut && offset < self.queued);
+
+        let old = self.snd_nxt.before(self.snd_max);
+        let push = length > 0
+            && (length == self.maxseg
+                || (idle || !self.nagle) && last
+                || force
+                || length >= self.max_sndwnd / 2
+                || old);
+        if push
+            || self.window_opened()
+            || self.acks_owed > 0
+            || fin && (!self.fin_sent || self.snd_nxt == self.snd_una)
+        {
+            let sent = self.emit(now, length, fin, force, buffer);
+            if usable > length || self.acks_owed > 0 {
+                self.look = Look::Again { idle };
+            }
+            return Some(sent);
+        }
+        // Something waits and no timer would ever look at it again.
+        if self.queued > 0 && self.alarms.retransmit == OFF && self.alarms.persist == OFF {
+            self.rtt.calm();
+            self.alarms.persist = self.time.after(now, self.rtt.persist());
+        }
+        None
+    }
+
+    /// Whether the window has opened by two segments, or half the buffer, since the other end was told.
+    #[inline]
+    pub(crate) fn window_opened(&self) -> bool {
+        let space = self.space().min(0xffff << self.rcv_scale);
+        let opened = space.saturating_sub(self.rcv_adv.since(self.rcv_nxt));
+        opened > 0 && (opened >= 2 * self.maxseg || 2 * u64::from(opened) >= u64::from(self.receive_buffer))
+    }
+
+    /// The window to tell: never smaller than told before, and none at all rather than a silly one.
+    #[inline]
+    fn window(&self) -> u32 {
+        let told = self.rcv_adv.since(self.rcv_nxt);
+        let space = self.space();
+        let silly = space < self.receive_buffer / 4 && space < self.maxseg;
+        let window = if silly { 0 } else { space.min(0xffff << self.rcv_scale) };
+        window.max(told)
+    }
+
+    /// Writes the segment at `snd_nxt`, and notes that it has left.
+    #[inline]
+    fn emit(&mut self, now: Instant, length: u32, fin: bool, force: bool, buffer: &mut [u8]) -> usize {
+        let offset = self.snd_nxt.since(self.snd_una);
+        if fin && self.fin_sent && self.snd_nxt == self.snd_max {
+            self.snd_nxt = self.snd_una + self.queued; // the FIN once more, under its old number
+        }
+        let persisting = self.alarms.persist != OFF;
+        let numbered = length > 0 || fin || persisting;
+        let push = length > 0 && offset + length == self.queued;
+        let window = self.window() >> self.rcv_scale;
+        let header = Header {
+            source: self.local,
+            destination: self.remote,
+            seq: if numbered { self.snd_nxt } else { self.snd_max },
+            ack: self.rcv_nxt,
+            flags: ACK | if fin { FIN } else { 0 } | if push { PSH } else { 0 },
+            window: window as u16,
+        };
+        let start = header.write(None, buffer);
+        let total = start + length as usize;
+        if length > 0 {
+            self.content.copy(offset, &mut buffer[start..total]);
+        }
+        let probe = force && persisting;
+        self.count(length, fin, probe);
+        self.sent(now, length, fin, probe);
+
+        self.told(window);
+        if length > 0 {
+            self.acks_owed = 0; // with data they would not count as duplicates
+        }
+        total
+    }
+
+    /// The other end is told all that has arrived, and this window, as it stands in the header.
+    #[inline]
+    fn told(&mut self, window: u32) {
+        let edge = self.rcv_nxt + (window << self.rcv_scale);
+        if edge.after(self.rcv_adv) {
+            self.rcv_adv = edge;
+        }
+        self.last_ack_sent = self.rcv_nxt;
+        self.alarms.acknowledge = OFF;
+        self.acks_owed = self.acks_owed.saturating_sub(1);
+    }
+
+    #[inline]
+    fn count(&mut self, length: u32, fin: bool, probe: bool) {
+        let counts = &mut self.counts;
+        counts.segments_sent += 1;
+        if length > 0 {
+            counts.data_segments_sent += 1;
+            counts.bytes_sent += u64::from(length);
+            if probe {
+                counts.probes += 1;
+            } else if self.snd_nxt.before(self.snd_max) {
+                counts.retransmitted_segments += 1;
+                counts.retransmitted_bytes += u64::from(length);
+            }
+        } else if !fin {
+            counts.acks_sent += 1;
+        }
+    }
+
+    /// Sequence numbers have left: times them and watches over them. A probe is watched over already.
+    #[inline]
+    fn sent(&mut self, now: Instant, length: u32, fin: bool, probe: bool) {
+        let start = self.snd_nxt;
+        let behind = start + length + u32::from(fin);
+        self.fin_sent |= fin;
+        let new = behind.after(self.snd_max);
+        if new {
+            self.snd_max = behind;
+        }
+        if probe {
+            return;
+        }
+        self.snd_nxt = behind;
+        if new {
+            self.clock_segment(now, start);
+        }
+        if self.alarms.retransmit == OFF && self.snd_nxt != self.snd_una {
+            self.alarms.retransmit = self.time.after(now, self.rtt.rto());
+            if self.alarms.persist != OFF {
+                self.alarms.persist = OFF;
+                self.rtt.calm();
+            }
+        }
+    }
+
+    /// Times a segment, if none is timed.
+    #[inline]
+    fn clock_segment(&mut self, now: Instant, start: Seq) {
+        if !self.timing {
+            self.timing = true;
+            self.timed_seq = start;
+            self.timed_at = now;
+        }
+    }
+}

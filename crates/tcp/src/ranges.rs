@@ -1,0 +1,109 @@
+//! Which parts of the stream came out of order.
+
+use std::collections::VecDeque;
+
+use crate::segment::Seq;
+
+/// Most ranges that are remembered. What would make one more is thrown away and comes again; only a peer that sends
+/// crumbs, or a window of many thousand segments with every other one lost, gets there.
+pub(crate) const MOST_RANGES: usize = 4_096;
+
+/// Parts of the stream behind the next byte in order: none touches another, and they are in order. They are stored in
+/// the receive buffer already; so their number is bounded here and their size there.
+#[derive(Debug, Default)]
+pub(crate) struct Ranges(VecDeque<(Seq, Seq)>);
+
+impl Ranges {
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Adds `start..end`, joined with all it touches. False if there is no room for it.
+    pub(crate) fn insert(&mut self, mut start: Seq, mut end: Seq) -> bool {
+        // Most come behind all others, so look from there.
+        let mut last = self.0.len();
+        while last > 0 && self.0[last - 1].0.after(end) {
+            last -= 1;
+        }
+        let mut first = last;
+        while first > 0 && !self.0[first - 1].1.before(start) {
+            first -= 1;
+            let (s, e) = self.0[first];
+            start = if s.before(start) { s } else { start };
+            end = if e.after(end) { e } else { end };
+        }
+        if first < last {
+            self.0[first] = (start, end);
+            self.0.drain(first + 1..last);
+        } else if self.0.len() < MOST_RANGES {
+            self.0.insert(first, (start, end));
+        } else {
+            return false;
+        }
+        true
+    }
+
+    /// Everything is in order up to `next`: takes what follows on, and says up to where all is in order then.
+    pub(crate) fn follow(&mut self, mut next: Seq) -> Seq {
+        while let Some(&(start, end)) = self.0.front() {
+            if start.after(next) {
+                break;
+            }
+            if end.after(next) {
+                next = end;
+            }
+            self.0.pop_front();
+        }
+        next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use trunkline_units::Seed;
+
+    use super::*;
+
+    #[test]
+    fn ranges_are_a_set_of_bytes() {
+        for seed in 0..50 {
+            let mut stream = Seed(seed).stream("ranges");
+            let base = Seq(u32::MAX - 100); // it wraps on the way
+            let (mut ranges, mut set, mut next) = (Ranges::default(), [false; 200], 0);
+            while next < 190 {
+                let start = next + stream.below(20) as usize;
+                let end = (start + 1 + stream.below(9) as usize).min(200);
+                if start == next {
+                    next = ranges.follow(base + end as u32).since(base) as usize;
+                    set[..end].fill(true);
+                } else if start < end {
+                    assert!(ranges.insert(base + start as u32, base + end as u32));
+                    set[start..end].fill(true);
+                }
+                let expected = (next..200).find(|i| !set[*i]).unwrap_or(200);
+                assert_eq!(next, expected, "seed {seed}");
+                let held: Vec<_> = ranges.0.iter().map(|(s, e)| (s.since(base), e.since(base))).collect();
+                assert!(held.windows(2).all(|w| w[0].1 < w[1].0), "seed {seed}: {held:?}");
+                let bytes: u32 = held.iter().map(|(s, e)| e - s).sum();
+                assert_eq!(bytes as usize, set[next..].iter().filter(|b| **b).count(), "seed {seed}");
+            }
+        }
+    }
+
+    #[test]
+    fn crumbs_are_refused_at_the_bound_and_what_joins_is_not() {
+        let mut ranges = Ranges::default();
+        for i in 0..MOST_RANGES as u32 {
+            assert!(ranges.insert(Seq(i * 2), Seq(i * 2 + 1)));
+        }
+        assert!(!ranges.insert(Seq(100_000), Seq(100_001)));
+        assert!(ranges.insert(Seq(1), Seq(2)));
+        assert!(ranges.insert(Seq(100_000), Seq(100_001)));
+        assert_eq!(ranges.follow(Seq(0)), Seq(3));
+    }
+}

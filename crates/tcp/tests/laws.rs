@@ -1,0 +1,235 @@
+//! The laws of endpoints, in every state a connection can be in.
+
+use std::num::NonZeroU16;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use trunkline_endpoint::laws::{Checked, hold, idle_costs_nothing};
+use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Peer, Port, Segment, Writable, drain};
+use trunkline_tcp::segment::{ACK, Header, Offer, SYN, Seq};
+use trunkline_tcp::{Bytes, Command, Content, Options, Tcp, Timers};
+use trunkline_units::{Instant, Seed, Span, Stream};
+
+const FINE: Timers = Timers::Fine { floor: Span::ZERO };
+
+/// Ports 0 and 0, as garbage often has them.
+fn options(timers: Timers) -> Options {
+    Options { timers, send_buffer: 3_000, receive_buffer: 3_000, mss: 500, ..Options::default() }
+}
+
+fn ask(tcp: &mut Checked<Tcp<Bytes>>, now: Instant, stream: &mut Stream) {
+    let size = stream.below(2_000) as usize;
+    let mut bytes = vec![7; size];
+    let command = match stream.below(12) {
+        0..=1 => Command::Connect,
+        2..=3 => Command::Listen,
+        4..=7 => Command::Send(&bytes[..]),
+        8..=9 => Command::Take(&mut bytes[..]),
+        10 => Command::Close,
+        _ => Command::Abort,
+    };
+    let _refused = tcp.handle(now, Input::Command(command));
+}
+
+#[test]
+fn an_end_keeps_the_laws() {
+    for seed in 0..25 {
+        hold(Seed(seed), || Tcp::new(options(Timers::default())), ask);
+        hold(Seed(seed), || Tcp::new(options(FINE)), ask);
+    }
+}
+
+fn give<C: Content>(tcp: &mut Tcp<C>, now: Instant, bytes: &[u8]) {
+    tcp.handle(now, Input::Frame { port: Port(0), peer: Peer::NONE, bytes, segment: None }).unwrap();
+}
+
+/// Everything it sends now.
+fn sent<E: Endpoint>(tcp: &mut E, now: Instant) -> Vec<Vec<u8>> {
+    struct Log(Vec<Vec<u8>>);
+    impl<V> trunkline_endpoint::Sink<V> for Log {
+        fn writable(&self) -> Writable<'_> {
+            Writable::ALL
+        }
+        fn transmit(&mut self, transmit: &trunkline_endpoint::Transmit, bytes: &[u8]) {
+            assert_eq!(transmit.segment, None);
+            self.0.push(bytes.to_vec());
+        }
+        fn event(&mut self, _: V) {}
+    }
+    let (mut log, mut buffer) = (Log(Vec::new()), vec![0; MAX_BATCH]);
+    drain(tcp, now, 1_000, &mut buffer, &mut log).expect("an end becomes idle");
+    log.0
+}
+
+/// Two ends that have just connected.
+fn connected<C: Content>(timers: Timers) -> (Tcp<C>, Tcp<C>) {
+    let (mut a, mut b) = (Tcp::new(options(timers)), Tcp::new(options(timers)));
+    let now = Instant::ZERO;
+    a.handle(now, Input::Command(Command::Connect)).unwrap();
+    b.handle(now, Input::Command(Command::Listen)).unwrap();
+    for _ in 0..2 {
+        sent(&mut a, now).iter().for_each(|bytes| give(&mut b, now, bytes));
+        sent(&mut b, now).iter().for_each(|bytes| give(&mut a, now, bytes));
+    }
+    assert!(a.is_open() && b.is_open());
+    (a, b)
+}
+
+#[test]
+fn idle_ends_stay_idle() {
+    // The allocations of a transfer are counted where its instructions are (examples/segments.rs).
+    let count = |run: &mut dyn FnMut()| {
+        run();
+        0
+    };
+    for timers in [Timers::default(), FINE] {
+        idle_costs_nothing(&mut Tcp::<Bytes>::new(options(timers)), Instant::ZERO, count);
+        let (mut a, mut b) = connected::<Bytes>(timers);
+        idle_costs_nothing(&mut a, Instant::ZERO, count);
+        a.handle(Instant::ZERO, Input::Command(Command::Send(&[1; 2_000][..]))).unwrap();
+        sent(&mut a, Instant::ZERO);
+        for tcp in [&mut a, &mut b] {
+            idle_costs_nothing(tcp, Instant::ZERO, count);
+        }
+    }
+}
+
+/// What a fuzzer sends: nearly right segments.
+#[derive(Clone, Debug)]
+enum Act {
+    Segment { seq: i64, ack: i64, flags: u8, window: u16, options: Vec<u8>, payload: usize },
+    Bytes(Vec<u8>),
+    Batch { frame: u16, count: usize },
+    Send(usize),
+    Take,
+    Close,
+    Abort,
+    Drain,
+    Pass(u64),
+}
+
+fn near() -> impl Strategy<Value = i64> {
+    prop_oneof![8 => -2i64..3, 4 => -4_000i64..4_000, 1 => any::<i32>().prop_map(i64::from)]
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let flags =
+        prop_oneof![6 => Just(ACK), 2 => Just(ACK | 1), 1 => Just(SYN), 1 => Just(4), 3 => any::<u8>()];
+    let window = prop_oneof![Just(0), Just(1), Just(3_000), any::<u16>()];
+    let options = prop_oneof![5 => Just(Vec::new()), 1 => vec(any::<u8>(), 0..41)];
+    let segment = (near(), near(), flags, window, options, 0usize..1_500).prop_map(
+        |(seq, ack, flags, window, options, payload)| {
+            let payload = if payload > 700 { 0 } else { payload };
+            Act::Segment { seq, ack, flags, window, options, payload }
+        },
+    );
+    prop_oneof![
+        12 => segment,
+        1 => vec(any::<u8>(), 0..80).prop_map(Act::Bytes),
+        1 => (1u16..60, 1usize..64).prop_map(|(frame, count)| Act::Batch { frame, count }),
+        3 => (0usize..3_500).prop_map(Act::Send),
+        2 => Just(Act::Take),
+        1 => Just(Act::Close),
+        1 => Just(Act::Abort),
+        6 => Just(Act::Drain),
+        3 => (0u64..3_000).prop_map(Act::Pass),
+    ]
+}
+
+/// A machine in the middle of something, its own numbers as the other end sees them.
+fn start(how: u8, timers: Timers) -> Tcp<Bytes> {
+    let mut tcp = Tcp::new(options(timers));
+    match how {
+        0 => {}
+        1 => tcp.handle(Instant::ZERO, Input::Command(Command::Listen)).unwrap(),
+        2 => tcp.handle(Instant::ZERO, Input::Command(Command::Connect)).unwrap(),
+        _ => tcp = connected(timers).0,
+    }
+    tcp
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Debug builds check the invariants of an end after every call.
+    #[test]
+    fn no_segment_breaks_an_end(how in 0u8..5, fine: bool, acts in vec(act(), 1..80)) {
+        let timers = if fine { FINE } else { Timers::default() };
+        let mut tcp = Checked::new(start(how, timers));
+        let (mut now, mut ours, mut theirs) = (Instant::ZERO, Seq(2), Seq(2));
+        for act in acts {
+            let (bytes, segment) = match act {
+                Act::Segment { seq, ack, flags, window, options, payload } => {
+                    let header = Header {
+                        source: 0,
+                        destination: 0,
+                        seq: theirs + seq as u32,
+                        ack: ours + ack as u32,
+                        flags,
+                        window,
+                    };
+                    let mut bytes = vec![0; 20];
+                    header.write(None, &mut bytes);
+                    bytes.extend(options.iter());
+                    bytes.resize(bytes.len().next_multiple_of(4), 0);
+                    bytes[12] = (bytes.len() as u8 / 4) << 4;
+                    bytes.resize(bytes.len() + payload, 1);
+                    (bytes, None)
+                }
+                Act::Bytes(bytes) => (bytes, None),
+                Act::Batch { frame, count } => {
+                    let bytes = vec![0; usize::from(frame) * count];
+                    let segment = (count > 1).then(|| Segment::new(NonZeroU16::new(frame).unwrap()));
+                    (bytes, segment)
+                }
+                Act::Drain => {
+                    for bytes in sent(&mut tcp, now) {
+                        let (header, length) = Header::parse(&bytes).expect("what it sends is a segment");
+                        let numbers = (bytes.len() - length) as u32 + u32::from(header.has(SYN));
+                        ours = if header.has(4) { ours } else { header.seq + numbers };
+                        theirs = if header.has(ACK) && !header.has(4) { header.ack } else { theirs };
+                    }
+                    continue;
+                }
+                Act::Pass(ms) => {
+                    now += Span::from_ms(ms);
+                    tcp.handle(now, Input::Wake).unwrap();
+                    continue;
+                }
+                act => {
+                    let (readable, data) = (tcp.inner().readable() as usize, vec![1; 3_500]);
+                    let mut room = vec![0; readable];
+                    let command = match act {
+                        Act::Send(n) => Command::Send(&data[..n]),
+                        Act::Take => Command::Take(&mut room[..]),
+                        Act::Close => Command::Close,
+                        _ => Command::Abort,
+                    };
+                    let _refused = tcp.handle(now, Input::Command(command));
+                    continue;
+                }
+            };
+            tcp.handle(now, Input::Frame { port: Port(0), peer: Peer::NONE, bytes: &bytes, segment }).unwrap();
+            let (inner, o) = (tcp.inner(), options(timers));
+            prop_assert!(inner.readable() <= o.receive_buffer && inner.unacknowledged() <= o.send_buffer);
+            prop_assert!(inner.room() + inner.unacknowledged() <= o.send_buffer);
+        }
+        sent(&mut tcp, now);
+    }
+}
+
+#[test]
+fn a_syn_may_offer_anything() {
+    for options_of_syn in [&[2, 4, 0, 0][..], &[2, 4, 0xff, 0xff], &[3, 3, 255, 0], &[2, 3, 1, 0], &[255; 40]]
+    {
+        let mut tcp = Tcp::<Bytes>::new(options(Timers::default()));
+        tcp.handle(Instant::ZERO, Input::Command(Command::Listen)).unwrap();
+        let mut bytes = vec![0; 20];
+        Header { flags: SYN, window: 9, ..Header::default() }.write(None::<Offer>, &mut bytes);
+        bytes.extend(options_of_syn);
+        bytes[12] = (bytes.len() as u8 / 4) << 4;
+        give(&mut tcp, Instant::ZERO, &bytes);
+        assert_eq!(sent(&mut tcp, Instant::ZERO).len(), 1, "{options_of_syn:?}");
+        assert!((32..=536).contains(&tcp.gauges().mss));
+    }
+}

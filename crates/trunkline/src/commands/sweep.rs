@@ -1,0 +1,339 @@
+//! `trunkline sweep`: a plan at many points and with many seeds, on all cores; curves with confidence bands.
+//!
+//! A run knows its point and its seed and nothing of the others, and its result goes to its own place: what comes out
+//! does not depend on how many threads took part, nor on when. Of a run only the figures are kept.
+
+use std::io::{self, IsTerminal};
+use std::num::NonZero;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use trunkline_experiment::vary::Spacing;
+use trunkline_experiment::{OverrideError, Plan, Variation, apply_override, apply_overrides, figures};
+use trunkline_record::figure::figure;
+use trunkline_record::schema;
+use trunkline_report::sweep::{self as report, MOST_TROUBLE, Point, Seeds, Spread, Varied};
+use trunkline_run::{Backend, Order, Stop, Unwatched};
+use trunkline_sim::Sim;
+use trunkline_units::Seed;
+
+use super::experiment::Experiment;
+use super::report::{width, write_whole};
+use super::run::{out_folder, stop_on_signals};
+use crate::failure::{Failure, say};
+use crate::flags::{Changes, Sweep};
+
+/// More runs than this are refused: what they measured is kept in memory.
+const MOST_RUNS: usize = 1_000_000;
+/// More varied options than this nobody can draw.
+const MOST_VARIED: usize = 2;
+
+/// Runs the sweep, writes its files, shows its tables.
+pub fn sweep(flags: &Sweep) -> Result<(), Failure> {
+    let asked = Asked::read(flags)?;
+    let stop = stop_on_signals()?;
+    // Before the runs: their results must have somewhere to go.
+    let out = out_folder(&flags.out, &asked.experiment.plan.name);
+    std::fs::create_dir_all(&out)
+        .map_err(|e| Failure::run(format!("cannot make the folder {}: {e}", out.display())))?;
+    let results = asked.run(threads(flags), &out, &stop);
+    let sweep = asked.report(flags, &results);
+    let files = [
+        ("sweep.json", report::json(&sweep)),
+        ("sweep.csv", report::csv(&sweep)),
+        ("sweep.html", report::html(&sweep)),
+    ];
+    let written = files.iter().try_for_each(|(name, text)| write_whole(&out.join(name), text.as_bytes()));
+    let shown = match (flags.json, flags.csv) {
+        (true, _) => say(&files[0].1),
+        (_, true) => say(&files[1].1),
+        _ => {
+            let page = format!("\nCurves: {}\n", out.join("sweep.html").display());
+            say(&(report::terminal(&sweep, width()) + if written.is_ok() { &page } else { "" }))
+        }
+    };
+    written?;
+    verdict(&sweep, &results)?;
+    shown
+}
+
+/// What was asked, once all of it has been found to be possible.
+struct Asked<'f> {
+    experiment: Experiment,
+    set: &'f [(String, String)],
+    vary: Vec<Variation>,
+    /// Subject and path of each figure.
+    figures: Vec<(String, String)>,
+    seeds: Seeds,
+    /// The hash of the plan at each point.
+    hashes: Vec<String>,
+}
+
+/// A run's figures, and what went wrong with it.
+struct Ran {
+    figures: Vec<Option<f64>>,
+    trouble: Option<String>,
+}
+
+impl<'f> Asked<'f> {
+    fn read(flags: &'f Sweep) -> Result<Asked<'f>, Failure> {
+        let experiment = Experiment::read(&flags.file, &Changes { set: Vec::new() })?;
+        let plan = &experiment.plan;
+        for (key, value) in &flags.changes.set {
+            match apply_override(&mut plan.clone(), key, value) {
+                // What it only fits together with may be set or varied too.
+                Ok(()) | Err(OverrideError::Together(_)) => {}
+                Err(e) => return Err(Failure::input(format!("--set {key}={value}: {e}"))),
+            }
+        }
+        let vary = variations(flags, plan)?;
+        let figures = shown(flags, plan)?;
+        let seeds = Seeds { first: flags.seed, count: flags.seeds };
+        if seeds.first.checked_add(seeds.count).is_none() {
+            return Err(Failure::input("--seed and --seeds go past the last seed there is"));
+        }
+        let mut asked =
+            Asked { experiment, set: &flags.changes.set, vary, figures, seeds, hashes: Vec::new() };
+        let runs = u64::try_from(asked.points()).ok().and_then(|points| points.checked_mul(seeds.count));
+        if runs.is_none_or(|runs| runs > MOST_RUNS as u64) {
+            return Err(Failure::input(format!("a sweep has at most {MOST_RUNS} runs")));
+        }
+        asked.hashes = (0..asked.points()).map(|point| asked.check(point)).collect::<Result<_, _>>()?;
+        Ok(asked)
+    }
+
+    fn points(&self) -> usize {
+        self.vary.iter().map(|v| v.values.len()).product()
+    }
+
+    /// For each variation which of its values a point has: the last changes first.
+    fn at(&self, point: usize) -> Vec<usize> {
+        let mut left = point;
+        let mut at: Vec<usize> = Vec::with_capacity(self.vary.len());
+        for varied in self.vary.iter().rev() {
+            at.push(left % varied.values.len());
+            left /= varied.values.len();
+        }
+        at.reverse();
+        at
+    }
+
+    /// The options that a point sets.
+    fn settings(&self, point: usize) -> impl Iterator<Item = (&str, &str)> {
+        let at = self.at(point);
+        self.vary.iter().zip(at).map(|(v, at)| (v.key.as_str(), v.values[at].text.as_str()))
+    }
+
+    /// `window=16 kB, a-s.delay=5 ms`
+    fn name(&self, point: usize) -> String {
+        self.settings(point).map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(", ")
+    }
+
+    fn plan(&self, point: usize) -> Result<Plan, OverrideError> {
+        let mut plan = self.experiment.plan.clone();
+        let set = self.set.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        apply_overrides(&mut plan, set.chain(self.settings(point)))?;
+        Ok(plan)
+    }
+
+    /// The hash of the plan at a point, if it can be run.
+    fn check(&self, point: usize) -> Result<String, Failure> {
+        let refuse = |why: String| Failure::input(format!("{}: {why}", self.name(point)));
+        let plan = self.plan(point).map_err(|e| refuse(e.to_string()))?;
+        match Sim::default().refuse(&plan).into_iter().next() {
+            None => Ok(plan.hash()),
+            // Refused whatever is varied.
+            Some(refusal) if Sim::default().refuse(&self.experiment.plan).contains(&refusal) => {
+                Err(Failure::input(refusal.text))
+            }
+            Some(refusal) => Err(refuse(refusal.text)),
+        }
+    }
+
+    // --- running
+
+    /// What each run gave, point by point and seed by seed; none where it was not run to its end.
+    fn run(&self, threads: usize, out: &Path, stop: &Stop) -> Vec<Option<Ran>> {
+        let runs = self.points() * self.seeds.count as usize;
+        let bar = bar(runs);
+        let next = AtomicUsize::new(0);
+        let work = || {
+            let mut mine = Vec::new();
+            while !stop.asked() {
+                let run = next.fetch_add(1, Ordering::Relaxed);
+                if run >= runs {
+                    break;
+                }
+                mine.extend(self.one(run, out, stop).map(|result| (run, result)));
+                bar.inc(1);
+            }
+            mine
+        };
+        let mut results: Vec<Option<Ran>> = (0..runs).map(|_| None).collect();
+        thread::scope(|scope| {
+            let workers: Vec<_> = (0..threads.min(runs)).map(|_| scope.spawn(work)).collect();
+            for worker in workers {
+                let mine = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                mine.into_iter().for_each(|(run, result)| results[run] = Some(result));
+            }
+        });
+        bar.finish_and_clear();
+        results
+    }
+
+    /// One run; none if it was stopped.
+    fn one(&self, run: usize, out: &Path, stop: &Stop) -> Option<Ran> {
+        let (point, seed) = (run / self.seeds.count as usize, run as u64 % self.seeds.count);
+        let plan = self.plan(point).expect("every point was checked");
+        let order = Order {
+            seed: Seed(self.seeds.first + seed),
+            text: String::new(),
+            started: String::new(),
+            folder: self.experiment.folder.clone(),
+            out: out.to_owned(),
+            stop: stop.clone(),
+        };
+        let record = Sim::default().run(&plan, &order, &mut Unwatched);
+        if !record.partial {
+            let of = |(subject, path): &(String, String)| figure(&record, subject, path);
+            return Some(Ran { figures: self.figures.iter().map(of).collect(), trouble: None });
+        }
+        if stop.asked() {
+            return None;
+        }
+        // What was cut short would shift the mean.
+        let why = record.trouble.first().map_or("it was cut short", String::as_str);
+        let trouble = Some(format!("{}, seed {}: {why}", self.name(point), order.seed));
+        Some(Ran { figures: vec![None; self.figures.len()], trouble })
+    }
+
+    // --- what came of it
+
+    fn report(&self, flags: &Sweep, results: &[Option<Ran>]) -> report::Sweep {
+        let plan = &self.experiment.plan;
+        let points: Vec<Point> = results
+            .chunks(self.seeds.count as usize)
+            .enumerate()
+            .filter_map(|(point, runs)| {
+                let runs: Option<Vec<&Ran>> = runs.iter().map(Option::as_ref).collect();
+                Some(self.point(point, &runs?))
+            })
+            .collect();
+        report::Sweep {
+            version: report::VERSION,
+            backend: Sim::default().name().to_owned(),
+            experiment: schema::Experiment {
+                name: plan.name.clone(),
+                hash: plan.hash(),
+                text: self.experiment.text.clone(),
+            },
+            set: self.set.iter().map(|(key, value)| format!("{key}={value}")).collect(),
+            seeds: self.seeds,
+            partial: points.len() < self.points(),
+            trouble: troubles(results),
+            vary: self.vary.iter().map(|v| varied(v, flags.log)).collect(),
+            figures: self.figures.iter().map(|(subject, path)| format!("{subject}.{path}")).collect(),
+            points,
+        }
+    }
+
+    fn point(&self, point: usize, runs: &[&Ran]) -> Point {
+        let spread = |figure: usize| Spread::of(runs.iter().map(|run| run.figures[figure]).collect());
+        Point {
+            at: self.at(point),
+            values: self.settings(point).map(|(_, value)| value.to_owned()).collect(),
+            hash: self.hashes[point].clone(),
+            figures: (0..self.figures.len()).map(spread).collect(),
+        }
+    }
+}
+
+fn variations(flags: &Sweep, plan: &Plan) -> Result<Vec<Variation>, Failure> {
+    if flags.vary.len() > MOST_VARIED {
+        return Err(Failure::input(format!("at most {MOST_VARIED} options can be varied at once")));
+    }
+    if let [(first, _), (second, _)] = &flags.vary[..]
+        && first == second
+    {
+        return Err(Failure::input(format!("--vary names `{first}` twice")));
+    }
+    let spacing = match &flags.step {
+        Some(step) => Spacing::Step(step.clone()),
+        None if flags.log => Spacing::Log(flags.points),
+        None => Spacing::Linear(flags.points),
+    };
+    let read = |(key, values): &(String, String)| {
+        Variation::read(plan, key, values, &spacing)
+            .map_err(|e| Failure::input(format!("--vary {key}={values}: {e}")))
+    };
+    flags.vary.iter().map(read).collect()
+}
+
+/// The figures that were asked for, else what every connection received.
+fn shown(flags: &Sweep, plan: &Plan) -> Result<Vec<(String, String)>, Failure> {
+    let mut all = Vec::new();
+    for written in &flags.show {
+        all.extend(figures(plan, written).map_err(|e| Failure::input(format!("--show {written}: {e}")))?);
+    }
+    if flags.show.is_empty() {
+        all.extend(figures(plan, "received_bps").map_err(Failure::input)?);
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    all.retain(|figure| seen.insert(figure.clone()));
+    if all.is_empty() {
+        Err(Failure::input("there is no connection to show; give --show FIGURE"))
+    } else {
+        Ok(all)
+    }
+}
+
+fn varied(variation: &Variation, log: bool) -> Varied {
+    Varied {
+        key: variation.key.clone(),
+        unit: variation.unit.to_owned(),
+        log: log && !variation.is_words(),
+        values: variation.values.iter().map(|step| step.text.clone()).collect(),
+        numbers: variation.values.iter().map(|step| step.number).collect(),
+    }
+}
+
+fn troubles(results: &[Option<Ran>]) -> Vec<String> {
+    let all = || results.iter().flatten().filter_map(|result| result.trouble.as_ref());
+    let mut lines: Vec<String> = all().take(MOST_TROUBLE).cloned().collect();
+    match all().count() {
+        n if n > MOST_TROUBLE => lines.push(format!("and {} more runs", n - MOST_TROUBLE)),
+        _ => {}
+    }
+    lines
+}
+
+/// Whether every run was made, and made whole.
+fn verdict(sweep: &report::Sweep, results: &[Option<Ran>]) -> Result<(), Failure> {
+    if sweep.partial {
+        return Err(Failure::run(
+            "stopped on request; the points that are complete are kept, marked partial",
+        ));
+    }
+    let failed = results.iter().flatten().filter(|result| result.trouble.is_some()).count();
+    match sweep.trouble.first() {
+        Some(first) => Err(Failure::run(format!("{failed} of {} runs failed; {first}", results.len()))),
+        None => Ok(()),
+    }
+}
+
+// --- around it
+
+fn threads(flags: &Sweep) -> usize {
+    flags.threads.map_or_else(|| thread::available_parallelism().map_or(1, NonZero::get), usize::from)
+}
+
+/// A progress bar on a terminal, nothing on a pipe.
+fn bar(runs: usize) -> ProgressBar {
+    let bar = if io::stderr().is_terminal() { ProgressBar::new(runs as u64) } else { ProgressBar::hidden() };
+    match ProgressStyle::with_template("sweep [{bar:40}] {pos} of {len} runs, {eta} left") {
+        Ok(style) => bar.with_style(style.progress_chars("━╸ ")),
+        Err(_) => bar,
+    }
+}

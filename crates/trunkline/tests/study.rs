@@ -1,0 +1,58 @@
+//! `trunkline study` from outside.
+
+mod command;
+
+use command::Desk;
+use serde_json::Value;
+
+/// An experiment around the line that is printed to be pasted.
+fn with(line: &str) -> String {
+    format!(
+        "experiment {{ network {{ {line} host b; link this - b (rate = 1 Gb/s); }}
+         connection {{ xmt = this; rcv = b; protocol = udp; test = full; duration = 1 s; }} }}"
+    )
+}
+
+#[test]
+fn the_printed_host_can_be_pasted() {
+    let desk = Desk::new();
+    let ended = desk.say(&["study", "host", "--seconds", "0.05"]);
+    assert_eq!((ended.status, ended.err.as_str()), (0, ""));
+    let line = ended.out.lines().last().expect("a line to paste");
+    assert!(line.starts_with("host this (cpu_packet = "), "{}", ended.out);
+    desk.write("pasted.ns", with(line));
+    let checked = desk.say(&["check", "pasted.ns"]);
+    assert_eq!((checked.status, checked.err.as_str()), (0, ""), "{line}");
+    assert!(
+        checked.out.contains("host this (cpu_packet = ")
+            && !checked.out.contains("host this (cpu_packet = 0 s")
+    );
+}
+
+#[test]
+fn the_study_as_json_is_whole() {
+    let ended = Desk::new().say(&["study", "host", "--seconds", "0.05", "--json"]);
+    assert_eq!((ended.status, ended.err.as_str()), (0, ""));
+    let json: Value = serde_json::from_str(&ended.out).expect("JSON and nothing else");
+    let host = &json["host"];
+    let mean = |what: &str| {
+        let of = |side: &str| command::number(&host[side][what]);
+        (of("send") + of("receive")) / 2.0
+    };
+    for what in ["packet_ns", "byte_ns"] {
+        let figure = command::number(&host[what]);
+        assert!(figure > 0.0 && (figure - mean(what)).abs() < 1e-6 * figure, "{host}");
+    }
+    assert!(host["points"].as_array().expect("a list").len() >= 5, "{host}");
+    assert!(json["line"].as_str().expect("a line").contains(&format!("cpus = {}", host["cpus"])));
+    assert!(json["environment"]["kernel"].is_string() && json["left_out"].is_array());
+}
+
+#[test]
+fn a_budget_that_is_none_is_refused() {
+    for seconds in ["0", "-1", "nan", "601", "soon"] {
+        let ended = Desk::new().say(&["study", "host", &format!("--seconds={seconds}")]);
+        assert_eq!(ended.status, 2, "{seconds}: {}", ended.err);
+        assert!(ended.err.contains("expected a number of seconds above 0, at most 600"), "{}", ended.err);
+    }
+}

@@ -1,0 +1,209 @@
+//! `trunkline sweep` from outside: what it finds, that nothing but plan and seed matters, and what it refuses.
+
+mod command;
+
+use std::fs;
+
+use command::{Desk, Ended, Running, number, signal, within};
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+use serde_json::Value;
+
+const WINDOW: &str = "experiment \"window\" {
+    network { host a, b; link a - b (rate = 1 Gb/s, delay = 5 ms); }
+    connection A {
+        xmt = a; rcv = b; protocol = tcp (window = 64 kB, delayed_ack = off);
+        test = full; duration = 4 s;
+    }
+}";
+
+const LOSS: &str = "experiment \"loss\" {
+    network { host a, b; switch s; link a - s (rate = 10 Mb/s, delay = 1 ms); link s - b (rate = 10 Mb/s); }
+    connection U {
+        xmt = a; rcv = b; protocol = udp;
+        test = poisson (messagesize = 500, rate = 1000 /s); duration = 200 ms;
+    }
+}";
+
+fn sweep(desk: &Desk, experiment: &str, more: &[&str]) -> Ended {
+    desk.write("experiment.ns", experiment);
+    desk.say(&[&["sweep", "experiment.ns", "--out", "out"], more].concat())
+}
+
+fn json(desk: &Desk) -> Value {
+    serde_json::from_slice(&fs::read(desk.path("out/sweep.json")).expect("a sweep")).expect("JSON")
+}
+
+/// The points of a sweep that must go well.
+fn points(desk: &Desk, experiment: &str, more: &[&str]) -> Vec<Value> {
+    let ended = sweep(desk, experiment, more);
+    assert_eq!((ended.status, ended.err.as_str()), (0, ""), "{}", ended.out);
+    json(desk)["points"].as_array().expect("points").clone()
+}
+
+#[test]
+fn a_window_over_a_path_of_ten_milliseconds_is_its_rate() {
+    // Whole segments of 1460 bytes, each acknowledged at once: a window leaves every round trip of 10 ms.
+    let desk = Desk::new();
+    let points = points(&desk, WINDOW, &["--vary", "A.window=7300,14600,29200", "--seeds", "1"]);
+    assert_eq!(points.len(), 3);
+    for point in &points {
+        let window: f64 = point["values"][0].as_str().expect("a value").parse().expect("bytes");
+        let found = number(&point["figures"][0]["mean"]);
+        let want = window * 8.0 / 10e-3;
+        assert!((found / want - 1.0).abs() < 0.02, "{window} B: {found} b/s, not {want}");
+    }
+}
+
+#[test]
+fn threads_change_nothing() {
+    let files = ["sweep.json", "sweep.csv", "sweep.html"];
+    let of = |threads: &str| {
+        let desk = Desk::new();
+        let varied = [
+            "--vary",
+            "a-s.loss=1e-3..1e-1",
+            "--log",
+            "--points",
+            "3",
+            "--vary",
+            "s.buffer=3packets,9packets",
+        ];
+        points(
+            &desk,
+            LOSS,
+            &[&varied[..], &["--seeds", "2", "--show", "lost,a-s.utilization", "--threads", threads]]
+                .concat(),
+        );
+        files.map(|file| fs::read(desk.path("out").join(file)).expect("a file"))
+    };
+    assert_eq!(of("1"), of("8"));
+}
+
+#[test]
+fn intervals_are_students_and_seeds_are_those_of_run() {
+    let desk = Desk::new();
+    let points =
+        points(&desk, LOSS, &["--vary", "a-s.loss=0,0.1", "--seeds", "5", "--seed", "7", "--show", "U.lost"]);
+    for point in &points {
+        let spread = &point["figures"][0];
+        let samples: Vec<f64> = spread["samples"].as_array().expect("samples").iter().map(number).collect();
+        assert_eq!(samples.len(), 5);
+        let mean = samples.iter().sum::<f64>() / 5.0;
+        let sd = (samples.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / 4.0).sqrt();
+        // Student's t of four degrees of freedom, 97.5 %.
+        let half = 2.776_445_105 * sd / 5_f64.sqrt();
+        for (name, want) in [("mean", mean), ("sd", sd), ("low", mean - half), ("high", mean + half)] {
+            assert!((number(&spread[name]) - want).abs() < 1e-6, "{name} of {spread}");
+        }
+    }
+    assert_eq!(number(&points[0]["figures"][0]["max"]), 0.0, "nothing is lost without loss");
+    assert!(number(&points[1]["figures"][0]["sd"]) > 0.0, "seeds differ");
+    // The third seed of the second point, run by itself.
+    let more = [
+        "run",
+        "experiment.ns",
+        "--on",
+        "sim",
+        "--set",
+        "a-s.loss=0.1",
+        "--seed",
+        "9",
+        "--json",
+        "--no-archive",
+    ];
+    let alone = desk.say(&more);
+    assert_eq!(alone.status, 0, "{}", alone.err);
+    let record: Value = serde_json::from_str(&alone.out).expect("a record");
+    assert_eq!(number(&record["connections"][0]["lost"]), number(&points[1]["figures"][0]["samples"][2]));
+}
+
+#[test]
+fn what_nobody_measured_is_a_gap() {
+    let desk = Desk::new();
+    let points =
+        points(&desk, LOSS, &["--vary", "a-s.loss=0,1", "--seeds", "2", "--show", "delay_us.p50,rtt_us.p50"]);
+    let mean = |point: usize, figure: usize| &points[point]["figures"][figure]["mean"];
+    assert!(mean(0, 0).is_number(), "{points:?}");
+    // Nothing arrives where all is lost, and a stream of datagrams has no round trip.
+    assert!(mean(1, 0).is_null() && mean(0, 1).is_null(), "{points:?}");
+}
+
+#[test]
+fn standard_output_is_what_was_asked() {
+    let desk = Desk::new();
+    let short = ["--vary", "s.latency=0,1us", "--seeds", "1"];
+    let text = sweep(&desk, LOSS, &short);
+    assert!(
+        text.out.contains("U.received_bps") && text.out.ends_with("Curves: out/sweep.html\n"),
+        "{}",
+        text.out
+    );
+    for (flag, file) in [("--json", "out/sweep.json"), ("--csv", "out/sweep.csv")] {
+        let printed = sweep(&desk, LOSS, &[&short[..], &[flag]].concat());
+        assert_eq!((printed.status, printed.err.as_str()), (0, ""));
+        assert_eq!(printed.out, fs::read_to_string(desk.path(file)).expect("a file"));
+    }
+}
+
+#[test]
+fn what_cannot_be_swept_is_said_in_one_line() {
+    for (more, words) in [
+        (vec!["--vary", "U.messagesiz=100..200"], "did you mean `messagesize`?"),
+        (vec!["--vary", "a-x.loss=0..1"], "nothing in this experiment is called `a-x`; did you mean `a-s`?"),
+        (vec!["--vary", "a-s.loss=0..2"], "is no share"),
+        (vec!["--vary", "a-s.delay=5ms..1ms"], "the first end must be below the second"),
+        (vec!["--vary", "a-s.rate=0..1Mb/s"], "this is zero"),
+        (
+            vec!["--vary", "s.buffer=1000B..4kB"],
+            "s.buffer=1000 B: link `a-s`: the buffer of `s` (1000 B) never holds",
+        ),
+        (vec!["--vary", "a-s.loss=0,0.1", "--set", "s.buffer=9B"], "never holds a packet"),
+        (vec!["--vary", "a-s.loss=0,0.1", "--set", "duraton=1s"], "--set duraton=1s: no connection has"),
+        (vec!["--vary", "a-s.loss=0,0.1", "--show", "U.rtt_us"], "`rtt_us` is several numbers"),
+        (vec!["--vary", "a-s.loss=0,0.1", "--show", "nobody.lost"], "about nothing in this experiment"),
+        (vec!["--vary", "a-s.loss=0,0.1", "--vary", "a-s.loss=0,1"], "names `a-s.loss` twice"),
+        (vec!["--vary", "a-s.loss=0,1", "--vary", "b.cpus=1,2", "--vary", "a.cpus=1,2"], "at most 2"),
+        (vec!["--vary", "a-s.loss=0..1", "--points", "10000", "--seeds", "1000"], "at most 1000000 runs"),
+        (vec!["--vary", "a-s.loss=0..1", "--seed", "18446744073709551615"], "past the last seed"),
+        (vec!["--vary", "a-s.delay=1ms..2ms", "--step", "1kB"], "`1kB` is no step"),
+    ] {
+        let desk = Desk::new();
+        let ended = sweep(&desk, LOSS, &more);
+        ended.assert_line(2, words);
+        assert!(!desk.path("out").exists(), "{more:?} left something behind");
+    }
+    let desk = Desk::new();
+    let bare = "connection { xmt = a; rcv = b; protocol = udp; test = full; }";
+    sweep(&desk, bare, &["--vary", "duration=1..2"]).assert_line(2, "needs to know the network");
+}
+
+#[test]
+fn a_stopped_sweep_keeps_the_points_that_are_complete() {
+    let desk = Desk::new();
+    desk.write("experiment.ns", LOSS);
+    let more = ["--vary", "a-s.loss=0..1", "--points", "10000", "--seeds", "2", "--threads", "1"];
+    let running =
+        Running::start(desk.trunkline(&[&["sweep", "experiment.ns", "--out", "out"], &more[..]].concat()));
+    // The folder is there before the first run. A second and a half of work is a few points, by far not all.
+    within(std::time::Duration::from_secs(120), "a folder", || desk.path("out").exists());
+    let before = worked(running.id());
+    within(std::time::Duration::from_secs(120), "some points", || worked(running.id()) > before + 150);
+    signal(running.id(), Signal::SIGINT);
+    running.end().assert_line(1, "stopped on request");
+    let sweep = json(&desk);
+    let points = sweep["points"].as_array().expect("points");
+    assert!(!points.is_empty() && points.len() < 10_000, "{} points", points.len());
+    assert_eq!(sweep["partial"], true);
+    assert!(points.iter().all(|p| p["figures"][0]["n"] == 2), "an incomplete point was kept");
+    assert!(
+        fs::read_to_string(desk.path("out/sweep.html")).expect("a page").contains("This sweep is partial")
+    );
+}
+
+/// Hundredths of a second of processor time that a process took for itself.
+fn worked(pid: Pid) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let behind = stat.rsplit_once(')').map_or("", |(_, behind)| behind);
+    behind.split_whitespace().nth(11).and_then(|ticks| ticks.parse().ok()).unwrap_or(0)
+}
