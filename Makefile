@@ -40,6 +40,7 @@ doc: ## the documentation of every crate; any warning fails
 
 bench: ## figures beside other programs, as ratios (docs/benchmarks.md); wants an idle machine
 	$(CARGO) bench -p trunkline --bench figures --locked
+	$(CARGO) bench -p trunkline-sim --bench cost --locked
 
 # cargo-fuzz asks for nightly flags; RUSTC_BOOTSTRAP grants them to any compiler.
 fuzz: ## throw texts at the language for SECONDS; needs a C++ compiler and cargo-fuzz
@@ -50,7 +51,8 @@ fuzz: ## throw texts at the language for SECONDS; needs a C++ compiler and cargo
 		-dict=fuzz/experiment.dict -max_total_time=$(SECONDS) -print_final_stats=1
 
 # Every round has a seed of its own; the one that fails is the last one printed.
-soak: ## run experiments for SECONDS, seed after seed; the first that fails ends it
+soak: ## what takes long: theory and real peers, then experiments for SECONDS, seed after seed; the first that fails ends it
+	$(CARGO) test --release --locked -p trunkline-media -p trunkline-tcp --features trunkline-media/soak,trunkline-tcp/soak --test 'soak_*'
 	$(CARGO) build --release --locked -p trunkline
 	@set -eu; until=$$(( $$(date +%s) + $(SECONDS) )); seed=0; \
 	while [ "$$(date +%s)" -lt "$$until" ]; do seed=$$(( seed + 1 )); \

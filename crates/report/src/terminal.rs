@@ -34,9 +34,24 @@ pub fn terminal(records: &[Record], width: Option<u16>) -> String {
         );
         text +=
             &block(&title("Expectations"), &record.expectations.iter().map(expectation).collect::<Vec<_>>());
+        text += &block(&title("Network"), &network(record));
         text += &block(&title("Trouble"), &trouble(record));
     }
     text
+}
+
+/// Links, and hosts whose processors did something, where the backend knows of links.
+fn network(record: &Record) -> Vec<String> {
+    let links = record.links.iter().map(|l| {
+        let dropped = Unit::Number.show(l.dropped as f64);
+        let waited = Unit::Bytes.show(l.queue_max as f64);
+        let used = Unit::Share.show(l.utilization);
+        format!("{}: {used} in use, {dropped} dropped, at most {waited} waiting", plain(&l.name))
+    });
+    let busy = record.hosts.iter().filter(|h| h.cpu_percent > 0.0);
+    let hosts =
+        busy.map(|h| format!("{}: processor {} busy", plain(&h.name), Unit::Percent.show(h.cpu_percent)));
+    if record.links.is_empty() { Vec::new() } else { links.chain(hosts).collect() }
 }
 
 /// A comparison on the terminal: what differs between the runs, then every figure.

@@ -26,6 +26,11 @@ Expectations
   held    B-A.received_bps > 95 Mb/s: measured 100 Mb/s
   held    B-A.delay_us.p99 < 200 us: measured 131 us
   FAILED  D-A.lost = 0: measured 3, expected 0
+
+Network
+  s-a: 91 % in use, 12 dropped, at most 150 kB waiting
+  a: processor 37.5 % busy
+  b: processor 37.5 % busy
 ";
     assert_eq!(terminal(&[sample::record("live")], None), want);
 }

@@ -77,11 +77,7 @@ fn connected<C: Content>(timers: Timers) -> (Tcp<C>, Tcp<C>) {
 
 #[test]
 fn idle_ends_stay_idle() {
-    // The allocations of a transfer are counted where its instructions are (examples/segments.rs).
-    let count = |run: &mut dyn FnMut()| {
-        run();
-        0
-    };
+    let count = |run: &mut dyn FnMut()| allocation_counter::measure(run).count_total;
     for timers in [Timers::default(), FINE] {
         idle_costs_nothing(&mut Tcp::<Bytes>::new(options(timers)), Instant::ZERO, count);
         let (mut a, mut b) = connected::<Bytes>(timers);

@@ -60,7 +60,7 @@ fn the_same_run_prints_the_same_record() {
         let output = trunkline(folder.path(), &["run", "x.ns", "--on", "sim", "--json", "--no-archive"]);
         let mut record = record(&output);
         record["started"] = Value::Null;
-        record["environment"]["took"] = Value::Null;
+        record["environment"]["simulated_in"] = Value::Null;
         told.push(record);
     }
     assert_eq!(told[0], told[1]);

@@ -59,7 +59,7 @@ pub fn run(flags: &Run) -> Result<(), Failure> {
         watch.finish();
         if backend.name() == "sim" {
             // What a run cost is of the machine, not of the plan: it stands apart from what was measured.
-            record.environment.insert("took".into(), Span::from(began.elapsed()).to_string());
+            record.environment.insert("simulated_in".into(), Span::from(began.elapsed()).to_string());
         }
         note_changes(&mut record, flags);
         if let Err(failure) = keeper.keep(&record) {

@@ -1,0 +1,187 @@
+//! What a simulation costs: `cargo bench -p trunkline-sim --bench cost [-- --rounds N]`.
+//!
+//! Instructions are counted by callgrind as the slope between two lengths of a run, which leaves out what a run costs
+//! once; they are the same on every run. Times are processor seconds, medians over rounds in which the scenarios take
+//! turns, and mean something on an idle machine only. Figures of other simulators are those of a measurement of
+//! 2026-11-20 on this class of machine; they are not repeated here.
+
+#![allow(clippy::disallowed_methods, reason = "a bench measures in real time")]
+
+use std::process::{Command, ExitCode};
+use std::time::Instant;
+
+use trunkline_experiment::{Source, apply_overrides, parse};
+use trunkline_record::Record;
+use trunkline_run::{Backend as _, Order, Stop, Unwatched};
+use trunkline_sim::Sim;
+use trunkline_units::Seed;
+
+/// One thing to simulate.
+struct Scenario {
+    name: &'static str,
+    text: String,
+    overrides: &'static [(&'static str, &'static str)],
+    /// Lengths between which the slope is taken, milliseconds of simulated time.
+    lengths: [u64; 2],
+    /// What the cost is of, and how many of it a record shows.
+    unit: &'static str,
+    count: fn(&Record) -> f64,
+    promise: &'static str,
+}
+
+fn scenarios() -> Vec<Scenario> {
+    let ends = |f: &dyn Fn(usize) -> String| (0..10).map(f).collect::<String>();
+    let udp = format!(
+        "experiment \"udp\" {{ network {{ host sink; switch s; {} link s - sink (rate = 10 Gb/s); }} parallel {{ {} }} }}",
+        ends(&|i| format!("host h{i}; link h{i} - s (rate = 1 Gb/s); ")),
+        ends(&|i| format!(
+            "connection c{i} {{ xmt = h{i}; rcv = sink; protocol = udp; \
+             test = cbr (messagesize = 512, period = 20 us); duration = 1 s; }} "
+        )),
+    );
+    let tcp = "experiment \"tcp\" { network { host a, b; switch s (buffer = 256 packets, latency = 4 us);
+        link a - s (rate = 155 Mb/s, mtu = 9180 B, delay = 5 us); link s - b (rate = 100 Mb/s, mtu = 9180 B, delay = 10 ms); }
+        connection a-b { xmt = a; rcv = b; protocol = tcp (window = 512 KiB); test = full (messagesize = 64 KiB); duration = 1 s; } }";
+    let cells = include_str!("../../../../experiments/table-17-pacing.ns");
+    vec![
+        Scenario {
+            name: "ten UDP sources, 50,000 packets/s of 512 B each, one switch",
+            text: udp,
+            overrides: &[],
+            lengths: [200, 500],
+            unit: "packet",
+            count: |r| r.connections.iter().map(|c| c.messages_sent as f64).sum(),
+            promise: "<= 1,300 (ns-3.48 41,900; htsim 2,460, without headers or statistics)",
+        },
+        Scenario {
+            name: "TCP past a rate mismatch, packets of 9,180 B",
+            text: tcp.into(),
+            overrides: &[],
+            lengths: [5_000, 15_000],
+            unit: "data segment",
+            count: |r| r.connections[0].counters["data_segments_sent"],
+            promise: "<= 4,000 (ns-3.48 137,000; htsim 4,280, without headers or BSD timers)",
+        },
+        Scenario {
+            name: "table 17 with pacing, cell by cell",
+            text: cells.into(),
+            overrides: &[("a-s.cells", "each"), ("s-b.cells", "each")],
+            lengths: [500, 1_500],
+            unit: "cell and hop",
+            count: |r| {
+                r.hosts
+                    .iter()
+                    .flat_map(|h| &h.interfaces)
+                    .filter(|(k, _)| k.ends_with("tx_frames"))
+                    .map(|(_, n)| *n as f64)
+                    .sum::<f64>()
+                    * 2.0
+            },
+            promise: "50 times real time",
+        },
+        Scenario {
+            name: "the same in trains",
+            text: cells.into(),
+            overrides: &[],
+            lengths: [2_000, 6_000],
+            unit: "cell and hop",
+            count: |r| {
+                r.hosts
+                    .iter()
+                    .flat_map(|h| &h.interfaces)
+                    .filter(|(k, _)| k.ends_with("tx_frames"))
+                    .map(|(_, n)| *n as f64)
+                    .sum::<f64>()
+                    * 2.0
+            },
+            promise: "-",
+        },
+    ]
+}
+
+fn simulate(scenario: &Scenario, ms: u64) -> Record {
+    let source = Source { name: scenario.name, text: &scenario.text, folder: None };
+    let mut plan = parse(&source).plan.expect("the scenario is an experiment");
+    let duration = format!("{ms}ms");
+    let length = [("duration", duration.as_str())];
+    apply_overrides(&mut plan, length.into_iter().chain(scenario.overrides.iter().copied()))
+        .expect("and may be changed so");
+    let order = Order {
+        seed: Seed::default(),
+        text: String::new(),
+        started: String::new(),
+        folder: ".".into(),
+        out: ".".into(),
+        stop: Stop::default(),
+    };
+    Sim::default().run(&plan, &order, &mut Unwatched)
+}
+
+/// Instructions that a run of so many milliseconds takes.
+fn instructions(scenario: usize, ms: u64) -> Result<f64, String> {
+    let program = std::env::current_exe().map_err(|e| e.to_string())?;
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg(program)
+        .args(["--only", &scenario.to_string(), &ms.to_string()])
+        .output()
+        .map_err(|e| format!("valgrind: {e}"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let line =
+        said.lines().find_map(|l| l.split("Collected :").nth(1)).ok_or(format!("callgrind says: {said}"))?;
+    line.trim().replace(',', "").parse().map_err(|e| format!("{line}: {e}"))
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let all = scenarios();
+    if let [only, which, ms] = &arguments[..]
+        && only == "--only"
+    {
+        let (which, ms): (usize, u64) = (which.parse().expect("a number"), ms.parse().expect("a number"));
+        simulate(&all[which], ms);
+        return ExitCode::SUCCESS;
+    }
+    let rounds = arguments
+        .iter()
+        .position(|a| a == "--rounds")
+        .and_then(|i| arguments.get(i + 1)?.parse().ok())
+        .unwrap_or(5);
+    let mut seconds = vec![Vec::new(); all.len()];
+    for _ in 0..rounds {
+        for (times, scenario) in seconds.iter_mut().zip(&all) {
+            let began = Instant::now();
+            let record = simulate(scenario, scenario.lengths[1]);
+            times.push((began.elapsed().as_secs_f64(), record));
+        }
+    }
+    println!("| scenario | instructions | of | promised | times real time | steps/s |");
+    println!("| --- | --- | --- | --- | --- | --- |");
+    for (index, (scenario, times)) in all.iter().zip(seconds).enumerate() {
+        let [short, long] = scenario.lengths;
+        let record = &times[0].1;
+        let steps: f64 = record.environment["steps"].parse().expect("a number");
+        let took = median(times.iter().map(|(s, _)| *s).collect());
+        let slope = instructions(index, short).and_then(|a| Ok(instructions(index, long)? - a));
+        let done = (scenario.count)(record) - (scenario.count)(&simulate(scenario, short));
+        let cost = slope.map_or_else(|why| why, |slope| format!("{:.0}", slope / done));
+        println!(
+            "| {} | {cost} | {} | {} | {:.0} | {:.1} M |",
+            scenario.name,
+            scenario.unit,
+            scenario.promise,
+            long as f64 / 1e3 / took,
+            steps / took / 1e6
+        );
+    }
+    println!(
+        "\nA frame under way takes {} bytes, beside its place in a queue.",
+        size_of::<trunkline_sim::frame::Frame>()
+    );
+    ExitCode::SUCCESS
+}
