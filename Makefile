@@ -43,12 +43,14 @@ bench: ## figures beside other programs, as ratios (docs/benchmarks.md); wants a
 	$(CARGO) bench -p trunkline-sim --bench cost --locked
 
 # cargo-fuzz asks for nightly flags; RUSTC_BOOTSTRAP grants them to any compiler.
-fuzz: ## throw texts at the language for SECONDS; needs a C++ compiler and cargo-fuzz
+fuzz: ## throw texts at the language and segments at TCP, for SECONDS each; needs a C++ compiler and cargo-fuzz
 	@command -v cargo-fuzz >/dev/null || { echo "cargo-fuzz is missing: cargo install --locked cargo-fuzz" >&2; exit 1; }
 	@mkdir -p fuzz/corpus/experiment
 	RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run experiment fuzz/corpus/experiment \
 		experiments crates/experiment/tests/good crates/experiment/tests/bad -- \
 		-dict=fuzz/experiment.dict -max_total_time=$(SECONDS) -print_final_stats=1
+	@mkdir -p fuzz/corpus/tcp
+	RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run tcp fuzz/corpus/tcp -- -max_total_time=$(SECONDS) -print_final_stats=1
 
 # Every round has a seed of its own; the one that fails is the last one printed.
 soak: ## what takes long: theory and real peers, then experiments for SECONDS, seed after seed; the first that fails ends it

@@ -26,4 +26,9 @@ fuzz_target!(|bytes: &[u8]| {
     assert_eq!(again.map(|again| again.hash()), Some(plan.hash()), "{printed}");
     let _ = apply_override(&mut plan, "duration", &text);
     let _ = apply_override(&mut plan, "messagesize", &text);
+    // Of a name that there is, and of whatever the text says.
+    let name = plan.network.as_ref().and_then(|n| n.links.first()).map(|l| format!("{}.delay", l.name));
+    let _ = apply_override(&mut plan, &name.unwrap_or_default(), &text);
+    let (key, value) = text.split_once('=').unwrap_or((&text, "1"));
+    let _ = apply_override(&mut plan, key, value);
 });

@@ -221,6 +221,30 @@ impl<F: CellFrame> CellLink<F> {
         self.directions[usize::from(port.0)].backlog(now)
     }
 
+    /// When there is something to say next: at once if that is not in the future, never at [`Instant::MAX`].
+    #[inline]
+    pub fn deadline(&self) -> Instant {
+        self.due
+    }
+
+    /// The next frame that has arrived by `now`, and the port where, if nothing else can be due: what `handle` with a wake
+    /// and one `poll` do, in one step.
+    #[inline]
+    pub fn arrival(&mut self, now: Instant) -> Option<(Port, F)> {
+        let quiet = self.directions[0].quiet && self.directions[1].quiet && self.lost.is_empty();
+        if self.due > now || !quiet {
+            return None;
+        }
+        let way = usize::from(self.directions[1].next < self.directions[0].next);
+        let direction = &mut self.directions[way];
+        direction.flights.front().filter(|first| first.at <= now && first.lost.is_none())?;
+        let Flight { frame, .. } = direction.flights.pop_front()?;
+        direction.find_next();
+        self.now = now;
+        self.due = self.directions[0].next.min(self.directions[1].next);
+        Some((Port(way as u16 ^ 1), frame))
+    }
+
     /// What there is to say when something is due.
     #[inline]
     fn say(&mut self) -> Passage<F> {

@@ -146,6 +146,8 @@ pub struct Line<F> {
     refused: VecDeque<F>,
     counters: Counters,
     impaired: Option<Box<Impaired<F>>>,
+    /// It is perfect, nobody asked, and there is nothing to say but arrivals.
+    plain: bool,
 }
 
 /// What only an impaired line has.
@@ -184,6 +186,7 @@ impl<F: Frame> Line<F> {
             tell_room: false,
             refused: VecDeque::new(),
             counters: Counters::default(),
+            plain: impaired.is_none(),
             impaired,
         }
     }
@@ -222,15 +225,57 @@ impl<F: Frame> Line<F> {
         }
     }
 
+    /// Whether nothing but arrivals can come out of it, so that [`arrival`](Line::arrival) tells all.
+    #[inline]
+    pub fn is_plain(&self) -> bool {
+        self.plain
+    }
+
+    /// The next frame that has arrived by `now` on a plain line: what `wake` and one `poll` do, in one step.
+    #[inline]
+    pub fn arrival(&mut self, now: Instant) -> Option<F> {
+        if self.ready > now {
+            return None;
+        }
+        let flight = self.flights.pop_front()?;
+        let next = self.flights.front().map_or(Instant::MAX, |flight| flight.departs);
+        self.ready = next + self.delay;
+        match self.departed.checked_sub(1) {
+            Some(rest) => self.departed = rest,
+            None => {
+                self.leaves = next;
+                self.count(flight.frame.channel(), flight.frame.length(), flight.takes);
+            }
+        }
+        self.retire(now);
+        Some(flight.frame)
+    }
+
+    /// Counts a frame that leaves.
+    #[inline]
+    fn count(&mut self, channel: u16, length: u32, takes: Span) {
+        self.occupancy.leave(channel, length);
+        self.counters.frames += 1;
+        self.counters.bytes += u64::from(length);
+        self.counters.busy += takes;
+    }
+
+    /// When the next frame arrives on a plain line; [`Instant::MAX`]: none is on its way.
+    #[inline]
+    pub(crate) fn ready(&self) -> Instant {
+        self.ready
+    }
+
     /// The sender wants to know when there is room for what [`room`](Line::room) last refused.
     pub fn ask(&mut self, now: Instant) {
         self.retire(now);
-        self.asked = true;
+        (self.asked, self.plain) = (true, false);
         self.answer();
     }
 
     /// Whether a frame of `length` bytes would find room now; if each channel has a bound of its own, in
     /// every channel. A frame larger than the whole bound never does.
+    #[inline]
     pub fn room(&mut self, now: Instant, length: u32) -> bool {
         self.retire(now);
         let room = self.occupancy.room(length);
@@ -254,13 +299,7 @@ impl<F: Frame> Line<F> {
         flight.map(|flight| Outcome::Arrived(flight.frame))
     }
 
-    /// Whether [`poll`](Line::poll) has something now.
-    #[inline]
-    pub fn has_more(&self) -> bool {
-        self.ready <= self.due
-    }
-
-    /// When it wants to be woken; [`Instant::MAX`]: never.
+    /// When there is something to say next: at once if that is not in the future, never at [`Instant::MAX`].
     #[inline]
     pub fn deadline(&self) -> Instant {
         if self.asked { self.ready.min(self.leaves) } else { self.ready }
@@ -291,15 +330,12 @@ impl<F: Frame> Line<F> {
         while self.leaves <= now && self.count_one() {}
     }
 
-    /// Counts the next frame to leave, if there is one. Apart from its loop, which mostly runs once.
-    #[inline(never)]
+    /// Counts the next frame to leave, if there is one.
+    #[inline]
     fn count_one(&mut self) -> bool {
         let Some(flight) = self.flights.get(self.departed) else { return false };
-        let length = flight.frame.length();
-        self.occupancy.leave(flight.frame.channel(), length);
-        self.counters.frames += 1;
-        self.counters.bytes += u64::from(length);
-        self.counters.busy += flight.takes;
+        let (channel, length, takes) = (flight.frame.channel(), flight.frame.length(), flight.takes);
+        self.count(channel, length, takes);
         self.departed += 1;
         self.leaves = self.flights.get(self.departed).map_or(Instant::MAX, |next| next.departs);
         true
@@ -309,7 +345,7 @@ impl<F: Frame> Line<F> {
     fn refuse(&mut self, frame: F) {
         self.counters.full += 1;
         self.refused.push_back(frame);
-        self.ready = Instant::ZERO;
+        (self.ready, self.plain) = (Instant::ZERO, false);
     }
 
     #[cold]
@@ -332,7 +368,7 @@ impl<F: Frame> Line<F> {
         loop {
             let arrival = self.next_arrival();
             let Some(impaired) = &mut self.impaired else {
-                self.ready = arrival;
+                (self.ready, self.plain) = (arrival, !self.asked);
                 return self.poll();
             };
             if let Some(outcome) = impaired.ready.pop_front() {

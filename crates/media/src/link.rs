@@ -23,20 +23,28 @@ impl<F: Frame> Link<F> {
         Link { lines: [Line::new(a, of_a), Line::new(b, of_b)] }
     }
 
-    /// Takes a frame, as [`Medium::handle`] does; whether anything has come out at once that must be polled (only a
-    /// frame for which there was no room).
+    /// Takes a frame, as [`Medium::handle`] does.
     #[inline]
-    pub fn send(&mut self, now: Instant, port: Port, frame: F) -> bool {
-        let line = self.line(port);
-        line.send(now, frame);
-        line.has_more()
+    pub fn send(&mut self, now: Instant, port: Port, frame: F) {
+        self.line(port).send(now, frame);
     }
 
-    /// When it wants to be woken, once it has been polled until idle.
+    /// When there is something to say next: at once if that is not in the future, never at [`Instant::MAX`].
     #[inline]
-    pub fn deadline(&self) -> Option<Instant> {
-        let deadline = self.lines[0].deadline().min(self.lines[1].deadline());
-        (deadline < Instant::MAX).then_some(deadline)
+    pub fn deadline(&self) -> Instant {
+        self.lines[0].deadline().min(self.lines[1].deadline())
+    }
+
+    /// The next frame that has arrived by `now`, and the port where, if nothing but arrivals can come out: what `handle`
+    /// with a wake and one `poll` do, in one step.
+    #[inline]
+    pub fn arrival(&mut self, now: Instant) -> Option<(Port, F)> {
+        let [a, b] = &self.lines;
+        let from = u16::from(b.ready() < a.ready());
+        if !(a.is_plain() && b.is_plain()) {
+            return None;
+        }
+        self.lines[usize::from(from)].arrival(now).map(|frame| (Port(from ^ 1), frame))
     }
 
     #[inline]
@@ -66,11 +74,11 @@ impl<F: Frame> Medium<F> for Link<F> {
                 None => {}
             }
         }
-        let [a, b] = &self.lines;
-        let deadline = a.deadline().min(b.deadline());
+        let deadline = self.deadline();
         Passage::Idle { deadline: (deadline < Instant::MAX).then_some(deadline) }
     }
 
+    #[inline]
     fn room(&mut self, now: Instant, port: Port, length: u32) -> bool {
         self.line(port).room(now, length)
     }

@@ -39,17 +39,24 @@ impl Occupancy {
     /// Takes a frame in, if there is room for it.
     #[inline]
     pub fn enter(&mut self, channel: u16, length: u32) -> bool {
-        if self.bound.each_channel {
-            let load = self.channel(channel);
-            if !fits(self.bound, self.channels[load], length) {
-                return false;
-            }
-            self.channels[load].add(length);
-        } else if !fits(self.bound, self.all, length) {
-            return false;
+        let enters = match self.bound.each_channel {
+            true => self.enter_channel(channel, length),
+            false => fits(self.bound, self.all, length),
+        };
+        if enters {
+            self.all.add(length);
         }
-        self.all.add(length);
-        true
+        enters
+    }
+
+    #[inline(never)]
+    fn enter_channel(&mut self, channel: u16, length: u32) -> bool {
+        let load = self.channel(channel);
+        let enters = fits(self.bound, self.channels[load], length);
+        if enters {
+            self.channels[load].add(length);
+        }
+        enters
     }
 
     /// A frame that entered has left.
@@ -62,10 +69,16 @@ impl Occupancy {
     }
 
     /// Whether a frame of `length` bytes fits, of whatever channel.
+    #[inline]
     pub fn room(&self, length: u32) -> bool {
-        if !self.bound.each_channel {
-            return fits(self.bound, self.all, length);
+        match self.bound.each_channel {
+            true => self.room_in_each(length),
+            false => fits(self.bound, self.all, length),
         }
+    }
+
+    #[inline(never)]
+    fn room_in_each(&self, length: u32) -> bool {
         // A channel that nobody has used yet is empty.
         fits(self.bound, Load::default(), length)
             && self.channels.iter().all(|load| fits(self.bound, *load, length))

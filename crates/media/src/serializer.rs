@@ -44,6 +44,8 @@ impl Serializer {
             (self.free, self.rest) = (from, self.divisor - 1);
         }
         let (whole, rest) = match bytes.checked_mul(self.scale).and_then(|n| n.checked_add(self.rest)) {
+            // At most rates: no division, which takes longer than all the rest.
+            Some(n) if self.divisor == 1 => (n, 0),
             Some(n) => (n / self.divisor, n % self.divisor),
             None => self.long(bytes),
         };

@@ -106,6 +106,26 @@ impl<F: Frame> Switch<F> {
         Some(out)
     }
 
+    /// The oldest frame and where it goes, if it has been inside for long enough, is for one station, and nothing is
+    /// wrong: what `handle` with a wake and one `poll` do, in one step.
+    #[inline]
+    pub fn exit(&mut self, now: Instant) -> Option<(Port, F)> {
+        let (at, from, frame) = self.inside.front()?;
+        let To::Station(station) = frame.to() else { return None };
+        let passes = *at <= now && !(self.options.checks && frame.is_damaged());
+        let out = self.table.get(station).filter(|out| passes && *out != *from)?;
+        self.take().map(|frame| (out, frame))
+    }
+
+    /// When there is something to say next: at once if that lies in the past, never at [`Instant::MAX`].
+    #[inline]
+    pub fn deadline(&self) -> Instant {
+        match self.refused.is_empty() && self.granted.is_empty() {
+            true => self.inside.front().map_or(Instant::MAX, |(at, ..)| *at),
+            false => Instant::ZERO,
+        }
+    }
+
     /// Frames that would have gone back where they came from, and nowhere else.
     pub fn filtered(&self) -> u64 {
         self.filtered
@@ -132,6 +152,7 @@ impl<F: Frame> Switch<F> {
     }
 
     /// Takes the oldest frame out.
+    #[inline]
     fn take(&mut self) -> Option<F> {
         self.considered = 0;
         if !self.asked.is_empty() {

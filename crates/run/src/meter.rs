@@ -83,11 +83,12 @@ impl Meter {
             None => a.first = Some(now),
         }
         a.last = Some(now);
-        self.delay.record(now.since(header.sent));
+        let delay = now.since(header.sent);
+        self.delay.record(delay);
         let since = now.since(self.start);
         self.series.add(since, u64::from(header.length));
         self.trend.messages.add(since, 1);
-        self.trend.delay_ns.add(since, now.since(header.sent).as_ns());
+        self.trend.delay_ns.add(since, delay.as_ns());
     }
 
     /// Counts a message that was damaged on the way.
@@ -104,14 +105,20 @@ impl Meter {
     #[inline]
     fn is_duplicate(&mut self, sequence: u64) -> bool {
         let next = self.arrivals.next_sequence;
-        if sequence >= next {
+        let (word, bit) = ((sequence % WINDOW / 64) as usize, 1u64 << (sequence % 64));
+        if sequence == next {
+            // In order: whatever its mark said was of a window ago.
+            self.arrivals.next_sequence = sequence + 1;
+            self.seen[word] |= bit;
+            return false;
+        }
+        if sequence > next {
             self.forget(next, sequence);
             self.arrivals.next_sequence = sequence + 1;
         } else if next - sequence > WINDOW {
             self.arrivals.reordered += 1;
             return false;
         }
-        let (word, bit) = ((sequence % WINDOW / 64) as usize, 1u64 << (sequence % 64));
         let seen = self.seen[word] & bit != 0;
         self.seen[word] |= bit;
         if sequence < next && !seen {
@@ -121,7 +128,6 @@ impl Meter {
     }
 
     /// Clears the marks of `from..=to`, which the window now covers anew.
-    #[inline]
     fn forget(&mut self, from: u64, to: u64) {
         if to - from >= WINDOW {
             self.seen.fill(0);

@@ -36,6 +36,7 @@ impl Series {
         self.bytes[self.current.2] += bytes;
     }
 
+    #[inline(never)]
     fn move_to(&mut self, since: Span) {
         while since.as_ps() / self.interval.as_ps() >= MOST as u64 {
             self.coarsen();

@@ -3,39 +3,81 @@
 use trunkline_units::Instant;
 
 /// The next moment of every place, ordered by (time, place). A place has one deadline at the most, so nothing is ever
-/// cancelled: it is set anew. A tournament: the leaves are places, each node holds the earlier of its two children, and
-/// setting a deadline plays again only the games on the way up. Its size is the number of places, however many frames
-/// wait.
-#[derive(Clone, Debug)]
+/// cancelled: it is set anew. Its size is the number of places, however many frames wait.
+///
+/// A tournament: places play in blocks of 64, the winners of the blocks in blocks again, up to a single one. Setting a
+/// deadline plays again only the games on the way up, as far as they end differently.
+#[derive(Clone, Debug, Default)]
 pub struct Agenda {
-    /// Node 1 is the winner, node `n` has the children `2n` and `2n + 1`; the leaves are the upper half. Picoseconds.
-    nodes: Vec<u64>,
-    /// Where the leaves begin: a power of two.
-    leaves: usize,
+    /// From the places up; the last level is one block.
+    levels: Vec<Vec<Block>>,
     /// Places there are.
     places: u32,
 }
 
 /// Later than everything that happens.
-const NEVER: u64 = u64::MAX;
+const NEVER: u64 = Instant::MAX.as_ps();
+/// Who plays in a block: 2 to the power of the games that a winner wins.
+const PLAYERS: usize = 1 << GAMES;
+const GAMES: u32 = 6;
 
-impl Default for Agenda {
-    fn default() -> Self {
-        Agenda { nodes: vec![NEVER; 2], leaves: 1, places: 0 }
+/// A tournament of 64. Node 1 is the winner, node `n` has the children `2n` and `2n + 1`; the players are the upper
+/// half. Picoseconds. Its size is constant so that games need no bounds checks.
+#[derive(Clone, Debug)]
+struct Block([u64; 2 * PLAYERS]);
+
+impl Block {
+    /// The earliest moment, and the first player that has it.
+    #[inline(always)]
+    fn first(&self) -> (u64, usize) {
+        let Block(nodes) = self;
+        let (first, mut node) = (nodes[1], 1);
+        for _ in 0..GAMES {
+            node *= 2;
+            node += usize::from(nodes[node % nodes.len()] != first);
+        }
+        (first, node % PLAYERS)
+    }
+
+    /// Sets a player's moment; if the earliest is another now, that.
+    #[inline(always)]
+    fn set(&mut self, player: usize, mut earliest: u64) -> Option<u64> {
+        let Block(nodes) = self;
+        let mut node = PLAYERS + player % PLAYERS;
+        if nodes[node] == earliest {
+            return None;
+        }
+        nodes[node] = earliest;
+        for _ in 0..GAMES {
+            earliest = earliest.min(nodes[node ^ 1]);
+            node = node / 2 % PLAYERS;
+            if nodes[node] == earliest {
+                return None;
+            }
+            nodes[node] = earliest;
+        }
+        Some(earliest)
     }
 }
 
 impl Agenda {
     /// Gives the next place a number.
     pub fn add(&mut self) -> u32 {
-        if self.places as usize == self.leaves {
-            let mut nodes = vec![NEVER; self.leaves * 4];
-            nodes[self.leaves * 2..self.leaves * 3].copy_from_slice(&self.nodes[self.leaves..]);
-            self.leaves *= 2;
-            for n in (1..self.leaves).rev() {
-                nodes[n] = nodes[2 * n].min(nodes[2 * n + 1]);
+        let mut blocks = self.places as usize / PLAYERS + 1;
+        let mut level = 0;
+        loop {
+            if level == self.levels.len() {
+                let mut block = Block([NEVER; 2 * PLAYERS]);
+                if let Some(below) = self.levels.last() {
+                    block.set(0, below[0].0[1]);
+                }
+                self.levels.push(vec![block]);
             }
-            self.nodes = nodes;
+            self.levels[level].resize(blocks, Block([NEVER; 2 * PLAYERS]));
+            if blocks == 1 {
+                break;
+            }
+            (level, blocks) = (level + 1, (blocks - 1) / PLAYERS + 1);
         }
         self.places += 1;
         self.places - 1
@@ -44,36 +86,23 @@ impl Agenda {
     /// The first moment and its place; of several at one moment the one with the lowest number.
     #[inline]
     pub fn first(&self) -> Option<(Instant, u32)> {
-        let first = self.nodes[1];
-        if first == NEVER {
-            return None;
+        let (mut first, mut place) = (NEVER, 0);
+        for level in self.levels.iter().rev() {
+            let (at, player) = level[place].first();
+            (first, place) = (at, place * PLAYERS + player);
         }
-        let mut node = 1;
-        while node < self.leaves {
-            node *= 2;
-            node += usize::from(self.nodes[node] != first);
-        }
-        Some((Instant::from_ps(first), (node - self.leaves) as u32))
+        (first < NEVER).then_some((Instant::from_ps(first), place as u32))
     }
 
-    /// Sets or removes the deadline of `place`.
+    /// Sets the deadline of `place`; [`Instant::MAX`]: it has none.
     #[inline]
-    pub fn set(&mut self, place: u32, deadline: Option<Instant>) {
-        let mut earliest = deadline.map_or(NEVER, Instant::as_ps);
-        let mut node = self.leaves + place as usize;
-        // Checks the bound once: every other index is smaller.
-        let nodes = &mut self.nodes[..=node | 1];
-        if nodes[node] == earliest {
-            return;
-        }
-        nodes[node] = earliest;
-        while node > 1 {
-            earliest = earliest.min(nodes[node ^ 1]);
-            node /= 2;
-            if nodes[node] == earliest {
-                return;
+    pub fn set(&mut self, place: u32, deadline: Instant) {
+        let (mut place, mut earliest) = (place as usize, deadline.as_ps());
+        for level in &mut self.levels {
+            match level[place / PLAYERS].set(place, earliest) {
+                Some(winner) => (place, earliest) = (place / PLAYERS, winner),
+                None => return,
             }
-            nodes[node] = earliest;
         }
     }
 }
@@ -88,12 +117,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_agrees_with_a_sorted_map(steps in proptest::collection::vec((0u32..40, proptest::option::of(0u64..60)), 1..400)) {
+        fn it_agrees_with_a_sorted_map(steps in proptest::collection::vec((0u32..70, proptest::option::of(0u64..60)), 1..400)) {
             let mut agenda = Agenda::default();
-            (0..40).for_each(|_| { agenda.add(); });
+            (0..70).for_each(|_| { agenda.add(); });
             let mut model: BTreeMap<u32, u64> = BTreeMap::new();
             for (place, at) in steps {
-                agenda.set(place, at.map(Instant::from_ps));
+                agenda.set(place, at.map_or(Instant::MAX, Instant::from_ps));
                 match at {
                     Some(at) => { model.insert(place, at); }
                     None => { model.remove(&place); }
@@ -107,7 +136,7 @@ mod tests {
                 prop_assert!(last < Some((at, place)));
                 prop_assert_eq!(model.remove(&place), Some(at.as_ps()));
                 last = Some((at, place));
-                agenda.set(place, None);
+                agenda.set(place, Instant::MAX);
             }
             prop_assert!(model.is_empty());
         }

@@ -154,7 +154,7 @@ impl Engine {
     fn take(&mut self, number: u32) -> Option<(u32, Box<Flow>)> {
         let flow = self.flows[number as usize].take()?;
         for side in &flow.sides {
-            self.agenda.set(side.place, None);
+            self.agenda.set(side.place, Instant::MAX);
             self.stations[side.station as usize].waiting.retain(|(flow, _)| *flow != number);
         }
         Some((number, flow))
@@ -170,10 +170,7 @@ impl Engine {
         let word = self.hash.rotate_left(23) ^ at.as_ps() ^ self.marks[place as usize];
         self.hash = word.wrapping_mul(0x9e37_79b1_85eb_ca87);
         match self.owners[place as usize] {
-            Owner::Medium(m) => {
-                self.network.media[m as usize].medium.handle(at, Arrival::Wake);
-                self.drain_medium(m);
-            }
+            Owner::Medium(m) => self.wake_medium(m),
             Owner::Station(s) => {
                 self.network.stations[s as usize].station.wake(at);
                 self.drain_station(s);
@@ -194,6 +191,42 @@ impl Engine {
         !self.over.is_empty()
     }
 
+    /// Wakes a medium. What links and switches mostly do, hand on what has arrived, takes a short way; when something else
+    /// is due it is woken and polled as every medium is.
+    #[inline(always)]
+    fn wake_medium(&mut self, m: u32) {
+        let now = self.now;
+        while let Some((port, frame)) = match &mut self.network.media[m as usize].medium {
+            Medium::Link(link) => link.arrival(now),
+            Medium::Cells(link) => link.arrival(now),
+            Medium::Switch(switch) => switch.exit(now),
+            Medium::Hub(_) | Medium::Ring(_) => None,
+        } {
+            self.pass(m, port, frame);
+            if self.settle(m) {
+                return;
+            }
+        }
+        self.network.media[m as usize].medium.handle(now, Arrival::Wake);
+        self.drain_medium(m);
+    }
+
+    /// If a medium has nothing more to say now, notes when it will.
+    #[inline(always)]
+    fn settle(&mut self, m: u32) -> bool {
+        let deadline = match &self.network.media[m as usize].medium {
+            Medium::Link(link) => link.deadline(),
+            Medium::Cells(link) => link.deadline(),
+            Medium::Switch(switch) => switch.deadline(),
+            Medium::Hub(_) | Medium::Ring(_) => self.now,
+        };
+        let settled = deadline > self.now;
+        if settled {
+            self.agenda.set(m, deadline);
+        }
+        settled
+    }
+
     fn drain_medium(&mut self, m: u32) {
         loop {
             match self.network.media[m as usize].medium.poll(self.now) {
@@ -205,8 +238,7 @@ impl Engine {
                     }
                 }
                 Passage::Idle { deadline } => {
-                    self.agenda.set(m, deadline);
-                    return;
+                    return self.agenda.set(m, deadline.unwrap_or(Instant::MAX));
                 }
             }
         }
@@ -226,30 +258,27 @@ impl Engine {
                 Wire::Station(s, port) => return self.arrive(s, port, frame),
                 Wire::Nothing => return,
             };
-            match &mut self.network.media[next as usize].medium {
-                Medium::Switch(switch) => match switch.direct(at, &frame) {
-                    Some(out) => (m, port) = (next, out),
-                    None => return self.enter(next, at, frame),
-                },
-                _ => return self.enter(next, at, frame),
+            if let Medium::Switch(switch) = &mut self.network.media[next as usize].medium
+                && let Some(out) = switch.direct(at, &frame)
+            {
+                (m, port) = (next, out);
+                continue;
             }
+            return self.enter(next, at, frame);
         }
     }
 
-    /// Puts a frame on a medium.
+    /// Puts a frame on a medium. What a link or a switch takes comes out later, unless there was no room.
     #[inline]
     fn enter(&mut self, m: u32, port: Port, frame: Frame) {
+        let now = self.now;
         match &mut self.network.media[m as usize].medium {
-            // What a link takes comes out later, unless there was no room.
-            Medium::Link(link) => {
-                if !link.send(self.now, port, frame) {
-                    let deadline = link.deadline();
-                    return self.agenda.set(m, deadline);
-                }
-            }
-            medium => medium.handle(self.now, Arrival::Frame { port, frame }),
+            Medium::Link(link) => link.send(now, port, frame),
+            medium => medium.handle(now, Arrival::Frame { port, frame }),
         }
-        self.drain_medium(m);
+        if !self.settle(m) {
+            self.drain_medium(m);
+        }
     }
 
     /// Brings a frame to a station.
@@ -278,8 +307,7 @@ impl Engine {
                 Output::Room => self.invite(s),
                 Output::Idle { deadline } => {
                     let place = self.network.media.len() as u32 + s;
-                    self.agenda.set(place, deadline);
-                    return;
+                    return self.agenda.set(place, deadline.unwrap_or(Instant::MAX));
                 }
             }
         }
@@ -369,21 +397,27 @@ impl Engine {
                 line && host.station.room()
             };
             match flow.poll(now, side as usize, room, &mut self.scratch) {
-                Said::Send(mut frame) => {
+                Said::Send { mut frame, resume } => {
                     frame.serial = self.serial;
                     self.serial = self.serial.wrapping_add(1);
                     if host.station.is_free() {
                         host.station.pass_out();
-                        self.launch_now(s, port, frame);
+                        if let Some(tracer) = &mut self.tracer {
+                            tracer.crossed(now, s, port, &frame);
+                        }
+                        self.enter(m, at, frame);
                     } else {
                         let refused = host.station.send(now, port, frame);
                         debug_assert!(refused.is_ok(), "it had room");
                         self.drain_station(s);
                     }
+                    if let Some(resume) = resume {
+                        return self.agenda.set(place, resume);
+                    }
                 }
                 Said::Idle { deadline, blocked } => {
                     let is_over = flow.is_over();
-                    self.agenda.set(place, deadline);
+                    self.agenda.set(place, deadline.unwrap_or(Instant::MAX));
                     if blocked && !desk.waiting.contains(&(number, side)) {
                         desk.waiting.push_back((number, side));
                         // Without room on the line the medium will say when; without room at the processor, the

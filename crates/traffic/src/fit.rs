@@ -75,15 +75,25 @@ impl Sample {
         }
         self.count += 1;
         self.sum += value;
-        self.min = self.min.min(value);
-        self.max = self.max.max(value);
+        if value < self.min {
+            self.min = value;
+        }
+        if value > self.max {
+            self.max = value;
+        }
         if self.kept.len() < KEPT {
             self.kept.push(value);
         } else {
-            let place = self.stream.below(self.count) as usize;
-            if let Some(old) = self.kept.get_mut(place) {
-                *old = value;
-            }
+            self.choose(value);
+        }
+    }
+
+    /// Whether a value past the first ones stays, and instead of which.
+    #[inline(never)]
+    fn choose(&mut self, value: f64) {
+        let place = self.stream.below(self.count) as usize;
+        if let Some(old) = self.kept.get_mut(place) {
+            *old = value;
         }
     }
 

@@ -118,9 +118,14 @@ impl Drawn {
     /// A whole number within bounds; counted unless the law is constant.
     #[inline]
     fn whole(&mut self, smallest: u32, largest: u32) -> u32 {
-        if let Some((x, _)) = self.constant {
-            return x.clamp(smallest, largest);
+        match self.constant {
+            Some((x, _)) => x.clamp(smallest, largest),
+            None => self.draw_whole(smallest, largest),
         }
+    }
+
+    #[inline(never)]
+    fn draw_whole(&mut self, smallest: u32, largest: u32) -> u32 {
         let x = (self.draw().round() as u32).clamp(smallest, largest);
         self.sample.push(f64::from(x));
         x
@@ -130,8 +135,13 @@ impl Drawn {
     fn span(&mut self) -> Span {
         match self.constant {
             Some((_, span)) => span,
-            None => Span::from_seconds(self.draw()).max(SHORTEST_PERIOD),
+            None => self.draw_span(),
         }
+    }
+
+    #[inline(never)]
+    fn draw_span(&mut self) -> Span {
+        Span::from_seconds(self.draw()).max(SHORTEST_PERIOD)
     }
 }
 
@@ -160,6 +170,10 @@ pub struct Source {
     responses: Option<Drawn>,
     bounds: Bounds,
     limit: Limit,
+    /// When the time limit, or the last step of `stairs`, ends; [`Instant::MAX`]: neither does.
+    end: Instant,
+    /// It is paced and ends at a time, if at all: when the next burst is due is when the next message is.
+    foreseen: bool,
     /// Messages left of the burst that is being sent, and when that burst was due.
     in_burst: u32,
     due: Instant,
@@ -224,8 +238,14 @@ impl Source {
             }
             Pattern::Application { model, .. } => return Err(SourceError::Application(*model)),
         };
+        let stairs = match &gait {
+            Gait::Stairs { rates_bps, hold } => start + *hold * rates_bps.len() as u64,
+            _ => Instant::MAX,
+        };
         let mut source = Source {
             start,
+            end: limit.time.map_or(Instant::MAX, |time| start + time).min(stairs),
+            foreseen: !matches!(gait, Gait::Free) && limit.messages.is_none() && limit.bytes.is_none(),
             sizes: Drawn::new(size, 1.0, seed, &named("size"))?,
             counts: Drawn::new(count, 1.0, seed, &named("count"))?,
             responses: response.map(|v| Drawn::new(v, 1.0, seed, &named("response"))).transpose()?,
@@ -266,8 +286,8 @@ impl Source {
                 Some(step) => return step,
             }
         }
-        if let Some(end) = self.end().filter(|end| now > *end + GRACE) {
-            self.give_up(end, first);
+        if now > self.end + GRACE {
+            self.give_up(self.end, first);
             return Step::Done;
         }
         let size = self.ready.take().unwrap_or_else(|| self.draw_size());
@@ -284,16 +304,12 @@ impl Source {
     /// [`next`](Source::next) has the word.
     #[inline]
     pub fn due_after(&self, now: Instant) -> Option<Instant> {
-        let paced = !matches!(self.gait, Gait::Free) && self.in_burst == 0 && now < self.next;
-        (paced && self.limit.messages.is_none() && self.limit.bytes.is_none() && !self.is_past(self.next))
-            .then_some(self.next)
-    }
-
-    fn is_past(&self, at: Instant) -> bool {
-        self.end().is_some_and(|end| at >= end)
+        let waits = self.foreseen && self.in_burst == 0 && now < self.next && self.next < self.end;
+        waits.then_some(self.next)
     }
 
     /// Counts what was due before the time limit and will not be sent: it was asked for, and did not leave.
+    #[cold]
     fn give_up(&mut self, end: Instant, opened: bool) {
         self.skipped += u64::from(opened);
         while self.next < end {
@@ -313,7 +329,7 @@ impl Source {
     pub fn batch(&mut self, now: Instant, most: u64) -> Option<(u32, u64)> {
         let alike =
             matches!(self.gait, Gait::Free) && self.sizes.law.is_constant() && self.responses.is_none();
-        if !alike || now < self.start || self.end().is_some_and(|end| now >= end) {
+        if !alike || now < self.start || now >= self.end {
             return None;
         }
         let size = self.draw_size();
@@ -328,16 +344,17 @@ impl Source {
         (count > 0).then_some((size, count))
     }
 
+    #[inline]
     fn draw_size(&mut self) -> u32 {
         self.sizes.whole(self.bounds.smallest, self.bounds.largest)
     }
 
     /// Opens the next burst if it is due: none if it has, else what to say instead.
+    #[inline]
     fn begin_burst(&mut self, now: Instant) -> Option<Step> {
         loop {
-            let end = self.end();
             if let Gait::Free = self.gait {
-                if end.is_some_and(|end| now >= end) {
+                if now >= self.end {
                     return Some(Step::Done);
                 }
                 (self.due, self.in_burst) = (now.max(self.start), 1);
@@ -346,7 +363,7 @@ impl Source {
                     Step::Wait(self.start)
                 });
             }
-            if end.is_some_and(|end| self.next >= end) {
+            if self.next >= self.end {
                 return Some(Step::Done);
             }
             if now < self.next {
@@ -371,6 +388,7 @@ impl Source {
     }
 
     /// The gap after the message that is due, at the rate of its step.
+    #[inline(never)]
     fn stair_gap(&mut self) -> Span {
         let size =
             *self.ready.get_or_insert_with(|| self.sizes.whole(self.bounds.smallest, self.bounds.largest));
@@ -381,6 +399,7 @@ impl Source {
     }
 
     /// Cuts the last message so that a limit in bytes is met exactly.
+    #[inline]
     fn fit_to_limit(&self, size: u32) -> u32 {
         let Some(limit) = self.limit.bytes else { return size };
         let left = limit - self.bytes;
@@ -389,19 +408,6 @@ impl Source {
             return left as u32; // too little would remain for a message of its own
         }
         u64::from(size).min(left).max(u64::from(self.bounds.smallest)) as u32
-    }
-
-    /// When the time limit, or the last step of `stairs`, ends.
-    fn end(&self) -> Option<Instant> {
-        let limit = self.limit.time.map(|t| self.start + t);
-        let stairs = match &self.gait {
-            Gait::Stairs { rates_bps, hold } => Some(self.start + *hold * rates_bps.len() as u64),
-            _ => None,
-        };
-        match (limit, stairs) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
     }
 
     /// Must be told when the first message of a burst has left, to judge the gaps.
@@ -428,7 +434,7 @@ impl Source {
     pub fn active(&self, last: Instant) -> Span {
         let planned = match (&self.gait, self.limit.time) {
             (Gait::Free, _) => last,
-            (_, Some(_)) if self.end().is_some_and(|end| self.next >= end) => self.end().unwrap_or(last),
+            (_, Some(_)) if self.next >= self.end => self.end,
             _ => self.next,
         };
         planned.max(last).since(self.start)
@@ -447,7 +453,7 @@ impl Source {
                 Some(self.sizes.law.mean()? * self.counts.law.mean()? * 8.0 / period.law.mean()?)
             }
             Gait::Stairs { rates_bps, hold } => {
-                let end = self.end()?.since(self.start);
+                let end = self.end.since(self.start);
                 let held: f64 = rates_bps
                     .iter()
                     .enumerate()

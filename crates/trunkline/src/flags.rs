@@ -33,6 +33,10 @@ pub enum Command {
     /// Exit status 0 if all went well, 1 if a run failed or the sweep was stopped, 2 if the input or the usage is
     /// wrong.
     Sweep(Sweep),
+    /// Run the papers' experiments in the simulator: paper, ours and the deviation, cell by cell
+    ///
+    /// Exit status 0 if every figure is as near as promised, 1 if one is not or a run failed, 2 if the usage is wrong.
+    Reproduce(Reproduce),
     /// Put records side by side
     Compare(Compare),
     /// Report an old record again, without running anything
@@ -167,6 +171,26 @@ pub struct Sweep {
     /// Print sweep.csv, and nothing else, to standard output
     #[arg(long, conflicts_with = "json")]
     pub csv: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Reproduce {
+    /// The paper: `aai`, also `1996` or `netspec` [default: all that there is]
+    pub paper: Option<String>,
+    /// One of its tables or figures: 12, 17, 18, figure-1, figure-2, ftp-cells [default: all]
+    pub table: Option<String>,
+    /// Runs of each experiment, each with a seed of its own [default: 100 where timer phases matter, else 1 to 20]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pub seeds: Option<u64>,
+    /// Runs side by side [default: one for each processor]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
+    /// Folder for reproduce.json and reproduce.txt [default: nothing is written]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub out: Option<PathBuf>,
+    /// Print reproduce.json, and nothing else, to standard output
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Debug, Args)]

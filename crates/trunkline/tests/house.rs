@@ -77,6 +77,7 @@ const DOCUMENTS: &[&str] = &[
     "CONTRIBUTING.md",
     "docs/language.md",
     "docs/record.md",
+    "docs/reproduce.md",
     "docs/study.md",
     "docs/sweep.md",
     "docs/wire.md",

@@ -184,34 +184,42 @@ impl Datagrams {
 
     #[inline]
     fn send(&mut self, now: Instant, room: impl FnOnce() -> bool) -> Said {
-        if self.outgoing.is_none() {
-            if let Some(idle) = self.draw(now, room) {
-                return idle;
+        let mut outgoing = match self.outgoing.take() {
+            None => match self.draw(now, room) {
+                Ok(outgoing) => outgoing,
+                Err(idle) => return idle,
+            },
+            Some(outgoing) if room() => outgoing,
+            waiting => {
+                self.outgoing = waiting;
+                return Said::Idle { deadline: None, blocked: true };
             }
-        } else if !room() {
-            return Said::Idle { deadline: None, blocked: true };
-        }
-        let Some(outgoing) = &mut self.outgoing else { return Said::Idle { deadline: None, blocked: false } };
+        };
         let (datagram, length, last) = outgoing.packet(&self.cutter);
-        if last {
-            self.outgoing = None;
+        let resume = if last { self.resume(now) } else { None };
+        if !last {
+            self.outgoing = Some(outgoing);
         }
-        Said::Send(Frame::packet(
-            Content::Datagram(datagram),
-            length,
-            self.flow,
-            self.channel,
-            self.to,
-            false,
-        ))
+        let content = Content::Datagram(datagram);
+        let frame = Frame::packet(content, length, self.flow, self.channel, self.to, false);
+        Said::Send { frame, resume }
+    }
+
+    /// When the sender goes on after a message, if only its source has a say in that.
+    #[inline]
+    fn resume(&self, now: Instant) -> Option<Instant> {
+        match self.asking.is_none() && self.disk.is_none() {
+            true => self.source.due_after(now),
+            false => None,
+        }
     }
 
     /// Draws the next message, if it is due and there is room for its first packet; else what to say.
     #[inline]
-    fn draw(&mut self, now: Instant, room: impl FnOnce() -> bool) -> Option<Said> {
-        let wait = |until| Some(Said::Idle { deadline: Some(until), blocked: false });
+    fn draw(&mut self, now: Instant, room: impl FnOnce() -> bool) -> Result<Outgoing, Said> {
+        let wait = |until| Err(Said::Idle { deadline: Some(until), blocked: false });
         if self.done.is_some() {
-            return Some(self.rest(now));
+            return Err(self.rest(now));
         }
         if let Some(asking) = &mut self.asking
             && let Some((_, asked)) = asking.waiting
@@ -231,19 +239,18 @@ impl Datagrams {
         }
         // A source at full speed always has a message: it is drawn when there is room for it.
         if !room() {
-            return Some(Said::Idle { deadline: None, blocked: true });
+            return Err(Said::Idle { deadline: None, blocked: true });
         }
         match self.source.next(now) {
             Step::Wait(until) => wait(until),
             Step::Done => {
                 self.done = Some(now);
-                Some(self.rest(now))
+                Err(self.rest(now))
             }
             Step::Send(message) => {
                 let (sequence, response) = (self.sequence, message.response);
                 let header =
                     Header { sequence, sent: now, length: message.size, response, kind: Kind::Pattern };
-                self.outgoing = Some(Outgoing::new(&self.cutter, &header));
                 self.sequence += 1;
                 depart(&mut self.source, &mut self.ledger, &message, now);
                 if let Some(asking) = &mut self.asking {
@@ -252,12 +259,13 @@ impl Datagrams {
                 if let Some(rate) = self.disk {
                     self.read_until = now + rate.time_for(Size::from_bytes(message.size.into()));
                 }
-                None
+                Ok(Outgoing::new(&self.cutter, &header))
             }
         }
     }
 
     /// The sender is done: only silence is waited for.
+    #[cold]
     fn rest(&mut self, now: Instant) -> Said {
         self.look(now);
         let deadline = self.done.filter(|_| !self.over).map(|done| self.patience(done));
@@ -274,14 +282,9 @@ impl Datagrams {
         if last {
             answers.pop_front();
         }
-        Said::Send(Frame::packet(
-            Content::Datagram(datagram),
-            length,
-            self.flow,
-            self.channel,
-            self.back,
-            true,
-        ))
+        let content = Content::Datagram(datagram);
+        let frame = Frame::packet(content, length, self.flow, self.channel, self.back, true);
+        Said::Send { frame, resume: None }
     }
 
     /// Whether the run is over.

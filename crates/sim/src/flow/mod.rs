@@ -72,7 +72,12 @@ enum Work {
 #[derive(Debug)]
 pub enum Said {
     /// Hand this to the station.
-    Send(Frame),
+    Send {
+        /// What.
+        frame: Frame,
+        /// If that is known: when there will be more, and nothing that happens until then changes that.
+        resume: Option<Instant>,
+    },
     /// Nothing more now.
     Idle {
         /// When to wake it.

@@ -194,7 +194,7 @@ impl Streams {
                     if side == 0 {
                         self.halves[0].time(now, t.length, scratch);
                     }
-                    return Said::Send(self.segment(side, t.length, scratch));
+                    return Said::Send { frame: self.segment(side, t.length, scratch), resume: None };
                 }
                 Output::Event(event) => self.hear(now, side, event),
                 Output::Idle(idle) => {

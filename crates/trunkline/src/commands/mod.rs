@@ -2,8 +2,10 @@
 
 mod check;
 mod experiment;
+mod pool;
 mod records;
 mod report;
+mod reproduce;
 mod run;
 mod study;
 mod sweep;
@@ -21,6 +23,7 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Check(flags) => check::check(&flags),
         Command::Run(flags) => run::run(&flags),
         Command::Sweep(flags) => sweep::sweep(&flags),
+        Command::Reproduce(flags) => reproduce::reproduce(&flags),
         Command::Compare(flags) => report::compare(&flags),
         Command::Report(flags) => report::report(&flags),
         Command::Records(flags) => records::records(flags.action),

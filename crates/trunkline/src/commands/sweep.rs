@@ -3,13 +3,8 @@
 //! A run knows its point and its seed and nothing of the others, and its result goes to its own place: what comes out
 //! does not depend on how many threads took part, nor on when. Of a run only the figures are kept.
 
-use std::io::{self, IsTerminal};
-use std::num::NonZero;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 
-use indicatif::{ProgressBar, ProgressStyle};
 use trunkline_experiment::vary::Spacing;
 use trunkline_experiment::{OverrideError, Plan, Variation, apply_override, apply_overrides, figures};
 use trunkline_record::figure::figure;
@@ -20,6 +15,7 @@ use trunkline_sim::Sim;
 use trunkline_units::Seed;
 
 use super::experiment::Experiment;
+use super::pool;
 use super::report::{width, write_whole};
 use super::run::{out_folder, stop_on_signals};
 use crate::failure::{Failure, say};
@@ -38,7 +34,7 @@ pub fn sweep(flags: &Sweep) -> Result<(), Failure> {
     let out = out_folder(&flags.out, &asked.experiment.plan.name);
     std::fs::create_dir_all(&out)
         .map_err(|e| Failure::run(format!("cannot make the folder {}: {e}", out.display())))?;
-    let results = asked.run(threads(flags), &out, &stop);
+    let results = asked.run(pool::threads(flags.threads), &out, &stop);
     let sweep = asked.report(flags, &results);
     let files = [
         ("sweep.json", report::json(&sweep)),
@@ -157,30 +153,7 @@ impl<'f> Asked<'f> {
     /// What each run gave, point by point and seed by seed; none where it was not run to its end.
     fn run(&self, threads: usize, out: &Path, stop: &Stop) -> Vec<Option<Ran>> {
         let runs = self.points() * self.seeds.count as usize;
-        let bar = bar(runs);
-        let next = AtomicUsize::new(0);
-        let work = || {
-            let mut mine = Vec::new();
-            while !stop.asked() {
-                let run = next.fetch_add(1, Ordering::Relaxed);
-                if run >= runs {
-                    break;
-                }
-                mine.extend(self.one(run, out, stop).map(|result| (run, result)));
-                bar.inc(1);
-            }
-            mine
-        };
-        let mut results: Vec<Option<Ran>> = (0..runs).map(|_| None).collect();
-        thread::scope(|scope| {
-            let workers: Vec<_> = (0..threads.min(runs)).map(|_| scope.spawn(work)).collect();
-            for worker in workers {
-                let mine = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-                mine.into_iter().for_each(|(run, result)| results[run] = Some(result));
-            }
-        });
-        bar.finish_and_clear();
-        results
+        pool::share("sweep", runs, threads, stop, |run| self.one(run, out, stop))
     }
 
     /// One run; none if it was stopped.
@@ -320,20 +293,5 @@ fn verdict(sweep: &report::Sweep, results: &[Option<Ran>]) -> Result<(), Failure
     match sweep.trouble.first() {
         Some(first) => Err(Failure::run(format!("{failed} of {} runs failed; {first}", results.len()))),
         None => Ok(()),
-    }
-}
-
-// --- around it
-
-fn threads(flags: &Sweep) -> usize {
-    flags.threads.map_or_else(|| thread::available_parallelism().map_or(1, NonZero::get), usize::from)
-}
-
-/// A progress bar on a terminal, nothing on a pipe.
-fn bar(runs: usize) -> ProgressBar {
-    let bar = if io::stderr().is_terminal() { ProgressBar::new(runs as u64) } else { ProgressBar::hidden() };
-    match ProgressStyle::with_template("sweep [{bar:40}] {pos} of {len} runs, {eta} left") {
-        Ok(style) => bar.with_style(style.progress_chars("━╸ ")),
-        Err(_) => bar,
     }
 }

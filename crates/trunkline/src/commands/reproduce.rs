@@ -1,0 +1,347 @@
+//! `trunkline reproduce`: the papers' experiments in the simulator; paper, ours and the deviation, cell by cell.
+//!
+//! What is compared stands in [`STUDIES`]; the experiments are those of `experiments/`, compiled in.
+
+use serde_json::json;
+use trunkline_experiment::{Plan, Source, parse};
+use trunkline_record::figure::figure;
+use trunkline_report::sweep::Spread;
+use trunkline_run::{Backend, Order, Stop, Unwatched};
+use trunkline_sim::Sim;
+use trunkline_units::Seed;
+
+use super::pool;
+use super::report::write_whole;
+use super::run::stop_on_signals;
+use crate::failure::{Failure, say};
+use crate::flags::Reproduce;
+
+/// Version of `reproduce.json`.
+const VERSION: u32 = 1;
+
+/// An experiment of a table.
+struct Study {
+    /// The table or figure of the paper it belongs to.
+    table: &'static str,
+    /// Its text.
+    text: &'static str,
+    /// Runs, if nobody says how many.
+    seeds: u64,
+    cells: &'static [Cell],
+}
+
+/// A figure of the paper and what of our record it is to be compared with.
+struct Cell {
+    row: &'static str,
+    /// Of which connection or host, and which of its figures.
+    subject: &'static str,
+    figure: &'static str,
+    unit: Unit,
+    paper: f64,
+    /// How near the mean must be, as a share of the paper's; none: nothing was promised.
+    within: Option<f64>,
+    /// What limits this row, and what was fitted to it.
+    limit: &'static str,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Unit {
+    Mbps,
+    Cells,
+}
+
+/// A goodput in Mb/s.
+const fn mbps(
+    row: &'static str,
+    subject: &'static str,
+    paper: f64,
+    within: Option<f64>,
+    limit: &'static str,
+) -> Cell {
+    Cell { row, subject, figure: "received_bps", unit: Unit::Mbps, paper, within, limit }
+}
+
+const TENTH: Option<f64> = Some(0.1);
+
+/// The AAI report of 1996, in its order.
+const STUDIES: &[Study] = &[
+    Study {
+        table: "figure-1",
+        text: include_str!("../../../../experiments/figure-1.ns"),
+        seeds: 20,
+        cells: &[
+            mbps("KU to GSFC, paced", "KU-GSFC", 33.77, TENTH, "pacing"),
+            mbps("GSFC to KU", "GSFC-KU", 27.29, TENTH, "loss, fitted"),
+        ],
+    },
+    Study {
+        table: "figure-2",
+        text: include_str!("../../../../experiments/figure-2.ns"),
+        seeds: 1,
+        cells: &[
+            mbps("KU to ARL-UT, paced", "KU-ARL", 33.34, TENTH, "pacing"),
+            mbps("ARL-UT to KU", "ARL-KU", 33.80, TENTH, "link"),
+        ],
+    },
+    Study {
+        table: "12",
+        text: include_str!("../../../../experiments/table-12.ns"),
+        seeds: 3,
+        cells: &[
+            mbps("B-A, 31,290 B", "B-A-31290", 3.9, TENTH, "window; acknowledgements fitted"),
+            mbps("B-A, 262,144 B", "B-A-262144", 34.6, TENTH, "window"),
+            mbps("B-D, 31,290 B", "B-D-31290", 4.2, TENTH, "window; acknowledgements fitted"),
+            mbps("B-D, 409,600 B", "B-D-409600", 23.8, TENTH, "pacing, fitted"),
+            mbps("A-D, 31,290 B", "A-D-31290", 5.9, TENTH, "window; segment size fitted"),
+            mbps("A-D, 352,144 B", "A-D-352144", 15.7, TENTH, "pacing, fitted"),
+            mbps("D-C, 314,570 B", "D-C-314570", 30.84, TENTH, "pacing, fitted"),
+            mbps("B-C, 524,288 B", "B-C-524288", 29.10, TENTH, "pacing, fitted"),
+            mbps("A-C, 262,144 B", "A-C-262144", 27.01, TENTH, "window"),
+        ],
+    },
+    Study {
+        table: "ftp-cells",
+        text: include_str!("../../../../experiments/ftp-cells.ns"),
+        seeds: 1,
+        cells: &[Cell {
+            row: "14 million bytes",
+            subject: "b",
+            figure: "interfaces.if0.tx_frames",
+            unit: Unit::Cells,
+            paper: 297_375.0,
+            within: Some(0.0),
+            limit: "segment size and six packets fitted",
+        }],
+    },
+    Study {
+        table: "17",
+        text: include_str!("../../../../experiments/table-17-no-pacing.ns"),
+        seeds: 100,
+        cells: &[mbps("no pacing", "a-b", 1.20, Some(0.2), "timeouts; delay and TAXI rate fitted")],
+    },
+    Study {
+        table: "17",
+        text: include_str!("../../../../experiments/table-17-no-timers.ns"),
+        seeds: 5,
+        cells: &[mbps("no pacing, no BSD timers", "a-b", 24.0, None, "another TCP (NetSim's, a Tahoe)")],
+    },
+    Study {
+        table: "17",
+        text: include_str!("../../../../experiments/table-17-pacing.ns"),
+        seeds: 5,
+        cells: &[mbps("pacing 70 Mb/s", "a-b", 68.20, Some(0.05), "pacing")],
+    },
+    Study {
+        table: "18",
+        text: include_str!("../../../../experiments/table-18.ns"),
+        seeds: 5,
+        cells: &[mbps("pacing 40 Mb/s", "dec-sgi", 34.2, Some(0.02), "pacing; length fitted")],
+    },
+];
+
+/// The names of the paper that there is.
+const AAI: [&str; 3] = ["aai", "1996", "netspec"];
+/// The papers that wait for their transports.
+const NOT_YET: [&str; 6] = ["bundle", "1997", "airnet", "1990", "guaranteed", "1998"];
+
+/// A study to be run.
+struct Job {
+    study: &'static Study,
+    plan: Plan,
+    seeds: u64,
+}
+
+/// A cell and what came of it.
+struct Compared {
+    table: &'static str,
+    cell: &'static Cell,
+    ours: Spread,
+}
+
+/// Runs what was asked and puts it beside the paper.
+pub fn reproduce(flags: &Reproduce) -> Result<(), Failure> {
+    let jobs = jobs(flags)?;
+    let stop = stop_on_signals()?;
+    if let Some(out) = &flags.out {
+        std::fs::create_dir_all(out)
+            .map_err(|e| Failure::run(format!("cannot make the folder {}: {e}", out.display())))?;
+    }
+    let compared = compare(&jobs, pool::threads(flags.threads), &stop)?;
+    let (table, json) = (table(&compared), json(&compared));
+    if let Some(out) = &flags.out {
+        write_whole(&out.join("reproduce.json"), json.as_bytes())?;
+        write_whole(&out.join("reproduce.txt"), table.as_bytes())?;
+    }
+    say(if flags.json { &json } else { &table })?;
+    let promised = compared.iter().filter_map(Compared::is_within);
+    let (all, outside) = promised.fold((0, 0), |(all, out), within| (all + 1, out + u32::from(!within)));
+    match outside {
+        0 => Ok(()),
+        _ => Err(Failure::run(format!("{outside} of {all} figures are not as near as promised"))),
+    }
+}
+
+/// The studies asked for.
+fn jobs(flags: &Reproduce) -> Result<Vec<Job>, Failure> {
+    if let Some(paper) = flags.paper.as_deref().filter(|paper| !AAI.contains(paper)) {
+        return Err(Failure::input(match NOT_YET.contains(&paper) {
+            true => format!("`{paper}` is not reproduced yet; what there is: aai"),
+            false => format!("there is no paper `{paper}`; what there is: aai"),
+        }));
+    }
+    let wanted = flags.table.as_deref().map(|table| table.strip_prefix("table-").unwrap_or(table));
+    let studies = STUDIES.iter().filter(|study| wanted.is_none_or(|table| table == study.table));
+    let jobs: Vec<Job> = studies
+        .map(|study| {
+            let parsed = parse(&Source { name: study.table, text: study.text, folder: None });
+            let plan = parsed.plan.expect("tests check every experiment");
+            Job { study, plan, seeds: flags.seeds.unwrap_or(study.seeds) }
+        })
+        .collect();
+    if jobs.is_empty() {
+        let mut tables: Vec<&str> = STUDIES.iter().map(|study| study.table).collect();
+        tables.dedup();
+        let table = flags.table.as_deref().unwrap_or_default();
+        return Err(Failure::input(format!("there is no `{table}`; what there is: {}", tables.join(", "))));
+    }
+    Ok(jobs)
+}
+
+/// Makes every run and gathers the figures of each cell, seed by seed.
+fn compare(jobs: &[Job], threads: usize, stop: &Stop) -> Result<Vec<Compared>, Failure> {
+    let runs: Vec<(&Job, u64)> =
+        jobs.iter().flat_map(|job| (0..job.seeds).map(move |seed| (job, seed))).collect();
+    let mut results = pool::share("reproduce", runs.len(), threads, stop, |run| {
+        let (job, seed) = runs[run];
+        let seed = Seed(Seed::default().0 + seed);
+        Some(one(job, seed, stop).map_err(|why| format!("{}, seed {seed}: {why}", job.plan.name)))
+    })
+    .into_iter();
+    let mut compared = Vec::new();
+    for job in jobs {
+        let mut figures: Vec<Vec<Option<f64>>> = Vec::new();
+        for _ in 0..job.seeds {
+            match results.next().flatten() {
+                Some(Ok(run)) => figures.push(run),
+                Some(Err(why)) if !stop.asked() => return Err(Failure::run(why)),
+                _ => return Err(Failure::run("stopped on request")),
+            }
+        }
+        compared.extend(job.study.cells.iter().enumerate().map(|(at, cell)| Compared {
+            table: job.study.table,
+            cell,
+            ours: Spread::of(figures.iter().map(|run| run[at]).collect()),
+        }));
+    }
+    Ok(compared)
+}
+
+/// One run: its figure for each cell, in the paper's unit.
+fn one(job: &Job, seed: Seed, stop: &Stop) -> Result<Vec<Option<f64>>, String> {
+    let order = Order {
+        seed,
+        text: String::new(),
+        started: String::new(),
+        folder: std::path::PathBuf::new(),
+        out: std::path::PathBuf::new(),
+        stop: stop.clone(),
+    };
+    let record = Sim::default().run(&job.plan, &order, &mut Unwatched);
+    if record.partial {
+        return Err(record.trouble.first().cloned().unwrap_or("it was cut short".into()));
+    }
+    let of = |cell: &Cell| figure(&record, cell.subject, cell.figure).map(|x| x / cell.unit.scale());
+    Ok(job.study.cells.iter().map(of).collect())
+}
+
+impl Unit {
+    /// What our record counts in one of the paper's.
+    fn scale(self) -> f64 {
+        if self == Unit::Mbps { 1e6 } else { 1.0 }
+    }
+
+    fn name(self) -> &'static str {
+        if self == Unit::Mbps { "Mb/s" } else { "cells" }
+    }
+
+    fn show(self, value: f64) -> String {
+        if self == Unit::Mbps { format!("{value:.2}") } else { format!("{value:.0}") }
+    }
+}
+
+impl Compared {
+    /// How far the mean is from the paper's figure, as a share of it.
+    fn deviation(&self) -> Option<f64> {
+        self.ours.mean.map(|mean| mean / self.cell.paper - 1.0)
+    }
+
+    /// Whether it is as near as promised; none if nothing was. No figure is not near.
+    fn is_within(&self) -> Option<bool> {
+        let within = self.cell.within?;
+        Some(self.deviation().is_some_and(|deviation| deviation.abs() <= within))
+    }
+
+    fn columns(&self) -> [String; 9] {
+        let Compared { table, cell, ours } = self;
+        let show = |value: Option<f64>| value.map_or("–".into(), |value| cell.unit.show(value));
+        let spread = match ours.n {
+            0 | 1 => String::new(),
+            n => format!("{} to {} ({n} seeds)", show(ours.min), show(ours.max)),
+        };
+        let verdict = match self.is_within() {
+            None => "not promised",
+            Some(true) => "yes",
+            Some(false) => "NO",
+        };
+        [
+            (*table).into(),
+            cell.row.into(),
+            format!("{} {}", cell.unit.show(cell.paper), cell.unit.name()),
+            show(ours.mean),
+            spread,
+            self.deviation().map_or("–".into(), |share| format!("{:+.1} %", share * 100.0)),
+            cell.within.map_or("–".into(), |share| format!("±{:.0} %", share * 100.0)),
+            verdict.into(),
+            cell.limit.into(),
+        ]
+    }
+}
+
+const HEADINGS: [&str; 9] =
+    ["table", "row", "paper", "ours", "spread", "deviation", "promised", "within", "limited by"];
+/// Columns of numbers, which end at the same place.
+const NUMBERS: [usize; 5] = [2, 3, 4, 5, 6];
+
+fn table(compared: &[Compared]) -> String {
+    let head = HEADINGS.map(String::from);
+    let rows: Vec<[String; 9]> =
+        std::iter::once(head).chain(compared.iter().map(Compared::columns)).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..HEADINGS.len()).map(width).collect();
+    let mut lines: Vec<String> = rows
+        .iter()
+        .map(|row| {
+            let cells = row.iter().zip(&widths).enumerate().map(|(column, (text, &width))| {
+                if NUMBERS.contains(&column) { format!("{text:>width$}") } else { format!("{text:<width$}") }
+            });
+            cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+        })
+        .collect();
+    lines.insert(1, "─".repeat(widths.iter().sum::<usize>() + 2 * (widths.len() - 1)));
+    lines.join("\n") + "\n"
+}
+
+fn json(compared: &[Compared]) -> String {
+    let cell = |c: &Compared| {
+        json!({
+            "table": c.table, "row": c.cell.row, "unit": c.cell.unit.name(), "paper": c.cell.paper,
+            "n": c.ours.n, "mean": c.ours.mean, "sd": c.ours.sd, "min": c.ours.min, "max": c.ours.max,
+            "samples": c.ours.samples, "deviation": c.deviation(), "promised": c.cell.within,
+            "within": c.is_within(), "limited_by": c.cell.limit,
+        })
+    };
+    let cells: Vec<_> = compared.iter().map(cell).collect();
+    let whole = json!({ "version": VERSION, "paper": AAI[0], "backend": Sim::default().name(),
+        "first_seed": Seed::default().0, "cells": cells });
+    serde_json::to_string_pretty(&whole).expect("text keys only") + "\n"
+}

@@ -1,0 +1,77 @@
+//! `trunkline reproduce` from outside.
+
+mod command;
+
+use std::fs;
+
+use command::{Desk, number};
+use serde_json::Value;
+
+fn cells(text: &str) -> Vec<Value> {
+    let whole: Value = serde_json::from_str(text).expect("JSON");
+    whole["cells"].as_array().expect("a list").clone()
+}
+
+#[test]
+fn cells_are_counted_to_the_cell() {
+    let desk = Desk::new();
+    let ended = desk.say(&["reproduce", "aai", "ftp-cells", "--json", "--out", "out"]);
+    assert_eq!((ended.status, ended.err.as_str()), (0, ""), "{}", ended.out);
+    let cells = cells(&ended.out);
+    assert_eq!((cells.len(), number(&cells[0]["mean"])), (1, 297_375.0));
+    assert_eq!(fs::read_to_string(desk.path("out/reproduce.json")).expect("a file"), ended.out);
+    let table = fs::read_to_string(desk.path("out/reproduce.txt")).expect("a file");
+    assert!(table.contains("297375 cells") && table.contains("+0.0 %"), "{table}");
+}
+
+#[test]
+fn what_pacing_does_is_as_in_the_paper() {
+    let desk = Desk::new();
+    let ended = desk.say(&["reproduce", "1996", "table-17", "--seeds", "2", "--json"]);
+    let cells = cells(&ended.out);
+    let of = |row: &str| {
+        let cell = cells.iter().find(|c| c["row"] == row).unwrap_or_else(|| panic!("no {row}"));
+        assert_eq!(cell["n"], 2, "{cell}");
+        let samples: Vec<f64> = cell["samples"].as_array().expect("a list").iter().map(number).collect();
+        let mean = samples.iter().sum::<f64>() / 2.0;
+        assert!((number(&cell["mean"]) - mean).abs() < 1e-9, "{cell}");
+        let off = (mean / number(&cell["paper"]) - 1.0).abs();
+        let within = cell["promised"].as_f64().map(|promised| off <= promised);
+        assert_eq!(cell["within"].as_bool(), within, "{cell}");
+        mean
+    };
+    let (bare, fine, paced) = (of("no pacing"), of("no pacing, no BSD timers"), of("pacing 70 Mb/s"));
+    // Two phases are no mean over a hundred; the orders of magnitude are what the paper is about.
+    assert!(bare < 3.0 && fine > 5.0 * bare && paced > 20.0 * bare, "{bare} {fine} {paced}");
+    let outside = cells.iter().filter(|c| c["within"] == false).count();
+    assert_eq!(ended.status, i32::from(outside > 0), "{}", ended.err);
+}
+
+#[test]
+fn threads_change_nothing() {
+    let desk = Desk::new();
+    let of = |threads: &str| {
+        let ended = desk.say(&["reproduce", "aai", "18", "--seeds", "3", "--threads", threads, "--json"]);
+        assert!(!ended.out.is_empty(), "{}", ended.err);
+        ended.out
+    };
+    assert_eq!(of("1"), of("7"));
+}
+
+#[test]
+fn what_there_is_not_is_said() {
+    let desk = Desk::new();
+    for (words, said) in [
+        (&["reproduce", "1998"][..], "`1998` is not reproduced yet; what there is: aai"),
+        (&["reproduce", "nonsense"], "there is no paper `nonsense`"),
+        (
+            &["reproduce", "aai", "13"],
+            "there is no `13`; what there is: figure-1, figure-2, 12, ftp-cells, 17, 18",
+        ),
+        (&["reproduce", "--seeds", "0"], "invalid value '0'"),
+    ] {
+        let ended = desk.say(words);
+        assert_eq!((ended.status, ended.out.as_str()), (2, ""), "{words:?}");
+        assert!(ended.err.contains(said), "{}", ended.err);
+    }
+}
