@@ -221,6 +221,13 @@ impl<F: CellFrame> CellLink<F> {
         self.directions[usize::from(port.0)].backlog(now)
     }
 
+    /// Takes a frame, as [`Medium::handle`] does.
+    #[inline]
+    pub fn send(&mut self, now: Instant, port: Port, frame: F) {
+        self.now = now;
+        self.take(port, frame);
+    }
+
     /// When there is something to say next: at once if that is not in the future, never at [`Instant::MAX`].
     #[inline]
     pub fn deadline(&self) -> Instant {
@@ -229,7 +236,8 @@ impl<F: CellFrame> CellLink<F> {
 
     /// The next frame that has arrived by `now`, and the port where, if nothing else can be due: what `handle` with a wake
     /// and one `poll` do, in one step.
-    #[inline]
+    // Not inlined: then a frame is moved as a whole.
+    #[inline(never)]
     pub fn arrival(&mut self, now: Instant) -> Option<(Port, F)> {
         let quiet = self.directions[0].quiet && self.directions[1].quiet && self.lost.is_empty();
         if self.due > now || !quiet {

@@ -37,7 +37,8 @@ impl<F: Frame> Link<F> {
 
     /// The next frame that has arrived by `now`, and the port where, if nothing but arrivals can come out: what `handle`
     /// with a wake and one `poll` do, in one step.
-    #[inline]
+    // Not inlined: then a frame is moved as a whole.
+    #[inline(never)]
     pub fn arrival(&mut self, now: Instant) -> Option<(Port, F)> {
         let [a, b] = &self.lines;
         let from = u16::from(b.ready() < a.ready());

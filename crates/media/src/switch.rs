@@ -108,13 +108,32 @@ impl<F: Frame> Switch<F> {
 
     /// The oldest frame and where it goes, if it has been inside for long enough, is for one station, and nothing is
     /// wrong: what `handle` with a wake and one `poll` do, in one step.
-    #[inline]
+    // Not inlined: then a frame is moved as a whole.
+    #[inline(never)]
     pub fn exit(&mut self, now: Instant) -> Option<(Port, F)> {
         let (at, from, frame) = self.inside.front()?;
         let To::Station(station) = frame.to() else { return None };
         let passes = *at <= now && !(self.options.checks && frame.is_damaged());
         let out = self.table.get(station).filter(|out| passes && *out != *from)?;
         self.take().map(|frame| (out, frame))
+    }
+
+    /// Takes a frame, as [`Medium::handle`] does.
+    #[inline]
+    pub fn send(&mut self, now: Instant, port: Port, frame: F) {
+        let room = self.has_room();
+        let counters = &mut self.counters[usize::from(port.0)];
+        if !room {
+            counters.full += 1;
+            self.refused.push_back((port, frame));
+            return;
+        }
+        counters.frames += 1;
+        counters.bytes += u64::from(frame.length());
+        if self.options.latency.is_zero() {
+            self.due = now;
+        }
+        self.inside.push_back((now + self.options.latency, port, frame));
     }
 
     /// When there is something to say next: at once if that lies in the past, never at [`Instant::MAX`].
@@ -207,21 +226,7 @@ impl<F: Frame> Medium<F> for Switch<F> {
     #[inline]
     fn handle(&mut self, now: Instant, input: Arrival<F>) {
         match input {
-            Arrival::Frame { port, frame } => {
-                let room = self.has_room();
-                let counters = &mut self.counters[usize::from(port.0)];
-                if !room {
-                    counters.full += 1;
-                    self.refused.push_back((port, frame));
-                    return;
-                }
-                counters.frames += 1;
-                counters.bytes += u64::from(frame.length());
-                if self.options.latency.is_zero() {
-                    self.due = now;
-                }
-                self.inside.push_back((now + self.options.latency, port, frame));
-            }
+            Arrival::Frame { port, frame } => self.send(now, port, frame),
             Arrival::Ask { port } if self.has_room() => self.granted.push_back(port),
             Arrival::Ask { port } => {
                 if !self.asked.contains(&port) {

@@ -196,29 +196,45 @@ impl Engine {
     #[inline(always)]
     fn wake_medium(&mut self, m: u32) {
         let now = self.now;
-        while let Some((port, frame)) = match &mut self.network.media[m as usize].medium {
-            Medium::Link(link) => link.arrival(now),
-            Medium::Cells(link) => link.arrival(now),
-            Medium::Switch(switch) => switch.exit(now),
-            Medium::Hub(_) | Medium::Ring(_) => None,
-        } {
-            self.pass(m, port, frame);
-            if self.settle(m) {
-                return;
+        let mut settled = false;
+        while !settled {
+            match &mut self.network.media[m as usize].medium {
+                Medium::Link(link) => {
+                    let Some((port, frame)) = link.arrival(now) else { break };
+                    settled = self.settle(m);
+                    self.pass(m, port, frame);
+                }
+                Medium::Cells(link) => {
+                    let Some((port, frame)) = link.arrival(now) else { break };
+                    settled = self.settle(m);
+                    self.pass(m, port, frame);
+                }
+                Medium::Switch(switch) => {
+                    let Some((port, frame)) = switch.exit(now) else { break };
+                    settled = self.settle(m);
+                    self.pass(m, port, frame);
+                }
+                Medium::Hub(_) | Medium::Ring(_) => break,
             }
         }
-        self.network.media[m as usize].medium.handle(now, Arrival::Wake);
-        self.drain_medium(m);
+        if !settled {
+            self.network.media[m as usize].medium.handle(now, Arrival::Wake);
+            self.drain_medium(m);
+        }
     }
 
     /// If a medium has nothing more to say now, notes when it will.
     #[inline(always)]
     fn settle(&mut self, m: u32) -> bool {
-        let deadline = match &self.network.media[m as usize].medium {
-            Medium::Link(link) => link.deadline(),
-            Medium::Cells(link) => link.deadline(),
-            Medium::Switch(switch) => switch.deadline(),
-            Medium::Hub(_) | Medium::Ring(_) => self.now,
+        let medium = &self.network.media[m as usize].medium;
+        let deadline = if let Medium::Link(link) = medium {
+            link.deadline()
+        } else {
+            match medium {
+                Medium::Cells(link) => link.deadline(),
+                Medium::Switch(switch) => switch.deadline(),
+                _ => self.now,
+            }
         };
         let settled = deadline > self.now;
         if settled {
@@ -274,6 +290,8 @@ impl Engine {
         let now = self.now;
         match &mut self.network.media[m as usize].medium {
             Medium::Link(link) => link.send(now, port, frame),
+            Medium::Cells(link) => link.send(now, port, frame),
+            Medium::Switch(switch) => switch.send(now, port, frame),
             medium => medium.handle(now, Arrival::Frame { port, frame }),
         }
         if !self.settle(m) {

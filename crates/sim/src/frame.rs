@@ -13,8 +13,9 @@ pub const TCP_HEADER: usize = 28;
 /// that a pending packet takes.
 #[derive(Clone, Debug)]
 pub struct Frame {
-    /// What it carries.
-    pub content: Content,
+    /// [`Content`], packed: a frame is moved several times on each of its hops, and words are moved at once where the
+    /// fields of an enum are moved one by one.
+    words: [u64; 4],
     train: Option<Box<Train>>,
     /// [`To`], in half its size: groups have the upper bit set, everybody has all.
     to: u32,
@@ -27,8 +28,16 @@ pub struct Frame {
     cell: u16,
     /// Cells of its packet; 0: it is a packet.
     cells: u16,
-    priority: u8,
+    holds: Holds,
     flags: u8,
+}
+
+/// What the words of a frame are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Holds {
+    Nothing,
+    Datagram,
+    Segment,
 }
 
 const DAMAGED: u8 = 1;
@@ -38,7 +47,7 @@ const GROUP: u32 = 1 << 31;
 const CELL: u32 = 53;
 
 /// What a packet carries.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
     /// Nothing that anybody reads: a cell that is not the last of its packet.
     Nothing,
@@ -49,7 +58,7 @@ pub enum Content {
 }
 
 /// A test message in a datagram.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram {
     /// Sequence number.
     pub sequence: u64,
@@ -77,8 +86,23 @@ impl Frame {
             To::Group(group) => group & !GROUP | GROUP,
             To::All => u32::MAX,
         };
-        let (cell, cells, priority, serial) = (0, 0, 0, 0);
-        Frame { content, train: None, to, length, serial, flow, channel, cell, cells, priority, flags }
+        let (holds, words) = match content {
+            Content::Nothing => (Holds::Nothing, [0; 4]),
+            Content::Datagram(d) => (Holds::Datagram, d.pack()),
+            Content::Segment(header) => (Holds::Segment, pack(&header)),
+        };
+        let (cell, cells, serial, train) = (0, 0, 0, None);
+        Frame { words, train, to, length, serial, flow, channel, cell, cells, holds, flags }
+    }
+
+    /// What it carries.
+    #[inline]
+    pub fn content(&self) -> Content {
+        match self.holds {
+            Holds::Nothing => Content::Nothing,
+            Holds::Datagram => Content::Datagram(Datagram::unpack(self.words)),
+            Holds::Segment => Content::Segment(unpack(self.words)),
+        }
     }
 
     /// Bytes of its packet, whether it is one or one of its cells.
@@ -92,6 +116,57 @@ impl Frame {
     pub fn is_back(&self) -> bool {
         self.flags & BACK != 0
     }
+}
+
+impl Datagram {
+    #[inline]
+    fn pack(&self) -> [u64; 4] {
+        let kind = match self.kind {
+            Kind::Pattern => 0,
+            Kind::Checked => 1,
+            Kind::Answer => 2,
+            Kind::Progress => 3,
+        };
+        [
+            self.sequence,
+            self.sent.as_ps(),
+            u64::from(self.size) | u64::from(self.response) << 32,
+            u64::from(self.fragment) | u64::from(self.fragments) << 16 | kind << 32,
+        ]
+    }
+
+    #[inline]
+    fn unpack(words: [u64; 4]) -> Datagram {
+        let [sequence, sent, sizes, rest] = words;
+        Datagram {
+            sequence,
+            sent: Instant::from_ps(sent),
+            size: sizes as u32,
+            response: (sizes >> 32) as u32,
+            fragment: rest as u16,
+            fragments: (rest >> 16) as u16,
+            kind: match rest >> 32 {
+                0 => Kind::Pattern,
+                1 => Kind::Checked,
+                2 => Kind::Answer,
+                _ => Kind::Progress,
+            },
+        }
+    }
+}
+
+#[inline]
+fn pack(header: &[u8; TCP_HEADER]) -> [u64; 4] {
+    let mut bytes = [0; 32];
+    bytes[..TCP_HEADER].copy_from_slice(header);
+    std::array::from_fn(|word| {
+        u64::from_le_bytes(std::array::from_fn(|byte| bytes[word * 8 + byte]))
+    })
+}
+
+#[inline]
+fn unpack(words: [u64; 4]) -> [u8; TCP_HEADER] {
+    std::array::from_fn(|byte| words[byte / 8].to_le_bytes()[byte % 8])
 }
 
 impl Crossing for Frame {
@@ -115,11 +190,6 @@ impl Crossing for Frame {
     }
 
     #[inline]
-    fn priority(&self) -> u8 {
-        self.priority
-    }
-
-    #[inline]
     fn damage(&mut self) {
         self.flags |= DAMAGED;
     }
@@ -133,7 +203,8 @@ impl Crossing for Frame {
 impl CellFrame for Frame {
     #[inline]
     fn cell(&self, index: u16, count: u16) -> Self {
-        Frame { content: Content::Nothing, train: None, cell: index, cells: count, ..*self }
+        let (words, holds, train) = ([0; 4], Holds::Nothing, None);
+        Frame { words, holds, train, cell: index, cells: count, ..*self }
     }
 
     #[inline]
@@ -178,6 +249,21 @@ mod tests {
     fn a_frame_is_small() {
         // A cell crosses the media in hundreds of thousands a second.
         assert_eq!(size_of::<Frame>(), 64);
+    }
+
+    #[test]
+    fn a_frame_gives_back_what_it_carries() {
+        let datagram = |kind| {
+            let (sequence, sent) = (u64::MAX - 5, Instant::from_ps(u64::MAX - 7));
+            let (size, response, fragment, fragments) = (u32::MAX - 1, 0x8000_0001, 0xFFFE, 0xFFFF);
+            Content::Datagram(Datagram { sequence, sent, size, response, fragment, fragments, kind })
+        };
+        let segment = Content::Segment(std::array::from_fn(|byte| 0xF0 ^ byte as u8));
+        let datagrams = [Kind::Pattern, Kind::Checked, Kind::Answer, Kind::Progress].map(datagram);
+        for content in datagrams.into_iter().chain([segment, Content::Nothing]) {
+            let frame = Frame::packet(content.clone(), 1500, 3, 1, To::All, false);
+            assert_eq!(frame.last_cell(7, 8).into_packet().content(), content);
+        }
     }
 
     #[test]

@@ -208,7 +208,7 @@ impl Capture {
 
 /// Lays a frame out as a capture has it; its true length. None for a cell that is not the last of its packet.
 fn lay(out: &mut Vec<u8>, framing: Framing, sender: u32, receiver: To, frame: &Frame) -> Option<u32> {
-    let (protocol, ports) = match &frame.content {
+    let (protocol, ports) = match &frame.content() {
         Content::Nothing => return None,
         Content::Datagram(_) => (IpNumber::UDP, PORTS),
         Content::Segment(_) => (IpNumber::TCP, PORTS),
@@ -246,7 +246,7 @@ fn lay(out: &mut Vec<u8>, framing: Framing, sender: u32, receiver: To, frame: &F
     let source = headers::station_ip(from);
     let mut ip =
         Ipv4Header::new(payload.min(u16::MAX - IP as u16), 64, protocol, source, headers::ip(to)).ok()?;
-    if let Content::Datagram(d) = &frame.content
+    if let Content::Datagram(d) = &frame.content()
         && d.fragments > 1
     {
         ip.dont_fragment = false;
@@ -261,7 +261,7 @@ fn lay(out: &mut Vec<u8>, framing: Framing, sender: u32, receiver: To, frame: &F
     }
     ip.header_checksum = ip.calc_header_checksum();
     out.extend_from_slice(&ip.to_bytes());
-    match &frame.content {
+    match &frame.content() {
         Content::Datagram(d) if d.fragment == 0 => {
             let length = (d.size + UDP_IP - IP).min(u32::from(u16::MAX)) as u16;
             let (source_port, destination_port) = ports;

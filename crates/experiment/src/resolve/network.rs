@@ -202,7 +202,7 @@ pub(crate) fn set_node(cx: &mut Context<'_>, kind: &mut NodeKind, name: &str, va
         NodeKind::Ring { rate: bit_rate, frame, token_loss } => match name {
             "rate" => put(bit_rate, rate(cx, value)),
             "frame" => put(frame, size(cx, value)),
-            _ => put(token_loss, share(cx, value)),
+            _ => put(token_loss, rarely(cx, value)),
         },
         NodeKind::Converter { role, number, format, timers, capacity } => match name {
             "role" => put(role, choice(cx, value, ROLES)),
@@ -253,13 +253,24 @@ fn set_host(cx: &mut Context<'_>, host: &mut HostCosts, name: &str, value: &Valu
     }
 }
 
+/// A share below 1: a ring whose token never gets anywhere carries nothing.
+fn rarely(cx: &mut Context<'_>, value: &Value) -> Option<f64> {
+    let share = share(cx, value)?;
+    if share >= 1.0 {
+        let error = Diagnostic::error(value.place, "a token that is lost on every pass never comes round");
+        cx.report(error.label("expected a share below 1"));
+        return None;
+    }
+    Some(share)
+}
+
 /// Whoever sends must hear of a collision while it still sends.
 fn check_hub(cx: &mut Context<'_>, bit_rate: Rate, delay: Span, place: Place) {
     let slot = bit_rate.time_for(SLOT);
     if delay * 2 > slot {
         let message = format!("across a hub of {bit_rate} a delay of {delay} is too long to tell collisions");
-        let warning = Diagnostic::warning(place, message);
-        cx.report(warning.label(format!("expected `delay` up to {}, half of 512 bit times", slot / 2)));
+        let error = Diagnostic::error(place, message);
+        cx.report(error.label(format!("expected `delay` up to {}, half of 512 bit times", slot / 2)));
     }
 }
 
@@ -556,6 +567,18 @@ fn check_medium(
         let message = format!("the stations of `{}` have its own framing", shorten(&node.name));
         let error = Diagnostic::error(at("medium"), message);
         cx.report(error.label("expected no `medium`").with(node.place, "declared here"));
+    }
+    let of_a_line = [
+        (!link.delay.is_zero(), "delay"),
+        (link.loss > 0.0, "loss"),
+        (link.corrupt > 0.0, "corrupt"),
+        (link.duplicate > 0.0, "duplicate"),
+        (link.reorder > 0.0, "reorder"),
+        (link.pacing.is_some(), "pacing"),
+    ];
+    for (_, name) in of_a_line.iter().filter(|(said, _)| *said && shared.is_some()) {
+        let error = Diagnostic::error(at(name), format!("a station's place at a hub or ring has no `{name}`"));
+        cx.report(error.label("expected on a link between two switches or hosts"));
     }
 }
 

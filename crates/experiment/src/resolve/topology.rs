@@ -125,6 +125,7 @@ pub(crate) fn check_connections(cx: &mut Context<'_>, network: &Network, connect
     // A link that could not be read is missing here, and was reported.
     let whole = cx.diagnostics.errors() == 0;
     let islands = islands(network);
+    let reach = Reach::new(network);
     let mut unlinked = BTreeSet::new();
     for connection in connections {
         let from = &connection.from;
@@ -143,7 +144,17 @@ pub(crate) fn check_connections(cx: &mut Context<'_>, network: &Network, connect
                     let label = format!("expected `link {} - …`", shorten(&end.host));
                     cx.report(error.label(label).with(end.place, "a connection uses it"));
                 }
-            } else if islands[from.host.as_str()] != islands[to.host.as_str()] {
+            } else if islands[from.host.as_str()] == islands[to.host.as_str()] {
+                if from.host != to.host && !reach.joins(&from.host, &to.host) {
+                    let message = format!(
+                        "from `{}` only ways through other hosts lead to `{}`",
+                        shorten(&from.host),
+                        shorten(&to.host)
+                    );
+                    let error = Diagnostic::error(to.place, message).label("not reached: hosts do not forward");
+                    cx.report(error.with(from.place, "from here"));
+                }
+            } else {
                 let message =
                     format!("no links lead from `{}` to `{}`", shorten(&from.host), shorten(&to.host));
                 cx.report(
@@ -178,6 +189,46 @@ fn is_host(cx: &mut Context<'_>, kinds: &BTreeMap<&str, &Node>, name: &str, plac
         }
     }
     false
+}
+
+/// Which hosts packets get to from another: along a link, or through nodes that forward, which hosts do not.
+struct Reach<'n> {
+    /// Of each host the islands of forwarding nodes that it touches.
+    touches: BTreeMap<&'n str, BTreeSet<usize>>,
+    /// Hosts next to each other.
+    next: BTreeSet<(&'n str, &'n str)>,
+}
+
+impl<'n> Reach<'n> {
+    fn new(network: &'n Network) -> Self {
+        let index = index(network);
+        let is_host = |at: usize| matches!(network.nodes[at].kind, NodeKind::Host(_));
+        let ends: Vec<(usize, usize)> =
+            network.links.iter().map(|l| (index[l.a.as_str()], index[l.b.as_str()])).collect();
+        let mut parent: Vec<usize> = (0..network.nodes.len()).collect();
+        for (a, b) in ends.iter().filter(|(a, b)| !is_host(*a) && !is_host(*b)) {
+            let (a, b) = (root(&mut parent, *a), root(&mut parent, *b));
+            parent[a.max(b)] = a.min(b);
+        }
+        let mut reach = Reach { touches: BTreeMap::new(), next: BTreeSet::new() };
+        for (a, b) in ends {
+            for (host, other) in [(a, b), (b, a)].into_iter().filter(|(host, _)| is_host(*host)) {
+                let name = network.nodes[host].name.as_str();
+                if is_host(other) {
+                    reach.next.insert((name, network.nodes[other].name.as_str()));
+                } else {
+                    reach.touches.entry(name).or_default().insert(root(&mut parent, other));
+                }
+            }
+        }
+        reach
+    }
+
+    fn joins(&self, from: &str, to: &str) -> bool {
+        let share = |a: &BTreeSet<usize>, b: &BTreeSet<usize>| a.intersection(b).next().is_some();
+        let touch = self.touches.get(from).zip(self.touches.get(to));
+        self.next.contains(&(from, to)) || touch.is_some_and(|(a, b)| share(a, b))
+    }
 }
 
 /// For each linked node the first node of its island (union-find with path halving).

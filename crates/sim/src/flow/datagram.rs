@@ -118,7 +118,7 @@ impl Datagrams {
     /// Takes a packet; whether this end may have something to say to that.
     #[inline]
     pub fn arrive(&mut self, now: Instant, side: usize, frame: &Frame) -> bool {
-        let Content::Datagram(d) = &frame.content else { return false };
+        let Content::Datagram(d) = &frame.content() else { return false };
         match side.checked_sub(1) {
             None => {
                 self.answered(now, d);

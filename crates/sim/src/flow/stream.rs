@@ -157,7 +157,7 @@ impl Streams {
     /// Takes a segment.
     #[inline]
     pub fn arrive(&mut self, now: Instant, side: usize, frame: &Frame, scratch: &mut [u8]) {
-        let Content::Segment(header) = &frame.content else { return };
+        let Content::Segment(header) = &frame.content() else { return };
         let whole = (frame.packet_length() - IP) as usize;
         scratch[..TCP_HEADER].copy_from_slice(header);
         let (port, peer, segment) = (Port(0), Peer::NONE, None);
