@@ -221,6 +221,12 @@ impl<F: CellFrame> CellLink<F> {
         self.directions[usize::from(port.0)].backlog(now)
     }
 
+    /// Makes everything that will leave `port` arrive later. To be called before the first frame comes.
+    pub fn delay_more(&mut self, port: Port, by: Span) {
+        let delay = &mut self.directions[usize::from(port.0)].delay;
+        *delay = *delay + by;
+    }
+
     /// Takes a frame, as [`Medium::handle`] does.
     #[inline]
     pub fn send(&mut self, now: Instant, port: Port, frame: F) {

@@ -11,9 +11,8 @@ use trunkline_net::{Clock, usage};
 use trunkline_record::Record;
 use trunkline_record::schema::Host;
 use trunkline_run::backend::{self, conclude, expected};
-use trunkline_run::message::HEADER;
 use trunkline_run::{Backend, Order, Refusal, Watch, assemble, describe, expect};
-use trunkline_traffic::{Burst, Pattern, Variable};
+use trunkline_traffic::{Pattern, Variable};
 use trunkline_units::Instant;
 
 use crate::controller::Controller;
@@ -204,28 +203,6 @@ fn refuse_connection(c: &Connection) -> Vec<Refusal> {
             refuse(c.asks.protocol, text);
         }
     }
-    for size in sizes(&c.test) {
-        if let Variable::Constant(size) = size
-            && *size < HEADER as f64
-        {
-            let what = "sequence number, send time and check";
-            let text = format!("a message of {size} B is too small for `live`: {HEADER} B carry {what}");
-            refuse(c.asks.test, text);
-        }
-    }
+    refusals.extend(backend::too_small(c));
     refusals
-}
-
-fn sizes(pattern: &Pattern) -> Vec<&Variable> {
-    match pattern {
-        Pattern::Full { size_bytes }
-        | Pattern::Poisson { size_bytes, .. }
-        | Pattern::Stairs { size_bytes, .. }
-        | Pattern::File { size_bytes, .. } => vec![size_bytes],
-        Pattern::Cbr { burst: Burst { size_bytes, .. }, .. }
-        | Pattern::Burst { burst: Burst { size_bytes, .. }, .. }
-        | Pattern::Random { burst: Burst { size_bytes, .. }, .. } => vec![size_bytes],
-        Pattern::Request { request_bytes, response_bytes } => vec![request_bytes, response_bytes],
-        Pattern::Application { .. } => vec![],
-    }
 }

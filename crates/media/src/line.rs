@@ -225,6 +225,11 @@ impl<F: Frame> Line<F> {
         }
     }
 
+    /// Makes everything that it will be given arrive later. To be called before the first frame comes.
+    pub fn delay_more(&mut self, by: Span) {
+        self.delay = self.delay + by;
+    }
+
     /// Whether nothing but arrivals can come out of it, so that [`arrival`](Line::arrival) tells all.
     #[inline]
     pub fn is_plain(&self) -> bool {
@@ -237,18 +242,28 @@ impl<F: Frame> Line<F> {
         if self.ready > now {
             return None;
         }
-        let flight = self.flights.pop_front()?;
-        let next = self.flights.front().map_or(Instant::MAX, |flight| flight.departs);
+        let first = self.flights.front()?;
+        let next = self.flights.get(1).map_or(Instant::MAX, |second| second.departs);
         self.ready = next + self.delay;
         match self.departed.checked_sub(1) {
             Some(rest) => self.departed = rest,
             None => {
+                let (channel, length, takes) = (first.frame.channel(), first.frame.length(), first.takes);
                 self.leaves = next;
-                self.count(flight.frame.channel(), flight.frame.length(), flight.takes);
+                self.count(channel, length, takes);
             }
         }
+        // Last, so that the frame is moved once.
+        let flight = self.flights.pop_front();
+        if self.leaves <= now {
+            self.departed_since(now);
+        }
+        flight.map(|flight| flight.frame)
+    }
+
+    #[cold]
+    fn departed_since(&mut self, now: Instant) {
         self.retire(now);
-        Some(flight.frame)
     }
 
     /// Counts a frame that leaves.

@@ -1,7 +1,7 @@
 //! A link between two stations.
 
 use trunkline_endpoint::{Arrival, Counters, Frame, Medium, Passage, Port};
-use trunkline_units::{Instant, Stream};
+use trunkline_units::{Instant, Span, Stream};
 
 use crate::line::{Line, LineOptions, Outcome};
 
@@ -21,6 +21,11 @@ impl<F: Frame> Link<F> {
         let [a, b] = lines;
         let [of_a, of_b] = streams;
         Link { lines: [Line::new(a, of_a), Line::new(b, of_b)] }
+    }
+
+    /// Makes everything that will leave `port` arrive later. To be called before the first frame comes.
+    pub fn delay_more(&mut self, port: Port, by: Span) {
+        self.line(port).delay_more(by);
     }
 
     /// Takes a frame, as [`Medium::handle`] does.

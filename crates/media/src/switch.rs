@@ -118,6 +118,22 @@ impl<F: Frame> Switch<F> {
         self.take().map(|frame| (out, frame))
     }
 
+    /// How long frames are inside.
+    pub fn latency(&self) -> Span {
+        self.options.latency
+    }
+
+    /// Frames that may be inside at once.
+    pub fn inside(&self) -> u64 {
+        self.options.inside
+    }
+
+    /// Takes the latency away, for whoever has the lines to its ports take so much longer. To be called before the first
+    /// frame comes.
+    pub fn take_latency(&mut self) -> Span {
+        std::mem::take(&mut self.options.latency)
+    }
+
     /// Takes a frame, as [`Medium::handle`] does.
     #[inline]
     pub fn send(&mut self, now: Instant, port: Port, frame: F) {

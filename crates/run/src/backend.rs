@@ -9,10 +9,11 @@ use trunkline_experiment::Plan;
 use trunkline_experiment::plan::{self, Block, Place};
 use trunkline_record::Record;
 use trunkline_record::schema;
-use trunkline_traffic::Variable;
+use trunkline_traffic::{Burst, Pattern, Variable};
 use trunkline_units::{Seed, Span};
 
 use crate::expect;
+use crate::message::HEADER;
 
 /// Runs plans: simulated, in a lab, or live.
 pub trait Backend {
@@ -87,6 +88,29 @@ pub fn conclude(record: &mut Record, plan: &Plan) {
     record.trouble = troubles(record);
     record.partial = record.connections.iter().any(|c| c.partial);
     record.expectations = expect::judge(&plan.expectations, record);
+}
+
+/// What of a connection's messages no backend can measure: a message smaller than its header.
+pub fn too_small(c: &plan::Connection) -> impl Iterator<Item = Refusal> + '_ {
+    let sizes = match &c.test {
+        Pattern::Full { size_bytes }
+        | Pattern::Poisson { size_bytes, .. }
+        | Pattern::Stairs { size_bytes, .. }
+        | Pattern::File { size_bytes, .. } => vec![size_bytes],
+        Pattern::Cbr { burst: Burst { size_bytes, .. }, .. }
+        | Pattern::Burst { burst: Burst { size_bytes, .. }, .. }
+        | Pattern::Random { burst: Burst { size_bytes, .. }, .. } => vec![size_bytes],
+        Pattern::Request { request_bytes, response_bytes } => vec![request_bytes, response_bytes],
+        Pattern::Application { .. } => vec![],
+    };
+    sizes.into_iter().filter_map(|size| match size {
+        Variable::Constant(size) if *size < HEADER as f64 => {
+            let what = "sequence number, send time and check";
+            let text = format!("{}: a message of {size} B is too small: {HEADER} B carry {what}", c.name);
+            Some(Refusal { place: c.asks.test, text })
+        }
+        _ => None,
+    })
 }
 
 fn troubles(record: &Record) -> Vec<String> {

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use trunkline_endpoint::{Port, To};
-use trunkline_experiment::plan::{Connection, NodeKind, Place, Plan, Protocol};
+use trunkline_experiment::plan::{self, Connection, NodeKind, Place, Plan, Protocol};
 use trunkline_record::Record;
 use trunkline_record::schema;
 use trunkline_run::assemble::{self, Outcome};
-use trunkline_run::backend::{blank, conclude, expected};
+use trunkline_run::backend::{blank, conclude, expected, too_small};
 use trunkline_run::{Backend, Order, Refusal, Watch, describe};
 use trunkline_traffic::Pattern;
 use trunkline_units::{Instant, Span};
@@ -21,6 +21,9 @@ use crate::trace::Tracer;
 
 /// Steps after which whoever watches is told how far the run is, and a request to stop is seen.
 const LOOK: u64 = 1 << 16;
+
+/// The largest window that TCP can tell.
+const LARGEST_WINDOW: u64 = 1 << 30;
 
 /// The simulator.
 #[derive(Clone, Debug, Default)]
@@ -39,6 +42,8 @@ impl Backend for Sim {
             return vec![Refusal { place: Place::default(), text: lacks_network(plan) }];
         };
         let mut all: Vec<Refusal> = plan.connections.iter().filter_map(refuse_connection).collect();
+        all.extend(plan.connections.iter().flat_map(too_small));
+        all.extend(plan.connections.iter().filter_map(|c| refuse_way(c, network)));
         for node in &network.nodes {
             if let NodeKind::Converter { .. } = node.kind {
                 let text = format!("`sim` has no bundle converter yet: `{}`", node.name);
@@ -50,10 +55,7 @@ impl Backend for Sim {
             all.push(Refusal { place: link.place, text });
         }
         for name in &self.trace {
-            let known = network.links.iter().any(|l| l.name == *name)
-                || network.nodes.iter().any(|n| n.name == *name);
-            if !known {
-                let text = format!("--trace {name}: the network has no link, host, hub or ring of that name");
+            if let Some(text) = refuse_trace(name, network) {
                 all.push(Refusal { place: Place::default(), text });
             }
         }
@@ -150,6 +152,52 @@ fn refuse_connection(c: &Connection) -> Option<Refusal> {
     Some(Refusal { place, text: format!("{}: {text}", c.name) })
 }
 
+/// Why nothing of that name can be captured.
+fn refuse_trace(name: &str, network: &plan::Network) -> Option<String> {
+    let node = |name: &str| network.nodes.iter().find(|n| n.name == name);
+    let shared = |name: &str| {
+        node(name).is_some_and(|n| matches!(n.kind, NodeKind::Hub { .. } | NodeKind::Ring { .. }))
+    };
+    match (node(name), network.links.iter().find(|l| l.name == name)) {
+        (Some(n), _) if matches!(n.kind, NodeKind::Switch { .. } | NodeKind::Converter { .. }) => {
+            Some(format!("--trace {name}: capture the links of a switch, or the hosts at them"))
+        }
+        (Some(_), _) => None,
+        (None, Some(l)) if shared(&l.a) || shared(&l.b) => {
+            let whole = if shared(&l.a) { &l.a } else { &l.b };
+            Some(format!("--trace {name}: its stations share one wire; capture `{whole}`"))
+        }
+        (None, Some(_)) => None,
+        (None, None) => {
+            Some(format!("--trace {name}: the network has no link, host, hub or ring of that name"))
+        }
+    }
+}
+
+/// What of a connection's way there is no answer to.
+fn refuse_way(c: &Connection, network: &plan::Network) -> Option<Refusal> {
+    let place = |station: &plan::Station| station.place;
+    if let Some(to) = c.to.iter().find(|to| to.host == c.from.host) {
+        let text = format!("{}: from {} to itself nothing crosses the network", c.name, to.host);
+        return Some(Refusal { place: place(to), text });
+    }
+    let links = network.links.iter().filter(|l| l.a == c.from.host || l.b == c.from.host).count();
+    if c.to.len() > 1 && links > 1 {
+        let text = format!(
+            "{}: `sim` sends a group's packets by one interface, and {} has {links}",
+            c.name, c.from.host
+        );
+        return Some(Refusal { place: place(&c.from), text });
+    }
+    match &c.protocol {
+        Protocol::Tcp { window: Some(window), .. } if window.as_bytes() > LARGEST_WINDOW => {
+            let text = format!("{}: no window is larger than {} B (RFC 1323)", c.name, LARGEST_WINDOW);
+            Some(Refusal { place: c.asks.protocol, text })
+        }
+        _ => None,
+    }
+}
+
 /// A plan being worked through.
 struct Run<'p> {
     plan: &'p Plan,
@@ -237,7 +285,7 @@ impl Run<'_> {
         let way = |from: u32, to: u32| {
             network
                 .way(self.topology, from, to)
-                .ok_or_else(|| format!("no links lead from {} to {}", c.from.host, c.name))
+                .ok_or_else(|| format!("no links lead to and from {}", c.from.host))
         };
         let mut ports = vec![(from, way(from, *receivers.first().ok_or("it has no receiver")?)?.port)];
         let mut mtu = u32::MAX;
@@ -258,7 +306,7 @@ impl Run<'_> {
             Pattern::File { path, .. } => {
                 let path = self.order.folder.join(path);
                 let length =
-                    std::fs::metadata(&path).map_err(|e| format!("asking for {}: {e}", path.display()))?;
+                    std::fs::metadata(&path).map_err(|e| format!("opening {}: {e}", path.display()))?;
                 Some(length.len())
             }
             _ => None,
@@ -270,7 +318,13 @@ impl Run<'_> {
         });
         let sides = sides.collect();
         if let Some(tracer) = &mut self.engine.tracer {
-            tracer.begin(from, to);
+            let group = match c.protocol {
+                Protocol::Multicast { group: std::net::IpAddr::V4(group), ttl } => {
+                    Some((group.octets(), ttl))
+                }
+                _ => None,
+            };
+            tracer.begin(from, to, group);
         }
         Flow::begin(Birth {
             plan: c,

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use trunkline_endpoint::{Arrival, Frame as _, MAX_BATCH, Passage, Port};
-use trunkline_host::Output;
+use trunkline_host::{Cause, Output};
 use trunkline_units::Instant;
 
 use crate::agenda::Agenda;
@@ -134,6 +134,9 @@ impl Engine {
 
     /// Sets a flow going.
     pub fn begin(&mut self, flow: Flow) {
+        if self.next_flow() == 0 && self.tracer.is_none() {
+            self.network.fuse();
+        }
         let (number, sides) = (self.next_flow(), flow.sides.len());
         self.flows.push(Some(Box::new(flow)));
         (0..sides as u32).for_each(|side| self.drain_end(number, side));
@@ -166,16 +169,15 @@ impl Engine {
         let Some((at, place)) = self.agenda.first() else { return false };
         self.now = at;
         self.steps += 1;
-        // xxHash's odd constant: any that mixes well will do.
-        let word = self.hash.rotate_left(23) ^ at.as_ps() ^ self.marks[place as usize];
-        self.hash = word.wrapping_mul(0x9e37_79b1_85eb_ca87);
         match self.owners[place as usize] {
             Owner::Medium(m) => self.wake_medium(m),
             Owner::Station(s) => {
+                self.mix(self.marks[place as usize]);
                 self.network.stations[s as usize].station.wake(at);
                 self.drain_station(s);
             }
             Owner::End { flow, side } => {
+                self.mix(self.marks[place as usize]);
                 if let Some(f) = &mut self.flows[flow as usize] {
                     f.wake(at, side as usize);
                     self.drain_end(flow, side);
@@ -183,6 +185,15 @@ impl Engine {
             }
         }
         true
+    }
+
+    /// Notes for the trace hash that something happens now. Media are not heard, but what they bring to ends is: how many
+    /// steps it takes them is no result.
+    #[inline(always)]
+    fn mix(&mut self, what: u64) {
+        // xxHash's odd constant: any that mixes well will do.
+        let word = self.hash.rotate_left(23) ^ self.now.as_ps() ^ what;
+        self.hash = word.wrapping_mul(0x9e37_79b1_85eb_ca87);
     }
 
     /// Whether a flow has ended and waits to be taken.
@@ -247,7 +258,7 @@ impl Engine {
         loop {
             match self.network.media[m as usize].medium.poll(self.now) {
                 Passage::Transmit { port, frame } => self.pass(m, port, frame),
-                Passage::Lost { .. } => {}
+                Passage::Lost { frame, .. } => self.lose(&frame),
                 Passage::Room { port } => {
                     if let Wire::Station(s, port) = self.network.media[m as usize].wires[port.0 as usize] {
                         self.make_room(s, port);
@@ -309,6 +320,8 @@ impl Engine {
         if station.is_free() {
             if station.pass_in(&frame) {
                 self.deliver(s, &frame);
+            } else if frame.is_damaged() {
+                self.lose(&frame);
             }
         } else {
             station.arrive(self.now, port, frame);
@@ -321,7 +334,8 @@ impl Engine {
             match self.network.stations[s as usize].station.poll(self.now) {
                 Output::Transmit { port, frame } => self.launch(s, port, frame),
                 Output::Deliver { frame, .. } => self.deliver(s, &frame),
-                Output::Lost { .. } => {}
+                Output::Lost { cause: Cause::Foreign, .. } => {}
+                Output::Lost { frame, .. } => self.lose(&frame),
                 Output::Room => self.invite(s),
                 Output::Idle { deadline } => {
                     let place = self.network.media.len() as u32 + s;
@@ -377,19 +391,33 @@ impl Engine {
         }
     }
 
+    /// A frame is no more. Of the cells of a packet only the last tells.
+    fn lose(&mut self, frame: &Frame) {
+        self.crossed = self.now;
+        if frame.carries_packet()
+            && let Some(flow) = self.flows.get_mut(frame.flow as usize).and_then(Option::as_mut)
+        {
+            flow.lose(frame);
+        }
+    }
+
     fn deliver(&mut self, s: u32, frame: &Frame) {
+        self.crossed = self.now;
         let number = frame.flow;
         // A straggler of a run that is over.
         let Some(flow) = self.flows.get_mut(number as usize).and_then(Option::as_mut) else { return };
         let side = match frame.is_back() {
             true => 0,
-            false if flow.sides.len() == 2 => 1,
+            false if flow.sides.len() == 2 && flow.sides[1].station == s => 1,
             false => match flow.sides.iter().skip(1).position(|side| side.station == s) {
                 Some(receiver) => receiver + 1,
                 None => return,
             },
         };
-        self.hash = self.hash.wrapping_add(u64::from(frame.length()) << 32 | u64::from(number));
+        let what = u64::from(frame.length()) << 32 | u64::from(number);
+        // `mix`, which a borrowed flow does not allow.
+        let word = self.hash.rotate_left(23) ^ self.now.as_ps() ^ what;
+        self.hash = word.wrapping_mul(0x9e37_79b1_85eb_ca87);
         if flow.arrive(self.now, side, frame, &mut self.scratch) {
             self.drain_end(number, side as u32);
             // A sender may have waited for this: its peer's share of the flow has changed.

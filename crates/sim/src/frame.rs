@@ -28,17 +28,14 @@ pub struct Frame {
     cell: u16,
     /// Cells of its packet; 0: it is a packet.
     cells: u16,
-    holds: Holds,
+    /// What the words are. No enum: an `Option` of a frame would keep its mark there, and move that by itself.
+    holds: u8,
     flags: u8,
 }
 
-/// What the words of a frame are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Holds {
-    Nothing,
-    Datagram,
-    Segment,
-}
+const NOTHING: u8 = 0;
+const DATAGRAM: u8 = 1;
+const SEGMENT: u8 = 2;
 
 const DAMAGED: u8 = 1;
 const BACK: u8 = 2;
@@ -87,9 +84,9 @@ impl Frame {
             To::All => u32::MAX,
         };
         let (holds, words) = match content {
-            Content::Nothing => (Holds::Nothing, [0; 4]),
-            Content::Datagram(d) => (Holds::Datagram, d.pack()),
-            Content::Segment(header) => (Holds::Segment, pack(&header)),
+            Content::Nothing => (NOTHING, [0; 4]),
+            Content::Datagram(d) => (DATAGRAM, d.pack()),
+            Content::Segment(header) => (SEGMENT, pack(&header)),
         };
         let (cell, cells, serial, train) = (0, 0, 0, None);
         Frame { words, train, to, length, serial, flow, channel, cell, cells, holds, flags }
@@ -99,10 +96,16 @@ impl Frame {
     #[inline]
     pub fn content(&self) -> Content {
         match self.holds {
-            Holds::Nothing => Content::Nothing,
-            Holds::Datagram => Content::Datagram(Datagram::unpack(self.words)),
-            Holds::Segment => Content::Segment(unpack(self.words)),
+            DATAGRAM => Content::Datagram(Datagram::unpack(self.words)),
+            SEGMENT => Content::Segment(unpack(self.words)),
+            _ => Content::Nothing,
         }
+    }
+
+    /// Whether it is a packet or the cell that stands for one: the last.
+    #[inline]
+    pub fn carries_packet(&self) -> bool {
+        self.holds != NOTHING
     }
 
     /// Bytes of its packet, whether it is one or one of its cells.
@@ -159,9 +162,7 @@ impl Datagram {
 fn pack(header: &[u8; TCP_HEADER]) -> [u64; 4] {
     let mut bytes = [0; 32];
     bytes[..TCP_HEADER].copy_from_slice(header);
-    std::array::from_fn(|word| {
-        u64::from_le_bytes(std::array::from_fn(|byte| bytes[word * 8 + byte]))
-    })
+    std::array::from_fn(|word| u64::from_le_bytes(std::array::from_fn(|byte| bytes[word * 8 + byte])))
 }
 
 #[inline]
@@ -203,7 +204,7 @@ impl Crossing for Frame {
 impl CellFrame for Frame {
     #[inline]
     fn cell(&self, index: u16, count: u16) -> Self {
-        let (words, holds, train) = ([0; 4], Holds::Nothing, None);
+        let (words, holds, train) = ([0; 4], NOTHING, None);
         Frame { words, holds, train, cell: index, cells: count, ..*self }
     }
 

@@ -41,7 +41,8 @@ pub struct Tracer {
     /// Of each medium and each station, its capture and, for a station, the framing of each interface.
     media: Vec<Option<usize>>,
     stations: Vec<Option<usize>>,
-    flows: Vec<(u32, To)>,
+    /// Of each flow, who sends, to whom, and the address and hops of its group.
+    flows: Vec<(u32, To, Option<([u8; 4], u8)>)>,
     buffer: Vec<u8>,
     trouble: Option<String>,
 }
@@ -123,8 +124,8 @@ impl Tracer {
     }
 
     /// Notes who the next flow is between.
-    pub fn begin(&mut self, from: u32, to: To) {
-        self.flows.push((from, to));
+    pub fn begin(&mut self, from: u32, to: To, group: Option<([u8; 4], u8)>) {
+        self.flows.push((from, to, group));
     }
 
     /// A medium hands on a frame at one of its ports.
@@ -152,9 +153,9 @@ impl Tracer {
             return;
         }
         let framing = capture.interfaces.get(usize::from(interface)).copied().unwrap_or(Framing::Bare);
-        let Some((from, to)) = self.flows.get(frame.flow as usize).copied() else { return };
+        let Some(flow) = self.flows.get(frame.flow as usize).copied() else { return };
         self.buffer.clear();
-        if let Some(length) = lay(&mut self.buffer, framing, from, to, frame)
+        if let Some(length) = lay(&mut self.buffer, framing, flow, frame)
             && let Err(e) = capture.packet(interface, now, &self.buffer, length)
         {
             self.trouble.get_or_insert_with(|| format!("writing the capture of {}: {e}", capture.name));
@@ -207,7 +208,12 @@ impl Capture {
 }
 
 /// Lays a frame out as a capture has it; its true length. None for a cell that is not the last of its packet.
-fn lay(out: &mut Vec<u8>, framing: Framing, sender: u32, receiver: To, frame: &Frame) -> Option<u32> {
+fn lay(
+    out: &mut Vec<u8>,
+    framing: Framing,
+    (sender, receiver, group): (u32, To, Option<([u8; 4], u8)>),
+    frame: &Frame,
+) -> Option<u32> {
     let (protocol, ports) = match &frame.content() {
         Content::Nothing => return None,
         Content::Datagram(_) => (IpNumber::UDP, PORTS),
@@ -227,8 +233,16 @@ fn lay(out: &mut Vec<u8>, framing: Framing, sender: u32, receiver: To, frame: &F
             other => other,
         },
     );
+    let (destination, hops) = group.filter(|_| !frame.is_back()).unwrap_or((headers::ip(to), 64));
     match framing {
-        Framing::Ethernet => headers::ethernet(from, to, out),
+        Framing::Ethernet => {
+            headers::ethernet(from, to, out);
+            if let (To::Group(_), [_, b, c, d]) = (to, destination) {
+                // RFC 1112 section 6.4: the lower 23 bits of the group's own address.
+                let start = out.len() - headers::ETHERNET;
+                out[start..start + 6].copy_from_slice(&[0x01, 0x00, 0x5e, b & 0x7f, c, d]);
+            }
+        }
         Framing::Atm(encapsulation) => {
             // Traffic type LLC, or none; VPI 0; the channel is the connection's, from 32 on as users' are.
             let kind = if encapsulation == Encapsulation::Llc { 2 } else { 0 };
@@ -245,7 +259,7 @@ fn lay(out: &mut Vec<u8>, framing: Framing, sender: u32, receiver: To, frame: &F
     let payload = u16::try_from(packet - IP).unwrap_or(u16::MAX);
     let source = headers::station_ip(from);
     let mut ip =
-        Ipv4Header::new(payload.min(u16::MAX - IP as u16), 64, protocol, source, headers::ip(to)).ok()?;
+        Ipv4Header::new(payload.min(u16::MAX - IP as u16), hops, protocol, source, destination).ok()?;
     if let Content::Datagram(d) = &frame.content()
         && d.fragments > 1
     {

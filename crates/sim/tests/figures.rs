@@ -202,3 +202,79 @@ fn without_its_timers_the_prediction_was_twenty_times_wrong() {
     let (bsd, fine) = (with("bsd"), with("fine"));
     assert!(fine > 10.0 * bsd, "{fine} is not far above {bsd}");
 }
+
+#[test]
+fn what_is_still_under_way_is_not_lost() {
+    // Twenty messages of a thousand bytes take three minutes at 1 kb/s, and longer than any silence between them.
+    let network = "host a, b; link a - b (rate = 1 kb/s);";
+    let record = run(&experiment(
+        network,
+        "protocol = udp; test = cbr(messagesize = 1000, period = 1 ms); messages = 20;",
+    ));
+    assert_eq!((connection(&record, "x").messages_received, connection(&record, "x").lost), (20, 0));
+    let network = "host a; host b (cpu_packet = 2 s); link a - b (rate = 1 Mb/s);";
+    let record = run(&experiment(
+        network,
+        "protocol = udp; test = cbr(messagesize = 1000, period = 10 ms); messages = 5;",
+    ));
+    assert_eq!(connection(&record, "x").lost, 0);
+    near(host(&record, "b").cpu_percent, 100.0, 0.01);
+}
+
+#[test]
+fn flows_over_cells_do_not_mix() {
+    let text = "experiment \"t\" { network { host a, b, c, d; switch s (buffer = 100000 cells);
+        link a - s (medium = atm, rate = 155 Mb/s, mtu = 9180 B); link b - s (medium = atm, rate = 155 Mb/s, mtu = 9180 B);
+        link c - s (medium = atm, rate = 155 Mb/s, mtu = 9180 B); link d - s (medium = atm, rate = 155 Mb/s, mtu = 9180 B); }
+      parallel {
+        connection x { xmt = a; rcv = d; protocol = udp; test = cbr(messagesize = 9000, period = 2 ms); duration = 1 s; }
+        connection y { xmt = b; rcv = d; protocol = tcp (window = 64 KiB); test = full(messagesize = 8 KiB); duration = 1 s; }
+        connection z { xmt = c; rcv = d; protocol = udp; test = cbr(messagesize = 5000, period = 1 ms); duration = 1 s; }
+      } }";
+    let record = run(text);
+    for name in ["x", "y", "z"] {
+        let c = connection(&record, name);
+        assert_eq!((c.lost, c.counters.get("timeouts").copied().unwrap_or_default()), (0, 0.0), "{name}");
+    }
+}
+
+#[test]
+fn connections_to_one_group_keep_apart() {
+    let text = "experiment \"t\" { network { host a, b, c; switch s; link a - s (rate = 10 Mb/s); link b - s (rate = 10 Mb/s);
+          link c - s (rate = 10 Mb/s); }
+        parallel {
+          connection x { xmt = a; rcv = b; protocol = multicast (group = 239.1.1.1); test = cbr(messagesize = 100, period = 10 ms); messages = 50; }
+          connection y { xmt = a; rcv = c; protocol = multicast (group = 239.1.1.1); test = cbr(messagesize = 100, period = 10 ms); messages = 50; }
+        } }";
+    let record = run(text);
+    for name in ["x", "y"] {
+        let c = connection(&record, name);
+        assert_eq!((c.messages_received, c.duplicated, c.lost), (50, 0, 0), "{name}");
+    }
+}
+
+#[test]
+fn a_file_ends_where_it_ends() {
+    let folder = std::env::temp_dir().join(format!("trunkline-file-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("small.dat"), vec![7; 1000]).unwrap();
+    let path = folder.join("small.dat").display().to_string();
+    let network = "host a, b; link a - b (rate = 1 Mb/s);";
+    let record = run(&experiment(
+        network,
+        &format!("protocol = tcp; test = file(path = \"{path}\"); duration = 2 s;"),
+    ));
+    std::fs::remove_dir_all(&folder).unwrap();
+    let x = connection(&record, "x");
+    assert_eq!((x.messages_received, x.counters["file_bytes"], x.partial), (1, 1000.0, false));
+    assert!(x.sent_bps > 0.0);
+}
+
+#[test]
+fn a_medium_with_one_station_is_quiet() {
+    for shared in ["hub m", "ring m"] {
+        let text = format!("experiment \"t\" {{ network {{ host a, b, lonely; {shared}; link lonely - m; link a - b (rate = 1 Mb/s); }}
+            connection x {{ xmt = a; rcv = b; protocol = udp; test = cbr(messagesize = 100, period = 10 ms); messages = 10; }} }}");
+        assert_eq!(connection(&run(&text), "x").lost, 0);
+    }
+}

@@ -1,13 +1,13 @@
 //! `expect SUBJECT.FIGURE > VALUE;`: which number of the record must be how large.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Context;
 use super::options::single;
 use super::quantity::{Dimension, quantity};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::parse::shorten;
-use crate::plan::{Expectation, Place, Plan, Relation};
+use crate::plan::{Expectation, NodeKind, Place, Plan, Relation};
 use crate::token;
 use crate::tree::{Value, Word};
 
@@ -79,7 +79,19 @@ impl Subjects {
     /// Those of a plan, and of the connections that could not be read.
     pub(crate) fn of(plan: &Plan, broken: &[Option<&Word>]) -> Self {
         let mut subjects: BTreeMap<String, Vec<Figures>> = BTreeMap::new();
-        let links = plan.network.iter().flat_map(|n| &n.links).map(|l| &l.name);
+        // A hub or ring is one link of the record, under its own name; its stations' places are none.
+        let shared = |kind: &NodeKind| matches!(kind, NodeKind::Hub { .. } | NodeKind::Ring { .. });
+        let shared: BTreeSet<&str> = plan
+            .network
+            .iter()
+            .flat_map(|n| &n.nodes)
+            .filter(|n| shared(&n.kind))
+            .map(|n| n.name.as_str())
+            .collect();
+        let lines = plan.network.iter().flat_map(|n| &n.links);
+        let lines = lines.filter(|l| !shared.contains(l.a.as_str()) && !shared.contains(l.b.as_str()));
+        let nodes = plan.network.iter().flat_map(|n| &n.nodes).filter(|n| shared.contains(n.name.as_str()));
+        let links = lines.map(|l| &l.name).chain(nodes.map(|n| &n.name));
         let names = plan.connections.iter().map(|c| (&c.name, CONNECTION));
         let names = names.chain(broken.iter().flatten().map(|word| (&word.text, CONNECTION)));
         let names = names.chain(links.map(|n| (n, LINK))).chain(plan.hosts.iter().map(|n| (n, HOST)));

@@ -577,7 +577,8 @@ fn check_medium(
         (link.pacing.is_some(), "pacing"),
     ];
     for (_, name) in of_a_line.iter().filter(|(said, _)| *said && shared.is_some()) {
-        let error = Diagnostic::error(at(name), format!("a station's place at a hub or ring has no `{name}`"));
+        let error =
+            Diagnostic::error(at(name), format!("a station's place at a hub or ring has no `{name}`"));
         cx.report(error.label("expected on a link between two switches or hosts"));
     }
 }

@@ -151,7 +151,8 @@ pub(crate) fn check_connections(cx: &mut Context<'_>, network: &Network, connect
                         shorten(&from.host),
                         shorten(&to.host)
                     );
-                    let error = Diagnostic::error(to.place, message).label("not reached: hosts do not forward");
+                    let error =
+                        Diagnostic::error(to.place, message).label("not reached: hosts do not forward");
                     cx.report(error.with(from.place, "from here"));
                 }
             } else {

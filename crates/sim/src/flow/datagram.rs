@@ -26,11 +26,25 @@ pub struct Datagrams {
     read_until: Instant,
     receivers: Vec<Receiver>,
     linger: Span,
+    /// Packets that the sender has drawn, that receivers have got, and that are lost: what is left is under way.
+    drawn: u64,
+    landed: u64,
+    lost: u64,
+    /// Of a group nobody counts who should have got what.
+    counts: bool,
+    /// How often silence was borne because something was under way, and since when it counts.
+    borne: u32,
+    silent: Instant,
+    /// When the source has nothing more to send, however long it waits for room.
+    until: Option<Instant>,
+    /// An answer that has not come by then is lost.
+    unanswered: Span,
     /// When the source was done.
     done: Option<Instant>,
     over: bool,
     flow: u32,
     channel: u16,
+    back_channel: u16,
     to: To,
     back: To,
 }
@@ -85,6 +99,10 @@ struct Receiver {
     answers: std::collections::VecDeque<Outgoing>,
 }
 
+/// How long after its time limit a source that is behind may still send, as [`Source`] has it.
+const GRACE: Span = Span::from_ms(10);
+/// How often silence is borne at the most: what never arrives must not keep a run from ending.
+const MOST_BORNE: u32 = 100_000;
 /// Answers that may wait to leave.
 const ANSWERS: usize = 16;
 
@@ -106,10 +124,19 @@ impl Datagrams {
             read_until: start,
             receivers: birth.plan.to.iter().map(|_| receiver()).collect(),
             linger: LINGER + birth.longest_delay * 2,
+            drawn: 0,
+            landed: 0,
+            lost: 0,
+            counts: birth.plan.to.len() == 1,
+            borne: 0,
+            silent: start,
+            until: birth.limit().ok().and_then(|limit| limit.time).map(|time| start + time + GRACE),
+            unanswered: UNANSWERED + birth.longest_delay * 2,
             done: None,
             over: false,
             flow: birth.flow,
-            channel: birth.flow as u16,
+            channel: birth.channel(0),
+            back_channel: birth.channel(1),
             to: birth.to,
             back: birth.back,
         }
@@ -126,6 +153,7 @@ impl Datagrams {
             }
             Some(receiver) => {
                 let Some(r) = self.receivers.get_mut(receiver) else { return false };
+                self.landed += 1;
                 if !r.gatherer.take(d) {
                     return false;
                 }
@@ -160,20 +188,28 @@ impl Datagrams {
         }
     }
 
-    /// Whether the run is over: all has come, or nothing has for a while.
-    fn look(&mut self, now: Instant) {
-        let Some(done) = self.done else { return };
-        let complete = |r: &Receiver| {
-            r.meter.arrivals().messages >= self.sequence
-                || r.meter.quiet(now).min(now.since(done)) >= self.linger
-        };
-        self.over = self.receivers.iter().all(complete);
+    /// A packet of this flow is no more.
+    pub fn lose(&mut self, frame: &Frame) {
+        self.lost += u64::from(!frame.is_back());
     }
 
-    /// When silence will have lasted long enough.
-    fn patience(&self, done: Instant) -> Instant {
+    /// Whether the run is over: all has come, or nothing has for a while and nothing is under way.
+    fn look(&mut self, now: Instant) {
+        let Some(done) = self.done else { return };
+        if self.receivers.iter().all(|r| r.meter.arrivals().messages >= self.sequence) {
+            self.over = true;
+            return;
+        }
         let last = self.receivers.iter().filter_map(|r| r.meter.arrivals().last).max();
-        last.map_or(done, |last| last.max(done)) + self.linger
+        self.silent = self.silent.max(done).max(last.unwrap_or(done));
+        if now.since(self.silent) >= self.linger {
+            let under_way = self.counts && self.drawn > self.landed + self.lost;
+            if under_way && self.borne < MOST_BORNE {
+                (self.silent, self.borne) = (now, self.borne + 1);
+            } else {
+                self.over = true;
+            }
+        }
     }
 
     /// What an end has to say.
@@ -224,8 +260,8 @@ impl Datagrams {
         if let Some(asking) = &mut self.asking
             && let Some((_, asked)) = asking.waiting
         {
-            if now < asked + UNANSWERED {
-                return wait(asked + UNANSWERED);
+            if now < asked + self.unanswered {
+                return wait(asked + self.unanswered);
             }
             asking.waiting = None;
             asking.unanswered += 1;
@@ -238,8 +274,9 @@ impl Datagrams {
             return wait(until);
         }
         // A source at full speed always has a message: it is drawn when there is room for it.
-        if !room() {
-            return Err(Said::Idle { deadline: None, blocked: true });
+        if self.until.is_none_or(|until| now <= until) && !room() {
+            let deadline = self.until.map(|until| until + Span::from_ps(1));
+            return Err(Said::Idle { deadline, blocked: true });
         }
         match self.source.next(now) {
             Step::Wait(until) => wait(until),
@@ -259,7 +296,9 @@ impl Datagrams {
                 if let Some(rate) = self.disk {
                     self.read_until = now + rate.time_for(Size::from_bytes(message.size.into()));
                 }
-                Ok(Outgoing::new(&self.cutter, &header))
+                let outgoing = Outgoing::new(&self.cutter, &header);
+                self.drawn += u64::from(outgoing.message.fragments);
+                Ok(outgoing)
             }
         }
     }
@@ -268,7 +307,7 @@ impl Datagrams {
     #[cold]
     fn rest(&mut self, now: Instant) -> Said {
         self.look(now);
-        let deadline = self.done.filter(|_| !self.over).map(|done| self.patience(done));
+        let deadline = (!self.over).then_some(self.silent + self.linger);
         Said::Idle { deadline, blocked: false }
     }
 
@@ -283,7 +322,7 @@ impl Datagrams {
             answers.pop_front();
         }
         let content = Content::Datagram(datagram);
-        let frame = Frame::packet(content, length, self.flow, self.channel, self.back, true);
+        let frame = Frame::packet(content, length, self.flow, self.back_channel, self.back, true);
         Said::Send { frame, resume: None }
     }
 

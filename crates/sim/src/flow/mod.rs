@@ -58,8 +58,9 @@ pub struct Flow {
     pub sides: Vec<Side>,
     start: Instant,
     work: Work,
-    /// The sending station names the receivers' hosts by this order.
+    /// The receivers' hosts, in the order of the sides.
     hosts: Vec<String>,
+    file_bytes: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -140,14 +141,37 @@ impl Birth<'_> {
             plan::Stop::Messages(v) => {
                 Limit { messages: Some(self.draw(v, "messages")?.round() as u64), ..Limit::default() }
             }
-            plan::Stop::FileEnd => Limit { bytes: self.file_bytes, ..Limit::default() },
+            plan::Stop::FileEnd => Limit::default(),
         })
+        .map(|limit: Limit| match self.file_in_messages() {
+            // A file ends where it ends, whatever else was asked.
+            Some(file) => Limit { bytes: Some(limit.bytes.map_or(file, |bytes| bytes.min(file))), ..limit },
+            None => limit,
+        })
+    }
+
+    /// Bytes of the messages that carry the file: each has a header.
+    fn file_in_messages(&self) -> Option<u64> {
+        let file = self.file_bytes?;
+        let header = HEADER as u64;
+        let messages = match &self.plan.test {
+            Pattern::File { size_bytes: Variable::Constant(size), .. } => {
+                file.div_ceil((*size as u64).saturating_sub(header).max(1))
+            }
+            _ => 1,
+        };
+        Some(file + messages * header)
     }
 
     fn source(&self, start: Instant, largest: u32) -> Result<Source, String> {
         let bounds = Bounds { smallest: HEADER as u32, largest };
         Source::new(&self.plan.test, self.limit()?, bounds, start, self.seed, &self.place)
             .map_err(|e| e.to_string())
+    }
+
+    /// The virtual channel of frames from the sender (0) and to it (1): each flow has two of its own.
+    fn channel(&self, side: u16) -> u16 {
+        (self.flow as u16) << 1 | side
     }
 
     fn asks(&self) -> bool {
@@ -180,6 +204,7 @@ impl Flow {
             start,
             work,
             hosts: birth.plan.to.iter().map(|s| s.host.clone()).collect(),
+            file_bytes: birth.file_bytes,
         })
     }
 
@@ -201,6 +226,14 @@ impl Flow {
         match &mut self.work {
             Work::Datagrams(_) => {}
             Work::Streams(s) => s.wake(now, side),
+        }
+    }
+
+    /// Tells it that a packet of it is no more.
+    pub fn lose(&mut self, frame: &Frame) {
+        match &mut self.work {
+            Work::Datagrams(d) => d.lose(frame),
+            Work::Streams(_) => {}
         }
     }
 
@@ -234,10 +267,18 @@ impl Flow {
             Work::Datagrams(_) => self.start,
             Work::Streams(s) => s.start(),
         };
-        let (sender, receivers, trouble) = match self.work {
+        let (mut sender, receivers, trouble) = match self.work {
             Work::Datagrams(d) => d.reports(),
             Work::Streams(s) => s.reports(),
         };
+        if let Some(bytes) = self.file_bytes {
+            sender.counters.insert("file_bytes".into(), bytes as f64);
+        }
+        if sender.active.is_zero() && sender.messages > 0 {
+            // All of it was handed over in one moment: its rate is that at which it arrived.
+            let last = receivers.iter().filter_map(|r| r.arrivals.last).max();
+            sender.active = last.map_or(Span::ZERO, |last| last.since(start));
+        }
         let receivers = self.hosts.into_iter().zip(receivers.into_iter().map(Some)).collect();
         Outcome { start, sender: Some(sender), receivers, trouble: cut.or(trouble) }
     }

@@ -193,6 +193,7 @@ impl Builder<'_> {
         let ports = &self.topology.ports[node];
         let name = self.topology.network.nodes[node].name.clone();
         let numbers = 0..ports.len() as u16;
+        let backoff = |port| self.seed.stream(&format!("{name} / backoff {}", self.beyond(node, port)));
         match self.kind(node) {
             NodeKind::Switch { latency, .. } => {
                 let wires = numbers.map(|port| {
@@ -207,21 +208,17 @@ impl Builder<'_> {
                 }
             }
             NodeKind::Hub { rate, delay } => Seat {
-                wires: self.stations_of(node),
+                wires: pad(self.stations_of(node), Wire::Nothing),
                 medium: Medium::Hub(Hub::new(
                     HubOptions { rate: *rate, delay: *delay, longest: self.longest(node) },
-                    &self.bounds_of(node),
-                    numbers
-                        .map(|port| {
-                            self.seed.stream(&format!("{name} / backoff {}", self.beyond(node, port)))
-                        })
-                        .collect(),
+                    &pad(self.bounds_of(node), Bound::NONE),
+                    pad(numbers.map(backoff).collect(), self.seed.stream("nobody")),
                 )),
                 rate: *rate,
                 name,
             },
             NodeKind::Ring { rate, frame, token_loss } => Seat {
-                wires: self.stations_of(node),
+                wires: pad(self.stations_of(node), Wire::Nothing),
                 medium: Medium::Ring(self.ring(node, *rate, frame.as_bytes() as u32, *token_loss)),
                 rate: *rate,
                 name,
@@ -235,7 +232,7 @@ impl Builder<'_> {
         let options = if rate.as_bps() >= FDDI { RingOptions::fddi() } else { RingOptions::default() };
         let options = RingOptions { rate, longest, loss, ..options };
         let stream = self.seed.stream(&format!("{name} / token"));
-        let mut ring = Ring::new(options, &self.bounds_of(node), stream);
+        let mut ring = Ring::new(options, &pad(self.bounds_of(node), Bound::NONE), stream);
         for port in 0..self.topology.ports[node].len() {
             for host in self.topology.beyond(node, port) {
                 if self.is_host(host) {
@@ -389,6 +386,13 @@ fn impairments(link: &Link) -> Impairments {
         reorder: link.reorder,
         ..Impairments::default()
     }
+}
+
+/// Fills a list up to two: a hub or ring with one station, or none, has a silent one more.
+fn pad<T: Clone>(mut list: Vec<T>, with: T) -> Vec<T> {
+    let length = list.len().max(2);
+    list.resize(length, with);
+    list
 }
 
 /// Cells of a packet.

@@ -30,6 +30,7 @@ pub fn run_with(text: &str, seed: u64) -> Record {
 }
 
 /// Runs a text with the default seed.
+#[allow(dead_code)]
 pub fn run(text: &str) -> Record {
     run_with(text, 1996)
 }
