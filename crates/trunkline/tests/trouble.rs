@@ -353,7 +353,7 @@ fn wrong_usage_is_told_in_one_line() {
         (&["run", "."], "cannot read .: Is a directory"),
         (&["check", "latin.ns"], "latin.ns is not UTF-8 text: byte 5"),
         (&["run", "good.ns", "--on", "moon"], "there is no backend `moon`; this trunkline has `live`"),
-        (&["run", "good.ns", "--on", "sim"], "this trunkline has no backend `sim` yet"),
+        (&["run", "good.ns", "--on", "sim"], "`sim` needs to know the network"),
         (&["run", "good.ns", "--on", "live,lab"], "this trunkline has no backend `lab` yet"),
         (&["run", "good.ns", "--set", "duratoin=2s"], "did you mean `duration`?"),
         (&["run", "good.ns", "--set", "duration=blue"], "expected a duration"),
@@ -387,10 +387,7 @@ fn what_live_cannot_do_is_told_where_it_is_asked() {
         ("protocol = guaranteed; test = full;", "`live` does not carry `guaranteed` yet"),
         ("protocol = bundle (address = 21); test = full;", "`live` does not carry `bundle` yet"),
         ("protocol = tcp; test = telnet;", "`live` does not play the application model `telnet` yet"),
-        (
-            "protocol = udp; test = cbr (messagesize = 31, period = 1 ms);",
-            "a message of 31 B is too small for `live`",
-        ),
+        ("protocol = udp; test = cbr (messagesize = 31, period = 1 ms);", "a message of 31 B is too small"),
         (
             "protocol = tcp (congestion = nonesuch); test = full;",
             "this kernel does not offer `congestion = nonesuch`",

@@ -28,6 +28,9 @@ pub fn run(flags: &Run) -> Result<(), Failure> {
     if !flags.trace.is_empty() && !flags.on.iter().any(|on| on == "sim") {
         return Err(Failure::input("--trace captures a simulated run; add `--on sim`"));
     }
+    if !flags.at.is_empty() && !flags.on.iter().any(|on| on == "live") {
+        return Err(Failure::input("--at places hosts of a live run; add `--on live`"));
+    }
     for backend in &backends {
         refuse(backend.as_ref(), &experiment)?;
     }
@@ -145,6 +148,10 @@ fn refuse(backend: &dyn Backend, experiment: &Experiment) -> Result<(), Failure>
     let refusals = backend.refuse(&experiment.plan);
     if refusals.is_empty() {
         return Ok(());
+    }
+    // What the command line asks for stands nowhere in the text, and neither does what the text lacks.
+    if let Some(unplaced) = refusals.iter().find(|r| r.place == Default::default()) {
+        return Err(Failure::input(unplaced.text.clone()));
     }
     let diagnostics: Vec<Diagnostic> =
         refusals.into_iter().map(|r| Diagnostic::error(r.place, r.text).label("asked for here")).collect();
