@@ -221,10 +221,14 @@ impl<F: CellFrame> CellLink<F> {
         self.directions[usize::from(port.0)].backlog(now)
     }
 
+    /// Whether the line that leaves `port` does nothing bad to cells.
+    pub fn is_perfect(&self, port: Port) -> bool {
+        self.directions[usize::from(port.0)].impairments.is_none()
+    }
+
     /// Makes everything that will leave `port` arrive later. To be called before the first frame comes.
     pub fn delay_more(&mut self, port: Port, by: Span) {
-        let delay = &mut self.directions[usize::from(port.0)].delay;
-        *delay = *delay + by;
+        self.directions[usize::from(port.0)].delay += by;
     }
 
     /// Takes a frame, as [`Medium::handle`] does.

@@ -225,9 +225,14 @@ impl<F: Frame> Line<F> {
         }
     }
 
+    /// Whether it does nothing bad to frames.
+    pub fn is_perfect(&self) -> bool {
+        self.impaired.is_none()
+    }
+
     /// Makes everything that it will be given arrive later. To be called before the first frame comes.
     pub fn delay_more(&mut self, by: Span) {
-        self.delay = self.delay + by;
+        self.delay += by;
     }
 
     /// Whether nothing but arrivals can come out of it, so that [`arrival`](Line::arrival) tells all.

@@ -23,6 +23,11 @@ impl<F: Frame> Link<F> {
         Link { lines: [Line::new(a, of_a), Line::new(b, of_b)] }
     }
 
+    /// Whether the line that leaves `port` does nothing bad to frames.
+    pub fn is_perfect(&self, port: Port) -> bool {
+        self.lines[usize::from(port.0)].is_perfect()
+    }
+
     /// Makes everything that will leave `port` arrive later. To be called before the first frame comes.
     pub fn delay_more(&mut self, port: Port, by: Span) {
         self.line(port).delay_more(by);

@@ -9,6 +9,7 @@ use crate::frame::Frame;
 
 /// One of the media.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there are few media, and each frame asks one")]
 pub enum Medium {
     /// Point to point, packets.
     Link(Link<Frame>),

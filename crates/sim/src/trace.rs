@@ -41,11 +41,14 @@ pub struct Tracer {
     /// Of each medium and each station, its capture and, for a station, the framing of each interface.
     media: Vec<Option<usize>>,
     stations: Vec<Option<usize>>,
-    /// Of each flow, who sends, to whom, and the address and hops of its group.
-    flows: Vec<(u32, To, Option<([u8; 4], u8)>)>,
+    /// Of each flow.
+    flows: Vec<Parties>,
     buffer: Vec<u8>,
     trouble: Option<String>,
 }
+
+/// Who sends, to whom, and the address and hops of its group.
+type Parties = (u32, To, Option<([u8; 4], u8)>);
 
 struct Capture {
     name: String,
@@ -211,7 +214,7 @@ impl Capture {
 fn lay(
     out: &mut Vec<u8>,
     framing: Framing,
-    (sender, receiver, group): (u32, To, Option<([u8; 4], u8)>),
+    (sender, receiver, group): Parties,
     frame: &Frame,
 ) -> Option<u32> {
     let (protocol, ports) = match &frame.content() {

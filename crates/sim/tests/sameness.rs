@@ -2,8 +2,9 @@
 
 mod common;
 
-use common::{run, run_with};
+use common::{run, run_by, run_with};
 use trunkline_record::Record;
+use trunkline_sim::Sim;
 
 const BUSY: &str = "
     parallel {
@@ -56,6 +57,30 @@ fn a_silent_host_changes_nothing() {
     let known =
         |r: &Record| r.links.iter().filter(|l| !l.name.contains("silent")).cloned().collect::<Vec<_>>();
     assert_eq!(known(&without), known(&with));
+}
+
+/// Switches of which nothing is captured are computed with the lines that lead to them.
+#[test]
+fn a_capture_changes_nothing() {
+    let text = format!(
+        "experiment \"t\" {{ network {{ host a, b, c; switch s (buffer = 30 packets, latency = 700 us); switch t (latency = 3 us);
+            link a - s (rate = 10 Mb/s); link s - t (rate = 5 Mb/s, delay = 2 ms); link b - t (rate = 10 Mb/s);
+            link c - t (rate = 20 Mb/s); }} {BUSY} }}"
+    );
+    let folder = std::env::temp_dir().join(format!("trunkline-sameness-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let without = run(&text);
+    let with = run_by(Sim { trace: vec!["s-t".into()] }, &folder, &text, 1996);
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert!(without.links.iter().any(|l| l.dropped > 0), "{:?}", without.links);
+    let steps = |r: &Record| r.environment["steps"].parse::<u64>().unwrap();
+    assert!(steps(&without) < steps(&with));
+    let but_steps = |r: &Record| {
+        let mut record = r.clone();
+        record.environment.remove("steps");
+        told(&record)
+    };
+    assert_eq!(but_steps(&without), but_steps(&with));
 }
 
 /// What every build and machine must agree on. If a change of the protocols, media or engine alters this, it alters

@@ -98,7 +98,7 @@ mod tests {
             prop_assert!(lengths.iter().all(|l| *l > IP && *l <= mtu));
             prop_assert_eq!(lengths.iter().map(|l| l - IP).sum::<u32>(), udp);
             // All but the last are cut where RFC 791 allows it.
-            prop_assert!(lengths.iter().rev().skip(1).all(|l| (l - IP) % 8 == 0));
+            prop_assert!(lengths.iter().rev().skip(1).all(|l| (l - IP).is_multiple_of(8)));
         }
 
         #[test]

@@ -112,8 +112,8 @@ impl Network {
         }
     }
 
-    /// The links to a switch that takes time, and the ports at their far ends, if there are only links and they cannot
-    /// bring more than it holds.
+    /// The links to a switch that takes time, and the ports at their far ends, if there are only perfect links and they
+    /// cannot bring more than it holds.
     fn lines_into(&self, switch: usize) -> Option<Vec<(u32, Port)>> {
         let seat = &self.media[switch];
         let Medium::Switch(medium) = &seat.medium else { return None };
@@ -122,11 +122,18 @@ impl Network {
         for wire in &seat.wires {
             let Wire::Medium(line, port) = wire else { return None };
             let line_seat = &self.media[*line as usize];
-            if !matches!(line_seat.medium, Medium::Link(_) | Medium::Cells(_)) {
+            let from = Port(port.0 ^ 1);
+            // What a line loses is told when it would have arrived.
+            let is_perfect = match &line_seat.medium {
+                Medium::Link(link) => link.is_perfect(from),
+                Medium::Cells(link) => link.is_perfect(from),
+                _ => false,
+            };
+            if !is_perfect {
                 return None;
             }
             rate += line_seat.rate.as_bps() as f64;
-            lines.push((*line, Port(port.0 ^ 1)));
+            lines.push((*line, from));
         }
         let latency = medium.latency();
         let most_inside = rate * latency.as_s() / SHORTEST_BITS + seat.wires.len() as f64;

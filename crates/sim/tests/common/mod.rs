@@ -15,16 +15,20 @@ pub fn plan(text: &str) -> trunkline_experiment::Plan {
 
 /// Runs a text with a seed.
 pub fn run_with(text: &str, seed: u64) -> Record {
+    run_by(Sim::default(), ".".as_ref(), text, seed)
+}
+
+/// Runs a text with a simulator, whose captures go to a folder.
+pub fn run_by(mut sim: Sim, out: &std::path::Path, text: &str, seed: u64) -> Record {
     let plan = plan(text);
     let order = Order {
         seed: Seed(seed),
         text: text.into(),
         started: String::new(),
         folder: ".".into(),
-        out: ".".into(),
+        out: out.into(),
         stop: Stop::default(),
     };
-    let mut sim = Sim::default();
     assert_eq!(sim.refuse(&plan), []);
     sim.run(&plan, &order, &mut Unwatched)
 }

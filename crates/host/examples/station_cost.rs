@@ -1,8 +1,8 @@
 //! Sends packets out of a station and into it: a load to count instructions of.
 //!
 //! ```sh
-//! cargo build --release -p trunkline-host --example slope
-//! for n in 10000 20000; do valgrind --tool=callgrind target/release/examples/slope free $n; done
+//! cargo build --release -p trunkline-host --example station_cost
+//! for n in 10000 20000; do valgrind --tool=callgrind target/release/examples/station_cost free $n; done
 //! ```
 //! The difference of the two counts, over 10,000: one packet out and one in, polled until idle.
 

@@ -1,8 +1,8 @@
 //! Sends packets through one or two links and prints what came of them: a load to count instructions of.
 //!
 //! ```sh
-//! cargo build --release -p trunkline-atm --example slope
-//! for n in 1000 2000; do valgrind --tool=callgrind target/release/examples/slope trains path $n; done
+//! cargo build --release -p trunkline-atm --example cell_cost
+//! for n in 1000 2000; do valgrind --tool=callgrind target/release/examples/cell_cost trains path $n; done
 //! ```
 //! The difference of the two counts, over the cells of 1000 packets (192 each) and the links that they crossed.
 
