@@ -107,7 +107,8 @@ impl Histogram {
             return None;
         }
         let us = |ns: u64| ns as f64 / 1e3;
-        let at = |p: f64| us(ns.value_at_quantile(p).min(ns.max()));
+        let quantiles = Quantiles::of(&ns);
+        let at = |p: f64| us(quantiles.at(p));
         Some(Distribution {
             count: ns.len(),
             min: us(ns.min()),
@@ -118,16 +119,46 @@ impl Histogram {
             max: us(ns.max()),
             mean: ns.mean() / 1e3,
             sd: ns.stdev() / 1e3,
-            curve: curve(&ns),
+            curve: curve(&quantiles),
         })
     }
 }
 
+/// The values that were recorded and how many there are up to each: the histogram is walked once for all quantiles.
+struct Quantiles {
+    lowest: u64,
+    highest: u64,
+    count: u64,
+    steps: Vec<(u64, u64)>,
+}
+
+impl Quantiles {
+    fn of(ns: &Hdr<u64>) -> Self {
+        let mut sum = 0;
+        let steps = ns.iter_recorded().map(|step| {
+            sum += step.count_at_value();
+            (sum, step.value_iterated_to())
+        });
+        let steps = steps.collect();
+        Quantiles { lowest: ns.value_at_quantile(0.0), highest: ns.max(), count: ns.len(), steps }
+    }
+
+    /// As [`Hdr::value_at_quantile`], and never more than the largest value.
+    fn at(&self, q: f64) -> u64 {
+        if q == 0.0 {
+            return self.lowest.min(self.highest);
+        }
+        let rank = ((q.min(1.0) * self.count as f64).ceil() as u64).max(1);
+        let at = self.steps.partition_point(|(sum, _)| *sum < rank);
+        self.steps.get(at).map_or(self.highest, |(_, value)| (*value).min(self.highest))
+    }
+}
+
 /// Points of the cumulative distribution: evenly through the body, then nine a decade into the tail.
-fn curve(ns: &Hdr<u64>) -> Vec<(f64, f64)> {
+fn curve(quantiles: &Quantiles) -> Vec<(f64, f64)> {
     let mut points: Vec<(f64, f64)> = Vec::with_capacity(CURVE_POINTS);
     let mut push = |q: f64| {
-        let value = ns.value_at_quantile(q).min(ns.max()) as f64 / 1e3;
+        let value = quantiles.at(q) as f64 / 1e3;
         if points.last().is_none_or(|&(_, v)| value > v) {
             points.push((q, value));
         } else if let Some(last) = points.last_mut() {
@@ -136,7 +167,7 @@ fn curve(ns: &Hdr<u64>) -> Vec<(f64, f64)> {
     };
     (0..100).for_each(|i| push(f64::from(i) / 100.0));
     let mut tail = 0.01;
-    while tail * ns.len() as f64 >= 1.0 && tail > 1e-9 {
+    while tail * quantiles.count as f64 >= 1.0 && tail > 1e-9 {
         (0..9).for_each(|i| push(1.0 - tail * (1.0 - f64::from(i) / 10.0)));
         tail /= 10.0;
     }
@@ -147,6 +178,20 @@ fn curve(ns: &Hdr<u64>) -> Vec<(f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn quantiles_are_those_of_the_histogram() {
+        let mut stream = trunkline_units::Seed(4).stream("quantiles");
+        let mut ns = Hdr::<u64>::new_with_bounds(1, 1 << 30, 3).unwrap();
+        for _ in 0..5_000 {
+            let bits = stream.below(30);
+            ns.record(1 + stream.below(1 << bits)).unwrap();
+        }
+        let quantiles = Quantiles::of(&ns);
+        for q in (0..=10_000).map(|i| f64::from(i) / 10_000.0).chain([0.99999, 1.5]) {
+            assert_eq!(quantiles.at(q), ns.value_at_quantile(q).min(ns.max()), "{q}");
+        }
+    }
 
     #[test]
     fn a_distribution_tells_what_was_counted() {

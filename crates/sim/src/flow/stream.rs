@@ -81,6 +81,9 @@ struct Half {
     timed: Option<(u32, Instant)>,
     /// The byte behind the last that was ever sent.
     sent: u32,
+    /// Whether something has happened since its user last read and wrote, and when the user goes on by itself.
+    fresh: bool,
+    next: Option<Instant>,
     /// Nothing more will be written.
     closing: bool,
     /// The other end has sent all it had, and it has arrived.
@@ -111,6 +114,8 @@ impl Streams {
             disk_until: start,
             timed: None,
             sent: 0,
+            fresh: true,
+            next: None,
             closing: false,
             finished: false,
         };
@@ -162,6 +167,7 @@ impl Streams {
         scratch[..TCP_HEADER].copy_from_slice(header);
         let (port, peer, segment) = (Port(0), Peer::NONE, None);
         let input = Input::Frame { port, peer, bytes: &scratch[..whole], segment };
+        self.halves[side].fresh = true;
         // Only a command can be refused.
         let _ = self.halves[side].tcp.handle(now, input);
         if side == 0
@@ -175,6 +181,7 @@ impl Streams {
     /// Its deadline may have come.
     #[inline]
     pub fn wake(&mut self, now: Instant, side: usize) {
+        self.halves[side].fresh = true;
         let _ = self.halves[side].tcp.handle(now, Input::Wake);
     }
 
@@ -183,12 +190,13 @@ impl Streams {
     pub fn poll(&mut self, now: Instant, side: usize, room: bool, scratch: &mut [u8]) -> Said {
         let writable = if room { Writable::ALL } else { Writable::NONE };
         loop {
-            let mut deadline = self.take(now, side);
-            let more = match side {
-                0 => self.feed(now),
-                _ => self.write(now, 1),
-            };
-            deadline = sooner(deadline, more);
+            // A segment that leaves changes nothing for whoever reads and writes.
+            if std::mem::take(&mut self.halves[side].fresh) {
+                let taken = self.take(now, side);
+                let fed = if side == 0 { self.feed(now) } else { self.write(now, 1) };
+                self.halves[side].next = sooner(taken, fed);
+            }
+            let deadline = self.halves[side].next;
             match self.halves[side].tcp.poll(now, writable, scratch) {
                 Output::Transmit(t) => {
                     if side == 0 {
@@ -196,7 +204,10 @@ impl Streams {
                     }
                     return Said::Send { frame: self.segment(side, t.length, scratch), resume: None };
                 }
-                Output::Event(event) => self.hear(now, side, event),
+                Output::Event(event) => {
+                    self.halves[side].fresh = true;
+                    self.hear(now, side, event);
+                }
                 Output::Idle(idle) => {
                     let blocked = matches!(idle.reason, Reason::Port(_));
                     return Said::Idle { deadline: sooner(deadline, idle.deadline), blocked };
