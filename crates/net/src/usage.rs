@@ -108,11 +108,11 @@ mod tests {
         while CpuTime::of_this_thread().since(before).user < Span::from_ms(1) {
             x = std::hint::black_box(x.wrapping_mul(3));
         }
-        // The thread is asked first: between the two questions time goes on.
         let (fine, thread) = (thread_time(), CpuTime::of_this_thread());
-        assert!(fine <= thread_time() && fine >= before.user + before.system + Span::from_ms(1));
-        // Both tell the same time, of which one has whole microseconds.
-        assert!(fine <= thread.user + thread.system + Span::from_us(4));
+        assert!(fine <= thread_time());
+        // Both tell the same time, one of them as the scheduler has shared it out between user and system.
+        let coarse = thread.user + thread.system;
+        assert!(fine <= coarse + Span::from_ms(20) && coarse <= fine + Span::from_ms(20));
         assert!(CpuTime::of_this_process().user + Span::from_ms(1) >= thread.user);
     }
 }

@@ -204,6 +204,8 @@ impl Streams {
                     }
                     return Said::Send { frame: self.segment(side, t.length, scratch), resume: None };
                 }
+                // Read before it was told.
+                Output::Event(Event::Readable) => {}
                 Output::Event(event) => {
                     self.halves[side].fresh = true;
                     self.hear(now, side, event);
