@@ -48,9 +48,18 @@ fn network(record: &Record) -> Vec<String> {
         let used = Unit::Share.show(l.utilization);
         format!("{}: {used} in use, {dropped} dropped, at most {waited} waiting", plain(&l.name))
     });
-    let busy = record.hosts.iter().filter(|h| h.cpu_percent > 0.0);
-    let hosts =
-        busy.map(|h| format!("{}: processor {} busy", plain(&h.name), Unit::Percent.show(h.cpu_percent)));
+    let hosts = record.hosts.iter().filter_map(|h| {
+        let mut said = Vec::new();
+        if h.cpu_percent > 0.0 {
+            said.push(format!("processor {} busy", Unit::Percent.show(h.cpu_percent)));
+        }
+        for (name, what) in [("dropped_full", "dropped for want of room"), ("dropped_damaged", "damaged")] {
+            if let Some(count) = h.interfaces.get(name).filter(|count| **count > 0) {
+                said.push(format!("{} {what}", Unit::Number.show(*count as f64)));
+            }
+        }
+        (!said.is_empty()).then(|| format!("{}: {}", plain(&h.name), said.join(", ")))
+    });
     if record.links.is_empty() { Vec::new() } else { links.chain(hosts).collect() }
 }
 
