@@ -9,7 +9,7 @@
 //! | [`filter`] | which groups a card lets pass: exactly, or by a hash |
 //! | [`disk`] | [`Disk`]: a serial server of bytes |
 //! | [`ticks`] | [`Phases`]: when the timers of a BSD station tick |
-//! | [`headers`] | Ethernet, IPv4, UDP, LLC/SNAP: lengths, addresses and octets, for traces |
+//! | [`headers`] | addresses, Ethernet and LLC/SNAP as octets, for captures |
 //!
 //! Nothing here touches the network, reads a clock, or draws the system's randomness.
 

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use trunkline_endpoint::{Arrival, Frame as _, MAX_BATCH, Passage, Port};
 use trunkline_host::{Cause, Output};
 use trunkline_units::Instant;
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::agenda::Agenda;
 use crate::flow::{Flow, Said, Side};
@@ -483,7 +484,7 @@ impl Engine {
     }
 }
 
-/// FNV-1a: a number from a name.
+/// A number from a name.
 fn mark(name: &str) -> u64 {
-    name.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
+    xxh3_64(name.as_bytes())
 }

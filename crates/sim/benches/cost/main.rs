@@ -73,15 +73,7 @@ fn scenarios() -> Vec<Scenario> {
             lengths: [500, 1_500],
             timed: 30_000,
             unit: "cell and hop",
-            count: |r| {
-                r.hosts
-                    .iter()
-                    .flat_map(|h| &h.interfaces)
-                    .filter(|(k, _)| k.ends_with("tx_frames"))
-                    .map(|(_, n)| *n as f64)
-                    .sum::<f64>()
-                    * 2.0
-            },
+            count: cells_and_hops,
             promise: "50 times real time",
         },
         Scenario {
@@ -91,18 +83,16 @@ fn scenarios() -> Vec<Scenario> {
             lengths: [2_000, 6_000],
             timed: 200_000,
             unit: "cell and hop",
-            count: |r| {
-                r.hosts
-                    .iter()
-                    .flat_map(|h| &h.interfaces)
-                    .filter(|(k, _)| k.ends_with("tx_frames"))
-                    .map(|(_, n)| *n as f64)
-                    .sum::<f64>()
-                    * 2.0
-            },
+            count: cells_and_hops,
             promise: "-",
         },
     ]
+}
+
+/// Cells that hosts sent, over two hops each.
+fn cells_and_hops(record: &Record) -> f64 {
+    let counts = record.hosts.iter().flat_map(|h| &h.interfaces);
+    counts.filter(|(name, _)| name.ends_with("tx_frames")).map(|(_, n)| *n as f64 * 2.0).sum()
 }
 
 fn simulate(scenario: &Scenario, ms: u64) -> Record {

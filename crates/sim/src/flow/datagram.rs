@@ -1,13 +1,14 @@
 //! Messages in datagrams.
 
 use trunkline_endpoint::To;
+use trunkline_host::Disk;
 use trunkline_record::Histogram;
 use trunkline_run::ends::{ReceiverReport, SenderReport};
 use trunkline_run::message::{HEADER, Header, Kind};
 use trunkline_run::{Ledger, Meter};
 use trunkline_traffic::Source;
 use trunkline_traffic::source::Step;
-use trunkline_units::{Instant, Rate, Size, Span};
+use trunkline_units::{Instant, Span};
 
 use super::fragment::{Cutter, Gatherer};
 use super::{Birth, LINGER, Said, UDP_IP, UNANSWERED, depart};
@@ -22,7 +23,7 @@ pub struct Datagrams {
     outgoing: Option<Outgoing>,
     sequence: u64,
     asking: Option<Asking>,
-    disk: Option<Rate>,
+    disk: Option<Disk>,
     read_until: Instant,
     receivers: Vec<Receiver>,
     linger: Span,
@@ -120,7 +121,7 @@ impl Datagrams {
             outgoing: None,
             sequence: 0,
             asking: birth.asks().then(Asking::default),
-            disk: birth.file_bytes.and(birth.disks[0]),
+            disk: birth.file_bytes.and(birth.disks[0]).map(Disk::new),
             read_until: start,
             receivers: birth.plan.to.iter().map(|_| receiver()).collect(),
             linger: LINGER + birth.longest_delay * 2,
@@ -293,8 +294,8 @@ impl Datagrams {
                 if let Some(asking) = &mut self.asking {
                     asking.waiting = Some((sequence, now));
                 }
-                if let Some(rate) = self.disk {
-                    self.read_until = now + rate.time_for(Size::from_bytes(message.size.into()));
+                if let Some(disk) = &mut self.disk {
+                    self.read_until = disk.take(now, message.size.into());
                 }
                 let outgoing = Outgoing::new(&self.cutter, &header);
                 self.drawn += u64::from(outgoing.message.fragments);

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use trunkline_endpoint::{Endpoint as _, Input, Output, Peer, Port, Reason, To, Writable};
 use trunkline_experiment::plan::{Protocol, TcpTimers};
+use trunkline_host::Disk;
 use trunkline_record::Histogram;
 use trunkline_run::ends::{Figures, ReceiverReport, SenderReport};
 use trunkline_run::message::{HEADER, Header, Kind, LARGEST};
@@ -11,7 +12,7 @@ use trunkline_run::{Ledger, Meter};
 use trunkline_tcp::{Command, Event, Options, Statistics, Tcp, Timers, Virtual, header_length};
 use trunkline_traffic::source::{Bounds, Limit, Step};
 use trunkline_traffic::{Pattern, Source};
-use trunkline_units::{Instant, Rate, Seed, Size, Span};
+use trunkline_units::{Instant, Seed, Size, Span};
 
 use super::{Birth, IP, Said, depart};
 use crate::frame::{Content, Frame, TCP_HEADER};
@@ -37,7 +38,7 @@ pub struct Streams {
     sequence: u64,
     /// Requests: the one that is out, and the round trips so far.
     asking: Option<Asking>,
-    disks: [Option<Rate>; 2],
+    disks: [Option<Disk>; 2],
     samples: Samples,
     trouble: Option<String>,
     over: bool,
@@ -124,7 +125,7 @@ impl Streams {
         let told = halves[1].tcp.handle(now, Input::Command(Command::Listen)).is_ok()
             && halves[0].tcp.handle(now, Input::Command(Command::Connect)).is_ok();
         debug_assert!(told, "new ends may open");
-        let disk = |side: usize| birth.file_bytes.and(birth.disks[side]);
+        let disk = |side: usize| birth.file_bytes.and(birth.disks[side]).map(Disk::new);
         Ok(Streams {
             recipe: Recipe {
                 test: birth.plan.test.clone(),
@@ -310,15 +311,16 @@ impl Streams {
     /// Writes what is left of a message, or closes; when to go on.
     #[inline]
     fn write(&mut self, now: Instant, side: usize) -> Option<Instant> {
-        let (half, disk) = (&mut self.halves[side], self.disks[side].filter(|_| side == 0));
+        let (half, disk) = (&mut self.halves[side], &mut self.disks[0]);
+        let mut disk = disk.as_mut().filter(|_| side == 0);
         while half.left > 0 {
             let mut count = half.left.min(half.tcp.room());
-            if let Some(rate) = disk {
+            if let Some(disk) = &mut disk {
                 if now < half.disk_until {
                     return Some(half.disk_until);
                 }
                 count = count.min(BLOCK);
-                half.disk_until = now + rate.time_for(Size::from_bytes(count.into()));
+                half.disk_until = disk.take(now, count.into());
             }
             if count == 0 || half.tcp.handle(now, Input::Command(Command::Send(count))).is_err() {
                 return None;
@@ -341,13 +343,13 @@ impl Streams {
         while self.halves[side].tcp.readable() > 0 {
             let half = &mut self.halves[side];
             let mut count = half.tcp.readable();
-            if let Some(rate) = self.disks[1].filter(|_| side == 1) {
+            if let Some(disk) = self.disks[1].as_mut().filter(|_| side == 1) {
                 if now < half.disk_until {
                     deadline = Some(half.disk_until);
                     break;
                 }
                 count = count.min(BLOCK);
-                half.disk_until = now + rate.time_for(Size::from_bytes(count.into()));
+                half.disk_until = disk.take(now, count.into());
             }
             if half.tcp.handle(now, Input::Command(Command::Take(count))).is_err() {
                 break;

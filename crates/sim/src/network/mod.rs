@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use trunkline_endpoint::Port;
 use trunkline_experiment::plan::Plan;
-use trunkline_host::{Disk, Phases, Station};
+use trunkline_host::{Phases, Station};
 use trunkline_units::{Rate, Seed, Span};
 
 use crate::frame::Frame;
@@ -154,10 +154,5 @@ impl Network {
             topology.network.links[topology.ports[*node][usize::from(*port)].link].mtu.as_bytes()
         };
         Some(Way { port: Port(first.1), mtu: way.iter().map(mtu).min()? as u32 })
-    }
-
-    /// The disk of a station, idle.
-    pub fn disk(&self, station: u32) -> Option<Disk> {
-        self.stations[station as usize].disk.map(Disk::new)
     }
 }
