@@ -100,7 +100,6 @@ struct Flight<F> {
     departs: Instant,
     /// For how long it takes the line.
     takes: Span,
-    fate: Fate,
     frame: F,
 }
 
@@ -155,8 +154,10 @@ pub struct Line<F> {
 struct Impaired<F> {
     shares: Impairments,
     stream: Stream,
+    /// What becomes of each flight.
+    fates: VecDeque<Fate>,
     /// Held back, and until when at the latest.
-    held: Option<(Instant, Flight<F>)>,
+    held: Option<(Instant, F, Fate)>,
     /// Arrived or lost: what one frame's arrival sets free, four at most.
     ready: VecDeque<Outcome<F>>,
 }
@@ -168,8 +169,7 @@ impl<F: Frame> Line<F> {
     /// If the rate or the pacing rate is zero.
     pub fn new(options: LineOptions, stream: Stream) -> Self {
         let shares = options.impairments;
-        let impaired =
-            shares.any().then(|| Box::new(Impaired { shares, stream, held: None, ready: VecDeque::new() }));
+        let impaired = shares.any().then(|| Box::new(Impaired::new(shares, stream)));
         Line {
             serializer: Serializer::new(options.rate),
             pacer: options.pacing.map(Serializer::new),
@@ -191,13 +191,14 @@ impl<F: Frame> Line<F> {
         }
     }
 
-    /// Takes `frame`, or loses it for want of room.
-    #[inline]
-    pub fn send(&mut self, now: Instant, frame: F) {
+    /// Takes `frame`, or loses it for want of room. When it arrives, if nothing but arrivals can come out of the line.
+    #[inline(always)]
+    pub fn send(&mut self, now: Instant, frame: F) -> Option<Instant> {
         self.retire(now);
         let length = frame.length();
         if !self.occupancy.enter(frame.channel(), length) {
-            return self.refuse(frame);
+            self.refuse(frame);
+            return None;
         }
         self.counters.queue_max = self.counters.queue_max.max(self.occupancy.bytes());
         let mut begins = now.max(self.serializer.free());
@@ -206,13 +207,14 @@ impl<F: Frame> Line<F> {
             pacer.take(begins, u64::from(length));
         }
         let departs = self.serializer.take(begins, self.framing.wire(length));
-        let fate = match &mut self.impaired {
-            Some(impaired) => impaired.shares.draw(&mut impaired.stream),
-            None => Fate::default(),
-        };
+        if let Some(impaired) = &mut self.impaired {
+            impaired.draw();
+        }
+        self.flights.push_back(Flight { departs, takes: departs.since(begins), frame });
         self.leaves = self.leaves.min(departs);
-        self.ready = self.ready.min(departs + self.delay);
-        self.flights.push_back(Flight { departs, takes: departs.since(begins), fate, frame });
+        let arrives = departs + self.delay;
+        self.ready = self.ready.min(arrives);
+        self.plain.then_some(arrives)
     }
 
     /// Lets out what has arrived by `now`.
@@ -242,28 +244,25 @@ impl<F: Frame> Line<F> {
     }
 
     /// The next frame that has arrived by `now` on a plain line: what `wake` and one `poll` do, in one step.
-    #[inline]
+    #[inline(always)]
     pub fn arrival(&mut self, now: Instant) -> Option<F> {
         if self.ready > now {
             return None;
         }
-        let first = self.flights.front()?;
-        let next = self.flights.get(1).map_or(Instant::MAX, |second| second.departs);
+        let Flight { takes, frame, .. } = self.flights.pop_front()?;
+        let next = self.flights.front().map_or(Instant::MAX, |next| next.departs);
         self.ready = next + self.delay;
         match self.departed.checked_sub(1) {
             Some(rest) => self.departed = rest,
             None => {
-                let (channel, length, takes) = (first.frame.channel(), first.frame.length(), first.takes);
                 self.leaves = next;
-                self.count(channel, length, takes);
+                self.count(frame.channel(), frame.length(), takes);
             }
         }
-        // Last, so that the frame is moved once.
-        let flight = self.flights.pop_front();
         if self.leaves <= now {
             self.departed_since(now);
         }
-        flight.map(|flight| flight.frame)
+        Some(frame)
     }
 
     #[cold]
@@ -295,7 +294,7 @@ impl<F: Frame> Line<F> {
 
     /// Whether a frame of `length` bytes would find room now; if each channel has a bound of its own, in
     /// every channel. A frame larger than the whole bound never does.
-    #[inline]
+    #[inline(always)]
     pub fn room(&mut self, now: Instant, length: u32) -> bool {
         self.retire(now);
         let room = self.occupancy.room(length);
@@ -394,17 +393,17 @@ impl<F: Frame> Line<F> {
             if let Some(outcome) = impaired.ready.pop_front() {
                 return Some(outcome);
             }
-            let until = impaired.held.as_ref().map_or(Instant::MAX, |(until, _)| *until);
+            let until = impaired.held.as_ref().map_or(Instant::MAX, |(until, ..)| *until);
             self.ready = arrival.min(until);
             if self.ready > self.due {
                 return None;
             } else if until < arrival {
                 // Nobody came in time to overtake it.
-                let (_, flight) = impaired.held.take()?;
-                impaired.deliver(flight, &mut self.counters);
+                let (_, frame, fate) = impaired.held.take()?;
+                impaired.deliver(frame, fate, &mut self.counters);
             } else {
                 let flight = self.land()?;
-                self.impaired.as_mut()?.arrive(arrival, flight, &mut self.counters);
+                self.impaired.as_mut()?.arrive(arrival, flight.frame, &mut self.counters);
             }
             self.ready = Instant::ZERO;
         }
@@ -412,23 +411,35 @@ impl<F: Frame> Line<F> {
 }
 
 impl<F: Frame> Impaired<F> {
-    fn arrive(&mut self, at: Instant, flight: Flight<F>, counters: &mut Counters) {
-        if flight.fate.lost {
+    fn new(shares: Impairments, stream: Stream) -> Self {
+        Impaired { shares, stream, fates: VecDeque::new(), held: None, ready: VecDeque::new() }
+    }
+
+    /// Decides what becomes of a frame that comes.
+    #[cold]
+    fn draw(&mut self) {
+        let fate = self.shares.draw(&mut self.stream);
+        self.fates.push_back(fate);
+    }
+
+    /// The first flight arrives.
+    fn arrive(&mut self, at: Instant, frame: F, counters: &mut Counters) {
+        let fate = self.fates.pop_front().unwrap_or_default();
+        if fate.lost {
             counters.lost += 1;
-            self.ready.push_back(Outcome::Lost(flight.frame, Cause::Noise));
-        } else if let Some((_, overtaken)) = self.held.take() {
+            self.ready.push_back(Outcome::Lost(frame, Cause::Noise));
+        } else if let Some((_, overtaken, its_fate)) = self.held.take() {
             counters.reordered += 1;
-            self.deliver(flight, counters);
-            self.deliver(overtaken, counters);
-        } else if flight.fate.late {
-            self.held = Some((at + self.shares.hold, flight));
+            self.deliver(frame, fate, counters);
+            self.deliver(overtaken, its_fate, counters);
+        } else if fate.late {
+            self.held = Some((at + self.shares.hold, frame, fate));
         } else {
-            self.deliver(flight, counters);
+            self.deliver(frame, fate, counters);
         }
     }
 
-    fn deliver(&mut self, flight: Flight<F>, counters: &mut Counters) {
-        let Flight { fate, mut frame, .. } = flight;
+    fn deliver(&mut self, mut frame: F, fate: Fate, counters: &mut Counters) {
         if fate.damaged {
             counters.damaged += 1;
             frame.damage();

@@ -33,10 +33,11 @@ impl<F: Frame> Link<F> {
         self.line(port).delay_more(by);
     }
 
-    /// Takes a frame, as [`Medium::handle`] does.
-    #[inline]
-    pub fn send(&mut self, now: Instant, port: Port, frame: F) {
-        self.line(port).send(now, frame);
+    /// Takes a frame, as [`Medium::handle`] does. When it arrives, if nothing but arrivals can come out of its line: then
+    /// [`deadline`](Link::deadline) is that moment, or what it was if that is earlier.
+    #[inline(always)]
+    pub fn send(&mut self, now: Instant, port: Port, frame: F) -> Option<Instant> {
+        self.line(port).send(now, frame)
     }
 
     /// When there is something to say next: at once if that is not in the future, never at [`Instant::MAX`].
@@ -47,15 +48,14 @@ impl<F: Frame> Link<F> {
 
     /// The next frame that has arrived by `now`, and the port where, if nothing but arrivals can come out: what `handle`
     /// with a wake and one `poll` do, in one step.
-    // Not inlined: then a frame is moved as a whole.
-    #[inline(never)]
+    #[inline(always)]
     pub fn arrival(&mut self, now: Instant) -> Option<(Port, F)> {
-        let [a, b] = &self.lines;
-        let from = u16::from(b.ready() < a.ready());
+        let [a, b] = &mut self.lines;
         if !(a.is_plain() && b.is_plain()) {
             return None;
         }
-        self.lines[usize::from(from)].arrival(now).map(|frame| (Port(from ^ 1), frame))
+        let (line, port) = if b.ready() < a.ready() { (b, Port(0)) } else { (a, Port(1)) };
+        Some((port, line.arrival(now)?))
     }
 
     #[inline]
@@ -68,7 +68,9 @@ impl<F: Frame> Medium<F> for Link<F> {
     #[inline]
     fn handle(&mut self, now: Instant, input: Arrival<F>) {
         match input {
-            Arrival::Frame { port, frame } => self.line(port).send(now, frame),
+            Arrival::Frame { port, frame } => {
+                self.line(port).send(now, frame);
+            }
             Arrival::Ask { port } => self.line(port).ask(now),
             Arrival::Wake => self.lines.iter_mut().for_each(|line| line.wake(now)),
         }
@@ -89,7 +91,7 @@ impl<F: Frame> Medium<F> for Link<F> {
         Passage::Idle { deadline: (deadline < Instant::MAX).then_some(deadline) }
     }
 
-    #[inline]
+    #[inline(always)]
     fn room(&mut self, now: Instant, port: Port, length: u32) -> bool {
         self.line(port).room(now, length)
     }

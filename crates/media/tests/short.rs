@@ -25,7 +25,10 @@ impl Short for Link<Packet> {
         self.deadline()
     }
     fn give(&mut self, now: Instant, port: Port, frame: Packet) {
-        self.send(now, port, frame);
+        let before = self.deadline();
+        if let Some(arrives) = self.send(now, port, frame) {
+            assert_eq!(self.deadline(), before.min(arrives));
+        }
     }
 }
 

@@ -69,7 +69,7 @@ impl Meter {
     }
 
     /// Counts a whole, undamaged message that arrived at `now`. Allocates nothing in the steady state.
-    #[inline]
+    #[inline(always)]
     pub fn arrive(&mut self, header: &Header, now: Instant) {
         if self.is_duplicate(header.sequence) {
             self.arrivals.duplicated += 1;
@@ -102,7 +102,7 @@ impl Meter {
     }
 
     /// Marks a sequence number as seen; whether it had been. What lies a window behind is taken as new.
-    #[inline]
+    #[inline(always)]
     fn is_duplicate(&mut self, sequence: u64) -> bool {
         let next = self.arrivals.next_sequence;
         let (word, bit) = ((sequence % WINDOW / 64) as usize, 1u64 << (sequence % 64));

@@ -27,7 +27,7 @@ impl Default for Series {
 
 impl Series {
     /// Counts `bytes` at `since` the start.
-    #[inline]
+    #[inline(always)]
     pub fn add(&mut self, since: Span, bytes: u64) {
         let (from, until, _) = self.current;
         if since < from || since >= until {

@@ -87,12 +87,12 @@ impl Backend for Sim {
         let mut trouble = Vec::new();
         if !self.trace.is_empty() {
             match Tracer::open(&self.trace, run.engine.network(), &topology, &order.out) {
-                Ok(tracer) => run.engine.tracer = Some(tracer),
+                Ok(tracer) => run.engine.tracer = Some(Box::new(tracer)),
                 Err(line) => trouble.push(line),
             }
         }
         run.play(watch);
-        if let Some(Err(line)) = run.engine.tracer.take().map(Tracer::finish) {
+        if let Some(Err(line)) = run.engine.tracer.take().map(|tracer| tracer.finish()) {
             trouble.push(line);
         }
         let Run { engine, outcomes, .. } = run;

@@ -6,14 +6,14 @@
 
 use std::collections::VecDeque;
 
-use trunkline_endpoint::{Arrival, Frame as _, MAX_BATCH, Passage, Port};
+use trunkline_endpoint::{Arrival, Frame as _, Passage, Port};
 use trunkline_host::{Cause, Output};
 use trunkline_units::Instant;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::agenda::Agenda;
 use crate::flow::{Flow, Said, Side};
-use crate::frame::Frame;
+use crate::frame::{Frame, Kit, Packet};
 use crate::medium::Medium;
 use crate::network::{Network, Wire};
 use crate::trace::Tracer;
@@ -38,14 +38,12 @@ pub struct Engine {
     flows: Vec<Option<Box<Flow>>>,
     stations: Vec<Desk>,
     over: VecDeque<u32>,
-    scratch: Box<[u8]>,
+    kit: Kit,
     hash: u64,
     crossed: Instant,
-    /// Packets so far.
-    serial: u32,
     steps: u64,
     /// Captures, if any are made.
-    pub tracer: Option<Tracer>,
+    pub tracer: Option<Box<Tracer>>,
 }
 
 /// What waits at a station for its interfaces.
@@ -72,10 +70,9 @@ impl Engine {
                 .map(|s| Desk { held: s.down.iter().map(|_| VecDeque::new()).collect(), ..Desk::default() })
                 .collect(),
             over: VecDeque::new(),
-            scratch: vec![0; MAX_BATCH].into(),
+            kit: Kit::default(),
             hash: 0,
             crossed: Instant::ZERO,
-            serial: 0,
             steps: 0,
             tracer: None,
             network,
@@ -130,7 +127,8 @@ impl Engine {
     /// Gives an end a place on the agenda.
     pub fn seat(&mut self, station: u32, port: Port, name: &str, side: u32) -> Side {
         let flow = self.next_flow();
-        Side { station, port, place: self.add(Owner::End { flow, side }, mark(name)) }
+        let down = self.network.stations[station as usize].down[port.0 as usize];
+        Side { station, port, down, place: self.add(Owner::End { flow, side }, mark(name)) }
     }
 
     /// Sets a flow going.
@@ -203,51 +201,63 @@ impl Engine {
         !self.over.is_empty()
     }
 
-    /// Wakes a medium. What links and switches mostly do, hand on what has arrived, takes a short way; when something else
-    /// is due it is woken and polled as every medium is.
+    /// Wakes a medium. What links and switches mostly do, hand on what has arrived, takes a short way, on which a link goes
+    /// on to its next arrivals; when something else is due it is woken and polled as every medium is.
     #[inline(always)]
     fn wake_medium(&mut self, m: u32) {
-        let now = self.now;
-        let mut settled = false;
-        while !settled {
-            match &mut self.network.media[m as usize].medium {
-                Medium::Link(link) => {
-                    let Some((port, frame)) = link.arrival(now) else { break };
-                    settled = self.settle(m);
-                    self.pass(m, port, frame);
-                }
-                Medium::Cells(link) => {
-                    let Some((port, frame)) = link.arrival(now) else { break };
-                    settled = self.settle(m);
-                    self.pass(m, port, frame);
-                }
-                Medium::Switch(switch) => {
-                    let Some((port, frame)) = switch.exit(now) else { break };
-                    settled = self.settle(m);
-                    self.pass(m, port, frame);
-                }
-                Medium::Hub(_) | Medium::Ring(_) => break,
+        while let Medium::Link(link) = &mut self.network.media[m as usize].medium
+            && let Some((port, frame)) = link.arrival(self.now)
+        {
+            self.pass(m, port, frame);
+            let Medium::Link(link) = &self.network.media[m as usize].medium else { return };
+            let next = link.deadline();
+            if next <= self.now {
+                continue;
+            }
+            if next == Instant::MAX || next >= self.agenda.rival(m) || self.has_over() {
+                return self.agenda.set(m, next);
+            }
+            // Nobody comes before the next arrival: the agenda need not be asked.
+            self.now = next;
+            self.steps += 1;
+        }
+        while let Some(settled) = self.hand_on(m) {
+            if settled {
+                return;
             }
         }
-        if !settled {
-            self.network.media[m as usize].medium.handle(now, Arrival::Wake);
-            self.drain_medium(m);
-        }
+        self.network.media[m as usize].medium.handle(self.now, Arrival::Wake);
+        self.drain_medium(m);
+    }
+
+    /// Hands on what has come out of a switch or a link of cells, if nothing else is due; whether that was all for now.
+    #[inline(never)]
+    fn hand_on(&mut self, m: u32) -> Option<bool> {
+        let ((port, frame), next) = match &mut self.network.media[m as usize].medium {
+            Medium::Cells(link) => (link.arrival(self.now)?, link.deadline()),
+            Medium::Switch(switch) => (switch.exit(self.now)?, switch.deadline()),
+            _ => return None,
+        };
+        let settled = self.settle_by(m, next);
+        self.pass(m, port, frame);
+        Some(settled)
     }
 
     /// If a medium has nothing more to say now, notes when it will.
     #[inline(always)]
     fn settle(&mut self, m: u32) -> bool {
-        let medium = &self.network.media[m as usize].medium;
-        let deadline = if let Medium::Link(link) = medium {
-            link.deadline()
-        } else {
-            match medium {
-                Medium::Cells(link) => link.deadline(),
-                Medium::Switch(switch) => switch.deadline(),
-                _ => self.now,
-            }
+        let deadline = match &self.network.media[m as usize].medium {
+            Medium::Link(link) => link.deadline(),
+            Medium::Cells(link) => link.deadline(),
+            Medium::Switch(switch) => switch.deadline(),
+            Medium::Hub(_) | Medium::Ring(_) => self.now,
         };
+        self.settle_by(m, deadline)
+    }
+
+    /// As [`settle`](Self::settle), for a medium whose deadline is known.
+    #[inline(always)]
+    fn settle_by(&mut self, m: u32, deadline: Instant) -> bool {
         let settled = deadline > self.now;
         if settled {
             self.agenda.set(m, deadline);
@@ -258,8 +268,8 @@ impl Engine {
     fn drain_medium(&mut self, m: u32) {
         loop {
             match self.network.media[m as usize].medium.poll(self.now) {
-                Passage::Transmit { port, frame } => self.pass(m, port, frame),
-                Passage::Lost { frame, .. } => self.lose(&frame),
+                Passage::Transmit { port, frame } => self.pass_one(m, port, frame),
+                Passage::Lost { frame, .. } => self.lose(frame),
                 Passage::Room { port } => {
                     if let Wire::Station(s, port) = self.network.media[m as usize].wires[port.0 as usize] {
                         self.make_room(s, port);
@@ -272,21 +282,29 @@ impl Engine {
         }
     }
 
+    /// As [`pass`](Self::pass), apart from what is inlined for links.
+    #[inline(never)]
+    fn pass_one(&mut self, m: u32, port: Port, frame: Frame) {
+        self.pass(m, port, frame);
+    }
+
     /// Hands a frame that a medium gives out at `port` to whatever stands there, through switches that take no time,
     /// to where it next waits.
-    #[inline]
+    #[inline(always)]
     fn pass(&mut self, mut m: u32, mut port: Port, frame: Frame) {
         self.crossed = self.now;
+        let mut seat = &mut self.network.media[m as usize];
         loop {
             if let Some(tracer) = &mut self.tracer {
                 tracer.passed(self.now, m, port, &frame);
             }
-            let (next, at) = match self.network.media[m as usize].wires[port.0 as usize] {
+            let (next, at) = match seat.wires[port.0 as usize] {
                 Wire::Medium(next, at) => (next, at),
                 Wire::Station(s, port) => return self.arrive(s, port, frame),
                 Wire::Nothing => return,
             };
-            if let Medium::Switch(switch) = &mut self.network.media[next as usize].medium
+            seat = &mut self.network.media[next as usize];
+            if let Medium::Switch(switch) = &mut seat.medium
                 && let Some(out) = switch.direct(at, &frame)
             {
                 (m, port) = (next, out);
@@ -297,11 +315,15 @@ impl Engine {
     }
 
     /// Puts a frame on a medium. What a link or a switch takes comes out later, unless there was no room.
-    #[inline]
+    #[inline(always)]
     fn enter(&mut self, m: u32, port: Port, frame: Frame) {
         let now = self.now;
         match &mut self.network.media[m as usize].medium {
-            Medium::Link(link) => link.send(now, port, frame),
+            Medium::Link(link) => {
+                if let Some(arrives) = link.send(now, port, frame) {
+                    return self.agenda.hasten(m, arrives);
+                }
+            }
             Medium::Cells(link) => link.send(now, port, frame),
             Medium::Switch(switch) => switch.send(now, port, frame),
             medium => medium.handle(now, Arrival::Frame { port, frame }),
@@ -312,7 +334,7 @@ impl Engine {
     }
 
     /// Brings a frame to a station.
-    #[inline]
+    #[inline(always)]
     fn arrive(&mut self, s: u32, port: Port, frame: Frame) {
         if let Some(tracer) = &mut self.tracer {
             tracer.crossed(self.now, s, port, &frame);
@@ -320,9 +342,9 @@ impl Engine {
         let station = &mut self.network.stations[s as usize].station;
         if station.is_free() {
             if station.pass_in(&frame) {
-                self.deliver(s, &frame);
+                self.deliver(s, frame);
             } else if frame.is_damaged() {
-                self.lose(&frame);
+                self.lose(frame);
             }
         } else {
             station.arrive(self.now, port, frame);
@@ -334,9 +356,9 @@ impl Engine {
         loop {
             match self.network.stations[s as usize].station.poll(self.now) {
                 Output::Transmit { port, frame } => self.launch(s, port, frame),
-                Output::Deliver { frame, .. } => self.deliver(s, &frame),
+                Output::Deliver { frame, .. } => self.deliver(s, frame),
                 Output::Lost { cause: Cause::Foreign, .. } => {}
-                Output::Lost { frame, .. } => self.lose(&frame),
+                Output::Lost { frame, .. } => self.lose(frame),
                 Output::Room => self.invite(s),
                 Output::Idle { deadline } => {
                     let place = self.network.media.len() as u32 + s;
@@ -393,93 +415,110 @@ impl Engine {
     }
 
     /// A frame is no more. Of the cells of a packet only the last tells.
-    fn lose(&mut self, frame: &Frame) {
+    fn lose(&mut self, frame: Frame) {
         self.crossed = self.now;
-        if frame.carries_packet()
-            && let Some(flow) = self.flows.get_mut(frame.flow as usize).and_then(Option::as_mut)
-        {
-            flow.lose(frame);
+        let Some(packet) = frame.open() else { return };
+        if let Some(flow) = self.flows.get_mut(packet.flow as usize).and_then(Option::as_mut) {
+            flow.lose(&packet);
+        }
+        self.kit.keep(packet);
+    }
+
+    /// Gives a frame to the end for which a station has it.
+    #[inline(always)]
+    fn deliver(&mut self, s: u32, frame: Frame) {
+        self.crossed = self.now;
+        let Some(packet) = frame.open() else { return };
+        let talk = self.hear(s, &packet);
+        let number = packet.flow;
+        self.kit.keep(packet);
+        let Some(side) = talk else { return };
+        self.drain_end(number, side);
+        // A sender may have waited for this: its peer's share of the flow has changed.
+        if side > 0 && self.flows[number as usize].as_ref().is_some_and(|f| f.is_over()) {
+            self.drain_end(number, 0);
         }
     }
 
-    fn deliver(&mut self, s: u32, frame: &Frame) {
-        self.crossed = self.now;
-        let number = frame.flow;
-        // A straggler of a run that is over.
-        let Some(flow) = self.flows.get_mut(number as usize).and_then(Option::as_mut) else { return };
-        let side = match frame.is_back() {
+    /// Gives a packet to its end at a station, which is told if it may have something to say to that.
+    #[inline(always)]
+    fn hear(&mut self, s: u32, packet: &Packet) -> Option<u32> {
+        let number = packet.flow;
+        // None: a straggler of a run that is over.
+        let flow = self.flows.get_mut(number as usize)?.as_mut()?;
+        let side = match packet.is_back {
             true => 0,
             false if flow.sides.len() == 2 && flow.sides[1].station == s => 1,
-            false => match flow.sides.iter().skip(1).position(|side| side.station == s) {
-                Some(receiver) => receiver + 1,
-                None => return,
-            },
+            false => flow.sides.iter().skip(1).position(|side| side.station == s)? + 1,
         };
-        let what = u64::from(frame.length()) << 32 | u64::from(number);
+        let what = u64::from(packet.length) << 32 | u64::from(number);
         // `mix`, which a borrowed flow does not allow.
         let word = self.hash.rotate_left(23) ^ self.now.as_ps() ^ what;
         self.hash = word.wrapping_mul(0x9e37_79b1_85eb_ca87);
-        if flow.arrive(self.now, side, frame, &mut self.scratch) {
-            self.drain_end(number, side as u32);
-            // A sender may have waited for this: its peer's share of the flow has changed.
-            if side > 0 && self.flows[number as usize].as_ref().is_some_and(|f| f.is_over()) {
-                self.drain_end(number, 0);
+        flow.arrive(self.now, side, packet, &mut self.kit.scratch).then_some(side as u32)
+    }
+
+    #[inline(never)]
+    fn drain_end(&mut self, number: u32, side: u32) {
+        while self.listen(number, side) {}
+    }
+
+    /// Asks an end for one thing that it has to say; whether there may be more.
+    #[inline(always)]
+    fn listen(&mut self, number: u32, side: u32) -> bool {
+        let Some(flow) = &mut self.flows[number as usize] else { return false };
+        let Side { station: s, port, place, down: (m, at) } = flow.sides[side as usize];
+        let host = &mut self.network.stations[s as usize];
+        let medium = &mut self.network.media[m as usize].medium;
+        let now = self.now;
+        let line = self.stations[s as usize].held[port.0 as usize].is_empty() && medium.room(now, at, 1);
+        let room = line && host.station.room();
+        match flow.poll(now, side as usize, room, &mut self.kit) {
+            Said::Send { frame, resume } => {
+                if host.station.is_free() {
+                    host.station.pass_out();
+                    if let Some(tracer) = &mut self.tracer {
+                        tracer.crossed(now, s, port, &frame);
+                    }
+                    self.enter(m, at, frame);
+                } else {
+                    let refused = host.station.send(now, port, frame);
+                    debug_assert!(refused.is_ok(), "it had room");
+                    self.drain_station(s);
+                }
+                if let Some(resume) = resume {
+                    self.agenda.set(place, resume);
+                }
+                resume.is_none()
+            }
+            Said::Idle { deadline, blocked } => {
+                let is_over = flow.is_over();
+                self.agenda.set(place, deadline.unwrap_or(Instant::MAX));
+                if blocked {
+                    self.wait(number, side, line);
+                }
+                if is_over && !self.over.contains(&number) {
+                    self.over.push_back(number);
+                }
+                false
             }
         }
     }
 
-    fn drain_end(&mut self, number: u32, side: u32) {
-        loop {
-            let Some(flow) = &mut self.flows[number as usize] else { return };
-            let Side { station: s, port, place } = flow.sides[side as usize];
-            let host = &mut self.network.stations[s as usize];
-            let (m, at) = host.down[port.0 as usize];
-            let desk = &mut self.stations[s as usize];
-            let medium = &mut self.network.media[m as usize].medium;
-            let now = self.now;
-            // Asked only by an end that has something to send.
-            let mut line = true;
-            let room = || {
-                line = desk.held[port.0 as usize].is_empty() && medium.room(now, at, 1);
-                line && host.station.room()
-            };
-            match flow.poll(now, side as usize, room, &mut self.scratch) {
-                Said::Send { mut frame, resume } => {
-                    frame.serial = self.serial;
-                    self.serial = self.serial.wrapping_add(1);
-                    if host.station.is_free() {
-                        host.station.pass_out();
-                        if let Some(tracer) = &mut self.tracer {
-                            tracer.crossed(now, s, port, &frame);
-                        }
-                        self.enter(m, at, frame);
-                    } else {
-                        let refused = host.station.send(now, port, frame);
-                        debug_assert!(refused.is_ok(), "it had room");
-                        self.drain_station(s);
-                    }
-                    if let Some(resume) = resume {
-                        return self.agenda.set(place, resume);
-                    }
-                }
-                Said::Idle { deadline, blocked } => {
-                    let is_over = flow.is_over();
-                    self.agenda.set(place, deadline.unwrap_or(Instant::MAX));
-                    if blocked && !desk.waiting.contains(&(number, side)) {
-                        desk.waiting.push_back((number, side));
-                        // Without room on the line the medium will say when; without room at the processor, the
-                        // station will.
-                        if !line {
-                            medium.handle(now, Arrival::Ask { port: at });
-                            self.drain_medium(m);
-                        }
-                    }
-                    if is_over && !self.over.contains(&number) {
-                        self.over.push_back(number);
-                    }
-                    return;
-                }
-            }
+    /// Notes that an end waits for room at its station, because the `line` has some or none.
+    #[cold]
+    fn wait(&mut self, number: u32, side: u32, line: bool) {
+        let Some(flow) = &self.flows[number as usize] else { return };
+        let Side { station: s, down: (m, at), .. } = flow.sides[side as usize];
+        let waiting = &mut self.stations[s as usize].waiting;
+        if waiting.contains(&(number, side)) {
+            return;
+        }
+        waiting.push_back((number, side));
+        // Without room on the line the medium will say when; without room at the processor, the station will.
+        if !line {
+            self.network.media[m as usize].medium.handle(self.now, Arrival::Ask { port: at });
+            self.drain_medium(m);
         }
     }
 }

@@ -2,52 +2,66 @@
 //! are bytes.
 
 use trunkline_atm::{CellFrame, Train};
-use trunkline_endpoint::{Frame as Crossing, To};
+use trunkline_endpoint::{Frame as Crossing, MAX_BATCH, To};
 use trunkline_run::message::Kind;
 use trunkline_units::Instant;
 
 /// Bytes of the longest TCP header kept: options of a SYN are an MSS and a window scale.
 pub const TCP_HEADER: usize = 28;
 
-/// A packet, a cell or a train of cells: 64 bytes, and nothing elsewhere but a train's times. This is all the memory
-/// that a pending packet takes.
-#[derive(Clone, Debug)]
-pub struct Frame {
-    /// [`Content`], packed: a frame is moved several times on each of its hops, and words are moved at once where the
-    /// fields of an enum are moved one by one.
-    words: [u64; 4],
-    train: Option<Box<Train>>,
-    /// [`To`], in half its size: groups have the upper bit set, everybody has all.
-    to: u32,
-    length: u32,
-    /// A number of the packet; its cells share it.
-    pub serial: u32,
-    /// Which flow it belongs to.
-    pub flow: u32,
-    channel: u16,
-    cell: u16,
-    /// Cells of its packet; 0: it is a packet.
-    cells: u16,
-    /// What the words are. No enum: an `Option` of a frame would keep its mark there, and move that by itself.
-    holds: u8,
-    flags: u8,
-}
-
-const NOTHING: u8 = 0;
-const DATAGRAM: u8 = 1;
-const SEGMENT: u8 = 2;
-
-const DAMAGED: u8 = 1;
-const BACK: u8 = 2;
-const GROUP: u32 = 1 << 31;
 /// Bytes of a cell.
 const CELL: u32 = 53;
+/// Boxes kept to be filled again.
+const SPARE: usize = 4096;
+
+/// A packet, a cell or a train of cells: 24 bytes, in three words because it is moved several times on each of its hops,
+/// and words are moved at once where the fields of a struct are moved one by one.
+///
+/// A packet owns what it carries, and so do its last cell and its train: what is cloned or dropped on the way is
+/// Rust's to see to. Beside its [`Packet`], a frame under way takes no memory elsewhere.
+#[derive(Clone, Debug)]
+pub struct Frame {
+    /// What it carries; nothing, if it is a cell and not the last of its packet.
+    packet: Option<Box<Packet>>,
+    /// What media ask: to 32, length 16, channel 16 bits, from below.
+    way: u64,
+    /// Serial 32, cell 14, cells 14 (0: it is a packet), damaged 1 bit.
+    mark: u64,
+}
+
+/// Where the bits of a frame's words begin.
+const LENGTH: u32 = 32;
+const CHANNEL: u32 = 48;
+const INDEX: u32 = 32;
+const COUNT: u32 = 46;
+/// The longest IPv4 packet has 1,366 cells.
+const CELLS: u64 = (1 << 14) - 1;
+const DAMAGED: u64 = 1 << 60;
+/// The upper bit of [`To`] in half its size says that it is a group; everybody has all bits.
+const GROUP: u32 = 1 << 31;
+
+/// A packet and what it carries.
+#[derive(Clone, Debug)]
+pub struct Packet {
+    /// What is in it.
+    pub content: Content,
+    /// Bytes of IP: at most 65,535, as IPv4 has it.
+    pub length: u32,
+    /// Which flow it belongs to.
+    pub flow: u32,
+    /// Its virtual channel.
+    pub channel: u16,
+    /// Whether it goes from a receiver of its flow to the sender.
+    pub is_back: bool,
+    /// Whom it is for.
+    pub to: To,
+    /// If it crosses as a train.
+    train: Option<Box<Train>>,
+}
 
 /// What a packet carries.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// Nothing that anybody reads: a cell that is not the last of its packet.
-    Nothing,
     /// A test message, or a fragment of one, over UDP.
     Datagram(Datagram),
     /// A TCP segment: its header, which says how long it is. The payload's length follows from the packet's.
@@ -73,112 +87,102 @@ pub struct Datagram {
     pub kind: Kind,
 }
 
+/// What packets are made with.
+#[derive(Debug)]
+pub struct Kit {
+    /// Room for one segment's bytes.
+    pub scratch: Box<[u8]>,
+    /// Boxes of packets that are no more, at most 4,096, to be filled again.
+    #[expect(clippy::vec_box, reason = "a frame carries a box, and gives one back")]
+    spare: Vec<Box<Packet>>,
+    /// Packets so far.
+    serial: u32,
+}
+
+impl Default for Kit {
+    fn default() -> Self {
+        Kit { scratch: vec![0; MAX_BATCH].into(), spare: Vec::new(), serial: 0 }
+    }
+}
+
+impl Kit {
+    /// Sends a packet out.
+    #[inline(always)]
+    pub fn frame(&mut self, packet: Packet) -> Frame {
+        let serial = self.serial;
+        self.serial = serial.wrapping_add(1);
+        let (to, length, channel) = (packet.to, packet.length, packet.channel);
+        let packet = match self.spare.pop() {
+            Some(mut spare) => {
+                *spare = packet;
+                spare
+            }
+            None => Box::new(packet),
+        };
+        Frame { packet: Some(packet), way: way(to, length, channel), mark: u64::from(serial) }
+    }
+
+    /// Keeps the box of a packet that is no more.
+    #[inline]
+    pub fn keep(&mut self, packet: Box<Packet>) {
+        if self.spare.len() < SPARE {
+            self.spare.push(packet);
+        }
+    }
+}
+
+/// A frame's second word.
+#[inline(always)]
+fn way(to: To, length: u32, channel: u16) -> u64 {
+    debug_assert!(length <= u32::from(u16::MAX), "the language has no larger MTU");
+    let to = match to {
+        To::Station(station) => station & !GROUP,
+        To::Group(group) => group | GROUP,
+        To::All => u32::MAX,
+    };
+    u64::from(to) | u64::from(length) << LENGTH | u64::from(channel) << CHANNEL
+}
+
+impl Packet {
+    /// A packet of `length` bytes of IP, from the sender of `flow` or (`is_back`) to it.
+    #[inline(always)]
+    pub fn new(content: Content, length: u32, flow: u32, channel: u16, to: To, is_back: bool) -> Packet {
+        Packet { content, length, flow, channel, is_back, to, train: None }
+    }
+}
+
 impl Frame {
-    /// A packet of `length` bytes of IP, from the sender of `flow` or (`back`) to it.
+    /// The packet, if it is one or carries one: of its cells, the last.
     #[inline]
-    pub fn packet(content: Content, length: u32, flow: u32, channel: u16, to: To, back: bool) -> Frame {
-        let flags = if back { BACK } else { 0 };
-        let to = match to {
-            To::Station(station) => station & !GROUP,
-            To::Group(group) => group & !GROUP | GROUP,
-            To::All => u32::MAX,
-        };
-        let (holds, words) = match content {
-            Content::Nothing => (NOTHING, [0; 4]),
-            Content::Datagram(d) => (DATAGRAM, d.pack()),
-            Content::Segment(header) => (SEGMENT, pack(&header)),
-        };
-        let (cell, cells, serial, train) = (0, 0, 0, None);
-        Frame { words, train, to, length, serial, flow, channel, cell, cells, holds, flags }
+    pub fn packet(&self) -> Option<&Packet> {
+        self.packet.as_deref()
     }
 
-    /// What it carries.
+    /// The packet, as [`packet`](Frame::packet), to keep.
     #[inline]
-    pub fn content(&self) -> Content {
-        match self.holds {
-            DATAGRAM => Content::Datagram(Datagram::unpack(self.words)),
-            SEGMENT => Content::Segment(unpack(self.words)),
-            _ => Content::Nothing,
-        }
+    pub fn open(self) -> Option<Box<Packet>> {
+        self.packet
     }
 
-    /// Whether it is a packet or the cell that stands for one: the last.
+    /// Makes it a cell, or with a `count` of 0 a packet, that is so long on the line.
     #[inline]
-    pub fn carries_packet(&self) -> bool {
-        self.holds != NOTHING
+    fn cross_as(&mut self, length: u32, index: u16, count: u16) {
+        self.way = self.way & !(0xFFFF << LENGTH) | u64::from(length) << LENGTH;
+        self.mark = self.mark & !(CELLS << INDEX | CELLS << COUNT)
+            | u64::from(index) << INDEX
+            | u64::from(count) << COUNT;
     }
-
-    /// Bytes of its packet, whether it is one or one of its cells.
-    #[inline]
-    pub fn packet_length(&self) -> u32 {
-        self.length
-    }
-
-    /// Whether it goes from a receiver of its flow to the sender.
-    #[inline]
-    pub fn is_back(&self) -> bool {
-        self.flags & BACK != 0
-    }
-}
-
-impl Datagram {
-    #[inline]
-    fn pack(&self) -> [u64; 4] {
-        let kind = match self.kind {
-            Kind::Pattern => 0,
-            Kind::Checked => 1,
-            Kind::Answer => 2,
-            Kind::Progress => 3,
-        };
-        [
-            self.sequence,
-            self.sent.as_ps(),
-            u64::from(self.size) | u64::from(self.response) << 32,
-            u64::from(self.fragment) | u64::from(self.fragments) << 16 | kind << 32,
-        ]
-    }
-
-    #[inline]
-    fn unpack(words: [u64; 4]) -> Datagram {
-        let [sequence, sent, sizes, rest] = words;
-        Datagram {
-            sequence,
-            sent: Instant::from_ps(sent),
-            size: sizes as u32,
-            response: (sizes >> 32) as u32,
-            fragment: rest as u16,
-            fragments: (rest >> 16) as u16,
-            kind: match rest >> 32 {
-                0 => Kind::Pattern,
-                1 => Kind::Checked,
-                2 => Kind::Answer,
-                _ => Kind::Progress,
-            },
-        }
-    }
-}
-
-#[inline]
-fn pack(header: &[u8; TCP_HEADER]) -> [u64; 4] {
-    let mut bytes = [0; 32];
-    bytes[..TCP_HEADER].copy_from_slice(header);
-    std::array::from_fn(|word| u64::from_le_bytes(std::array::from_fn(|byte| bytes[word * 8 + byte])))
-}
-
-#[inline]
-fn unpack(words: [u64; 4]) -> [u8; TCP_HEADER] {
-    std::array::from_fn(|byte| words[byte / 8].to_le_bytes()[byte % 8])
 }
 
 impl Crossing for Frame {
     #[inline]
     fn length(&self) -> u32 {
-        if self.cells == 0 { self.length } else { CELL }
+        u32::from((self.way >> LENGTH) as u16)
     }
 
     #[inline]
     fn to(&self) -> To {
-        match self.to {
+        match self.way as u32 {
             u32::MAX => To::All,
             group if group & GROUP != 0 => To::Group(group & !GROUP),
             station => To::Station(station),
@@ -187,58 +191,65 @@ impl Crossing for Frame {
 
     #[inline]
     fn channel(&self) -> u16 {
-        self.channel
+        (self.way >> CHANNEL) as u16
     }
 
     #[inline]
     fn damage(&mut self) {
-        self.flags |= DAMAGED;
+        self.mark |= DAMAGED;
     }
 
     #[inline]
     fn is_damaged(&self) -> bool {
-        self.flags & DAMAGED != 0
+        self.mark & DAMAGED != 0
     }
 }
 
 impl CellFrame for Frame {
     #[inline]
     fn cell(&self, index: u16, count: u16) -> Self {
-        let (words, holds, train) = ([0; 4], NOTHING, None);
-        Frame { words, holds, train, cell: index, cells: count, ..*self }
+        let mut cell = Frame { packet: None, way: self.way, mark: self.mark };
+        cell.cross_as(CELL, index, count);
+        cell
     }
 
     #[inline]
     fn last_cell(mut self, index: u16, count: u16) -> Self {
-        (self.cell, self.cells) = (index, count);
+        self.cross_as(CELL, index, count);
         self
     }
 
     #[inline]
     fn as_cell(&self) -> Option<(u16, u16)> {
-        (self.cells > 0).then_some((self.cell, self.cells))
+        let (index, count) = (self.mark >> INDEX & CELLS, self.mark >> COUNT & CELLS);
+        (count > 0).then_some((index as u16, count as u16))
     }
 
     #[inline]
     fn serial(&self) -> u32 {
-        self.serial
+        self.mark as u32
     }
 
     #[inline]
     fn into_packet(mut self) -> Self {
-        (self.cell, self.cells) = (0, 0);
+        if let Some(packet) = &self.packet {
+            let length = packet.length;
+            self.cross_as(length, 0, 0);
+        }
         self
     }
 
     #[inline]
     fn into_train(mut self, train: Box<Train>) -> Self {
-        self.train = Some(train);
+        if let Some(packet) = &mut self.packet {
+            packet.train = Some(train);
+        }
         self
     }
 
     #[inline]
     fn take_train(&mut self) -> Option<Box<Train>> {
-        self.train.take()
+        self.packet.as_mut()?.train.take()
     }
 }
 
@@ -246,35 +257,47 @@ impl CellFrame for Frame {
 mod tests {
     use super::*;
 
+    const SEGMENT: Content = Content::Segment([7; TCP_HEADER]);
+
+    fn packet(to: To, length: u32) -> Packet {
+        Packet::new(SEGMENT, length, 3, 0xFEDC, to, true)
+    }
+
     #[test]
     fn a_frame_is_small() {
         // A cell crosses the media in hundreds of thousands a second.
-        assert_eq!(size_of::<Frame>(), 64);
+        assert_eq!((size_of::<Frame>(), size_of::<Packet>()), (24, 64));
     }
 
     #[test]
-    fn a_frame_gives_back_what_it_carries() {
-        let datagram = |kind| {
-            let (sequence, sent) = (u64::MAX - 5, Instant::from_ps(u64::MAX - 7));
-            let (size, response, fragment, fragments) = (u32::MAX - 1, 0x8000_0001, 0xFFFE, 0xFFFF);
-            Content::Datagram(Datagram { sequence, sent, size, response, fragment, fragments, kind })
-        };
-        let segment = Content::Segment(std::array::from_fn(|byte| 0xF0 ^ byte as u8));
-        let datagrams = [Kind::Pattern, Kind::Checked, Kind::Answer, Kind::Progress].map(datagram);
-        for content in datagrams.into_iter().chain([segment, Content::Nothing]) {
-            let frame = Frame::packet(content.clone(), 1500, 3, 1, To::All, false);
-            assert_eq!(frame.last_cell(7, 8).into_packet().content(), content);
+    fn a_frame_knows_its_way_whole_and_in_cells() {
+        for (to, length) in [(To::Station(7), 28), (To::Group(9), 9180), (To::All, 65_535)] {
+            let mut kit = Kit { serial: 0xFFFF_FFF1, ..Kit::default() };
+            let mut whole = kit.frame(packet(to, length));
+            assert_eq!((whole.to(), whole.length(), whole.as_cell()), (to, length, None));
+            let first = whole.cell(0, 1366);
+            whole.damage();
+            let last = whole.last_cell(1365, 1366);
+            for (cell, index) in [(&first, 0), (&last, 1365)] {
+                assert_eq!((cell.to(), cell.channel(), cell.length()), (to, 0xFEDC, 53));
+                assert_eq!((cell.as_cell(), cell.serial()), (Some((index, 1366)), 0xFFFF_FFF1));
+                assert_eq!((cell.is_damaged(), cell.packet().is_some()), (index > 0, index > 0));
+            }
+            // The packet goes with the last cell.
+            let whole = last.into_packet();
+            assert_eq!((whole.length(), whole.as_cell(), whole.is_damaged()), (length, None, true));
+            assert_eq!(whole.open().map(|packet| (packet.length, packet.content)), Some((length, SEGMENT)));
         }
     }
 
     #[test]
-    fn a_frame_knows_its_way() {
-        for to in [To::Station(7), To::Group(9), To::All] {
-            let frame = Frame::packet(Content::Nothing, 1500, 3, 1, to, true);
-            assert_eq!((frame.to(), frame.is_back(), frame.length()), (to, true, 1500));
-            let last = frame.clone().last_cell(31, 32);
-            assert_eq!((last.length(), last.packet_length(), last.as_cell()), (53, 1500, Some((31, 32))));
-            assert_eq!(last.into_packet().as_cell(), None);
-        }
+    fn spare_boxes_are_filled_again_and_few_are_kept() {
+        let mut kit = Kit::default();
+        (0..SPARE + 10).for_each(|_| kit.keep(Box::new(packet(To::All, 100))));
+        assert_eq!(kit.spare.len(), SPARE);
+        let frame = kit.frame(packet(To::Station(1), 200));
+        assert_eq!(frame.packet().map(|packet| (packet.to, packet.length)), Some((To::Station(1), 200)));
+        assert_eq!(kit.spare.len(), SPARE - 1);
+        assert_ne!(frame.serial(), kit.frame(packet(To::All, 100)).serial());
     }
 }

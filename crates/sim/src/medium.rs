@@ -49,8 +49,16 @@ impl Medium {
     }
 
     /// As [`trunkline_endpoint::Medium::room`].
-    #[inline]
+    #[inline(always)]
     pub fn room(&mut self, now: Instant, port: Port, length: u32) -> bool {
+        match self {
+            Medium::Link(link) => link.room(now, port, length),
+            other => other.other_room(now, port, length),
+        }
+    }
+
+    #[inline(never)]
+    fn other_room(&mut self, now: Instant, port: Port, length: u32) -> bool {
         each!(self, medium => medium.room(now, port, length))
     }
 

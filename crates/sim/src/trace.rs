@@ -19,14 +19,15 @@ use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketBlock;
 use pcap_file::pcapng::blocks::interface_description::{
     InterfaceDescriptionBlock, InterfaceDescriptionOption,
 };
-use trunkline_endpoint::{Frame as _, Port, To};
+use trunkline_atm::CellFrame as _;
+use trunkline_endpoint::{Port, To};
 use trunkline_experiment::plan::{Encapsulation, Medium as Framed};
 use trunkline_host::headers;
 use trunkline_run::message::{HEADER, Header};
 use trunkline_units::Instant;
 
 use crate::flow::{IP, UDP_IP};
-use crate::frame::{Content, Datagram, Frame};
+use crate::frame::{Content, Datagram, Frame, Packet};
 use crate::network::Network;
 use crate::network::topology::Topology;
 
@@ -149,16 +150,18 @@ impl Tracer {
 
     #[cold]
     fn write(&mut self, capture: usize, interface: u16, now: Instant, frame: &Frame) {
+        // Of the cells of a packet only the last tells.
+        let Some(packet) = frame.packet() else { return };
         let capture = &mut self.captures[capture];
         if let Some(last) = &mut capture.shared
-            && last.replace(frame.serial) == Some(frame.serial)
+            && last.replace(frame.serial()) == Some(frame.serial())
         {
             return;
         }
         let framing = capture.interfaces.get(usize::from(interface)).copied().unwrap_or(Framing::Bare);
-        let Some(flow) = self.flows.get(frame.flow as usize).copied() else { return };
+        let Some(flow) = self.flows.get(packet.flow as usize).copied() else { return };
         self.buffer.clear();
-        if let Some(length) = lay(&mut self.buffer, framing, flow, frame)
+        if let Some(length) = lay(&mut self.buffer, framing, flow, packet)
             && let Err(e) = capture.packet(interface, now, &self.buffer, length)
         {
             self.trouble.get_or_insert_with(|| format!("writing the capture of {}: {e}", capture.name));
@@ -210,20 +213,19 @@ impl Capture {
     }
 }
 
-/// Lays a frame out as a capture has it; its true length. None for a cell that is not the last of its packet.
+/// Lays a packet out as a capture has it; its true length. None if no IPv4 header can say that.
 fn lay(
     out: &mut Vec<u8>,
     framing: Framing,
     (sender, receiver, group): Parties,
-    frame: &Frame,
+    packet: &Packet,
 ) -> Option<u32> {
-    let (protocol, ports) = match &frame.content() {
-        Content::Nothing => return None,
+    let (protocol, ports) = match packet.content {
         Content::Datagram(_) => (IpNumber::UDP, PORTS),
         Content::Segment(_) => (IpNumber::TCP, PORTS),
     };
     // What goes back goes from the station that the sender's frames are for.
-    let (from, to, ports) = match (frame.is_back(), receiver) {
+    let (from, to, ports) = match (packet.is_back, receiver) {
         (false, _) => (sender, receiver, ports),
         (true, To::Station(station)) => (station, To::Station(sender), (ports.1, ports.0)),
         (true, _) => (sender, To::Station(sender), (ports.1, ports.0)),
@@ -236,7 +238,7 @@ fn lay(
             other => other,
         },
     );
-    let (destination, hops) = group.filter(|_| !frame.is_back()).unwrap_or((headers::ip(to), 64));
+    let (destination, hops) = group.filter(|_| !packet.is_back).unwrap_or((headers::ip(to), 64));
     match framing {
         Framing::Ethernet => {
             headers::ethernet(from, to, out);
@@ -250,7 +252,7 @@ fn lay(
             // Traffic type LLC, or none; VPI 0; the channel is the connection's, from 32 on as users' are.
             let kind = if encapsulation == Encapsulation::Llc { 2 } else { 0 };
             out.extend_from_slice(&[kind, 0]);
-            out.extend_from_slice(&(32 + frame.channel() % 0x7fff).to_be_bytes());
+            out.extend_from_slice(&(32 + packet.channel % 0x7fff).to_be_bytes());
             if encapsulation == Encapsulation::Llc {
                 headers::llc_snap(out);
             }
@@ -258,32 +260,32 @@ fn lay(
         Framing::Bare => {}
     }
     let before = out.len() as u32;
-    let packet = frame.packet_length();
-    let payload = u16::try_from(packet - IP).unwrap_or(u16::MAX);
+    let length = packet.length;
+    let payload = u16::try_from(length - IP).unwrap_or(u16::MAX);
     let source = headers::station_ip(from);
     let mut ip =
         Ipv4Header::new(payload.min(u16::MAX - IP as u16), hops, protocol, source, destination).ok()?;
-    if let Content::Datagram(d) = &frame.content()
+    if let Content::Datagram(d) = &packet.content
         && d.fragments > 1
     {
         ip.dont_fragment = false;
         ip.identification = d.sequence as u16;
         ip.more_fragments = d.fragment + 1 < d.fragments;
         let piece = if ip.more_fragments {
-            packet - IP
+            length - IP
         } else {
-            last_offset(d, packet) / u32::from(d.fragment.max(1))
+            last_offset(d, length) / u32::from(d.fragment.max(1))
         };
         ip.fragment_offset = IpFragOffset::try_new((piece * u32::from(d.fragment) / 8) as u16).ok()?;
     }
     ip.header_checksum = ip.calc_header_checksum();
     out.extend_from_slice(&ip.to_bytes());
-    match &frame.content() {
+    match &packet.content {
         Content::Datagram(d) if d.fragment == 0 => {
-            let length = (d.size + UDP_IP - IP).min(u32::from(u16::MAX)) as u16;
+            let udp = (d.size + UDP_IP - IP).min(u32::from(u16::MAX)) as u16;
             let (source_port, destination_port) = ports;
             // No checksum: RFC 768 allows it, and the payload is not there to be summed.
-            let udp = UdpHeader { source_port, destination_port, length, checksum: 0 };
+            let udp = UdpHeader { source_port, destination_port, length: udp, checksum: 0 };
             out.extend_from_slice(&udp.to_bytes());
             let header = Header {
                 sequence: d.sequence,
@@ -293,15 +295,15 @@ fn lay(
                 kind: d.kind,
             };
             let mut bytes = [0; HEADER];
-            header.encode(frame.flow, &mut bytes);
-            out.extend_from_slice(&bytes[..HEADER.min((packet - UDP_IP) as usize)]);
+            header.encode(packet.flow, &mut bytes);
+            out.extend_from_slice(&bytes[..HEADER.min((length - UDP_IP) as usize)]);
         }
         Content::Segment(header) => {
             out.extend_from_slice(&header[..trunkline_tcp::header_length(header).min(header.len())]);
         }
         _ => {}
     }
-    Some(before + packet)
+    Some(before + length)
 }
 
 /// Where the last fragment of a datagram begins.

@@ -67,7 +67,7 @@ impl Sample {
     }
 
     /// Adds a finite value. Allocates only when the values kept outgrow a power of two, and never past 65,536.
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, value: f64) {
         debug_assert!(value.is_finite(), "a sample holds finite values, not {value}");
         if self.count == 0 {

@@ -116,10 +116,10 @@ impl Drawn {
     }
 
     /// A whole number within bounds; counted unless the law is constant.
-    #[inline]
+    #[inline(always)]
     fn whole(&mut self, smallest: u32, largest: u32) -> u32 {
         match self.constant {
-            Some((x, _)) => x.clamp(smallest, largest),
+            Some((x, _)) => x.max(smallest).min(largest),
             None => self.draw_whole(smallest, largest),
         }
     }
@@ -272,7 +272,7 @@ impl Source {
     }
 
     /// What to do now. Between two sends, asking again changes nothing.
-    #[inline]
+    #[inline(always)]
     pub fn next(&mut self, now: Instant) -> Step {
         if self.limit.messages.is_some_and(|n| self.messages >= n)
             || self.limit.bytes.is_some_and(|n| self.bytes >= n)
@@ -290,10 +290,15 @@ impl Source {
             self.give_up(self.end, first);
             return Step::Done;
         }
-        let size = self.ready.take().unwrap_or_else(|| self.draw_size());
+        let size = match self.ready.take() {
+            Some(size) => size,
+            None => self.draw_size(),
+        };
         let size = self.fit_to_limit(size);
-        let response =
-            self.responses.as_mut().map_or(0, |r| r.whole(self.bounds.smallest, self.bounds.largest));
+        let response = match &mut self.responses {
+            Some(responses) => responses.whole(self.bounds.smallest, self.bounds.largest),
+            None => 0,
+        };
         self.in_burst -= 1;
         self.messages += 1;
         self.bytes += u64::from(size);
@@ -350,7 +355,7 @@ impl Source {
     }
 
     /// Opens the next burst if it is due: none if it has, else what to say instead.
-    #[inline]
+    #[inline(always)]
     fn begin_burst(&mut self, now: Instant) -> Option<Step> {
         loop {
             if let Gait::Free = self.gait {
@@ -379,7 +384,8 @@ impl Source {
                 self.skipped += 1;
                 continue;
             }
-            if now.since(due) > (gap / 10).max(Span::from_us(50)) {
+            let late = now.since(due);
+            if late > Span::from_us(50) && late > gap / 10 {
                 self.late += 1;
             }
             (self.due, self.in_burst) = (due, self.counts.whole(1, u32::MAX));
@@ -411,7 +417,7 @@ impl Source {
     }
 
     /// Must be told when the first message of a burst has left, to judge the gaps.
-    #[inline]
+    #[inline(always)]
     pub fn departed(&mut self, at: Instant) {
         let asked = std::mem::replace(&mut self.asked_gap, self.next.since(self.due));
         if let Some(last) = self.last_burst.replace(at) {

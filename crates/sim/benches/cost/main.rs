@@ -176,7 +176,8 @@ fn main() -> ExitCode {
         );
     }
     println!(
-        "\nA frame under way takes {} bytes, beside its place in a queue.",
+        "\nA packet under way takes {} bytes, and {} in the queue of its line, beside two times.",
+        size_of::<trunkline_sim::frame::Packet>(),
         size_of::<trunkline_sim::frame::Frame>()
     );
     ExitCode::SUCCESS

@@ -12,7 +12,7 @@ use trunkline_units::{Instant, Span};
 
 use super::fragment::{Cutter, Gatherer};
 use super::{Birth, LINGER, Said, UDP_IP, UNANSWERED, depart};
-use crate::frame::{Content, Datagram, Frame};
+use crate::frame::{Content, Datagram, Kit, Packet};
 
 /// The ends of a connection over datagrams.
 #[derive(Debug)]
@@ -57,20 +57,21 @@ struct Outgoing {
     next: u16,
 }
 
-impl Outgoing {
-    fn new(cutter: &Cutter, header: &Header) -> Self {
-        let message = Datagram {
-            sequence: header.sequence,
-            sent: header.sent,
-            size: header.length,
-            response: header.response,
-            fragment: 0,
-            fragments: cutter.count(header.length + UDP_IP - super::IP),
-            kind: header.kind,
-        };
-        Outgoing { message, next: 0 }
+/// A message before it is cut.
+#[inline(always)]
+fn whole(cutter: &Cutter, header: &Header) -> Datagram {
+    Datagram {
+        sequence: header.sequence,
+        sent: header.sent,
+        size: header.length,
+        response: header.response,
+        fragment: 0,
+        fragments: cutter.count(header.length + UDP_IP - super::IP),
+        kind: header.kind,
     }
+}
 
+impl Outgoing {
     /// The next packet, and whether it was the last.
     #[inline]
     fn packet(&mut self, cutter: &Cutter) -> (Datagram, u32, bool) {
@@ -144,9 +145,9 @@ impl Datagrams {
     }
 
     /// Takes a packet; whether this end may have something to say to that.
-    #[inline]
-    pub fn arrive(&mut self, now: Instant, side: usize, frame: &Frame) -> bool {
-        let Content::Datagram(d) = &frame.content() else { return false };
+    #[inline(always)]
+    pub fn arrive(&mut self, now: Instant, side: usize, packet: &Packet) -> bool {
+        let Content::Datagram(d) = &packet.content else { return false };
         match side.checked_sub(1) {
             None => {
                 self.answered(now, d);
@@ -166,7 +167,7 @@ impl Datagrams {
                 if d.response > 0 && r.answers.len() < ANSWERS {
                     let length = d.response.max(HEADER as u32);
                     let answer = Header { sequence, sent: now, length, response: 0, kind: Kind::Answer };
-                    r.answers.push_back(Outgoing::new(&self.cutter, &answer));
+                    r.answers.push_back(Outgoing { message: whole(&self.cutter, &answer), next: 0 });
                 }
                 if self.done.is_some() {
                     self.look(now);
@@ -190,8 +191,8 @@ impl Datagrams {
     }
 
     /// A packet of this flow is no more.
-    pub fn lose(&mut self, frame: &Frame) {
-        self.lost += u64::from(!frame.is_back());
+    pub fn lose(&mut self, packet: &Packet) {
+        self.lost += u64::from(!packet.is_back);
     }
 
     /// Whether the run is over: all has come, or nothing has for a while and nothing is under way.
@@ -214,36 +215,49 @@ impl Datagrams {
     }
 
     /// What an end has to say.
-    #[inline]
-    pub fn poll(&mut self, now: Instant, side: usize, room: impl FnOnce() -> bool) -> Said {
-        if side == 0 { self.send(now, room) } else { self.answer(side - 1, room) }
+    #[inline(always)]
+    pub fn poll(&mut self, now: Instant, side: usize, room: bool, kit: &mut Kit) -> Said {
+        match side.checked_sub(1) {
+            None if self.outgoing.is_none() => self.send(now, room, kit),
+            None => self.go_on(now, room, kit),
+            Some(receiver) => self.answer(receiver, room, kit),
+        }
     }
 
-    #[inline]
-    fn send(&mut self, now: Instant, room: impl FnOnce() -> bool) -> Said {
-        let mut outgoing = match self.outgoing.take() {
-            None => match self.draw(now, room) {
-                Ok(outgoing) => outgoing,
-                Err(idle) => return idle,
-            },
-            Some(outgoing) if room() => outgoing,
-            waiting => {
-                self.outgoing = waiting;
-                return Said::Idle { deadline: None, blocked: true };
-            }
+    /// The first packet of the next message.
+    #[inline(always)]
+    fn send(&mut self, now: Instant, room: bool, kit: &mut Kit) -> Said {
+        let datagram = match self.draw(now, room) {
+            Ok(datagram) => datagram,
+            Err(idle) => return idle,
+        };
+        if datagram.fragments > 1 {
+            self.outgoing = Some(Outgoing { message: datagram, next: 0 });
+            return self.go_on(now, room, kit);
+        }
+        let (content, length) = (Content::Datagram(datagram), datagram.size + UDP_IP);
+        let packet = Packet::new(content, length, self.flow, self.channel, self.to, false);
+        Said::Send { frame: kit.frame(packet), resume: self.resume(now) }
+    }
+
+    /// The next fragment.
+    #[inline(never)]
+    fn go_on(&mut self, now: Instant, room: bool, kit: &mut Kit) -> Said {
+        let Some(outgoing) = self.outgoing.as_mut().filter(|_| room) else {
+            return Said::Idle { deadline: None, blocked: true };
         };
         let (datagram, length, last) = outgoing.packet(&self.cutter);
-        let resume = if last { self.resume(now) } else { None };
-        if !last {
-            self.outgoing = Some(outgoing);
+        if last {
+            self.outgoing = None;
         }
+        let resume = if last { self.resume(now) } else { None };
         let content = Content::Datagram(datagram);
-        let frame = Frame::packet(content, length, self.flow, self.channel, self.to, false);
-        Said::Send { frame, resume }
+        let packet = Packet::new(content, length, self.flow, self.channel, self.to, false);
+        Said::Send { frame: kit.frame(packet), resume }
     }
 
     /// When the sender goes on after a message, if only its source has a say in that.
-    #[inline]
+    #[inline(always)]
     fn resume(&self, now: Instant) -> Option<Instant> {
         match self.asking.is_none() && self.disk.is_none() {
             true => self.source.due_after(now),
@@ -252,8 +266,8 @@ impl Datagrams {
     }
 
     /// Draws the next message, if it is due and there is room for its first packet; else what to say.
-    #[inline]
-    fn draw(&mut self, now: Instant, room: impl FnOnce() -> bool) -> Result<Outgoing, Said> {
+    #[inline(always)]
+    fn draw(&mut self, now: Instant, room: bool) -> Result<Datagram, Said> {
         let wait = |until| Err(Said::Idle { deadline: Some(until), blocked: false });
         if self.done.is_some() {
             return Err(self.rest(now));
@@ -270,14 +284,16 @@ impl Datagrams {
         if now < self.read_until {
             return wait(self.read_until);
         }
-        // When the next is due is known without drawing it.
-        if let Some(until) = self.source.due_after(now) {
-            return wait(until);
-        }
-        // A source at full speed always has a message: it is drawn when there is room for it.
-        if self.until.is_none_or(|until| now <= until) && !room() {
-            let deadline = self.until.map(|until| until + Span::from_ps(1));
-            return Err(Said::Idle { deadline, blocked: true });
+        if !room {
+            // When the next is due is known without drawing it.
+            if let Some(until) = self.source.due_after(now) {
+                return wait(until);
+            }
+            // A source at full speed always has a message: it is drawn when there is room for it.
+            if self.until.is_none_or(|until| now <= until) {
+                let deadline = self.until.map(|until| until + Span::from_ps(1));
+                return Err(Said::Idle { deadline, blocked: true });
+            }
         }
         match self.source.next(now) {
             Step::Wait(until) => wait(until),
@@ -297,9 +313,9 @@ impl Datagrams {
                 if let Some(disk) = &mut self.disk {
                     self.read_until = disk.take(now, message.size.into());
                 }
-                let outgoing = Outgoing::new(&self.cutter, &header);
-                self.drawn += u64::from(outgoing.message.fragments);
-                Ok(outgoing)
+                let datagram = whole(&self.cutter, &header);
+                self.drawn += u64::from(datagram.fragments);
+                Ok(datagram)
             }
         }
     }
@@ -312,10 +328,11 @@ impl Datagrams {
         Said::Idle { deadline, blocked: false }
     }
 
-    fn answer(&mut self, receiver: usize, room: impl FnOnce() -> bool) -> Said {
+    #[inline(never)]
+    fn answer(&mut self, receiver: usize, room: bool, kit: &mut Kit) -> Said {
         let answers = &mut self.receivers[receiver].answers;
         let Some(answer) = answers.front_mut() else { return Said::Idle { deadline: None, blocked: false } };
-        if !room() {
+        if !room {
             return Said::Idle { deadline: None, blocked: true };
         }
         let (datagram, length, last) = answer.packet(&self.cutter);
@@ -323,8 +340,8 @@ impl Datagrams {
             answers.pop_front();
         }
         let content = Content::Datagram(datagram);
-        let frame = Frame::packet(content, length, self.flow, self.back_channel, self.back, true);
-        Said::Send { frame, resume: None }
+        let packet = Packet::new(content, length, self.flow, self.back_channel, self.back, true);
+        Said::Send { frame: kit.frame(packet), resume: None }
     }
 
     /// Whether the run is over.

@@ -53,10 +53,13 @@ struct Partial {
 
 impl Gatherer {
     /// Takes a fragment; whether its message is complete with it.
+    #[inline]
     pub fn take(&mut self, d: &Datagram) -> bool {
-        if d.fragments <= 1 {
-            return true;
-        }
+        d.fragments <= 1 || self.gather(d)
+    }
+
+    #[inline(never)]
+    fn gather(&mut self, d: &Datagram) -> bool {
         // Nearly always the newest.
         let found = self.waiting.iter().rposition(|p| p.sequence == d.sequence);
         let at = found.unwrap_or_else(|| {

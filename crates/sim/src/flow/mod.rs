@@ -22,7 +22,7 @@ use trunkline_traffic::source::{Bounds, Limit};
 use trunkline_traffic::{Law, Pattern, Source, Variable};
 use trunkline_units::{Instant, Seed, Span};
 
-use crate::frame::Frame;
+use crate::frame::{Frame, Kit, Packet};
 use datagram::Datagrams;
 use stream::Streams;
 
@@ -45,6 +45,8 @@ pub struct Side {
     pub station: u32,
     /// The station's interface towards the other side.
     pub port: Port,
+    /// The medium at that interface, and its port.
+    pub down: (u32, Port),
     /// Its place on the agenda.
     pub place: u32,
 }
@@ -208,13 +210,13 @@ impl Flow {
         })
     }
 
-    /// Gives a frame to an end; whether it may have something to say to that.
+    /// Gives a packet to an end; whether it may have something to say to that.
     #[inline]
-    pub fn arrive(&mut self, now: Instant, side: usize, frame: &Frame, scratch: &mut [u8]) -> bool {
+    pub fn arrive(&mut self, now: Instant, side: usize, packet: &Packet, scratch: &mut [u8]) -> bool {
         match &mut self.work {
-            Work::Datagrams(d) => d.arrive(now, side, frame),
+            Work::Datagrams(d) => d.arrive(now, side, packet),
             Work::Streams(s) => {
-                s.arrive(now, side, frame, scratch);
+                s.arrive(now, side, packet, scratch);
                 true
             }
         }
@@ -230,25 +232,19 @@ impl Flow {
     }
 
     /// Tells it that a packet of it is no more.
-    pub fn lose(&mut self, frame: &Frame) {
+    pub fn lose(&mut self, packet: &Packet) {
         match &mut self.work {
-            Work::Datagrams(d) => d.lose(frame),
+            Work::Datagrams(d) => d.lose(packet),
             Work::Streams(_) => {}
         }
     }
 
-    /// What an end has to say. It sends only if its station has `room`, which it asks once at the most.
-    #[inline]
-    pub fn poll(
-        &mut self,
-        now: Instant,
-        side: usize,
-        room: impl FnOnce() -> bool,
-        scratch: &mut [u8],
-    ) -> Said {
+    /// What an end has to say. It sends only if its station has `room`.
+    #[inline(always)]
+    pub fn poll(&mut self, now: Instant, side: usize, room: bool, kit: &mut Kit) -> Said {
         match &mut self.work {
-            Work::Datagrams(d) => d.poll(now, side, room),
-            Work::Streams(s) => s.poll(now, side, room(), scratch),
+            Work::Datagrams(d) => d.poll(now, side, room, kit),
+            Work::Streams(s) => s.poll(now, side, room, kit),
         }
     }
 
@@ -285,7 +281,7 @@ impl Flow {
 }
 
 /// Counts a message that leaves.
-#[inline]
+#[inline(always)]
 fn depart(
     source: &mut Source,
     ledger: &mut Ledger,

@@ -15,7 +15,7 @@ use trunkline_traffic::{Pattern, Source};
 use trunkline_units::{Instant, Seed, Size, Span};
 
 use super::{Birth, IP, Said, depart};
-use crate::frame::{Content, Frame, TCP_HEADER};
+use crate::frame::{Content, Kit, Packet, TCP_HEADER};
 
 /// Both socket buffers where the experiment says nothing: what Linux tunes them up to.
 const UNSAID: Size = Size::from_bytes(4 << 20);
@@ -162,9 +162,9 @@ impl Streams {
 
     /// Takes a segment.
     #[inline]
-    pub fn arrive(&mut self, now: Instant, side: usize, frame: &Frame, scratch: &mut [u8]) {
-        let Content::Segment(header) = &frame.content() else { return };
-        let whole = (frame.packet_length() - IP) as usize;
+    pub fn arrive(&mut self, now: Instant, side: usize, packet: &Packet, scratch: &mut [u8]) {
+        let Content::Segment(header) = &packet.content else { return };
+        let whole = (packet.length - IP) as usize;
         scratch[..TCP_HEADER].copy_from_slice(header);
         let (port, peer, segment) = (Port(0), Peer::NONE, None);
         let input = Input::Frame { port, peer, bytes: &scratch[..whole], segment };
@@ -187,8 +187,8 @@ impl Streams {
     }
 
     /// What an end has to say.
-    #[inline]
-    pub fn poll(&mut self, now: Instant, side: usize, room: bool, scratch: &mut [u8]) -> Said {
+    #[inline(never)]
+    pub fn poll(&mut self, now: Instant, side: usize, room: bool, kit: &mut Kit) -> Said {
         let writable = if room { Writable::ALL } else { Writable::NONE };
         loop {
             // A segment that leaves changes nothing for whoever reads and writes.
@@ -198,12 +198,13 @@ impl Streams {
                 self.halves[side].next = sooner(taken, fed);
             }
             let deadline = self.halves[side].next;
-            match self.halves[side].tcp.poll(now, writable, scratch) {
+            match self.halves[side].tcp.poll(now, writable, &mut kit.scratch) {
                 Output::Transmit(t) => {
                     if side == 0 {
-                        self.halves[0].time(now, t.length, scratch);
+                        self.halves[0].time(now, t.length, &kit.scratch);
                     }
-                    return Said::Send { frame: self.segment(side, t.length, scratch), resume: None };
+                    let packet = self.segment(side, t.length, &kit.scratch);
+                    return Said::Send { frame: kit.frame(packet), resume: None };
                 }
                 // Read before it was told.
                 Output::Event(Event::Readable) => {}
@@ -220,13 +221,13 @@ impl Streams {
     }
 
     #[inline]
-    fn segment(&self, side: usize, length: usize, scratch: &[u8]) -> Frame {
+    fn segment(&self, side: usize, length: usize, scratch: &[u8]) -> Packet {
         let mut header = [0; TCP_HEADER];
         header.copy_from_slice(&scratch[..TCP_HEADER]);
         let content = Content::Segment(header);
         // Each direction is a virtual channel of its own.
         let channel = (self.flow as u16) << 1 | side as u16;
-        Frame::packet(content, length as u32 + IP, self.flow, channel, self.halves[side].to, side == 1)
+        Packet::new(content, length as u32 + IP, self.flow, channel, self.halves[side].to, side == 1)
     }
 
     fn hear(&mut self, now: Instant, side: usize, event: Event) {
