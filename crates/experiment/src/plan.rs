@@ -196,8 +196,14 @@ pub enum Protocol {
         frame: Size,
         /// Frames per forced acknowledgement.
         ack_every: u32,
-        /// First retransmission timeout.
+        /// First retransmission timeout, and the longest.
         timeout: Span,
+        /// Whether the timeout follows the round trips that were measured. Off: always the same, as in 1998.
+        adaptive: bool,
+        /// How long an acknowledgement may be kept back.
+        ack_delay: Span,
+        /// What decides how much of the window is used.
+        congestion: ArqCongestion,
         /// Integrity check.
         checksum: Checksum,
         /// Share of frames dropped on purpose, 0 to 1.
@@ -233,6 +239,20 @@ pub enum ArqMode {
     Gobackn,
     /// The lost frame only.
     Selective,
+    /// One frame in flight.
+    Stopandwait,
+}
+
+/// How much of its window the guaranteed transport uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ArqCongestion {
+    /// All of it, always.
+    Fixed,
+    /// What Reno's rules allow.
+    Reno,
+    /// What the measured rate fills, at that rate.
+    Paced,
 }
 
 /// Integrity check of the guaranteed transport.
@@ -245,6 +265,8 @@ pub enum Checksum {
     Crc64,
     /// The folded sum of 1998.
     Folded,
+    /// None but what tells the connection.
+    None,
 }
 
 /// Priority of a wide bundle message.

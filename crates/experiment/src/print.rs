@@ -7,14 +7,14 @@ use trunkline_traffic::{Burst, Pattern, Variable};
 use trunkline_units::{Rate, Size, Span};
 
 use crate::plan::{
-    Amount, ArqMode, Block, BundlePriority, Connection, HostCosts, Link, Medium, Network, NodeKind, Plan,
-    Protocol, Station, Stop,
+    Amount, Block, BundlePriority, Connection, HostCosts, Link, Medium, Network, NodeKind, Plan, Protocol,
+    Station, Stop,
 };
 use crate::resolve::network::{
     BUFFER_PER, CELL_MODES, COUNTS, ENCAPSULATIONS, FORMATS, MEDIA, ROLES, TIMERS,
 };
 use crate::resolve::pattern::MODELS;
-use crate::resolve::protocol::{CHECKSUMS, TCP_TIMERS};
+use crate::resolve::protocol::{CHECKSUMS, MODES, POLICIES, TCP_TIMERS};
 use crate::token::{quoted, written};
 
 /// Prints a plan as an experiment in which every default is shown.
@@ -209,15 +209,27 @@ fn protocol(protocol: &Protocol) -> String {
             span(*timeout),
             on(*crc)
         ),
-        Protocol::Guaranteed { mode, window, frame, ack_every, timeout, checksum, drop, alter } => format!(
-            "mode = {}, window = {window}, frame = {}, ack_every = {ack_every}, timeout = {}, checksum = {}, \
-             drop = {drop}, alter = {alter}",
-            match mode {
-                ArqMode::Gobackn => "gobackn",
-                ArqMode::Selective => "selective",
-            },
+        Protocol::Guaranteed {
+            mode,
+            window,
+            frame,
+            ack_every,
+            timeout,
+            adaptive,
+            ack_delay,
+            congestion,
+            checksum,
+            drop,
+            alter,
+        } => format!(
+            "mode = {}, window = {window}, frame = {}, ack_every = {ack_every}, timeout = {}, adaptive = {}, \
+             ack_delay = {}, congestion = {}, checksum = {}, drop = {drop}, alter = {alter}",
+            word(MODES, mode),
             size(*frame),
             span(*timeout),
+            on(*adaptive),
+            span(*ack_delay),
+            word(POLICIES, congestion),
             word(CHECKSUMS, checksum),
         ),
         Protocol::Bundle { address, priority } => {

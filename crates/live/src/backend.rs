@@ -177,8 +177,10 @@ fn refuse_connection(c: &Connection) -> Vec<Refusal> {
     let transport = describe::transport(&c.protocol);
     let test = describe::test_name(&c.test);
     match (&c.protocol, &c.test) {
-        (Protocol::Llc { .. } | Protocol::Guaranteed { .. } | Protocol::Bundle { .. }, _) => {
-            let text = format!("`live` does not carry `{transport}` yet; it carries tcp, udp and multicast");
+        (Protocol::Llc { .. } | Protocol::Bundle { .. }, _) => {
+            let text = format!(
+                "`live` does not carry `{transport}` yet; it carries tcp, udp, multicast and guaranteed"
+            );
             refuse(c.asks.protocol, text);
         }
         (_, Pattern::Application { .. }) => {

@@ -101,3 +101,38 @@ fn what_live_cannot_do_is_refused_by_name() {
     assert!(texts[3].starts_with("--at nobody"), "{texts:?}");
     assert!(refusals[0].place.start > 0);
 }
+
+#[test]
+fn guaranteed_delivery_guarantees() {
+    let file = std::env::temp_dir().join(format!("trunkline-guaranteed-{}", std::process::id()));
+    let bytes: Vec<u8> = (0..3_000_000u32).map(|n| (n / 7) as u8).collect();
+    std::fs::write(&file, &bytes).unwrap();
+    let text = format!(
+        "experiment {{ parallel {{
+            connection full {{ xmt = a; rcv = b; protocol = guaranteed (mode = selective, window = 256, congestion = paced, frame = 1472 B);
+                               test = full (messagesize = 8192); messages = 3000; }}
+            connection eaten {{ xmt = b; rcv = a; protocol = guaranteed (drop = 0.05, alter = 0.05, timeout = 20 ms);
+                                test = cbr (messagesize = 20000, period = 2 ms); messages = 200; }}
+            connection asked {{ xmt = a; rcv = b; protocol = guaranteed (drop = 0.01); test = request (request = 64, response = 5000); messages = 300; }}
+            connection large {{ xmt = a; rcv = b (rcvbuf = 256 kB); protocol = guaranteed (window = 64, frame = 60000 B);
+                                test = full (messagesize = 10 MB); messages = 3; }}
+            connection file {{ xmt = a; rcv = b; protocol = guaranteed; test = file (path = \"{}\"); }}
+        }} }}",
+        file.display()
+    );
+    let record = run(&text, Stop::default());
+    let _ = std::fs::remove_file(&file);
+    assert!(!record.partial, "{:?}", record.trouble);
+    for c in &record.connections {
+        assert_eq!((c.messages_received, c.lost, c.duplicated), (c.messages_sent, 0, 0), "{}", c.name);
+        assert_eq!((c.reordered, c.corrupted), (0, 0), "{}", c.name);
+    }
+    let of = |name: &str| record.connections.iter().find(|c| c.name == name).unwrap();
+    let sent = ["full", "eaten", "asked", "large"].map(|name| of(name).messages_sent);
+    assert_eq!(sent, [3000, 200, 300, 3]);
+    let eaten = &of("eaten").counters;
+    assert!(eaten["sender_frames_eaten"] > 0.0 && eaten["sender_frames_resent"] > 0.0, "{eaten:?}");
+    assert_eq!(eaten["receiver_bad_checksums"], eaten["sender_checksums_altered"]);
+    assert_eq!(of("asked").counters["answers"], 300.0);
+    assert_eq!(of("file").counters["file_bytes"], bytes.len() as f64);
+}

@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSliceMut, PipeReader, PipeWriter, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -351,20 +351,27 @@ impl<V> Sink<V> for Outlet<'_, V> {
 
 /// A timer of the system that is set only when it must ring earlier than it would.
 #[derive(Debug)]
-struct Timer {
+pub struct Timer {
     fd: TimerFd,
     clock: Clock,
     set_for: Option<Instant>,
 }
 
 impl Timer {
-    fn new(clock: Clock) -> io::Result<Timer> {
+    /// A timer that is not set. It is readable once it has rung.
+    ///
+    /// # Errors
+    /// If the system has no more.
+    pub fn new(clock: Clock) -> io::Result<Timer> {
         let flags = TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC;
         Ok(Timer { fd: TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?, clock, set_for: None })
     }
 
     /// Rings at `at` or before.
-    fn ring_by(&mut self, at: Instant) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn ring_by(&mut self, at: Instant) -> io::Result<()> {
         if self.set_for.is_some_and(|set| set <= at) {
             return Ok(());
         }
@@ -376,7 +383,11 @@ impl Timer {
         Ok(())
     }
 
-    fn rang(&mut self) -> io::Result<()> {
+    /// It has rung, or may have: it is to be set anew.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn rang(&mut self) -> io::Result<()> {
         self.set_for = None;
         match self.fd.wait() {
             Ok(()) | Err(Errno::EAGAIN) => Ok(()),
@@ -385,8 +396,14 @@ impl Timer {
     }
 }
 
+impl AsFd for Timer {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
 /// Whether an error of receiving tells what became of something sent, rather than that receiving is over.
-fn is_of_network(error: &io::Error) -> bool {
+pub(crate) fn is_of_network(error: &io::Error) -> bool {
     use Errno::{EACCES, ECONNREFUSED, EHOSTDOWN, EHOSTUNREACH, EMSGSIZE, ENETUNREACH, ENOPROTOOPT, EPROTO};
     let of_network =
         [EACCES, ECONNREFUSED, EHOSTDOWN, EHOSTUNREACH, EMSGSIZE, ENETUNREACH, ENOPROTOOPT, EPROTO];

@@ -7,6 +7,7 @@
 //! | [`pace`] | [`Pacer`], waits for a moment: sleep, then spin for the last stretch |
 //! | [`socket`] | opening UDP and TCP sockets with buffers, groups and time limits; errors that name the address |
 //! | [`batch`] | many datagrams a system call: segmentation offload and receive coalescing |
+//! | [`datagrams`] | [`Datagrams`], a UDP socket that threads share: blocking, in batches, and to be woken |
 //! | [`tcp`] | the kernel's own view of a TCP connection |
 //! | [`tun`] | [`Tun`], a network interface whose other end is this process |
 //! | [`usage`] | processor time of a thread, counters of an interface |
@@ -15,6 +16,7 @@
 
 pub mod batch;
 pub mod clock;
+pub mod datagrams;
 pub mod driver;
 pub mod pace;
 pub mod socket;
@@ -23,6 +25,7 @@ pub mod tun;
 pub mod usage;
 
 pub use clock::Clock;
+pub use datagrams::Datagrams;
 pub use driver::Driver;
 pub use pace::Pacer;
 pub use socket::SocketError;

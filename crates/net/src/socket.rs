@@ -256,18 +256,39 @@ pub fn allow_fragments(socket: &UdpSocket, peer: SocketAddr) -> io::Result<Optio
             (IPPROTO_IPV6, &[(IPV6_MTU_DISCOVER, IPV6_PMTUDISC_WANT), (IPV6_DONTFRAG, 0)][..], IPV6_MTU, 48)
         }
     };
-    let fd = socket.as_raw_fd();
-    let mut length = size_of::<libc::c_int>() as libc::socklen_t;
+    set(socket, level, options)?;
+    let (fd, mut length) = (socket.as_raw_fd(), size_of::<libc::c_int>() as libc::socklen_t);
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the option is one integer; the kernel writes at most `length` bytes.
+    let told = unsafe { libc::getsockopt(fd, level, mtu, (&raw mut bytes).cast(), &raw mut length) } == 0;
+    Ok(told.then(|| (bytes as usize).saturating_sub(headers)))
+}
+
+/// Makes the socket, bound to `local`, refuse what is longer than the interface's packets; of the path it believes
+/// nothing, so that it can be probed.
+pub fn forbid_fragments(socket: &UdpSocket, local: SocketAddr) -> io::Result<()> {
+    use libc::{IP_MTU_DISCOVER, IP_PMTUDISC_PROBE, IPPROTO_IP};
+    use libc::{IPPROTO_IPV6, IPV6_DONTFRAG, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_PROBE};
+    match local {
+        SocketAddr::V4(_) => set(socket, IPPROTO_IP, &[(IP_MTU_DISCOVER, IP_PMTUDISC_PROBE)]),
+        SocketAddr::V6(_) => {
+            set(socket, IPPROTO_IPV6, &[(IPV6_MTU_DISCOVER, IPV6_PMTUDISC_PROBE), (IPV6_DONTFRAG, 1)])
+        }
+    }
+}
+
+/// Sets options that are one integer each.
+fn set(socket: &UdpSocket, level: libc::c_int, options: &[(libc::c_int, libc::c_int)]) -> io::Result<()> {
+    let length = size_of::<libc::c_int>() as libc::socklen_t;
     for (name, value) in options {
         // SAFETY: the option is one integer, which lives through the call.
-        if unsafe { libc::setsockopt(fd, level, *name, (&raw const *value).cast(), length) } != 0 {
+        let done =
+            unsafe { libc::setsockopt(socket.as_raw_fd(), level, *name, (&raw const *value).cast(), length) };
+        if done != 0 {
             return Err(io::Error::last_os_error());
         }
     }
-    let mut bytes: libc::c_int = 0;
-    // SAFETY: as above; the kernel writes at most `length` bytes.
-    let told = unsafe { libc::getsockopt(fd, level, mtu, (&raw mut bytes).cast(), &raw mut length) } == 0;
-    Ok(told.then(|| (bytes as usize).saturating_sub(headers)))
+    Ok(())
 }
 
 /// Makes blocking calls on `socket` return within `limit`, so that a stop is noticed.

@@ -9,6 +9,7 @@
 //! | [`ends`] | what each end reports |
 //! | [`assemble`] | reports → a connection of the record |
 //! | [`describe`] | protocols and tests in words |
+//! | [`guaranteed`] | the guaranteed transport: a plan's options, faults on purpose, what it counts |
 //! | [`expect`] | expectations against a record |
 //!
 //! Nothing here reads a clock or opens a socket: time is an argument, so the simulator measures with the same code.
@@ -19,6 +20,7 @@ pub mod deframe;
 pub mod describe;
 pub mod ends;
 pub mod expect;
+pub mod guaranteed;
 pub mod ledger;
 pub mod message;
 pub mod meter;

@@ -134,9 +134,9 @@ fn refuse_connection(c: &Connection) -> Option<Refusal> {
     let transport = describe::transport(&c.protocol);
     let test = describe::test_name(&c.test);
     let (place, text) = match (&c.protocol, &c.test) {
-        (Protocol::Llc { .. } | Protocol::Guaranteed { .. } | Protocol::Bundle { .. }, _) => (
+        (Protocol::Llc { .. } | Protocol::Bundle { .. }, _) => (
             c.asks.protocol,
-            format!("`sim` does not carry `{transport}` yet; it carries tcp, udp and multicast"),
+            format!("`sim` does not carry `{transport}` yet; it carries tcp, udp, multicast and guaranteed"),
         ),
         (_, Pattern::Application { .. }) => {
             (c.asks.test, format!("`sim` does not play the application model `{test}` yet"))

@@ -60,12 +60,14 @@ pub struct Packet {
 }
 
 /// What a packet carries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
     /// A test message, or a fragment of one, over UDP.
     Datagram(Datagram),
     /// A TCP segment: its header, which says how long it is. The payload's length follows from the packet's.
     Segment([u8; TCP_HEADER]),
+    /// A frame of the guaranteed transport, over UDP. It checks itself, so every byte is there.
+    Frame(Box<[u8]>),
 }
 
 /// A test message in a datagram.
@@ -124,7 +126,10 @@ impl Kit {
 
     /// Keeps the box of a packet that is no more.
     #[inline]
-    pub fn keep(&mut self, packet: Box<Packet>) {
+    pub fn keep(&mut self, mut packet: Box<Packet>) {
+        if let Content::Frame(bytes) = &mut packet.content {
+            *bytes = Box::default();
+        }
         if self.spare.len() < SPARE {
             self.spare.push(packet);
         }

@@ -221,7 +221,7 @@ fn lay(
     packet: &Packet,
 ) -> Option<u32> {
     let (protocol, ports) = match packet.content {
-        Content::Datagram(_) => (IpNumber::UDP, PORTS),
+        Content::Datagram(_) | Content::Frame(_) => (IpNumber::UDP, PORTS),
         Content::Segment(_) => (IpNumber::TCP, PORTS),
     };
     // What goes back goes from the station that the sender's frames are for.
@@ -297,6 +297,13 @@ fn lay(
             let mut bytes = [0; HEADER];
             header.encode(packet.flow, &mut bytes);
             out.extend_from_slice(&bytes[..HEADER.min((length - UDP_IP) as usize)]);
+        }
+        Content::Frame(frame) => {
+            let udp = (length - IP).min(u32::from(u16::MAX)) as u16;
+            let (source_port, destination_port) = ports;
+            let udp = UdpHeader { source_port, destination_port, length: udp, checksum: 0 };
+            out.extend_from_slice(&udp.to_bytes());
+            out.extend_from_slice(frame);
         }
         Content::Segment(header) => {
             out.extend_from_slice(&header[..trunkline_tcp::header_length(header).min(header.len())]);

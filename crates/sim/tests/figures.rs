@@ -278,3 +278,59 @@ fn a_medium_with_one_station_is_quiet() {
         assert_eq!(connection(&run(&text), "x").lost, 0);
     }
 }
+
+#[test]
+fn guaranteed_delivery_fills_a_line_that_loses() {
+    let network = "host a, b; link a - b (rate = 100 Mb/s, delay = 20 ms, loss = 0.01);";
+    let text = "protocol = guaranteed (mode = selective, window = 4096, congestion = paced); test = full (messagesize = 8192); duration = 10 s;";
+    let x = connection(&run(&experiment(network, text)), "x").clone();
+    assert_eq!((x.messages_received, x.partial), (x.messages_sent, false));
+    // Of 1,538 bytes on the line 1,460 are messages.
+    assert!(x.received_bps > 0.9 * 100e6 * 1460.0 / 1538.0, "{}", x.received_bps);
+}
+
+#[test]
+fn guaranteed_delivery_survives_everything_at_once() {
+    let network = "host a, b; link a - b (rate = 100 Mb/s, delay = 20 ms, loss = 0.01, duplicate = 0.01, reorder = 0.01, corrupt = 0.01);";
+    for (options, least) in
+        [("mode = selective, window = 4096, congestion = paced", 0.8), ("mode = gobackn", 0.0)]
+    {
+        let text =
+            format!("protocol = guaranteed ({options}); test = full (messagesize = 8192); duration = 5 s;");
+        let x = connection(&run(&experiment(network, &text)), "x").clone();
+        assert_eq!((x.lost, x.duplicated, x.reordered, x.corrupted), (0, 0, 0, 0), "{options}");
+        assert_eq!((x.messages_received, x.partial), (x.messages_sent, false), "{options}");
+        // 98 of 100 frames arrive whole.
+        assert!(x.received_bps > least * 100e6 * 1460.0 / 1538.0 * 0.98, "{options}: {}", x.received_bps);
+    }
+}
+
+#[test]
+fn guaranteed_delivery_repairs_what_is_eaten_and_altered() {
+    let network = "host a, b; link a - b (rate = 10 Mb/s, delay = 1 ms);";
+    let text = "protocol = guaranteed (drop = 0.05, alter = 0.05, timeout = 50 ms); test = cbr (messagesize = 3000, period = 5 ms); messages = 500;";
+    let x = connection(&run(&experiment(network, text)), "x").clone();
+    assert_eq!((x.messages_sent, x.messages_received, x.partial), (500, 500, false));
+    let count = |name: &str| x.counters[name];
+    let frames = count("sender_frames_sent") + count("sender_acks_forced");
+    near(count("sender_frames_eaten"), 0.05 * frames, 0.3);
+    near(count("sender_checksums_altered"), 0.05 * frames, 0.3);
+    // Altered are those that were not eaten, and all of them are noticed.
+    assert_eq!(count("receiver_bad_checksums"), count("sender_checksums_altered"));
+    assert_eq!(
+        count("receiver_frames_received"),
+        count("sender_frames_sent") - count("sender_frames_resent")
+    );
+    assert!(count("sender_frames_resent") > 0.0);
+}
+
+#[test]
+fn a_guaranteed_request_takes_two_lines_and_two_packets() {
+    let network = "host a, b; link a - b (rate = 10 Mb/s, delay = 1 ms);";
+    let text = "protocol = guaranteed; test = request (request = 64, response = 500); messages = 100;";
+    let x = connection(&run(&experiment(network, text)), "x").clone();
+    // Message and its length, 12 bytes of frame, 3 of acknowledgement, 28 of UDP and IP, 38 of Ethernet.
+    let wire = |message: f64, length: f64| (message + length + 12.0 + 3.0 + 28.0 + 38.0) * 8.0 / 10.0;
+    near(x.rtt_us.as_ref().unwrap().p50, wire(64.0, 1.0) + wire(500.0, 2.0) + 2000.0, 1e-3);
+    assert_eq!((x.counters["answers"], x.counters["sender_frames_resent"]), (100.0, 0.0));
+}

@@ -59,11 +59,28 @@ fn threads_change_nothing() {
 }
 
 #[test]
+fn the_transport_of_1998_does_what_it_did() {
+    let desk = Desk::new();
+    let ended = desk.say(&["reproduce", "1998", "--seeds", "4"]);
+    assert_eq!(ended.status, 0, "{}{}", ended.out, ended.err);
+    for row in [
+        "bare interface",
+        "bare interface, 64 B",
+        "one way",
+        "64 B",
+        "both ways, a to b",
+        "both ways, b to a",
+    ] {
+        assert!(ended.out.contains(row), "{}", ended.out);
+    }
+}
+
+#[test]
 fn what_there_is_not_is_said() {
     let desk = Desk::new();
     for (words, said) in [
-        (&["reproduce", "1998"][..], "`1998` is not reproduced yet; what there is: aai"),
-        (&["reproduce", "nonsense"], "there is no paper `nonsense`"),
+        (&["reproduce", "1990"][..], "`1990` is not reproduced yet; what there is: aai, guaranteed"),
+        (&["reproduce", "nonsense"], "`nonsense` is no paper known here"),
         (
             &["reproduce", "aai", "13"],
             "there is no `13`; what there is: figure-1, figure-2, 12, ftp-cells, 17, 18",

@@ -382,9 +382,8 @@ fn what_live_cannot_do_is_told_where_it_is_asked() {
     for (connection, words) in [
         (
             "protocol = llc; test = full;",
-            "`live` does not carry `llc` yet; it carries tcp, udp and multicast",
+            "`live` does not carry `llc` yet; it carries tcp, udp, multicast and guaranteed",
         ),
-        ("protocol = guaranteed; test = full;", "`live` does not carry `guaranteed` yet"),
         ("protocol = bundle (address = 21); test = full;", "`live` does not carry `bundle` yet"),
         ("protocol = tcp; test = telnet;", "`live` does not play the application model `telnet` yet"),
         ("protocol = udp; test = cbr (messagesize = 31, period = 1 ms);", "a message of 31 B is too small"),

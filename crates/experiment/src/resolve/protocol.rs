@@ -10,7 +10,7 @@ use super::options::{
 };
 use crate::diagnostic::Diagnostic;
 use crate::parse::shorten;
-use crate::plan::{ArqMode, BundlePriority, Checksum, Protocol, TcpTimers};
+use crate::plan::{ArqCongestion, ArqMode, BundlePriority, Checksum, Protocol, TcpTimers};
 use crate::tree::Value;
 
 /// Every protocol by name.
@@ -20,8 +20,23 @@ pub(crate) const PROTOCOLS: &[&str] = &["tcp", "udp", "multicast", "llc", "guara
 pub(crate) const TCP_TIMERS: &[(&str, TcpTimers)] = &[("bsd", TcpTimers::Bsd), ("fine", TcpTimers::Fine)];
 
 /// Words for the integrity checks of `guaranteed`.
-pub(crate) const CHECKSUMS: &[(&str, Checksum)] =
-    &[("crc32c", Checksum::Crc32c), ("crc64", Checksum::Crc64), ("folded", Checksum::Folded)];
+pub(crate) const CHECKSUMS: &[(&str, Checksum)] = &[
+    ("crc32c", Checksum::Crc32c),
+    ("crc64", Checksum::Crc64),
+    ("folded", Checksum::Folded),
+    ("none", Checksum::None),
+];
+
+/// Words for the modes of `guaranteed`.
+pub(crate) const MODES: &[(&str, ArqMode)] = &[
+    ("gobackn", ArqMode::Gobackn),
+    ("selective", ArqMode::Selective),
+    ("stopandwait", ArqMode::Stopandwait),
+];
+
+/// Words for the policies of `guaranteed`.
+pub(crate) const POLICIES: &[(&str, ArqCongestion)] =
+    &[("fixed", ArqCongestion::Fixed), ("reno", ArqCongestion::Reno), ("paced", ArqCongestion::Paced)];
 
 impl Protocol {
     /// Its name in the language and in the record: `tcp`, `udp`, `multicast`, `llc`, `guaranteed`, `bundle`.
@@ -44,9 +59,19 @@ pub(crate) fn options(protocol: &Protocol) -> &'static [&'static str] {
         Protocol::Udp { .. } => &["flow"],
         Protocol::Multicast { .. } => &["group", "ttl"],
         Protocol::Llc { .. } => &["type", "sap", "priority", "tries", "timeout", "crc"],
-        Protocol::Guaranteed { .. } => {
-            &["mode", "window", "frame", "ack_every", "timeout", "checksum", "drop", "alter"]
-        }
+        Protocol::Guaranteed { .. } => &[
+            "mode",
+            "window",
+            "frame",
+            "ack_every",
+            "timeout",
+            "adaptive",
+            "ack_delay",
+            "congestion",
+            "checksum",
+            "drop",
+            "alter",
+        ],
         Protocol::Bundle { .. } => &["address", "priority"],
     }
 }
@@ -72,6 +97,9 @@ pub(crate) fn default(name: &str) -> Option<Protocol> {
             frame: Size::from_bytes(9152),
             ack_every: 3,
             timeout: Span::from_s(3),
+            adaptive: true,
+            ack_delay: Span::from_us(200),
+            congestion: ArqCongestion::Fixed,
             checksum: Checksum::Crc32c,
             drop: 0.0,
             alter: 0.0,
@@ -144,16 +172,27 @@ pub(crate) fn set(cx: &mut Context<'_>, protocol: &mut Protocol, name: &str, val
             "timeout" => put(timeout, positive_time(cx, value)),
             _ => put(crc, switch(cx, value)),
         },
-        Protocol::Guaranteed { mode, window, frame, ack_every, timeout, checksum, drop, alter } => match name
-        {
-            "mode" => put(
-                mode,
-                choice(cx, value, &[("gobackn", ArqMode::Gobackn), ("selective", ArqMode::Selective)]),
-            ),
-            "window" => put(window, word(cx, value)),
-            "frame" => put(frame, size(cx, value)),
+        Protocol::Guaranteed {
+            mode,
+            window,
+            frame,
+            ack_every,
+            timeout,
+            adaptive,
+            ack_delay,
+            congestion,
+            checksum,
+            drop,
+            alter,
+        } => match name {
+            "mode" => put(mode, choice(cx, value, MODES)),
+            "window" => put(window, integer(cx, value, 1, 8192).map(|n| n as u32)),
+            "frame" => put(frame, arq_frame(cx, value)),
             "ack_every" => put(ack_every, word(cx, value)),
             "timeout" => put(timeout, positive_time(cx, value)),
+            "adaptive" => put(adaptive, switch(cx, value)),
+            "ack_delay" => put(ack_delay, positive_time(cx, value)),
+            "congestion" => put(congestion, choice(cx, value, POLICIES)),
             "checksum" => put(checksum, choice(cx, value, CHECKSUMS)),
             "drop" => put(drop, share(cx, value)),
             _ => put(alter, share(cx, value)),
@@ -167,6 +206,17 @@ pub(crate) fn set(cx: &mut Context<'_>, protocol: &mut Protocol, name: &str, val
 
 fn byte(cx: &mut Context<'_>, value: &Value, least: u64, most: u64) -> Option<u8> {
     integer(cx, value, least, most).and_then(|n| u8::try_from(n).ok())
+}
+
+/// A frame between the shortest that makes sense and the longest datagram.
+fn arq_frame(cx: &mut Context<'_>, value: &Value) -> Option<Size> {
+    let frame = size(cx, value)?;
+    if (128..=65_507).contains(&frame.as_bytes()) {
+        return Some(frame);
+    }
+    let error = Diagnostic::error(value.place, format!("a frame of {} bytes", frame.as_bytes()));
+    cx.report(error.label("expected 128 B to 65507 B"));
+    None
 }
 
 fn word(cx: &mut Context<'_>, value: &Value) -> Option<u32> {

@@ -156,7 +156,7 @@ fn copy(
 }
 
 /// Reads until the buffer is full or the file ends.
-fn fill(from: &mut File, buffer: &mut [u8]) -> std::io::Result<usize> {
+pub(crate) fn fill(from: &mut File, buffer: &mut [u8]) -> std::io::Result<usize> {
     let mut have = 0;
     while have < buffer.len() {
         match from.read(&mut buffer[have..])? {

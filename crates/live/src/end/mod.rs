@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`datagram`] | `udp` and `multicast`: paced, and at full speed with offload |
 //! | [`stream`] | `tcp` |
+//! | [`guaranteed`] | `guaranteed`: every test over it
 //! | [`request`] | requests and answers over either |
 //! | [`mod@file`] | a file, disk to disk, over either |
 //!
@@ -13,6 +14,7 @@
 
 pub mod datagram;
 pub mod file;
+pub mod guaranteed;
 pub mod request;
 pub mod stream;
 
@@ -180,6 +182,9 @@ pub enum EndError {
     /// The peer does not take what it is sent.
     #[error("{0} has taken nothing for {1}")]
     Stuck(SocketAddr, Span),
+    /// The guaranteed transport gave up.
+    #[error("{0}: {1}")]
+    Ended(SocketAddr, trunkline_arq::End),
     /// Stopped before it began.
     #[error("stopped before it began")]
     Stopped,
@@ -233,7 +238,7 @@ impl Bench {
     /// The longest message of this protocol.
     pub fn largest(&self) -> u32 {
         match self.spec.protocol {
-            Protocol::Tcp { .. } => LARGEST,
+            Protocol::Tcp { .. } | Protocol::Guaranteed { .. } => LARGEST,
             _ => trunkline_net::batch::LARGEST as u32,
         }
     }
@@ -327,6 +332,12 @@ pub fn prepare(spec: End, clock: Clock, voice: Voice) -> (Arc<Control>, Option<J
 fn run(bench: Bench) -> Result<Report, Broken> {
     let tcp = matches!(bench.spec.protocol, Protocol::Tcp { .. });
     let role = bench.spec.role.clone();
+    if matches!(bench.spec.protocol, Protocol::Guaranteed { .. }) {
+        return match role {
+            Role::Sender { peer, limit, file } => guaranteed::send(bench, peer, limit, file.as_deref()),
+            Role::Receiver { file } => guaranteed::receive(bench, file.as_deref()),
+        };
+    }
     match (&bench.spec.pattern, role) {
         (Pattern::Request { .. }, Role::Sender { peer, limit, .. }) => request::ask(bench, peer, limit),
         (Pattern::Request { .. }, Role::Receiver { .. }) => request::answer(bench),

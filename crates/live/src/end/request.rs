@@ -110,7 +110,7 @@ impl Mouth {
 }
 
 /// Lays a message out in `buffer`.
-fn lay(bench: &Bench, buffer: &mut Vec<u8>, header: &Header) {
+pub(crate) fn lay(bench: &Bench, buffer: &mut Vec<u8>, header: &Header) {
     let length = header.length as usize;
     if buffer.len() != length {
         buffer.resize(HEADER, 0);
@@ -344,7 +344,7 @@ fn answer_datagrams(mut bench: Bench) -> Result<Report, Broken> {
     told(&bench, meter, &mouth, buffer_counter(&socket, false), error)
 }
 
-fn answer_to(request: &Header, now: Instant) -> Header {
+pub(crate) fn answer_to(request: &Header, now: Instant) -> Header {
     let length = request.response.max(HEADER as u32);
     Header { sequence: request.sequence, sent: now, length, response: 0, kind: Kind::Answer }
 }

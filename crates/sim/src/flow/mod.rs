@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`datagram`] | messages in datagrams: `udp` and `multicast`, requests and answers over them |
 //! | [`fragment`] | messages longer than a packet |
+//! | [`guaranteed`] | messages over the guaranteed transport, requests and answers over it |
 //! | [`stream`] | messages in a TCP stream, requests and answers over it |
 //!
 //! Both ends of a flow live in one value, so that a stream's message boundaries need not be bytes: TCP hands over
@@ -11,6 +12,7 @@
 
 pub mod datagram;
 pub mod fragment;
+pub mod guaranteed;
 pub mod stream;
 
 use trunkline_endpoint::{Port, To};
@@ -24,6 +26,7 @@ use trunkline_units::{Instant, Seed, Span};
 
 use crate::frame::{Frame, Kit, Packet};
 use datagram::Datagrams;
+use guaranteed::Guaranteed;
 use stream::Streams;
 
 /// Bytes of IPv4 and UDP headers.
@@ -69,6 +72,7 @@ pub struct Flow {
 enum Work {
     Datagrams(Box<Datagrams>),
     Streams(Box<Streams>),
+    Guaranteed(Box<Guaranteed>),
 }
 
 /// What an end says.
@@ -194,6 +198,10 @@ impl Flow {
                 birth.source(start, LARGEST)?;
                 Work::Streams(Box::new(Streams::begin(&birth, start, birth.limit()?)?))
             }
+            Protocol::Guaranteed { .. } => {
+                birth.source(start, LARGEST)?;
+                Work::Guaranteed(Box::new(Guaranteed::begin(&birth, start, birth.limit()?)))
+            }
             _ => Work::Datagrams(Box::new(Datagrams::begin(
                 &birth,
                 start,
@@ -219,6 +227,10 @@ impl Flow {
                 s.arrive(now, side, packet, scratch);
                 true
             }
+            Work::Guaranteed(g) => {
+                g.arrive(now, side, packet);
+                true
+            }
         }
     }
 
@@ -228,6 +240,7 @@ impl Flow {
         match &mut self.work {
             Work::Datagrams(_) => {}
             Work::Streams(s) => s.wake(now, side),
+            Work::Guaranteed(g) => g.wake(now, side),
         }
     }
 
@@ -235,7 +248,7 @@ impl Flow {
     pub fn lose(&mut self, packet: &Packet) {
         match &mut self.work {
             Work::Datagrams(d) => d.lose(packet),
-            Work::Streams(_) => {}
+            Work::Streams(_) | Work::Guaranteed(_) => {}
         }
     }
 
@@ -245,6 +258,7 @@ impl Flow {
         match &mut self.work {
             Work::Datagrams(d) => d.poll(now, side, room, kit),
             Work::Streams(s) => s.poll(now, side, room, kit),
+            Work::Guaranteed(g) => g.poll(now, side, room, kit),
         }
     }
 
@@ -254,6 +268,7 @@ impl Flow {
         match &self.work {
             Work::Datagrams(d) => d.is_over(),
             Work::Streams(s) => s.is_over(),
+            Work::Guaranteed(g) => g.is_over(),
         }
     }
 
@@ -262,10 +277,12 @@ impl Flow {
         let start = match &self.work {
             Work::Datagrams(_) => self.start,
             Work::Streams(s) => s.start(),
+            Work::Guaranteed(g) => g.start(),
         };
         let (mut sender, receivers, trouble) = match self.work {
             Work::Datagrams(d) => d.reports(),
             Work::Streams(s) => s.reports(),
+            Work::Guaranteed(g) => g.reports(),
         };
         if let Some(bytes) = self.file_bytes {
             sender.counters.insert("file_bytes".into(), bytes as f64);

@@ -21,6 +21,8 @@ const VERSION: u32 = 1;
 
 /// An experiment of a table.
 struct Study {
+    /// Which paper, as the command names it.
+    paper: &'static str,
     /// The table or figure of the paper it belongs to.
     table: &'static str,
     /// Its text.
@@ -48,6 +50,18 @@ struct Cell {
 enum Unit {
     Mbps,
     Cells,
+    Ms,
+}
+
+/// A one-way delay in ms, the median.
+const fn delay(
+    row: &'static str,
+    subject: &'static str,
+    paper: f64,
+    within: Option<f64>,
+    limit: &'static str,
+) -> Cell {
+    Cell { row, subject, figure: "delay_us.p50", unit: Unit::Ms, paper, within, limit }
 }
 
 /// A goodput in Mb/s.
@@ -66,6 +80,7 @@ const TENTH: Option<f64> = Some(0.1);
 /// The AAI report of 1996, in its order.
 const STUDIES: &[Study] = &[
     Study {
+        paper: "aai",
         table: "figure-1",
         text: include_str!("../../../../experiments/figure-1.ns"),
         seeds: 20,
@@ -75,6 +90,7 @@ const STUDIES: &[Study] = &[
         ],
     },
     Study {
+        paper: "aai",
         table: "figure-2",
         text: include_str!("../../../../experiments/figure-2.ns"),
         seeds: 1,
@@ -84,6 +100,7 @@ const STUDIES: &[Study] = &[
         ],
     },
     Study {
+        paper: "aai",
         table: "12",
         text: include_str!("../../../../experiments/table-12.ns"),
         seeds: 3,
@@ -100,6 +117,7 @@ const STUDIES: &[Study] = &[
         ],
     },
     Study {
+        paper: "aai",
         table: "ftp-cells",
         text: include_str!("../../../../experiments/ftp-cells.ns"),
         seeds: 1,
@@ -114,35 +132,53 @@ const STUDIES: &[Study] = &[
         }],
     },
     Study {
+        paper: "aai",
         table: "17",
         text: include_str!("../../../../experiments/table-17-no-pacing.ns"),
         seeds: 100,
         cells: &[mbps("no pacing", "a-b", 1.20, Some(0.2), "timeouts; delay and TAXI rate fitted")],
     },
     Study {
+        paper: "aai",
         table: "17",
         text: include_str!("../../../../experiments/table-17-no-timers.ns"),
         seeds: 5,
         cells: &[mbps("no pacing, no BSD timers", "a-b", 24.0, None, "another TCP (NetSim's, a Tahoe)")],
     },
     Study {
+        paper: "aai",
         table: "17",
         text: include_str!("../../../../experiments/table-17-pacing.ns"),
         seeds: 5,
         cells: &[mbps("pacing 70 Mb/s", "a-b", 68.20, Some(0.05), "pacing")],
     },
     Study {
+        paper: "aai",
         table: "18",
         text: include_str!("../../../../experiments/table-18.ns"),
         seeds: 5,
         cells: &[mbps("pacing 40 Mb/s", "dec-sgi", 34.2, Some(0.02), "pacing; length fitted")],
     },
+    Study {
+        paper: "guaranteed",
+        table: "6",
+        text: include_str!("../../../../experiments/guaranteed-1998.ns"),
+        seeds: 20,
+        cells: &[
+            mbps("bare interface", "raw", 121.8, Some(0.1), "the card, fitted"),
+            delay("bare interface, 64 B", "raw-64", 0.85, Some(0.1), "the interface, fitted"),
+            mbps("one way", "one-way", 119.0, Some(0.1), "the card"),
+            delay("64 B", "one-way-64", 0.89, Some(0.1), "the interface"),
+            mbps("both ways, a to b", "there", 108.0, Some(0.1), "processor; its cost of a packet fitted"),
+            mbps("both ways, b to a", "back", 108.0, Some(0.1), "processor; its cost of a packet fitted"),
+        ],
+    },
 ];
 
-/// The names of the paper that there is.
-const AAI: [&str; 3] = ["aai", "1996", "netspec"];
+/// The papers that there are, each by all its names; the first is the study's.
+const PAPERS: [&[&str]; 2] = [&["aai", "1996", "netspec"], &["guaranteed", "1998"]];
 /// The papers that wait for their transports.
-const NOT_YET: [&str; 6] = ["bundle", "1997", "airnet", "1990", "guaranteed", "1998"];
+const NOT_YET: [&str; 4] = ["bundle", "1997", "airnet", "1990"];
 
 /// A study to be run.
 struct Job {
@@ -153,6 +189,7 @@ struct Job {
 
 /// A cell and what came of it.
 struct Compared {
+    paper: &'static str,
     table: &'static str,
     cell: &'static Cell,
     ours: Spread,
@@ -183,14 +220,22 @@ pub fn reproduce(flags: &Reproduce) -> Result<(), Failure> {
 
 /// The studies asked for.
 fn jobs(flags: &Reproduce) -> Result<Vec<Job>, Failure> {
-    if let Some(paper) = flags.paper.as_deref().filter(|paper| !AAI.contains(paper)) {
-        return Err(Failure::input(match NOT_YET.contains(&paper) {
-            true => format!("`{paper}` is not reproduced yet; what there is: aai"),
-            false => format!("there is no paper `{paper}`; what there is: aai"),
-        }));
-    }
+    let there_is = PAPERS.map(|names| names[0]).join(", ");
+    let paper = match flags.paper.as_deref() {
+        None => None,
+        Some(name) => match PAPERS.into_iter().find(|names| names.contains(&name)) {
+            Some(names) => Some(names[0]),
+            None => {
+                let why =
+                    if NOT_YET.contains(&name) { "is not reproduced yet" } else { "is no paper known here" };
+                return Err(Failure::input(format!("`{name}` {why}; what there is: {there_is}")));
+            }
+        },
+    };
     let wanted = flags.table.as_deref().map(|table| table.strip_prefix("table-").unwrap_or(table));
-    let studies = STUDIES.iter().filter(|study| wanted.is_none_or(|table| table == study.table));
+    let of_paper = |study: &&Study| paper.is_none_or(|paper| paper == study.paper);
+    let studies =
+        STUDIES.iter().filter(of_paper).filter(|study| wanted.is_none_or(|table| table == study.table));
     let jobs: Vec<Job> = studies
         .map(|study| {
             let parsed = parse(&Source { name: study.table, text: study.text, folder: None });
@@ -199,7 +244,7 @@ fn jobs(flags: &Reproduce) -> Result<Vec<Job>, Failure> {
         })
         .collect();
     if jobs.is_empty() {
-        let mut tables: Vec<&str> = STUDIES.iter().map(|study| study.table).collect();
+        let mut tables: Vec<&str> = STUDIES.iter().filter(of_paper).map(|study| study.table).collect();
         tables.dedup();
         let table = flags.table.as_deref().unwrap_or_default();
         return Err(Failure::input(format!("there is no `{table}`; what there is: {}", tables.join(", "))));
@@ -228,6 +273,7 @@ fn compare(jobs: &[Job], threads: usize, stop: &Stop) -> Result<Vec<Compared>, F
             }
         }
         compared.extend(job.study.cells.iter().enumerate().map(|(at, cell)| Compared {
+            paper: job.study.paper,
             table: job.study.table,
             cell,
             ours: Spread::of(figures.iter().map(|run| run[at]).collect()),
@@ -257,15 +303,23 @@ fn one(job: &Job, seed: Seed, stop: &Stop) -> Result<Vec<Option<f64>>, String> {
 impl Unit {
     /// What our record counts in one of the paper's.
     fn scale(self) -> f64 {
-        if self == Unit::Mbps { 1e6 } else { 1.0 }
+        match self {
+            Unit::Mbps => 1e6,
+            Unit::Cells => 1.0,
+            Unit::Ms => 1e3,
+        }
     }
 
     fn name(self) -> &'static str {
-        if self == Unit::Mbps { "Mb/s" } else { "cells" }
+        match self {
+            Unit::Mbps => "Mb/s",
+            Unit::Cells => "cells",
+            Unit::Ms => "ms",
+        }
     }
 
     fn show(self, value: f64) -> String {
-        if self == Unit::Mbps { format!("{value:.2}") } else { format!("{value:.0}") }
+        if self == Unit::Cells { format!("{value:.0}") } else { format!("{value:.2}") }
     }
 }
 
@@ -282,7 +336,7 @@ impl Compared {
     }
 
     fn columns(&self) -> [String; 9] {
-        let Compared { table, cell, ours } = self;
+        let Compared { paper, table, cell, ours } = self;
         let show = |value: Option<f64>| value.map_or("–".into(), |value| cell.unit.show(value));
         let spread = match ours.n {
             0 | 1 => String::new(),
@@ -294,7 +348,7 @@ impl Compared {
             Some(false) => "NO",
         };
         [
-            (*table).into(),
+            format!("{paper} {table}"),
             cell.row.into(),
             format!("{} {}", cell.unit.show(cell.paper), cell.unit.name()),
             show(ours.mean),
@@ -334,14 +388,14 @@ fn table(compared: &[Compared]) -> String {
 fn json(compared: &[Compared]) -> String {
     let cell = |c: &Compared| {
         json!({
-            "table": c.table, "row": c.cell.row, "unit": c.cell.unit.name(), "paper": c.cell.paper,
+            "of": c.paper, "table": c.table, "row": c.cell.row, "unit": c.cell.unit.name(), "paper": c.cell.paper,
             "n": c.ours.n, "mean": c.ours.mean, "sd": c.ours.sd, "min": c.ours.min, "max": c.ours.max,
             "samples": c.ours.samples, "deviation": c.deviation(), "promised": c.cell.within,
             "within": c.is_within(), "limited_by": c.cell.limit,
         })
     };
     let cells: Vec<_> = compared.iter().map(cell).collect();
-    let whole = json!({ "version": VERSION, "paper": AAI[0], "backend": Sim::default().name(),
+    let whole = json!({ "version": VERSION, "backend": Sim::default().name(),
         "first_seed": Seed::default().0, "cells": cells });
     serde_json::to_string_pretty(&whole).expect("text keys only") + "\n"
 }

@@ -1,0 +1,124 @@
+//! Bytes of a message, on a boundary of 64.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+
+use aligned_vec::{AVec, ConstAlign};
+
+/// Bytes that begin on a boundary of 64 bytes, as the transport of 1998 had them (section 7): a message is handed over
+/// in one, and given back in one, without being copied in between more often than onto the wire and off it.
+#[derive(Clone)]
+pub struct Buffer(AVec<u8, ConstAlign<64>>);
+
+impl Buffer {
+    /// An empty buffer; allocates nothing.
+    pub fn new() -> Self {
+        Buffer(AVec::new(64))
+    }
+
+    /// An empty buffer with room for `bytes`.
+    pub fn with_capacity(bytes: usize) -> Self {
+        Buffer(AVec::with_capacity(64, bytes))
+    }
+
+    /// Bytes that it holds without allocating.
+    pub fn capacity(&self) -> usize {
+        self.0.capacity()
+    }
+
+    /// Appends `bytes`.
+    #[inline]
+    pub fn extend_from_slice(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+
+    /// Appends one byte.
+    #[inline]
+    pub fn push(&mut self, byte: u8) {
+        self.0.push(byte);
+    }
+
+    /// Empties it; what it allocated stays.
+    #[inline]
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Makes it `length` bytes long, new ones being `value`.
+    pub fn resize(&mut self, length: usize, value: u8) {
+        self.0.resize(length, value);
+    }
+}
+
+impl Default for Buffer {
+    fn default() -> Self {
+        Buffer::new()
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl DerefMut for Buffer {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
+}
+
+impl From<&[u8]> for Buffer {
+    /// A copy.
+    fn from(bytes: &[u8]) -> Self {
+        let mut buffer = Buffer::with_capacity(bytes.len());
+        buffer.extend_from_slice(bytes);
+        buffer
+    }
+}
+
+impl std::io::Write for Buffer {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl PartialEq for Buffer {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Buffer {}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buffer({} bytes)", self.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_stands_on_a_boundary_of_64() {
+        for size in [1, 63, 64, 65, 1000, 100_000] {
+            let mut buffer = Buffer::with_capacity(size);
+            buffer.extend_from_slice(&vec![7; size]);
+            assert_eq!(buffer.as_ptr() as usize % 64, 0);
+            buffer.extend_from_slice(&vec![8; 3 * size]);
+            assert_eq!(buffer.as_ptr() as usize % 64, 0, "after it grew");
+            assert_eq!((buffer[0], buffer[size]), (7, 8));
+        }
+    }
+}

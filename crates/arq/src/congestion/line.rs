@@ -1,0 +1,401 @@
+//! A line for the tests of policies: a rate, a queue, a delay, random loss; frames are numbers.
+//!
+//! Frames keep their order, so a frame is lost when a later one is acknowledged. There is always something to send, and
+//! what was lost is not sent again: new frames are as good for what is asked here.
+
+use std::collections::VecDeque;
+
+use trunkline_units::{Instant, Rate, Seed, Size, Span, Stream};
+
+use super::{Acked, Lost, Policy, Sent};
+use crate::rtt::{RoundTrip, Timeouts};
+
+/// Bytes of every frame.
+pub(crate) const FRAME: u64 = 1472;
+
+/// What a line is like; all its flows share it.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    pub rate: u64,
+    /// There and back, without any waiting.
+    pub delay_us: u64,
+    /// Bytes that may wait.
+    pub queue: u64,
+    /// Bytes that a line which was idle lets through at once: a token bucket.
+    pub burst: u64,
+    /// Of the frames that crossed.
+    pub loss: f64,
+    pub ack_loss: f64,
+    /// Frames acknowledged at once, or those of `ack_delay_us`.
+    pub ack_every: usize,
+    pub ack_delay_us: u64,
+    /// Frames that leave at once.
+    pub batch: u32,
+    /// From when on, in seconds, the line has another rate.
+    pub step: (f64, u64),
+    /// How often, and how long, the receiver does not get to run.
+    pub stalls_us: (u64, u64),
+    /// When the line carries nothing, in seconds.
+    pub dead: (f64, f64),
+    pub seed: u64,
+}
+
+impl Default for Line {
+    fn default() -> Self {
+        Line {
+            rate: 100_000_000,
+            delay_us: 1_000,
+            queue: 1_000_000,
+            burst: 0,
+            loss: 0.0,
+            ack_loss: 0.0,
+            ack_every: 3,
+            ack_delay_us: 100,
+            batch: 1,
+            step: (f64::INFINITY, 0),
+            stalls_us: (1, 0),
+            dead: (0.0, 0.0),
+            seed: 1996,
+        }
+    }
+}
+
+struct Outstanding {
+    number: u64,
+    sent_at: Instant,
+    /// Bytes acknowledged when it left, when the last of them were, and when the frame that they end with left.
+    acked_bytes: u64,
+    acked_at: Instant,
+    first_sent: Instant,
+}
+
+struct Ack {
+    comes: Instant,
+    numbers: Vec<u64>,
+    /// How long the last of them was held back.
+    held: Span,
+}
+
+/// A sender and its receiver.
+pub(crate) struct Flow {
+    policy: Box<dyn Policy>,
+    outstanding: VecDeque<Outstanding>,
+    next_send: Instant,
+    acked_bytes: u64,
+    acked_at: Instant,
+    first_sent: Instant,
+    round_trip: RoundTrip,
+    timer_from: Instant,
+    timeouts_in_a_row: u32,
+    // The receiver.
+    unacknowledged: Vec<u64>,
+    first_held: Instant,
+    last_arrival: Instant,
+    acks: VecDeque<Ack>,
+    // What came of it.
+    pub sent: u64,
+    pub delivered: u64,
+    pub overflowed: u64,
+    pub timeouts: u64,
+    /// Delivered in the last half of the run.
+    pub delivered_late: u64,
+    pub sent_late: u64,
+    pub overflowed_late: u64,
+    pub windows: (u32, u32),
+}
+
+impl Flow {
+    pub(crate) fn new(policy: Box<dyn Policy>) -> Flow {
+        Flow::starting(policy, Instant::ZERO)
+    }
+
+    pub(crate) fn starting(policy: Box<dyn Policy>, at: Instant) -> Flow {
+        Flow {
+            policy,
+            outstanding: VecDeque::new(),
+            next_send: at,
+            acked_bytes: 0,
+            acked_at: at,
+            first_sent: at,
+            // As a sender that asks again before it gives frames up.
+            round_trip: RoundTrip::new(Timeouts { floor: Span::from_ms(20), ..Timeouts::default() }),
+            timer_from: at,
+            timeouts_in_a_row: 0,
+            unacknowledged: Vec::new(),
+            first_held: Instant::MAX,
+            last_arrival: Instant::ZERO,
+            acks: VecDeque::new(),
+            sent: 0,
+            delivered: 0,
+            overflowed: 0,
+            timeouts: 0,
+            delivered_late: 0,
+            sent_late: 0,
+            overflowed_late: 0,
+            windows: (u32::MAX, 0),
+        }
+    }
+
+    fn in_flight(&self) -> u32 {
+        self.outstanding.len() as u32
+    }
+
+    fn window(&mut self) -> u32 {
+        let window = self.policy.window();
+        self.windows = (self.windows.0.min(window), self.windows.1.max(window));
+        assert!(window > 0, "a policy says window 0");
+        window
+    }
+}
+
+/// What flows came to.
+pub(crate) struct Run {
+    pub flows: Vec<Flow>,
+    seconds: f64,
+    rate: u64,
+    /// Mean bytes that frames found waiting.
+    pub mean_queue: f64,
+}
+
+impl Run {
+    fn share(&self, frames: u64, seconds: f64) -> f64 {
+        (frames * FRAME * 8) as f64 / (self.rate as f64 * seconds)
+    }
+
+    /// The part of the line's rate that all flows delivered.
+    pub(crate) fn fill(&self) -> f64 {
+        self.share(self.flows.iter().map(|f| f.delivered).sum(), self.seconds)
+    }
+
+    /// The same in the last half.
+    pub(crate) fn fill_late(&self) -> f64 {
+        self.share(self.flows.iter().map(|f| f.delivered_late).sum(), self.seconds / 2.0)
+    }
+
+    /// The part of what was sent that found the queue full.
+    pub(crate) fn overflow(&self) -> f64 {
+        let sum = |count: fn(&Flow) -> u64| self.flows.iter().map(count).sum::<u64>() as f64;
+        sum(|flow| flow.overflowed) / sum(|flow| flow.sent)
+    }
+
+    /// The same in the last half.
+    pub(crate) fn overflow_late(&self) -> f64 {
+        let sum = |count: fn(&Flow) -> u64| self.flows.iter().map(count).sum::<u64>() as f64;
+        sum(|flow| flow.overflowed_late) / sum(|flow| flow.sent_late)
+    }
+}
+
+/// The line while flows use it.
+struct Crossing<'a> {
+    line: &'a Line,
+    random: Stream,
+    busy_until: Instant,
+    end: Instant,
+    queue_seen: (f64, u64),
+}
+
+impl Line {
+    pub(crate) fn run(&self, seconds: f64, flows: Vec<Flow>) -> Run {
+        let mut run = Run { flows, seconds, rate: self.rate, mean_queue: 0.0 };
+        let mut crossing = Crossing {
+            line: self,
+            random: Seed(self.seed).stream("line"),
+            busy_until: Instant::ZERO,
+            end: Instant::ZERO + Span::from_seconds(seconds),
+            queue_seen: (0.0, 0),
+        };
+        let mut now = Instant::ZERO;
+        loop {
+            let next = run.flows.iter_mut().enumerate().map(|(n, flow)| {
+                let (at, what) = crossing.next(flow, now);
+                (at, n, what)
+            });
+            let (at, n, what) = next.min_by_key(|next| next.0).expect("a flow");
+            now = at;
+            if now > crossing.end {
+                run.mean_queue = crossing.queue_seen.0 / crossing.queue_seen.1.max(1) as f64;
+                return run;
+            }
+            let flow = &mut run.flows[n];
+            match what {
+                What::Ack => crossing.acknowledge(flow, now),
+                What::Release => crossing.release(flow, now),
+                What::Timeout => crossing.timeout(flow, now),
+                What::Send => crossing.send(flow, now),
+            }
+        }
+    }
+}
+
+enum What {
+    Ack,
+    Release,
+    Timeout,
+    Send,
+}
+
+impl Crossing<'_> {
+    fn next(&self, flow: &mut Flow, now: Instant) -> (Instant, What) {
+        let ack = flow.acks.front().map_or(Instant::MAX, |ack| ack.comes);
+        let release = match flow.unacknowledged.is_empty() {
+            true => Instant::MAX,
+            false => flow.first_held + Span::from_us(self.line.ack_delay_us),
+        };
+        let timeout = match flow.outstanding.front() {
+            None => Instant::MAX,
+            Some(_) => {
+                let ack_delay = Span::from_us(self.line.ack_delay_us);
+                flow.timer_from + flow.round_trip.backoff(ack_delay, flow.timeouts_in_a_row)
+            }
+        };
+        let send = if flow.in_flight() < flow.window() { flow.next_send.max(now) } else { Instant::MAX };
+        [(ack, What::Ack), (release, What::Release), (timeout, What::Timeout), (send, What::Send)]
+            .into_iter()
+            .min_by_key(|next| next.0)
+            .expect("four")
+    }
+
+    fn send(&mut self, flow: &mut Flow, now: Instant) {
+        let room = flow.window() - flow.in_flight();
+        let frames = room.min(self.line.batch);
+        if flow.outstanding.is_empty() {
+            (flow.acked_at, flow.first_sent, flow.timer_from) = (now, now, now);
+        }
+        for _ in 0..frames {
+            let number = flow.sent;
+            flow.sent += 1;
+            let (acked_bytes, acked_at, first_sent) = (flow.acked_bytes, flow.acked_at, flow.first_sent);
+            flow.outstanding.push_back(Outstanding {
+                number,
+                sent_at: now,
+                acked_bytes,
+                acked_at,
+                first_sent,
+            });
+            self.cross(flow, now, number);
+        }
+        let bytes = u64::from(frames) * FRAME;
+        flow.policy.sent(&Sent { now, frames, bytes, in_flight: flow.in_flight() });
+        let gap = flow.policy.pace().map_or(Span::ZERO, |pace| pace.time_for(Size::from_bytes(bytes)));
+        flow.next_send = now + gap;
+    }
+
+    fn cross(&mut self, flow: &mut Flow, now: Instant, number: u64) {
+        let rate = if now.as_s() < self.line.step.0 { self.line.rate } else { self.line.step.1 };
+        let late = u64::from(now.as_s() > self.end.as_s() / 2.0);
+        flow.sent_late += late;
+        let waiting = self.busy_until.since(now).as_s() * rate as f64 / 8.0;
+        self.queue_seen.0 += waiting;
+        self.queue_seen.1 += 1;
+        if waiting > self.line.queue as f64 {
+            flow.overflowed += 1;
+            flow.overflowed_late += late;
+            return;
+        }
+        let rate = Rate::from_bps(rate);
+        let full_bucket = now - rate.time_for(Size::from_bytes(self.line.burst));
+        self.busy_until = self.busy_until.max(full_bucket) + rate.time_for(Size::from_bytes(FRAME));
+        let dead = (self.line.dead.0..self.line.dead.1).contains(&now.as_s());
+        if self.random.chance(self.line.loss) || dead {
+            return;
+        }
+        let arrives = self.busy_until.max(now) + Span::from_us(self.line.delay_us) / 2;
+        if arrives <= self.end {
+            flow.delivered += 1;
+            flow.delivered_late += u64::from(arrives.as_s() > self.end.as_s() / 2.0);
+        }
+        // What arrives is known long before it does: what would have been acknowledged by then, is.
+        let delay = Span::from_us(self.line.ack_delay_us);
+        if !flow.unacknowledged.is_empty() && arrives > flow.first_held + delay {
+            self.release(flow, flow.first_held + delay);
+        }
+        if flow.unacknowledged.is_empty() {
+            flow.first_held = arrives;
+        }
+        flow.unacknowledged.push(number);
+        flow.last_arrival = arrives;
+        if flow.unacknowledged.len() >= self.line.ack_every {
+            self.release(flow, arrives);
+        }
+    }
+
+    /// The receiver acknowledges. An acknowledgement that is lost waits for the next.
+    fn release(&mut self, flow: &mut Flow, now: Instant) {
+        if self.random.chance(self.line.ack_loss) {
+            flow.first_held = now;
+            return;
+        }
+        let numbers = std::mem::take(&mut flow.unacknowledged);
+        let (every, stall) = self.line.stalls_us;
+        let into = Span::from_ps(now.as_ps() % Span::from_us(every).as_ps());
+        let runs = now + (Span::from_us(stall) - into);
+        let comes = runs + Span::from_us(self.line.delay_us) / 2;
+        flow.acks.push_back(Ack { comes, numbers, held: now.since(flow.last_arrival) });
+    }
+
+    fn acknowledge(&mut self, flow: &mut Flow, now: Instant) {
+        let ack = flow.acks.pop_front().expect("an acknowledgement");
+        let (mut frames, mut lost) = (0, 0);
+        let mut lost_sent_at = Instant::ZERO;
+        let in_flight = flow.in_flight();
+        let mut last = None;
+        for number in ack.numbers {
+            while let Some(front) = flow.outstanding.front() {
+                if front.number > number {
+                    break;
+                }
+                let frame = flow.outstanding.pop_front().expect("a front");
+                if frame.number == number {
+                    frames += 1;
+                    last = Some(frame);
+                    break;
+                }
+                lost += 1;
+                lost_sent_at = frame.sent_at;
+            }
+        }
+        // All of it had been given up.
+        let Some(last) = last else { return };
+        let bytes = u64::from(frames) * FRAME;
+        flow.acked_bytes += bytes;
+        flow.acked_at = now;
+        flow.first_sent = last.sent_at;
+        (flow.timer_from, flow.timeouts_in_a_row) = (now, 0);
+        let round_trip = now.since(last.sent_at) - ack.held;
+        flow.round_trip.sample(now, round_trip);
+        let interval = now.since(last.acked_at).max(last.sent_at.since(last.first_sent));
+        let known = Some(interval) >= flow.round_trip.least();
+        let rate = known.then(|| Rate::of(Size::from_bytes(flow.acked_bytes - last.acked_bytes), interval));
+        flow.policy.acknowledged(&Acked {
+            now,
+            frames,
+            bytes,
+            in_flight,
+            round_trip: Some(round_trip),
+            rate,
+            idle: false,
+            sent_at: last.sent_at,
+        });
+        if lost > 0 {
+            flow.policy.lost(&Lost {
+                now,
+                frames: lost,
+                bytes: u64::from(lost) * FRAME,
+                sent_at: lost_sent_at,
+                in_flight: in_flight - frames,
+                timeout: false,
+            });
+        }
+    }
+
+    fn timeout(&mut self, flow: &mut Flow, now: Instant) {
+        let in_flight = flow.in_flight();
+        let sent_at = flow.outstanding.back().expect("something in flight").sent_at;
+        flow.outstanding.clear();
+        flow.timeouts += 1;
+        flow.timeouts_in_a_row += 1;
+        flow.next_send = now;
+        let bytes = u64::from(in_flight) * FRAME;
+        flow.policy.lost(&Lost { now, frames: in_flight, bytes, sent_at, in_flight, timeout: true });
+    }
+}

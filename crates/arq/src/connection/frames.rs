@@ -1,0 +1,372 @@
+//! Frames, as they come and as they go.
+
+use trunkline_endpoint::{MAX_BATCH, MAX_SEGMENTS, Segment};
+use trunkline_units::{Instant, Size, Span};
+
+use super::{Connection, Errand, control};
+use crate::End;
+use crate::congestion::Sent;
+use crate::options::Mode;
+use crate::receive::arrivals::Arrival;
+use crate::wire::data::{self, ACK, ASK, CONTROL, Chunks, Head, NACK};
+use crate::wire::{KIND_ACK, KIND_CONTROL, epoch, expand, kind, open};
+
+/// A batch holds no more than leaves within this at the pace, and two frames at the least.
+const QUANTUM: Span = Span::from_ms(1);
+/// How far behind its pace a connection may be and catch up.
+const CATCH_UP: Span = Span::from_us(500);
+/// Most errands that wait: questions of the peer that find more are not answered.
+const ERRANDS: usize = 8;
+
+/// What tells the last frames sent from all others, to know an answer to them.
+#[derive(Debug, Default)]
+pub(super) struct Echoes {
+    last: [[u8; 16]; 8],
+    at: usize,
+}
+
+impl Echoes {
+    #[inline]
+    fn note(&mut self, frame: &[u8]) {
+        if let Some(echo) = open::echo(frame) {
+            self.last[self.at % 8] = echo;
+            self.at += 1;
+        }
+    }
+
+    fn knows(&self, echo: &[u8; 16]) -> bool {
+        self.last[..self.at.min(8)].contains(echo)
+    }
+}
+
+impl Connection {
+    /// Takes a frame of the peer.
+    #[inline]
+    pub fn take_frame(&mut self, now: Instant, frame: &[u8]) {
+        let Some(&first) = frame.first() else { return self.statistics.bad_checksums += 1 };
+        match kind(first) {
+            KIND_ACK => self.take_ack(now, frame),
+            KIND_CONTROL => self.take_errand(now, frame),
+            _ => self.take_numbered(now, frame),
+        }
+    }
+
+    #[inline]
+    fn take_numbered(&mut self, now: Instant, frame: &[u8]) {
+        let Some(low) = frame.get(1..4).map(|b| u32::from_be_bytes([0, b[0], b[1], b[2]])) else {
+            return self.take_damaged(now);
+        };
+        let number = expand(low, self.arrivals.next());
+        let secret = self.key.secret(self.way.reverse(), epoch(number));
+        let Some(body) = self.options.check.open(secret, frame) else { return self.take_damaged(now) };
+        let Some((head, rest)) = Head::read(body) else { return self.statistics.malformed += 1 };
+        let Some(chunks) = Chunks::read(&head, rest) else { return self.statistics.malformed += 1 };
+        self.hear(now);
+        if self.over.is_some_and(|end| end != End::Done) {
+            return;
+        }
+        let arrival = self.arrivals.judge(number);
+        match arrival {
+            Arrival::Outside => return self.statistics.malformed += 1,
+            Arrival::Double => {
+                self.statistics.doubles += 1;
+                self.owed.doubles = self.owed.doubles.wrapping_add(1);
+                // Its sender missed the acknowledgement (table 1: "send a nack for the next frame").
+                self.owed.again |= self.options.mode != Mode::Selective;
+                self.owed.at = now;
+            }
+            Arrival::Early | Arrival::OpensGap if self.options.mode != Mode::Selective => {
+                self.statistics.framing_errors += 1;
+                self.ask_for_missing(now);
+            }
+            _ => {
+                self.arrivals.note(number);
+                self.statistics.frames_received += 1;
+                self.owe(now, arrival, head.flags & ASK != 0);
+                self.take_chunks(number, chunks);
+            }
+        }
+        if let Some(acknowledged) = head.acknowledged {
+            self.take_piggybacked(now, acknowledged, head.flags & NACK != 0);
+        }
+        if self.closing.peer.is_some() {
+            // The peer waits for this before it goes.
+            self.owed.at = now;
+            self.move_on();
+        }
+    }
+
+    /// A frame has been taken: its acknowledgement is owed.
+    #[inline]
+    fn owe(&mut self, now: Instant, arrival: Arrival, asked: bool) {
+        self.owed.frames += 1;
+        self.owed.told = false;
+        self.owed.last = now;
+        self.owed.missing |= arrival == Arrival::OpensGap;
+        let counted = self.owed.frames >= u32::from(self.options.ack_every);
+        let told = matches!(arrival, Arrival::OpensGap | Arrival::Filled);
+        if asked || counted || told {
+            self.owed.at = now;
+        } else if self.owed.at == Instant::MAX {
+            self.owed.at = now + self.options.ack_delay;
+        }
+    }
+
+    fn ask_for_missing(&mut self, now: Instant) {
+        if !self.owed.told {
+            (self.owed.told, self.owed.negative, self.owed.at) = (true, true, now);
+        }
+    }
+
+    #[cold]
+    fn take_damaged(&mut self, now: Instant) {
+        self.statistics.bad_checksums += 1;
+        // It may be anybody's; but if it was the peer's, it is missed.
+        self.ask_for_missing(now);
+    }
+
+    #[inline]
+    fn take_chunks(&mut self, number: u64, chunks: Chunks<'_>) {
+        for chunk in chunks {
+            let taken = match chunk.channel {
+                CONTROL => self.take_control(number, chunk.bytes),
+                _ => self.receiver.take_chunk(&chunk).is_ok(),
+            };
+            if !taken {
+                self.statistics.malformed += 1;
+                self.errands.clear();
+                self.errands.push_back(Errand::Reset);
+                return self.end(End::Violation);
+            }
+        }
+    }
+
+    /// What the peer tells; whether that makes sense.
+    fn take_control(&mut self, number: u64, told: &[u8]) -> bool {
+        match *told {
+            [control::CREDIT, ref limit @ ..] => {
+                let Ok(limit) = limit.try_into() else { return false };
+                self.sender.raise_limit(u64::from_be_bytes(limit));
+            }
+            [control::CHANNEL_CREDIT, a, b, ref limit @ ..] => {
+                let Ok(limit) = limit.try_into() else { return false };
+                self.sender.raise_channel_limit(u16::from_be_bytes([a, b]), u64::from_be_bytes(limit));
+            }
+            [control::FINISH] => {
+                self.closing.peer.get_or_insert(number);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// A frame outside of the count, by the connection's own check.
+    fn take_errand(&mut self, now: Instant, frame: &[u8]) {
+        let secret = self.key.secret(self.way.reverse(), 0);
+        let Some(body) = self.options.check.open(secret, frame) else {
+            return self.statistics.bad_checksums += 1;
+        };
+        self.hear(now);
+        match *body {
+            [open::RESET, _] => self.end(End::Peer),
+            [open::PROBE, a, b, c, d, ..] if self.errands.len() < ERRANDS => {
+                let (token, length) = (u32::from_be_bytes([a, b, c, d]), frame.len() as u16);
+                self.errands.push_back(Errand::Heard { token, length });
+            }
+            [open::PROBE | open::HEARD, ..] => {}
+            _ => self.statistics.malformed += 1,
+        }
+    }
+
+    /// Somebody at the peer's address does not know a frame that was sent there. If it was ours, the peer has
+    /// forgotten everything.
+    pub fn take_unknown(&mut self, echo: &[u8; 16]) {
+        if self.echoes.knows(echo) {
+            self.end(End::Forgotten);
+        }
+    }
+
+    #[inline]
+    pub(super) fn hear(&mut self, now: Instant) {
+        (self.heard, self.unanswered) = (now, 0);
+        if self.ask_at != Instant::MAX {
+            self.ask_at = now + self.options.keep_alive;
+        }
+    }
+
+    /// Writes the next frame or batch into `buffer`.
+    #[inline]
+    pub fn transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<(usize, Option<Segment>)> {
+        if let Some(errand) = self.errands.pop_front() {
+            return Some((self.run_errand(errand, buffer), None));
+        }
+        let due = self.owed.at <= now;
+        // An acknowledgement that says more than how far all has come needs a frame of its own.
+        // So does one that might have to wait for many full frames that are sent again.
+        let gap = self.options.mode == Mode::Selective && self.arrivals.has_gap();
+        let own = due && (gap || self.sender.flights.has_lost());
+        if !own
+            && self.is_active()
+            && let Some(batch) = self.send_batch(now, buffer)
+        {
+            return Some(batch);
+        }
+        if due {
+            let length = self.write_ack(now, buffer);
+            self.statistics.bytes_sent += length as u64;
+            self.echoes.note(&buffer[..length]);
+            return Some((length, None));
+        }
+        None
+    }
+
+    fn run_errand(&mut self, errand: Errand, frame: &mut [u8]) -> usize {
+        let body = match errand {
+            Errand::Probe => {
+                frame[0] = open::PROBE;
+                frame[1..5].copy_from_slice(&self.unanswered.to_be_bytes());
+                5
+            }
+            Errand::Heard { token, length } => {
+                frame[0] = open::HEARD;
+                frame[1..5].copy_from_slice(&token.to_be_bytes());
+                frame[5..7].copy_from_slice(&length.to_be_bytes());
+                7
+            }
+            Errand::Reset => {
+                frame[..2].copy_from_slice(&[open::RESET, 0]);
+                2
+            }
+        };
+        // Long enough to be answered by a peer that has forgotten.
+        let length = (body + self.options.check.bytes()).max(match errand {
+            Errand::Probe => open::UNKNOWN_BYTES,
+            _ => 0,
+        });
+        frame[body..length].fill(0);
+        self.options.check.seal(self.key.secret(self.way, 0), &mut frame[..length]);
+        self.statistics.bytes_sent += length as u64;
+        self.echoes.note(&frame[..length]);
+        length
+    }
+
+    /// Writes as many frames as may leave now and make a batch.
+    #[inline]
+    fn send_batch(&mut self, now: Instant, buffer: &mut [u8]) -> Option<(usize, Option<Segment>)> {
+        let pace = self.policy.pace();
+        let mut budget = MAX_BATCH;
+        if let Some(rate) = pace {
+            if self.pace_at > now && self.probe.is_none() {
+                return None;
+            }
+            let quantum =
+                (u128::from(rate.as_bps()) * u128::from(QUANTUM.as_ps()) / 8_000_000_000_000) as usize;
+            budget = quantum.clamp(2 * self.frame, MAX_BATCH);
+        }
+        let window = u64::from(self.policy.window()).min(self.window);
+        let check = self.options.check.bytes();
+        let (mut at, mut segment, mut frames) = (0, 0, 0);
+        while frames < MAX_SEGMENTS as u32 && at + segment <= budget {
+            // The last word of an end says how much it has heard: it may be all that the other gets to hear.
+            let owes = self.owed.frames > 0 || self.owed.at <= now || self.closing.wanted;
+            let piggyback = frames == 0 && owes;
+            let Some(number) = self.next_number(now, window, piggyback) else { break };
+            let mut acknowledges = piggyback;
+            let mut length = self.sender.length(number, acknowledges) + check;
+            if length > self.frame && acknowledges {
+                acknowledges = false;
+                length -= data::PIGGYBACK;
+            }
+            if frames > 0 && length > segment || at + length > MAX_BATCH {
+                break;
+            }
+            let asks = self.probe.take() == Some(number) || self.is_last_for_now(window);
+            let frame = &mut buffer[at..at + length];
+            self.write_frame(now, number, asks, acknowledges, frame);
+            frames += 1;
+            at += length;
+            if frames == 1 {
+                segment = length;
+                self.echoes.note(frame);
+            } else if length < segment {
+                break;
+            }
+        }
+        if frames == 0 {
+            return None;
+        }
+        if let Some(rate) = pace {
+            let from = self.pace_at.max(Instant::from_ps(now.as_ps().saturating_sub(CATCH_UP.as_ps())));
+            // A rate measured across a leap of the clock must not silence the connection for hours.
+            let most = self.round_trip.timeout(self.peer_ack_delay);
+            self.pace_at = from + rate.time_for(Size::from_bytes(at as u64)).min(most);
+        }
+        let in_flight = self.sender.flights.in_flight();
+        if self.retransmit_at == Instant::MAX {
+            self.arm(now);
+        }
+        self.policy.sent(&Sent { now, frames, bytes: at as u64, in_flight });
+        self.statistics.bytes_sent += at as u64;
+        if self.closing.wanted {
+            self.move_on();
+        }
+        Some((at, Segment::of(segment, at)))
+    }
+
+    #[inline]
+    fn write_frame(&mut self, now: Instant, number: u64, asks: bool, acknowledges: bool, frame: &mut [u8]) {
+        let mut flags = if asks { ASK } else { 0 };
+        let acknowledged = acknowledges.then(|| self.arrivals.next());
+        if acknowledges {
+            flags |= ACK | if self.owed.negative { NACK } else { 0 };
+            self.statistics.acks_piggybacked += 1;
+            self.statistics.nacks_sent += u64::from(self.owed.negative);
+            self.owed.settle();
+        }
+        self.sender.write(number, flags, acknowledged, frame);
+        self.options.check.seal(self.key.secret(self.way, epoch(number)), frame);
+        self.statistics.frames_sent += 1;
+        self.statistics.frames_resent +=
+            u64::from(self.sender.flights.get(number).is_some_and(|f| f.transmissions > 0));
+        self.sender.flights.leave(now, number, frame.len());
+    }
+
+    /// The frame that may leave next.
+    #[inline]
+    fn next_number(&mut self, now: Instant, window: u64, piggyback: bool) -> Option<u64> {
+        if let Some(probe) = self.probe {
+            if self.sender.flights.sent_at(probe).is_some() {
+                return Some(probe);
+            }
+            self.probe = None;
+        }
+        if u64::from(self.sender.flights.in_flight()) >= window {
+            return None;
+        }
+        if let Some(number) = self.sender.flights.due() {
+            return Some(number);
+        }
+        let ahead = self.sender.flights.next() - self.sender.flights.base();
+        if !self.sender.can_cut() || ahead >= self.window {
+            return None;
+        }
+        let room = self.room();
+        if now < self.hold_until && self.sender.waiting() < room {
+            return None;
+        }
+        self.sender.cut(if piggyback { room - data::PIGGYBACK } else { room })
+    }
+
+    /// Bytes of a frame for chunks.
+    #[inline]
+    pub(super) fn room(&self) -> usize {
+        self.frame - data::HEADER - self.options.check.bytes()
+    }
+
+    /// Whether the frame about to leave fills a window so small that the peer's count of acknowledgements would not
+    /// reach it.
+    #[inline]
+    fn is_last_for_now(&self, window: u64) -> bool {
+        window <= self.peer_ack_every && u64::from(self.sender.flights.in_flight()) + 1 >= window
+    }
+}

@@ -1,0 +1,593 @@
+//! What the threads and tasks of a socket share: the endpoint, and what it told of each connection.
+//!
+//! Nothing here waits. Whoever holds the lock hands in what came, tries what it wants, and lets the endpoint speak; what
+//! is to be waited for, and how, is the faces' business.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+#[cfg(feature = "tokio")]
+use std::task::Waker;
+
+use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Output, Port, Segment, Writable};
+use trunkline_net::datagrams::{Arrived, ROOM};
+use trunkline_net::driver::{address_of, peer_of};
+use trunkline_net::{Clock, Datagrams, socket};
+use trunkline_units::{Instant, Size, Span};
+
+use super::{Error, Settings};
+use crate::{Buffer, Command, Config, ConnectionId, End, News, Node, Options, Refusal, Taken};
+
+const SOCKET: Port = Port(0);
+/// Batches that are received in a row before the endpoint may speak.
+const ROOMS: usize = 4;
+/// How much may be left unsaid: the bytes of a batch.
+pub(super) const AT_ONCE: u32 = 64 << 10;
+/// What a message taken, or a frame that came alone, counts as.
+const A_LITTLE: u32 = AT_ONCE / 32;
+/// How long at the most.
+const GRACE: Span = Span::from_us(200);
+const SHORTEST: Span = Span::from_us(50);
+/// Batches sent without hearing the socket.
+const DEAF: u32 = 8;
+
+/// Room for what is received. Whoever has it receives for all.
+pub(super) struct Rooms {
+    bytes: Box<[u8]>,
+    arrived: [Option<Arrived>; ROOMS],
+}
+
+impl Rooms {
+    fn new() -> Box<Rooms> {
+        Box::new(Rooms { bytes: vec![0; ROOMS * ROOM].into(), arrived: [None; ROOMS] })
+    }
+
+    /// Receives what came, at first waiting for it if that is wanted. More is asked for only after a batch, which says
+    /// that the peer is in full flow: else it would be a look in vain.
+    #[inline]
+    pub fn receive(&mut self, socket: &Datagrams, wait: bool) -> io::Result<()> {
+        self.arrived = [None; ROOMS];
+        let mut wait = wait;
+        for (room, arrived) in self.bytes.chunks_exact_mut(ROOM).zip(&mut self.arrived) {
+            *arrived = socket.receive(room, wait)?;
+            if arrived.is_none_or(|arrived| arrived.segment().is_none()) {
+                break;
+            }
+            wait = false;
+        }
+        Ok(())
+    }
+}
+
+/// What is known of a connection.
+#[derive(Debug, Default)]
+struct User {
+    peer: Option<SocketAddr>,
+    open: bool,
+    over: Option<End>,
+    /// The peer sends no more.
+    finished: bool,
+    ready: Ready,
+    /// Messages of which a part was taken, and their bytes.
+    parts: BTreeMap<u16, Buffer>,
+    held: usize,
+    /// Bytes of a stream that were asked for before all were there.
+    stashes: BTreeMap<u16, Vec<u8>>,
+    /// Nobody has it any more.
+    orphan: bool,
+}
+
+/// Channels that may have something, in turns, each once.
+#[derive(Debug, Default)]
+struct Ready {
+    turns: VecDeque<u16>,
+    /// A bit for each channel among them.
+    among: Vec<u64>,
+}
+
+impl Ready {
+    #[inline]
+    fn push(&mut self, channel: u16) {
+        let (word, bit) = (usize::from(channel / 64), 1 << (channel % 64));
+        if word >= self.among.len() {
+            self.among.resize(word + 1, 0);
+        }
+        if self.among[word] & bit == 0 {
+            self.among[word] |= bit;
+            self.turns.push_back(channel);
+        }
+    }
+
+    #[inline]
+    fn pop(&mut self) -> Option<u16> {
+        let channel = self.turns.pop_front()?;
+        self.among[usize::from(channel / 64)] &= !(1 << (channel % 64));
+        Some(channel)
+    }
+}
+
+/// What could not leave because the socket was full.
+struct Held {
+    to: SocketAddr,
+    bytes: Vec<u8>,
+    segment: Option<Segment>,
+}
+
+/// The endpoint and what it told.
+pub(super) struct Core {
+    node: Node,
+    users: BTreeMap<ConnectionId, User>,
+    /// Connections that peers opened and nobody took yet; no more than there may be connections.
+    came: VecDeque<ConnectionId>,
+    longest: usize,
+    /// Messages may wait for others.
+    shares: bool,
+    output: Box<[u8]>,
+    held: Option<Held>,
+    /// Nobody receives: here it is.
+    pub rooms: Option<Box<Rooms>>,
+    /// What may make the endpoint speak and has happened since it did; what should not wait counts [`AT_ONCE`].
+    unsaid: u32,
+    /// When the endpoint last spoke, and how long it may be kept from it.
+    spoke: Instant,
+    pub grace: Span,
+    /// Batches sent since the socket was heard.
+    sent: u32,
+    /// When the endpoint wants to be woken.
+    pub deadline: Instant,
+    /// Something was told since it was last looked at.
+    pub news: bool,
+    /// Tasks that wait for news.
+    #[cfg(feature = "tokio")]
+    pub wakers: Vec<Waker>,
+    /// Connections and listeners that users have.
+    pub handles: usize,
+    /// The socket is of no more use.
+    failed: Option<io::Error>,
+}
+
+/// A socket, its clock, and the endpoint for it.
+pub(super) fn open(
+    local: SocketAddr,
+    accept: Option<&Options>,
+    settings: &Settings,
+) -> Result<(Datagrams, Clock, Core), Error> {
+    let size = Some(Size::from_bytes(settings.buffer as u64));
+    let buffers = socket::Options { send_buffer: size, receive_buffer: size, ..socket::Options::default() };
+    let socket = Datagrams::bind(local, &buffers).map_err(|error| Error::System(error.cause))?;
+    if settings.probe_mtu {
+        socket.forbid_fragments().map_err(Error::System)?;
+    }
+    let random = trunkline_net::datagrams::seed().map_err(Error::System)?.stream("socket");
+    let connections = settings.connections;
+    let node = Node::new(Config { port: SOCKET, accept: accept.cloned(), connections, random });
+    let mut core = Core {
+        node,
+        users: BTreeMap::new(),
+        came: VecDeque::new(),
+        longest: settings.longest,
+        shares: false,
+        output: vec![0; MAX_BATCH].into(),
+        held: None,
+        rooms: Some(Rooms::new()),
+        unsaid: 0,
+        spoke: Instant::ZERO,
+        grace: GRACE,
+        sent: 0,
+        deadline: Instant::MAX,
+        news: false,
+        #[cfg(feature = "tokio")]
+        wakers: Vec::new(),
+        handles: 0,
+        failed: None,
+    };
+    accept.into_iter().for_each(|options| core.share(options));
+    Ok((socket, Clock::start(), core))
+}
+
+impl Core {
+    /// Whether the endpoint should speak now: so much has happened, or so long ago.
+    #[inline]
+    pub fn should_speak(&self, now: Instant) -> bool {
+        self.unsaid >= AT_ONCE || self.deadline <= now || self.unsaid > 0 && now.since(self.spoke) >= self.grace
+    }
+
+    /// Whether it may have something to say.
+    #[inline]
+    pub fn may_speak(&self, now: Instant) -> bool {
+        self.unsaid > 0 || self.deadline <= now
+    }
+
+    /// Hands what was received to the endpoint, and takes the rooms back.
+    #[inline]
+    pub fn take_rooms(&mut self, now: Instant, rooms: Box<Rooms>) {
+        for (room, arrived) in rooms.bytes.chunks_exact(ROOM).zip(rooms.arrived).map_while(|(r, a)| Some((r, a?))) {
+            if arrived.length == 0 {
+                continue;
+            }
+            let (peer, bytes, segment) = (peer_of(arrived.from), &room[..arrived.length], arrived.segment());
+            self.unsaid += if segment.is_some() { AT_ONCE } else { A_LITTLE };
+            let mut give = |bytes, segment| {
+                let frame = Input::Frame { port: SOCKET, peer, bytes, segment };
+                self.node.handle(now, frame).expect("only commands are refused");
+            };
+            if Segment::fits(segment, bytes.len()) {
+                give(bytes, segment);
+            } else {
+                // IPv6 carries up to 20 bytes more than a batch has.
+                let frames = Segment::frames(segment, bytes).filter(|frame| frame.len() <= MAX_BATCH);
+                frames.for_each(|frame| give(frame, None));
+            }
+        }
+        self.sent = 0;
+        self.rooms = Some(rooms);
+    }
+
+    /// Takes what has come, if nobody else is there to do it; whether something had.
+    pub fn listen(&mut self, now: Instant, socket: &Datagrams) -> bool {
+        let Some(mut rooms) = self.rooms.take() else { return false };
+        if let Err(error) = rooms.receive(socket, false) {
+            self.fail(error);
+        }
+        let came = rooms.arrived[0].is_some();
+        self.take_rooms(now, rooms);
+        came
+    }
+
+    /// The socket is of no more use.
+    pub fn fail(&mut self, error: io::Error) {
+        self.failed.get_or_insert(error);
+        self.news = true;
+    }
+
+    /// Whether the socket is of no more use.
+    pub fn has_failed(&self) -> bool {
+        self.failed.is_some()
+    }
+
+    /// Does what is due and lets the endpoint say all it has to say.
+    #[inline]
+    pub fn speak(&mut self, now: Instant, socket: &Datagrams) {
+        if self.deadline <= now || self.sent >= DEAF {
+            // What has come may make the deadline moot.
+            self.listen(now, socket);
+        }
+        if self.deadline <= now {
+            self.node.handle(now, Input::Wake).expect("only commands are refused");
+        }
+        if self.failed.is_some() {
+            return self.deadline = Instant::MAX;
+        }
+        self.send_held(socket);
+        (self.unsaid, self.spoke) = (0, now);
+        loop {
+            let writable = if self.held.is_none() { Writable::ALL } else { Writable::NONE };
+            match self.node.poll(now, writable, &mut self.output) {
+                Output::Transmit(transmit) => {
+                    let to = address_of(transmit.peer).expect("an endpoint answers peers it was told");
+                    let bytes = &self.output[..transmit.length];
+                    self.sent += 1;
+                    self.held = put(socket, to, bytes, transmit.segment);
+                }
+                Output::Event(event) => self.note(now, event.id, event.news),
+                Output::Idle(idle) => break self.deadline = idle.deadline.unwrap_or(Instant::MAX),
+            }
+        }
+    }
+
+    /// Whether something waits for the socket to take it.
+    #[cfg(feature = "tokio")]
+    pub fn is_full(&self) -> bool {
+        self.held.is_some()
+    }
+
+    fn send_held(&mut self, socket: &Datagrams) {
+        if let Some(Held { to, bytes, segment }) = self.held.take() {
+            self.held = put(socket, to, &bytes, segment);
+        }
+    }
+
+    #[inline]
+    fn note(&mut self, now: Instant, id: ConnectionId, news: News) {
+        self.news = true;
+        if !self.users.contains_key(&id) {
+            // Only what a peer opened is new.
+            self.came.push_back(id);
+        }
+        let user = self.users.entry(id).or_default();
+        match news {
+            News::Opened { peer } => (user.open, user.peer) = (true, address_of(peer)),
+            News::Readable { channel } => user.ready.push(channel),
+            News::Writable { .. } => {}
+            News::Finished => user.finished = true,
+            News::Closed { end } => {
+                user.over = Some(end);
+                // A peer that left before anybody took its connection and said nothing is nobody's business.
+                if user.orphan {
+                    self.forget(now, id);
+                }
+            }
+        }
+    }
+
+    /// Messages may wait for as long as the options say.
+    fn share(&mut self, options: &Options) {
+        self.shares = !options.share.is_zero();
+        if self.shares {
+            self.grace = options.share.clamp(SHORTEST, GRACE);
+        }
+    }
+
+    /// Opens a connection.
+    pub fn connect(&mut self, now: Instant, to: SocketAddr, options: &Options) -> Result<ConnectionId, Error> {
+        let mut id = ConnectionId::default();
+        self.share(options);
+        self.command(now, Command::Open { peer: peer_of(to), options, id: &mut id })?;
+        self.users.insert(id, User { peer: Some(to), ..User::default() });
+        Ok(id)
+    }
+
+    /// Whether a connection stands.
+    pub fn is_open(&self, id: ConnectionId) -> Result<(), Error> {
+        match self.users.get(&id) {
+            Some(user) if user.open => Ok(()),
+            Some(User { over: None, .. }) => Err(self.or_worse(Error::NotYet)),
+            Some(User { over: Some(end), .. }) => Err(Error::Closed(*end)),
+            None => Err(Error::Refused(Refusal::Unknown)),
+        }
+    }
+
+    /// A connection that a peer opened.
+    pub fn accept(&mut self) -> Result<ConnectionId, Error> {
+        self.came.pop_front().ok_or_else(|| self.or_worse(Error::NotYet))
+    }
+
+    /// With whom.
+    pub fn peer(&self, id: ConnectionId) -> Option<SocketAddr> {
+        self.users.get(&id)?.peer
+    }
+
+    /// The error, or a worse one.
+    fn or_worse(&self, error: Error) -> Error {
+        self.failed.as_ref().map_or(error, |failed| Error::System(failed.kind().into()))
+    }
+
+    #[inline]
+    fn command(&mut self, now: Instant, command: Command<'_>) -> Result<(), Error> {
+        self.unsaid = AT_ONCE;
+        self.tell(now, command)
+    }
+
+    /// A command that need not be heeded at once.
+    #[inline]
+    fn tell(&mut self, now: Instant, command: Command<'_>) -> Result<(), Error> {
+        self.node.handle(now, Input::Command(command)).map_err(|refusal| match refusal {
+            Refusal::Full => Error::Full,
+            other => Error::Refused(other),
+        })
+    }
+
+    /// Why a connection takes or gives nothing (more), if it does not.
+    fn why(&self, id: ConnectionId, error: Error) -> Error {
+        match self.users.get(&id) {
+            Some(User { over: Some(end), .. }) => Error::Closed(*end),
+            _ => self.or_worse(error),
+        }
+    }
+
+    /// A message is to leave: at once, unless it may wait for others and frames are in flight.
+    #[inline]
+    fn owe(&mut self, id: ConnectionId, bytes: usize) {
+        let waits = self.shares && self.node.in_flight(id).is_some_and(|frames| frames > 0);
+        self.unsaid = if waits { self.unsaid.saturating_add(64 + bytes as u32) } else { AT_ONCE };
+    }
+
+    /// Sends a copy.
+    #[inline]
+    pub fn send(&mut self, now: Instant, id: ConnectionId, channel: u16, bytes: &[u8]) -> Result<(), Error> {
+        self.owe(id, bytes.len());
+        let done = self.tell(now, Command::Send { id, channel, bytes });
+        done.map_err(|error| self.why(id, error))
+    }
+
+    /// Sends the buffer itself.
+    pub fn hand_over(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        channel: u16,
+        message: &mut Buffer,
+    ) -> Result<(), Error> {
+        self.owe(id, message.len());
+        let done = self.tell(now, Command::HandOver { id, channel, message });
+        done.map_err(|error| self.why(id, error))
+    }
+
+    /// Takes a whole message into `into`, which is empty.
+    #[inline]
+    pub fn take(&mut self, now: Instant, id: ConnectionId, channel: u16, into: &mut Buffer) -> Result<(), Error> {
+        loop {
+            let Some(user) = self.users.get_mut(&id) else { return Err(Error::Refused(Refusal::Unknown)) };
+            if !user.open {
+                return Err(self.why(id, Error::NotYet));
+            }
+            // A part waits beside, so that whoever takes the rest may be another thread with another buffer.
+            let mut part = if user.parts.is_empty() { None } else { user.parts.remove(&channel) };
+            user.held -= part.as_ref().map_or(0, |part| part.len());
+            let target = part.as_mut().unwrap_or(into);
+            let mut taken = Taken::Nothing;
+            let take = Command::Take { id, channel, into: target, taken: &mut taken };
+            self.node.handle(now, Input::Command(take)).map_err(Error::Refused)?;
+            if taken != Taken::Nothing {
+                self.unsaid += A_LITTLE;
+            }
+            if taken == Taken::Whole {
+                if let Some(whole) = part {
+                    *into = whole;
+                }
+                return Ok(());
+            }
+            let part = part.unwrap_or_else(|| std::mem::take(into));
+            let user = self.users.get_mut(&id).expect("it was there");
+            user.held += part.len();
+            let held = user.held;
+            if taken == Taken::Part || !part.is_empty() {
+                user.parts.insert(channel, part);
+            } else {
+                *into = part;
+            }
+            if held > self.longest {
+                self.command(now, Command::Reset { id })?;
+                return Err(Error::TooLong);
+            }
+            if taken == Taken::Nothing {
+                return Err(self.nothing(id));
+            }
+        }
+    }
+
+    /// Why there is nothing to take.
+    fn nothing(&self, id: ConnectionId) -> Error {
+        match self.users.get(&id) {
+            Some(User { over: Some(End::Done), .. } | User { finished: true, .. }) => Error::Finished,
+            _ => self.why(id, Error::NotYet),
+        }
+    }
+
+    /// Takes a whole message of any channel, in turns.
+    pub fn take_any(&mut self, now: Instant, id: ConnectionId, into: &mut Buffer) -> Result<u16, Error> {
+        loop {
+            let Some(user) = self.users.get_mut(&id) else { return Err(Error::Refused(Refusal::Unknown)) };
+            let Some(channel) = user.ready.pop() else { return Err(self.nothing(id)) };
+            match self.take(now, id, channel, into) {
+                Ok(()) => {
+                    self.users.get_mut(&id).expect("it was there").ready.push(channel);
+                    return Ok(channel);
+                }
+                Err(Error::TooLong) => return Err(Error::TooLong),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Reads bytes of a channel as a stream, as many as there are; at least one.
+    pub fn read(&mut self, now: Instant, id: ConnectionId, channel: u16, into: &mut [u8]) -> Result<usize, Error> {
+        if into.is_empty() {
+            return Ok(0);
+        }
+        let user = self.users.get_mut(&id).ok_or(Error::Refused(Refusal::Unknown))?;
+        if let Some(stash) = user.stashes.get_mut(&channel).filter(|stash| !stash.is_empty()) {
+            let length = stash.len().min(into.len());
+            into[..length].copy_from_slice(&stash[..length]);
+            stash.drain(..length);
+            return Ok(length);
+        }
+        self.read_new(now, id, channel, into)
+    }
+
+    fn read_new(&mut self, now: Instant, id: ConnectionId, channel: u16, into: &mut [u8]) -> Result<usize, Error> {
+        let mut read = 0;
+        let command = Command::Read { id, channel, into, read: &mut read };
+        self.node.handle(now, Input::Command(command)).map_err(|refusal| match refusal {
+            Refusal::Closed => self.why(id, Error::NotYet),
+            other => Error::Refused(other),
+        })?;
+        if read > 0 {
+            self.unsaid += A_LITTLE;
+        }
+        if read > 0 { Ok(read) } else { Err(self.nothing(id)) }
+    }
+
+    /// Fills `into` if there is enough, else keeps what there is.
+    pub fn read_exact(&mut self, now: Instant, id: ConnectionId, channel: u16, into: &mut [u8]) -> Result<(), Error> {
+        let user = self.users.get_mut(&id).ok_or(Error::Refused(Refusal::Unknown))?;
+        let mut stash = user.stashes.remove(&channel).unwrap_or_default();
+        let before = stash.len();
+        let mut ended = Ok(());
+        if before < into.len() {
+            stash.resize(into.len(), 0);
+            let read = self.read_new(now, id, channel, &mut stash[before..]);
+            stash.truncate(before + *read.as_ref().unwrap_or(&0));
+            ended = read.map(drop);
+        }
+        let enough = stash.len() >= into.len();
+        if enough {
+            into.copy_from_slice(&stash[..into.len()]);
+            stash.drain(..into.len());
+        }
+        let there = stash.len();
+        if there > 0 {
+            self.users.get_mut(&id).expect("it was there").stashes.insert(channel, stash);
+        }
+        match ended {
+            _ if enough => Ok(()),
+            Ok(()) | Err(Error::NotYet) => Err(Error::NotEnough(there)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// How urgent a channel is.
+    pub fn prioritize(&mut self, now: Instant, id: ConnectionId, channel: u16, priority: u8) -> Result<(), Error> {
+        self.command(now, Command::Prioritize { id, channel, priority })
+    }
+
+    /// Sends no more.
+    pub fn finish(&mut self, now: Instant, id: ConnectionId) -> Result<(), Error> {
+        self.command(now, Command::Close { id })
+    }
+
+    /// Ends it.
+    pub fn reset(&mut self, now: Instant, id: ConnectionId) -> Result<(), Error> {
+        self.command(now, Command::Reset { id })
+    }
+
+    /// Whether it is over as it should be.
+    pub fn is_done(&self, id: ConnectionId) -> Result<(), Error> {
+        match self.users.get(&id).and_then(|user| user.over) {
+            Some(End::Done) => Ok(()),
+            Some(end) => Err(Error::Closed(end)),
+            None => Err(self.or_worse(Error::NotYet)),
+        }
+    }
+
+    /// Nobody has a connection any more. One that was told to finish does so by itself; any other is reset.
+    pub fn leave(&mut self, now: Instant, id: ConnectionId, finishing: bool) {
+        match self.users.get_mut(&id) {
+            Some(user) if finishing && user.open && user.over.is_none() => user.orphan = true,
+            _ => self.forget(now, id),
+        }
+    }
+
+    /// A listener has gone: what nobody took is reset.
+    pub fn refuse_all(&mut self, now: Instant) {
+        while let Some(id) = self.came.pop_front() {
+            self.forget(now, id);
+        }
+    }
+
+    fn forget(&mut self, now: Instant, id: ConnectionId) {
+        self.users.remove(&id);
+        self.unsaid = AT_ONCE;
+        // One that never stood is gone already.
+        let _ = self.node.handle(now, Input::Command(Command::Forget { id }));
+    }
+
+    /// Whether nobody needs the socket any more.
+    pub fn is_over(&self) -> bool {
+        self.handles == 0 && (self.node.connections() == 0 || self.failed.is_some())
+    }
+
+    /// The endpoint, to ask it something.
+    pub fn node(&self) -> &Node {
+        &self.node
+    }
+}
+
+/// Sends; what finds the socket full is given back. Other trouble is a loss like any other.
+#[inline]
+fn put(socket: &Datagrams, to: SocketAddr, bytes: &[u8], segment: Option<Segment>) -> Option<Held> {
+    match socket.send(to, bytes, segment) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Some(Held { to, bytes: bytes.into(), segment }),
+        _ => None,
+    }
+}

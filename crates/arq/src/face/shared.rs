@@ -1,0 +1,263 @@
+//! Who receives for all, and who keeps the time.
+//!
+//! The thread that waits receives, without holding the lock: no other thread is to be woken between a datagram and its
+//! reader. If several wait, one leads and the others follow; one that has what it wants lets another lead. Deadlines are
+//! kept by a helper on a thread of its own, which sleeps until the first that it knew when it fell asleep: one that moves
+//! later lets it wake in vain, once, which costs less than telling it each time. While nobody leads, for [`TICK`] and
+//! longer, the helper hears the socket.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use trunkline_net::datagrams::Bell;
+use trunkline_net::{Clock, Datagrams};
+use trunkline_units::{Instant, Span};
+
+use super::core::{self, Core};
+use super::{Error, Patience, Settings};
+use crate::Options;
+
+/// A socket that threads share.
+pub(super) struct Shared {
+    pub socket: Datagrams,
+    pub clock: Clock,
+    state: Mutex<State>,
+    /// Followers: something was told, or nobody leads.
+    changed: Condvar,
+    /// The helper: wake earlier, asleep or hearing the socket.
+    timer: Condvar,
+    bell: Bell,
+}
+
+/// What the lock guards.
+pub(super) struct State {
+    pub core: Core,
+    followers: usize,
+    /// The first moment at which somebody's patience ends.
+    patience: Instant,
+    /// When somebody last led or let the endpoint speak.
+    attended: Instant,
+    /// When the helper wakes, and whether it hears the socket until then.
+    alarm: Instant,
+    listening: bool,
+}
+
+pub(super) type Guard<'a> = MutexGuard<'a, State>;
+
+impl Shared {
+    /// A socket, and its helper.
+    pub fn open(local: SocketAddr, accept: Option<&Options>, settings: &Settings) -> Result<Arc<Shared>, Error> {
+        let (socket, clock, core) = core::open(local, accept, settings)?;
+        let (patience, attended, alarm) = (Instant::MAX, clock.now(), Instant::MAX);
+        let state = State { core, followers: 0, patience, attended, alarm, listening: false };
+        let (changed, timer) = (Condvar::new(), Condvar::new());
+        let shared = Arc::new(Shared { socket, clock, state: Mutex::new(state), changed, timer, bell: Bell::new()? });
+        shared.lock().core.handles += 1;
+        let helper = shared.clone();
+        thread::Builder::new().name("arq".into()).spawn(move || helper.help()).map_err(Error::System)?;
+        Ok(shared)
+    }
+
+    #[inline]
+    pub fn lock(&self) -> Guard<'_> {
+        // A panic under the lock is a bug of ours; whoever comes next may see it too.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tries something once.
+    #[inline]
+    pub fn now<T>(&self, attempt: impl FnOnce(&mut Core, Instant) -> Result<T, Error>) -> Result<T, Error> {
+        let mut state = self.lock();
+        let now = self.clock.now();
+        let done = attempt(&mut state.core, now);
+        self.leave(state, now);
+        done
+    }
+
+    /// Tries something once, and once more after a look at the socket.
+    #[inline]
+    pub fn once<T>(&self, mut attempt: impl FnMut(&mut Core, Instant) -> Result<T, Error>) -> Result<T, Error> {
+        let mut state = self.lock();
+        let now = self.clock.now();
+        let mut done = attempt(&mut state.core, now);
+        if let Err(Error::NotYet | Error::Full | Error::NotEnough(_)) = done {
+            // Who only ever tries shall not be deaf.
+            state.core.listen(now, &self.socket);
+            state.core.speak(now, &self.socket);
+            done = attempt(&mut state.core, now);
+        }
+        self.leave(state, now);
+        done
+    }
+
+    /// A handle has gone.
+    pub fn release(&self) {
+        let mut state = self.lock();
+        state.core.handles -= 1;
+        self.leave(state, self.clock.now());
+    }
+
+    /// Tries something until it says neither [`Error::NotYet`] nor [`Error::Full`].
+    #[inline]
+    pub fn until<T>(
+        &self,
+        patience: Patience,
+        mut attempt: impl FnMut(&mut Core, Instant) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mut state = self.lock();
+        let mut now = self.clock.now();
+        let end = match patience {
+            Patience::Endless => Instant::MAX,
+            Patience::For(duration) => now + Span::from(duration),
+        };
+        loop {
+            match attempt(&mut state.core, now) {
+                Err(Error::NotYet | Error::Full) => {}
+                done => {
+                    self.leave(state, now);
+                    return done;
+                }
+            }
+            if state.core.may_speak(now) {
+                // It may be about to tell just what is waited for.
+                state.core.speak(now, &self.socket);
+                if state.core.news {
+                    self.tell(&mut state);
+                    continue;
+                }
+            }
+            if now >= end {
+                self.leave(state, now);
+                return Err(Error::TimedOut);
+            }
+            (state, now) = self.wait(state, now, end);
+        }
+    }
+
+    /// Waits for something to happen: receives for all, or follows whoever does.
+    #[inline]
+    fn wait<'a>(&'a self, mut state: Guard<'a>, now: Instant, end: Instant) -> (Guard<'a>, Instant) {
+        state.patience = state.patience.min(end);
+        let rooms = state.core.rooms.take();
+        self.arm(&mut state, now);
+        match rooms {
+            None => {
+                state.followers += 1;
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state.followers -= 1;
+                (state, self.clock.now())
+            }
+            Some(mut rooms) => {
+                drop(state);
+                let received = rooms.receive(&self.socket, true);
+                let mut state = self.lock();
+                let now = self.clock.now();
+                if let Err(error) = received {
+                    state.core.fail(error);
+                }
+                state.core.take_rooms(now, rooms);
+                (state, now)
+            }
+        }
+    }
+
+    /// Lets the endpoint speak, and goes.
+    #[inline]
+    pub fn leave(&self, mut state: Guard<'_>, now: Instant) {
+        if state.core.should_speak(now) {
+            state.core.speak(now, &self.socket);
+            self.tell(&mut state);
+        }
+        state.attended = now;
+        self.arm(&mut state, now);
+        if state.followers > 0 && state.core.rooms.is_some() {
+            self.changed.notify_one();
+        }
+    }
+
+    /// Tells those that wait that something has happened. Whoever leads is woken too, unless it is the caller.
+    #[inline]
+    fn tell(&self, state: &mut State) {
+        if std::mem::take(&mut state.core.news) {
+            if state.followers > 0 {
+                self.changed.notify_all();
+            }
+            if state.core.rooms.is_none() {
+                self.socket.wake();
+            }
+        }
+    }
+
+    /// Sees to it that the helper wakes in time.
+    #[inline]
+    fn arm(&self, state: &mut State, now: Instant) {
+        let mut by = state.core.deadline.min(state.patience);
+        if state.core.may_speak(now) || state.core.rooms.is_some() && !state.listening {
+            by = by.min(now + state.core.grace);
+        }
+        // Nobody is there any more to be in time for.
+        let by = if state.core.handles == 0 { now } else { by };
+        if by < state.alarm {
+            state.alarm = by;
+            match state.listening {
+                true => self.bell.ring(),
+                false => self.timer.notify_one(),
+            }
+        }
+    }
+
+    /// Keeps the time, and hears the socket while nobody does.
+    fn help(&self) {
+
+        let mut state = self.lock();
+        loop {
+            let now = self.clock.now();
+            if state.core.may_speak(now) {
+                state.core.speak(now, &self.socket);
+            }
+            if state.patience <= now {
+                // All look at the time, and say again how long they wait.
+                (state.patience, state.core.news) = (Instant::MAX, true);
+            }
+            self.tell(&mut state);
+            if state.core.is_over() {
+                return;
+            }
+            let leads = state.core.rooms.is_none();
+            let at = state.core.deadline.min(state.patience);
+            let quiet = state.attended + TICK;
+            if !leads && quiet <= now && !state.core.has_failed() {
+                state = self.listen(state, now, at);
+                continue;
+            }
+            // One that leads for long says so by `arm` when it leaves.
+            state.alarm = if quiet <= now { at } else { at.min(now + state.core.grace) };
+            state = match state.alarm {
+                Instant::MAX => self.timer.wait(state).unwrap_or_else(PoisonError::into_inner),
+                alarm => {
+                    let span = Duration::from(alarm.since(now));
+                    self.timer.wait_timeout(state, span).unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+    }
+
+    /// Waits for the socket until `at`, and takes what came, unless somebody else does.
+    fn listen<'a>(&'a self, mut state: Guard<'a>, now: Instant, at: Instant) -> Guard<'a> {
+        (state.alarm, state.listening) = (at, true);
+        drop(state);
+        // A wait that fails is no worse than one that was cut short.
+        let _ = self.bell.wait(&self.socket, (at < Instant::MAX).then(|| at.since(now)));
+        let mut state = self.lock();
+        let now = self.clock.now();
+        state.listening = false;
+        state.core.listen(now, &self.socket);
+        state.core.speak(now, &self.socket);
+        state
+    }
+}
+
+/// How long nobody may have received before the helper does.
+const TICK: Span = Span::from_ms(1);

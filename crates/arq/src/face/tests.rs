@@ -1,0 +1,393 @@
+//! The same exchanges as over simulated paths, on loopback sockets. No test looks at how long anything takes.
+
+use std::io::{Read, Write};
+use std::thread;
+use std::time::Duration;
+
+use trunkline_units::{Seed, Span, Stream as Random};
+
+use super::*;
+use crate::{Buffer, Check, Congestion, Mode, Options};
+
+const LOOPBACK: &str = "127.0.0.1:0";
+const SOON: Duration = Duration::from_millis(20);
+
+/// Two ends of a connection.
+fn pair(options: &Options, settings: &Settings) -> (Connection, Connection) {
+    let listener = Listener::bind_with(LOOPBACK, options, settings).unwrap();
+    let client = Connection::connect_with(listener.address(), options, settings).unwrap();
+    (client, listener.accept().unwrap())
+}
+
+fn plain() -> (Connection, Connection) {
+    pair(&Options::default(), &Settings::default())
+}
+
+/// The message that a channel carries as its `number`th: its length and content follow from that.
+fn message(way: usize, channel: u16, number: u64, longest: u64) -> Vec<u8> {
+    let mut stream = Seed(number).stream(&format!("message {way} {channel}"));
+    let length = [20, 2000, longest, longest][stream.below(4) as usize];
+    let length = stream.below(length);
+    (0..length).map(|at| (at as u8).wrapping_add(number as u8).wrapping_mul(channel as u8 | 1)).collect()
+}
+
+fn draw_options(draw: &mut Random) -> Options {
+    Options {
+        mode: [Mode::Selective, Mode::Selective, Mode::GoBackN][draw.below(3) as usize],
+        check: [Check::Crc32c, Check::Crc64, Check::None][draw.below(3) as usize],
+        congestion: [Congestion::Fixed, Congestion::Reno, Congestion::Paced][draw.below(3) as usize],
+        window: 8 + draw.below(500) as u16,
+        frame: [600, 1472, 8972, 20_000][draw.below(4) as usize],
+        ack_every: 1 + draw.below(20) as u16,
+        credit: 100_000 + draw.below(4 << 20) as u32,
+        channel_credit: 50_000 + draw.below(1 << 20) as u32,
+        send_buffer: 1 + draw.below(1 << 20) as usize,
+        share: Span::from_us(if draw.chance(0.5) { draw.below(200) } else { 0 }),
+        ..Options::default()
+    }
+}
+
+/// Sends what `way` has to say on `channel`.
+fn say(connection: &Connection, way: usize, channel: u16, count: u64, longest: u64) {
+    for number in 0..count {
+        let bytes = message(way, channel, number, longest);
+        match number % 3 {
+            0 => connection.send_buffer(channel, Buffer::from(&bytes[..])).unwrap(),
+            _ => connection.send(channel, &bytes).unwrap(),
+        }
+    }
+}
+
+/// Takes it, and looks at every byte.
+fn hear(connection: &Connection, way: usize, channel: u16, count: u64, longest: u64) {
+    for number in 0..count {
+        let got = connection.recv(channel).unwrap();
+        assert!(*got == message(way, channel, number, longest), "message {number} of channel {channel}");
+    }
+}
+
+fn exchange(seed: u64) {
+    let mut draw = Seed(seed).stream("exchange");
+    let options = draw_options(&mut draw);
+    println!("seed {seed} {options:?}");
+    let longest = [100, 5000, 1 << 20][draw.below(3) as usize];
+    let count = if longest > 10_000 { 6 } else { 100 };
+    let (client, server) = pair(&options, &Settings::default());
+    thread::scope(|scope| {
+        for channel in [0, 7, 65_534] {
+            for (way, from, to) in [(0, &client, &server), (1, &server, &client)] {
+                scope.spawn(move || say(from, way, channel, count, longest));
+                scope.spawn(move || hear(to, way, channel, count, longest));
+            }
+        }
+    });
+    thread::scope(|scope| {
+        scope.spawn(|| client.close().unwrap());
+        server.close().unwrap();
+    });
+    assert!(matches!(client.recv(0), Err(Error::Finished)));
+    assert!(matches!(server.try_recv_any(), Err(Error::Finished)));
+}
+
+#[test]
+fn nothing_is_lost_doubled_disordered_or_changed() {
+    (0..if cfg!(feature = "soak") { 1000 } else { 16 }).for_each(exchange);
+}
+
+#[test]
+fn any_channel_gives_all_that_came_on_each_in_order() {
+    let (client, server) = plain();
+    thread::scope(|scope| {
+        for channel in 0..20 {
+            let client = &client;
+            scope.spawn(move || say(client, 0, channel, 50, 3000));
+        }
+        // Two take turns to take; what each got of a channel is in order.
+        let takers: Vec<_> = (0..2)
+            .map(|_| {
+                scope.spawn(|| {
+                    let got = (0..500).map(|_| server.recv_any().unwrap());
+                    got.collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        let got: Vec<_> = takers.into_iter().map(|taker| taker.join().unwrap()).collect();
+        for channel in 0..20 {
+            let mut left = got.clone().map_each(channel);
+            for number in 0..50 {
+                let want = message(0, channel, number, 3000);
+                let from = left.iter().position(|of| of.last().is_some_and(|next| **next == want));
+                left[from.unwrap_or_else(|| panic!("message {number} of channel {channel}"))].pop();
+            }
+            assert!(left.iter().all(Vec::is_empty));
+        }
+    });
+}
+
+/// Of a channel only, the first one last.
+trait Each {
+    fn map_each(self, channel: u16) -> Vec<Vec<Buffer>>;
+}
+
+impl Each for Vec<Vec<(u16, Buffer)>> {
+    fn map_each(self, channel: u16) -> Vec<Vec<Buffer>> {
+        let of = |got: Vec<(u16, Buffer)>| got.into_iter().rev().filter(|(c, _)| *c == channel).map(|(_, b)| b).collect();
+        self.into_iter().map(of).collect()
+    }
+}
+
+#[test]
+fn a_slow_reader_stops_the_sender_and_loses_nothing() {
+    let options = Options { credit: 200_000, channel_credit: 100_000, send_buffer: 100_000, ..Options::default() };
+    let (client, server) = pair(&options, &Settings::default());
+    let message = vec![3; 10_000];
+    let mut sent = 0u64;
+    while client.send_timeout(5, &message, SOON).is_ok() {
+        sent += 1;
+        assert!(sent < 100, "somebody must say that it is full");
+    }
+    assert!(matches!(client.try_send(5, &message), Err(Error::Full)));
+    let mut whole = Buffer::from(&message[..]);
+    assert!(matches!(client.try_send_buffer(5, &mut whole), Err(Error::Full)));
+    assert_eq!(whole.len(), message.len(), "it is as before");
+    client.send_timeout(6, &message, SOON).expect("another channel is not in its way");
+    client.finish().unwrap();
+    for _ in 0..sent {
+        assert_eq!(*server.recv(5).unwrap(), message);
+    }
+    assert!(matches!(server.recv(5), Err(Error::Finished)));
+    assert_eq!(*server.recv(6).unwrap(), message);
+}
+
+#[test]
+fn what_is_heard_without_anybody_waiting_is_acknowledged() {
+    let (client, server) = plain();
+    client.send(1, b"anybody?").unwrap();
+    // Neither end calls anything that waits for the socket.
+    while client.statistics().unwrap().acks_received_forced == 0 {
+        thread::yield_now();
+    }
+    assert_eq!(*server.try_recv(1).unwrap(), *b"anybody?");
+}
+
+#[test]
+fn who_only_tries_hears_and_is_heard() {
+    let (client, server) = plain();
+    let mut got = 0;
+    for number in 0..1000u32 {
+        while client.try_send(0, &number.to_be_bytes()).is_err() {}
+        let answer = loop {
+            match server.try_recv(0) {
+                Err(Error::NotYet) => {}
+                answer => break answer.unwrap(),
+            }
+        };
+        assert_eq!(*answer, number.to_be_bytes());
+        got += 1;
+    }
+    assert_eq!(got, 1000);
+    assert!(matches!(server.try_recv(0), Err(Error::NotYet)));
+    assert!(matches!(server.try_recv_any(), Err(Error::NotYet)));
+}
+
+#[test]
+fn patience_ends() {
+    let (client, server) = plain();
+    assert!(matches!(client.recv_timeout(0, SOON), Err(Error::TimedOut)));
+    assert!(matches!(client.recv_any_timeout(SOON), Err(Error::TimedOut)));
+    // Somebody else waiting for longer, and receiving for all, changes nothing.
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| server.recv(1));
+        for _ in 0..5 {
+            assert!(matches!(server.recv_timeout(0, SOON), Err(Error::TimedOut)));
+        }
+        server.reset().unwrap();
+        assert!(matches!(waits.join().unwrap(), Err(Error::Finished | Error::Closed(End::Here))));
+    });
+    let (client, _server) = plain();
+    assert!(matches!(client.close_timeout(SOON), Err(Error::TimedOut)), "the other end stays");
+    let listener = Listener::bind(LOOPBACK, &Options::default()).unwrap();
+    assert!(matches!(listener.accept_timeout(SOON), Err(Error::TimedOut)));
+}
+
+#[test]
+fn all_that_wait_are_told_of_the_end() {
+    for by_peer in [false, true] {
+        let (client, server) = plain();
+        thread::scope(|scope| {
+            let waiting: Vec<_> = (0..4).map(|channel| {
+                let server = &server;
+                scope.spawn(move || server.recv(channel))
+            }).collect();
+            if by_peer { client.reset().unwrap() } else { server.reset().unwrap() }
+            for one in waiting {
+                let end = if by_peer { End::Peer } else { End::Here };
+                assert!(matches!(one.join().unwrap(), Err(Error::Closed(why)) if why == end));
+            }
+        });
+        let end = if by_peer { End::Here } else { End::Peer };
+        assert!(matches!(client.recv(0), Err(Error::Closed(why)) if why == end));
+        assert!(matches!(client.send(0, b"too late"), Err(Error::Closed(why)) if why == end));
+    }
+}
+
+#[test]
+fn a_dropped_end_is_told_and_one_that_finished_still_delivers() {
+    let (client, server) = plain();
+    client.send(0, b"lost or not").unwrap();
+    drop(client);
+    assert!(matches!(server.close(), Err(Error::Closed(End::Peer))));
+
+    let (client, server) = plain();
+    let big = vec![9; 1 << 20];
+    client.send(0, &big).unwrap();
+    client.finish().unwrap();
+    assert!(matches!(client.send(0, b"more"), Err(Error::Refused(Refusal::Closed))));
+    drop(client);
+    assert_eq!(*server.recv(0).unwrap(), big);
+    assert!(matches!(server.recv(0), Err(Error::Finished)));
+    server.close().unwrap();
+}
+
+#[test]
+fn a_peer_that_dies_and_returns_is_noticed() {
+    let quick = Options { keep_alive: Span::from_ms(20), ..Options::default() };
+    let listener = Listener::bind(LOOPBACK, &quick).unwrap();
+    let address = listener.address();
+    let client = Connection::connect(address, &quick).unwrap();
+    let server = listener.accept().unwrap();
+    listener.kill();
+    drop((listener, server));
+    let again = loop {
+        // Until the helper has let go of the port.
+        match Listener::bind(address, &quick) {
+            Ok(listener) => break listener,
+            Err(_) => thread::yield_now(),
+        }
+    };
+    assert!(matches!(client.recv(0), Err(Error::Closed(End::Forgotten))));
+    let client = Connection::connect(address, &quick).unwrap();
+    client.send(0, b"here again").unwrap();
+    assert_eq!(*again.accept().unwrap().recv(0).unwrap(), *b"here again");
+}
+
+#[test]
+fn a_peer_that_dies_for_good_is_given_up() {
+    let quick = Options { keep_alive: Span::from_ms(5), patience: Span::from_ms(50), ..Options::default() };
+    let listener = Listener::bind(LOOPBACK, &quick).unwrap();
+    let address = listener.address();
+    let client = Connection::connect(address, &quick).unwrap();
+    listener.kill();
+    assert!(matches!(client.recv(0), Err(Error::Closed(End::Silent))));
+    drop(client);
+    assert!(matches!(Connection::connect(address, &quick), Err(Error::Closed(End::NoAnswer))));
+}
+
+#[test]
+fn connections_have_a_bound_and_one_listener_serves_many() {
+    let settings = Settings { connections: 3, ..Settings::default() };
+    let listener = Listener::bind_with(LOOPBACK, &Options::default(), &settings).unwrap();
+    let clients: Vec<_> =
+        (0..3).map(|_| Connection::connect(listener.address(), &Options::default()).unwrap()).collect();
+    let one_more = Connection::connect(listener.address(), &Options::default());
+    assert!(matches!(one_more, Err(Error::Closed(End::RefusedFull))));
+    let servers: Vec<_> = clients.iter().map(|_| listener.accept().unwrap()).collect();
+    for server in &servers {
+        let client = clients.iter().find(|client| server.peer().unwrap().port() == client.address().port()).unwrap();
+        client.send(0, b"to you").unwrap();
+        assert_eq!(*server.recv(0).unwrap(), *b"to you");
+        assert_eq!(client.peer(), Some(listener.address()));
+    }
+    // Those that were accepted outlive the listener.
+    drop(listener);
+    servers.iter().for_each(|server| server.send(3, b"still here").unwrap());
+    clients.iter().for_each(|client| assert_eq!(*client.recv(3).unwrap(), *b"still here"));
+}
+
+#[test]
+fn a_message_longer_than_the_credit_is_put_together_up_to_the_bound() {
+    let options = Options { credit: 100_000, channel_credit: 50_000, ..Options::default() };
+    let settings = Settings { longest: 1 << 20, ..Settings::default() };
+    let (client, server) = pair(&options, &settings);
+    let fits = vec![1; 1 << 20];
+    thread::scope(|scope| {
+        scope.spawn(|| client.send(0, &fits).unwrap());
+        assert_eq!(*server.recv(0).unwrap(), fits);
+    });
+    let too_long = vec![1; (1 << 20) + 200_000];
+    client.send(0, &too_long).unwrap();
+    assert!(matches!(server.recv(0), Err(Error::TooLong)));
+    assert!(matches!(client.recv(0), Err(Error::Closed(End::Peer))));
+}
+
+#[test]
+fn a_stream_has_no_boundaries() {
+    let (client, server) = plain();
+    let bytes: Vec<u8> = (0..3_000_000u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    for seed in 0..3 {
+        let mut draw = Seed(seed).stream("stream");
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let (mut draw, mut stream, mut at) = (Seed(seed).stream("writer"), client.stream(9), 0);
+                while at < bytes.len() {
+                    let most = (1 + draw.below(100_000) as usize).min(bytes.len() - at);
+                    at += match draw.chance(0.5) {
+                        true => stream.write(&bytes[at..at + most]).unwrap(),
+                        false => stream.try_write(&bytes[at..at + most]).unwrap_or(0),
+                    };
+                }
+            });
+            let (mut stream, mut got) = (server.stream(9), Vec::new());
+            while got.len() < bytes.len() {
+                let mut into = vec![0; (1 + draw.below(100_000) as usize).min(bytes.len() - got.len())];
+                let read = match draw.below(3) {
+                    0 => stream.read(&mut into).unwrap(),
+                    1 => stream.try_read(&mut into).unwrap_or(0),
+                    _ => stream.try_read_exact(&mut into).map_or(0, |()| into.len()),
+                };
+                got.extend_from_slice(&into[..read]);
+            }
+            assert!(got == bytes, "seed {seed}");
+        });
+    }
+    let mut stream = server.stream(2);
+    client.stream(2).write_all(b"abc").unwrap();
+    while !matches!(stream.try_read_exact(&mut [0; 4]), Err(Error::NotEnough(3))) {}
+    client.finish().unwrap();
+    let mut rest = Vec::new();
+    assert_eq!(stream.read_to_end(&mut rest).unwrap(), 3);
+    assert_eq!(rest, b"abc");
+    assert!(matches!(stream.try_read(&mut [0; 1]), Err(Error::Finished)));
+}
+
+#[test]
+fn handles_may_go_anywhere() {
+    fn shared<T: Clone + Send + Sync + 'static>() {}
+    shared::<Connection>();
+    shared::<Listener>();
+    shared::<Stream>();
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let (client, _server) = plain();
+    assert!(matches!(client.send(65_535, b""), Err(Error::Refused(Refusal::Channel))));
+    assert!(matches!(Listener::bind("192.0.2.1:0", &Options::default()), Err(Error::System(_))));
+    let taken = Listener::bind(LOOPBACK, &Options::default()).unwrap();
+    assert!(matches!(Listener::bind(taken.address(), &Options::default()), Err(Error::System(_))));
+    client.set_priority(3, 7).unwrap();
+    assert!(client.round_trip().is_some_and(|span| !span.is_zero()) || client.statistics().is_some());
+    let kind = std::io::Error::from(Error::Full).kind();
+    assert_eq!(kind, std::io::ErrorKind::WouldBlock);
+}
+
+#[test]
+fn ipv6_works_where_there_is_any() {
+    let Ok(listener) = Listener::bind("[::1]:0", &Options::default()) else { return };
+    let client = Connection::connect(listener.address(), &Options::default()).unwrap();
+    let server = listener.accept().unwrap();
+    let big = vec![5; 300_000];
+    client.send(0, &big).unwrap();
+    assert_eq!(*server.recv(0).unwrap(), big);
+    assert_eq!(server.peer().map(|peer| peer.port()), Some(client.address().port()));
+}

@@ -1,0 +1,39 @@
+//! Guaranteed delivery: reliable, ordered messages on many channels over any path that loses, damages, repeats and
+//! reorders datagrams.
+//!
+//! A [`Node`] is the [endpoint](trunkline_endpoint::Endpoint): it has connections with any number of peers through one
+//! port, and does no I/O of its own.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`node`] | the endpoint: commands, events, how connections open |
+//! | [`options`] | how a connection behaves |
+//! | [`statistics`] | what it counts |
+//! | [`buffer`] | bytes of a message |
+//! | [`congestion`] | how much may be in flight, and how fast: the policies |
+//! | [`rtt`] | round-trip time and the timeouts that follow from it |
+//! | [`wire`] | what stands on the wire |
+//! | [`torture`] | seeded faults, for any path |
+//! | `connection` | one connection: acknowledgements, frames, timers |
+//! | `send` | the sending half: messages, frames in flight |
+//! | `receive` | the receiving half: which frames arrived, messages put together |
+//! | `channels` | a table of channels of which few are used |
+
+pub mod buffer;
+mod channels;
+pub mod congestion;
+mod connection;
+pub mod node;
+pub mod options;
+mod receive;
+pub mod rtt;
+mod send;
+pub mod statistics;
+pub mod torture;
+pub mod wire;
+
+pub use buffer::Buffer;
+pub use node::{Command, Config, ConnectionId, End, Event, News, Node, Refusal, Strangers};
+pub use options::{Check, Congestion, Mode, Options};
+pub use receive::Taken;
+pub use statistics::Statistics;

@@ -1,0 +1,846 @@
+//! The endpoint: connections with any number of peers through one port, and how they open.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use siphasher::sip128::{Hasher128, SipHasher24};
+use std::hash::Hasher;
+use thiserror::Error;
+use trunkline_endpoint::{
+    Endpoint, Idle, Input, Output, Peer, Port, Reason as Waits, Segment, Transmit, Writable,
+};
+use trunkline_units::{Instant, Span, Stream};
+
+use crate::Buffer;
+use crate::connection::Connection;
+use crate::options::Options;
+use crate::receive::Taken;
+use crate::statistics::Statistics;
+use crate::wire::check::Way;
+use crate::wire::open::{self, COOKIE_BYTES, Greeting, Reason, Terms};
+
+/// Answers to strangers that may wait to leave. Strangers that find more get none.
+const ANSWERS: usize = 64;
+/// The longest pause between two tries to open.
+const REOPEN: Span = Span::from_s(1);
+/// How long a cookie is good: this, and once more.
+const COOKIE_LIFE: Span = Span::from_s(16);
+
+/// A connection of a [`Node`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionId {
+    slot: u32,
+    generation: u32,
+}
+
+/// What a [`Node`] is asked to do.
+#[derive(Debug)]
+pub enum Command<'a> {
+    /// Open a connection to `peer`; its number goes to `id`.
+    Open {
+        /// Whom to.
+        peer: Peer,
+        /// How it shall behave.
+        options: &'a Options,
+        /// Its number.
+        id: &'a mut ConnectionId,
+    },
+    /// Send a copy of `bytes` as one message. Cheapest for small ones, which share frames.
+    Send {
+        /// Over which connection.
+        id: ConnectionId,
+        /// Over which of its channels, 0 to 65,534.
+        channel: u16,
+        /// The message.
+        bytes: &'a [u8],
+    },
+    /// Send `message` itself, which is empty afterwards; if refused it is as before.
+    HandOver {
+        /// Over which connection.
+        id: ConnectionId,
+        /// Over which of its channels.
+        channel: u16,
+        /// The message.
+        message: &'a mut Buffer,
+    },
+    /// Take the next message of a channel. To be repeated until there is [`Taken::Nothing`]: only then is more told.
+    Take {
+        /// From which connection.
+        id: ConnectionId,
+        /// From which of its channels.
+        channel: u16,
+        /// Where it goes, after what is there. A large message takes the place of an empty buffer, uncopied.
+        into: &'a mut Buffer,
+        /// What came.
+        taken: &'a mut Taken,
+    },
+    /// Read what has arrived of a channel as a stream of bytes, without regard to messages.
+    Read {
+        /// From which connection.
+        id: ConnectionId,
+        /// From which of its channels.
+        channel: u16,
+        /// Where it goes.
+        into: &'a mut [u8],
+        /// How many bytes came; fewer than there was room for: only then is more told.
+        read: &'a mut usize,
+    },
+    /// Channels of a higher priority send first; 0 to 7, at first 0.
+    Prioritize {
+        /// Of which connection.
+        id: ConnectionId,
+        /// Which of its channels.
+        channel: u16,
+        /// How urgent.
+        priority: u8,
+    },
+    /// Send no more, but all that was taken. The connection is over when the peer has closed as well.
+    Close {
+        /// Which.
+        id: ConnectionId,
+    },
+    /// End it at once. What is under way is lost, and the peer is told once.
+    Reset {
+        /// Which.
+        id: ConnectionId,
+    },
+    /// Forget a connection that is over, and what has arrived of it and was not taken. One that is not over is reset.
+    Forget {
+        /// Which.
+        id: ConnectionId,
+    },
+}
+
+/// Why a command was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Refusal {
+    /// As much waits on the channel as may; [`News::Writable`] will tell.
+    #[error("the channel is full")]
+    Full,
+    /// It is not open yet, over, or closed by its user.
+    #[error("the connection is not open")]
+    Closed,
+    /// There is no such connection (any more).
+    #[error("no such connection")]
+    Unknown,
+    /// Longer than [`MAX_MESSAGE`](crate::options::MAX_MESSAGE).
+    #[error("a message has at most 1 GiB")]
+    TooLong,
+    /// Channel 65,535 is the connection's own.
+    #[error("channels go from 0 to 65534")]
+    Channel,
+    /// There is a connection to that peer.
+    #[error("there is a connection to that peer already")]
+    Busy,
+    /// There are as many connections as may be.
+    #[error("too many connections")]
+    TooMany,
+}
+
+/// What a [`Node`] reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Of which connection.
+    pub id: ConnectionId,
+    /// What.
+    pub news: News,
+}
+
+/// What happened to a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum News {
+    /// It stands: one that was asked for, or one that a peer opened.
+    Opened {
+        /// With whom.
+        peer: Peer,
+    },
+    /// A channel on which nothing was to be taken has something.
+    Readable {
+        /// Which.
+        channel: u16,
+    },
+    /// A channel that was full takes messages again.
+    Writable {
+        /// Which.
+        channel: u16,
+    },
+    /// The peer sends no more, and all that it sent has arrived.
+    Finished,
+    /// It is over. What has arrived can still be taken, until it is forgotten.
+    Closed {
+        /// Why.
+        end: End,
+    },
+}
+
+/// Why a connection is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum End {
+    /// Both ends closed it, and everything has arrived.
+    #[error("closed by both ends")]
+    Done,
+    /// Reset here.
+    #[error("reset")]
+    Here,
+    /// Reset by the peer.
+    #[error("reset by the peer")]
+    Peer,
+    /// The peer said nothing for too long.
+    #[error("the peer is silent")]
+    Silent,
+    /// The peer knows nothing of it (any more).
+    #[error("the peer knows nothing of the connection: it was restarted")]
+    Forgotten,
+    /// The peer opened another.
+    #[error("the peer opened another connection: it was restarted")]
+    Replaced,
+    /// The peer did what no peer may.
+    #[error("the peer broke the protocol")]
+    Violation,
+    /// Nobody answered.
+    #[error("nobody answers")]
+    NoAnswer,
+    /// The peer takes no more connections.
+    #[error("the peer has no room for another connection")]
+    RefusedFull,
+    /// The peer takes no connections at all.
+    #[error("the peer takes no connections")]
+    RefusedClosed,
+    /// The peer does not do what was asked.
+    #[error("the peer does not take these options")]
+    RefusedTerms,
+    /// The peer speaks another version of the protocol.
+    #[error("the peer speaks another version")]
+    RefusedVersion,
+}
+
+/// What strangers did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Strangers {
+    /// Frames of no connection that made no sense, or were damaged.
+    pub frames: u64,
+    /// Cookies given.
+    pub cookies: u64,
+    /// Frames with a cookie that was not theirs, or too old.
+    pub forged: u64,
+    /// Answers not given because too many waited.
+    pub unanswered: u64,
+}
+
+/// How a [`Node`] behaves.
+#[derive(Debug)]
+pub struct Config {
+    /// Through which port.
+    pub port: Port,
+    /// Whether peers may open connections, and how those behave. Mode and check are the peer's choice.
+    pub accept: Option<Options>,
+    /// Most connections, opened by either end.
+    pub connections: usize,
+    /// Where numbers nobody should guess come from.
+    pub random: Stream,
+}
+
+#[derive(Debug)]
+enum State {
+    Free,
+    Opening(Box<Opening>),
+    Standing(Box<Connection>),
+}
+
+/// A connection that was asked for and does not stand yet.
+#[derive(Debug)]
+struct Opening {
+    peer: Peer,
+    client: u64,
+    options: Options,
+    cookie: [u8; COOKIE_BYTES],
+    /// When to ask again.
+    at: Instant,
+    tries: u32,
+    since: Instant,
+    over: Option<End>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    generation: u32,
+    state: State,
+    /// It stands in the line of those that may have something to say.
+    ready: bool,
+    /// The deadline noted for it; not later than its own.
+    noted: Instant,
+    /// The peer is to be told that it stands; the user is.
+    greet: bool,
+    opened: bool,
+    /// Its user is done with it; it is kept until then.
+    forget_at: Option<Instant>,
+}
+
+/// Connections with any number of peers through one port.
+///
+/// Queues: answers to strangers at most 64; of events one for each thing that can happen to a channel or connection;
+/// messages as [`Options`] say.
+#[derive(Debug)]
+pub struct Node {
+    config: Config,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    peers: BTreeMap<Peer, u32>,
+    /// The last peer heard, and its slot.
+    last: Option<(Peer, u32)>,
+    ready: VecDeque<u32>,
+    deadlines: BTreeSet<(Instant, u32)>,
+    answers: VecDeque<(Peer, Greeting)>,
+    cookie_key: [u8; 16],
+    strangers: Strangers,
+    /// The first numbers of frames and of chunks: zero, but in tests.
+    first: (u64, u64),
+}
+
+impl Node {
+    /// A node without connections.
+    pub fn new(mut config: Config) -> Self {
+        let mut cookie_key = [0; 16];
+        cookie_key[..8].copy_from_slice(&config.random.bits().to_be_bytes());
+        cookie_key[8..].copy_from_slice(&config.random.bits().to_be_bytes());
+        config.accept = config.accept.map(|options| options.within_bounds());
+        Node {
+            config,
+            slots: Vec::new(),
+            free: Vec::new(),
+            peers: BTreeMap::new(),
+            last: None,
+            ready: VecDeque::new(),
+            deadlines: BTreeSet::new(),
+            answers: VecDeque::new(),
+            cookie_key,
+            strangers: Strangers::default(),
+            first: (0, 0),
+        }
+    }
+
+    /// Counts frames and the chunks of each channel from these numbers on, in connections that do not stand yet. For
+    /// tests of what happens when the numbers on the wire run over; both ends must do the same.
+    #[doc(hidden)]
+    pub fn number_from(&mut self, frame: u64, chunk: u64) {
+        self.first = (frame, chunk);
+    }
+
+    /// What strangers did.
+    pub fn strangers(&self) -> Strangers {
+        self.strangers
+    }
+
+    /// Connections there are, of any kind.
+    pub fn connections(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// What a connection counted.
+    pub fn statistics(&self, id: ConnectionId) -> Option<Statistics> {
+        self.standing(id).map(|connection| connection.statistics)
+    }
+
+    /// The smoothed round trip of a connection, once there is one.
+    pub fn round_trip(&self, id: ConnectionId) -> Option<Span> {
+        self.standing(id)?.round_trip()
+    }
+
+    /// Frames of a connection in flight.
+    pub fn in_flight(&self, id: ConnectionId) -> Option<u32> {
+        self.standing(id).map(Connection::in_flight)
+    }
+
+    /// Bytes that have arrived on a channel and were not taken, with a few for each chunk.
+    pub fn held(&self, id: ConnectionId, channel: u16) -> u64 {
+        self.standing(id).map_or(0, |connection| connection.held(channel))
+    }
+
+    fn standing(&self, id: ConnectionId) -> Option<&Connection> {
+        match self.slots.get(id.slot as usize) {
+            Some(Slot { generation, state: State::Standing(connection), .. })
+                if *generation == id.generation =>
+            {
+                Some(connection)
+            }
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn standing_mut(&mut self, id: ConnectionId) -> Result<&mut Connection, Refusal> {
+        match self.slots.get_mut(id.slot as usize) {
+            Some(slot) if slot.generation == id.generation && slot.forget_at.is_none() => {
+                match &mut slot.state {
+                    State::Standing(connection) => Ok(connection),
+                    State::Opening(_) => Err(Refusal::Closed),
+                    State::Free => Err(Refusal::Unknown),
+                }
+            }
+            _ => Err(Refusal::Unknown),
+        }
+    }
+
+    fn place(&mut self, peer: Peer, state: State) -> u32 {
+        let generation = 0;
+        let noted = Instant::MAX;
+        let slot =
+            Slot { generation, state, ready: false, noted, greet: false, opened: false, forget_at: None };
+        let number = match self.free.pop() {
+            Some(number) => {
+                let generation = self.slots[number as usize].generation;
+                self.slots[number as usize] = Slot { generation, ..slot };
+                number
+            }
+            None => {
+                self.slots.push(slot);
+                self.slots.len() as u32 - 1
+            }
+        };
+        self.peers.insert(peer, number);
+        self.last = None;
+        number
+    }
+
+    fn remove(&mut self, number: u32) {
+        let slot = &mut self.slots[number as usize];
+        let peer = match &slot.state {
+            State::Free => return,
+            State::Opening(opening) => opening.peer,
+            State::Standing(connection) => connection.peer,
+        };
+        slot.state = State::Free;
+        slot.generation = slot.generation.wrapping_add(1);
+        self.deadlines.remove(&(slot.noted, number));
+        slot.noted = Instant::MAX;
+        // Its peer may have a newer connection.
+        if self.peers.get(&peer) == Some(&number) {
+            self.peers.remove(&peer);
+        }
+        self.last = None;
+        self.free.push(number);
+    }
+
+    /// It may have something to say.
+    #[inline]
+    fn wake_up(&mut self, number: u32) {
+        let slot = &mut self.slots[number as usize];
+        if !slot.ready {
+            slot.ready = true;
+            self.ready.push_back(number);
+        }
+    }
+
+    fn open(&mut self, now: Instant, peer: Peer, options: &Options) -> Result<ConnectionId, Refusal> {
+        if let Some(&number) = self.peers.get(&peer) {
+            let slot = &self.slots[number as usize];
+            let gone = matches!(&slot.state, State::Standing(c) if c.over().is_some());
+            if !gone {
+                return Err(Refusal::Busy);
+            }
+        }
+        if self.connections() >= self.config.connections {
+            return Err(Refusal::TooMany);
+        }
+        let (client, options, cookie) =
+            (self.config.random.bits(), options.within_bounds(), [0; COOKIE_BYTES]);
+        let opening = Opening { peer, client, options, cookie, at: now, tries: 0, since: now, over: None };
+        let number = self.place(peer, State::Opening(Box::new(opening)));
+        self.wake_up(number);
+        Ok(ConnectionId { slot: number, generation: self.slots[number as usize].generation })
+    }
+
+    fn forget(&mut self, now: Instant, id: ConnectionId) -> Result<(), Refusal> {
+        let slot = self.slots.get_mut(id.slot as usize).filter(|slot| slot.generation == id.generation);
+        let slot = slot.ok_or(Refusal::Unknown)?;
+        match &mut slot.state {
+            State::Free => return Err(Refusal::Unknown),
+            State::Opening(_) => self.remove(id.slot),
+            State::Standing(connection) => {
+                connection.reset();
+                // One that is done answers a while longer; one that is reset tells its peer first.
+                let linger = match connection.over() {
+                    Some(End::Done) => connection.linger(),
+                    _ => Span::ZERO,
+                };
+                slot.forget_at.get_or_insert(now + linger);
+                self.wake_up(id.slot);
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn take_frame(&mut self, now: Instant, peer: Peer, frame: &[u8]) {
+        // The first byte of what concerns no standing connection, and of nothing else, is 1 to 5.
+        if matches!(frame.first(), Some(open::OPEN..=open::UNKNOWN)) {
+            return self.take_greeting(now, peer, frame);
+        }
+        let number = match self.last {
+            Some((last, number)) if last == peer => number,
+            _ => match self.peers.get(&peer) {
+                Some(&number) => {
+                    self.last = Some((peer, number));
+                    number
+                }
+                None => return self.take_stray(peer, frame),
+            },
+        };
+        match &mut self.slots[number as usize].state {
+            State::Standing(connection) => connection.take_frame(now, frame),
+            // The answer to its opening was lost or overtaken; what this is will come again.
+            State::Opening(_) | State::Free => self.strangers.frames += 1,
+        }
+        self.wake_up(number);
+    }
+
+    /// A frame of a peer without a connection, who may think that it has one.
+    #[cold]
+    fn take_stray(&mut self, peer: Peer, frame: &[u8]) {
+        self.strangers.frames += 1;
+        if let Some(echo) = open::echo(frame) {
+            self.answer(peer, Greeting::Unknown { echo });
+        }
+    }
+
+    fn answer(&mut self, peer: Peer, greeting: Greeting) {
+        if self.answers.len() < ANSWERS {
+            self.answers.push_back((peer, greeting));
+        } else {
+            self.strangers.unanswered += 1;
+        }
+    }
+
+    #[cold]
+    fn take_greeting(&mut self, now: Instant, peer: Peer, frame: &[u8]) {
+        match Greeting::read(frame) {
+            Some(Greeting::Open { client, terms, cookie }) => {
+                self.take_open(now, peer, client, &terms, &cookie)
+            }
+            Some(Greeting::Cookie { client, cookie }) => {
+                if let Some(opening) = self.opening(peer, client) {
+                    (opening.cookie, opening.at) = (cookie, now);
+                }
+            }
+            Some(Greeting::Opened { client, server, terms }) => {
+                self.take_opened(now, peer, client, server, &terms)
+            }
+            Some(Greeting::Refused { client, reason }) => {
+                if let Some(opening) = self.opening(peer, client) {
+                    opening.over = Some(match reason {
+                        Reason::Full => End::RefusedFull,
+                        Reason::Closed => End::RefusedClosed,
+                        Reason::Terms => End::RefusedTerms,
+                        Reason::Version => End::RefusedVersion,
+                    });
+                }
+            }
+            Some(Greeting::Unknown { echo }) => {
+                if let Some(&number) = self.peers.get(&peer)
+                    && let State::Standing(connection) = &mut self.slots[number as usize].state
+                {
+                    connection.take_unknown(&echo);
+                    self.wake_up(number);
+                }
+            }
+            None => {
+                self.strangers.frames += 1;
+                if let Some(client) = Greeting::foreign(frame) {
+                    self.answer(peer, Greeting::Refused { client, reason: Reason::Version });
+                }
+            }
+        }
+    }
+
+    /// The opening that a server's answer belongs to.
+    fn opening(&mut self, peer: Peer, client: u64) -> Option<&mut Opening> {
+        let number = *self.peers.get(&peer)?;
+        self.wake_up(number);
+        match &mut self.slots[number as usize].state {
+            State::Opening(opening) if opening.client == client => Some(opening),
+            _ => None,
+        }
+    }
+
+    fn take_open(
+        &mut self,
+        now: Instant,
+        peer: Peer,
+        client: u64,
+        terms: &Terms,
+        cookie: &[u8; COOKIE_BYTES],
+    ) {
+        let Some(accept) = &self.config.accept else {
+            return self.answer(peer, Greeting::Refused { client, reason: Reason::Closed });
+        };
+        if let Some(&number) = self.peers.get(&peer)
+            && let State::Standing(connection) = &self.slots[number as usize].state
+            && connection.client == client
+        {
+            // It missed the answer.
+            self.slots[number as usize].greet = true;
+            return self.wake_up(number);
+        }
+        let bucket = now.as_ps() / COOKIE_LIFE.as_ps();
+        let good = |bucket: u64| self.cookie(peer, client, bucket) == *cookie;
+        if !(good(bucket) || bucket > 0 && good(bucket - 1)) {
+            self.strangers.forged += u64::from(*cookie != [0; COOKIE_BYTES]);
+            self.strangers.cookies += 1;
+            let cookie = self.cookie(peer, client, bucket);
+            return self.answer(peer, Greeting::Cookie { client, cookie });
+        }
+        let options = Options { mode: terms.mode, check: terms.check, ..accept.clone() }.within_bounds();
+        if let Some(&number) = self.peers.get(&peer) {
+            if let State::Standing(connection) = &mut self.slots[number as usize].state {
+                connection.end(End::Replaced);
+                self.wake_up(number);
+            } else {
+                // Both ends open at once: the lower number gives way, by being refused.
+                return self.answer(peer, Greeting::Refused { client, reason: Reason::Full });
+            }
+        }
+        if self.connections() >= self.config.connections {
+            return self.answer(peer, Greeting::Refused { client, reason: Reason::Full });
+        }
+        let ids = (client, self.config.random.bits());
+        let ours = options.terms();
+        let mut connection = Connection::new(now, peer, ids, Way::Back, options, ours, terms);
+        connection.number_from(self.first);
+        let number = self.place(peer, State::Standing(Box::new(connection)));
+        let slot = &mut self.slots[number as usize];
+        (slot.greet, slot.opened) = (true, true);
+        self.wake_up(number);
+    }
+
+    fn take_opened(&mut self, now: Instant, peer: Peer, client: u64, server: u64, terms: &Terms) {
+        let Some(opening) = self.opening(peer, client) else { return };
+        let options = &opening.options;
+        if (terms.mode, terms.check) != (options.mode, options.check) {
+            opening.over = Some(End::RefusedTerms);
+            return;
+        }
+        let (options, ours) = (options.clone(), options.terms());
+        let mut connection = Connection::new(now, peer, (client, server), Way::Out, options, ours, terms);
+        connection.number_from(self.first);
+        let Some(&number) = self.peers.get(&peer) else { return };
+        let slot = &mut self.slots[number as usize];
+        slot.state = State::Standing(Box::new(connection));
+        slot.opened = true;
+    }
+
+    /// A cookie is good for as long as the peer's connection that stands now, if there is one: an old frame must not end
+    /// a newer connection.
+    fn cookie(&self, peer: Peer, client: u64, bucket: u64) -> [u8; COOKIE_BYTES] {
+        let standing = match self.peers.get(&peer).map(|&number| &self.slots[number as usize].state) {
+            Some(State::Standing(connection)) => connection.server,
+            _ => 0,
+        };
+        let mut hasher = SipHasher24::new_with_key(&self.cookie_key);
+        hasher.write(&standing.to_be_bytes());
+        hasher.write(&client.to_be_bytes());
+        hasher.write(&bucket.to_be_bytes());
+        hasher.write(peer.as_bytes());
+        hasher.finish128().as_bytes()
+    }
+
+    fn wake(&mut self, now: Instant) {
+        while let Some(&(at, number)) = self.deadlines.first() {
+            if at > now {
+                return;
+            }
+            self.deadlines.pop_first();
+            self.slots[number as usize].noted = Instant::MAX;
+            match &mut self.slots[number as usize].state {
+                State::Standing(connection) => connection.wake(now),
+                State::Opening(opening) => {
+                    if opening.tries > 0 && now.since(opening.since) >= opening.options.patience {
+                        opening.over.get_or_insert(End::NoAnswer);
+                    }
+                }
+                State::Free => {}
+            }
+            self.wake_up(number);
+        }
+    }
+
+    /// What the first in line has to say; none if it is done for now.
+    #[inline]
+    fn hear(
+        &mut self,
+        now: Instant,
+        number: u32,
+        writable: bool,
+        buffer: &mut [u8],
+    ) -> Option<Output<Event>> {
+        let port = self.config.port;
+        let slot = &mut self.slots[number as usize];
+        let id = ConnectionId { slot: number, generation: slot.generation };
+        match &mut slot.state {
+            State::Free => None,
+            State::Opening(opening) => {
+                if let Some(end) = opening.over {
+                    self.remove(number);
+                    return Some(Output::Event(Event { id, news: News::Closed { end } }));
+                }
+                if !writable || opening.at > now {
+                    return None;
+                }
+                let backoff = (opening.options.timeout.initial * (1 << opening.tries.min(5))).min(REOPEN);
+                (opening.at, opening.tries) = (now + backoff, opening.tries + 1);
+                let Opening { client, cookie, ref options, peer, .. } = **opening;
+                let length = Greeting::Open { client, terms: options.terms(), cookie }.write(buffer);
+                Some(Output::Transmit(Transmit { port, peer, length, segment: None }))
+            }
+            State::Standing(connection) => {
+                let peer = connection.peer;
+                if std::mem::take(&mut slot.opened) {
+                    return Some(Output::Event(Event { id, news: News::Opened { peer } }));
+                }
+                if let Some(news) = connection.news()
+                    && slot.forget_at.is_none()
+                {
+                    return Some(Output::Event(Event { id, news }));
+                }
+                if !writable {
+                    return None;
+                }
+                if std::mem::take(&mut slot.greet) {
+                    let (client, server, terms) = (connection.client, connection.server, connection.terms);
+                    let length = Greeting::Opened { client, server, terms }.write(buffer);
+                    return Some(Output::Transmit(Transmit { port, peer, length, segment: None }));
+                }
+                if let Some((length, segment)) = connection.transmit(now, buffer) {
+                    return Some(Output::Transmit(Transmit { port, peer, length, segment }));
+                }
+                if slot.forget_at.is_some_and(|at| at <= now) {
+                    self.remove(number);
+                }
+                None
+            }
+        }
+    }
+
+    /// When a slot has something to do next.
+    #[inline]
+    fn deadline(&self, number: u32) -> Instant {
+        let slot = &self.slots[number as usize];
+        match &slot.state {
+            State::Free => Instant::MAX,
+            State::Opening(opening) => opening.at,
+            State::Standing(connection) => connection.deadline().min(slot.forget_at.unwrap_or(Instant::MAX)),
+        }
+    }
+
+    /// Notes when a slot must be woken, if that is sooner than noted.
+    #[inline]
+    fn note(&mut self, number: u32) {
+        let deadline = self.deadline(number);
+        let slot = &mut self.slots[number as usize];
+        if deadline < slot.noted {
+            self.deadlines.remove(&(slot.noted, number));
+            slot.noted = deadline;
+            self.deadlines.insert((deadline, number));
+        }
+    }
+
+    /// The first deadline of all. What was noted too early is noted anew.
+    #[inline]
+    fn first_deadline(&mut self) -> Option<Instant> {
+        loop {
+            let &(at, number) = self.deadlines.first()?;
+            let own = self.deadline(number);
+            if own <= at {
+                return Some(at);
+            }
+            self.deadlines.pop_first();
+            self.slots[number as usize].noted = Instant::MAX;
+            if own < Instant::MAX {
+                self.slots[number as usize].noted = own;
+                self.deadlines.insert((own, number));
+            }
+        }
+    }
+}
+
+impl Endpoint for Node {
+    type Command<'a> = Command<'a>;
+    type Event = Event;
+    type Refusal = Refusal;
+
+    #[inline]
+    fn handle(&mut self, now: Instant, input: Input<'_, Command<'_>>) -> Result<(), Refusal> {
+        let id = match input {
+            Input::Frame { peer, bytes, segment, .. } => {
+                Segment::frames(segment, bytes).for_each(|frame| self.take_frame(now, peer, frame));
+                return Ok(());
+            }
+            Input::Wake => {
+                self.wake(now);
+                return Ok(());
+            }
+            Input::Command(command) => match command {
+                Command::Open { peer, options, id } => {
+                    *id = self.open(now, peer, options)?;
+                    return Ok(());
+                }
+                Command::Send { id, channel, bytes } => {
+                    self.standing_mut(id)?.send(now, channel, bytes)?;
+                    id
+                }
+                Command::HandOver { id, channel, message } => {
+                    self.standing_mut(id)?.hand_over(now, channel, message)?;
+                    id
+                }
+                Command::Take { id, channel, into, taken } => {
+                    *taken = self.standing_mut(id)?.take(channel, into);
+                    id
+                }
+                Command::Read { id, channel, into, read } => {
+                    *read = self.standing_mut(id)?.read(channel, into);
+                    id
+                }
+                Command::Prioritize { id, channel, priority } => {
+                    self.standing_mut(id)?.prioritize(channel, priority);
+                    id
+                }
+                Command::Close { id } => {
+                    self.standing_mut(id)?.close();
+                    id
+                }
+                Command::Reset { id } => {
+                    self.standing_mut(id)?.reset();
+                    id
+                }
+                Command::Forget { id } => return self.forget(now, id),
+            },
+        };
+        self.wake_up(id.slot);
+        Ok(())
+    }
+
+    #[inline]
+    fn poll(&mut self, now: Instant, writable: Writable<'_>, buffer: &mut [u8]) -> Output<Event> {
+        let port = self.config.port;
+        let writable = writable.has(port);
+        if writable && let Some((peer, greeting)) = self.answers.pop_front() {
+            let length = greeting.write(buffer);
+            return Output::Transmit(Transmit { port, peer, length, segment: None });
+        }
+        for _ in 0..self.ready.len() {
+            let Some(number) = self.ready.pop_front() else { break };
+            if let Some(output) = self.hear(now, number, writable, buffer) {
+                // It goes on, but others get their turn.
+                self.ready.push_back(number);
+                return output;
+            }
+            if writable {
+                self.slots[number as usize].ready = false;
+                self.note(number);
+            } else {
+                self.ready.push_back(number);
+            }
+        }
+        let waits = self.answers.is_empty() && self.ready.is_empty();
+        let reason = if waits { Waits::Input } else { Waits::Port(port) };
+        Output::Idle(Idle { deadline: self.first_deadline(), reason })
+    }
+}

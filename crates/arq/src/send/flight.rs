@@ -1,0 +1,389 @@
+//! Frames in flight: which are acknowledged, which are taken for lost.
+//!
+//! A frame keeps its number when it is sent again; its *order* tells transmissions apart. What was sent well before
+//! something that has arrived is lost: three transmissions before, or a quarter of a round trip (RFC 8985, the
+//! algorithm RACK, with its threshold in frames).
+
+use std::collections::{BTreeSet, VecDeque};
+
+use trunkline_units::{Instant, Rate, Size, Span};
+
+use super::store::Place;
+use crate::wire::data::CONTROL;
+
+/// Part of what is kept, as a chunk of a frame.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece {
+    pub place: Place,
+    pub offset: u32,
+    pub length: u16,
+    pub channel: u16,
+    pub sequence: u16,
+    /// [`START`](crate::wire::data::START), [`END`](crate::wire::data::END), [`PACK`](crate::wire::data::PACK).
+    pub flags: u8,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Not sent yet.
+    Cut,
+    InFlight,
+    /// To be sent again.
+    Lost,
+    Acknowledged,
+}
+
+/// A frame that is not acknowledged, or behind one that is not.
+#[derive(Debug)]
+pub(crate) struct Flight {
+    pub first: Piece,
+    /// The other chunks of a frame of many.
+    pub rest: Option<Box<[Piece]>>,
+    /// Its chunks' bytes with their heads.
+    pub body: u16,
+    pub state: State,
+    pub transmissions: u8,
+    /// Bytes of the last transmission.
+    length: u16,
+    sent: Instant,
+    order: u64,
+    /// When it was sent: bytes acknowledged until then, when the last of those were, and when the last of those had
+    /// been sent.
+    delivered: u64,
+    delivered_at: Instant,
+    delivered_sent: Instant,
+}
+
+impl Flight {
+    pub fn new(first: Piece, rest: Option<Box<[Piece]>>, body: usize) -> Self {
+        Flight {
+            first,
+            rest,
+            body: body as u16,
+            state: State::Cut,
+            transmissions: 0,
+            length: 0,
+            sent: Instant::ZERO,
+            order: 0,
+            delivered: 0,
+            delivered_at: Instant::ZERO,
+            delivered_sent: Instant::ZERO,
+        }
+    }
+
+    /// Whether it carries nothing of the user's, or is acknowledged.
+    pub fn is_told(&self) -> bool {
+        self.state == State::Acknowledged || self.pieces().all(|piece| piece.channel == CONTROL)
+    }
+
+    pub fn pieces(&self) -> impl Iterator<Item = &Piece> {
+        std::iter::once(&self.first).chain(self.rest.iter().flatten())
+    }
+}
+
+/// What an acknowledgement brought.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct News {
+    pub frames: u32,
+    pub bytes: u64,
+    /// Whether frames at the start of the window are among them.
+    pub advanced: bool,
+    /// Frames that had been sent more than once.
+    pub again: u32,
+    newest: Option<Newest>,
+}
+
+/// The frame sent last of those acknowledged.
+#[derive(Clone, Copy, Debug)]
+struct Newest {
+    order: u64,
+    sent: Instant,
+    once: bool,
+    delivered: u64,
+    delivered_at: Instant,
+    delivered_sent: Instant,
+}
+
+impl News {
+    /// When the last of them had been sent.
+    pub fn sent_at(&self) -> Option<Instant> {
+        self.newest.map(|newest| newest.sent)
+    }
+
+    /// When the last of them had been sent, if that was its only transmission.
+    pub fn sent_once_at(&self) -> Option<Instant> {
+        self.newest.filter(|newest| newest.once).map(|newest| newest.sent)
+    }
+}
+
+/// Frames taken for lost.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Missing {
+    pub frames: u32,
+    pub bytes: u64,
+    /// When the last of them had been sent.
+    pub sent_at: Instant,
+}
+
+/// All frames from the first that is not acknowledged to the last that was cut.
+#[derive(Debug, Default)]
+pub(crate) struct Flights {
+    /// Whether single frames are taken for lost. If not, transmissions are not remembered in order.
+    selective: bool,
+    ring: VecDeque<Flight>,
+    /// The number of the first.
+    base: u64,
+    /// The number of the first that was never sent.
+    unsent: u64,
+    in_flight: u32,
+    lost: BTreeSet<u64>,
+    /// Transmissions, in order: the frame's order and number. Those overtaken by events are skipped.
+    sequence: VecDeque<(u64, u64)>,
+    order: u64,
+    /// The order of the last transmission known to have arrived, and one more.
+    arrived: u64,
+    delivered: u64,
+    delivered_at: Instant,
+    delivered_sent: Instant,
+}
+
+impl Flights {
+    pub fn new(selective: bool) -> Self {
+        Flights { selective, ..Flights::default() }
+    }
+
+    /// The first frame has this number.
+    pub fn number_from(&mut self, number: u64) {
+        (self.base, self.unsent) = (number, number);
+    }
+
+    /// The number of the first frame that is not acknowledged.
+    #[inline]
+    pub fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// The number of the first frame that was never sent.
+    #[inline]
+    pub fn unsent(&self) -> u64 {
+        self.unsent
+    }
+
+    /// The number of the next frame to be cut.
+    #[inline]
+    pub fn next(&self) -> u64 {
+        self.base + self.ring.len() as u64
+    }
+
+    /// Frames sent, not acknowledged, and not taken for lost.
+    #[inline]
+    pub fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    /// Whether everything cut has been acknowledged.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.ring.is_empty()
+    }
+
+    /// Adds a frame, not sent yet; its number.
+    #[inline]
+    pub fn cut(&mut self, flight: Flight) -> u64 {
+        self.ring.push_back(flight);
+        self.next() - 1
+    }
+
+    #[inline]
+    pub fn get(&self, number: u64) -> Option<&Flight> {
+        self.ring.get(usize::try_from(number.checked_sub(self.base)?).ok()?)
+    }
+
+    /// The frame to be sent next: what was lost, lowest number first, then what was never sent.
+    #[inline]
+    pub fn due(&self) -> Option<u64> {
+        match self.lost.first() {
+            Some(number) => Some(*number),
+            None => (self.unsent < self.next()).then_some(self.unsent),
+        }
+    }
+
+    /// Whether a frame is to be sent again.
+    #[inline]
+    pub fn has_lost(&self) -> bool {
+        !self.lost.is_empty()
+    }
+
+    /// A frame leaves, `length` bytes long.
+    #[inline]
+    pub fn leave(&mut self, now: Instant, number: u64, length: usize) {
+        if self.in_flight == 0 {
+            (self.delivered_at, self.delivered_sent) = (now, now);
+        }
+        let order = self.order;
+        self.order += 1;
+        let flight = &mut self.ring[(number - self.base) as usize];
+        match flight.state {
+            State::Cut => self.unsent = number + 1,
+            State::Lost => {
+                self.lost.remove(&number);
+            }
+            State::InFlight | State::Acknowledged => self.in_flight -= 1,
+        }
+        self.in_flight += 1;
+        flight.state = State::InFlight;
+        flight.transmissions = flight.transmissions.saturating_add(1);
+        (flight.sent, flight.order, flight.length) = (now, order, length as u16);
+        (flight.delivered, flight.delivered_at) = (self.delivered, self.delivered_at);
+        flight.delivered_sent = self.delivered_sent;
+        if self.selective {
+            self.sequence.push_back((order, number));
+        }
+    }
+
+    /// Everything before `cumulative` has arrived. One frame of it, to be forgotten, until there are none.
+    #[inline]
+    pub fn advance(&mut self, cumulative: u64, news: &mut News) -> Option<Flight> {
+        if self.base >= cumulative {
+            return None;
+        }
+        self.acknowledge(self.base, news);
+        let flight = self.ring.pop_front()?;
+        self.base += 1;
+        self.unsent = self.unsent.max(self.base);
+        news.advanced = true;
+        Some(flight)
+    }
+
+    /// A frame further on has arrived.
+    #[inline]
+    pub fn acknowledge(&mut self, number: u64, news: &mut News) {
+        let Some(at) = number.checked_sub(self.base) else { return };
+        let Some(flight) = self.ring.get_mut(at as usize) else { return };
+        match std::mem::replace(&mut flight.state, State::Acknowledged) {
+            State::InFlight => self.in_flight -= 1,
+            State::Lost => {
+                self.lost.remove(&number);
+            }
+            before @ (State::Cut | State::Acknowledged) => {
+                flight.state = before;
+                return;
+            }
+        }
+        news.add(flight);
+    }
+
+    /// Takes account of what has arrived. `least`, the least round trip, tells whether it can have been the last
+    /// transmission of a frame that was sent more than once. How fast bytes arrived, if that can be told.
+    pub fn take_stock(&mut self, now: Instant, news: &mut News, least: Span) -> Option<Rate> {
+        self.delivered += news.bytes;
+        self.delivered_at = now;
+        if news.newest.is_some_and(|newest| !newest.once && now.since(newest.sent) < least) {
+            news.newest = None;
+        }
+        let newest = news.newest?;
+        self.arrived = self.arrived.max(newest.order + 1);
+        self.delivered_sent = self.delivered_sent.max(newest.sent);
+        let sending = newest.sent.since(newest.delivered_sent);
+        let time = now.since(newest.delivered_at).max(sending);
+        let bytes = self.delivered - newest.delivered;
+        // Less than a round trip tells of lumps, not of the path.
+        (!time.is_zero() && time >= least).then(|| Rate::of(Size::from_bytes(bytes), time))
+    }
+
+    /// Takes for lost what was sent `threshold` transmissions before the last that arrived, or earlier than that and
+    /// more than `patience` ago. When to look again, if nothing comes.
+    #[inline]
+    pub fn find_lost(
+        &mut self,
+        now: Instant,
+        threshold: u64,
+        patience: Span,
+        missing: &mut Missing,
+    ) -> Option<Instant> {
+        while let Some(&(order, number)) = self.sequence.front() {
+            if !self.is_current(order, number) {
+                self.sequence.pop_front();
+                continue;
+            }
+            if order + 1 >= self.arrived {
+                return None;
+            }
+            let sent = self.ring[(number - self.base) as usize].sent;
+            if order + 1 + threshold > self.arrived && sent + patience > now {
+                return Some(sent + patience);
+            }
+            self.sequence.pop_front();
+            self.lose(number, missing);
+        }
+        None
+    }
+
+    #[inline]
+    fn is_current(&self, order: u64, number: u64) -> bool {
+        self.get(number).is_some_and(|f| f.state == State::InFlight && f.order == order)
+    }
+
+    fn lose(&mut self, number: u64, missing: &mut Missing) {
+        let flight = &mut self.ring[(number - self.base) as usize];
+        flight.state = State::Lost;
+        self.in_flight -= 1;
+        self.lost.insert(number);
+        missing.frames += 1;
+        missing.bytes += u64::from(flight.length);
+        missing.sent_at = missing.sent_at.max(flight.sent);
+    }
+
+    /// Takes a frame in flight for lost.
+    pub fn lose_one(&mut self, number: u64, missing: &mut Missing) {
+        if self.sent_at(number).is_some() {
+            self.lose(number, missing);
+        }
+    }
+
+    /// Takes everything in flight for lost.
+    pub fn lose_all(&mut self, missing: &mut Missing) {
+        for number in self.base..self.unsent {
+            if self.ring[(number - self.base) as usize].state == State::InFlight {
+                self.lose(number, missing);
+            }
+        }
+        self.sequence.clear();
+    }
+
+    /// When the frame `number` was last sent, if it is in flight.
+    pub fn sent_at(&self, number: u64) -> Option<Instant> {
+        self.get(number).filter(|flight| flight.state == State::InFlight).map(|flight| flight.sent)
+    }
+
+    /// The last frame in flight.
+    pub fn last_in_flight(&self) -> Option<u64> {
+        (self.base..self.unsent).rev().find(|n| self.sent_at(*n).is_some())
+    }
+}
+
+impl Newest {
+    #[inline]
+    fn of(flight: &Flight) -> Newest {
+        Newest {
+            order: flight.order,
+            sent: flight.sent,
+            once: flight.transmissions == 1,
+            delivered: flight.delivered,
+            delivered_at: flight.delivered_at,
+            delivered_sent: flight.delivered_sent,
+        }
+    }
+}
+
+impl News {
+    #[inline]
+    fn add(&mut self, flight: &Flight) {
+        self.frames += 1;
+        self.bytes += u64::from(flight.length);
+        self.again += u32::from(flight.transmissions > 1);
+        if self.newest.is_none_or(|other| other.order < flight.order) {
+            self.newest = Some(Newest::of(flight));
+        }
+    }
+}

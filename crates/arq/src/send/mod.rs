@@ -1,0 +1,424 @@
+//! The sending half of a connection: messages of many channels, cut into frames.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`store`] | messages until they are acknowledged, and buffers to be used again |
+//! | [`flight`] | frames until they are acknowledged |
+//!
+//! Channels of the same priority take turns, a chunk each; a more urgent one goes first always. What does not fill a
+//! frame shares it with what comes next.
+
+use std::collections::VecDeque;
+
+use crate::Buffer;
+use crate::channels::Channels;
+use crate::options::CHUNK_COST;
+use crate::wire::data::{self, ALONE, AMONG, CONTROL, END, Form, Head, LONGEST_PACKED, PACK, START, packed};
+use crate::wire::{KIND_MANY, KIND_PACK, KIND_PIECE};
+
+pub(crate) mod flight;
+pub(crate) mod store;
+
+use flight::{Flight, Flights, News, Piece};
+use store::{Place, Pool, Store};
+
+/// Priorities of channels, 0 to 7, and one above for what the ends tell each other.
+const LEVELS: usize = 9;
+/// Most chunks of a frame, and most of one channel: with [`MAX_WINDOW`](crate::options::MAX_WINDOW) frames that keeps
+/// sequence numbers within half of their range.
+const CHUNKS: usize = 64;
+const OF_ONE_CHANNEL: usize = 3;
+/// A piece smaller than this waits for the next frame or for more credit, unless it is the rest of its message.
+const WORTH: usize = 64;
+
+/// What a channel has to send.
+#[derive(Debug, Default)]
+struct Outgoing {
+    messages: VecDeque<Place>,
+    /// Of the first message, what has been cut.
+    cut: u32,
+    /// Chunks cut so far.
+    sequence: u64,
+    /// What the peer takes, ever, and what was used of it.
+    limit: u64,
+    used: u64,
+    /// Bytes kept.
+    kept: usize,
+    priority: u8,
+    /// It has its turn coming.
+    queued: bool,
+    /// Its user was told that it is full.
+    full: bool,
+}
+
+/// The sending half.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    pub flights: Flights,
+    store: Store,
+    pool: Pool,
+    channels: Channels<Outgoing>,
+    /// Turns, by priority.
+    turns: [VecDeque<u16>; LEVELS],
+    /// What the peer takes of all channels together, and what was used of it.
+    limit: u64,
+    used: u64,
+    /// What a channel may use before the peer says more, and the number of its first chunk.
+    first_limit: u64,
+    first_chunk: u64,
+    /// Bytes not cut yet.
+    waiting: usize,
+    /// No credit lets any of them leave.
+    blocked: bool,
+    /// Most bytes that a pack may have.
+    longest_pack: usize,
+    send_buffer: usize,
+    /// Channels that were full and are not.
+    eased: VecDeque<u16>,
+    others: Vec<Piece>,
+}
+
+impl Sender {
+    /// `room` is what a frame has for chunks.
+    pub fn new(selective: bool, limit: u32, channel_limit: u32, send_buffer: usize, room: usize) -> Self {
+        Sender {
+            flights: Flights::new(selective),
+            store: Store::default(),
+            pool: Pool::default(),
+            channels: Channels::default(),
+            turns: Default::default(),
+            limit: limit.into(),
+            used: 0,
+            first_limit: channel_limit.into(),
+            first_chunk: 0,
+            waiting: 0,
+            blocked: false,
+            longest_pack: room - data::PIGGYBACK - ALONE,
+            send_buffer,
+            eased: VecDeque::new(),
+            others: Vec::new(),
+        }
+    }
+
+    fn channel(&mut self, channel: u16) -> &mut Outgoing {
+        let limit = if channel == CONTROL { u64::MAX } else { self.first_limit };
+        let priority = if channel == CONTROL { LEVELS as u8 - 1 } else { 0 };
+        let sequence = self.first_chunk;
+        self.channels.get_or(channel, || Outgoing { limit, priority, sequence, ..Outgoing::default() })
+    }
+
+    /// The first frame, and the first chunk of each channel, have these numbers.
+    pub fn number_from(&mut self, frame: u64, chunk: u64) {
+        self.first_chunk = chunk;
+        self.flights.number_from(frame);
+    }
+
+    /// Whether `channel` takes another message.
+    #[inline]
+    pub fn has_room(&mut self, channel: u16) -> bool {
+        let most = self.send_buffer;
+        let outgoing = self.channel(channel);
+        outgoing.full = outgoing.kept >= most;
+        !outgoing.full
+    }
+
+    /// Takes a copy of a message.
+    #[inline]
+    pub fn copy(&mut self, channel: u16, bytes: &[u8]) {
+        let size = packed(bytes.len());
+        if size > self.longest_pack / 2 || bytes.len() > LONGEST_PACKED {
+            let mut buffer = self.pool.take(bytes.len());
+            buffer.extend_from_slice(bytes);
+            return self.hand_over(channel, buffer);
+        }
+        let longest = self.longest_pack;
+        let last = self.channel(channel).messages.back().copied();
+        let place = match last.filter(|at| {
+            let kept = self.store.get(*at);
+            kept.is_pack && kept.bytes.len() + size <= longest
+        }) {
+            Some(place) => place,
+            None => {
+                let buffer = self.pool.take(longest);
+                let place = self.store.keep(buffer, channel, true);
+                self.channel(channel).messages.push_back(place);
+                place
+            }
+        };
+        let pack = &mut self.store.get_mut(place).bytes;
+        match bytes.len() {
+            short @ 0..128 => pack.push(short as u8),
+            long => pack.extend_from_slice(&(0x8000 | long as u16).to_be_bytes()),
+        }
+        pack.extend_from_slice(bytes);
+        self.added(channel, size);
+    }
+
+    /// Takes a message.
+    #[inline]
+    pub fn hand_over(&mut self, channel: u16, bytes: Buffer) {
+        let size = bytes.len();
+        if size == 0 {
+            return self.copy(channel, &[]);
+        }
+        let place = self.store.keep(bytes, channel, false);
+        self.channel(channel).messages.push_back(place);
+        self.added(channel, size);
+    }
+
+    #[inline]
+    fn added(&mut self, channel: u16, size: usize) {
+        self.waiting += size;
+        self.blocked = false;
+        let outgoing = self.channel(channel);
+        outgoing.kept += size;
+        if !outgoing.queued {
+            outgoing.queued = true;
+            let level = usize::from(outgoing.priority);
+            self.turns[level].push_back(channel);
+        }
+    }
+
+    /// Tells the other end something, after everything told before.
+    pub fn tell(&mut self, bytes: &[u8]) {
+        self.hand_over(CONTROL, Buffer::from(bytes));
+    }
+
+    /// How urgent a channel is from now on.
+    pub fn prioritize(&mut self, channel: u16, priority: u8) {
+        let outgoing = self.channel(channel);
+        let before = std::mem::replace(&mut outgoing.priority, priority.min(7));
+        if outgoing.queued && before != priority.min(7) {
+            self.turns[usize::from(before)].retain(|other| *other != channel);
+            self.turns[usize::from(priority.min(7))].push_back(channel);
+        }
+    }
+
+    /// The peer takes more, of all channels together.
+    pub fn raise_limit(&mut self, limit: u64) {
+        self.limit = self.limit.max(limit);
+        self.blocked = false;
+    }
+
+    /// The peer takes more of one channel.
+    pub fn raise_channel_limit(&mut self, channel: u16, limit: u64) {
+        self.blocked = false;
+        let outgoing = self.channel(channel);
+        outgoing.limit = outgoing.limit.max(limit);
+        if !outgoing.queued && !outgoing.messages.is_empty() {
+            outgoing.queued = true;
+            let level = usize::from(outgoing.priority);
+            self.turns[level].push_back(channel);
+        }
+    }
+
+    /// Bytes not cut yet.
+    #[inline]
+    pub fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// Whether there is something to cut and, as far as is known, credit for it.
+    #[inline]
+    pub fn can_cut(&self) -> bool {
+        self.waiting > 0 && !self.blocked
+    }
+
+    /// Whether everything that was taken has been acknowledged.
+    pub fn is_done(&self) -> bool {
+        self.waiting == 0 && self.flights.is_empty()
+    }
+
+    /// Whether all that is not acknowledged is what the ends tell each other.
+    pub fn has_only_told(&self) -> bool {
+        let told = |number| self.flights.get(number).is_some_and(Flight::is_told);
+        self.waiting == 0 && (self.flights.base()..self.flights.next()).all(told)
+    }
+
+    /// A channel that was full and takes messages again.
+    pub fn take_eased(&mut self) -> Option<u16> {
+        self.eased.pop_front()
+    }
+
+    /// Everything before `cumulative` has arrived.
+    #[inline]
+    pub fn advance(&mut self, cumulative: u64, news: &mut News) {
+        while let Some(flight) = self.flights.advance(cumulative, news) {
+            self.release(&flight);
+        }
+    }
+
+    /// What a frame that is done with carried can be forgotten.
+    #[inline]
+    fn release(&mut self, flight: &Flight) {
+        for piece in flight.pieces() {
+            let Some((channel, bytes)) = self.store.release(piece.place) else { continue };
+            let most = self.send_buffer;
+            let outgoing = self.channel(channel);
+            outgoing.kept -= bytes.len();
+            if outgoing.full && outgoing.kept <= most / 2 {
+                outgoing.full = false;
+                self.eased.push_back(channel);
+            }
+            self.pool.give(bytes);
+        }
+    }
+
+    /// Cuts a frame whose chunks, heads included, take at most `room` bytes; its number. None if there is nothing that
+    /// the peer's credit lets through.
+    pub fn cut(&mut self, room: usize) -> Option<u64> {
+        let Some(first) = self.next_piece(room - ALONE) else {
+            self.blocked = true;
+            return None;
+        };
+        let alone = usize::from(first.length) + ALONE;
+        // Not worth the three bytes more that the first one's head would take.
+        let full = alone + (AMONG - ALONE) + AMONG + WORTH > room;
+        if full || self.turns.iter().all(VecDeque::is_empty) {
+            return Some(self.flights.cut(Flight::new(first, None, alone)));
+        }
+        self.others.clear();
+        let mut body = alone + (AMONG - ALONE);
+        while body + AMONG + WORTH <= room && self.others.len() + 1 < CHUNKS {
+            let Some(piece) = self.next_piece(room - body - AMONG) else { break };
+            body += AMONG + usize::from(piece.length);
+            self.others.push(piece);
+            let of_one = self.others.iter().filter(|other| other.channel == piece.channel).count();
+            if of_one + usize::from(first.channel == piece.channel) >= OF_ONE_CHANNEL {
+                break;
+            }
+        }
+        let (rest, body) = match self.others.is_empty() {
+            true => (None, alone),
+            false => (Some(self.others.as_slice().into()), body),
+        };
+        Some(self.flights.cut(Flight::new(first, rest, body)))
+    }
+
+    /// The next chunk, of at most `most` bytes, of the channel whose turn it is. A channel without credit loses its
+    /// turn until it has more.
+    fn next_piece(&mut self, most: usize) -> Option<Piece> {
+        for level in (0..LEVELS).rev() {
+            for _ in 0..self.turns[level].len() {
+                let channel = self.turns[level].pop_front()?;
+                match self.take_piece(channel, most) {
+                    Taken::Piece(piece) => {
+                        let outgoing = self.channel(channel);
+                        outgoing.queued = !outgoing.messages.is_empty();
+                        if outgoing.queued {
+                            self.turns[level].push_back(channel);
+                        }
+                        return Some(piece);
+                    }
+                    Taken::NoCredit => self.channel(channel).queued = false,
+                    Taken::NoRoom => {
+                        self.turns[level].push_front(channel);
+                        return None;
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    fn take_piece(&mut self, channel: u16, most: usize) -> Taken {
+        let left = self.limit - self.used;
+        let Some(outgoing) = self.channels.get_mut(channel) else { return Taken::NoCredit };
+        let Some(&place) = outgoing.messages.front() else { return Taken::NoCredit };
+        let kept = self.store.get_mut(place);
+        let whole = kept.bytes.len() - outgoing.cut as usize;
+        let own = outgoing.limit - outgoing.used;
+        let credit = if channel == CONTROL { u64::MAX } else { own.min(left).saturating_sub(CHUNK_COST) };
+        let least = if kept.is_pack { whole } else { whole.min(WORTH) };
+        if credit < least as u64 {
+            // Short of its own credit it waits to be told; short of everybody's, for its turn.
+            return if own.saturating_sub(CHUNK_COST) < least as u64 {
+                Taken::NoCredit
+            } else {
+                Taken::NoRoom
+            };
+        }
+        if most < least {
+            return Taken::NoRoom;
+        }
+        let length = whole.min(most).min(usize::try_from(credit).unwrap_or(usize::MAX));
+        let end = length == whole;
+        let flags = match kept.is_pack {
+            true => PACK,
+            false => (u8::from(outgoing.cut == 0) * START) | (u8::from(end) * END),
+        };
+        let piece = Piece {
+            place,
+            offset: outgoing.cut,
+            length: length as u16,
+            channel,
+            sequence: outgoing.sequence as u16,
+            flags,
+        };
+        outgoing.sequence += 1;
+        kept.pieces += 1;
+        kept.cut = end;
+        if end {
+            outgoing.messages.pop_front();
+            outgoing.cut = 0;
+        } else {
+            outgoing.cut += length as u32;
+        }
+        if channel != CONTROL {
+            let cost = length as u64 + CHUNK_COST;
+            outgoing.used += cost;
+            self.used += cost;
+        }
+        self.waiting -= length;
+        Taken::Piece(piece)
+    }
+
+    /// Bytes of a frame without its check, if it is sent with an acknowledgement or without.
+    #[inline]
+    pub fn length(&self, number: u64, acknowledges: bool) -> usize {
+        let body = self.flights.get(number).map_or(0, |flight| usize::from(flight.body));
+        data::HEADER + usize::from(acknowledges) * data::PIGGYBACK + body
+    }
+
+    /// Writes a frame at the start of `frame`; how long it is without its check.
+    #[inline]
+    pub fn write(&self, number: u64, flags: u8, acknowledged: Option<u64>, frame: &mut [u8]) -> usize {
+        let Some(flight) = self.flights.get(number) else { return 0 };
+        let Some(rest) = &flight.rest else {
+            let piece = &flight.first;
+            let (kind, form) = match piece.flags & PACK {
+                0 => (KIND_PIECE, piece.flags),
+                _ => (KIND_PACK, 0),
+            };
+            let at = Head::write(kind, flags | form, number, acknowledged, frame);
+            data::write_alone(piece.channel, piece.sequence, &mut frame[at..]);
+            return self.put(piece, frame, at + ALONE);
+        };
+        let mut at = Head::write(KIND_MANY, flags, number, acknowledged, frame);
+        for piece in std::iter::once(&flight.first).chain(rest) {
+            let form = match piece.flags & PACK {
+                0 => Form::Piece { start: piece.flags & START != 0, end: piece.flags & END != 0 },
+                _ => Form::Pack,
+            };
+            data::write_among(piece.channel, piece.sequence, form, piece.length, &mut frame[at..]);
+            at = self.put(piece, frame, at + AMONG);
+        }
+        at
+    }
+
+    #[inline]
+    fn put(&self, piece: &Piece, frame: &mut [u8], at: usize) -> usize {
+        let (begin, length) = (piece.offset as usize, usize::from(piece.length));
+        frame[at..at + length].copy_from_slice(&self.store.get(piece.place).bytes[begin..begin + length]);
+        at + length
+    }
+}
+
+/// What became of a channel's turn.
+enum Taken {
+    Piece(Piece),
+    /// It has none, or nothing to send.
+    NoCredit,
+    /// The frame has no room for it, or the connection no credit.
+    NoRoom,
+}

@@ -1,0 +1,65 @@
+//! What a connection counted: the variables of table 2 of the 1998 paper, and what has come since.
+
+/// Counts since the connection opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Numbered frames sent, resends included.
+    pub frames_sent: u64,
+    /// Of these, sent again.
+    pub frames_resent: u64,
+    /// Bytes of all frames sent, without the headers below.
+    pub bytes_sent: u64,
+    /// Numbered frames that arrived and were taken.
+    pub frames_received: u64,
+    /// Acknowledgements sent alone.
+    pub acks_forced: u64,
+    /// Acknowledgements sent on data.
+    pub acks_piggybacked: u64,
+    /// Of either, negative ones.
+    pub nacks_sent: u64,
+    /// Acknowledgements that came alone.
+    pub acks_received_forced: u64,
+    /// Acknowledgements that came on data.
+    pub acks_received_piggybacked: u64,
+    /// Of either, negative ones.
+    pub nacks_received: u64,
+    /// Frames whose check failed.
+    pub bad_checksums: u64,
+    /// Frames that came out of order and were ignored, as go-back-N does.
+    pub framing_errors: u64,
+    /// Frames that had arrived before.
+    pub doubles: u64,
+    /// Frames that passed their check and make no sense; or lie outside of the window.
+    pub malformed: u64,
+    /// Timeouts of data.
+    pub timeouts: u64,
+    /// Frames sent again to learn what became of the last ones, before a timeout.
+    pub tail_probes: u64,
+    /// Frames taken for lost.
+    pub lost: u64,
+}
+
+impl Statistics {
+    /// Each with its name.
+    pub fn named(&self) -> [(&'static str, u64); 17] {
+        [
+            ("frames_sent", self.frames_sent),
+            ("frames_resent", self.frames_resent),
+            ("bytes_sent", self.bytes_sent),
+            ("frames_received", self.frames_received),
+            ("acks_forced", self.acks_forced),
+            ("acks_piggybacked", self.acks_piggybacked),
+            ("nacks_sent", self.nacks_sent),
+            ("acks_received_forced", self.acks_received_forced),
+            ("acks_received_piggybacked", self.acks_received_piggybacked),
+            ("nacks_received", self.nacks_received),
+            ("bad_checksums", self.bad_checksums),
+            ("framing_errors", self.framing_errors),
+            ("doubles", self.doubles),
+            ("malformed", self.malformed),
+            ("timeouts", self.timeouts),
+            ("tail_probes", self.tail_probes),
+            ("lost", self.lost),
+        ]
+    }
+}

@@ -1,0 +1,246 @@
+//! Seeded faults for any path, as section 4.2.1 of the 1998 paper had them: frames are lost or damaged as they leave.
+//!
+//! A [`Torturer`] decides what becomes of single frames and does nothing else, so that it can stand anywhere between an
+//! engine and its socket. [`Tortured`] is an endpoint that puts one behind another endpoint, whatever drives it.
+
+use std::collections::BTreeMap;
+
+use trunkline_endpoint::pair::Counts;
+use trunkline_endpoint::{Endpoint, Idle, Input, Output, Peer, Port, Reason, Segment, Transmit, Writable};
+use trunkline_units::{Instant, Span, Stream};
+
+/// Frames that a [`Tortured`] endpoint holds back at the most; what comes on top is lost.
+pub const HELD: usize = 1 << 16;
+
+/// What happens to frames, each for itself. The default is nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Faults {
+    /// Share lost, 0 to 1.
+    pub drop: f64,
+    /// Share damaged: up to three bits flipped, or a part of the end cut off.
+    pub damage: f64,
+    /// Share that goes on twice.
+    pub duplicate: f64,
+    /// Share held back by [`late`](Faults::late), so that others overtake it.
+    pub reorder: f64,
+    /// How long such a frame is held back.
+    pub late: Span,
+    /// How long every frame is held back.
+    pub delay: Span,
+    /// Uniform from zero to this, on top.
+    pub jitter: Span,
+    /// Times at which nothing passes.
+    pub blackhole: Option<Blackhole>,
+}
+
+/// A path that goes away and returns: from the second period on once in each, at another point of it each time, so that
+/// it is in step with no timer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Blackhole {
+    /// The period.
+    pub every: Span,
+    /// How long it is away; for ever, if that is as long as the period.
+    pub lasts: Span,
+}
+
+impl Blackhole {
+    /// Whether nothing passes now.
+    pub fn swallows(&self, now: Instant) -> bool {
+        let (now, every, lasts) = (now.as_ps(), self.every.as_ps().max(1), self.lasts.as_ps());
+        let period = now / every;
+        let within = |period: u64| {
+            let begin = period * every + (u128::from(mix(period)) * u128::from(every) >> 64) as u64;
+            period > 0 && (begin..begin.saturating_add(lasts)).contains(&now)
+        };
+        period > 0 && (lasts >= every || within(period) || within(period - 1))
+    }
+}
+
+/// The finalizer of SplitMix64 (Steele, Lea, Flood 2014).
+const fn mix(word: u64) -> u64 {
+    let word = word.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    word ^ (word >> 31)
+}
+
+/// Decides what becomes of each frame. The same stream and the same frames give the same faults.
+#[derive(Clone, Debug)]
+pub struct Torturer {
+    faults: Faults,
+    stream: Stream,
+    counts: Counts,
+    damaged: Vec<u8>,
+}
+
+impl Torturer {
+    /// One that draws from `stream`.
+    pub fn new(faults: Faults, stream: Stream) -> Torturer {
+        Torturer { faults, stream, counts: Counts::default(), damaged: Vec::new() }
+    }
+
+    /// What happens to frames from now on.
+    pub fn set(&mut self, faults: Faults) {
+        self.faults = faults;
+    }
+
+    /// What has happened so far.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Gives what becomes of `frame`, which leaves at `now`, to `pass`: when it goes on, and as what; not at all, once, or
+    /// twice.
+    pub fn torture(&mut self, now: Instant, frame: &[u8], mut pass: impl FnMut(Instant, &[u8])) {
+        let Faults { drop, damage, duplicate, reorder, late, delay, jitter, blackhole } = self.faults;
+        // As many numbers for each frame, so that one fault more leaves all others where they were.
+        let [dropped, damaged, doubled, reordered] =
+            [drop, damage, duplicate, reorder].map(|share| self.stream.chance(share));
+        let [first, second] = [(); 2].map(|()| Span::from_ps(self.stream.below(jitter.as_ps())));
+        let swallowed = blackhole.is_some_and(|hole| hole.swallows(now));
+        self.counts.sent += 1;
+        if dropped || swallowed {
+            self.counts.dropped += 1;
+            return;
+        }
+        self.counts.corrupted += u64::from(damaged);
+        self.counts.duplicated += u64::from(doubled);
+        self.counts.reordered += u64::from(reordered);
+        let at = now + delay + if reordered { late } else { Span::ZERO };
+        let mut bytes = frame;
+        if damaged {
+            self.damage(frame);
+            bytes = &self.damaged;
+        }
+        pass(at + first, bytes);
+        if doubled {
+            pass(at + second, bytes);
+        }
+    }
+
+    fn damage(&mut self, frame: &[u8]) {
+        self.damaged.clear();
+        self.damaged.extend_from_slice(frame);
+        let stream = &mut self.stream;
+        if stream.chance(0.2) {
+            self.damaged.truncate(stream.below(frame.len() as u64) as usize);
+            return;
+        }
+        let bits = frame.len() as u64 * 8;
+        let first = stream.below(bits);
+        // Others lie behind the first, all within its neighbourhood, and so never undo it.
+        for bit in (0..1 + stream.below(3)).map(|further| first + further * (1 + stream.below(40))) {
+            if let Some(byte) = self.damaged.get_mut((bit / 8) as usize) {
+                *byte ^= 1 << (bit % 8);
+            }
+        }
+    }
+}
+
+/// An endpoint whose frames suffer before they leave it.
+///
+/// Queue: at most [`HELD`] frames are held back; more are lost, and counted as dropped.
+#[derive(Debug)]
+pub struct Tortured<E> {
+    inner: E,
+    torturer: Torturer,
+    held: BTreeMap<(Instant, u64), (Port, Peer, Vec<u8>)>,
+    sequence: u64,
+}
+
+impl<E: Endpoint> Tortured<E> {
+    /// What `inner` sends goes through `torturer`.
+    pub fn new(inner: E, torturer: Torturer) -> Self {
+        Tortured { inner, torturer, held: BTreeMap::new(), sequence: 0 }
+    }
+
+    /// The endpoint itself.
+    pub fn inner(&self) -> &E {
+        &self.inner
+    }
+
+    /// The endpoint itself, to be changed between calls.
+    pub fn inner_mut(&mut self) -> &mut E {
+        &mut self.inner
+    }
+
+    /// What happens to frames from now on.
+    pub fn set(&mut self, faults: Faults) {
+        self.torturer.set(faults);
+    }
+
+    /// What has happened so far.
+    pub fn counts(&self) -> Counts {
+        self.torturer.counts()
+    }
+
+    fn suffer(&mut self, now: Instant, transmit: &Transmit, bytes: &[u8]) {
+        let Tortured { torturer, held, sequence, .. } = self;
+        let mut overflow = 0;
+        for frame in Segment::frames(transmit.segment, bytes) {
+            torturer.torture(now, frame, |at, bytes| {
+                if held.len() == HELD {
+                    overflow += 1;
+                    return;
+                }
+                held.insert((at, *sequence), (transmit.port, transmit.peer, bytes.to_vec()));
+                *sequence += 1;
+            });
+        }
+        torturer.counts.dropped += overflow;
+    }
+
+    /// The first frame that is due, if its port takes it; else the port that it waits for.
+    fn due(
+        &mut self,
+        now: Instant,
+        writable: Writable<'_>,
+        buffer: &mut [u8],
+    ) -> Option<Result<Transmit, Port>> {
+        let mut blocked = None;
+        let due = self.held.range(..=(now, u64::MAX));
+        let ready = due.map(|(at, held)| (*at, held.0)).find(|(_, port)| {
+            let takes = writable.has(*port);
+            blocked = blocked.or((!takes).then_some(*port));
+            takes
+        });
+        let Some((at, port)) = ready else { return blocked.map(Err) };
+        let (_, peer, bytes) = self.held.remove(&at)?;
+        buffer[..bytes.len()].copy_from_slice(&bytes);
+        Some(Ok(Transmit { port, peer, length: bytes.len(), segment: None }))
+    }
+}
+
+impl<E: Endpoint> Endpoint for Tortured<E> {
+    type Command<'a> = E::Command<'a>;
+    type Event = E::Event;
+    type Refusal = E::Refusal;
+
+    fn handle(&mut self, now: Instant, input: Input<'_, Self::Command<'_>>) -> Result<(), Self::Refusal> {
+        self.inner.handle(now, input)
+    }
+
+    fn poll(&mut self, now: Instant, writable: Writable<'_>, buffer: &mut [u8]) -> Output<E::Event> {
+        loop {
+            let blocked = match self.due(now, writable, buffer) {
+                Some(Ok(transmit)) => return Output::Transmit(transmit),
+                Some(Err(port)) => Some(port),
+                None => None,
+            };
+            match self.inner.poll(now, writable, buffer) {
+                Output::Transmit(transmit) => self.suffer(now, &transmit, &buffer[..transmit.length]),
+                Output::Event(event) => return Output::Event(event),
+                Output::Idle(idle) => {
+                    let next = self.held.range((now, u64::MAX)..).next().map(|((at, _), _)| *at);
+                    let deadline = idle.deadline.into_iter().chain(next).min();
+                    let reason = match (blocked, idle.reason) {
+                        (Some(port), _) => Reason::Port(port),
+                        // It waits for time no less than for input.
+                        (None, reason) => reason,
+                    };
+                    return Output::Idle(Idle { deadline, reason });
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! What stands on the wire. `docs/wire.md` says it in full; all integers are big endian.
+//!
+//! | module | what it reads and writes |
+//! | --- | --- |
+//! | [`check`] | checksums, and the secret that keeps connections apart |
+//! | [`data`] | frames that are numbered: pieces of messages, packs of messages, both |
+//! | [`ack`] | acknowledgements |
+//! | [`open`] | the opening of a connection, and what is said outside of any |
+//!
+//! The upper three bits of the first byte are the frame's kind, the lower five its flags.
+
+pub mod ack;
+pub mod check;
+pub mod data;
+pub mod open;
+
+/// Frames outside the count: the lower five bits say which, see [`open`].
+pub const KIND_CONTROL: u8 = 0;
+/// A piece of one message.
+pub const KIND_PIECE: u8 = 1;
+/// Several small messages of one channel.
+pub const KIND_PACK: u8 = 2;
+/// Several chunks.
+pub const KIND_MANY: u8 = 3;
+/// An acknowledgement alone.
+pub const KIND_ACK: u8 = 4;
+
+/// The kind of a frame by its first byte.
+#[inline]
+pub const fn kind(first: u8) -> u8 {
+    first >> 5
+}
+
+/// Bits of a frame number on the wire.
+const NUMBER_BITS: u32 = 24;
+
+/// The number whose lowest 24 bits are `low` and that is nearest to `near`.
+#[inline]
+pub const fn expand(low: u32, near: u64) -> u64 {
+    let half = 1 << (NUMBER_BITS - 1);
+    let ahead = low.wrapping_sub(near as u32) & ((1 << NUMBER_BITS) - 1);
+    if ahead < half {
+        near.wrapping_add(ahead as u64)
+    } else {
+        near.wrapping_sub((1 << NUMBER_BITS) - ahead as u64)
+    }
+}
+
+/// The sequence number whose lowest 16 bits are `low` and that is nearest to `near`.
+#[inline]
+pub const fn expand16(low: u16, near: u64) -> u64 {
+    near.wrapping_add(low.wrapping_sub(near as u16) as i16 as i64 as u64)
+}
+
+/// How often the 24 bits of a number have run over.
+#[inline]
+pub const fn epoch(number: u64) -> u64 {
+    number >> NUMBER_BITS
+}
+
+#[inline]
+fn put24(bytes: &mut [u8], number: u64) {
+    bytes[..3].copy_from_slice(&(number as u32).to_be_bytes()[1..]);
+}
+
+#[inline]
+fn get24(bytes: &[u8]) -> u32 {
+    u32::from_be_bytes([0, bytes[0], bytes[1], bytes[2]])
+}
+
+#[inline]
+fn get16(bytes: &[u8]) -> u16 {
+    u16::from_be_bytes([bytes[0], bytes[1]])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_found_again_from_its_lowest_bits() {
+        let half = 1u64 << 23;
+        for near in [0, 5, half - 1, half, (1 << 24) - 1, 1 << 24, 123_456_789_012, u64::MAX - half] {
+            for away in [0, 1, 1000, half - 1] {
+                assert_eq!(expand((near + away) as u32 & 0xFF_FFFF, near), near + away);
+                if near >= away {
+                    assert_eq!(expand((near - away) as u32 & 0xFF_FFFF, near), near - away);
+                }
+            }
+            assert_eq!(expand16((near as u16).wrapping_add(32_767), near), near + 32_767);
+            assert_eq!(expand16((near as u16).wrapping_sub(1), near), near.wrapping_sub(1));
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! The opening of a connection, and what is said outside of any.
+//!
+//! The first byte says which; those that belong to no connection yet are checked by CRC-32C with no secret.
+//!
+//! | first byte | frame | layout before the check |
+//! | ---: | --- | --- |
+//! | 1 | open | version u8, client u64, terms (22), cookie (16) |
+//! | 2 | cookie | version u8, client u64, cookie (16) |
+//! | 3 | opened | version u8, client u64, server u64, terms (22) |
+//! | 4 | refused | version u8, client u64, reason u8 |
+//! | 5 | unknown | the first 12 bytes and the last 4 of the frame that nobody knew |
+//! | 6 | reset | reason u8; by the connection's check |
+//! | 7 | probe | token u32, then anything; by the connection's check |
+//! | 8 | heard | token u32, length of the probe u16; by the connection's check |
+//!
+//! The server keeps nothing until a cookie has come back: a cookie is a keyed hash of the address it was sent to. An
+//! open frame is longer than any answer to it, so nobody is hit harder through a server than directly.
+
+use super::check::Check;
+use super::get16;
+
+/// The version of the protocol.
+pub const VERSION: u8 = 1;
+
+/// First bytes.
+pub const OPEN: u8 = 1;
+/// See [`OPEN`].
+pub const COOKIE: u8 = 2;
+/// See [`OPEN`].
+pub const OPENED: u8 = 3;
+/// See [`OPEN`].
+pub const REFUSED: u8 = 4;
+/// See [`OPEN`].
+pub const UNKNOWN: u8 = 5;
+/// See [`OPEN`].
+pub const RESET: u8 = 6;
+/// See [`OPEN`].
+pub const PROBE: u8 = 7;
+/// See [`OPEN`].
+pub const HEARD: u8 = 8;
+
+/// Bytes of a cookie.
+pub const COOKIE_BYTES: usize = 16;
+
+/// Bytes of [`Terms`].
+const TERMS: usize = 22;
+
+/// Bytes of an unknown frame, check included: no frame shorter than this is answered by one.
+pub const UNKNOWN_BYTES: usize = 1 + 16 + 4;
+
+/// How lost frames are made good.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Mode {
+    /// Only what is missing is sent again; what comes early is kept.
+    #[default]
+    Selective,
+    /// The missing frame and all after it are sent again; what comes early is ignored. The mode of 1998.
+    GoBackN,
+    /// One frame in flight (section 2.1 of the 1998 paper).
+    StopAndWait,
+}
+
+impl Mode {
+    /// All of them.
+    pub const ALL: [Mode; 3] = [Mode::Selective, Mode::GoBackN, Mode::StopAndWait];
+
+    const fn code(self) -> u8 {
+        match self {
+            Mode::Selective => 0,
+            Mode::GoBackN => 1,
+            Mode::StopAndWait => 2,
+        }
+    }
+}
+
+/// What an end says of itself when a connection opens: how it is to be sent to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// The client's is proposed, the server's holds.
+    pub mode: Mode,
+    /// The client's is proposed, the server's holds.
+    pub check: Check,
+    /// Frames that this end remembers out of order.
+    pub window: u16,
+    /// Longest frame that this end takes, in bytes.
+    pub frame: u16,
+    /// How long this end may keep an acknowledgement back, in µs.
+    pub ack_delay_us: u32,
+    /// How many frames it may keep one back.
+    pub ack_every: u16,
+    /// Bytes of messages that this end takes at first, in all and on each channel.
+    pub credit: u32,
+    /// See `credit`.
+    pub channel_credit: u32,
+}
+
+impl Terms {
+    fn read(bytes: &[u8; TERMS]) -> Option<Terms> {
+        let word = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        Some(Terms {
+            mode: Mode::ALL.into_iter().find(|mode| mode.code() == bytes[0])?,
+            check: Check::of_code(bytes[1])?,
+            window: get16(&bytes[2..]),
+            frame: get16(&bytes[4..]),
+            ack_delay_us: word(6),
+            ack_every: get16(&bytes[10..]),
+            credit: word(12),
+            channel_credit: word(16),
+        })
+    }
+
+    fn write(&self, bytes: &mut [u8]) {
+        bytes[..TERMS].fill(0);
+        bytes[0] = self.mode.code();
+        bytes[1] = self.check.code();
+        bytes[2..4].copy_from_slice(&self.window.to_be_bytes());
+        bytes[4..6].copy_from_slice(&self.frame.to_be_bytes());
+        bytes[6..10].copy_from_slice(&self.ack_delay_us.to_be_bytes());
+        bytes[10..12].copy_from_slice(&self.ack_every.to_be_bytes());
+        bytes[12..16].copy_from_slice(&self.credit.to_be_bytes());
+        bytes[16..20].copy_from_slice(&self.channel_credit.to_be_bytes());
+    }
+}
+
+/// Why a server takes nobody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// It has as many connections as it may have.
+    Full,
+    /// It does not do what was proposed.
+    Terms,
+    /// It speaks another version.
+    Version,
+    /// It takes no connections.
+    Closed,
+}
+
+impl Reason {
+    const ALL: [Reason; 4] = [Reason::Full, Reason::Terms, Reason::Version, Reason::Closed];
+
+    const fn code(self) -> u8 {
+        match self {
+            Reason::Full => 1,
+            Reason::Terms => 2,
+            Reason::Version => 3,
+            Reason::Closed => 4,
+        }
+    }
+}
+
+/// A frame outside of any connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Greeting {
+    /// A client wants a connection. A cookie of zeros is none.
+    Open {
+        /// The number that it drew.
+        client: u64,
+        /// What it proposes.
+        terms: Terms,
+        /// What the server gave it.
+        cookie: [u8; COOKIE_BYTES],
+    },
+    /// A server wants to see that the client is where it says.
+    Cookie {
+        /// The client's number.
+        client: u64,
+        /// To be brought back.
+        cookie: [u8; COOKIE_BYTES],
+    },
+    /// The connection stands.
+    Opened {
+        /// The client's number.
+        client: u64,
+        /// The server's.
+        server: u64,
+        /// What holds.
+        terms: Terms,
+    },
+    /// It does not.
+    Refused {
+        /// The client's number.
+        client: u64,
+        /// Why.
+        reason: Reason,
+    },
+    /// Nobody here knows the sender of a frame.
+    Unknown {
+        /// The first 12 and the last 4 bytes of that frame.
+        echo: [u8; 16],
+    },
+}
+
+impl Greeting {
+    /// Reads a frame; none if it is not one of these, or damaged.
+    pub fn read(frame: &[u8]) -> Option<Greeting> {
+        let body = Check::Crc32c.open(0, frame)?;
+        let (&first, rest) = body.split_first()?;
+        if first == UNKNOWN {
+            return Some(Greeting::Unknown { echo: rest.try_into().ok()? });
+        }
+        let (&version, rest) = rest.split_first()?;
+        let (client, rest) = rest.split_first_chunk::<8>()?;
+        let client = u64::from_be_bytes(*client);
+        if first == REFUSED {
+            let &[code] = rest else { return None };
+            let reason = Reason::ALL.into_iter().find(|reason| reason.code() == code)?;
+            return Some(Greeting::Refused { client, reason });
+        }
+        if version != VERSION {
+            return None;
+        }
+        match first {
+            OPEN => {
+                let (terms, cookie) = rest.split_first_chunk::<TERMS>()?;
+                Some(Greeting::Open { client, terms: Terms::read(terms)?, cookie: cookie.try_into().ok()? })
+            }
+            COOKIE => Some(Greeting::Cookie { client, cookie: rest.try_into().ok()? }),
+            OPENED => {
+                let (server, terms) = rest.split_first_chunk::<8>()?;
+                let terms = Terms::read(terms.try_into().ok()?)?;
+                Some(Greeting::Opened { client, server: u64::from_be_bytes(*server), terms })
+            }
+            _ => None,
+        }
+    }
+
+    /// Writes it at the start of `frame`, check included; how long it is.
+    pub fn write(&self, frame: &mut [u8]) -> usize {
+        let mut length = 0;
+        let mut put = |bytes: &[u8]| {
+            frame[length..length + bytes.len()].copy_from_slice(bytes);
+            length += bytes.len();
+        };
+        match self {
+            Greeting::Open { client, terms, cookie } => {
+                put(&[OPEN, VERSION]);
+                put(&client.to_be_bytes());
+                put(&terms.bytes());
+                put(cookie);
+            }
+            Greeting::Cookie { client, cookie } => {
+                put(&[COOKIE, VERSION]);
+                put(&client.to_be_bytes());
+                put(cookie);
+            }
+            Greeting::Opened { client, server, terms } => {
+                put(&[OPENED, VERSION]);
+                put(&client.to_be_bytes());
+                put(&server.to_be_bytes());
+                put(&terms.bytes());
+            }
+            Greeting::Refused { client, reason } => {
+                put(&[REFUSED, VERSION]);
+                put(&client.to_be_bytes());
+                put(&[reason.code()]);
+            }
+            Greeting::Unknown { echo } => {
+                put(&[UNKNOWN]);
+                put(echo);
+            }
+        }
+        let length = length + Check::Crc32c.bytes();
+        Check::Crc32c.seal(0, &mut frame[..length]);
+        length
+    }
+
+    /// The version that an open frame speaks, and its client, if it is another than ours.
+    pub fn foreign(frame: &[u8]) -> Option<u64> {
+        let body = Check::Crc32c.open(0, frame)?;
+        match body {
+            [OPEN, version, rest @ ..] if *version != VERSION => {
+                rest.first_chunk::<8>().map(|client| u64::from_be_bytes(*client))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Terms {
+    fn bytes(&self) -> [u8; TERMS] {
+        let mut bytes = [0; TERMS];
+        self.write(&mut bytes);
+        bytes
+    }
+}
+
+/// What tells a frame from every other: its first 12 and last 4 bytes. None if it is too short to be worth an answer.
+pub fn echo(frame: &[u8]) -> Option<[u8; 16]> {
+    if frame.len() < UNKNOWN_BYTES {
+        return None;
+    }
+    let mut echo = [0; 16];
+    echo[..12].copy_from_slice(frame.first_chunk::<12>()?);
+    echo[12..].copy_from_slice(frame.last_chunk::<4>()?);
+    Some(echo)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn terms() -> Terms {
+        let (mode, check) = (Mode::GoBackN, Check::Crc64);
+        let (ack_delay_us, ack_every, credit, channel_credit) = (70_000, 3, 1 << 31, 1 << 20);
+        Terms { mode, check, window: 16, frame: 9152, ack_delay_us, ack_every, credit, channel_credit }
+    }
+
+    fn greetings() -> [Greeting; 5] {
+        [
+            Greeting::Open { client: u64::MAX - 1, terms: terms(), cookie: [9; 16] },
+            Greeting::Cookie { client: 5, cookie: std::array::from_fn(|i| i as u8) },
+            Greeting::Opened { client: 5, server: 6, terms: terms() },
+            Greeting::Refused { client: 5, reason: Reason::Full },
+            Greeting::Unknown { echo: [4; 16] },
+        ]
+    }
+
+    #[test]
+    fn they_are_read_as_written_and_in_no_other_length() {
+        for greeting in greetings() {
+            let mut frame = [0; 200];
+            let length = greeting.write(&mut frame);
+            assert_eq!(Greeting::read(&frame[..length]), Some(greeting));
+            for other in (0..200).filter(|other| *other != length) {
+                assert_eq!(Greeting::read(&frame[..other]), None);
+            }
+        }
+    }
+
+    #[test]
+    fn no_answer_is_longer_than_the_question() {
+        let length = |greeting: &Greeting| greeting.write(&mut [0; 200]);
+        let [open, answers @ ..] = greetings();
+        assert!(answers.iter().all(|answer| length(answer) <= length(&open)));
+        assert_eq!(length(&answers[3]), UNKNOWN_BYTES);
+        assert!(echo(&[1; UNKNOWN_BYTES - 1]).is_none() && echo(&[1; UNKNOWN_BYTES]).is_some());
+    }
+
+    #[test]
+    fn another_version_is_told() {
+        let mut frame = [0; 200];
+        let length = greetings()[0].write(&mut frame);
+        frame[1] = 2;
+        Check::Crc32c.seal(0, &mut frame[..length]);
+        assert_eq!(Greeting::read(&frame[..length]), None);
+        assert_eq!(Greeting::foreign(&frame[..length]), Some(u64::MAX - 1));
+    }
+}

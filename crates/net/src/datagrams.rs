@@ -1,0 +1,398 @@
+//! A UDP socket for endpoints that many threads share: blocking, in batches, and to be woken.
+//!
+//! One system call sends a batch by segmentation offload or receives one that the kernel has joined. Nothing else is
+//! asked of the kernel (no time stamps, no local addresses): a datagram alone costs what a plain one costs.
+
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut, PipeReader, PipeWriter, Read, Write};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::socket::sockopt::{UdpGroSegment, UdpGsoSegment};
+use nix::sys::socket::{
+    ControlMessage, ControlMessageOwned, GetSockOpt, MsgFlags, SetSockOpt, SockaddrIn, SockaddrIn6,
+    SockaddrLike, SockaddrStorage, recv, recvmsg, sendmsg,
+};
+use nix::sys::time::TimeSpec;
+use trunkline_endpoint::{MAX_SEGMENTS, Segment};
+use trunkline_units::{Seed, Span};
+
+use crate::driver::is_of_network;
+use crate::socket::{self, Options, SocketError};
+
+/// Room that a call of [`Datagrams::receive`] should be given: all that the kernel joins.
+pub const ROOM: usize = 1 << 16;
+
+/// How long a call may block where the socket cannot wake itself.
+const DEAF: Span = Span::from_ms(4);
+
+/// A UDP socket that threads share: each may send, receive and [`wake`](Datagrams::wake) those that wait.
+#[derive(Debug)]
+pub struct Datagrams {
+    socket: UdpSocket,
+    local: SocketAddr,
+    /// Where it hears itself.
+    own: SocketAddr,
+    /// Frames of a batch at the most.
+    most: AtomicUsize,
+    /// Long datagrams that came in a row, until the kernel is told to join them; then [`JOINS`].
+    long: AtomicUsize,
+}
+
+/// So many datagrams of so many bytes in a row are a flow.
+const FLOW: usize = 4;
+const LONG: usize = 1000;
+/// The kernel joins datagrams.
+const JOINS: usize = usize::MAX;
+
+/// What came in one piece: datagrams of equal length from one peer, of which the last may be shorter.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrived {
+    /// From whom.
+    pub from: SocketAddr,
+    /// Bytes of all of them.
+    pub length: usize,
+    /// Bytes of each.
+    pub stride: usize,
+}
+
+impl Arrived {
+    /// What makes it a batch; none if it is a single datagram.
+    pub fn segment(&self) -> Option<Segment> {
+        Segment::of(self.stride, self.length)
+    }
+}
+
+impl Datagrams {
+    /// A socket bound to `local`. Calls block, unless it is made non-blocking.
+    ///
+    /// # Errors
+    /// What the system says, with the address.
+    pub fn bind(local: SocketAddr, options: &Options) -> Result<Datagrams, SocketError> {
+        let socket = socket::udp(local, options)?;
+        let failed = |cause| SocketError { step: socket::Step::Open, address: local, cause };
+        let local = socket.local_addr().map_err(failed)?;
+        let own = match local {
+            SocketAddr::V4(at) if at.ip().is_unspecified() => (Ipv4Addr::LOCALHOST, at.port()).into(),
+            SocketAddr::V6(at) if at.ip().is_unspecified() => (Ipv6Addr::LOCALHOST, at.port()).into(),
+            specified => specified,
+        };
+        let most = if UdpGsoSegment.get(&socket).is_ok() { MAX_SEGMENTS } else { 1 };
+        let (most, long) = (AtomicUsize::new(most), AtomicUsize::new(0));
+        let datagrams = Datagrams { socket, local, own, most, long };
+        // Where not even the loopback is up nobody could be woken: then nobody sleeps for long.
+        datagrams.wake();
+        if recv(datagrams.socket.as_raw_fd(), &mut [0], MsgFlags::MSG_DONTWAIT).is_err() {
+            socket::limit_blocking(&datagrams.socket, DEAF).map_err(failed)?;
+        }
+        Ok(datagrams)
+    }
+
+    /// The address it is bound to.
+    pub fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// The socket, to ask it something or to wait for it.
+    pub fn socket(&self) -> &UdpSocket {
+        &self.socket
+    }
+
+    /// Whether batches leave and come in one call.
+    pub fn offloads(&self) -> bool {
+        self.long.load(Ordering::Relaxed) == JOINS && self.most.load(Ordering::Relaxed) > 1
+    }
+
+    /// Has the kernel join datagrams, for good, once they come in a flow: it takes 5 % of a round trip of short ones.
+    #[inline]
+    fn heed(&self, length: usize) {
+        let long = self.long.load(Ordering::Relaxed);
+        if long == JOINS || length < LONG && long == 0 {
+            return;
+        }
+        let next = match long + 1 {
+            _ if length < LONG => 0,
+            FLOW if UdpGroSegment.set(&self.socket, &true).is_ok() => JOINS,
+            more => more.min(FLOW),
+        };
+        self.long.store(next, Ordering::Relaxed);
+    }
+
+    /// Sends no packet in fragments, whatever the system thinks of the path; what is longer than the interface's
+    /// packets is refused. To find out what a path carries.
+    ///
+    /// # Errors
+    /// If the system cannot.
+    pub fn forbid_fragments(&self) -> io::Result<()> {
+        socket::forbid_fragments(&self.socket, self.local)
+    }
+
+    /// Makes a thread that waits in [`receive`](Datagrams::receive) return, by an empty datagram to itself.
+    pub fn wake(&self) {
+        // If its buffer is full nobody waits.
+        let _ = self.socket.send_to(&[], self.own);
+    }
+
+    /// Receives what came, into `room`, best of [`ROOM`] bytes; if nothing has, waits for it if that is wanted. None if
+    /// there is nothing. One thread at a time is to receive. A datagram that is empty, whoever sent it, only wakes; so does what the system has to say of
+    /// something sent.
+    ///
+    /// # Errors
+    /// If the socket no longer receives.
+    #[inline]
+    pub fn receive(&self, room: &mut [u8], wait: bool) -> io::Result<Option<Arrived>> {
+        if wait && self.long.load(Ordering::Relaxed) != JOINS {
+            return self.receive_one(room);
+        }
+        let flags = if wait { MsgFlags::empty() } else { MsgFlags::MSG_DONTWAIT };
+        let mut slices = [IoSliceMut::new(room)];
+        let mut control = [0; 32];
+        let got = recvmsg::<SockaddrStorage>(self.socket.as_raw_fd(), &mut slices, Some(&mut control), flags);
+        let message = match got {
+            Ok(message) if message.bytes > 0 => message,
+            Ok(_) | Err(Errno::EINTR) => return Ok(Some(self.nothing())),
+            Err(Errno::EAGAIN) => return Ok(None),
+            Err(error) if is_of_network(&error.into()) => return Ok(Some(self.nothing())),
+            Err(error) => return Err(error.into()),
+        };
+        let length = message.bytes;
+        let Some(from) = message.address.and_then(|address| plain(&address)) else {
+            return Ok(Some(self.nothing()));
+        };
+        let mut stride = length;
+        for control in message.cmsgs().into_iter().flatten() {
+            if let ControlMessageOwned::UdpGroSegments(bytes) = control {
+                stride = usize::try_from(bytes).unwrap_or(length);
+            }
+        }
+        self.heed(stride);
+        Ok(Some(Arrived { from, length, stride }))
+    }
+
+    /// Receives one datagram, while none are joined.
+    #[inline]
+    fn receive_one(&self, room: &mut [u8]) -> io::Result<Option<Arrived>> {
+        match self.socket.recv_from(room) {
+            Ok((length, from)) => {
+                self.heed(length);
+                Ok(Some(Arrived { from, length, stride: length }))
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(Some(self.nothing())),
+            Err(error) if is_of_network(&error) => Ok(Some(self.nothing())),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn nothing(&self) -> Arrived {
+        Arrived { from: self.own, length: 0, stride: 0 }
+    }
+
+    /// Sends a frame or batch. Where the system splits no batches, or not this one, it is sent frame by frame.
+    ///
+    /// # Errors
+    /// What the system says; what was to be sent is lost, or the rest of it. A full non-blocking socket says
+    /// [`io::ErrorKind::WouldBlock`].
+    #[inline]
+    pub fn send(&self, to: SocketAddr, bytes: &[u8], segment: Option<Segment>) -> io::Result<()> {
+        match segment {
+            None => self.socket.send_to(bytes, to).map(drop),
+            Some(segment) => self.send_batch(to, bytes, segment),
+        }
+    }
+
+    fn send_batch(&self, to: SocketAddr, bytes: &[u8], segment: Segment) -> io::Result<()> {
+        if self.most.load(Ordering::Relaxed) > 1 {
+            match self.send_joined(to, bytes, segment.length() as u16) {
+                // The interface splits no batches, or the frames are longer than its packets.
+                Err(Errno::EIO | Errno::EINVAL) => self.most.store(1, Ordering::Relaxed),
+                Err(error) => return Err(error.into()),
+                Ok(()) => return Ok(()),
+            }
+        }
+        Segment::frames(Some(segment), bytes).try_for_each(|frame| self.socket.send_to(frame, to).map(drop))
+    }
+
+    fn send_joined(&self, to: SocketAddr, bytes: &[u8], length: u16) -> Result<(), Errno> {
+        let (fd, slices) = (self.socket.as_raw_fd(), [IoSlice::new(bytes)]);
+        let control = [ControlMessage::UdpGsoSegments(&length)];
+        match to {
+            SocketAddr::V4(to) => {
+                sendmsg(fd, &slices, &control, MsgFlags::empty(), Some(&SockaddrIn::from(to)))
+            }
+            SocketAddr::V6(to) => {
+                sendmsg(fd, &slices, &control, MsgFlags::empty(), Some(&SockaddrIn6::from(to)))
+            }
+        }
+        .map(drop)
+    }
+}
+
+/// Wakes a thread that [waits](Bell::wait) for a socket without receiving, which a datagram might not: another thread may
+/// take it first.
+#[derive(Debug)]
+pub struct Bell {
+    ear: PipeReader,
+    rope: PipeWriter,
+}
+
+impl Bell {
+    /// A bell that is silent.
+    ///
+    /// # Errors
+    /// If the system has no more pipes.
+    pub fn new() -> io::Result<Bell> {
+        let (ear, rope) = io::pipe()?;
+        Ok(Bell { ear, rope })
+    }
+
+    /// Ends the wait, or the next if there is none. To be called once for each: a ring more is a byte more in a pipe, and
+    /// a full one blocks.
+    pub fn ring(&self) {
+        // Nobody else has the other end.
+        let _ = (&self.rope).write(&[0]);
+    }
+
+    /// Waits until there is something to receive, it rings, or the time is up.
+    ///
+    /// # Errors
+    /// If the system no longer waits.
+    pub fn wait(&self, datagrams: &Datagrams, limit: Option<Span>) -> io::Result<()> {
+        let mut fds = [
+            PollFd::new(datagrams.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.ear.as_fd(), PollFlags::POLLIN),
+        ];
+        match ppoll(&mut fds, limit.map(|limit| TimeSpec::from_duration(limit.into())), None) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        if fds[1].any() == Some(true) {
+            let _ = (&self.ear).read(&mut [0; 64])?;
+        }
+        Ok(())
+    }
+}
+
+impl AsFd for Datagrams {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl AsRawFd for Datagrams {
+    fn as_raw_fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+}
+
+#[inline]
+fn plain(address: &SockaddrStorage) -> Option<SocketAddr> {
+    match address.family()? {
+        nix::sys::socket::AddressFamily::Inet => {
+            address.as_sockaddr_in().map(|&at| SocketAddr::V4(at.into()))
+        }
+        _ => address.as_sockaddr_in6().map(|&at| SocketAddr::V6(at.into())),
+    }
+}
+
+/// A seed that nobody can guess, from the system.
+///
+/// # Errors
+/// If the system has none.
+pub fn seed() -> io::Result<Seed> {
+    let mut bytes = [0; 8];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(Seed(u64::from_ne_bytes(bytes)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bind() -> Datagrams {
+        let datagrams = Datagrams::bind("127.0.0.1:0".parse().unwrap(), &Options::default()).unwrap();
+        socket::limit_blocking(datagrams.socket(), Span::from_s(20)).unwrap();
+        datagrams
+    }
+
+    #[test]
+    fn a_batch_arrives_as_its_frames_with_and_without_offload() {
+        for plain in [false, true] {
+            let (from, to) = (bind(), bind());
+            if plain {
+                from.most.store(1, Ordering::Relaxed);
+            }
+            let bytes: Vec<u8> = (0..=255).cycle().take(1000).collect();
+            from.send(to.local(), &bytes, Segment::of(300, 1000)).unwrap();
+            let (mut room, mut got) = (vec![0; ROOM], Vec::new());
+            while got.len() < 4 {
+                let arrived = to.receive(&mut room, true).unwrap().expect("it comes");
+                assert_eq!(arrived.from, from.local());
+                got.extend(Segment::frames(arrived.segment(), &room[..arrived.length]).map(<[u8]>::to_vec));
+            }
+            assert_eq!(got.iter().map(Vec::len).collect::<Vec<_>>(), [300, 300, 300, 100]);
+            assert_eq!(got.concat(), bytes);
+        }
+    }
+
+    #[test]
+    fn a_flow_is_joined_and_nothing_of_it_is_lost() {
+        let (from, to) = (bind(), bind());
+        let bytes: Vec<u8> = (0..20u8).flat_map(|number| [number; 1400]).collect();
+        let (mut room, mut got) = (vec![0; ROOM], Vec::new());
+        for round in 1..=10 {
+            from.send(to.local(), &bytes, Segment::of(1400, bytes.len())).unwrap();
+            while got.len() < round * bytes.len() {
+                let arrived = to.receive(&mut room, round % 2 == 0).unwrap();
+                got.extend_from_slice(&room[..arrived.map_or(0, |arrived| arrived.length)]);
+                assert!(arrived.is_none_or(|arrived| arrived.stride == 1400));
+            }
+            assert!(got.ends_with(&bytes));
+        }
+        assert!(!from.offloads() && (to.offloads() || to.long.load(Ordering::Relaxed) == FLOW));
+    }
+
+    #[test]
+    fn one_that_waits_can_be_woken() {
+        for local in ["127.0.0.1:0", "0.0.0.0:0", "[::1]:0", "[::]:0"] {
+            let Ok(datagrams) = Datagrams::bind(local.parse().unwrap(), &Options::default()) else {
+                continue;
+            };
+            std::thread::scope(|scope| {
+                let waits =
+                    scope.spawn(|| datagrams.receive(&mut [0; 10], true).unwrap().unwrap().length == 0);
+                datagrams.wake();
+                assert!(waits.join().unwrap(), "{local}");
+            });
+        }
+    }
+
+    #[test]
+    fn a_bell_ends_a_wait_that_began_or_not() {
+        let (datagrams, bell) = (bind(), Bell::new().unwrap());
+        bell.ring();
+        bell.wait(&datagrams, None).unwrap();
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| bell.wait(&datagrams, None));
+            bell.ring();
+            waits.join().unwrap().unwrap();
+        });
+        bell.wait(&datagrams, Some(Span::from_us(1))).unwrap();
+        datagrams.wake();
+        bell.wait(&datagrams, None).unwrap();
+    }
+
+    #[test]
+    fn nothing_there_is_no_error() {
+        let datagrams = bind();
+        assert!(datagrams.receive(&mut [0; 10], false).unwrap().is_none());
+    }
+
+    #[test]
+    fn seeds_differ() {
+        assert_ne!(seed().unwrap(), seed().unwrap());
+    }
+}
