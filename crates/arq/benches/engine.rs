@@ -2,6 +2,8 @@
 //!
 //! `cargo bench -p trunkline-arq --bench engine` prints Gb/s of messages and messages a second, by size and check.
 
+#![allow(clippy::disallowed_methods, reason = "a bench measures time")]
+
 use std::time::{Duration, Instant as Wall};
 
 use trunkline_arq::{

@@ -612,7 +612,9 @@ impl Node {
     }
 
     fn take_opened(&mut self, now: Instant, peer: Peer, client: u64, server: u64, terms: &Terms) {
-        let Some(opening) = self.opening(peer, client) else { return };
+        let Some(opening) = self.opening(peer, client) else {
+            return self.take_opened_again(peer, client, server);
+        };
         let options = &opening.options;
         if (terms.mode, terms.check) != (options.mode, options.check) {
             opening.over = Some(End::RefusedTerms);
@@ -642,6 +644,18 @@ impl Node {
         hasher.finish128().as_bytes()
     }
 
+    /// A server says that a connection stands which does. If it is another one there, the server was restarted and took
+    /// an old frame for a new client.
+    fn take_opened_again(&mut self, peer: Peer, client: u64, server: u64) {
+        let Some(&number) = self.peers.get(&peer) else { return };
+        if let State::Standing(connection) = &mut self.slots[number as usize].state
+            && connection.client == client
+            && connection.server != server
+        {
+            connection.end(End::Forgotten);
+        }
+    }
+
     fn wake(&mut self, now: Instant) {
         while let Some(&(at, number)) = self.deadlines.first() {
             if at > now {
@@ -649,8 +663,13 @@ impl Node {
             }
             self.deadlines.pop_first();
             self.slots[number as usize].noted = Instant::MAX;
-            match &mut self.slots[number as usize].state {
-                State::Standing(connection) => connection.wake(now),
+            let slot = &mut self.slots[number as usize];
+            match &mut slot.state {
+                State::Standing(connection) => {
+                    connection.wake(now);
+                    // Whoever opened it may have missed the answer.
+                    slot.greet |= connection.is_unheard();
+                }
                 State::Opening(opening) => {
                     if opening.tries > 0 && now.since(opening.since) >= opening.options.patience {
                         opening.over.get_or_insert(End::NoAnswer);

@@ -49,7 +49,7 @@ impl Blackhole {
         let (now, every, lasts) = (now.as_ps(), self.every.as_ps().max(1), self.lasts.as_ps());
         let period = now / every;
         let within = |period: u64| {
-            let begin = period * every + (u128::from(mix(period)) * u128::from(every) >> 64) as u64;
+            let begin = period * every + ((u128::from(mix(period)) * u128::from(every)) >> 64) as u64;
             period > 0 && (begin..begin.saturating_add(lasts)).contains(&now)
         };
         period > 0 && (lasts >= every || within(period) || within(period - 1))
@@ -242,5 +242,123 @@ impl<E: Endpoint> Endpoint for Tortured<E> {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trunkline_endpoint::MAX_BATCH;
+    use trunkline_endpoint::echo::Server;
+    use trunkline_endpoint::laws::hold;
+    use trunkline_units::Seed;
+
+    const NOW: Instant = Instant::from_ns(7000);
+
+    /// What becomes of `frame`, `count` times over.
+    fn suffer(faults: Faults, frame: &[u8], count: u64) -> (Counts, Vec<(Instant, Vec<u8>)>) {
+        let mut torturer = Torturer::new(faults, Seed(1).stream("torture"));
+        let mut passed = Vec::new();
+        for _ in 0..count {
+            torturer.torture(NOW, frame, |at, bytes| passed.push((at, bytes.to_vec())));
+        }
+        (torturer.counts(), passed)
+    }
+
+    #[test]
+    fn nothing_happens_by_default() {
+        let (counts, passed) = suffer(Faults::default(), b"whole", 100);
+        assert_eq!(passed, vec![(NOW, b"whole".to_vec()); 100]);
+        assert_eq!(counts, Counts { sent: 100, ..Counts::default() });
+    }
+
+    #[test]
+    fn each_fault_has_its_share() {
+        let faults = Faults { drop: 0.2, damage: 0.1, duplicate: 0.3, reorder: 0.05, ..Faults::default() };
+        let (counts, passed) = suffer(faults, &[7; 50], 100_000);
+        let arrived = 80_000.0;
+        // Six standard deviations of a binomial, rounded up.
+        let near = |count: u64, want: f64| (count as f64 - want).abs() < 6.0 * want.sqrt();
+        assert!(near(counts.dropped, 20_000.0) && near(counts.corrupted, 0.1 * arrived), "{counts:?}");
+        assert!(
+            near(counts.duplicated, 0.3 * arrived) && near(counts.reordered, 0.05 * arrived),
+            "{counts:?}"
+        );
+        assert_eq!(passed.len() as u64, counts.sent - counts.dropped + counts.duplicated);
+    }
+
+    #[test]
+    fn what_is_damaged_is_not_what_it_was() {
+        let faults = Faults { damage: 1.0, ..Faults::default() };
+        for length in [1, 2, 5, 100, 1472] {
+            let frame = vec![0x5A; length];
+            let (_, passed) = suffer(faults, &frame, 5000);
+            assert!(passed.iter().all(|(_, bytes)| *bytes != frame && bytes.len() <= length), "{length}");
+        }
+        assert_eq!(suffer(faults, b"", 10).1, vec![(NOW, Vec::new()); 10], "there is nothing to damage");
+    }
+
+    #[test]
+    fn delays_lie_within_their_bounds() {
+        let (delay, jitter, late) = (Span::from_us(10), Span::from_us(3), Span::from_us(100));
+        let faults = Faults { delay, jitter, late, reorder: 0.5, duplicate: 0.5, ..Faults::default() };
+        let (_, passed) = suffer(faults, b"any", 10_000);
+        let (held, plain): (Vec<_>, Vec<_>) =
+            passed.iter().map(|(at, _)| *at).partition(|at| *at >= NOW + late);
+        assert!(plain.iter().all(|at| (NOW + delay..NOW + delay + jitter).contains(at)));
+        assert!(held.iter().all(|at| (NOW + delay + late..NOW + delay + late + jitter).contains(at)));
+        assert!(held.len() > 6000 && plain.len() > 6000);
+        assert!(plain.iter().max() > Some(&(NOW + delay + jitter * 9 / 10)));
+    }
+
+    #[test]
+    fn a_blackhole_comes_and_goes() {
+        let hole = |every, lasts| Blackhole { every: Span::from_ms(every), lasts: Span::from_ms(lasts) };
+        let away = |hole: Blackhole| {
+            let times = (0..100_000).map(|ms| Instant::ZERO + Span::from_ms(ms));
+            times.filter(|at| hole.swallows(*at)).collect::<Vec<_>>()
+        };
+        let some = away(hole(1000, 100));
+        // Two may overlap.
+        assert!((9500..=9900).contains(&some.len()), "{}", some.len());
+        assert!(some.iter().all(|at| *at >= Instant::ZERO + Span::from_s(1)));
+        assert_eq!(away(hole(1000, 1000)).len(), 99_000, "it does not return");
+        assert_eq!(away(hole(1000, 0)).len(), 0);
+    }
+
+    #[test]
+    fn a_tortured_endpoint_keeps_the_laws() {
+        let faults = Faults {
+            drop: 0.1,
+            damage: 0.1,
+            duplicate: 0.3,
+            reorder: 0.3,
+            late: Span::from_us(300),
+            delay: Span::from_us(50),
+            jitter: Span::from_us(200),
+            blackhole: Some(Blackhole { every: Span::from_ms(5), lasts: Span::from_ms(1) }),
+        };
+        for seed in 0..20 {
+            let torturer = || Torturer::new(faults, Seed(seed).stream("torture"));
+            hold(Seed(seed), || Tortured::new(Server::new(), torturer()), |_, _, _| {});
+        }
+    }
+
+    #[test]
+    fn what_is_held_back_has_a_bound() {
+        let faults = Faults { delay: Span::from_s(1), duplicate: 1.0, ..Faults::default() };
+        let mut tortured = Tortured::new(Server::new(), Torturer::new(faults, Seed(1).stream("torture")));
+        let transmit = Transmit { port: Port(0), peer: Peer::NONE, length: 1, segment: None };
+        for _ in 0..HELD {
+            tortured.suffer(NOW, &transmit, &[1]);
+        }
+        assert_eq!(tortured.counts().dropped, HELD as u64);
+        let mut buffer = vec![0; MAX_BATCH];
+        let at = NOW + Span::from_s(1);
+        let mut passed = 0;
+        while let Output::Transmit(_) = tortured.poll(at, Writable::ALL, &mut buffer) {
+            passed += 1;
+        }
+        assert_eq!(passed, HELD);
     }
 }

@@ -188,7 +188,7 @@ impl Connection {
 
     #[inline]
     pub(super) fn hear(&mut self, now: Instant) {
-        (self.heard, self.unanswered) = (now, 0);
+        (self.heard, self.unanswered, self.unheard) = (now, 0, false);
         if self.ask_at != Instant::MAX {
             self.ask_at = now + self.options.keep_alive;
         }

@@ -109,6 +109,8 @@ pub(crate) struct Connection {
     repaired_at: Option<u64>,
     /// When a frame of the peer last came, how many questions have gone unanswered since, and when to ask next.
     heard: Instant,
+    /// No frame of the peer has come that only it can have made.
+    unheard: bool,
     unanswered: u32,
     ask_at: Instant,
     errands: VecDeque<Errand>,
@@ -169,6 +171,7 @@ impl Connection {
             doubles_told: 0,
             repaired_at: None,
             heard: now,
+            unheard: true,
             unanswered: 0,
             ask_at,
             errands: VecDeque::new(),
@@ -358,6 +361,11 @@ impl Connection {
     /// How long a connection that is done answers a peer that missed the last acknowledgement.
     pub fn linger(&self) -> Span {
         self.round_trip.timeout(self.peer_ack_delay) * 4
+    }
+
+    /// Whether the peer has not yet shown that it knows the connection to stand: only a server can tell.
+    pub fn is_unheard(&self) -> bool {
+        self.unheard && self.way == Way::Back && self.over.is_none()
     }
 
     /// The smoothed round trip, once there is one.

@@ -241,18 +241,25 @@ impl Flights {
         }
     }
 
-    /// Everything before `cumulative` has arrived. One frame of it, to be forgotten, until there are none.
+    /// Whether there are frames before `cumulative`.
     #[inline]
-    pub fn advance(&mut self, cumulative: u64, news: &mut News) -> Option<Flight> {
-        if self.base >= cumulative {
-            return None;
-        }
-        self.acknowledge(self.base, news);
-        let flight = self.ring.pop_front()?;
+    pub fn has_before(&self, cumulative: u64) -> bool {
+        self.base < cumulative && !self.ring.is_empty()
+    }
+
+    /// The first frame.
+    #[inline]
+    pub fn first(&self) -> Option<&Flight> {
+        self.ring.front()
+    }
+
+    /// The first frame has arrived, and nobody needs it any more.
+    #[inline]
+    pub fn forget_first(&mut self, news: &mut News) {
+        self.ring.pop_front();
         self.base += 1;
         self.unsent = self.unsent.max(self.base);
         news.advanced = true;
-        Some(flight)
     }
 
     /// A frame further on has arrived.

@@ -58,8 +58,9 @@ pub(crate) struct Sender {
     store: Store,
     pool: Pool,
     channels: Channels<Outgoing>,
-    /// Turns, by priority.
-    turns: [VecDeque<u16>; LEVELS],
+    turns: Turns,
+    /// The last chunk was all that its channel had to send.
+    last_of_channel: bool,
     /// What the peer takes of all channels together, and what was used of it.
     limit: u64,
     used: u64,
@@ -86,7 +87,8 @@ impl Sender {
             store: Store::default(),
             pool: Pool::default(),
             channels: Channels::default(),
-            turns: Default::default(),
+            turns: Turns::default(),
+            last_of_channel: false,
             limit: limit.into(),
             used: 0,
             first_limit: channel_limit.into(),
@@ -175,7 +177,7 @@ impl Sender {
         if !outgoing.queued {
             outgoing.queued = true;
             let level = usize::from(outgoing.priority);
-            self.turns[level].push_back(channel);
+            self.turns.add(level, channel);
         }
     }
 
@@ -189,8 +191,8 @@ impl Sender {
         let outgoing = self.channel(channel);
         let before = std::mem::replace(&mut outgoing.priority, priority.min(7));
         if outgoing.queued && before != priority.min(7) {
-            self.turns[usize::from(before)].retain(|other| *other != channel);
-            self.turns[usize::from(priority.min(7))].push_back(channel);
+            self.turns.remove(usize::from(before), channel);
+            self.turns.add(usize::from(priority.min(7)), channel);
         }
     }
 
@@ -208,7 +210,7 @@ impl Sender {
         if !outgoing.queued && !outgoing.messages.is_empty() {
             outgoing.queued = true;
             let level = usize::from(outgoing.priority);
-            self.turns[level].push_back(channel);
+            self.turns.add(level, channel);
         }
     }
 
@@ -243,25 +245,33 @@ impl Sender {
     /// Everything before `cumulative` has arrived.
     #[inline]
     pub fn advance(&mut self, cumulative: u64, news: &mut News) {
-        while let Some(flight) = self.flights.advance(cumulative, news) {
-            self.release(&flight);
+        while self.flights.has_before(cumulative) {
+            self.flights.acknowledge(self.flights.base(), news);
+            let Some(flight) = self.flights.first() else { break };
+            match &flight.rest {
+                None => self.release(flight.first.place),
+                Some(rest) => {
+                    let places: Vec<Place> =
+                        std::iter::once(&flight.first).chain(rest).map(|piece| piece.place).collect();
+                    places.into_iter().for_each(|place| self.release(place));
+                }
+            }
+            self.flights.forget_first(news);
         }
     }
 
     /// What a frame that is done with carried can be forgotten.
     #[inline]
-    fn release(&mut self, flight: &Flight) {
-        for piece in flight.pieces() {
-            let Some((channel, bytes)) = self.store.release(piece.place) else { continue };
-            let most = self.send_buffer;
-            let outgoing = self.channel(channel);
-            outgoing.kept -= bytes.len();
-            if outgoing.full && outgoing.kept <= most / 2 {
-                outgoing.full = false;
-                self.eased.push_back(channel);
-            }
-            self.pool.give(bytes);
+    fn release(&mut self, place: Place) {
+        let Some((channel, bytes)) = self.store.release(place) else { return };
+        let most = self.send_buffer;
+        let outgoing = self.channel(channel);
+        outgoing.kept -= bytes.len();
+        if outgoing.full && outgoing.kept <= most / 2 {
+            outgoing.full = false;
+            self.eased.push_back(channel);
         }
+        self.pool.give(bytes);
     }
 
     /// Cuts a frame whose chunks, heads included, take at most `room` bytes; its number. None if there is nothing that
@@ -274,7 +284,7 @@ impl Sender {
         let alone = usize::from(first.length) + ALONE;
         // Not worth the three bytes more that the first one's head would take.
         let full = alone + (AMONG - ALONE) + AMONG + WORTH > room;
-        if full || self.turns.iter().all(VecDeque::is_empty) {
+        if full || self.turns.first().is_none() {
             return Some(self.flights.cut(Flight::new(first, None, alone)));
         }
         self.others.clear();
@@ -297,34 +307,29 @@ impl Sender {
 
     /// The next chunk, of at most `most` bytes, of the channel whose turn it is. A channel without credit loses its
     /// turn until it has more.
+    #[inline]
     fn next_piece(&mut self, most: usize) -> Option<Piece> {
-        for level in (0..LEVELS).rev() {
-            for _ in 0..self.turns[level].len() {
-                let channel = self.turns[level].pop_front()?;
-                match self.take_piece(channel, most) {
-                    Taken::Piece(piece) => {
-                        let outgoing = self.channel(channel);
-                        outgoing.queued = !outgoing.messages.is_empty();
-                        if outgoing.queued {
-                            self.turns[level].push_back(channel);
-                        }
-                        return Some(piece);
-                    }
-                    Taken::NoCredit => self.channel(channel).queued = false,
-                    Taken::NoRoom => {
-                        self.turns[level].push_front(channel);
-                        return None;
-                    }
+        while let Some((level, channel)) = self.turns.first() {
+            match self.take_piece(channel, most) {
+                Taken::Piece(piece) => {
+                    self.turns.pass(level, !self.last_of_channel);
+                    return Some(piece);
                 }
+                Taken::NoCredit => self.turns.pass(level, false),
+                Taken::NoRoom => return None,
             }
         }
         None
     }
 
+    #[inline]
     fn take_piece(&mut self, channel: u16, most: usize) -> Taken {
         let left = self.limit - self.used;
         let Some(outgoing) = self.channels.get_mut(channel) else { return Taken::NoCredit };
-        let Some(&place) = outgoing.messages.front() else { return Taken::NoCredit };
+        let Some(&place) = outgoing.messages.front() else {
+            outgoing.queued = false;
+            return Taken::NoCredit;
+        };
         let kept = self.store.get_mut(place);
         let whole = kept.bytes.len() - outgoing.cut as usize;
         let own = outgoing.limit - outgoing.used;
@@ -332,11 +337,11 @@ impl Sender {
         let least = if kept.is_pack { whole } else { whole.min(WORTH) };
         if credit < least as u64 {
             // Short of its own credit it waits to be told; short of everybody's, for its turn.
-            return if own.saturating_sub(CHUNK_COST) < least as u64 {
-                Taken::NoCredit
-            } else {
-                Taken::NoRoom
-            };
+            if own.saturating_sub(CHUNK_COST) >= least as u64 {
+                return Taken::NoRoom;
+            }
+            outgoing.queued = false;
+            return Taken::NoCredit;
         }
         if most < least {
             return Taken::NoRoom;
@@ -364,6 +369,8 @@ impl Sender {
         } else {
             outgoing.cut += length as u32;
         }
+        outgoing.queued = !outgoing.messages.is_empty();
+        self.last_of_channel = !outgoing.queued;
         if channel != CONTROL {
             let cost = length as u64 + CHUNK_COST;
             outgoing.used += cost;
@@ -411,6 +418,51 @@ impl Sender {
         let (begin, length) = (piece.offset as usize, usize::from(piece.length));
         frame[at..at + length].copy_from_slice(&self.store.get(piece.place).bytes[begin..begin + length]);
         at + length
+    }
+}
+
+/// Whose turn it is: channels by priority.
+#[derive(Debug, Default)]
+struct Turns {
+    levels: [VecDeque<u16>; LEVELS],
+    /// A bit for each level that has any.
+    any: u16,
+}
+
+impl Turns {
+    /// The most urgent, and its level.
+    #[inline]
+    fn first(&self) -> Option<(usize, u16)> {
+        let level = self.any.checked_ilog2()? as usize;
+        self.levels[level].front().map(|channel| (level, *channel))
+    }
+
+    #[inline]
+    fn add(&mut self, level: usize, channel: u16) {
+        self.levels[level].push_back(channel);
+        self.any |= 1 << level;
+    }
+
+    /// The first of a level has had its turn; it gets another when all others have, if it has more to send.
+    #[inline]
+    fn pass(&mut self, level: usize, more: bool) {
+        let turns = &mut self.levels[level];
+        if more && turns.len() == 1 {
+            return;
+        }
+        let channel = turns.pop_front();
+        if more {
+            turns.extend(channel);
+        } else if turns.is_empty() {
+            self.any &= !(1 << level);
+        }
+    }
+
+    fn remove(&mut self, level: usize, channel: u16) {
+        self.levels[level].retain(|other| *other != channel);
+        if self.levels[level].is_empty() {
+            self.any &= !(1 << level);
+        }
     }
 }
 

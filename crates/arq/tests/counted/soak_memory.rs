@@ -1,0 +1,17 @@
+//! Memory at full size.
+
+#![cfg(feature = "soak")]
+
+#[allow(dead_code, reason = "others need the rest")]
+#[path = "../support/memory.rs"]
+mod memory;
+
+#[test]
+fn ten_thousand_channels_and_a_message_of_a_gibibyte() {
+    let idle = memory::of_idle_channels(10_000);
+    println!("an idle channel: {idle:?} bytes");
+    assert!(idle.iter().all(|bytes| (1..=2048).contains(bytes)));
+    let most = memory::of_a_message(1 << 30);
+    println!("1 GiB: {most} bytes beside it");
+    assert!(most < 40 << 20);
+}

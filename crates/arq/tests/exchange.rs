@@ -1,0 +1,19 @@
+//! Whatever the path does, every message arrives once, whole, and in the order of its channel; and ends that lose each
+//! other are told.
+
+#[path = "support/host.rs"]
+mod host;
+#[path = "support/plan.rs"]
+mod plan;
+#[path = "support/talk.rs"]
+mod talk;
+
+use plan::Plan;
+
+#[test]
+fn nothing_is_lost_doubled_disordered_or_changed() {
+    let did: Vec<talk::Did> = (0..200).map(|seed| talk::prove(&Plan::draw(seed))).collect();
+    assert!(did.iter().map(|did| did.messages).sum::<u64>() > 2000, "there was something to lose");
+    assert!(did.iter().any(|did| did.sessions > 1), "and somebody who was lost");
+    assert!(did.iter().all(|did| did.frames > 0));
+}

@@ -1,0 +1,20 @@
+//! Whatever two ends do and the path does between, in any order, they understand each other.
+
+#[allow(dead_code, reason = "others need the rest")]
+#[path = "support/hand.rs"]
+mod hand;
+#[path = "support/operations.rs"]
+mod operations;
+
+use trunkline_units::Seed;
+
+/// The same with bytes of a fuzzer: `fuzz/fuzz_targets/arq_operations.rs`.
+#[test]
+fn any_order_of_operations_comes_to_a_good_end() {
+    for seed in 0..400 {
+        let mut random = Seed(seed).stream("operations");
+        let bytes: Vec<u8> = (0..3 + random.below(600)).map(|_| random.bits() as u8).collect();
+        let operate = || operations::operate(&bytes);
+        assert!(std::panic::catch_unwind(operate).is_ok(), "seed {seed}");
+    }
+}

@@ -1,0 +1,37 @@
+//! A hundred thousand exchanges over every mix of faults.
+
+#![cfg(feature = "soak")]
+
+#[path = "support/host.rs"]
+mod host;
+#[path = "support/plan.rs"]
+mod plan;
+#[path = "support/talk.rs"]
+mod talk;
+
+use plan::Plan;
+use talk::Did;
+
+/// `ARQ_SEED` and `ARQ_COUNT` choose others.
+#[test]
+fn a_hundred_thousand_exchanges() {
+    let number = |name: &str, other| std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(other);
+    let (from, count) = (number("ARQ_SEED", 1_000_000), number("ARQ_COUNT", 100_000));
+    let threads = 2;
+    let run = |thread: u64| {
+        let mut sum = Did::default();
+        for seed in (from..from + count).filter(|seed| seed % threads == thread) {
+            let did = talk::prove(&Plan::draw(seed));
+            sum.messages += did.messages;
+            sum.frames += did.frames;
+            sum.sessions += did.sessions;
+        }
+        sum
+    };
+    std::thread::scope(|scope| {
+        let runs: Vec<_> = (0..threads).map(|thread| scope.spawn(move || run(thread))).collect();
+        for run in runs {
+            println!("{:?}", run.join().expect("every exchange succeeds"));
+        }
+    });
+}

@@ -1,0 +1,70 @@
+//! A node with a torturer behind it, a clock that can leap, and a plug that can be pulled.
+
+use trunkline_arq::torture::{Faults, Tortured, Torturer};
+use trunkline_arq::{Command, Event, Node, Refusal};
+use trunkline_endpoint::pair::Counts;
+use trunkline_endpoint::{Endpoint, Idle, Input, Output, Writable};
+use trunkline_units::{Instant, Seed, Span};
+
+pub struct Host {
+    tortured: Tortured<Node>,
+    /// How far its clock is ahead of everybody's.
+    ahead: Span,
+}
+
+pub enum Order<'a> {
+    Node(Command<'a>),
+    /// All memory is lost; this is what comes up.
+    Restart(Box<Node>),
+    /// The clock leaps forward.
+    Leap(Span),
+}
+
+impl Host {
+    pub fn new(node: Node, faults: Faults, seed: u64, place: &str) -> Host {
+        let torturer = Torturer::new(faults, Seed(seed).stream(place));
+        Host { tortured: Tortured::new(node, torturer), ahead: Span::ZERO }
+    }
+
+    pub fn node(&self) -> &Node {
+        self.tortured.inner()
+    }
+
+    pub fn counts(&self) -> Counts {
+        self.tortured.counts()
+    }
+}
+
+impl Endpoint for Host {
+    type Command<'a> = Order<'a>;
+    type Event = Event;
+    type Refusal = Refusal;
+
+    fn handle(&mut self, now: Instant, input: Input<'_, Order<'_>>) -> Result<(), Refusal> {
+        let own = now + self.ahead;
+        match input {
+            Input::Frame { port, peer, bytes, segment } => {
+                self.tortured.handle(own, Input::Frame { port, peer, bytes, segment })
+            }
+            Input::Wake => self.tortured.handle(own, Input::Wake),
+            Input::Command(Order::Node(command)) => self.tortured.handle(own, Input::Command(command)),
+            Input::Command(Order::Restart(node)) => {
+                *self.tortured.inner_mut() = *node;
+                Ok(())
+            }
+            Input::Command(Order::Leap(span)) => {
+                self.ahead += span;
+                Ok(())
+            }
+        }
+    }
+
+    fn poll(&mut self, now: Instant, writable: Writable<'_>, buffer: &mut [u8]) -> Output<Event> {
+        match self.tortured.poll(now + self.ahead, writable, buffer) {
+            Output::Idle(Idle { deadline, reason }) => {
+                Output::Idle(Idle { deadline: deadline.map(|at| at - self.ahead), reason })
+            }
+            other => other,
+        }
+    }
+}

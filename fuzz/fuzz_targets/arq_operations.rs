@@ -1,0 +1,16 @@
+//! Two ends of a connection that do, and a path that does, what bytes say: whatever that is, what arrives is what was
+//! sent, and once the path is good everything arrives.
+//!
+//! `RUSTC_BOOTSTRAP=1 cargo fuzz run arq_operations`
+
+#![no_main]
+
+#[allow(dead_code, reason = "others need the rest")]
+#[path = "../../crates/arq/tests/support/hand.rs"]
+mod hand;
+#[path = "../../crates/arq/tests/support/operations.rs"]
+mod operations;
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| operations::operate(bytes));
