@@ -18,7 +18,8 @@ const CURVE_POINTS: usize = 200;
 #[derive(Clone, Debug)]
 pub struct Histogram {
     ns: Hdr<u64>,
-    /// The latest value and how often it came in a row, not yet in `ns`.
+    /// The latest span, its value, and how often that came in a row, not yet in `ns`.
+    last: Span,
     last_ns: u64,
     run: u64,
 }
@@ -35,29 +36,37 @@ impl Default for Histogram {
     fn default() -> Self {
         let mut ns = Hdr::new_with_bounds(1, 1 << 24, 3).expect("constant bounds are valid");
         ns.auto(true);
-        Histogram { ns, last_ns: 0, run: 0 }
+        Histogram { ns, last: Span::ZERO, last_ns: 0, run: 0 }
     }
 }
 
 impl Histogram {
     /// Counts one span.
-    #[inline]
+    #[inline(always)]
     pub fn record(&mut self, span: Span) {
         self.record_n(span, 1);
     }
 
     /// Counts a span `n` times.
-    #[inline]
+    #[inline(always)]
     pub fn record_n(&mut self, span: Span, n: u64) {
-        let ns = span.as_ns().min(LONGEST_NS);
-        if ns != self.last_ns {
-            self.settle();
-            self.last_ns = ns;
+        if span != self.last {
+            self.turn_to(span);
         }
         self.run += n;
     }
 
     /// Apart from what is inlined everywhere: equal spans in a row come most often.
+    #[inline]
+    fn turn_to(&mut self, span: Span) {
+        self.last = span;
+        let ns = span.as_ns().min(LONGEST_NS);
+        if ns != self.last_ns {
+            self.settle();
+            self.last_ns = ns;
+        }
+    }
+
     #[inline(never)]
     fn settle(&mut self) {
         if self.run > 0 {

@@ -86,9 +86,8 @@ impl Meter {
         let delay = now.since(header.sent);
         self.delay.record(delay);
         let since = now.since(self.start);
-        self.series.add(since, u64::from(header.length));
-        self.trend.messages.add(since, 1);
-        self.trend.delay_ns.add(since, delay.as_ns());
+        let series = [&mut self.series, &mut self.trend.messages, &mut self.trend.delay_ns];
+        Series::add_each(series, since, [u64::from(header.length), 1, delay.as_ns()]);
     }
 
     /// Counts a message that was damaged on the way.

@@ -36,6 +36,20 @@ impl Series {
         self.bytes[self.current.2] += bytes;
     }
 
+    /// Counts into three series, to which only such calls add: they have the same intervals.
+    #[inline(always)]
+    pub(crate) fn add_each(series: [&mut Series; 3], since: Span, counts: [u64; 3]) {
+        let [a, b, c] = series;
+        let (from, until, _) = a.current;
+        if since < from || since >= until {
+            [&mut *a, &mut *b, &mut *c].into_iter().for_each(|series| series.move_to(since));
+        }
+        let at = a.current.2;
+        a.bytes[at] += counts[0];
+        b.bytes[at] += counts[1];
+        c.bytes[at] += counts[2];
+    }
+
     #[inline(never)]
     fn move_to(&mut self, since: Span) {
         while since.as_ps() / self.interval.as_ps() >= MOST as u64 {

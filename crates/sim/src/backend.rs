@@ -360,6 +360,8 @@ fn links(network: &Network, end: Instant) -> Vec<schema::Link> {
             dropped += c.full + c.lost;
             queue_max = queue_max.max(c.queue_max);
         }
+        // What still left after the last thing that anybody heard is not of the run.
+        let utilization = utilization.min(1.0);
         all.push(schema::Link { name: seat.name.clone(), utilization, dropped, queue_max });
     }
     all

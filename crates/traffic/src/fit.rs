@@ -88,6 +88,22 @@ impl Sample {
         }
     }
 
+    /// Adds a finite value `n` times.
+    pub fn push_run(&mut self, value: f64, n: u64) {
+        if n == 0 {
+            return;
+        }
+        self.push(value);
+        // Nothing is chosen as long as all are kept.
+        let rest = n - 1;
+        let all = rest.min((KEPT - self.kept.len()) as u64);
+        self.count += all;
+        self.kept.resize(self.kept.len() + all as usize, value);
+        // Not a product: it rounds otherwise.
+        (0..all).for_each(|_| self.sum += value);
+        (all..rest).for_each(|_| self.push(value));
+    }
+
     /// Whether a value past the first ones stays, and instead of which.
     #[inline(never)]
     fn choose(&mut self, value: f64) {
@@ -123,7 +139,9 @@ impl Sample {
         if rounding == Rounding::Whole {
             sent.iter_mut().for_each(|v| *v = libm::round(*v));
         }
-        sent.sort_unstable_by(f64::total_cmp);
+        if self.min < self.max {
+            sent.sort_unstable_by(f64::total_cmp);
+        }
         let (distance, p_value) = match sent.len() {
             0 => (0.0, None),
             _ if law.is_constant() => (deviation(&sent, asked_at(law, rounding, 0.5)), None),

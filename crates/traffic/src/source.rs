@@ -3,6 +3,8 @@
 //!
 //! It never waits and reads no clock, so the same source drives sockets and the simulator.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 use trunkline_units::{Instant, Seed, Span};
 
@@ -185,8 +187,12 @@ pub struct Source {
     messages: u64,
     skipped: u64,
     late: u64,
+    /// Every burst is one message of this size, one such period after the other, until a time if at all.
+    regular: Option<(Span, u32)>,
     /// Gaps between bursts as they left: seconds, or for `stairs` the ratio to the gap asked.
     gaps: Sample,
+    /// How many more there were last, each of the regular period.
+    regular_gaps: u64,
     asked_gap: Span,
     last_burst: Option<Instant>,
 }
@@ -260,7 +266,9 @@ impl Source {
             messages: 0,
             skipped: 0,
             late: 0,
+            regular: None,
             gaps: Sample::new(seed.stream(&named("gap / sample"))),
+            regular_gaps: 0,
             asked_gap: Span::ZERO,
             last_burst: None,
         };
@@ -268,7 +276,17 @@ impl Source {
         if let (Pattern::Poisson { .. }, Gait::Periods { period, .. }) = (pattern, &mut source.gait) {
             source.next = start + period.span();
         }
+        source.regular = source.regularity();
         Ok(source)
+    }
+
+    fn regularity(&self) -> Option<(Span, u32)> {
+        let Gait::Periods { period: Drawn { constant: Some((_, period)), .. }, .. } = self.gait else {
+            return None;
+        };
+        let ((size, _), (count, _)) = (self.sizes.constant?, self.counts.constant?);
+        let regular = self.foreseen && self.responses.is_none() && count <= 1;
+        regular.then_some((period, size.max(self.bounds.smallest).min(self.bounds.largest)))
     }
 
     /// What to do now. Between two sends, asking again changes nothing.
@@ -303,6 +321,25 @@ impl Source {
         self.messages += 1;
         self.bytes += u64::from(size);
         Step::Send(Message { size, response, due: self.due, first })
+    }
+
+    /// The message of a regular source that is due at this very moment and leaves now: what [`next`](Source::next) and
+    /// [`departed`](Source::departed) do, in one step. None says that `next` has the word.
+    #[inline(always)]
+    pub fn on_time(&mut self, now: Instant) -> Option<Message> {
+        let (period, size) = self.regular?;
+        if now != self.next || now >= self.end {
+            return None;
+        }
+        self.next = now + period;
+        self.messages += 1;
+        self.bytes += u64::from(size);
+        match self.last_burst.replace(now) {
+            Some(last) if last + period == now => self.regular_gaps += 1,
+            Some(last) => self.push_gap(now.since(last).as_s()),
+            None => {}
+        }
+        Some(Message { size, response: 0, due: now, first: true })
     }
 
     /// If nothing is due yet, when the next message is. Asking draws nothing and changes nothing; none says that
@@ -424,10 +461,28 @@ impl Source {
             let gap = at.since(last);
             match self.gait {
                 Gait::Free => {}
-                Gait::Periods { .. } => self.gaps.push(gap.as_s()),
-                Gait::Stairs { .. } => self.gaps.push(gap.as_s() / asked.as_s()),
+                Gait::Periods { .. } => self.push_gap(gap.as_s()),
+                Gait::Stairs { .. } => self.push_gap(gap.as_s() / asked.as_s()),
             }
         }
+    }
+
+    #[inline(always)]
+    fn push_gap(&mut self, gap: f64) {
+        if let Some((period, _)) = self.regular {
+            self.gaps.push_run(period.as_s(), std::mem::take(&mut self.regular_gaps));
+        }
+        self.gaps.push(gap);
+    }
+
+    /// The gaps, the last regular ones among them.
+    fn all_gaps(&self) -> Cow<'_, Sample> {
+        let Some((period, _)) = self.regular.filter(|_| self.regular_gaps > 0) else {
+            return Cow::Borrowed(&self.gaps);
+        };
+        let mut gaps = self.gaps.clone();
+        gaps.push_run(period.as_s(), self.regular_gaps);
+        Cow::Owned(gaps)
     }
 
     /// Messages and bytes handed out so far.
@@ -474,15 +529,16 @@ impl Source {
     pub fn verdicts(&self) -> Vec<Verdict> {
         let mut all = Vec::new();
         let us = |s: f64| Span::from_seconds(s).to_string();
+        let gaps = self.all_gaps();
         match &self.gait {
             Gait::Periods { period, .. } => {
-                let mut v = verdict("gap", "us", &period.law, &self.gaps, Rounding::None, us);
+                let mut v = verdict("gap", "us", &period.law, &gaps, Rounding::None, us);
                 v.scale(1e6);
                 all.push(v);
             }
             Gait::Stairs { .. } => {
                 let law = Law::new(Variable::Constant(1.0), 0.0).expect("a constant is a law");
-                all.push(verdict("gap", "ratio", &law, &self.gaps, Rounding::None, |x| x.to_string()));
+                all.push(verdict("gap", "ratio", &law, &gaps, Rounding::None, |x| x.to_string()));
             }
             Gait::Free => {}
         }
@@ -694,6 +750,50 @@ mod tests {
         assert_eq!(drive(&mut source(&pattern, seconds(20))), sent);
         let other = Source::new(&pattern, seconds(20), ANY, START, Seed::default(), "a-c");
         assert_ne!(drive(&mut other.unwrap()), sent);
+    }
+
+    proptest::proptest! {
+        /// A sender that is late now and then, and one that does not know of regular sources.
+        #[test]
+        fn on_time_is_what_next_and_departed_are(
+            period_us in 1u64..200,
+            size in 1u32..70_000,
+            skip in proptest::bool::ANY,
+            late_us in proptest::collection::vec(proptest::option::weighted(0.2, 0u64..500), 0..80),
+        ) {
+            let (burst, period_s) = (burst(size.into(), 1.0), constant(period_us as f64 / 1e6));
+            let pattern = match skip {
+                true => Pattern::Burst { burst, period_s },
+                false => Pattern::Cbr { burst, period_s },
+            };
+            let limit = Limit { time: Some(Span::from_us(25 * period_us)), ..Limit::default() };
+            let (mut quick, mut plain) = (source(&pattern, limit), source(&pattern, limit));
+            let mut now = START;
+            for late in late_us {
+                now += Span::from_us(late.unwrap_or(0));
+                let step = plain.next(now);
+                if let Step::Send(_) = step {
+                    plain.departed(now);
+                }
+                let other = quick.on_time(now).map(Step::Send).unwrap_or_else(|| {
+                    let step = quick.next(now);
+                    if let Step::Send(_) = step {
+                        quick.departed(now);
+                    }
+                    step
+                });
+                assert_eq!(step, other);
+                assert_eq!(plain.due_after(now), quick.due_after(now));
+                if let Step::Wait(until) = step {
+                    now = until;
+                }
+            }
+            let told = |s: &Source| {
+                let v = &s.verdicts()[0];
+                (s.sent(), s.active(now), s.skipped_and_late(), v.sent_mean, v.fitness.clone())
+            };
+            assert_eq!(told(&plain), told(&quick));
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use trunkline_run::ends::{ReceiverReport, SenderReport};
 use trunkline_run::message::{HEADER, Header, Kind};
 use trunkline_run::{Ledger, Meter};
 use trunkline_traffic::Source;
-use trunkline_traffic::source::Step;
+use trunkline_traffic::source::{Message, Step};
 use trunkline_units::{Instant, Span};
 
 use super::fragment::{Cutter, Gatherer};
@@ -24,6 +24,8 @@ pub struct Datagrams {
     sequence: u64,
     asking: Option<Asking>,
     disk: Option<Disk>,
+    /// It neither waits for answers nor reads from a disk.
+    unhindered: bool,
     read_until: Instant,
     receivers: Vec<Receiver>,
     linger: Span,
@@ -123,6 +125,7 @@ impl Datagrams {
             sequence: 0,
             asking: birth.asks().then(Asking::default),
             disk: birth.file_bytes.and(birth.disks[0]).map(Disk::new),
+            unhindered: !birth.asks() && birth.file_bytes.and(birth.disks[0]).is_none(),
             read_until: start,
             receivers: birth.plan.to.iter().map(|_| receiver()).collect(),
             linger: LINGER + birth.longest_delay * 2,
@@ -268,6 +271,19 @@ impl Datagrams {
     /// Draws the next message, if it is due and there is room for its first packet; else what to say.
     #[inline(always)]
     fn draw(&mut self, now: Instant, room: bool) -> Result<Datagram, Said> {
+        if room
+            && self.unhindered
+            && let Some(message) = self.source.on_time(now)
+        {
+            self.ledger.depart(&message, now);
+            return Ok(self.number(&message, now));
+        }
+        self.draw_any(now, room)
+    }
+
+    /// As [`draw`](Self::draw), whatever the source and the disk are.
+    #[inline(never)]
+    fn draw_any(&mut self, now: Instant, room: bool) -> Result<Datagram, Said> {
         let wait = |until| Err(Said::Idle { deadline: Some(until), blocked: false });
         if self.done.is_some() {
             return Err(self.rest(now));
@@ -302,22 +318,27 @@ impl Datagrams {
                 Err(self.rest(now))
             }
             Step::Send(message) => {
-                let (sequence, response) = (self.sequence, message.response);
-                let header =
-                    Header { sequence, sent: now, length: message.size, response, kind: Kind::Pattern };
-                self.sequence += 1;
                 depart(&mut self.source, &mut self.ledger, &message, now);
                 if let Some(asking) = &mut self.asking {
-                    asking.waiting = Some((sequence, now));
+                    asking.waiting = Some((self.sequence, now));
                 }
                 if let Some(disk) = &mut self.disk {
                     self.read_until = disk.take(now, message.size.into());
                 }
-                let datagram = whole(&self.cutter, &header);
-                self.drawn += u64::from(datagram.fragments);
-                Ok(datagram)
+                Ok(self.number(&message, now))
             }
         }
+    }
+
+    /// The datagram of the next message.
+    #[inline(always)]
+    fn number(&mut self, message: &Message, now: Instant) -> Datagram {
+        let (sequence, length, response) = (self.sequence, message.size, message.response);
+        let header = Header { sequence, sent: now, length, response, kind: Kind::Pattern };
+        self.sequence += 1;
+        let datagram = whole(&self.cutter, &header);
+        self.drawn += u64::from(datagram.fragments);
+        datagram
     }
 
     /// The sender is done: only silence is waited for.
