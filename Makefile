@@ -5,6 +5,8 @@ SECONDS ?= 60
 PREFIX  ?= $(HOME)/.local
 
 RUN     = $(CARGO) run --release --quiet --locked --
+# What machines offer beside themselves: sockets of their own.
+FACES   = --features trunkline-arq/tokio
 TARGET  = $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
@@ -21,7 +23,7 @@ test: ## what a change must pass: packages, format, lints, documentation, all te
 	@bash .ci/packages
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory doc
-	$(CARGO) test --workspace --locked
+	$(CARGO) test --workspace --locked $(FACES)
 
 deps: ## install what the tests need, or say what is missing
 	@bash .ci/packages
@@ -33,14 +35,16 @@ fmt: ## format all sources
 lint: ## formatting and clippy; any warning fails
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
-	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) clippy --workspace --all-targets --locked $(FACES) -- -D warnings
 
 doc: ## the documentation of every crate; any warning fails
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked $(FACES)
 
 bench: ## figures beside other programs, as ratios (docs/benchmarks.md); wants an idle machine
 	$(CARGO) bench -p trunkline --bench figures --locked
 	$(CARGO) bench -p trunkline-sim --bench cost --locked
+	$(CARGO) bench -p trunkline-arq --bench engine --locked
+	$(CARGO) bench -p trunkline-arq --bench sockets --features sockets --locked
 
 # cargo-fuzz asks for nightly flags; RUSTC_BOOTSTRAP grants them to any compiler.
 fuzz: ## throw texts at the language, segments at TCP and frames at arq, for SECONDS each; needs a C++ compiler and cargo-fuzz

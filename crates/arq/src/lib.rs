@@ -14,6 +14,7 @@
 //! | [`rtt`] | round-trip time and the timeouts that follow from it |
 //! | [`wire`] | what stands on the wire |
 //! | [`torture`] | seeded faults, for any path |
+//! | `face` | feature `sockets`: the same over UDP, blocking, as a stream of bytes, and, feature `tokio`, for tasks |
 //! | `connection` | one connection: acknowledgements, frames, timers |
 //! | `send` | the sending half: messages, frames in flight |
 //! | `receive` | the receiving half: which frames arrived, messages put together |
@@ -23,6 +24,8 @@ pub mod buffer;
 mod channels;
 pub mod congestion;
 mod connection;
+#[cfg(feature = "sockets")]
+pub mod face;
 pub mod node;
 pub mod options;
 mod receive;

@@ -1,6 +1,7 @@
 //! The endpoint: connections with any number of peers through one port, and how they open.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use siphasher::sip128::{Hasher128, SipHasher24};
 use std::hash::Hasher;
@@ -22,6 +23,8 @@ use crate::wire::open::{self, COOKIE_BYTES, Greeting, Reason, Terms};
 const ANSWERS: usize = 64;
 /// The longest pause between two tries to open.
 const REOPEN: Span = Span::from_s(1);
+/// Deadlines that were noted and overtaken may lie about up to this many, and two for each slot.
+const STALE: usize = 64;
 /// How long a cookie is good: this, and once more.
 const COOKIE_LIFE: Span = Span::from_s(16);
 
@@ -288,7 +291,8 @@ pub struct Node {
     /// The last peer heard, and its slot.
     last: Option<(Peer, u32)>,
     ready: VecDeque<u32>,
-    deadlines: BTreeSet<(Instant, u32)>,
+    /// What slots have noted, and what they noted before: only an entry that is still noted counts.
+    deadlines: BinaryHeap<Reverse<(Instant, u32)>>,
     answers: VecDeque<(Peer, Greeting)>,
     cookie_key: [u8; 16],
     strangers: Strangers,
@@ -310,7 +314,7 @@ impl Node {
             peers: BTreeMap::new(),
             last: None,
             ready: VecDeque::new(),
-            deadlines: BTreeSet::new(),
+            deadlines: BinaryHeap::new(),
             answers: VecDeque::new(),
             cookie_key,
             strangers: Strangers::default(),
@@ -343,6 +347,11 @@ impl Node {
     /// The smoothed round trip of a connection, once there is one.
     pub fn round_trip(&self, id: ConnectionId) -> Option<Span> {
         self.standing(id)?.round_trip()
+    }
+
+    /// Whether everything that a connection was given has been acknowledged.
+    pub fn is_flushed(&self, id: ConnectionId) -> bool {
+        self.standing(id).is_none_or(Connection::is_flushed)
     }
 
     /// Frames of a connection in flight.
@@ -410,7 +419,6 @@ impl Node {
         };
         slot.state = State::Free;
         slot.generation = slot.generation.wrapping_add(1);
-        self.deadlines.remove(&(slot.noted, number));
         slot.noted = Instant::MAX;
         // Its peer may have a newer connection.
         if self.peers.get(&peer) == Some(&number) {
@@ -657,13 +665,16 @@ impl Node {
     }
 
     fn wake(&mut self, now: Instant) {
-        while let Some(&(at, number)) = self.deadlines.first() {
+        while let Some(&Reverse((at, number))) = self.deadlines.peek() {
             if at > now {
                 return;
             }
-            self.deadlines.pop_first();
-            self.slots[number as usize].noted = Instant::MAX;
+            self.deadlines.pop();
             let slot = &mut self.slots[number as usize];
+            if slot.noted != at {
+                continue;
+            }
+            slot.noted = Instant::MAX;
             match &mut slot.state {
                 State::Standing(connection) => {
                     connection.wake(now);
@@ -755,9 +766,12 @@ impl Node {
         let deadline = self.deadline(number);
         let slot = &mut self.slots[number as usize];
         if deadline < slot.noted {
-            self.deadlines.remove(&(slot.noted, number));
             slot.noted = deadline;
-            self.deadlines.insert((deadline, number));
+            self.deadlines.push(Reverse((deadline, number)));
+            if self.deadlines.len() > STALE + 2 * self.slots.len() {
+                let slots = &self.slots;
+                self.deadlines.retain(|Reverse((at, number))| slots[*number as usize].noted == *at);
+            }
         }
     }
 
@@ -765,16 +779,18 @@ impl Node {
     #[inline]
     fn first_deadline(&mut self) -> Option<Instant> {
         loop {
-            let &(at, number) = self.deadlines.first()?;
+            let &Reverse((at, number)) = self.deadlines.peek()?;
+            let noted = self.slots[number as usize].noted;
             let own = self.deadline(number);
-            if own <= at {
+            if noted == at && own <= at {
                 return Some(at);
             }
-            self.deadlines.pop_first();
-            self.slots[number as usize].noted = Instant::MAX;
-            if own < Instant::MAX {
+            self.deadlines.pop();
+            if noted == at {
                 self.slots[number as usize].noted = own;
-                self.deadlines.insert((own, number));
+                if own < Instant::MAX {
+                    self.deadlines.push(Reverse((own, number)));
+                }
             }
         }
     }

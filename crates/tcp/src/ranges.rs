@@ -25,15 +25,14 @@ impl Ranges {
 
     /// Adds `start..end`, joined with all it touches. False if there is no room for it.
     pub(crate) fn insert(&mut self, mut start: Seq, mut end: Seq) -> bool {
-        // Most come behind all others, so look from there.
-        let mut last = self.0.len();
-        while last > 0 && self.0[last - 1].0.after(end) {
-            last -= 1;
+        // Most come behind all others.
+        let (mut first, mut last) = (self.0.len(), self.0.len());
+        if self.0.back().is_some_and(|(_, e)| !e.before(start)) {
+            first = self.0.partition_point(|(_, e)| e.before(start));
+            last = self.0.partition_point(|(s, _)| !s.after(end));
         }
-        let mut first = last;
-        while first > 0 && !self.0[first - 1].1.before(start) {
-            first -= 1;
-            let (s, e) = self.0[first];
+        if first < last {
+            let (s, e) = (self.0[first].0, self.0[last - 1].1);
             start = if s.before(start) { s } else { start };
             end = if e.after(end) { e } else { end };
         }

@@ -141,6 +141,7 @@ impl Connection {
             let (frames, bytes) = (news.frames, news.bytes);
             let acked = Acked { now, frames, bytes, in_flight, round_trip, rate, idle, sent_at };
             self.policy.acknowledged(&acked);
+            self.consult();
             self.backoff = 0;
             self.arm(now);
             if self.repaired_at.is_some_and(|number| self.sender.flights.base() >= number) {
@@ -207,5 +208,12 @@ impl Connection {
         let Missing { frames, bytes, sent_at } = missing;
         self.statistics.lost += u64::from(frames);
         self.policy.lost(&Lost { now, frames, bytes, sent_at, in_flight, timeout });
+        self.consult();
+    }
+
+    /// Asks the policy, which changes its mind only when it is told something.
+    pub(super) fn consult(&mut self) {
+        self.allowed = u64::from(self.policy.window()).min(self.window);
+        self.pace = self.policy.pace();
     }
 }

@@ -253,7 +253,7 @@ impl Connection {
     /// Writes as many frames as may leave now and make a batch.
     #[inline]
     fn send_batch(&mut self, now: Instant, buffer: &mut [u8]) -> Option<(usize, Option<Segment>)> {
-        let pace = self.policy.pace();
+        let pace = self.pace;
         let mut budget = MAX_BATCH;
         if let Some(rate) = pace {
             if self.pace_at > now && self.probe.is_none() {
@@ -263,7 +263,7 @@ impl Connection {
                 (u128::from(rate.as_bps()) * u128::from(QUANTUM.as_ps()) / 8_000_000_000_000) as usize;
             budget = quantum.clamp(2 * self.frame, MAX_BATCH);
         }
-        let window = u64::from(self.policy.window()).min(self.window);
+        let window = self.allowed;
         let check = self.options.check.bytes();
         let (mut at, mut segment, mut frames) = (0, 0, 0);
         while frames < MAX_SEGMENTS as u32 && at + segment <= budget {

@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 
 use trunkline_endpoint::Peer;
-use trunkline_units::{Instant, Span};
+use trunkline_units::{Instant, Rate, Span};
 
 use crate::congestion::Policy;
 use crate::options::{MAX_MESSAGE, Options};
@@ -86,6 +86,9 @@ pub(crate) struct Connection {
     arrivals: Arrivals,
     round_trip: RoundTrip,
     policy: Box<dyn Policy>,
+    /// What the policy last said: frames in flight at the most, and how fast they may leave.
+    allowed: u64,
+    pace: Option<Rate>,
     owed: Owed,
     /// When what is in flight is sent again; [`Instant::MAX`]: never, here and below.
     retransmit_at: Instant,
@@ -142,7 +145,7 @@ impl Connection {
         let selective = options.mode == Mode::Selective;
         let buffer = options.send_buffer;
         let ask_at = if options.keep_alive.is_zero() { Instant::MAX } else { now + options.keep_alive };
-        Connection {
+        let mut connection = Connection {
             peer,
             client,
             server,
@@ -158,6 +161,8 @@ impl Connection {
             arrivals: Arrivals::new(options.window),
             round_trip: RoundTrip::new(options.timeout),
             policy: options.congestion.policy(window, theirs.ack_every),
+            allowed: 1,
+            pace: None,
             owed: Owed::default(),
             retransmit_at: Instant::MAX,
             backoff: 0,
@@ -182,7 +187,9 @@ impl Connection {
             told_finished: false,
             statistics: Statistics::default(),
             options,
-        }
+        };
+        connection.consult();
+        connection
     }
 
     /// Its first frame, and the first chunk of each channel, have these numbers.
@@ -371,6 +378,11 @@ impl Connection {
     /// The smoothed round trip, once there is one.
     pub fn round_trip(&self) -> Option<Span> {
         self.round_trip.smoothed()
+    }
+
+    /// Whether everything it was given has been acknowledged.
+    pub fn is_flushed(&self) -> bool {
+        self.sender.is_done()
     }
 
     /// Frames in flight.

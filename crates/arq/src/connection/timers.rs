@@ -32,11 +32,11 @@ impl Connection {
     #[inline]
     fn may_send_at(&self) -> Instant {
         let flights = &self.sender.flights;
-        let window = u64::from(self.policy.window()).min(self.window);
+        let window = self.allowed;
         if u64::from(flights.in_flight()) >= window {
             return Instant::MAX;
         }
-        let paced = if self.policy.pace().is_some() { self.pace_at } else { Instant::ZERO };
+        let paced = if self.pace.is_some() { self.pace_at } else { Instant::ZERO };
         if flights.due().is_some() {
             paced
         } else if self.sender.can_cut() && flights.next() - flights.base() < self.window {

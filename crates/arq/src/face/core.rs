@@ -119,6 +119,8 @@ pub(super) struct Core {
     users: BTreeMap<ConnectionId, User>,
     /// Connections that peers opened and nobody took yet; no more than there may be connections.
     came: VecDeque<ConnectionId>,
+    /// Somebody may take them.
+    accepts: bool,
     longest: usize,
     /// Messages may wait for others.
     shares: bool,
@@ -165,6 +167,7 @@ pub(super) fn open(
         node,
         users: BTreeMap::new(),
         came: VecDeque::new(),
+        accepts: accept.is_some(),
         longest: settings.longest,
         shares: false,
         output: vec![0; MAX_BATCH].into(),
@@ -189,7 +192,9 @@ impl Core {
     /// Whether the endpoint should speak now: so much has happened, or so long ago.
     #[inline]
     pub fn should_speak(&self, now: Instant) -> bool {
-        self.unsaid >= AT_ONCE || self.deadline <= now || self.unsaid > 0 && now.since(self.spoke) >= self.grace
+        self.unsaid >= AT_ONCE
+            || self.deadline <= now
+            || self.unsaid > 0 && now.since(self.spoke) >= self.grace
     }
 
     /// Whether it may have something to say.
@@ -201,7 +206,9 @@ impl Core {
     /// Hands what was received to the endpoint, and takes the rooms back.
     #[inline]
     pub fn take_rooms(&mut self, now: Instant, rooms: Box<Rooms>) {
-        for (room, arrived) in rooms.bytes.chunks_exact(ROOM).zip(rooms.arrived).map_while(|(r, a)| Some((r, a?))) {
+        for (room, arrived) in
+            rooms.bytes.chunks_exact(ROOM).zip(rooms.arrived).map_while(|(r, a)| Some((r, a?)))
+        {
             if arrived.length == 0 {
                 continue;
             }
@@ -292,6 +299,9 @@ impl Core {
         self.news = true;
         if !self.users.contains_key(&id) {
             // Only what a peer opened is new.
+            if !self.accepts {
+                return self.forget(now, id);
+            }
             self.came.push_back(id);
         }
         let user = self.users.entry(id).or_default();
@@ -319,7 +329,12 @@ impl Core {
     }
 
     /// Opens a connection.
-    pub fn connect(&mut self, now: Instant, to: SocketAddr, options: &Options) -> Result<ConnectionId, Error> {
+    pub fn connect(
+        &mut self,
+        now: Instant,
+        to: SocketAddr,
+        options: &Options,
+    ) -> Result<ConnectionId, Error> {
         let mut id = ConnectionId::default();
         self.share(options);
         self.command(now, Command::Open { peer: peer_of(to), options, id: &mut id })?;
@@ -405,7 +420,13 @@ impl Core {
 
     /// Takes a whole message into `into`, which is empty.
     #[inline]
-    pub fn take(&mut self, now: Instant, id: ConnectionId, channel: u16, into: &mut Buffer) -> Result<(), Error> {
+    pub fn take(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        channel: u16,
+        into: &mut Buffer,
+    ) -> Result<(), Error> {
         loop {
             let Some(user) = self.users.get_mut(&id) else { return Err(Error::Refused(Refusal::Unknown)) };
             if !user.open {
@@ -471,7 +492,13 @@ impl Core {
     }
 
     /// Reads bytes of a channel as a stream, as many as there are; at least one.
-    pub fn read(&mut self, now: Instant, id: ConnectionId, channel: u16, into: &mut [u8]) -> Result<usize, Error> {
+    pub fn read(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        channel: u16,
+        into: &mut [u8],
+    ) -> Result<usize, Error> {
         if into.is_empty() {
             return Ok(0);
         }
@@ -485,7 +512,13 @@ impl Core {
         self.read_new(now, id, channel, into)
     }
 
-    fn read_new(&mut self, now: Instant, id: ConnectionId, channel: u16, into: &mut [u8]) -> Result<usize, Error> {
+    fn read_new(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        channel: u16,
+        into: &mut [u8],
+    ) -> Result<usize, Error> {
         let mut read = 0;
         let command = Command::Read { id, channel, into, read: &mut read };
         self.node.handle(now, Input::Command(command)).map_err(|refusal| match refusal {
@@ -499,7 +532,13 @@ impl Core {
     }
 
     /// Fills `into` if there is enough, else keeps what there is.
-    pub fn read_exact(&mut self, now: Instant, id: ConnectionId, channel: u16, into: &mut [u8]) -> Result<(), Error> {
+    pub fn read_exact(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        channel: u16,
+        into: &mut [u8],
+    ) -> Result<(), Error> {
         let user = self.users.get_mut(&id).ok_or(Error::Refused(Refusal::Unknown))?;
         let mut stash = user.stashes.remove(&channel).unwrap_or_default();
         let before = stash.len();
@@ -527,7 +566,13 @@ impl Core {
     }
 
     /// How urgent a channel is.
-    pub fn prioritize(&mut self, now: Instant, id: ConnectionId, channel: u16, priority: u8) -> Result<(), Error> {
+    pub fn prioritize(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        channel: u16,
+        priority: u8,
+    ) -> Result<(), Error> {
         self.command(now, Command::Prioritize { id, channel, priority })
     }
 
@@ -558,8 +603,9 @@ impl Core {
         }
     }
 
-    /// A listener has gone: what nobody took is reset.
+    /// A listener has gone: what nobody took is reset, and whoever comes later.
     pub fn refuse_all(&mut self, now: Instant) {
+        self.accepts = false;
         while let Some(id) = self.came.pop_front() {
             self.forget(now, id);
         }
@@ -587,7 +633,9 @@ impl Core {
 #[inline]
 fn put(socket: &Datagrams, to: SocketAddr, bytes: &[u8], segment: Option<Segment>) -> Option<Held> {
     match socket.send(to, bytes, segment) {
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Some(Held { to, bytes: bytes.into(), segment }),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            Some(Held { to, bytes: bytes.into(), segment })
+        }
         _ => None,
     }
 }

@@ -81,7 +81,12 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { connections: 1024, buffer: 4 << 20, longest: crate::options::MAX_MESSAGE, probe_mtu: false }
+        Settings {
+            connections: 1024,
+            buffer: 4 << 20,
+            longest: crate::options::MAX_MESSAGE,
+            probe_mtu: false,
+        }
     }
 }
 

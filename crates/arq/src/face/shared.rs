@@ -48,12 +48,17 @@ pub(super) type Guard<'a> = MutexGuard<'a, State>;
 
 impl Shared {
     /// A socket, and its helper.
-    pub fn open(local: SocketAddr, accept: Option<&Options>, settings: &Settings) -> Result<Arc<Shared>, Error> {
+    pub fn open(
+        local: SocketAddr,
+        accept: Option<&Options>,
+        settings: &Settings,
+    ) -> Result<Arc<Shared>, Error> {
         let (socket, clock, core) = core::open(local, accept, settings)?;
         let (patience, attended, alarm) = (Instant::MAX, clock.now(), Instant::MAX);
         let state = State { core, followers: 0, patience, attended, alarm, listening: false };
         let (changed, timer) = (Condvar::new(), Condvar::new());
-        let shared = Arc::new(Shared { socket, clock, state: Mutex::new(state), changed, timer, bell: Bell::new()? });
+        let shared =
+            Arc::new(Shared { socket, clock, state: Mutex::new(state), changed, timer, bell: Bell::new()? });
         shared.lock().core.handles += 1;
         let helper = shared.clone();
         thread::Builder::new().name("arq".into()).spawn(move || helper.help()).map_err(Error::System)?;
@@ -78,7 +83,10 @@ impl Shared {
 
     /// Tries something once, and once more after a look at the socket.
     #[inline]
-    pub fn once<T>(&self, mut attempt: impl FnMut(&mut Core, Instant) -> Result<T, Error>) -> Result<T, Error> {
+    pub fn once<T>(
+        &self,
+        mut attempt: impl FnMut(&mut Core, Instant) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let mut state = self.lock();
         let now = self.clock.now();
         let mut done = attempt(&mut state.core, now);
@@ -210,7 +218,6 @@ impl Shared {
 
     /// Keeps the time, and hears the socket while nobody does.
     fn help(&self) {
-
         let mut state = self.lock();
         loop {
             let now = self.clock.now();

@@ -97,48 +97,44 @@ fn nothing_is_lost_doubled_disordered_or_changed() {
 #[test]
 fn any_channel_gives_all_that_came_on_each_in_order() {
     let (client, server) = plain();
+    let message =
+        |number: u32| [&number.to_be_bytes()[..], &vec![7; (number as usize * 577) % 3000]].concat();
     thread::scope(|scope| {
         for channel in 0..20 {
             let client = &client;
-            scope.spawn(move || say(client, 0, channel, 50, 3000));
+            scope.spawn(move || (0..50).for_each(|number| client.send(channel, &message(number)).unwrap()));
         }
-        // Two take turns to take; what each got of a channel is in order.
-        let takers: Vec<_> = (0..2)
-            .map(|_| {
-                scope.spawn(|| {
-                    let got = (0..500).map(|_| server.recv_any().unwrap());
-                    got.collect::<Vec<_>>()
-                })
-            })
-            .collect();
-        let got: Vec<_> = takers.into_iter().map(|taker| taker.join().unwrap()).collect();
+        // Two take, and each gets what it gets of a channel in order.
+        let take = || (0..500).map(|_| server.recv_any().unwrap()).collect::<Vec<_>>();
+        let takers = [scope.spawn(take), scope.spawn(take)];
+        let got = takers.map(|taker| taker.join().unwrap());
         for channel in 0..20 {
-            let mut left = got.clone().map_each(channel);
-            for number in 0..50 {
-                let want = message(0, channel, number, 3000);
-                let from = left.iter().position(|of| of.last().is_some_and(|next| **next == want));
-                left[from.unwrap_or_else(|| panic!("message {number} of channel {channel}"))].pop();
+            let of = |got: &[(u16, Buffer)]| {
+                let of_channel = got.iter().filter(|(of, _)| *of == channel);
+                of_channel
+                    .map(|(_, bytes)| u32::from_be_bytes(*bytes.first_chunk().unwrap()))
+                    .collect::<Vec<_>>()
+            };
+            let mut numbers = Vec::new();
+            for part in got.iter().map(|got| of(got)) {
+                assert!(part.is_sorted(), "channel {channel}: {part:?}");
+                numbers.extend(part);
             }
-            assert!(left.iter().all(Vec::is_empty));
+            numbers.sort_unstable();
+            assert_eq!(numbers, (0..50).collect::<Vec<_>>(), "channel {channel}");
         }
+        assert!(
+            got.iter()
+                .flatten()
+                .all(|(_, bytes)| **bytes == message(u32::from_be_bytes(*bytes.first_chunk().unwrap())))
+        );
     });
-}
-
-/// Of a channel only, the first one last.
-trait Each {
-    fn map_each(self, channel: u16) -> Vec<Vec<Buffer>>;
-}
-
-impl Each for Vec<Vec<(u16, Buffer)>> {
-    fn map_each(self, channel: u16) -> Vec<Vec<Buffer>> {
-        let of = |got: Vec<(u16, Buffer)>| got.into_iter().rev().filter(|(c, _)| *c == channel).map(|(_, b)| b).collect();
-        self.into_iter().map(of).collect()
-    }
 }
 
 #[test]
 fn a_slow_reader_stops_the_sender_and_loses_nothing() {
-    let options = Options { credit: 200_000, channel_credit: 100_000, send_buffer: 100_000, ..Options::default() };
+    let options =
+        Options { credit: 200_000, channel_credit: 100_000, send_buffer: 100_000, ..Options::default() };
     let (client, server) = pair(&options, &Settings::default());
     let message = vec![3; 10_000];
     let mut sent = 0u64;
@@ -215,11 +211,17 @@ fn all_that_wait_are_told_of_the_end() {
     for by_peer in [false, true] {
         let (client, server) = plain();
         thread::scope(|scope| {
-            let waiting: Vec<_> = (0..4).map(|channel| {
-                let server = &server;
-                scope.spawn(move || server.recv(channel))
-            }).collect();
-            if by_peer { client.reset().unwrap() } else { server.reset().unwrap() }
+            let waiting: Vec<_> = (0..4)
+                .map(|channel| {
+                    let server = &server;
+                    scope.spawn(move || server.recv(channel))
+                })
+                .collect();
+            if by_peer {
+                client.reset().unwrap()
+            } else {
+                server.reset().unwrap()
+            }
             for one in waiting {
                 let end = if by_peer { End::Peer } else { End::Here };
                 assert!(matches!(one.join().unwrap(), Err(Error::Closed(why)) if why == end));
@@ -293,7 +295,8 @@ fn connections_have_a_bound_and_one_listener_serves_many() {
     assert!(matches!(one_more, Err(Error::Closed(End::RefusedFull))));
     let servers: Vec<_> = clients.iter().map(|_| listener.accept().unwrap()).collect();
     for server in &servers {
-        let client = clients.iter().find(|client| server.peer().unwrap().port() == client.address().port()).unwrap();
+        let client =
+            clients.iter().find(|client| server.peer().unwrap().port() == client.address().port()).unwrap();
         client.send(0, b"to you").unwrap();
         assert_eq!(*server.recv(0).unwrap(), *b"to you");
         assert_eq!(client.peer(), Some(listener.address()));
@@ -302,6 +305,36 @@ fn connections_have_a_bound_and_one_listener_serves_many() {
     drop(listener);
     servers.iter().for_each(|server| server.send(3, b"still here").unwrap());
     clients.iter().for_each(|client| assert_eq!(*client.recv(3).unwrap(), *b"still here"));
+}
+
+#[test]
+fn who_comes_after_the_listener_has_gone_is_sent_away() {
+    let listener = Listener::bind(LOOPBACK, &Options::default()).unwrap();
+    let address = listener.address();
+    let waits = Connection::connect(address, &Options::default()).unwrap();
+    let stays = Connection::connect(address, &Options::default()).unwrap();
+    let server = [listener.accept().unwrap(), listener.accept().unwrap()];
+    let never = Connection::connect(address, &Options::default()).unwrap();
+    drop(listener);
+    assert!(matches!(never.recv(0), Err(Error::Closed(End::Peer))), "nobody had accepted it");
+    let late = Connection::connect(address, &Options::default()).and_then(|late| late.recv(0));
+    assert!(matches!(late, Err(Error::Closed(End::Peer))));
+    for (number, server) in server.iter().enumerate() {
+        server.send(0, &[number as u8]).unwrap();
+    }
+    let mut got = [*waits.recv(0).unwrap().first().unwrap(), *stays.recv(0).unwrap().first().unwrap()];
+    got.sort_unstable();
+    assert_eq!(got, [0, 1]);
+}
+
+#[test]
+fn long_frames_pass_where_the_path_has_room_and_none_may_be_fragmented() {
+    let options = Options { frame: 20_000, ..Options::default() };
+    let settings = Settings { probe_mtu: true, ..Settings::default() };
+    let (client, server) = pair(&options, &settings);
+    let big = vec![4; 1_000_000];
+    client.send(0, &big).unwrap();
+    assert_eq!(*server.recv(0).unwrap(), big);
 }
 
 #[test]

@@ -16,9 +16,8 @@
 //!     let peer = listener.accept().await?;
 //!     connection.send(7, b"is anybody there?").await?;
 //!     assert_eq!(*peer.recv(7).await?, *b"is anybody there?");
-//!     let (here, there) = (connection.close(), async { peer.close().await });
-//!     let there = tokio::spawn(there);
-//!     here.await?;
+//!     let there = tokio::spawn(async move { peer.close().await });
+//!     connection.close().await?;
 //!     there.await.expect("it ends well")
 //! }
 //! ```
@@ -103,7 +102,10 @@ impl Shared {
     }
 
     /// Tries something until it says neither [`Error::NotYet`] nor [`Error::Full`].
-    async fn until<T>(&self, mut attempt: impl FnMut(&mut Core, Instant) -> Result<T, Error>) -> Result<T, Error> {
+    async fn until<T>(
+        &self,
+        mut attempt: impl FnMut(&mut Core, Instant) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         poll_fn(|cx| {
             let mut state = self.lock();
             let now = self.clock.now();
@@ -164,7 +166,8 @@ impl Shared {
                 state.core.fail(error);
             }
             if readable {
-                let _ = self.ready.try_io(Interest::READABLE, || something(state.core.listen(now, &self.socket)));
+                let _ =
+                    self.ready.try_io(Interest::READABLE, || something(state.core.listen(now, &self.socket)));
             }
             state.core.speak(now, &self.socket);
             self.leave(&mut state, now);

@@ -51,6 +51,38 @@ struct Outgoing {
     full: bool,
 }
 
+/// What a channel begins with.
+#[derive(Clone, Copy, Debug)]
+struct Fresh {
+    /// What the peer takes before it says more.
+    limit: u64,
+    /// The number of the first chunk.
+    sequence: u64,
+}
+
+impl Fresh {
+    fn of(self, channel: u16) -> Outgoing {
+        let Fresh { limit, sequence } = self;
+        match channel {
+            CONTROL => {
+                Outgoing { limit: u64::MAX, priority: LEVELS as u8 - 1, sequence, ..Outgoing::default() }
+            }
+            _ => Outgoing { limit, sequence, ..Outgoing::default() },
+        }
+    }
+}
+
+impl Outgoing {
+    /// It has something to send: its turn will come.
+    #[inline]
+    fn queue(&mut self, channel: u16, turns: &mut Turns) {
+        if !self.queued {
+            self.queued = true;
+            turns.add(usize::from(self.priority), channel);
+        }
+    }
+}
+
 /// The sending half.
 #[derive(Debug)]
 pub(crate) struct Sender {
@@ -64,9 +96,7 @@ pub(crate) struct Sender {
     /// What the peer takes of all channels together, and what was used of it.
     limit: u64,
     used: u64,
-    /// What a channel may use before the peer says more, and the number of its first chunk.
-    first_limit: u64,
-    first_chunk: u64,
+    fresh: Fresh,
     /// Bytes not cut yet.
     waiting: usize,
     /// No credit lets any of them leave.
@@ -91,8 +121,7 @@ impl Sender {
             last_of_channel: false,
             limit: limit.into(),
             used: 0,
-            first_limit: channel_limit.into(),
-            first_chunk: 0,
+            fresh: Fresh { limit: channel_limit.into(), sequence: 0 },
             waiting: 0,
             blocked: false,
             longest_pack: room - data::PIGGYBACK - ALONE,
@@ -102,16 +131,15 @@ impl Sender {
         }
     }
 
+    #[inline]
     fn channel(&mut self, channel: u16) -> &mut Outgoing {
-        let limit = if channel == CONTROL { u64::MAX } else { self.first_limit };
-        let priority = if channel == CONTROL { LEVELS as u8 - 1 } else { 0 };
-        let sequence = self.first_chunk;
-        self.channels.get_or(channel, || Outgoing { limit, priority, sequence, ..Outgoing::default() })
+        let fresh = self.fresh;
+        self.channels.get_or(channel, || fresh.of(channel))
     }
 
     /// The first frame, and the first chunk of each channel, have these numbers.
     pub fn number_from(&mut self, frame: u64, chunk: u64) {
-        self.first_chunk = chunk;
+        self.fresh.sequence = chunk;
         self.flights.number_from(frame);
     }
 
@@ -134,16 +162,17 @@ impl Sender {
             return self.hand_over(channel, buffer);
         }
         let longest = self.longest_pack;
-        let last = self.channel(channel).messages.back().copied();
+        let fresh = self.fresh;
+        let outgoing = self.channels.get_or(channel, || fresh.of(channel));
+        let last = outgoing.messages.back().copied();
         let place = match last.filter(|at| {
             let kept = self.store.get(*at);
             kept.is_pack && kept.bytes.len() + size <= longest
         }) {
             Some(place) => place,
             None => {
-                let buffer = self.pool.take(longest);
-                let place = self.store.keep(buffer, channel, true);
-                self.channel(channel).messages.push_back(place);
+                let place = self.store.keep(self.pool.take(longest), channel, true);
+                outgoing.messages.push_back(place);
                 place
             }
         };
@@ -153,7 +182,10 @@ impl Sender {
             long => pack.extend_from_slice(&(0x8000 | long as u16).to_be_bytes()),
         }
         pack.extend_from_slice(bytes);
-        self.added(channel, size);
+        self.waiting += size;
+        self.blocked = false;
+        outgoing.kept += size;
+        outgoing.queue(channel, &mut self.turns);
     }
 
     /// Takes a message.
@@ -164,21 +196,13 @@ impl Sender {
             return self.copy(channel, &[]);
         }
         let place = self.store.keep(bytes, channel, false);
-        self.channel(channel).messages.push_back(place);
-        self.added(channel, size);
-    }
-
-    #[inline]
-    fn added(&mut self, channel: u16, size: usize) {
+        let fresh = self.fresh;
+        let outgoing = self.channels.get_or(channel, || fresh.of(channel));
+        outgoing.messages.push_back(place);
         self.waiting += size;
         self.blocked = false;
-        let outgoing = self.channel(channel);
         outgoing.kept += size;
-        if !outgoing.queued {
-            outgoing.queued = true;
-            let level = usize::from(outgoing.priority);
-            self.turns.add(level, channel);
-        }
+        outgoing.queue(channel, &mut self.turns);
     }
 
     /// Tells the other end something, after everything told before.
@@ -205,12 +229,11 @@ impl Sender {
     /// The peer takes more of one channel.
     pub fn raise_channel_limit(&mut self, channel: u16, limit: u64) {
         self.blocked = false;
-        let outgoing = self.channel(channel);
+        let fresh = self.fresh;
+        let outgoing = self.channels.get_or(channel, || fresh.of(channel));
         outgoing.limit = outgoing.limit.max(limit);
-        if !outgoing.queued && !outgoing.messages.is_empty() {
-            outgoing.queued = true;
-            let level = usize::from(outgoing.priority);
-            self.turns.add(level, channel);
+        if !outgoing.messages.is_empty() {
+            outgoing.queue(channel, &mut self.turns);
         }
     }
 
