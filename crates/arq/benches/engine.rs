@@ -78,7 +78,7 @@ impl Run {
         while begin.elapsed() < time {
             for _ in 0..32 {
                 let now = Instant::from_ns(self.start.elapsed().as_nanos() as u64);
-                for _ in 0..(256 * 1024 / (size + 64) / 32).max(1) {
+                for _ in 0..(64 * 1024 / (size + 64)).max(1) {
                     let sent = if hand_over {
                         let mut message = spare.pop().unwrap_or_else(|| Buffer::from(&message[..]));
                         self.nodes[0].handle(

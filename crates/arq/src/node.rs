@@ -258,6 +258,8 @@ struct Opening {
     cookie: [u8; COOKIE_BYTES],
     /// When to ask again.
     at: Instant,
+    /// When it last asked, if that was the only time with this cookie.
+    asked: Option<Instant>,
     tries: u32,
     since: Instant,
     over: Option<End>,
@@ -451,7 +453,8 @@ impl Node {
         }
         let (client, options, cookie) =
             (self.config.random.bits(), options.within_bounds(), [0; COOKIE_BYTES]);
-        let opening = Opening { peer, client, options, cookie, at: now, tries: 0, since: now, over: None };
+        let opening =
+            Opening { peer, client, options, cookie, at: now, asked: None, tries: 0, since: now, over: None };
         let number = self.place(peer, State::Opening(Box::new(opening)));
         self.wake_up(number);
         Ok(ConnectionId { slot: number, generation: self.slots[number as usize].generation })
@@ -526,7 +529,7 @@ impl Node {
             }
             Some(Greeting::Cookie { client, cookie }) => {
                 if let Some(opening) = self.opening(peer, client) {
-                    (opening.cookie, opening.at) = (cookie, now);
+                    (opening.cookie, opening.at, opening.tries) = (cookie, now, 0);
                 }
             }
             Some(Greeting::Opened { client, server, terms }) => {
@@ -628,8 +631,11 @@ impl Node {
             opening.over = Some(End::RefusedTerms);
             return;
         }
-        let (options, ours) = (options.clone(), options.terms());
+        let (options, ours, asked) = (options.clone(), options.terms(), opening.asked);
         let mut connection = Connection::new(now, peer, (client, server), Way::Out, options, ours, terms);
+        if let Some(asked) = asked {
+            connection.met(now, now.since(asked));
+        }
         connection.number_from(self.first);
         let Some(&number) = self.peers.get(&peer) else { return };
         let slot = &mut self.slots[number as usize];
@@ -715,6 +721,7 @@ impl Node {
                     return None;
                 }
                 let backoff = (opening.options.timeout.initial * (1 << opening.tries.min(5))).min(REOPEN);
+                opening.asked = (opening.tries == 0).then_some(now);
                 (opening.at, opening.tries) = (now + backoff, opening.tries + 1);
                 let Opening { client, cookie, ref options, peer, .. } = **opening;
                 let length = Greeting::Open { client, terms: options.terms(), cookie }.write(buffer);

@@ -1,7 +1,8 @@
 //! Captures of links and hosts, as pcapng with nanosecond stamps.
 //!
-//! Headers are real; of the payload only what a program would look at is there: the header of a test message. A packet
-//! says its true length, so a capture is what a capture with a short snapshot length would be.
+//! Headers are real; of the payload only what a program would look at is there: the header of a test message, and of the
+//! guaranteed transport, whose frames are bytes here too, everything. A packet says its true length, so what lacks
+//! payload looks as if it had been captured with a short snapshot length.
 //!
 //! A link, hub or ring is captured where its frames arrive, a host where its packets leave and arrive. Frames of an
 //! ATM link are its AAL5 packets (`LINKTYPE_SUNATM`), stamped with their last cell.
@@ -33,8 +34,8 @@ use crate::network::topology::Topology;
 
 /// The UDP and TCP ports of a simulated connection: sender, receiver.
 const PORTS: (u16, u16) = (49_152, 5_001);
-/// Longest captured packet: all that is not virtual.
-const SNAP: u32 = 256;
+/// Longest packet that an interface says it captures: more than any is, as other programs have it.
+const SNAP: u32 = 262_144;
 
 /// The captures of a run.
 pub struct Tracer {
@@ -206,7 +207,7 @@ impl Capture {
             interface_id: interface.into(),
             timestamp: Duration::from_nanos(now.as_ns()),
             original_len: length,
-            data: Cow::Borrowed(&bytes[..bytes.len().min(SNAP as usize)]),
+            data: Cow::Borrowed(bytes),
             options: Vec::new(),
         };
         self.file.write_pcapng_block(block).map(drop).map_err(|e| e.to_string())

@@ -199,6 +199,11 @@ impl Connection {
         self.arrivals.number_from(frame);
     }
 
+    /// Its opening took a round trip, so long: what is lost first need not wait for the longest timeout.
+    pub fn met(&mut self, now: Instant, round_trip: Span) {
+        self.round_trip.sample(now, round_trip);
+    }
+
     /// Takes a copy of a message.
     #[inline]
     pub fn send(&mut self, now: Instant, channel: u16, bytes: &[u8]) -> Result<(), Refusal> {
