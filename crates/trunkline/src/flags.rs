@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
+use trunkline_arq::torture::Blackhole;
+use trunkline_arq::{Check as ArqCheck, Mode as ArqMode};
 use trunkline_units::Span;
 
 /// A workbench for message networks.
@@ -37,6 +39,11 @@ pub enum Command {
     ///
     /// Exit status 0 if every figure is as near as promised, 1 if one is not or a run failed, 2 if the usage is wrong.
     Reproduce(Reproduce),
+    /// Exchange messages over the guaranteed transport while frames are lost, damaged, doubled and held back
+    ///
+    /// What is not given is drawn from the seed of each exchange. Exit status 0 if nothing was lost, twice, out of order
+    /// or wrong, 1 if something was or it was stopped, 2 if the usage is wrong.
+    Torture(Torture),
     /// Put records side by side
     Compare(Compare),
     /// Report an old record again, without running anything
@@ -175,9 +182,10 @@ pub struct Sweep {
 
 #[derive(Debug, Args)]
 pub struct Reproduce {
-    /// The paper: `aai`, also `1996` or `netspec` [default: all that there is]
+    /// The paper: `aai`, also `1996` or `netspec`; `guaranteed`, also `1998` [default: all that there is]
     pub paper: Option<String>,
-    /// One of its tables or figures: 12, 17, 18, figure-1, figure-2, ftp-cells [default: all]
+    /// One of its tables or figures: 12, 17, 18, figure-1, figure-2, ftp-cells; of `guaranteed` 6, or its curves:
+    /// curves (all), figure-13, …, figure-20 [default: all but curves]
     pub table: Option<String>,
     /// Runs of each experiment, each with a seed of its own [default: 100 where timer phases matter, else 1 to 20]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
@@ -185,12 +193,158 @@ pub struct Reproduce {
     /// Runs side by side [default: one for each processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
-    /// Folder for reproduce.json and reproduce.txt [default: nothing is written]
+    /// Folder for reproduce.json and reproduce.txt, or curves.html, .json and .csv [default: nothing is written]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub out: Option<PathBuf>,
     /// Print reproduce.json, and nothing else, to standard output
     #[arg(long)]
     pub json: bool,
+}
+
+/// Where an exchange takes place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Place {
+    /// In simulated time
+    Memory,
+    /// Over UDP sockets of 127.0.0.1
+    Loopback,
+}
+
+/// How lost frames are made good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Mode {
+    /// Everything from the lost frame on
+    Gobackn,
+    /// The lost frame only
+    Selective,
+    /// One frame in flight
+    Stopandwait,
+}
+
+/// How frames are checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Checksum {
+    /// CRC-32C
+    Crc32c,
+    /// CRC-64
+    Crc64,
+    /// The folded sum of 1998, which misses some damage
+    Folded,
+    /// None: every damage is missed
+    None,
+}
+
+#[derive(Debug, Args)]
+pub struct Torture {
+    /// Exchanges, each with a seed of its own [default: 1000 in memory, 10 on the loopback]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub seeds: Option<u64>,
+    /// The first seed; the others follow it
+    #[arg(long, value_name = "N", default_value_t = trunkline_units::Seed::default().0)]
+    pub seed: u64,
+    /// Where the frames go
+    #[arg(long, value_enum, value_name = "PLACE", default_value_t = Place::Memory)]
+    pub on: Place,
+    /// How lost frames are made good
+    #[arg(long, value_enum)]
+    pub mode: Option<Mode>,
+    /// How frames are checked [default: crc32c or crc64]
+    #[arg(long, value_enum)]
+    pub check: Option<Checksum>,
+    /// Share of frames lost
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    pub drop: Option<f64>,
+    /// Share of frames damaged: bits flipped, or the end cut off
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    pub damage: Option<f64>,
+    /// Share of frames that go on twice
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    pub duplicate: Option<f64>,
+    /// Share of frames held back, so that others overtake them
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    pub reorder: Option<f64>,
+    /// How long every frame is held back, e.g. 20ms
+    #[arg(long, value_name = "SPAN", value_parser = span)]
+    pub delay: Option<Span>,
+    /// Nothing passes once in every so long for so long, e.g. 1s:200ms
+    #[arg(long, value_name = "EVERY:FOR", value_parser = blackhole)]
+    pub blackhole: Option<Blackhole>,
+    /// Messages of each end
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub messages: Option<u64>,
+    /// The longest message, in bytes
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
+    pub size: Option<u64>,
+    /// Both ends send at once
+    #[arg(long, conflicts_with = "half_duplex")]
+    pub full_duplex: bool,
+    /// The ends take turns
+    #[arg(long)]
+    pub half_duplex: bool,
+    /// Exchanges side by side, in memory [default: one for each processor]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
+    /// Print what came of it as JSON, and nothing else, to standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl Place {
+    /// As it is said.
+    pub fn name(self) -> &'static str {
+        match self {
+            Place::Memory => "memory",
+            Place::Loopback => "loopback",
+        }
+    }
+}
+
+impl From<Mode> for ArqMode {
+    fn from(mode: Mode) -> ArqMode {
+        match mode {
+            Mode::Gobackn => ArqMode::GoBackN,
+            Mode::Selective => ArqMode::Selective,
+            Mode::Stopandwait => ArqMode::StopAndWait,
+        }
+    }
+}
+
+impl From<Checksum> for ArqCheck {
+    fn from(check: Checksum) -> ArqCheck {
+        match check {
+            Checksum::Crc32c => ArqCheck::Crc32c,
+            Checksum::Crc64 => ArqCheck::Crc64,
+            Checksum::Folded => ArqCheck::Folded,
+            Checksum::None => ArqCheck::None,
+        }
+    }
+}
+
+impl Torture {
+    /// The command that repeats the exchange of one seed.
+    pub fn repeat(&self, seed: u64) -> String {
+        let word = |value: &dyn std::fmt::Debug| format!("{value:?}").to_lowercase();
+        let said = [
+            ("mode", self.mode.map(|mode| word(&mode))),
+            ("check", self.check.map(|check| word(&check))),
+            ("drop", self.drop.map(|share| share.to_string())),
+            ("damage", self.damage.map(|share| share.to_string())),
+            ("duplicate", self.duplicate.map(|share| share.to_string())),
+            ("reorder", self.reorder.map(|share| share.to_string())),
+            ("delay", self.delay.map(written)),
+            (
+                "blackhole",
+                self.blackhole.map(|hole| format!("{}:{}", written(hole.every), written(hole.lasts))),
+            ),
+            ("messages", self.messages.map(|n| n.to_string())),
+            ("size", self.size.map(|n| n.to_string())),
+            ("full-duplex", self.full_duplex.then(String::new)),
+            ("half-duplex", self.half_duplex.then(String::new)),
+        ];
+        let said = said.into_iter().filter_map(|(name, value)| Some(format!(" --{name} {}", value?)));
+        let said: String = said.map(|said| format!(" {}", said.trim())).collect();
+        format!("trunkline torture --on {} --seed {seed} --seeds 1{said}", self.on.name())
+    }
 }
 
 #[derive(Debug, Args)]
@@ -338,6 +492,43 @@ fn seconds(text: &str) -> Result<Span, String> {
         Ok(seconds) if seconds > 0.0 && seconds <= 600.0 => Ok(Span::from_seconds(seconds)),
         _ => Err("expected a number of seconds above 0, at most 600".into()),
     }
+}
+
+/// A share from 0 to 1.
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
+        _ => Err("expected a share from 0 to 1".into()),
+    }
+}
+
+/// The units of a span, the longest first, and their nanoseconds.
+const SPANS: [(&str, u64); 4] = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
+
+/// Up to an hour: `20ms`.
+fn span(text: &str) -> Result<Span, String> {
+    let digits = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let unit = SPANS.iter().find(|(name, _)| *name == unit.trim());
+    match (number.trim().parse::<f64>(), unit) {
+        (Ok(number), Some((_, ns))) if (0.0..=3.6e12).contains(&(number * *ns as f64)) => {
+            Ok(Span::from_ns((number * *ns as f64).round() as u64))
+        }
+        _ => Err("expected a span such as 20ms, at most 3600s".into()),
+    }
+}
+
+/// A span as [`span`] reads it.
+fn written(span: Span) -> String {
+    let ns = span.as_ns();
+    let (unit, of) = SPANS.into_iter().find(|(_, of)| ns.is_multiple_of(*of)).unwrap_or(("ns", 1));
+    format!("{}{unit}", ns / of)
+}
+
+fn blackhole(text: &str) -> Result<Blackhole, String> {
+    let (every, lasts) = text.split_once(':').ok_or("expected EVERY:FOR, such as 1s:200ms")?;
+    let (every, lasts) = (span(every)?, span(lasts)?);
+    if every.is_zero() { Err("it must have a period".into()) } else { Ok(Blackhole { every, lasts }) }
 }
 
 fn host_at(text: &str) -> Result<(String, IpAddr), String> {

@@ -46,7 +46,22 @@ const ROOMS: &[(&str, &[&str])] = &[
     ),
     ("live", &["run", "net", "arq", "units", "traffic", "endpoint", "experiment", "record"]),
     ("report", &["record"]),
-    ("trunkline", &["units", "traffic", "experiment", "record", "run", "live", "sim", "report"]),
+    (
+        "trunkline",
+        &[
+            "units",
+            "traffic",
+            "endpoint",
+            "net",
+            "arq",
+            "experiment",
+            "record",
+            "run",
+            "live",
+            "sim",
+            "report",
+        ],
+    ),
 ];
 
 /// The rooms that are told the time and never ask it.
@@ -96,6 +111,7 @@ const DOCUMENTS: &[&str] = &[
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
+    "docs/guaranteed.md",
     "docs/language.md",
     "docs/record.md",
     "docs/reproduce.md",

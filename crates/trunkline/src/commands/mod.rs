@@ -1,6 +1,7 @@
 //! What each command does.
 
 mod check;
+mod curves;
 mod experiment;
 mod pool;
 mod records;
@@ -9,6 +10,7 @@ mod reproduce;
 mod run;
 mod study;
 mod sweep;
+mod torture;
 
 use std::path::PathBuf;
 
@@ -24,6 +26,7 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Run(flags) => run::run(&flags),
         Command::Sweep(flags) => sweep::sweep(&flags),
         Command::Reproduce(flags) => reproduce::reproduce(&flags),
+        Command::Torture(flags) => torture::torture(&flags),
         Command::Compare(flags) => report::compare(&flags),
         Command::Report(flags) => report::report(&flags),
         Command::Records(flags) => records::records(flags.action),

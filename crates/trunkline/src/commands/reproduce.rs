@@ -10,9 +10,9 @@ use trunkline_run::{Backend, Order, Stop, Unwatched};
 use trunkline_sim::Sim;
 use trunkline_units::Seed;
 
-use super::pool;
 use super::report::write_whole;
 use super::run::stop_on_signals;
+use super::{curves, pool};
 use crate::failure::{Failure, say};
 use crate::flags::Reproduce;
 
@@ -197,6 +197,9 @@ struct Compared {
 
 /// Runs what was asked and puts it beside the paper.
 pub fn reproduce(flags: &Reproduce) -> Result<(), Failure> {
+    if let Some(figures) = drawn(flags) {
+        return curves::curves(flags, &figures);
+    }
     let jobs = jobs(flags)?;
     let stop = stop_on_signals()?;
     if let Some(out) = &flags.out {
@@ -216,6 +219,14 @@ pub fn reproduce(flags: &Reproduce) -> Result<(), Failure> {
         0 => Ok(()),
         _ => Err(Failure::run(format!("{outside} of {all} figures are not as near as promised"))),
     }
+}
+
+/// The curves asked for, if it is curves.
+fn drawn(flags: &Reproduce) -> Option<Vec<&'static curves::Figure>> {
+    let (paper, wanted) = (flags.paper.as_deref()?, flags.table.as_deref()?);
+    let is_ours = PAPERS[1].contains(&paper);
+    let figures = curves::FIGURES.iter().filter(|figure| wanted == curves::ALL || wanted == figure.name);
+    Some(figures.collect::<Vec<_>>()).filter(|figures| is_ours && !figures.is_empty())
 }
 
 /// The studies asked for.
@@ -246,6 +257,10 @@ fn jobs(flags: &Reproduce) -> Result<Vec<Job>, Failure> {
     if jobs.is_empty() {
         let mut tables: Vec<&str> = STUDIES.iter().filter(of_paper).map(|study| study.table).collect();
         tables.dedup();
+        if paper == Some(PAPERS[1][0]) {
+            tables.push(curves::ALL);
+            tables.extend(curves::FIGURES.iter().map(|figure| figure.name));
+        }
         let table = flags.table.as_deref().unwrap_or_default();
         return Err(Failure::input(format!("there is no `{table}`; what there is: {}", tables.join(", "))));
     }

@@ -1,0 +1,414 @@
+//! `trunkline reproduce guaranteed curves`: the curves of 1998, drawn again in the simulator.
+//!
+//! [`FIGURES`] says what varies in which figure of the paper; hosts, lines and the transport of 1998 are those of
+//! `experiments/guaranteed-1998.ns`. Beside it runs what the transport does today, and where the paper's text has a number
+//! it is a point. The report draws each figure; [`page`] puts them into one file.
+
+mod page;
+
+use serde_json::json;
+use trunkline_experiment::plan::Block;
+use trunkline_experiment::{Plan, Source, apply_overrides, parse};
+use trunkline_record::figure::figure;
+use trunkline_record::schema;
+use trunkline_report::sweep::{self as report, Point, Seeds, Spread, Sweep, Varied};
+use trunkline_run::{Backend, Order, Stop, Unwatched};
+use trunkline_sim::Sim;
+use trunkline_units::Seed;
+
+use super::pool;
+use super::report::{width, write_whole};
+use super::run::stop_on_signals;
+use crate::failure::{Failure, say};
+use crate::flags::Reproduce;
+
+/// Version of `curves.json`.
+const VERSION: u32 = 1;
+const BASE: &str = include_str!("../../../../experiments/guaranteed-1998.ns");
+/// What asks for all figures at once.
+pub const ALL: &str = "curves";
+
+/// A figure of the paper.
+pub struct Figure {
+    /// As the command names it.
+    pub name: &'static str,
+    title: &'static str,
+    /// The connections of the base that run, side by side from the first moment on; their figures are summed up.
+    connections: &'static [&'static str],
+    figure: &'static str,
+    /// The options that take each value.
+    keys: &'static [&'static str],
+    /// What the axis is called.
+    axis: &'static str,
+    unit: &'static str,
+    values: &'static [(&'static str, f64)],
+    /// Set at every point.
+    set: &'static [(&'static str, &'static str)],
+    seeds: u64,
+    /// A value and the number that the paper's text has for it.
+    paper: (&'static str, f64),
+    /// What the text says, and where the point comes from.
+    note: &'static str,
+}
+
+/// The transports that are compared: their names, and what each changes in the base.
+const TRANSPORTS: [(&str, &[(&str, &str)]); 2] = [
+    ("of 1998", &[]),
+    (
+        "of today",
+        &[("mode", "selective"), ("checksum", "crc32c"), ("adaptive", "on"), ("congestion", "paced")],
+    ),
+];
+const PAPER: &str = "of the paper's text";
+
+const SECOND: &[(&str, &str)] = &[("delay", "0 s"), ("duration", "1 s")];
+/// A timeout takes three seconds: after one, a second holds nothing.
+const LONG: &[(&str, &str)] = &[("delay", "0 s"), ("duration", "20 s")];
+const BOTH: &[(&str, &str)] =
+    &[("there.delay", "0 s"), ("back.delay", "uniform(0 s, 0.02 s)"), ("duration", "1 s")];
+
+const SHARES: &[(&str, f64)] = &[
+    ("0", 0.0),
+    ("1e-5", 1e-5),
+    ("1e-4", 1e-4),
+    ("1e-3", 1e-3),
+    ("3e-3", 3e-3),
+    ("1e-2", 1e-2),
+    ("3e-2", 3e-2),
+    ("1e-1", 1e-1),
+];
+const SIZES: &[(&str, f64)] = &[
+    ("64 B", 64.0),
+    ("256 B", 256.0),
+    ("1 KiB", 1024.0),
+    ("2 KiB", 2048.0),
+    ("4 KiB", 4096.0),
+    ("8 KiB", 8192.0),
+    ("16 KiB", 16_384.0),
+    ("32 KiB", 32_768.0),
+    ("64 KiB", 65_536.0),
+];
+const COUNTS: &[(&str, f64)] =
+    &[("1", 1.0), ("2", 2.0), ("3", 3.0), ("4", 4.0), ("6", 6.0), ("8", 8.0), ("12", 12.0), ("16", 16.0)];
+const WINDOWS: &[(&str, f64)] = &[
+    ("1", 1.0),
+    ("2", 2.0),
+    ("4", 4.0),
+    ("6", 6.0),
+    ("8", 8.0),
+    ("12", 12.0),
+    ("16", 16.0),
+    ("24", 24.0),
+    ("32", 32.0),
+];
+
+/// In the paper's order.
+pub const FIGURES: &[Figure] = &[
+    Figure {
+        name: "figure-13",
+        title: "Figure 13: throughput against the share of damaged frames",
+        connections: &["one-way"],
+        figure: "received_bps",
+        keys: &["alter"],
+        axis: "share damaged",
+        unit: "",
+        values: SHARES,
+        set: LONG,
+        seeds: 5,
+        paper: ("0", 119e6),
+        note: "Frames of both ends are damaged. 119.0 Mb/s is the finished transport without damage (section 6); the \
+               figure was measured with an earlier one. Its long delays are timeouts (section 4.2.1), here too: runs \
+               of 20 s.",
+    },
+    Figure {
+        name: "figure-14",
+        title: "Figure 14: throughput against the share of dropped frames",
+        connections: &["one-way"],
+        figure: "received_bps",
+        keys: &["drop"],
+        axis: "share dropped",
+        unit: "",
+        values: SHARES,
+        set: LONG,
+        seeds: 5,
+        paper: ("0", 119e6),
+        note: "Frames of both ends are dropped. 119.0 Mb/s is the finished transport without loss (section 6); the \
+               figure was measured with an earlier one. Runs of \
+               20 s.",
+    },
+    Figure {
+        name: "figure-16",
+        title: "Figure 16: throughput against the ack counter",
+        connections: &["one-way"],
+        figure: "received_bps",
+        keys: &["ack_every"],
+        axis: "ack counter",
+        unit: "",
+        values: COUNTS,
+        set: SECOND,
+        seeds: 1,
+        paper: ("3", 119e6),
+        note: "The text says that any counter above one gives full throughput, and that three was chosen; 119.0 Mb/s is \
+               the finished transport with three. With all acknowledgements piggybacked an earlier one reached 126 \
+               Mb/s (section 5.2.3), which has no place on this axis.",
+    },
+    Figure {
+        name: "figure-17",
+        title: "Figure 17: throughput against the window",
+        connections: &["one-way"],
+        figure: "received_bps",
+        keys: &["window"],
+        axis: "window, frames",
+        unit: "",
+        values: WINDOWS,
+        set: SECOND,
+        seeds: 1,
+        paper: ("16", 119e6),
+        note: "The text says that 16 is the smallest window that gives full throughput; 119.0 Mb/s is the finished \
+               transport with 16. Windows of one and two are acknowledged as often as they are full.",
+    },
+    Figure {
+        name: "figure-18",
+        title: "Figure 18: throughput against the message, one way",
+        connections: &["one-way"],
+        figure: "received_bps",
+        keys: &["messagesize"],
+        axis: "message",
+        unit: "bytes",
+        values: SIZES,
+        set: SECOND,
+        seeds: 1,
+        paper: ("64 KiB", 119e6),
+        note: "119.0 Mb/s is the most that was reached. The text does not say with which size; it stands at the longest. \
+               Here, small messages that wait share frames.",
+    },
+    Figure {
+        name: "figure-19",
+        title: "Figure 19: throughput against the message, both ways",
+        connections: &["there", "back"],
+        figure: "received_bps",
+        keys: &["messagesize"],
+        axis: "message",
+        unit: "bytes",
+        values: SIZES,
+        set: BOTH,
+        seeds: 3,
+        paper: ("64 KiB", 216e6),
+        note: "Both directions added up. 216 Mb/s is the most that was reached (section 5.3); the text does not say with \
+               which size; it stands at the longest.",
+    },
+    Figure {
+        name: "figure-20",
+        title: "Figure 20: one-way latency against the message",
+        connections: &["one-way-64"],
+        figure: "delay_us.p50",
+        keys: &["request", "response"],
+        axis: "message",
+        unit: "bytes",
+        values: SIZES,
+        set: SECOND,
+        seeds: 1,
+        paper: ("64 B", 890.0),
+        note: "The median of one way of a ping-pong. 0.89 ms with 64 bytes is the paper's (section 6).",
+    },
+];
+
+/// A run: which figure, transport, value and seed.
+struct Run {
+    figure: usize,
+    transport: usize,
+    value: usize,
+    seed: u64,
+}
+
+/// Runs the figures, writes their files if there is a folder for them, shows their tables.
+pub fn curves(flags: &Reproduce, figures: &[&Figure]) -> Result<(), Failure> {
+    let stop = stop_on_signals()?;
+    if let Some(out) = &flags.out {
+        std::fs::create_dir_all(out)
+            .map_err(|e| Failure::run(format!("cannot make the folder {}: {e}", out.display())))?;
+    }
+    let base = parse(&Source { name: "guaranteed-1998", text: BASE, folder: None });
+    let base = base.plan.expect("tests check every experiment");
+    let seeds: Vec<u64> = figures.iter().map(|f| flags.seeds.unwrap_or(f.seeds)).collect();
+    let runs: Vec<Run> = runs(figures, &seeds);
+    let results = pool::share("curves", runs.len(), pool::threads(flags.threads), &stop, |run| {
+        let Run { figure, transport, value, seed } = runs[run];
+        let plan = figures[figure].plan(&base, transport, value);
+        Some(figures[figure].measure(&plan, Seed(Seed::default().0 + seed), &stop))
+    });
+    if stop.asked() {
+        return Err(Failure::run("stopped on request"));
+    }
+    let results: Vec<f64> = results.into_iter().flatten().collect::<Result<_, _>>().map_err(Failure::run)?;
+    let mut results = results.into_iter();
+    let sweeps: Vec<Sweep> =
+        figures.iter().zip(&seeds).map(|(f, &seeds)| f.sweep(&base, seeds, &mut results)).collect();
+    let json = json(figures, &sweeps);
+    if let Some(out) = &flags.out {
+        write_whole(&out.join("curves.json"), json.as_bytes())?;
+        write_whole(&out.join("curves.csv"), csv(figures, &sweeps).as_bytes())?;
+        write_whole(&out.join("curves.html"), page::html(figures, &sweeps).as_bytes())?;
+    }
+    if flags.json {
+        return say(&json);
+    }
+    let mut text: String = sweeps.iter().map(|sweep| report::terminal(sweep, width()) + "\n").collect();
+    if let Some(out) = &flags.out {
+        text += &format!("Curves: {}\n", out.join("curves.html").display());
+    }
+    say(&text)
+}
+
+/// Every run of the figures: seeds within values within transports.
+fn runs(figures: &[&Figure], seeds: &[u64]) -> Vec<Run> {
+    let mut runs = Vec::new();
+    for (figure, of) in figures.iter().enumerate() {
+        for transport in 0..TRANSPORTS.len() {
+            for value in 0..of.values.len() {
+                runs.extend((0..seeds[figure]).map(|seed| Run { figure, transport, value, seed }));
+            }
+        }
+    }
+    runs
+}
+
+impl Figure {
+    /// The base with this figure's connections alone, and a value and a transport set.
+    fn plan(&self, base: &Plan, transport: usize, value: usize) -> Plan {
+        let mut plan = base.clone();
+        plan.connections.retain(|connection| self.connections.contains(&connection.name.as_str()));
+        plan.schedule = Block::Parallel((0..plan.connections.len()).map(Block::Connection).collect());
+        let (value, number) = self.values[value];
+        let changes = self.set.iter().chain(TRANSPORTS[transport].1).copied();
+        let varied = self.keys.iter().map(|key| (*key, value));
+        // No acknowledgement may be due later than the window is full.
+        let due = (self.keys == ["window"] && number < 3.0).then_some(("ack_every", value));
+        apply_overrides(&mut plan, changes.chain(varied).chain(due)).expect("tests set every value");
+        plan
+    }
+
+    /// One run's figure, of all its connections together.
+    fn measure(&self, plan: &Plan, seed: Seed, stop: &Stop) -> Result<f64, String> {
+        let order = Order {
+            seed,
+            text: String::new(),
+            started: String::new(),
+            folder: std::path::PathBuf::new(),
+            out: std::path::PathBuf::new(),
+            stop: stop.clone(),
+        };
+        let record = Sim::default().run(plan, &order, &mut Unwatched);
+        if record.partial {
+            let why = record.trouble.first().map_or("it was cut short", String::as_str);
+            return Err(format!("{}, seed {seed}: {why}", self.name));
+        }
+        let of = |name: &&str| figure(&record, name, self.figure);
+        let sum = self.connections.iter().map(of).sum::<Option<f64>>();
+        sum.ok_or_else(|| format!("{}, seed {seed}: nothing was measured", self.name))
+    }
+
+    /// What came of it, as the report draws it: a curve for each transport, and the paper's point.
+    fn sweep(&self, base: &Plan, seeds: u64, results: &mut impl Iterator<Item = f64>) -> Sweep {
+        let mut points = Vec::new();
+        for (transport, (name, _)) in TRANSPORTS.iter().enumerate() {
+            for (value, (text, _)) in self.values.iter().enumerate() {
+                let samples = results.by_ref().take(seeds as usize).map(Some).collect();
+                points.push(Point {
+                    at: vec![value, transport],
+                    values: vec![(*text).into(), (*name).into()],
+                    hash: self.plan(base, transport, value).hash(),
+                    figures: vec![Spread::of(samples)],
+                });
+            }
+        }
+        let (at, number) = self.paper;
+        points.push(Point {
+            at: vec![self.values.iter().position(|(text, _)| *text == at).unwrap_or(0), TRANSPORTS.len()],
+            values: vec![at.into(), PAPER.into()],
+            hash: String::new(),
+            figures: vec![Spread::of(vec![Some(number)])],
+        });
+        // Shares have a zero, which a logarithmic axis lacks: they stand side by side as words.
+        let is_share = self.values == SHARES;
+        let number = |(_, number): &(&str, f64)| (!is_share).then_some(*number);
+        let axis = Varied {
+            key: self.axis.into(),
+            unit: self.unit.into(),
+            log: self.unit == "bytes",
+            values: self.values.iter().map(|(text, _)| (*text).into()).collect(),
+            numbers: self.values.iter().map(number).collect(),
+        };
+        let names: Vec<String> =
+            TRANSPORTS.iter().map(|(name, _)| *name).chain([PAPER]).map(String::from).collect();
+        let transport = Varied {
+            key: "transport".into(),
+            unit: String::new(),
+            log: false,
+            numbers: vec![None; names.len()],
+            values: names,
+        };
+        let subject = self.connections.join("+");
+        Sweep {
+            version: report::VERSION,
+            backend: Sim::default().name().into(),
+            experiment: schema::Experiment { name: self.name.into(), hash: base.hash(), text: String::new() },
+            set: self.set.iter().map(|(key, value)| format!("{key}={value}")).collect(),
+            seeds: Seeds { first: Seed::default().0, count: seeds },
+            partial: false,
+            trouble: Vec::new(),
+            vary: vec![axis, transport],
+            figures: vec![format!("{subject}.{}", self.figure)],
+            points,
+        }
+    }
+}
+
+fn json(figures: &[&Figure], sweeps: &[Sweep]) -> String {
+    let one = |(figure, sweep): (&&Figure, &Sweep)| json!({ "figure": figure.name, "title": figure.title, "note": figure.note, "sweep": sweep });
+    let all: Vec<_> = figures.iter().zip(sweeps).map(one).collect();
+    let whole = json!({ "version": VERSION, "figures": all });
+    serde_json::to_string_pretty(&whole).expect("text keys only") + "\n"
+}
+
+/// A row for each point. No field holds a comma or a quote.
+fn csv(figures: &[&Figure], sweeps: &[Sweep]) -> String {
+    let mut text = "figure,transport,axis,value,number,of,n,mean,sd,low,high,min,max\n".to_owned();
+    for (figure, sweep) in figures.iter().zip(sweeps) {
+        for point in &sweep.points {
+            let Spread { n, mean, sd, low, high, min, max, .. } = &point.figures[0];
+            let [value, transport] = [&point.values[0], &point.values[1]];
+            let (axis, number) = (figure.axis.replace(',', ""), figure.values[point.at[0]].1);
+            text += &format!("{},{transport},{axis},{value},{number},{},{n}", figure.name, sweep.figures[0]);
+            for x in [mean, sd, low, high, min, max] {
+                text += &x.map_or_else(|| ",".into(), |x| format!(",{x}"));
+            }
+            text += "\n";
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_point_is_a_plan_that_the_simulator_takes() {
+        let base = parse(&Source { name: "base", text: BASE, folder: None }).plan.expect("it parses");
+        for figure in FIGURES {
+            assert!(figure.values.iter().any(|(text, _)| *text == figure.paper.0), "{}", figure.name);
+            let mut hashes = std::collections::BTreeSet::new();
+            for transport in 0..TRANSPORTS.len() {
+                for value in 0..figure.values.len() {
+                    let plan = figure.plan(&base, transport, value);
+                    assert_eq!(plan.connections.len(), figure.connections.len(), "{}", figure.name);
+                    assert!(Sim::default().refuse(&plan).is_empty(), "{}", figure.name);
+                    hashes.insert(plan.hash());
+                }
+            }
+            let all = TRANSPORTS.len() * figure.values.len();
+            assert_eq!(hashes.len(), all, "{}: two points are the same", figure.name);
+        }
+    }
+}
