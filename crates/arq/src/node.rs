@@ -260,6 +260,8 @@ struct Opening {
     at: Instant,
     /// When it last asked, if that was the only time with this cookie.
     asked: Option<Instant>,
+    /// It has one cookie, the first it got.
+    measures: bool,
     tries: u32,
     since: Instant,
     over: Option<End>,
@@ -398,8 +400,9 @@ impl Node {
             Slot { generation, state, ready: false, noted, greet: false, opened: false, forget_at: None };
         let number = match self.free.pop() {
             Some(number) => {
-                let generation = self.slots[number as usize].generation;
-                self.slots[number as usize] = Slot { generation, ..slot };
+                // It may still stand in the line.
+                let Slot { generation, ready, .. } = self.slots[number as usize];
+                self.slots[number as usize] = Slot { generation, ready, ..slot };
                 number
             }
             None => {
@@ -453,8 +456,18 @@ impl Node {
         }
         let (client, options, cookie) =
             (self.config.random.bits(), options.within_bounds(), [0; COOKIE_BYTES]);
-        let opening =
-            Opening { peer, client, options, cookie, at: now, asked: None, tries: 0, since: now, over: None };
+        let opening = Opening {
+            peer,
+            client,
+            options,
+            cookie,
+            at: now,
+            asked: None,
+            measures: false,
+            tries: 0,
+            since: now,
+            over: None,
+        };
         let number = self.place(peer, State::Opening(Box::new(opening)));
         self.wake_up(number);
         Ok(ConnectionId { slot: number, generation: self.slots[number as usize].generation })
@@ -529,7 +542,13 @@ impl Node {
             }
             Some(Greeting::Cookie { client, cookie }) => {
                 if let Some(opening) = self.opening(peer, client) {
-                    (opening.cookie, opening.at, opening.tries) = (cookie, now, 0);
+                    // Only the first is hurried after: whoever sends others would make it hurry for ever.
+                    if opening.cookie == [0; COOKIE_BYTES] {
+                        (opening.at, opening.tries, opening.measures) = (now, 0, true);
+                    } else if opening.cookie != cookie {
+                        (opening.asked, opening.measures) = (None, false);
+                    }
+                    opening.cookie = cookie;
                 }
             }
             Some(Greeting::Opened { client, server, terms }) => {
@@ -600,23 +619,38 @@ impl Node {
             return self.answer(peer, Greeting::Cookie { client, cookie });
         }
         let options = Options { mode: terms.mode, check: terms.check, ..accept.clone() }.within_bounds();
-        if let Some(&number) = self.peers.get(&peer) {
-            if let State::Standing(connection) = &mut self.slots[number as usize].state {
-                connection.end(End::Replaced);
-                self.wake_up(number);
-            } else {
-                // Both ends open at once: the lower number gives way, by being refused.
-                return self.answer(peer, Greeting::Refused { client, reason: Reason::Full });
+        let before = self.peers.get(&peer).copied();
+        let mut own = None;
+        if let Some(number) = before {
+            match &mut self.slots[number as usize].state {
+                State::Standing(connection) => {
+                    connection.end(End::Replaced);
+                    self.wake_up(number);
+                }
+                // Both ends open at once: the lower number gives way. Its frame goes unanswered, for the other's counts.
+                State::Opening(opening) if opening.client > client => return,
+                State::Opening(_) | State::Free => own = Some(number),
             }
         }
-        if self.connections() >= self.config.connections {
-            return self.answer(peer, Greeting::Refused { client, reason: Reason::Full });
+        if own.is_none() && self.connections() >= self.config.connections {
+            // One that was replaced makes room once its user has heard of it; the peer will ask again.
+            if before.is_none() {
+                self.answer(peer, Greeting::Refused { client, reason: Reason::Full });
+            }
+            return;
         }
         let ids = (client, self.config.random.bits());
         let ours = options.terms();
         let mut connection = Connection::new(now, peer, ids, Way::Back, options, ours, terms);
         connection.number_from(self.first);
-        let number = self.place(peer, State::Standing(Box::new(connection)));
+        let state = State::Standing(Box::new(connection));
+        let number = match own {
+            Some(number) => {
+                self.slots[number as usize].state = state;
+                number
+            }
+            None => self.place(peer, state),
+        };
         let slot = &mut self.slots[number as usize];
         (slot.greet, slot.opened) = (true, true);
         self.wake_up(number);
@@ -721,7 +755,7 @@ impl Node {
                     return None;
                 }
                 let backoff = (opening.options.timeout.initial * (1 << opening.tries.min(5))).min(REOPEN);
-                opening.asked = (opening.tries == 0).then_some(now);
+                opening.asked = (opening.tries == 0 && opening.measures).then_some(now);
                 (opening.at, opening.tries) = (now + backoff, opening.tries + 1);
                 let Opening { client, cookie, ref options, peer, .. } = **opening;
                 let length = Greeting::Open { client, terms: options.terms(), cookie }.write(buffer);

@@ -16,6 +16,8 @@ pub const MIN_FRAME: u16 = 128;
 pub const MAX_FRAME: u16 = 65_507;
 /// Longest message.
 pub const MAX_MESSAGE: usize = 1 << 30;
+/// The shortest timeout.
+const LEAST: Span = Span::from_us(1);
 /// What a chunk costs of the credit beyond its bytes: what it takes to remember one that is empty.
 pub const CHUNK_COST: u64 = 8;
 
@@ -101,6 +103,13 @@ impl Options {
             window: if self.mode == Mode::StopAndWait { 1 } else { self.window.clamp(1, MAX_WINDOW) },
             frame,
             ack_every: self.ack_every.max(1),
+            send_buffer: self.send_buffer.max(1),
+            timeout: Timeouts {
+                initial: self.timeout.initial.max(LEAST),
+                floor: self.timeout.floor.max(LEAST),
+                ceiling: self.timeout.ceiling.max(self.timeout.floor).max(LEAST),
+                ..self.timeout
+            },
             credit: self.credit.max(least),
             channel_credit: self.channel_credit.max(least),
             ..self.clone()

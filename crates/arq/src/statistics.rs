@@ -15,13 +15,13 @@ pub struct Statistics {
     pub acks_forced: u64,
     /// Acknowledgements sent on data.
     pub acks_piggybacked: u64,
-    /// Of either, negative ones.
+    /// Of either, those that are negative or tell of frames that are missing.
     pub nacks_sent: u64,
     /// Acknowledgements that came alone.
     pub acks_received_forced: u64,
     /// Acknowledgements that came on data.
     pub acks_received_piggybacked: u64,
-    /// Of either, negative ones.
+    /// Of either, those that were negative or told of frames that are missing.
     pub nacks_received: u64,
     /// Frames whose check failed.
     pub bad_checksums: u64,

@@ -22,8 +22,6 @@ pub(super) struct Owed {
     /// A frame came twice, which go-back-N answers by a negative acknowledgement for the next (table 1). It asks for
     /// nothing: what follows the copy may well be on its way.
     pub again: bool,
-    /// A frame was noticed to be missing.
-    pub missing: bool,
     /// The missing frame has been told (go-back-N tells it once).
     pub told: bool,
     /// Frames that came more than once, modulo 256.
@@ -35,7 +33,7 @@ pub(super) struct Owed {
 impl Default for Owed {
     fn default() -> Self {
         let (at, last) = (Instant::MAX, Instant::ZERO);
-        Owed { frames: 0, at, negative: false, again: false, missing: false, told: false, doubles: 0, last }
+        Owed { frames: 0, at, negative: false, again: false, told: false, doubles: 0, last }
     }
 }
 
@@ -44,7 +42,7 @@ impl Owed {
     #[inline]
     pub fn settle(&mut self) {
         (self.frames, self.at) = (0, Instant::MAX);
-        (self.negative, self.again, self.missing) = (false, false, false);
+        (self.negative, self.again) = (false, false);
     }
 }
 
@@ -66,7 +64,7 @@ impl Connection {
         let length = length + self.options.check.bytes();
         self.options.check.seal(self.key.secret(self.way, epoch(next)), &mut frame[..length]);
         self.statistics.acks_forced += 1;
-        self.statistics.nacks_sent += u64::from(flags != 0 || self.owed.missing);
+        self.statistics.nacks_sent += u64::from(flags != 0 || self.arrivals.has_gap());
         self.owed.settle();
         length
     }
@@ -86,7 +84,7 @@ impl Connection {
         let Some(ack) = Ack::read(body) else { return self.statistics.malformed += 1 };
         self.hear(now);
         self.statistics.acks_received_forced += 1;
-        self.statistics.nacks_received += u64::from(ack.negative || ack.again);
+        self.statistics.nacks_received += u64::from(ack.negative || ack.again || ack.runs().next().is_some());
         let mut news = News::default();
         let unsent = self.sender.flights.unsent();
         if cumulative > unsent {
@@ -101,8 +99,11 @@ impl Connection {
             }
             at += u64::from(arrived);
         }
-        let doubles = ack.doubles.wrapping_sub(self.doubles_told);
-        self.doubles_told = ack.doubles;
+        // Of an acknowledgement that was itself overtaken the count is behind.
+        let doubles = ack.doubles.wrapping_sub(self.doubles_told) as i8;
+        if doubles > 0 {
+            self.doubles_told = ack.doubles;
+        }
         if doubles > 0 && std::mem::take(&mut self.overtaken) > 0 {
             // It was late and not lost: be more patient from now on.
             self.round_trip.spurious();

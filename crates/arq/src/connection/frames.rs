@@ -102,7 +102,6 @@ impl Connection {
         self.owed.frames += 1;
         self.owed.told = false;
         self.owed.last = now;
-        self.owed.missing |= arrival == Arrival::OpensGap;
         let counted = self.owed.frames >= u32::from(self.options.ack_every);
         let told = matches!(arrival, Arrival::OpensGap | Arrival::Filled);
         if asked || counted || told {
@@ -121,8 +120,13 @@ impl Connection {
     #[cold]
     fn take_damaged(&mut self, now: Instant) {
         self.statistics.bad_checksums += 1;
-        // It may be anybody's; but if it was the peer's, it is missed.
-        self.ask_for_missing(now);
+        // It may be anybody's; but if it was the peer's, it is missed. Asked for once a round trip at the most, so that
+        // nobody makes the peer repeat itself by sending rubbish.
+        let round_trip = self.round_trip.smoothed().unwrap_or(Span::ZERO);
+        if self.damaged_at.is_none_or(|last| now >= last + round_trip) {
+            self.damaged_at = Some(now);
+            self.ask_for_missing(now);
+        }
     }
 
     #[inline]
@@ -182,7 +186,9 @@ impl Connection {
     /// forgotten everything.
     pub fn take_unknown(&mut self, echo: &[u8; 16]) {
         if self.echoes.knows(echo) {
-            self.end(End::Forgotten);
+            // Who has said goodbye may have gone.
+            let done = self.closing.finished && self.closing.told && self.sender.has_only_told();
+            self.end(if done { End::Done } else { End::Forgotten });
         }
     }
 

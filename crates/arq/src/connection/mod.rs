@@ -104,6 +104,8 @@ pub(crate) struct Connection {
     probe: Option<u64>,
     /// The frame that was last asked for and sent again with all after it.
     went_back: Option<u64>,
+    /// When a damaged frame last made this end ask for what is missing.
+    damaged_at: Option<Instant>,
     reordering: u64,
     /// Frames sent again because others overtook them, since the peer last told of doubles.
     overtaken: u32,
@@ -119,6 +121,8 @@ pub(crate) struct Connection {
     errands: VecDeque<Errand>,
     echoes: Echoes,
     closing: Closing,
+    /// It has given up, and does nothing more by itself.
+    resting: bool,
     /// Why it is over, and whether the user knows.
     over: Option<End>,
     told_over: bool,
@@ -171,6 +175,7 @@ impl Connection {
             hold_until: Instant::ZERO,
             probe: None,
             went_back: None,
+            damaged_at: None,
             reordering: REORDERING,
             overtaken: 0,
             doubles_told: 0,
@@ -182,6 +187,7 @@ impl Connection {
             errands: VecDeque::new(),
             echoes: Echoes::default(),
             closing: Closing::default(),
+            resting: false,
             over: None,
             told_over: false,
             told_finished: false,
@@ -319,13 +325,14 @@ impl Connection {
 
     /// Nothing more is done by itself.
     fn rest(&mut self) {
+        self.resting = true;
         (self.retransmit_at, self.loss_at, self.ask_at) = (Instant::MAX, Instant::MAX, Instant::MAX);
     }
 
     /// Whether it still sends. One that is done for its user may still have to say goodbye.
     #[inline]
     fn is_active(&self) -> bool {
-        self.over.is_none_or(|end| end == End::Done && !self.sender.is_done())
+        !self.resting && self.over.is_none_or(|end| end == End::Done && !self.sender.is_done())
     }
 
     /// Takes the next step towards the end, if all before it is done.

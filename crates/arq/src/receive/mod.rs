@@ -17,6 +17,9 @@ use crate::wire::expand16;
 
 pub(crate) mod arrivals;
 
+/// A message that begins like the last one gets room for as much, up to so many times its first piece: more is for the
+/// peer to pay with credit.
+const UNPAID: usize = 16;
 /// Room for more small messages that a buffer of them gets.
 const PACK_ROOM: usize = 8 << 10;
 
@@ -291,7 +294,10 @@ impl Incoming {
                 return Err(Violation);
             }
             (Form::Piece { start: true, end }, _) => {
-                let mut bytes = obtain(spare, if end { chunk.len() } else { last.max(chunk.len()) });
+                let mut bytes = obtain(
+                    spare,
+                    if end { chunk.len() } else { last.min(UNPAID * chunk.len()).max(chunk.len()) },
+                );
                 bytes.extend_from_slice(chunk);
                 self.arrived.push_back(Arrived::Message { bytes, whole: false, read: 0, cost: more });
                 if end {
@@ -307,7 +313,8 @@ impl Incoming {
             }
             (Form::Pack, before) => {
                 // The first has a buffer to its measure: an idle channel should hold little. More means many.
-                let room = if before.is_some() { PACK_ROOM.max(chunk.len()) } else { chunk.len() };
+                let many = matches!(before, Some(Arrived::Pack { .. }));
+                let room = if many { PACK_ROOM.max(chunk.len()) } else { chunk.len() };
                 let mut bytes = obtain(spare, room);
                 bytes.extend_from_slice(chunk);
                 self.arrived.push_back(Arrived::Pack { bytes, read: 0, cost: more });
