@@ -1,0 +1,197 @@
+//! Peers and openings that misbehave, and options that make no sense: what a review found, kept found.
+
+#[path = "support/hand.rs"]
+#[allow(dead_code)]
+mod hand;
+
+use hand::{ADDRESSES, HOP, Hand};
+use trunkline_arq::wire::check::{Key, Way};
+use trunkline_arq::wire::data::{AMONG, Form, Head, write_among};
+use trunkline_arq::wire::open::{Greeting, Terms};
+use trunkline_arq::{Check, Command, Config, ConnectionId, End, Mode, News, Node, Options, wire};
+use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Output, Port, Segment, Writable};
+use trunkline_units::{Instant, Seed, Span};
+
+fn node(accept: Option<Options>, connections: usize, place: &str) -> Node {
+    Node::new(Config { port: Port(0), accept, connections, random: Seed(5).stream(place) })
+}
+
+/// All that a node has to say now.
+fn say(node: &mut Node, now: Instant, news: &mut Vec<News>) -> Vec<Vec<u8>> {
+    let (mut buffer, mut frames) = (vec![0; MAX_BATCH], Vec::new());
+    for _ in 0..10_000 {
+        match node.poll(now, Writable::ALL, &mut buffer) {
+            Output::Transmit(t) => {
+                frames.extend(Segment::frames(t.segment, &buffer[..t.length]).map(<[u8]>::to_vec));
+            }
+            Output::Event(event) => news.push(event.news),
+            Output::Idle(_) => return frames,
+        }
+    }
+    panic!("it never falls silent: {} frames", frames.len());
+}
+
+/// Gives a node a frame from one of the two addresses.
+fn give(node: &mut Node, now: Instant, from: usize, bytes: &[u8]) {
+    let frame = Input::Frame { port: Port(0), peer: ADDRESSES[from], bytes, segment: None };
+    node.handle(now, frame).expect("only commands are refused");
+}
+
+fn open(node: &mut Node, now: Instant, to: usize, options: &Options) -> ConnectionId {
+    let mut id = ConnectionId::default();
+    let open = Command::Open { peer: ADDRESSES[to], options, id: &mut id };
+    node.handle(now, Input::Command(open)).expect("it may open");
+    id
+}
+
+#[test]
+fn openings_that_cross_make_one_connection() {
+    let options = Options::default();
+    let mut nodes = ["a", "b"].map(|place| node(Some(options.clone()), 4, place));
+    let (mut now, mut news) = (Instant::ZERO, [vec![], vec![]]);
+    open(&mut nodes[0], now, 1, &options);
+    open(&mut nodes[1], now, 0, &options);
+    for _ in 0..20 {
+        let said = [0, 1].map(|end| say(&mut nodes[end], now, &mut news[end]));
+        now += HOP;
+        for end in 0..2 {
+            said[1 - end].iter().for_each(|frame| give(&mut nodes[end], now, 1 - end, frame));
+        }
+    }
+    for end in 0..2 {
+        assert_eq!(news[end], [News::Opened { peer: ADDRESSES[1 - end] }]);
+        assert_eq!(nodes[end].connections(), 1);
+    }
+}
+
+#[test]
+fn a_restarted_peer_is_not_turned_away_for_want_of_its_own_place() {
+    let options = Options::default();
+    let mut server = node(Some(options.clone()), 1, "s");
+    let (mut now, mut heard) = (Instant::ZERO, vec![]);
+    for place in ["before", "after"] {
+        let mut client = node(None, 1, place);
+        open(&mut client, now, 1, &options);
+        let mut news = vec![];
+        for _ in 0..20 {
+            say(&mut client, now, &mut news).iter().for_each(|frame| give(&mut server, now, 0, frame));
+            let answers = say(&mut server, now, &mut heard);
+            now += HOP;
+            answers.iter().for_each(|frame| give(&mut client, now, 1, frame));
+        }
+        assert!(news.iter().all(|news| matches!(news, News::Opened { .. })), "{news:?}");
+    }
+    assert_eq!(heard, [News::Opened { peer: ADDRESSES[0] }, News::Closed { end: End::Replaced }]);
+}
+
+#[test]
+fn cookies_without_end_do_not_keep_a_client_asking() {
+    let options = Options { patience: Span::from_s(2), ..Options::default() };
+    let mut client = node(None, 4, "a");
+    open(&mut client, Instant::ZERO, 1, &options);
+    let (mut asked, mut news) = (0, vec![]);
+    for ms in 0..10_000 {
+        let now = Instant::from_ns(ms * 1_000_000);
+        client.handle(now, Input::Wake).expect("only commands are refused");
+        for frame in say(&mut client, now, &mut news) {
+            let Some(Greeting::Open { client: number, .. }) = Greeting::read(&frame) else { continue };
+            asked += 1;
+            let mut answer = [0; 200];
+            let length = Greeting::Cookie { client: number, cookie: [ms as u8 | 1; 16] }.write(&mut answer);
+            give(&mut client, now, 1, &answer[..length]);
+        }
+    }
+    assert_eq!(news, [News::Closed { end: End::NoAnswer }]);
+    assert!(asked < 20, "{asked} times");
+}
+
+#[test]
+fn an_opening_asked_for_twice_tells_no_round_trip() {
+    // Its first question is still under way when it asks again.
+    let options = Options::default();
+    let mut nodes = [node(None, 4, "a"), node(Some(options.clone()), 4, "b")];
+    let id = open(&mut nodes[0], Instant::ZERO, 1, &options);
+    let (mut wire, mut news) = (Vec::<(Instant, usize, Vec<u8>)>::new(), vec![]);
+    for ms in 0..1500 {
+        let now = Instant::from_ns(ms * 1_000_000);
+        for (_, to, frame) in wire.extract_if(.., |(at, ..)| *at <= now) {
+            give(&mut nodes[to], now, 1 - to, &frame);
+        }
+        for (end, node) in nodes.iter_mut().enumerate() {
+            node.handle(now, Input::Wake).expect("only commands are refused");
+            let said = say(node, now, &mut news);
+            wire.extend(said.into_iter().map(|frame| (now + Span::from_ms(125), 1 - end, frame)));
+        }
+    }
+    assert!(news.iter().all(|news| matches!(news, News::Opened { .. })) && news.len() == 2, "{news:?}");
+    assert!(nodes[0].round_trip(id).is_none_or(|rtt| rtt >= Span::from_ms(250)));
+}
+
+#[test]
+fn options_of_nothing_are_held_within_bounds() {
+    let mut options = Options { send_buffer: 0, credit: 0, channel_credit: 0, ..Options::default() };
+    options.timeout.initial = Span::ZERO;
+    options.timeout.floor = Span::ZERO;
+    options.timeout.ceiling = Span::ZERO;
+    let mut hand = Hand::open(&options);
+    hand.send(0, b"x");
+    let first = hand.hear(0);
+    // The laws are checked at each step: time must pass from timeout to timeout.
+    let again: usize = (0..5).map(|_| hand.wake(0).len()).sum();
+    assert!(!first.is_empty() && again > 0);
+    hand.give(1, &first);
+    assert!(hand.events.iter().any(|(end, news)| *end == 1 && matches!(news, News::Readable { .. })));
+}
+
+#[test]
+fn crumbs_between_messages_take_what_they_pay_for() {
+    // A peer by hand, which alternates empty messages with packs of an empty one: 17 bytes of credit a pair.
+    let mut server = node(Some(Options::default()), 4, "s");
+    let (now, mut frame, mut news) = (Instant::ZERO, vec![0; 2000], vec![]);
+    let terms = Terms {
+        mode: Mode::Selective,
+        check: Check::Crc32c,
+        window: 4096,
+        frame: 1472,
+        ack_delay_us: 0,
+        ack_every: 1,
+        credit: 1 << 20,
+        channel_credit: 1 << 20,
+    };
+    let (mut cookie, mut number) = ([0; 16], 0);
+    for _ in 0..2 {
+        let length = Greeting::Open { client: 9, terms, cookie }.write(&mut frame);
+        give(&mut server, now, 0, &frame[..length]);
+        for said in say(&mut server, now, &mut news) {
+            match Greeting::read(&said) {
+                Some(Greeting::Cookie { cookie: given, .. }) => cookie = given,
+                Some(Greeting::Opened { server, .. }) => number = server,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    let secret = Key::of(9, number).secret(Way::Out, 0);
+    let mut taken = 0;
+    let info = allocation_counter::measure(|| {
+        for number in 0..1000u64 {
+            let mut at = Head::write(wire::KIND_MANY, 0, number, None, &mut frame);
+            for pair in 0..40u64 {
+                let sequence = (number * 80 + pair * 2) as u16;
+                let whole = Form::Piece { start: true, end: true };
+                for (sequence, form, bytes) in [(sequence, whole, &[][..]), (sequence + 1, Form::Pack, &[0])]
+                {
+                    write_among(0, sequence, form, bytes.len() as u16, &mut frame[at..]);
+                    frame[at + AMONG..at + AMONG + bytes.len()].copy_from_slice(bytes);
+                    at += AMONG + bytes.len();
+                }
+                taken += 17;
+            }
+            Check::Crc32c.seal(secret, &mut frame[..at + 4]);
+            give(&mut server, now, 0, &frame[..at + 4]);
+            say(&mut server, now, &mut news);
+        }
+    });
+    assert!(!news.iter().any(|news| matches!(news, News::Closed { .. })), "{news:?}");
+    // Remembering a crumb costs more than its bytes, but not a thousand times.
+    assert!(info.bytes_current < 20 * taken, "{} bytes for {taken} of credit", info.bytes_current);
+}
