@@ -6,7 +6,8 @@
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | [`node`] | the endpoint: commands, events, how connections open |
+//! | [`node`] | the endpoint: many connections, and how they open |
+//! | [`talk`] | what it is asked and what it tells: commands, events, refusals |
 //! | [`options`] | how a connection behaves |
 //! | [`statistics`] | what it counts |
 //! | [`buffer`] | bytes of a message |
@@ -32,11 +33,13 @@ mod receive;
 pub mod rtt;
 mod send;
 pub mod statistics;
+pub mod talk;
 pub mod torture;
 pub mod wire;
 
 pub use buffer::Buffer;
-pub use node::{Command, Config, ConnectionId, End, Event, News, Node, Refusal, Strangers};
+pub use node::{Config, Node};
 pub use options::{Check, Congestion, Mode, Options};
 pub use receive::Taken;
 pub use statistics::Statistics;
+pub use talk::{Command, ConnectionId, End, Event, News, Refusal, Strangers};

@@ -10,12 +10,11 @@ use trunkline_run::ends::{ReceiverReport, SenderReport};
 use trunkline_run::guaranteed::{self, Faulty};
 use trunkline_run::message::{HEADER, Header, Kind, LARGEST};
 use trunkline_run::{Ledger, Meter};
-use trunkline_traffic::Pattern;
 use trunkline_traffic::Source;
 use trunkline_traffic::source::{Bounds, Limit, Step};
-use trunkline_units::{Instant, Seed};
+use trunkline_units::Instant;
 
-use super::{Birth, Said, UDP_IP, depart};
+use super::{Birth, Recipe, Said, UDP_IP, depart};
 use crate::frame::{Content, Kit, Packet};
 
 /// All messages go over this channel.
@@ -42,16 +41,6 @@ pub struct Guaranteed {
     flow: u32,
     channels: [u16; 2],
     start: Instant,
-}
-
-/// What a source is made from, once the connection is open.
-#[derive(Debug)]
-struct Recipe {
-    test: Pattern,
-    limit: Limit,
-    seed: Seed,
-    place: String,
-    earliest: Instant,
 }
 
 #[derive(Debug, Default)]

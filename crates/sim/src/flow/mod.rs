@@ -129,6 +129,16 @@ pub struct Birth<'a> {
     pub file_bytes: Option<u64>,
 }
 
+/// What a source is made from, once the connection is open.
+#[derive(Debug)]
+struct Recipe {
+    test: Pattern,
+    limit: Limit,
+    seed: Seed,
+    place: String,
+    earliest: Instant,
+}
+
 impl Birth<'_> {
     /// One number of the plan that is drawn once a run.
     fn draw(&self, variable: &Variable, what: &str) -> Result<f64, String> {

@@ -10,11 +10,11 @@ use trunkline_run::ends::{Figures, ReceiverReport, SenderReport};
 use trunkline_run::message::{HEADER, Header, Kind, LARGEST};
 use trunkline_run::{Ledger, Meter};
 use trunkline_tcp::{Command, Event, Options, Statistics, Tcp, Timers, Virtual, header_length};
+use trunkline_traffic::Source;
 use trunkline_traffic::source::{Bounds, Limit, Step};
-use trunkline_traffic::{Pattern, Source};
-use trunkline_units::{Instant, Seed, Size, Span};
+use trunkline_units::{Instant, Size, Span};
 
-use super::{Birth, IP, Said, depart};
+use super::{Birth, IP, Recipe, Said, depart};
 use crate::frame::{Content, Kit, Packet, TCP_HEADER};
 
 /// Both socket buffers where the experiment says nothing: what Linux tunes them up to.
@@ -44,16 +44,6 @@ pub struct Streams {
     over: bool,
     flow: u32,
     start: Instant,
-}
-
-/// What a source is made from, once the connection is open.
-#[derive(Debug)]
-struct Recipe {
-    test: Pattern,
-    limit: Limit,
-    seed: Seed,
-    place: String,
-    earliest: Instant,
 }
 
 #[derive(Debug, Default)]
