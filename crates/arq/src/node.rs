@@ -160,6 +160,11 @@ impl Node {
         self.standing(id).map(Connection::in_flight)
     }
 
+    /// Whether so much of a connection is in flight that messages wait for a batch.
+    pub fn is_busy(&self, id: ConnectionId) -> bool {
+        self.standing(id).is_some_and(Connection::is_busy)
+    }
+
     /// Bytes that have arrived on a channel and were not taken, with a few for each chunk.
     pub fn held(&self, id: ConnectionId, channel: u16) -> u64 {
         self.standing(id).map_or(0, |connection| connection.held(channel))

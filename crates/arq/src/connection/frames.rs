@@ -276,7 +276,9 @@ impl Connection {
             // The last word of an end says how much it has heard: it may be all that the other gets to hear.
             let owes = self.owed.frames > 0 || self.owed.at <= now || self.closing.wanted;
             let piggyback = frames == 0 && owes;
-            let Some(number) = self.next_number(now, window, piggyback) else { break };
+            // What follows a full frame of a batch may be short of one, what begins a batch short of a batch.
+            let enough = if frames == 0 { self.enough() } else { self.room() };
+            let Some(number) = self.next_number(now, window, piggyback, enough) else { break };
             let mut acknowledges = piggyback;
             let mut length = self.sender.length(number, acknowledges) + check;
             if length > self.frame && acknowledges {
@@ -306,6 +308,9 @@ impl Connection {
             // A rate measured across a leap of the clock must not silence the connection for hours.
             let most = self.round_trip.timeout(self.peer_ack_delay);
             self.pace_at = from + rate.time_for(Size::from_bytes(at as u64)).min(most);
+        }
+        if self.sender.waiting() > 0 {
+            self.hold_until = now + self.share();
         }
         let in_flight = self.sender.flights.in_flight();
         if self.retransmit_at == Instant::MAX {
@@ -337,9 +342,9 @@ impl Connection {
         self.sender.flights.leave(now, number, frame.len());
     }
 
-    /// The frame that may leave next.
+    /// The frame that may leave next; a new one only if `enough` bytes wait, or have waited for long.
     #[inline]
-    fn next_number(&mut self, now: Instant, window: u64, piggyback: bool) -> Option<u64> {
+    fn next_number(&mut self, now: Instant, window: u64, piggyback: bool, enough: usize) -> Option<u64> {
         if let Some(probe) = self.probe {
             if self.sender.flights.sent_at(probe).is_some() {
                 return Some(probe);
@@ -356,10 +361,10 @@ impl Connection {
         if !self.sender.can_cut() || ahead >= self.window {
             return None;
         }
-        let room = self.room();
-        if now < self.hold_until && self.sender.waiting() < room {
+        if now < self.hold_until && self.sender.waiting() < enough {
             return None;
         }
+        let room = self.room();
         self.sender.cut(if piggyback { room - data::PIGGYBACK } else { room })
     }
 

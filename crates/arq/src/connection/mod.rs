@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use trunkline_endpoint::Peer;
+use trunkline_endpoint::{MAX_BATCH, MAX_SEGMENTS, Peer};
 use trunkline_units::{Instant, Rate, Span};
 
 use crate::congestion::Policy;
@@ -40,6 +40,9 @@ pub(crate) mod control {
     pub const FINISH: u8 = 3;
 }
 
+/// Frames in flight from which on what is to be sent waits for a batch, and how long at the most.
+const BUSY: u32 = 2 * MAX_SEGMENTS as u32;
+const BUSY_SHARE: Span = Span::from_us(50);
 /// Out-of-order transmissions that pass before a frame is taken for lost (RFC 5681 and QUIC say 3).
 const REORDERING: u64 = 3;
 
@@ -79,6 +82,8 @@ pub(crate) struct Connection {
     window: u64,
     /// Longest frame sent.
     frame: usize,
+    /// Frames of that length in a batch.
+    batch: usize,
     key: Key,
     way: Way,
     sender: Sender,
@@ -158,6 +163,7 @@ impl Connection {
             peer_ack_every: theirs.ack_every.into(),
             window: window.into(),
             frame,
+            batch: (MAX_BATCH / frame).clamp(1, MAX_SEGMENTS),
             key: Key::of(client, server),
             way,
             sender: Sender::new(selective, theirs.credit, theirs.channel_credit, buffer, room),
@@ -245,10 +251,27 @@ impl Connection {
     /// Lets small messages wait for others, if frames are in flight that bring the connection back to life.
     #[inline]
     fn hold(&mut self, now: Instant) {
-        if !self.options.share.is_zero() && self.sender.waiting() == 0 && self.sender.flights.in_flight() > 0
-        {
-            self.hold_until = now + self.options.share;
+        if self.sender.waiting() == 0 && self.sender.flights.in_flight() > 0 {
+            self.hold_until = now + self.share();
         }
+    }
+
+    /// How long what is less than [`enough`](Connection::enough) may wait for more.
+    #[inline]
+    fn share(&self) -> Span {
+        if self.is_busy() { self.options.share.max(BUSY_SHARE) } else { self.options.share }
+    }
+
+    /// Bytes that need not wait for more: a frame, or, with so many in flight that nobody waits for one, a batch.
+    #[inline]
+    fn enough(&self) -> usize {
+        if self.is_busy() { self.batch * self.room() } else { self.room() }
+    }
+
+    /// Whether at least two batches of the most frames are in flight.
+    #[inline]
+    pub fn is_busy(&self) -> bool {
+        self.sender.flights.in_flight() >= BUSY
     }
 
     /// Gives the next message of a channel.

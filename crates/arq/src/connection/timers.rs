@@ -40,7 +40,7 @@ impl Connection {
         if flights.due().is_some() {
             paced
         } else if self.sender.can_cut() && flights.next() - flights.base() < self.window {
-            if self.sender.waiting() >= self.room() { paced } else { paced.max(self.hold_until) }
+            if self.sender.waiting() >= self.enough() { paced } else { paced.max(self.hold_until) }
         } else {
             Instant::MAX
         }

@@ -25,9 +25,8 @@ const ROOMS: usize = 4;
 pub(super) const AT_ONCE: u32 = 64 << 10;
 /// What a message taken, or a frame that came alone, counts as.
 const A_LITTLE: u32 = AT_ONCE / 32;
-/// How long at the most.
-const GRACE: Span = Span::from_us(200);
-const SHORTEST: Span = Span::from_us(50);
+/// How long at the most, whatever the options say: a thread that sends wakes the helper that often.
+pub(super) const GRACE: Span = Span::from_us(200);
 /// Batches sent without hearing the socket.
 const DEAF: u32 = 8;
 
@@ -130,9 +129,10 @@ pub(super) struct Core {
     pub rooms: Option<Box<Rooms>>,
     /// What may make the endpoint speak and has happened since it did; what should not wait counts [`AT_ONCE`].
     unsaid: u32,
-    /// When the endpoint last spoke, and how long it may be kept from it.
+    /// When the endpoint last spoke.
     spoke: Instant,
-    pub grace: Span,
+    /// The last message that was sent waits for others: whoever sent it is in full flow.
+    pub flows: bool,
     /// Batches sent since the socket was heard.
     sent: u32,
     /// When the endpoint wants to be woken.
@@ -175,7 +175,7 @@ pub(super) fn open(
         rooms: Some(Rooms::new()),
         unsaid: 0,
         spoke: Instant::ZERO,
-        grace: GRACE,
+        flows: false,
         sent: 0,
         deadline: Instant::MAX,
         news: false,
@@ -192,9 +192,7 @@ impl Core {
     /// Whether the endpoint should speak now: so much has happened, or so long ago.
     #[inline]
     pub fn should_speak(&self, now: Instant) -> bool {
-        self.unsaid >= AT_ONCE
-            || self.deadline <= now
-            || self.unsaid > 0 && now.since(self.spoke) >= self.grace
+        self.unsaid >= AT_ONCE || self.deadline <= now || self.unsaid > 0 && now.since(self.spoke) >= GRACE
     }
 
     /// Whether it may have something to say.
@@ -323,9 +321,6 @@ impl Core {
     /// Messages may wait for as long as the options say.
     fn share(&mut self, options: &Options) {
         self.shares = !options.share.is_zero();
-        if self.shares {
-            self.grace = options.share.clamp(SHORTEST, GRACE);
-        }
     }
 
     /// Opens a connection.
@@ -390,11 +385,14 @@ impl Core {
         }
     }
 
-    /// A message is to leave: at once, unless it may wait for others and frames are in flight.
+    /// A message is to leave: at once, unless it may wait for others and frames are in flight, or very many are.
     #[inline]
     fn owe(&mut self, id: ConnectionId, bytes: usize) {
-        let waits = self.shares && self.node.in_flight(id).is_some_and(|frames| frames > 0);
-        self.unsaid = if waits { self.unsaid.saturating_add(64 + bytes as u32) } else { AT_ONCE };
+        self.flows = match self.shares {
+            true => self.node.in_flight(id).is_some_and(|frames| frames > 0),
+            false => self.node.is_busy(id),
+        };
+        self.unsaid = if self.flows { self.unsaid.saturating_add(64 + bytes as u32) } else { AT_ONCE };
     }
 
     /// Sends a copy.

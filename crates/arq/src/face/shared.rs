@@ -15,7 +15,7 @@ use trunkline_net::datagrams::Bell;
 use trunkline_net::{Clock, Datagrams};
 use trunkline_units::{Instant, Span};
 
-use super::core::{self, Core};
+use super::core::{self, Core, GRACE};
 use super::{Error, Patience, Settings};
 use crate::Options;
 
@@ -41,6 +41,8 @@ pub(super) struct State {
     attended: Instant,
     /// When the helper wakes, and whether it hears the socket until then.
     alarm: Instant,
+    /// How long it sleeps while others attend to the socket: longer each time that it woke in vain.
+    nap: Span,
     listening: bool,
 }
 
@@ -55,7 +57,8 @@ impl Shared {
     ) -> Result<Arc<Shared>, Error> {
         let (socket, clock, core) = core::open(local, accept, settings)?;
         let (patience, attended, alarm) = (Instant::MAX, clock.now(), Instant::MAX);
-        let state = State { core, followers: 0, patience, attended, alarm, listening: false };
+        let nap = GRACE;
+        let state = State { core, followers: 0, patience, attended, alarm, nap, listening: false };
         let (changed, timer) = (Condvar::new(), Condvar::new());
         let shared =
             Arc::new(Shared { socket, clock, state: Mutex::new(state), changed, timer, bell: Bell::new()? });
@@ -147,6 +150,10 @@ impl Shared {
     /// Waits for something to happen: receives for all, or follows whoever does.
     #[inline]
     fn wait<'a>(&'a self, mut state: Guard<'a>, now: Instant, end: Instant) -> (Guard<'a>, Instant) {
+        if state.core.flows && state.core.listen(now, &self.socket) {
+            // In full flow what is waited for is mostly there: nobody needs to keep the time for so long.
+            return (state, self.clock.now());
+        }
         state.patience = state.patience.min(end);
         let rooms = state.core.rooms.take();
         self.arm(&mut state, now);
@@ -202,8 +209,12 @@ impl Shared {
     #[inline]
     fn arm(&self, state: &mut State, now: Instant) {
         let mut by = state.core.deadline.min(state.patience);
+        if state.core.flows && state.core.rooms.is_some() {
+            // What is due is done when the next messages are sent.
+            by = by.max(now + state.nap);
+        }
         if state.core.may_speak(now) || state.core.rooms.is_some() && !state.listening {
-            by = by.min(now + state.core.grace);
+            by = by.min(now + state.nap);
         }
         // Nobody is there any more to be in time for.
         let by = if state.core.handles == 0 { now } else { by };
@@ -221,7 +232,9 @@ impl Shared {
         let mut state = self.lock();
         loop {
             let now = self.clock.now();
-            if state.core.may_speak(now) {
+            let vain = !state.core.should_speak(now);
+            state.nap = if vain { (state.nap * 2).min(LONGEST_NAP) } else { GRACE };
+            if state.core.may_speak(now) && (!vain || state.core.rooms.is_none()) {
                 state.core.speak(now, &self.socket);
             }
             if state.patience <= now {
@@ -233,14 +246,17 @@ impl Shared {
                 return;
             }
             let leads = state.core.rooms.is_none();
-            let at = state.core.deadline.min(state.patience);
+            let mut at = state.core.deadline.min(state.patience);
+            if state.core.flows && !leads {
+                at = at.max(now + state.nap);
+            }
             let quiet = state.attended + TICK;
             if !leads && quiet <= now && !state.core.has_failed() {
                 state = self.listen(state, now, at);
                 continue;
             }
             // One that leads for long says so by `arm` when it leaves.
-            state.alarm = if quiet <= now { at } else { at.min(now + state.core.grace) };
+            state.alarm = if quiet <= now { at } else { at.min(now + state.nap) };
             state = match state.alarm {
                 Instant::MAX => self.timer.wait(state).unwrap_or_else(PoisonError::into_inner),
                 alarm => {
@@ -266,5 +282,7 @@ impl Shared {
     }
 }
 
+/// Longest nap: what a thread in full flow leaves unsaid when it goes away without waiting may stay so for so long.
+const LONGEST_NAP: Span = Span::from_us(400);
 /// How long nobody may have received before the helper does.
 const TICK: Span = Span::from_ms(1);

@@ -38,7 +38,7 @@ use trunkline_net::driver::Timer;
 use trunkline_net::{Clock, Datagrams};
 use trunkline_units::{Instant, Span};
 
-use super::core::{self, Core};
+use super::core::{self, Core, GRACE};
 use super::{Error, Settings};
 use crate::{Buffer, ConnectionId, Options, Statistics};
 
@@ -138,7 +138,7 @@ impl Shared {
         }
         tell(&mut state.core);
         let by = match state.core.may_speak(now) {
-            true => state.core.deadline.min(now + state.core.grace),
+            true => state.core.deadline.min(now + GRACE),
             // The driver is to see that the last has gone, or that the socket is full.
             false if state.core.handles == 0 || state.core.is_full() => now,
             false => state.core.deadline,

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use smallvec::SmallVec;
 use trunkline_units::{Instant, Rate, Size, Span};
 
 use super::store::Place;
@@ -23,6 +24,9 @@ pub(crate) struct Piece {
     pub flags: u8,
 }
 
+/// The chunks of a frame: mostly one, or the end of a message and the start of the next.
+pub(crate) type Pieces = SmallVec<[Piece; 2]>;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// Not sent yet.
@@ -36,9 +40,8 @@ pub(crate) enum State {
 /// A frame that is not acknowledged, or behind one that is not.
 #[derive(Debug)]
 pub(crate) struct Flight {
-    pub first: Piece,
-    /// The other chunks of a frame of many.
-    pub rest: Option<Box<[Piece]>>,
+    /// At least one.
+    pub pieces: Pieces,
     /// Its chunks' bytes with their heads.
     pub body: u16,
     pub state: State,
@@ -55,10 +58,9 @@ pub(crate) struct Flight {
 }
 
 impl Flight {
-    pub fn new(first: Piece, rest: Option<Box<[Piece]>>, body: usize) -> Self {
+    pub fn new(pieces: Pieces, body: usize) -> Self {
         Flight {
-            first,
-            rest,
+            pieces,
             body: body as u16,
             state: State::Cut,
             transmissions: 0,
@@ -73,11 +75,7 @@ impl Flight {
 
     /// Whether it carries nothing of the user's, or is acknowledged.
     pub fn is_told(&self) -> bool {
-        self.state == State::Acknowledged || self.pieces().all(|piece| piece.channel == CONTROL)
-    }
-
-    pub fn pieces(&self) -> impl Iterator<Item = &Piece> {
-        std::iter::once(&self.first).chain(self.rest.iter().flatten())
+        self.state == State::Acknowledged || self.pieces.iter().all(|piece| piece.channel == CONTROL)
     }
 }
 
@@ -247,19 +245,14 @@ impl Flights {
         self.base < cumulative && !self.ring.is_empty()
     }
 
-    /// The first frame.
+    /// The first frame has arrived, and nobody needs it any more: what it carried.
     #[inline]
-    pub fn first(&self) -> Option<&Flight> {
-        self.ring.front()
-    }
-
-    /// The first frame has arrived, and nobody needs it any more.
-    #[inline]
-    pub fn forget_first(&mut self, news: &mut News) {
-        self.ring.pop_front();
+    pub fn forget_first(&mut self, news: &mut News) -> Option<Pieces> {
+        let first = self.ring.pop_front()?;
         self.base += 1;
         self.unsent = self.unsent.max(self.base);
         news.advanced = true;
+        Some(first.pieces)
     }
 
     /// A frame further on has arrived.

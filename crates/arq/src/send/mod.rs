@@ -19,7 +19,7 @@ use crate::wire::{KIND_MANY, KIND_PACK, KIND_PIECE};
 pub(crate) mod flight;
 pub(crate) mod store;
 
-use flight::{Flight, Flights, News, Piece};
+use flight::{Flight, Flights, News, Piece, Pieces};
 use store::{Place, Pool, Store};
 
 /// Priorities of channels, 0 to 7, and one above for what the ends tell each other.
@@ -106,7 +106,6 @@ pub(crate) struct Sender {
     send_buffer: usize,
     /// Channels that were full and are not.
     eased: VecDeque<u16>,
-    others: Vec<Piece>,
 }
 
 impl Sender {
@@ -127,7 +126,6 @@ impl Sender {
             longest_pack: room - data::PIGGYBACK - ALONE,
             send_buffer,
             eased: VecDeque::new(),
-            others: Vec::new(),
         }
     }
 
@@ -270,16 +268,11 @@ impl Sender {
     pub fn advance(&mut self, cumulative: u64, news: &mut News) {
         while self.flights.has_before(cumulative) {
             self.flights.acknowledge(self.flights.base(), news);
-            let Some(flight) = self.flights.first() else { break };
-            match &flight.rest {
-                None => self.release(flight.first.place),
-                Some(rest) => {
-                    let places: Vec<Place> =
-                        std::iter::once(&flight.first).chain(rest).map(|piece| piece.place).collect();
-                    places.into_iter().for_each(|place| self.release(place));
-                }
-            }
-            self.flights.forget_first(news);
+            let Some(pieces) = self.flights.forget_first(news) else { break };
+            pieces.iter().for_each(|piece| self.release(piece.place));
+        }
+        if self.is_done() {
+            self.pool.shrink();
         }
     }
 
@@ -305,27 +298,21 @@ impl Sender {
             return None;
         };
         let alone = usize::from(first.length) + ALONE;
-        // Not worth the three bytes more that the first one's head would take.
-        let full = alone + (AMONG - ALONE) + AMONG + WORTH > room;
-        if full || self.turns.first().is_none() {
-            return Some(self.flights.cut(Flight::new(first, None, alone)));
-        }
-        self.others.clear();
+        let mut pieces = Pieces::new();
+        pieces.push(first);
         let mut body = alone + (AMONG - ALONE);
-        while body + AMONG + WORTH <= room && self.others.len() + 1 < CHUNKS {
+        // The three bytes more that the first one's head takes must be worth it.
+        while body + AMONG + WORTH <= room && pieces.len() < CHUNKS {
             let Some(piece) = self.next_piece(room - body - AMONG) else { break };
             body += AMONG + usize::from(piece.length);
-            self.others.push(piece);
-            let of_one = self.others.iter().filter(|other| other.channel == piece.channel).count();
-            if of_one + usize::from(first.channel == piece.channel) >= OF_ONE_CHANNEL {
+            pieces.push(piece);
+            let of_one = pieces.iter().filter(|other| other.channel == piece.channel).count();
+            if of_one >= OF_ONE_CHANNEL {
                 break;
             }
         }
-        let (rest, body) = match self.others.is_empty() {
-            true => (None, alone),
-            false => (Some(self.others.as_slice().into()), body),
-        };
-        Some(self.flights.cut(Flight::new(first, rest, body)))
+        let body = if pieces.len() == 1 { alone } else { body };
+        Some(self.flights.cut(Flight::new(pieces, body)))
     }
 
     /// The next chunk, of at most `most` bytes, of the channel whose turn it is. A channel without credit loses its
@@ -414,8 +401,7 @@ impl Sender {
     #[inline]
     pub fn write(&self, number: u64, flags: u8, acknowledged: Option<u64>, frame: &mut [u8]) -> usize {
         let Some(flight) = self.flights.get(number) else { return 0 };
-        let Some(rest) = &flight.rest else {
-            let piece = &flight.first;
+        if let [piece] = &flight.pieces[..] {
             let (kind, form) = match piece.flags & PACK {
                 0 => (KIND_PIECE, piece.flags),
                 _ => (KIND_PACK, 0),
@@ -423,9 +409,9 @@ impl Sender {
             let at = Head::write(kind, flags | form, number, acknowledged, frame);
             data::write_alone(piece.channel, piece.sequence, &mut frame[at..]);
             return self.put(piece, frame, at + ALONE);
-        };
+        }
         let mut at = Head::write(KIND_MANY, flags, number, acknowledged, frame);
-        for piece in std::iter::once(&flight.first).chain(rest) {
+        for piece in &flight.pieces {
             let form = match piece.flags & PACK {
                 0 => Form::Piece { start: piece.flags & START != 0, end: piece.flags & END != 0 },
                 _ => Form::Pack,

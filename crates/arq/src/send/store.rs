@@ -2,32 +2,48 @@
 
 use crate::Buffer;
 
-/// Buffers kept to be used again, and the largest of them. What is larger goes back to the system.
-const POOL: usize = 64;
+/// Bytes of buffers kept to be used again; of those of a sender that has nothing under way; and of the largest. What is
+/// more goes back to the system.
+const POOL: usize = 2 << 20;
+const IDLE: usize = 64 << 10;
 const LARGEST: usize = 256 << 10;
 
-/// Buffers that are used again.
+/// Buffers that are used again, the last used first: it is still in the processor's cache.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     buffers: Vec<Buffer>,
+    bytes: usize,
 }
 
 impl Pool {
     /// An empty buffer, with room for `bytes` if that was asked for.
     #[inline]
     pub fn take(&mut self, bytes: usize) -> Buffer {
-        match self.buffers.pop() {
-            Some(buffer) if buffer.capacity() >= bytes => buffer,
-            _ => Buffer::with_capacity(bytes),
+        if let Some(buffer) = self.buffers.pop() {
+            self.bytes -= buffer.capacity();
+            if buffer.capacity() >= bytes {
+                return buffer;
+            }
         }
+        Buffer::with_capacity(bytes)
     }
 
     /// Keeps a buffer, if it is worth keeping.
     #[inline]
     pub fn give(&mut self, mut buffer: Buffer) {
-        if self.buffers.len() < POOL && (1..=LARGEST).contains(&buffer.capacity()) {
+        let room = buffer.capacity();
+        if (1..=LARGEST).contains(&room) && self.bytes + room <= POOL {
             buffer.clear();
+            self.bytes += room;
             self.buffers.push(buffer);
+        }
+    }
+
+    /// Keeps what an idle sender may.
+    #[inline]
+    pub fn shrink(&mut self) {
+        while self.bytes > IDLE {
+            self.bytes -= self.buffers.pop().map_or(self.bytes, |buffer| buffer.capacity());
         }
     }
 }
@@ -91,5 +107,26 @@ impl Store {
         }
         self.free.push(place);
         Some((kept.channel, std::mem::take(&mut kept.bytes)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_keeps_so_many_bytes_and_an_idle_one_few() {
+        let mut pool = Pool::default();
+        for size in [8192, LARGEST, LARGEST + 1, 100].into_iter().cycle().take(4000) {
+            pool.give(Buffer::with_capacity(size));
+            let kept: usize = pool.buffers.iter().map(Buffer::capacity).sum();
+            assert_eq!(kept, pool.bytes);
+            assert!(kept <= POOL);
+        }
+        assert!(pool.bytes > POOL - LARGEST && pool.buffers.iter().all(|b| b.capacity() <= LARGEST));
+        pool.shrink();
+        assert!(pool.bytes <= IDLE);
+        assert!(pool.take(50).is_empty() && pool.take(10 * LARGEST).capacity() >= 10 * LARGEST);
+        assert_eq!(pool.bytes, pool.buffers.iter().map(Buffer::capacity).sum::<usize>());
     }
 }
