@@ -58,9 +58,45 @@ impl Session {
     }
 }
 
-struct Talk<'a> {
+/// Where two ends talk: over a simulated path, or over sockets.
+pub trait Stage {
+    fn order(&mut self, end: usize, order: Order<'_>) -> Result<(), Refusal>;
+    fn host(&self, end: usize) -> &Host;
+    fn take_events(&mut self, end: usize) -> Vec<(Instant, Event)>;
+    fn run(&mut self, span: Span) -> Ended;
+    fn now(&self) -> Instant;
+}
+
+impl Stage for Pair<Host, Host> {
+    fn order(&mut self, end: usize, order: Order<'_>) -> Result<(), Refusal> {
+        if end == 0 { self.command_a(order) } else { self.command_b(order) }
+    }
+
+    fn host(&self, end: usize) -> &Host {
+        if end == 0 { self.a() } else { self.b() }
+    }
+
+    fn take_events(&mut self, end: usize) -> Vec<(Instant, Event)> {
+        if end == 0 { self.take_events_a() } else { self.take_events_b() }
+    }
+
+    fn run(&mut self, span: Span) -> Ended {
+        Pair::run(self, span)
+    }
+
+    fn now(&self) -> Instant {
+        Pair::now(self)
+    }
+}
+
+/// The two ends of a plan.
+pub fn hosts(plan: &Plan) -> [Host; 2] {
+    [0, 1].map(|end| Host::new(node(plan, end, 0), plan.faults[end], plan.seed, ["path a", "path b"][end]))
+}
+
+struct Talk<'a, S> {
     plan: &'a Plan,
-    pair: Pair<Host, Host>,
+    stage: S,
     draw: Stream,
     sessions: [Vec<Session>; 2],
     left: [u64; 2],
@@ -80,9 +116,17 @@ pub struct Did {
     pub sessions: u64,
 }
 
-/// Plays a plan; what went wrong, if anything.
+/// Plays a plan over a simulated path; what went wrong, if anything.
 pub fn play(plan: &Plan) -> Result<Did, String> {
-    let played = catch_unwind(AssertUnwindSafe(|| Talk::new(plan).play()));
+    let [a, b] = hosts(plan);
+    let mut pair = Pair::new(a, b, Seed(plan.seed));
+    pair.impair(plan.lines[0], plan.lines[1]);
+    play_on(plan, pair)
+}
+
+/// Plays a plan; what went wrong, if anything.
+pub fn play_on(plan: &Plan, stage: impl Stage) -> Result<Did, String> {
+    let played = catch_unwind(AssertUnwindSafe(|| Talk::new(plan, stage).play()));
     played.map_err(|panic| match panic.downcast::<String>() {
         Ok(text) => *text,
         Err(panic) => panic.downcast::<&str>().map_or("a panic without words".into(), |text| (*text).into()),
@@ -135,17 +179,11 @@ fn fill(end: usize, session: usize, channel: u16, number: u64, from: usize, into
     }
 }
 
-impl<'a> Talk<'a> {
-    fn new(plan: &'a Plan) -> Talk<'a> {
-        let host = |end: usize| {
-            let place = ["path a", "path b"][end];
-            Host::new(node(plan, end, 0), plan.faults[end], plan.seed, place)
-        };
-        let mut pair = Pair::new(host(0), host(1), Seed(plan.seed));
-        pair.impair(plan.lines[0], plan.lines[1]);
+impl<'a, S: Stage> Talk<'a, S> {
+    fn new(plan: &'a Plan, stage: S) -> Self {
         Talk {
             plan,
-            pair,
+            stage,
             draw: Seed(plan.seed).stream("acts"),
             sessions: [Vec::new(), Vec::new()],
             left: plan.total,
@@ -158,10 +196,7 @@ impl<'a> Talk<'a> {
     }
 
     fn order(&mut self, end: usize, order: Order<'_>) -> Result<(), Refusal> {
-        match end {
-            0 => self.pair.command_a(order),
-            _ => self.pair.command_b(order),
-        }
+        self.stage.order(end, order)
     }
 
     fn command(&mut self, end: usize, command: Command<'_>) -> Result<(), Refusal> {
@@ -169,7 +204,7 @@ impl<'a> Talk<'a> {
     }
 
     fn host(&self, end: usize) -> &Host {
-        if end == 0 { self.pair.a() } else { self.pair.b() }
+        self.stage.host(end)
     }
 
     fn open(&mut self) {
@@ -199,7 +234,7 @@ impl<'a> Talk<'a> {
             self.send();
             let longest = if left > 0 { 50_000 } else { 200_000 };
             let span = Span::from_us(self.draw.below(longest));
-            let ended = self.pair.run(span);
+            let ended = self.stage.run(span);
             self.listen();
             self.read();
             self.close();
@@ -258,7 +293,7 @@ impl<'a> Talk<'a> {
     }
 
     fn listen(&mut self) {
-        let events = [self.pair.take_events_a(), self.pair.take_events_b()];
+        let events = [0, 1].map(|end| self.stage.take_events(end));
         for (end, events) in events.into_iter().enumerate() {
             for (_, Event { id, news }) in events {
                 self.events += 1;
@@ -485,7 +520,7 @@ impl<'a> Talk<'a> {
                 taken += session.got.values().map(|(number, read)| number + *read as u64).sum::<u64>();
             }
         }
-        let now = self.pair.now();
+        let now = self.stage.now();
         let sum = frames + taken + self.events;
         let still = self.progress.2 + u32::from(ended == Ended::Quiet);
         if sum != self.progress.0 {
@@ -539,7 +574,7 @@ impl<'a> Talk<'a> {
                 }
             }
         }
-        assert_eq!(self.pair.run(Span::from_s(24 * 3600)), Ended::Quiet, "what is forgotten does nothing");
+        assert_eq!(self.stage.run(Span::from_s(24 * 3600)), Ended::Quiet, "what is forgotten does nothing");
         assert_eq!([0, 1].map(|end| self.host(end).node().connections()), [0, 0]);
         did
     }
