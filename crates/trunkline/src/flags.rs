@@ -234,7 +234,7 @@ pub enum Checksum {
     None,
 }
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct Torture {
     /// Exchanges, each with a seed of its own [default: 1000 in memory, 10 on the loopback]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
@@ -275,6 +275,12 @@ pub struct Torture {
     /// The longest message, in bytes
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
     pub size: Option<u64>,
+    /// Channels of each end
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=16))]
+    pub channels: Option<u64>,
+    /// Whether an end dies in the middle of it all, and comes back without memory [default: in one of five]
+    #[arg(long, value_enum, value_name = "WHEN")]
+    pub deaths: Option<Deaths>,
     /// Both ends send at once
     #[arg(long, conflicts_with = "half_duplex")]
     pub full_duplex: bool,
@@ -287,6 +293,15 @@ pub struct Torture {
     /// Print what came of it as JSON, and nothing else, to standard output
     #[arg(long)]
     pub json: bool,
+}
+
+/// Whether ends die.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Deaths {
+    /// In every exchange that has time for it
+    Always,
+    /// In none
+    Never,
 }
 
 impl Place {
@@ -338,6 +353,8 @@ impl Torture {
             ),
             ("messages", self.messages.map(|n| n.to_string())),
             ("size", self.size.map(|n| n.to_string())),
+            ("channels", self.channels.map(|n| n.to_string())),
+            ("deaths", self.deaths.map(|deaths| word(&deaths))),
             ("full-duplex", self.full_duplex.then(String::new)),
             ("half-duplex", self.half_duplex.then(String::new)),
         ];

@@ -69,6 +69,30 @@ fn an_oracle_that_sees_nothing_would_not_see_this() {
     let once = desk.say(&again.split(' ').chain(["--json"]).collect::<Vec<_>>());
     let once = json(&once.out);
     assert_eq!((once["exchanges"].as_u64(), &once["findings"][0]), (Some(1), first));
+    // The simpler one fails as well, and is no simpler than it says.
+    let simpler = first["simpler"].as_str().expect("a command").strip_prefix("trunkline ").expect("ours");
+    let once = desk.say(&simpler.split(' ').chain(["--json"]).collect::<Vec<_>>());
+    assert_eq!(once.status, 1, "{simpler}");
+    assert!(simpler.contains("--drop 0 ") && simpler.contains("--messages "), "{simpler}");
+    assert_eq!(json(&once.out)["findings"][0]["simpler"], Value::Null, "{simpler}");
+}
+
+#[test]
+fn ends_die_and_come_back() {
+    let desk = Desk::new();
+    let words =
+        ["torture", "--seeds", "40", "--deaths", "always", "--messages", "30", "--size", "2000", "--json"];
+    let ended = desk.say(&words);
+    assert_eq!((ended.status, ended.err.as_str()), (0, ""), "{}", ended.out);
+    let whole = json(&ended.out);
+    assert_eq!(whole["messages"], 40 * 2 * 30, "in the end all came");
+    assert!(number(&whole["deaths"]) > 10.0, "{whole}");
+    let none = json(&desk.say(&["torture", "--seeds", "9", "--deaths", "never", "--json"]).out);
+    assert_eq!(none["deaths"], 0);
+    let words = ["torture", "--on", "loopback", "--seeds", "3", "--deaths", "always", "--messages", "30"];
+    let rest = ["--size", "2000", "--drop", "0", "--damage", "0", "--blackhole", "3600s:1us", "--json"];
+    let ended = desk.say(&[&words[..], &rest].concat());
+    assert_eq!((ended.status, ended.err.as_str()), (0, ""), "{}", ended.out);
 }
 
 #[test]

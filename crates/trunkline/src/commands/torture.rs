@@ -5,9 +5,11 @@
 //! | [`trial`] | what an exchange is, drawn from its seed |
 //! | [`party`] | who sends and takes at its ends, and knows what must come |
 //! | [`path`] | what lies between: simulated time, or sockets of the loopback |
+//! | [`simpler`] | a failure with as little as possible about it |
 
 mod party;
 mod path;
+mod simpler;
 mod trial;
 
 use serde_json::json;
@@ -30,6 +32,8 @@ const MOST_TOLD: usize = 5;
 struct Finding {
     trial: Trial,
     why: String,
+    /// The command of a simpler one that fails too; looked for once, and in memory.
+    simpler: Option<String>,
 }
 
 /// What came of all exchanges.
@@ -63,10 +67,13 @@ pub fn torture(flags: &Torture) -> Result<(), Failure> {
     for (run, outcome) in outcomes.into_iter().enumerate() {
         match outcome {
             Some(Ok(did)) => total.did.add(&did),
-            Some(Err(why)) => total.findings.push(Finding { trial: trial(run), why }),
+            Some(Err(why)) => total.findings.push(Finding { trial: trial(run), why, simpler: None }),
             None => continue,
         }
         total.exchanges += 1;
+    }
+    if let (Place::Memory, Some(finding)) = (flags.on, total.findings.first_mut()) {
+        finding.simpler = simpler::find(flags, finding.trial.seed, &stop);
     }
     say(&if flags.json { total.json(flags) } else { total.text(flags) })?;
     match total.findings.len() {
@@ -78,7 +85,7 @@ pub fn torture(flags: &Torture) -> Result<(), Failure> {
 
 impl Total {
     fn text(&self, flags: &Torture) -> String {
-        let Did { messages, bytes, path, ref counters } = self.did;
+        let Did { messages, bytes, path, ref counters, deaths } = self.did;
         let count = |name: &str| counters.get(name).copied().unwrap_or_default();
         let stopped = if self.exchanges < self.asked { format!(" of {}", self.asked) } else { String::new() };
         let mut text = format!(
@@ -99,12 +106,14 @@ impl Total {
             ("nacks", count("nacks_sent")),
             ("timeouts", count("timeouts")),
             ("bad checksums", count("bad_checksums")),
+            ("ends that died", deaths),
         ] {
-            text += &format!("{what:<13}  {number:>14}\n");
+            text += &format!("{what:<14}  {number:>14}\n");
         }
-        for Finding { trial, why } in self.findings.iter().take(MOST_TOLD) {
+        for Finding { trial, why, simpler } in self.findings.iter().take(MOST_TOLD) {
             let command = flags.repeat(trial.seed);
             text += &format!("\nseed {}: {why}\n{trial:?}\nagain: {command}\n", trial.seed);
+            text += &simpler.as_ref().map(|simpler| format!("simpler: {simpler}\n")).unwrap_or_default();
         }
         match self.findings.len() {
             0 if self.exchanges == 0 => text,
@@ -115,10 +124,11 @@ impl Total {
     }
 
     fn json(&self, flags: &Torture) -> String {
-        let Did { messages, bytes, path, ref counters } = self.did;
+        let Did { messages, bytes, path, ref counters, deaths } = self.did;
         let finding = |f: &Finding| {
             let (seed, options) = (f.trial.seed, format!("{:?}", f.trial));
-            json!({ "seed": seed, "why": f.why, "options": options, "again": flags.repeat(seed) })
+            let again = flags.repeat(seed);
+            json!({ "seed": seed, "why": f.why, "options": options, "again": again, "simpler": f.simpler })
         };
         let findings: Vec<_> = self.findings.iter().map(finding).collect();
         let whole = json!({
@@ -129,6 +139,7 @@ impl Total {
                 "duplicated": path.duplicated, "held_back": path.reordered,
             },
             "counters": counters,
+            "deaths": deaths,
             "partial": self.exchanges < self.asked,
             "findings": findings,
         });

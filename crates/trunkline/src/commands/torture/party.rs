@@ -1,23 +1,26 @@
 //! A user of the transport, and the oracle: content is a counter, as in chapter 4 of the 1998 paper. Each end sends words
 //! that count on, cut into messages of random sizes, and counts along in what comes: every byte has one right value.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use trunkline_arq::{Buffer, Command, ConnectionId, End, Event, News, Refusal, Taken};
 use trunkline_units::{Instant, Seed, Span, Stream};
 
 use super::trial::Trial;
 
-/// All messages go over this channel.
-const CHANNEL: u16 = 0;
+/// From one channel that is used to the next.
+const STRIDE: u16 = 3277;
 /// Messages that an end sends in a row before it listens, half duplex.
 const IN_A_ROW: u64 = 3;
 /// What the ends call themselves.
 const NAMES: [&str; 2] = ["a", "b"];
 
-/// One direction as one end counts it.
+/// One channel of one direction as one end counts it.
 #[derive(Clone, Debug)]
 struct Count {
     /// Which end sends.
     from: usize,
+    channel: u16,
     /// Whole messages.
     messages: u64,
     /// Their bytes.
@@ -26,25 +29,40 @@ struct Count {
 }
 
 impl Count {
-    fn new(trial: &Trial, from: usize) -> Count {
-        let sizes = Seed(trial.seed).stream(&format!("sizes of {}", NAMES[from]));
-        Count { from, messages: 0, bytes: 0, sizes }
+    fn new(trial: &Trial, from: usize, channel: u16) -> Count {
+        let name = match channel {
+            0 => format!("sizes of {}", NAMES[from]),
+            other => format!("sizes of {} on {other}", NAMES[from]),
+        };
+        Count { from, channel, messages: 0, bytes: 0, sizes: Seed(trial.seed).stream(&name) }
     }
 
     /// The next message: long ones and short ones, empty ones among them.
     fn next(&mut self, longest: u64) -> Vec<u8> {
         let length = self.sizes.below(longest + 1) >> self.sizes.below(12);
-        let bytes = (self.bytes..self.bytes + length).map(|at| byte(self.from, at)).collect();
+        let (from, channel) = (self.from, self.channel);
+        let bytes = (self.bytes..self.bytes + length).map(|at| byte(from, channel, at)).collect();
         (self.messages, self.bytes) = (self.messages + 1, self.bytes + length);
         bytes
     }
 }
 
-/// The byte at a place of all that an end sends: 64-bit words that count up, big endian. The ends count from different
-/// numbers.
-fn byte(from: usize, at: u64) -> u8 {
-    let word = ((from as u64) << 48) | (at / 8);
+/// The byte at a place of all that an end sends on a channel: 64-bit words that count up, big endian. The ends, and the
+/// channels, count from different numbers.
+fn byte(from: usize, channel: u16, at: u64) -> u8 {
+    let word = (from as u64) << 62 | u64::from(channel) << 44 | (at / 8);
     word.to_be_bytes()[(at % 8) as usize]
+}
+
+/// Something that came, and is nothing wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// It goes on.
+    News,
+    /// Of another connection than its own.
+    Other,
+    /// The connection came to another end than the one that was wanted.
+    Lost(End),
 }
 
 /// One end's user.
@@ -54,12 +72,13 @@ pub struct Party<'a> {
     end: usize,
     id: Option<ConnectionId>,
     habits: Stream,
-    sent: Count,
-    got: Count,
-    /// What has come of the next message.
-    partial: Buffer,
-    full: bool,
-    readable: bool,
+    sent: BTreeMap<u16, Count>,
+    got: BTreeMap<u16, Count>,
+    /// What has come of the next message of a channel.
+    partial: BTreeMap<u16, Buffer>,
+    full: BTreeSet<u16>,
+    readable: BTreeSet<u16>,
+    open: bool,
     closing: bool,
     finished: bool,
     over: bool,
@@ -71,16 +90,19 @@ pub struct Party<'a> {
 impl<'a> Party<'a> {
     /// The user at end 0 or 1, who knows the connection's number if it opened it.
     pub fn new(trial: &'a Trial, end: usize, id: Option<ConnectionId>) -> Party<'a> {
+        let channels = (0..trial.channels as u16).map(|number| number * STRIDE);
+        let counts = |from| channels.clone().map(|at| (at, Count::new(trial, from, at))).collect();
         Party {
             trial,
             end,
             id,
             habits: Seed(trial.seed).stream(&format!("habits of {}", NAMES[end])),
-            sent: Count::new(trial, end),
-            got: Count::new(trial, 1 - end),
-            partial: Buffer::new(),
-            full: true,
-            readable: false,
+            sent: counts(end),
+            got: counts(1 - end),
+            partial: BTreeMap::new(),
+            full: BTreeSet::new(),
+            readable: BTreeSet::new(),
+            open: false,
             closing: false,
             finished: false,
             over: false,
@@ -96,12 +118,17 @@ impl<'a> Party<'a> {
 
     /// Messages and bytes that came, each as it should be.
     pub fn received(&self) -> (u64, u64) {
-        (self.got.messages, self.got.bytes)
+        (messages(&self.got), self.got.values().map(|count| count.bytes).sum())
     }
 
     /// All was sent, all has come, and both have closed.
     pub fn is_done(&self) -> bool {
-        self.over && self.got.messages == self.trial.messages
+        self.over && messages(&self.got) == self.trial.messages
+    }
+
+    /// It has nothing more to send.
+    pub fn is_closing(&self) -> bool {
+        self.closing
     }
 
     /// What this end saw, with its name.
@@ -109,31 +136,35 @@ impl<'a> Party<'a> {
         format!("end {}: {what}", NAMES[self.end])
     }
 
-    /// Hears of its connection.
+    /// Hears of a connection.
     ///
     /// # Errors
-    /// If that must not happen.
-    pub fn hear(&mut self, event: &Event) -> Result<(), String> {
-        if self.over || self.id.is_some_and(|id| id != event.id) {
-            return Err(self.wrong(format!("{:?} of a connection that is over or another", event.news)));
+    /// If that must never happen.
+    pub fn hear(&mut self, event: &Event) -> Result<Heard, String> {
+        if self.id.is_some_and(|id| id != event.id) {
+            return Ok(Heard::Other);
+        }
+        if self.over {
+            return Err(self.wrong(format!("{:?} of a connection that is over", event.news)));
         }
         match event.news {
-            News::Opened { .. } => (self.id, self.full) = (Some(event.id), false),
-            News::Readable { .. } => self.readable = true,
-            News::Writable { .. } => self.full = false,
+            News::Opened { .. } => (self.id, self.open) = (Some(event.id), true),
+            News::Readable { channel } => _ = self.readable.insert(channel),
+            News::Writable { channel } => _ = self.full.remove(&channel),
             News::Finished => self.finished = true,
             News::Closed { end: End::Done } if self.finished && self.closing => self.over = true,
-            News::Closed { end } => return Err(self.wrong(format!("the connection ended: {end}"))),
+            News::Closed { end } => return Ok(Heard::Lost(end)),
         }
-        Ok(())
+        Ok(Heard::News)
     }
 
     /// Half duplex, an end sends some and then receives as many; full duplex, it always may do either.
     fn may_send(&self) -> bool {
-        let Trial { half_duplex, messages, .. } = *self.trial;
-        let begun = self.sent.messages - self.sent.messages % IN_A_ROW;
-        let first = if self.end == 0 { begun } else { (begun + IN_A_ROW).min(messages) };
-        self.sent.messages < messages && (!half_duplex || self.got.messages >= first)
+        let Trial { half_duplex, messages: all, .. } = *self.trial;
+        let (sent, got) = (messages(&self.sent), messages(&self.got));
+        let begun = sent - sent % IN_A_ROW;
+        let first = if self.end == 0 { begun } else { (begun + IN_A_ROW).min(all) };
+        self.open && sent < all && (!half_duplex || got >= first)
     }
 
     fn may_read(&self) -> bool {
@@ -151,21 +182,25 @@ impl<'a> Party<'a> {
     ) -> Result<(), String> {
         let Some(id) = self.id else { return Ok(()) };
         while self.send(now, id, &mut command)? | self.take(now, id, &mut command)? {}
-        if self.sent.messages == self.trial.messages && !self.closing {
+        if messages(&self.sent) == self.trial.messages && !self.closing {
             self.closing = true;
-            command(Command::Close { id }).map_err(|refusal| self.wrong(refusal))?;
+            match command(Command::Close { id }) {
+                // It is over, and this end will hear of it.
+                Ok(()) | Err(Refusal::Closed) => {}
+                Err(refusal) => return Err(self.wrong(refusal)),
+            }
         }
-        let Trial { messages, .. } = *self.trial;
-        if self.over && !self.readable && self.got.messages < messages {
-            return Err(self.wrong(format!("{} of {messages} messages came", self.got.messages)));
+        let (got, all) = (messages(&self.got), self.trial.messages);
+        if self.over && self.readable.is_empty() && got < all {
+            return Err(self.wrong(format!("{got} of {all} messages came")));
         }
         Ok(())
     }
 
     /// When it wants to act by itself.
     pub fn next(&self) -> Option<Instant> {
-        let send = (self.may_send() && !self.full).then_some(self.send_at);
-        let read = (self.may_read() && self.readable).then_some(self.read_at);
+        let send = (self.may_send() && self.full.len() < self.sent.len()).then_some(self.send_at);
+        let read = (self.may_read() && !self.readable.is_empty()).then_some(self.read_at);
         send.into_iter().chain(read).min()
     }
 
@@ -176,26 +211,38 @@ impl<'a> Party<'a> {
         id: ConnectionId,
         command: &mut impl FnMut(Command<'_>) -> Result<(), Refusal>,
     ) -> Result<bool, String> {
-        if self.full || now < self.send_at || !self.may_send() {
+        if now < self.send_at || !self.may_send() {
             return Ok(false);
         }
-        let mut sent = self.sent.clone();
+        let open: Vec<u16> =
+            self.sent.keys().copied().filter(|channel| !self.full.contains(channel)).collect();
+        let channel = match open.len() {
+            0 => return Ok(false),
+            1 => open[0],
+            several => open[self.habits.below(several as u64) as usize],
+        };
+        let mut sent = self.sent[&channel].clone();
         let bytes = sent.next(self.trial.longest);
         let given = if self.habits.chance(0.5) {
-            command(Command::Send { id, channel: CHANNEL, bytes: &bytes })
+            command(Command::Send { id, channel, bytes: &bytes })
         } else {
             let mut message = Buffer::new();
             message.extend_from_slice(&bytes);
-            command(Command::HandOver { id, channel: CHANNEL, message: &mut message })
+            command(Command::HandOver { id, channel, message: &mut message })
         };
         match given {
             Ok(()) => {
-                self.sent = sent;
+                self.sent.insert(channel, sent);
                 self.send_at = now + self.pause(0.3, self.trial.pause);
                 Ok(true)
             }
             Err(Refusal::Full) => {
-                self.full = true;
+                self.full.insert(channel);
+                Ok(false)
+            }
+            // It is over, and this end will hear of it.
+            Err(Refusal::Closed) => {
+                self.open = false;
                 Ok(false)
             }
             Err(refusal) => Err(self.wrong(refusal)),
@@ -209,37 +256,47 @@ impl<'a> Party<'a> {
         id: ConnectionId,
         command: &mut impl FnMut(Command<'_>) -> Result<(), Refusal>,
     ) -> Result<bool, String> {
-        if !self.readable || now < self.read_at || !self.may_read() {
+        if now < self.read_at || !self.may_read() {
             return Ok(false);
         }
+        let Some(&channel) = self.readable.first() else { return Ok(false) };
+        let partial = self.partial.entry(channel).or_default();
         let mut taken = Taken::Nothing;
-        let take = Command::Take { id, channel: CHANNEL, into: &mut self.partial, taken: &mut taken };
+        let take = Command::Take { id, channel, into: partial, taken: &mut taken };
         command(take).map_err(|refusal| self.wrong(refusal))?;
         match taken {
-            Taken::Nothing => self.readable = false,
+            Taken::Nothing => _ = self.readable.remove(&channel),
             Taken::Part => {}
             Taken::Whole => {
-                self.check()?;
-                self.partial.clear();
+                self.check(channel)?;
                 self.read_at = now + self.pause(1.0, self.trial.reading[self.end]);
             }
         }
-        Ok(taken != Taken::Nothing)
+        Ok(true)
     }
 
-    /// Whether the message that came is the next, and whole.
-    fn check(&mut self) -> Result<(), String> {
-        let number = self.got.messages;
-        if number == self.trial.messages {
-            return Err(self.wrong(format!("a message came after the last, of {} bytes", self.partial.len())));
+    /// Whether the message that came is the next of its channel, and whole.
+    fn check(&mut self, channel: u16) -> Result<(), String> {
+        let came = self.partial.remove(&channel).unwrap_or_default();
+        let (got, all, longest) = (messages(&self.got), self.trial.messages, self.trial.longest);
+        let count = self.got.get_mut(&channel).filter(|_| got < all);
+        let Some(count) = count else {
+            let bytes = came.len();
+            let what =
+                format!("{got} messages have come, and one on channel {channel} of {bytes} bytes more");
+            return Err(self.wrong(what));
+        };
+        let number = count.messages;
+        let want = count.next(longest);
+        if want.len() != came.len() {
+            let (want, came) = (want.len(), came.len());
+            let what = format!("message {number} of channel {channel} has {want} bytes, and {came} came");
+            return Err(self.wrong(what));
         }
-        let want = self.got.next(self.trial.longest);
-        if want.len() != self.partial.len() {
-            let (want, got) = (want.len(), self.partial.len());
-            return Err(self.wrong(format!("message {number} has {want} bytes, and {got} came")));
-        }
-        match want.iter().zip(self.partial.iter()).position(|(want, got)| want != got) {
-            Some(at) => Err(self.wrong(format!("byte {at} of message {number} is wrong"))),
+        match want.iter().zip(came.iter()).position(|(want, came)| want != came) {
+            Some(at) => {
+                Err(self.wrong(format!("byte {at} of message {number} of channel {channel} is wrong")))
+            }
             None => Ok(()),
         }
     }
@@ -249,4 +306,9 @@ impl<'a> Party<'a> {
         let ps = self.habits.below(longest.as_ps()) >> self.habits.below(10);
         if self.habits.chance(often) { Span::from_ps(ps) } else { Span::ZERO }
     }
+}
+
+/// Of all channels.
+fn messages(counts: &BTreeMap<u16, Count>) -> u64 {
+    counts.values().map(|count| count.messages).sum()
 }

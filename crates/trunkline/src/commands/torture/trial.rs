@@ -5,7 +5,10 @@ use trunkline_arq::torture::{Blackhole, Faults};
 use trunkline_arq::{Check, Congestion, Mode, Options};
 use trunkline_units::{Rate, Seed, Span, Stream};
 
-use crate::flags::{Place, Torture};
+use crate::flags::{Deaths, Place, Torture};
+
+/// Channels of an exchange at the most.
+pub const MOST_CHANNELS: u64 = 16;
 
 /// Everything about an exchange. What is first is end `a`, which opens.
 #[derive(Clone, Debug)]
@@ -28,6 +31,20 @@ pub struct Trial {
     pub pause: Span,
     /// The longest pause of each reader between messages.
     pub reading: [Span; 2],
+    /// Channels that each end uses.
+    pub channels: u64,
+    /// An end that dies once so many messages have come to it, and comes back without memory; if it has more to send
+    /// then.
+    pub death: Option<Death>,
+}
+
+/// When who dies.
+#[derive(Clone, Copy, Debug)]
+pub struct Death {
+    /// Which end.
+    pub end: usize,
+    /// Once so many messages have come to it.
+    pub after: u64,
 }
 
 impl Trial {
@@ -47,6 +64,8 @@ impl Trial {
             false => Span::ZERO,
         });
         let rates = [(); 2].map(|()| draw.chance(0.5).then(|| 1_000_000 + draw.below(1_000_000_000)));
+        let channels = if draw.chance(0.5) { 1 + draw.below(MOST_CHANNELS) } else { 1 };
+        let (dies, end, after) = (draw.chance(0.2), draw.below(2) as usize, draw.unit());
         let mut trial = Trial {
             seed,
             options: options.map(|options| Options { mode: flags.mode.map_or(mode, Mode::from), ..options }),
@@ -57,9 +76,14 @@ impl Trial {
             longest,
             pause,
             reading,
+            channels: flags.channels.unwrap_or(channels),
+            death: None,
         };
         trial.shorten();
         trial.messages = flags.messages.unwrap_or(trial.messages);
+        if flags.deaths.map_or(dies, |deaths| deaths == Deaths::Always) {
+            trial.death = Some(Death { end, after: (after * trial.messages as f64) as u64 });
+        }
         trial.longest = flags.size.unwrap_or(trial.longest);
         if let Some(check) = flags.check {
             trial.options.iter_mut().for_each(|options| options.check = check.into());
@@ -121,6 +145,8 @@ fn draw_options(draw: &mut Stream, patient: bool) -> Options {
         channel_credit: 300 + (draw.below(1 << 18) >> draw.below(8)) as u32,
         send_buffer: 1 + draw.below(1 << 18) as usize,
         share: if draw.chance(0.3) { Span::from_us(draw.below(500)) } else { Span::ZERO },
+        // Who waits on sockets for one that has died wants to know soon.
+        keep_alive: if patient { Options::default().keep_alive } else { Span::from_ms(500) },
         // With half of all frames lost, a peer may seem silent for minutes.
         patience: Span::from_s(300),
         ..Options::default()
