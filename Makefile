@@ -45,6 +45,7 @@ bench: ## figures beside other programs, as ratios (docs/benchmarks.md); wants a
 	$(CARGO) bench -p trunkline-sim --bench cost --locked
 	$(CARGO) bench -p trunkline-arq --bench engine --locked
 	$(CARGO) bench -p trunkline-arq --bench sockets --features sockets --locked
+	$(CARGO) bench -p trunkline-arq --bench line --features sockets --locked
 
 # cargo-fuzz asks for nightly flags; RUSTC_BOOTSTRAP grants them to any compiler.
 fuzz: ## throw texts at the language, segments at TCP and frames at arq, for SECONDS each; needs a C++ compiler and cargo-fuzz

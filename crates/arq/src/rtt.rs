@@ -5,7 +5,7 @@
 //! | RFC 6298 (2.1) to (2.3) | [`RoundTrip::sample`], [`RoundTrip::timeout`] |
 //! | RFC 6298 (2.4): no timeout below 1 s | not kept: [`Timeouts::floor`] says, else a loss on a path of 25 µs would cost 40,000 round trips |
 //! | RFC 6298 (2.5): a bound of the timeout | [`Timeouts::ceiling`] |
-//! | RFC 6298 (5.5): backoff | [`RoundTrip::backoff`] |
+//! | RFC 6298 (5.5): backoff | [`RoundTrip::backoff`]; it lasts until the next sample (Karn), which the connection sees to |
 //! | RFC 8985 section 6.2, step 4: reordering window | [`RoundTrip::reordering_window`] |
 //! | RFC 8985 section 7.2: when to probe for a lost tail | [`RoundTrip::probe`] |
 

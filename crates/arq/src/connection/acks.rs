@@ -134,6 +134,7 @@ impl Connection {
             let in_flight = self.sender.flights.in_flight() + news.frames;
             if let Some(sent) = news.sent_once_at() {
                 let took = now.since(sent);
+                self.doubled = 0;
                 let delay = delay.unwrap_or(Span::ZERO).min(self.peer_ack_delay);
                 self.round_trip.sample(now, Span::from_ps(took.as_ps().saturating_sub(delay.as_ps())));
             }

@@ -99,6 +99,9 @@ pub(crate) struct Connection {
     retransmit_at: Instant,
     /// Timeouts in a row.
     backoff: u32,
+    /// How often the timeout has doubled since a round trip was last measured (Karn's algorithm, RFC 6298 5.7): an
+    /// acknowledgement of what was sent twice does not tell that the timeout was long enough.
+    doubled: u32,
     /// When a frame will have been late enough to be lost.
     loss_at: Instant,
     /// The policy lets nothing leave before.
@@ -176,6 +179,7 @@ impl Connection {
             owed: Owed::default(),
             retransmit_at: Instant::MAX,
             backoff: 0,
+            doubled: 0,
             loss_at: Instant::MAX,
             pace_at: Instant::ZERO,
             hold_until: Instant::ZERO,

@@ -76,10 +76,10 @@ impl Connection {
         let delay = self.peer_ack_delay;
         self.retransmit_at = match self.sender.flights.in_flight() {
             0 => Instant::MAX,
-            _ if self.backoff == 0 && self.options.mode == Mode::Selective => {
+            _ if self.backoff == 0 && self.doubled == 0 && self.options.mode == Mode::Selective => {
                 now + self.round_trip.probe(delay)
             }
-            _ => now + self.round_trip.backoff(delay, self.backoff.saturating_sub(1)),
+            _ => now + self.round_trip.backoff(delay, self.backoff.saturating_sub(1).max(self.doubled)),
         };
     }
 
@@ -97,14 +97,15 @@ impl Connection {
             let mut missing = Missing::default();
             self.sender.flights.lose_all(&mut missing);
             self.statistics.timeouts += 1;
+            self.doubled = self.doubled.saturating_add(1);
             self.went_back = None;
             self.report(now, missing, in_flight, true);
             // Lost again or never heard: the next may leave whatever the pace.
             self.pace_at = self.pace_at.min(now);
         }
         let delay = self.peer_ack_delay;
-        self.retransmit_at =
-            now + self.round_trip.backoff(delay, self.backoff.saturating_sub(u32::from(selective)));
+        let doubled = self.backoff.saturating_sub(u32::from(selective)).max(self.doubled);
+        self.retransmit_at = now + self.round_trip.backoff(delay, doubled);
         // All of the peer's has come and all of ours has arrived: it has gone, and with it the last acknowledgement.
         if self.closing.finished
             && self.unanswered > FAREWELLS

@@ -1,0 +1,49 @@
+//! The paper's own test in simulated time: a line of 121.8 Mb/s is filled, whatever it loses and whoever is late.
+
+#[path = "support/line.rs"]
+mod line;
+
+use line::{Line, Run};
+use trunkline_arq::{Congestion, Options};
+use trunkline_units::Span;
+
+/// How long an end does not get to run, ten times a second.
+const STALL: (Span, Span) = (Span::from_ms(100), Span::from_ms(4));
+
+/// The whole window, which what may wait before the line has room for.
+fn fixed() -> Options {
+    Options { window: 64, congestion: Congestion::Fixed, ..Options::default() }
+}
+
+fn told(run: &Run) -> String {
+    format!("{:?}, {} overflowed, {:?}", run.of_what_is_left(), run.overflowed, run.statistics)
+}
+
+// The headers leave 0.9906: 12 bytes of 1,472, and ten more where a message of 8 KiB ends.
+
+#[test]
+fn a_line_is_filled_whatever_it_loses() {
+    for (loss, seed) in [(0.0, 1), (0.01, 2), (0.05, 3)] {
+        for stalls in [[None; 2], [Some(STALL), None], [None, Some(STALL)]] {
+            let line = Line { loss, stalls, seed, ..Line::default() };
+            let run = line.run(&Options::default(), false, Span::from_s(1));
+            assert!(run.of_what_is_left()[0] > 0.985, "{line:?}: {}", told(&run));
+            assert_eq!(run.overflowed, 0, "{line:?}: {}", told(&run));
+        }
+    }
+}
+
+#[test]
+fn both_ways_at_once_neither_end_repeats_itself_without_end() {
+    for seed in 1..3 {
+        for options in [Options::default(), fixed()] {
+            let line = Line { seed, ..Line::default() };
+            let run = line.run(&options, true, Span::from_s(1));
+            let ways = run.of_what_is_left();
+            assert!(ways[0] + ways[1] > 1.93, "{line:?}: {}", told(&run));
+            let doubles: u64 = run.statistics.iter().map(|end| end.doubles).sum();
+            let frames: u64 = run.statistics.iter().map(|end| end.frames_received).sum();
+            assert!(doubles < frames / 50, "{line:?}: {}", told(&run));
+        }
+    }
+}
