@@ -5,8 +5,8 @@ SECONDS ?= 60
 PREFIX  ?= $(HOME)/.local
 
 RUN     = $(CARGO) run --release --quiet --locked --
-# What machines offer beside themselves: sockets of their own.
-FACES   = --features trunkline-arq/tokio
+# What machines offer beside themselves: sockets of their own, encryption.
+FACES   = --features trunkline-arq/tokio,trunkline-arq/aead
 TARGET  = $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
@@ -43,7 +43,7 @@ doc: ## the documentation of every crate; any warning fails
 bench: ## figures beside other programs, as ratios (docs/benchmarks.md); wants an idle machine
 	$(CARGO) bench -p trunkline --bench figures --locked
 	$(CARGO) bench -p trunkline-sim --bench cost --locked
-	$(CARGO) bench -p trunkline-arq --bench engine --locked
+	$(CARGO) bench -p trunkline-arq --bench engine --features aead --locked
 	$(CARGO) bench -p trunkline-arq --bench sockets --features sockets --locked
 	$(CARGO) bench -p trunkline-arq --bench line --features sockets --locked
 
@@ -65,7 +65,7 @@ fuzz: ## throw texts at the language, segments at TCP and frames at arq, for SEC
 # Every round has a seed of its own; the one that fails is the last one printed.
 soak: ## what takes long: theory and real peers, then experiments for SECONDS, seed after seed; the first that fails ends it
 	$(CARGO) test --release --locked -p trunkline-media -p trunkline-tcp -p trunkline-arq \
-		--features trunkline-media/soak,trunkline-tcp/soak,trunkline-arq/soak --test 'soak_*'
+		--features trunkline-media/soak,trunkline-tcp/soak,trunkline-arq/soak,trunkline-arq/aead --test 'soak_*'
 	$(CARGO) build --release --locked -p trunkline
 	@set -eu; until=$$(( $$(date +%s) + $(SECONDS) )); seed=0; \
 	while [ "$$(date +%s)" -lt "$$until" ]; do seed=$$(( seed + 1 )); \

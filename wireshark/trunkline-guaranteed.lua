@@ -3,7 +3,8 @@
 --   tshark -X lua_script:wireshark/trunkline-guaranteed.lua -r CAPTURE
 --
 -- or put it into Wireshark's folder of personal Lua plugins. A connection whose opening was captured is found by that
--- and its checks are verified; else name its UDP port in the preferences, or say "Decode As".
+-- and its checks are verified; else name its UDP port in the preferences, or say "Decode As". Of encrypted frames all is
+-- shown that is readable, and nothing verified; several that left as one datagram are shown as one.
 
 local guaranteed = Proto("guaranteed", "Trunkline Guaranteed Transport")
 
@@ -13,13 +14,14 @@ local SPECIAL = {
 }
 local KINDS = { [0] = "Control", [1] = "Piece", [2] = "Pack", [3] = "Many", [4] = "Ack" }
 local MODES = { [0] = "selective", [1] = "go-back-N", [2] = "stop-and-wait" }
-local CHECKS = { [0] = "none", [1] = "CRC-32C", [2] = "CRC-64/NVME", [3] = "folded" }
-local REASONS = { [1] = "no room", [2] = "terms", [3] = "version", [4] = "takes no connections" }
+local CHECKS = { [0] = "none", [1] = "CRC-32C", [2] = "CRC-64/NVME", [3] = "folded", [4] = "AEAD" }
+local REASONS = { [1] = "no room", [2] = "terms", [3] = "version", [4] = "takes no connections", [5] = "key" }
 local TOLD = { [1] = "Credit", [2] = "Channel credit", [3] = "Finish" }
 local BAD, GOOD, UNVERIFIED = 0, 1, 2
 local CONTROL = 65535
 local START, END, ACK, ASK, NACK = 1, 2, 4, 8, 16
 local AGAIN, PACK = 8, 4
+local AEAD, COUNT, TAG, PROOF = 4, 3, 16, 32
 
 local f = {
 	kind = ProtoField.uint8("guaranteed.kind", "Kind", base.DEC, KINDS, 0xe0),
@@ -59,14 +61,17 @@ local f = {
 	credit = ProtoField.uint32("guaranteed.credit", "Credit (bytes)"),
 	channel_credit = ProtoField.uint32("guaranteed.channel_credit", "Credit of each channel (bytes)"),
 	cookie = ProtoField.bytes("guaranteed.cookie", "Cookie"),
+	proof = ProtoField.bytes("guaranteed.proof", "Proof of the secret"),
 	reason = ProtoField.uint8("guaranteed.reason", "Reason", base.DEC),
 	echo = ProtoField.bytes("guaranteed.echo", "Of the frame: its first 12 and last 4 bytes"),
 	token = ProtoField.uint32("guaranteed.token", "Token"),
 	probe_length = ProtoField.uint16("guaranteed.probe_length", "Length of the probe"),
 	filling = ProtoField.bytes("guaranteed.filling", "Filling"),
+	sealed = ProtoField.bytes("guaranteed.sealed", "Encrypted"),
+	count = ProtoField.uint24("guaranteed.count", "Count"),
 	check = ProtoField.bytes("guaranteed.check", "Check"),
 	status = ProtoField.uint8("guaranteed.status", "Check status", base.DEC,
-		{ [BAD] = "bad", [GOOD] = "good", [UNVERIFIED] = "unverified: the opening was not captured" }),
+		{ [BAD] = "bad", [GOOD] = "good", [UNVERIFIED] = "unverified: encrypted, or the opening was not captured" }),
 }
 guaranteed.fields = f
 
@@ -79,7 +84,7 @@ guaranteed.experts = e
 
 guaranteed.prefs.ports = Pref.range("UDP ports", "", "Ports of connections whose opening was not captured", 65535)
 guaranteed.prefs.check = Pref.enum("Check of such connections", 4, "Where the check begins, if it is not known", {
-	{ 1, "4 bytes", 4 }, { 2, "8 bytes (CRC-64)", 8 } }, false)
+	{ 1, "4 bytes", 4 }, { 2, "8 bytes (CRC-64)", 8 }, { 3, "19 bytes (encrypted)", COUNT + TAG } }, false)
 
 -- Checks: sums, secret words. 64 bits are UInt64, or two halves of 32 where speed counts.
 
@@ -158,6 +163,9 @@ find_end[3] = function(text, _, low, least)
 	end
 end
 
+-- Nobody knows without the secret.
+find_end[AEAD] = function() return nil end
+
 local function hex(text) return UInt64.fromhex(text) end
 
 local function mix(x)
@@ -206,7 +214,8 @@ end
 -- Notes the connection that a frame opens.
 local function note_opening(tvb, pinfo)
 	local first = tvb(0, 1):uint()
-	if first == 3 and tvb:len() == 44 and find_end[tvb(19, 1):uint()] then
+	local check = first == 3 and tvb:len() >= 44 and tvb(19, 1):uint()
+	if check and find_end[check] and tvb:len() == 44 + (check == AEAD and PROOF or 0) then
 		local from, to, pair = ends_of(pinfo)
 		local client, server = tvb(2, 8):uint64(), tvb(10, 8):uint64()
 		local all = connections[pair] or {}
@@ -214,7 +223,7 @@ local function note_opening(tvb, pinfo)
 			if known.client == client and known.server == server then return end
 		end
 		table.insert(all, 1, {
-			client = client, server = server, key = key_of(client, server), secrets = {}, check = tvb(19, 1):uint(),
+			client = client, server = server, key = key_of(client, server), secrets = {}, check = check,
 			opener = to, near = { [from] = 0, [to] = 0 },
 		})
 		connections[pair] = all
@@ -243,7 +252,9 @@ local function try(connection, text, from, to, least)
 	return last
 end
 
-local function check_size(connection) return connection.check == 2 and 8 or 4 end
+local function check_size(connection)
+	return connection.check == AEAD and COUNT + TAG or connection.check == 2 and 8 or 4
+end
 
 -- How long the first of the frames in `text` is, the bytes of its check, and whether that holds.
 local function first_frame(text, pinfo, segment)
@@ -264,6 +275,9 @@ local function first_frame(text, pinfo, segment)
 	for _, connection in ipairs(all) do
 		local last = try(connection, text, from, to, 1)
 		if last then return last, check_size(connection), GOOD end
+	end
+	for _, connection in ipairs(all) do
+		if connection.check == AEAD then return #text, check_size(connection), UNVERIFIED end
 	end
 	return #text, check_size(all[1]), BAD
 end
@@ -329,25 +343,27 @@ local function terms(cursor)
 	cursor:take(f.credit, 4)
 	cursor:take(f.channel_credit, 4)
 	cursor:take(f.filling, 2)
-	return (" %s, %s, window %d"):format(MODES[mode] or "?", CHECKS[check] or "?", window)
+	return (" %s, %s, window %d"):format(MODES[mode] or "?", CHECKS[check] or "?", window), check
 end
 
 local function special(cursor, first)
-	local info = SPECIAL[first] or ("Control %d"):format(first)
+	local info, said, check = SPECIAL[first] or ("Control %d"):format(first)
 	cursor.tree:add(f.special, cursor.range(0, 1))
 	if first >= 1 and first <= 4 then
 		cursor:take(f.version, 1)
 		cursor:take(f.client, 8)
 	end
 	if first == 1 then
-		info = info .. terms(cursor)
+		said, check = terms(cursor)
+		info = info .. said
 		local cookie = cursor:take(f.cookie, 16)
 		if cookie and cookie:bytes():tohex() ~= ("0"):rep(32) then info = info .. ", with cookie" end
 	elseif first == 2 then
 		cursor:take(f.cookie, 16)
 	elseif first == 3 then
 		cursor:take(f.server, 8)
-		info = info .. terms(cursor)
+		said, check = terms(cursor)
+		info = info .. said
 	elseif first == 4 then
 		local reason, item = cursor:number(f.reason, 1)
 		if item then item:append_text(" (" .. (REASONS[reason] or "?") .. ")") end
@@ -366,6 +382,7 @@ local function special(cursor, first)
 	else
 		cursor.tree:add_proto_expert_info(e.odd)
 	end
+	if check == AEAD then cursor:take(f.proof, PROOF) end
 	return info
 end
 
@@ -441,13 +458,18 @@ end
 local DATA_FLAGS = { { START, "START" }, { END, "END" }, { ACK, "ACK" }, { ASK, "ASK" }, { NACK, "NACK" } }
 local ACK_FLAGS = { { NACK, "NACK" }, { AGAIN, "AGAIN" } }
 
-local function data(cursor, kind, flags)
+local function data(cursor, kind, flags, sealed)
 	local tree, range = cursor.tree, cursor.range(0, 1)
 	for _, field in ipairs({ f.start, f.stop, f.ack, f.ask, f.nack }) do tree:add(field, range) end
 	local info = ("%s %d"):format(KINDS[kind], (cursor:number(f.number, 3)))
 	local acknowledged = bit.band(flags, ACK) ~= 0 and cursor:number(f.acknowledged, 3)
 	local chunks = {}
-	repeat table.insert(chunks, chunk(cursor, tree, kind, flags)) until cursor.odd or cursor:left() == 0
+	if sealed then
+		table.insert(chunks, ("%d bytes encrypted"):format(cursor:left()))
+		if cursor:left() > 0 then cursor:take(f.sealed, cursor:left()) end
+	else
+		repeat table.insert(chunks, chunk(cursor, tree, kind, flags)) until cursor.odd or cursor:left() == 0
+	end
 	info = info .. flag_names(flags, DATA_FLAGS) .. " " .. table.concat(chunks, ", ")
 	return acknowledged and info .. (", acknowledges %d"):format(acknowledged) or info
 end
@@ -469,6 +491,7 @@ end
 
 local function dissect_frame(range, tree, cut_as)
 	local check = math.min(cut_as.check, range:len() - 1)
+	local sealed = check == COUNT + TAG
 	local cursor = Cursor.new(range(0, range:len() - check), tree)
 	local first = range(0, 1):uint()
 	local kind, flags = math.floor(first / 32), first % 32
@@ -483,7 +506,7 @@ local function dissect_frame(range, tree, cut_as)
 		if kind == 0 then
 			info = special(cursor, first)
 		elseif kind <= 3 then
-			info = data(cursor, kind, flags)
+			info = data(cursor, kind, flags, sealed)
 		elseif kind == 4 then
 			info = ack(cursor, flags)
 		else
@@ -491,6 +514,10 @@ local function dissect_frame(range, tree, cut_as)
 			tree:add_proto_expert_info(e.odd)
 		end
 		if cut_as.status == GOOD and kind <= 4 and cursor:left() > 0 then tree:add_proto_expert_info(e.odd) end
+	end
+	if sealed then
+		tree:add(f.count, range(range:len() - check, COUNT))
+		check = TAG
 	end
 	if check > 0 then tree:add(f.check, range(range:len() - check, check)) end
 	tree:add(f.status, range, cut_as.status):set_generated()
@@ -522,7 +549,8 @@ end
 
 -- A frame that opens, whole and checked, tells its conversation.
 local function heuristic(tvb, pinfo, tree)
-	if tvb:captured_len() ~= 52 or tvb:reported_len() ~= 52 then return false end
+	local length = tvb:captured_len()
+	if length ~= tvb:reported_len() or length ~= 52 and length ~= 52 + PROOF then return false end
 	if tvb(0, 2):uint() ~= 0x0101 or not plain_check_holds(tvb:raw()) then return false end
 	pinfo.conversation = guaranteed
 	guaranteed.dissector(tvb, pinfo, tree)

@@ -1,6 +1,7 @@
 //! The engine alone: two nodes in memory, on one thread, no sockets.
 //!
-//! `cargo bench -p trunkline-arq --bench engine` prints Gb/s of messages and messages a second, by size and check.
+//! `cargo bench -p trunkline-arq --bench engine` prints Gb/s of messages and messages a second, by size and check; with
+//! `--features aead` encrypted as well.
 
 #![allow(clippy::disallowed_methods, reason = "a bench measures time")]
 
@@ -124,11 +125,19 @@ impl Run {
 
 fn main() {
     println!("{:>7}  {:>6}  {:>6}  {:>12}  {:>8}", "bytes", "check", "how", "messages/s", "Gb/s");
+    #[cfg(feature = "aead")]
+    let checks = [Check::None, Check::Crc32c, Check::Crc64, Check::Aead];
+    #[cfg(not(feature = "aead"))]
+    let checks = [Check::None, Check::Crc32c, Check::Crc64];
     for size in [64, 1024, 8192, 65_536] {
-        for check in [Check::None, Check::Crc32c, Check::Crc64] {
+        for check in checks {
             for hand_over in [false, true] {
                 let congestion = Congestion::Fixed;
-                let options = Options { check, congestion, window: 256, ..Options::default() };
+                #[cfg(feature = "aead")]
+                let key = (check == Check::Aead).then(|| trunkline_arq::PresharedKey::new(&[7; 32]));
+                #[cfg(not(feature = "aead"))]
+                let key = None;
+                let options = Options { check, key, congestion, window: 256, ..Options::default() };
                 let mut run = Run::new(&options);
                 run.rate(size, hand_over, Duration::from_millis(100));
                 let rate = run.rate(size, hand_over, Duration::from_millis(400));

@@ -39,7 +39,7 @@ pub mod wire;
 
 pub use buffer::Buffer;
 pub use node::{Config, Node};
-pub use options::{Check, Congestion, Mode, Options};
+pub use options::{Check, Congestion, Mode, Options, PresharedKey};
 pub use receive::Taken;
 pub use statistics::Statistics;
 pub use talk::{Command, ConnectionId, End, Event, News, Refusal, Strangers};

@@ -14,7 +14,7 @@ use crate::connection::Connection;
 use crate::options::Options;
 use crate::statistics::Statistics;
 use crate::talk::{Command, ConnectionId, End, Event, News, Refusal, Strangers};
-use crate::wire::check::Way;
+use crate::wire::check::{Check, Way};
 use crate::wire::open::{self, COOKIE_BYTES, Greeting, Reason, Terms};
 
 /// Answers to strangers that may wait to leave. Strangers that find more get none.
@@ -31,7 +31,8 @@ const COOKIE_LIFE: Span = Span::from_s(16);
 pub struct Config {
     /// Through which port.
     pub port: Port,
-    /// Whether peers may open connections, and how those behave. Mode and check are the peer's choice.
+    /// Whether peers may open connections, and how those behave. Mode and check are the peer's choice, but for a key: with
+    /// one all connections are encrypted, without one none is.
     pub accept: Option<Options>,
     /// Most connections, opened by either end.
     pub connections: usize,
@@ -256,6 +257,9 @@ impl Node {
         if self.connections() >= self.config.connections {
             return Err(Refusal::TooMany);
         }
+        if options.check == Check::Aead && options.key.is_none() {
+            return Err(Refusal::NoKey);
+        }
         let (client, options, cookie) =
             (self.config.random.bits(), options.within_bounds(), [0; COOKIE_BYTES]);
         let opening = Opening {
@@ -340,7 +344,7 @@ impl Node {
     fn take_greeting(&mut self, now: Instant, peer: Peer, frame: &[u8]) {
         match Greeting::read(frame) {
             Some(Greeting::Open { client, terms, cookie }) => {
-                self.take_open(now, peer, client, &terms, &cookie)
+                self.take_open(now, peer, client, &terms, &cookie, frame)
             }
             Some(Greeting::Cookie { client, cookie }) => {
                 if let Some(opening) = self.opening(peer, client) {
@@ -354,7 +358,7 @@ impl Node {
                 }
             }
             Some(Greeting::Opened { client, server, terms }) => {
-                self.take_opened(now, peer, client, server, &terms)
+                self.take_opened(now, peer, (client, server), &terms, frame)
             }
             Some(Greeting::Refused { client, reason }) => {
                 if let Some(opening) = self.opening(peer, client) {
@@ -363,6 +367,7 @@ impl Node {
                         Reason::Closed => End::RefusedClosed,
                         Reason::Terms => End::RefusedTerms,
                         Reason::Version => End::RefusedVersion,
+                        Reason::Key => End::RefusedKey,
                     });
                 }
             }
@@ -400,6 +405,7 @@ impl Node {
         client: u64,
         terms: &Terms,
         cookie: &[u8; COOKIE_BYTES],
+        frame: &[u8],
     ) {
         let Some(accept) = &self.config.accept else {
             return self.answer(peer, Greeting::Refused { client, reason: Reason::Closed });
@@ -412,6 +418,11 @@ impl Node {
             self.slots[number as usize].greet = true;
             return self.wake_up(number);
         }
+        // Nobody is let in without the key because he offers less.
+        let encrypted = terms.check == Check::Aead;
+        if encrypted != (accept.check == Check::Aead) || encrypted && accept.key.is_none() {
+            return self.answer(peer, Greeting::Refused { client, reason: Reason::Terms });
+        }
         let bucket = now.as_ps() / COOKIE_LIFE.as_ps();
         let good = |bucket: u64| self.cookie(peer, client, bucket) == *cookie;
         if !(good(bucket) || bucket > 0 && good(bucket - 1)) {
@@ -420,17 +431,31 @@ impl Node {
             let cookie = self.cookie(peer, client, bucket);
             return self.answer(peer, Greeting::Cookie { client, cookie });
         }
+        if accept.key.as_ref().is_some_and(|key| !key.proves(frame)) {
+            self.strangers.forged += 1;
+            return self.answer(peer, Greeting::Refused { client, reason: Reason::Key });
+        }
         let options = Options { mode: terms.mode, check: terms.check, ..accept.clone() }.within_bounds();
         let before = self.peers.get(&peer).copied();
         let mut own = None;
         if let Some(number) = before {
             match &mut self.slots[number as usize].state {
+                // What this end opened with a key is not ended by somebody who has none.
+                State::Standing(connection) if !connection.is_proven(frame) => {
+                    return self.answer(peer, Greeting::Refused { client, reason: Reason::Key });
+                }
                 State::Standing(connection) => {
                     connection.end(End::Replaced);
                     self.wake_up(number);
                 }
                 // Both ends open at once: the lower number gives way. Its frame goes unanswered, for the other's counts.
                 State::Opening(opening) if opening.client > client => return,
+                // Nor is it what this end gets that asked for one with a key.
+                State::Opening(opening)
+                    if opening.options.key.as_ref().is_some_and(|key| !key.proves(frame)) =>
+                {
+                    return self.answer(peer, Greeting::Refused { client, reason: Reason::Key });
+                }
                 State::Opening(_) | State::Free => own = Some(number),
             }
         }
@@ -458,11 +483,23 @@ impl Node {
         self.wake_up(number);
     }
 
-    fn take_opened(&mut self, now: Instant, peer: Peer, client: u64, server: u64, terms: &Terms) {
+    fn take_opened(
+        &mut self,
+        now: Instant,
+        peer: Peer,
+        (client, server): (u64, u64),
+        terms: &Terms,
+        frame: &[u8],
+    ) {
         let Some(opening) = self.opening(peer, client) else {
-            return self.take_opened_again(peer, client, server);
+            return self.take_opened_again(peer, client, server, frame);
         };
         let options = &opening.options;
+        if options.key.as_ref().is_some_and(|key| !key.proves(frame)) {
+            // Whoever wrote it has no key; whoever has may still answer.
+            self.strangers.forged += 1;
+            return;
+        }
         if (terms.mode, terms.check) != (options.mode, options.check) {
             opening.over = Some(End::RefusedTerms);
             return;
@@ -496,11 +533,12 @@ impl Node {
 
     /// A server says that a connection stands which does. If it is another one there, the server was restarted and took
     /// an old frame for a new client.
-    fn take_opened_again(&mut self, peer: Peer, client: u64, server: u64) {
+    fn take_opened_again(&mut self, peer: Peer, client: u64, server: u64, frame: &[u8]) {
         let Some(&number) = self.peers.get(&peer) else { return };
         if let State::Standing(connection) = &mut self.slots[number as usize].state
             && connection.client == client
             && connection.server != server
+            && connection.is_proven(frame)
         {
             connection.end(End::Forgotten);
         }
@@ -561,6 +599,9 @@ impl Node {
                 (opening.at, opening.tries) = (now + backoff, opening.tries + 1);
                 let Opening { client, cookie, ref options, peer, .. } = **opening;
                 let length = Greeting::Open { client, terms: options.terms(), cookie }.write(buffer);
+                if let Some(key) = &options.key {
+                    key.prove(&mut buffer[..length]);
+                }
                 Some(Output::Transmit(Transmit { port, peer, length, segment: None }))
             }
             State::Standing(connection) => {
@@ -579,6 +620,7 @@ impl Node {
                 if std::mem::take(&mut slot.greet) {
                     let (client, server, terms) = (connection.client, connection.server, connection.terms);
                     let length = Greeting::Opened { client, server, terms }.write(buffer);
+                    connection.prove(&mut buffer[..length]);
                     return Some(Output::Transmit(Transmit { port, peer, length, segment: None }));
                 }
                 if let Some((length, segment)) = connection.transmit(now, buffer) {

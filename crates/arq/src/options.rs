@@ -4,6 +4,7 @@ use trunkline_units::Span;
 
 use crate::congestion::{Fixed, Paced, Policy, Reno};
 pub use crate::rtt::Timeouts;
+pub use crate::wire::aead::PresharedKey;
 pub use crate::wire::check::Check;
 pub use crate::wire::open::Mode;
 use crate::wire::open::Terms;
@@ -28,6 +29,10 @@ pub struct Options {
     pub mode: Mode,
     /// How frames are checked.
     pub check: Check,
+    /// A secret that both ends have had before: frames are encrypted with keys that follow from it, and [`Check::Aead`]
+    /// takes the place of `check`. An end that has one has no connection with an end that has none, or another. There is
+    /// none without the feature `aead`.
+    pub key: Option<PresharedKey>,
     /// Frames in flight at the most, and remembered out of order; 1 to [`MAX_WINDOW`].
     pub window: u16,
     /// Longest frame sent and taken, in bytes, without the headers below; [`MIN_FRAME`] to [`MAX_FRAME`].
@@ -62,6 +67,7 @@ impl Default for Options {
         Options {
             mode: Mode::Selective,
             check: Check::Crc32c,
+            key: None,
             window: 4096,
             frame: 1472,
             ack_every: 16,
@@ -102,6 +108,7 @@ impl Options {
         Options {
             window: if self.mode == Mode::StopAndWait { 1 } else { self.window.clamp(1, MAX_WINDOW) },
             frame,
+            check: if self.key.is_some() { Check::Aead } else { self.check },
             ack_every: self.ack_every.max(1),
             send_buffer: self.send_buffer.max(1),
             timeout: Timeouts {

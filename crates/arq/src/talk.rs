@@ -117,6 +117,9 @@ pub enum Refusal {
     /// There are as many connections as may be.
     #[error("too many connections")]
     TooMany,
+    /// [`Check::Aead`](crate::Check::Aead) was asked for without a key.
+    #[error("encryption needs a key")]
+    NoKey,
 }
 
 /// What a [`Node`] reports.
@@ -188,12 +191,15 @@ pub enum End {
     /// The peer takes no connections at all.
     #[error("the peer takes no connections")]
     RefusedClosed,
-    /// The peer does not do what was asked.
+    /// The peer does not do what was asked: it encrypts and this end does not, or the other way round.
     #[error("the peer does not take these options")]
     RefusedTerms,
     /// The peer speaks another version of the protocol.
     #[error("the peer speaks another version")]
     RefusedVersion,
+    /// The peer has another key.
+    #[error("the peer has another key")]
+    RefusedKey,
 }
 
 /// What strangers did.
@@ -203,7 +209,7 @@ pub struct Strangers {
     pub frames: u64,
     /// Cookies given.
     pub cookies: u64,
-    /// Frames with a cookie that was not theirs, or too old.
+    /// Frames with a cookie that was not theirs, or too old, or with a proof by another key.
     pub forged: u64,
     /// Answers not given because too many waited.
     pub unanswered: u64,

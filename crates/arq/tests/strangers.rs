@@ -7,8 +7,8 @@ mod forge;
 mod hand;
 
 use hand::{ADDRESSES, HOP, Hand};
-use trunkline_arq::wire::open::{Greeting, OPEN, Reason};
-use trunkline_arq::{Command, ConnectionId, End, News, Options};
+use trunkline_arq::wire::open::{Greeting, OPEN, Reason, Terms};
+use trunkline_arq::{Check, Command, ConnectionId, End, News, Options};
 use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Output, Peer, Port, Writable};
 use trunkline_units::{Instant, Seed, Span, Stream};
 
@@ -17,6 +17,19 @@ fn forged_packets_open_nothing() {
     let mut node = forge::server(10);
     forge::flood(&mut node, 100_000, 7);
     assert!(node.strangers().cookies > 10_000 && node.strangers().forged > 10_000);
+}
+
+#[test]
+fn who_offers_encryption_to_a_node_without_a_key_is_told() {
+    let mut hand = Hand::new(&Options::default());
+    let Some(Greeting::Open { client, terms, cookie }) = Greeting::read(&hand.hear(0)[0]) else {
+        panic!("a client opens")
+    };
+    let (terms, mut frame) = (Terms { check: Check::Aead, ..terms }, vec![0; 200]);
+    let length = Greeting::Open { client, terms, cookie }.write(&mut frame);
+    frame.truncate(length);
+    let [answer] = &hand.give(1, &[frame])[..] else { panic!("an answer") };
+    assert_eq!(Greeting::read(answer), Some(Greeting::Refused { client, reason: Reason::Terms }));
 }
 
 #[test]

@@ -335,6 +335,44 @@ fn numbers_that_run_over_keep_their_checks() {
 }
 
 #[test]
+fn encrypted_frames_are_read_as_far_as_they_can_be() {
+    let desk = Desk::new();
+    let file = crafted(&desk, "sealed");
+    let [found] = decoded([file.clone()]);
+    let connection = &found["connections"][0];
+    assert_eq!(connection["check"], 4);
+    assert_eq!(sum(&connection["out"], &["frames"]), 3);
+    assert_eq!(sum(&connection["back"], &["acks", "errands"]), 3);
+    assert_both_read_the_same(&file);
+    let told = tshark(&file, &["-T", "fields", "-e", "guaranteed.count", "-e", "guaranteed.status"]);
+    let told: Vec<&str> = told.lines().collect();
+    assert_eq!(told[..4], ["\t1"; 4], "the opening is checked");
+    assert_eq!(told[4..8], ["0\t2", "1\t2", "0\t2", "1\t2"], "the rest is not");
+}
+
+/// A third program seals the frames of the document anew and opens them.
+#[test]
+fn the_encrypted_frames_in_the_document_are_right() {
+    let script = repository(DECODER).with_file_name("sealed_guaranteed.py");
+    let check = |file: &Path| {
+        let output = Command::new("python3").arg("-B").arg(&script).arg(file).output().unwrap();
+        (output.status.success(), String::from_utf8(output.stdout).unwrap())
+    };
+    assert_eq!(check(&repository(WIRE)), (true, "\n".to_owned()));
+    let desk = Desk::new();
+    let text = fs::read_to_string(repository(WIRE)).unwrap();
+    for (right, wrong, what) in [
+        ("ack    = 80000001", "ack    = 80000002", "ack\nack, sealed anew\n"),
+        ("piece  = 23000000 04", "piece  = 23000000 14", "piece\npiece, sealed anew\n"),
+        ("open   = 0101", "open   = 0100", "the proof of open\n"),
+    ] {
+        assert!(text.contains(right));
+        desk.write("wrong.md", text.replace(right, wrong));
+        assert_eq!(check(&desk.path("wrong.md")), (false, what.to_owned()));
+    }
+}
+
+#[test]
 fn noise_troubles_nobody() {
     let desk = Desk::new();
     let file = crafted(&desk, "noise");

@@ -62,7 +62,7 @@ impl Connection {
         let runs = self.arrivals.runs().take(room / 4);
         let length = ack::write(next, flags, delay, self.owed.doubles, runs, frame);
         let length = length + self.options.check.bytes();
-        self.options.check.seal(self.key.secret(self.way, epoch(next)), &mut frame[..length]);
+        self.guard.seal(epoch(next), &mut frame[..length]);
         self.statistics.acks_forced += 1;
         self.statistics.nacks_sent += u64::from(flags != 0 || self.arrivals.has_gap());
         self.owed.settle();
@@ -76,10 +76,10 @@ impl Connection {
             return self.statistics.bad_checksums += 1;
         };
         let cumulative = expand(low, near);
-        let secret = self.key.secret(self.way.reverse(), epoch(cumulative));
-        let Some(body) = self.options.check.open(secret, frame) else {
+        let body = match self.guard.open(epoch(cumulative), frame) {
+            Ok(body) => body,
             // Nothing is asked for: nothing of it needs to be sent again.
-            return self.statistics.bad_checksums += 1;
+            Err(why) => return self.refuse(why),
         };
         let Some(ack) = Ack::read(body) else { return self.statistics.malformed += 1 };
         self.hear(now);

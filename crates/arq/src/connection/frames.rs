@@ -8,6 +8,7 @@ use crate::End;
 use crate::congestion::Sent;
 use crate::options::Mode;
 use crate::receive::arrivals::Arrival;
+use crate::wire::check::Unopened;
 use crate::wire::data::{self, ACK, ASK, CONTROL, Chunks, Head, NACK};
 use crate::wire::{KIND_ACK, KIND_CONTROL, epoch, expand, kind, open};
 
@@ -57,8 +58,30 @@ impl Connection {
             return self.take_damaged(now);
         };
         let number = expand(low, self.arrivals.next());
-        let secret = self.key.secret(self.way.reverse(), epoch(number));
-        let Some(body) = self.options.check.open(secret, frame) else { return self.take_damaged(now) };
+        if self.guard.is_sealed() {
+            return self.take_sealed(now, number, frame);
+        }
+        match self.guard.open(epoch(number), frame) {
+            Ok(body) => self.take_body(now, number, body),
+            Err(_) => self.take_damaged(now),
+        }
+    }
+
+    /// Takes a numbered frame that is encrypted.
+    fn take_sealed(&mut self, now: Instant, number: u64, frame: &[u8]) {
+        match self.guard.decrypt(self.sender.flights.base(), frame) {
+            Ok(body) => {
+                self.take_body(now, number, &body);
+                self.guard.keep(body);
+            }
+            Err(Unopened::Damaged) => self.take_damaged(now),
+            Err(again) => self.refuse(again),
+        }
+    }
+
+    /// Takes what a numbered frame held before its check.
+    #[inline]
+    fn take_body(&mut self, now: Instant, number: u64, body: &[u8]) {
         let Some((head, rest)) = Head::read(body) else { return self.statistics.malformed += 1 };
         let Some(chunks) = Chunks::read(&head, rest) else { return self.statistics.malformed += 1 };
         self.hear(now);
@@ -166,9 +189,9 @@ impl Connection {
 
     /// A frame outside of the count, by the connection's own check.
     fn take_errand(&mut self, now: Instant, frame: &[u8]) {
-        let secret = self.key.secret(self.way.reverse(), 0);
-        let Some(body) = self.options.check.open(secret, frame) else {
-            return self.statistics.bad_checksums += 1;
+        let body = match self.guard.open(0, frame) {
+            Ok(body) => body,
+            Err(why) => return self.refuse(why),
         };
         self.hear(now);
         match *body {
@@ -183,9 +206,9 @@ impl Connection {
     }
 
     /// Somebody at the peer's address does not know a frame that was sent there. If it was ours, the peer has
-    /// forgotten everything.
+    /// forgotten everything. Whoever sees a frame can say so, which ends no connection that is encrypted.
     pub fn take_unknown(&mut self, echo: &[u8; 16]) {
-        if self.echoes.knows(echo) {
+        if !self.guard.is_sealed() && self.echoes.knows(echo) {
             // Who has said goodbye may have gone.
             let done = self.closing.finished && self.closing.told && self.sender.has_only_told();
             self.end(if done { End::Done } else { End::Forgotten });
@@ -250,7 +273,7 @@ impl Connection {
             _ => 0,
         });
         frame[body..length].fill(0);
-        self.options.check.seal(self.key.secret(self.way, 0), &mut frame[..length]);
+        self.guard.seal(0, &mut frame[..length]);
         self.statistics.bytes_sent += length as u64;
         self.echoes.note(&frame[..length]);
         length
@@ -335,7 +358,7 @@ impl Connection {
             self.owed.settle();
         }
         self.sender.write(number, flags, acknowledged, frame);
-        self.options.check.seal(self.key.secret(self.way, epoch(number)), frame);
+        self.guard.seal_numbered(number, acknowledged, frame);
         self.statistics.frames_sent += 1;
         self.statistics.frames_resent +=
             u64::from(self.sender.flights.get(number).is_some_and(|f| f.transmissions > 0));

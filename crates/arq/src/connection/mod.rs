@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`acks`] | acknowledgements, as they come and as they go |
 //! | [`frames`] | frames, as they come and as they go |
+//! | [`guard`] | what tells its frames from all others |
 //! | [`timers`] | deadlines, and what happens at them |
 
 use std::collections::VecDeque;
@@ -18,17 +19,19 @@ use crate::receive::{Receiver, Taken};
 use crate::rtt::RoundTrip;
 use crate::send::Sender;
 use crate::statistics::Statistics;
-use crate::wire::check::{Key, Way};
+use crate::wire::check::{Unopened, Way};
 use crate::wire::data;
 use crate::wire::open::{Mode, Terms};
 use crate::{Buffer, End, News, Refusal};
 
 mod acks;
 mod frames;
+mod guard;
 mod timers;
 
 use acks::Owed;
 use frames::Echoes;
+use guard::Guard;
 
 /// What the ends tell each other, as the content of the control channel's chunks: a byte that says what, and it.
 pub(crate) mod control {
@@ -84,7 +87,7 @@ pub(crate) struct Connection {
     frame: usize,
     /// Frames of that length in a batch.
     batch: usize,
-    key: Key,
+    guard: Guard,
     way: Way,
     sender: Sender,
     receiver: Receiver,
@@ -167,7 +170,7 @@ impl Connection {
             window: window.into(),
             frame,
             batch: (MAX_BATCH / frame).clamp(1, MAX_SEGMENTS),
-            key: Key::of(client, server),
+            guard: Guard::new(&options, (client, server), way),
             way,
             sender: Sender::new(selective, theirs.credit, theirs.channel_credit, buffer, room),
             receiver: Receiver::new(options.credit, options.channel_credit, options.frame),
@@ -213,6 +216,28 @@ impl Connection {
         self.sender.number_from(frame, chunk);
         self.receiver.number_from(chunk);
         self.arrivals.number_from(frame);
+        self.guard.number_from(frame);
+    }
+
+    /// Proves to the peer, if that is needed, that this end wrote a frame which opens it.
+    pub fn prove(&self, frame: &mut [u8]) {
+        if let Some(key) = &self.options.key {
+            key.prove(frame);
+        }
+    }
+
+    /// Whether the peer wrote a frame which opens it, as far as can be known.
+    pub fn is_proven(&self, frame: &[u8]) -> bool {
+        self.options.key.as_ref().is_none_or(|key| key.proves(frame))
+    }
+
+    /// Counts a frame that was not taken.
+    #[cold]
+    fn refuse(&mut self, why: Unopened) {
+        match why {
+            Unopened::Damaged => self.statistics.bad_checksums += 1,
+            Unopened::Again => self.statistics.doubles += 1,
+        }
     }
 
     /// Its opening took a round trip, so long: what is lost first need not wait for the longest timeout.

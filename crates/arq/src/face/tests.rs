@@ -35,6 +35,8 @@ fn draw_options(draw: &mut Random) -> Options {
     Options {
         mode: [Mode::Selective, Mode::Selective, Mode::GoBackN][draw.below(3) as usize],
         check: [Check::Crc32c, Check::Crc64, Check::None][draw.below(3) as usize],
+        #[cfg(feature = "aead")]
+        key: draw.chance(0.3).then(|| crate::PresharedKey::new(&[7; 32])),
         congestion: [Congestion::Fixed, Congestion::Reno, Congestion::Paced][draw.below(3) as usize],
         window: 8 + draw.below(500) as u16,
         frame: [600, 1472, 8972, 20_000][draw.below(4) as usize],
@@ -283,6 +285,20 @@ fn a_peer_that_dies_for_good_is_given_up() {
     assert!(matches!(client.recv(0), Err(Error::Closed(End::Silent))));
     drop(client);
     assert!(matches!(Connection::connect(address, &quick), Err(Error::Closed(End::NoAnswer))));
+}
+
+#[cfg(feature = "aead")]
+#[test]
+fn who_has_another_key_is_told_so() {
+    let with = |secret| Options { key: Some(crate::PresharedKey::new(&[secret; 32])), ..Options::default() };
+    let listener = Listener::bind(LOOPBACK, &with(1)).unwrap();
+    let refused = |options: &Options| match Connection::connect(listener.address(), options) {
+        Err(Error::Closed(end)) => end,
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("it connects"),
+    };
+    assert_eq!(refused(&with(2)), End::RefusedKey);
+    assert_eq!(refused(&Options::default()), End::RefusedTerms);
 }
 
 #[test]

@@ -20,10 +20,23 @@ pub enum Check {
     Folded,
     /// None of its own: 4 bytes that only tell the connection. For paths that check already.
     None,
+    /// No sum: frames are encrypted with a key that both ends have, and end in a count of 3 bytes and a tag of 16 (see
+    /// [`PresharedKey`](super::aead::PresharedKey)). Of damage of any kind one in 2¹²⁸ is missed, of forgeries hardly more.
+    /// [`Options::key`](crate::Options::key) chooses it.
+    Aead,
+}
+
+/// Why a frame is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unopened {
+    /// It is damaged, forged, or of another connection.
+    Damaged,
+    /// It is encrypted and has come before, or so late that nobody knows.
+    Again,
 }
 
 impl Check {
-    /// All of them.
+    /// All that are sums, or none.
     pub const ALL: [Check; 4] = [Check::Crc32c, Check::Crc64, Check::Folded, Check::None];
 
     /// Bytes at the end of each frame.
@@ -32,6 +45,7 @@ impl Check {
         match self {
             Check::Crc64 => 8,
             Check::Crc32c | Check::Folded | Check::None => 4,
+            Check::Aead => 3 + 16,
         }
     }
 
@@ -42,18 +56,20 @@ impl Check {
             Check::Crc32c => 1,
             Check::Crc64 => 2,
             Check::Folded => 3,
+            Check::Aead => 4,
         }
     }
 
     /// The check with this number on the wire.
     pub fn of_code(code: u8) -> Option<Check> {
-        Check::ALL.into_iter().find(|check| check.code() == code)
+        Check::ALL.into_iter().chain([Check::Aead]).find(|check| check.code() == code)
     }
 
     /// Writes the check at the end of `frame`, over everything before it.
     ///
     /// # Panics
-    /// If the frame is shorter than the check.
+    /// If the frame is shorter than the check, or the check is [`Check::Aead`], which takes a
+    /// [`Cipher`](super::aead::Cipher).
     #[inline]
     pub fn seal(self, secret: u64, frame: &mut [u8]) {
         let (body, room) = frame.split_at_mut(frame.len() - self.bytes());
@@ -63,10 +79,13 @@ impl Check {
         }
     }
 
-    /// What `frame` holds before its check; none if the check fails.
+    /// What `frame` holds before its check; none if the check fails, as [`Check::Aead`] does here always.
     #[inline]
     pub fn open(self, secret: u64, frame: &[u8]) -> Option<&[u8]> {
         let (body, check) = frame.split_at_checked(frame.len().checked_sub(self.bytes())?)?;
+        if self == Check::Aead {
+            return None;
+        }
         let sum = self.sum(secret, body);
         let holds = match check {
             [a, b, c, d] => u32::from_be_bytes([*a, *b, *c, *d]) == sum as u32,
@@ -83,6 +102,7 @@ impl Check {
                 Check::Crc32c => checksum(CrcAlgorithm::Crc32Iscsi, body),
                 Check::Crc64 => checksum(CrcAlgorithm::Crc64Nvme, body),
                 Check::Folded => u64::from(folded(body)),
+                Check::Aead => unreachable!("a sum is no tag"),
             }
     }
 }

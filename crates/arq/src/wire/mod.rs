@@ -3,6 +3,7 @@
 //! | module | what it reads and writes |
 //! | --- | --- |
 //! | [`check`] | checksums, and the secret that keeps connections apart |
+//! | [`aead`] | encryption, whose tag is the check; without the feature `aead` there is none |
 //! | [`data`] | frames that are numbered: pieces of messages, packs of messages, both |
 //! | [`ack`] | acknowledgements |
 //! | [`open`] | the opening of a connection, and what is said outside of any |
@@ -10,6 +11,8 @@
 //! The upper three bits of the first byte are the frame's kind, the lower five its flags.
 
 pub mod ack;
+#[cfg_attr(not(feature = "aead"), path = "no_aead.rs")]
+pub mod aead;
 pub mod check;
 pub mod data;
 pub mod open;
@@ -64,7 +67,7 @@ fn put24(bytes: &mut [u8], number: u64) {
 }
 
 #[inline]
-fn get24(bytes: &[u8]) -> u32 {
+pub(crate) fn get24(bytes: &[u8]) -> u32 {
     u32::from_be_bytes([0, bytes[0], bytes[1], bytes[2]])
 }
 

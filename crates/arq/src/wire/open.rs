@@ -4,14 +4,16 @@
 //!
 //! | first byte | frame | layout before the check |
 //! | ---: | --- | --- |
-//! | 1 | open | version u8, client u64, terms (22), cookie (16) |
+//! | 1 | open | version u8, client u64, terms (22), cookie (16), \[proof (32)\] |
 //! | 2 | cookie | version u8, client u64, cookie (16) |
-//! | 3 | opened | version u8, client u64, server u64, terms (22) |
+//! | 3 | opened | version u8, client u64, server u64, terms (22), \[proof (32)\] |
 //! | 4 | refused | version u8, client u64, reason u8 |
 //! | 5 | unknown | the first 12 bytes and the last 4 of the frame that nobody knew |
 //! | 6 | reset | reason u8; by the connection's check |
 //! | 7 | probe | token u32, then anything; by the connection's check |
 //! | 8 | heard | token u32, length of the probe u16; by the connection's check |
+//!
+//! A proof stands there if the terms' check is [`Check::Aead`]. It is not looked at here, see [`super::aead`].
 //!
 //! The server keeps nothing until a cookie has come back: a cookie is a keyed hash of the address it was sent to. An
 //! open frame is longer than any answer to it, so nobody is hit harder through a server than directly.
@@ -41,6 +43,9 @@ pub const HEARD: u8 = 8;
 
 /// Bytes of a cookie.
 pub const COOKIE_BYTES: usize = 16;
+
+/// Bytes of a proof.
+pub const PROOF_BYTES: usize = 32;
 
 /// Bytes of [`Terms`].
 const TERMS: usize = 22;
@@ -133,10 +138,12 @@ pub enum Reason {
     Version,
     /// It takes no connections.
     Closed,
+    /// It has another key.
+    Key,
 }
 
 impl Reason {
-    const ALL: [Reason; 4] = [Reason::Full, Reason::Terms, Reason::Version, Reason::Closed];
+    const ALL: [Reason; 5] = [Reason::Full, Reason::Terms, Reason::Version, Reason::Closed, Reason::Key];
 
     const fn code(self) -> u8 {
         match self {
@@ -144,6 +151,7 @@ impl Reason {
             Reason::Terms => 2,
             Reason::Version => 3,
             Reason::Closed => 4,
+            Reason::Key => 5,
         }
     }
 }
@@ -211,20 +219,22 @@ impl Greeting {
         }
         match first {
             OPEN => {
-                let (terms, cookie) = rest.split_first_chunk::<TERMS>()?;
-                Some(Greeting::Open { client, terms: Terms::read(terms)?, cookie: cookie.try_into().ok()? })
+                let (terms, rest) = rest.split_first_chunk::<TERMS>()?;
+                let terms = Terms::read(terms)?;
+                Some(Greeting::Open { client, terms, cookie: terms.before_proof(rest)?.try_into().ok()? })
             }
             COOKIE => Some(Greeting::Cookie { client, cookie: rest.try_into().ok()? }),
             OPENED => {
-                let (server, terms) = rest.split_first_chunk::<8>()?;
-                let terms = Terms::read(terms.try_into().ok()?)?;
-                Some(Greeting::Opened { client, server: u64::from_be_bytes(*server), terms })
+                let (server, rest) = rest.split_first_chunk::<8>()?;
+                let (terms, rest) = rest.split_first_chunk::<TERMS>()?;
+                let (server, terms) = (u64::from_be_bytes(*server), Terms::read(terms)?);
+                terms.before_proof(rest)?.is_empty().then_some(Greeting::Opened { client, server, terms })
             }
             _ => None,
         }
     }
 
-    /// Writes it at the start of `frame`, check included; how long it is.
+    /// Writes it at the start of `frame`, check included; how long it is. A proof is left to be written.
     pub fn write(&self, frame: &mut [u8]) -> usize {
         let mut length = 0;
         let mut put = |bytes: &[u8]| {
@@ -237,6 +247,7 @@ impl Greeting {
                 put(&client.to_be_bytes());
                 put(&terms.bytes());
                 put(cookie);
+                put(&[0; PROOF_BYTES][..terms.proof_bytes()]);
             }
             Greeting::Cookie { client, cookie } => {
                 put(&[COOKIE, VERSION]);
@@ -248,6 +259,7 @@ impl Greeting {
                 put(&client.to_be_bytes());
                 put(&server.to_be_bytes());
                 put(&terms.bytes());
+                put(&[0; PROOF_BYTES][..terms.proof_bytes()]);
             }
             Greeting::Refused { client, reason } => {
                 put(&[REFUSED, VERSION]);
@@ -277,6 +289,16 @@ impl Greeting {
 }
 
 impl Terms {
+    /// Bytes of the proof that frames with these terms end in.
+    fn proof_bytes(&self) -> usize {
+        if self.check == Check::Aead { PROOF_BYTES } else { 0 }
+    }
+
+    /// What stands before the proof, if there must be one.
+    fn before_proof<'a>(&self, rest: &'a [u8]) -> Option<&'a [u8]> {
+        rest.get(..rest.len().checked_sub(self.proof_bytes())?)
+    }
+
     fn bytes(&self) -> [u8; TERMS] {
         let mut bytes = [0; TERMS];
         self.write(&mut bytes);
@@ -305,13 +327,16 @@ mod tests {
         Terms { mode, check, window: 16, frame: 9152, ack_delay_us, ack_every, credit, channel_credit }
     }
 
-    fn greetings() -> [Greeting; 5] {
+    fn greetings() -> [Greeting; 7] {
+        let encrypted = Terms { check: Check::Aead, ..terms() };
         [
             Greeting::Open { client: u64::MAX - 1, terms: terms(), cookie: [9; 16] },
             Greeting::Cookie { client: 5, cookie: std::array::from_fn(|i| i as u8) },
             Greeting::Opened { client: 5, server: 6, terms: terms() },
             Greeting::Refused { client: 5, reason: Reason::Full },
             Greeting::Unknown { echo: [4; 16] },
+            Greeting::Opened { client: 5, server: 6, terms: encrypted },
+            Greeting::Open { client: 5, terms: encrypted, cookie: [9; 16] },
         ]
     }
 
@@ -330,8 +355,9 @@ mod tests {
     #[test]
     fn no_answer_is_longer_than_the_question() {
         let length = |greeting: &Greeting| greeting.write(&mut [0; 200]);
-        let [open, answers @ ..] = greetings();
+        let [open, answers @ .., encrypted, open_encrypted] = greetings();
         assert!(answers.iter().all(|answer| length(answer) <= length(&open)));
+        assert!(length(&encrypted) <= length(&open_encrypted));
         assert_eq!(length(&answers[3]), UNKNOWN_BYTES);
         assert!(echo(&[1; UNKNOWN_BYTES - 1]).is_none() && echo(&[1; UNKNOWN_BYTES]).is_some());
     }

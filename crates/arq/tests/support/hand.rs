@@ -22,11 +22,16 @@ pub struct Hand {
 impl Hand {
     /// Two ends, of which the first has been asked to open a connection.
     pub fn new(options: &Options) -> Hand {
+        Hand::between(options, options)
+    }
+
+    /// The same, each with its own options.
+    pub fn between(options: &Options, accept: &Options) -> Hand {
         let node = |accept, place: &str| {
             let random = Seed(1998).stream(place);
             Checked::new(Node::new(Config { port: Port(0), accept, connections: 2, random }))
         };
-        let nodes = [node(None, "a"), node(Some(options.clone()), "b")];
+        let nodes = [node(None, "a"), node(Some(accept.clone()), "b")];
         let (ids, deadlines) = ([ConnectionId::default(); 2], [None; 2]);
         let buffer = vec![0; MAX_BATCH];
         let mut hand = Hand { nodes, ids, now: Instant::ZERO, deadlines, events: Vec::new(), buffer };

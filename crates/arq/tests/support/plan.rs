@@ -2,7 +2,7 @@
 
 use trunkline_arq::options::Timeouts;
 use trunkline_arq::torture::{Blackhole, Faults};
-use trunkline_arq::{Check, Congestion, Mode, Options};
+use trunkline_arq::{Check, Congestion, Mode, Options, PresharedKey};
 use trunkline_endpoint::Impairments;
 use trunkline_units::{Rate, Seed, Span, Stream};
 
@@ -50,9 +50,10 @@ impl Plan {
     pub fn draw(seed: u64) -> Plan {
         let mut draw = Seed(seed).stream("exchange");
         let draw = &mut draw;
-        let first = draw_options(draw);
+        let mut first = draw_options(draw);
         let mut second = draw_options(draw);
         second.mode = first.mode;
+        (first.key, second.key) = (key(seed), key(seed));
         let mut faults = [draw_faults(draw), draw_faults(draw)];
         let leaps = if draw.chance(0.15) { 1 + draw.below(3) } else { 0 };
         let window = first.window.min(second.window);
@@ -145,6 +146,15 @@ impl Plan {
     }
 }
 
+/// With the feature `aead` every third exchange is encrypted, and all others are as they are without.
+fn key(seed: u64) -> Option<PresharedKey> {
+    #[cfg(feature = "aead")]
+    let key = seed.is_multiple_of(3).then(|| PresharedKey::new(&[seed as u8; 32]));
+    #[cfg(not(feature = "aead"))]
+    let (key, _) = (None, seed);
+    key
+}
+
 fn draw_options(draw: &mut Stream) -> Options {
     let modes = [Mode::Selective, Mode::Selective, Mode::GoBackN, Mode::StopAndWait];
     let congestion = [Congestion::Fixed, Congestion::Reno, Congestion::Paced];
@@ -155,6 +165,7 @@ fn draw_options(draw: &mut Stream) -> Options {
     Options {
         mode: modes[draw.below(4) as usize],
         check: [Check::Crc32c, Check::Crc64][draw.below(2) as usize],
+        key: None,
         window: 1 + (draw.below(400) >> draw.below(9)) as u16,
         frame: 128 + (draw.below(9000) >> draw.below(7)) as u16,
         ack_every: 1 + draw.below(20) as u16,

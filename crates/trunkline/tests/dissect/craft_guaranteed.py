@@ -3,6 +3,7 @@
 
     craft_guaranteed.py rare FILE      two channels in a frame, long and empty messages in a pack, refusals, resets, …
     craft_guaranteed.py epochs FILE    numbers that run over their 24 bits
+    craft_guaranteed.py sealed FILE    an encrypted connection
     craft_guaranteed.py noise FILE     the frames of `rare` with bytes changed, cut off and added
 """
 
@@ -10,7 +11,8 @@ import random
 import struct
 import sys
 
-from decode_guaranteed import ACK, ASK, END, NACK, PACK, START, Check, key_of, word
+from decode_guaranteed import ACK, AEAD, ASK, END, NACK, PACK, START, Check, key_of, word
+from sealed_guaranteed import Secret, seal
 
 CLIENT, SERVER = 0x0123456789ABCDEF, 0xFEDCBA9876543210
 OUT, BACK = True, False
@@ -46,12 +48,13 @@ def n(value, size):
     return (value & (1 << 8 * size) - 1).to_bytes(size, "big")
 
 
-def opening():
-    terms = bytes([0, 2]) + n(100, 2) + n(1472, 2) + n(200, 4) + n(3, 2) + n(1 << 20, 4) + n(1 << 16, 4) + bytes(2)
-    yield plain(OUT, b"\x01\x01" + n(CLIENT, 8) + terms + bytes(16))
+def opening(check=2, prove=lambda frame: b""):
+    terms = bytes([0, check]) + n(100, 2) + n(1472, 2) + n(200, 4) + n(3, 2) + n(1 << 20, 4) + n(1 << 16, 4) + bytes(2)
+    proven = lambda out, body: plain(out, body + prove(body))
+    yield proven(OUT, b"\x01\x01" + n(CLIENT, 8) + terms + bytes(16))
     yield plain(BACK, b"\x02\x01" + n(CLIENT, 8) + bytes(range(16)))
-    yield plain(OUT, b"\x01\x01" + n(CLIENT, 8) + terms + bytes(range(16)))
-    yield plain(BACK, b"\x03\x01" + n(CLIENT, 8) + n(SERVER, 8) + terms)
+    yield proven(OUT, b"\x01\x01" + n(CLIENT, 8) + terms + bytes(range(16)))
+    yield proven(BACK, b"\x03\x01" + n(CLIENT, 8) + n(SERVER, 8) + terms)
 
 
 def among(channel, chunk, form, content):
@@ -85,6 +88,25 @@ def epochs():
         yield sealed(b"\x80" + n(number + 1, 3) + bytes(4), BACK, number + 1 >> 24)
 
 
+def encrypted():
+    secret, counts = Secret(bytes(32)), {OUT: 0, BACK: 0}
+    yield from opening(AEAD, secret.prove)
+    chunk = n(0, 2) + n(0, 2) + b"something"
+    for out, body in (
+        (OUT, bytes([0x20 | START | END]) + n(0, 3) + chunk),
+        (OUT, bytes([0x20 | START | END | ASK]) + n(0, 3) + chunk),
+        (BACK, bytes([0x40 | ACK | NACK]) + n(0, 3) + n(1, 3) + n(7, 2) + n(0, 2) + b"\x01x"),
+        (BACK, b"\x90" + n(1, 3) + n(65535, 2) + b"\x01\x01" + n(1, 2) + n(2, 2)),
+        (OUT, b"\x60" + n(1, 3) + among(3, 0, START | END, b"") + among(65535, 0, START | END, b"\x03")),
+        (OUT, b"\x07" + n(77, 4)),
+        (BACK, b"\x08" + n(77, 4) + n(24, 2)),
+        (BACK, b"\x06\x00"),
+    ):
+        yield out, seal(secret, (CLIENT, SERVER), out, counts[out], 0, body)
+        counts[out] += 1
+    yield plain(BACK, b"\x04\x01" + n(CLIENT + 1, 8) + b"\x05")
+
+
 def noise():
     draw = random.Random(1998)
     # Without the frames that open, nobody knows the checks, and all of each frame is read.
@@ -100,4 +122,4 @@ def noise():
 
 if __name__ == "__main__":
     with open(sys.argv[2], "wb") as file:
-        file.write(capture({"rare": rare, "epochs": epochs, "noise": noise}[sys.argv[1]]()))
+        file.write(capture({"rare": rare, "epochs": epochs, "sealed": encrypted, "noise": noise}[sys.argv[1]]()))

@@ -7,7 +7,8 @@
     decode_guaranteed.py --read TEXT…         what --explain printed, read again and counted as a capture is
 
 A frame that does not decode or breaks a rule of docs/wire.md is listed under `wrong`; what is left of messages at the
-end, under `unfinished`. Frames whose check does not hold are counted as `bad`. Standard library only.
+end, under `unfinished`. Frames whose check does not hold are counted as `bad`. Of encrypted frames, which nobody checks
+here, the headers are read. Standard library only.
 """
 
 import hashlib
@@ -23,15 +24,16 @@ AGAIN, PACK = 8, 4
 KINDS = {1: "piece", 2: "pack", 3: "many", 4: "ack"}
 SPECIAL = {1: "open", 2: "cookie", 3: "opened", 4: "refused", 5: "unknown", 6: "reset", 7: "probe", 8: "heard"}
 MODES = {0: "selective", 1: "go-back-N", 2: "stop-and-wait"}
-CHECKS = {0: "none", 1: "CRC-32C", 2: "CRC-64", 3: "folded"}
-REASONS = {1: "full", 2: "terms", 3: "version", 4: "closed"}
+CHECKS = {0: "none", 1: "CRC-32C", 2: "CRC-64", 3: "folded", 4: "AEAD"}
+AEAD, PROOF, COUNT = 4, 32, 3
+REASONS = {1: "full", 2: "terms", 3: "version", 4: "closed", 5: "key"}
 SIZES = {"open": 52, "cookie": 30, "opened": 44, "refused": 15, "unknown": 21}
 BAD, GOOD, UNVERIFIED = 0, 1, 2
 
 # The fields of --fields, in this order; `guaranteed.NAME` in the dissector.
 FIELDS = """kind flags number acknowledged channel chunk form length message_length content told told_channel limit delay
     doubles runs missing arrived version client server mode check_code window longest ack_delay ack_every credit
-    channel_credit cookie reason echo token probe_length filling check status""".split()
+    channel_credit cookie proof reason echo token probe_length filling sealed count check status""".split()
 # Those of them that are written in hexadecimal, and with how many digits.
 HEX = {"flags": 2, "form": 2, "client": 16, "server": 16}
 
@@ -69,13 +71,13 @@ def folded(data):
 
 
 class Check:
-    """One of the four: how many bytes it has, and its sum without a secret."""
+    """One of the five: how many bytes it has, and its sum without a secret. An AEAD's never holds, for want of a key."""
 
     def __init__(self, code):
         if code not in CHECKS:
             raise Wrong("check %d" % code)
         self.code = code
-        self.size = 8 if code == 2 else 4
+        self.size = {2: 8, AEAD: COUNT + 16}.get(code, 4)
         self.mask = (1 << 8 * self.size) - 1
 
     def sum(self, data):
@@ -86,13 +88,15 @@ class Check:
         return folded(data) if self.code == 3 else 0
 
     def holds(self, data, word):
-        if len(data) < self.size:
+        if len(data) < self.size or self.code == AEAD:
             return False
         stands = int.from_bytes(data[-self.size :], "big")
         return stands == (self.sum(data[: -self.size]) ^ word) & self.mask
 
     def first_end(self, data, word):
         """Where the first frame of several ends: the shortest beginning whose check holds; None if there is none."""
+        if self.code == AEAD:
+            return None
         if self.code == 0:
             at = data.find((word & self.mask).to_bytes(4, "big"), 1)
             return at + 4 if at > 0 else None
@@ -221,6 +225,8 @@ def read_plain(data):
             said["terms"] = read_terms(reader)
         if kind in ("open", "cookie"):
             said["cookie"] = reader.bytes("cookie", 16)
+        if "terms" in said and said["terms"]["check"] == AEAD:
+            reader.bytes("proof", PROOF)
         if kind == "refused":
             said["reason"] = reader.number("reason", 1, lambda n: REASONS.get(n, "?"))
     reader.end()
@@ -328,6 +334,22 @@ def read_errand(body):
     else:
         raise Wrong("first byte %02x" % body[0])
     reader.end()
+    return kind, said, reader.fields
+
+
+def read_sealed(body):
+    """What all may read of an encrypted frame without its count and tag."""
+    kind = body[0] >> 5
+    if kind == 4:
+        return read_ack(body)
+    if kind == 0:
+        return read_errand(body)
+    reader = Reader(body)
+    kind, flags = read_first(reader)
+    said = {"flags": flags, "number": reader.number("number", 3)}
+    if flags & ACK:
+        said["acknowledged"] = reader.number("acknowledged", 3)
+    reader.bytes("sealed", reader.left(), "%d bytes" % reader.left())
     return kind, said, reader.fields
 
 
@@ -473,6 +495,18 @@ class Connection:
         self.take_data(way, other, said, body)
         return kind, fields
 
+    def take_sealed(self, source, frame):
+        """An encrypted frame, or what looks like one: its kind and fields."""
+        counts = self.ways(source)[0].counts
+        body, count, tag = frame[:-19], frame[-19:-16], frame[-16:]
+        if len(body) < 1:
+            raise Wrong("it ends within its tag")
+        kind, _, fields = read_sealed(body)
+        counts["bytes"] += len(frame)
+        counts["acks" if kind == "ack" else "errands" if body[0] >> 5 == 0 else "frames"] += 1
+        count = ("count", count, int.from_bytes(count, "big"), "")
+        return kind, fields + [count, ("check", tag, tag, "tag"), ("status", b"", UNVERIFIED, "")]
+
     def take_errand(self, way, other, frame, body):
         kind, said, fields = read_errand(body)
         way.counts["errands"] += 1
@@ -579,7 +613,8 @@ class Decoder:
             end = connection.check.first_end(data, connection.word(data, source))
             if end:
                 return end, connection
-        return len(data), None
+        sealed = (connection for connection in known if connection.check.code == AEAD)
+        return len(data), next(sealed, None)
 
     def frame(self, source, target, frame, connection):
         if frame[0] in (1, 2, 3, 4, 5):
@@ -591,6 +626,8 @@ class Decoder:
             counts = known[0].ways(source)[0].counts
             counts["bad"], counts["bytes"] = counts["bad"] + 1, counts["bytes"] + len(frame)
             return "damaged", damaged(frame, known[0].check.size)
+        if connection.check.code == AEAD:
+            return connection.take_sealed(source, frame)
         kind, fields = connection.take(source, frame)
         check = frame[-connection.check.size :]
         return kind, fields + [("check", check, check, ""), ("status", b"", GOOD, "")]
@@ -599,7 +636,8 @@ class Decoder:
         if not Check(1).holds(frame, 0):
             return "damaged " + kind_of(frame[0]), damaged(frame, 4)
         kind, said, fields = read_plain(frame)
-        if len(frame) != SIZES[kind]:
+        proof = PROOF if said.get("terms", {}).get("check") == AEAD else 0
+        if len(frame) != SIZES[kind] + proof:
             raise Wrong("%s of %d bytes" % (kind, len(frame)))
         if said.get("version", 1) != 1:
             raise Wrong("version %d" % said["version"])

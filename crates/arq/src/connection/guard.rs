@@ -1,0 +1,89 @@
+//! What tells the frames of a connection from all others: a sum and a secret word, or encryption.
+
+use crate::options::Options;
+use crate::wire::aead::Cipher;
+use crate::wire::check::{Check, Key, Unopened, Way};
+use crate::wire::data::{ACK, HEADER, PIGGYBACK};
+use crate::wire::{epoch, expand, get24};
+
+/// How frames are sealed and opened. The bytes at their end are [`Check::bytes`] of either.
+#[derive(Debug)]
+pub(super) enum Guard {
+    Sum { check: Check, key: Key, way: Way },
+    Sealed(Box<Cipher>),
+}
+
+impl Guard {
+    /// Of the end that sends `way`, of the connection between these two, client and server.
+    pub fn new(options: &Options, ids: (u64, u64), way: Way) -> Guard {
+        match &options.key {
+            Some(key) => Guard::Sealed(Cipher::new(key, ids, way)),
+            None => Guard::Sum { check: options.check, key: Key::of(ids.0, ids.1), way },
+        }
+    }
+
+    /// Both ends' first frames have this number.
+    pub fn number_from(&mut self, frame: u64) {
+        if let Guard::Sealed(cipher) = self {
+            cipher.count_from(frame);
+        }
+    }
+
+    #[inline]
+    pub fn is_sealed(&self) -> bool {
+        matches!(self, Guard::Sealed(_))
+    }
+
+    /// Seals a frame of which nothing is to be hidden: an acknowledgement, with the epoch of what it acknowledges, or an
+    /// errand, with 0.
+    #[inline]
+    pub fn seal(&mut self, epoch: u64, frame: &mut [u8]) {
+        match self {
+            Guard::Sum { check, key, way } => check.seal(key.secret(*way, epoch), frame),
+            Guard::Sealed(cipher) => cipher.seal(frame.len() - Check::Aead.bytes(), epoch, frame),
+        }
+    }
+
+    /// What such a frame holds before its check.
+    #[inline]
+    pub fn open<'a>(&mut self, epoch: u64, frame: &'a [u8]) -> Result<&'a [u8], Unopened> {
+        match self {
+            Guard::Sum { check, key, way } => {
+                check.open(key.secret(way.reverse(), epoch), frame).ok_or(Unopened::Damaged)
+            }
+            Guard::Sealed(cipher) => cipher.open(epoch, frame),
+        }
+    }
+
+    /// Seals the numbered frame `number`, which acknowledges all before `acknowledged`.
+    #[inline]
+    pub fn seal_numbered(&mut self, number: u64, acknowledged: Option<u64>, frame: &mut [u8]) {
+        match self {
+            Guard::Sum { check, key, way } => check.seal(key.secret(*way, epoch(number)), frame),
+            Guard::Sealed(cipher) => cipher.seal(clear(frame), acknowledged.map_or(0, epoch), frame),
+        }
+    }
+
+    /// Decrypts a numbered frame, whose acknowledged number is near `near`. What it held is to be given back to
+    /// [`keep`](Guard::keep).
+    pub fn decrypt(&mut self, near: u64, frame: &[u8]) -> Result<Vec<u8>, Unopened> {
+        let Guard::Sealed(cipher) = self else { return Err(Unopened::Damaged) };
+        let clear = clear(frame);
+        let acknowledged = match frame.get(HEADER..clear) {
+            Some(low) if !low.is_empty() => epoch(expand(get24(low), near)),
+            _ => 0,
+        };
+        cipher.decrypt(clear, acknowledged, frame)
+    }
+
+    pub fn keep(&mut self, body: Vec<u8>) {
+        if let Guard::Sealed(cipher) = self {
+            cipher.keep(body);
+        }
+    }
+}
+
+/// Bytes of a numbered frame that all may read: what stands before its chunks.
+fn clear(frame: &[u8]) -> usize {
+    HEADER + if frame[0] & ACK == 0 { 0 } else { PIGGYBACK }
+}
