@@ -8,6 +8,7 @@ use crate::End;
 use crate::congestion::Sent;
 use crate::options::Mode;
 use crate::receive::arrivals::Arrival;
+use crate::stages::{Of, Stage};
 use crate::wire::data::{self, ACK, ASK, CONTROL, Chunks, Head, NACK};
 use crate::wire::{KIND_ACK, KIND_CONTROL, epoch, expand, kind, open};
 
@@ -58,7 +59,10 @@ impl Connection {
         };
         let number = expand(low, self.arrivals.next());
         let secret = self.key.secret(self.way.reverse(), epoch(number));
-        let Some(body) = self.options.check.open(secret, frame) else { return self.take_damaged(now) };
+        let began = self.stages.begin(Of::FramesIn);
+        let body = self.options.check.open(secret, frame);
+        let opened = self.stages.end(Stage::Open, began);
+        let Some(body) = body else { return self.take_damaged(now) };
         let Some((head, rest)) = Head::read(body) else { return self.statistics.malformed += 1 };
         let Some(chunks) = Chunks::read(&head, rest) else { return self.statistics.malformed += 1 };
         self.hear(now);
@@ -84,6 +88,7 @@ impl Connection {
                 self.statistics.frames_received += 1;
                 self.owe(now, arrival, head.flags & ASK != 0);
                 self.take_chunks(number, chunks);
+                self.stages.end(Stage::Join, opened);
             }
         }
         if let Some(acknowledged) = head.acknowledged {
@@ -329,8 +334,11 @@ impl Connection {
             self.statistics.nacks_sent += u64::from(self.owed.negative);
             self.owed.settle();
         }
+        let began = self.stages.begin(Of::FramesOut);
         self.sender.write(number, flags, acknowledged, frame);
+        let written = self.stages.end(Stage::Frame, began);
         self.options.check.seal(self.key.secret(self.way, epoch(number)), frame);
+        self.stages.end(Stage::Seal, written);
         self.statistics.frames_sent += 1;
         self.statistics.frames_resent +=
             u64::from(self.sender.flights.get(number).is_some_and(|f| f.transmissions > 0));
