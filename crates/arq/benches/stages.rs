@@ -3,7 +3,7 @@
 //!
 //! ```sh
 //! cargo bench -p trunkline-arq --bench stages --no-run
-//! valgrind --tool=callgrind target/release/deps/stages-… 64 8192 20000   # one in 64, bytes, messages; 0: not measured
+//! valgrind --tool=callgrind target/release/deps/stages-… 128 8192 4000   # one in 128, bytes, messages; 0: not measured
 //! ```
 
 #![allow(clippy::disallowed_methods, reason = "a bench measures time")]

@@ -79,19 +79,27 @@ impl Stages {
         *left = if began.is_some() { 1 } else { left.wrapping_add(1) };
     }
 
-    /// A stage that began then is over; the time, for the next.
+    /// A stage that began then is over.
     #[inline]
-    pub fn end(&mut self, stage: Stage, began: Option<Instant>) -> Option<Instant> {
-        self.note(stage, began?)
+    pub fn end(&mut self, stage: Stage, began: Option<Instant>) {
+        if let Some(began) = began {
+            self.note(stage, began);
+        }
+    }
+
+    /// The same, and the next stage begins. What taking it down takes is part of neither.
+    #[inline]
+    pub fn next(&mut self, stage: Stage, began: Option<Instant>) -> Option<Instant> {
+        self.note(stage, began?);
+        self.meter.as_mut().map(|meter| meter.now())
     }
 
     #[cold]
-    fn note(&mut self, stage: Stage, began: Instant) -> Option<Instant> {
-        let meter = self.meter.as_mut()?;
-        let ended = meter.now();
-        meter.took(stage, ended.since(began));
-        // Taking it down is not part of the next.
-        Some(meter.now())
+    fn note(&mut self, stage: Stage, began: Instant) {
+        if let Some(meter) = &mut self.meter {
+            let ended = meter.now();
+            meter.took(stage, ended.since(began));
+        }
     }
 }
 
@@ -122,7 +130,7 @@ mod tests {
             let mut stages = Stages::new(Box::new(Ticks(0, Arc::clone(&found))), every);
             for _ in 0..100 {
                 let began = stages.begin(Of::FramesOut);
-                let framed = stages.end(Stage::Frame, began);
+                let framed = stages.next(Stage::Frame, began);
                 stages.end(Stage::Seal, framed);
                 // As a user takes messages: after each one it learns that there are no more.
                 let began = stages.begin(Of::Takes);

@@ -135,7 +135,7 @@ fn guaranteed_delivery_guarantees() {
     assert!(eaten["sender_frames_eaten"] > 0.0 && eaten["sender_frames_resent"] > 0.0, "{eaten:?}");
     assert_eq!(eaten["receiver_bad_checksums"], eaten["sender_checksums_altered"]);
     assert_eq!(of("asked").counters["answers"], 300.0);
-    for (name, every) in [("full", 64), ("eaten", 8), ("asked", 8), ("file", 64)] {
+    for (name, every) in [("full", 128), ("eaten", 16), ("asked", 16)] {
         let (c, of) = (of(name), |stage: &str| of(name).stages_us[stage].as_ref().map(|d| d.count));
         assert_eq!(
             (of("copy_in"), of("copy_out")),

@@ -57,18 +57,18 @@ pub(crate) fn stages(views: &[(Option<&str>, &Connection)]) -> Option<Stages> {
     let label = |label: &Option<&str>| label.map(|label| format!("{label}, ")).unwrap_or_default();
     let columns = views.iter().flat_map(|(name, _)| {
         let first = format!("{}measured", label(name));
-        [first, "mean".into(), "p99".into(), "of the delay".into()]
+        [first, "p50".into(), "mean".into(), "p99".into(), "of the delay".into()]
     });
     let cells = |get: &dyn Fn(&Connection) -> Option<Distribution>| {
         let of = |(_, c): &&(Option<&str>, &Connection)| match get(c) {
             Some(stage) => {
                 let delay = c.delay_us.as_ref().map(|delay| delay.mean).filter(|mean| *mean > 0.0);
                 let share = delay.map_or("–".into(), |delay| Unit::Share.show(stage.mean / delay));
-                let times = [stage.mean, stage.p99].map(|us| Unit::Microseconds.show(us));
-                let [mean, p99] = times;
-                [Unit::Number.show(stage.count as f64), mean, p99, share]
+                let times = [stage.p50, stage.mean, stage.p99].map(|us| Unit::Microseconds.show(us));
+                let [p50, mean, p99] = times;
+                [Unit::Number.show(stage.count as f64), p50, mean, p99, share]
             }
-            None => ["–"; 4].map(String::from),
+            None => ["–"; 5].map(String::from),
         };
         views.iter().flat_map(of).collect::<Vec<String>>()
     };

@@ -76,7 +76,10 @@ fn several_backends_stand_side_by_side() {
 fn timed(backend: &str, stages: &[(&str, Option<f64>)]) -> Record {
     let mut record = sample::record(backend);
     let c = &mut record.connections[0];
-    let d = |mean: f64| Distribution { count: 1200, mean, p99: mean * 2.0, ..Distribution::default() };
+    let d = |mean: f64| {
+        let (count, p50, p99) = (1200, mean / 2.0, mean * 2.0);
+        Distribution { count, p50, mean, p99, ..Distribution::default() }
+    };
     c.delay_us = Some(d(50.0));
     c.stages_us = stages.iter().map(|(name, us)| ((*name).to_owned(), us.map(d))).collect();
     c.notes.insert("stages".into(), format!("as {backend} does"));
@@ -97,19 +100,19 @@ fn where_the_time_goes_stands_side_by_side() {
         lines.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
     };
     let want = [
-        "stage live, measured mean p99 of the delay sim, measured mean p99 of the delay",
-        "sender: copy in – – – – – – – –",
-        "sender: queued – – – – 1,200 30 us 60 us 60 %",
-        "sender: frame – – – – – – – –",
-        "sender: checksum 1,200 40 ns 80 ns 0.08 % – – – –",
-        "sender: send – – – – – – – –",
-        "network – – – – 1,200 20 us 40 us 40 %",
-        "receiver: waiting – – – – – – – –",
-        "receiver: receive – – – – – – – –",
-        "receiver: checksum – – – – – – – –",
-        "receiver: join – – – – – – – –",
-        "receiver: copy out 1,200 500 ns 1 us 1 % – – – –",
-        "message delay 1,200 50 us 100 us 100 % 1,200 50 us 100 us 100 %",
+        "stage live, measured p50 mean p99 of the delay sim, measured p50 mean p99 of the delay",
+        "sender: copy in – – – – – – – – – –",
+        "sender: queued – – – – – 1,200 15 us 30 us 60 us 60 %",
+        "sender: frame – – – – – – – – – –",
+        "sender: checksum 1,200 20 ns 40 ns 80 ns 0.08 % – – – – –",
+        "sender: send – – – – – – – – – –",
+        "network – – – – – 1,200 10 us 20 us 40 us 40 %",
+        "receiver: waiting – – – – – – – – – –",
+        "receiver: receive – – – – – – – – – –",
+        "receiver: checksum – – – – – – – – – –",
+        "receiver: join – – – – – – – – – –",
+        "receiver: copy out 1,200 250 ns 500 ns 1 us 1 % – – – – –",
+        "message delay 1,200 25 us 50 us 100 us 100 % 1,200 25 us 50 us 100 us 100 %",
         "",
         "live, as live does",
         "sim, as sim does",
@@ -118,7 +121,7 @@ fn where_the_time_goes_stands_side_by_side() {
     ];
     assert_eq!(rows(&text)[..want.len()], want, "{text}");
     let alone = terminal(std::slice::from_ref(&live), None);
-    assert_eq!(rows(&alone)[0], "stage measured mean p99 of the delay");
+    assert_eq!(rows(&alone)[0], "stage measured p50 mean p99 of the delay");
     assert_eq!(alone.matches("Where the time goes").count(), 1, "of the connection that knows");
     let page = html(&[live]);
     assert!(page.contains("receiver: copy out") && page.contains("as live does"));

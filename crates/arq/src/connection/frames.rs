@@ -61,7 +61,7 @@ impl Connection {
         let secret = self.key.secret(self.way.reverse(), epoch(number));
         let began = self.stages.begin(Of::FramesIn);
         let body = self.options.check.open(secret, frame);
-        let opened = self.stages.end(Stage::Open, began);
+        let opened = self.stages.next(Stage::Open, began);
         let Some(body) = body else { return self.take_damaged(now) };
         let Some((head, rest)) = Head::read(body) else { return self.statistics.malformed += 1 };
         let Some(chunks) = Chunks::read(&head, rest) else { return self.statistics.malformed += 1 };
@@ -336,7 +336,7 @@ impl Connection {
         }
         let began = self.stages.begin(Of::FramesOut);
         self.sender.write(number, flags, acknowledged, frame);
-        let written = self.stages.end(Stage::Frame, began);
+        let written = self.stages.next(Stage::Frame, began);
         self.options.check.seal(self.key.secret(self.way, epoch(number)), frame);
         self.stages.end(Stage::Seal, written);
         self.statistics.frames_sent += 1;

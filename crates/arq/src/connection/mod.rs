@@ -263,7 +263,7 @@ impl Connection {
         let taken = self.receiver.take(channel, into);
         match taken {
             Taken::Nothing => self.stages.take_back(Of::Takes, began),
-            Taken::Whole | Taken::Part => _ = self.stages.end(Stage::CopyOut, began),
+            Taken::Whole | Taken::Part => self.stages.end(Stage::CopyOut, began),
         }
         self.grant();
         taken

@@ -19,8 +19,8 @@ use trunkline_units::{Instant, Span};
 
 /// One in so many messages and frames is measured where as much goes as can, and where less does. Powers of two, for
 /// both ends pick the same frames.
-const BUSY: u32 = 64;
-const CALM: u32 = 8;
+const BUSY: u32 = 128;
+const CALM: u32 = 16;
 /// Looks at the clock, one after another, by which its own cost is told.
 const LOOKS: u32 = 16;
 
