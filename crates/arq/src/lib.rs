@@ -10,6 +10,7 @@
 //! | [`talk`] | what it is asked and what it tells: commands, events, refusals |
 //! | [`options`] | how a connection behaves |
 //! | [`statistics`] | what it counts |
+//! | [`stages`] | how long a message's way takes, stage by stage |
 //! | [`buffer`] | bytes of a message |
 //! | [`congestion`] | how much may be in flight, and how fast: the policies |
 //! | [`rtt`] | round-trip time and the timeouts that follow from it |
@@ -32,6 +33,7 @@ pub mod options;
 mod receive;
 pub mod rtt;
 mod send;
+pub mod stages;
 pub mod statistics;
 pub mod talk;
 pub mod torture;
@@ -41,5 +43,6 @@ pub use buffer::Buffer;
 pub use node::{Config, Node};
 pub use options::{Check, Congestion, Mode, Options, PresharedKey};
 pub use receive::Taken;
+pub use stages::{Meter, Stage};
 pub use statistics::Statistics;
 pub use talk::{Command, ConnectionId, End, Event, News, Refusal, Strangers};

@@ -722,6 +722,10 @@ impl Endpoint for Node {
                     self.standing_mut(id)?.prioritize(channel, priority);
                     id
                 }
+                Command::Measure { id, every, meter } => {
+                    self.standing_mut(id)?.measure(every, meter);
+                    return Ok(());
+                }
                 Command::Close { id } => {
                     self.standing_mut(id)?.close();
                     id

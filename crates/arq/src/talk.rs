@@ -8,6 +8,7 @@ use crate::Buffer;
 use crate::Node;
 use crate::options::Options;
 use crate::receive::Taken;
+use crate::stages::Meter;
 /// A connection of a [`Node`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId {
@@ -75,6 +76,15 @@ pub enum Command<'a> {
         channel: u16,
         /// How urgent.
         priority: u8,
+    },
+    /// Measure from now on how long one in `every` takes, of messages and of frames, each way for itself.
+    Measure {
+        /// Of which connection, which stands.
+        id: ConnectionId,
+        /// At least 1.
+        every: u32,
+        /// With what; in place of an earlier one.
+        meter: Box<dyn Meter>,
     },
     /// Send no more, but all that was taken. The connection is over when the peer has closed as well.
     Close {

@@ -55,6 +55,7 @@ fn every_message_is_accounted_for() {
     assert_eq!((of("u").messages_sent, of("m").messages_sent, of("m").receivers.len()), (400, 90, 2));
     assert_eq!(of("q").counters["answers"] + of("q").counters["unanswered"], 50.0);
     assert!(of("q").rtt_us.is_some() && of("u").rtt_us.is_none());
+    assert!(record.connections.iter().all(|c| c.stages_us.is_empty()));
 }
 
 #[test]
@@ -134,5 +135,19 @@ fn guaranteed_delivery_guarantees() {
     assert!(eaten["sender_frames_eaten"] > 0.0 && eaten["sender_frames_resent"] > 0.0, "{eaten:?}");
     assert_eq!(eaten["receiver_bad_checksums"], eaten["sender_checksums_altered"]);
     assert_eq!(of("asked").counters["answers"], 300.0);
+    for (name, every) in [("full", 128), ("eaten", 16), ("asked", 16)] {
+        let (c, of) = (of(name), |stage: &str| of(name).stages_us[stage].as_ref().map(|d| d.count));
+        assert_eq!(
+            (of("copy_in"), of("copy_out")),
+            (Some(c.messages_sent / every), Some(c.messages_sent / every))
+        );
+        let frames = Some(c.counters["sender_frames_sent"] as u64 / every);
+        assert_eq!((of("frame"), of("seal")), (frames, frames), "{name}");
+        for stage in ["send", "network", "waiting", "receive", "open", "join"] {
+            assert!(of(stage).is_some_and(|count| count > 0), "{name}: {stage} of {}", c.messages_sent);
+        }
+        assert_eq!((of("queued"), c.stages_us.len()), (None, 11));
+        assert!(c.notes["stages"].starts_with(&format!("one message or frame in {every};")));
+    }
     assert_eq!(of("file").counters["file_bytes"], bytes.len() as f64);
 }

@@ -1,5 +1,7 @@
 //! The monotonic clock of a run.
 
+use std::time::Duration;
+
 use nix::time::{ClockId, clock_gettime};
 use trunkline_units::Instant;
 
@@ -31,10 +33,40 @@ impl Clock {
     pub fn now(self) -> Instant {
         Instant::from_ns(monotonic_ns().saturating_sub(self.epoch_ns))
     }
+
+    /// What this clock showed when the wall clock showed `unix`, a moment ago: the kernel marks packets by the wall
+    /// clock. Wrong by as much as that was set since.
+    pub fn when(self, unix: Duration) -> Instant {
+        let ago = u128::from(read(ClockId::CLOCK_REALTIME)).saturating_sub(unix.as_nanos());
+        let ns = monotonic_ns().saturating_sub(u64::try_from(ago).unwrap_or(u64::MAX));
+        Instant::from_ns(ns.saturating_sub(self.epoch_ns))
+    }
 }
 
 #[inline]
 fn monotonic_ns() -> u64 {
-    let t = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("every system has a monotonic clock");
+    read(ClockId::CLOCK_MONOTONIC)
+}
+
+#[inline]
+fn read(clock: ClockId) -> u64 {
+    let t = clock_gettime(clock).expect("every system has this clock");
     t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_of_the_wall_clock_has_its_place() {
+        let clock = Clock::start();
+        let before = clock.now();
+        let unix = Duration::from_nanos(read(ClockId::CLOCK_REALTIME));
+        // Both clocks were read once each, one after the other.
+        let when = clock.when(unix);
+        assert!(when <= clock.now());
+        assert!(clock.when(unix + Duration::from_secs(1 << 40)) >= before, "what is to come is now");
+        assert_eq!(clock.when(Duration::ZERO), Instant::ZERO, "long before the run");
+    }
 }

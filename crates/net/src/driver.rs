@@ -6,6 +6,7 @@
 //! millisecond into eight, and `ppoll` with a timeout costs more than twice the receive itself.
 
 use std::collections::VecDeque;
+use std::fmt::Debug;
 use std::io::{self, IoSliceMut, PipeReader, PipeWriter, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -54,6 +55,7 @@ pub struct Driver<E: Endpoint> {
     input: Vec<u8>,
     /// Batches to ask the socket for.
     asked: usize,
+    probe: Option<Box<dyn Probe>>,
 }
 
 /// Why [`Driver::run`] returned.
@@ -79,6 +81,26 @@ pub struct Trouble {
     /// Why it did not.
     #[source]
     pub cause: io::Error,
+}
+
+/// Which way a batch crosses the socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// It arrived.
+    In,
+    /// It leaves.
+    Out,
+}
+
+/// Is told how long system calls took, and when frames arrived in the kernel: of the batches that it picks.
+pub trait Probe: Debug + Send {
+    /// Whether it wants to know of this batch, which is about to leave, or has been read.
+    fn picks(&mut self, direction: Direction, frames: &[u8], segment: Option<Segment>) -> bool;
+    /// The batch just picked has left, by a call that took from then to then.
+    fn left(&mut self, call: (Instant, Instant));
+    /// The batch just picked arrived in the kernel, if that tells, and was read by a call that took from then to then
+    /// and may have read others as well.
+    fn came(&mut self, arrived: Option<Instant>, call: (Instant, Instant));
 }
 
 /// Ends a [`Driver::run`] from another thread, and every later one.
@@ -116,6 +138,7 @@ impl<E: Endpoint> Driver<E> {
             output: vec![0; MAX_BATCH],
             input: vec![0; BATCHES * ROOM],
             asked: 1,
+            probe: None,
         })
     }
 
@@ -127,6 +150,11 @@ impl<E: Endpoint> Driver<E> {
     /// Its socket.
     pub fn socket(&self) -> &UdpSocket {
         &self.line.socket
+    }
+
+    /// Tells `probe` from now on what it wants to know.
+    pub fn measure(&mut self, probe: Box<dyn Probe>) {
+        self.probe = Some(probe);
     }
 
     /// What ends a run from outside.
@@ -185,7 +213,8 @@ impl<E: Endpoint> Driver<E> {
 
     /// Whether all was said; else there is more at once.
     fn drain(&mut self, now: Instant) -> bool {
-        let mut sink = Outlet { line: &mut self.line, said: &mut self.said };
+        let (line, said, probe) = (&mut self.line, &mut self.said, &mut self.probe);
+        let mut sink = Outlet { line, said, clock: self.clock, probe };
         match drain(&mut self.endpoint, now, OUTPUTS, &mut self.output, &mut sink) {
             Some(idle) => {
                 self.idle = idle;
@@ -229,6 +258,7 @@ impl<E: Endpoint> Driver<E> {
         let mut slices: [IoSliceMut<'_>; BATCHES] =
             std::array::from_fn(|_| IoSliceMut::new(rooms.next().expect("a room for each")));
         let asked = &mut slices[..self.asked];
+        let began = self.probe.as_ref().map(|_| self.clock.now());
         let count = match self.line.state.recv((&self.line.socket).into(), asked, &mut metas) {
             Ok(count) => count,
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
@@ -244,6 +274,13 @@ impl<E: Endpoint> Driver<E> {
         self.asked = if count == self.asked { BATCHES.min(2 * count) } else { 1 };
         let now = self.clock.now();
         for (meta, bytes) in metas.iter().zip(&slices).take(count) {
+            if let (Some(probe), Some(began)) = (&mut self.probe, began) {
+                let frames = &bytes[..meta.len];
+                if probe.picks(Direction::In, frames, Segment::of(meta.stride, meta.len)) {
+                    let arrived = meta.timestamp.map(|unix| self.clock.when(unix));
+                    probe.came(arrived, (began, now));
+                }
+            }
             let mut give = |bytes, segment| {
                 let frame = Input::Frame { port: SOCKET, peer: peer_of(meta.addr), bytes, segment };
                 self.endpoint.handle(now, frame).expect("only commands are refused");
@@ -331,6 +368,8 @@ impl Line {
 struct Outlet<'a, V> {
     line: &'a mut Line,
     said: &'a mut VecDeque<Turn<V>>,
+    clock: Clock,
+    probe: &'a mut Option<Box<dyn Probe>>,
 }
 
 impl<V> Sink<V> for Outlet<'_, V> {
@@ -341,7 +380,18 @@ impl<V> Sink<V> for Outlet<'_, V> {
     fn transmit(&mut self, transmit: &Transmit, bytes: &[u8]) {
         assert_eq!(transmit.port, SOCKET, "this driver has one socket");
         let to = address_of(transmit.peer).expect("an endpoint answers peers it was told");
-        self.said.extend(self.line.send(to, bytes, transmit.segment).err().map(Turn::Trouble));
+        let picks = |probe: &mut Box<dyn Probe>| probe.picks(Direction::Out, bytes, transmit.segment);
+        let picked = self.probe.as_mut().and_then(|probe| picks(probe).then_some(probe));
+        let began = picked.as_ref().map(|_| self.clock.now());
+        let sent = self.line.send(to, bytes, transmit.segment);
+        // What found the socket full has not left yet.
+        if let (Some(probe), Some(began)) = (picked, began)
+            && sent.is_ok()
+            && self.line.held_for.is_none()
+        {
+            probe.left((began, self.clock.now()));
+        }
+        self.said.extend(sent.err().map(Turn::Trouble));
     }
 
     fn event(&mut self, event: V) {
@@ -509,6 +559,50 @@ mod tests {
             assert_eq!(answer[..7], [2, 1, 0, 0, 0, number, 7]);
         }
         assert_eq!(driver.endpoint().answered(), 11);
+    }
+
+    /// Picks every other frame, and notes when it crossed.
+    #[derive(Debug, Default, Clone)]
+    struct Notes(Arc<std::sync::Mutex<Vec<Note>>>);
+
+    type Note = (Direction, Option<Instant>, (Instant, Instant));
+
+    impl Probe for Notes {
+        fn picks(&mut self, _: Direction, frames: &[u8], segment: Option<Segment>) -> bool {
+            assert!(frames.len() >= 7 && Segment::fits(segment, frames.len()));
+            frames[5].is_multiple_of(2)
+        }
+
+        fn left(&mut self, call: (Instant, Instant)) {
+            self.0.lock().unwrap().push((Direction::Out, None, call));
+        }
+
+        fn came(&mut self, arrived: Option<Instant>, call: (Instant, Instant)) {
+            self.0.lock().unwrap().push((Direction::In, arrived, call));
+        }
+    }
+
+    #[test]
+    fn a_probe_is_told_of_the_batches_that_it_picks_and_in_order_of_time() {
+        let clock = Clock::start();
+        let mut driver = Driver::new(Server::new(), socket(), clock).unwrap();
+        let notes = Notes::default();
+        driver.measure(Box::new(notes.clone()));
+        let (to, asker) = (driver.socket().local_addr().unwrap(), socket());
+        for number in 0..10 {
+            asker.send_to(&[1, 1, 0, 0, 0, number, 7], to).unwrap();
+            while driver.endpoint().answered() <= u64::from(number) {
+                assert!(matches!(driver.run(Some(clock.now() + Span::from_ms(1))), Ok(Turn::Until)));
+            }
+            let mut answer = [0; 16];
+            asker.recv(&mut answer).unwrap();
+        }
+        let notes = notes.0.lock().unwrap();
+        let ways: Vec<Direction> = notes.iter().map(|(direction, ..)| *direction).collect();
+        assert_eq!(ways, [Direction::In, Direction::Out].repeat(5));
+        // The kernel's mark is of another clock, which may be set meanwhile: only that there is one is certain.
+        assert!(notes.iter().all(|(way, arrived, _)| arrived.is_some() == (*way == Direction::In)));
+        assert!(notes.iter().all(|(_, _, (began, ended))| began <= ended && *ended <= clock.now()));
     }
 
     #[test]

@@ -94,7 +94,7 @@ const DISTRIBUTIONS: [&str; 5] = ["delay_us", "rtt_us", "gap_us", "sent_gap_us",
 const PERCENTILES: [&str; 9] = ["count", "min", "p50", "p90", "p99", "p999", "max", "mean", "sd"];
 
 /// One row a connection: which run it was of, its words, and every flat figure, named by its path in the record.
-/// Counters and repeats are columns if any connection has them.
+/// Stages, counters and repeats are columns if any connection has them.
 pub fn connections(records: &[Record]) -> Table {
     let rows = || records.iter().flat_map(|r| r.connections.iter().map(move |c| (r, c)));
     let text = |name: &str, get: &dyn Fn(&Record, &Connection) -> String| {
@@ -125,12 +125,15 @@ pub fn connections(records: &[Record]) -> Table {
 fn paths<'a>(connections: impl Iterator<Item = &'a Connection>) -> Vec<String> {
     let percentiles = DISTRIBUTIONS.iter().flat_map(|d| PERCENTILES.iter().map(move |p| format!("{d}.{p}")));
     let mut paths: Vec<String> = FIGURES.iter().map(|&f| f.to_owned()).chain(percentiles).collect();
-    let (mut counters, mut repeats) = (BTreeSet::new(), BTreeSet::new());
+    let (mut counters, mut repeats, mut stages) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     for c in connections {
         counters.extend(c.counters.keys().map(|k| format!("counters.{k}")));
+        let of = |stage| PERCENTILES.map(|p| format!("stages_us.{stage}.{p}"));
+        stages.extend(c.stages_us.keys().flat_map(of));
         let ends = ["n", "mean", "sd", "low", "high"];
         repeats.extend(c.repeats.keys().flat_map(|k| ends.map(|end| format!("repeats.{k}.{end}"))));
     }
+    paths.extend(stages);
     paths.extend(counters);
     paths.extend(repeats);
     paths
@@ -249,6 +252,7 @@ pub(crate) mod tests {
         (full.delay_us, full.rtt_us, full.gap_us, full.sent_gap_us, full.late_us) = (d(), d(), d(), d(), d());
         (full.asked.rate_error, full.asked.gap_distance, full.asked.gap_p_value) =
             (Some(0.0), Some(0.0), Some(0.0));
+        full.stages_us = [("seal".to_owned(), d())].into();
         let mut found = Vec::new();
         numbers(&figure::value(&full), "", &mut found);
         let mut columns = paths([&full].into_iter());

@@ -137,6 +137,10 @@ pub struct Connection {
     pub cpu: Cpu,
     /// The transport's own counts, and system calls, buffers, packets. Names are words, units last.
     pub counters: BTreeMap<String, f64>,
+    /// Where the time goes: of each stage of a message's way, how long it took; null where that is not known. Empty but
+    /// for the transport `guaranteed`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub stages_us: BTreeMap<String, Option<Distribution>>,
     /// What was true of the measurement: `offload`, `pacing`, `congestion`, … as text.
     #[serde(default)]
     pub notes: BTreeMap<String, String>,
@@ -384,6 +388,7 @@ mod tests {
             runs: vec![Run { delay_p50_us: Some(hard[0]), ..Run::default() }],
             repeats: [("lost".to_owned(), Interval { mean: hard[1], ..Interval::default() })].into(),
             counters: [("segments".to_owned(), 9e15)].into(),
+            stages_us: [("send".to_owned(), some()), ("seal".to_owned(), None)].into(),
             notes: words("pacing"),
             receivers: vec![Receiver { delay_us: some(), ..Receiver::default() }],
             series: vec![Point {
@@ -429,5 +434,7 @@ mod tests {
             "hosts": [ { "name": "a", "cpu_percent": 1 } ] }"#;
         let record: Record = serde_json::from_str(text).unwrap();
         assert_eq!(record.connections[0].delay_us.as_ref().unwrap().p99, 1.0);
+        assert!(record.connections[0].stages_us.is_empty());
+        assert!(!serde_json::to_string(&record).unwrap().contains("stages_us"));
     }
 }

@@ -13,6 +13,7 @@ use trunkline_record::schema::{Connection, Distribution, Interval};
 use crate::compare::{Comparison, compare};
 use crate::human::Unit;
 use crate::labels;
+use crate::stages::stages;
 use crate::summary::{connection, names, summary};
 use crate::terminal::{outcome_unit, rate_line, trouble};
 use plots::{Plot, View};
@@ -274,6 +275,7 @@ fn section<'a>(
                 div.plots { @for (i, plot) in drawn.into_iter().enumerate() { (figure(plot, class(i), plots)) } }
             }
             (distributions(&views))
+            (time(&views))
             (repeats(&views))
             (details(&views))
         }
@@ -332,6 +334,26 @@ fn distributions(views: &[View<'_>]) -> Markup {
         }
     };
     page! { @if !rows.is_empty() { (scroll("Percentiles", &table)) } }
+}
+
+/// Where the time of a message goes.
+fn time(views: &[View<'_>]) -> Markup {
+    let views: Vec<_> = views.iter().map(|v| (v.label, v.connection)).collect();
+    let Some(stages) = stages(&views) else { return page! {} };
+    let table = page! {
+        table {
+            thead { tr { th scope="col" { "where the time goes" }
+                @for title in &stages.columns { th.number scope="col" { (title) } } } }
+            tbody { @for (title, cells) in &stages.rows { tr {
+                th scope="row" { (title) }
+                @for cell in cells { td.number { (printed(cell, true)) } }
+            } } }
+        }
+    };
+    page! {
+        (scroll("Where the time goes", &table))
+        @for line in &stages.lines { p.note { (line) } }
+    }
 }
 
 fn repeats(views: &[View<'_>]) -> Markup {

@@ -8,6 +8,7 @@
 //! | [`junit`](mod@junit) | expectations as test cases for somebody's CI |
 //! | [`sweep`](mod@sweep) | figures over points and seeds: table, JSON, CSV, one HTML file of curves |
 //! | `summary` | the table of connections that terminal and HTML share |
+//! | `stages` | where the time goes: the table that terminal and HTML share |
 //! | `human` | [`Unit`]: numbers as people read them; [`plain`]: text made safe to show |
 //!
 //! A report reads records and nothing else: an old record can be reported again without running anything. Every
@@ -18,6 +19,7 @@ pub mod compare;
 pub mod html;
 mod human;
 pub mod junit;
+mod stages;
 mod summary;
 pub mod sweep;
 pub mod terminal;

@@ -7,9 +7,10 @@ use trunkline_record::schema::{Asked, Connection, Fit, Outcome};
 use crate::compare::{self, Comparison};
 use crate::human::{Unit, plain};
 use crate::labels;
-use crate::summary::{Summary, summary};
+use crate::stages::stages;
+use crate::summary::{Summary, connection, names, summary};
 
-/// What a run says on the terminal: a heading, the table of connections, how well the traffic matched what was
+/// What a run says on the terminal: a heading, the table of connections, where the time goes, how well the traffic matched what was
 /// asked, expectations, trouble. Several records stand side by side, the first being what the others are measured
 /// against.
 ///
@@ -25,6 +26,7 @@ pub fn terminal(records: &[Record], width: Option<u16>) -> String {
     if !table.rows.is_empty() {
         text += &format!("\n{}\n", fit(&table, width));
     }
+    text += &time(records, width);
     for (record, label) in records.iter().zip(labels(records)) {
         let title =
             |title: &str| if several { format!("{title}, {}", plain(&label)) } else { title.to_owned() };
@@ -36,6 +38,27 @@ pub fn terminal(records: &[Record], width: Option<u16>) -> String {
             &block(&title("Expectations"), &record.expectations.iter().map(expectation).collect::<Vec<_>>());
         text += &block(&title("Network"), &network(record));
         text += &block(&title("Trouble"), &trouble(record));
+    }
+    text
+}
+
+/// Where the time of each connection's messages goes, where that was measured.
+fn time(records: &[Record], width: Option<u16>) -> String {
+    let labels = labels(records);
+    let mut text = String::new();
+    for name in names(records) {
+        let views = records.iter().zip(&labels).filter_map(|(record, label)| {
+            Some(((records.len() > 1).then_some(label.as_str()), connection(record, name)?))
+        });
+        let Some(stages) = stages(&views.collect::<Vec<_>>()) else { continue };
+        let right = |text: &String| Cell::new(plain(text)).set_alignment(CellAlignment::Right);
+        let mut table = table(width);
+        table.set_header(std::iter::once(Cell::new("stage")).chain(stages.columns.iter().map(right)));
+        for (title, cells) in &stages.rows {
+            table.add_row(std::iter::once(Cell::new(title)).chain(cells.iter().map(right)));
+        }
+        text += &format!("\nWhere the time goes: {}\n\n{}\n\n", plain(name), show(table));
+        text.extend(stages.lines.iter().map(|line| format!("  {}\n", plain(line))));
     }
     text
 }

@@ -72,6 +72,62 @@ fn several_backends_stand_side_by_side() {
     assert!(html(&records).contains("<details><summary>Every figure</summary>"));
 }
 
+/// A record whose first connection says where the time went; a `None` is not known.
+fn timed(backend: &str, stages: &[(&str, Option<f64>)]) -> Record {
+    let mut record = sample::record(backend);
+    let c = &mut record.connections[0];
+    let d = |mean: f64| {
+        let (count, p50, p99) = (1200, mean / 2.0, mean * 2.0);
+        Distribution { count, p50, mean, p99, ..Distribution::default() }
+    };
+    c.delay_us = Some(d(50.0));
+    c.stages_us = stages.iter().map(|(name, us)| ((*name).to_owned(), us.map(d))).collect();
+    c.notes.insert("stages".into(), format!("as {backend} does"));
+    c.counters = [("sender_frames_sent", 3215.0), ("sender_timeouts", 0.0), ("receiver_bad_checksums", 2.0)]
+        .map(|(name, count)| (name.to_owned(), count))
+        .into();
+    record
+}
+
+#[test]
+fn where_the_time_goes_stands_side_by_side() {
+    let live = timed("live", &[("copy_out", Some(0.5)), ("seal", Some(0.04)), ("queued", None)]);
+    let sim = timed("sim", &[("queued", Some(30.0)), ("seal", None), ("network", Some(20.0))]);
+    let text = terminal(&[live.clone(), sim], None);
+    let rows = |text: &str| -> Vec<String> {
+        let table = text.split("Where the time goes: B-A\n\n").nth(1).unwrap();
+        let lines = table.lines().take(27).filter(|line| !line.starts_with('─'));
+        lines.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
+    };
+    let want = [
+        "stage live, measured p50 mean p99 of the delay sim, measured p50 mean p99 of the delay",
+        "sender: copy in – – – – – – – – – –",
+        "sender: queued – – – – – 1,200 15 us 30 us 60 us 60 %",
+        "sender: frame – – – – – – – – – –",
+        "sender: checksum 1,200 20 ns 40 ns 80 ns 0.08 % – – – – –",
+        "sender: send – – – – – – – – – –",
+        "network – – – – – 1,200 10 us 20 us 40 us 40 %",
+        "receiver: waiting – – – – – – – – – –",
+        "receiver: receive – – – – – – – – – –",
+        "receiver: checksum – – – – – – – – – –",
+        "receiver: join – – – – – – – – – –",
+        "receiver: copy out 1,200 250 ns 500 ns 1 us 1 % – – – – –",
+        "message delay 1,200 25 us 50 us 100 us 100 % 1,200 25 us 50 us 100 us 100 %",
+        "",
+        "live, as live does",
+        "sim, as sim does",
+        "live, sender: frames sent 3,215",
+        "live, receiver: bad checksums 2",
+    ];
+    assert_eq!(rows(&text)[..want.len()], want, "{text}");
+    let alone = terminal(std::slice::from_ref(&live), None);
+    assert_eq!(rows(&alone)[0], "stage measured p50 mean p99 of the delay");
+    assert_eq!(alone.matches("Where the time goes").count(), 1, "of the connection that knows");
+    let page = html(&[live]);
+    assert!(page.contains("receiver: copy out") && page.contains("as live does"));
+    assert!(!html(&[sample::record("live")]).contains("Where the time goes"));
+}
+
 /// A record in which a stranger chose every word.
 fn hostile(word: &str) -> Record {
     let mut r = sample::record("live");
@@ -88,7 +144,8 @@ fn hostile(word: &str) -> Record {
             *text = word.into();
         }
         c.trouble = Some(word.into());
-        c.notes = [(word.into(), word.into())].into();
+        c.notes = [(word.into(), word.into()), ("stages".into(), word.into())].into();
+        c.stages_us = [(word.into(), c.delay_us.clone()), ("seal".into(), None)].into();
         c.counters = [(word.into(), 1.0)].into();
         c.repeats = [(word.into(), Interval::default())].into();
         c.series.iter_mut().for_each(|p| p.more = [(word.into(), p.t_s)].into());

@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use trunkline_experiment::plan;
 use trunkline_record::Histogram;
 use trunkline_record::histogram::Counts;
-use trunkline_record::schema::{Connection, Cpu, Point, Receiver, Run};
+use trunkline_record::schema::{Connection, Cpu, Distribution, Point, Receiver, Run};
 use trunkline_units::{Instant, Span};
 
 use crate::describe;
 use crate::ends::{ReceiverReport, SenderReport, rate_bps};
 use crate::meter::Trend;
 use crate::series::Series;
+use crate::stages::STAGES;
 
 /// One run of a connection as its ends told it; an end that died is missing or tells how far it came.
 #[derive(Clone, Debug, Default)]
@@ -126,6 +127,7 @@ pub fn connection(plan: &plan::Connection, outcomes: &[Outcome]) -> Connection {
             receiver_system_s: receivers.iter().map(|r| r.cpu.1.as_s()).sum(),
         },
         counters: counters(&senders, &receivers),
+        stages_us: stages(plan, outcomes),
         notes: senders
             .iter()
             .flat_map(|s| &s.notes)
@@ -162,6 +164,26 @@ fn counters(senders: &[&SenderReport], receivers: &[&ReceiverReport]) -> BTreeMa
     }
     all.insert("strangers".into(), receivers.iter().map(|r| r.arrivals.strangers).sum::<u64>() as f64);
     all
+}
+
+/// What was measured of each stage over all runs; null where nothing was. Only the guaranteed transport has stages.
+fn stages(plan: &plan::Connection, outcomes: &[Outcome]) -> BTreeMap<String, Option<Distribution>> {
+    if !matches!(plan.protocol, plan::Protocol::Guaranteed { .. }) {
+        return BTreeMap::new();
+    }
+    let mut all: BTreeMap<&str, Histogram> = BTreeMap::new();
+    for outcome in outcomes {
+        let receivers = outcome.received().map(|r| &r.stages);
+        for (name, counts) in outcome.sender.iter().map(|s| &s.stages).chain(receivers).flatten() {
+            all.entry(name).or_default().merge(&Histogram::from_counts(counts));
+        }
+        // Where frames passed both ends, the way between them.
+        for (sender, receiver) in outcome.sender.iter().zip(outcome.received()) {
+            all.entry("network").or_default().merge(&sender.left.to(&receiver.came));
+        }
+    }
+    let of = |name: &str| (name.to_owned(), all.get(name).and_then(Histogram::distribution_us));
+    STAGES.into_iter().map(of).collect()
 }
 
 fn is_state(name: &str) -> bool {

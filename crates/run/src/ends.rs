@@ -11,6 +11,7 @@ use trunkline_units::{Instant, Span};
 use crate::ledger::Ledger;
 use crate::meter::{Arrivals, Meter, Trend};
 use crate::series::Series;
+use crate::stages::{Passages, Stages};
 
 /// Figures by name, units last.
 pub type Figures = BTreeMap<String, f64>;
@@ -46,6 +47,12 @@ pub struct SenderReport {
     pub cpu: (Span, Span),
     /// The transport's own counts.
     pub counters: Figures,
+    /// How long the stages of a message's way took that are the sender's.
+    #[serde(default)]
+    pub stages: Stages,
+    /// When frames left.
+    #[serde(default)]
+    pub left: Passages,
     /// What was true of the measurement.
     pub notes: Notes,
 }
@@ -67,6 +74,12 @@ pub struct ReceiverReport {
     pub cpu: (Span, Span),
     /// The transport's own counts.
     pub counters: Figures,
+    /// How long the stages of a message's way took that are the receiver's.
+    #[serde(default)]
+    pub stages: Stages,
+    /// When frames arrived.
+    #[serde(default)]
+    pub came: Passages,
     /// What was true of the measurement.
     pub notes: Notes,
 }

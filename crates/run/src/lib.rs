@@ -10,6 +10,7 @@
 //! | [`assemble`] | reports → a connection of the record |
 //! | [`describe`] | protocols and tests in words |
 //! | [`guaranteed`] | the guaranteed transport: a plan's options, faults on purpose, what it counts |
+//! | [`stages`] | where the time goes on the way of the guaranteed transport's messages |
 //! | [`expect`] | expectations against a record |
 //!
 //! Nothing here reads a clock or opens a socket: time is an argument, so the simulator measures with the same code.
@@ -25,6 +26,7 @@ pub mod ledger;
 pub mod message;
 pub mod meter;
 pub mod series;
+pub mod stages;
 
 pub use backend::{Backend, Order, Refusal, Stop, Unwatched, Watch};
 pub use ledger::Ledger;

@@ -335,7 +335,7 @@ impl Engine {
 
     /// Brings a frame to a station.
     #[inline(always)]
-    fn arrive(&mut self, s: u32, port: Port, frame: Frame) {
+    fn arrive(&mut self, s: u32, port: Port, mut frame: Frame) {
         if let Some(tracer) = &mut self.tracer {
             tracer.crossed(self.now, s, port, &frame);
         }
@@ -347,6 +347,9 @@ impl Engine {
                 self.lose(frame);
             }
         } else {
+            if let Some(way) = frame.way() {
+                way.came = self.now;
+            }
             station.arrive(self.now, port, frame);
             self.drain_station(s);
         }
@@ -384,7 +387,10 @@ impl Engine {
 
     /// Puts a packet on an interface that has room.
     #[inline]
-    fn launch_now(&mut self, s: u32, port: Port, frame: Frame) {
+    fn launch_now(&mut self, s: u32, port: Port, mut frame: Frame) {
+        if let Some(way) = frame.way() {
+            way.left = self.now;
+        }
         if let Some(tracer) = &mut self.tracer {
             tracer.crossed(self.now, s, port, &frame);
         }

@@ -6,6 +6,8 @@ use trunkline_endpoint::{Frame as Crossing, MAX_BATCH, To};
 use trunkline_run::message::Kind;
 use trunkline_units::Instant;
 
+use crate::flow::way::Way;
+
 /// Bytes of the longest TCP header kept: options of a SYN are an MSS and a window scale.
 pub const TCP_HEADER: usize = 28;
 
@@ -66,8 +68,9 @@ pub enum Content {
     Datagram(Datagram),
     /// A TCP segment: its header, which says how long it is. The payload's length follows from the packet's.
     Segment([u8; TCP_HEADER]),
-    /// A frame of the guaranteed transport, over UDP. It checks itself, so every byte is there.
-    Frame(Box<[u8]>),
+    /// A frame of the guaranteed transport, over UDP. It checks itself, so every byte is there; and the moments of its
+    /// way.
+    Frame(Box<(Way, Box<[u8]>)>),
 }
 
 /// A test message in a datagram.
@@ -127,8 +130,8 @@ impl Kit {
     /// Keeps the box of a packet that is no more.
     #[inline]
     pub fn keep(&mut self, mut packet: Box<Packet>) {
-        if let Content::Frame(bytes) = &mut packet.content {
-            *bytes = Box::default();
+        if let Content::Frame(frame) = &mut packet.content {
+            frame.1 = Box::default();
         }
         if self.spare.len() < SPARE {
             self.spare.push(packet);
@@ -167,6 +170,15 @@ impl Frame {
     #[inline]
     pub fn open(self) -> Option<Box<Packet>> {
         self.packet
+    }
+
+    /// The moments of its way, if it carries a frame of the guaranteed transport.
+    #[inline]
+    pub fn way(&mut self) -> Option<&mut Way> {
+        match self.packet.as_deref_mut() {
+            Some(Packet { content: Content::Frame(frame), .. }) => Some(&mut frame.0),
+            _ => None,
+        }
     }
 
     /// Makes it a cell, or with a `count` of 0 a packet, that is so long on the line.

@@ -304,7 +304,7 @@ fn lay(
             let (source_port, destination_port) = ports;
             let udp = UdpHeader { source_port, destination_port, length: udp, checksum: 0 };
             out.extend_from_slice(&udp.to_bytes());
-            out.extend_from_slice(frame);
+            out.extend_from_slice(&frame.1);
         }
         Content::Segment(header) => {
             out.extend_from_slice(&header[..trunkline_tcp::header_length(header).min(header.len())]);

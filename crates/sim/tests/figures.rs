@@ -334,3 +334,61 @@ fn a_guaranteed_request_takes_two_lines_and_two_packets() {
     near(x.rtt_us.as_ref().unwrap().p50, wire(64.0, 1.0) + wire(500.0, 2.0) + 2000.0, 1e-3);
     assert_eq!((x.counters["answers"], x.counters["sender_frames_resent"]), (100.0, 0.0));
 }
+
+/// The stages that a simulated connection has, with their means; those that the model does not have are null.
+fn stages(x: &trunkline_record::schema::Connection) -> [f64; 4] {
+    let has = |d: &Option<trunkline_record::schema::Distribution>| d.is_some();
+    let known: Vec<&str> =
+        x.stages_us.iter().filter(|(_, d)| has(d)).map(|(name, _)| name.as_str()).collect();
+    assert_eq!((known, x.stages_us.len()), (vec!["network", "queued", "receive", "send"], 11));
+    ["queued", "send", "network", "receive"].map(|name| {
+        let stage = x.stages_us[name].as_ref().unwrap();
+        assert_eq!(stage.count, x.messages_received, "{name}");
+        // What is null is named.
+        assert!(!x.notes["stages"].split_once("not modelled: ").unwrap().1.contains(name));
+        stage.mean
+    })
+}
+
+#[test]
+fn the_time_of_a_message_goes_where_the_model_says() {
+    let network = "host a (cpu_packet = 100 us, cpu_byte = 1 us); host b (cpu_packet = 50 us, interrupt = 20 us); link a - b (rate = 10 Mb/s, delay = 1 ms);";
+    let text = "protocol = guaranteed; test = cbr (messagesize = 1000, period = 20 ms); messages = 50;";
+    let x = connection(&run(&experiment(network, text)), "x").clone();
+    // The first message, which comes right behind the opening, may find a processor at work.
+    let p50 = |name: &str| x.stages_us[name].as_ref().unwrap().p50;
+    // 12 bytes of frame, 28 of UDP and IP, 38 of Ethernet.
+    near(p50("network"), 1000.0 + (1000.0 + 12.0 + 28.0 + 38.0) * 0.8, 1e-3);
+    near(p50("send"), 100.0 + 1000.0 + 12.0 + 28.0, 1e-3);
+    near(p50("receive"), 70.0, 1e-3);
+    assert_eq!(p50("queued"), 0.0);
+    near(stages(&x).iter().sum(), x.delay_us.unwrap().mean, 1e-3);
+}
+
+#[test]
+fn whatever_a_path_does_the_stages_of_a_message_are_its_delay() {
+    let hosts = "host a, b (cpu_packet = 10 us, interrupt = 5 us);";
+    for (hosts, options) in [
+        (hosts, "mode = gobackn, timeout = 50 ms"),
+        (hosts, "mode = selective, window = 512"),
+        ("host a, b;", "mode = stopandwait, timeout = 100 ms"),
+    ] {
+        let network = format!(
+            "{hosts} switch s (buffer = 20 packets, latency = 5 us); link a - s (rate = 100 Mb/s, loss = 0.01, duplicate = 0.01, reorder = 0.01, corrupt = 0.01); link s - b (rate = 20 Mb/s, delay = 5 ms);"
+        );
+        let text =
+            format!("protocol = guaranteed ({options}); test = full (messagesize = 8192); duration = 2 s;");
+        let x = connection(&run(&experiment(&network, &text)), "x").clone();
+        let stages = stages(&x);
+        near(stages.iter().sum(), x.delay_us.unwrap().mean, 1e-3);
+        assert!(stages[2] > 5000.0, "{options}: {stages:?}");
+    }
+}
+
+#[test]
+fn other_transports_have_no_stages() {
+    let network = "host a, b; link a - b (rate = 10 Mb/s);";
+    let x =
+        connection(&run(&experiment(network, "protocol = tcp; test = full; bytes = 100 kB;")), "x").clone();
+    assert!(x.stages_us.is_empty() && !x.notes.contains_key("stages"));
+}

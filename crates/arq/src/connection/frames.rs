@@ -8,6 +8,7 @@ use crate::End;
 use crate::congestion::Sent;
 use crate::options::Mode;
 use crate::receive::arrivals::Arrival;
+use crate::stages::{Of, Stage};
 use crate::wire::check::Unopened;
 use crate::wire::data::{self, ACK, ASK, CONTROL, Chunks, Head, NACK};
 use crate::wire::{KIND_ACK, KIND_CONTROL, epoch, expand, kind, open};
@@ -58,20 +59,25 @@ impl Connection {
             return self.take_damaged(now);
         };
         let number = expand(low, self.arrivals.next());
+        let began = self.stages.begin(Of::FramesIn);
         if self.guard.is_sealed() {
-            return self.take_sealed(now, number, frame);
+            return self.take_sealed(now, number, frame, began);
         }
-        match self.guard.open(epoch(number), frame) {
-            Ok(body) => self.take_body(now, number, body),
+        let body = self.guard.open(epoch(number), frame);
+        let opened = self.stages.next(Stage::Open, began);
+        match body {
+            Ok(body) => self.take_body(now, number, body, opened),
             Err(_) => self.take_damaged(now),
         }
     }
 
     /// Takes a numbered frame that is encrypted.
-    fn take_sealed(&mut self, now: Instant, number: u64, frame: &[u8]) {
-        match self.guard.decrypt(self.sender.flights.base(), frame) {
+    fn take_sealed(&mut self, now: Instant, number: u64, frame: &[u8], began: Option<Instant>) {
+        let body = self.guard.decrypt(self.sender.flights.base(), frame);
+        let opened = self.stages.next(Stage::Open, began);
+        match body {
             Ok(body) => {
-                self.take_body(now, number, &body);
+                self.take_body(now, number, &body, opened);
                 self.guard.keep(body);
             }
             Err(Unopened::Damaged) => self.take_damaged(now),
@@ -79,9 +85,9 @@ impl Connection {
         }
     }
 
-    /// Takes what a numbered frame held before its check.
+    /// Takes what a numbered frame held before its check; `opened`: when that was measured to have been known.
     #[inline]
-    fn take_body(&mut self, now: Instant, number: u64, body: &[u8]) {
+    fn take_body(&mut self, now: Instant, number: u64, body: &[u8], opened: Option<Instant>) {
         let Some((head, rest)) = Head::read(body) else { return self.statistics.malformed += 1 };
         let Some(chunks) = Chunks::read(&head, rest) else { return self.statistics.malformed += 1 };
         self.hear(now);
@@ -107,6 +113,7 @@ impl Connection {
                 self.statistics.frames_received += 1;
                 self.owe(now, arrival, head.flags & ASK != 0);
                 self.take_chunks(number, chunks);
+                self.stages.end(Stage::Join, opened);
             }
         }
         if let Some(acknowledged) = head.acknowledged {
@@ -357,8 +364,11 @@ impl Connection {
             self.statistics.nacks_sent += u64::from(self.owed.negative);
             self.owed.settle();
         }
+        let began = self.stages.begin(Of::FramesOut);
         self.sender.write(number, flags, acknowledged, frame);
+        let written = self.stages.next(Stage::Frame, began);
         self.guard.seal_numbered(number, acknowledged, frame);
+        self.stages.end(Stage::Seal, written);
         self.statistics.frames_sent += 1;
         self.statistics.frames_resent +=
             u64::from(self.sender.flights.get(number).is_some_and(|f| f.transmissions > 0));

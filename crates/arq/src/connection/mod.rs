@@ -18,6 +18,7 @@ use crate::receive::arrivals::Arrivals;
 use crate::receive::{Receiver, Taken};
 use crate::rtt::RoundTrip;
 use crate::send::Sender;
+use crate::stages::{Meter, Of, Stage, Stages};
 use crate::statistics::Statistics;
 use crate::wire::check::{Unopened, Way};
 use crate::wire::data;
@@ -138,6 +139,7 @@ pub(crate) struct Connection {
     over: Option<End>,
     told_over: bool,
     told_finished: bool,
+    stages: Stages,
     pub statistics: Statistics,
 }
 
@@ -204,6 +206,7 @@ impl Connection {
             over: None,
             told_over: false,
             told_finished: false,
+            stages: Stages::default(),
             statistics: Statistics::default(),
             options,
         };
@@ -250,7 +253,9 @@ impl Connection {
     pub fn send(&mut self, now: Instant, channel: u16, bytes: &[u8]) -> Result<(), Refusal> {
         self.may_send(channel, bytes.len())?;
         self.hold(now);
+        let began = self.stages.begin(Of::Sends);
         self.sender.copy(channel, bytes);
+        self.stages.end(Stage::CopyIn, began);
         Ok(())
     }
 
@@ -306,7 +311,12 @@ impl Connection {
     /// Gives the next message of a channel.
     #[inline]
     pub fn take(&mut self, channel: u16, into: &mut Buffer) -> Taken {
+        let began = self.stages.begin(Of::Takes);
         let taken = self.receiver.take(channel, into);
+        match taken {
+            Taken::Nothing => self.stages.take_back(Of::Takes, began),
+            Taken::Whole | Taken::Part => self.stages.end(Stage::CopyOut, began),
+        }
         self.grant();
         taken
     }
@@ -345,6 +355,11 @@ impl Connection {
             told[3..].copy_from_slice(&limit.to_be_bytes());
             self.sender.tell(&told);
         }
+    }
+
+    /// Measures one in `every` message and frame.
+    pub fn measure(&mut self, every: u32, meter: Box<dyn Meter>) {
+        self.stages = Stages::new(meter, every);
     }
 
     /// The user has nothing more to send.

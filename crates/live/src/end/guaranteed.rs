@@ -6,7 +6,7 @@ use std::path::Path;
 
 use trunkline_arq::{Buffer, Command, Config, ConnectionId, End, Event, News, Node, Refusal, Taken};
 use trunkline_endpoint::Port;
-use trunkline_net::driver::{Driver, Turn, peer_of};
+use trunkline_net::driver::{Direction, Driver, Turn, peer_of};
 use trunkline_net::socket;
 use trunkline_record::Histogram;
 use trunkline_run::ends::{ReceiverReport, SenderReport};
@@ -18,6 +18,7 @@ use trunkline_traffic::{Pattern, Source};
 use trunkline_units::{Instant, Seed, Size, Span};
 
 use super::file::{Sink, fill};
+use super::gauge::Gauge;
 use super::request::{answer_to, lay};
 use super::{Bench, Broken, EndError, LOOK, PATIENCE, buffer_counter, file, io};
 use crate::wire::Report;
@@ -36,6 +37,7 @@ const FAREWELL: Span = Span::from_s(2);
 /// A node on a socket, with its one connection.
 struct Line {
     driver: Driver<Faulty>,
+    gauge: Gauge,
     id: Option<ConnectionId>,
     peer: SocketAddr,
     readable: bool,
@@ -63,10 +65,20 @@ impl Line {
         };
         let node = Node::new(Config { port: Port(0), accept, connections: 1, random });
         let node = Faulty::new(node, &bench.spec.protocol, faults);
-        let driver = Driver::new(node, socket, bench.clock).map_err(io("preparing the socket"))?;
-        let peer = peer.unwrap_or(address);
-        let line =
-            Line { driver, id: None, peer, readable: false, writable: true, finished: false, over: None };
+        let mut driver = Driver::new(node, socket, bench.clock).map_err(io("preparing the socket"))?;
+        let way = if peer.is_some() { Direction::Out } else { Direction::In };
+        let gauge = Gauge::new(bench.clock, way, &bench.spec.pattern);
+        driver.measure(Box::new(gauge.clone()));
+        let line = Line {
+            driver,
+            gauge,
+            id: None,
+            peer: peer.unwrap_or(address),
+            readable: false,
+            writable: true,
+            finished: false,
+            over: None,
+        };
         Ok((line, address))
     }
 
@@ -74,7 +86,7 @@ impl Line {
     fn run(&mut self, until: Instant) -> Result<(), EndError> {
         match self.driver.run(Some(until)).map_err(io("at the socket"))? {
             Turn::Event(Event { id, news }) => match news {
-                News::Opened { .. } => self.id = Some(id),
+                News::Opened { .. } => self.opened(id),
                 News::Readable { .. } => self.readable = true,
                 News::Writable { .. } => self.writable = true,
                 News::Finished => self.finished = true,
@@ -83,6 +95,13 @@ impl Line {
             Turn::Trouble(_) | Turn::Until | Turn::Stopped => {}
         }
         Ok(())
+    }
+
+    fn opened(&mut self, id: ConnectionId) {
+        self.id = Some(id);
+        let measure = Command::Measure { id, every: self.gauge.every, meter: Box::new(self.gauge.clone()) };
+        // Refused only if it is over already.
+        let _ = self.driver.command(measure);
     }
 
     /// Waits for the connection to stand.
@@ -206,6 +225,8 @@ pub(crate) fn send(
     report.cpu = bench.cpu();
     report.counters.extend([buffer_counter(line.driver.socket(), true)]);
     report.counters.extend(line.counters("sender"));
+    (report.stages, report.left) = line.gauge.report();
+    report.notes.insert("stages".into(), line.gauge.says());
     if path.is_some() {
         let file_bytes = ledger.bytes() - ledger.messages() * HEADER as u64;
         report.counters.insert("file_bytes".into(), file_bytes as f64);
@@ -345,6 +366,7 @@ pub(crate) fn receive(mut bench: Bench, path: Option<&Path>) -> Result<Report, B
     report.cpu = bench.cpu();
     report.counters.extend([buffer_counter(line.driver.socket(), false)]);
     report.counters.extend(line.counters("receiver"));
+    (report.stages, report.came) = line.gauge.report();
     let report = Report::Receiver(Box::new(report));
     match result.and_then(|()| sink.map_or(Ok(()), Sink::finish)) {
         Ok(()) => Ok(report),

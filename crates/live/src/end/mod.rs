@@ -4,7 +4,8 @@
 //! | --- | --- |
 //! | [`datagram`] | `udp` and `multicast`: paced, and at full speed with offload |
 //! | [`stream`] | `tcp` |
-//! | [`guaranteed`] | `guaranteed`: every test over it
+//! | [`guaranteed`] | `guaranteed`: every test over it |
+//! | `gauge` | where the time goes there |
 //! | [`request`] | requests and answers over either |
 //! | [`mod@file`] | a file, disk to disk, over either |
 //!
@@ -14,6 +15,7 @@
 
 pub mod datagram;
 pub mod file;
+mod gauge;
 pub mod guaranteed;
 pub mod request;
 pub mod stream;

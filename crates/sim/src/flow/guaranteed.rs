@@ -14,6 +14,7 @@ use trunkline_traffic::Source;
 use trunkline_traffic::source::{Bounds, Limit, Step};
 use trunkline_units::Instant;
 
+use super::way::{self, Way, Ways};
 use super::{Birth, Recipe, Said, UDP_IP, depart};
 use crate::frame::{Content, Kit, Packet};
 
@@ -32,6 +33,9 @@ pub struct Guaranteed {
     source: Option<Source>,
     ledger: Ledger,
     meter: Meter,
+    ways: Ways,
+    /// The way of the last frame that the receiver got.
+    way: Way,
     sequence: u64,
     asking: Option<Asking>,
     disk: Option<Disk>,
@@ -57,8 +61,8 @@ struct Line {
     node: Faulty,
     id: Option<ConnectionId>,
     to: To,
-    /// Frames of a batch that wait for room.
-    leaving: VecDeque<Box<[u8]>>,
+    /// Frames of a batch that wait for room, and when they were made.
+    leaving: VecDeque<(Instant, Box<[u8]>)>,
     /// A message that found no room.
     held: Option<Buffer>,
     readable: bool,
@@ -167,6 +171,8 @@ impl Guaranteed {
             source: None,
             ledger: Ledger::new(start),
             meter: Meter::new(start),
+            ways: Ways::default(),
+            way: Way::new(start, start),
             sequence: 0,
             asking: birth.asks().then(Asking::default),
             disk: birth.file_bytes.and(birth.disks[0]).map(Disk::new),
@@ -186,7 +192,11 @@ impl Guaranteed {
 
     /// Takes a frame.
     pub fn arrive(&mut self, now: Instant, side: usize, packet: &Packet) {
-        let Content::Frame(bytes) = &packet.content else { return };
+        let Content::Frame(frame) = &packet.content else { return };
+        let (way, bytes) = &**frame;
+        if side == 1 {
+            self.way = *way;
+        }
         let peer = PEERS[1 - side];
         // Only a command can be refused.
         let _ = self.ends[side].node.handle(now, Input::Frame { port: Port(0), peer, bytes, segment: None });
@@ -201,8 +211,9 @@ impl Guaranteed {
     pub fn poll(&mut self, now: Instant, side: usize, room: bool, kit: &mut Kit) -> Said {
         loop {
             let own = self.work(now, side);
-            if room && let Some(frame) = self.ends[side].leaving.pop_front() {
-                return Said::Send { frame: kit.frame(self.packet(side, frame)), resume: None };
+            if room && let Some((made, frame)) = self.ends[side].leaving.pop_front() {
+                let packet = self.packet(side, Way::new(made, now), frame);
+                return Said::Send { frame: kit.frame(packet), resume: None };
             }
             let writable = room && self.ends[side].leaving.is_empty();
             let ports = if writable { Writable::ALL } else { Writable::NONE };
@@ -210,7 +221,7 @@ impl Guaranteed {
             match end.node.poll(now, ports, &mut kit.scratch[..MAX_BATCH]) {
                 Output::Transmit(t) => {
                     let frames = Segment::frames(t.segment, &kit.scratch[..t.length]);
-                    end.leaving.extend(frames.map(Box::<[u8]>::from));
+                    end.leaving.extend(frames.map(|frame| (now, frame.into())));
                 }
                 Output::Event(Event { id, news }) => self.hear(now, side, id, news),
                 Output::Idle(Idle { deadline, .. }) => {
@@ -222,10 +233,10 @@ impl Guaranteed {
         }
     }
 
-    fn packet(&self, side: usize, frame: Box<[u8]>) -> Packet {
+    fn packet(&self, side: usize, way: Way, frame: Box<[u8]>) -> Packet {
         let length = frame.len() as u32 + UDP_IP;
         let (channel, to) = (self.channels[side], self.ends[side].to);
-        Packet::new(Content::Frame(frame), length, self.flow, channel, to, side == 1)
+        Packet::new(Content::Frame(Box::new((way, frame))), length, self.flow, channel, to, side == 1)
     }
 
     fn hear(&mut self, now: Instant, side: usize, id: ConnectionId, news: News) {
@@ -288,6 +299,7 @@ impl Guaranteed {
 
     fn receive(&mut self, now: Instant, header: &Header) {
         self.meter.arrive(header, now);
+        self.ways.count(&self.way, header.sent, now);
         if header.response > 0 {
             let length = header.response.max(HEADER as u32);
             let sequence = header.sequence;
@@ -358,7 +370,9 @@ impl Guaranteed {
             sender.counters.insert("answers".into(), asking.answers as f64);
             sender.counters.insert("answer_bytes".into(), asking.answer_bytes as f64);
         }
+        sender.notes.insert("stages".into(), way::SAYS.into());
         let mut receiver = ReceiverReport::of(&self.meter);
+        receiver.stages = self.ways.stages();
         let counters = |end: &Line, side| guaranteed::counters(&end.node, end.id.as_slice(), side);
         sender.counters.extend(counters(&self.ends[0], "sender"));
         receiver.counters.extend(counters(&self.ends[1], "receiver"));

@@ -6,6 +6,7 @@
 //! | [`fragment`] | messages longer than a packet |
 //! | [`guaranteed`] | messages over the guaranteed transport, requests and answers over it |
 //! | [`stream`] | messages in a TCP stream, requests and answers over it |
+//! | [`way`] | where the time goes on the way of a guaranteed message |
 //!
 //! Both ends of a flow live in one value, so that a stream's message boundaries need not be bytes: TCP hands over
 //! every byte once and in order, and which message a byte belongs to is known on both sides.
@@ -14,6 +15,7 @@ pub mod datagram;
 pub mod fragment;
 pub mod guaranteed;
 pub mod stream;
+pub mod way;
 
 use trunkline_endpoint::{Port, To};
 use trunkline_experiment::plan::{self, Protocol};
