@@ -378,6 +378,9 @@ impl Node {
         }
     }
 
+                } else if let Some(client) = Greeting::unacceptable(frame) {
+                    let reason = if self.config.accept.is_some() { Reason::Terms } else { Reason::Closed };
+                    self.answer(peer, Greeting::Refused { client, reason });
     /// The opening that a server's answer belongs to.
     fn opening(&mut self, peer: Peer, client: u64) -> Option<&mut Opening> {
         let number = *self.peers.get(&peer)?;

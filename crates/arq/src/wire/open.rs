@@ -280,6 +280,19 @@ impl Terms {
     fn bytes(&self) -> [u8; TERMS] {
         let mut bytes = [0; TERMS];
         self.write(&mut bytes);
+
+    /// The client of an open frame of our version whose mode or check nobody here knows.
+    pub fn unacceptable(frame: &[u8]) -> Option<u64> {
+        match Check::Crc32c.open(0, frame)? {
+            [OPEN, VERSION, rest @ ..] => {
+                let (client, rest) = rest.split_first_chunk::<8>()?;
+                let (terms, cookie) = rest.split_first_chunk::<TERMS>()?;
+                let unknown = cookie.len() == COOKIE_BYTES && Terms::read(terms).is_none();
+                unknown.then_some(u64::from_be_bytes(*client))
+            }
+            _ => None,
+        }
+    }
         bytes
     }
 }
@@ -346,3 +359,26 @@ mod tests {
         assert_eq!(Greeting::foreign(&frame[..length]), Some(u64::MAX - 1));
     }
 }
+        assert_eq!(Greeting::unacceptable(&frame[..length]), None);
+    }
+
+    #[test]
+    fn unknown_terms_are_told_from_rubbish() {
+        let mut frame = [0; 200];
+        let length = greetings()[0].write(&mut frame);
+        assert_eq!(Greeting::unacceptable(&frame[..length]), None, "these are fine");
+        // The mode and the check.
+        for at in [10, 11] {
+            let mut frame = frame;
+            frame[at] = 200;
+            assert_eq!(Greeting::unacceptable(&frame[..length]), None, "damaged");
+            Check::Crc32c.seal(0, &mut frame[..length]);
+            assert_eq!(Greeting::read(&frame[..length]), None);
+            assert_eq!(Greeting::unacceptable(&frame[..length]), Some(u64::MAX - 1));
+            for other in (0..200).filter(|other| *other != length) {
+                if other >= 4 {
+                    Check::Crc32c.seal(0, &mut frame[..other]);
+                }
+                assert_eq!(Greeting::unacceptable(&frame[..other]), None, "{other} bytes");
+            }
+        }
