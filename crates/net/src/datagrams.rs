@@ -213,8 +213,8 @@ impl Datagrams {
             match self.send_joined(to, bytes, length as u16) {
                 // The interface splits no batches.
                 Err(Errno::EIO) => self.most.store(1, Ordering::Relaxed),
-                // The frames are longer than its packets; shorter ones may not be.
-                Err(Errno::EINVAL) => self.longest.store(length - 1, Ordering::Relaxed),
+                // The frames are longer than its packets (newer kernels: EMSGSIZE); shorter ones may not be.
+                Err(Errno::EINVAL | Errno::EMSGSIZE) => self.longest.store(length - 1, Ordering::Relaxed),
                 Err(error) => return Err(error.into()),
                 Ok(()) => return Ok(()),
             }
