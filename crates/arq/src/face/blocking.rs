@@ -200,7 +200,8 @@ impl Connection {
         self.0.shared.once(|core, now| core.hand_over(now, self.0.id, channel, message))
     }
 
-    /// Waits for the next message of `channel`.
+    /// Waits for the next message of `channel`. It begins on a boundary of 64 bytes, and a large one is not copied to be
+    /// handed out (see [Memory](super#memory)).
     ///
     /// # Errors
     /// [`Error::Finished`] once the peer has finished and everything was taken; [`Error::Closed`] if the connection is
@@ -293,6 +294,27 @@ impl Connection {
     /// [`Error::Refused`] if the connection does not stand.
     pub fn set_priority(&self, channel: u16, priority: u8) -> Result<(), Error> {
         self.0.shared.now(|core, now| core.prioritize(now, self.0.id, channel, priority))
+    }
+
+    /// Waits until the peer has acknowledged everything that was sent, on all channels: it is there, though the peer may
+    /// not have taken it. It takes a round trip, and as long as the peer lets its credit run out.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] if the connection ends before.
+    pub fn flush(&self) -> Result<(), Error> {
+        self.flush_within(Patience::Endless)
+    }
+
+    /// The same, not waiting longer than `patience`.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], and as [`flush`](Connection::flush).
+    pub fn flush_timeout(&self, patience: Duration) -> Result<(), Error> {
+        self.flush_within(Patience::For(patience))
+    }
+
+    pub(super) fn flush_within(&self, patience: Patience) -> Result<(), Error> {
+        self.0.shared.until(patience, |core, _| core.flush(self.0.id))
     }
 
     /// Sends no more, but all that was sent arrives, whether the connection is kept or dropped. The peer may go on.

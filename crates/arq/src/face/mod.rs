@@ -39,6 +39,14 @@
 //! and of a stream what [`Stream::try_read_exact`] asked for in vain. Connections that nobody has accepted yet count
 //! among [`Settings::connections`]; peers that find no room are refused.
 //!
+//! # Memory
+//!
+//! A message is handed out in a [`Buffer`](crate::Buffer) that begins on a boundary of 64 bytes, whatever its length and
+//! whichever function gave it. Its bytes are copied once, off the frames that brought them. What is handed out of a
+//! message of its own frames is the buffer it was put together in; small ones that shared a frame are copied out of it,
+//! and those longer than a quarter of their channel's credit are put together from parts. A buffer that is sent is kept
+//! as it is until the peer has all of it, and copied once, onto the frames.
+//!
 //! # Threads
 //!
 //! Whoever waits receives, on the thread that waits, and if several do one of them receives for all. A second thread of

@@ -366,6 +366,14 @@ impl Connection {
         self.0.shared.now(|core, now| core.prioritize(now, self.0.id, channel, priority))
     }
 
+    /// Waits until the peer has acknowledged everything that was sent, on all channels.
+    ///
+    /// # Errors
+    /// As [the blocking one](super::Connection::flush).
+    pub async fn flush(&self) -> Result<(), Error> {
+        self.0.shared.until(|core, _| core.flush(self.0.id)).await
+    }
+
     /// Sends no more, but all that was sent arrives, whether the connection is kept or dropped. The peer may go on.
     ///
     /// # Errors
@@ -497,6 +505,27 @@ mod tests {
         let (client, server) = pair().await;
         let waits = tokio::spawn(async move { server.recv_any().await.map(drop) });
         client.reset().unwrap();
+    #[tokio::test]
+    async fn what_is_flushed_has_arrived() {
+        let (client, server) = pair().await;
+        client.flush().await.unwrap();
+        for number in 0..20 {
+            client.send(3, &message(3, number)).await.unwrap();
+            client.flush().await.unwrap();
+            // It is there, and no other task has to run first.
+            let got = server.0.shared.now(|core, now| {
+                let mut got = Buffer::new();
+                core.take(now, server.0.id, 3, &mut got).map(|()| got)
+            });
+            assert_eq!(*got.unwrap(), message(3, number));
+        }
+        let waits = client.clone();
+        client.send(3, &vec![1; 64 << 20]).await.unwrap();
+        let waits = tokio::spawn(async move { waits.flush().await });
+        server.reset().unwrap();
+        assert!(matches!(waits.await.unwrap(), Err(Error::Closed(End::Peer))));
+    }
+
         assert!(matches!(waits.await.unwrap(), Err(Error::Closed(End::Peer))));
         let (client, server) = pair().await;
         drop(server);
