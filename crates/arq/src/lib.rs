@@ -41,5 +41,5 @@ pub use buffer::Buffer;
 pub use node::{Config, Node};
 pub use options::{Check, Congestion, Mode, Options};
 pub use receive::Taken;
-pub use statistics::Statistics;
+pub use statistics::{Reach, Statistics};
 pub use talk::{Command, ConnectionId, End, Event, News, Refusal, Strangers};

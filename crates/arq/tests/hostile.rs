@@ -157,6 +157,7 @@ fn crumbs_between_messages_take_what_they_pay_for() {
         ack_every: 1,
         credit: 1 << 20,
         channel_credit: 1 << 20,
+        parts: false,
     };
     let (mut cookie, mut number) = ([0; 16], 0);
     for _ in 0..2 {

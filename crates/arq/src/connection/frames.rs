@@ -9,14 +9,14 @@ use crate::congestion::Sent;
 use crate::options::Mode;
 use crate::receive::arrivals::Arrival;
 use crate::wire::data::{self, ACK, ASK, CONTROL, Chunks, Head, NACK};
-use crate::wire::{KIND_ACK, KIND_CONTROL, epoch, expand, kind, open};
+use crate::wire::{KIND_ACK, KIND_CONTROL, KIND_PART, epoch, expand, kind, open};
 
 /// A batch holds no more than leaves within this at the pace, and two frames at the least.
 const QUANTUM: Span = Span::from_ms(1);
 /// How far behind its pace a connection may be and catch up.
 const CATCH_UP: Span = Span::from_us(500);
 /// Most errands that wait: questions of the peer that find more are not answered.
-const ERRANDS: usize = 8;
+pub(super) const ERRANDS: usize = 8;
 
 /// What tells the last frames sent from all others, to know an answer to them.
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ pub(super) struct Echoes {
 
 impl Echoes {
     #[inline]
-    fn note(&mut self, frame: &[u8]) {
+    pub(super) fn note(&mut self, frame: &[u8]) {
         if let Some(echo) = open::echo(frame) {
             self.last[self.at % 8] = echo;
             self.at += 1;
@@ -47,6 +47,7 @@ impl Connection {
         match kind(first) {
             KIND_ACK => self.take_ack(now, frame),
             KIND_CONTROL => self.take_errand(now, frame),
+            KIND_PART => self.take_part(now, frame),
             _ => self.take_numbered(now, frame),
         }
     }
@@ -59,6 +60,12 @@ impl Connection {
         let number = expand(low, self.arrivals.next());
         let secret = self.key.secret(self.way.reverse(), epoch(number));
         let Some(body) = self.options.check.open(secret, frame) else { return self.take_damaged(now) };
+        self.take_body(now, number, body);
+    }
+
+    /// Takes a numbered frame without its check.
+    #[inline]
+    pub(super) fn take_body(&mut self, now: Instant, number: u64, body: &[u8]) {
         let Some((head, rest)) = Head::read(body) else { return self.statistics.malformed += 1 };
         let Some(chunks) = Chunks::read(&head, rest) else { return self.statistics.malformed += 1 };
         self.hear(now);
@@ -68,16 +75,9 @@ impl Connection {
         let arrival = self.arrivals.judge(number);
         match arrival {
             Arrival::Outside => return self.statistics.malformed += 1,
-            Arrival::Double => {
-                self.statistics.doubles += 1;
-                self.owed.doubles = self.owed.doubles.wrapping_add(1);
-                // Its sender missed the acknowledgement (table 1: "send a nack for the next frame").
-                self.owed.again |= self.options.mode != Mode::Selective;
-                self.owed.at = now;
-            }
+            Arrival::Double => self.take_double(now),
             Arrival::Early | Arrival::OpensGap if self.options.mode != Mode::Selective => {
-                self.statistics.framing_errors += 1;
-                self.ask_for_missing(now);
+                self.take_disordered(now);
             }
             _ => {
                 self.arrivals.note(number);
@@ -111,6 +111,21 @@ impl Connection {
         }
     }
 
+    /// A frame came that had arrived before.
+    pub(super) fn take_double(&mut self, now: Instant) {
+        self.statistics.doubles += 1;
+        self.owed.doubles = self.owed.doubles.wrapping_add(1);
+        // Its sender missed the acknowledgement (table 1: "send a nack for the next frame").
+        self.owed.again |= self.options.mode != Mode::Selective;
+        self.owed.at = now;
+    }
+
+    /// A frame came that is not the next, and is not kept.
+    pub(super) fn take_disordered(&mut self, now: Instant) {
+        self.statistics.framing_errors += 1;
+        self.ask_for_missing(now);
+    }
+
     fn ask_for_missing(&mut self, now: Instant) {
         if !self.owed.told {
             (self.owed.told, self.owed.negative, self.owed.at) = (true, true, now);
@@ -118,7 +133,7 @@ impl Connection {
     }
 
     #[cold]
-    fn take_damaged(&mut self, now: Instant) {
+    pub(super) fn take_damaged(&mut self, now: Instant) {
         self.statistics.bad_checksums += 1;
         // It may be anybody's; but if it was the peer's, it is missed. Asked for once a round trip at the most, so that
         // nobody makes the peer repeat itself by sending rubbish.
@@ -177,6 +192,9 @@ impl Connection {
                 let (token, length) = (u32::from_be_bytes([a, b, c, d]), frame.len() as u16);
                 self.errands.push_back(Errand::Heard { token, length });
             }
+            [open::HEARD, a, b, c, d, e, f] => {
+                self.take_heard(now, u32::from_be_bytes([a, b, c, d]), u16::from_be_bytes([e, f]));
+            }
             [open::PROBE | open::HEARD, ..] => {}
             _ => self.statistics.malformed += 1,
         }
@@ -213,7 +231,7 @@ impl Connection {
         let own = due && (gap || self.sender.flights.has_lost());
         if !own
             && self.is_active()
-            && let Some(batch) = self.send_batch(now, buffer)
+            && let Some(batch) = self.send_parts(now, buffer).or_else(|| self.send_batch(now, buffer))
         {
             return Some(batch);
         }
@@ -228,9 +246,10 @@ impl Connection {
 
     fn run_errand(&mut self, errand: Errand, frame: &mut [u8]) -> usize {
         let body = match errand {
-            Errand::Probe => {
+            Errand::Probe | Errand::Search(_) => {
+                let token = if let Errand::Search(trial) = errand { trial.token } else { self.unanswered };
                 frame[0] = open::PROBE;
-                frame[1..5].copy_from_slice(&self.unanswered.to_be_bytes());
+                frame[1..5].copy_from_slice(&token.to_be_bytes());
                 5
             }
             Errand::Heard { token, length } => {
@@ -247,6 +266,7 @@ impl Connection {
         // Long enough to be answered by a peer that has forgotten.
         let length = (body + self.options.check.bytes()).max(match errand {
             Errand::Probe => open::UNKNOWN_BYTES,
+            Errand::Search(trial) => trial.length,
             _ => 0,
         });
         frame[body..length].fill(0);
@@ -267,7 +287,7 @@ impl Connection {
             }
             let quantum =
                 (u128::from(rate.as_bps()) * u128::from(QUANTUM.as_ps()) / 8_000_000_000_000) as usize;
-            budget = quantum.clamp(2 * self.frame, MAX_BATCH);
+            budget = quantum.clamp((2 * self.frame).min(MAX_BATCH), MAX_BATCH);
         }
         let window = self.allowed;
         let check = self.options.check.bytes();
@@ -372,7 +392,7 @@ impl Connection {
     /// Whether the frame about to leave fills a window so small that the peer's count of acknowledgements would not
     /// reach it.
     #[inline]
-    fn is_last_for_now(&self, window: u64) -> bool {
+    pub(super) fn is_last_for_now(&self, window: u64) -> bool {
         window <= self.peer_ack_every && u64::from(self.sender.flights.in_flight()) + 1 >= window
     }
 }

@@ -11,7 +11,7 @@ use trunkline_units::{Instant, Span};
 use super::core::Core;
 use super::shared::Shared;
 use super::{Error, Patience, Settings, Stream};
-use crate::{Buffer, ConnectionId, Options, Statistics};
+use crate::{Buffer, ConnectionId, Options, Reach, Statistics};
 
 /// A socket to which peers open connections.
 ///
@@ -41,7 +41,7 @@ impl Listener {
         options: &Options,
         settings: &Settings,
     ) -> Result<Listener, Error> {
-        let shared = Shared::open(first(address)?, Some(options), settings)?;
+        let shared = Shared::open(first(address)?, Some(options), &settings.to_behave(options))?;
         Ok(Listener(Arc::new(Listening(shared))))
     }
 
@@ -132,7 +132,7 @@ impl Connection {
             SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
             SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
         };
-        let shared = Shared::open(any, None, settings)?;
+        let shared = Shared::open(any, None, &settings.to_behave(options))?;
         let opened = shared.now(|core, now| core.connect(now, to, options));
         let id = opened.inspect_err(|_| shared.release())?;
         let connection = Connection::new(shared, id);
@@ -359,6 +359,11 @@ impl Connection {
     /// What the connection counted; none once it has failed to open.
     pub fn statistics(&self) -> Option<Statistics> {
         self.0.shared.lock().core.node().statistics(self.0.id)
+    }
+
+    /// How long the frames are that it sends; none once it has failed to open.
+    pub fn reach(&self) -> Option<Reach> {
+        self.0.shared.lock().core.node().reach(self.0.id)
     }
 
     /// The smoothed round trip, once there is one.

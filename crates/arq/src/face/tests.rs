@@ -506,3 +506,18 @@ fn what_is_handed_out_begins_on_a_boundary_of_64() {
         }
     }
 }
+
+#[test]
+fn frames_grow_where_the_path_has_room() {
+    let options = Options { probe_up_to: Some(65_507), ..Options::default() };
+    let (client, server) = pair(&options, &Settings::default());
+    while [&client, &server].iter().any(|end| end.reach().unwrap().frame < 65_507) {
+        assert!(matches!(server.recv_timeout(0, SOON), Err(Error::TimedOut)));
+    }
+    let before = client.statistics().unwrap().frames_sent;
+    let big: Vec<u8> = (0..3_000_000u32).map(|at| (at >> 9) as u8).collect();
+    client.send(0, &big).unwrap();
+    assert!(*server.recv(0).unwrap() == big);
+    let frames = client.statistics().unwrap();
+    assert!(frames.frames_sent - frames.frames_resent - before < 100, "{frames:?}");
+}

@@ -40,7 +40,7 @@ use trunkline_units::{Instant, Span};
 
 use super::core::{self, Core};
 use super::{Error, Settings};
-use crate::{Buffer, ConnectionId, Options, Statistics};
+use crate::{Buffer, ConnectionId, Options, Reach, Statistics};
 
 /// A socket to which peers open connections. Clones are the same socket.
 #[derive(Clone)]
@@ -223,7 +223,7 @@ impl Listener {
     /// # Errors
     /// As [`bind`](Listener::bind).
     pub fn bind_with(address: SocketAddr, options: &Options, settings: &Settings) -> Result<Listener, Error> {
-        Ok(Listener(Arc::new(Listening(Shared::open(address, Some(options), settings)?))))
+        Ok(Listener(Arc::new(Listening(Shared::open(address, Some(options), &settings.to_behave(options))?))))
     }
 
     /// The address that it listens at.
@@ -283,7 +283,7 @@ impl Connection {
             SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
             SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
         };
-        let shared = Shared::open(any, None, settings)?;
+        let shared = Shared::open(any, None, &settings.to_behave(options))?;
         let opened = shared.now(|core, now| core.connect(now, address, options));
         let id = opened.inspect_err(|_| shared.release())?;
         let connection = Connection::new(shared, id);
@@ -405,6 +405,11 @@ impl Connection {
         self.0.shared.lock().core.node().statistics(self.0.id)
     }
 
+    /// How long the frames are that it sends; none once it has failed to open.
+    pub fn reach(&self) -> Option<Reach> {
+        self.0.shared.lock().core.node().reach(self.0.id)
+    }
+
     /// The smoothed round trip, once there is one.
     pub fn round_trip(&self) -> Option<Span> {
         self.0.shared.lock().core.node().round_trip(self.0.id)
@@ -501,11 +506,6 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn ends_are_told() {
-        let (client, server) = pair().await;
-        let waits = tokio::spawn(async move { server.recv_any().await.map(drop) });
-        client.reset().unwrap();
-    #[tokio::test]
     async fn what_is_flushed_has_arrived() {
         let (client, server) = pair().await;
         client.flush().await.unwrap();
@@ -526,6 +526,11 @@ mod tests {
         assert!(matches!(waits.await.unwrap(), Err(Error::Closed(End::Peer))));
     }
 
+    #[tokio::test]
+    async fn ends_are_told() {
+        let (client, server) = pair().await;
+        let waits = tokio::spawn(async move { server.recv_any().await.map(drop) });
+        client.reset().unwrap();
         assert!(matches!(waits.await.unwrap(), Err(Error::Closed(End::Peer))));
         let (client, server) = pair().await;
         drop(server);

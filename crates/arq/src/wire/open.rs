@@ -44,6 +44,8 @@ pub const COOKIE_BYTES: usize = 16;
 
 /// Bytes of [`Terms`].
 const TERMS: usize = 22;
+/// In the last of them.
+const PARTS: u8 = 1;
 
 /// Bytes of an unknown frame, check included: no frame shorter than this is answered by one.
 pub const UNKNOWN_BYTES: usize = 1 + 16 + 4;
@@ -92,6 +94,8 @@ pub struct Terms {
     pub credit: u32,
     /// See `credit`.
     pub channel_credit: u32,
+    /// This end takes long frames in [parts](super::part), if the path no longer carries them whole.
+    pub parts: bool,
 }
 
 impl Terms {
@@ -106,6 +110,7 @@ impl Terms {
             ack_every: get16(&bytes[10..]),
             credit: word(12),
             channel_credit: word(16),
+            parts: bytes[21] & PARTS != 0,
         })
     }
 
@@ -119,6 +124,7 @@ impl Terms {
         bytes[10..12].copy_from_slice(&self.ack_every.to_be_bytes());
         bytes[12..16].copy_from_slice(&self.credit.to_be_bytes());
         bytes[16..20].copy_from_slice(&self.channel_credit.to_be_bytes());
+        bytes[21] = if self.parts { PARTS } else { 0 };
     }
 }
 
@@ -274,12 +280,6 @@ impl Greeting {
             _ => None,
         }
     }
-}
-
-impl Terms {
-    fn bytes(&self) -> [u8; TERMS] {
-        let mut bytes = [0; TERMS];
-        self.write(&mut bytes);
 
     /// The client of an open frame of our version whose mode or check nobody here knows.
     pub fn unacceptable(frame: &[u8]) -> Option<u64> {
@@ -293,6 +293,12 @@ impl Terms {
             _ => None,
         }
     }
+}
+
+impl Terms {
+    fn bytes(&self) -> [u8; TERMS] {
+        let mut bytes = [0; TERMS];
+        self.write(&mut bytes);
         bytes
     }
 }
@@ -315,7 +321,8 @@ mod tests {
     fn terms() -> Terms {
         let (mode, check) = (Mode::GoBackN, Check::Crc64);
         let (ack_delay_us, ack_every, credit, channel_credit) = (70_000, 3, 1 << 31, 1 << 20);
-        Terms { mode, check, window: 16, frame: 9152, ack_delay_us, ack_every, credit, channel_credit }
+        let parts = true;
+        Terms { mode, check, window: 16, frame: 9152, ack_delay_us, ack_every, credit, channel_credit, parts }
     }
 
     fn greetings() -> [Greeting; 5] {
@@ -357,8 +364,6 @@ mod tests {
         Check::Crc32c.seal(0, &mut frame[..length]);
         assert_eq!(Greeting::read(&frame[..length]), None);
         assert_eq!(Greeting::foreign(&frame[..length]), Some(u64::MAX - 1));
-    }
-}
         assert_eq!(Greeting::unacceptable(&frame[..length]), None);
     }
 
@@ -382,3 +387,5 @@ mod tests {
                 assert_eq!(Greeting::unacceptable(&frame[..other]), None, "{other} bytes");
             }
         }
+    }
+}

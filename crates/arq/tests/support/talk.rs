@@ -78,6 +78,8 @@ pub struct Did {
     pub messages: u64,
     pub frames: u64,
     pub sessions: u64,
+    /// How often an end found that its path carries less than it did.
+    pub shrunk: u64,
 }
 
 /// Plays a plan; what went wrong, if anything.
@@ -139,7 +141,7 @@ impl<'a> Talk<'a> {
     fn new(plan: &'a Plan) -> Talk<'a> {
         let host = |end: usize| {
             let place = ["path a", "path b"][end];
-            Host::new(node(plan, end, 0), plan.faults[end], plan.seed, place)
+            Host::new(node(plan, end, 0), plan.faults[end], plan.carries[end].clone(), plan.seed, place)
         };
         let mut pair = Pair::new(host(0), host(1), Seed(plan.seed));
         pair.impair(plan.lines[0], plan.lines[1]);
@@ -571,7 +573,10 @@ impl<'a> Talk<'a> {
         }
         let messages = self.sessions.iter().flatten().flat_map(|session| session.sent.values()).sum();
         let frames = self.host(0).counts().sent + self.host(1).counts().sent;
-        Did { messages, frames, sessions: self.sessions[0].len() as u64 }
+        let reaches =
+            [(0, a), (1, b)].map(|(end, at)| self.host(end).node().reach(self.sessions[end][at].id));
+        let shrunk = reaches.into_iter().flatten().map(|reach| reach.shrunk).sum();
+        Did { messages, frames, sessions: self.sessions[0].len() as u64, shrunk }
     }
 }
 
