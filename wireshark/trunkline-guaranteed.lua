@@ -12,7 +12,7 @@ local SPECIAL = {
 	[1] = "Open", [2] = "Cookie", [3] = "Opened", [4] = "Refused", [5] = "Unknown",
 	[6] = "Reset", [7] = "Probe", [8] = "Heard",
 }
-local KINDS = { [0] = "Control", [1] = "Piece", [2] = "Pack", [3] = "Many", [4] = "Ack" }
+local KINDS = { [0] = "Control", [1] = "Piece", [2] = "Pack", [3] = "Many", [4] = "Ack", [6] = "Part" }
 local MODES = { [0] = "selective", [1] = "go-back-N", [2] = "stop-and-wait" }
 local CHECKS = { [0] = "none", [1] = "CRC-32C", [2] = "CRC-64/NVME", [3] = "folded", [4] = "AEAD" }
 local REASONS = { [1] = "no room", [2] = "terms", [3] = "version", [4] = "takes no connections", [5] = "key" }
@@ -34,6 +34,7 @@ local f = {
 	again = ProtoField.bool("guaranteed.flags.again", "AGAIN", 8, nil, AGAIN),
 	special = ProtoField.uint8("guaranteed.special", "Frame", base.DEC, SPECIAL),
 	number = ProtoField.uint24("guaranteed.number", "Number"),
+	offset = ProtoField.uint16("guaranteed.offset", "Offset"),
 	acknowledged = ProtoField.uint24("guaranteed.acknowledged", "Acknowledged"),
 	channel = ProtoField.uint16("guaranteed.channel", "Channel"),
 	chunk = ProtoField.uint16("guaranteed.chunk", "Chunk number"),
@@ -342,8 +343,10 @@ local function terms(cursor)
 	cursor:take(f.ack_every, 2)
 	cursor:take(f.credit, 4)
 	cursor:take(f.channel_credit, 4)
-	cursor:take(f.filling, 2)
-	return (" %s, %s, window %d"):format(MODES[mode] or "?", CHECKS[check] or "?", window), check
+	local filling = cursor:take(f.filling, 2)
+	local parts = filling and bit.band(filling:uint(), 1) ~= 0 and ", takes parts" or ""
+	local info = (" %s, %s, window %d%s"):format(MODES[mode] or "?", CHECKS[check] or "?", window, parts)
+	return info, check
 end
 
 local function special(cursor, first)
@@ -489,6 +492,14 @@ local function ack(cursor, flags)
 	return #runs > 0 and info .. " (" .. table.concat(runs, ", ") .. ")" or info
 end
 
+local function part(cursor, flags)
+	cursor.tree:add(f.stop, cursor.range(0, 1))
+	local number, offset = cursor:number(f.number, 3), cursor:number(f.offset, 2)
+	local size = cursor:left()
+	cursor:take(f.content, math.max(1, size))
+	return ("Part %d from %d, %d bytes"):format(number, offset, size) .. flag_names(flags, { { END, "END" } })
+end
+
 local function dissect_frame(range, tree, cut_as)
 	local check = math.min(cut_as.check, range:len() - 1)
 	local sealed = check == COUNT + TAG
@@ -509,6 +520,8 @@ local function dissect_frame(range, tree, cut_as)
 			info = data(cursor, kind, flags, sealed)
 		elseif kind == 4 then
 			info = ack(cursor, flags)
+		elseif kind == 6 then
+			info = part(cursor, flags)
 		else
 			info = ("kind %d"):format(kind)
 			tree:add_proto_expert_info(e.odd)

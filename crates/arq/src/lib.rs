@@ -44,5 +44,5 @@ pub use node::{Config, Node};
 pub use options::{Check, Congestion, Mode, Options, PresharedKey};
 pub use receive::Taken;
 pub use stages::{Meter, Stage};
-pub use statistics::Statistics;
+pub use statistics::{Reach, Statistics};
 pub use talk::{Command, ConnectionId, End, Event, News, Refusal, Strangers};

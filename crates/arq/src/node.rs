@@ -12,7 +12,7 @@ use trunkline_units::{Instant, Span, Stream};
 
 use crate::connection::Connection;
 use crate::options::Options;
-use crate::statistics::Statistics;
+use crate::statistics::{Reach, Statistics};
 use crate::talk::{Command, ConnectionId, End, Event, News, Refusal, Strangers};
 use crate::wire::check::{Check, Way};
 use crate::wire::open::{self, COOKIE_BYTES, Greeting, Reason, Terms};
@@ -144,6 +144,11 @@ impl Node {
     /// What a connection counted.
     pub fn statistics(&self, id: ConnectionId) -> Option<Statistics> {
         self.standing(id).map(|connection| connection.statistics)
+    }
+
+    /// How long the frames are that a connection sends.
+    pub fn reach(&self, id: ConnectionId) -> Option<Reach> {
+        self.standing(id).map(Connection::reach)
     }
 
     /// The smoothed round trip of a connection, once there is one.
@@ -383,6 +388,9 @@ impl Node {
                 self.strangers.frames += 1;
                 if let Some(client) = Greeting::foreign(frame) {
                     self.answer(peer, Greeting::Refused { client, reason: Reason::Version });
+                } else if let Some(client) = Greeting::unacceptable(frame) {
+                    let reason = if self.config.accept.is_some() { Reason::Terms } else { Reason::Closed };
+                    self.answer(peer, Greeting::Refused { client, reason });
                 }
             }
         }

@@ -37,6 +37,11 @@ pub struct Options {
     pub window: u16,
     /// Longest frame sent and taken, in bytes, without the headers below; [`MIN_FRAME`] to [`MAX_FRAME`].
     pub frame: u16,
+    /// Longest frame taken, and sent once a probe of that length was answered: the length that a path carries is looked
+    /// for between `frame` and this, and again from time to time. None: `frame` is the longest, and nothing is probed.
+    /// Both ends must ask for it. No packet of a socket that probes is fragmented, so the path must carry frames of
+    /// 1,200 bytes; that it does not carry `frame` is noticed as any black hole is.
+    pub probe_up_to: Option<u16>,
     /// Frames for which an acknowledgement may be kept back (the counter of section 5.2.3), at least 1.
     pub ack_every: u16,
     /// How long it may be kept back. The peer's timeouts count it in.
@@ -70,6 +75,7 @@ impl Default for Options {
             key: None,
             window: 4096,
             frame: 1472,
+            probe_up_to: None,
             ack_every: 16,
             ack_delay: Span::from_us(200),
             timeout: Timeouts { ceiling: Span::from_s(3), ..Timeouts::default() },
@@ -104,11 +110,13 @@ impl Options {
     /// With every number held within what a connection can do.
     pub(crate) fn within_bounds(&self) -> Options {
         let frame = self.frame.clamp(MIN_FRAME, MAX_FRAME);
-        let least = u32::from(frame) * 2;
+        let probe_up_to = self.probe_up_to.map(|longest| longest.clamp(frame, MAX_FRAME));
+        let least = u32::from(probe_up_to.unwrap_or(frame)) * 2;
         Options {
             window: if self.mode == Mode::StopAndWait { 1 } else { self.window.clamp(1, MAX_WINDOW) },
             frame,
             check: if self.key.is_some() { Check::Aead } else { self.check },
+            probe_up_to,
             ack_every: self.ack_every.max(1),
             send_buffer: self.send_buffer.max(1),
             timeout: Timeouts {
@@ -129,12 +137,18 @@ impl Options {
             mode: self.mode,
             check: self.check,
             window: self.window,
-            frame: self.frame,
+            frame: self.longest(),
             ack_delay_us: u32::try_from(self.ack_delay.as_ps() / 1_000_000).unwrap_or(u32::MAX),
             ack_every: self.ack_every,
             credit: self.credit,
             channel_credit: self.channel_credit,
+            parts: self.probe_up_to.is_some(),
         }
+    }
+
+    /// The longest frame that comes.
+    pub(crate) fn longest(&self) -> u16 {
+        self.probe_up_to.unwrap_or(self.frame)
     }
 }
 

@@ -39,6 +39,20 @@ pub struct Statistics {
     pub lost: u64,
 }
 
+/// How long the frames of a connection are that it sends, and how that was found (see
+/// [`Options::probe_up_to`](crate::Options::probe_up_to)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reach {
+    /// Longest frame that is sent whole now, in bytes.
+    pub frame: u16,
+    /// Probes sent, to find that.
+    pub probes: u64,
+    /// Of these, answered.
+    pub answered: u64,
+    /// How often the path was found to carry less than it did.
+    pub shrunk: u64,
+}
+
 impl Statistics {
     /// Each with its name.
     pub fn named(&self) -> [(&'static str, u64); 17] {

@@ -17,3 +17,9 @@ fn nothing_is_lost_doubled_disordered_or_changed() {
     assert!(did.iter().any(|did| did.sessions > 1), "and somebody who was lost");
     assert!(did.iter().all(|did| did.frames > 0));
 }
+
+#[test]
+fn nor_where_frames_become_too_long() {
+    let did: Vec<talk::Did> = (0..100).map(|seed| talk::prove(&Plan::draw_narrow(seed))).collect();
+    assert!(did.iter().filter(|did| did.shrunk > 0).count() > 30, "paths became shorter");
+}

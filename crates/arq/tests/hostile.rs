@@ -7,7 +7,7 @@ mod hand;
 use hand::{ADDRESSES, HOP, Hand};
 use trunkline_arq::wire::check::{Key, Way};
 use trunkline_arq::wire::data::{AMONG, Form, Head, write_among};
-use trunkline_arq::wire::open::{Greeting, Terms};
+use trunkline_arq::wire::open::{Greeting, Reason, Terms};
 use trunkline_arq::{Check, Command, Config, ConnectionId, End, Mode, News, Node, Options, wire};
 use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Output, Port, Segment, Writable};
 use trunkline_units::{Instant, Seed, Span};
@@ -157,6 +157,7 @@ fn crumbs_between_messages_take_what_they_pay_for() {
         ack_every: 1,
         credit: 1 << 20,
         channel_credit: 1 << 20,
+        parts: false,
     };
     let (mut cookie, mut number) = ([0; 16], 0);
     for _ in 0..2 {
@@ -194,4 +195,28 @@ fn crumbs_between_messages_take_what_they_pay_for() {
     assert!(!news.iter().any(|news| matches!(news, News::Closed { .. })), "{news:?}");
     // Remembering a crumb costs more than its bytes, but not a thousand times.
     assert!(info.bytes_current < 20 * taken, "{} bytes for {taken} of credit", info.bytes_current);
+}
+
+#[test]
+fn a_mode_or_check_that_nobody_knows_is_refused() {
+    // What a client asks for that is ahead of us: the open frame's bytes of mode and check.
+    for (at, accept) in [(10, true), (11, true), (11, false)] {
+        let mut server = node(accept.then(Options::default), 4, "s");
+        let mut client = node(None, 4, "c");
+        open(&mut client, Instant::ZERO, 1, &Options::default());
+        let mut news = vec![];
+        let mut asks = say(&mut client, Instant::ZERO, &mut news).remove(0);
+        asks[at] = 9;
+        Check::Crc32c.seal(0, &mut asks);
+        give(&mut server, Instant::ZERO, 0, &asks);
+        let answers = say(&mut server, Instant::ZERO, &mut vec![]);
+        let reason = if accept { Reason::Terms } else { Reason::Closed };
+        let told = Greeting::read(&answers[0]);
+        assert!(matches!(told, Some(Greeting::Refused { reason: why, .. }) if why == reason), "{told:?}");
+        assert!(answers.len() == 1 && answers[0].len() <= asks.len() && server.connections() == 0);
+        give(&mut client, Instant::ZERO, 1, &answers[0]);
+        assert!(say(&mut client, Instant::ZERO, &mut news).is_empty());
+        let end = if accept { End::RefusedTerms } else { End::RefusedClosed };
+        assert_eq!(news, [News::Closed { end }]);
+    }
 }

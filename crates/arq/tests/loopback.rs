@@ -4,6 +4,7 @@
 mod host;
 #[path = "support/loopback.rs"]
 mod loopback;
+#[allow(dead_code, reason = "others need the rest")]
 #[path = "support/plan.rs"]
 mod plan;
 #[allow(dead_code, reason = "others need the rest")]

@@ -38,6 +38,8 @@ pub struct Datagrams {
     own: SocketAddr,
     /// Frames of a batch at the most.
     most: AtomicUsize,
+    /// The longest frames of a batch that the system may be able to split.
+    longest: AtomicUsize,
     /// Long datagrams that came in a row, until the kernel is told to join them; then [`JOINS`].
     long: AtomicUsize,
 }
@@ -81,8 +83,9 @@ impl Datagrams {
             specified => specified,
         };
         let most = if UdpGsoSegment.get(&socket).is_ok() { MAX_SEGMENTS } else { 1 };
-        let (most, long) = (AtomicUsize::new(most), AtomicUsize::new(0));
-        let datagrams = Datagrams { socket, local, own, most, long };
+        let (most, longest, long) =
+            (AtomicUsize::new(most), AtomicUsize::new(usize::MAX), AtomicUsize::new(0));
+        let datagrams = Datagrams { socket, local, own, most, longest, long };
         // Where not even the loopback is up nobody could be woken: then nobody sleeps for long.
         datagrams.wake();
         if recv(datagrams.socket.as_raw_fd(), &mut [0], MsgFlags::MSG_DONTWAIT).is_err() {
@@ -205,10 +208,13 @@ impl Datagrams {
     }
 
     fn send_batch(&self, to: SocketAddr, bytes: &[u8], segment: Segment) -> io::Result<()> {
-        if self.most.load(Ordering::Relaxed) > 1 {
-            match self.send_joined(to, bytes, segment.length() as u16) {
-                // The interface splits no batches, or the frames are longer than its packets.
-                Err(Errno::EIO | Errno::EINVAL) => self.most.store(1, Ordering::Relaxed),
+        let length = segment.length();
+        if self.most.load(Ordering::Relaxed) > 1 && length <= self.longest.load(Ordering::Relaxed) {
+            match self.send_joined(to, bytes, length as u16) {
+                // The interface splits no batches.
+                Err(Errno::EIO) => self.most.store(1, Ordering::Relaxed),
+                // The frames are longer than its packets (newer kernels: EMSGSIZE); shorter ones may not be.
+                Err(Errno::EINVAL | Errno::EMSGSIZE) => self.longest.store(length - 1, Ordering::Relaxed),
                 Err(error) => return Err(error.into()),
                 Ok(()) => return Ok(()),
             }
@@ -353,6 +359,31 @@ mod tests {
             assert!(got.ends_with(&bytes));
         }
         assert!(!from.offloads() && (to.offloads() || to.long.load(Ordering::Relaxed) == FLOW));
+    }
+
+    #[test]
+    fn frames_longer_than_a_packet_do_not_end_batches_of_shorter_ones() {
+        use nix::sched::{CloneFlags, unshare};
+        // A thread with a network of its own, if it may have one.
+        let thread = std::thread::spawn(|| {
+            let own = unshare(CloneFlags::CLONE_NEWNET).is_ok();
+            let ip = || std::process::Command::new("ip").args("link set lo mtu 1500 up".split(' ')).status();
+            if !own || !ip().is_ok_and(|status| status.success()) {
+                return println!("skipped: no network of its own");
+            }
+            let (from, to, bytes) = (bind(), bind(), vec![3; 9000]);
+            let mut room = vec![0; ROOM];
+            for length in [3000, 1000] {
+                from.send(to.local(), &bytes, Segment::of(length, bytes.len())).unwrap();
+                let mut left = bytes.len();
+                while left > 0 {
+                    left -= to.receive(&mut room, true).unwrap().map_or(0, |arrived| arrived.length);
+                }
+            }
+            let limits = (from.most.load(Ordering::Relaxed), from.longest.load(Ordering::Relaxed));
+            assert!(limits.0 == 1 || limits == (MAX_SEGMENTS, 2999), "{limits:?}");
+        });
+        thread.join().unwrap();
     }
 
     #[test]

@@ -57,8 +57,8 @@ impl Connection {
             (false, true) => NACK | AGAIN,
             (false, false) => 0,
         };
-        // No longer than a frame may be.
-        let room = self.frame - ack::HEADER - self.options.check.bytes();
+        // No longer than a frame may be on any path.
+        let room = self.floor - ack::HEADER - self.options.check.bytes();
         let runs = self.arrivals.runs().take(room / 4);
         let length = ack::write(next, flags, delay, self.owed.doubles, runs, frame);
         let length = length + self.options.check.bytes();
@@ -131,6 +131,7 @@ impl Connection {
     #[inline]
     fn digest(&mut self, now: Instant, mut news: News, delay: Option<Span>, wanted: Option<u64>) {
         if news.frames > 0 {
+            self.note_arrived(&news);
             let in_flight = self.sender.flights.in_flight() + news.frames;
             if let Some(sent) = news.sent_once_at() {
                 let took = now.since(sent);
@@ -210,10 +211,13 @@ impl Connection {
     }
 
     pub(super) fn report(&mut self, now: Instant, missing: Missing, in_flight: u32, timeout: bool) {
-        let Missing { frames, bytes, sent_at } = missing;
+        let Missing { frames, bytes, sent_at, .. } = missing;
         self.statistics.lost += u64::from(frames);
         self.policy.lost(&Lost { now, frames, bytes, sent_at, in_flight, timeout });
         self.consult();
+        if !timeout {
+            self.note_lost(now, &missing);
+        }
     }
 
     /// Asks the policy, which changes its mind only when it is told something.

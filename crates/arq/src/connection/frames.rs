@@ -11,14 +11,14 @@ use crate::receive::arrivals::Arrival;
 use crate::stages::{Of, Stage};
 use crate::wire::check::Unopened;
 use crate::wire::data::{self, ACK, ASK, CONTROL, Chunks, Head, NACK};
-use crate::wire::{KIND_ACK, KIND_CONTROL, epoch, expand, kind, open};
+use crate::wire::{KIND_ACK, KIND_CONTROL, KIND_PART, epoch, expand, kind, open};
 
 /// A batch holds no more than leaves within this at the pace, and two frames at the least.
 const QUANTUM: Span = Span::from_ms(1);
 /// How far behind its pace a connection may be and catch up.
 const CATCH_UP: Span = Span::from_us(500);
 /// Most errands that wait: questions of the peer that find more are not answered.
-const ERRANDS: usize = 8;
+pub(super) const ERRANDS: usize = 8;
 
 /// What tells the last frames sent from all others, to know an answer to them.
 #[derive(Debug, Default)]
@@ -29,7 +29,7 @@ pub(super) struct Echoes {
 
 impl Echoes {
     #[inline]
-    fn note(&mut self, frame: &[u8]) {
+    pub(super) fn note(&mut self, frame: &[u8]) {
         if let Some(echo) = open::echo(frame) {
             self.last[self.at % 8] = echo;
             self.at += 1;
@@ -49,6 +49,7 @@ impl Connection {
         match kind(first) {
             KIND_ACK => self.take_ack(now, frame),
             KIND_CONTROL => self.take_errand(now, frame),
+            KIND_PART => self.take_part(now, frame),
             _ => self.take_numbered(now, frame),
         }
     }
@@ -87,7 +88,7 @@ impl Connection {
 
     /// Takes what a numbered frame held before its check; `opened`: when that was measured to have been known.
     #[inline]
-    fn take_body(&mut self, now: Instant, number: u64, body: &[u8], opened: Option<Instant>) {
+    pub(super) fn take_body(&mut self, now: Instant, number: u64, body: &[u8], opened: Option<Instant>) {
         let Some((head, rest)) = Head::read(body) else { return self.statistics.malformed += 1 };
         let Some(chunks) = Chunks::read(&head, rest) else { return self.statistics.malformed += 1 };
         self.hear(now);
@@ -97,16 +98,9 @@ impl Connection {
         let arrival = self.arrivals.judge(number);
         match arrival {
             Arrival::Outside => return self.statistics.malformed += 1,
-            Arrival::Double => {
-                self.statistics.doubles += 1;
-                self.owed.doubles = self.owed.doubles.wrapping_add(1);
-                // Its sender missed the acknowledgement (table 1: "send a nack for the next frame").
-                self.owed.again |= self.options.mode != Mode::Selective;
-                self.owed.at = now;
-            }
+            Arrival::Double => self.take_double(now),
             Arrival::Early | Arrival::OpensGap if self.options.mode != Mode::Selective => {
-                self.statistics.framing_errors += 1;
-                self.ask_for_missing(now);
+                self.take_disordered(now);
             }
             _ => {
                 self.arrivals.note(number);
@@ -141,6 +135,21 @@ impl Connection {
         }
     }
 
+    /// A frame came that had arrived before.
+    pub(super) fn take_double(&mut self, now: Instant) {
+        self.statistics.doubles += 1;
+        self.owed.doubles = self.owed.doubles.wrapping_add(1);
+        // Its sender missed the acknowledgement (table 1: "send a nack for the next frame").
+        self.owed.again |= self.options.mode != Mode::Selective;
+        self.owed.at = now;
+    }
+
+    /// A frame came that is not the next, and is not kept.
+    pub(super) fn take_disordered(&mut self, now: Instant) {
+        self.statistics.framing_errors += 1;
+        self.ask_for_missing(now);
+    }
+
     fn ask_for_missing(&mut self, now: Instant) {
         if !self.owed.told {
             (self.owed.told, self.owed.negative, self.owed.at) = (true, true, now);
@@ -148,7 +157,7 @@ impl Connection {
     }
 
     #[cold]
-    fn take_damaged(&mut self, now: Instant) {
+    pub(super) fn take_damaged(&mut self, now: Instant) {
         self.statistics.bad_checksums += 1;
         // It may be anybody's; but if it was the peer's, it is missed. Asked for once a round trip at the most, so that
         // nobody makes the peer repeat itself by sending rubbish.
@@ -207,6 +216,9 @@ impl Connection {
                 let (token, length) = (u32::from_be_bytes([a, b, c, d]), frame.len() as u16);
                 self.errands.push_back(Errand::Heard { token, length });
             }
+            [open::HEARD, a, b, c, d, e, f] => {
+                self.take_heard(now, u32::from_be_bytes([a, b, c, d]), u16::from_be_bytes([e, f]));
+            }
             [open::PROBE | open::HEARD, ..] => {}
             _ => self.statistics.malformed += 1,
         }
@@ -243,7 +255,7 @@ impl Connection {
         let own = due && (gap || self.sender.flights.has_lost());
         if !own
             && self.is_active()
-            && let Some(batch) = self.send_batch(now, buffer)
+            && let Some(batch) = self.send_parts(now, buffer).or_else(|| self.send_batch(now, buffer))
         {
             return Some(batch);
         }
@@ -258,9 +270,10 @@ impl Connection {
 
     fn run_errand(&mut self, errand: Errand, frame: &mut [u8]) -> usize {
         let body = match errand {
-            Errand::Probe => {
+            Errand::Probe | Errand::Search(_) => {
+                let token = if let Errand::Search(trial) = errand { trial.token } else { self.unanswered };
                 frame[0] = open::PROBE;
-                frame[1..5].copy_from_slice(&self.unanswered.to_be_bytes());
+                frame[1..5].copy_from_slice(&token.to_be_bytes());
                 5
             }
             Errand::Heard { token, length } => {
@@ -277,6 +290,7 @@ impl Connection {
         // Long enough to be answered by a peer that has forgotten.
         let length = (body + self.options.check.bytes()).max(match errand {
             Errand::Probe => open::UNKNOWN_BYTES,
+            Errand::Search(trial) => trial.length,
             _ => 0,
         });
         frame[body..length].fill(0);
@@ -297,7 +311,7 @@ impl Connection {
             }
             let quantum =
                 (u128::from(rate.as_bps()) * u128::from(QUANTUM.as_ps()) / 8_000_000_000_000) as usize;
-            budget = quantum.clamp(2 * self.frame, MAX_BATCH);
+            budget = quantum.clamp((2 * self.frame).min(MAX_BATCH), MAX_BATCH);
         }
         let window = self.allowed;
         let check = self.options.check.bytes();
@@ -410,7 +424,7 @@ impl Connection {
     /// Whether the frame about to leave fills a window so small that the peer's count of acknowledgements would not
     /// reach it.
     #[inline]
-    fn is_last_for_now(&self, window: u64) -> bool {
+    pub(super) fn is_last_for_now(&self, window: u64) -> bool {
         window <= self.peer_ack_every && u64::from(self.sender.flights.in_flight()) + 1 >= window
     }
 }

@@ -4,7 +4,7 @@ use crate::options::Options;
 use crate::wire::aead::Cipher;
 use crate::wire::check::{Check, Key, Unopened, Way};
 use crate::wire::data::{ACK, HEADER, PIGGYBACK};
-use crate::wire::{epoch, expand, get24};
+use crate::wire::{epoch, expand, get24, part};
 
 /// How frames are sealed and opened. The bytes at their end are [`Check::bytes`] of either.
 #[derive(Debug)]
@@ -74,6 +74,20 @@ impl Guard {
             _ => 0,
         };
         cipher.decrypt(clear, acknowledged, frame)
+    }
+
+    /// Seals a part of the frame `number`.
+    pub fn seal_part(&mut self, number: u64, frame: &mut [u8]) {
+        match self {
+            Guard::Sum { check, key, way } => check.seal(key.secret(*way, epoch(number)), frame),
+            Guard::Sealed(cipher) => cipher.seal(part::HEADER, 0, frame),
+        }
+    }
+
+    /// Decrypts a part of a frame; as [`decrypt`](Guard::decrypt).
+    pub fn decrypt_part(&mut self, frame: &[u8]) -> Result<Vec<u8>, Unopened> {
+        let Guard::Sealed(cipher) = self else { return Err(Unopened::Damaged) };
+        cipher.decrypt(part::HEADER, 0, frame)
     }
 
     pub fn keep(&mut self, body: Vec<u8>) {

@@ -6,6 +6,9 @@
 //! | [`frames`] | frames, as they come and as they go |
 //! | [`guard`] | what tells its frames from all others |
 //! | [`timers`] | deadlines, and what happens at them |
+//! | [`path`] | how long frames may be on the path, probed; what follows when it shrinks |
+//! | [`search`] | which lengths to probe, and when |
+//! | [`parts`] | frames in parts, where the path no longer carries them whole |
 
 use std::collections::VecDeque;
 
@@ -28,11 +31,16 @@ use crate::{Buffer, End, News, Refusal};
 mod acks;
 mod frames;
 mod guard;
+mod parts;
+mod path;
+mod search;
 mod timers;
 
 use acks::Owed;
 use frames::Echoes;
 use guard::Guard;
+use path::Path;
+use search::{Search, Trial};
 
 /// What the ends tell each other, as the content of the control channel's chunks: a byte that says what, and it.
 pub(crate) mod control {
@@ -66,8 +74,14 @@ struct Closing {
 /// A frame outside the count that is to leave.
 #[derive(Clone, Copy, Debug)]
 enum Errand {
+    /// Whether the peer is there.
     Probe,
-    Heard { token: u32, length: u16 },
+    /// Whether the path carries so much.
+    Search(Trial),
+    Heard {
+        token: u32,
+        length: u16,
+    },
     Reset,
 }
 
@@ -84,11 +98,11 @@ pub(crate) struct Connection {
     peer_ack_every: u64,
     /// Frames in flight and remembered by the peer, at the most.
     window: u64,
-    /// Longest frame sent.
+    /// Longest frame sent whole; and what every path of this connection carries, which is the same unless it probes.
     frame: usize,
-    /// Frames of that length in a batch.
-    batch: usize,
     guard: Guard,
+    floor: usize,
+    path: Option<Box<Path>>,
     way: Way,
     sender: Sender,
     receiver: Receiver,
@@ -158,7 +172,13 @@ impl Connection {
         let window =
             if options.mode == Mode::StopAndWait { 1 } else { options.window.min(theirs.window).max(1) };
         let frame = usize::from(options.frame.min(theirs.frame).max(crate::options::MIN_FRAME));
-        let room = frame - data::HEADER - options.check.bytes();
+        let most = usize::from(options.longest().min(theirs.frame)).max(frame);
+        let path = (options.probe_up_to.is_some() && theirs.parts).then(|| {
+            let longest = usize::from(options.longest()) - options.check.bytes();
+            Box::new(Path::new(Search::new(now, frame, most), longest))
+        });
+        let floor = path.as_ref().map_or(frame, |path| path.search.floor());
+        let room = floor - data::HEADER - options.check.bytes();
         let selective = options.mode == Mode::Selective;
         let buffer = options.send_buffer;
         let ask_at = if options.keep_alive.is_zero() { Instant::MAX } else { now + options.keep_alive };
@@ -171,11 +191,12 @@ impl Connection {
             peer_ack_every: theirs.ack_every.into(),
             window: window.into(),
             frame,
-            batch: (MAX_BATCH / frame).clamp(1, MAX_SEGMENTS),
             guard: Guard::new(&options, (client, server), way),
+            floor,
+            path,
             way,
             sender: Sender::new(selective, theirs.credit, theirs.channel_credit, buffer, room),
-            receiver: Receiver::new(options.credit, options.channel_credit, options.frame),
+            receiver: Receiver::new(options.credit, options.channel_credit, options.longest()),
             arrivals: Arrivals::new(options.window),
             round_trip: RoundTrip::new(options.timeout),
             policy: options.congestion.policy(window, theirs.ack_every),
@@ -299,7 +320,8 @@ impl Connection {
     /// Bytes that need not wait for more: a frame, or, with so many in flight that nobody waits for one, a batch.
     #[inline]
     fn enough(&self) -> usize {
-        if self.is_busy() { self.batch * self.room() } else { self.room() }
+        let frames = if self.is_busy() { (MAX_BATCH / self.frame).clamp(1, MAX_SEGMENTS) } else { 1 };
+        frames * self.room()
     }
 
     /// Whether at least two batches of the most frames are in flight.
@@ -394,6 +416,9 @@ impl Connection {
     fn rest(&mut self) {
         self.resting = true;
         (self.retransmit_at, self.loss_at, self.ask_at) = (Instant::MAX, Instant::MAX, Instant::MAX);
+        if let Some(path) = &mut self.path {
+            path.search.stop();
+        }
     }
 
     /// Whether it still sends. One that is done for its user may still have to say goodbye.

@@ -24,7 +24,7 @@ impl Connection {
         if !self.is_active() {
             return ack;
         }
-        let timers = self.retransmit_at.min(self.loss_at).min(self.ask_at);
+        let timers = self.retransmit_at.min(self.loss_at).min(self.ask_at).min(self.search_at());
         timers.min(ack).min(self.may_send_at())
     }
 
@@ -33,10 +33,13 @@ impl Connection {
     fn may_send_at(&self) -> Instant {
         let flights = &self.sender.flights;
         let window = self.allowed;
+        let paced = if self.pace.is_some() { self.pace_at } else { Instant::ZERO };
+        if self.is_parting() {
+            return paced;
+        }
         if u64::from(flights.in_flight()) >= window {
             return Instant::MAX;
         }
-        let paced = if self.pace.is_some() { self.pace_at } else { Instant::ZERO };
         if flights.due().is_some() {
             paced
         } else if self.sender.can_cut() && flights.next() - flights.base() < self.window {
@@ -57,6 +60,7 @@ impl Connection {
         if self.retransmit_at <= now {
             self.time_out(now);
         }
+        self.search(now);
         if self.ask_at <= now {
             self.ask_at = now + self.options.keep_alive;
             self.unanswered += 1;
@@ -86,6 +90,9 @@ impl Connection {
     /// Nothing has come for a whole timeout.
     fn time_out(&mut self, now: Instant) {
         self.unanswered += 1;
+        if self.note_silence(now) {
+            return;
+        }
         let selective = self.options.mode == Mode::Selective;
         self.backoff += 1;
         if selective && self.backoff <= PROBES {

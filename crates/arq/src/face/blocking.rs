@@ -11,7 +11,7 @@ use trunkline_units::{Instant, Span};
 use super::core::Core;
 use super::shared::Shared;
 use super::{Error, Patience, Settings, Stream};
-use crate::{Buffer, ConnectionId, Options, Statistics};
+use crate::{Buffer, ConnectionId, Options, Reach, Statistics};
 
 /// A socket to which peers open connections.
 ///
@@ -41,7 +41,7 @@ impl Listener {
         options: &Options,
         settings: &Settings,
     ) -> Result<Listener, Error> {
-        let shared = Shared::open(first(address)?, Some(options), settings)?;
+        let shared = Shared::open(first(address)?, Some(options), &settings.to_behave(options))?;
         Ok(Listener(Arc::new(Listening(shared))))
     }
 
@@ -132,7 +132,7 @@ impl Connection {
             SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
             SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
         };
-        let shared = Shared::open(any, None, settings)?;
+        let shared = Shared::open(any, None, &settings.to_behave(options))?;
         let opened = shared.now(|core, now| core.connect(now, to, options));
         let id = opened.inspect_err(|_| shared.release())?;
         let connection = Connection::new(shared, id);
@@ -200,7 +200,8 @@ impl Connection {
         self.0.shared.once(|core, now| core.hand_over(now, self.0.id, channel, message))
     }
 
-    /// Waits for the next message of `channel`.
+    /// Waits for the next message of `channel`. It begins on a boundary of 64 bytes, and a large one is not copied to be
+    /// handed out (see [Memory](super#memory)).
     ///
     /// # Errors
     /// [`Error::Finished`] once the peer has finished and everything was taken; [`Error::Closed`] if the connection is
@@ -295,6 +296,27 @@ impl Connection {
         self.0.shared.now(|core, now| core.prioritize(now, self.0.id, channel, priority))
     }
 
+    /// Waits until the peer has acknowledged everything that was sent, on all channels: it is there, though the peer may
+    /// not have taken it. It takes a round trip, and as long as the peer lets its credit run out.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] if the connection ends before.
+    pub fn flush(&self) -> Result<(), Error> {
+        self.flush_within(Patience::Endless)
+    }
+
+    /// The same, not waiting longer than `patience`.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], and as [`flush`](Connection::flush).
+    pub fn flush_timeout(&self, patience: Duration) -> Result<(), Error> {
+        self.flush_within(Patience::For(patience))
+    }
+
+    pub(super) fn flush_within(&self, patience: Patience) -> Result<(), Error> {
+        self.0.shared.until(patience, |core, _| core.flush(self.0.id))
+    }
+
     /// Sends no more, but all that was sent arrives, whether the connection is kept or dropped. The peer may go on.
     ///
     /// # Errors
@@ -337,6 +359,11 @@ impl Connection {
     /// What the connection counted; none once it has failed to open.
     pub fn statistics(&self) -> Option<Statistics> {
         self.0.shared.lock().core.node().statistics(self.0.id)
+    }
+
+    /// How long the frames are that it sends; none once it has failed to open.
+    pub fn reach(&self) -> Option<Reach> {
+        self.0.shared.lock().core.node().reach(self.0.id)
     }
 
     /// The smoothed round trip, once there is one.

@@ -118,6 +118,8 @@ pub(super) struct Core {
     users: BTreeMap<ConnectionId, User>,
     /// Connections that peers opened and nobody took yet; no more than there may be connections.
     came: VecDeque<ConnectionId>,
+    /// Connections whose users wait until all has been acknowledged; each once.
+    flushing: Vec<ConnectionId>,
     /// Somebody may take them.
     accepts: bool,
     longest: usize,
@@ -167,6 +169,7 @@ pub(super) fn open(
         node,
         users: BTreeMap::new(),
         came: VecDeque::new(),
+        flushing: Vec::new(),
         accepts: accept.is_some(),
         longest: settings.longest,
         shares: false,
@@ -278,6 +281,9 @@ impl Core {
                 Output::Idle(idle) => break self.deadline = idle.deadline.unwrap_or(Instant::MAX),
             }
         }
+        if !self.flushing.is_empty() {
+            self.tell_flushed();
+        }
     }
 
     /// Whether something waits for the socket to take it.
@@ -375,6 +381,30 @@ impl Core {
             Refusal::Full => Error::Full,
             other => Error::Refused(other),
         })
+    }
+
+    /// Whether all that was sent has been acknowledged. If not, that is news once it has.
+    pub fn flush(&mut self, id: ConnectionId) -> Result<(), Error> {
+        let Some(user) = self.users.get(&id) else { return Err(Error::Refused(Refusal::Unknown)) };
+        if self.node.is_flushed(id) {
+            return Ok(());
+        }
+        if user.over.is_some() || self.failed.is_some() {
+            return Err(self.why(id, Error::NotYet));
+        }
+        if !self.flushing.contains(&id) {
+            self.flushing.push(id);
+            self.unsaid = AT_ONCE;
+        }
+        Err(Error::NotYet)
+    }
+
+    /// Tells those that wait for it. A connection that is over may be forgotten; its users are told anyway.
+    #[cold]
+    fn tell_flushed(&mut self) {
+        let waiting = self.flushing.len();
+        self.flushing.retain(|id| !self.node.is_flushed(*id));
+        self.news |= self.flushing.len() < waiting;
     }
 
     /// Why a connection takes or gives nothing (more), if it does not.

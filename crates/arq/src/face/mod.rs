@@ -34,10 +34,18 @@
 //!
 //! # Queues
 //!
-//! What waits to be sent and what has arrived is bounded by [`Options`](crate::Options), channel by channel. Beyond
+//! What waits to be sent and what has arrived is bounded by [`Options`], channel by channel. Beyond
 //! that a connection holds parts of messages that are longer than the credit, [`Settings::longest`] bytes at the most,
 //! and of a stream what [`Stream::try_read_exact`] asked for in vain. Connections that nobody has accepted yet count
 //! among [`Settings::connections`]; peers that find no room are refused.
+//!
+//! # Memory
+//!
+//! A message is handed out in a [`Buffer`](crate::Buffer) that begins on a boundary of 64 bytes, whatever its length and
+//! whichever function gave it. Its bytes are copied once, off the frames that brought them. What is handed out of a
+//! message of its own frames is the buffer it was put together in; small ones that shared a frame are copied out of it,
+//! and those longer than a quarter of their channel's credit are put together from parts. A buffer that is sent is kept
+//! as it is until the peer has all of it, and copied once, onto the frames.
 //!
 //! # Threads
 //!
@@ -50,7 +58,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::{End, Refusal};
+use crate::{End, Options, Refusal};
 
 pub mod blocking;
 mod core;
@@ -75,7 +83,8 @@ pub struct Settings {
     /// Longest message that is put together from parts, in bytes, and all parts that a connection holds. A peer that
     /// sends more is reset. Messages within a quarter of their channel's credit come whole and do not count.
     pub longest: usize,
-    /// Lets no packet be fragmented: what is longer than a path carries is lost, so that it can be found out.
+    /// Lets no packet be fragmented: what is longer than a path carries is lost, so that it can be found out. Holds
+    /// anyway if the options [probe](Options::probe_up_to).
     pub probe_mtu: bool,
 }
 
@@ -87,6 +96,13 @@ impl Default for Settings {
             longest: crate::options::MAX_MESSAGE,
             probe_mtu: false,
         }
+    }
+}
+
+impl Settings {
+    /// The same for connections that behave as `options` say.
+    fn to_behave(&self, options: &Options) -> Settings {
+        Settings { probe_mtu: self.probe_mtu || options.probe_up_to.is_some(), ..self.clone() }
     }
 }
 

@@ -88,8 +88,10 @@ impl Write for Stream {
         self.write_within(Some(Patience::Endless), bytes).map_err(io::Error::from)
     }
 
-    /// Does nothing: nothing is held back here.
+    /// Waits until the peer has acknowledged everything that was sent on the connection, as
+    /// [`Connection::flush`] does: what waits here waits in this process, and has reached nobody if that ends. Nothing
+    /// is held back for want of it.
     fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        self.connection.flush_within(Patience::Endless).map_err(io::Error::from)
     }
 }

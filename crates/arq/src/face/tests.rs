@@ -440,3 +440,100 @@ fn ipv6_works_where_there_is_any() {
     assert_eq!(*server.recv(0).unwrap(), big);
     assert_eq!(server.peer().map(|peer| peer.port()), Some(client.address().port()));
 }
+
+#[test]
+fn what_is_flushed_has_arrived() {
+    let (client, server) = plain();
+    client.flush().expect("nothing was sent");
+    let message = vec![8; 600_000];
+    thread::scope(|scope| {
+        // One that waits receives for all: whoever flushes then follows.
+        let waits = scope.spawn(|| client.recv(1).unwrap());
+        for round in 0..20 {
+            client.send(0, &message[..round * 30_000]).unwrap();
+            client.send(7, b"on another channel").unwrap();
+            client.flush().unwrap();
+            assert_eq!(server.try_recv(0).unwrap().len(), round * 30_000);
+            assert_eq!(*server.try_recv(7).unwrap(), *b"on another channel");
+        }
+        server.send(1, b"done").unwrap();
+        assert_eq!(*waits.join().unwrap(), *b"done");
+    });
+    let mut stream = client.stream(2);
+    stream.write_all(&message).unwrap();
+    stream.flush().unwrap();
+    let mut there = vec![0; message.len()];
+    server.stream(2).try_read_exact(&mut there).unwrap();
+    assert!(there == message);
+}
+
+#[test]
+fn a_flush_ends_with_the_patience_or_the_connection() {
+    let options = Options { credit: 100_000, channel_credit: 50_000, ..Options::default() };
+    let (client, server) = pair(&options, &Settings::default());
+    client.send(0, &[3; 200_000]).unwrap();
+    assert!(matches!(client.flush_timeout(SOON), Err(Error::TimedOut)), "nobody takes it");
+    thread::scope(|scope| {
+        let flushes = scope.spawn(|| client.flush());
+        assert_eq!(server.recv(0).unwrap().len(), 200_000);
+        flushes.join().unwrap().expect("now somebody has");
+    });
+    client.send(0, &[3; 200_000]).unwrap();
+    thread::scope(|scope| {
+        let flushes =
+            [scope.spawn(|| client.flush()), scope.spawn(|| client.stream(4).flush().map_err(Error::System))];
+        server.reset().unwrap();
+        for flush in flushes {
+            match flush.join().unwrap() {
+                Err(Error::Closed(End::Peer)) => {}
+                Err(Error::System(error)) if error.kind() == std::io::ErrorKind::ConnectionReset => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    });
+    assert!(matches!(client.flush(), Err(Error::Closed(End::Peer))));
+}
+
+#[test]
+fn what_is_handed_out_begins_on_a_boundary_of_64() {
+    let (client, server) = plain();
+    let mut again = Buffer::new();
+    let longest = Options::default().channel_credit as usize;
+    for (number, length) in [0, 1, 63, 64, 65, 700, 1000, 1460, 100_000, longest].into_iter().enumerate() {
+        let message = vec![number as u8; length];
+        for _ in 0..5 {
+            client.send(3, &message).unwrap();
+        }
+        again.extend_from_slice(b"what was there is of no account");
+        server.recv_into(3, &mut again).unwrap();
+        let got = [
+            std::mem::take(&mut again),
+            server.recv(3).unwrap(),
+            server.recv_any().unwrap().1,
+            server.recv_timeout(3, Duration::from_secs(60)).unwrap(),
+            server.recv_any_timeout(Duration::from_secs(60)).unwrap().1,
+        ];
+        for got in got {
+            assert!(
+                *got == message && (got.as_ptr() as usize).is_multiple_of(64),
+                "{length} bytes at {:p}",
+                got.as_ptr()
+            );
+        }
+    }
+}
+
+#[test]
+fn frames_grow_where_the_path_has_room() {
+    let options = Options { probe_up_to: Some(65_507), ..Options::default() };
+    let (client, server) = pair(&options, &Settings::default());
+    while [&client, &server].iter().any(|end| end.reach().unwrap().frame < 65_507) {
+        assert!(matches!(server.recv_timeout(0, SOON), Err(Error::TimedOut)));
+    }
+    let before = client.statistics().unwrap().frames_sent;
+    let big: Vec<u8> = (0..3_000_000u32).map(|at| (at >> 9) as u8).collect();
+    client.send(0, &big).unwrap();
+    assert!(*server.recv(0).unwrap() == big);
+    let frames = client.statistics().unwrap();
+    assert!(frames.frames_sent - frames.frames_resent - before < 100, "{frames:?}");
+}

@@ -40,7 +40,7 @@ use trunkline_units::{Instant, Span};
 
 use super::core::{self, Core, GRACE};
 use super::{Error, Settings};
-use crate::{Buffer, ConnectionId, Options, Statistics};
+use crate::{Buffer, ConnectionId, Options, Reach, Statistics};
 
 /// A socket to which peers open connections. Clones are the same socket.
 #[derive(Clone)]
@@ -223,7 +223,7 @@ impl Listener {
     /// # Errors
     /// As [`bind`](Listener::bind).
     pub fn bind_with(address: SocketAddr, options: &Options, settings: &Settings) -> Result<Listener, Error> {
-        Ok(Listener(Arc::new(Listening(Shared::open(address, Some(options), settings)?))))
+        Ok(Listener(Arc::new(Listening(Shared::open(address, Some(options), &settings.to_behave(options))?))))
     }
 
     /// The address that it listens at.
@@ -283,7 +283,7 @@ impl Connection {
             SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
             SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
         };
-        let shared = Shared::open(any, None, settings)?;
+        let shared = Shared::open(any, None, &settings.to_behave(options))?;
         let opened = shared.now(|core, now| core.connect(now, address, options));
         let id = opened.inspect_err(|_| shared.release())?;
         let connection = Connection::new(shared, id);
@@ -366,6 +366,14 @@ impl Connection {
         self.0.shared.now(|core, now| core.prioritize(now, self.0.id, channel, priority))
     }
 
+    /// Waits until the peer has acknowledged everything that was sent, on all channels.
+    ///
+    /// # Errors
+    /// As [the blocking one](super::Connection::flush).
+    pub async fn flush(&self) -> Result<(), Error> {
+        self.0.shared.until(|core, _| core.flush(self.0.id)).await
+    }
+
     /// Sends no more, but all that was sent arrives, whether the connection is kept or dropped. The peer may go on.
     ///
     /// # Errors
@@ -395,6 +403,11 @@ impl Connection {
     /// What the connection counted; none once it has failed to open.
     pub fn statistics(&self) -> Option<Statistics> {
         self.0.shared.lock().core.node().statistics(self.0.id)
+    }
+
+    /// How long the frames are that it sends; none once it has failed to open.
+    pub fn reach(&self) -> Option<Reach> {
+        self.0.shared.lock().core.node().reach(self.0.id)
     }
 
     /// The smoothed round trip, once there is one.
@@ -490,6 +503,27 @@ mod tests {
             assert_eq!(*server.recv(0).await.unwrap(), [number]);
         }
         assert!(matches!(client.try_send(65_535, b""), Err(Error::Refused(_))));
+    }
+
+    #[tokio::test]
+    async fn what_is_flushed_has_arrived() {
+        let (client, server) = pair().await;
+        client.flush().await.unwrap();
+        for number in 0..20 {
+            client.send(3, &message(3, number)).await.unwrap();
+            client.flush().await.unwrap();
+            // It is there, and no other task has to run first.
+            let got = server.0.shared.now(|core, now| {
+                let mut got = Buffer::new();
+                core.take(now, server.0.id, 3, &mut got).map(|()| got)
+            });
+            assert_eq!(*got.unwrap(), message(3, number));
+        }
+        let waits = client.clone();
+        client.send(3, &vec![1; 64 << 20]).await.unwrap();
+        let waits = tokio::spawn(async move { waits.flush().await });
+        server.reset().unwrap();
+        assert!(matches!(waits.await.unwrap(), Err(Error::Closed(End::Peer))));
     }
 
     #[tokio::test]

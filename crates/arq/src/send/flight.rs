@@ -88,6 +88,8 @@ pub(crate) struct News {
     pub advanced: bool,
     /// Frames that had been sent more than once.
     pub again: u32,
+    /// Bytes of the longest.
+    pub longest: u16,
     newest: Option<Newest>,
 }
 
@@ -121,6 +123,8 @@ pub(crate) struct Missing {
     pub bytes: u64,
     /// When the last of them had been sent.
     pub sent_at: Instant,
+    /// Bytes of the shortest; 0 if there is none.
+    pub shortest: u16,
 }
 
 /// All frames from the first that is not acknowledged to the last that was cut.
@@ -332,6 +336,8 @@ impl Flights {
         missing.frames += 1;
         missing.bytes += u64::from(flight.length);
         missing.sent_at = missing.sent_at.max(flight.sent);
+        missing.shortest =
+            if missing.frames == 1 { flight.length } else { missing.shortest.min(flight.length) };
     }
 
     /// Takes a frame in flight for lost.
@@ -339,6 +345,26 @@ impl Flights {
         if self.sent_at(number).is_some() {
             self.lose(number, missing);
         }
+    }
+
+    /// Takes frames in flight for lost that are longer than `length`.
+    pub fn lose_longer(&mut self, length: usize, missing: &mut Missing) {
+        for number in self.base..self.unsent {
+            let flight = &self.ring[(number - self.base) as usize];
+            if flight.state == State::InFlight && usize::from(flight.length) > length {
+                self.lose(number, missing);
+            }
+        }
+    }
+
+    /// Bytes of the frames in flight, in order.
+    pub fn lengths_in_flight(&self) -> impl Iterator<Item = usize> + '_ {
+        self.ring.iter().filter(|flight| flight.state == State::InFlight).map(|flight| flight.length.into())
+    }
+
+    /// Whether a frame is there and not acknowledged.
+    pub fn is_wanted(&self, number: u64) -> bool {
+        self.get(number).is_some_and(|flight| flight.state != State::Acknowledged)
     }
 
     /// Takes everything in flight for lost.
@@ -382,6 +408,7 @@ impl News {
         self.frames += 1;
         self.bytes += u64::from(flight.length);
         self.again += u32::from(flight.transmissions > 1);
+        self.longest = self.longest.max(flight.length);
         if self.newest.is_none_or(|other| other.order < flight.order) {
             self.newest = Some(Newest::of(flight));
         }

@@ -5,6 +5,7 @@
 //! | [`check`] | checksums, and the secret that keeps connections apart |
 //! | [`aead`] | encryption, whose tag is the check; without the feature `aead` there is none |
 //! | [`data`] | frames that are numbered: pieces of messages, packs of messages, both |
+//! | [`part`] | parts of numbered frames that are longer than the path carries |
 //! | [`ack`] | acknowledgements |
 //! | [`open`] | the opening of a connection, and what is said outside of any |
 //!
@@ -16,6 +17,7 @@ pub mod aead;
 pub mod check;
 pub mod data;
 pub mod open;
+pub mod part;
 
 /// Frames outside the count: the lower five bits say which, see [`open`].
 pub const KIND_CONTROL: u8 = 0;
@@ -27,6 +29,8 @@ pub const KIND_PACK: u8 = 2;
 pub const KIND_MANY: u8 = 3;
 /// An acknowledgement alone.
 pub const KIND_ACK: u8 = 4;
+/// A part of a piece, pack or many.
+pub const KIND_PART: u8 = 6;
 
 /// The kind of a frame by its first byte.
 #[inline]

@@ -49,6 +49,8 @@ pub const PROOF_BYTES: usize = 32;
 
 /// Bytes of [`Terms`].
 const TERMS: usize = 22;
+/// In the last of them.
+const PARTS: u8 = 1;
 
 /// Bytes of an unknown frame, check included: no frame shorter than this is answered by one.
 pub const UNKNOWN_BYTES: usize = 1 + 16 + 4;
@@ -97,6 +99,8 @@ pub struct Terms {
     pub credit: u32,
     /// See `credit`.
     pub channel_credit: u32,
+    /// This end takes long frames in [parts](super::part), if the path no longer carries them whole.
+    pub parts: bool,
 }
 
 impl Terms {
@@ -111,6 +115,7 @@ impl Terms {
             ack_every: get16(&bytes[10..]),
             credit: word(12),
             channel_credit: word(16),
+            parts: bytes[21] & PARTS != 0,
         })
     }
 
@@ -124,6 +129,7 @@ impl Terms {
         bytes[10..12].copy_from_slice(&self.ack_every.to_be_bytes());
         bytes[12..16].copy_from_slice(&self.credit.to_be_bytes());
         bytes[16..20].copy_from_slice(&self.channel_credit.to_be_bytes());
+        bytes[21] = if self.parts { PARTS } else { 0 };
     }
 }
 
@@ -286,6 +292,19 @@ impl Greeting {
             _ => None,
         }
     }
+
+    /// The client of an open frame of our version whose mode or check nobody here knows.
+    pub fn unacceptable(frame: &[u8]) -> Option<u64> {
+        match Check::Crc32c.open(0, frame)? {
+            [OPEN, VERSION, rest @ ..] => {
+                let (client, rest) = rest.split_first_chunk::<8>()?;
+                let (terms, cookie) = rest.split_first_chunk::<TERMS>()?;
+                let unknown = cookie.len() == COOKIE_BYTES && Terms::read(terms).is_none();
+                unknown.then_some(u64::from_be_bytes(*client))
+            }
+            _ => None,
+        }
+    }
 }
 
 impl Terms {
@@ -324,7 +343,8 @@ mod tests {
     fn terms() -> Terms {
         let (mode, check) = (Mode::GoBackN, Check::Crc64);
         let (ack_delay_us, ack_every, credit, channel_credit) = (70_000, 3, 1 << 31, 1 << 20);
-        Terms { mode, check, window: 16, frame: 9152, ack_delay_us, ack_every, credit, channel_credit }
+        let parts = true;
+        Terms { mode, check, window: 16, frame: 9152, ack_delay_us, ack_every, credit, channel_credit, parts }
     }
 
     fn greetings() -> [Greeting; 7] {
@@ -370,5 +390,28 @@ mod tests {
         Check::Crc32c.seal(0, &mut frame[..length]);
         assert_eq!(Greeting::read(&frame[..length]), None);
         assert_eq!(Greeting::foreign(&frame[..length]), Some(u64::MAX - 1));
+        assert_eq!(Greeting::unacceptable(&frame[..length]), None);
+    }
+
+    #[test]
+    fn unknown_terms_are_told_from_rubbish() {
+        let mut frame = [0; 200];
+        let length = greetings()[0].write(&mut frame);
+        assert_eq!(Greeting::unacceptable(&frame[..length]), None, "these are fine");
+        // The mode and the check.
+        for at in [10, 11] {
+            let mut frame = frame;
+            frame[at] = 200;
+            assert_eq!(Greeting::unacceptable(&frame[..length]), None, "damaged");
+            Check::Crc32c.seal(0, &mut frame[..length]);
+            assert_eq!(Greeting::read(&frame[..length]), None);
+            assert_eq!(Greeting::unacceptable(&frame[..length]), Some(u64::MAX - 1));
+            for other in (0..200).filter(|other| *other != length) {
+                if other >= 4 {
+                    Check::Crc32c.seal(0, &mut frame[..other]);
+                }
+                assert_eq!(Greeting::unacceptable(&frame[..other]), None, "{other} bytes");
+            }
+        }
     }
 }

@@ -9,7 +9,7 @@ mod memory;
 
 use allocation_counter::measure;
 use memory::Near;
-use trunkline_arq::{Command, Options, Refusal};
+use trunkline_arq::{Buffer, Command, Options, Refusal, Taken};
 use trunkline_endpoint::laws::idle_costs_nothing;
 use trunkline_endpoint::{Endpoint, Input};
 
@@ -97,4 +97,23 @@ fn strangers_take_no_memory() {
 fn a_long_message_takes_no_more_than_its_credit() {
     let most = memory::of_a_message(64 << 20);
     assert!(most < 40 << 20, "{most}");
+}
+
+#[test]
+fn a_long_message_is_handed_over_and_out_as_it_is() {
+    let mut near = Near::open(&Options::default());
+    let mut message = Buffer::with_capacity(900_000);
+    message.resize(900_000, 7);
+    let [a, b] = near.ids;
+    let give = measure(|| near.command(0, Command::HandOver { id: a, channel: 0, message: &mut message }));
+    assert!(give.bytes_total < 4096 && message.is_empty(), "{give:?}");
+    for _ in 0..100 {
+        near.run();
+    }
+    let (mut into, mut taken) = (Buffer::new(), Taken::Nothing);
+    let take = Command::Take { id: b, channel: 0, into: &mut into, taken: &mut taken };
+    let get = measure(|| near.nodes[1].handle(near.now, Input::Command(take)).expect("it is there"));
+    // Not a byte was allocated that it could have been copied to.
+    assert!(get.bytes_total < 4096, "{get:?}");
+    assert_eq!((taken, into.len(), into.as_ptr() as usize % 64), (Taken::Whole, 900_000, 0));
 }

@@ -22,6 +22,7 @@ pub fn forge(draw: &mut Stream, buffer: &mut [u8]) -> usize {
         ack_every: draw.bits() as u16,
         credit: draw.bits() as u32,
         channel_credit: draw.bits() as u32,
+        parts: false,
     };
     let client = draw.bits();
     match draw.below(5) {

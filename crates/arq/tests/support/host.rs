@@ -1,5 +1,10 @@
-//! A node with a torturer behind it, a clock that can leap, and a plug that can be pulled.
+//! A node with a torturer and a narrow path behind it, a clock that can leap, and a plug that can be pulled.
 
+#[allow(dead_code, reason = "others need the rest")]
+#[path = "narrow.rs"]
+mod narrow;
+
+use narrow::Narrow;
 use trunkline_arq::torture::{Faults, Tortured, Torturer};
 use trunkline_arq::{Command, Event, Node, Refusal};
 use trunkline_endpoint::pair::Counts;
@@ -7,7 +12,7 @@ use trunkline_endpoint::{Endpoint, Idle, Input, Output, Writable};
 use trunkline_units::{Instant, Seed, Span};
 
 pub struct Host {
-    tortured: Tortured<Node>,
+    path: Narrow<Tortured<Node>>,
     /// How far its clock is ahead of everybody's.
     ahead: Span,
 }
@@ -21,17 +26,18 @@ pub enum Order<'a> {
 }
 
 impl Host {
-    pub fn new(node: Node, faults: Faults, seed: u64, place: &str) -> Host {
+    /// From each moment of `carries` on the path carries frames up to so long.
+    pub fn new(node: Node, faults: Faults, carries: Vec<(Instant, usize)>, seed: u64, place: &str) -> Host {
         let torturer = Torturer::new(faults, Seed(seed).stream(place));
-        Host { tortured: Tortured::new(node, torturer), ahead: Span::ZERO }
+        Host { path: Narrow::new(Tortured::new(node, torturer), carries), ahead: Span::ZERO }
     }
 
     pub fn node(&self) -> &Node {
-        self.tortured.inner()
+        self.path.inner().inner()
     }
 
     pub fn counts(&self) -> Counts {
-        self.tortured.counts()
+        self.path.inner().counts()
     }
 }
 
@@ -44,12 +50,12 @@ impl Endpoint for Host {
         let own = now + self.ahead;
         match input {
             Input::Frame { port, peer, bytes, segment } => {
-                self.tortured.handle(own, Input::Frame { port, peer, bytes, segment })
+                self.path.handle(own, Input::Frame { port, peer, bytes, segment })
             }
-            Input::Wake => self.tortured.handle(own, Input::Wake),
-            Input::Command(Order::Node(command)) => self.tortured.handle(own, Input::Command(command)),
+            Input::Wake => self.path.handle(own, Input::Wake),
+            Input::Command(Order::Node(command)) => self.path.handle(own, Input::Command(command)),
             Input::Command(Order::Restart(node)) => {
-                *self.tortured.inner_mut() = *node;
+                *self.path.inner_mut().inner_mut() = *node;
                 Ok(())
             }
             Input::Command(Order::Leap(span)) => {
@@ -60,7 +66,7 @@ impl Endpoint for Host {
     }
 
     fn poll(&mut self, now: Instant, writable: Writable<'_>, buffer: &mut [u8]) -> Output<Event> {
-        match self.tortured.poll(now + self.ahead, writable, buffer) {
+        match self.path.poll(now + self.ahead, writable, buffer) {
             Output::Idle(Idle { deadline, reason }) => {
                 Output::Idle(Idle { deadline: deadline.map(|at| at - self.ahead), reason })
             }

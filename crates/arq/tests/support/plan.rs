@@ -4,7 +4,7 @@ use trunkline_arq::options::Timeouts;
 use trunkline_arq::torture::{Blackhole, Faults};
 use trunkline_arq::{Check, Congestion, Mode, Options, PresharedKey};
 use trunkline_endpoint::Impairments;
-use trunkline_units::{Rate, Seed, Span, Stream};
+use trunkline_units::{Instant, Rate, Seed, Span, Stream};
 
 /// Everything about an exchange; what is first is the end that opens.
 #[derive(Clone, Debug)]
@@ -28,6 +28,8 @@ pub struct Plan {
     pub upset: Option<(Upset, usize)>,
     /// Channels have priorities.
     pub priorities: bool,
+    /// The longest frame that passes from each end, from when on.
+    pub carries: [Vec<(Instant, usize)>; 2],
 }
 
 /// How an end takes what has come.
@@ -96,7 +98,36 @@ impl Plan {
             upset: (draw.chance(0.3) && leaps == 0)
                 .then(|| (upsets[draw.below(2) as usize], draw.below(2) as usize)),
             priorities: draw.chance(0.3),
+            carries: Default::default(),
         }
+    }
+
+    /// The same between ends that probe a path which carries less than a frame now and then. There is enough to send
+    /// that it matters, and not much else goes wrong.
+    pub fn draw_narrow(seed: u64) -> Plan {
+        let mut plan = Plan::draw(seed);
+        let mut draw = Seed(seed).stream("narrow");
+        for options in &mut plan.options {
+            options.frame = [128, 1200, 1472, 4000][draw.below(4) as usize] + draw.below(100) as u16;
+            options.probe_up_to = Some(options.frame + [0, 3000, 9000, 60_000][draw.below(4) as usize]);
+            options.window = options.window.max(4);
+            (options.credit, options.channel_credit) = (1 << 20, 1 << 19);
+        }
+        for faults in &mut plan.faults {
+            let rare = draw.unit() * 0.05;
+            (faults.drop, faults.blackhole) = (faults.drop.min(rare), None);
+        }
+        plan.carries = [(); 2].map(|()| {
+            let mut at = Instant::ZERO;
+            let changes = (0..1 + draw.below(6)).map(|_| {
+                at += Span::from_us(draw.below(4_000_000) >> draw.below(10));
+                (at, 1200 + (draw.below(64_000) >> draw.below(9)) as usize)
+            });
+            changes.collect()
+        });
+        plan.longest = 100_000;
+        (plan.leaps, plan.upset, plan.attention) = (0, None, [1.0; 2]);
+        plan
     }
 
     /// Each a little simpler than this one.
@@ -120,6 +151,7 @@ impl Plan {
             change(&|p| p.priorities = false),
             change(&|p| p.readers = [Reader::Messages; 2]),
             change(&|p| p.attention = [1.0; 2]),
+            change(&|p| p.carries = Default::default()),
         ];
         for end in 0..2 {
             plans.extend([
@@ -138,6 +170,7 @@ impl Plan {
                 change(&|p| p.options[end].channel_credit = Options::default().channel_credit),
                 change(&|p| p.options[end].send_buffer = Options::default().send_buffer),
                 change(&|p| p.options[end].ack_every = 1),
+                change(&|p| p.carries[end].truncate(1)),
             ]);
         }
         let own = format!("{self:?}");
@@ -168,6 +201,7 @@ fn draw_options(draw: &mut Stream) -> Options {
         key: None,
         window: 1 + (draw.below(400) >> draw.below(9)) as u16,
         frame: 128 + (draw.below(9000) >> draw.below(7)) as u16,
+        probe_up_to: None,
         ack_every: 1 + draw.below(20) as u16,
         ack_delay: Span::from_us(draw.below(5000)),
         timeout,

@@ -91,7 +91,10 @@ impl Stage for Pair<Host, Host> {
 
 /// The two ends of a plan.
 pub fn hosts(plan: &Plan) -> [Host; 2] {
-    [0, 1].map(|end| Host::new(node(plan, end, 0), plan.faults[end], plan.seed, ["path a", "path b"][end]))
+    [0, 1].map(|end| {
+        let (node, place) = (node(plan, end, 0), ["path a", "path b"][end]);
+        Host::new(node, plan.faults[end], plan.carries[end].clone(), plan.seed, place)
+    })
 }
 
 struct Talk<'a, S> {
@@ -114,6 +117,8 @@ pub struct Did {
     pub messages: u64,
     pub frames: u64,
     pub sessions: u64,
+    /// How often an end found that its path carries less than it did.
+    pub shrunk: u64,
 }
 
 /// Plays a plan over a simulated path; what went wrong, if anything.
@@ -606,7 +611,10 @@ impl<'a, S: Stage> Talk<'a, S> {
         }
         let messages = self.sessions.iter().flatten().flat_map(|session| session.sent.values()).sum();
         let frames = self.host(0).counts().sent + self.host(1).counts().sent;
-        Did { messages, frames, sessions: self.sessions[0].len() as u64 }
+        let reaches =
+            [(0, a), (1, b)].map(|(end, at)| self.host(end).node().reach(self.sessions[end][at].id));
+        let shrunk = reaches.into_iter().flatten().map(|reach| reach.shrunk).sum();
+        Did { messages, frames, sessions: self.sessions[0].len() as u64, shrunk }
     }
 }
 

@@ -49,7 +49,7 @@ def n(value, size):
 
 
 def opening(check=2, prove=lambda frame: b""):
-    terms = bytes([0, check]) + n(100, 2) + n(1472, 2) + n(200, 4) + n(3, 2) + n(1 << 20, 4) + n(1 << 16, 4) + bytes(2)
+    terms = bytes([0, check]) + n(100, 2) + n(1472, 2) + n(200, 4) + n(3, 2) + n(1 << 20, 4) + n(1 << 16, 4) + b"\0\1"
     proven = lambda out, body: plain(out, body + prove(body))
     yield proven(OUT, b"\x01\x01" + n(CLIENT, 8) + terms + bytes(16))
     yield plain(BACK, b"\x02\x01" + n(CLIENT, 8) + bytes(range(16)))
@@ -72,6 +72,10 @@ def rare():
     told = among(65535, 0, START | END, b"\x01" + n(1 << 40, 8)) + among(65535, 1, 3, b"\x02" + n(7, 2) + n(1 << 33, 8))
     yield sealed(bytes([0x60 | ACK | NACK]) + n(0, 3) + n(2, 3) + told, BACK, 0)
     yield sealed(bytes([0x40 | ACK]) + n(2, 3) + n(1, 3) + n(7, 2) + n(1, 2) + b"\x01x", OUT, 0)
+    whole = bytes([0x20 | START | END]) + n(3, 3) + n(7, 2) + n(2, 2) + bytes(range(40))
+    for begin, end in ((30, 48), (0, 10), (5, 30)):
+        head = bytes([0xC0 | (END if end == 48 else 0)]) + n(3, 3) + n(begin, 2)
+        yield sealed(head + whole[begin:end], OUT, 0)
     probe = sealed(b"\x07" + n(77, 4) + bytes(8), OUT, 0)
     yield probe
     yield sealed(b"\x08" + n(77, 4) + n(len(probe[1]), 2), BACK, 0)

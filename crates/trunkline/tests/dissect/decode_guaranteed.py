@@ -21,7 +21,7 @@ M64 = (1 << 64) - 1
 CONTROL = 65535
 START, END, ACK, ASK, NACK = 1, 2, 4, 8, 16
 AGAIN, PACK = 8, 4
-KINDS = {1: "piece", 2: "pack", 3: "many", 4: "ack"}
+KINDS = {1: "piece", 2: "pack", 3: "many", 4: "ack", 6: "part"}
 SPECIAL = {1: "open", 2: "cookie", 3: "opened", 4: "refused", 5: "unknown", 6: "reset", 7: "probe", 8: "heard"}
 MODES = {0: "selective", 1: "go-back-N", 2: "stop-and-wait"}
 CHECKS = {0: "none", 1: "CRC-32C", 2: "CRC-64", 3: "folded", 4: "AEAD"}
@@ -31,7 +31,7 @@ SIZES = {"open": 52, "cookie": 30, "opened": 44, "refused": 15, "unknown": 21}
 BAD, GOOD, UNVERIFIED = 0, 1, 2
 
 # The fields of --fields, in this order; `guaranteed.NAME` in the dissector.
-FIELDS = """kind flags number acknowledged channel chunk form length message_length content told told_channel limit delay
+FIELDS = """kind flags number offset acknowledged channel chunk form length message_length content told told_channel limit delay
     doubles runs missing arrived version client server mode check_code window longest ack_delay ack_every credit
     channel_credit cookie proof reason echo token probe_length filling sealed count check status""".split()
 # Those of them that are written in hexadecimal, and with how many digits.
@@ -171,6 +171,7 @@ def names(flags, table):
 
 DATA_FLAGS = [(START, "START"), (END, "END"), (ACK, "ACK"), (ASK, "ASK"), (NACK, "NACK")]
 ACK_FLAGS = [(NACK, "NACK"), (AGAIN, "AGAIN")]
+PART_FLAGS = [(END, "END")]
 FORMS = [(START, "START"), (END, "END"), (PACK, "pack")]
 
 
@@ -184,7 +185,7 @@ def read_first(reader):
     """The first byte holds two fields."""
     first = reader.data[0]
     kind, flags = kind_of(first), first & 31
-    known = DATA_FLAGS if kind in ("piece", "pack", "many") else ACK_FLAGS if kind == "ack" else []
+    known = DATA_FLAGS if kind in ("piece", "pack", "many") else {"ack": ACK_FLAGS, "part": PART_FLAGS}.get(kind, [])
     reader.at = 1
     reader.fields.append(("kind", reader.data[:1], first >> 5, " ".join(filter(None, [kind, names(flags, known)]))))
     reader.fields.append(("flags", b"", flags, ""))
@@ -202,7 +203,7 @@ def read_terms(reader):
         "credit": reader.number("credit", 4, "{} bytes".format),
         "channel_credit": reader.number("channel_credit", 4, "{} bytes".format),
     }
-    reader.bytes("filling", 2)
+    terms["parts"] = reader.bytes("filling", 2)[1] & 1
     if terms["mode"] not in MODES:
         raise Wrong("mode %d" % terms["mode"])
     Check(terms["check"])
@@ -298,6 +299,18 @@ def read_data(body):
         said["chunks"].append(dict(content, channel=channel, chunk=number, form=form))
         if not reader.left():
             return kind, said, reader.fields
+
+
+def read_part(body):
+    reader = Reader(body)
+    kind, flags = read_first(reader)
+    if flags & ~END:
+        raise Wrong("flags of a part: %d" % flags)
+    said = {"number": reader.number("number", 3), "offset": reader.number("offset", 2), "last": bool(flags & END)}
+    if not reader.left():
+        raise Wrong("a part of nothing")
+    said["bytes"] = reader.bytes("content", reader.left(), "%d bytes" % reader.left())
+    return kind, said, reader.fields
 
 
 def read_ack(body):
@@ -437,7 +450,9 @@ class Way:
         self.next, self.early, self.end = 0, set(), 0
         self.frames, self.acknowledged, self.used, self.limit = {}, 0, 0, terms["credit"]
         self.channels, self.finish, self.probes = {}, None, {}
-        self.counts = dict.fromkeys("frames resent bytes acks acks_on_data nacks runs bad errands".split(), 0)
+        # What came of frames in parts, by their number.
+        self.parts = {}
+        self.counts = dict.fromkeys("frames resent parts bytes acks acks_on_data nacks runs bad errands".split(), 0)
 
     def channel(self, number):
         return self.channels.setdefault(number, Channel(self.terms["channel_credit"]))
@@ -462,6 +477,7 @@ class Connection:
         self.mode = ours["mode"]
         self.window = max(1, min(theirs["window"], ours["window"]))
         self.longest = max(128, min(theirs["longest"], ours["longest"]))
+        self.parts = theirs["parts"] and ours["parts"]
         # What goes out is taken on the server's terms.
         self.out, self.back = Way(ours), Way(theirs)
 
@@ -487,6 +503,8 @@ class Connection:
             return self.take_errand(way, other, frame, body)
         if kind == 4:
             return self.take_ack(way, other, body)
+        if kind == 6:
+            return self.take_part(way, other, body)
         if kind > 4:
             raise Wrong("kind %d" % kind)
         kind, said, fields = read_data(body)
@@ -506,6 +524,26 @@ class Connection:
         counts["acks" if kind == "ack" else "errands" if body[0] >> 5 == 0 else "frames"] += 1
         count = ("count", count, int.from_bytes(count, "big"), "")
         return kind, fields + [count, ("check", tag, tag, "tag"), ("status", b"", UNVERIFIED, "")]
+
+    def take_part(self, way, other, body):
+        kind, said, fields = read_part(body)
+        way.counts["parts"] += 1
+        if not self.parts:
+            raise Wrong("a part, which was not agreed upon")
+        number, offset = expand(said["number"], way.next, 24), said["offset"]
+        if offset + len(said["bytes"]) + self.check.size > self.longest:
+            raise Wrong("parts of a frame that is too long")
+        # By its place, each byte that came.
+        came = way.parts.setdefault(number, {})
+        came.update(enumerate(said["bytes"], offset))
+        if said["last"]:
+            came["end"] = offset + len(said["bytes"])
+        if "end" in came and all(at in came for at in range(came["end"])):
+            whole = bytes(came[at] for at in range(came["end"]))
+            del way.parts[number]
+            _, said, _ = read_data(whole)
+            self.take_data(way, other, said, whole)
+        return kind, fields
 
     def take_errand(self, way, other, frame, body):
         kind, said, fields = read_errand(body)

@@ -66,6 +66,7 @@ fn frames_are_those_of_the_document() {
         ack_every: 3,
         credit: 1 << 24,
         channel_credit: 1 << 22,
+        parts: false,
     };
     let mut frame = [0; 200];
     let open = Greeting::Open { client: ids.0, terms, cookie: [0; 16] };
