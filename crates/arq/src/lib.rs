@@ -20,6 +20,7 @@
 //! | `send` | the sending half: messages, frames in flight |
 //! | `receive` | the receiving half: which frames arrived, messages put together |
 //! | `channels` | a table of channels of which few are used |
+//! | `field` | arithmetic of GF(256) |
 
 pub mod buffer;
 mod channels;
@@ -27,6 +28,7 @@ pub mod congestion;
 mod connection;
 #[cfg(feature = "sockets")]
 pub mod face;
+mod field;
 pub mod node;
 pub mod options;
 mod receive;
@@ -39,7 +41,7 @@ pub mod wire;
 
 pub use buffer::Buffer;
 pub use node::{Config, Node};
-pub use options::{Check, Congestion, Mode, Options};
+pub use options::{Check, Congestion, Fec, Mode, Options};
 pub use receive::Taken;
 pub use statistics::Statistics;
 pub use talk::{Command, ConnectionId, End, Event, News, Refusal, Strangers};

@@ -5,8 +5,8 @@ use trunkline_units::Span;
 use crate::congestion::{Fixed, Paced, Policy, Reno};
 pub use crate::rtt::Timeouts;
 pub use crate::wire::check::Check;
-pub use crate::wire::open::Mode;
 use crate::wire::open::Terms;
+pub use crate::wire::open::{Fec, Mode};
 
 /// Most frames of a window. Four of them fit the 16 bits of a channel's sequence numbers.
 pub const MAX_WINDOW: u16 = 8192;
@@ -16,6 +16,10 @@ pub const MIN_FRAME: u16 = 128;
 pub const MAX_FRAME: u16 = 65_507;
 /// Longest message.
 pub const MAX_MESSAGE: usize = 1 << 30;
+/// Most frames of a block that repair frames are for. The receiver keeps some blocks of them.
+pub const MAX_BLOCK: u8 = 64;
+/// Most repair frames of a block.
+pub const MAX_REPAIRS: u8 = 8;
 /// The shortest timeout.
 const LEAST: Span = Span::from_us(1);
 /// What a chunk costs of the credit beyond its bytes: what it takes to remember one that is empty.
@@ -54,6 +58,10 @@ pub struct Options {
     /// A peer that has been asked and has said nothing for this long is given up. At least eight questions must have
     /// gone unanswered, so that a leap of the clock ends nothing.
     pub patience: Span,
+    /// Forward error correction: repair frames that make good what is lost without its being sent again. Both ends must
+    /// have it, in the selective mode, and each of the numbers that holds is the lesser of the two; with it a receiver
+    /// keeps copies of up to 4 blocks' frames.
+    pub fec: Option<Fec>,
 }
 
 /// Selective repeat over Ethernet, paced, checked by CRC-32C.
@@ -74,6 +82,7 @@ impl Default for Options {
             share: Span::ZERO,
             keep_alive: Span::from_s(5),
             patience: Span::from_s(20),
+            fec: None,
         }
     }
 }
@@ -112,6 +121,7 @@ impl Options {
             },
             credit: self.credit.max(least),
             channel_credit: self.channel_credit.max(least),
+            fec: self.fec.and_then(|fec| fec.within_bounds(self.mode)),
             ..self.clone()
         }
     }
@@ -127,6 +137,7 @@ impl Options {
             ack_every: self.ack_every,
             credit: self.credit,
             channel_credit: self.channel_credit,
+            fec: self.fec,
         }
     }
 }

@@ -3,7 +3,7 @@
 use trunkline_arq::wire::check::{Check, Key, Way};
 use trunkline_arq::wire::open::Greeting;
 use trunkline_arq::{
-    Buffer, Command, Config, Congestion, ConnectionId, Event, Mode, News, Node, Options, Taken,
+    Buffer, Command, Config, Congestion, ConnectionId, Event, Fec, Mode, News, Node, Options, Taken,
 };
 use trunkline_endpoint::laws::{Checked, hold};
 use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Output, Peer, Port, Writable};
@@ -20,6 +20,7 @@ fn options(seed: u64) -> Options {
         channel_credit: 1000,
         send_buffer: 500,
         share: if draw.chance(0.5) { Span::from_us(100) } else { Span::ZERO },
+        fec: draw.chance(0.5).then_some(Fec { frames: 3, repairs: 2 }),
         ..Options::default()
     }
 }
@@ -108,7 +109,7 @@ fn a_node_whose_peer_says_anything_keeps_the_laws() {
 fn anything(draw: &mut Stream, key: Key) -> Vec<u8> {
     let length = 4 + draw.below(60) as usize;
     let mut frame: Vec<u8> = (0..length + Check::Crc32c.bytes()).map(|_| draw.below(4) as u8).collect();
-    frame[0] = match draw.below(6) {
+    frame[0] = match draw.below(7) {
         0 => draw.bits() as u8,
         1 => 6 + draw.below(3) as u8,
         kind => (kind as u8 - 1) << 5 | draw.below(32) as u8,

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`acks`] | acknowledgements, as they come and as they go |
 //! | [`frames`] | frames, as they come and as they go |
+//! | [`repair`] | forward error correction |
 //! | [`timers`] | deadlines, and what happens at them |
 
 use std::collections::VecDeque;
@@ -25,10 +26,12 @@ use crate::{Buffer, End, News, Refusal};
 
 mod acks;
 mod frames;
+mod repair;
 mod timers;
 
 use acks::Owed;
 use frames::Echoes;
+use repair::Correction;
 
 /// What the ends tell each other, as the content of the control channel's chunks: a byte that says what, and it.
 pub(crate) mod control {
@@ -120,6 +123,8 @@ pub(crate) struct Connection {
     ask_at: Instant,
     errands: VecDeque<Errand>,
     echoes: Echoes,
+    /// If it was agreed upon.
+    correction: Option<Box<Correction>>,
     closing: Closing,
     /// It has given up, and does nothing more by itself.
     resting: bool,
@@ -145,7 +150,8 @@ impl Connection {
         let window =
             if options.mode == Mode::StopAndWait { 1 } else { options.window.min(theirs.window).max(1) };
         let frame = usize::from(options.frame.min(theirs.frame).max(crate::options::MIN_FRAME));
-        let room = frame - data::HEADER - options.check.bytes();
+        let correction = Correction::agreed(options.fec, theirs.fec);
+        let room = frame - data::HEADER - options.check.bytes() - Correction::room(&correction);
         let selective = options.mode == Mode::Selective;
         let buffer = options.send_buffer;
         let ask_at = if options.keep_alive.is_zero() { Instant::MAX } else { now + options.keep_alive };
@@ -176,7 +182,7 @@ impl Connection {
             probe: None,
             went_back: None,
             damaged_at: None,
-            reordering: REORDERING,
+            reordering: Correction::reordering(&correction),
             overtaken: 0,
             doubles_told: 0,
             repaired_at: None,
@@ -186,6 +192,7 @@ impl Connection {
             ask_at,
             errands: VecDeque::new(),
             echoes: Echoes::default(),
+            correction,
             closing: Closing::default(),
             resting: false,
             over: None,

@@ -3,6 +3,7 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`arrivals`] | which frames have arrived |
+//! | [`repair`] | frames rebuilt from others |
 //!
 //! A chunk that comes early waits for those of its own channel only. All that waits, early or not yet taken, is paid
 //! for by credit, so memory has a bound: the credit, and [`CHUNK_COST`] bytes a chunk.
@@ -16,6 +17,7 @@ use crate::wire::data::{Chunk, Form, is_pack, unpack};
 use crate::wire::expand16;
 
 pub(crate) mod arrivals;
+pub(crate) mod repair;
 
 /// A message that begins like the last one gets room for as much, up to so many times its first piece: more is for the
 /// peer to pay with credit.

@@ -90,6 +90,8 @@ pub(crate) struct News {
     pub advanced: bool,
     /// Frames that had been sent more than once.
     pub again: u32,
+    /// Of the frames, those that were lost and rebuilt.
+    pub rebuilt: u32,
     newest: Option<Newest>,
 }
 

@@ -5,6 +5,7 @@
 //! | [`check`] | checksums, and the secret that keeps connections apart |
 //! | [`data`] | frames that are numbered: pieces of messages, packs of messages, both |
 //! | [`ack`] | acknowledgements |
+//! | [`repair`] | repair frames: forward error correction |
 //! | [`open`] | the opening of a connection, and what is said outside of any |
 //!
 //! The upper three bits of the first byte are the frame's kind, the lower five its flags.
@@ -13,6 +14,7 @@ pub mod ack;
 pub mod check;
 pub mod data;
 pub mod open;
+pub mod repair;
 
 /// Frames outside the count: the lower five bits say which, see [`open`].
 pub const KIND_CONTROL: u8 = 0;
@@ -24,6 +26,9 @@ pub const KIND_PACK: u8 = 2;
 pub const KIND_MANY: u8 = 3;
 /// An acknowledgement alone.
 pub const KIND_ACK: u8 = 4;
+
+/// A repair frame.
+pub const KIND_REPAIR: u8 = 5;
 
 /// The kind of a frame by its first byte.
 #[inline]

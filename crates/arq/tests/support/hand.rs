@@ -21,12 +21,12 @@ pub struct Hand {
 
 impl Hand {
     /// Two ends, of which the first has been asked to open a connection.
-    pub fn new(options: &Options) -> Hand {
+    pub fn new(options: &Options, server: &Options) -> Hand {
         let node = |accept, place: &str| {
             let random = Seed(1998).stream(place);
             Checked::new(Node::new(Config { port: Port(0), accept, connections: 2, random }))
         };
-        let nodes = [node(None, "a"), node(Some(options.clone()), "b")];
+        let nodes = [node(None, "a"), node(Some(server.clone()), "b")];
         let (ids, deadlines) = ([ConnectionId::default(); 2], [None; 2]);
         let buffer = vec![0; MAX_BATCH];
         let mut hand = Hand { nodes, ids, now: Instant::ZERO, deadlines, events: Vec::new(), buffer };
@@ -37,7 +37,12 @@ impl Hand {
 
     /// Two ends of an open connection.
     pub fn open(options: &Options) -> Hand {
-        let mut hand = Hand::new(options);
+        Hand::between(options, options)
+    }
+
+    /// The same, each with its own options.
+    pub fn between(client: &Options, server: &Options) -> Hand {
+        let mut hand = Hand::new(client, server);
         hand.exchange();
         let opened = hand.events.iter().filter(|(_, news)| matches!(news, News::Opened { .. })).count();
         assert_eq!(opened, 2, "it opens");
