@@ -11,7 +11,7 @@ local SPECIAL = {
 	[1] = "Open", [2] = "Cookie", [3] = "Opened", [4] = "Refused", [5] = "Unknown",
 	[6] = "Reset", [7] = "Probe", [8] = "Heard",
 }
-local KINDS = { [0] = "Control", [1] = "Piece", [2] = "Pack", [3] = "Many", [4] = "Ack" }
+local KINDS = { [0] = "Control", [1] = "Piece", [2] = "Pack", [3] = "Many", [4] = "Ack", [5] = "Repair" }
 local MODES = { [0] = "selective", [1] = "go-back-N", [2] = "stop-and-wait" }
 local CHECKS = { [0] = "none", [1] = "CRC-32C", [2] = "CRC-64/NVME", [3] = "folded" }
 local REASONS = { [1] = "no room", [2] = "terms", [3] = "version", [4] = "takes no connections" }
@@ -19,7 +19,7 @@ local TOLD = { [1] = "Credit", [2] = "Channel credit", [3] = "Finish" }
 local BAD, GOOD, UNVERIFIED = 0, 1, 2
 local CONTROL = 65535
 local START, END, ACK, ASK, NACK = 1, 2, 4, 8, 16
-local AGAIN, PACK = 8, 4
+local AGAIN, REBUILT, PACK = 8, 1, 4
 
 local f = {
 	kind = ProtoField.uint8("guaranteed.kind", "Kind", base.DEC, KINDS, 0xe0),
@@ -44,6 +44,7 @@ local f = {
 	limit = ProtoField.uint64("guaranteed.limit", "Limit"),
 	delay = ProtoField.uint16("guaranteed.delay", "Delay (us)"),
 	doubles = ProtoField.uint8("guaranteed.doubles", "Doubles"),
+	counts = ProtoField.bool("guaranteed.flags.rebuilt", "REBUILT", 8, nil, REBUILT),
 	runs = ProtoField.uint8("guaranteed.runs", "Runs"),
 	missing = ProtoField.uint16("guaranteed.missing", "Missing"),
 	arrived = ProtoField.uint16("guaranteed.arrived", "Arrived"),
@@ -58,6 +59,10 @@ local f = {
 	ack_every = ProtoField.uint16("guaranteed.ack_every", "Acknowledgement every (frames)"),
 	credit = ProtoField.uint32("guaranteed.credit", "Credit (bytes)"),
 	channel_credit = ProtoField.uint32("guaranteed.channel_credit", "Credit of each channel (bytes)"),
+	fec = ProtoField.uint16("guaranteed.fec", "Forward error correction: frames, repair frames", base.HEX),
+	rebuilt = ProtoField.uint16("guaranteed.rebuilt", "Rebuilt"),
+	block = ProtoField.uint8("guaranteed.block", "Frames of the block"),
+	sum = ProtoField.bytes("guaranteed.sum", "Sum"),
 	cookie = ProtoField.bytes("guaranteed.cookie", "Cookie"),
 	reason = ProtoField.uint8("guaranteed.reason", "Reason", base.DEC),
 	echo = ProtoField.bytes("guaranteed.echo", "Of the frame: its first 12 and last 4 bytes"),
@@ -328,8 +333,9 @@ local function terms(cursor)
 	cursor:take(f.ack_every, 2)
 	cursor:take(f.credit, 4)
 	cursor:take(f.channel_credit, 4)
-	cursor:take(f.filling, 2)
-	return (" %s, %s, window %d"):format(MODES[mode] or "?", CHECKS[check] or "?", window)
+	local fec = cursor:number(f.fec, 2)
+	local said = (" %s, %s, window %d"):format(MODES[mode] or "?", CHECKS[check] or "?", window)
+	return fec > 0 and said .. (", fec %d+%d"):format(math.floor(fec / 256), fec % 256) or said
 end
 
 local function special(cursor, first)
@@ -439,7 +445,7 @@ local function chunk(cursor, tree, kind, flags)
 end
 
 local DATA_FLAGS = { { START, "START" }, { END, "END" }, { ACK, "ACK" }, { ASK, "ASK" }, { NACK, "NACK" } }
-local ACK_FLAGS = { { NACK, "NACK" }, { AGAIN, "AGAIN" } }
+local ACK_FLAGS = { { NACK, "NACK" }, { AGAIN, "AGAIN" }, { REBUILT, "REBUILT" } }
 
 local function data(cursor, kind, flags)
 	local tree, range = cursor.tree, cursor.range(0, 1)
@@ -454,17 +460,24 @@ end
 
 local function ack(cursor, flags)
 	local tree, range = cursor.tree, cursor.range(0, 1)
-	for _, field in ipairs({ f.nack, f.again }) do tree:add(field, range) end
+	for _, field in ipairs({ f.nack, f.again, f.counts }) do tree:add(field, range) end
 	local info = ("Ack %d"):format((cursor:number(f.acknowledged, 3))) .. flag_names(flags, ACK_FLAGS)
 	cursor:take(f.delay, 2)
 	cursor:take(f.doubles, 1)
-	local runs = {}
-	for _ = 1, (cursor:number(f.runs, 1)) do
+	local runs, count = {}, (cursor:number(f.runs, 1))
+	if bit.band(flags, REBUILT) ~= 0 then cursor:take(f.rebuilt, 2) end
+	for _ = 1, count do
 		if cursor.odd then break end
 		local missing, arrived = cursor:number(f.missing, 2), cursor:number(f.arrived, 2)
 		table.insert(runs, ("-%d +%d"):format(missing, arrived))
 	end
 	return #runs > 0 and info .. " (" .. table.concat(runs, ", ") .. ")" or info
+end
+
+local function repair(cursor, row)
+	local first, frames = cursor:number(f.number, 3), cursor:number(f.block, 1)
+	if cursor:left() > 0 then cursor:take(f.sum, cursor:left()) end
+	return ("Repair %d of %d to %d"):format(row, first, first + frames - 1)
 end
 
 local function dissect_frame(range, tree, cut_as)
@@ -486,11 +499,13 @@ local function dissect_frame(range, tree, cut_as)
 			info = data(cursor, kind, flags)
 		elseif kind == 4 then
 			info = ack(cursor, flags)
+		elseif kind == 5 then
+			info = repair(cursor, flags)
 		else
 			info = ("kind %d"):format(kind)
 			tree:add_proto_expert_info(e.odd)
 		end
-		if cut_as.status == GOOD and kind <= 4 and cursor:left() > 0 then tree:add_proto_expert_info(e.odd) end
+		if cut_as.status == GOOD and kind <= 5 and cursor:left() > 0 then tree:add_proto_expert_info(e.odd) end
 	end
 	if check > 0 then tree:add(f.check, range(range:len() - check, check)) end
 	tree:add(f.status, range, cut_as.status):set_generated()

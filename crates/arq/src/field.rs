@@ -114,6 +114,8 @@ mod tests {
         for index in 0..128 {
             assert_eq!(weight(0, index), 1);
         }
+        // As docs/wire.md has it.
+        assert_eq!([weight(1, 0), weight(1, 1), weight(7, 10)], [0x7F, 0xFC, 0x2D]);
         for rows in [(0, 1), (0, 7), (1, 2), (6, 7)] {
             for a in 0..64 {
                 for b in 0..a {

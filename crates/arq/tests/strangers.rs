@@ -66,7 +66,7 @@ fn welcome(draw: &mut Stream, open: &[u8]) -> Vec<u8> {
 fn a_client_is_not_misled_by_forged_greetings() {
     let mut draw = Seed(5).stream("greetings");
     let options = Options::default();
-    let mut hand = Hand::new(&options);
+    let mut hand = Hand::new(&options, &options);
     let mut said = [hand.hear(0), hand.hear(1)];
     let open = said[0][0].clone();
     for round in 0..200 {
@@ -90,7 +90,7 @@ fn a_client_is_not_misled_by_forged_greetings() {
 #[test]
 fn an_old_open_frame_does_not_end_a_newer_connection() {
     let options = Options::default();
-    let mut hand = Hand::new(&options);
+    let mut hand = Hand::new(&options, &options);
     let mut opens = Vec::new();
     let carry = |hand: &mut Hand, opens: &mut Vec<Vec<u8>>| {
         let mut said = [hand.hear(0), hand.hear(1)];

@@ -60,13 +60,13 @@ impl Correction {
 impl Connection {
     /// A frame leaves, for the first time or again; its check is not written yet.
     pub(super) fn protect(&mut self, now: Instant, number: u64, frame: &[u8]) {
-        let round_trip = self.round_trip.smoothed().unwrap_or(self.options.timeout.initial);
+        let silence = self.silence();
         let first_time = self.sender.flights.get(number).is_some_and(|flight| flight.transmissions == 0);
         if let Some(own) = &mut self.correction
             && first_time
         {
             let body = &frame[..frame.len() - self.options.check.bytes()];
-            own.repairs.add(number, body, now + (round_trip / 4).max(LEAST_SILENCE));
+            own.repairs.add(number, body, now + silence);
         }
     }
 
@@ -87,13 +87,23 @@ impl Connection {
         }
     }
 
-    /// Closes a block that nothing was added to for long.
+    fn silence(&self) -> Span {
+        let round_trip = self.round_trip.smoothed().unwrap_or(self.options.timeout.initial);
+        (round_trip / 4).max(LEAST_SILENCE)
+    }
+
+    /// Closes a block that nothing was added to for long, unless the pace alone keeps more from leaving.
+    #[inline]
     pub(super) fn close_block(&mut self, now: Instant) {
-        let acknowledged = self.sender.flights.base();
-        if let Some(own) = &mut self.correction
-            && own.repairs.close_at() <= now
-        {
-            own.repairs.close(acknowledged);
+        if self.correction.as_ref().is_none_or(|own| own.repairs.close_at() > now) {
+            return;
+        }
+        let (acknowledged, more_at, silence) =
+            (self.sender.flights.base(), self.may_send_at(), self.silence());
+        let Some(own) = &mut self.correction else { return };
+        match more_at {
+            Instant::MAX => own.repairs.close(acknowledged),
+            more_at => own.repairs.put_off(more_at.max(now) + silence),
         }
     }
 

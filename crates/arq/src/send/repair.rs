@@ -58,6 +58,11 @@ impl Repairs {
         !self.due.is_empty()
     }
 
+    /// A block that is not full is closed later, then.
+    pub fn put_off(&mut self, close_at: Instant) {
+        self.close_at = close_at;
+    }
+
     /// Closes the block: its repair frames are due, in a short block as many as are its share. If all before `acknowledged`
     /// has arrived, and that is all of the block, nobody needs them.
     pub fn close(&mut self, acknowledged: u64) {

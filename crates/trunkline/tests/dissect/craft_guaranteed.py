@@ -10,7 +10,7 @@ import random
 import struct
 import sys
 
-from decode_guaranteed import ACK, ASK, END, NACK, PACK, START, Check, key_of, word
+from decode_guaranteed import ACK, ASK, END, NACK, PACK, REBUILT, START, Check, key_of, plus, protected, weight, word
 
 CLIENT, SERVER = 0x0123456789ABCDEF, 0xFEDCBA9876543210
 OUT, BACK = True, False
@@ -47,7 +47,7 @@ def n(value, size):
 
 
 def opening():
-    terms = bytes([0, 2]) + n(100, 2) + n(1472, 2) + n(200, 4) + n(3, 2) + n(1 << 20, 4) + n(1 << 16, 4) + bytes(2)
+    terms = bytes([0, 2]) + n(100, 2) + n(1472, 2) + n(200, 4) + n(3, 2) + n(1 << 20, 4) + n(1 << 16, 4) + b"\x04\x02"
     yield plain(OUT, b"\x01\x01" + n(CLIENT, 8) + terms + bytes(16))
     yield plain(BACK, b"\x02\x01" + n(CLIENT, 8) + bytes(range(16)))
     yield plain(OUT, b"\x01\x01" + n(CLIENT, 8) + terms + bytes(range(16)))
@@ -69,6 +69,17 @@ def rare():
     told = among(65535, 0, START | END, b"\x01" + n(1 << 40, 8)) + among(65535, 1, 3, b"\x02" + n(7, 2) + n(1 << 33, 8))
     yield sealed(bytes([0x60 | ACK | NACK]) + n(0, 3) + n(2, 3) + told, BACK, 0)
     yield sealed(bytes([0x40 | ACK]) + n(2, 3) + n(1, 3) + n(7, 2) + n(1, 2) + b"\x01x", OUT, 0)
+    # Frames 3 and 4 are lost, of a block of four.
+    lost = [b"\x41" + n(number, 3) + n(7, 2) + n(number - 1, 2) + bytes([number]) + bytes(number) for number in (3, 4)]
+    came = [bytes([0x20 | START | END]) + n(number, 3) + n(9, 2) + n(number - 5, 2) + bytes(100 * (number - 5)) for number in (5, 6)]
+    for frame in came:
+        yield sealed(frame, OUT, 0)
+    for row in (1, 0):
+        total = bytes(3 + 4 + 100)
+        for place, frame in enumerate(lost + came):
+            total = plus(total, weight(row, place), protected(frame[0], frame[4:]))
+        yield sealed(bytes([0xA0 | row]) + n(3, 3) + b"\x04" + total, OUT, 0)
+    yield sealed(bytes([0x80 | REBUILT]) + n(7, 3) + n(9, 2) + b"\x02\x00" + n(2, 2), BACK, 0)
     probe = sealed(b"\x07" + n(77, 4) + bytes(8), OUT, 0)
     yield probe
     yield sealed(b"\x08" + n(77, 4) + n(len(probe[1]), 2), BACK, 0)
