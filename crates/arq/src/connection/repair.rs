@@ -2,7 +2,7 @@
 //!
 //! Repair frames are neither numbered nor acknowledged. They use up window and pace like others: the policy rules over all
 //! that leaves, and data has its share of that. What is rebuilt is told, and counts as lost for the policy: to hide a loss
-//! from it would be unfair to others on the path (RFC 9265 section 3).
+//! from it would be unfair to others on the path (RFC 9265).
 
 use trunkline_endpoint::{MAX_BATCH, Segment};
 use trunkline_units::{Instant, Rate, Size, Span};
@@ -19,7 +19,7 @@ use crate::wire::data::{Chunks, Head};
 use crate::wire::repair::{self, EXCESS, Repair};
 use crate::wire::{epoch, expand, kind};
 
-/// A block is closed when its sender has been silent for a quarter of a round trip: that is little beside the whole one
+/// A block is closed when its sender had nothing to send for a quarter of a round trip: that is little beside the whole one
 /// that a resend takes. But no sooner than this, for timers that fire later.
 const LEAST_SILENCE: Span = Span::from_us(200);
 
@@ -92,18 +92,21 @@ impl Connection {
         (round_trip / 4).max(LEAST_SILENCE)
     }
 
-    /// Closes a block that nothing was added to for long, unless the pace alone keeps more from leaving.
+    /// Closes a block that nothing was added to for long, once there is nothing more to send: what waits only for the pace
+    /// or the window will be added to it.
     #[inline]
     pub(super) fn close_block(&mut self, now: Instant) {
         if self.correction.as_ref().is_none_or(|own| own.repairs.close_at() > now) {
             return;
         }
-        let (acknowledged, more_at, silence) =
-            (self.sender.flights.base(), self.may_send_at(), self.silence());
+        let flights = &self.sender.flights;
+        let (acknowledged, dry) = (flights.base(), !self.sender.can_cut() && flights.due().is_none());
+        let later = now + self.silence();
         let Some(own) = &mut self.correction else { return };
-        match more_at {
-            Instant::MAX => own.repairs.close(acknowledged),
-            more_at => own.repairs.put_off(more_at.max(now) + silence),
+        if dry {
+            own.repairs.close(acknowledged);
+        } else {
+            own.repairs.put_off(later);
         }
     }
 

@@ -30,7 +30,7 @@ impl Connection {
 
     /// When what waits to be sent may leave; never, if only an acknowledgement or credit lets it.
     #[inline]
-    pub(super) fn may_send_at(&self) -> Instant {
+    fn may_send_at(&self) -> Instant {
         let flights = &self.sender.flights;
         let window = self.allowed;
         if u64::from(flights.in_flight()) >= window {

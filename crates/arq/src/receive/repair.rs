@@ -89,6 +89,8 @@ impl Rebuilder {
         if kept.chunks.is_empty() || kept.number < number {
             (kept.number, kept.first) = (number, first & !repair::CHANGING);
             kept.chunks.clear();
+            // No more than the frame: what is kept has a bound.
+            kept.chunks.reserve_exact(chunks.len());
             kept.chunks.extend_from_slice(chunks);
         }
     }
@@ -278,10 +280,10 @@ mod tests {
         let fec = Fec { frames: 4, repairs: 2 };
         let mut rebuilder = Rebuilder::new(fec);
         let mut arrivals = Arrivals::new(8000);
-        let long = vec![0x20; 1000];
         for number in 0..4000 {
             if number % 4 < 2 {
-                arrive(&mut rebuilder, &mut arrivals, number, &long);
+                let frame = vec![0x20; 1004 - (number % 300) as usize];
+                arrive(&mut rebuilder, &mut arrivals, number, &frame);
             } else {
                 assert!(rebuilder.hold(Block { first: number - number % 4, frames: 4 }, 1, &[0; 1003]));
             }
