@@ -12,7 +12,9 @@ local SPECIAL = {
 	[1] = "Open", [2] = "Cookie", [3] = "Opened", [4] = "Refused", [5] = "Unknown",
 	[6] = "Reset", [7] = "Probe", [8] = "Heard",
 }
-local KINDS = { [0] = "Control", [1] = "Piece", [2] = "Pack", [3] = "Many", [4] = "Ack", [6] = "Part" }
+local KINDS = {
+	[0] = "Control", [1] = "Piece", [2] = "Pack", [3] = "Many", [4] = "Ack", [5] = "Repair", [6] = "Part",
+}
 local MODES = { [0] = "selective", [1] = "go-back-N", [2] = "stop-and-wait" }
 local CHECKS = { [0] = "none", [1] = "CRC-32C", [2] = "CRC-64/NVME", [3] = "folded", [4] = "AEAD" }
 local REASONS = { [1] = "no room", [2] = "terms", [3] = "version", [4] = "takes no connections", [5] = "key" }
@@ -20,7 +22,7 @@ local TOLD = { [1] = "Credit", [2] = "Channel credit", [3] = "Finish" }
 local BAD, GOOD, UNVERIFIED = 0, 1, 2
 local CONTROL = 65535
 local START, END, ACK, ASK, NACK = 1, 2, 4, 8, 16
-local AGAIN, PACK = 8, 4
+local AGAIN, REBUILT, PACK = 8, 1, 4
 local AEAD, COUNT, TAG, PROOF = 4, 3, 16, 32
 
 local f = {
@@ -47,6 +49,7 @@ local f = {
 	limit = ProtoField.uint64("guaranteed.limit", "Limit"),
 	delay = ProtoField.uint16("guaranteed.delay", "Delay (us)"),
 	doubles = ProtoField.uint8("guaranteed.doubles", "Doubles"),
+	counts = ProtoField.bool("guaranteed.flags.rebuilt", "REBUILT", 8, nil, REBUILT),
 	runs = ProtoField.uint8("guaranteed.runs", "Runs"),
 	missing = ProtoField.uint16("guaranteed.missing", "Missing"),
 	arrived = ProtoField.uint16("guaranteed.arrived", "Arrived"),
@@ -61,6 +64,12 @@ local f = {
 	ack_every = ProtoField.uint16("guaranteed.ack_every", "Acknowledgement every (frames)"),
 	credit = ProtoField.uint32("guaranteed.credit", "Credit (bytes)"),
 	channel_credit = ProtoField.uint32("guaranteed.channel_credit", "Credit of each channel (bytes)"),
+	fec_frames = ProtoField.uint8("guaranteed.fec_frames", "Frames of a block, for repair frames"),
+	fec_repairs = ProtoField.uint8("guaranteed.fec_repairs", "Repair frames of a block", base.DEC, nil, 0xfe),
+	takes_parts = ProtoField.uint8("guaranteed.takes_parts", "Takes parts", base.DEC, nil, 1),
+	rebuilt = ProtoField.uint16("guaranteed.rebuilt", "Rebuilt"),
+	block = ProtoField.uint8("guaranteed.block", "Frames of the block"),
+	sum = ProtoField.bytes("guaranteed.sum", "Sum"),
 	cookie = ProtoField.bytes("guaranteed.cookie", "Cookie"),
 	proof = ProtoField.bytes("guaranteed.proof", "Proof of the secret"),
 	reason = ProtoField.uint8("guaranteed.reason", "Reason", base.DEC),
@@ -343,10 +352,14 @@ local function terms(cursor)
 	cursor:take(f.ack_every, 2)
 	cursor:take(f.credit, 4)
 	cursor:take(f.channel_credit, 4)
-	local filling = cursor:take(f.filling, 2)
-	local parts = filling and bit.band(filling:uint(), 1) ~= 0 and ", takes parts" or ""
-	local info = (" %s, %s, window %d%s"):format(MODES[mode] or "?", CHECKS[check] or "?", window, parts)
-	return info, check
+	local frames = cursor:number(f.fec_frames, 1)
+	local range = cursor:take(f.fec_repairs, 1)
+	local last = range and range:uint() or 0
+	if range then cursor.tree:add(f.takes_parts, range) end
+	local repairs, parts = math.floor(last / 2), last % 2
+	local info = (" %s, %s, window %d"):format(MODES[mode] or "?", CHECKS[check] or "?", window)
+	if frames > 0 and repairs > 0 then info = info .. (", fec %d+%d"):format(frames, repairs) end
+	return info .. (parts > 0 and ", takes parts" or ""), check
 end
 
 local function special(cursor, first)
@@ -459,7 +472,7 @@ local function chunk(cursor, tree, kind, flags)
 end
 
 local DATA_FLAGS = { { START, "START" }, { END, "END" }, { ACK, "ACK" }, { ASK, "ASK" }, { NACK, "NACK" } }
-local ACK_FLAGS = { { NACK, "NACK" }, { AGAIN, "AGAIN" } }
+local ACK_FLAGS = { { NACK, "NACK" }, { AGAIN, "AGAIN" }, { REBUILT, "REBUILT" } }
 
 local function data(cursor, kind, flags, sealed)
 	local tree, range = cursor.tree, cursor.range(0, 1)
@@ -479,12 +492,13 @@ end
 
 local function ack(cursor, flags)
 	local tree, range = cursor.tree, cursor.range(0, 1)
-	for _, field in ipairs({ f.nack, f.again }) do tree:add(field, range) end
+	for _, field in ipairs({ f.nack, f.again, f.counts }) do tree:add(field, range) end
 	local info = ("Ack %d"):format((cursor:number(f.acknowledged, 3))) .. flag_names(flags, ACK_FLAGS)
 	cursor:take(f.delay, 2)
 	cursor:take(f.doubles, 1)
-	local runs = {}
-	for _ = 1, (cursor:number(f.runs, 1)) do
+	local runs, count = {}, (cursor:number(f.runs, 1))
+	if bit.band(flags, REBUILT) ~= 0 then cursor:take(f.rebuilt, 2) end
+	for _ = 1, count do
 		if cursor.odd then break end
 		local missing, arrived = cursor:number(f.missing, 2), cursor:number(f.arrived, 2)
 		table.insert(runs, ("-%d +%d"):format(missing, arrived))
@@ -492,11 +506,22 @@ local function ack(cursor, flags)
 	return #runs > 0 and info .. " (" .. table.concat(runs, ", ") .. ")" or info
 end
 
-local function part(cursor, flags)
+-- The rest of a frame of which that may be encrypted.
+local function rest(cursor, field, sealed)
+	cursor:take(sealed and f.sealed or field, math.max(1, cursor:left()))
+end
+
+local function repair(cursor, row, sealed)
+	local first, frames = cursor:number(f.number, 3), cursor:number(f.block, 1)
+	rest(cursor, f.sum, sealed)
+	return ("Repair %d of %d to %d"):format(row, first, first + frames - 1)
+end
+
+local function part(cursor, flags, sealed)
 	cursor.tree:add(f.stop, cursor.range(0, 1))
 	local number, offset = cursor:number(f.number, 3), cursor:number(f.offset, 2)
 	local size = cursor:left()
-	cursor:take(f.content, math.max(1, size))
+	rest(cursor, f.content, sealed)
 	return ("Part %d from %d, %d bytes"):format(number, offset, size) .. flag_names(flags, { { END, "END" } })
 end
 
@@ -520,13 +545,15 @@ local function dissect_frame(range, tree, cut_as)
 			info = data(cursor, kind, flags, sealed)
 		elseif kind == 4 then
 			info = ack(cursor, flags)
+		elseif kind == 5 then
+			info = repair(cursor, flags, sealed)
 		elseif kind == 6 then
-			info = part(cursor, flags)
+			info = part(cursor, flags, sealed)
 		else
 			info = ("kind %d"):format(kind)
 			tree:add_proto_expert_info(e.odd)
 		end
-		if cut_as.status == GOOD and kind <= 4 and cursor:left() > 0 then tree:add_proto_expert_info(e.odd) end
+		if cut_as.status == GOOD and kind <= 6 and cursor:left() > 0 then tree:add_proto_expert_info(e.odd) end
 	end
 	if sealed then
 		tree:add(f.count, range(range:len() - check, COUNT))

@@ -13,7 +13,7 @@ use hand::{ADDRESSES, HOP, Hand};
 use libfuzzer_sys::fuzz_target;
 use trunkline_arq::wire::check::{Check, Key, Way};
 use trunkline_arq::wire::open::Greeting;
-use trunkline_arq::{Buffer, Command, Mode, Options, Taken};
+use trunkline_arq::{Buffer, Command, Fec, Mode, Options, Taken};
 use trunkline_endpoint::{Endpoint, Input, Port};
 use trunkline_units::Span;
 
@@ -30,6 +30,7 @@ fuzz_target!(|bytes: &[u8]| {
         credit: CREDIT,
         channel_credit: CREDIT / 2,
         send_buffer: 2000,
+        fec: (kind & 2 != 0).then_some(Fec { frames: 4, repairs: 2 }),
         ..Options::default()
     };
     let (mut hand, key) = open(&options);
@@ -90,7 +91,7 @@ fuzz_target!(|bytes: &[u8]| {
 
 /// An open connection and its key, which is told by the frame that opened it.
 fn open(options: &Options) -> (Hand, Key) {
-    let mut hand = Hand::new(options);
+    let mut hand = Hand::new(options, options);
     let mut key = None;
     let mut said = [hand.hear(0), hand.hear(1)];
     while said.iter().any(|said| !said.is_empty()) {

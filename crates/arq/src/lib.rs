@@ -21,6 +21,7 @@
 //! | `send` | the sending half: messages, frames in flight |
 //! | `receive` | the receiving half: which frames arrived, messages put together |
 //! | `channels` | a table of channels of which few are used |
+//! | `field` | arithmetic of GF(256) |
 
 pub mod buffer;
 mod channels;
@@ -28,6 +29,7 @@ pub mod congestion;
 mod connection;
 #[cfg(feature = "sockets")]
 pub mod face;
+mod field;
 pub mod node;
 pub mod options;
 mod receive;
@@ -41,7 +43,7 @@ pub mod wire;
 
 pub use buffer::Buffer;
 pub use node::{Config, Node};
-pub use options::{Check, Congestion, Mode, Options, PresharedKey};
+pub use options::{Check, Congestion, Fec, Mode, Options, PresharedKey};
 pub use receive::Taken;
 pub use stages::{Meter, Stage};
 pub use statistics::{Reach, Statistics};

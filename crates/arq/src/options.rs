@@ -6,8 +6,8 @@ use crate::congestion::{Fixed, Paced, Policy, Reno};
 pub use crate::rtt::Timeouts;
 pub use crate::wire::aead::PresharedKey;
 pub use crate::wire::check::Check;
-pub use crate::wire::open::Mode;
 use crate::wire::open::Terms;
+pub use crate::wire::open::{Fec, Mode};
 
 /// Most frames of a window. Four of them fit the 16 bits of a channel's sequence numbers.
 pub const MAX_WINDOW: u16 = 8192;
@@ -17,6 +17,10 @@ pub const MIN_FRAME: u16 = 128;
 pub const MAX_FRAME: u16 = 65_507;
 /// Longest message.
 pub const MAX_MESSAGE: usize = 1 << 30;
+/// Most frames of a block that repair frames are for. The receiver keeps some blocks of them.
+pub const MAX_BLOCK: u8 = 64;
+/// Most repair frames of a block.
+pub const MAX_REPAIRS: u8 = 8;
 /// The shortest timeout.
 const LEAST: Span = Span::from_us(1);
 /// What a chunk costs of the credit beyond its bytes: what it takes to remember one that is empty.
@@ -40,7 +44,7 @@ pub struct Options {
     /// Longest frame taken, and sent once a probe of that length was answered: the length that a path carries is looked
     /// for between `frame` and this, and again from time to time. None: `frame` is the longest, and nothing is probed.
     /// Both ends must ask for it. No packet of a socket that probes is fragmented, so the path must carry frames of
-    /// 1,200 bytes; that it does not carry `frame` is noticed as any black hole is.
+    /// 1,200 bytes; that it does not carry `frame` is noticed as any black hole is. An end that probes has no `fec`.
     pub probe_up_to: Option<u16>,
     /// Frames for which an acknowledgement may be kept back (the counter of section 5.2.3), at least 1.
     pub ack_every: u16,
@@ -64,6 +68,11 @@ pub struct Options {
     /// A peer that has been asked and has said nothing for this long is given up. At least eight questions must have
     /// gone unanswered, so that a leap of the clock ends nothing.
     pub patience: Span,
+    /// Forward error correction: repair frames that make good what is lost without its being sent again. Both ends must
+    /// have it, in the selective mode, and each of the numbers that holds is the lesser of the two; with it a receiver
+    /// keeps copies of up to 4 blocks' frames. None if either end asks for `probe_up_to`: what leaves in parts is not
+    /// protected.
+    pub fec: Option<Fec>,
 }
 
 /// Selective repeat over Ethernet, paced, checked by CRC-32C.
@@ -86,6 +95,7 @@ impl Default for Options {
             share: Span::ZERO,
             keep_alive: Span::from_s(5),
             patience: Span::from_s(20),
+            fec: None,
         }
     }
 }
@@ -127,6 +137,7 @@ impl Options {
             },
             credit: self.credit.max(least),
             channel_credit: self.channel_credit.max(least),
+            fec: self.fec.filter(|_| probe_up_to.is_none()).and_then(|fec| fec.within_bounds(self.mode)),
             ..self.clone()
         }
     }
@@ -143,6 +154,7 @@ impl Options {
             credit: self.credit,
             channel_credit: self.channel_credit,
             parts: self.probe_up_to.is_some(),
+            fec: self.fec,
         }
     }
 

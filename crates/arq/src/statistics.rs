@@ -37,6 +37,12 @@ pub struct Statistics {
     pub tail_probes: u64,
     /// Frames taken for lost.
     pub lost: u64,
+    /// Repair frames sent.
+    pub repairs_sent: u64,
+    /// Repair frames that arrived.
+    pub repairs_received: u64,
+    /// Numbered frames that were lost, rebuilt and taken. They are not among those received.
+    pub frames_rebuilt: u64,
 }
 
 /// How long the frames of a connection are that it sends, and how that was found (see
@@ -74,6 +80,15 @@ impl Statistics {
             ("timeouts", self.timeouts),
             ("tail_probes", self.tail_probes),
             ("lost", self.lost),
+        ]
+    }
+
+    /// What only a connection with forward error correction counts, each with its name.
+    pub fn named_repairs(&self) -> [(&'static str, u64); 3] {
+        [
+            ("repairs_sent", self.repairs_sent),
+            ("repairs_received", self.repairs_received),
+            ("frames_rebuilt", self.frames_rebuilt),
         ]
     }
 }

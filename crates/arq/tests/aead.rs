@@ -10,7 +10,8 @@ mod hand;
 use hand::{ADDRESSES, HOP, Hand};
 use trunkline_arq::wire::open::{self, Greeting};
 use trunkline_arq::{
-    Check, Command, Config, Congestion, ConnectionId, End, Mode, News, Node, Options, PresharedKey, Refusal,
+    Check, Command, Config, Congestion, ConnectionId, End, Fec, Mode, News, Node, Options, PresharedKey,
+    Refusal,
 };
 use trunkline_endpoint::laws::Checked;
 use trunkline_endpoint::{Endpoint, Input, Port};
@@ -80,6 +81,31 @@ fn what_is_sent_cannot_be_read() {
     }
     let debug = format!("{:?} {:?}", with_key(77), hand.nodes[0].inner());
     assert!(debug.contains("PresharedKey(..)") && !debug.contains("77, 77"));
+}
+
+#[test]
+fn repair_frames_are_encrypted_and_rebuild_what_is_lost() {
+    // That of a single frame holds what the frame does.
+    let mut hand = Hand::open(&Options { fec: Some(Fec { frames: 1, repairs: 1 }), ..with_key(1) });
+    hand.send(0, PLAIN);
+    let [_, repair] = &hand.hear(0)[..] else { panic!("a frame, and one to make it good") };
+    let (head, rest) = repair.split_at(5);
+    assert_eq!(head, [0xA0, 0, 0, 0, 1]);
+    // A pack of one.
+    assert_eq!(rest.len(), 3 + 4 + 1 + PLAIN.len() + TRAILER);
+    assert!(!PLAIN.windows(5).any(|word| rest.windows(5).any(|bytes| bytes == word)));
+    hand.pass(HOP);
+    for at in 1..repair.len() {
+        let mut damaged = repair.clone();
+        damaged[at] ^= 1;
+        assert!(hand.give(1, &[damaged]).is_empty(), "nobody asks for it");
+        assert_eq!(hand.statistics(1).bad_checksums, at as u64);
+    }
+    hand.give(1, std::slice::from_ref(repair));
+    assert_eq!((hand.take(1), hand.statistics(1).frames_rebuilt), (vec![PLAIN.to_vec()], 1));
+    hand.give(1, std::slice::from_ref(repair));
+    let counts = hand.statistics(1);
+    assert_eq!((counts.repairs_received, counts.doubles), (1, 1), "nor is it taken twice");
 }
 
 #[test]

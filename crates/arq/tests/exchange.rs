@@ -16,6 +16,7 @@ fn nothing_is_lost_doubled_disordered_or_changed() {
     assert!(did.iter().map(|did| did.messages).sum::<u64>() > 2000, "there was something to lose");
     assert!(did.iter().any(|did| did.sessions > 1), "and somebody who was lost");
     assert!(did.iter().all(|did| did.frames > 0));
+    assert!(did.iter().map(|did| did.rebuilt).sum::<u64>() > 100, "and something that was rebuilt");
 }
 
 #[test]

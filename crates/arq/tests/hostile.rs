@@ -6,9 +6,10 @@ mod hand;
 
 use hand::{ADDRESSES, HOP, Hand};
 use trunkline_arq::wire::check::{Key, Way};
-use trunkline_arq::wire::data::{AMONG, Form, Head, write_among};
+use trunkline_arq::wire::data::{self, AMONG, Form, Head, write_among};
 use trunkline_arq::wire::open::{Greeting, Reason, Terms};
-use trunkline_arq::{Check, Command, Config, ConnectionId, End, Mode, News, Node, Options, wire};
+use trunkline_arq::wire::repair::Repair;
+use trunkline_arq::{Check, Command, Config, ConnectionId, End, Fec, Mode, News, Node, Options, wire};
 use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Output, Port, Segment, Writable};
 use trunkline_units::{Instant, Seed, Span};
 
@@ -143,10 +144,9 @@ fn options_of_nothing_are_held_within_bounds() {
     assert!(hand.events.iter().any(|(end, news)| *end == 1 && matches!(news, News::Readable { .. })));
 }
 
-#[test]
-fn crumbs_between_messages_take_what_they_pay_for() {
-    // A peer by hand, which alternates empty messages with packs of an empty one: 17 bytes of credit a pair.
-    let mut server = node(Some(Options::default()), 4, "s");
+/// A node with a connection that stands, opened by frames made here, and the secret of the client's frames.
+fn opened_by_hand(options: Options, fec: Option<Fec>, parts: bool) -> (Node, u64) {
+    let mut server = node(Some(options), 4, "s");
     let (now, mut frame, mut news) = (Instant::ZERO, vec![0; 2000], vec![]);
     let terms = Terms {
         mode: Mode::Selective,
@@ -157,7 +157,8 @@ fn crumbs_between_messages_take_what_they_pay_for() {
         ack_every: 1,
         credit: 1 << 20,
         channel_credit: 1 << 20,
-        parts: false,
+        parts,
+        fec,
     };
     let (mut cookie, mut number) = ([0; 16], 0);
     for _ in 0..2 {
@@ -171,7 +172,14 @@ fn crumbs_between_messages_take_what_they_pay_for() {
             }
         }
     }
-    let secret = Key::of(9, number).secret(Way::Out, 0);
+    (server, Key::of(9, number).secret(Way::Out, 0))
+}
+
+#[test]
+fn crumbs_between_messages_take_what_they_pay_for() {
+    // A peer by hand, which alternates empty messages with packs of an empty one: 17 bytes of credit a pair.
+    let (mut server, secret) = opened_by_hand(Options::default(), None, false);
+    let (now, mut frame, mut news) = (Instant::ZERO, vec![0; 2000], vec![]);
     let mut taken = 0;
     let info = allocation_counter::measure(|| {
         for number in 0..1000u64 {
@@ -219,4 +227,71 @@ fn a_mode_or_check_that_nobody_knows_is_refused() {
         let end = if accept { End::RefusedTerms } else { End::RefusedClosed };
         assert_eq!(news, [News::Closed { end }]);
     }
+}
+
+#[test]
+fn repair_frames_of_a_liar_take_bounded_memory_and_rebuild_only_frames() {
+    let fec = Fec { frames: 8, repairs: 2 };
+    for seed in 0..20 {
+        let (mut server, secret) =
+            opened_by_hand(Options { fec: Some(fec), ..Options::default() }, Some(fec), false);
+        let (mut draw, mut news, mut frame) = (Seed(seed).stream("liar"), vec![], vec![0; 2000]);
+        let mut now = Instant::ZERO;
+        let grown = allocation_counter::measure(|| {
+            for number in 0..3000u64 {
+                now += Span::from_us(10);
+                let length = if draw.chance(0.3) {
+                    // Whole messages, some left out, so that there is something to rebuild.
+                    let flags = data::START | data::END;
+                    let at = Head::write(wire::KIND_PIECE, flags, number / 8, None, &mut frame);
+                    data::write_alone(7, (number / 8) as u16, &mut frame[at..]);
+                    at + 4 + draw.below(100) as usize
+                } else {
+                    // About there, of the right and of wrong kinds; what is left of the sum may well make sense.
+                    let first = (number / 8).wrapping_add(draw.below(30)).wrapping_sub(draw.below(30));
+                    let sum: Vec<u8> = match draw.below(3) {
+                        0 => (0..4 + draw.below(1400)).map(|_| draw.bits() as u8).collect(),
+                        1 => vec![0; 4 + draw.below(1400) as usize],
+                        _ => [&[0, 8, 0x23, 0, 7, 0, draw.below(9) as u8], &[0; 40][..]].concat(),
+                    };
+                    let (row, frames) = (draw.below(4) as u8, 1 + draw.below(9) as u8);
+                    Repair::write(row, first, frames, &sum, &mut frame)
+                };
+                Check::Crc32c.seal(secret, &mut frame[..length + 4]);
+                give(&mut server, now, 0, &frame[..length + 4]);
+                say(&mut server, now, &mut news);
+            }
+        });
+        let counts = server.statistics(ConnectionId::default()).expect("it was never forgotten");
+        assert!(counts.malformed > 0 && counts.repairs_received > 0, "{counts:?}");
+        // 4 x 8 + 2 x 2 frames are kept, messages besides.
+        assert!(grown.bytes_current < 200_000, "{}", grown.bytes_current);
+    }
+}
+
+#[test]
+fn repair_frames_that_nobody_agreed_upon_are_dropped() {
+    let wants = Some(Fec { frames: 8, repairs: 2 });
+    // The last says that it takes parts as well.
+    for (ours, theirs, parts) in
+        [(None, wants, false), (wants, None, false), (None, None, false), (wants, wants, true)]
+    {
+        let (mut server, secret) = opened_by_hand(Options { fec: ours, ..Options::default() }, theirs, parts);
+        let (mut frame, mut news) = ([0; 100], vec![]);
+        let sum = [0, 6, 0x23, 0, 7, 0, 0, b'h', b'i'];
+        let length = Repair::write(0, 0, 1, &sum, &mut frame);
+        Check::Crc32c.seal(secret, &mut frame[..length + 4]);
+        give(&mut server, Instant::ZERO, 0, &frame[..length + 4]);
+        say(&mut server, Instant::ZERO, &mut news);
+        let counts = server.statistics(ConnectionId::default()).expect("it stands");
+        assert_eq!((counts.malformed, counts.repairs_received, counts.frames_rebuilt), (1, 0, 0));
+        assert_eq!(server.held(ConnectionId::default(), 7), 0);
+    }
+    // The very same where it was: a peer may as well have sent the frame.
+    let (mut server, secret) = opened_by_hand(Options { fec: wants, ..Options::default() }, wants, false);
+    let mut frame = [0; 100];
+    let length = Repair::write(0, 0, 1, &[0, 6, 0x23, 0, 7, 0, 0, b'h', b'i'], &mut frame);
+    Check::Crc32c.seal(secret, &mut frame[..length + 4]);
+    give(&mut server, Instant::ZERO, 0, &frame[..length + 4]);
+    assert!(server.held(ConnectionId::default(), 7) > 0);
 }

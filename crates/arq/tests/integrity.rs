@@ -9,7 +9,7 @@ mod hand;
 
 use damage::{Damage, accepted};
 use hand::{HOP, Hand};
-use trunkline_arq::{Check, Options};
+use trunkline_arq::{Check, Fec, Options};
 use trunkline_units::Seed;
 
 const COUNT: u64 = 100_000;
@@ -53,5 +53,29 @@ fn a_receiver_takes_no_damaged_frame() {
         }
         hand.give(1, std::slice::from_ref(frame));
         assert_eq!(hand.take(1), [message]);
+    }
+}
+
+#[test]
+fn a_receiver_takes_no_damaged_repair_frame_and_asks_for_none() {
+    for check in [Check::Crc32c, Check::Crc64, Check::Folded] {
+        let fec = Some(Fec { frames: 2, repairs: 1 });
+        let mut hand = Hand::open(&Options { check, frame: 128, fec, ..Options::default() });
+        let message: Vec<u8> = (0..150).collect();
+        hand.send(0, &message);
+        let [_, second, repair] = &hand.hear(0)[..] else { panic!("two frames and one for both") };
+        hand.pass(HOP);
+        hand.give(1, std::slice::from_ref(second));
+        let mut draw = Seed(4).stream("repair");
+        for number in 1..=10_000 {
+            let mut damaged = repair.clone();
+            let at = 1 + draw.below(repair.len() as u64 - 1) as usize;
+            damaged[at] ^= 1 + draw.below(255) as u8;
+            let answers = hand.give(1, &[damaged]);
+            assert_eq!((hand.statistics(1).bad_checksums, answers.len()), (number, 0), "{check:?}");
+        }
+        hand.give(1, std::slice::from_ref(repair));
+        assert_eq!(hand.take(1), [message]);
+        assert_eq!(hand.statistics(1).frames_rebuilt, 1);
     }
 }

@@ -3,7 +3,7 @@
 use trunkline_arq::wire::check::{Check, Key, Way};
 use trunkline_arq::wire::open::Greeting;
 use trunkline_arq::{
-    Buffer, Command, Config, Congestion, ConnectionId, Event, Mode, News, Node, Options, Taken,
+    Buffer, Command, Config, Congestion, ConnectionId, Event, Fec, Mode, News, Node, Options, Taken,
 };
 use trunkline_endpoint::laws::{Checked, hold};
 use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Output, Peer, Port, Writable};
@@ -21,6 +21,7 @@ fn options(seed: u64) -> Options {
         send_buffer: 500,
         share: if draw.chance(0.5) { Span::from_us(100) } else { Span::ZERO },
         probe_up_to: draw.chance(0.5).then_some(400),
+        fec: draw.chance(0.5).then_some(Fec { frames: 3, repairs: 2 }),
         ..Options::default()
     }
 }

@@ -278,8 +278,8 @@ fn first_error(cx: Context<'_>) -> Option<String> {
 
 fn check_connections(plan: &Plan) -> Result<(), OverrideError> {
     for c in &plan.connections {
-        let test = pattern::trouble(&c.test, &c.protocol).map(|(_, message, label)| (message, label));
-        if let Some((message, label)) = test.or_else(|| protocol::trouble(&c.protocol)) {
+        let test = pattern::trouble(&c.test, &c.protocol);
+        if let Some((_, message, label)) = test.or_else(|| protocol::trouble(&c.protocol)) {
             let name = shorten(&c.name);
             return Err(OverrideError::Together(format!("connection `{name}`: {message}; {label}")));
         }

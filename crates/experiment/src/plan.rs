@@ -210,6 +210,9 @@ pub enum Protocol {
         drop: f64,
         /// Share of frames altered on purpose, 0 to 1.
         alter: f64,
+        /// Forward error correction, in the mode `selective` only.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        fec: Option<ArqFec>,
     },
     /// Through the bundle converter (1997).
     Bundle {
@@ -241,6 +244,15 @@ pub enum ArqMode {
     Selective,
     /// One frame in flight.
     Stopandwait,
+}
+
+/// Forward error correction of the guaranteed transport.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArqFec {
+    /// Frames of a block, 1 to 64.
+    pub frames: u8,
+    /// Repair frames for each, 1 to 8 and no more than frames.
+    pub repairs: u8,
 }
 
 /// How much of its window the guaranteed transport uses.

@@ -221,9 +221,11 @@ fn protocol(protocol: &Protocol) -> String {
             checksum,
             drop,
             alter,
+            fec,
         } => format!(
             "mode = {}, window = {window}, frame = {}, ack_every = {ack_every}, timeout = {}, adaptive = {}, \
-             ack_delay = {}, congestion = {}, checksum = {}, drop = {drop}, alter = {alter}",
+             ack_delay = {}, congestion = {}, checksum = {}, drop = {drop}, alter = {alter}, \
+             fec = {}",
             word(MODES, mode),
             size(*frame),
             span(*timeout),
@@ -231,6 +233,7 @@ fn protocol(protocol: &Protocol) -> String {
             span(*ack_delay),
             word(POLICIES, congestion),
             word(CHECKSUMS, checksum),
+            or(fec.map(|fec| format!("{}+{}", fec.frames, fec.repairs)), "off"),
         ),
         Protocol::Bundle { address, priority } => {
             let priority = match priority {

@@ -3,7 +3,7 @@
 //! [`options`] turns the plan's words into those of the transport, [`Faulty`] eats and alters frames just before they
 //! leave, as chapter 4 of the 1998 paper did, and [`counters`] are the variables of its table 2.
 
-use trunkline_arq::{Check, Command, Congestion, ConnectionId, Event, Mode, Node, Options, Refusal};
+use trunkline_arq::{Check, Command, Congestion, ConnectionId, Event, Fec, Mode, Node, Options, Refusal};
 use trunkline_endpoint::{Endpoint, Input, Output, Segment, Transmit, Writable};
 use trunkline_experiment::plan::{ArqCongestion, ArqMode, Checksum, Protocol};
 use trunkline_units::{Instant, Size, Span, Stream};
@@ -28,6 +28,7 @@ pub fn options(
         ack_delay,
         congestion,
         checksum,
+        fec,
         ..
     } = protocol
     else {
@@ -54,6 +55,7 @@ pub fn options(
         frame: (frame.as_bytes() as usize).min(path) as u16,
         ack_every: u16::try_from(ack_every).unwrap_or(u16::MAX),
         ack_delay,
+        fec: fec.map(|fec| Fec { frames: fec.frames, repairs: fec.repairs }),
         ..Options::default()
     };
     options.timeout.initial = timeout;
@@ -80,16 +82,18 @@ pub struct Faulty {
     stream: Stream,
     eaten: u64,
     altered: u64,
+    /// Forward error correction is wanted.
+    corrects: bool,
 }
 
 impl Faulty {
     /// `node` with the faults that the plan asks for, drawn from `stream`.
     pub fn new(node: Node, protocol: &Protocol, stream: Stream) -> Self {
-        let (drop, alter) = match protocol {
-            Protocol::Guaranteed { drop, alter, .. } => (*drop, *alter),
-            _ => (0.0, 0.0),
+        let (drop, alter, corrects) = match protocol {
+            Protocol::Guaranteed { drop, alter, fec, .. } => (*drop, *alter, fec.is_some()),
+            _ => (0.0, 0.0, false),
         };
-        Faulty { node, drop, alter, stream, eaten: 0, altered: 0 }
+        Faulty { node, drop, alter, stream, eaten: 0, altered: 0, corrects }
     }
 
     /// The node itself.
@@ -149,8 +153,9 @@ impl Endpoint for Faulty {
 pub fn counters(end: &Faulty, ids: &[ConnectionId], side: &str) -> Figures {
     let mut figures = Figures::new();
     for id in ids {
-        let named = end.node.statistics(*id).unwrap_or_default().named();
-        for (name, count) in named {
+        let statistics = end.node.statistics(*id).unwrap_or_default();
+        let repairs = statistics.named_repairs().into_iter().filter(|_| end.corrects);
+        for (name, count) in statistics.named().into_iter().chain(repairs) {
             *figures.entry(format!("{side}_{name}")).or_default() += count as f64;
         }
     }

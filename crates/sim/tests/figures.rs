@@ -3,6 +3,7 @@
 mod common;
 
 use common::{connection, experiment, host, link, near, run};
+use trunkline_record::schema::Connection;
 
 #[test]
 fn a_datagram_takes_its_time() {
@@ -322,6 +323,35 @@ fn guaranteed_delivery_repairs_what_is_eaten_and_altered() {
         count("sender_frames_sent") - count("sender_frames_resent")
     );
     assert!(count("sender_frames_resent") > 0.0);
+}
+
+#[test]
+fn forward_error_correction_saves_a_long_round_trip() {
+    let network = "host a, b; link a - b (rate = 20 Mb/s, delay = 300 ms, loss = 0.01);";
+    let [without, with] = ["off", "10+2"].map(|fec| {
+        let protocol = format!("guaranteed (mode = selective, frame = 1472 B, window = 4096, fec = {fec})");
+        let text = format!(
+            "protocol = {protocol}; test = poisson (messagesize = 1000, rate = 200 /s); messages = 3000;"
+        );
+        connection(&run(&experiment(network, &text)), "x").clone()
+    });
+    let p99 = |x: &Connection| x.delay_us.as_ref().unwrap().p99;
+    assert!(p99(&without) > 900e3 && p99(&with) < 600e3, "{} us, {} us", p99(&without), p99(&with));
+    assert_eq!((with.messages_received, with.lost), (3000, 0));
+    // Who does not ask for it has nothing of it in the record.
+    assert!(with.counters["receiver_frames_rebuilt"] > 10.0);
+    assert!(without.counters.keys().all(|name| !name.contains("repairs") && !name.contains("rebuilt")));
+}
+
+#[test]
+fn a_line_slower_than_a_silence_has_no_more_repair_frames() {
+    // A frame takes 6 ms, and a quarter of a round trip less.
+    let network = "host a, b; link a - b (rate = 2 Mb/s, delay = 0.5 ms);";
+    let text = "protocol = guaranteed (mode = selective, frame = 1472 B, window = 64, congestion = paced, fec = 10); \
+                test = full (messagesize = 8192); duration = 5 s;";
+    let x = connection(&run(&experiment(network, text)), "x").clone();
+    let (frames, repairs) = (x.counters["sender_frames_sent"], x.counters["sender_repairs_sent"]);
+    assert!(frames > 700.0 && repairs < 0.1 * frames + 5.0, "{repairs} for {frames}");
 }
 
 #[test]

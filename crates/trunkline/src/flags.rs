@@ -185,7 +185,7 @@ pub struct Reproduce {
     /// The paper: `aai`, also `1996` or `netspec`; `guaranteed`, also `1998` [default: all that there is]
     pub paper: Option<String>,
     /// One of its tables or figures: 12, 17, 18, figure-1, figure-2, ftp-cells; of `guaranteed` 6, or its curves:
-    /// curves (all), figure-13, …, figure-20 [default: all but curves]
+    /// curves (all), figure-13, …, figure-20, fec (forward error correction) [default: all but curves]
     pub table: Option<String>,
     /// Runs of each experiment, each with a seed of its own [default: 100 where timer phases matter, else 1 to 20]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]

@@ -141,7 +141,8 @@ fn assert_sent(counters: &Value, side: &str, way: &Value, frames: &Value) {
     assert_eq!(sum(way, &["bad"]) + openings, of("checksums_altered"), "{side}");
     // Nobody counts the greetings that were eaten.
     if of("frames_eaten") == 0 {
-        assert_eq!(sum(way, &["frames", "acks", "bad"]), of("frames_sent") + of("acks_forced"), "{side}");
+        let sent = of("frames_sent") + of("acks_forced") + of("repairs_sent");
+        assert_eq!(sum(way, &["frames", "acks", "bad", "repairs"]), sent, "{side}");
         assert_eq!(sum(way, &["bytes"]), of("bytes_sent"), "{side}");
     }
     // Of a damaged frame it cannot be told whether it was one of these.
@@ -158,6 +159,7 @@ fn assert_received(counters: &Value, side: &str, way: &Value) {
     assert_eq!(sum(way, &["bad"]), of("bad_checksums"), "{side}");
     assert_eq!(sum(way, &["acks"]), of("acks_received_forced"), "{side}");
     assert_eq!(sum(way, &["acks_on_data"]), of("acks_received_piggybacked"), "{side}");
+    assert_eq!(sum(way, &["repairs"]), of("repairs_received"), "{side}");
 }
 
 /// Runs one connection between two hosts, and holds the captures of both against the record; what was found at the
@@ -192,6 +194,20 @@ fn selective_repeat_is_read() {
     let found = check(LOSS, "b", "mode = selective, frame = 1472 B, window = 64", SIZES);
     assert_eq!((&found["mode"], &found["check"]), (&json!("selective"), &json!(1)));
     assert!(sum(&found["back"], &["runs"]) > 0 && sum(&found["out"], &["resent"]) > 0);
+}
+
+#[test]
+fn what_was_rebuilt_is_rebuilt_by_the_decoder() {
+    for (fec, checksum) in [("4", "crc32c"), ("10+3", "crc64"), ("1+1", "none")] {
+        let protocol =
+            format!("mode = selective, frame = 600 B, window = 64, checksum = {checksum}, fec = {fec}");
+        let found = check(LOSS, "b", &protocol, SIZES);
+        assert!(sum(&found["out"], &["repairs"]) > 0);
+        // What is captured where it is sent is whole; what is dropped before that is not.
+        assert_eq!(sum(&found["out"], &["rebuilt"]), 0);
+        let found = check("", "b", &(protocol + ", drop = 0.05"), SIZES);
+        assert!(sum(&found["out"], &["rebuilt"]) > 0, "{fec}");
+    }
 }
 
 #[test]
@@ -318,13 +334,29 @@ fn rare_frames_are_read() {
     let expected = [
         ("0", json!({ "30": 1 })),
         ("65534", json!({ "0": 1, "3": 1, "127": 1, "200": 1 })),
-        ("7", json!({ "0": 1, "1": 1, "40": 1 })),
+        ("7", json!({ "0": 1, "1": 1, "3": 1, "4": 1 })),
+        ("9", json!({ "0": 1, "100": 1 })),
     ];
     assert_eq!(sizes.collect::<Vec<_>>(), expected);
-    for kind in ["refused", "unknown", "reset", "probe", "heard", "part"] {
+    assert_eq!(found["connections"][0]["out"]["rebuilt"], 2);
+    for kind in ["repair", "refused", "unknown", "reset", "probe", "heard"] {
         assert!(sum(&found["frames"], &[kind]) > 0, "{kind}");
     }
     assert_both_read_the_same(&file);
+}
+
+#[test]
+fn parts_are_read() {
+    let desk = Desk::new();
+    let file = crafted(&desk, "parts");
+    let [found] = decoded([file.clone()]);
+    let out = &found["connections"][0]["out"];
+    assert_eq!((out["channels"]["7"]["sizes"].clone(), sum(out, &["parts"])), (json!({ "40": 1 }), 3));
+    assert_both_read_the_same(&file);
+    let told = ["fec_frames", "fec_repairs", "takes_parts"].map(|name| format!("guaranteed.{name}"));
+    let [a, b, c] = &told;
+    let told = tshark(&file, &["-T", "fields", "-e", a, "-e", b, "-e", c]);
+    assert_eq!(told.lines().next(), Some("4\t2\t1"));
 }
 
 #[test]
@@ -342,6 +374,7 @@ fn encrypted_frames_are_read_as_far_as_they_can_be() {
     let connection = &found["connections"][0];
     assert_eq!(connection["check"], 4);
     assert_eq!(sum(&connection["out"], &["frames"]), 3);
+    assert_eq!((sum(&connection["out"], &["repairs"]), sum(&connection["out"], &["parts"])), (1, 1));
     assert_eq!(sum(&connection["back"], &["acks", "errands"]), 3);
     assert_both_read_the_same(&file);
     let told = tshark(&file, &["-T", "fields", "-e", "guaranteed.count", "-e", "guaranteed.status"]);
@@ -445,11 +478,12 @@ fn a_digit_that_is_wrong_is_found() {
 fn the_figures_in_the_document_are_those_of_the_decoder() {
     let script = "import decode_guaranteed as d; key = d.key_of(1, 2)
 print(*['%016x' % n for n in (key, d.word(key, True, 0), d.word(key, False, 0), d.word(key, True, 1))])
+print(*['%02x' % d.weight(*at) for at in ((1, 0), (1, 1), (7, 10))])
 print('%X' % d.Check(1).sum(b'123456789'), '%X' % d.Check(2).sum(b'123456789'))";
     let folder = repository(DECODER).parent().unwrap().to_owned();
     let text = fs::read_to_string(repository(WIRE)).unwrap();
     let told = printed(Command::new("python3").args(["-B", "-c", script]).env("PYTHONPATH", folder));
-    assert_eq!(told.split_whitespace().count(), 6);
+    assert_eq!(told.split_whitespace().count(), 9);
     for figure in told.split_whitespace() {
         assert!(text.contains(&format!("`{figure}`")), "docs/wire.md does not say {figure}");
     }

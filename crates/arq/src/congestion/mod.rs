@@ -36,7 +36,7 @@ pub trait Policy: Send + std::fmt::Debug {
     /// Frames have been acknowledged.
     fn acknowledged(&mut self, acked: &Acked);
 
-    /// Frames are taken for lost. They will be sent again.
+    /// Frames are taken for lost. They will be sent again, or were rebuilt.
     fn lost(&mut self, lost: &Lost);
 }
 

@@ -58,9 +58,11 @@ impl Connection {
             (false, false) => 0,
         };
         // No longer than a frame may be on any path.
-        let room = self.floor - ack::HEADER - self.options.check.bytes();
+        let rebuilt = self.tell_rebuilt();
+        let more = rebuilt.map_or(0, |_| ack::REBUILT_BYTES);
+        let room = self.floor - ack::HEADER - more - self.options.check.bytes();
         let runs = self.arrivals.runs().take(room / 4);
-        let length = ack::write(next, flags, delay, self.owed.doubles, runs, frame);
+        let length = ack::write(next, flags, delay, self.owed.doubles, rebuilt, runs, frame);
         let length = length + self.options.check.bytes();
         self.guard.seal(epoch(next), &mut frame[..length]);
         self.statistics.acks_forced += 1;
@@ -87,7 +89,7 @@ impl Connection {
         self.statistics.nacks_received += u64::from(ack.negative || ack.again || ack.runs().next().is_some());
         let mut news = News::default();
         let unsent = self.sender.flights.unsent();
-        if cumulative > unsent {
+        if cumulative > unsent || ack.rebuilt.is_some() && self.correction.is_none() {
             return self.statistics.malformed += 1;
         }
         self.sender.advance(cumulative, &mut news);
@@ -109,8 +111,12 @@ impl Connection {
             self.round_trip.spurious();
             self.reordering = (self.reordering * 2).min(self.window.max(REORDERING));
         }
+        let rebuilt = ack.rebuilt.map_or(0, |count| self.hear_rebuilt(count, &mut news));
         let delay = Span::from_us(ack.delay.into());
         self.digest(now, news, Some(delay), ack.negative.then_some(cumulative));
+        if rebuilt > 0 {
+            self.report_rebuilt(now, rebuilt, &news);
+        }
     }
 
     /// Takes an acknowledgement that came on data.
@@ -133,18 +139,21 @@ impl Connection {
         if news.frames > 0 {
             self.note_arrived(&news);
             let in_flight = self.sender.flights.in_flight() + news.frames;
-            if let Some(sent) = news.sent_once_at() {
+            // What was rebuilt came later than the path is long.
+            let once = news.sent_once_at().filter(|_| news.rebuilt == 0);
+            if let Some(sent) = once {
                 let took = now.since(sent);
                 self.doubled = 0;
                 let delay = delay.unwrap_or(Span::ZERO).min(self.peer_ack_delay);
                 self.round_trip.sample(now, Span::from_ps(took.as_ps().saturating_sub(delay.as_ps())));
             }
-            let round_trip = news.sent_once_at().and(self.round_trip.latest());
+            let round_trip = once.and(self.round_trip.latest());
             let sent_at = news.sent_at().unwrap_or(now);
             let least = self.round_trip.least().unwrap_or(Span::ZERO);
             let rate = self.sender.flights.take_stock(now, &mut news, least);
+            let rate = rate.map(|rate| self.with_repairs(rate));
             let idle = self.sender.waiting() == 0;
-            let (frames, bytes) = (news.frames, news.bytes);
+            let (frames, bytes) = (news.frames - news.rebuilt, news.bytes);
             let acked = Acked { now, frames, bytes, in_flight, round_trip, rate, idle, sent_at };
             self.policy.acknowledged(&acked);
             self.consult();
@@ -222,7 +231,7 @@ impl Connection {
 
     /// Asks the policy, which changes its mind only when it is told something.
     pub(super) fn consult(&mut self) {
-        self.allowed = u64::from(self.policy.window()).min(self.window);
+        self.allowed = self.without_repairs(self.policy.window()).min(self.window);
         self.pace = self.policy.pace();
     }
 }

@@ -3,7 +3,7 @@
 use trunkline_endpoint::{MAX_BATCH, MAX_SEGMENTS, Segment};
 use trunkline_units::{Instant, Size, Span};
 
-use super::{Connection, Errand, control};
+use super::{Connection, Correction, Errand, control};
 use crate::End;
 use crate::congestion::Sent;
 use crate::options::Mode;
@@ -11,7 +11,7 @@ use crate::receive::arrivals::Arrival;
 use crate::stages::{Of, Stage};
 use crate::wire::check::Unopened;
 use crate::wire::data::{self, ACK, ASK, CONTROL, Chunks, Head, NACK};
-use crate::wire::{KIND_ACK, KIND_CONTROL, KIND_PART, epoch, expand, kind, open};
+use crate::wire::{KIND_ACK, KIND_CONTROL, KIND_PART, KIND_REPAIR, epoch, expand, kind, open};
 
 /// A batch holds no more than leaves within this at the pace, and two frames at the least.
 const QUANTUM: Span = Span::from_ms(1);
@@ -50,6 +50,7 @@ impl Connection {
             KIND_ACK => self.take_ack(now, frame),
             KIND_CONTROL => self.take_errand(now, frame),
             KIND_PART => self.take_part(now, frame),
+            KIND_REPAIR if self.correction.is_some() => self.take_repair(now, frame),
             _ => self.take_numbered(now, frame),
         }
     }
@@ -107,6 +108,9 @@ impl Connection {
                 self.statistics.frames_received += 1;
                 self.owe(now, arrival, head.flags & ASK != 0);
                 self.take_chunks(number, chunks);
+                if self.correction.is_some() {
+                    self.keep(now, number, body[0], rest);
+                }
                 self.stages.end(Stage::Join, opened);
             }
         }
@@ -122,7 +126,7 @@ impl Connection {
 
     /// A frame has been taken: its acknowledgement is owed.
     #[inline]
-    fn owe(&mut self, now: Instant, arrival: Arrival, asked: bool) {
+    pub(super) fn owe(&mut self, now: Instant, arrival: Arrival, asked: bool) {
         self.owed.frames += 1;
         self.owed.told = false;
         self.owed.last = now;
@@ -169,7 +173,7 @@ impl Connection {
     }
 
     #[inline]
-    fn take_chunks(&mut self, number: u64, chunks: Chunks<'_>) {
+    pub(super) fn take_chunks(&mut self, number: u64, chunks: Chunks<'_>) {
         for chunk in chunks {
             let taken = match chunk.channel {
                 CONTROL => self.take_control(number, chunk.bytes),
@@ -252,10 +256,13 @@ impl Connection {
         // An acknowledgement that says more than how far all has come needs a frame of its own.
         // So does one that might have to wait for many full frames that are sent again.
         let gap = self.options.mode == Mode::Selective && self.arrivals.has_gap();
-        let own = due && (gap || self.sender.flights.has_lost());
+        let own = due && (gap || self.sender.flights.has_lost() || self.tells_of_repair());
         if !own
             && self.is_active()
-            && let Some(batch) = self.send_parts(now, buffer).or_else(|| self.send_batch(now, buffer))
+            && let Some(batch) = self
+                .send_parts(now, buffer)
+                .or_else(|| self.send_repairs(now, buffer))
+                .or_else(|| self.send_batch(now, buffer))
         {
             return Some(batch);
         }
@@ -380,6 +387,9 @@ impl Connection {
         }
         let began = self.stages.begin(Of::FramesOut);
         self.sender.write(number, flags, acknowledged, frame);
+        if self.correction.is_some() {
+            self.protect(now, number, frame);
+        }
         let written = self.stages.next(Stage::Frame, began);
         self.guard.seal_numbered(number, acknowledged, frame);
         self.stages.end(Stage::Seal, written);
@@ -397,6 +407,9 @@ impl Connection {
                 return Some(probe);
             }
             self.probe = None;
+        }
+        if self.repairs_are_due() {
+            return None;
         }
         if u64::from(self.sender.flights.in_flight()) >= window {
             return None;
@@ -418,7 +431,7 @@ impl Connection {
     /// Bytes of a frame for chunks.
     #[inline]
     pub(super) fn room(&self) -> usize {
-        self.frame - data::HEADER - self.options.check.bytes()
+        self.frame - data::HEADER - self.options.check.bytes() - Correction::room(&self.correction)
     }
 
     /// Whether the frame about to leave fills a window so small that the peer's count of acknowledgements would not

@@ -4,6 +4,7 @@ use crate::options::Options;
 use crate::wire::aead::Cipher;
 use crate::wire::check::{Check, Key, Unopened, Way};
 use crate::wire::data::{ACK, HEADER, PIGGYBACK};
+use crate::wire::repair::REPAIR_HEADER;
 use crate::wire::{epoch, expand, get24, part};
 
 /// How frames are sealed and opened. The bytes at their end are [`Check::bytes`] of either.
@@ -88,6 +89,20 @@ impl Guard {
     pub fn decrypt_part(&mut self, frame: &[u8]) -> Result<Vec<u8>, Unopened> {
         let Guard::Sealed(cipher) = self else { return Err(Unopened::Damaged) };
         cipher.decrypt(part::HEADER, 0, frame)
+    }
+
+    /// Seals a repair frame of the block from `first` on.
+    pub fn seal_repair(&mut self, first: u64, frame: &mut [u8]) {
+        match self {
+            Guard::Sum { check, key, way } => check.seal(key.secret(*way, epoch(first)), frame),
+            Guard::Sealed(cipher) => cipher.seal(REPAIR_HEADER, 0, frame),
+        }
+    }
+
+    /// Decrypts a repair frame; as [`decrypt`](Guard::decrypt).
+    pub fn decrypt_repair(&mut self, frame: &[u8]) -> Result<Vec<u8>, Unopened> {
+        let Guard::Sealed(cipher) = self else { return Err(Unopened::Damaged) };
+        cipher.decrypt(REPAIR_HEADER, 0, frame)
     }
 
     pub fn keep(&mut self, body: Vec<u8>) {

@@ -5,6 +5,7 @@
 //! | [`acks`] | acknowledgements, as they come and as they go |
 //! | [`frames`] | frames, as they come and as they go |
 //! | [`guard`] | what tells its frames from all others |
+//! | [`repair`] | forward error correction |
 //! | [`timers`] | deadlines, and what happens at them |
 //! | [`path`] | how long frames may be on the path, probed; what follows when it shrinks |
 //! | [`search`] | which lengths to probe, and when |
@@ -33,6 +34,7 @@ mod frames;
 mod guard;
 mod parts;
 mod path;
+mod repair;
 mod search;
 mod timers;
 
@@ -40,6 +42,7 @@ use acks::Owed;
 use frames::Echoes;
 use guard::Guard;
 use path::Path;
+use repair::Correction;
 use search::{Search, Trial};
 
 /// What the ends tell each other, as the content of the control channel's chunks: a byte that says what, and it.
@@ -146,6 +149,8 @@ pub(crate) struct Connection {
     ask_at: Instant,
     errands: VecDeque<Errand>,
     echoes: Echoes,
+    /// If it was agreed upon.
+    correction: Option<Box<Correction>>,
     closing: Closing,
     /// It has given up, and does nothing more by itself.
     resting: bool,
@@ -178,7 +183,8 @@ impl Connection {
             Box::new(Path::new(Search::new(now, frame, most), longest))
         });
         let floor = path.as_ref().map_or(frame, |path| path.search.floor());
-        let room = floor - data::HEADER - options.check.bytes();
+        let correction = Correction::agreed(options.fec, theirs.fec.filter(|_| !theirs.parts));
+        let room = floor - data::HEADER - options.check.bytes() - Correction::room(&correction);
         let selective = options.mode == Mode::Selective;
         let buffer = options.send_buffer;
         let ask_at = if options.keep_alive.is_zero() { Instant::MAX } else { now + options.keep_alive };
@@ -212,7 +218,7 @@ impl Connection {
             probe: None,
             went_back: None,
             damaged_at: None,
-            reordering: REORDERING,
+            reordering: Correction::reordering(&correction),
             overtaken: 0,
             doubles_told: 0,
             repaired_at: None,
@@ -222,6 +228,7 @@ impl Connection {
             ask_at,
             errands: VecDeque::new(),
             echoes: Echoes::default(),
+            correction,
             closing: Closing::default(),
             resting: false,
             over: None,

@@ -25,7 +25,7 @@ impl Connection {
             return ack;
         }
         let timers = self.retransmit_at.min(self.loss_at).min(self.ask_at).min(self.search_at());
-        timers.min(ack).min(self.may_send_at())
+        timers.min(ack).min(self.may_send_at()).min(self.repair_at())
     }
 
     /// When what waits to be sent may leave; never, if only an acknowledgement or credit lets it.
@@ -57,6 +57,7 @@ impl Connection {
         if self.loss_at <= now {
             self.look_for_lost(now, None);
         }
+        self.close_block(now);
         if self.retransmit_at <= now {
             self.time_out(now);
         }

@@ -64,6 +64,11 @@ impl Arrivals {
         self.bits[word] & bit != 0
     }
 
+    /// Whether `number` has not arrived.
+    pub fn misses(&self, number: u64) -> bool {
+        number >= self.next && (number >= self.end || !self.has(number))
+    }
+
     /// What the arrival of `number` would mean.
     #[inline]
     pub fn judge(&self, number: u64) -> Arrival {

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`arrivals`] | which frames have arrived |
 //! | [`partials`] | frames that come in parts |
+//! | [`repair`] | frames rebuilt from others |
 //!
 //! A chunk that comes early waits for those of its own channel only. All that waits, early or not yet taken, is paid
 //! for by credit, so memory has a bound: the credit, and [`CHUNK_COST`] bytes a chunk.
@@ -18,6 +19,7 @@ use crate::wire::expand16;
 
 pub(crate) mod arrivals;
 pub(crate) mod partials;
+pub(crate) mod repair;
 
 /// A message that begins like the last one gets room for as much, up to so many times its first piece: more is for the
 /// peer to pay with credit.

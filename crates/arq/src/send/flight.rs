@@ -90,6 +90,8 @@ pub(crate) struct News {
     pub again: u32,
     /// Bytes of the longest.
     pub longest: u16,
+    /// Of the frames, those that were lost and rebuilt.
+    pub rebuilt: u32,
     newest: Option<Newest>,
 }
 

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`store`] | messages until they are acknowledged, and buffers to be used again |
 //! | [`flight`] | frames until they are acknowledged |
+//! | [`repair`] | repair frames, as they are made |
 //!
 //! Channels of the same priority take turns, a chunk each; a more urgent one goes first always. What does not fill a
 //! frame shares it with what comes next.
@@ -17,6 +18,7 @@ use crate::wire::data::{self, ALONE, AMONG, CONTROL, END, Form, Head, LONGEST_PA
 use crate::wire::{KIND_MANY, KIND_PACK, KIND_PIECE};
 
 pub(crate) mod flight;
+pub(crate) mod repair;
 pub(crate) mod store;
 
 use flight::{Flight, Flights, News, Piece, Pieces};

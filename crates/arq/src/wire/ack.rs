@@ -1,7 +1,8 @@
 //! An acknowledgement alone.
 //!
 //! ```text
-//! kind and flags u8 | acknowledged u24 | delay u16 | doubles u8 | runs u8 | runs of (missing u16, arrived u16) | check
+//! kind and flags u8 | acknowledged u24 | delay u16 | doubles u8 | runs u8 | [rebuilt u16]
+//!     | runs of (missing u16, arrived u16) | check
 //! ```
 //!
 //! Every frame before `acknowledged` has arrived. From there on so many are missing, then so many have arrived, and so
@@ -13,6 +14,12 @@ use crate::wire::data::NACK;
 
 /// Said of a negative acknowledgement that asks for nothing: a frame came twice, because its acknowledgement was missed.
 pub const AGAIN: u8 = 8;
+
+/// The count of rebuilt frames is there.
+pub const REBUILT: u8 = 1;
+
+/// Bytes of that count.
+pub const REBUILT_BYTES: usize = 2;
 
 /// Most runs of an acknowledgement; the lowest are told.
 pub const RUNS: usize = 255;
@@ -33,6 +40,8 @@ pub struct Ack<'a> {
     pub delay: u16,
     /// Modulo 256.
     pub doubles: u8,
+    /// Frames that were lost and rebuilt, modulo 65,536; only with forward error correction.
+    pub rebuilt: Option<u16>,
     runs: &'a [u8],
 }
 
@@ -41,13 +50,18 @@ impl<'a> Ack<'a> {
     #[inline]
     pub fn read(body: &'a [u8]) -> Option<Ack<'a>> {
         let (head, runs) = body.split_first_chunk::<HEADER>()?;
-        let valid = kind(head[0]) == KIND_ACK && head[0] & 31 & !(NACK | AGAIN) == 0;
+        let valid = kind(head[0]) == KIND_ACK && head[0] & 31 & !(NACK | AGAIN | REBUILT) == 0;
+        let (rebuilt, runs) = match head[0] & REBUILT {
+            0 => (None, runs),
+            _ => runs.split_first_chunk::<REBUILT_BYTES>().map(|(count, runs)| (Some(get16(count)), runs))?,
+        };
         (valid && runs.len() == usize::from(head[7]) * 4).then_some(Ack {
             acknowledged: get24(&head[1..]),
             negative: head[0] & NACK != 0 && head[0] & AGAIN == 0,
             again: head[0] & AGAIN != 0,
             delay: get16(&head[4..]),
             doubles: head[6],
+            rebuilt,
             runs,
         })
     }
@@ -59,13 +73,14 @@ impl<'a> Ack<'a> {
     }
 }
 
-/// Writes an acknowledgement at the start of `frame`, with [`NACK`] and [`AGAIN`] as `flags`; how long it is without its
-/// check.
+/// Writes an acknowledgement at the start of `frame`, with [`NACK`] and [`AGAIN`] as `flags`, and with the count of rebuilt
+/// frames if there is one; how long it is without its check.
 pub fn write(
     acknowledged: u64,
     flags: u8,
     delay_us: u16,
     doubles: u8,
+    rebuilt: Option<u16>,
     runs: impl Iterator<Item = (u16, u16)>,
     frame: &mut [u8],
 ) -> usize {
@@ -73,14 +88,20 @@ pub fn write(
     put24(&mut frame[1..], acknowledged);
     frame[4..6].copy_from_slice(&delay_us.to_be_bytes());
     frame[6] = doubles;
+    let mut header = HEADER;
+    if let Some(rebuilt) = rebuilt {
+        frame[0] |= REBUILT;
+        frame[HEADER..HEADER + REBUILT_BYTES].copy_from_slice(&rebuilt.to_be_bytes());
+        header += REBUILT_BYTES;
+    }
     let mut count = 0;
-    for (run, room) in runs.take(RUNS).zip(frame[HEADER..].chunks_exact_mut(4)) {
+    for (run, room) in runs.take(RUNS).zip(frame[header..].chunks_exact_mut(4)) {
         room[..2].copy_from_slice(&run.0.to_be_bytes());
         room[2..].copy_from_slice(&run.1.to_be_bytes());
         count += 1;
     }
     frame[7] = count;
-    HEADER + usize::from(count) * 4
+    header + usize::from(count) * 4
 }
 
 #[cfg(test)]
@@ -91,19 +112,21 @@ mod tests {
     fn it_is_read_as_written() {
         let mut frame = [0; 2000];
         let runs = [(1, 2), (300, 65_535), (7, 1)];
-        let length = write(0x1_0000_0005, NACK, 77, 200, runs.into_iter(), &mut frame);
-        let ack = Ack::read(&frame[..length]).unwrap();
-        assert_eq!((ack.acknowledged, ack.negative, ack.delay, ack.doubles), (5, true, 77, 200));
-        assert_eq!(ack.runs().collect::<Vec<_>>(), runs);
-        for other in (0..2000).filter(|other| *other != length) {
-            assert_eq!(Ack::read(&frame[..other]), None);
+        for rebuilt in [None, Some(0), Some(65_535)] {
+            let length = write(0x1_0000_0005, NACK, 77, 200, rebuilt, runs.into_iter(), &mut frame);
+            let ack = Ack::read(&frame[..length]).unwrap();
+            assert_eq!((ack.acknowledged, ack.negative, ack.delay, ack.doubles), (5, true, 77, 200));
+            assert_eq!((ack.runs().collect::<Vec<_>>(), ack.rebuilt), (runs.to_vec(), rebuilt));
+            for other in (0..2000).filter(|other| *other != length) {
+                assert_eq!(Ack::read(&frame[..other]), None);
+            }
         }
     }
 
     #[test]
     fn it_has_a_bound() {
         let mut frame = [0; 2000];
-        let length = write(0, 0, 0, 0, (0..1000).map(|n| (n, n)), &mut frame);
+        let length = write(0, 0, 0, 0, None, (0..1000).map(|n| (n, n)), &mut frame);
         assert_eq!(length, HEADER + 4 * RUNS);
         assert_eq!(Ack::read(&frame[..length]).unwrap().runs().last(), Some((254, 254)));
     }

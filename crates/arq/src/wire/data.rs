@@ -50,6 +50,12 @@ pub struct Head {
 }
 
 impl Head {
+    /// Whether its kind is one of those that are numbered.
+    #[inline]
+    pub fn is_numbered(&self) -> bool {
+        (KIND_PIECE..=KIND_MANY).contains(&self.kind)
+    }
+
     /// Reads the head of a frame whose check has been taken off, and what follows it; none if it is no numbered frame.
     #[inline]
     pub fn read(body: &[u8]) -> Option<(Head, &[u8])> {

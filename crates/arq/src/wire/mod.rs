@@ -7,6 +7,7 @@
 //! | [`data`] | frames that are numbered: pieces of messages, packs of messages, both |
 //! | [`part`] | parts of numbered frames that are longer than the path carries |
 //! | [`ack`] | acknowledgements |
+//! | [`repair`] | repair frames: forward error correction |
 //! | [`open`] | the opening of a connection, and what is said outside of any |
 //!
 //! The upper three bits of the first byte are the frame's kind, the lower five its flags.
@@ -18,6 +19,7 @@ pub mod check;
 pub mod data;
 pub mod open;
 pub mod part;
+pub mod repair;
 
 /// Frames outside the count: the lower five bits say which, see [`open`].
 pub const KIND_CONTROL: u8 = 0;
@@ -29,6 +31,8 @@ pub const KIND_PACK: u8 = 2;
 pub const KIND_MANY: u8 = 3;
 /// An acknowledgement alone.
 pub const KIND_ACK: u8 = 4;
+/// A repair frame.
+pub const KIND_REPAIR: u8 = 5;
 /// A part of a piece, pack or many.
 pub const KIND_PART: u8 = 6;
 

@@ -20,6 +20,7 @@
 
 use super::check::Check;
 use super::get16;
+use crate::options::{MAX_BLOCK, MAX_REPAIRS};
 
 /// The version of the protocol.
 pub const VERSION: u8 = 1;
@@ -49,7 +50,7 @@ pub const PROOF_BYTES: usize = 32;
 
 /// Bytes of [`Terms`].
 const TERMS: usize = 22;
-/// In the last of them.
+/// In the last of them, above which the repair frames stand.
 const PARTS: u8 = 1;
 
 /// Bytes of an unknown frame, check included: no frame shorter than this is answered by one.
@@ -80,6 +81,36 @@ impl Mode {
     }
 }
 
+/// Forward error correction: so many repair frames for so many frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Fec {
+    /// Frames of a block, 1 to [`MAX_BLOCK`](crate::options::MAX_BLOCK).
+    pub frames: u8,
+    /// Repair frames for each, 1 to [`MAX_REPAIRS`](crate::options::MAX_REPAIRS) and no more than frames. One is the
+    /// exclusive or of the frames.
+    pub repairs: u8,
+}
+
+impl Fec {
+    /// With both numbers held within what they may be; none if the mode does not have it.
+    pub(crate) fn within_bounds(self, mode: Mode) -> Option<Fec> {
+        let frames = self.frames.clamp(1, MAX_BLOCK);
+        let repairs = self.repairs.clamp(1, MAX_REPAIRS.min(frames));
+        (mode == Mode::Selective).then_some(Fec { frames, repairs })
+    }
+
+    /// What holds between two ends: the lesser of both, if both want it.
+    pub(crate) fn agreed(ours: Option<Fec>, theirs: Option<Fec>) -> Option<Fec> {
+        let (ours, theirs) = (ours?, theirs?);
+        Some(Fec { frames: ours.frames.min(theirs.frames), repairs: ours.repairs.min(theirs.repairs) })
+    }
+
+    /// Two bytes of zeros are none; one zero is none either.
+    const fn of_codes(frames: u8, repairs: u8) -> Option<Fec> {
+        if frames == 0 || repairs == 0 { None } else { Some(Fec { frames, repairs }) }
+    }
+}
+
 /// What an end says of itself when a connection opens: how it is to be sent to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
@@ -101,6 +132,8 @@ pub struct Terms {
     pub channel_credit: u32,
     /// This end takes long frames in [parts](super::part), if the path no longer carries them whole.
     pub parts: bool,
+    /// Repair frames that this end sends at most, and takes; on the wire the lowest 7 bits of `repairs`.
+    pub fec: Option<Fec>,
 }
 
 impl Terms {
@@ -116,6 +149,7 @@ impl Terms {
             credit: word(12),
             channel_credit: word(16),
             parts: bytes[21] & PARTS != 0,
+            fec: Fec::of_codes(bytes[20], bytes[21] >> 1),
         })
     }
 
@@ -130,6 +164,10 @@ impl Terms {
         bytes[12..16].copy_from_slice(&self.credit.to_be_bytes());
         bytes[16..20].copy_from_slice(&self.channel_credit.to_be_bytes());
         bytes[21] = if self.parts { PARTS } else { 0 };
+        if let Some(Fec { frames, repairs }) = self.fec {
+            bytes[20] = frames;
+            bytes[21] |= repairs << 1;
+        }
     }
 }
 
@@ -343,8 +381,9 @@ mod tests {
     fn terms() -> Terms {
         let (mode, check) = (Mode::GoBackN, Check::Crc64);
         let (ack_delay_us, ack_every, credit, channel_credit) = (70_000, 3, 1 << 31, 1 << 20);
-        let parts = true;
-        Terms { mode, check, window: 16, frame: 9152, ack_delay_us, ack_every, credit, channel_credit, parts }
+        let (parts, fec) = (true, Some(Fec { frames: 10, repairs: 2 }));
+        let (window, frame) = (16, 9152);
+        Terms { mode, check, window, frame, ack_delay_us, ack_every, credit, channel_credit, parts, fec }
     }
 
     fn greetings() -> [Greeting; 7] {
@@ -370,6 +409,30 @@ mod tests {
                 assert_eq!(Greeting::read(&frame[..other]), None);
             }
         }
+    }
+
+    #[test]
+    fn forward_error_correction_is_agreed_upon_by_both_or_not_at_all() {
+        let fec = |frames, repairs| Some(Fec { frames, repairs });
+        for (ours, theirs, agreed) in [
+            (None, None, None),
+            (fec(10, 1), None, None),
+            (None, fec(10, 1), None),
+            (fec(10, 2), fec(20, 1), fec(10, 1)),
+            (fec(10, 2), fec(255, 255), fec(10, 2)),
+            (fec(64, 8), fec(1, 255), fec(1, 8)),
+        ] {
+            assert_eq!(Fec::agreed(ours, theirs), agreed);
+        }
+        // An end that does not know it says, and looks at, nothing.
+        assert_eq!((Fec::of_codes(0, 0), Fec::of_codes(7, 0)), (None, None));
+        let last = |parts, fec| Terms { parts, fec, ..terms() }.bytes()[20..].to_vec();
+        assert_eq!((last(false, None), last(true, None)), (vec![0, 0], vec![0, 1]));
+        assert_eq!((last(false, fec(10, 2)), last(true, fec(64, 8))), (vec![10, 4], vec![64, 17]));
+        assert_eq!(last(true, fec(255, 255)), [255, 255]);
+        let bounds = |frames, repairs| Fec { frames, repairs }.within_bounds(Mode::Selective);
+        assert_eq!((bounds(0, 0), bounds(255, 255), bounds(3, 8)), (fec(1, 1), fec(64, 8), fec(3, 3)));
+        assert_eq!(Fec { frames: 10, repairs: 1 }.within_bounds(Mode::GoBackN), None);
     }
 
     #[test]

@@ -2,13 +2,14 @@
 
 use trunkline_arq::wire::check::Check;
 use trunkline_arq::wire::open::{Greeting, Terms};
-use trunkline_arq::{Config, Mode, Node, Options};
+use trunkline_arq::{Config, Fec, Mode, Node, Options};
 use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Output, Peer, Port, Transmit, Writable};
 use trunkline_units::{Instant, Seed, Span, Stream};
 
 pub fn server(connections: usize) -> Node {
     let random = Seed(1).stream("server");
-    Node::new(Config { port: Port(0), accept: Some(Options::default()), connections, random })
+    let options = Options { fec: Some(Fec { frames: 10, repairs: 2 }), ..Options::default() };
+    Node::new(Config { port: Port(0), accept: Some(options), connections, random })
 }
 
 /// A forged packet, written to `buffer`; how long it is.
@@ -22,7 +23,9 @@ pub fn forge(draw: &mut Stream, buffer: &mut [u8]) -> usize {
         ack_every: draw.bits() as u16,
         credit: draw.bits() as u32,
         channel_credit: draw.bits() as u32,
-        parts: false,
+        parts: draw.chance(0.5),
+        fec: Some(Fec { frames: draw.bits() as u8, repairs: draw.bits() as u8 & 127 })
+            .filter(|fec| fec.frames.min(fec.repairs) > 0),
     };
     let client = draw.bits();
     match draw.below(5) {
@@ -43,7 +46,7 @@ pub fn forge(draw: &mut Stream, buffer: &mut [u8]) -> usize {
             let length = draw.below(1472) as usize;
             random_bytes(draw, &mut buffer[..length]);
             if let Some(first) = buffer[..length].first_mut() {
-                *first = (1 + *first % 4) << 5 | *first >> 3;
+                *first = (1 + *first % 5) << 5 | *first >> 3;
             }
             length
         }

@@ -42,12 +42,16 @@ impl Hand {
 
     /// Two ends of an open connection.
     pub fn open(options: &Options) -> Hand {
-        let mut hand = Hand::new(options);
-        hand.exchange();
-        let opened = hand.events.iter().filter(|(_, news)| matches!(news, News::Opened { .. })).count();
+        Hand::new(options).opened()
+    }
+
+    /// The same two once their connection is open.
+    pub fn opened(mut self) -> Hand {
+        self.exchange();
+        let opened = self.events.iter().filter(|(_, news)| matches!(news, News::Opened { .. })).count();
         assert_eq!(opened, 2, "it opens");
-        hand.events.clear();
-        hand
+        self.events.clear();
+        self
     }
 
     pub fn command(&mut self, end: usize, command: Command<'_>) {

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use trunkline_arq::{Buffer, Check, Command, Congestion, End, Mode, News, Options, Refusal, Taken};
+use trunkline_arq::{Buffer, Check, Command, Congestion, End, Fec, Mode, News, Options, Refusal, Taken};
 use trunkline_endpoint::{Endpoint, Input};
 use trunkline_units::Span;
 
@@ -58,6 +58,7 @@ impl World {
             channel_credit: if c & 16 == 0 { 256 } else { 4096 },
             send_buffer: if c & 32 == 0 { 100 } else { 4096 },
             share: if c & 64 == 0 { Span::ZERO } else { Span::from_us(300) },
+            fec: (c & 128 != 0).then_some(Fec { frames: 1 + b % 5, repairs: 1 + b / 16 % 3 }),
             patience: Span::from_s(40 * 3600),
             ..Options::default()
         };

@@ -2,7 +2,7 @@
 
 use trunkline_arq::options::Timeouts;
 use trunkline_arq::torture::{Blackhole, Faults};
-use trunkline_arq::{Check, Congestion, Mode, Options, PresharedKey};
+use trunkline_arq::{Check, Congestion, Fec, Mode, Options, PresharedKey};
 use trunkline_endpoint::Impairments;
 use trunkline_units::{Instant, Rate, Seed, Span, Stream};
 
@@ -79,7 +79,7 @@ impl Plan {
         }
         let readers = [Reader::Messages, Reader::Messages, Reader::Bytes, Reader::Both];
         let upsets = [Upset::Reset, Upset::Restart];
-        Plan {
+        let mut plan = Plan {
             seed,
             options,
             faults,
@@ -99,7 +99,11 @@ impl Plan {
                 .then(|| (upsets[draw.below(2) as usize], draw.below(2) as usize)),
             priorities: draw.chance(0.3),
             carries: Default::default(),
-        }
+        };
+        // Last, so that what was drawn before it was there is what it was.
+        let wants = draw.chance(0.6);
+        plan.options.iter_mut().for_each(|options| options.fec = draw_fec(draw, wants));
+        plan
     }
 
     /// The same between ends that probe a path which carries less than a frame now and then. There is enough to send
@@ -164,6 +168,7 @@ impl Plan {
                 change(&|p| p.faults[end].jitter = Span::ZERO),
                 change(&|p| p.lines[end].rate = None),
                 change(&|p| p.options[end].share = Span::ZERO),
+                change(&|p| p.options[end].fec = None),
                 change(&|p| p.options[end].congestion = Congestion::Fixed),
                 change(&|p| p.options[end].window = p.options[end].window.div_ceil(2)),
                 change(&|p| p.options[end].credit = Options::default().credit),
@@ -212,7 +217,14 @@ fn draw_options(draw: &mut Stream) -> Options {
         share: if draw.chance(0.3) { Span::from_us(draw.below(500)) } else { Span::ZERO },
         keep_alive: Span::from_s(5),
         patience: Span::from_s(300),
+        fec: None,
     }
+}
+
+fn draw_fec(draw: &mut Stream, wants: bool) -> Option<Fec> {
+    let frames = 1 + (draw.below(64) >> draw.below(6)) as u8;
+    let repairs = 1 + (draw.below(8) >> draw.below(4)) as u8;
+    (wants && draw.chance(0.9)).then_some(Fec { frames, repairs })
 }
 
 fn draw_faults(draw: &mut Stream) -> Faults {

@@ -119,6 +119,8 @@ pub struct Did {
     pub sessions: u64,
     /// How often an end found that its path carries less than it did.
     pub shrunk: u64,
+    /// Frames that were lost and rebuilt.
+    pub rebuilt: u64,
 }
 
 /// Plays a plan over a simulated path; what went wrong, if anything.
@@ -595,9 +597,15 @@ impl<'a, S: Stage> Talk<'a, S> {
             let doubled = path.duplicated;
             let context = || format!("{s:?}\n{r:?}\n{path:?}");
             // The last frames may be a goodbye that nobody waited for.
-            assert!(r.frames_received <= s.frames_sent - s.frames_resent, "{}", context());
+            let all = r.frames_received + r.frames_rebuilt;
+            assert!(all <= s.frames_sent - s.frames_resent, "{}", context());
+            // Each repair frame is for a frame of its own at the least.
+            assert!(s.repairs_sent <= s.frames_sent - s.frames_resent, "{}", context());
+            assert!(r.repairs_received <= s.repairs_sent + doubled, "{}", context());
+            assert!(r.repairs_received > 0 || r.frames_rebuilt == 0, "{}", context());
             assert!(s.frames_resent <= s.lost + s.tail_probes, "each resend has a cause {}", context());
-            assert!(r.doubles <= s.frames_resent + doubled, "{}", context());
+            // What was rebuilt may have been late, and come after all.
+            assert!(r.doubles <= s.frames_resent + doubled + r.frames_rebuilt, "{}", context());
             let all = r.frames_received + r.doubles + r.framing_errors;
             assert!(all <= s.frames_sent + doubled, "{}", context());
             assert!(r.acks_received_forced <= s.acks_forced + doubled, "{}", context());
@@ -614,7 +622,8 @@ impl<'a, S: Stage> Talk<'a, S> {
         let reaches =
             [(0, a), (1, b)].map(|(end, at)| self.host(end).node().reach(self.sessions[end][at].id));
         let shrunk = reaches.into_iter().flatten().map(|reach| reach.shrunk).sum();
-        Did { messages, frames, sessions: self.sessions[0].len() as u64, shrunk }
+        let rebuilt = of(0, a).frames_rebuilt + of(1, b).frames_rebuilt;
+        Did { messages, frames, sessions: self.sessions[0].len() as u64, shrunk, rebuilt }
     }
 }
 

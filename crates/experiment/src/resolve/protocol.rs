@@ -10,7 +10,7 @@ use super::options::{
 };
 use crate::diagnostic::Diagnostic;
 use crate::parse::shorten;
-use crate::plan::{ArqCongestion, ArqMode, BundlePriority, Checksum, Protocol, TcpTimers};
+use crate::plan::{ArqCongestion, ArqFec, ArqMode, BundlePriority, Checksum, Protocol, TcpTimers};
 use crate::tree::Value;
 
 /// Every protocol by name.
@@ -71,6 +71,7 @@ pub(crate) fn options(protocol: &Protocol) -> &'static [&'static str] {
             "checksum",
             "drop",
             "alter",
+            "fec",
         ],
         Protocol::Bundle { .. } => &["address", "priority"],
     }
@@ -103,6 +104,7 @@ pub(crate) fn default(name: &str) -> Option<Protocol> {
             checksum: Checksum::Crc32c,
             drop: 0.0,
             alter: 0.0,
+            fec: None,
         },
         "bundle" => Protocol::Bundle { address: 0, priority: None },
         _ => return None,
@@ -131,17 +133,23 @@ pub(crate) fn protocol(cx: &mut Context<'_>, value: &Value) -> Option<Protocol> 
     let given =
         options.apply(cx, arguments, |cx, name, setting| set(cx, &mut protocol, name, &setting.values[0]));
     options.require(cx, part.place, &given, required(&protocol));
-    if let Some((message, label)) = trouble(&protocol) {
-        let place = given.get("ack_every").or(given.get("window")).copied().unwrap_or(part.place);
+    if let Some((option, message, label)) = trouble(&protocol) {
+        let place = given.get(option).or(given.get("window")).copied().unwrap_or(part.place);
         cx.report(Diagnostic::error(place, message).label(label));
     }
     Some(protocol)
 }
 
-/// What is wrong between the options of a protocol: the message, and what was expected.
-pub(crate) fn trouble(protocol: &Protocol) -> Option<(String, String)> {
+/// What is wrong between the options of a protocol: one of them, the message, and what was expected.
+pub(crate) fn trouble(protocol: &Protocol) -> Option<(&'static str, String, String)> {
     match protocol {
+        Protocol::Guaranteed { mode, fec: Some(_), .. } if *mode != ArqMode::Selective => Some((
+            "fec",
+            "forward error correction is for selective repeat only".to_owned(),
+            "expected `mode = selective` beside `fec`".to_owned(),
+        )),
         Protocol::Guaranteed { window, ack_every, .. } if ack_every > window => Some((
+            "ack_every",
             "an acknowledgement would come after the window is full".to_owned(),
             format!("expected `ack_every` ({ack_every}) up to `window` ({window})"),
         )),
@@ -184,6 +192,7 @@ pub(crate) fn set(cx: &mut Context<'_>, protocol: &mut Protocol, name: &str, val
             checksum,
             drop,
             alter,
+            fec,
         } => match name {
             "mode" => put(mode, choice(cx, value, MODES)),
             "window" => put(window, integer(cx, value, 1, 8192).map(|n| n as u32)),
@@ -195,7 +204,8 @@ pub(crate) fn set(cx: &mut Context<'_>, protocol: &mut Protocol, name: &str, val
             "congestion" => put(congestion, choice(cx, value, POLICIES)),
             "checksum" => put(checksum, choice(cx, value, CHECKSUMS)),
             "drop" => put(drop, share(cx, value)),
-            _ => put(alter, share(cx, value)),
+            "alter" => put(alter, share(cx, value)),
+            _ => put(fec, optional(cx, value, "off", arq_fec)),
         },
         Protocol::Bundle { address, priority } => match name {
             "address" => put(address, integer(cx, value, 0, u64::from(u32::MAX)).map(|n| n as u32)),
@@ -216,6 +226,23 @@ fn arq_frame(cx: &mut Context<'_>, value: &Value) -> Option<Size> {
     }
     let error = Diagnostic::error(value.place, format!("a frame of {} bytes", frame.as_bytes()));
     cx.report(error.label("expected 128 B to 65507 B"));
+    None
+}
+
+/// `K` or `K+R`.
+fn arq_fec(cx: &mut Context<'_>, value: &Value) -> Option<ArqFec> {
+    let part = single(cx, value, "`off`, or numbers of frames as `10+1`")?;
+    let second = part.unit.as_ref().map_or("+1", |unit| &unit.text);
+    let numbers = second.strip_prefix('+').and_then(|r| Some((part.text.parse().ok()?, r.parse().ok()?)));
+    if let Some((frames @ 1..=64, repairs @ 1..=8)) = numbers
+        && repairs <= frames
+        && part.arguments.is_none()
+    {
+        return Some(ArqFec { frames, repairs });
+    }
+    let error = Diagnostic::error(value.place, "these are no blocks with repair frames");
+    let error = error.label("expected `off`, `K` or `K+R`: for 1 to 64 frames 1 to 8 repair frames");
+    cx.report(error.help("there are no more repair frames than frames"));
     None
 }
 

@@ -2,9 +2,11 @@
 //!
 //! [`FIGURES`] says what varies in which figure of the paper; hosts, lines and the transport of 1998 are those of
 //! `experiments/guaranteed-1998.ns`. Beside it runs what the transport does today, and where the paper's text has a number
-//! it is a point. The report draws each figure; [`page`] puts them into one file.
+//! it is a point. The report draws each figure; [`page`] puts them into one file. Below them are figures of our own:
+//! [`repair`] says what forward error correction buys.
 
 mod page;
+mod repair;
 
 use serde_json::json;
 use trunkline_experiment::plan::Block;
@@ -28,11 +30,17 @@ const BASE: &str = include_str!("../../../../experiments/guaranteed-1998.ns");
 /// What asks for all figures at once.
 pub const ALL: &str = "curves";
 
-/// A figure of the paper.
+/// A transport that is compared: its name, and what it changes in the base.
+type Transport = (&'static str, &'static [(&'static str, &'static str)]);
+
+/// A figure of the paper, or one of our own.
 pub struct Figure {
     /// As the command names it.
     pub name: &'static str,
     title: &'static str,
+    /// The experiment that it is a part of.
+    base: &'static str,
+    transports: &'static [Transport],
     /// The connections of the base that run, side by side from the first moment on; their figures are summed up.
     connections: &'static [&'static str],
     figure: &'static str,
@@ -45,14 +53,14 @@ pub struct Figure {
     /// Set at every point.
     set: &'static [(&'static str, &'static str)],
     seeds: u64,
-    /// A value and the number that the paper's text has for it.
-    paper: (&'static str, f64),
+    /// A value and the number that the paper's text has for it, if it is the paper's.
+    paper: Option<(&'static str, f64)>,
     /// What the text says, and where the point comes from.
     note: &'static str,
 }
 
 /// The transports that are compared: their names, and what each changes in the base.
-const TRANSPORTS: [(&str, &[(&str, &str)]); 2] = [
+const TRANSPORTS: &[Transport] = &[
     ("of 1998", &[]),
     (
         "of today",
@@ -102,11 +110,24 @@ const WINDOWS: &[(&str, f64)] = &[
     ("32", 32.0),
 ];
 
+/// All there are, the paper's first.
+pub fn all() -> impl Iterator<Item = &'static Figure> {
+    FIGURES.iter().chain(repair::FIGURES)
+}
+
+/// Those that a name asks for: one, all, or those about forward error correction.
+pub fn named(name: &str) -> Vec<&'static Figure> {
+    let about = |figure: &Figure| name == repair::ALL && figure.paper.is_none();
+    all().filter(|figure| name == ALL || name == figure.name || about(figure)).collect()
+}
+
 /// In the paper's order.
-pub const FIGURES: &[Figure] = &[
+const FIGURES: &[Figure] = &[
     Figure {
         name: "figure-13",
         title: "Figure 13: throughput against the share of damaged frames",
+        base: BASE,
+        transports: TRANSPORTS,
         connections: &["one-way"],
         figure: "received_bps",
         keys: &["alter"],
@@ -115,7 +136,7 @@ pub const FIGURES: &[Figure] = &[
         values: SHARES,
         set: LONG,
         seeds: 5,
-        paper: ("0", 119e6),
+        paper: Some(("0", 119e6)),
         note: "Frames of both ends are damaged. 119.0 Mb/s is the finished transport without damage (section 6); the \
                figure was measured with an earlier one. Its long delays are timeouts (section 4.2.1), here too: runs \
                of 20 s.",
@@ -123,6 +144,8 @@ pub const FIGURES: &[Figure] = &[
     Figure {
         name: "figure-14",
         title: "Figure 14: throughput against the share of dropped frames",
+        base: BASE,
+        transports: TRANSPORTS,
         connections: &["one-way"],
         figure: "received_bps",
         keys: &["drop"],
@@ -131,7 +154,7 @@ pub const FIGURES: &[Figure] = &[
         values: SHARES,
         set: LONG,
         seeds: 5,
-        paper: ("0", 119e6),
+        paper: Some(("0", 119e6)),
         note: "Frames of both ends are dropped. 119.0 Mb/s is the finished transport without loss (section 6); the \
                figure was measured with an earlier one. Runs of \
                20 s.",
@@ -139,6 +162,8 @@ pub const FIGURES: &[Figure] = &[
     Figure {
         name: "figure-16",
         title: "Figure 16: throughput against the ack counter",
+        base: BASE,
+        transports: TRANSPORTS,
         connections: &["one-way"],
         figure: "received_bps",
         keys: &["ack_every"],
@@ -147,7 +172,7 @@ pub const FIGURES: &[Figure] = &[
         values: COUNTS,
         set: SECOND,
         seeds: 1,
-        paper: ("3", 119e6),
+        paper: Some(("3", 119e6)),
         note: "The text says that any counter above one gives full throughput, and that three was chosen; 119.0 Mb/s is \
                the finished transport with three. With all acknowledgements piggybacked an earlier one reached 126 \
                Mb/s (section 5.2.3), which has no place on this axis.",
@@ -155,6 +180,8 @@ pub const FIGURES: &[Figure] = &[
     Figure {
         name: "figure-17",
         title: "Figure 17: throughput against the window",
+        base: BASE,
+        transports: TRANSPORTS,
         connections: &["one-way"],
         figure: "received_bps",
         keys: &["window"],
@@ -163,13 +190,15 @@ pub const FIGURES: &[Figure] = &[
         values: WINDOWS,
         set: SECOND,
         seeds: 1,
-        paper: ("16", 119e6),
+        paper: Some(("16", 119e6)),
         note: "The text says that 16 is the smallest window that gives full throughput; 119.0 Mb/s is the finished \
                transport with 16. Windows of one and two are acknowledged as often as they are full.",
     },
     Figure {
         name: "figure-18",
         title: "Figure 18: throughput against the message, one way",
+        base: BASE,
+        transports: TRANSPORTS,
         connections: &["one-way"],
         figure: "received_bps",
         keys: &["messagesize"],
@@ -178,13 +207,15 @@ pub const FIGURES: &[Figure] = &[
         values: SIZES,
         set: SECOND,
         seeds: 1,
-        paper: ("64 KiB", 119e6),
+        paper: Some(("64 KiB", 119e6)),
         note: "119.0 Mb/s is the most that was reached. The text does not say with which size; it stands at the longest. \
                Here, small messages that wait share frames.",
     },
     Figure {
         name: "figure-19",
         title: "Figure 19: throughput against the message, both ways",
+        base: BASE,
+        transports: TRANSPORTS,
         connections: &["there", "back"],
         figure: "received_bps",
         keys: &["messagesize"],
@@ -193,13 +224,15 @@ pub const FIGURES: &[Figure] = &[
         values: SIZES,
         set: BOTH,
         seeds: 3,
-        paper: ("64 KiB", 216e6),
+        paper: Some(("64 KiB", 216e6)),
         note: "Both directions added up. 216 Mb/s is the most that was reached (section 5.3); the text does not say with \
                which size; it stands at the longest.",
     },
     Figure {
         name: "figure-20",
         title: "Figure 20: one-way latency against the message",
+        base: BASE,
+        transports: TRANSPORTS,
         connections: &["one-way-64"],
         figure: "delay_us.p50",
         keys: &["request", "response"],
@@ -208,7 +241,7 @@ pub const FIGURES: &[Figure] = &[
         values: SIZES,
         set: SECOND,
         seeds: 1,
-        paper: ("64 B", 890.0),
+        paper: Some(("64 B", 890.0)),
         note: "The median of one way of a ping-pong. 0.89 ms with 64 bytes is the paper's (section 6).",
     },
 ];
@@ -228,13 +261,11 @@ pub fn curves(flags: &Reproduce, figures: &[&Figure]) -> Result<(), Failure> {
         std::fs::create_dir_all(out)
             .map_err(|e| Failure::run(format!("cannot make the folder {}: {e}", out.display())))?;
     }
-    let base = parse(&Source { name: "guaranteed-1998", text: BASE, folder: None });
-    let base = base.plan.expect("tests check every experiment");
     let seeds: Vec<u64> = figures.iter().map(|f| flags.seeds.unwrap_or(f.seeds)).collect();
     let runs: Vec<Run> = runs(figures, &seeds);
     let results = pool::share("curves", runs.len(), pool::threads(flags.threads), &stop, |run| {
         let Run { figure, transport, value, seed } = runs[run];
-        let plan = figures[figure].plan(&base, transport, value);
+        let plan = figures[figure].plan(transport, value);
         Some(figures[figure].measure(&plan, Seed(Seed::default().0 + seed), &stop))
     });
     if stop.asked() {
@@ -243,7 +274,7 @@ pub fn curves(flags: &Reproduce, figures: &[&Figure]) -> Result<(), Failure> {
     let results: Vec<f64> = results.into_iter().flatten().collect::<Result<_, _>>().map_err(Failure::run)?;
     let mut results = results.into_iter();
     let sweeps: Vec<Sweep> =
-        figures.iter().zip(&seeds).map(|(f, &seeds)| f.sweep(&base, seeds, &mut results)).collect();
+        figures.iter().zip(&seeds).map(|(f, &seeds)| f.sweep(seeds, &mut results)).collect();
     let json = json(figures, &sweeps);
     if let Some(out) = &flags.out {
         write_whole(&out.join("curves.json"), json.as_bytes())?;
@@ -264,7 +295,7 @@ pub fn curves(flags: &Reproduce, figures: &[&Figure]) -> Result<(), Failure> {
 fn runs(figures: &[&Figure], seeds: &[u64]) -> Vec<Run> {
     let mut runs = Vec::new();
     for (figure, of) in figures.iter().enumerate() {
-        for transport in 0..TRANSPORTS.len() {
+        for transport in 0..of.transports.len() {
             for value in 0..of.values.len() {
                 runs.extend((0..seeds[figure]).map(|seed| Run { figure, transport, value, seed }));
             }
@@ -274,13 +305,18 @@ fn runs(figures: &[&Figure], seeds: &[u64]) -> Vec<Run> {
 }
 
 impl Figure {
+    fn base(&self) -> Plan {
+        let base = parse(&Source { name: self.name, text: self.base, folder: None });
+        base.plan.expect("tests check every experiment")
+    }
+
     /// The base with this figure's connections alone, and a value and a transport set.
-    fn plan(&self, base: &Plan, transport: usize, value: usize) -> Plan {
-        let mut plan = base.clone();
+    fn plan(&self, transport: usize, value: usize) -> Plan {
+        let mut plan = self.base();
         plan.connections.retain(|connection| self.connections.contains(&connection.name.as_str()));
         plan.schedule = Block::Parallel((0..plan.connections.len()).map(Block::Connection).collect());
         let (value, number) = self.values[value];
-        let changes = self.set.iter().chain(TRANSPORTS[transport].1).copied();
+        let changes = self.set.iter().chain(self.transports[transport].1).copied();
         let varied = self.keys.iter().map(|key| (*key, value));
         // No acknowledgement may be due later than the window is full.
         let due = (self.keys == ["window"] && number < 3.0).then_some(("ack_every", value));
@@ -309,28 +345,30 @@ impl Figure {
     }
 
     /// What came of it, as the report draws it: a curve for each transport, and the paper's point.
-    fn sweep(&self, base: &Plan, seeds: u64, results: &mut impl Iterator<Item = f64>) -> Sweep {
+    fn sweep(&self, seeds: u64, results: &mut impl Iterator<Item = f64>) -> Sweep {
         let mut points = Vec::new();
-        for (transport, (name, _)) in TRANSPORTS.iter().enumerate() {
+        for (transport, (name, _)) in self.transports.iter().enumerate() {
             for (value, (text, _)) in self.values.iter().enumerate() {
                 let samples = results.by_ref().take(seeds as usize).map(Some).collect();
                 points.push(Point {
                     at: vec![value, transport],
                     values: vec![(*text).into(), (*name).into()],
-                    hash: self.plan(base, transport, value).hash(),
+                    hash: self.plan(transport, value).hash(),
                     figures: vec![Spread::of(samples)],
                 });
             }
         }
-        let (at, number) = self.paper;
-        points.push(Point {
-            at: vec![self.values.iter().position(|(text, _)| *text == at).unwrap_or(0), TRANSPORTS.len()],
-            values: vec![at.into(), PAPER.into()],
-            hash: String::new(),
-            figures: vec![Spread::of(vec![Some(number)])],
-        });
+        if let Some((at, number)) = self.paper {
+            let value = self.values.iter().position(|(text, _)| *text == at).unwrap_or(0);
+            points.push(Point {
+                at: vec![value, self.transports.len()],
+                values: vec![at.into(), PAPER.into()],
+                hash: String::new(),
+                figures: vec![Spread::of(vec![Some(number)])],
+            });
+        }
         // Shares have a zero, which a logarithmic axis lacks: they stand side by side as words.
-        let is_share = self.values == SHARES;
+        let is_share = self.values.first().is_some_and(|(_, number)| *number == 0.0);
         let number = |(_, number): &(&str, f64)| (!is_share).then_some(*number);
         let axis = Varied {
             key: self.axis.into(),
@@ -339,8 +377,9 @@ impl Figure {
             values: self.values.iter().map(|(text, _)| (*text).into()).collect(),
             numbers: self.values.iter().map(number).collect(),
         };
+        let paper = self.paper.map(|_| PAPER);
         let names: Vec<String> =
-            TRANSPORTS.iter().map(|(name, _)| *name).chain([PAPER]).map(String::from).collect();
+            self.transports.iter().map(|(name, _)| *name).chain(paper).map(String::from).collect();
         let transport = Varied {
             key: "transport".into(),
             unit: String::new(),
@@ -352,7 +391,11 @@ impl Figure {
         Sweep {
             version: report::VERSION,
             backend: Sim::default().name().into(),
-            experiment: schema::Experiment { name: self.name.into(), hash: base.hash(), text: String::new() },
+            experiment: schema::Experiment {
+                name: self.name.into(),
+                hash: self.base().hash(),
+                text: String::new(),
+            },
             set: self.set.iter().map(|(key, value)| format!("{key}={value}")).collect(),
             seeds: Seeds { first: Seed::default().0, count: seeds },
             partial: false,
@@ -395,20 +438,20 @@ mod tests {
 
     #[test]
     fn every_point_is_a_plan_that_the_simulator_takes() {
-        let base = parse(&Source { name: "base", text: BASE, folder: None }).plan.expect("it parses");
-        for figure in FIGURES {
-            assert!(figure.values.iter().any(|(text, _)| *text == figure.paper.0), "{}", figure.name);
+        for figure in all() {
+            let has = |(at, _)| figure.values.iter().any(|(text, _)| *text == at);
+            assert!(figure.paper.is_none_or(has), "{}", figure.name);
             let mut hashes = std::collections::BTreeSet::new();
-            for transport in 0..TRANSPORTS.len() {
+            for transport in 0..figure.transports.len() {
                 for value in 0..figure.values.len() {
-                    let plan = figure.plan(&base, transport, value);
+                    let plan = figure.plan(transport, value);
                     assert_eq!(plan.connections.len(), figure.connections.len(), "{}", figure.name);
                     assert!(Sim::default().refuse(&plan).is_empty(), "{}", figure.name);
                     hashes.insert(plan.hash());
                 }
             }
-            let all = TRANSPORTS.len() * figure.values.len();
-            assert_eq!(hashes.len(), all, "{}: two points are the same", figure.name);
+            let points = figure.transports.len() * figure.values.len();
+            assert_eq!(hashes.len(), points, "{}: two points are the same", figure.name);
         }
     }
 }

@@ -225,8 +225,7 @@ pub fn reproduce(flags: &Reproduce) -> Result<(), Failure> {
 fn drawn(flags: &Reproduce) -> Option<Vec<&'static curves::Figure>> {
     let (paper, wanted) = (flags.paper.as_deref()?, flags.table.as_deref()?);
     let is_ours = PAPERS[1].contains(&paper);
-    let figures = curves::FIGURES.iter().filter(|figure| wanted == curves::ALL || wanted == figure.name);
-    Some(figures.collect::<Vec<_>>()).filter(|figures| is_ours && !figures.is_empty())
+    Some(curves::named(wanted)).filter(|figures| is_ours && !figures.is_empty())
 }
 
 /// The studies asked for.
@@ -259,7 +258,7 @@ fn jobs(flags: &Reproduce) -> Result<Vec<Job>, Failure> {
         tables.dedup();
         if paper == Some(PAPERS[1][0]) {
             tables.push(curves::ALL);
-            tables.extend(curves::FIGURES.iter().map(|figure| figure.name));
+            tables.extend(curves::all().map(|figure| figure.name));
         }
         let table = flags.table.as_deref().unwrap_or_default();
         return Err(Failure::input(format!("there is no `{table}`; what there is: {}", tables.join(", "))));

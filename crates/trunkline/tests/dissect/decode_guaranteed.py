@@ -20,8 +20,8 @@ import sys
 M64 = (1 << 64) - 1
 CONTROL = 65535
 START, END, ACK, ASK, NACK = 1, 2, 4, 8, 16
-AGAIN, PACK = 8, 4
-KINDS = {1: "piece", 2: "pack", 3: "many", 4: "ack", 6: "part"}
+AGAIN, REBUILT, PACK = 8, 1, 4
+KINDS = {1: "piece", 2: "pack", 3: "many", 4: "ack", 5: "repair", 6: "part"}
 SPECIAL = {1: "open", 2: "cookie", 3: "opened", 4: "refused", 5: "unknown", 6: "reset", 7: "probe", 8: "heard"}
 MODES = {0: "selective", 1: "go-back-N", 2: "stop-and-wait"}
 CHECKS = {0: "none", 1: "CRC-32C", 2: "CRC-64", 3: "folded", 4: "AEAD"}
@@ -33,7 +33,8 @@ BAD, GOOD, UNVERIFIED = 0, 1, 2
 # The fields of --fields, in this order; `guaranteed.NAME` in the dissector.
 FIELDS = """kind flags number offset acknowledged channel chunk form length message_length content told told_channel limit delay
     doubles runs missing arrived version client server mode check_code window longest ack_delay ack_every credit
-    channel_credit cookie proof reason echo token probe_length filling sealed count check status""".split()
+    channel_credit fec_frames fec_repairs takes_parts cookie proof reason echo token probe_length filling rebuilt block sum
+    sealed count check status""".split()
 # Those of them that are written in hexadecimal, and with how many digits.
 HEX = {"flags": 2, "form": 2, "client": 16, "server": 16}
 
@@ -134,6 +135,57 @@ def expand(low, near, bits):
     return (near + ahead - (0 if ahead < 1 << bits - 1 else 1 << bits)) & M64
 
 
+# --- forward error correction
+
+
+def times(a, b):
+    """The product in GF(256), modulo x^8 + x^4 + x^3 + x^2 + 1."""
+    product = 0
+    while b:
+        product ^= a if b & 1 else 0
+        a = a << 1 ^ (0x11D if a & 128 else 0)
+        b >>= 1
+    return product
+
+
+def inverse(a):
+    return next(b for b in range(256) if times(a, b) == 1)
+
+
+def weight(row, index):
+    return times(255 ^ index, inverse(255 - row ^ index))
+
+
+def plus(a, factor, b):
+    """The bytes `a`, and `factor` times the bytes `b`, which are no longer."""
+    table = bytes(times(factor, byte) for byte in range(256))
+    total = int.from_bytes(a, "big") ^ int.from_bytes(b.translate(table).ljust(len(a), b"\0"), "big")
+    return total.to_bytes(len(a), "big")
+
+
+def protected(first, chunks):
+    """What is summed up of a frame."""
+    return len(chunks).to_bytes(2, "big") + bytes([first & ~(ACK | ASK | NACK)]) + chunks
+
+
+def solve(equations, unknown):
+    """The frames at the places `unknown` of a block, by place: `equations` are rows and what their sums are of these."""
+    left = [({place: weight(row, place) for place in unknown}, total) for row, total in equations]
+    for place in unknown:
+        pivot = next(one for one in left if one[0][place])
+        left.remove(pivot)
+        scale = inverse(pivot[0][place])
+        own = {other: times(value, scale) for other, value in pivot[0].items()}, plus(bytes(len(pivot[1])), scale, pivot[1])
+
+        def without(one):
+            factor = one[0][place]
+            weights = {other: value ^ times(factor, own[0][other]) for other, value in one[0].items()}
+            return weights, plus(one[1], factor, own[1])
+
+        left = [without(one) for one in left] + [own]
+    return {next(place for place, value in one[0].items() if value): one[1] for one in left}
+
+
 # --- bytes to fields
 
 
@@ -170,7 +222,7 @@ def names(flags, table):
 
 
 DATA_FLAGS = [(START, "START"), (END, "END"), (ACK, "ACK"), (ASK, "ASK"), (NACK, "NACK")]
-ACK_FLAGS = [(NACK, "NACK"), (AGAIN, "AGAIN")]
+ACK_FLAGS = [(NACK, "NACK"), (AGAIN, "AGAIN"), (REBUILT, "REBUILT")]
 PART_FLAGS = [(END, "END")]
 FORMS = [(START, "START"), (END, "END"), (PACK, "pack")]
 
@@ -203,7 +255,13 @@ def read_terms(reader):
         "credit": reader.number("credit", 4, "{} bytes".format),
         "channel_credit": reader.number("channel_credit", 4, "{} bytes".format),
     }
-    terms["parts"] = reader.bytes("filling", 2)[1] & 1
+    frames = reader.number("fec_frames", 1, "{} frames".format)
+    last = reader.number("fec_repairs", 1)
+    terms["fec"], terms["parts"] = (frames, last >> 1), last & 1
+    # The last byte holds two fields.
+    name, raw, _, _ = reader.fields.pop()
+    reader.fields.append((name, raw, last >> 1, "takes parts" if last & 1 else ""))
+    reader.fields.append(("takes_parts", b"", last & 1, ""))
     if terms["mode"] not in MODES:
         raise Wrong("mode %d" % terms["mode"])
     Check(terms["check"])
@@ -316,7 +374,7 @@ def read_part(body):
 def read_ack(body):
     reader = Reader(body)
     _, flags = read_first(reader)
-    if flags & ~(NACK | AGAIN):
+    if flags & ~(NACK | AGAIN | REBUILT):
         raise Wrong("flags of an acknowledgement: %d" % flags)
     said = {
         "flags": flags,
@@ -325,11 +383,22 @@ def read_ack(body):
         "doubles": reader.number("doubles", 1),
     }
     runs = reader.number("runs", 1)
+    said["rebuilt"] = reader.number("rebuilt", 2, "{} frames".format) if flags & REBUILT else None
     said["runs"] = [(reader.number("missing", 2), reader.number("arrived", 2)) for _ in range(runs)]
     if any(0 in run for run in said["runs"]):
         raise Wrong("a run of nothing")
     reader.end()
     return "ack", said, reader.fields
+
+
+def read_repair(body):
+    reader = Reader(body)
+    _, row = read_first(reader)
+    said = {"row": row, "first": reader.number("number", 3), "block": reader.number("block", 1, "{} frames".format)}
+    said["sum"] = reader.bytes("sum", reader.left(), "%d bytes" % reader.left())
+    if said["block"] == 0 or len(said["sum"]) < 4:
+        raise Wrong("a repair frame of nothing")
+    return "repair", said, reader.fields
 
 
 def read_errand(body):
@@ -360,7 +429,11 @@ def read_sealed(body):
     reader = Reader(body)
     kind, flags = read_first(reader)
     said = {"flags": flags, "number": reader.number("number", 3)}
-    if flags & ACK:
+    if kind == "repair":
+        said["block"] = reader.number("block", 1, "{} frames".format)
+    elif kind == "part":
+        said["offset"] = reader.number("offset", 2)
+    elif flags & ACK:
         said["acknowledged"] = reader.number("acknowledged", 3)
     reader.bytes("sealed", reader.left(), "%d bytes" % reader.left())
     return kind, said, reader.fields
@@ -452,7 +525,10 @@ class Way:
         self.channels, self.finish, self.probes = {}, None, {}
         # What came of frames in parts, by their number.
         self.parts = {}
-        self.counts = dict.fromkeys("frames resent parts bytes acks acks_on_data nacks runs bad errands".split(), 0)
+        # What repair frames are made of, and those that wait for more: by block their sums, by row.
+        self.protected, self.repairs = {}, {}
+        names = "frames resent parts bytes acks acks_on_data nacks runs bad errands repairs rebuilt"
+        self.counts = dict.fromkeys(names.split(), 0)
 
     def channel(self, number):
         return self.channels.setdefault(number, Channel(self.terms["channel_credit"]))
@@ -478,6 +554,8 @@ class Connection:
         self.window = max(1, min(theirs["window"], ours["window"]))
         self.longest = max(128, min(theirs["longest"], ours["longest"]))
         self.parts = theirs["parts"] and ours["parts"]
+        # Not with an end that takes parts.
+        self.fec = (0, 0) if theirs["parts"] or ours["parts"] else tuple(map(min, theirs["fec"], ours["fec"]))
         # What goes out is taken on the server's terms.
         self.out, self.back = Way(ours), Way(theirs)
 
@@ -503,9 +581,11 @@ class Connection:
             return self.take_errand(way, other, frame, body)
         if kind == 4:
             return self.take_ack(way, other, body)
+        if kind == 5:
+            return self.take_repair(way, other, frame, body)
         if kind == 6:
             return self.take_part(way, other, body)
-        if kind > 4:
+        if kind > 6:
             raise Wrong("kind %d" % kind)
         kind, said, fields = read_data(body)
         if len(frame) > self.longest:
@@ -521,7 +601,8 @@ class Connection:
             raise Wrong("it ends within its tag")
         kind, _, fields = read_sealed(body)
         counts["bytes"] += len(frame)
-        counts["acks" if kind == "ack" else "errands" if body[0] >> 5 == 0 else "frames"] += 1
+        name = {"ack": "acks", "repair": "repairs", "part": "parts"}.get(kind, "frames")
+        counts["errands" if body[0] >> 5 == 0 else name] += 1
         count = ("count", count, int.from_bytes(count, "big"), "")
         return kind, fields + [count, ("check", tag, tag, "tag"), ("status", b"", UNVERIFIED, "")]
 
@@ -560,6 +641,8 @@ class Connection:
         way.counts["nacks"] += bool(said["flags"] & NACK)
         way.counts["runs"] += len(said["runs"])
         at = self.acknowledge(other, said["acknowledged"])
+        if said["rebuilt"] is not None and 0 in self.fec:
+            raise Wrong("frames were rebuilt that could not be")
         for missing, arrived in said["runs"]:
             at += missing + arrived
         if at > other.end:
@@ -590,6 +673,49 @@ class Connection:
             return
         if number >= way.acknowledged + self.window:
             raise Wrong("frame %d lies outside of the window from %d" % (number, way.acknowledged))
+        way.protected[number] = protected(body[0], rest)
+        self.arrive(way, other, number, said, chunks)
+        self.rebuild(way, other)
+
+    def take_repair(self, way, other, frame, body):
+        _, said, fields = read_repair(body)
+        way.counts["repairs"] += 1
+        if said["block"] > self.fec[0] or said["row"] >= self.fec[1]:
+            raise Wrong("a repair frame that was not agreed upon")
+        if len(frame) > self.longest:
+            raise Wrong("a repair frame of %d bytes, %d were agreed upon" % (len(frame), self.longest))
+        first = expand(said["first"], way.next, 24)
+        way.repairs.setdefault((first, said["block"]), {})[said["row"]] = said["sum"]
+        self.rebuild(way, other)
+        return "repair", fields
+
+    def rebuild(self, way, other):
+        """Rebuilds what can be; of a block that is whole every sum must be right."""
+        for (first, block), sums in list(way.repairs.items()):
+            unknown = [place for place in range(block) if first + place not in way.protected]
+            if len(unknown) > len(sums):
+                continue
+            del way.repairs[first, block]
+            for place in set(range(block)) - set(unknown):
+                for row in sums:
+                    sums[row] = plus(sums[row], weight(row, place), way.protected[first + place])
+            solved = solve(list(sums.items())[: len(unknown)], unknown)
+            for place, total in solved.items():
+                length, number = int.from_bytes(total[:2], "big"), first + place
+                way.protected[number] = total[: 3 + length]
+                if any(total[3 + length :]) or protected(total[2], total[3 : 3 + length]) != way.protected[number]:
+                    raise Wrong("frame %d cannot be rebuilt" % number)
+                for row in sums:
+                    sums[row] = plus(sums[row], weight(row, place), way.protected[number])
+                kept, chunks = total[2:3], total[3 : 3 + length]
+                _, said, _ = read_data(kept + (number & 0xFFFFFF).to_bytes(3, "big") + chunks)
+                way.counts["rebuilt"] += 1
+                self.arrive(way, other, number, said, hashlib.sha256(kept + chunks).digest())
+            if any(any(total) for total in sums.values()):
+                raise Wrong("a repair frame of %d frames from %d on is not their sum" % (block, first))
+
+    def arrive(self, way, other, number, said, chunks):
+        """What a frame carries that had not come before."""
         way.frames[number] = chunks
         way.note(number)
         for chunk in said["chunks"]:

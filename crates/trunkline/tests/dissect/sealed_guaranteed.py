@@ -113,7 +113,8 @@ class Secret:
 
 def clear_bytes(body):
     """How much of a frame without count and tag all may read."""
-    return (7 if body[0] & ACK else 4) if 1 <= body[0] >> 5 <= 3 else len(body)
+    kind = body[0] >> 5
+    return {5: 5, 6: 6}.get(kind, (7 if body[0] & ACK else 4) if 1 <= kind <= 3 else len(body))
 
 
 def nonce(count, epoch):

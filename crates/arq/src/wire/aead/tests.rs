@@ -67,6 +67,7 @@ fn frames_are_those_of_the_document() {
         credit: 1 << 24,
         channel_credit: 1 << 22,
         parts: false,
+        fec: None,
     };
     let mut frame = [0; 200];
     let open = Greeting::Open { client: ids.0, terms, cookie: [0; 16] };
@@ -83,7 +84,7 @@ fn frames_are_those_of_the_document() {
     write_alone(7, 0, &mut frame[clear..]);
     frame[clear + 4..][..11].copy_from_slice(b"a test text");
     assert_eq!(sealed(&mut out, clear, 0, &frame[..clear + 15]), vectors["piece"]);
-    let length = ack::write(1, 0, 9, 0, [].into_iter(), &mut frame);
+    let length = ack::write(1, 0, 9, 0, None, [].into_iter(), &mut frame);
     assert_eq!(sealed(&mut back, length, 0, &frame[..length]), vectors["ack"]);
     // Far on: the second key, and an acknowledgement whose number has run over three times.
     out.count_from((1 << 24) + 5);

@@ -2,7 +2,7 @@
 
 use trunkline_arq::options::Timeouts;
 use trunkline_arq::torture::{Blackhole, Faults};
-use trunkline_arq::{Check, Congestion, Mode, Options};
+use trunkline_arq::{Check, Congestion, Fec, Mode, Options};
 use trunkline_units::{Rate, Seed, Span, Stream};
 
 use crate::flags::{Deaths, Place, Torture};
@@ -66,6 +66,10 @@ impl Trial {
         let rates = [(); 2].map(|()| draw.chance(0.5).then(|| 1_000_000 + draw.below(1_000_000_000)));
         let channels = if draw.chance(0.5) { 1 + draw.below(MOST_CHANNELS) } else { 1 };
         let (dies, end, after) = (draw.chance(0.2), draw.below(2) as usize, draw.unit());
+        let corrects = draw.chance(0.5);
+        let fecs = [(); 2].map(|()| Some(draw_fec(draw)).filter(|_| corrects));
+        let [a, b] = options;
+        let options = [Options { fec: fecs[0], ..a }, Options { fec: fecs[1], ..b }];
         let mut trial = Trial {
             seed,
             options: options.map(|options| Options { mode: flags.mode.map_or(mode, Mode::from), ..options }),
@@ -151,6 +155,12 @@ fn draw_options(draw: &mut Stream, patient: bool) -> Options {
         patience: Span::from_s(300),
         ..Options::default()
     }
+}
+
+/// Blocks of up to 64 frames, small ones as likely as large ones, with up to 8 repair frames.
+fn draw_fec(draw: &mut Stream) -> Fec {
+    let (frames, repairs) = (1 + (draw.below(64) >> draw.below(6)), 1 + (draw.below(8) >> draw.below(4)));
+    Fec { frames: frames as u8, repairs: repairs as u8 }
 }
 
 fn draw_faults(draw: &mut Stream, patient: bool) -> Faults {
