@@ -84,9 +84,9 @@ impl Mode {
 /// Forward error correction: so many repair frames for so many frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fec {
-    /// Frames of a block, 1 to [`MAX_BLOCK`](crate::options::MAX_BLOCK).
+    /// Frames of a block, 1 to [`MAX_BLOCK`].
     pub frames: u8,
-    /// Repair frames for each, 1 to [`MAX_REPAIRS`](crate::options::MAX_REPAIRS) and no more than frames. One is the
+    /// Repair frames for each, 1 to [`MAX_REPAIRS`] and no more than frames. One is the
     /// exclusive or of the frames.
     pub repairs: u8,
 }
