@@ -10,6 +10,7 @@
 //! | [`options`] | how a service access point behaves |
 //! | [`talk`] | what a station is asked, and what it tells |
 //! | [`station`] | [`Station`], the endpoint |
+//! | [`statistics`] | what it counted |
 //!
 //! A frame of a station, on its one port: the priority, one octet, and the PDU. Over UDP that is the datagram; on
 //! Ethernet the priority becomes a tag (IEEE 802.1Q) and the PDU the content of a length-encapsulated frame. A
@@ -17,10 +18,12 @@
 
 pub mod options;
 pub mod station;
+pub mod statistics;
 pub mod talk;
 pub mod wire;
 
 pub use options::Options;
 pub use station::{Config, Station};
+pub use statistics::Statistics;
 pub use talk::{Command, Event, Outcome, Refusal, Ticket};
 pub use wire::{Address, Pdu};
