@@ -131,7 +131,7 @@ pub enum Event {
         ticket: Ticket,
         /// What became of it.
         outcome: Outcome,
-        /// How often it was sent.
+        /// How often it was sent; if it never could be, how often its station was asked which number it expects.
         tries: u16,
         /// From the call until now.
         took: Span,

@@ -1,6 +1,8 @@
 //! Acknowledged messages: once and in order if they are said to be done, at most once if not, over any path that loses
 //! and doubles, and whoever is restarted.
 
+#[path = "support/exchange.rs"]
+mod exchange;
 #[allow(dead_code, reason = "others need the rest")]
 #[path = "support/hand.rs"]
 mod hand;
@@ -8,13 +10,13 @@ mod hand;
 #[path = "support/world.rs"]
 mod world;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use hand::{Hand, OWN, at};
 use trunkline_endpoint::Port;
 use trunkline_llc::wire::CommandStatus;
 use trunkline_llc::{Command, Config, Event, Options, Outcome, Refusal, Ticket};
-use trunkline_units::{Instant, Seed, Span};
+use trunkline_units::{Instant, Span};
 use world::{Path, World};
 
 fn sent(ticket: Ticket, outcome: Outcome, tries: u16, took: Span) -> Event {
@@ -209,114 +211,17 @@ fn memory_of_sequences_is_bounded() {
     assert_eq!(hand.try_send(2, at(200, 4), b"", None).map(|_| hand.station.inner().sequences().0), Ok(15));
 }
 
-#[derive(Default)]
-struct Life {
-    /// What was sent under a ticket.
-    said: BTreeMap<Ticket, (u8, u8, u32)>,
-    done: BTreeSet<(u8, u8, u32)>,
-    ends: u32,
-}
-
-impl Life {
-    fn hear(&mut self, world: &mut World) {
-        for (station, event) in world.events.drain(..) {
-            let Event::Sent { ticket, outcome, .. } = event else { continue };
-            assert_eq!(station, 1);
-            let said = self.said.remove(&ticket).expect("each ends once");
-            self.ends += 1;
-            if outcome == Outcome::Done {
-                self.done.insert(said);
-            }
-        }
-    }
-}
-
-/// Two SAPs of station 1 send to one of station 2 with random priorities; it takes what comes, now and then.
-fn live(seed: u64, path: Path, options: &Options) {
-    let mut world = World::new(seed, path, 2);
-    let mut draw = Seed(seed).stream("life");
-    for (station, sap) in [(1, 2), (1, 4), (2, 2)] {
-        world.command(station, Command::Open { sap, options }).unwrap();
-    }
-    let (mut life, mut got, mut number) = (Life::default(), Vec::new(), 0);
-    for step in 0..2_500 {
-        for _ in 0..draw.below(3) {
-            let (sap, priority) = (2 + 2 * draw.below(2) as u8, draw.below(3) as u8);
-            let mut ticket = Ticket::default();
-            let bytes = u32::to_be_bytes(number);
-            let to = at(2, 2);
-            let send =
-                Command::Send { sap, to, bytes: &bytes, priority: Some(priority), ticket: &mut ticket };
-            if step < 2_000 && world.command(1, send).is_ok() {
-                life.said.insert(ticket, (sap, priority, number));
-                number += 1;
-            }
-        }
-        world.run(Span::from_ms(2));
-        life.hear(&mut world);
-        while draw.chance(0.7)
-            && let Some((received, bytes)) = world.take(2, 2)
-        {
-            assert!(received.acknowledged && received.from.station == 1);
-            got.push((received.from.sap, received.priority, u32::from_be_bytes(bytes.try_into().unwrap())));
-        }
-    }
-    world.run(Span::from_s(40));
-    life.hear(&mut world);
-    while let Some((received, bytes)) = world.take(2, 2) {
-        got.push((received.from.sap, received.priority, u32::from_be_bytes(bytes.try_into().unwrap())));
-    }
-    assert!(life.said.is_empty(), "seed {seed}: each comes to its end");
-    assert!(life.done.len() > 100, "seed {seed}: {} of {number}", life.done.len());
-    let mut last = BTreeMap::new();
-    for (sap, priority, number) in &got {
-        let before = last.insert((sap, priority), number);
-        assert!(before < Some(number), "seed {seed}: {number} after {before:?}");
-    }
-    let got: BTreeSet<_> = got.into_iter().collect();
-    let missing: Vec<_> = life.done.difference(&got).collect();
-    assert!(missing.is_empty(), "seed {seed}: done, but not taken: {missing:?}");
-}
-
 /// Frames keep their order; copies may be under way when the next message is.
 #[test]
 fn what_is_done_was_taken_once_and_in_order_where_frames_keep_theirs() {
-    for seed in 0..12 {
-        let mut draw = Seed(seed).stream("path");
-        let path = Path {
-            delay: Span::from_ms(draw.below(6)),
-            jitter: Span::ZERO,
-            loss: draw.unit() * 0.5,
-            double: draw.unit() * 0.3,
-        };
-        // Tries without an answer take longer than a round trip, but a single one need not.
-        let options = Options {
-            tries: 3 + draw.below(10) as u16,
-            patience: path.delay / 2 + Span::from_ms(1 + draw.below(10)),
-            queue: 1 + draw.below(10) as u16,
-            crc: draw.chance(0.5),
-            ..Options::acknowledged(0)
-        };
-        live(seed, path, &options);
-    }
+    (0..12).for_each(exchange::in_order);
 }
 
 /// Frames overtake each other; but none is doubled by the path, and an answer is waited for longer than any is under way,
 /// there and back.
 #[test]
 fn what_is_done_was_taken_once_and_in_order_where_patience_is_longer_than_the_path() {
-    for seed in 0..12 {
-        let mut draw = Seed(seed).stream("path");
-        let path = Path {
-            delay: Span::from_us(100),
-            jitter: Span::from_us(1 + draw.below(4_000)),
-            loss: draw.unit() * 0.5,
-            double: 0.0,
-        };
-        let patience = (path.delay + path.jitter) * 2 + Span::from_ps(1);
-        let options = Options { patience, tries: 1 + draw.below(10) as u16, ..Options::acknowledged(0) };
-        live(seed, path, &options);
-    }
+    (0..12).for_each(exchange::out_of_order);
 }
 
 #[test]
