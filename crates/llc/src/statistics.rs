@@ -99,7 +99,7 @@ pub struct Statistics {
 
 impl Statistics {
     /// Each with its name, those by priority summed up.
-    pub fn named(&self) -> [(&'static str, u64); 31] {
+    pub fn named(&self) -> [(&'static str, u64); 33] {
         let sum = |one: fn(&Level) -> u64| self.levels.iter().map(one).sum();
         [
             ("sent", self.sent.total()),
@@ -129,6 +129,8 @@ impl Statistics {
             ("duplicates", self.duplicates),
             ("unavailable", self.unavailable),
             ("strays", self.strays),
+            ("unanswering", self.unanswering),
+            ("unheard", self.unheard),
             ("agreements", self.agreements),
             ("done", self.done),
             ("unanswered", self.unanswered),

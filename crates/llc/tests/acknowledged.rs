@@ -98,6 +98,44 @@ fn an_unanswered_message_is_tried_again_and_then_given_up() {
 }
 
 #[test]
+fn an_answer_while_the_next_try_waits_to_leave_counts() {
+    let mut hand = Hand::open(&[2], &Options::acknowledged(0));
+    let first = hand.send(2, at(9, 4), b"a");
+    assert_eq!(hand.hear(), [[0, 4, 2, 0x77]]);
+    // Its patience is over, but the port takes nothing.
+    hand.wait(Span::from_ms(10));
+    hand.give(9, &[0, 2, 5, 0xF7, 0x30]);
+    assert_eq!(hand.hear(), [[0, 4, 2, 0xE7, b'a']]);
+    hand.wait(Span::from_ms(10));
+    hand.give(9, &[0, 2, 5, 0x67, 0x40]);
+    let second = hand.send(2, at(9, 4), b"b");
+    assert_eq!(hand.hear(), [[0, 4, 2, 0x67, b'b']]);
+    hand.give(9, &[0, 2, 5, 0xE7, 0x40]);
+    let done = |ticket, took| sent(ticket, Outcome::Done, 1, took);
+    assert_eq!(hand.tells(), [done(first, Span::from_ms(20)), done(second, Span::ZERO)]);
+    assert_eq!(hand.deadline(), None);
+}
+
+#[test]
+fn a_message_that_is_late_behind_another_leaves_its_sequence() {
+    let (mut hand, first) = agreed(Options::acknowledged(0));
+    let limit = Span::from_ms(5);
+    let limited = Options { send_limit: limit, ..Options::acknowledged(0) };
+    hand.command(Command::Configure { sap: 2, options: &limited }).unwrap();
+    let second = hand.send(2, at(9, 4), b"b");
+    hand.command(Command::Configure { sap: 2, options: &Options::acknowledged(0) }).unwrap();
+    let third = hand.send(2, at(9, 4), b"c");
+    assert_eq!(hand.hear(), [[0, 4, 2, 0xE7, b'a']]);
+    hand.wait(limit);
+    assert_eq!(hand.tells(), [sent(second, Outcome::Late, 0, limit)]);
+    hand.give(9, &[0, 2, 5, 0x67, 0x40]);
+    assert_eq!(hand.hear(), [[0, 4, 2, 0x67, b'c']]);
+    hand.give(9, &[0, 2, 5, 0xE7, 0x40]);
+    let done = |ticket| sent(ticket, Outcome::Done, 1, limit);
+    assert_eq!(hand.tells(), [done(first), done(third)]);
+}
+
+#[test]
 fn a_station_that_is_not_there_is_asked_as_often_as_a_message_may_be_tried() {
     let mut hand = Hand::open(&[2], &Options { tries: 2, ..Options::acknowledged(0) });
     let ticket = hand.send(2, at(9, 4), b"a");

@@ -93,6 +93,24 @@ fn sending_from_the_completion_starves_nobody() {
 }
 
 #[test]
+fn saps_take_turns_to_tell() {
+    let mut hand = Hand::open(&[2, 4], &options());
+    for sap in [2, 4] {
+        for _ in 0..3 {
+            hand.send(sap, at(9, 4), b"");
+        }
+    }
+    for sap in [2, 4] {
+        hand.command(Command::Reset { sap, sending: true }).unwrap();
+    }
+    let order = hand.tells().into_iter().map(|event| match event {
+        Event::Sent { sap, .. } => sap,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(order.collect::<Vec<_>>(), [2, 4, 2, 4, 2, 4]);
+}
+
+#[test]
 fn answers_and_messages_take_turns() {
     let mut hand = Hand::open(&[2], &options());
     for _ in 0..5 {
@@ -412,4 +430,17 @@ fn frames_of_nobody_and_of_itself_are_counted() {
     }
     assert_eq!(hand.take(2).unwrap().1, b"me");
     assert!(matches!(hand.tells()[..], [.., Event::Sent { outcome: Outcome::Done, .. }]));
+}
+
+#[test]
+fn receiving_does_not_wait_for_sending() {
+    let mut hand = Hand::open(&[2], &options());
+    hand.send(2, at(9, 4), b"waits");
+    // The port takes nothing, and nothing is asked of the station in between.
+    for n in 0..100 {
+        hand.give(9, &[3, 2, 4, if n % 2 == 0 { 0x67 } else { 0xE7 }, n]);
+        assert_eq!(hand.take(2).map(|(_, bytes)| bytes), Some(vec![n]));
+    }
+    let frames = hand.hear();
+    assert_eq!((frames.len(), &frames[100][4..]), (101, &b"waits"[..]));
 }

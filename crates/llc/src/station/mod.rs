@@ -48,8 +48,8 @@ pub struct Config {
     /// none is taken twice. The same at all stations.
     pub lifetime: Span,
     /// Most sequences of acknowledged messages (own SAP, peer's SAP, priority) that are remembered in each direction. To
-    /// send, an idle one is forgotten for another. Who sends in one more is answered that there is no room, until one has not
-    /// been heard for a lifetime.
+    /// send, an idle one is forgotten for another; only when messages wait in more are there more. Who sends in one more is
+    /// answered that there is no room, until one has not been heard for a lifetime.
     pub sequences: usize,
     /// Whether it takes frames from its own number: on a path that brings them back, to send to itself.
     pub hears_itself: bool,
@@ -143,7 +143,7 @@ impl Default for Message {
 /// be taken. When no more may wait to leave, [`Refusal::Full`]; when no more may wait to be taken, an unacknowledged message is
 /// dropped and counted, and an acknowledged one is answered with [`CommandStatus::Unavailable`], so that it comes again.
 /// Answers to XID and TEST that wait are at most 128, acknowledgements 256; answers to the questions of a SAP that were
-/// not told 64; sequences as [`Config::sequences`] says, and no more idle ones.
+/// not told 64; sequences as [`Config::sequences`] says.
 #[derive(Debug)]
 pub struct Station {
     config: Config,

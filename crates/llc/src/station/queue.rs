@@ -261,6 +261,12 @@ mod tests {
         assert!(moments.0.len() <= STALE + 3);
         assert_eq!(moments.first(|at, _| at.as_ps() == 9_999), Some((Instant::from_ps(9_999), 0)));
         assert_eq!(moments.first(|_, _| false), None);
+        // Nor does one that is noted again and again.
+        for ps in 0..10_000 {
+            let at = Instant::from_ps(if ps % 2 == 0 { 1 << 40 } else { ps });
+            moments.push(at, 0, 1, |at, _| at.as_ps() == 1 << 40);
+        }
+        assert!(moments.0.len() <= STALE + 3);
     }
 
     #[test]
