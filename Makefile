@@ -48,7 +48,7 @@ bench: ## figures beside other programs, as ratios (docs/benchmarks.md); wants a
 	$(CARGO) bench -p trunkline-arq --bench line --features sockets --locked
 
 # cargo-fuzz asks for nightly flags; RUSTC_BOOTSTRAP grants them to any compiler.
-fuzz: ## throw texts at the language, segments at TCP and frames at arq, for SECONDS each; needs a C++ compiler and cargo-fuzz
+fuzz: ## throw texts at the language, segments at TCP, frames at arq and llc, for SECONDS each; needs a C++ compiler and cargo-fuzz
 	@command -v cargo-fuzz >/dev/null || { echo "cargo-fuzz is missing: cargo install --locked cargo-fuzz" >&2; exit 1; }
 	@mkdir -p fuzz/corpus/experiment
 	RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run experiment fuzz/corpus/experiment \
@@ -61,11 +61,16 @@ fuzz: ## throw texts at the language, segments at TCP and frames at arq, for SEC
 		-max_len=4096 -max_total_time=$(SECONDS) -print_final_stats=1
 	RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run arq_operations fuzz/corpus/arq_operations -- \
 		-max_len=2048 -max_total_time=$(SECONDS) -print_final_stats=1
+	@mkdir -p fuzz/corpus/llc_pdu fuzz/corpus/llc_station
+	RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run llc_pdu fuzz/corpus/llc_pdu -- -max_total_time=$(SECONDS) -print_final_stats=1
+	RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run llc_station fuzz/corpus/llc_station -- \
+		-max_len=2048 -max_total_time=$(SECONDS) -print_final_stats=1
 
 # Every round has a seed of its own; the one that fails is the last one printed.
 soak: ## what takes long: theory and real peers, then experiments for SECONDS, seed after seed; the first that fails ends it
-	$(CARGO) test --release --locked -p trunkline-media -p trunkline-tcp -p trunkline-arq \
-		--features trunkline-media/soak,trunkline-tcp/soak,trunkline-arq/soak,trunkline-arq/aead --test 'soak_*'
+	$(CARGO) test --release --locked -p trunkline-media -p trunkline-tcp -p trunkline-arq -p trunkline-llc \
+		--features trunkline-media/soak,trunkline-tcp/soak,trunkline-arq/soak,trunkline-arq/aead,trunkline-llc/soak \
+		--test 'soak_*'
 	$(CARGO) build --release --locked -p trunkline
 	@set -eu; until=$$(( $$(date +%s) + $(SECONDS) )); seed=0; \
 	while [ "$$(date +%s)" -lt "$$until" ]; do seed=$$(( seed + 1 )); \

@@ -27,6 +27,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("tcp", &["endpoint", "units"]),
     ("host", &["endpoint", "units"]),
     ("arq", &["endpoint", "units"]),
+    ("llc", &["endpoint", "units"]),
     ("run", &["units", "traffic", "endpoint", "arq", "experiment", "record"]),
     (
         "sim",
@@ -73,6 +74,7 @@ const MACHINES: &[&str] = &[
     "atm",
     "tcp",
     "arq",
+    "llc",
     "host",
     "experiment",
     "record",
@@ -83,7 +85,7 @@ const MACHINES: &[&str] = &[
 
 /// Machines that also stand on sockets by themselves, behind features that no other machine turns on: the folder in which
 /// that happens.
-const FACES: &[(&str, &str)] = &[("arq", "face")];
+const FACES: &[(&str, &str)] = &[("arq", "face"), ("llc", "face")];
 
 /// What reads a clock, waits or talks to somebody.
 const NEVER: &[&str] = &[
