@@ -63,8 +63,8 @@ fuzz: ## throw texts at the language, segments at TCP and frames at arq, for SEC
 
 # Every round has a seed of its own; the one that fails is the last one printed.
 soak: ## what takes long: theory and real peers, then experiments for SECONDS, seed after seed; the first that fails ends it
-	$(CARGO) test --release --locked -p trunkline-media -p trunkline-tcp -p trunkline-arq \
-		--features trunkline-media/soak,trunkline-tcp/soak,trunkline-arq/soak --test 'soak_*'
+	$(CARGO) test --release --locked -p trunkline-media -p trunkline-tcp -p trunkline-arq -p trunkline-llc \
+		--features trunkline-media/soak,trunkline-tcp/soak,trunkline-arq/soak,trunkline-llc/soak --test 'soak_*'
 	$(CARGO) build --release --locked -p trunkline
 	@set -eu; until=$$(( $$(date +%s) + $(SECONDS) )); seed=0; \
 	while [ "$$(date +%s)" -lt "$$until" ]; do seed=$$(( seed + 1 )); \
