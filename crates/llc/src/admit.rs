@@ -7,20 +7,20 @@
 //!
 //! # What is assumed
 //!
-//! - The ring is formed, its line carries a frame at a time and loses none, but for the tokens that are
-//!   [allowed for](Network::lost), and nobody else uses the line. Beyond [`Line::hop`] nothing waits for a processor.
-//! - A priority that always may ([`Options::targets`]) sends only what is promised, and no station more often than it promised.
-//!   An acknowledged message is two promises: it, and the answer from the station that it is for.
+//! - The ring is formed, its line carries a frame at a time and loses none, but for the tokens that are [allowed
+//!   for](Network::lost), and nobody else uses the line. Beyond [`Line::hop`] nothing waits for a processor.
+//! - A priority that always may ([`Options::targets`]) sends only what is promised, and no station more often than
+//!   it promised. An acknowledged message is two promises: it, and the answer from the station that it is for.
 //! - Every station sends its most urgent message, of those the oldest, one a token. Background is what priorities
 //!   with a target send, no longer than [`Station::background`].
 //! - As many stations at the most as a window invites ask to join in it, each in its slot.
 //!
 //! # One rotation
 //!
-//! A station is visited when it has the token and decides what to send. A visit of station *j* takes at the most
-//! *x + o*, where *x* is the time of its frame on the line, zero if it sends none, and *o* the token's, and a hop. Let
-//! *s(j)* be the time of the longest frame that it may always send, *a(j)* of the longest that is limited, both zero
-//! where there is none, *f(j)* the larger of the two, and *T* the largest target.
+//! A station is visited when it has the token and decides what to send. A visit of station *j* takes *x + o* at the
+//! most: *x* is the time of its frame on the line, zero if it sends none, and *o* the token's, and a hop. Let *s(j)*
+//! be the time of the longest frame that it may always send, *a(j)* of the longest that is limited, both zero where
+//! there is none, *f(j)* the larger of the two, and *T* the largest target.
 //!
 //! Take the visits from one of station *i* to its next: *v(0)* at *i*, *v(1)*, … *v(N)*, again at *i*. If nobody sends
 //! limited frames, they take Σ *s(j) + o*. Otherwise let *q* be the last of *v(0)* … *v(N−1)* that sends one. It may only if
@@ -34,26 +34,27 @@
 //!
 //! where no *q* counts if *T* is not more than *N·o*: then nothing limited ever leaves.
 //!
-//! This is the bound of the timed token (Johnson 1987 for FDDI: no rotation is longer than two targets), made sharper by
-//! what one packet a token allows. To it come, once a rotation, the rest of the first station and a hop by which its
-//! timer may be late; and a window with such a hop, once a rotation and once in [`Options::every`] at the most.
+//! This is the bound of the timed token (Johnson 1987 for FDDI: no rotation is longer than two targets), made
+//! sharper by what one packet a token allows. To it come, once a rotation, the rest of the first station and a hop
+//! by which its timer may be late; and a window with such a hop, once a rotation and once in [`Options::every`] at
+//! the most.
 //!
 //! # One message
 //!
 //! Let *m* be a message of station *i* with period *P*, and consider the last visit of *i* before which, once the
 //! decision is made, no message at least as urgent as *m* waits there. From then on each visit of *i* sends such a
-//! message, until *m* is sent at the *n*th. It lies within *W(n)* of the beginning, *n* rotations and their windows. All *n*
-//! messages came within that time: *m* itself, *q* earlier ones of its own stream, and of each other stream that is at least
-//! as urgent at most ⌈*W(n)* / *period*⌉. The smallest *n* that satisfies
+//! message, until *m* is sent at the *n*th. It lies within *W(n)* of the beginning, *n* rotations and their
+//! windows. All *n* messages came within that time: *m* itself, *q* earlier ones of its own stream, and of each
+//! other stream that is at least as urgent at most ⌈*W(n)* / *period*⌉. The smallest *n* that satisfies
 //!
 //! ```text
 //! n = q + 1 + Σ ⌈W(n) / period⌉
 //! ```
 //!
-//! bounds the wait of the *q*th by *W(n) − q·P*, since it came *q* periods after the beginning or later. The *q* that
-//! are to be looked at end with the first that is sent before the next one comes: then nothing as urgent waits. (That
-//! it does not suffice to look at the first is Davis and others 2007, on the same analysis for CAN.) To the longest wait come the
-//! message's own time on the line and a hop.
+//! bounds the wait of the *q*th by *W(n) − q·P*, since it came *q* periods after the beginning or later. The *q*
+//! that are to be looked at end with the first that is sent before the next one comes: then nothing as urgent
+//! waits. (That it does not suffice to look at the first is Davis and others 2007, on the same analysis for CAN.)
+//! To the longest wait come the message's own time on the line and a hop.
 //!
 //! Each token that is [lost](Network::lost) adds [`Options::lost`] and each station that [dies](Network::dead) adds
 //! [`Options::repair`] to *W*, with a hop each by which a timer may be late.

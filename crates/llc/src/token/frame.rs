@@ -7,8 +7,8 @@
 //!
 //! Big endian. The first octet takes the place of a priority and is above all of them; what follows is a UI PDU from
 //! and to [`SAP`], so on Ethernet a frame to that SAP is one of these. `kind` is 1 for a token, where `station` is
-//! whom it is for, and 2 for a window, where it is the first who is invited. Token and window are for everybody, a join for who
-//! opened the window. A token is 46 octets of PDU: the shortest Ethernet frame holds it, whoever is in the ring.
+//! whom it is for, and 2 for a window, where it is the first who is invited. Token and window are for everybody, a
+//! join for who opened the window. A token is 46 octets of PDU: the shortest Ethernet frame holds it, whoever is in the ring.
 
 use crate::token::Members;
 use crate::token::members::OCTETS;

@@ -55,9 +55,9 @@ fn targets(limited: [Span; 4]) -> [Span; HIGHEST as usize + 1] {
 }
 
 impl Options {
-    /// As tight as a line allows, for stations up to `highest` that send frames of at most `largest` octets. A token
-    /// that is lost costs twice what the longest visit takes, a dead station four times. Priorities 0 to 3 may if the token came
-    /// round in twice the time that it takes when nobody sends, and `largest` besides.
+    /// As tight as a line allows, for stations up to `highest` that send frames of at most `largest` octets: the patience
+    /// is twice the longest visit and a slot. Priorities 0 to 3 may if the token came round in twice the time that it
+    /// takes when nobody sends, and a frame of `largest` besides.
     pub fn for_line(line: &Line, highest: u8, largest: usize) -> Options {
         let slot = line.token() + line.hop + line.relay(line.frame(largest));
         let empty = slot * u64::from(highest);
