@@ -11,15 +11,19 @@
 //! | [`talk`] | what a station is asked, and what it tells |
 //! | [`station`] | [`Station`], the endpoint |
 //! | [`statistics`] | what it counted |
+//! | [`token`] | a ring of stations on a line that all of them hear: one packet a token |
+//! | [`admit`] | the longest that messages wait for the token, and which promises can be kept |
 //!
 //! A frame of a station, on its one port: the priority, one octet, and the PDU. Over UDP that is the datagram; on
 //! Ethernet the priority becomes a tag (IEEE 802.1Q) and the PDU the content of a length-encapsulated frame. A
 //! [`Peer`](trunkline_endpoint::Peer) is one octet: the station, or [`ALL`](wire::ALL) for everybody.
 
+pub mod admit;
 pub mod options;
 pub mod station;
 pub mod statistics;
 pub mod talk;
+pub mod token;
 pub mod wire;
 
 pub use options::Options;

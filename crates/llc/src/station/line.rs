@@ -7,6 +7,7 @@ use trunkline_units::Instant;
 use super::queue::highest;
 use super::{Place, Station};
 use crate::talk::{Outcome, Received};
+use crate::token::Urgent;
 use crate::wire::{ALL, Address, CRC, HEADER, HIGHEST, Kind, NULL_SAP, Pdu};
 
 /// The optional checksum of a message.
@@ -114,6 +115,13 @@ impl Station {
             _ => self.end(now, slot, Outcome::Done),
         }
         length
+    }
+}
+
+impl Urgent for Station {
+    #[inline]
+    fn urgency(&self) -> Option<u8> {
+        highest(self.turns.some() | self.answers.some())
     }
 }
 
