@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`clock`] | [`Clock`], the monotonic clock of a run, shared by every process of a machine |
 //! | [`driver`] | [`Driver`], runs an endpoint over a UDP socket |
+//! | [`packet`] | [`PacketSocket`](packet::PacketSocket), whole Ethernet frames of an interface; a ring for very many |
 //! | [`pace`] | [`Pacer`], waits for a moment: sleep, then spin for the last stretch |
 //! | [`socket`] | opening UDP and TCP sockets with buffers, groups and time limits; errors that name the address |
 //! | [`batch`] | many datagrams a system call: segmentation offload and receive coalescing |
@@ -19,6 +20,7 @@ pub mod clock;
 pub mod datagrams;
 pub mod driver;
 pub mod pace;
+pub mod packet;
 pub mod socket;
 pub mod tcp;
 pub mod tun;
@@ -28,5 +30,6 @@ pub use clock::Clock;
 pub use datagrams::Datagrams;
 pub use driver::Driver;
 pub use pace::Pacer;
+pub use packet::PacketSocket;
 pub use socket::SocketError;
 pub use tun::Tun;
