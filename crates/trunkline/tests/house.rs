@@ -28,6 +28,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("host", &["endpoint", "units"]),
     ("arq", &["endpoint", "units"]),
     ("llc", &["endpoint", "units"]),
+    ("monitor", &["llc", "net", "units"]),
     ("run", &["units", "traffic", "endpoint", "arq", "experiment", "record"]),
     (
         "sim",
@@ -61,6 +62,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "live",
             "sim",
             "report",
+            "monitor",
         ],
     ),
 ];
