@@ -121,6 +121,7 @@ const DOCUMENTS: &[&str] = &[
     "docs/reproduce.md",
     "docs/study.md",
     "docs/sweep.md",
+    "docs/top.md",
     "docs/wire.md",
     "experiments/README.md",
 ];

@@ -27,6 +27,7 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Sweep(flags) => sweep::sweep(&flags),
         Command::Reproduce(flags) => reproduce::reproduce(&flags),
         Command::Torture(flags) => torture::torture(&flags),
+        Command::Top(flags) => crate::top::top(&flags),
         Command::Compare(flags) => report::compare(&flags),
         Command::Report(flags) => report::report(&flags),
         Command::Records(flags) => records::records(flags.action),
