@@ -42,6 +42,7 @@ doc: ## the documentation of every crate; any warning fails
 
 bench: ## figures beside other programs, as ratios (docs/benchmarks.md); wants an idle machine
 	$(CARGO) bench -p trunkline --bench figures --locked
+	$(CARGO) bench -p trunkline --bench monitor --locked
 	$(CARGO) bench -p trunkline-sim --bench cost --locked
 	$(CARGO) bench -p trunkline-arq --bench engine --features aead --locked
 	$(CARGO) bench -p trunkline-arq --bench sockets --features sockets --locked

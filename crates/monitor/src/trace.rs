@@ -21,7 +21,7 @@ pub const SNAP: usize = 2048;
 /// A packet that is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// The how manieth it was, from 1.
+    /// Its place among all that came, from 1.
     pub number: u64,
     /// What its octets begin with.
     pub link: Link,
