@@ -10,7 +10,7 @@
 //! What differs from pcap: a tag of a VLAN hides nothing, so that `host 10.0.0.1` also finds a tagged packet and `vlan 5`
 //! changes nothing to its right; extension headers of IPv6 are looked behind.
 
-mod read;
+pub mod read;
 
 use std::net::IpAddr;
 

@@ -14,9 +14,11 @@ mod app;
 #[cfg(feature = "screen")]
 mod draw;
 mod lines;
+#[cfg_attr(not(feature = "screen"), allow(dead_code, reason = "the screen uses the rest"))]
 mod rank;
 #[cfg(feature = "screen")]
 mod screen;
+#[cfg_attr(not(feature = "screen"), allow(dead_code, reason = "the screen uses the rest"))]
 mod session;
 
 use crate::failure::Failure;
