@@ -474,7 +474,7 @@ pub struct Top {
     /// An interface; a pcap or pcapng file; or the folder or record.json of a simulated run with one capture
     #[arg(value_hint = ValueHint::FilePath)]
     pub source: String,
-    /// Only packets that this filter passes, e.g. tcp port 80 or sap 4
+    /// Only packets that this filter passes, e.g. tcp port 80 or sap 4; @FILE reads it from a file
     #[arg(value_name = "FILTER")]
     pub filter: Vec<String>,
     /// Length of a sample

@@ -4,12 +4,16 @@
 
 mod command;
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use command::{Desk, can, within};
+use command::{Desk, Running, can, within};
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, poll};
 use serde_json::Value;
 
 /// Longer than any step on a busy machine.
@@ -337,4 +341,33 @@ fn a_signal_leaves_the_terminal_as_it_was() {
     command::signal(nix::unistd::Pid::from_raw(monitor), nix::sys::signal::Signal::SIGTERM);
     screen.is_restored();
     assert!(desk.path("kept.pcapng").exists(), "what was asked for is written");
+}
+
+#[test]
+fn it_ends_when_its_terminal_goes_away_and_keeps_what_it_recorded() {
+    let desk = Desk::new();
+    simulated(&desk);
+    // Not its controlling terminal: no signal says that it is gone.
+    let size = nix::pty::Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+    let nix::pty::OpenptyResult { master, slave } = nix::pty::openpty(Some(&size), None).unwrap();
+    // The monitor itself must not hold it open.
+    fcntl(&master, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).unwrap();
+    let keep = ["--record", "load.csv", "--write", "kept.pcapng", "--events", "50"];
+    let mut command = desk.trunkline(&[&["top", "out/sim/a-b.pcapng"], &keep[..]].concat());
+    command.env("TERM", "xterm-256color").stdin(slave.try_clone().unwrap());
+    command.stdout(slave.try_clone().unwrap()).stderr(slave);
+    let running = Running::with(command, tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
+    let (mut seen, mut master) = (Vec::new(), File::from(master));
+    while !String::from_utf8_lossy(&seen).contains("ended") {
+        let mut news = [PollFd::new(master.as_fd(), PollFlags::POLLIN)];
+        assert_eq!(poll(&mut news, 60_000u16), Ok(1), "{}", String::from_utf8_lossy(&seen));
+        let mut part = [0; 4096];
+        let length = master.read(&mut part).expect("the screen is drawn");
+        seen.extend(&part[..length]);
+    }
+    drop(master);
+    assert_eq!(running.end().status, 0, "it ends quietly");
+    assert_eq!(fs::read_to_string(desk.path("load.csv")).unwrap().lines().count(), 1 + 4);
+    let again = desk.say(&["top", "kept.pcapng", "--json"]);
+    assert_eq!((again.status, objects_end(&again.out)["total"]["packets"].as_u64()), (0, Some(50)));
 }

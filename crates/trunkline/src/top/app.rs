@@ -4,10 +4,9 @@ use std::path::{Path, PathBuf};
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use trunkline_monitor::Monitor;
-use trunkline_monitor::filter::Filter;
 
 use super::rank::{Sort, grouped};
-use super::session::Session;
+use super::session::{Session, asked};
 use crate::failure::Failure;
 
 /// The pages of the screen.
@@ -96,7 +95,7 @@ const LEAP: usize = 10;
 
 impl App {
     /// As it begins.
-    pub fn new() -> App {
+    pub fn new(session: &Session) -> App {
         App {
             page: Page::Overview,
             sort: Sort::Bits,
@@ -107,7 +106,7 @@ impl App {
             bits: true,
             input: None,
             said: String::new(),
-            filter: String::new(),
+            filter: session.filter.clone(),
             frozen: None,
         }
     }
@@ -236,22 +235,17 @@ impl App {
         let text = input.text.trim();
         match input.goal {
             Goal::Filter => {
-                let filter = match text {
-                    "" => None,
-                    text => match text.parse::<Filter>() {
-                        Ok(filter) => Some(filter),
-                        Err(bad) => {
-                            self.said = bad.to_string();
-                            self.input = Some(input);
-                            return Ok(());
-                        }
-                    },
-                };
-                self.filter = text.into();
-                self.frozen = None;
-                self.back = 0;
-                session.restart(Some(filter))?;
-                self.said = "counts begin anew".into();
+                match asked(text) {
+                    Ok((text, filter)) => {
+                        session.restart(Some(filter))?;
+                        (self.filter, self.frozen, self.back) = (text, None, 0);
+                        self.said = "counts begin anew".into();
+                    }
+                    Err(why) => {
+                        self.said = why;
+                        self.input = Some(input);
+                    }
+                }
             }
             Goal::Write => {
                 self.said = match self.shown(session).trace().write(Path::new(text)) {

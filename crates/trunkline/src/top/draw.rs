@@ -101,12 +101,7 @@ fn figures<'a>(app: &App, seen: &Seen<'_>) -> Vec<Line<'a>> {
         ))
     };
     let filter = match app.filter.as_str() {
-        "" if seen.monitor.config().filter.is_none() => String::new(),
-        "" => format!(
-            "  filter: {} of {} packets",
-            grouped(load.shown().packets),
-            grouped(load.total().packets)
-        ),
+        "" => String::new(),
         text => {
             format!(
                 "  filter `{text}`: {} of {}",

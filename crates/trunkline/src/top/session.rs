@@ -1,13 +1,13 @@
 //! A source, its monitor, and the file that samples are recorded in.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use trunkline_monitor::exchange::Judgement;
-use trunkline_monitor::filter::Filter;
+use trunkline_monitor::filter::{BadFilter, Filter};
 use trunkline_monitor::load::Sample;
 use trunkline_monitor::monitor::{Config, Limits};
 use trunkline_monitor::source::{Looked, NoSource};
@@ -29,6 +29,8 @@ pub struct Session {
     source: Source,
     /// What was seen.
     pub monitor: Monitor,
+    /// The filter that it began with, as it was written.
+    pub filter: String,
     clock: Clock,
     duration: Option<Span>,
     stop: Arc<AtomicBool>,
@@ -67,11 +69,7 @@ pub struct Told {
 impl Session {
     /// Opens the source and the file to record in.
     pub fn open(flags: &Top) -> Result<Session, Failure> {
-        let text = flags.filter.join(" ");
-        let filter: Option<Filter> = match text.trim() {
-            "" => None,
-            text => Some(text.parse().map_err(Failure::input)?),
-        };
+        let (text, filter) = asked(&flags.filter.join(" ")).map_err(Failure::input)?;
         let config = Config {
             interval_ns: flags.interval.as_ns(),
             filter,
@@ -102,6 +100,7 @@ impl Session {
         Ok(Session {
             source,
             monitor: Monitor::new(config),
+            filter: text,
             clock: Clock::start(),
             duration: flags.duration,
             stop,
@@ -244,6 +243,26 @@ impl Session {
         let written = self.monitor.trace().write(path);
         written.map(drop).map_err(|e| failed(&path.display().to_string(), &e))
     }
+}
+
+/// A filter and its text, which after `@` is that of a file: words, lines that begin with `#` left out. Nothing passes
+/// everything.
+pub fn asked(text: &str) -> Result<(String, Option<Filter>), String> {
+    /// Longer than the text of any filter.
+    const MOST: u64 = 64 << 10;
+    let mut text = text.trim().to_owned();
+    if let Some(name) = text.strip_prefix('@').map(str::to_owned) {
+        text.clear();
+        let file = File::open(&name).and_then(|file| file.take(MOST).read_to_string(&mut text));
+        let length = file.map_err(|e| format!("{name}: {e}"))?;
+        if length as u64 == MOST {
+            return Err(format!("{name}: longer than any filter"));
+        }
+        let lines = text.lines().filter(|line| !line.trim_start().starts_with('#'));
+        text = lines.flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ");
+    }
+    let filter = if text.is_empty() { None } else { Some(text.parse().map_err(|e: BadFilter| e.to_string())?) };
+    Ok((text, filter))
 }
 
 /// Something outside went wrong with `what`.
