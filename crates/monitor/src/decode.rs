@@ -1,5 +1,6 @@
 //! A packet in words: one line for a list, and every layer with its octets for a closer look.
 
+use trunkline_llc::token::frame::{Control, Key};
 use trunkline_llc::wire::{Kind, Pdu, Status};
 
 use crate::name::{ether_type, ip_protocol, stations};
@@ -49,11 +50,26 @@ pub fn line(packet: &Packet<'_>) -> Line {
 
 /// `priority 5  4 > 6  AC0 command, poll, 100 B`.
 fn pdu_line(llc: &Llc<'_>) -> String {
-    let what = match &llc.pdu {
-        Ok(pdu) => pdu_words(pdu),
-        Err(bad) => bad.to_string(),
+    let what = match (&llc.pdu, llc.control) {
+        (_, Some(control)) => control_words(control),
+        (Ok(pdu), None) => pdu_words(pdu),
+        (Err(bad), None) => bad.to_string(),
     };
     format!("{} > {}  {what}  priority {}", llc.ssap, llc.dsap, llc.priority)
+}
+
+/// `token for 9, generation 3, owner 1, sequence 17, 4 stations`.
+fn control_words(control: Control) -> String {
+    let (what, station, token) = match control {
+        Control::Token { token, to } => ("token for", to, token),
+        Control::Window { token, first } => ("window from", first, token),
+        Control::Join => return "wants to join".into(),
+    };
+    let Key { generation, owner, sequence } = token.key;
+    let stations = token.members.count();
+    format!(
+        "{what} {station}, generation {generation}, owner {owner}, sequence {sequence}, {stations} stations"
+    )
 }
 
 fn pdu_words(pdu: &Pdu<'_>) -> String {

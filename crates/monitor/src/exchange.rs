@@ -1,11 +1,11 @@
-//! What LLC tells of itself: tries, answers and what has none, priorities, the token's rotation.
+//! What LLC tells of itself: tries, answers and what has none, priorities.
 //!
 //! A command of type 3 carries a one-bit number for each SAP, address and priority (IEEE 802.2 clause 8.5): the same
 //! number again is the same message again. AC0 is answered by AC1 and back.
 
 use std::collections::BTreeMap;
 
-use trunkline_llc::wire::{Kind, Pdu};
+use trunkline_llc::wire::{CommandStatus, Kind, Pdu, Status};
 
 use crate::name::{Station, stations};
 use crate::packet::{Llc, Packet};
@@ -13,8 +13,6 @@ use crate::table::Count;
 
 /// Most exchanges that are followed at a time.
 pub const MOST: usize = 4096;
-/// Most stations whose tokens are timed.
-pub const MOST_TOKENS: usize = 255;
 /// Priorities of LLC and of IEEE 802.1Q.
 pub const PRIORITIES: usize = 8;
 
@@ -59,7 +57,7 @@ pub struct Times {
 }
 
 impl Times {
-    fn add(&mut self, ns: u64) {
+    pub(crate) fn add(&mut self, ns: u64) {
         self.count += 1;
         self.sum_ns = self.sum_ns.saturating_add(ns);
         self.last_ns = ns;
@@ -83,6 +81,8 @@ pub struct Tally {
     pub unanswered: u64,
     /// Answers that took longer than the deadline, and messages without any.
     pub late: u64,
+    /// The most tries of a message.
+    pub most_tries: u64,
     /// From the first try to the answer.
     pub answers: Times,
 }
@@ -93,6 +93,8 @@ struct Exchange {
     tally: Tally,
     /// The number of the last message, of type 3.
     number: Option<bool>,
+    /// How often that was sent.
+    tries: u64,
     /// When the message that is not answered yet was first sent.
     open_ns: Option<u64>,
     seen_ns: u64,
@@ -107,8 +109,6 @@ pub struct Exchanges {
     /// Commands of parties that had no room.
     untold: u64,
     priorities: [Count; PRIORITIES],
-    rotations: BTreeMap<Station, (u64, Times)>,
-    rotation: Times,
     /// PDUs that are of neither type 1 nor 3.
     strange: u64,
 }
@@ -119,8 +119,8 @@ impl Exchanges {
         Exchanges { judgement, ..Exchanges::default() }
     }
 
-    /// Sees a packet; `token`: it passes the token.
-    pub fn see(&mut self, packet: &Packet<'_>, token: bool) {
+    /// Sees a packet.
+    pub fn see(&mut self, packet: &Packet<'_>) {
         if let Some(priority) = packet.priority() {
             self.priorities[usize::from(priority & 7)] += Count::one(packet.length);
         }
@@ -129,9 +129,7 @@ impl Exchanges {
             self.strange += 1;
             return;
         };
-        if token {
-            self.token(from, packet.at_ns);
-        } else if pdu.kind != Kind::Ui {
+        if pdu.kind != Kind::Ui {
             if pdu.response {
                 self.answer(from, to, &llc, &pdu, packet.at_ns);
             } else if pdu.dsap & 1 == 0 && to != Station::Number(255) {
@@ -158,10 +156,15 @@ impl Exchanges {
             // TEST and XID have no number: one that is not answered yet is a message of its own.
             _ => None,
         };
-        if number.is_some() && exchange.number == number {
-            exchange.tally.repeats += 1;
-            self.total.repeats += 1;
-            // A repetition after an answer means that the answer was lost: it is waited for again.
+        // It agrees on a number and carries no message (docs/wire.md, LLC).
+        let agrees = number.is_some() && pdu.poll && pdu.information.is_empty();
+        if number.is_some() && exchange.number == number && !agrees {
+            // After an answer it means that the answer was lost.
+            exchange.tries += 1;
+            for tally in [&mut exchange.tally, &mut self.total] {
+                tally.repeats += 1;
+                tally.most_tries = tally.most_tries.max(exchange.tries);
+            }
             return;
         }
         if exchange.open_ns.take().is_some() {
@@ -170,9 +173,14 @@ impl Exchanges {
         if number.is_some() {
             exchange.number = number;
         }
-        exchange.open_ns = Some(at_ns);
-        exchange.tally.messages += 1;
-        self.total.messages += 1;
+        if agrees {
+            return;
+        }
+        (exchange.open_ns, exchange.tries) = (Some(at_ns), 1);
+        for tally in [&mut exchange.tally, &mut self.total] {
+            tally.messages += 1;
+            tally.most_tries = tally.most_tries.max(1);
+        }
     }
 
     fn answer(&mut self, from: Station, to: Station, llc: &Llc<'_>, pdu: &Pdu<'_>, at_ns: u64) {
@@ -183,23 +191,18 @@ impl Exchanges {
         {
             return; // it answers the message before
         }
+        let status = pdu.information.first().and_then(|octet| Status::read(*octet));
+        if matches!(pdu.kind, Kind::Ac(_))
+            && status
+                .is_some_and(|s| matches!(s.command, CommandStatus::Unavailable | CommandStatus::Temporary))
+        {
+            return; // no room: the message is to come again
+        }
         let Some(open_ns) = exchange.open_ns.take() else { return };
         let took_ns = at_ns.saturating_sub(open_ns);
         for tally in [&mut exchange.tally, &mut self.total] {
             tally.answers.add(took_ns);
             tally.late += u64::from(self.judgement.deadline_ns.is_some_and(|deadline| took_ns > deadline));
-        }
-    }
-
-    fn token(&mut self, from: Station, at_ns: u64) {
-        let full = self.rotations.len() >= MOST_TOKENS;
-        if let Some((last_ns, times)) = self.rotations.get_mut(&from) {
-            let rotation_ns = at_ns.saturating_sub(*last_ns);
-            *last_ns = at_ns;
-            times.add(rotation_ns);
-            self.rotation.add(rotation_ns);
-        } else if !full {
-            self.rotations.insert(from, (at_ns, Times::default()));
         }
     }
 
@@ -242,16 +245,6 @@ impl Exchanges {
     /// What passed with each priority, of PDUs and of tagged frames.
     pub fn priorities(&self) -> &[Count; PRIORITIES] {
         &self.priorities
-    }
-
-    /// From a station's token to its next, over all stations.
-    pub fn rotation(&self) -> Times {
-        self.rotation
-    }
-
-    /// The same of each station.
-    pub fn rotations(&self) -> impl Iterator<Item = (&Station, &Times)> {
-        self.rotations.iter().map(|(station, (_, times))| (station, times))
     }
 }
 

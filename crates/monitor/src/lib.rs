@@ -9,8 +9,8 @@
 //! | [`name`] | stations, services, connections, classes: the keys of the tables and how they are written |
 //! | [`table`] | bounded tables of what each key sent |
 //! | [`load`] | packets/s and bits/s, sampled |
-//! | [`exchange`] | LLC: tries, answers, priorities, the token's rotation |
-//! | [`token`] | which PDUs pass the token |
+//! | [`exchange`] | LLC: tries, answers, priorities |
+//! | [`token`] | the ring of LLC: the token's rotation, and what was lost |
 //! | [`trace`] | the last so many packets, to be written as pcapng |
 //! | [`decode`] | a packet in words |
 //! | [`monitor`] | [`Monitor`], all of this together |

@@ -6,7 +6,7 @@ use crate::load::{Load, Step};
 use crate::name::{Connection, Names, Service, Station};
 use crate::packet::{Captured, Packet};
 use crate::table::{Count, Table, WINDOW};
-use crate::token::token;
+use crate::token::Ring;
 use crate::trace::Trace;
 
 /// How long a key is silent before its row may make room, in nanoseconds.
@@ -41,8 +41,6 @@ pub struct Config {
     pub filter: Option<Filter>,
     /// UDP datagrams of this port carry PDUs.
     pub llc_port: Option<u16>,
-    /// UI to this SAP is the token.
-    pub token_sap: Option<u8>,
     /// When answers are late or missing.
     pub judgement: Judgement,
     /// How large everything may grow.
@@ -56,7 +54,6 @@ impl Default for Config {
             interval_ns: 1_000_000_000,
             filter: None,
             llc_port: None,
-            token_sap: None,
             judgement: Judgement::default(),
             limits: Limits::default(),
         }
@@ -72,6 +69,7 @@ pub struct Monitor {
     services: Table<Service>,
     connections: Table<Connection>,
     exchanges: Exchanges,
+    ring: Ring,
     trace: Trace,
     /// Of the running sample, in the histograms.
     slot: usize,
@@ -87,6 +85,7 @@ impl Monitor {
             services: Table::new(limits.services),
             connections: Table::new(limits.connections),
             exchanges: Exchanges::new(config.judgement),
+            ring: Ring::default(),
             trace: Trace::new(limits.trace),
             slot: 0,
             config,
@@ -108,14 +107,13 @@ impl Monitor {
     pub fn add(&mut self, frame: &Captured<'_>) {
         let packet = Packet::read(frame, self.config.llc_port);
         self.advance(packet.at_ns);
-        let is_token = packet.pdu().is_some_and(|pdu| token(pdu, self.config.token_sap));
         let count = Count::one(packet.length);
-        let shown = self.config.filter.as_ref().is_none_or(|filter| filter.matches(&packet, is_token));
+        let shown = self.config.filter.as_ref().is_none_or(|filter| filter.matches(&packet));
         self.load.add(count, shown);
         if !shown {
             return;
         }
-        let Names { source, destination, services, connection, class } = Names::of(&packet, is_token);
+        let Names { source, destination, services, connection, class } = Names::of(&packet);
         let (slot, at_ns) = (self.slot, packet.at_ns);
         for station in both(source, destination) {
             self.stations.add(station, slot, class, count, at_ns);
@@ -126,7 +124,8 @@ impl Monitor {
         if let Some(connection) = connection {
             self.connections.add(connection, slot, class, count, at_ns);
         }
-        self.exchanges.see(&packet, is_token);
+        self.exchanges.see(&packet);
+        self.ring.see(&packet);
         self.trace.add(frame);
     }
 
@@ -172,6 +171,11 @@ impl Monitor {
     /// What LLC tells of itself.
     pub fn exchanges(&self) -> &Exchanges {
         &self.exchanges
+    }
+
+    /// The token of LLC's ring.
+    pub fn ring(&self) -> &Ring {
+        &self.ring
     }
 
     /// The last packets.

@@ -72,7 +72,7 @@ pub enum Class {
     Datagram,
     /// LLC that is acknowledged: type 3.
     Acknowledged,
-    /// The token.
+    /// What keeps the ring: the token, and who joins.
     Token,
     /// TCP.
     Tcp,
@@ -119,12 +119,12 @@ pub struct Names {
 }
 
 impl Names {
-    /// Of a packet; `token`: it passes the token.
-    pub fn of(packet: &Packet<'_>, token: bool) -> Names {
+    /// Of a packet.
+    pub fn of(packet: &Packet<'_>) -> Names {
         let (source, destination) = stations(packet);
         let (over, ports, services, class) = if let Some(llc) = packet.llc {
             let class = match llc.pdu.map(|pdu| pdu.kind) {
-                _ if token => Class::Token,
+                _ if llc.control.is_some() => Class::Token,
                 Ok(PduKind::Ac(_)) => Class::Acknowledged,
                 _ => Class::Datagram,
             };

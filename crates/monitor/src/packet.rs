@@ -4,6 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use trunkline_llc::Pdu;
+use trunkline_llc::token::frame::{CONTROL, Control, LONGEST as LONGEST_CONTROL, SAP};
 use trunkline_llc::wire::{BadPdu, HIGHEST};
 use trunkline_net::packet::Tag;
 
@@ -106,6 +107,8 @@ pub struct Llc<'a> {
     pub ssap: u8,
     /// Of which kind, if it is of type 1 or 3.
     pub pdu: Result<Pdu<'a>, BadPdu>,
+    /// What it says of the ring's token, if it does.
+    pub control: Option<Control>,
     /// Whether it came in a datagram.
     pub in_udp: bool,
 }
@@ -140,6 +143,11 @@ impl<'a> Packet<'a> {
     /// The priority: of the datagram or tag that carries a PDU, else of the tag; none without a tag.
     pub fn priority(&self) -> Option<u8> {
         self.llc.map(|llc| llc.priority).or(self.tag.map(Tag::priority))
+    }
+
+    /// What it says of the ring's token: that it is passed on, or who wants to join.
+    pub fn control(&self) -> Option<Control> {
+        self.llc?.control
     }
 
     /// The PDU, if it is of type 1 or 3.
@@ -207,10 +215,10 @@ impl<'a> Packet<'a> {
             self.tcp_flags = content.get(13).copied();
         } else if ip.protocol == UDP
             && llc_port.is_some_and(|port| port == from || port == to)
-            && let Some([priority, pdu @ ..]) = content.get(8..)
-            && *priority <= HIGHEST
+            && let Some([first, pdu @ ..]) = content.get(8..)
         {
-            self.llc = Llc::read(*priority, pdu, true);
+            let priority = if *first == CONTROL { HIGHEST } else { *first };
+            self.llc = if priority <= HIGHEST { Llc::read(priority, pdu, true) } else { None };
         }
     }
 }
@@ -280,8 +288,23 @@ impl<'a> Transport<'a> {
 impl<'a> Llc<'a> {
     fn read(priority: u8, bytes: &'a [u8], in_udp: bool) -> Option<Llc<'a>> {
         let [dsap, ssap, ..] = *bytes else { return None };
-        Some(Llc { priority, dsap, ssap: ssap & !1, pdu: Pdu::read(bytes), in_udp })
+        Some(Llc {
+            priority,
+            dsap,
+            ssap: ssap & !1,
+            pdu: Pdu::read(bytes),
+            control: if dsap == SAP { control(bytes) } else { None },
+            in_udp,
+        })
     }
+}
+
+/// A frame of the ring. On Ethernet it lacks the first octet, which is put back here.
+fn control(pdu: &[u8]) -> Option<Control> {
+    let mut whole = [CONTROL; LONGEST_CONTROL];
+    let whole = whole.get_mut(..=pdu.len())?;
+    whole[1..].copy_from_slice(pdu);
+    Control::read(whole)
 }
 
 /// The station that an Ethernet address stands for: n of 02:00:00:00:00:n, 255 of broadcast.

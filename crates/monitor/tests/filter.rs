@@ -8,7 +8,8 @@ use std::process::{Command, Stdio};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config as Runs, RngAlgorithm, TestRng, TestRunner};
-use support::{captured, ethernet, ipv4, llc};
+use support::{captured, control, ethernet, ipv4, llc};
+use trunkline_llc::token::frame::{Control, Key, Token};
 use trunkline_llc::wire::Kind;
 use trunkline_monitor::Filter;
 use trunkline_monitor::packet::Packet;
@@ -16,7 +17,7 @@ use trunkline_monitor::packet::Packet;
 /// Whether a filter passes each of these frames.
 fn passes(filter: &str, frames: &[Vec<u8>]) -> String {
     let filter: Filter = filter.parse().unwrap_or_else(|e| panic!("{filter}: {e}"));
-    let one = |frame: &Vec<u8>| filter.matches(&Packet::read(&captured(0, frame), None), false);
+    let one = |frame: &Vec<u8>| filter.matches(&Packet::read(&captured(0, frame), None));
     frames.iter().map(|frame| if one(frame) { '1' } else { '0' }).collect()
 }
 
@@ -215,8 +216,9 @@ fn words_of_our_own() {
     ] {
         assert_eq!(passes(filter, &frames), want, "{filter}");
     }
-    let token: Filter = "token".parse().unwrap();
-    assert!(token.matches(&Packet::read(&captured(0, &frames[0]), None), true));
+    let key = Key { generation: 1, owner: 1, sequence: 1 };
+    let pass = Control::Token { token: Token { key, members: [1, 2].into_iter().collect() }, to: 2 };
+    assert_eq!(passes("token", &[control(1, 255, pass), control(2, 1, Control::Join)]), "11");
 }
 
 proptest! {

@@ -3,9 +3,12 @@
 mod support;
 
 use proptest::prelude::*;
-use support::{captured, ethernet, ipv4, llc, pdu};
+use support::{captured, control, ethernet, ipv4, llc, pdu};
+use trunkline_llc::Pdu;
+use trunkline_llc::token::frame::{Control, Key, LONGEST, SAP, Token};
 use trunkline_llc::wire::Kind;
 use trunkline_monitor::Monitor;
+use trunkline_monitor::decode;
 use trunkline_monitor::exchange::{Judgement, Tally};
 use trunkline_monitor::monitor::{Config, Limits};
 use trunkline_monitor::name::{Class, Service, Station};
@@ -102,25 +105,75 @@ fn tries_answers_and_what_has_none_are_counted() {
     assert_eq!((t.messages, t.repeats, t.unanswered, t.answers.count), (2, 0, 1, 1));
 }
 
+/// A pass of the token in a ring of 1 and 2.
+fn pass(to: u8, generation: u32, sequence: u32) -> Control {
+    let key = Key { generation, owner: 1, sequence };
+    Control::Token { token: Token { key, members: [1, 2].into_iter().collect() }, to }
+}
+
 #[test]
 fn the_tokens_rotation_is_timed() {
-    let config = Config { token_sap: Some(8), ..Config::default() };
-    let token = |from: u8, to: u8| llc((from, 8), (to, 8), 7, Kind::Ui, false, &[1]);
+    let token = |from: u8, to: u8, generation, sequence| control(from, 255, pass(to, generation, sequence));
     let frames = [
-        (S, token(1, 2)),
-        (S + MS, token(2, 1)),
-        (S + 3 * MS, token(1, 2)),
-        (S + 4 * MS, token(2, 1)),
-        (S + 10 * MS, token(1, 2)),
+        (S, token(1, 2, 0, 7)),
+        (S + MS, token(2, 1, 1, 0)),
+        (S + 2 * MS, control(3, 1, Control::Join)),
+        (S + 3 * MS, token(1, 2, 1, 1)),
+        // Sent again: it is the same token.
+        (S + 4 * MS, token(1, 2, 1, 1)),
+        (S + 5 * MS, token(2, 1, 1, 2)),
+        // That was lost, and another made.
+        (S + 10 * MS, token(1, 2, 2, 0)),
         (S + 11 * MS, llc((1, 4), (2, 6), 7, Kind::Ui, false, &[1])),
     ];
-    let monitor = seen(config, &frames);
-    let of: Vec<_> =
-        monitor.exchanges().rotations().map(|(s, t)| (*s, t.count, t.last_ns / MS, t.max_ns / MS)).collect();
-    assert_eq!(of, [(Station::Number(1), 2, 7, 7), (Station::Number(2), 1, 3, 3)]);
-    assert_eq!(monitor.exchanges().rotation().mean_ns(), Some(13 * MS / 3));
-    let row = monitor.services().rows().find(|(s, _)| **s == Service::Sap(8)).unwrap().1;
-    assert_eq!(row.recent()[Class::Token as usize].packets, 5);
+    let monitor = seen(Config::default(), &frames);
+    let ring = monitor.ring();
+    let of: Vec<_> = ring.rotations().map(|(s, t)| (s, t.count, t.last_ns / MS, t.max_ns / MS)).collect();
+    assert_eq!(of, [(1, 1, 4, 4), (2, 2, 7, 7)]);
+    assert_eq!(ring.rotation().mean_ns(), Some((4 + 3 + 7) * MS / 3));
+    assert_eq!((ring.passes(), ring.repeats(), ring.replaced()), (5, 1, 1));
+    assert_eq!(ring.members().iter().collect::<Vec<u8>>(), [1, 2]);
+    let row = monitor.services().rows().find(|(s, _)| **s == Service::Sap(SAP)).unwrap().1;
+    assert_eq!(row.recent()[Class::Token as usize].packets, 7);
+    assert_eq!(monitor.exchanges().total().messages, 0, "nobody answers a token");
+    let frame = captured(S, &frames[0].1);
+    let line = decode::line(&Packet::read(&frame, None));
+    assert_eq!(line.info, "84 > 84  token for 2, generation 0, owner 1, sequence 7, 2 stations  priority 7");
+}
+
+#[test]
+fn a_token_in_datagrams_counts_once() {
+    let mut bytes = [0; LONGEST];
+    let length = pass(2, 1, 5).write(&mut bytes);
+    let [a, b, c] = [1, 2, 3].map(|n| [10, 0, 0, n].into());
+    let to = |to| ethernet(1, 2, None, 0x0800, &ipv4(a, to, 17, (8022, 8022), &bytes[..length]));
+    let config = Config { llc_port: Some(8022), ..Config::default() };
+    let monitor = seen(config, &[(S, to(b)), (S + 1, to(c)), (S + MS, to(b))]);
+    assert_eq!((monitor.ring().passes(), monitor.ring().repeats()), (1, 1));
+    assert_eq!(monitor.exchanges().priorities()[7].packets, 3);
+}
+
+#[test]
+fn what_agrees_on_a_number_is_no_message_and_no_room_is_no_answer() {
+    let command = |at_ms, poll, information: &[u8]| {
+        let pdu = Pdu { dsap: 6, ssap: 4, response: false, kind: Kind::Ac(false), poll, information };
+        let mut bytes = vec![0; pdu.length()];
+        pdu.write(&mut bytes);
+        (S + at_ms * MS, ethernet(1, 2, Some(3), bytes.len() as u16, &bytes))
+    };
+    let answer = |at_ms, kind, status| (S + at_ms * MS, llc((2, 6), (1, 4), 3, kind, true, &[status]));
+    let frames = [
+        command(0, true, &[]),
+        command(1, true, &[]),
+        answer(2, Kind::Ac(true), 0x30),
+        (S + 3 * MS, llc((1, 4), (2, 6), 3, Kind::Ac(true), false, b"a")),
+        answer(4, Kind::Ac(false), 0x49), // no room
+        (S + 8 * MS, llc((1, 4), (2, 6), 3, Kind::Ac(true), false, b"a")),
+        answer(9, Kind::Ac(false), 0x40),
+    ];
+    let total = seen(Config::default(), &frames).exchanges().total();
+    assert_eq!((total.messages, total.repeats, total.most_tries, total.unanswered), (1, 1, 2, 0));
+    assert_eq!((total.answers.count, total.answers.last_ns), (1, 6 * MS));
 }
 
 #[test]

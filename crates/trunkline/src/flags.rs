@@ -483,9 +483,6 @@ pub struct Top {
     /// UDP datagrams from or to this port carry PDUs of LLC
     #[arg(long, value_name = "PORT")]
     pub llc_udp: Option<u16>,
-    /// Unnumbered information to this SAP is the token
-    #[arg(long, value_name = "SAP")]
-    pub token_sap: Option<u8>,
     /// An answer of LLC that takes longer is late
     #[arg(long, value_name = "SPAN", value_parser = span)]
     pub deadline: Option<Span>,

@@ -80,7 +80,8 @@ fn a_simulated_run_is_watched() {
     assert!(ended.out.contains("udp 10.0.0.1:49152 - 10.0.0.2:5001"), "{}", ended.out);
     let again = desk.say(&["top", "kept.pcapng", "--json"]);
     assert_eq!(objects_end(&again.out)["total"]["packets"], 10);
-    let none = desk.say(&["top", "out", "--json", "host", "10.9.9.9"]);
+    desk.write("filter", "# what is not there\nhost 10.9.9.9\n  or host 10.9.9.8\n");
+    let none = desk.say(&["top", "out", "--json", "@filter"]);
     assert_eq!(objects_end(&none.out)["total"]["packets"], 0);
 }
 
@@ -96,6 +97,9 @@ fn what_cannot_be_is_said_in_a_line() {
     desk.say(&["top", "file"]).assert_line(1, "file: neither pcap nor pcapng");
     desk.say(&["top", "."]).assert_line(2, "no captures in");
     desk.say(&["top", "lo", "tcp", "prot", "80"]).assert_line(2, "filter: `prot` is not `and` or `or`");
+    desk.write("web", "# only the web\ntcp and (port 80\n  or prot 443)\n");
+    desk.say(&["top", "lo", "@web"]).assert_line(2, "filter: `prot` is not `and`, `or` or `)`");
+    desk.say(&["top", "lo", "@nowhere"]).assert_line(2, "nowhere: No such file");
     desk.say(&["top", "lo", "host", "example.org"]).assert_line(2, "no names here");
     desk.say(&["top", "lo", "--write", "file"]).assert_line(2, "file exists already");
     let deprived = ["setpriv", "--inh-caps=-net_raw", "--bounding-set=-net_raw"];
@@ -292,7 +296,7 @@ fn the_screen_by_its_keys() {
     screen.keys(&["4"]);
     screen.shows(&["connection (1)", "udp 10.0.0.1:49152"]);
     screen.keys(&["5"]);
-    screen.shows(&["priority 7", "token rotation: none"]);
+    screen.shows(&["priority 7", "token: 0 stations", "token rotation: none"]);
     screen.keys(&["Tab"]);
     screen.shows(&["station (2)"]);
 

@@ -122,18 +122,18 @@ impl Kind {
 }
 
 impl Filter {
-    /// Whether a packet is what is wanted. `token`: it passes the token.
-    pub fn matches(&self, packet: &Packet<'_>, token: bool) -> bool {
-        self.test.holds(packet, token)
+    /// Whether a packet is what is wanted.
+    pub fn matches(&self, packet: &Packet<'_>) -> bool {
+        self.test.holds(packet)
     }
 }
 
 impl Test {
-    fn holds(&self, packet: &Packet<'_>, token: bool) -> bool {
+    fn holds(&self, packet: &Packet<'_>) -> bool {
         match *self {
-            Test::Not(ref test) => !test.holds(packet, token),
-            Test::And(ref a, ref b) => a.holds(packet, token) && b.holds(packet, token),
-            Test::Or(ref a, ref b) => a.holds(packet, token) || b.holds(packet, token),
+            Test::Not(ref test) => !test.holds(packet),
+            Test::And(ref a, ref b) => a.holds(packet) && b.holds(packet),
+            Test::Or(ref a, ref b) => a.holds(packet) || b.holds(packet),
             Test::Type(kind) => packet.ethertype == Some(kind),
             Test::Protocol(number) => packet.ip.is_some_and(|ip| ip.protocol == number),
             Test::Net(side, net) => {
@@ -161,7 +161,7 @@ impl Test {
                 packet.ether.is_some_and(|(to, from)| side.of(is(from), is(to)))
             }
             Test::Priority(priority) => packet.priority() == Some(priority),
-            Test::Token => token,
+            Test::Token => packet.control().is_some(),
         }
     }
 }

@@ -5,6 +5,7 @@
 use std::net::Ipv4Addr;
 
 use trunkline_llc::Pdu;
+use trunkline_llc::token::frame::{Control, LONGEST};
 use trunkline_llc::wire::Kind;
 use trunkline_monitor::packet::{Captured, Link};
 
@@ -40,6 +41,13 @@ pub fn llc(
 ) -> Vec<u8> {
     let bytes = pdu(to.1, from.1, kind, response, information);
     ethernet(from.0, to.0, Some(priority), bytes.len() as u16, &bytes)
+}
+
+/// A frame of the ring.
+pub fn control(from: u8, to: u8, control: Control) -> Vec<u8> {
+    let mut bytes = [0; LONGEST];
+    let length = control.write(&mut bytes);
+    ethernet(from, to, Some(7), length as u16 - 1, &bytes[1..length])
 }
 
 /// An IPv4 packet with TCP (6), UDP (17) or anything in it.

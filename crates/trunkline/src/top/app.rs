@@ -234,19 +234,17 @@ impl App {
     fn entered(&mut self, input: Input, session: &mut Session) -> Result<(), Failure> {
         let text = input.text.trim();
         match input.goal {
-            Goal::Filter => {
-                match asked(text) {
-                    Ok((text, filter)) => {
-                        session.restart(Some(filter))?;
-                        (self.filter, self.frozen, self.back) = (text, None, 0);
-                        self.said = "counts begin anew".into();
-                    }
-                    Err(why) => {
-                        self.said = why;
-                        self.input = Some(input);
-                    }
+            Goal::Filter => match asked(text) {
+                Ok((text, filter)) => {
+                    session.restart(Some(filter))?;
+                    (self.filter, self.frozen, self.back) = (text, None, 0);
+                    self.said = "counts begin anew".into();
                 }
-            }
+                Err(why) => {
+                    self.said = why;
+                    self.input = Some(input);
+                }
+            },
             Goal::Write => {
                 self.said = match self.shown(session).trace().write(Path::new(text)) {
                     Ok(packets) => format!("{} packets written to {text}", grouped(packets as u64)),

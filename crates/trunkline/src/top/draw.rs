@@ -251,21 +251,29 @@ fn stacked(sort: Sort, classes: &[Count], largest: u64, width: usize) -> Vec<Spa
 /// Priorities, the token, and who exchanges what with whom.
 fn llc(frame: &mut Frame<'_>, app: &App, monitor: &Monitor, area: Rect) {
     let exchanges = monitor.exchanges();
-    let (total, rotation) = (exchanges.total(), exchanges.rotation());
+    let (total, ring) = (exchanges.total(), monitor.ring());
     let mut lines = vec![
         Line::from(format!(
-            "messages {}  repeats {}  unanswered {}  late {}  answers: {}",
+            "messages {}  repeats {}, most tries {}  unanswered {}  late {}",
             grouped(total.messages),
             grouped(total.repeats),
+            total.most_tries,
             grouped(total.unanswered),
             grouped(total.late),
-            times(total.answers)
         )),
-        Line::from(format!("token rotation: {}", times(rotation))),
+        Line::from(format!("answers: {}", times(total.answers))),
+        Line::from(format!(
+            "token: {} stations  passes {}  repeats {}  replaced {}",
+            ring.members().count(),
+            grouped(ring.passes()),
+            grouped(ring.repeats()),
+            grouped(ring.replaced())
+        )),
+        Line::from(format!("token rotation: {}", times(ring.rotation()))),
     ];
-    let slowest = exchanges.rotations().max_by_key(|(_, times)| times.max_ns);
+    let slowest = ring.rotations().max_by_key(|(_, times)| times.max_ns);
     if let Some((station, of)) = slowest.filter(|(_, of)| of.count > 0) {
-        lines.push(Line::from(format!("  longest at {station}: {}", times(*of))));
+        lines.push(Line::from(format!("  longest at station {station}: {}", times(of))));
     }
     let largest = exchanges.priorities().iter().map(|c| c.packets).max().unwrap_or_default();
     let width = usize::from(area.width).saturating_sub(40).max(1);

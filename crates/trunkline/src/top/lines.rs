@@ -125,8 +125,14 @@ fn more(object: &mut Value, session: &Session, monitor: &Monitor) {
     object["priorities"] =
         exchanges.priorities().iter().map(|c| json!({ "packets": c.packets, "bytes": c.bytes })).collect();
     object["llc"] = json!({
-        "messages": tally.messages, "repeats": tally.repeats, "unanswered": tally.unanswered, "late": tally.late,
-        "answers": times(tally.answers), "rotation": times(exchanges.rotation()), "strange": exchanges.strange(),
+        "messages": tally.messages, "repeats": tally.repeats, "most_tries": tally.most_tries,
+        "unanswered": tally.unanswered, "late": tally.late, "answers": times(tally.answers),
+        "strange": exchanges.strange(),
+    });
+    let ring = monitor.ring();
+    object["token"] = json!({
+        "passes": ring.passes(), "repeats": ring.repeats(), "replaced": ring.replaced(),
+        "members": ring.members().iter().collect::<Vec<u8>>(), "rotation": times(ring.rotation()),
     });
 }
 

@@ -74,7 +74,6 @@ impl Session {
             interval_ns: flags.interval.as_ns(),
             filter,
             llc_port: flags.llc_udp,
-            token_sap: flags.token_sap,
             judgement: Judgement {
                 patience_ns: flags.patience.as_ns(),
                 deadline_ns: flags.deadline.map(Span::as_ns),
@@ -261,7 +260,8 @@ pub fn asked(text: &str) -> Result<(String, Option<Filter>), String> {
         let lines = text.lines().filter(|line| !line.trim_start().starts_with('#'));
         text = lines.flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ");
     }
-    let filter = if text.is_empty() { None } else { Some(text.parse().map_err(|e: BadFilter| e.to_string())?) };
+    let filter =
+        if text.is_empty() { None } else { Some(text.parse().map_err(|e: BadFilter| e.to_string())?) };
     Ok((text, filter))
 }
 
@@ -291,7 +291,7 @@ impl Recorder {
     fn row(&mut self, told: &Told, monitor: &Monitor, kernel: Option<(u64, u64)>) -> io::Result<()> {
         let (Told { sample, total }, load) = (told, monitor.load());
         let (packets_s, bits_s) = load.rates(sample.shown);
-        let (tally, rotation) = (monitor.exchanges().total(), monitor.exchanges().rotation());
+        let (tally, rotation) = (monitor.exchanges().total(), monitor.ring().rotation());
         let of_kernel = |pick: fn((u64, u64)) -> u64| kernel.map(|k| pick(k).to_string()).unwrap_or_default();
         let us = |ns: Option<u64>| ns.map(|ns| format!("{:.3}", ns as f64 / 1e3)).unwrap_or_default();
         let max = |times: trunkline_monitor::exchange::Times| (times.count > 0).then_some(times.max_ns);
