@@ -501,6 +501,9 @@ pub struct Top {
     /// Write every sample and the totals into this file, as CSV
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub record: Option<PathBuf>,
+    /// When it ends, draw packets/s and bits/s against time into this file, as SVG
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub graph: Option<PathBuf>,
     /// When it ends, write the packets that the trace keeps into this new file, as pcapng
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub write: Option<PathBuf>,

@@ -14,7 +14,11 @@ use std::time::Duration;
 use command::{Desk, Running, can, within};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, poll};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
 use serde_json::Value;
+use trunkline_net::packet::{Options, PacketSocket};
 
 /// Longer than any step on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
@@ -98,7 +102,7 @@ fn what_cannot_be_is_said_in_a_line() {
     desk.say(&["top", "."]).assert_line(2, "no captures in");
     desk.say(&["top", "lo", "tcp", "prot", "80"]).assert_line(2, "filter: `prot` is not `and` or `or`");
     desk.write("web", "# only the web\ntcp and (port 80\n  or prot 443)\n");
-    desk.say(&["top", "lo", "@web"]).assert_line(2, "filter: `prot` is not `and`, `or` or `)`");
+    desk.say(&["top", "lo", "@web"]).assert_line(2, "filter: `prot` is not a word");
     desk.say(&["top", "lo", "@nowhere"]).assert_line(2, "nowhere: No such file");
     desk.say(&["top", "lo", "host", "example.org"]).assert_line(2, "no names here");
     desk.say(&["top", "lo", "--write", "file"]).assert_line(2, "file exists already");
@@ -111,11 +115,15 @@ fn what_cannot_be_is_said_in_a_line() {
     }
 }
 
-/// Makes a pair of interfaces, starts the monitor on one of them, sends through the other, ends the monitor.
-const WATCH: &str = r#"
+/// Makes a pair of interfaces on which nobody else says anything.
+const PAIR: &str = r#"
 for kind in all default; do echo 1 >/proc/sys/net/ipv6/conf/$kind/disable_ipv6; done
 ip link add left type veth peer name right
 ip link set left up; ip link set right up
+"#;
+
+/// Starts the monitor on one interface of a pair, sends through the other, ends the monitor.
+const WATCH: &str = r#"
 "$@" &
 monitor=$!
 until [ "$(wc -l </proc/net/packet)" -gt 1 ]; do kill -0 $monitor; sleep 0.05; done
@@ -156,7 +164,7 @@ fn an_interface_is_watched_to_the_last_frame() {
     let desk = Desk::new();
     desk.write("send.py", SEND);
     let watch = ["top", "right", "--json", "--deadline", "1s", "--write", "kept.pcapng"];
-    let ended = desk.end(desk.unshared("-n", WATCH, &watch));
+    let ended = desk.end(desk.unshared("-n", &[PAIR, WATCH].concat(), &watch));
     assert_eq!((ended.status, ended.err.as_str()), (0, ""), "{}", ended.out);
     let end = objects_end(&ended.out);
     let (ui, ac, answers, udp) = (300, 110, 90, 500);
@@ -198,7 +206,7 @@ fn the_filter_and_the_end_of_an_interface() {
     desk.write("send.py", SEND);
     let script = WATCH.replace("kill -INT $monitor", "sleep 1; ip link del left");
     let watch = ["top", "right", "--json", "sap", "4", "or", "udp", "and", "host", "10.0.0.2"];
-    let ended = desk.end(desk.unshared("-n", &script, &watch));
+    let ended = desk.end(desk.unshared("-n", &[PAIR, &script].concat(), &watch));
     ended.assert_line(1, "right: the interface is gone");
     let end = objects_end(&ended.out);
     // From the left: (sap 4 or udp) and host 10.0.0.2.
@@ -213,18 +221,29 @@ struct Screen {
 
 impl Screen {
     fn open(desk: &Desk, arguments: &str) -> Screen {
+        Screen::behind(&[], desk, arguments)
+    }
+
+    /// The same in the namespace that `first` makes, which lives as long as the terminal.
+    fn behind(first: &[&str], desk: &Desk, arguments: &str) -> Screen {
         let screen = Screen { socket: desk.path("tmux") };
         let program = env!("CARGO_BIN_EXE_trunkline");
         let shell = format!(
             "cd '{}'; '{program}' top {arguments}; echo status $? $(stty -a | grep -o -- '-*icanon'); sleep 1000",
             desk.path("").display()
         );
-        screen.tmux(&["-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", &shell]);
+        let session = ["-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", &shell];
+        screen.asked(&[first, &["tmux"]].concat(), &session);
         screen
     }
 
     fn tmux(&self, words: &[&str]) -> String {
-        let out = Command::new("tmux").arg("-S").arg(&self.socket).args(words).output().unwrap();
+        self.asked(&["tmux"], words)
+    }
+
+    fn asked(&self, program: &[&str], words: &[&str]) -> String {
+        let mut command = Command::new(program[0]);
+        let out = command.args(&program[1..]).arg("-S").arg(&self.socket).args(words).output().unwrap();
         assert!(out.status.success(), "{words:?}: {}", String::from_utf8_lossy(&out.stderr));
         String::from_utf8(out.stdout).unwrap()
     }
@@ -256,6 +275,13 @@ impl Screen {
             assert!(std::time::Instant::now() < until, "{words:?} on this screen?\n{text}");
             std::thread::sleep(Duration::from_millis(50));
         }
+    }
+
+    /// The monitor.
+    fn monitor(&self) -> Pid {
+        let shell = self.tmux(&["display-message", "-p", "#{pane_pid}"]);
+        let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", shell.trim())).unwrap();
+        Pid::from_raw(children.split_whitespace().next().expect("the monitor runs").parse().unwrap())
     }
 
     /// The program is done, and the terminal as it was.
@@ -339,10 +365,7 @@ fn a_signal_leaves_the_terminal_as_it_was() {
     simulated(&desk);
     let screen = Screen::open(&desk, "out/sim/a-b.pcapng --write kept.pcapng");
     screen.shows(&["trunkline top", "10.0.0.1"]);
-    let shell = screen.tmux(&["display-message", "-p", "#{pane_pid}"]);
-    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", shell.trim())).unwrap();
-    let monitor = children.split_whitespace().next().expect("the monitor runs").parse().unwrap();
-    command::signal(nix::unistd::Pid::from_raw(monitor), nix::sys::signal::Signal::SIGTERM);
+    command::signal(screen.monitor(), Signal::SIGTERM);
     screen.is_restored();
     assert!(desk.path("kept.pcapng").exists(), "what was asked for is written");
 }
@@ -374,4 +397,90 @@ fn it_ends_when_its_terminal_goes_away_and_keeps_what_it_recorded() {
     assert_eq!(fs::read_to_string(desk.path("load.csv")).unwrap().lines().count(), 1 + 4);
     let again = desk.say(&["top", "kept.pcapng", "--json"]);
     assert_eq!((again.status, objects_end(&again.out)["total"]["packets"].as_u64()), (0, Some(50)));
+}
+
+#[test]
+fn the_screen_of_an_interface_until_its_window_is_closed() {
+    if !can(&["tmux", "-V"]) || !can(&["unshare", "-n", "ip", "link", "add", "a", "type", "veth"]) {
+        return;
+    }
+    let desk = Desk::new();
+    desk.write("send.py", SEND);
+    let inside = [PAIR, "exec \"$@\""].concat();
+    let keep = "--record load.csv --graph load.svg --write kept.pcapng";
+    // Samples so long that bars stay while the test looks.
+    let screen = Screen::behind(
+        &["unshare", "-n", "sh", "-ec", &inside, "sh"],
+        &desk,
+        &format!("right --interval 10s --deadline 1s {keep}"),
+    );
+    let send = || {
+        let line = format!("cd '{}'; exec python3 send.py left", desk.path("").display());
+        screen.tmux(&["new-window", "-d", &line]);
+    };
+    screen.shows(&["trunkline top  right", "kernel     frames 0  dropped 0", "q quit"]);
+    send();
+    screen.shows(&["kernel     frames 1,000  dropped 0", "total 1,000", "station 1", "10.0.0.2"]);
+    // A bar of two colours: half of what station 1 has is acknowledged, half is not.
+    let coloured = screen.tmux(&["capture-pane", "-e", "-p"]);
+    let bar = coloured.lines().find(|line| line.contains("station 1")).unwrap();
+    assert!(bar.contains("\x1b[33m█") && bar.contains("\x1b[91m█"), "{bar:?}");
+    screen.keys(&["3"]);
+    screen.shows(&["service (", "sap 4", "sap 8", "udp 5000"]);
+    screen.keys(&["4"]);
+    screen.shows(&["llc 1.4 - 2.6", "udp 10.0.0.1:5000 - 10.0.0.2:6000"]);
+    screen.keys(&["5"]);
+    screen.shows(&["messages 100  repeats 10, most tries 2", "priority 7           200", "1.8 > 3.8, 7"]);
+    screen.keys(&["t"]);
+    screen.shows(&["5000 > 6000", "   1000 "]);
+    screen.keys(&["f"]);
+    screen.type_line("sap 4 and priority 5");
+    screen.shows(&["filter `sap 4 and priority 5`: 0 of 0"]);
+    send();
+    screen.shows(&["frames 2,000  dropped 0", "filter `sap 4 and priority 5`: 300 of 1,000"]);
+    screen.shows(&["4 > 6  UI", "Tag       8100, priority 5, VLAN 0"]);
+    let monitor = screen.monitor();
+    screen.tmux(&["kill-server"]);
+    within(SOON, "the monitor to end", || command::is_gone(monitor));
+    let again = desk.say(&["top", "kept.pcapng", "--json"]);
+    assert_eq!((again.status, objects_end(&again.out)["total"]["packets"].as_u64()), (0, Some(300)));
+    let csv = fs::read_to_string(desk.path("load.csv")).unwrap();
+    assert!(csv.ends_with('\n') && csv.lines().last().unwrap().contains(",1300,"), "{csv}");
+    let svg = fs::read_to_string(desk.path("load.svg")).unwrap();
+    assert!(svg.contains("1,300 packets") && svg.contains("had 2,000 and dropped 0"), "{svg}");
+}
+
+#[test]
+fn a_flood_is_counted_to_the_last_frame() {
+    const FRAMES: u64 = 100_000;
+    if !can(&["unshare", "-n", "ip", "link", "add", "a", "type", "veth"]) {
+        return;
+    }
+    // A namespace of this thread, which ends with it.
+    let flood = std::thread::spawn(|| {
+        unshare(CloneFlags::CLONE_NEWNET).unwrap();
+        assert!(Command::new("sh").args(["-ec", PAIR]).status().unwrap().success());
+        let desk = Desk::new();
+        // There is room for all of them, however late the monitor is.
+        let monitor = Running::start(desk.trunkline(&["top", "right", "--json", "--buffer", "128"]));
+        let watched = || fs::read_to_string("/proc/thread-self/net/packet").unwrap().lines().count() > 1;
+        within(SOON, "the monitor to begin", watched);
+        let left = PacketSocket::open("left", &Options::default()).unwrap();
+        let mut frame = [0; 100];
+        frame[..17].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0, 86, 6, 4, 3]);
+        let mut sent = 0;
+        while sent < FRAMES {
+            frame[11] = 1 + (sent % 16) as u8;
+            sent += u64::from(left.send(&frame).unwrap());
+        }
+        command::signal(monitor.id(), Signal::SIGINT);
+        let ended = monitor.end();
+        assert_eq!((ended.status, ended.err.as_str()), (0, ""));
+        let end = objects_end(&ended.out);
+        assert_eq!(end["kernel"], serde_json::json!({ "frames": FRAMES, "dropped": 0 }));
+        assert_eq!(end["total"], serde_json::json!({ "packets": FRAMES, "bytes": FRAMES * 100 }));
+        assert_eq!(row(&end, "stations", "station 16")["packets"], FRAMES / 16);
+        assert_eq!(row(&end, "services", "sap 4")["packets"], FRAMES);
+    });
+    flood.join().unwrap();
 }

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`session`] | a source, its monitor, and the file that samples are recorded in |
 //! | [`lines`] | a line or a JSON object an interval |
+//! | [`graph`] | the recorded samples as a picture |
 //! | [`rank`] | the rows of a table in order, and numbers as people read them |
 //! | [`screen`] | the terminal: the loop, and that it is left as it was found |
 //! | [`app`] | what the screen shows, and what each key does |
@@ -13,6 +14,7 @@
 mod app;
 #[cfg(feature = "screen")]
 mod draw;
+mod graph;
 mod lines;
 #[cfg_attr(not(feature = "screen"), allow(dead_code, reason = "the screen uses the rest"))]
 mod rank;

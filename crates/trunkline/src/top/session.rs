@@ -17,6 +17,7 @@ use trunkline_net::Clock;
 use trunkline_net::packet::Ring;
 use trunkline_units::Span;
 
+use super::graph::{self, Graph};
 use crate::failure::Failure;
 use crate::flags::Top;
 
@@ -41,6 +42,7 @@ pub struct Session {
     /// What the kernel had, and of that dropped.
     pub kernel: Option<(u64, u64)>,
     recorder: Option<Recorder>,
+    graph: Option<Graph>,
     /// Samples of the monitor's load that were told and recorded.
     told: u64,
     /// What the filter passed in all samples told, whatever was reset meanwhile.
@@ -107,6 +109,7 @@ impl Session {
             note: None,
             kernel: None,
             recorder,
+            graph: flags.graph.as_ref().map(|_| Graph::new(flags.interval.as_ns())),
             told: 0,
             total: Count::default(),
         })
@@ -214,6 +217,9 @@ impl Session {
             self.total += sample.shown;
             told.push(Told { sample, total: self.total });
         }
+        if let Some(graph) = &mut self.graph {
+            told.iter().for_each(|told| graph.add(&told.sample));
+        }
         if let Some(recorder) = &mut self.recorder {
             let wrote = told.iter().try_for_each(|told| recorder.row(told, &self.monitor, self.kernel));
             let wrote = wrote.and_then(|()| recorder.file.flush());
@@ -234,13 +240,19 @@ impl Session {
         Ok(())
     }
 
-    /// Writes what the trace keeps, if that was asked for.
+    /// Writes what was asked for: the last samples, the graph, what the trace keeps. Each though another fails.
     pub fn finish(&mut self, flags: &Top) -> Result<(), Failure> {
         self.close();
-        self.tell()?;
-        let Some(path) = &flags.write else { return Ok(()) };
-        let written = self.monitor.trace().write(path);
-        written.map(drop).map_err(|e| failed(&path.display().to_string(), &e))
+        let told = self.tell().map(drop);
+        let drawn = self.graph.as_ref().zip(flags.graph.as_ref()).map_or(Ok(()), |(graph, path)| {
+            let svg = graph.svg(self.name(), &graph::note(self.total, self.kernel));
+            std::fs::write(path, svg).map_err(|e| failed(&path.display().to_string(), &e))
+        });
+        let written = flags.write.as_ref().map_or(Ok(()), |path| {
+            let written = self.monitor.trace().write(path);
+            written.map(drop).map_err(|e| failed(&path.display().to_string(), &e))
+        });
+        told.and(drawn).and(written)
     }
 }
 
