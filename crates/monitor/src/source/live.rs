@@ -60,6 +60,11 @@ impl Live {
         if count == 0 { Looked::None } else { Looked::Some }
     }
 
+    /// Blocks of frames that may wait.
+    pub fn blocks(&self) -> usize {
+        self.ring.blocks()
+    }
+
     /// Waits for frames, at most `limit`; whether there are some. A frame may lie in the kernel for
     /// [`Ring::LAG`] longer.
     ///

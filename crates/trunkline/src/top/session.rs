@@ -154,7 +154,8 @@ impl Session {
     /// Sees what the kernel has captured until now and still holds.
     fn drain(&mut self) {
         let Source::Live(live) = &mut self.source else { return };
-        for _ in 0..MOST_BLOCKS {
+        // As many as there can be; what comes meanwhile is later than the end.
+        for _ in 0..=live.blocks() {
             if live.look(&mut self.monitor) == Looked::None && !live.wait(Ring::LAG * 2).unwrap_or(false) {
                 break;
             }
