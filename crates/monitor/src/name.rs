@@ -10,13 +10,13 @@ use crate::packet::{self, ARP, IPV4, IPV6, Mac, Packet, TCP, UDP};
 /// Who sends or is sent to: the highest address that a frame tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Station {
-    /// A station of LLC: Ethernet address 02:00:00:00:00:n; 255 is all of them.
+    /// A station of LLC: Ethernet address 02:00:00:00:00:n, or a group's last number; 255 is all of them.
     Number(u8),
     /// Another Ethernet address.
     Ether(Mac),
     /// An IP address.
     Ip(IpAddr),
-    /// A station whose PDUs travel in datagrams.
+    /// One whose PDUs travel in datagrams that tell no number.
     Socket(SocketAddr),
 }
 
@@ -164,6 +164,9 @@ fn alone(over: Over, service: Service, class: Class) -> Sort {
 
 /// Who sent a packet, and to whom.
 pub fn stations(packet: &Packet<'_>) -> (Option<Station>, Option<Station>) {
+    if let Some((from, to)) = packet.llc.and_then(|llc| llc.stations) {
+        return (Some(Station::Number(from)), Some(Station::Number(to)));
+    }
     match (packet.ip, packet.ports, packet.ether) {
         (Some(ip), Some(ports), _) if packet.llc.is_some() => (
             Some(Station::Socket((ip.source, ports.0).into())),

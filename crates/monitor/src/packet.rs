@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use trunkline_llc::Pdu;
 use trunkline_llc::token::frame::{CONTROL, Control, LONGEST as LONGEST_CONTROL, SAP};
-use trunkline_llc::wire::{BadPdu, HIGHEST};
+use trunkline_llc::wire::{ALL, BadPdu, HIGHEST};
 use trunkline_net::packet::Tag;
 
 /// An Ethernet address.
@@ -109,8 +109,9 @@ pub struct Llc<'a> {
     pub pdu: Result<Pdu<'a>, BadPdu>,
     /// What it says of the ring's token, if it does.
     pub control: Option<Control>,
-    /// Whether it came in a datagram.
-    pub in_udp: bool,
+    /// The stations that a datagram tells of, its sender and whom it is for, 255 for all: it comes from so many ports
+    /// above the named one and goes to the group that ends with the number (docs/llc.md, Networks).
+    pub stations: Option<(u8, u8)>,
 }
 
 impl<'a> Packet<'a> {
@@ -169,7 +170,7 @@ impl<'a> Packet<'a> {
                 let content = bytes.get(at + 2..).unwrap_or_default();
                 // What is behind the length is padding.
                 let content = content.get(..usize::from(length)).unwrap_or(content);
-                self.llc = Llc::read(self.tag.map_or(0, Tag::priority), content, false);
+                self.llc = Llc::read(self.tag.map_or(0, Tag::priority), content);
             }
             kind => self.typed(kind, bytes.get(at + 2..), llc_port),
         }
@@ -218,7 +219,11 @@ impl<'a> Packet<'a> {
             && let Some([first, pdu @ ..]) = content.get(8..)
         {
             let priority = if *first == CONTROL { HIGHEST } else { *first };
-            self.llc = if priority <= HIGHEST { Llc::read(priority, pdu, true) } else { None };
+            self.llc = if priority <= HIGHEST { Llc::read(priority, pdu) } else { None };
+            let port = llc_port.unwrap_or_default();
+            if let Some(llc) = &mut self.llc {
+                llc.stations = numbers(from, to, ip.destination, port);
+            }
         }
     }
 }
@@ -286,7 +291,7 @@ impl<'a> Transport<'a> {
 }
 
 impl<'a> Llc<'a> {
-    fn read(priority: u8, bytes: &'a [u8], in_udp: bool) -> Option<Llc<'a>> {
+    fn read(priority: u8, bytes: &'a [u8]) -> Option<Llc<'a>> {
         let [dsap, ssap, ..] = *bytes else { return None };
         Some(Llc {
             priority,
@@ -294,8 +299,19 @@ impl<'a> Llc<'a> {
             ssap: ssap & !1,
             pdu: Pdu::read(bytes),
             control: if dsap == SAP { control(bytes) } else { None },
-            in_udp,
+            stations: None,
         })
+    }
+}
+
+/// The stations of a datagram from one port to another, if it goes to a group of stations that listen on `port`.
+fn numbers(from: u16, to: u16, group: IpAddr, port: u16) -> Option<(u8, u8)> {
+    let number = u8::try_from(from.checked_sub(port)?).ok().filter(|n| (1..ALL).contains(n))?;
+    match group {
+        IpAddr::V4(group) if group.is_multicast() && to == port => {
+            Some((number, group.octets()[3])).filter(|(_, to)| *to != 0)
+        }
+        _ => None,
     }
 }
 

@@ -154,6 +154,30 @@ fn a_token_in_datagrams_counts_once() {
 }
 
 #[test]
+fn datagrams_of_stations_in_groups_tell_their_numbers() {
+    let datagram = |from: u8, to: u8, content: Vec<u8>| {
+        let ip =
+            ipv4([10, 0, 0, 1].into(), [239, 1, 2, to].into(), 17, (8022 + u16::from(from), 8022), &content);
+        ethernet(9, 9, None, 0x0800, &ip)
+    };
+    let frames = [
+        (S, datagram(1, 2, [vec![5], pdu(6, 4, Kind::Ac(true), false, b"a")].concat())),
+        (S + MS, datagram(2, 1, [vec![5], pdu(4, 6, Kind::Ac(false), true, &[0x40])].concat())),
+        (S + 2 * MS, datagram(2, 255, [vec![0], pdu(6, 4, Kind::Ui, false, b"b")].concat())),
+    ];
+    let config = || Config { llc_port: Some(8022), ..Config::default() };
+    let monitor = seen(config(), &frames);
+    assert_eq!([1, 2, 255].map(|n| total(monitor.stations(), Station::Number(n)).packets), [2, 3, 1]);
+    assert_eq!(monitor.stations().len(), 3);
+    let total = monitor.exchanges().total();
+    assert_eq!((total.messages, total.answers.count, total.answers.last_ns), (1, 1, MS));
+    for (filter, passed) in [("station 1", 2), ("src station 2", 2), ("station 9", 0), ("priority 5", 2)] {
+        let monitor = seen(Config { filter: Some(filter.parse().unwrap()), ..config() }, &frames);
+        assert_eq!(monitor.load().shown().packets, passed, "{filter}");
+    }
+}
+
+#[test]
 fn what_agrees_on_a_number_is_no_message_and_no_room_is_no_answer() {
     let command = |at_ms, poll, information: &[u8]| {
         let pdu = Pdu { dsap: 6, ssap: 4, response: false, kind: Kind::Ac(false), poll, information };

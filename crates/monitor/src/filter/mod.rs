@@ -157,8 +157,11 @@ impl Test {
             Test::Llc(Some(kind)) => packet.pdu().is_some_and(|pdu| kind.matches(pdu)),
             Test::Sap(side, sap) => packet.llc.is_some_and(|llc| side.of(llc.ssap == sap, llc.dsap == sap)),
             Test::Station(side, number) => {
-                let is = |mac| station(mac) == Some(number);
-                packet.ether.is_some_and(|(to, from)| side.of(is(from), is(to)))
+                let told = packet.llc.and_then(|llc| llc.stations);
+                let of_ether = || packet.ether.map(|(to, from)| (station(from), station(to)));
+                told.map(|(from, to)| (Some(from), Some(to)))
+                    .or_else(of_ether)
+                    .is_some_and(|(from, to)| side.of(from == Some(number), to == Some(number)))
             }
             Test::Priority(priority) => packet.priority() == Some(priority),
             Test::Token => packet.control().is_some(),
