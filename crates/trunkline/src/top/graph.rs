@@ -60,6 +60,12 @@ impl Graph {
         }
     }
 
+    /// The day on which it begins, in UTC; empty if nothing was seen.
+    fn day(&self) -> String {
+        let first = self.columns.first().and_then(|c| jiff::Timestamp::from_nanosecond(c.at_ns.into()).ok());
+        first.map(|at| format!("{}, ", at.strftime("%F"))).unwrap_or_default()
+    }
+
     /// The picture: for each column its mean as a bar, its largest sample as a line above.
     pub fn svg(&self, title: &str, note: &str) -> String {
         let mut svg = format!(
@@ -68,7 +74,7 @@ impl Graph {
             LEFT + WIDTH + 30.0
         );
         text(&mut svg, LEFT, 22.0, "start", "font-size=\"15\" font-weight=\"bold\"", title);
-        text(&mut svg, LEFT, 42.0, "start", "fill=\"#555\"", note);
+        text(&mut svg, LEFT, 42.0, "start", "fill=\"#555\"", &format!("{}{note}", self.day()));
         self.panel(&mut svg, TOPS[0], "bits/s", "#2a7ab0", |count| count.bytes as f64 * 8.0);
         self.panel(&mut svg, TOPS[1], "packets/s", "#3c8c40", |count| count.packets as f64);
         svg + "</svg>\n"
@@ -181,6 +187,7 @@ mod tests {
         let svg = graph.svg("eth0", "");
         // The second of two bars of packets/s is half as high, to the baseline.
         assert!(svg.contains("M490.00 470.0V380.0H890.00V470.0Z"), "{svg}");
+        assert!(svg.contains(">1970-01-01, "), "{svg}");
         assert!(svg.contains(">01:01:01<") && svg.contains(">01:01:03<"), "{svg}");
     }
 }

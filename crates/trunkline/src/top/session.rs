@@ -246,7 +246,8 @@ impl Session {
         self.close();
         let told = self.tell().map(drop);
         let drawn = self.graph.as_ref().zip(flags.graph.as_ref()).map_or(Ok(()), |(graph, path)| {
-            let svg = graph.svg(self.name(), &graph::note(self.total, self.kernel));
+            let svg =
+                graph.svg(&format!("trunkline top {}", self.name()), &graph::note(self.total, self.kernel));
             std::fs::write(path, svg).map_err(|e| failed(&path.display().to_string(), &e))
         });
         let written = flags.write.as_ref().map_or(Ok(()), |path| {
