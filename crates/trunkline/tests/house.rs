@@ -28,7 +28,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("host", &["endpoint", "units"]),
     ("arq", &["endpoint", "units"]),
     ("llc", &["endpoint", "units"]),
-    ("run", &["units", "traffic", "endpoint", "arq", "experiment", "record"]),
+    ("run", &["units", "traffic", "endpoint", "arq", "llc", "experiment", "record"]),
     (
         "sim",
         &[
@@ -37,6 +37,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "atm",
             "tcp",
             "arq",
+            "llc",
             "host",
             "units",
             "traffic",
