@@ -6,7 +6,7 @@ PREFIX  ?= $(HOME)/.local
 
 RUN     = $(CARGO) run --release --quiet --locked --
 # What machines offer beside themselves: sockets of their own, encryption.
-FACES   = --features trunkline-arq/tokio,trunkline-arq/aead
+FACES   = --features trunkline-arq/tokio,trunkline-arq/aead,trunkline-llc/sockets
 TARGET  = $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help

@@ -12,6 +12,7 @@
 //! | [`station`] | [`Station`], the endpoint |
 //! | [`statistics`] | what it counted |
 //! | [`token`] | a ring of stations on a line that all of them hear: one packet a token |
+//! | `face` | feature `sockets`: stations on Ethernet interfaces and over UDP, for threads |
 //! | [`admit`] | the longest that messages wait for the token, and which promises can be kept |
 //!
 //! A frame of a station, on its one port: the priority, one octet, and the PDU. Over UDP that is the datagram; on
@@ -19,6 +20,8 @@
 //! [`Peer`](trunkline_endpoint::Peer) is one octet: the station, or [`ALL`](wire::ALL) for everybody.
 
 pub mod admit;
+#[cfg(feature = "sockets")]
+pub mod face;
 pub mod options;
 pub mod station;
 pub mod statistics;

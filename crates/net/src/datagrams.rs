@@ -266,9 +266,9 @@ impl Bell {
     ///
     /// # Errors
     /// If the system no longer waits.
-    pub fn wait(&self, datagrams: &Datagrams, limit: Option<Span>) -> io::Result<()> {
+    pub fn wait(&self, socket: &impl AsFd, limit: Option<Span>) -> io::Result<()> {
         let mut fds = [
-            PollFd::new(datagrams.as_fd(), PollFlags::POLLIN),
+            PollFd::new(socket.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.ear.as_fd(), PollFlags::POLLIN),
         ];
         match ppoll(&mut fds, limit.map(|limit| TimeSpec::from_duration(limit.into())), None) {

@@ -25,6 +25,9 @@ pub use ring::Ring;
 /// An instruction of the kernel's classic packet filter (`struct sock_filter`).
 pub use socket2::SockFilter as Instruction;
 
+/// Most frames that [`PacketSocket::send_many`] sends.
+pub const MANY: usize = 64;
+
 /// The hardware type of Ethernet (`ARPHRD_ETHER`).
 pub const ETHERNET: u16 = libc::ARPHRD_ETHER;
 /// The hardware type of the loopback interface, whose frames are Ethernet's.
@@ -43,19 +46,34 @@ pub struct Options {
     /// Also what this machine sends, whoever sends it. What goes through this very socket never comes back.
     pub outgoing: bool,
     /// Run by the kernel on each frame, without its tag; what it returns is how many octets are kept, 0 drops the
-    /// frame. Empty: everything passes whole. See [`llc_only`] and [`first`].
+    /// frame. Empty: everything passes whole. See [`llc_only`], [`llc_for`] and [`first`].
     pub filter: Vec<Instruction>,
+    /// Also what is for this address, which need not be the interface's own.
+    pub address: Option<[u8; 6]>,
+    /// Whether the kernel tells when each frame came. Costs each frame a little; without, [`Frame::at_ns`] is 0.
+    pub timestamps: bool,
+    /// Octets asked for each of the two buffers; 0: the system's choice.
+    pub buffer: usize,
 }
 
 /// Frames for this station and for all, in full.
 impl Default for Options {
     fn default() -> Self {
-        Options { promiscuous: false, outgoing: false, filter: Vec::new() }
+        Options {
+            promiscuous: false,
+            outgoing: false,
+            filter: Vec::new(),
+            address: None,
+            timestamps: true,
+            buffer: 0,
+        }
     }
 }
 
+const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
 const LOAD_HALF: u16 = (libc::BPF_LD | libc::BPF_H | libc::BPF_ABS) as u16;
 const JUMP_IF_GREATER: u16 = (libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K) as u16;
+const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
 const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 
 /// A filter that passes length-encapsulated frames, IEEE 802.2, and nothing else.
@@ -68,6 +86,23 @@ pub fn llc_only() -> Vec<Instruction> {
         Instruction::new(RETURN, 0, 0, u32::MAX),
         Instruction::new(RETURN, 0, 0, 0),
     ]
+}
+
+/// A filter that passes length-encapsulated frames for `address` or for all, and nothing else.
+pub fn llc_for(address: [u8; 6]) -> Vec<Instruction> {
+    let [a, b, c, d, e, f] = address;
+    let mut filter = vec![
+        Instruction::new(LOAD, 0, 0, 0),
+        Instruction::new(JUMP_IF_EQUAL, 0, 2, u32::from_be_bytes([a, b, c, d])),
+        Instruction::new(LOAD_HALF, 0, 0, 4),
+        Instruction::new(JUMP_IF_EQUAL, 4, 3, u32::from(u16::from_be_bytes([e, f]))),
+        Instruction::new(JUMP_IF_EQUAL, 0, 2, u32::MAX),
+        Instruction::new(LOAD_HALF, 0, 0, 4),
+        Instruction::new(JUMP_IF_EQUAL, 1, 0, 0xFFFF),
+        Instruction::new(RETURN, 0, 0, 0),
+    ];
+    filter.extend(llc_only());
+    filter
 }
 
 /// A filter that passes the first `octets` of every frame.
@@ -167,15 +202,28 @@ impl PacketSocket {
         }
         set(&socket, libc::PACKET_IGNORE_OUTGOING, &c_int::from(!options.outgoing))?;
         set(&socket, libc::PACKET_AUXDATA, &1)?;
-        socket.set_timestamps()?;
-        if options.promiscuous {
-            let all = libc::packet_mreq {
+        if options.timestamps {
+            socket.set_timestamps()?;
+        }
+        if options.buffer > 0 {
+            socket.set_recv_buffer_size(options.buffer)?;
+            socket.set_send_buffer_size(options.buffer)?;
+        }
+        let member = |kind: c_int, address: &[u8]| {
+            let mut member = libc::packet_mreq {
                 mr_ifindex: index,
-                mr_type: libc::PACKET_MR_PROMISC as u16,
-                mr_alen: 0,
+                mr_type: kind as u16,
+                mr_alen: address.len() as u16,
                 mr_address: [0; 8],
             };
-            set(&socket, libc::PACKET_ADD_MEMBERSHIP, &all)?;
+            member.mr_address[..address.len()].copy_from_slice(address);
+            set(&socket, libc::PACKET_ADD_MEMBERSHIP, &member)
+        };
+        if options.promiscuous {
+            member(libc::PACKET_MR_PROMISC, &[])?;
+        }
+        if let Some(address) = options.address {
+            member(libc::PACKET_MR_UNICAST, &address)?;
         }
         prepare(&socket)?;
         let mut address = blank_address();
@@ -245,6 +293,41 @@ impl PacketSocket {
     /// As [`PacketSocket::send`].
     pub fn try_send(&self, frame: &[u8]) -> io::Result<bool> {
         self.put(frame, libc::MSG_DONTWAIT)
+    }
+
+    /// Sends whole Ethernet frames that stand one behind another in `frames`, each ending at one of `ends`, in one call of
+    /// the system. Waits for room in the socket's own buffer. How many the interface took; the one behind them is lost.
+    ///
+    /// # Errors
+    /// As [`PacketSocket::send`], of the first.
+    pub fn send_many(&self, frames: &[u8], ends: &[usize]) -> io::Result<usize> {
+        let mut slices = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MANY];
+        // SAFETY: message headers are pointers and numbers, for which all zeros are values.
+        let mut messages: [libc::mmsghdr; MANY] = unsafe { std::mem::zeroed() };
+        let (mut from, mut count) = (0, 0);
+        for (&end, slice) in ends.iter().zip(&mut slices) {
+            let frame = &frames[from..end];
+            *slice = libc::iovec { iov_base: frame.as_ptr().cast_mut().cast(), iov_len: frame.len() };
+            messages[count].msg_hdr.msg_iov = slice;
+            messages[count].msg_hdr.msg_iovlen = 1;
+            (from, count) = (end, count + 1);
+        }
+        // SAFETY: each header points at one slice and each slice at a part of `frames`; both live through the call, which
+        // reads what the slices point at and writes into the headers only.
+        let sent = unsafe { libc::sendmmsg(self.socket.as_raw_fd(), messages.as_mut_ptr(), count as u32, 0) };
+        match Errno::result(sent) {
+            Err(Errno::ENOBUFS) => Ok(0),
+            sent => Ok(sent? as usize),
+        }
+    }
+
+    /// Lets a call that waits for a frame end with [`io::ErrorKind::WouldBlock`] after `limit`; none: never. The system
+    /// rounds up to its ticks, some milliseconds.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn limit_waiting(&self, limit: Option<Span>) -> io::Result<()> {
+        self.socket.set_read_timeout(limit.map(Into::into))
     }
 
     /// Waits until a frame can be received, at most `limit`; whether one can.

@@ -43,7 +43,7 @@ fn frame(tag: Option<Tag>, kind: u16, content: &[u8]) -> Vec<u8> {
 
 /// Everything for anybody.
 fn everything() -> Options {
-    Options { promiscuous: true, outgoing: true, filter: Vec::new() }
+    Options { promiscuous: true, outgoing: true, ..Options::default() }
 }
 
 const PRIORITY_5: Tag = Tag { protocol: 0x8100, control: 5 << 13 };
@@ -194,5 +194,41 @@ fn an_interface_that_is_not_there_or_goes_is_an_error() {
         let error = right.receive(&mut buffer).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::ENETDOWN), "{error}");
         assert_eq!(error.kind(), io::ErrorKind::NetworkDown);
+    });
+}
+
+#[test]
+fn a_station_hears_its_own_address_and_everybodys() {
+    between(|| {
+        let left = PacketSocket::open("left", &Options::default()).unwrap();
+        let filter = packet::llc_for(TO);
+        let right = PacketSocket::open("right", &Options { filter, address: Some(TO), ..Options::default() })
+            .unwrap();
+        let to = |address: [u8; 6], kind: u16, mark: u8| {
+            [&address[..], &FROM, &kind.to_be_bytes(), &[mark; 46]].concat()
+        };
+        let frames = [
+            (to(TO, 46, 1), true),
+            (to([2, 0, 0, 0, 0, 3], 46, 2), false),
+            (to([0xFF; 6], 46, 3), true),
+            (to([0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFE], 46, 4), false),
+            (to(TO, 0x0800, 5), false),
+            (to([0xFF; 6], 0x0806, 6), false),
+            (to([3, 0, 0, 0, 0, 2], 46, 7), false),
+            (to(TO, 1500, 8), true),
+        ];
+        let all: Vec<u8> = frames.iter().flat_map(|(frame, _)| frame.clone()).collect();
+        let ends: Vec<usize> = (1..=frames.len()).map(|n| n * frames[0].0.len()).collect();
+        assert_eq!(left.send_many(&all, &ends).unwrap(), frames.len());
+        let mut buffer = [0; 2048];
+        let mut got = Vec::new();
+        while right.wait(Span::from_ms(200)).unwrap() {
+            got.push(right.receive(&mut buffer).unwrap().bytes.to_vec());
+        }
+        let passed: Vec<Vec<u8>> =
+            frames.into_iter().filter(|(_, passes)| *passes).map(|(frame, _)| frame).collect();
+        assert_eq!(got, passed);
+        right.limit_waiting(Some(Span::from_ms(5))).unwrap();
+        assert_eq!(right.receive(&mut buffer).unwrap_err().kind(), io::ErrorKind::WouldBlock);
     });
 }
