@@ -42,24 +42,33 @@ pub fn has_token(plan: &Plan) -> bool {
     plan.connections.iter().any(|c| matches!(c.protocol, Protocol::Llc { token: true, .. }))
 }
 
+/// The SAP of a connection, the priority of its messages, and how the SAP behaves, with room for so many connections.
+pub fn options(protocol: &Protocol, connections: u16) -> Option<(u8, u8, Options)> {
+    let &Protocol::Llc { r#type, sap, priority, tries, timeout, crc, limit, .. } = protocol else {
+        return None;
+    };
+    let options = Options {
+        acknowledged: r#type == 3,
+        crc,
+        tries: u16::try_from(tries).unwrap_or(u16::MAX),
+        patience: timeout,
+        send_limit: limit.unwrap_or(Span::ZERO),
+        queue: WAITING.saturating_mul(connections),
+        ..Options::default()
+    };
+    Some((sap, priority, options))
+}
+
 /// The service access points of a host and how they behave, by number. What waits in one is the sum of what its
 /// connections may have waiting, so that none of them finds no room because of another.
 pub fn saps(plan: &Plan, host: &str) -> BTreeMap<u8, Options> {
     let mut saps = BTreeMap::new();
     for c in &plan.connections {
-        let Protocol::Llc { r#type, sap, tries, timeout, crc, limit, .. } = c.protocol else { continue };
+        let Some((sap, _, options)) = options(&c.protocol, 0) else { continue };
         if c.from.host != host && !c.to.iter().any(|to| to.host == host) {
             continue;
         }
-        let options = saps.entry(sap).or_insert_with(|| Options {
-            acknowledged: r#type == 3,
-            crc,
-            tries: u16::try_from(tries).unwrap_or(u16::MAX),
-            patience: timeout,
-            send_limit: limit.unwrap_or(Span::ZERO),
-            queue: 0,
-            ..Options::default()
-        });
+        let options = saps.entry(sap).or_insert(options);
         options.queue = options.queue.saturating_add(WAITING);
     }
     saps

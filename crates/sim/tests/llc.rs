@@ -1,5 +1,8 @@
 //! LLC stations in the simulator, against what arithmetic says.
 
+mod bodies {
+    pub mod llc;
+}
 mod common;
 
 use common::{connection, experiment, host, near, plan, run, run_with};
@@ -26,6 +29,14 @@ fn frame(message: f64) -> f64 {
 
 fn refusals(text: &str) -> Vec<String> {
     Sim::default().refuse(&plan(text)).into_iter().map(|refusal| refusal.text).collect()
+}
+
+/// The same body as live.
+#[test]
+fn messages_come_once_and_what_became_of_them_is_told() {
+    for token in [false, true] {
+        bodies::llc::check(&run(&bodies::llc::text(token)), token);
+    }
 }
 
 #[test]

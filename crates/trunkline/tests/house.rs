@@ -46,7 +46,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "record",
         ],
     ),
-    ("live", &["run", "net", "arq", "units", "traffic", "endpoint", "experiment", "record"]),
+    ("live", &["run", "net", "arq", "llc", "units", "traffic", "endpoint", "experiment", "record"]),
     ("report", &["record"]),
     (
         "trunkline",
