@@ -69,8 +69,8 @@ fuzz: ## throw texts at the language, segments at TCP, frames at arq and llc, fo
 
 # Every round has a seed of its own; the one that fails is the last one printed.
 soak: ## what takes long: theory and real peers, then experiments for SECONDS, seed after seed; the first that fails ends it
-	$(CARGO) test --release --locked -p trunkline-media -p trunkline-tcp -p trunkline-arq -p trunkline-llc \
-		--features trunkline-media/soak,trunkline-tcp/soak,trunkline-arq/soak,trunkline-arq/aead,trunkline-llc/soak \
+	$(CARGO) test --release --locked -p trunkline-media -p trunkline-tcp -p trunkline-arq -p trunkline-llc -p trunkline-sim \
+		--features trunkline-sim/soak,trunkline-media/soak,trunkline-tcp/soak,trunkline-arq/soak,trunkline-arq/aead,trunkline-llc/soak \
 		--test 'soak_*'
 	$(CARGO) build --release --locked -p trunkline
 	@set -eu; until=$$(( $$(date +%s) + $(SECONDS) )); seed=0; \

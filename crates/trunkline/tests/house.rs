@@ -29,7 +29,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("arq", &["endpoint", "units"]),
     ("llc", &["endpoint", "units"]),
     ("monitor", &["llc", "net", "units"]),
-    ("run", &["units", "traffic", "endpoint", "arq", "experiment", "record"]),
+    ("run", &["units", "traffic", "endpoint", "arq", "llc", "experiment", "record"]),
     (
         "sim",
         &[
@@ -38,6 +38,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "atm",
             "tcp",
             "arq",
+            "llc",
             "host",
             "units",
             "traffic",
@@ -46,7 +47,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "record",
         ],
     ),
-    ("live", &["run", "net", "arq", "units", "traffic", "endpoint", "experiment", "record"]),
+    ("live", &["run", "net", "arq", "llc", "units", "traffic", "endpoint", "experiment", "record"]),
     ("report", &["record"]),
     (
         "trunkline",

@@ -1,5 +1,6 @@
 //! What each command does.
 
+mod airnet;
 mod check;
 mod curves;
 mod experiment;
