@@ -58,7 +58,7 @@ unsigned LLCon(int sockets);
 /*
  * Closes all sockets, whatever is pending, and leaves the network. When it returns nothing that was lent is used any more, and
  * no signal function is called: it waits for one that is under way. A signal function may call it; then the network is left
- * when that returns.
+ * when that returns, for which LLCon waits.
  * OPNONET: it is not on.
  */
 unsigned LLCoff(void);

@@ -79,12 +79,7 @@ pub unsafe extern "C" fn option(
 /// # Safety
 /// `netadr` is null or two octets, `packet` null or `size` octets, that can be read until this returns.
 #[unsafe(export_name = "LLCxmit")]
-pub unsafe extern "C" fn xmit(
-    sock: c_int,
-    netadr: *const u8,
-    packet: *const c_void,
-    size: c_uint,
-) -> c_uint {
+pub unsafe extern "C" fn xmit(sock: c_int, netadr: *const u8, packet: *const c_void, size: c_uint) -> c_uint {
     answer(|| {
         // SAFETY: this function's own condition; the packet does not leave the closure.
         let packet = unsafe { Packet::new(netadr, packet.cast(), size)? };

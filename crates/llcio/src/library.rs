@@ -84,6 +84,8 @@ thread_local! {
 
 /// The one that is on.
 static LIBRARY: Mutex<Option<Arc<Library>>> = Mutex::new(None);
+/// The thread of one that was turned off by its own signal function.
+static LEAVING: Mutex<Option<JoinHandle<()>>> = Mutex::new(None);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // A panic under a lock is a bug of ours; whoever comes next may see it too.
@@ -101,6 +103,10 @@ pub(crate) fn on(sockets: c_int) -> Result<(), Answer> {
     if limit > SOCKETS {
         return Err(Answer::TooMany);
     }
+    if !OWN.get() {
+        let leaving = lock(&LEAVING).take();
+        join(leaving);
+    }
     let mut current = lock(&LIBRARY);
     if current.is_some() {
         return Err(Answer::Duplicate);
@@ -108,11 +114,16 @@ pub(crate) fn on(sockets: c_int) -> Result<(), Answer> {
     let library = attach().and_then(|station| Ok(Library::start(station, limit)?));
     *current = Some(library.map_err(|error| {
         // Which says more than the answer can.
-        let code = io::Error::from(error).raw_os_error();
+        let code = if let Error::System(system) = &error { system.raw_os_error() } else { None };
         Errno::set_raw(code.unwrap_or(Errno::EINVAL as i32));
         Answer::NoNetwork
     })?);
     Ok(())
+}
+
+/// Waits for a thread to end; if it panicked it has gone too.
+fn join(thread: Option<JoinHandle<()>>) {
+    let _ = thread.map(JoinHandle::join);
 }
 
 /// Turns it off; when this returns no signal function is called any more, if it is not called from one.
@@ -125,8 +136,7 @@ pub(crate) fn off() -> Result<(), Answer> {
 /// The station that the environment names.
 fn attach() -> Result<Attached, Error> {
     let invalid = || io::Error::from(io::ErrorKind::InvalidInput);
-    let network: Network =
-        env::var("LLC_NETWORK").map_err(|_| invalid())?.parse().map_err(|_| invalid())?;
+    let network: Network = env::var("LLC_NETWORK").map_err(|_| invalid())?.parse().map_err(|_| invalid())?;
     let station = env::var("LLC_STATION").map_err(|_| invalid())?.parse().map_err(|_| Error::Station)?;
     Attached::to(&network, station, &face::Settings { events: true, ..face::Settings::default() })
 }
@@ -220,11 +230,11 @@ impl Library {
             state.station.take()
         };
         let thread = lock(&self.thread).take();
-        let Some((station, thread)) = station.zip(thread) else { return };
+        let Some(station) = station else { return };
         station.interrupt();
-        if !OWN.get() {
-            // If it panicked it has gone too.
-            let _ = thread.join();
+        match OWN.get() {
+            true => *lock(&LEAVING) = thread,
+            false => join(thread),
         }
         station.end();
     }
