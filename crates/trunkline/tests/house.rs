@@ -28,6 +28,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("host", &["endpoint", "units"]),
     ("arq", &["endpoint", "units"]),
     ("llc", &["endpoint", "units"]),
+    ("llcio", &["llc", "net", "units"]),
     ("run", &["units", "traffic", "endpoint", "arq", "experiment", "record"]),
     (
         "sim",
