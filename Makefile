@@ -8,6 +8,9 @@ RUN     = $(CARGO) run --release --quiet --locked --
 # What machines offer beside themselves: sockets of their own, encryption.
 FACES   = --features trunkline-arq/tokio,trunkline-arq/aead,trunkline-llc/sockets
 TARGET  = $(or $(CARGO_TARGET_DIR),target)
+VERSION = $(shell sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
+# Programs that were linked with a library of this name run with any that has it.
+SONAME  = libllcio.so.0
 
 .DEFAULT_GOAL := help
 .PHONY: help test deps fmt lint doc bench fuzz soak install clean
@@ -82,7 +85,9 @@ soak: ## what takes long: theory and real peers, then experiments for SECONDS, s
 		done; \
 	done
 
-install: ## the command, its man pages and shell completions, below PREFIX
+# The installed library has a soname, which the one in target/release must not have, to be found by its path: so it is built
+# aside.
+install: ## the command, its man pages and shell completions, and LLC for C, below PREFIX
 	$(CARGO) install --locked --path crates/trunkline --root "$(PREFIX)"
 	mkdir -p "$(PREFIX)/share/bash-completion/completions" "$(PREFIX)/share/zsh/site-functions" \
 		"$(PREFIX)/share/fish/vendor_completions.d"
@@ -90,6 +95,16 @@ install: ## the command, its man pages and shell completions, below PREFIX
 	"$(PREFIX)/bin/trunkline" completions zsh >"$(PREFIX)/share/zsh/site-functions/_trunkline"
 	"$(PREFIX)/bin/trunkline" completions fish >"$(PREFIX)/share/fish/vendor_completions.d/trunkline.fish"
 	"$(PREFIX)/bin/trunkline" man "$(PREFIX)/share/man/man1"
+	$(CARGO) rustc --release --locked -p trunkline-llcio --lib --crate-type cdylib,staticlib \
+		--target-dir "$(TARGET)/install" -- -C link-arg=-Wl,-soname,$(SONAME)
+	install -d "$(PREFIX)/include" "$(PREFIX)/lib/pkgconfig"
+	install -m 644 bindings/c/llcio.h "$(PREFIX)/include/llcio.h"
+	install -m 644 "$(TARGET)/install/release/libllcio.a" "$(PREFIX)/lib/libllcio.a"
+	install -m 755 "$(TARGET)/install/release/libllcio.so" "$(PREFIX)/lib/libllcio.so.$(VERSION)"
+	ln -sf libllcio.so.$(VERSION) "$(PREFIX)/lib/$(SONAME)"
+	ln -sf $(SONAME) "$(PREFIX)/lib/libllcio.so"
+	sed -e 's|@PREFIX@|$(abspath $(PREFIX))|' -e 's|@VERSION@|$(VERSION)|' bindings/c/llcio.pc.in \
+		>"$(PREFIX)/lib/pkgconfig/llcio.pc"
 
 clean: ## remove what was built and what was fuzzed
 	$(CARGO) clean

@@ -203,6 +203,34 @@ fn all_events_can_be_told_in_one_row() {
 }
 
 #[test]
+fn who_waits_for_events_is_woken_by_the_calls_of_others() {
+    everywhere(|place| {
+        let settings = Settings { events: true, ..Settings::default() };
+        let left = attach(place, 0, &settings);
+        let sap = left.open(4, &Options::default()).unwrap();
+        let wait = |patience| {
+            let left = left.clone();
+            thread::spawn(move || left.next_event(patience))
+        };
+        // Nothing comes from the line: only these calls can wake who waits.
+        let waits = wait(SECONDS);
+        let ticket = sap.send(at(2), b"left").unwrap();
+        assert!(matches!(waits.join().unwrap(), Ok(Event::Sent { ticket: ended, .. }) if ended == ticket));
+        let waits = wait(None);
+        left.interrupt();
+        assert!(matches!(waits.join().unwrap(), Err(Error::TimedOut)));
+        // Let go with an end, the station can be attached again at once.
+        drop(sap);
+        for _ in 0..20 {
+            left.clone().end();
+            attach(place, 1, &settings).end();
+        }
+        left.end();
+        attach(place, 0, &settings).end();
+    });
+}
+
+#[test]
 fn without_a_helper_callers_do_all() {
     everywhere(|place| {
         let settings = Settings { helper: false, ..Settings::default() };

@@ -29,6 +29,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("arq", &["endpoint", "units"]),
     ("llc", &["endpoint", "units"]),
     ("monitor", &["llc", "net", "units"]),
+    ("llcio", &["llc", "net", "units"]),
     ("run", &["units", "traffic", "endpoint", "arq", "llc", "experiment", "record"]),
     (
         "sim",

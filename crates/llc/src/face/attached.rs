@@ -1,12 +1,13 @@
 //! A station on a network, for threads.
 
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use trunkline_units::{Instant, Span};
 
 use super::engine::Engine;
-use super::shared::{Shared, State, Told};
+use super::shared::{Helper, Shared, State, Told};
 use super::{Error, Network, Sent, Settings};
 use crate::options::Options;
 use crate::statistics::Statistics;
@@ -25,7 +26,7 @@ const ENDED: usize = 4096;
 pub struct Attached(Arc<Handle>);
 
 /// One that counts.
-struct Handle(Arc<Shared>);
+struct Handle(Arc<Shared>, Helper);
 
 impl Drop for Handle {
     fn drop(&mut self) {
@@ -43,7 +44,8 @@ impl Attached {
         if !(1..ALL).contains(&number) {
             return Err(Error::Station);
         }
-        Ok(Attached(Arc::new(Handle(Shared::open(network, number, settings)?))))
+        let (shared, helper) = Shared::open(network, number, settings)?;
+        Ok(Attached(Arc::new(Handle(shared, helper))))
     }
 
     /// Its number.
@@ -102,9 +104,34 @@ impl Attached {
     /// The next event, with [`Settings::events`]. Waits for it, not longer than `patience`.
     ///
     /// # Errors
-    /// [`Error::TimedOut`]; [`Error::System`] if the network fails.
+    /// [`Error::TimedOut`], also when it is [interrupted](Attached::interrupt); [`Error::System`] if the network fails.
     pub fn next_event(&self, patience: Option<Duration>) -> Result<Event, Error> {
-        self.shared().until(patience, |state, _| state.told.pop_front().ok_or(Error::NotYet))
+        self.shared().until(patience, |state, _| {
+            if std::mem::take(&mut state.interrupted) {
+                return Err(Error::TimedOut);
+            }
+            state.told.pop_front().ok_or(Error::NotYet)
+        })
+    }
+
+    /// Ends the wait for the [next event](Attached::next_event), or else the next such wait.
+    pub fn interrupt(&self) {
+        // It refuses nothing.
+        let _ = self.shared().now(|state, _| {
+            state.interrupted = true;
+            Ok(())
+        });
+    }
+
+    /// Lets the station go like a drop. If this is its last handle, and no [`Sap`] is left, it has left its ring and the
+    /// network when this returns: within a second.
+    pub fn end(self) {
+        if let Some(mut handle) = Arc::into_inner(self.0) {
+            let helper = handle.1.take();
+            drop(handle);
+            // If it panicked it has gone too.
+            let _ = helper.map(thread::JoinHandle::join);
+        }
     }
 
     #[inline]

@@ -73,6 +73,8 @@ pub struct Settings {
     /// always is one.
     pub helper: bool,
     /// Tells all events by [`Attached::next_event`], each message's end among them, and none by the functions of a SAP.
+    /// With a helper it is the helper that receives, so that whoever waits for events is woken by those of other threads'
+    /// calls, and messages are answered while an event is dealt with.
     pub events: bool,
 }
 

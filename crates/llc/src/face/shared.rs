@@ -46,7 +46,7 @@ pub(super) struct Shared {
     /// Whether there is a helper, and how long it leaves the line to others.
     helped: bool,
     tick: Span,
-    /// Whether all events are told in one row.
+    /// Whether all events are told in one row; if there is a helper, whoever waits for them only follows it.
     events: bool,
     state: Mutex<State>,
     /// Followers: something was told, or nobody leads.
@@ -72,6 +72,8 @@ pub(super) struct State {
     pub saps: Vec<Option<Box<Told>>>,
     /// All events, where they are told in one row.
     pub told: VecDeque<Event>,
+    /// Whether the next wait for an event ends at once.
+    pub interrupted: bool,
     pub ring: VecDeque<token::Event<()>>,
     /// Frames that the line or the system did not take.
     pub unsent: u64,
@@ -112,10 +114,14 @@ impl State {
     }
 }
 
+/// The thread that keeps the time, if there is one.
+pub(super) type Helper = Option<thread::JoinHandle<()>>;
+
 pub(super) type Guard<'a> = MutexGuard<'a, State>;
 
 impl Shared {
-    pub fn open(network: &Network, number: u8, settings: &Settings) -> Result<Arc<Shared>, Error> {
+    /// The station, and its helper.
+    pub fn open(network: &Network, number: u8, settings: &Settings) -> Result<(Arc<Shared>, Helper), Error> {
         let line = Line::open(network, number, settings.ring.is_some(), settings.buffer)?;
         let clock = Clock::start();
         let batch = if settings.ring.is_some() { 1 } else { settings.batch };
@@ -131,6 +137,7 @@ impl Shared {
             engine,
             saps: (0..128).map(|_| None).collect(),
             told: VecDeque::new(),
+            interrupted: false,
             ring: VecDeque::new(),
             unsent: 0,
             handles: 0,
@@ -154,7 +161,7 @@ impl Shared {
             line,
             clock,
             helped: settings.helper || settings.ring.is_some(),
-            tick: if settings.ring.is_some() { Span::ZERO } else { TICK },
+            tick: if settings.ring.is_some() || settings.events { Span::ZERO } else { TICK },
             events: settings.events,
             state: Mutex::new(state),
             changed: Condvar::new(),
@@ -162,11 +169,14 @@ impl Shared {
             bell: Bell::new()?,
         });
         shared.lock().handles += 1;
-        if shared.helped {
-            let helper = shared.clone();
-            thread::Builder::new().name("llc".into()).spawn(move || helper.help())?;
-        }
-        Ok(shared)
+        let helper = match shared.helped {
+            true => {
+                let helper = shared.clone();
+                Some(thread::Builder::new().name("llc".into()).spawn(move || helper.help())?)
+            }
+            false => None,
+        };
+        Ok((shared, helper))
     }
 
     #[inline]
@@ -252,7 +262,8 @@ impl Shared {
     #[inline]
     fn wait<'a>(&'a self, mut state: Guard<'a>, now: Instant, end: Instant) -> (Guard<'a>, Instant) {
         let until = end.min(state.deadline).min(now + LONGEST).since(now);
-        let Some(mut room) = state.room.take() else {
+        let room = if self.events && self.helped { None } else { state.room.take() };
+        let Some(mut room) = room else {
             state.followers += 1;
             let waited = self.changed.wait_timeout(state, until.into());
             let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
