@@ -465,6 +465,9 @@ fn a_flood_is_counted_to_the_last_frame() {
         let monitor = Running::start(desk.trunkline(&["top", "right", "--json", "--buffer", "128"]));
         let watched = || fs::read_to_string("/proc/thread-self/net/packet").unwrap().lines().count() > 1;
         within(SOON, "the monitor to begin", watched);
+        // Counts what has come through, of which some may lie in the kernel's backlog for long.
+        let probe =
+            PacketSocket::open("right", &Options { promiscuous: true, ..Options::default() }).unwrap();
         let left = PacketSocket::open("left", &Options::default()).unwrap();
         let mut frame = [0; 100];
         frame[..17].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0, 86, 6, 4, 3]);
@@ -473,6 +476,11 @@ fn a_flood_is_counted_to_the_last_frame() {
             frame[11] = 1 + (sent % 16) as u8;
             sent += u64::from(left.send(&frame).unwrap());
         }
+        let mut came = 0;
+        within(SOON, "all frames to come through", || {
+            came += probe.counted().unwrap().frames;
+            came == FRAMES
+        });
         command::signal(monitor.id(), Signal::SIGINT);
         let ended = monitor.end();
         assert_eq!((ended.status, ended.err.as_str()), (0, ""));

@@ -21,6 +21,7 @@ pub struct Live {
     link: Link,
     dropped: u64,
     seen: u64,
+    taken: u64,
 }
 
 impl Live {
@@ -47,7 +48,7 @@ impl Live {
                 return Err(NoSource::Link { name: name.into(), what: format!("hardware type {other}") });
             }
         };
-        Ok(Live { name: name.into(), ring, link, dropped: 0, seen: 0 })
+        Ok(Live { name: name.into(), ring, link, dropped: 0, seen: 0, taken: 0 })
     }
 
     /// Hands over the frames of a block.
@@ -57,12 +58,13 @@ impl Live {
             let original = u32::try_from(original).unwrap_or(u32::MAX);
             monitor.add(&Captured { link, at_ns, bytes, original, tag });
         });
+        self.taken += count as u64;
         if count == 0 { Looked::None } else { Looked::Some }
     }
 
-    /// Blocks of frames that may wait.
-    pub fn blocks(&self) -> usize {
-        self.ring.blocks()
+    /// Frames that the kernel had by the last [`counted`](Live::counted), did not drop, and that were not handed over.
+    pub fn waiting(&self) -> u64 {
+        (self.seen - self.dropped).saturating_sub(self.taken)
     }
 
     /// Waits for frames, at most `limit`; whether there are some. A frame may lie in the kernel for

@@ -62,11 +62,6 @@ impl Ring {
         &self.socket
     }
 
-    /// How many blocks it has.
-    pub fn blocks(&self) -> usize {
-        self.blocks
-    }
-
     /// What the kernel counted since this was last asked.
     ///
     /// # Errors

@@ -153,11 +153,15 @@ impl Session {
 
     /// Sees what the kernel has captured until now and still holds.
     fn drain(&mut self) {
+        /// How often frames are waited for that the kernel has: on a crowded machine it is late to hand them over.
+        const WAITS: usize = 50;
         let Source::Live(live) = &mut self.source else { return };
-        // As many as there can be; what comes meanwhile is later than the end.
-        for _ in 0..=live.blocks() {
-            if live.look(&mut self.monitor) == Looked::None && !live.wait(Ring::LAG * 2).unwrap_or(false) {
-                break;
+        let mut waits = 0;
+        self.kernel = live.counted().ok().or(self.kernel);
+        while live.waiting() > 0 && waits < WAITS {
+            if live.look(&mut self.monitor) == Looked::None {
+                waits += 1;
+                let _ = live.wait(Ring::LAG * 2);
             }
         }
         self.kernel = live.counted().ok().or(self.kernel);
