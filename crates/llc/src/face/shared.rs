@@ -3,7 +3,8 @@
 //! The thread that waits receives, without holding the lock: no other is to be woken between a frame and its reader. If
 //! several wait, one leads and the others follow; one that has what it wants lets another lead. Deadlines are kept by a
 //! helper on a thread of its own, which hears the line while nobody leads: at once in a ring, since a token must not
-//! wait; else after a [`TICK`], so that two that talk in turns are not disturbed.
+//! wait; else after a [`TICK`], so that two that talk in turns are not disturbed. Where all events are told in one row it
+//! always does, and who waits for them only follows.
 
 use std::collections::VecDeque;
 use std::io;
