@@ -1,4 +1,10 @@
 //! What may be said on the command line. Help, the man page and the completions come from here.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`llc`] | the tools of logical link control |
+
+pub mod llc;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -44,6 +50,8 @@ pub enum Command {
     /// What is not given is drawn from the seed of each exchange. Exit status 0 if nothing was lost, twice, out of order
     /// or wrong, 1 if something was or it was stopped, 2 if the usage is wrong.
     Torture(Torture),
+    /// Tools of logical link control (IEEE 802.2): test, delay, load, files, ping, and the bound of a ring
+    Llc(llc::Llc),
     /// Put records side by side
     Compare(Compare),
     /// Report an old record again, without running anything
