@@ -28,10 +28,10 @@ udp.fields.first = ProtoField.uint8("llcudp.first", "Keeps a ring", base.HEX)
 
 local f = {
 	dsap = ProtoField.uint8("llcac.dsap", "DSAP", base.HEX),
-	ssap = ProtoField.uint8("llcac.ssap", "SSAP", base.HEX, nil, 0xfe),
-	response = ProtoField.bool("llcac.response", "Response", 8, { "response", "command" }, 0x01),
+	ssap = ProtoField.uint8("llcac.ssap", "SSAP", base.HEX),
+	response = ProtoField.uint8("llcac.response", "Response", base.DEC, { [0] = "command", [1] = "response" }, 0x01),
 	number = ProtoField.uint8("llcac.number", "Number", base.DEC, { [0] = "AC0", [1] = "AC1" }, 0x80),
-	poll = ProtoField.bool("llcac.poll", "P/F", 8, nil, POLL),
+	poll = ProtoField.uint8("llcac.poll", "P/F", base.DEC, nil, POLL),
 	status = ProtoField.uint8("llcac.status", "Status", base.HEX),
 	accepted = ProtoField.uint8("llcac.status.command", "Command", base.DEC, COMMAND, 0x0f),
 	answer = ProtoField.uint8("llcac.status.response", "Answer", base.DEC, RESPONSE, 0xf0),
@@ -99,7 +99,7 @@ local function dissect_ac(range, pinfo, tree)
 	local response = bit.band(ssap, 1) ~= 0
 	local item = tree:add(ac, range)
 	item:add(f.dsap, range(0, 1))
-	item:add(f.ssap, range(1, 1))
+	item:add(f.ssap, range(1, 1), bit.band(ssap, 0xfe))
 	item:add(f.response, range(1, 1))
 	item:add(f.number, range(2, 1))
 	item:add(f.poll, range(2, 1))

@@ -41,25 +41,58 @@ fn scripted(desk: &Desk, script: &str, words: &[&str]) -> String {
     ended.out
 }
 
-/// What tshark prints of a capture, or of the frames of it that `filter` names.
-fn tshark(file: &Path, script: bool, filter: &str, more: &[&str]) -> String {
+/// Fields that are asked for, and what each packet says in them: as Wireshark writes it, several with commas between.
+struct Packets {
+    names: Vec<&'static str>,
+    rows: Vec<Vec<String>>,
+}
+
+/// Of each packet of a capture some fields, and always trouble: what is malformed, and what Wireshark warns of.
+fn packets(file: &Path, script: bool, names: &[&'static str]) -> Packets {
+    let names = [names, &["frame.number", "_ws.malformed", "_ws.lua.error", "_ws.expert.severity"]].concat();
     let mut command = Command::new("tshark");
     if script {
         command.args(["-X", &format!("lua_script:{}", repository(DISSECTOR).display())]);
     }
-    command.arg("-r").arg(file).args(["-Y", filter]).args(more);
+    // Without names of addresses, which it would look up.
+    command.args(["-n", "-T", "fields", "-E", "separator=;", "-r"]).arg(file);
+    command.args(names.iter().flat_map(|name| ["-e", name]));
     let output = command.output().expect(".ci/packages installs it");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    // A field of our dissector's error may not be known before there is one.
     let own: Vec<&str> = said.lines().filter(|line| !line.contains("Running as user \"root\"")).collect();
     assert!(output.status.success() && own.is_empty(), "{command:?}: {said}");
-    String::from_utf8(output.stdout).expect("text")
+    let text = String::from_utf8(output.stdout).expect("text");
+    Packets { names, rows: text.lines().map(|line| line.split(';').map(str::to_owned).collect()).collect() }
 }
 
-fn count(file: &Path, script: bool, filter: &str) -> usize {
-    tshark(file, script, filter, &["-T", "fields", "-e", "frame.number"]).lines().count()
-}
+/// Wireshark's severities: a warning, an error.
+const WARNING: u64 = 6 << 20;
 
-const TROUBLE: &str = "_ws.malformed || _ws.lua.error || _ws.expert.severity >= 6291456";
+impl Packets {
+    /// The packets of which something holds: it is told the value of a field by its name.
+    fn count(&self, holds: impl Fn(&dyn Fn(&str) -> String) -> bool) -> usize {
+        let value = |row: &[String], name: &str| {
+            let at = self.names.iter().position(|other| *other == name);
+            row[at.unwrap_or_else(|| panic!("{name} was not asked for"))].clone()
+        };
+        self.rows.iter().filter(|row| holds(&|name| value(row, name))).count()
+    }
+
+    fn with(&self, name: &str, one: &str) -> usize {
+        self.count(|of| of(name) == one)
+    }
+
+    /// Those that Wireshark finds fault with.
+    fn trouble(&self, among: impl Fn(&dyn Fn(&str) -> String) -> bool) -> usize {
+        self.count(|of| {
+            let severities = of("_ws.expert.severity");
+            let warned =
+                severities.split(',').filter_map(|one| one.parse().ok()).any(|one: u64| one >= WARNING);
+            among(of) && (warned || !of("_ws.malformed").is_empty() || !of("_ws.lua.error").is_empty())
+        })
+    }
+}
 
 /// All tools, in a few seconds.
 const TOOLS: &str = r#"
@@ -85,26 +118,37 @@ fn wireshark_reads_all_that_the_tools_send() {
     let desk = Desk::new();
     scripted(&desk, &format!("capture left all.pcapng\n{TOOLS}\ncaptured"), &[]);
     let file = desk.path("all.pcapng");
-    // Its own words for UI, XID and TEST.
-    let type_1 = "llc.control.u_modifier_cmd == 0x00 || llc.control.u_modifier_cmd == 0xac || \
-                  llc.control.u_modifier_resp == 0xac || llc.control.u_modifier_cmd == 0xe0 || \
-                  llc.control.u_modifier_resp == 0xe0";
-    assert!(count(&file, false, type_1) > 2_000);
-    assert_eq!(count(&file, false, &format!("({type_1}) && ({TROUBLE})")), 0);
-    // Every frame is a PDU.
-    assert_eq!(count(&file, false, "!llc"), 0, "{}", tshark(&file, false, "!llc", &["-c", "5"]));
+    let type_1 = |of: &dyn Fn(&str) -> String| {
+        let control =
+            u8::from_str_radix(of("llc.control").trim_start_matches("0x"), 16).expect("a control octet");
+        [0x03, 0xaf, 0xbf, 0xe3, 0xf3].contains(&control)
+    };
+    let plain = packets(&file, false, &["llc.control"]);
+    assert_eq!(plain.with("llc.control", ""), 0, "every frame is a PDU");
+    let own = plain.count(type_1);
+    assert!(own > 1_000);
+    assert_eq!(plain.trouble(type_1), 0);
     // All that it does not know is of type 3, and ours knows it.
-    let rest = count(&file, false, &format!("llc && !({type_1})"));
-    assert!(rest > 2_000);
-    assert_eq!(count(&file, true, "llcac"), rest);
-    assert_eq!(count(&file, true, TROUBLE), 0, "{}", tshark(&file, true, TROUBLE, &["-c", "5"]));
-    let [commands, responses] =
-        ["llcac.response == 0", "llcac.response == 1"].map(|one| count(&file, true, one));
-    assert_eq!(count(&file, true, "llcac.status"), responses);
-    assert!(commands >= responses && responses > 1_000, "{commands} {responses}");
-    // Somebody asked a SAP that is closed.
-    assert!(count(&file, true, "llcac.status.command == 1") > 0);
-    assert!(count(&file, true, "llcac.poll == 1 && llcac.response == 1 && llcac.status.response == 3") > 0);
+    let names = [
+        "llc.control",
+        "llcac.response",
+        "llcac.status.command",
+        "llcac.status.response",
+        "llcac.poll",
+        "llcac.ssap",
+    ];
+    let packets = packets(&file, true, &names);
+    assert_eq!((packets.rows.len(), packets.count(type_1)), (plain.rows.len(), own));
+    assert_eq!(packets.trouble(|_| true), 0);
+    let [commands, responses] = ["0", "1"].map(|one| packets.with("llcac.response", one));
+    assert_eq!(own + commands + responses, plain.rows.len());
+    assert!(commands >= responses && responses > 500, "{commands} {responses}");
+    assert_eq!(packets.count(|of| !of("llcac.status.command").is_empty()), responses);
+    // Somebody asked a SAP that is closed; numbers were agreed on.
+    assert!(packets.with("llcac.status.command", "1") > 0);
+    let agreed = |of: &dyn Fn(&str) -> String| of("llcac.poll") == "1" && of("llcac.status.response") == "3";
+    assert!(packets.count(agreed) > 5);
+    assert!(packets.count(|of| of("llcac.response") == "1" && of("llcac.ssap") == "0x60") > 100);
 }
 
 #[test]
@@ -118,35 +162,39 @@ fn wireshark_reads_type_3_and_the_token_over_udp() {
         r#"
         capture lo all.pcapng
         "$trunkline" llc test
+        # Its token goes round all the time.
         serve --ring
         "$trunkline" llc ping --ring 2 -c 5 -i 1ms
         "$trunkline" llc load --ring --with 2 --time 50ms --messages 100 --acknowledged --plain
         captured"#,
         &[],
     );
-    let file = desk.path("all.pcapng");
-    assert_eq!(count(&file, true, "udp && !llcudp && !icmp && !igmp"), 0);
-    assert_eq!(count(&file, true, TROUBLE), 0, "{}", tshark(&file, true, TROUBLE, &["-c", "5"]));
-    assert!(count(&file, true, "llcac.response == 1 && llcac.status.command == 0") > 100);
-    assert!(count(&file, true, "llctoken.kind == 1 && llctoken.stations == 2") > 100);
-    assert!(count(&file, true, "llctoken.kind == 2") > 0 && count(&file, true, "llctoken.kind == 3") > 0);
-    assert_eq!(count(&file, true, "llcudp.first && !llctoken"), 0);
-    // A message of the tests with the highest priority.
-    assert!(count(&file, true, "llcudp.priority == 7 && llc.dsap == 0x64") > 0);
-    let of = [
-        "-T",
-        "fields",
-        "-e",
-        "llctoken.generation",
-        "-e",
-        "llctoken.owner",
-        "-e",
+    let names = [
+        "udp.port",
+        "llcudp.priority",
+        "llcudp.first",
+        "llc.dsap",
+        "llcac.status.command",
+        "llctoken.kind",
+        "llctoken.stations",
         "llctoken.member",
-        "-c",
-        "1",
     ];
-    let token = tshark(&file, true, "llctoken.stations == 2", &of);
-    assert!(token.ends_with("\t1,2\n"), "{token:?}");
+    let packets = packets(&desk.path("all.pcapng"), true, &names);
+    // What every datagram is, is known.
+    let ours = |of: &dyn Fn(&str) -> String| of("udp.port").ends_with("48200");
+    let known =
+        |of: &dyn Fn(&str) -> String| !of("llcudp.priority").is_empty() || !of("llctoken.kind").is_empty();
+    assert_eq!(packets.count(|of| ours(of) && !known(of)), 0);
+    assert_eq!(packets.trouble(ours), 0);
+    assert!(packets.with("llcac.status.command", "0") > 100);
+    assert!(packets.count(|of| of("llctoken.kind") == "1" && of("llctoken.member") == "1,2") > 100);
+    assert!(packets.with("llctoken.kind", "2") > 0 && packets.with("llctoken.kind", "3") > 0);
+    assert_eq!(
+        packets.count(|of| of("llctoken.stations").is_empty() && !of("llctoken.member").is_empty()),
+        0
+    );
+    // A message of the tests with the highest priority.
+    assert!(packets.count(|of| of("llcudp.priority") == "7" && of("llc.dsap") == "0x64") > 0);
 }
 
 #[test]
@@ -161,10 +209,13 @@ fn wireshark_reads_the_token_on_ethernet() {
         "$trunkline" llc ping --ring --network eth:left 2 -c 5 -i 1ms
         captured"#;
     scripted(&desk, script, &[]);
-    let file = desk.path("all.pcapng");
-    assert!(count(&file, true, "llctoken.kind == 1 && llctoken.stations == 2 && vlan.priority == 7") > 10);
-    assert!(count(&file, true, "llctoken.kind == 3 && llctoken.kind == 3") > 0);
-    assert_eq!(count(&file, true, &format!("llc && ({TROUBLE})")), 0);
+    let names = ["llc.dsap", "vlan.priority", "llctoken.kind", "llctoken.stations"];
+    let packets = packets(&desk.path("all.pcapng"), true, &names);
+    let token = |of: &dyn Fn(&str) -> String| of("llctoken.kind") == "1" && of("llctoken.stations") == "2";
+    assert!(packets.count(|of| token(of) && of("vlan.priority") == "7") > 10);
+    assert!(packets.with("llctoken.kind", "3") > 0);
+    assert_eq!(packets.count(|of| of("llc.dsap") == "0x54" && of("llctoken.kind").is_empty()), 0);
+    assert_eq!(packets.trouble(|_| true), 0);
 }
 
 #[test]
