@@ -7,7 +7,7 @@ use std::io;
 use std::process::Command as Run;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sched::{CloneFlags, unshare};
 use trunkline_llc::face::{Attached, Error, Network, Sap, Settings};
@@ -34,7 +34,10 @@ fn everywhere(body: impl Fn(&Place) + Sync) {
             let script = "set -e; echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6; \
                 ip link add bridge type bridge; ip link set bridge up; for n in 0 1 2 3; do \
                 ip link add at$n type veth peer name to$n; ip link set to$n master bridge; \
-                ip link set to$n up; ip link set at$n up; done";
+                ip link set to$n up; ip link set at$n up; done; \
+                for n in 0 1 2 3; do for try in $(seq 500); do \
+                ip -d link show to$n | grep -q 'state forwarding' && ip link show at$n | grep -q 'state UP' && break; \
+                sleep 0.02; done; done";
             if !Run::new("sh").args(["-c", script]).status().is_ok_and(|status| status.success()) {
                 eprintln!("skipped over Ethernet: no interfaces (is iproute2 installed?)");
                 return;
@@ -178,6 +181,60 @@ fn batches_of_datagrams_arrive_as_they_left() {
                 assert_eq!(message, [round, number]);
             }
         }
+    });
+}
+
+#[test]
+fn who_waits_hears_at_once_of_what_the_station_sends_itself() {
+    // Two threads that ask and answer within one station: nothing comes over the line. Looking only now and then, as often
+    // as a call that receives ends by itself, takes minutes.
+    const ROUNDS: u32 = 4_000;
+    everywhere(|place| {
+        let station = attach(place, 0, &Settings::default());
+        let [asks, answers] = [4, 6].map(|sap| station.open(sap, &Options::acknowledged(3)).unwrap());
+        let until = Instant::now() + Duration::from_secs(60);
+        let left = || Some(until.saturating_duration_since(Instant::now()));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut message = Vec::new();
+                for _ in 0..ROUNDS {
+                    let received = answers.receive_within(&mut message, left()).unwrap();
+                    answers.send(received.from, &message).unwrap();
+                }
+            });
+            let mut message = Vec::new();
+            for round in 0..ROUNDS {
+                asks.send(Address { sap: 6, station: 1 }, &round.to_be_bytes()).unwrap();
+                asks.receive_within(&mut message, left()).unwrap();
+                assert_eq!(message, round.to_be_bytes());
+            }
+        });
+    });
+}
+
+#[test]
+fn messages_that_leave_together_arrive_in_order() {
+    everywhere(|place| {
+        let options = Options { queue: 64, ..Options::default() };
+        let left =
+            attach(place, 0, &Settings { batch: 16, ..Settings::default() }).open(4, &options).unwrap();
+        let right = attach(place, 1, &Settings::default()).open(4, &options).unwrap();
+        let messages: Vec<Vec<u8>> =
+            (0..40u8).map(|number| vec![number; 1 + usize::from(number / 20)]).collect();
+        let mut message = Vec::new();
+        for _ in 0..20 {
+            assert_eq!(left.send_many(at(2), &messages).unwrap(), messages.len());
+            for sent in &messages {
+                right.receive_within(&mut message, SECONDS).unwrap();
+                assert_eq!(message, *sent);
+            }
+        }
+        // What there is no room for is not taken, and what makes no sense is refused.
+        let more = vec![vec![0]; 100];
+        assert_eq!(left.send_many(at(2), &more).unwrap(), 64);
+        assert_eq!(left.send_many(at(2), &more[..0]).unwrap(), 0);
+        let long = left.send_many(at(2), &[vec![0; 1498]]);
+        assert!(matches!(long, Err(Error::Refused(Refusal::TooLarge))));
     });
 }
 
