@@ -10,6 +10,7 @@ use nix::sys::socket::{MsgFlags, recv, send};
 use trunkline_llc::face::{Attached, Settings};
 use trunkline_llc::{Address, Options, Outcome};
 use trunkline_net::packet::{self, PacketSocket};
+use trunkline_units::Span;
 
 use crate::SIZE;
 use crate::contest::{median, pin, sorted};
@@ -98,7 +99,8 @@ pub fn ours(spaces: &Spaces, helper: bool) -> f64 {
 /// What exchanges of priority 7 take while so many SAPs of lower priorities of the same station send all the time.
 fn exchanges(spaces: &Spaces, settings: &Settings, time: Duration, lower: u8) -> Vec<f64> {
     let (ready, over) = (Barrier::new(2), AtomicBool::new(false));
-    let options = Options::acknowledged(7);
+    // A crowded receiver may miss many.
+    let options = Options { tries: 1000, patience: Span::from_ms(2), ..Options::acknowledged(7) };
     thread::scope(|scope| {
         spaces.spawn(scope, 1, || {
             pin(0);
