@@ -28,8 +28,9 @@ use std::time::Duration;
 
 use trunkline_llc::face::{Attached, Error, Network, Settings};
 use trunkline_llc::wire::{ALL, GLOBAL_SAP};
-use trunkline_llc::{Address, token};
+use trunkline_llc::{Address, Options, token};
 use trunkline_run::Stop;
+use trunkline_units::Span;
 
 use super::run::stop_on_signals;
 use crate::failure::Failure;
@@ -75,6 +76,12 @@ pub fn llc(tool: &Tool) -> Result<(), Failure> {
         Tool::Ping(flags) => ping::ping(flags, &stop_on_signals()?),
         Tool::Serve(flags) => serve::serve(flags, &stop_on_signals()?),
     }
+}
+
+/// Acknowledged messages that get through unless nobody is there: a busy machine, or a ring that is being mended, may be
+/// silent for a while.
+fn stubborn(priority: u8) -> Options {
+    Options { patience: Span::from_ms(50), tries: 100, ..Options::acknowledged(priority) }
 }
 
 /// How stations of these tools behave.
@@ -175,7 +182,7 @@ impl Pair {
         let number = other.with.or_else(|| second.as_ref().map(Attached::number)).unwrap_or(SECOND);
         belongs(&own, settings, Some(number), stop)?;
         // Whoever does not hear itself says so at once, not after a minute of silence.
-        let sap = own.open(OWN, &trunkline_llc::Options::default()).map_err(failed)?;
+        let sap = own.open(OWN, &Options::default()).map_err(failed)?;
         let heard = (0..5).any(|_| sap.test(Address { sap: 0, station: number }, b"", ANSWERS).is_ok());
         match (heard, &second) {
             (true, _) => Ok(Pair { own, second, other: number }),

@@ -15,7 +15,9 @@ use trunkline_units::{Rate, Size, Span};
 
 use super::figures::{self, Usage, Used};
 use super::serve::Common;
-use super::{CHECKED_OWN, CHECKED_SINK, COUNT, OWN, Pair, SINK, VERSION, failed, nap, settings, stopped};
+use super::{
+    CHECKED_OWN, CHECKED_SINK, COUNT, OWN, Pair, SINK, VERSION, failed, nap, settings, stopped, stubborn,
+};
 use crate::failure::{Failure, say};
 use crate::flags::llc::Load;
 
@@ -111,17 +113,11 @@ struct Effects {
 fn measure(flags: &Load, pair: &Pair, stop: &Stop) -> Result<(Vec<Row>, Option<Effects>), Failure> {
     let own = if flags.crc { CHECKED_OWN } else { OWN };
     let sink = if flags.crc { CHECKED_SINK } else { SINK };
-    let options = Options {
-        acknowledged: flags.acknowledged,
-        priority: flags.priority,
-        crc: flags.crc,
-        tries: 10,
-        queue: 256,
-        ..Options::default()
-    };
+    let options =
+        Options { acknowledged: flags.acknowledged, crc: flags.crc, queue: 256, ..stubborn(flags.priority) };
     let from = pair.own.open(own, &options).map_err(failed)?;
     // What asks for the counts.
-    let asks = pair.own.open(ASKS, &Options { tries: 10, ..Options::acknowledged(7) }).map_err(failed)?;
+    let asks = pair.own.open(ASKS, &stubborn(7)).map_err(failed)?;
     let to = |station: u8| Course {
         from: &from,
         to: Address { sap: sink, station },

@@ -12,7 +12,10 @@ use trunkline_run::Stop;
 use trunkline_units::Span;
 
 use super::serve::Common;
-use super::{ANSWERS, CHECKED_ECHO, CHECKED_OWN, ECHO, GROUP, OWN, Pair, SINK, VERSION, settings, stopped};
+use super::{
+    ANSWERS, CHECKED_ECHO, CHECKED_OWN, ECHO, GROUP, OWN, Pair, SINK, VERSION, nap, settings, stopped,
+    stubborn,
+};
 use crate::failure::{Failure, say};
 use crate::flags::llc::Test;
 
@@ -268,6 +271,13 @@ fn highest_first(bench: &Bench) -> Found {
     for priority in [3, 0, 7, 5, 1] {
         spare.send_with(own, &[priority], Some(priority), Some(COMES)).map_err(told)?;
     }
+    // In a ring each waits for the token.
+    for _ in 0..1_000 {
+        if bench.checked.readable() >= 5 {
+            break;
+        }
+        nap(Duration::from_millis(5));
+    }
     let (mut taken, mut came) = (Vec::<u8>::new(), Vec::new());
     for _ in 0..5 {
         bench.checked.receive_within(&mut came, Some(COMES)).map_err(told)?;
@@ -280,7 +290,7 @@ fn highest_first(bench: &Bench) -> Found {
 fn acknowledged(bench: &Bench, crc: bool) -> Found {
     const MESSAGES: u32 = 200;
     let (sap, echo) = if crc { (&bench.checked, CHECKED_ECHO) } else { (&bench.sap, ECHO) };
-    sap.configure(&Options { crc, queue: 256, tries: 10, ..Options::acknowledged(5) }).map_err(told)?;
+    sap.configure(&Options { crc, queue: 256, ..stubborn(5) }).map_err(told)?;
     let mut tries = 0;
     for number in 0..MESSAGES {
         let sent = sap.exchange(bench.to(echo), &number.to_be_bytes()).map_err(told)?;
@@ -304,7 +314,7 @@ fn acknowledged(bench: &Bench, crc: bool) -> Found {
 }
 
 fn refuses(bench: &Bench) -> Found {
-    bench.sap.configure(&Options::acknowledged(5)).map_err(told)?;
+    bench.sap.configure(&stubborn(5)).map_err(told)?;
     match bench.sap.exchange(bench.to(CLOSED), b"closed").map_err(told)?.outcome {
         Outcome::Refused(CommandStatus::Unimplemented) => Ok("status 1".into()),
         other => Err(format!("{other:?}")),
@@ -354,7 +364,7 @@ fn resets(bench: &Bench) -> Found {
 fn to_oneself(bench: &Bench) -> Found {
     let own = Address { sap: OWN, station: bench.pair.own.number() };
     bench.back(&bench.sap, own, own, b"to oneself", 3)?;
-    bench.sap.configure(&Options::acknowledged(2)).map_err(told)?;
+    bench.sap.configure(&stubborn(2)).map_err(told)?;
     let sent = bench.sap.exchange(own, b"to oneself").map_err(told)?;
     so(sent.outcome == Outcome::Done, || format!("{sent:?}"))?;
     Ok(String::new())
@@ -362,11 +372,8 @@ fn to_oneself(bench: &Bench) -> Found {
 
 fn both(bench: &Bench) -> Found {
     const MESSAGES: u32 = 100;
-    bench.sap.configure(&Options { queue: 256, tries: 10, ..Options::acknowledged(6) }).map_err(told)?;
-    bench
-        .checked
-        .configure(&Options { crc: true, queue: 256, tries: 10, ..Options::acknowledged(1) })
-        .map_err(told)?;
+    bench.sap.configure(&Options { queue: 256, ..stubborn(6) }).map_err(told)?;
+    bench.checked.configure(&Options { crc: true, queue: 256, ..stubborn(1) }).map_err(told)?;
     thread::scope(|scope| {
         let threads = [(&bench.sap, ECHO), (&bench.checked, CHECKED_ECHO)].map(|(sap, echo)| {
             scope.spawn(move || {

@@ -18,7 +18,7 @@ use trunkline_run::Stop;
 use trunkline_units::{Instant, Span};
 
 use super::figures::{self, Usage, Used};
-use super::{ECHO, OWN, Pair, SINK, VERSION, failed, settings, stopped};
+use super::{ECHO, OWN, Pair, SINK, VERSION, failed, settings, stopped, stubborn};
 use crate::failure::{Failure, say};
 use crate::flags::llc::{Other, Wrap};
 
@@ -174,7 +174,7 @@ impl<'a> Course<'a> {
 
     fn measure(&self, kind: Kind, messages: u64, row: &mut Row, stop: &Stop) -> Result<(), Failure> {
         let Kind { acknowledged, crc, size, priority } = kind;
-        let options = Options { acknowledged, crc, priority, tries: 10, ..Options::default() };
+        let options = Options { acknowledged, crc, ..stubborn(priority) };
         self.from.configure(&options).map_err(failed)?;
         self.second.configure(&options).map_err(failed)?;
         let message: Vec<u8> = (0..size).map(|n| n as u8).collect();
@@ -197,7 +197,7 @@ impl<'a> Course<'a> {
 
     /// Acknowledged messages, each sent when the last has come to its end: which is waited for, or looked for.
     fn complete(&self, row: &mut Row, polls: bool, stop: &Stop) -> Result<(), Failure> {
-        let options = Options { tries: 10, ..Options::acknowledged(0) };
+        let options = stubborn(0);
         self.from.configure(&options).map_err(failed)?;
         self.second.configure(&options).map_err(failed)?;
         for _ in 0..TURN {
