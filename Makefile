@@ -50,6 +50,7 @@ bench: ## figures beside other programs, as ratios (docs/benchmarks.md); wants a
 	$(CARGO) bench -p trunkline-arq --bench engine --features aead --locked
 	$(CARGO) bench -p trunkline-arq --bench sockets --features sockets --locked
 	$(CARGO) bench -p trunkline-arq --bench line --features sockets --locked
+	$(CARGO) bench -p trunkline-llc --bench ethernet --features sockets --locked
 
 # cargo-fuzz asks for nightly flags; RUSTC_BOOTSTRAP grants them to any compiler.
 fuzz: ## throw texts at the language, segments at TCP, frames at arq and llc, for SECONDS each; needs a C++ compiler and cargo-fuzz
@@ -75,6 +76,8 @@ soak: ## what takes long: theory and real peers, then experiments for SECONDS, s
 	$(CARGO) test --release --locked -p trunkline-media -p trunkline-tcp -p trunkline-arq -p trunkline-llc -p trunkline-sim \
 		--features trunkline-sim/soak,trunkline-media/soak,trunkline-tcp/soak,trunkline-arq/soak,trunkline-arq/aead,trunkline-llc/soak \
 		--test 'soak_*'
+	SOAK_SECONDS=$(SECONDS) $(CARGO) test --release --locked -p trunkline-llc --features sockets,soak \
+		--test ring_stations -- --nocapture
 	$(CARGO) build --release --locked -p trunkline
 	@set -eu; until=$$(( $$(date +%s) + $(SECONDS) )); seed=0; \
 	while [ "$$(date +%s)" -lt "$$until" ]; do seed=$$(( seed + 1 )); \

@@ -1,4 +1,10 @@
 //! What may be said on the command line. Help, the man page and the completions come from here.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`llc`] | the tools of logical link control |
+
+pub mod llc;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -49,6 +55,8 @@ pub enum Command {
     /// On a terminal a screen, elsewhere a line an interval. `?` shows the keys. Exit status 0 if it was ended, or the file
     /// was read, 1 if it cannot watch, 2 if the input or the usage is wrong.
     Top(Top),
+    /// Tools of logical link control (IEEE 802.2): test, delay, load, files, ping, and the bound of a ring
+    Llc(llc::Llc),
     /// Put records side by side
     Compare(Compare),
     /// Report an old record again, without running anything

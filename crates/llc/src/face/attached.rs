@@ -213,6 +213,20 @@ impl Sap {
         self.shared().once(|state, now| self.attempt(state, now, to, bytes, None, false))
     }
 
+    /// Sends messages of which as many leave in one call of the system as [`Settings::batch`] says, and as are of one
+    /// length. Waits for room for the first; how many were taken, from the first on.
+    ///
+    /// # Errors
+    /// As [`send`](Sap::send), of the first.
+    pub fn send_many<M: AsRef<[u8]>>(&self, to: Address, messages: &[M]) -> Result<usize, Error> {
+        let Some((first, rest)) = messages.split_first() else { return Ok(0) };
+        self.shared().until(None, |state, now| {
+            self.attempt(state, now, to, first.as_ref(), None, false)?;
+            let more = |message: &M| self.attempt(state, now, to, message.as_ref(), None, false).is_ok();
+            Ok(1 + rest.iter().map(more).take_while(|taken| *taken).count())
+        })
+    }
+
     /// Sends a message of which [`ended`](Sap::ended) will tell the end. Waits for room.
     ///
     /// # Errors

@@ -137,12 +137,8 @@ impl Line {
     pub fn receive(&self, room: &mut [u8; ROOM], may_wait: bool) -> io::Result<Option<Came>> {
         match self {
             Line::Ethernet { socket, ring, .. } => {
-                let frame = match may_wait {
-                    true => socket.receive(room)?,
-                    false => socket.try_receive(room)?.ok_or(io::ErrorKind::WouldBlock)?,
-                };
-                let (priority, got) = (frame.tag.map_or(0, packet::Tag::priority), frame.bytes.len());
-                Ok(open_up(room, got, priority, *ring))
+                let (got, tag) = socket.receive_tagged(room, may_wait)?;
+                Ok(open_up(room, got, tag.map_or(0, packet::Tag::priority), *ring))
             }
             Line::Udp { groups, port, .. } => {
                 let (got, from) = groups.receive(room, may_wait)?;

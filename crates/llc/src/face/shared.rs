@@ -5,6 +5,10 @@
 //! helper on a thread of its own, which hears the line while nobody leads: at once in a ring, since a token must not
 //! wait; else after a [`TICK`], so that two that talk in turns are not disturbed. Where all events are told in one row it
 //! always does, and who waits for them only follows.
+//!
+//! Who leads waits in the call that receives, from which nobody can wake it. Mostly nobody has to: what it waits for comes
+//! over the line. Not so what a station sends to itself, or what another thread gives up. Where that has happened, the
+//! leader for some time waits for a bell, too, which is a call of the system more.
 
 use std::collections::VecDeque;
 use std::io;
@@ -36,6 +40,8 @@ const RING_EVENTS: usize = 32;
 const ANSWERS: usize = 64;
 /// Events told in one row that wait, before no more messages are taken and answers to TEST and XID are forgotten.
 const EVENTS: usize = 8192;
+/// How long the leader can be woken, after it would have had to be.
+const WAKEFUL: Span = Span::from_s(10);
 /// How long a station that is no longer used waits for the token in order to leave its ring.
 const FAREWELL: Span = Span::from_s(1);
 
@@ -55,6 +61,8 @@ pub(super) struct Shared {
     /// The helper: wake earlier.
     timer: Condvar,
     bell: Bell,
+    /// Who leads, while that can be woken.
+    nudge: Bell,
 }
 
 /// What a SAP was told and nobody has taken.
@@ -95,6 +103,9 @@ pub(super) struct State {
     /// When the helper wakes, and whether it hears the line until then.
     alarm: Instant,
     listening: bool,
+    /// Until then who leads can be woken, and whether it can be just now.
+    wakeful: Instant,
+    hears: bool,
     /// How long the line now lets a call wait, and whether the last one waited so long.
     limit: Span,
     lapsed: bool,
@@ -153,6 +164,8 @@ impl Shared {
             attended: Instant::ZERO,
             alarm: Instant::MAX,
             listening: false,
+            wakeful: Instant::ZERO,
+            hears: false,
             limit: LONGEST,
             lapsed: false,
             leaving: None,
@@ -168,6 +181,7 @@ impl Shared {
             changed: Condvar::new(),
             timer: Condvar::new(),
             bell: Bell::new()?,
+            nudge: Bell::new()?,
         });
         shared.lock().handles += 1;
         let helper = match shared.helped {
@@ -271,11 +285,20 @@ impl Shared {
             state.followers -= 1;
             return (state, self.clock.now());
         };
-        self.limit(&mut state, until);
+        let hears = now < state.wakeful;
+        if !hears {
+            self.limit(&mut state, until);
+        }
+        state.hears = hears;
         self.arm(&mut state, now);
         drop(state);
-        let came = self.line.receive(&mut room, true);
+        if hears {
+            // A wait that fails is no worse than one that was cut short.
+            let _ = self.nudge.wait(&self.line, Some(until));
+        }
+        let came = self.line.receive(&mut room, !hears);
         let mut state = self.lock();
+        state.hears = false;
         let now = self.clock.now();
         state.lapsed = matches!(&came, Err(e) if e.kind() == io::ErrorKind::WouldBlock);
         self.take(&mut state, now, came, &room);
@@ -302,6 +325,14 @@ impl Shared {
             && self.line.limit_waiting(limit).is_ok()
         {
             state.limit = limit;
+        }
+    }
+
+    /// Something was told that whoever leads may wait for. It hears of it now, or the next time.
+    fn wake(&self, state: &mut State, now: Instant) {
+        state.wakeful = now + WAKEFUL;
+        if std::mem::take(&mut state.hears) {
+            self.nudge.ring();
         }
     }
 
@@ -348,6 +379,7 @@ impl Shared {
     /// Sends what there is to send, and keeps what is told.
     #[inline]
     fn speak(&self, state: &mut State, now: Instant) {
+        let mut told = false;
         let State { engine, out, scratch, own, unsent, .. } = state;
         if state.deadline <= now {
             engine.wake(now);
@@ -357,12 +389,13 @@ impl Shared {
             match engine.poll(now, out) {
                 Said::Event(event) => {
                     if self.events {
+                        told = true;
                         let answer = matches!(event, Event::Tested { .. } | Event::Identified { .. });
                         if !answer || state.told.len() < EVENTS {
                             state.told.push_back(event);
                         }
                     } else {
-                        keep(&mut state.saps, event);
+                        told |= keep(&mut state.saps, event);
                     }
                 }
                 Said::Ring(event) => {
@@ -373,6 +406,7 @@ impl Shared {
                         state.leaving = Some(now);
                     }
                     state.ring.push_back(event);
+                    told = true;
                 }
                 Said::Transmit(transmit) => {
                     let (frame, segment) = (&out[..transmit.length], transmit.segment);
@@ -402,6 +436,9 @@ impl Shared {
                 },
             }
         };
+        if told && state.room.is_none() {
+            self.wake(state, now);
+        }
     }
 
     /// Sees to it that the helper wakes in time.
@@ -474,26 +511,26 @@ impl Shared {
     }
 }
 
-/// Keeps what a SAP was told until somebody asks.
+/// Keeps what a SAP was told until somebody asks; whether somebody may wait for it.
 #[inline]
-fn keep(saps: &mut [Option<Box<Told>>], event: Event) {
+fn keep(saps: &mut [Option<Box<Told>>], event: Event) -> bool {
     let sap = match event {
         // Who waits for these looks at the station.
-        Event::Readable { .. } | Event::Writable { .. } => return,
+        Event::Readable { .. } | Event::Writable { .. } => return true,
         Event::Sent { sap, .. } | Event::Tested { sap, .. } | Event::Identified { sap, .. } => sap,
     };
-    let Some(told) = &mut saps[usize::from(sap >> 1)] else { return };
+    let Some(told) = &mut saps[usize::from(sap >> 1)] else { return false };
     if let Event::Sent { ticket, outcome, tries, took, .. } = event {
-        if let Some(at) = told.wanted.iter().position(|wanted| *wanted == ticket) {
-            told.wanted.remove(at);
-            told.ended.push_back(Sent { ticket, outcome, tries, took });
-        }
+        let Some(at) = told.wanted.iter().position(|wanted| *wanted == ticket) else { return false };
+        told.wanted.remove(at);
+        told.ended.push_back(Sent { ticket, outcome, tries, took });
     } else {
         if told.answers.len() == ANSWERS {
             told.answers.pop_front();
         }
         told.answers.push_back(event);
     }
+    true
 }
 
 /// Whether an error passes by itself: nothing came in time, or the interface is down, or full.
