@@ -127,6 +127,7 @@ impl Connection {
     /// A frame has been taken: its acknowledgement is owed.
     #[inline]
     pub(super) fn owe(&mut self, now: Instant, arrival: Arrival, asked: bool) {
+        self.came = self.came.saturating_add(1);
         self.owed.frames += 1;
         self.owed.told = false;
         self.owed.last = now;

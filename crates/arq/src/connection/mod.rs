@@ -112,6 +112,8 @@ pub(crate) struct Connection {
     arrivals: Arrivals,
     round_trip: RoundTrip,
     policy: Box<dyn Policy>,
+    /// New frames of the peer since the policy was last told of an acknowledgement.
+    came: u32,
     /// What the policy last said: frames in flight at the most, and how fast they may leave.
     allowed: u64,
     pace: Option<Rate>,
@@ -206,6 +208,7 @@ impl Connection {
             arrivals: Arrivals::new(options.window),
             round_trip: RoundTrip::new(options.timeout),
             policy: options.congestion.policy(window, theirs.ack_every),
+            came: 0,
             allowed: 1,
             pace: None,
             owed: Owed::default(),
@@ -274,6 +277,8 @@ impl Connection {
     /// Its opening took a round trip, so long: what is lost first need not wait for the longest timeout.
     pub fn met(&mut self, now: Instant, round_trip: Span) {
         self.round_trip.sample(now, round_trip);
+        self.policy.met(now, round_trip);
+        self.consult();
     }
 
     /// Takes a copy of a message.
