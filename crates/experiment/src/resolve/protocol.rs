@@ -61,9 +61,7 @@ pub(crate) fn options(protocol: &Protocol) -> &'static [&'static str] {
         Protocol::Tcp { .. } => &["window", "congestion", "nodelay", "timers", "delayed_ack"],
         Protocol::Udp { .. } => &["flow"],
         Protocol::Multicast { .. } => &["group", "ttl"],
-        Protocol::Llc { .. } => {
-            &["type", "sap", "priority", "tries", "timeout", "crc", "token", "limit"]
-        },
+        Protocol::Llc { .. } => &["type", "sap", "priority", "tries", "timeout", "crc", "token", "limit"],
         Protocol::Guaranteed { .. } => &[
             "mode",
             "window",
