@@ -9,7 +9,7 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`line`] | the line that the stations share, and what can be promised on it |
+//! | [`mod@line`] | the line that the stations share, and what can be promised on it |
 //! | [`refuse`] | what is not simulated, and promises that cannot be kept |
 
 pub mod line;
