@@ -126,7 +126,7 @@ ip link set left up; ip link set right up
 const WATCH: &str = r#"
 "$@" &
 monitor=$!
-until [ "$(wc -l </proc/net/packet)" -gt 1 ]; do kill -0 $monitor; sleep 0.05; done
+until grep -Eq ' 0003 +[0-9]+ +1 ' /proc/net/packet; do kill -0 $monitor; sleep 0.05; done
 python3 send.py left
 kill -INT $monitor
 wait $monitor
@@ -463,8 +463,12 @@ fn a_flood_is_counted_to_the_last_frame() {
         let desk = Desk::new();
         // There is room for all of them, however late the monitor is.
         let monitor = Running::start(desk.trunkline(&["top", "right", "--json", "--buffer", "128"]));
-        let watched = || fs::read_to_string("/proc/thread-self/net/packet").unwrap().lines().count() > 1;
-        within(SOON, "the monitor to begin", watched);
+        within(SOON, "the monitor to receive", || {
+            let text = fs::read_to_string("/proc/thread-self/net/packet").unwrap();
+            // Of all protocols, and running.
+            let of = |line: &str| line.split_whitespace().skip(3).map(str::to_owned).collect::<Vec<_>>();
+            text.lines().map(of).any(|words| words[0] == "0003" && words[2] == "1")
+        });
         // Counts what has come through, of which some may lie in the kernel's backlog for long.
         let probe =
             PacketSocket::open("right", &Options { promiscuous: true, ..Options::default() }).unwrap();

@@ -141,9 +141,13 @@ fn start(csv: &Path, screen: bool, filter: &str) -> Outcome<Child> {
     command.spawn().map_err(|e| format!("taskset: {e}"))
 }
 
-/// Whether a packet socket is open in this namespace.
+/// Whether a packet socket of this namespace receives: it is of all protocols, and runs.
 fn watched() -> bool {
-    std::fs::read_to_string("/proc/thread-self/net/packet").is_ok_and(|text| text.lines().count() > 1)
+    let text = std::fs::read_to_string("/proc/thread-self/net/packet").unwrap_or_default();
+    text.lines().any(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        words.get(3..6).is_some_and(|words| (words[0], words[2]) == ("0003", "1"))
+    })
 }
 
 /// Sends so many a second, evenly, from processor 1; how many, and how long it took in seconds.
