@@ -20,6 +20,13 @@ int main(void)
     CHECK(LLCreset(2, 'x') == OPOK && status_of(2, 'x') == 0 && status_of(2, 'r') == STBUSY);
     CHECK(LLCreset(2, 'r') == OPOK && status_of(2, 'r') == 0);
 
+    /* That one was given up does not end the next: as is known when something else has ended since. */
+    CHECK(LLCoption(4, NULL, NULL, 0, 1, 0, 1) == OPOK);
+    CHECK(LLCxmit(2, absent, packet, 2) == OPOK && LLCreset(2, 'x') == OPOK);
+    CHECK(LLCxmit(2, absent, packet, 2) == OPOK);
+    CHECK(LLCrecv(4, from, room, 1) == OPOK && ended(4, 'r') == (STFAIL | STLATE));
+    CHECK(status_of(2, 'x') == (STBUSY | STIO) && LLCreset(2, 'x') == OPOK);
+
     /* Nobody answers; and a socket that is not open. */
     CHECK(LLCoption(2, NULL, NULL, 0, 0, LLCACK, 2) == OPOK);
     CHECK(LLCxmit(2, absent, packet, 2) == OPOK && ended(2, 'x') == STFAIL && status_of(2, 'x') == STFAIL);

@@ -174,7 +174,7 @@ struct Socket {
 struct Side<T> {
     signal: Signal,
     pending: Option<T>,
-    /// How the last operation ended.
+    /// How the last operation ended, when none is pending.
     status: u32,
 }
 
@@ -189,10 +189,6 @@ struct Posted {
 
 impl<T> Side<T> {
     const IDLE: Side<T> = Side { signal: None, pending: None, status: 0 };
-
-    fn begin(&mut self, operation: T) {
-        (self.pending, self.status) = (Some(operation), 0);
-    }
 
     /// Ends the operation; whom to tell.
     fn end(&mut self, status: u32) -> Signal {
@@ -294,7 +290,7 @@ impl Library {
             socket.transmit.idle()?;
             let [sap, station] = packet.address();
             let ticket = socket.sap.try_send(Address { sap, station }, packet.bytes(MAX_INFORMATION)?)?;
-            socket.transmit.begin(ticket);
+            socket.transmit.pending = Some(ticket);
             Ok(())
         })
     }
@@ -307,7 +303,7 @@ impl Library {
                 true => Instant::MAX,
                 false => self.clock.now() + socket.rtime,
             };
-            socket.receive.begin(Posted { room, until, fresh: true });
+            socket.receive.pending = Some(Posted { room, until, fresh: true });
             // The library's thread looks for packets that wait, and when this is late.
             socket.sap.station().interrupt();
             Ok(())
