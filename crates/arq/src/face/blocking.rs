@@ -179,7 +179,12 @@ impl Connection {
 
     #[inline]
     fn send_within(&self, patience: Patience, channel: u16, message: &[u8]) -> Result<(), Error> {
-        self.0.shared.until(patience, |core, now| core.send(now, self.0.id, channel, message))
+        let Handle { shared, id, .. } = &*self.0;
+        shared.until(patience, |core, now| {
+            core.send(now, *id, channel, message)?;
+            core.say_only(now, &shared.socket, *id);
+            Ok(())
+        })
     }
 
     /// Sends `message` itself, without a copy. Best for large ones.

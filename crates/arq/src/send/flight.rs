@@ -261,6 +261,26 @@ impl Flights {
         Some(first.pieces)
     }
 
+    /// Whether there is one frame, in flight, with one piece.
+    #[inline]
+    pub fn has_only_one(&self) -> bool {
+        self.ring.len() == 1
+            && self.ring.front().is_some_and(|f| f.state == State::InFlight && f.pieces.len() == 1)
+    }
+
+    /// The only frame has arrived, and nobody needs it any more: what it carried.
+    #[inline]
+    pub fn settle(&mut self, news: &mut News) -> Option<Piece> {
+        let flight = self.ring.pop_front()?;
+        news.add(&flight);
+        news.advanced = true;
+        // No transmission is of interest any more.
+        while self.sequence.pop_front().is_some() {}
+        self.base += 1;
+        self.in_flight = 0;
+        flight.pieces.first().copied()
+    }
+
     /// A frame further on has arrived.
     #[inline]
     pub fn acknowledge(&mut self, number: u64, news: &mut News) {
