@@ -137,6 +137,7 @@ impl Connection {
         let id = opened.inspect_err(|_| shared.release())?;
         let connection = Connection::new(shared, id);
         connection.0.shared.until(Patience::Endless, |core, _| core.is_open(id))?;
+        connection.0.shared.socket.connect(to);
         Ok(connection)
     }
 
