@@ -106,6 +106,10 @@ pub struct Node {
     first: (u64, u64),
     /// No short ways are taken: in tests.
     long_ways: bool,
+    /// Connections lay out frames from so many in flight on.
+    lays_from: Option<u32>,
+    /// The connection of the last batch, if that lies in memory of its own.
+    placed: Option<u32>,
 }
 
 impl Node {
@@ -128,6 +132,8 @@ impl Node {
             strangers: Strangers::default(),
             first: (0, 0),
             long_ways: false,
+            lays_from: None,
+            placed: None,
         }
     }
 
@@ -142,6 +148,69 @@ impl Node {
     #[doc(hidden)]
     pub fn take_no_short_ways(&mut self) {
         self.long_ways = true;
+    }
+
+    /// Spares connections that do not stand yet a copy: while at least `in_flight` frames are in flight, long messages of a
+    /// channel that alone has something to send are laid out in frames when they are sent, and leave from there if they
+    /// are polled [in place](Node::poll_in_place). So frames may be divided otherwise than without. Not where frames are
+    /// encrypted, protected by forward error correction, or as long as probes say.
+    pub fn lay_frames(&mut self, in_flight: u32) {
+        self.lays_from = Some(in_flight);
+    }
+
+    /// As [`poll`](Endpoint::poll), but what is to be transmitted need not be in `buffer`:
+    /// [`transmitted`](Node::transmitted), asked next, has it.
+    #[inline]
+    pub fn poll_in_place(
+        &mut self,
+        now: Instant,
+        writable: Writable<'_>,
+        buffer: &mut [u8],
+    ) -> Output<Event> {
+        let port = self.config.port;
+        let writable = writable.has(port);
+        self.placed = None;
+        if writable && let Some((peer, greeting)) = self.answers.pop_front() {
+            let length = greeting.write(buffer);
+            return Output::Transmit(Transmit { port, peer, length, segment: None });
+        }
+        for _ in 0..self.ready.len() {
+            let Some(number) = self.ready.pop_front() else { break };
+            if let Some(output) = self.hear(now, number, writable, buffer) {
+                if self.is_settled(now, number) {
+                    // To ask it again would come to nothing.
+                    self.slots[number as usize].ready = false;
+                    self.note(number);
+                } else {
+                    // It goes on, but others get their turn.
+                    self.ready.push_back(number);
+                }
+                return output;
+            }
+            if writable {
+                self.slots[number as usize].ready = false;
+                self.note(number);
+            } else {
+                self.ready.push_back(number);
+            }
+        }
+        let waits = self.answers.is_empty() && self.ready.is_empty();
+        let reason = if waits { Waits::Input } else { Waits::Port(port) };
+        Output::Idle(Idle { deadline: self.first_deadline(), reason })
+    }
+
+    /// The `length` bytes that the last [`poll_in_place`](Node::poll_in_place), into `buffer`, had to transmit.
+    #[inline]
+    pub fn transmitted<'a>(&'a self, buffer: &'a [u8], length: usize) -> &'a [u8] {
+        self.placed_bytes(length).unwrap_or(&buffer[..length])
+    }
+
+    #[inline]
+    fn placed_bytes(&self, length: usize) -> Option<&[u8]> {
+        match &self.slots[self.placed? as usize].state {
+            State::Standing(connection) => connection.placed_bytes(length),
+            _ => None,
+        }
     }
 
     /// What strangers did.
@@ -544,6 +613,9 @@ impl Node {
         let mut connection = Connection::new(now, peer, ids, Way::Back, options, ours, terms);
         connection.number_from(self.first);
         connection.take_ways(self.long_ways);
+        if let Some(in_flight) = self.lays_from {
+            connection.lay_frames(in_flight);
+        }
         let state = State::Standing(Box::new(connection));
         let number = match own {
             Some(number) => {
@@ -585,6 +657,9 @@ impl Node {
         }
         connection.number_from(self.first);
         connection.take_ways(self.long_ways);
+        if let Some(in_flight) = self.lays_from {
+            connection.lay_frames(in_flight);
+        }
         let Some(&number) = self.peers.get(&peer) else { return };
         let slot = &mut self.slots[number as usize];
         slot.state = State::Standing(Box::new(connection));
@@ -699,6 +774,7 @@ impl Node {
                     return Some(Output::Transmit(Transmit { port, peer, length, segment: None }));
                 }
                 if let Some((length, segment)) = connection.transmit(now, buffer) {
+                    self.placed = connection.placed.map(|_| number);
                     return Some(Output::Transmit(Transmit { port, peer, length, segment }));
                 }
                 if slot.forget_at.is_some_and(|at| at <= now) {
@@ -832,34 +908,12 @@ impl Endpoint for Node {
 
     #[inline]
     fn poll(&mut self, now: Instant, writable: Writable<'_>, buffer: &mut [u8]) -> Output<Event> {
-        let port = self.config.port;
-        let writable = writable.has(port);
-        if writable && let Some((peer, greeting)) = self.answers.pop_front() {
-            let length = greeting.write(buffer);
-            return Output::Transmit(Transmit { port, peer, length, segment: None });
+        let output = self.poll_in_place(now, writable, buffer);
+        if let Output::Transmit(Transmit { length, .. }) = output
+            && let Some(bytes) = self.placed_bytes(length)
+        {
+            buffer[..length].copy_from_slice(bytes);
         }
-        for _ in 0..self.ready.len() {
-            let Some(number) = self.ready.pop_front() else { break };
-            if let Some(output) = self.hear(now, number, writable, buffer) {
-                if self.is_settled(now, number) {
-                    // To ask it again would come to nothing.
-                    self.slots[number as usize].ready = false;
-                    self.note(number);
-                } else {
-                    // It goes on, but others get their turn.
-                    self.ready.push_back(number);
-                }
-                return output;
-            }
-            if writable {
-                self.slots[number as usize].ready = false;
-                self.note(number);
-            } else {
-                self.ready.push_back(number);
-            }
-        }
-        let waits = self.answers.is_empty() && self.ready.is_empty();
-        let reason = if waits { Waits::Input } else { Waits::Port(port) };
-        Output::Idle(Idle { deadline: self.first_deadline(), reason })
+        output
     }
 }

@@ -8,6 +8,7 @@ use crate::End;
 use crate::congestion::Sent;
 use crate::options::Mode;
 use crate::receive::arrivals::Arrival;
+use crate::send::sheets::Sheets;
 use crate::stages::{Of, Stage};
 use crate::wire::check::Unopened;
 use crate::wire::data::{self, ACK, ASK, CONTROL, Chunks, Head, NACK};
@@ -255,9 +256,10 @@ impl Connection {
         }
     }
 
-    /// Writes the next frame or batch into `buffer`.
+    /// Writes the next frame or batch into `buffer`, or tells where [it lies](Connection::placed_bytes).
     #[inline]
     pub fn transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<(usize, Option<Segment>)> {
+        self.placed = None;
         if self.plain
             && let Some(length) = self.send_alone(now, buffer)
         {
@@ -270,7 +272,9 @@ impl Connection {
         // An acknowledgement that says more than how far all has come needs a frame of its own.
         // So does one that might have to wait for many full frames that are sent again.
         let gap = self.options.mode == Mode::Selective && self.arrivals.has_gap();
-        let own = due && (gap || self.sender.flights.has_lost() || self.tells_of_repair());
+        // Nor does a frame that was laid out take one along.
+        let laid = due && self.sender.is_next_laid();
+        let own = due && (gap || self.sender.flights.has_lost() || self.tells_of_repair() || laid);
         if !own
             && self.is_active()
             && let Some(batch) = self
@@ -337,7 +341,11 @@ impl Connection {
         let window = self.allowed;
         let check = self.options.check.bytes();
         let (mut at, mut segment, mut frames) = (0, 0, 0);
+        let mut place = None;
         while frames < MAX_SEGMENTS as u32 && at + segment <= budget {
+            if place.is_some_and(|(sheet, begin)| begin + at + segment > self.sender.sheet(sheet).len()) {
+                break;
+            }
             // The last word of an end says how much it has heard: it may be all that the other gets to hear.
             let owes = self.owed.frames > 0 || self.owed.at <= now || self.closing.wanted;
             let piggyback = frames == 0 && owes;
@@ -353,14 +361,29 @@ impl Connection {
             if frames > 0 && length > segment || at + length > MAX_BATCH {
                 break;
             }
+            let laid = self.sender.laid(number).filter(|_| !acknowledges);
+            if frames == 0 {
+                place = laid;
+            } else if place.is_some_and(|(sheet, begin)| laid != Some((sheet, begin + at))) {
+                break;
+            }
             let asks = self.probe.take() == Some(number) || self.is_last_for_now(window);
-            let frame = &mut buffer[at..at + length];
-            self.write_frame(now, number, asks, acknowledges, frame);
+            match place {
+                Some((sheet, begin)) => {
+                    let mut bytes = self.sender.lend(sheet);
+                    let frame = &mut bytes[begin + at..begin + at + length];
+                    self.write_frame(now, number, asks, acknowledges, true, frame);
+                    self.sender.give_back(sheet, bytes);
+                }
+                None => {
+                    let frame = &mut buffer[at..at + length];
+                    self.write_frame(now, number, asks, acknowledges, false, frame);
+                }
+            }
             frames += 1;
             at += length;
             if frames == 1 {
                 segment = length;
-                self.echoes.note(frame);
             } else if length < segment {
                 break;
             }
@@ -368,6 +391,11 @@ impl Connection {
         if frames == 0 {
             return None;
         }
+        self.placed = place;
+        self.echoes.note(match place {
+            Some((sheet, begin)) => &self.sender.sheet(sheet)[begin..begin + segment],
+            None => &buffer[..segment],
+        });
         if let Some(rate) = pace {
             let from = self.pace_at.max(Instant::from_ps(now.as_ps().saturating_sub(CATCH_UP.as_ps())));
             // A rate measured across a leap of the clock must not silence the connection for hours.
@@ -390,7 +418,15 @@ impl Connection {
     }
 
     #[inline]
-    fn write_frame(&mut self, now: Instant, number: u64, asks: bool, acknowledges: bool, frame: &mut [u8]) {
+    fn write_frame(
+        &mut self,
+        now: Instant,
+        number: u64,
+        asks: bool,
+        acknowledges: bool,
+        in_place: bool,
+        frame: &mut [u8],
+    ) {
         let mut flags = if asks { ASK } else { 0 };
         let acknowledged = acknowledges.then(|| self.arrivals.next());
         if acknowledges {
@@ -400,7 +436,11 @@ impl Connection {
             self.owed.settle();
         }
         let began = self.stages.begin(Of::FramesOut);
-        self.sender.write(number, flags, acknowledged, frame);
+        if in_place {
+            Sheets::head(flags, number, frame);
+        } else {
+            self.sender.write(number, flags, acknowledged, frame);
+        }
         if self.correction.is_some() {
             self.protect(now, number, frame);
         }

@@ -110,6 +110,10 @@ pub(crate) struct Connection {
     path: Option<Box<Path>>,
     way: Way,
     sender: Sender,
+    /// Frames are laid out when their messages come, once so many are in flight; [`u32::MAX`]: never.
+    lays_from: u32,
+    /// Where the last batch lies, if that is a sheet: which, and where on it.
+    pub placed: Option<(u32, usize)>,
     receiver: Receiver,
     arrivals: Arrivals,
     round_trip: RoundTrip,
@@ -205,6 +209,8 @@ impl Connection {
             floor,
             way,
             sender: Sender::new(selective, theirs.credit, theirs.channel_credit, buffer, room),
+            lays_from: u32::MAX,
+            placed: None,
             receiver: Receiver::new(options.credit, options.channel_credit, options.longest()),
             arrivals: Arrivals::new(options.window),
             round_trip: RoundTrip::new(options.timeout),
@@ -260,6 +266,22 @@ impl Connection {
         self.plain &= !long;
     }
 
+    /// Lays out frames when their messages come while at least `in_flight` are in flight, unless they are encrypted or
+    /// protected and leave as something else, or their length may change.
+    pub fn lay_frames(&mut self, in_flight: u32) {
+        if self.path.is_none() && self.correction.is_none() && !self.guard.is_sealed() {
+            self.lays_from = in_flight;
+            self.sender.lay_frames(self.frame, self.options.check.bytes());
+        }
+    }
+
+    /// The last batch, `length` bytes long, if it was not written into a buffer.
+    #[inline]
+    pub fn placed_bytes(&self, length: usize) -> Option<&[u8]> {
+        let (sheet, at) = self.placed?;
+        self.sender.sheet(sheet).get(at..at + length)
+    }
+
     /// Proves to the peer, if that is needed, that this end wrote a frame which opens it.
     pub fn prove(&self, frame: &mut [u8]) {
         if let Some(key) = &self.options.key {
@@ -292,7 +314,8 @@ impl Connection {
         self.may_send(channel, bytes.len())?;
         self.hold(now);
         let began = self.stages.begin(Of::Sends);
-        self.sender.copy(channel, bytes);
+        let flows = self.sender.flights.in_flight() >= self.lays_from && self.owed.frames == 0;
+        self.sender.copy(channel, bytes, flows);
         self.stages.end(Stage::CopyIn, began);
         Ok(())
     }

@@ -27,6 +27,8 @@ pub(super) const AT_ONCE: u32 = 64 << 10;
 const A_LITTLE: u32 = AT_ONCE / 32;
 /// How long at the most, whatever the options say: a thread that sends wakes the helper that often.
 pub(super) const GRACE: Span = Span::from_us(200);
+/// Frames in flight from which on messages are laid out in frames: two batches.
+const LAYS_FROM: u32 = 128;
 /// Batches sent without hearing the socket.
 const DEAF: u32 = 8;
 
@@ -164,7 +166,8 @@ pub(super) fn open(
     }
     let random = trunkline_net::datagrams::seed().map_err(Error::System)?.stream("socket");
     let connections = settings.connections;
-    let node = Node::new(Config { port: SOCKET, accept: accept.cloned(), connections, random });
+    let mut node = Node::new(Config { port: SOCKET, accept: accept.cloned(), connections, random });
+    node.lay_frames(LAYS_FROM);
     let mut core = Core {
         node,
         users: BTreeMap::new(),
@@ -270,10 +273,10 @@ impl Core {
         (self.unsaid, self.spoke) = (0, now);
         loop {
             let writable = if self.held.is_none() { Writable::ALL } else { Writable::NONE };
-            match self.node.poll(now, writable, &mut self.output) {
+            match self.node.poll_in_place(now, writable, &mut self.output) {
                 Output::Transmit(transmit) => {
                     let to = address_of(transmit.peer).expect("an endpoint answers peers it was told");
-                    let bytes = &self.output[..transmit.length];
+                    let bytes = self.node.transmitted(&self.output, transmit.length);
                     self.sent += 1;
                     self.held = put(socket, to, bytes, transmit.segment);
                 }

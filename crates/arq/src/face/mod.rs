@@ -45,7 +45,8 @@
 //! whichever function gave it. Its bytes are copied once, off the frames that brought them. What is handed out of a
 //! message of its own frames is the buffer it was put together in; small ones that shared a frame are copied out of it,
 //! and those longer than a quarter of their channel's credit are put together from parts. A buffer that is sent is kept
-//! as it is until the peer has all of it, and copied once, onto the frames.
+//! as it is until the peer has all of it, and copied once, onto the frames. Of what is sent by reference a copy is kept,
+//! which is copied onto the frames; in full flow a long message is copied onto its frames at once, and they are kept.
 //!
 //! # Threads
 //!

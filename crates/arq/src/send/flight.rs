@@ -9,6 +9,7 @@ use std::collections::{BTreeSet, VecDeque};
 use smallvec::SmallVec;
 use trunkline_units::{Instant, Rate, Size, Span};
 
+use super::sheets::Laid;
 use super::store::Place;
 use crate::wire::data::CONTROL;
 
@@ -27,6 +28,15 @@ pub(crate) struct Piece {
 /// The chunks of a frame: mostly one, or the end of a message and the start of the next.
 pub(crate) type Pieces = SmallVec<[Piece; 2]>;
 
+/// What a frame carries.
+#[derive(Debug)]
+pub(crate) enum Load {
+    /// At least one.
+    Pieces(Pieces),
+    /// Messages of one channel, where they were laid out.
+    Laid(Laid),
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// Not sent yet.
@@ -40,8 +50,7 @@ pub(crate) enum State {
 /// A frame that is not acknowledged, or behind one that is not.
 #[derive(Debug)]
 pub(crate) struct Flight {
-    /// At least one.
-    pub pieces: Pieces,
+    pub load: Load,
     /// Its chunks' bytes with their heads.
     pub body: u16,
     pub state: State,
@@ -58,9 +67,9 @@ pub(crate) struct Flight {
 }
 
 impl Flight {
-    pub fn new(pieces: Pieces, body: usize) -> Self {
+    pub fn new(load: Load, body: usize) -> Self {
         Flight {
-            pieces,
+            load,
             body: body as u16,
             state: State::Cut,
             transmissions: 0,
@@ -75,7 +84,11 @@ impl Flight {
 
     /// Whether it carries nothing of the user's, or is acknowledged.
     pub fn is_told(&self) -> bool {
-        self.state == State::Acknowledged || self.pieces.iter().all(|piece| piece.channel == CONTROL)
+        self.state == State::Acknowledged
+            || match &self.load {
+                Load::Pieces(pieces) => pieces.iter().all(|piece| piece.channel == CONTROL),
+                Load::Laid(_) => false,
+            }
     }
 }
 
@@ -253,19 +266,22 @@ impl Flights {
 
     /// The first frame has arrived, and nobody needs it any more: what it carried.
     #[inline]
-    pub fn forget_first(&mut self, news: &mut News) -> Option<Pieces> {
+    pub fn forget_first(&mut self, news: &mut News) -> Option<Load> {
         let first = self.ring.pop_front()?;
         self.base += 1;
         self.unsent = self.unsent.max(self.base);
         news.advanced = true;
-        Some(first.pieces)
+        Some(first.load)
     }
 
     /// Whether there is one frame, in flight, with one piece.
     #[inline]
     pub fn has_only_one(&self) -> bool {
         self.ring.len() == 1
-            && self.ring.front().is_some_and(|f| f.state == State::InFlight && f.pieces.len() == 1)
+            && self.ring.front().is_some_and(|flight| {
+                flight.state == State::InFlight
+                    && matches!(&flight.load, Load::Pieces(pieces) if pieces.len() == 1)
+            })
     }
 
     /// The only frame has arrived, and nobody needs it any more: what it carried.
@@ -278,7 +294,10 @@ impl Flights {
         while self.sequence.pop_front().is_some() {}
         self.base += 1;
         self.in_flight = 0;
-        flight.pieces.first().copied()
+        match &flight.load {
+            Load::Pieces(pieces) => pieces.first().copied(),
+            Load::Laid(_) => None,
+        }
     }
 
     /// A frame further on has arrived.

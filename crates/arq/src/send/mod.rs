@@ -5,9 +5,11 @@
 //! | [`store`] | messages until they are acknowledged, and buffers to be used again |
 //! | [`flight`] | frames until they are acknowledged |
 //! | [`repair`] | repair frames, as they are made |
+//! | [`sheets`] | frames laid out when their messages come |
 //!
 //! Channels of the same priority take turns, a chunk each; a more urgent one goes first always. What does not fill a
-//! frame shares it with what comes next.
+//! frame shares it with what comes next. In full flow, if that was asked for, long messages are laid out in frames when
+//! they come; they wait for their turn, a frame each, and have their credit already.
 
 use std::collections::VecDeque;
 
@@ -19,9 +21,11 @@ use crate::wire::{KIND_MANY, KIND_PACK, KIND_PIECE};
 
 pub(crate) mod flight;
 pub(crate) mod repair;
+pub(crate) mod sheets;
 pub(crate) mod store;
 
-use flight::{Flight, Flights, News, Piece, Pieces};
+use flight::{Flight, Flights, Load, News, Piece, Pieces};
+use sheets::{Laid, Sheets};
 use store::{Place, Pool, Store};
 
 /// Priorities of channels, 0 to 7, and one above for what the ends tell each other.
@@ -36,7 +40,9 @@ const WORTH: usize = 64;
 /// What a channel has to send.
 #[derive(Debug, Default)]
 struct Outgoing {
-    messages: VecDeque<Place>,
+    messages: VecDeque<Message>,
+    /// It has a frame that is being laid out, with what came after all messages.
+    open: bool,
     /// Of the first message, what has been cut.
     cut: u32,
     /// Chunks cut so far.
@@ -51,6 +57,15 @@ struct Outgoing {
     queued: bool,
     /// Its user was told that it is full.
     full: bool,
+}
+
+/// What waits on a channel to be cut.
+#[derive(Clone, Copy, Debug)]
+enum Message {
+    /// A message, or small ones.
+    Kept(Place),
+    /// A frame of messages.
+    Laid(Laid),
 }
 
 /// What a channel begins with.
@@ -75,6 +90,20 @@ impl Fresh {
 }
 
 impl Outgoing {
+    /// Whether it has something to send.
+    #[inline]
+    fn has_more(&self) -> bool {
+        self.open || !self.messages.is_empty()
+    }
+
+    /// Nothing more will stand on its open frame.
+    fn take_open(&mut self, sheets: &mut Sheets) {
+        if let Some(laid) = sheets.close() {
+            self.messages.push_back(Message::Laid(laid));
+        }
+        self.open = false;
+    }
+
     /// It has something to send: its turn will come.
     #[inline]
     fn queue(&mut self, channel: u16, turns: &mut Turns) {
@@ -91,6 +120,10 @@ pub(crate) struct Sender {
     pub flights: Flights,
     store: Store,
     pool: Pool,
+    /// If frames may be laid out when their messages come.
+    sheets: Option<Box<Sheets>>,
+    /// The last channel that laid out any: none but it has such frames waiting.
+    laid_last: Option<u16>,
     channels: Channels<Outgoing>,
     turns: Turns,
     /// The last chunk was all that its channel had to send.
@@ -117,6 +150,8 @@ impl Sender {
             flights: Flights::new(selective),
             store: Store::default(),
             pool: Pool::default(),
+            sheets: None,
+            laid_last: None,
             channels: Channels::default(),
             turns: Turns::default(),
             last_of_channel: false,
@@ -143,6 +178,11 @@ impl Sender {
         self.flights.number_from(frame);
     }
 
+    /// From now on frames may be laid out when their messages come, `frame` bytes long, of which `check` are the check's.
+    pub fn lay_frames(&mut self, frame: usize, check: usize) {
+        self.sheets = Some(Box::new(Sheets::new(frame, check)));
+    }
+
     /// Whether `channel` takes another message.
     #[inline]
     pub fn has_room(&mut self, channel: u16) -> bool {
@@ -152,19 +192,26 @@ impl Sender {
         !outgoing.full
     }
 
-    /// Takes a copy of a message.
+    /// Takes a copy of a message. In full flow (`flows`) it is laid out in frames at once, if that may be done.
     #[inline]
-    pub fn copy(&mut self, channel: u16, bytes: &[u8]) {
+    pub fn copy(&mut self, channel: u16, bytes: &[u8], flows: bool) {
         let size = packed(bytes.len());
         if size > self.longest_pack / 2 || bytes.len() > LONGEST_PACKED {
+            if flows && self.may_lay(channel, bytes.len()) {
+                return self.lay(channel, bytes);
+            }
             let mut buffer = self.pool.take(bytes.len());
             buffer.extend_from_slice(bytes);
             return self.hand_over(channel, buffer);
         }
+        self.close_frame(channel);
         let longest = self.longest_pack;
         let fresh = self.fresh;
         let outgoing = self.channels.get_or(channel, || fresh.of(channel));
-        let last = outgoing.messages.back().copied();
+        let last = match outgoing.messages.back() {
+            Some(Message::Kept(place)) => Some(*place),
+            _ => None,
+        };
         let place = match last.filter(|at| {
             let kept = self.store.get(*at);
             kept.is_pack && kept.bytes.len() + size <= longest
@@ -172,7 +219,7 @@ impl Sender {
             Some(place) => place,
             None => {
                 let place = self.store.keep(self.pool.take(longest), channel, true);
-                outgoing.messages.push_back(place);
+                outgoing.messages.push_back(Message::Kept(place));
                 place
             }
         };
@@ -193,16 +240,68 @@ impl Sender {
     pub fn hand_over(&mut self, channel: u16, bytes: Buffer) {
         let size = bytes.len();
         if size == 0 {
-            return self.copy(channel, &[]);
+            return self.copy(channel, &[], false);
         }
+        self.close_frame(channel);
         let place = self.store.keep(bytes, channel, false);
         let fresh = self.fresh;
         let outgoing = self.channels.get_or(channel, || fresh.of(channel));
-        outgoing.messages.push_back(place);
+        outgoing.messages.push_back(Message::Kept(place));
         self.waiting += size;
         self.blocked = false;
         outgoing.kept += size;
         outgoing.queue(channel, &mut self.turns);
+    }
+
+    /// Whether a message may be laid out: no other channel has a turn coming, and there is credit for all of it, which
+    /// it takes now. So it must not wait behind what might lack credit then.
+    #[inline]
+    fn may_lay(&mut self, channel: u16, length: usize) -> bool {
+        let Some(sheets) = &self.sheets else { return false };
+        let (fresh, left) = (self.fresh, self.limit - self.used);
+        let outgoing = self.channels.get_or(channel, || fresh.of(channel));
+        let credit = left.min(outgoing.limit - outgoing.used);
+        self.turns.has_none_but(channel)
+            && !matches!(outgoing.messages.back(), Some(Message::Kept(_)))
+            && length as u64 + CHUNK_COST * sheets.most_chunks(length) <= credit
+    }
+
+    /// Lays out a message in frames.
+    fn lay(&mut self, channel: u16, bytes: &[u8]) {
+        let fresh = self.fresh;
+        let outgoing = self.channels.get_or(channel, || fresh.of(channel));
+        let Some(sheets) = &mut self.sheets else { return };
+        if self.waiting == 0 {
+            sheets.settle();
+        }
+        let mut at = 0;
+        while at < bytes.len() {
+            let (length, laid) = sheets.put(channel, at == 0, &bytes[at..]);
+            at += length;
+            let cost = if length == 0 { 0 } else { length as u64 + CHUNK_COST };
+            outgoing.used += cost;
+            self.used += cost;
+            if let Some(laid) = laid {
+                outgoing.messages.push_back(Message::Laid(laid));
+            }
+        }
+        outgoing.open = sheets.open().is_some();
+        self.laid_last = Some(channel);
+        self.waiting += bytes.len();
+        self.blocked = false;
+        outgoing.kept += bytes.len();
+        outgoing.queue(channel, &mut self.turns);
+    }
+
+    /// Something else is to follow what was laid out last, if that is the channel's.
+    #[inline]
+    fn close_frame(&mut self, channel: u16) {
+        if let Some(sheets) = &mut self.sheets
+            && sheets.open() == Some(channel)
+            && let Some(outgoing) = self.channels.get_mut(channel)
+        {
+            outgoing.take_open(sheets);
+        }
     }
 
     /// Tells the other end something, after everything told before.
@@ -232,7 +331,7 @@ impl Sender {
         let fresh = self.fresh;
         let outgoing = self.channels.get_or(channel, || fresh.of(channel));
         outgoing.limit = outgoing.limit.max(limit);
-        if !outgoing.messages.is_empty() {
+        if outgoing.has_more() {
             outgoing.queue(channel, &mut self.turns);
         }
     }
@@ -270,11 +369,18 @@ impl Sender {
     pub fn advance(&mut self, cumulative: u64, news: &mut News) {
         while self.flights.has_before(cumulative) {
             self.flights.acknowledge(self.flights.base(), news);
-            let Some(pieces) = self.flights.forget_first(news) else { break };
-            pieces.iter().for_each(|piece| self.release(piece.place));
+            match self.flights.forget_first(news) {
+                Some(Load::Pieces(pieces)) => pieces.iter().for_each(|piece| self.release(piece.place)),
+                Some(Load::Laid(laid)) => {
+                    self.sheets.iter_mut().for_each(|sheets| sheets.release(laid.sheet));
+                    self.freed(laid.channel, laid.bytes.into());
+                }
+                None => break,
+            }
         }
         if self.is_done() {
             self.pool.shrink();
+            self.sheets.iter_mut().for_each(|sheets| sheets.shrink());
         }
     }
 
@@ -286,6 +392,7 @@ impl Sender {
         }
         if self.waiting == 0 {
             self.pool.shrink();
+            self.sheets.iter_mut().for_each(|sheets| sheets.shrink());
         }
     }
 
@@ -302,11 +409,12 @@ impl Sender {
         let (level, channel) = self.turns.only()?;
         let left = self.limit - self.used;
         let outgoing = self.channels.get_mut(channel)?;
-        let &place = outgoing.messages.front()?;
+        let &Message::Kept(place) = outgoing.messages.front()? else { return None };
         let kept = self.store.get_mut(place);
         let length = kept.bytes.len();
         let cost = length as u64 + CHUNK_COST;
-        let whole = length == self.waiting && outgoing.cut == 0 && outgoing.messages.len() == 1;
+        let whole =
+            length == self.waiting && outgoing.cut == 0 && outgoing.messages.len() == 1 && !outgoing.open;
         let credit = left.min(outgoing.limit - outgoing.used);
         if !whole || length + ALONE > room || cost > credit || channel == CONTROL {
             return None;
@@ -324,29 +432,40 @@ impl Sender {
         self.waiting = 0;
         self.turns.pass(level, false);
         let body = length + ALONE;
-        Some((self.flights.cut(Flight::new(smallvec::smallvec![piece], body)), body))
+        Some((self.flights.cut(Flight::new(Load::Pieces(smallvec::smallvec![piece]), body)), body))
     }
 
     /// What a frame that is done with carried can be forgotten.
     #[inline]
     fn release(&mut self, place: Place) {
         let Some((channel, bytes)) = self.store.release(place) else { return };
+        self.freed(channel, bytes.len());
+        self.pool.give(bytes);
+    }
+
+    /// So many bytes of a channel need not be kept any more.
+    #[inline]
+    fn freed(&mut self, channel: u16, bytes: usize) {
         let most = self.send_buffer;
         let outgoing = self.channel(channel);
-        outgoing.kept -= bytes.len();
+        outgoing.kept -= bytes;
         if outgoing.full && outgoing.kept <= most / 2 {
             outgoing.full = false;
             self.eased.push_back(channel);
         }
-        self.pool.give(bytes);
     }
 
     /// Cuts a frame whose chunks, heads included, take at most `room` bytes; its number. None if there is nothing that
     /// the peer's credit lets through.
     pub fn cut(&mut self, room: usize) -> Option<u64> {
-        let Some(first) = self.next_piece(room - ALONE) else {
-            self.blocked = true;
-            return None;
+        let first = match self.next_piece(room - ALONE) {
+            Next::Piece(first) => first,
+            Next::Laid(level, channel) => return self.cut_laid(level, channel),
+            Next::Nothing => {
+                let number = self.cut_out_of_turn();
+                self.blocked = number.is_none();
+                return number;
+            }
         };
         let alone = usize::from(first.length) + ALONE;
         let mut pieces = Pieces::new();
@@ -354,7 +473,7 @@ impl Sender {
         let mut body = alone + (AMONG - ALONE);
         // The three bytes more that the first one's head takes must be worth it.
         while body + AMONG + WORTH <= room && pieces.len() < CHUNKS {
-            let Some(piece) = self.next_piece(room - body - AMONG) else { break };
+            let Next::Piece(piece) = self.next_piece(room - body - AMONG) else { break };
             body += AMONG + usize::from(piece.length);
             pieces.push(piece);
             let of_one = pieces.iter().filter(|other| other.channel == piece.channel).count();
@@ -363,33 +482,75 @@ impl Sender {
             }
         }
         let body = if pieces.len() == 1 { alone } else { body };
-        Some(self.flights.cut(Flight::new(pieces, body)))
+        Some(self.flights.cut(Flight::new(Load::Pieces(pieces), body)))
+    }
+
+    /// Takes the frame that a channel has had laid out as the next.
+    fn cut_laid(&mut self, level: usize, channel: u16) -> Option<u64> {
+        let laid = self.take_laid(channel)?;
+        self.turns.pass(level, self.channels.get(channel).is_some_and(|outgoing| outgoing.queued));
+        Some(self.flights.cut(Flight::new(Load::Laid(laid), laid.body.into())))
+    }
+
+    /// Whoever has a turn is short of everybody's credit. What was laid out has taken its own before, and must not wait
+    /// for others: the peer grants more for what has come only.
+    #[cold]
+    fn cut_out_of_turn(&mut self) -> Option<u64> {
+        let channel = self.laid_last?;
+        let laid = self.take_laid(channel)?;
+        let outgoing = self.channels.get(channel)?;
+        if !outgoing.queued {
+            self.turns.remove(usize::from(outgoing.priority), channel);
+        }
+        Some(self.flights.cut(Flight::new(Load::Laid(laid), laid.body.into())))
+    }
+
+    /// The next frame that a channel has had laid out.
+    #[inline]
+    fn take_laid(&mut self, channel: u16) -> Option<Laid> {
+        let (outgoing, sheets) = (self.channels.get_mut(channel)?, self.sheets.as_mut()?);
+        if outgoing.open && outgoing.messages.is_empty() {
+            outgoing.take_open(sheets);
+        }
+        let Some(&Message::Laid(laid)) = outgoing.messages.front() else { return None };
+        outgoing.messages.pop_front();
+        sheets.number(&laid, outgoing.sequence);
+        outgoing.sequence += u64::from(laid.chunks);
+        outgoing.queued = outgoing.has_more();
+        self.waiting -= usize::from(laid.bytes);
+        Some(laid)
     }
 
     /// The next chunk, of at most `most` bytes, of the channel whose turn it is. A channel without credit loses its
     /// turn until it has more.
     #[inline]
-    fn next_piece(&mut self, most: usize) -> Option<Piece> {
+    fn next_piece(&mut self, most: usize) -> Next {
         while let Some((level, channel)) = self.turns.first() {
             match self.take_piece(channel, most) {
                 Taken::Piece(piece) => {
                     self.turns.pass(level, !self.last_of_channel);
-                    return Some(piece);
+                    return Next::Piece(piece);
                 }
+                Taken::Laid => return Next::Laid(level, channel),
                 Taken::NoCredit => self.turns.pass(level, false),
-                Taken::NoRoom => return None,
+                Taken::NoRoom => return Next::Nothing,
             }
         }
-        None
+        Next::Nothing
     }
 
     #[inline]
     fn take_piece(&mut self, channel: u16, most: usize) -> Taken {
         let left = self.limit - self.used;
         let Some(outgoing) = self.channels.get_mut(channel) else { return Taken::NoCredit };
-        let Some(&place) = outgoing.messages.front() else {
-            outgoing.queued = false;
-            return Taken::NoCredit;
+        let place = match outgoing.messages.front() {
+            None if outgoing.open => return Taken::Laid,
+            Some(Message::Kept(place)) => *place,
+            Some(Message::Laid(_)) => return Taken::Laid,
+            None => {
+                outgoing.queued = false;
+                return Taken::NoCredit;
+            }
         };
         let kept = self.store.get_mut(place);
         let whole = kept.bytes.len() - outgoing.cut as usize;
@@ -430,7 +591,7 @@ impl Sender {
         } else {
             outgoing.cut += length as u32;
         }
-        outgoing.queued = !outgoing.messages.is_empty();
+        outgoing.queued = outgoing.has_more();
         self.last_of_channel = !outgoing.queued;
         if channel != CONTROL {
             let cost = length as u64 + CHUNK_COST;
@@ -451,8 +612,15 @@ impl Sender {
     /// Writes a frame at the start of `frame`; how long it is without its check.
     #[inline]
     pub fn write(&self, number: u64, flags: u8, acknowledged: Option<u64>, frame: &mut [u8]) -> usize {
-        let Some(flight) = self.flights.get(number) else { return 0 };
-        if let [piece] = &flight.pieces[..] {
+        let pieces = match self.flights.get(number).map(|flight| &flight.load) {
+            Some(Load::Pieces(pieces)) => pieces,
+            Some(Load::Laid(laid)) => {
+                let sheets = self.sheets.as_ref();
+                return sheets.map_or(0, |sheets| sheets.copy(laid, flags, number, acknowledged, frame));
+            }
+            None => return 0,
+        };
+        if let [piece] = &pieces[..] {
             let (kind, form) = match piece.flags & PACK {
                 0 => (KIND_PIECE, piece.flags),
                 _ => (KIND_PACK, 0),
@@ -462,7 +630,7 @@ impl Sender {
             return self.put(piece, frame, at + ALONE);
         }
         let mut at = Head::write(KIND_MANY, flags, number, acknowledged, frame);
-        for piece in &flight.pieces {
+        for piece in pieces {
             let form = match piece.flags & PACK {
                 0 => Form::Piece { start: piece.flags & START != 0, end: piece.flags & END != 0 },
                 _ => Form::Pack,
@@ -471,6 +639,49 @@ impl Sender {
             at = self.put(piece, frame, at + AMONG);
         }
         at
+    }
+
+    /// Where a frame lies that was laid out: its sheet, and where on it.
+    #[inline]
+    pub fn laid(&self, number: u64) -> Option<(u32, usize)> {
+        match self.flights.get(number)?.load {
+            Load::Laid(laid) => Some((laid.sheet, laid.at as usize)),
+            Load::Pieces(_) => None,
+        }
+    }
+
+    /// Whether the next frame to leave for the first time was laid out, as far as can be told before it is cut.
+    pub fn is_next_laid(&self) -> bool {
+        let cut = self.flights.unsent() < self.flights.next();
+        match self.turns.first().and_then(|(_, channel)| self.channels.get(channel)) {
+            _ if cut => self.laid(self.flights.unsent()).is_some(),
+            Some(outgoing) => match outgoing.messages.front() {
+                Some(message) => matches!(message, Message::Laid(_)),
+                None => outgoing.open,
+            },
+            None => false,
+        }
+    }
+
+    /// Lends the memory of a sheet, to be [given back](Sender::give_back) before anything else is asked of the sender's
+    /// sheets.
+    #[inline]
+    pub fn lend(&mut self, sheet: u32) -> Buffer {
+        self.sheets.as_mut().map(|sheets| sheets.lend(sheet)).unwrap_or_default()
+    }
+
+    /// Takes it back.
+    #[inline]
+    pub fn give_back(&mut self, sheet: u32, bytes: Buffer) {
+        if let Some(sheets) = &mut self.sheets {
+            sheets.give_back(sheet, bytes);
+        }
+    }
+
+    /// Bytes of a sheet.
+    #[inline]
+    pub fn sheet(&self, sheet: u32) -> &[u8] {
+        self.sheets.as_ref().map_or(&[], |sheets| sheets.bytes(sheet))
     }
 
     #[inline]
@@ -502,6 +713,13 @@ impl Turns {
     fn only(&self) -> Option<(usize, u16)> {
         let turns = self.first().filter(|_| self.any.is_power_of_two());
         turns.filter(|(level, _)| self.levels[*level].len() == 1)
+    }
+
+    /// Whether nobody but `channel` has a turn coming.
+    #[inline]
+    fn has_none_but(&self, channel: u16) -> bool {
+        let Some((level, first)) = self.first() else { return true };
+        first == channel && self.any == 1 << level && self.levels[level].len() == 1
     }
 
     #[inline]
@@ -536,8 +754,18 @@ impl Turns {
 /// What became of a channel's turn.
 enum Taken {
     Piece(Piece),
+    /// A frame that is laid out is next, and is not taken.
+    Laid,
     /// It has none, or nothing to send.
     NoCredit,
     /// The frame has no room for it, or the connection no credit.
     NoRoom,
+}
+
+/// What is next to be cut.
+enum Next {
+    Piece(Piece),
+    /// The frame that this channel, of this level, had laid out.
+    Laid(usize, u16),
+    Nothing,
 }

@@ -30,6 +30,8 @@ pub struct Plan {
     pub priorities: bool,
     /// The longest frame that passes from each end, from when on.
     pub carries: [Vec<(Instant, usize)>; 2],
+    /// Both ends lay out frames when messages come, from so many in flight on.
+    pub lays_from: Option<u32>,
 }
 
 /// How an end takes what has come.
@@ -99,10 +101,12 @@ impl Plan {
                 .then(|| (upsets[draw.below(2) as usize], draw.below(2) as usize)),
             priorities: draw.chance(0.3),
             carries: Default::default(),
+            lays_from: None,
         };
         // Last, so that what was drawn before it was there is what it was.
         let wants = draw.chance(0.6);
         plan.options.iter_mut().for_each(|options| options.fec = draw_fec(draw, wants));
+        plan.lays_from = draw.chance(0.6).then(|| draw.below(8) as u32);
         plan
     }
 
@@ -156,6 +160,7 @@ impl Plan {
             change(&|p| p.readers = [Reader::Messages; 2]),
             change(&|p| p.attention = [1.0; 2]),
             change(&|p| p.carries = Default::default()),
+            change(&|p| p.lays_from = None),
         ];
         for end in 0..2 {
             plans.extend([

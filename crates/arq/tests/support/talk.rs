@@ -632,5 +632,8 @@ fn node(plan: &Plan, end: usize, life: u64) -> Node {
     let random = Seed(plan.seed).stream(&format!("node {end} {life}"));
     let mut node = Node::new(Config { port: Port(0), accept, connections: 8, random });
     node.number_from(plan.first.0, plan.first.1);
+    if let Some(in_flight) = plan.lays_from {
+        node.lay_frames(in_flight);
+    }
     node
 }
