@@ -281,6 +281,32 @@ impl Flights {
         Some(first.load)
     }
 
+    /// Whether there is one frame, in flight, with one piece.
+    #[inline]
+    pub fn has_only_one(&self) -> bool {
+        self.ring.len() == 1
+            && self.ring.front().is_some_and(|flight| {
+                flight.state == State::InFlight
+                    && matches!(&flight.load, Load::Pieces(pieces) if pieces.len() == 1)
+            })
+    }
+
+    /// The only frame has arrived, and nobody needs it any more: what it carried.
+    #[inline]
+    pub fn settle(&mut self, news: &mut News) -> Option<Piece> {
+        let flight = self.ring.pop_front()?;
+        news.add(&flight);
+        news.advanced = true;
+        // No transmission is of interest any more.
+        while self.sequence.pop_front().is_some() {}
+        self.base += 1;
+        self.in_flight = 0;
+        match &flight.load {
+            Load::Pieces(pieces) => pieces.first().copied(),
+            Load::Laid(_) => None,
+        }
+    }
+
     /// A frame further on has arrived.
     #[inline]
     pub fn acknowledge(&mut self, number: u64, news: &mut News) {
