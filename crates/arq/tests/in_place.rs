@@ -51,7 +51,7 @@ impl Ends {
     fn run(&mut self, mut passes: impl FnMut(usize) -> bool) {
         loop {
             let mut said = false;
-            for end in 0..2 {
+            for (end, peer) in PEERS.into_iter().enumerate() {
                 let _ = self.nodes[end].handle(self.now, Input::Wake);
                 loop {
                     self.buffer.fill(UNTOUCHED);
@@ -68,7 +68,7 @@ impl Ends {
                                     continue;
                                 }
                             }
-                            let (peer, segment) = (PEERS[end], t.segment);
+                            let segment = t.segment;
                             let frame = Input::Frame { port: PORT, peer, bytes: &bytes, segment };
                             self.nodes[1 - end].handle(now, frame).unwrap();
                         }

@@ -58,6 +58,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "endpoint",
             "net",
             "arq",
+            "llc",
             "experiment",
             "record",
             "run",

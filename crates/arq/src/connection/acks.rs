@@ -181,7 +181,7 @@ impl Connection {
     /// How long after a frame was sent again an acknowledgement of it is taken for one of that, and not of what was sent
     /// before. After a timeout only a round trip that was measured since tells (Karn): if it was too short all was sent
     /// again while it was still under way, and each acknowledgement would make the rest seem overtaken, without end.
-    fn surely_again(&self) -> Span {
+    pub(super) fn surely_again(&self) -> Span {
         if self.doubled > 0 {
             return Span::MAX;
         }

@@ -83,9 +83,10 @@ impl Connection {
         let round_trip = news.sent_once_at().and(self.round_trip.latest());
         let sent_at = news.sent_at().unwrap_or(now);
         let least = self.round_trip.least().unwrap_or_default();
-        let rate = self.sender.flights.take_stock(now, &mut news, least);
+        let rate = self.sender.flights.take_stock(now, &news, least, self.surely_again());
         let idle = self.sender.waiting() == 0;
         let (frames, bytes) = (news.frames, news.bytes);
+        let came = std::mem::take(&mut self.came);
         self.policy.acknowledged(&Acked {
             now,
             frames,
@@ -94,6 +95,7 @@ impl Connection {
             round_trip,
             rate,
             idle,
+            came,
             sent_at,
         });
         self.consult();
