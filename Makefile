@@ -6,8 +6,11 @@ PREFIX  ?= $(HOME)/.local
 
 RUN     = $(CARGO) run --release --quiet --locked --
 # What machines offer beside themselves: sockets of their own, encryption.
-FACES   = --features trunkline-arq/tokio,trunkline-arq/aead
+FACES   = --features trunkline-arq/tokio,trunkline-arq/aead,trunkline-llc/sockets
 TARGET  = $(or $(CARGO_TARGET_DIR),target)
+VERSION = $(shell sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
+# Programs that were linked with a library of this name run with any that has it.
+SONAME  = libllcio.so.0
 
 .DEFAULT_GOAL := help
 .PHONY: help test deps fmt lint doc bench fuzz soak install clean
@@ -42,13 +45,15 @@ doc: ## the documentation of every crate; any warning fails
 
 bench: ## figures beside other programs, as ratios (docs/benchmarks.md); wants an idle machine
 	$(CARGO) bench -p trunkline --bench figures --locked
+	$(CARGO) bench -p trunkline --bench monitor --locked
 	$(CARGO) bench -p trunkline-sim --bench cost --locked
 	$(CARGO) bench -p trunkline-arq --bench engine --features aead --locked
 	$(CARGO) bench -p trunkline-arq --bench sockets --features sockets --locked
 	$(CARGO) bench -p trunkline-arq --bench line --features sockets --locked
+	$(CARGO) bench -p trunkline-llc --bench ethernet --features sockets --locked
 
 # cargo-fuzz asks for nightly flags; RUSTC_BOOTSTRAP grants them to any compiler.
-fuzz: ## throw texts at the language, segments at TCP and frames at arq, for SECONDS each; needs a C++ compiler and cargo-fuzz
+fuzz: ## throw texts at the language, segments at TCP, frames at arq and llc, for SECONDS each; needs a C++ compiler and cargo-fuzz
 	@command -v cargo-fuzz >/dev/null || { echo "cargo-fuzz is missing: cargo install --locked cargo-fuzz" >&2; exit 1; }
 	@mkdir -p fuzz/corpus/experiment
 	RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run experiment fuzz/corpus/experiment \
@@ -61,11 +66,18 @@ fuzz: ## throw texts at the language, segments at TCP and frames at arq, for SEC
 		-max_len=4096 -max_total_time=$(SECONDS) -print_final_stats=1
 	RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run arq_operations fuzz/corpus/arq_operations -- \
 		-max_len=2048 -max_total_time=$(SECONDS) -print_final_stats=1
+	@mkdir -p fuzz/corpus/llc_pdu fuzz/corpus/llc_station
+	RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run llc_pdu fuzz/corpus/llc_pdu -- -max_total_time=$(SECONDS) -print_final_stats=1
+	RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run llc_station fuzz/corpus/llc_station -- \
+		-max_len=2048 -max_total_time=$(SECONDS) -print_final_stats=1
 
 # Every round has a seed of its own; the one that fails is the last one printed.
 soak: ## what takes long: theory and real peers, then experiments for SECONDS, seed after seed; the first that fails ends it
-	$(CARGO) test --release --locked -p trunkline-media -p trunkline-tcp -p trunkline-arq \
-		--features trunkline-media/soak,trunkline-tcp/soak,trunkline-arq/soak,trunkline-arq/aead --test 'soak_*'
+	$(CARGO) test --release --locked -p trunkline-media -p trunkline-tcp -p trunkline-arq -p trunkline-llc -p trunkline-sim \
+		--features trunkline-sim/soak,trunkline-media/soak,trunkline-tcp/soak,trunkline-arq/soak,trunkline-arq/aead,trunkline-llc/soak \
+		--test 'soak_*'
+	SOAK_SECONDS=$(SECONDS) $(CARGO) test --release --locked -p trunkline-llc --features sockets,soak \
+		--test ring_stations -- --nocapture
 	$(CARGO) build --release --locked -p trunkline
 	@set -eu; until=$$(( $$(date +%s) + $(SECONDS) )); seed=0; \
 	while [ "$$(date +%s)" -lt "$$until" ]; do seed=$$(( seed + 1 )); \
@@ -76,7 +88,9 @@ soak: ## what takes long: theory and real peers, then experiments for SECONDS, s
 		done; \
 	done
 
-install: ## the command, its man pages and shell completions, below PREFIX
+# The installed library has a soname, which the one in target/release must not have, to be found by its path: so it is built
+# aside.
+install: ## the command, its man pages and shell completions, and LLC for C, below PREFIX
 	$(CARGO) install --locked --path crates/trunkline --root "$(PREFIX)"
 	mkdir -p "$(PREFIX)/share/bash-completion/completions" "$(PREFIX)/share/zsh/site-functions" \
 		"$(PREFIX)/share/fish/vendor_completions.d"
@@ -84,6 +98,16 @@ install: ## the command, its man pages and shell completions, below PREFIX
 	"$(PREFIX)/bin/trunkline" completions zsh >"$(PREFIX)/share/zsh/site-functions/_trunkline"
 	"$(PREFIX)/bin/trunkline" completions fish >"$(PREFIX)/share/fish/vendor_completions.d/trunkline.fish"
 	"$(PREFIX)/bin/trunkline" man "$(PREFIX)/share/man/man1"
+	$(CARGO) rustc --release --locked -p trunkline-llcio --lib --crate-type cdylib,staticlib \
+		--target-dir "$(TARGET)/install" -- -C link-arg=-Wl,-soname,$(SONAME)
+	install -d "$(PREFIX)/include" "$(PREFIX)/lib/pkgconfig"
+	install -m 644 bindings/c/llcio.h "$(PREFIX)/include/llcio.h"
+	install -m 644 "$(TARGET)/install/release/libllcio.a" "$(PREFIX)/lib/libllcio.a"
+	install -m 755 "$(TARGET)/install/release/libllcio.so" "$(PREFIX)/lib/libllcio.so.$(VERSION)"
+	ln -sf libllcio.so.$(VERSION) "$(PREFIX)/lib/$(SONAME)"
+	ln -sf $(SONAME) "$(PREFIX)/lib/libllcio.so"
+	sed -e 's|@PREFIX@|$(abspath $(PREFIX))|' -e 's|@VERSION@|$(VERSION)|' bindings/c/llcio.pc.in \
+		>"$(PREFIX)/lib/pkgconfig/llcio.pc"
 
 clean: ## remove what was built and what was fuzzed
 	$(CARGO) clean

@@ -10,8 +10,10 @@ use trunkline_endpoint::{
 };
 use trunkline_units::{Instant, Span, Stream};
 
+use crate::Buffer;
 use crate::connection::Connection;
 use crate::options::Options;
+use crate::receive::Taken;
 use crate::statistics::{Reach, Statistics};
 use crate::talk::{Command, ConnectionId, End, Event, News, Refusal, Strangers};
 use crate::wire::check::{Check, Way};
@@ -71,6 +73,8 @@ struct Slot {
     state: State,
     /// It stands in the line of those that may have something to say.
     ready: bool,
+    /// Its own deadline, unless it stands in the line.
+    own: Instant,
     /// The deadline noted for it; not later than its own.
     noted: Instant,
     /// The peer is to be told that it stands; the user is.
@@ -100,6 +104,8 @@ pub struct Node {
     strangers: Strangers,
     /// The first numbers of frames and of chunks: zero, but in tests.
     first: (u64, u64),
+    /// No short ways are taken: in tests.
+    long_ways: bool,
     /// Connections lay out frames from so many in flight on.
     lays_from: Option<u32>,
     /// The connection of the last batch, if that lies in memory of its own.
@@ -125,6 +131,7 @@ impl Node {
             cookie_key,
             strangers: Strangers::default(),
             first: (0, 0),
+            long_ways: false,
             lays_from: None,
             placed: None,
         }
@@ -135,6 +142,12 @@ impl Node {
     #[doc(hidden)]
     pub fn number_from(&mut self, frame: u64, chunk: u64) {
         self.first = (frame, chunk);
+    }
+
+    /// Takes no short ways in connections that do not stand yet. For tests that they come to the same.
+    #[doc(hidden)]
+    pub fn take_no_short_ways(&mut self) {
+        self.long_ways = true;
     }
 
     /// Spares connections that do not stand yet a copy: while at least `in_flight` frames are in flight, long messages of a
@@ -164,8 +177,14 @@ impl Node {
         for _ in 0..self.ready.len() {
             let Some(number) = self.ready.pop_front() else { break };
             if let Some(output) = self.hear(now, number, writable, buffer) {
-                // It goes on, but others get their turn.
-                self.ready.push_back(number);
+                if self.is_settled(now, number) {
+                    // To ask it again would come to nothing.
+                    self.slots[number as usize].ready = false;
+                    self.note(number);
+                } else {
+                    // It goes on, but others get their turn.
+                    self.ready.push_back(number);
+                }
                 return output;
             }
             if writable {
@@ -266,9 +285,9 @@ impl Node {
 
     fn place(&mut self, peer: Peer, state: State) -> u32 {
         let generation = 0;
-        let noted = Instant::MAX;
-        let slot =
-            Slot { generation, state, ready: false, noted, greet: false, opened: false, forget_at: None };
+        let (own, noted) = (Instant::MAX, Instant::MAX);
+        let (greet, opened, forget_at) = (false, false, None);
+        let slot = Slot { generation, state, ready: false, own, noted, greet, opened, forget_at };
         let number = match self.free.pop() {
             Some(number) => {
                 // It may still stand in the line.
@@ -295,7 +314,7 @@ impl Node {
         };
         slot.state = State::Free;
         slot.generation = slot.generation.wrapping_add(1);
-        slot.noted = Instant::MAX;
+        (slot.own, slot.noted) = (Instant::MAX, Instant::MAX);
         // Its peer may have a newer connection.
         if self.peers.get(&peer) == Some(&number) {
             self.peers.remove(&peer);
@@ -367,8 +386,60 @@ impl Node {
         Ok(())
     }
 
+    /// [`Command::Send`].
     #[inline]
-    fn take_frame(&mut self, now: Instant, peer: Peer, frame: &[u8]) {
+    pub(crate) fn send(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        channel: u16,
+        bytes: &[u8],
+    ) -> Result<(), Refusal> {
+        self.standing_mut(id)?.send(now, channel, bytes)?;
+        self.wake_up(id.slot);
+        Ok(())
+    }
+
+    /// Says what there is to say, if that is a frame of this connection alone: to whom, and how long it is. Then there
+    /// is nothing left to poll for. As [`poll`](Endpoint::poll) would, without a look at all that might be.
+    #[inline]
+    #[cfg_attr(not(feature = "sockets"), expect(dead_code, reason = "for the faces"))]
+    pub(crate) fn say_only(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        buffer: &mut [u8],
+    ) -> Option<(Peer, usize)> {
+        if self.ready.len() != 1 || self.ready.front() != Some(&id.slot) || !self.answers.is_empty() {
+            return None;
+        }
+        let slot = &mut self.slots[id.slot as usize];
+        if slot.opened || slot.greet || slot.forget_at.is_some() {
+            return None;
+        }
+        let State::Standing(connection) = &mut slot.state else { return None };
+        let said = (connection.peer, connection.say_only(now, buffer)?);
+        slot.ready = false;
+        self.ready.clear();
+        self.note(id.slot);
+        Some(said)
+    }
+
+    /// [`Command::Take`].
+    #[inline]
+    pub(crate) fn take(
+        &mut self,
+        id: ConnectionId,
+        channel: u16,
+        into: &mut Buffer,
+    ) -> Result<Taken, Refusal> {
+        let taken = self.standing_mut(id)?.take(channel, into);
+        self.wake_up(id.slot);
+        Ok(taken)
+    }
+
+    #[inline]
+    pub(crate) fn take_frame(&mut self, now: Instant, peer: Peer, frame: &[u8]) {
         // The first byte of what concerns no standing connection, and of nothing else, is 1 to 5.
         if matches!(frame.first(), Some(open::OPEN..=open::UNKNOWN)) {
             return self.take_greeting(now, peer, frame);
@@ -541,6 +612,7 @@ impl Node {
         let ours = options.terms();
         let mut connection = Connection::new(now, peer, ids, Way::Back, options, ours, terms);
         connection.number_from(self.first);
+        connection.take_ways(self.long_ways);
         if let Some(in_flight) = self.lays_from {
             connection.lay_frames(in_flight);
         }
@@ -584,6 +656,7 @@ impl Node {
             connection.met(now, now.since(asked));
         }
         connection.number_from(self.first);
+        connection.take_ways(self.long_ways);
         if let Some(in_flight) = self.lays_from {
             connection.lay_frames(in_flight);
         }
@@ -712,6 +785,14 @@ impl Node {
         }
     }
 
+    /// Whether a slot has nothing more to say.
+    #[inline]
+    fn is_settled(&self, now: Instant, number: u32) -> bool {
+        let slot = &self.slots[number as usize];
+        let State::Standing(connection) = &slot.state else { return false };
+        !(slot.opened || slot.greet) && slot.forget_at.is_none() && connection.is_settled(now)
+    }
+
     /// When a slot has something to do next.
     #[inline]
     fn deadline(&self, number: u32) -> Instant {
@@ -728,6 +809,7 @@ impl Node {
     fn note(&mut self, number: u32) {
         let deadline = self.deadline(number);
         let slot = &mut self.slots[number as usize];
+        slot.own = deadline;
         if deadline < slot.noted {
             slot.noted = deadline;
             self.deadlines.push(Reverse((deadline, number)));
@@ -740,19 +822,23 @@ impl Node {
 
     /// The first deadline of all. What was noted too early is noted anew.
     #[inline]
-    fn first_deadline(&mut self) -> Option<Instant> {
+    pub(crate) fn first_deadline(&mut self) -> Option<Instant> {
         loop {
             let &Reverse((at, number)) = self.deadlines.peek()?;
-            let noted = self.slots[number as usize].noted;
-            let own = self.deadline(number);
-            if noted == at && own <= at {
+            let slot = &self.slots[number as usize];
+            // What happened to one in the line is not in its own yet.
+            let own = if slot.ready { self.deadline(number) } else { slot.own };
+            let slot = &mut self.slots[number as usize];
+            if slot.noted != at {
+                self.deadlines.pop();
+            } else if own <= at {
                 return Some(at);
-            }
-            self.deadlines.pop();
-            if noted == at {
-                self.slots[number as usize].noted = own;
-                if own < Instant::MAX {
-                    self.deadlines.push(Reverse((own, number)));
+            } else {
+                slot.noted = own;
+                if own == Instant::MAX {
+                    self.deadlines.pop();
+                } else if let Some(mut first) = self.deadlines.peek_mut() {
+                    first.0.0 = own;
                 }
             }
         }
@@ -767,6 +853,10 @@ impl Endpoint for Node {
     #[inline]
     fn handle(&mut self, now: Instant, input: Input<'_, Command<'_>>) -> Result<(), Refusal> {
         let id = match input {
+            Input::Frame { peer, bytes, segment: None, .. } => {
+                self.take_frame(now, peer, bytes);
+                return Ok(());
+            }
             Input::Frame { peer, bytes, segment, .. } => {
                 Segment::frames(segment, bytes).for_each(|frame| self.take_frame(now, peer, frame));
                 return Ok(());
@@ -780,17 +870,14 @@ impl Endpoint for Node {
                     *id = self.open(now, peer, options)?;
                     return Ok(());
                 }
-                Command::Send { id, channel, bytes } => {
-                    self.standing_mut(id)?.send(now, channel, bytes)?;
-                    id
-                }
+                Command::Send { id, channel, bytes } => return self.send(now, id, channel, bytes),
                 Command::HandOver { id, channel, message } => {
                     self.standing_mut(id)?.hand_over(now, channel, message)?;
                     id
                 }
                 Command::Take { id, channel, into, taken } => {
-                    *taken = self.standing_mut(id)?.take(channel, into);
-                    id
+                    *taken = self.take(id, channel, into)?;
+                    return Ok(());
                 }
                 Command::Read { id, channel, into, read } => {
                     *read = self.standing_mut(id)?.read(channel, into);

@@ -3,12 +3,12 @@
 #[path = "support/line.rs"]
 mod line;
 
-use line::{Line, Run};
+use line::{Line, Run, Stalls};
 use trunkline_arq::{Congestion, Options};
 use trunkline_units::Span;
 
-/// How long an end does not get to run, ten times a second.
-const STALL: (Span, Span) = (Span::from_ms(100), Span::from_ms(4));
+/// An end does not get to run for so long, ten times a second.
+const STALL: Stalls = Stalls { every: Span::from_ms(100), least: Span::from_ms(4), most: Span::from_ms(4) };
 
 /// The whole window, which what may wait before the line has room for.
 fn fixed() -> Options {
@@ -45,5 +45,19 @@ fn both_ways_at_once_neither_end_repeats_itself_without_end() {
             let frames: u64 = run.statistics.iter().map(|end| end.frames_received).sum();
             assert!(doubles < frames / 50, "{line:?}: {}", told(&run));
         }
+    }
+}
+
+#[test]
+fn what_both_ends_lose_is_not_sent_again_without_end() {
+    // Both begin with a round trip of 30 us, and find one of milliseconds.
+    for seed in 1..4 {
+        let line = Line { loss: 0.05, seed, ..Line::default() };
+        let run = line.run(&Options::default(), true, Span::from_s(1));
+        let ways = run.of_what_is_left();
+        assert!(ways[0] + ways[1] > 1.7, "{line:?}: {}", told(&run));
+        let doubles: u64 = run.statistics.iter().map(|end| end.doubles).sum();
+        let frames: u64 = run.statistics.iter().map(|end| end.frames_received).sum();
+        assert!(doubles < frames / 100, "{line:?}: {}", told(&run));
     }
 }

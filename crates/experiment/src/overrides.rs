@@ -10,7 +10,7 @@ use crate::parse::{self, shorten};
 use crate::plan::{Connection, Network, Place, Plan, Stop};
 use crate::resolve::options::{Given, optional, put, size};
 use crate::resolve::quantity::{Dimension, variable};
-use crate::resolve::{Context, connection, network, pattern, protocol, topology};
+use crate::resolve::{Context, connection, network, pattern, protocol, stations, topology};
 use crate::token;
 use crate::tree::Value;
 
@@ -284,7 +284,9 @@ fn check_connections(plan: &Plan) -> Result<(), OverrideError> {
             return Err(OverrideError::Together(format!("connection `{name}`: {message}; {label}")));
         }
     }
-    Ok(())
+    let mut cx = context(Diagnostics::default());
+    stations::check(&mut cx, &plan.connections);
+    first_error(cx).map_or(Ok(()), |message| Err(OverrideError::Together(message)))
 }
 
 /// As if the text had said so: what follows from the overridden options follows again, and every check is made.

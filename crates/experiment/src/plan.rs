@@ -185,6 +185,12 @@ pub enum Protocol {
         timeout: Span,
         /// CRC-32 in the information field.
         crc: bool,
+        /// Whether stations send only with the token. The same for all connections of an experiment.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        token: bool,
+        /// How long a message may take before it is given up; none: as long as it likes.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        limit: Option<Span>,
     },
     /// Guaranteed delivery (1998).
     Guaranteed {

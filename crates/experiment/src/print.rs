@@ -204,10 +204,13 @@ fn protocol(protocol: &Protocol) -> String {
         ),
         Protocol::Udp { flow } => format!("flow = {}", on(*flow)),
         Protocol::Multicast { group, ttl } => format!("group = {}, ttl = {ttl}", written(&group.to_string())),
-        Protocol::Llc { r#type, sap, priority, tries, timeout, crc } => format!(
-            "type = {type}, sap = {sap}, priority = {priority}, tries = {tries}, timeout = {}, crc = {}",
+        Protocol::Llc { r#type, sap, priority, tries, timeout, crc, token, limit } => format!(
+            "type = {type}, sap = {sap}, priority = {priority}, tries = {tries}, timeout = {}, crc = {}, \
+             token = {}, limit = {}",
             span(*timeout),
-            on(*crc)
+            on(*crc),
+            on(*token),
+            or(limit.map(span), "none")
         ),
         Protocol::Guaranteed {
             mode,

@@ -11,6 +11,7 @@ use trunkline_net::Clock;
 use trunkline_net::usage::CpuTime;
 
 use crate::end::{self, Control};
+use crate::station::Station;
 use crate::wire::{self, EndId, Order, Reader, Word};
 
 /// How often an agent says that it is alive, and passes on what its ends have measured so far.
@@ -67,13 +68,19 @@ type Ends = Arc<Mutex<BTreeMap<EndId, Arc<Control>>>>;
 fn obey(stream: UnixStream, voice: &Voice, ends: &Ends) {
     let mut orders = Reader::new(stream);
     let mut clock = Clock::start();
+    let mut station = Err("the host has none".to_owned());
     let to = |id: EndId| ends.lock().ok().and_then(|e| e.get(&id).cloned());
     while let Ok(Some(order)) = orders.read::<Order>() {
         match order {
-            Order::Hello { epoch_ns } => clock = Clock::at(epoch_ns),
+            Order::Hello { epoch_ns, station: place } => {
+                clock = Clock::at(epoch_ns);
+                if let Some(place) = place {
+                    station = Station::attach(&place, clock);
+                }
+            }
             Order::Prepare(spec) => {
                 let id = spec.id;
-                let (control, threads) = end::prepare(*spec, clock, voice.clone());
+                let (control, threads) = end::prepare(*spec, clock, voice.clone(), station.clone());
                 if let Ok(mut ends) = ends.lock() {
                     // Ends that are over make room: a long repeat opens many.
                     ends.retain(|_, c| !c.is_over());

@@ -11,13 +11,14 @@ use trunkline_net::{Clock, usage};
 use trunkline_record::Record;
 use trunkline_record::schema::Host;
 use trunkline_run::backend::{self, conclude, expected};
-use trunkline_run::{Backend, Order, Refusal, Watch, assemble, describe, expect};
+use trunkline_run::{Backend, Order, Refusal, Watch, assemble, describe, expect, llc};
 use trunkline_traffic::{Pattern, Variable};
 use trunkline_units::Instant;
 
 use crate::controller::Controller;
 use crate::environment;
 use crate::launch::Launch;
+use crate::station::PDU;
 
 /// How often whoever watches is told how far the run is.
 const WATCH: Duration = Duration::from_millis(250);
@@ -70,6 +71,10 @@ impl Backend for Live {
         let mut all: Vec<Refusal> = plan.connections.iter().flat_map(refuse_connection).collect();
         for name in self.at.keys().filter(|name| !plan.hosts.contains(name)) {
             let text = format!("--at {name}: the experiment has no host of that name");
+            all.push(Refusal { place: Default::default(), text });
+        }
+        for name in llc::stations(plan).into_iter().filter(|name| self.at.contains_key(*name)) {
+            let text = format!("--at {name}: `live` has its LLC stations on the loopback only");
             all.push(Refusal { place: Default::default(), text });
         }
         all
@@ -177,9 +182,9 @@ fn refuse_connection(c: &Connection) -> Vec<Refusal> {
     let transport = describe::transport(&c.protocol);
     let test = describe::test_name(&c.test);
     match (&c.protocol, &c.test) {
-        (Protocol::Llc { .. } | Protocol::Bundle { .. }, _) => {
+        (Protocol::Bundle { .. }, _) => {
             let text = format!(
-                "`live` does not carry `{transport}` yet; it carries tcp, udp, multicast and guaranteed"
+                "`live` does not carry `{transport}` yet; it carries tcp, udp, multicast, llc and guaranteed"
             );
             refuse(c.asks.protocol, text);
         }
@@ -188,6 +193,19 @@ fn refuse_connection(c: &Connection) -> Vec<Refusal> {
         }
         (Protocol::Multicast { .. }, Pattern::Request { .. } | Pattern::File { .. }) => {
             refuse(c.asks.test, format!("`live` has no test `{test}` over multicast"));
+        }
+        (Protocol::Llc { .. }, Pattern::File { .. }) => {
+            refuse(c.asks.test, "`live` has no test `file` over llc yet".into());
+        }
+        (Protocol::Llc { .. }, _) => {
+            let longest = llc::longest(&c.protocol, PDU);
+            if let Some(size) = llc::largest_message(c).filter(|size| *size > longest) {
+                let text = format!("a message of {size} B does not go into a frame: at most {longest} B do");
+                refuse(c.asks.test, text);
+            }
+            if c.to.iter().any(|to| to.host == c.from.host) {
+                refuse(c.from.place, "a station hears nothing from itself".into());
+            }
         }
         (Protocol::Udp { .. }, Pattern::File { size_bytes, .. })
             if !matches!(size_bytes, Variable::Constant(_)) =>

@@ -15,7 +15,7 @@ use trunkline_experiment::Plan;
 use trunkline_experiment::plan::{self, Block, Protocol};
 use trunkline_net::{Clock, Pacer};
 use trunkline_run::assemble::Outcome;
-use trunkline_run::{Order, Stop};
+use trunkline_run::{Order, Stop, llc};
 use trunkline_traffic::Pattern;
 use trunkline_traffic::law::Law;
 use trunkline_traffic::source::Limit;
@@ -23,6 +23,7 @@ use trunkline_units::{Instant, Span};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::launch::{Ending, Launch};
+use crate::station::Place;
 use crate::wire::{self, End, EndId, Reader, Report, Role, Word};
 
 /// An agent that has said nothing for this long does not answer.
@@ -98,7 +99,8 @@ impl<'a> Controller<'a> {
             .iter()
             .enumerate()
             .map(|(index, host)| {
-                Agent::new(index, host, addresses[host], launch, clock, &mailboxes)
+                let station = station(plan, host, clock);
+                Agent::new((index, host), addresses[host], launch, (clock, station), &mailboxes)
                     .map_err(|e| format!("host {host}: its agent cannot be started: {e}"))
             })
             .collect::<Result<_, _>>()?;
@@ -219,16 +221,15 @@ impl<'a> Controller<'a> {
 
 impl Agent {
     fn new(
-        index: usize,
-        host: &str,
+        (index, host): (usize, &str),
         address: IpAddr,
         launch: &dyn Launch,
-        clock: Clock,
+        (clock, station): (Clock, Option<Place>),
         mailboxes: &Arc<Mailboxes>,
     ) -> io::Result<Agent> {
         let launched = launch.launch(host)?;
         let mut orders = launched.stream.try_clone()?;
-        wire::write(&mut orders, &wire::Order::Hello { epoch_ns: clock.epoch_ns() })?;
+        wire::write(&mut orders, &wire::Order::Hello { epoch_ns: clock.epoch_ns(), station })?;
         launched.stream.set_read_timeout(Some(SILENCE))?;
         orders.set_write_timeout(Some(SILENCE))?;
         let agent = Agent {
@@ -594,6 +595,17 @@ impl<'a, 'c> Run<'a, 'c> {
         self.ends.values_mut().filter(|e| e.host == host).for_each(|e| e.state = State::Over);
         self.controller.agent(host).obituary(why)
     }
+}
+
+/// Which LLC station a host is, if it is one. The stations of a run have groups of their own on the loopback, so that no
+/// other run's hear them.
+fn station(plan: &Plan, host: &str, clock: Clock) -> Option<Place> {
+    let stations = llc::stations(plan);
+    let number = stations.iter().position(|other| *other == host)? as u8 + 1;
+    let [x, y, p, q, ..] = xxh3_64_with_seed(plan.name.as_bytes(), clock.epoch_ns()).to_be_bytes();
+    let port = 20_000 + u16::from_be_bytes([p, q]) % 40_000;
+    let network = format!("udp:239.{x}.{y}.0:{port}");
+    Some(Place { number, stations: stations.len() as u8, network, token: llc::has_token(plan) })
 }
 
 /// A group of the other address family needs an address of that family; only loopback has both for sure.

@@ -14,6 +14,7 @@
 //! | [`launch`] | how an agent comes to be: a process of its own, or a thread |
 //! | [`wire`] | what controller and agents say to each other |
 //! | [`end`] | the ends themselves: datagrams, streams, requests, files |
+//! | [`station`] | the LLC station of a host, for all its ends |
 //! | [`environment`] | what the measurement was made with |
 //! | [`study`] | what sending and receiving costs this machine, apart from any run |
 //!
@@ -27,6 +28,7 @@ pub mod controller;
 pub mod end;
 pub mod environment;
 pub mod launch;
+pub mod station;
 pub mod study;
 pub mod wire;
 

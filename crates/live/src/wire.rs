@@ -12,6 +12,8 @@ use trunkline_traffic::Pattern;
 use trunkline_traffic::source::Limit;
 use trunkline_units::{Instant, Seed, Size};
 
+use crate::station::Place;
+
 /// A line longer than this is not one of ours.
 const LONGEST_LINE: u64 = 64 << 20;
 
@@ -25,6 +27,8 @@ pub enum Order {
     Hello {
         /// Nanoseconds.
         epoch_ns: u64,
+        /// The LLC station that the host is, if it is one.
+        station: Option<Place>,
     },
     /// Open an end; answered by `Ready` or `Failed`.
     Prepare(Box<End>),

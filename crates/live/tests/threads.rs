@@ -90,13 +90,13 @@ fn what_live_cannot_do_is_refused_by_name() {
         Live::new(Box::new(Threads), BTreeMap::from([("nobody".into(), "127.0.0.1".parse().unwrap())]));
     let refusals = live.refuse(&plan(
         "experiment {
-            connection a { xmt = x; rcv = y; protocol = llc; test = full; }
+            connection a { xmt = x; rcv = y; protocol = bundle (address = 1); test = full; }
             connection b { xmt = x; rcv = y; protocol = udp; test = telnet; }
             connection c { xmt = x; rcv = y; protocol = udp; test = cbr (messagesize = 10, period = 1 ms); }
         }",
     ));
     let texts: Vec<&str> = refusals.iter().map(|r| r.text.as_str()).collect();
-    assert!(texts[0].starts_with("a: `live` does not carry `llc`"), "{texts:?}");
+    assert!(texts[0].starts_with("a: `live` does not carry `bundle`"), "{texts:?}");
     assert!(texts[1].starts_with("b: `live` does not play the application model `telnet`"), "{texts:?}");
     assert!(texts[2].starts_with("c: a message of 10 B is too small"), "{texts:?}");
     assert!(texts[3].starts_with("--at nobody"), "{texts:?}");

@@ -4,6 +4,8 @@
 //! | --- | --- |
 //! | [`clock`] | [`Clock`], the monotonic clock of a run, shared by every process of a machine |
 //! | [`driver`] | [`Driver`], runs an endpoint over a UDP socket |
+//! | [`groups`] | [`Groups`], datagrams to and from several multicast groups through one port |
+//! | [`packet`] | [`PacketSocket`], whole Ethernet frames of an interface; a ring for very many |
 //! | [`pace`] | [`Pacer`], waits for a moment: sleep, then spin for the last stretch |
 //! | [`socket`] | opening UDP and TCP sockets with buffers, groups and time limits; errors that name the address |
 //! | [`batch`] | many datagrams a system call: segmentation offload and receive coalescing |
@@ -18,7 +20,9 @@ pub mod batch;
 pub mod clock;
 pub mod datagrams;
 pub mod driver;
+pub mod groups;
 pub mod pace;
+pub mod packet;
 pub mod socket;
 pub mod tcp;
 pub mod tun;
@@ -27,6 +31,8 @@ pub mod usage;
 pub use clock::Clock;
 pub use datagrams::Datagrams;
 pub use driver::Driver;
+pub use groups::Groups;
 pub use pace::Pacer;
+pub use packet::PacketSocket;
 pub use socket::SocketError;
 pub use tun::Tun;

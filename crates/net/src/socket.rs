@@ -106,6 +106,34 @@ pub fn udp(local: SocketAddr, options: &Options) -> Result<UdpSocket, SocketErro
     Ok(socket.into())
 }
 
+/// The same, which keeps its port when it is no longer connected: the system forgets one that it chose itself.
+pub fn udp_to_connect(local: SocketAddr, options: &Options) -> Result<UdpSocket, SocketError> {
+    let open = |at: SocketAddr| -> Result<Socket, SocketError> {
+        let socket = open(at, Type::DGRAM, Protocol::UDP, options)?;
+        socket.set_reuse_address(true).map_err(self::at(Step::Open, at))?;
+        socket.bind(&at.into()).map_err(self::at(Step::Bind, at))?;
+        Ok(socket)
+    };
+    // Whoever asks for a port by its number may have it while the socket lives that was given it.
+    let chosen: UdpSocket = open(local)?.into();
+    let address = chosen.local_addr().map_err(at(Step::Open, local))?;
+    let socket = open(address)?;
+    drop(chosen);
+    socket.set_reuse_address(false).map_err(at(Step::Open, address))?;
+    Ok(socket.into())
+}
+
+/// Takes back that a UDP socket was connected.
+pub(crate) fn disconnect(socket: &UdpSocket) -> io::Result<()> {
+    let nobody = libc::sockaddr { sa_family: libc::AF_UNSPEC as libc::sa_family_t, sa_data: [0; 14] };
+    let length = size_of_val(&nobody) as libc::socklen_t;
+    // SAFETY: the descriptor is open, and the address is as long as is said.
+    match unsafe { libc::connect(socket.as_raw_fd(), &raw const nobody, length) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// A UDP socket that receives what is sent to `group` on the interface holding `interface`. Several may share the
 /// port: each gets every message.
 pub fn multicast_receiver(

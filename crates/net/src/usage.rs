@@ -19,15 +19,17 @@ pub struct CpuTime {
 impl CpuTime {
     /// What the calling thread has used since it began.
     pub fn of_this_thread() -> Self {
-        Self::of(UsageWho::RUSAGE_THREAD)
+        Self::of(UsageWho::RUSAGE_THREAD, ClockId::CLOCK_THREAD_CPUTIME_ID)
     }
 
     /// What this process has used since it began.
     pub fn of_this_process() -> Self {
-        Self::of(UsageWho::RUSAGE_SELF)
+        Self::of(UsageWho::RUSAGE_SELF, ClockId::CLOCK_PROCESS_CPUTIME_ID)
     }
 
-    fn of(who: UsageWho) -> Self {
+    fn of(who: UsageWho, clock: ClockId) -> Self {
+        // The usage is as old as the last switch or tick; asking the clock brings it up to now.
+        let _ = clock_gettime(clock);
         let Ok(usage) = getrusage(who) else { return CpuTime::default() };
         let span = |t: nix::sys::time::TimeVal| {
             Span::from_s(t.tv_sec() as u64) + Span::from_us(u64::try_from(t.tv_usec()).unwrap_or(0))

@@ -187,7 +187,11 @@ fn stages(plan: &plan::Connection, outcomes: &[Outcome]) -> BTreeMap<String, Opt
 }
 
 fn is_state(name: &str) -> bool {
-    name.ends_with("_buffer_bytes") || name.ends_with("_mss_bytes") || name.ends_with("_percent")
+    name.ends_with("_buffer_bytes")
+        || name.ends_with("_mss_bytes")
+        || name.ends_with("_percent")
+        || name.starts_with("token_")
+        || matches!(name, "llc_priority" | "llc_tries_max")
 }
 
 fn each_receiver(plan: &plan::Connection, outcomes: &[Outcome]) -> Vec<Receiver> {

@@ -10,6 +10,7 @@
 //! | [`assemble`] | reports → a connection of the record |
 //! | [`describe`] | protocols and tests in words |
 //! | [`guaranteed`] | the guaranteed transport: a plan's options, faults on purpose, what it counts |
+//! | [`llc`] | LLC: stations and their service access points, what is promised, what became of messages |
 //! | [`stages`] | where the time goes on the way of the guaranteed transport's messages |
 //! | [`expect`] | expectations against a record |
 //!
@@ -23,6 +24,7 @@ pub mod ends;
 pub mod expect;
 pub mod guaranteed;
 pub mod ledger;
+pub mod llc;
 pub mod message;
 pub mod meter;
 pub mod series;

@@ -105,26 +105,37 @@ impl Header {
     pub fn decode(token: u32, bytes: &[u8]) -> Result<Header, NotAHeader> {
         let bytes: &[u8; HEADER] = bytes.first_chunk().ok_or(NotAHeader::Short)?;
         let u32_at = |i: usize| u32::from_be_bytes(bytes[i..i + 4].try_into().expect("four bytes"));
-        let u64_at = |i: usize| u64::from_be_bytes(bytes[i..i + 8].try_into().expect("eight bytes"));
         // Before the check: what anybody else sends has neither.
         if u32_at(0) != token {
             return Err(NotAHeader::Stranger);
         }
-        let word = u64_at(16);
-        let kind = match (word >> 48) as u16 {
-            0 => Kind::Pattern,
-            CHECKED => Kind::Checked,
-            ANSWER => Kind::Answer,
-            PROGRESS => Kind::Progress,
-            _ => return Err(NotAHeader::Damaged),
-        };
-        if kind != Kind::Checked {
+        let (_, header) = Header::peek(bytes).ok_or(NotAHeader::Damaged)?;
+        if header.kind != Kind::Checked {
             let mut zeroed = *bytes;
             zeroed[12..16].fill(0);
             if crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, &zeroed) as u32 != u32_at(12) {
                 return Err(NotAHeader::Damaged);
             }
         }
+        let fits = (HEADER as u32..=LARGEST).contains(&header.length) && header.response <= LARGEST;
+        if fits { Ok(header) } else { Err(NotAHeader::Damaged) }
+    }
+
+    /// The token and the header at the front of `bytes`, of whatever connection and length, nothing checked: for who knows
+    /// already that they are whole.
+    #[inline]
+    pub fn peek(bytes: &[u8]) -> Option<(u32, Header)> {
+        let bytes: &[u8; HEADER] = bytes.first_chunk()?;
+        let u32_at = |i: usize| u32::from_be_bytes(bytes[i..i + 4].try_into().expect("four bytes"));
+        let u64_at = |i: usize| u64::from_be_bytes(bytes[i..i + 8].try_into().expect("eight bytes"));
+        let word = u64_at(16);
+        let kind = match (word >> 48) as u16 {
+            0 => Kind::Pattern,
+            CHECKED => Kind::Checked,
+            ANSWER => Kind::Answer,
+            PROGRESS => Kind::Progress,
+            _ => return None,
+        };
         let header = Header {
             sequence: word & ((1 << 48) - 1),
             sent: Instant::from_ps(u64_at(24)),
@@ -132,8 +143,7 @@ impl Header {
             response: u32_at(8),
             kind,
         };
-        let fits = (HEADER as u32..=LARGEST).contains(&header.length) && header.response <= LARGEST;
-        if fits { Ok(header) } else { Err(NotAHeader::Damaged) }
+        Some((u32_at(0), header))
     }
 
     /// Whether a [`Kind::Checked`] message is whole: `header` as it came, and its payload.

@@ -8,7 +8,7 @@ use trunkline_record::Record;
 use trunkline_record::schema;
 use trunkline_run::assemble::{self, Outcome};
 use trunkline_run::backend::{blank, conclude, expected, too_small};
-use trunkline_run::{Backend, Order, Refusal, Watch, describe};
+use trunkline_run::{Backend, Order, Refusal, Watch, describe, llc};
 use trunkline_traffic::Pattern;
 use trunkline_units::{Instant, Span};
 
@@ -17,6 +17,7 @@ use crate::flow::{Birth, Flow};
 use crate::network::Network;
 use crate::network::topology::Topology;
 use crate::schedule::{Schedule, Turn};
+use crate::stations::{self, Stations};
 use crate::trace::Tracer;
 
 /// Steps after which whoever watches is told how far the run is, and a request to stop is seen.
@@ -42,7 +43,10 @@ impl Backend for Sim {
             return vec![Refusal { place: Place::default(), text: lacks_network(plan) }];
         };
         let mut all: Vec<Refusal> = plan.connections.iter().filter_map(refuse_connection).collect();
-        all.extend(plan.connections.iter().flat_map(too_small));
+        // The header of a message over LLC stands beside it.
+        let is_llc = |c: &&Connection| matches!(c.protocol, Protocol::Llc { .. });
+        all.extend(plan.connections.iter().filter(|c| !is_llc(c)).flat_map(too_small));
+        all.extend(stations::refuse::refuse(plan, network));
         all.extend(plan.connections.iter().filter_map(|c| refuse_way(c, network)));
         for node in &network.nodes {
             if let NodeKind::Converter { .. } = node.kind {
@@ -84,6 +88,7 @@ impl Backend for Sim {
             outcomes: vec![Vec::new(); plan.connections.len()],
             engine: Engine::new(network),
         };
+        run.open_stations();
         let mut trouble = Vec::new();
         if !self.trace.is_empty() {
             match Tracer::open(&self.trace, run.engine.network(), &topology, &order.out) {
@@ -102,7 +107,7 @@ impl Backend for Sim {
         let connections = plan.connections.iter().zip(&outcomes);
         record.connections = connections.map(|(c, o)| assemble::connection(c, o)).collect();
         record.links = links(engine.network(), end);
-        record.hosts = hosts(engine.network(), end);
+        record.hosts = hosts(engine.network(), engine.llc(), end);
         let cells = plan.network.iter().flat_map(|n| &n.links);
         if cells.into_iter().any(|l| l.medium == trunkline_experiment::plan::Medium::Atm) {
             let how = if engine.network().trains { "in trains, exact here" } else { "each on its own" };
@@ -134,9 +139,11 @@ fn refuse_connection(c: &Connection) -> Option<Refusal> {
     let transport = describe::transport(&c.protocol);
     let test = describe::test_name(&c.test);
     let (place, text) = match (&c.protocol, &c.test) {
-        (Protocol::Llc { .. } | Protocol::Bundle { .. }, _) => (
+        (Protocol::Bundle { .. }, _) => (
             c.asks.protocol,
-            format!("`sim` does not carry `{transport}` yet; it carries tcp, udp, multicast and guaranteed"),
+            format!(
+                "`sim` does not carry `{transport}` yet; it carries tcp, udp, multicast, llc and guaranteed"
+            ),
         ),
         (_, Pattern::Application { .. }) => {
             (c.asks.test, format!("`sim` does not play the application model `{test}` yet"))
@@ -211,6 +218,31 @@ struct Run<'p> {
 }
 
 impl Run<'_> {
+    /// Gives every host that needs one its LLC station.
+    fn open_stations(&mut self) {
+        let mut spots = Vec::new();
+        for name in llc::stations(self.plan) {
+            let network = self.engine.network();
+            let ends = |c: &Connection| Some([c.from.host.clone(), c.to.first()?.host.clone()]);
+            let over_llc =
+                self.plan.connections.iter().filter(|c| matches!(c.protocol, Protocol::Llc { .. }));
+            let mut pairs = over_llc.filter_map(ends).filter(|ends| ends.iter().any(|end| end == name));
+            let Some([from, to]) = pairs.next() else { continue };
+            let other = if from == name { to } else { from };
+            let (Some(host), Some(other)) = (network.station(name), network.station(&other)) else {
+                continue;
+            };
+            let Some(way) = network.way(self.topology, host, other) else { continue };
+            let node = network.stations[host as usize].node;
+            let beyond = self.topology.ports[node][usize::from(way.port.0)].next;
+            let ethernet = !matches!(self.topology.network.nodes[beyond].kind, NodeKind::Ring { .. });
+            spots.push((host, self.engine.stand(host, way.port, &format!("{name} / station"), ethernet)));
+        }
+        if !spots.is_empty() {
+            self.engine.open(Stations::new(self.plan, self.topology, &spots));
+        }
+    }
+
     fn play(&mut self, watch: &mut dyn Watch) {
         let length = expected(self.plan);
         let mut next_look = LOOK;
@@ -251,8 +283,13 @@ impl Run<'_> {
 
     fn end(&mut self, number: u32, flow: Flow, cut: Option<String>) {
         let is_cut = cut.is_some();
-        let connection = flow.connection;
-        self.outcomes[connection].push(flow.outcome(cut));
+        let (connection, host) = (flow.connection, flow.sides[0].station);
+        let is_llc = matches!(self.plan.connections[connection].protocol, Protocol::Llc { .. });
+        let mut outcome = flow.outcome(cut);
+        if let Some(sender) = outcome.sender.as_mut().filter(|_| is_llc) {
+            sender.counters.extend(self.engine.llc().figures(connection, host));
+        }
+        self.outcomes[connection].push(outcome);
         if let Some(ticket) = self.tickets.remove(&number)
             && !is_cut
         {
@@ -367,11 +404,11 @@ fn links(network: &Network, end: Instant) -> Vec<schema::Link> {
     all
 }
 
-fn hosts(network: &Network, end: Instant) -> Vec<schema::Host> {
+fn hosts(network: &Network, stations: &Stations, end: Instant) -> Vec<schema::Host> {
     let duration = end.since(Instant::ZERO);
     let share = |busy: Span| if duration.is_zero() { 0.0 } else { busy.as_s() / duration.as_s() * 100.0 };
-    let host = |h: &crate::network::Host| {
-        let mut interfaces = BTreeMap::new();
+    let host = |(number, h): (u32, &crate::network::Host)| {
+        let mut interfaces = stations.counts(number);
         for (n, (medium, port)) in h.down.iter().enumerate() {
             let c = network.media[*medium as usize].medium.counters(*port);
             let counts = [("tx_frames", c.frames), ("tx_bytes", c.bytes), ("tx_dropped", c.full)];
@@ -389,5 +426,5 @@ fn hosts(network: &Network, end: Instant) -> Vec<schema::Host> {
         interfaces.extend(counts.map(|(name, count)| (name.to_string(), count)));
         schema::Host { name: h.name.clone(), cpu_percent: share(h.station.busy()), address: None, interfaces }
     };
-    network.stations.iter().map(host).collect()
+    (0..).zip(&network.stations).map(host).collect()
 }

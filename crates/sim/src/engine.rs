@@ -8,14 +8,18 @@ use std::collections::VecDeque;
 
 use trunkline_endpoint::{Arrival, Frame as _, Passage, Port};
 use trunkline_host::{Cause, Output};
+use trunkline_run::message::Kind;
 use trunkline_units::Instant;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::agenda::Agenda;
+use crate::flow::messages::Messages;
 use crate::flow::{Flow, Said, Side};
-use crate::frame::{Frame, Kit, Packet};
+
+use crate::frame::{Content, Frame, Kit, Packet};
 use crate::medium::Medium;
 use crate::network::{Network, Wire};
+use crate::stations::{FLOW, Saying, Spot, Stations};
 use crate::trace::Tracer;
 
 /// Whose deadline it is.
@@ -23,7 +27,12 @@ use crate::trace::Tracer;
 enum Owner {
     Medium(u32),
     Station(u32),
-    End { flow: u32, side: u32 },
+    End {
+        flow: u32,
+        side: u32,
+    },
+    /// The LLC station of a host.
+    Llc(u32),
 }
 
 /// A simulation under way.
@@ -37,6 +46,9 @@ pub struct Engine {
     network: Network,
     flows: Vec<Option<Box<Flow>>>,
     stations: Vec<Desk>,
+    /// LLC stations, and whoever has to be asked on their account before the step is over.
+    llc: Stations,
+    roused: VecDeque<Roused>,
     over: VecDeque<u32>,
     kit: Kit,
     hash: u64,
@@ -46,12 +58,19 @@ pub struct Engine {
     pub tracer: Option<Box<Tracer>>,
 }
 
+/// Who has to be asked what it has to say.
+#[derive(Clone, Copy, Debug)]
+enum Roused {
+    Llc(u32),
+    End { flow: u32, side: u32 },
+}
+
 /// What waits at a station for its interfaces.
 #[derive(Debug, Default)]
 struct Desk {
     /// Packets for which an interface's queue had no room, in order.
     held: Vec<VecDeque<Frame>>,
-    /// Ends that have something to send, in the order in which they asked.
+    /// Ends that have something to send, in the order in which they asked; the LLC station, as [`FLOW`], before all.
     waiting: VecDeque<(u32, u32)>,
 }
 
@@ -69,6 +88,8 @@ impl Engine {
                 .iter()
                 .map(|s| Desk { held: s.down.iter().map(|_| VecDeque::new()).collect(), ..Desk::default() })
                 .collect(),
+            llc: Stations::default(),
+            roused: VecDeque::new(),
             over: VecDeque::new(),
             kit: Kit::default(),
             hash: 0,
@@ -131,14 +152,39 @@ impl Engine {
         Side { station, port, down, place: self.add(Owner::End { flow, side }, mark(name)) }
     }
 
+    /// Gives the LLC station of a host its place.
+    pub fn stand(&mut self, station: u32, port: Port, name: &str, ethernet: bool) -> Spot {
+        let down = self.network.stations[station as usize].down[port.0 as usize];
+        Spot { port, down, place: self.add(Owner::Llc(station), mark(name)), ethernet }
+    }
+
+    /// Sets the LLC stations going.
+    pub fn open(&mut self, llc: Stations) {
+        self.roused.extend(llc.hosts().iter().map(|host| Roused::Llc(*host)));
+        self.llc = llc;
+        self.ask();
+    }
+
+    /// The LLC stations, to read what they counted.
+    pub fn llc(&self) -> &Stations {
+        &self.llc
+    }
+
     /// Sets a flow going.
-    pub fn begin(&mut self, flow: Flow) {
+    pub fn begin(&mut self, mut flow: Flow) {
         if self.next_flow() == 0 && self.tracer.is_none() {
             self.network.fuse();
         }
         let (number, sides) = (self.next_flow(), flow.sides.len());
+        if let Some(messages) = flow.messages() {
+            match self.llc.forms_within() {
+                Some(span) => messages.await_ring(self.now + span),
+                None => messages.open(self.now),
+            }
+        }
         self.flows.push(Some(Box::new(flow)));
         (0..sides as u32).for_each(|side| self.drain_end(number, side));
+        self.ask();
     }
 
     /// Flows that have ended since this was last asked.
@@ -182,8 +228,32 @@ impl Engine {
                     self.drain_end(flow, side);
                 }
             }
+            Owner::Llc(s) => {
+                self.mix(self.marks[place as usize]);
+                self.llc.wake(at, s);
+                self.roused.push_back(Roused::Llc(s));
+            }
         }
+        self.ask();
         true
+    }
+
+    /// Asks whoever was roused, until nobody has anything to say.
+    #[inline(always)]
+    fn ask(&mut self) {
+        if !self.roused.is_empty() {
+            self.ask_all();
+        }
+    }
+
+    #[inline(never)]
+    fn ask_all(&mut self) {
+        while let Some(roused) = self.roused.pop_front() {
+            match roused {
+                Roused::Llc(s) => self.drain_llc(s),
+                Roused::End { flow, side } => self.drain_end(flow, side),
+            }
+        }
     }
 
     /// Notes for the trace hash that something happens now. Media are not heard, but what they bring to ends is: how many
@@ -214,7 +284,11 @@ impl Engine {
             if next <= self.now {
                 continue;
             }
-            if next == Instant::MAX || next >= self.agenda.rival(m) || self.has_over() {
+            if next == Instant::MAX
+                || next >= self.agenda.rival(m)
+                || self.has_over()
+                || !self.roused.is_empty()
+            {
                 return self.agenda.set(m, next);
             }
             // Nobody comes before the next arrival: the agenda need not be asked.
@@ -416,7 +490,10 @@ impl Engine {
     fn invite(&mut self, s: u32) {
         for _ in 0..self.stations[s as usize].waiting.len() {
             let Some((flow, side)) = self.stations[s as usize].waiting.pop_front() else { return };
-            self.drain_end(flow, side);
+            match flow {
+                FLOW => self.drain_llc(s),
+                _ => self.drain_end(flow, side),
+            }
         }
     }
 
@@ -435,6 +512,12 @@ impl Engine {
     fn deliver(&mut self, s: u32, frame: Frame) {
         self.crossed = self.now;
         let Some(packet) = frame.open() else { return };
+        if let Content::Pdu { from, bytes, .. } = &packet.content {
+            self.mix(u64::from(packet.length) << 32 | u64::from(packet.flow));
+            self.llc.arrive(self.now, s, *from, bytes);
+            self.roused.push_back(Roused::Llc(s));
+            return self.kit.keep(packet);
+        }
         let talk = self.hear(s, &packet);
         let number = packet.flow;
         self.kit.keep(packet);
@@ -497,6 +580,11 @@ impl Engine {
                 }
                 resume.is_none()
             }
+            Said::Message(sending) => {
+                self.llc.send(now, s, (number, side), &sending);
+                self.roused.push_back(Roused::Llc(s));
+                true
+            }
             Said::Idle { deadline, blocked } => {
                 let is_over = flow.is_over();
                 self.agenda.set(place, deadline.unwrap_or(Instant::MAX));
@@ -511,16 +599,84 @@ impl Engine {
         }
     }
 
+    /// Hands on what the LLC station of a host has to say.
+    fn drain_llc(&mut self, s: u32) {
+        let Some(Spot { port, down: (m, at), place, .. }) = self.llc.spot(s) else { return };
+        loop {
+            let now = self.now;
+            let host = &self.network.stations[s as usize].station;
+            let medium = &mut self.network.media[m as usize].medium;
+            let line = self.stations[s as usize].held[port.0 as usize].is_empty() && medium.room(now, at, 1);
+            let room = line && host.room();
+            match self.llc.poll(now, s, room, &mut self.kit) {
+                Saying::Send(packet) => {
+                    let frame = self.kit.frame(packet);
+                    self.post(s, port, frame);
+                }
+                Saying::Heard { flow, header } => {
+                    let side = u32::from(header.kind != Kind::Answer);
+                    self.rouse(flow, side, |messages| messages.hear(now, side as usize, &header));
+                }
+                Saying::Told { flow, side, told } => {
+                    self.rouse(flow, side, |messages| messages.told(now, side as usize, told));
+                }
+                Saying::Formed => {
+                    (0..self.next_flow()).for_each(|flow| self.rouse(flow, 0, |messages| messages.open(now)));
+                }
+                Saying::Idle { deadline, blocked } => {
+                    self.agenda.set(place, deadline.unwrap_or(Instant::MAX));
+                    if blocked {
+                        self.queue(s, (FLOW, s), line, (m, at));
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Tells a flow over LLC something, after which its ends may have something to say.
+    fn rouse(&mut self, flow: u32, side: u32, tell: impl FnOnce(&mut Messages)) {
+        // None: a straggler of a run that is over.
+        let Some(messages) = self.flows.get_mut(flow as usize).and_then(|f| f.as_mut()?.messages()) else {
+            return;
+        };
+        tell(messages);
+        self.roused.push_back(Roused::End { flow, side });
+        if side > 0 && messages.is_over() {
+            self.roused.push_back(Roused::End { flow, side: 0 });
+        }
+    }
+
+    /// Hands a frame to a station that has room for it.
+    fn post(&mut self, s: u32, port: Port, frame: Frame) {
+        let station = &mut self.network.stations[s as usize].station;
+        if station.is_free() {
+            station.pass_out();
+            return self.launch_now(s, port, frame);
+        }
+        let refused = station.send(self.now, port, frame);
+        debug_assert!(refused.is_ok(), "it had room");
+        self.drain_station(s);
+    }
+
     /// Notes that an end waits for room at its station, because the `line` has some or none.
     #[cold]
     fn wait(&mut self, number: u32, side: u32, line: bool) {
         let Some(flow) = &self.flows[number as usize] else { return };
-        let Side { station: s, down: (m, at), .. } = flow.sides[side as usize];
+        let Side { station: s, down, .. } = flow.sides[side as usize];
+        self.queue(s, (number, side), line, down);
+    }
+
+    /// Lets somebody wait for room at a station.
+    fn queue(&mut self, s: u32, who: (u32, u32), line: bool, (m, at): (u32, Port)) {
         let waiting = &mut self.stations[s as usize].waiting;
-        if waiting.contains(&(number, side)) {
+        if waiting.contains(&who) {
             return;
         }
-        waiting.push_back((number, side));
+        match who.0 {
+            FLOW => waiting.push_front(who),
+            _ => waiting.push_back(who),
+        }
         // Without room on the line the medium will say when; without room at the processor, the station will.
         if !line {
             self.network.media[m as usize].medium.handle(self.now, Arrival::Ask { port: at });

@@ -1,6 +1,8 @@
 //! What crosses the media of a simulation: lengths and meaning. Payload is virtual; only headers that somebody reads
 //! are bytes.
 
+use std::sync::Arc;
+
 use trunkline_atm::{CellFrame, Train};
 use trunkline_endpoint::{Frame as Crossing, MAX_BATCH, To};
 use trunkline_run::message::Kind;
@@ -71,6 +73,16 @@ pub enum Content {
     /// A frame of the guaranteed transport, over UDP. It checks itself, so every byte is there; and the moments of its
     /// way.
     Frame(Box<(Way, Box<[u8]>)>),
+    /// A frame of an LLC station, its first octet (a priority, or a token's mark) included. Of a message only the header
+    /// is there, of all other frames everything. Shared among those who hear it.
+    Pdu {
+        /// The number of the station that sent it.
+        from: u8,
+        /// Of the one that it is for; 255: of all.
+        to: u8,
+        /// It.
+        bytes: Arc<[u8]>,
+    },
 }
 
 /// A test message in a datagram.

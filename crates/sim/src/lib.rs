@@ -14,6 +14,7 @@
 //! | [`network`] | plan → media, stations, wires and forwarding tables |
 //! | [`engine`] | the loop: wakes places and carries frames from one to the next |
 //! | [`flow`] | one run of a connection: its ends, and what they measure |
+//! | [`stations`] | the LLC stations of hosts, and the token among them |
 //! | [`schedule`] | serial, parallel, repeat: when flows begin |
 //! | [`trace`] | captures of links and hosts, as pcapng |
 //! | [`backend`] | [`Sim`]: plan in, record out |
@@ -28,6 +29,7 @@ pub mod frame;
 pub mod medium;
 pub mod network;
 pub mod schedule;
+pub mod stations;
 pub mod trace;
 
 pub use backend::Sim;

@@ -24,6 +24,7 @@ use trunkline_atm::CellFrame as _;
 use trunkline_endpoint::{Port, To};
 use trunkline_experiment::plan::{Encapsulation, Medium as Framed};
 use trunkline_host::headers;
+use trunkline_llc::wire::{ALL, HEADER as PDU_HEADER, HIGHEST};
 use trunkline_run::message::{HEADER, Header};
 use trunkline_units::Instant;
 
@@ -31,6 +32,7 @@ use crate::flow::{IP, UDP_IP};
 use crate::frame::{Content, Datagram, Frame, Packet};
 use crate::network::Network;
 use crate::network::topology::Topology;
+use crate::stations;
 
 /// The UDP and TCP ports of a simulated connection: sender, receiver.
 const PORTS: (u16, u16) = (49_152, 5_001);
@@ -160,8 +162,15 @@ impl Tracer {
             return;
         }
         let framing = capture.interfaces.get(usize::from(interface)).copied().unwrap_or(Framing::Bare);
-        let Some(flow) = self.flows.get(packet.flow as usize).copied() else { return };
         self.buffer.clear();
+        if let Content::Pdu { from, to, bytes } = &packet.content {
+            let length = lay_pdu(&mut self.buffer, (*from, *to), bytes, packet.length);
+            if let Err(e) = capture.packet(interface, now, &self.buffer, length) {
+                self.trouble.get_or_insert_with(|| format!("writing the capture of {}: {e}", capture.name));
+            }
+            return;
+        }
+        let Some(flow) = self.flows.get(packet.flow as usize).copied() else { return };
         if let Some(length) = lay(&mut self.buffer, framing, flow, packet)
             && let Err(e) = capture.packet(interface, now, &self.buffer, length)
         {
@@ -224,6 +233,7 @@ fn lay(
     let (protocol, ports) = match packet.content {
         Content::Datagram(_) | Content::Frame(_) => (IpNumber::UDP, PORTS),
         Content::Segment(_) => (IpNumber::TCP, PORTS),
+        Content::Pdu { .. } => return None,
     };
     // What goes back goes from the station that the sender's frames are for.
     let (from, to, ports) = match (packet.is_back, receiver) {
@@ -312,6 +322,28 @@ fn lay(
         _ => {}
     }
     Some(before + length)
+}
+
+/// Lays a frame of an LLC station out as it is on Ethernet, with a tag if it `takes` more than its PDU (docs/wire.md, LLC);
+/// its true length. Of a message only the header is there.
+fn lay_pdu(out: &mut Vec<u8>, (from, to): (u8, u8), frame: &[u8], takes: u32) -> u32 {
+    let Some((&first, there)) = frame.split_first() else { return 0 };
+    let mac = |station: u8| if station == ALL { [0xFF; 6] } else { headers::station_mac(station.into()) };
+    let pdu = stations::length(frame);
+    out.extend_from_slice(&mac(to));
+    out.extend_from_slice(&mac(from));
+    if takes != pdu {
+        out.extend_from_slice(&[0x81, 0x00, first.min(HIGHEST) << 5, 0x00]);
+    }
+    out.extend_from_slice(&(pdu as u16).to_be_bytes());
+    let whole = pdu as usize == there.len();
+    let seen = if whole { there.len() } else { (PDU_HEADER + HEADER).min(pdu as usize).min(there.len()) };
+    out.extend_from_slice(&there[..seen]);
+    let length = headers::ETHERNET + takes as usize;
+    if whole {
+        out.resize(length, 0);
+    }
+    length as u32
 }
 
 /// Where the last fragment of a datagram begins.

@@ -1,4 +1,10 @@
 //! What may be said on the command line. Help, the man page and the completions come from here.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`llc`] | the tools of logical link control |
+
+pub mod llc;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -44,6 +50,13 @@ pub enum Command {
     /// What is not given is drawn from the seed of each exchange. Exit status 0 if nothing was lost, twice, out of order
     /// or wrong, 1 if something was or it was stopped, 2 if the usage is wrong.
     Torture(Torture),
+    /// Watch the traffic of an interface, a capture or a simulated run: by station, SAP and connection
+    ///
+    /// On a terminal a screen, elsewhere a line an interval. `?` shows the keys. Exit status 0 if it was ended, or the file
+    /// was read, 1 if it cannot watch, 2 if the input or the usage is wrong.
+    Top(Top),
+    /// Tools of logical link control (IEEE 802.2): test, delay, load, files, ping, and the bound of a ring
+    Llc(llc::Llc),
     /// Put records side by side
     Compare(Compare),
     /// Report an old record again, without running anything
@@ -465,6 +478,52 @@ pub enum Format {
 }
 
 #[derive(Debug, Args)]
+pub struct Top {
+    /// An interface; a pcap or pcapng file; or the folder or record.json of a simulated run with one capture
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub source: String,
+    /// Only packets that this filter passes, e.g. tcp port 80 or sap 4; @FILE reads it from a file
+    #[arg(value_name = "FILTER")]
+    pub filter: Vec<String>,
+    /// Length of a sample
+    #[arg(long, value_name = "SPAN", default_value = "1s", value_parser = sample)]
+    pub interval: Span,
+    /// UDP datagrams from or to this port carry PDUs of LLC
+    #[arg(long, value_name = "PORT")]
+    pub llc_udp: Option<u16>,
+    /// An answer of LLC that takes longer is late
+    #[arg(long, value_name = "SPAN", value_parser = span)]
+    pub deadline: Option<Span>,
+    /// A command of LLC without answer for so long is unanswered
+    #[arg(long, value_name = "SPAN", default_value = "1s", value_parser = span)]
+    pub patience: Span,
+    /// Packets that the trace keeps
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(..=100_000))]
+    pub events: u32,
+    /// A line an interval, also on a terminal
+    #[arg(long)]
+    pub plain: bool,
+    /// A JSON object an interval, and nothing else, to standard output
+    #[arg(long, conflicts_with = "plain")]
+    pub json: bool,
+    /// Write every sample and the totals into this file, as CSV
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub record: Option<PathBuf>,
+    /// When it ends, draw packets/s and bits/s against time into this file, as SVG
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub graph: Option<PathBuf>,
+    /// When it ends, write the packets that the trace keeps into this new file, as pcapng
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub write: Option<PathBuf>,
+    /// End after this time
+    #[arg(long, value_name = "SPAN", value_parser = span)]
+    pub duration: Option<Span>,
+    /// Room for packets that wait to be counted, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub buffer: u32,
+}
+
+#[derive(Debug, Args)]
 pub struct Study {
     #[command(subcommand)]
     pub subject: StudySubject,
@@ -532,6 +591,14 @@ fn span(text: &str) -> Result<Span, String> {
             Ok(Span::from_ns((number * *ns as f64).round() as u64))
         }
         _ => Err("expected a span such as 20ms, at most 3600s".into()),
+    }
+}
+
+/// From 10 ms on: less is noise.
+fn sample(text: &str) -> Result<Span, String> {
+    match span(text)? {
+        span if span >= Span::from_ms(10) => Ok(span),
+        _ => Err("expected at least 10ms".into()),
     }
 }
 

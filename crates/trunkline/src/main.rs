@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`flags`] | what may be said on the command line: help, man page and completions come from it |
 //! | [`commands`] | what each command does, by calling the libraries |
+//! | [`top`](mod@top) | the monitor: its screen, its lines, what it records |
 //! | [`archive`] | where the archive is, and records by path or number |
 //! | [`failure`] | how a command ends: one clear line and a status |
 
@@ -11,6 +12,7 @@ mod archive;
 mod commands;
 mod failure;
 mod flags;
+mod top;
 
 use std::process::ExitCode;
 

@@ -27,7 +27,10 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("tcp", &["endpoint", "units"]),
     ("host", &["endpoint", "units"]),
     ("arq", &["endpoint", "units"]),
-    ("run", &["units", "traffic", "endpoint", "arq", "experiment", "record"]),
+    ("llc", &["endpoint", "units"]),
+    ("monitor", &["llc", "net", "units"]),
+    ("llcio", &["llc", "net", "units"]),
+    ("run", &["units", "traffic", "endpoint", "arq", "llc", "experiment", "record"]),
     (
         "sim",
         &[
@@ -36,6 +39,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "atm",
             "tcp",
             "arq",
+            "llc",
             "host",
             "units",
             "traffic",
@@ -44,7 +48,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "record",
         ],
     ),
-    ("live", &["run", "net", "arq", "units", "traffic", "endpoint", "experiment", "record"]),
+    ("live", &["run", "net", "arq", "llc", "units", "traffic", "endpoint", "experiment", "record"]),
     ("report", &["record"]),
     (
         "trunkline",
@@ -60,6 +64,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "live",
             "sim",
             "report",
+            "monitor",
         ],
     ),
 ];
@@ -73,6 +78,7 @@ const MACHINES: &[&str] = &[
     "atm",
     "tcp",
     "arq",
+    "llc",
     "host",
     "experiment",
     "record",
@@ -83,7 +89,7 @@ const MACHINES: &[&str] = &[
 
 /// Machines that also stand on sockets by themselves, behind features that no other machine turns on: the folder in which
 /// that happens.
-const FACES: &[(&str, &str)] = &[("arq", "face")];
+const FACES: &[(&str, &str)] = &[("arq", "face"), ("llc", "face")];
 
 /// What reads a clock, waits or talks to somebody.
 const NEVER: &[&str] = &[
@@ -117,6 +123,7 @@ const DOCUMENTS: &[&str] = &[
     "docs/reproduce.md",
     "docs/study.md",
     "docs/sweep.md",
+    "docs/top.md",
     "docs/wire.md",
     "experiments/README.md",
 ];

@@ -381,8 +381,8 @@ fn wrong_usage_is_told_in_one_line() {
 fn what_live_cannot_do_is_told_where_it_is_asked() {
     for (connection, words) in [
         (
-            "protocol = llc; test = full;",
-            "`live` does not carry `llc` yet; it carries tcp, udp, multicast and guaranteed",
+            "protocol = llc; test = full (messagesize = 1498);",
+            "a message of 1498 B does not go into a frame: at most 1497 B do",
         ),
         ("protocol = bundle (address = 21); test = full;", "`live` does not carry `bundle` yet"),
         ("protocol = tcp; test = telnet;", "`live` does not play the application model `telnet` yet"),

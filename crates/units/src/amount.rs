@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::Span;
 
+/// Bits of a byte times picoseconds of a second.
+const BIT_PS: u64 = 8 * 1_000_000_000_000;
+
 /// A number of bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -49,7 +52,10 @@ impl Rate {
         if time.is_zero() {
             return Rate(0);
         }
-        let bps = u128::from(size.0) * 8 * 1_000_000_000_000 / u128::from(time.as_ps());
+        if let Some(scaled) = size.0.checked_mul(BIT_PS) {
+            return Rate(scaled / time.as_ps());
+        }
+        let bps = u128::from(size.0) * u128::from(BIT_PS) / u128::from(time.as_ps());
         Rate(u64::try_from(bps).unwrap_or(u64::MAX))
     }
 
@@ -58,7 +64,10 @@ impl Rate {
         if self.0 == 0 {
             return Span::MAX;
         }
-        let ps = (u128::from(size.0) * 8 * 1_000_000_000_000).div_ceil(u128::from(self.0));
+        if let Some(scaled) = size.0.checked_mul(BIT_PS) {
+            return Span::from_ps(scaled.div_ceil(self.0));
+        }
+        let ps = (u128::from(size.0) * u128::from(BIT_PS)).div_ceil(u128::from(self.0));
         Span::from_ps(u64::try_from(ps).unwrap_or(u64::MAX))
     }
 }
@@ -106,6 +115,20 @@ mod tests {
         assert_eq!(Size::from_bytes(999).to_string(), "999 B");
         assert_eq!(Rate::from_bps(36_864_000).to_string(), "36.864 Mb/s");
         assert_eq!(Rate::from_bps(10_000_000_000).to_string(), "10 Gb/s");
+    }
+
+    #[test]
+    fn few_bytes_and_many_are_reckoned_alike() {
+        // The first that take more than 64 bits in picoseconds are 2,305,844.
+        for bytes in [1, 77, 2_305_842, 2_305_843, 2_305_844, 2_305_845, 1 << 40] {
+            for by in [1, 3, 999_999_937, 1 << 50] {
+                let scaled = u128::from(bytes) * 8_000_000_000_000;
+                let (down, up) = (scaled / u128::from(by), scaled.div_ceil(u128::from(by)));
+                let [down, up] = [down, up].map(|n| u64::try_from(n).unwrap_or(u64::MAX));
+                assert_eq!(Rate::of(Size::from_bytes(bytes), Span::from_ps(by)), Rate(down));
+                assert_eq!(Rate(by).time_for(Size::from_bytes(bytes)), Span::from_ps(up));
+            }
+        }
     }
 
     #[test]

@@ -374,6 +374,7 @@ impl Crossing<'_> {
             round_trip: Some(round_trip),
             rate,
             idle: false,
+            came: 0,
             sent_at: last.sent_at,
         });
         if lost > 0 {

@@ -30,6 +30,10 @@ pub trait Policy: Send + std::fmt::Debug {
     /// How fast frames may leave, in bits per second of frames; none: as fast as the window lets them.
     fn pace(&self) -> Option<Rate>;
 
+    /// The opening took a round trip, so long. Later ones may all have to wait: in what this end sends itself, or the
+    /// peer.
+    fn met(&mut self, _now: Instant, _round_trip: Span) {}
+
     /// Frames have just left.
     fn sent(&mut self, sent: &Sent);
 
@@ -71,6 +75,8 @@ pub struct Acked {
     pub rate: Option<Rate>,
     /// Whether the sender had too little to send for that rate to be the path's.
     pub idle: bool,
+    /// New frames of data that came from the peer since the last acknowledgement of its.
+    pub came: u32,
     /// The first frame sent after this moment ends the round of these frames: when the last of them was sent.
     pub sent_at: Instant,
 }
@@ -135,6 +141,7 @@ mod tests {
                             round_trip,
                             rate,
                             idle,
+                            came: any(&mut random) as u32,
                             sent_at,
                         }),
                     }

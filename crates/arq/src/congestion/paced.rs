@@ -74,6 +74,15 @@ const NEAR_LEAST: f64 = 1.125;
 const LUMP_WINDOW: Span = Span::from_s(1);
 const LONGEST_LUMP: f64 = 0.010;
 
+/// Frames that may be in flight at least beyond what the path holds twice, where the peer sends too: acknowledgements wait in
+/// what it sends, and who finds that queue must not be kept from filling the line. Frames and not a time, for of a time an
+/// end that gets little of the line would get few, and so stay with little.
+const HELD_UP: f64 = 96.0;
+/// The peer sends too if this share of what comes and goes comes from it.
+const PEER_SENDS: f64 = 0.2;
+/// Frames from which that is told; older ones fade.
+const SHARE_FRAMES: f64 = 256.0;
+
 /// Paces by measured rate and keeps queues short; single losses do not slow it down.
 #[derive(Clone, Debug)]
 pub struct Paced {
@@ -95,6 +104,9 @@ pub struct Paced {
     lumps: Lumps,
     path_loss: PathLoss,
     push: Push,
+    /// Frames that came from the peer, and such that it acknowledged, of late.
+    came: f64,
+    went: f64,
     /// A timeout, and nothing acknowledged since.
     silent: bool,
 }
@@ -133,6 +145,8 @@ impl Paced {
             lumps: Lumps::default(),
             path_loss: PathLoss { acked: 0.0, lost: 0.0, quiet: Interval::NEVER, near: false },
             push: Push::default(),
+            came: 0.0,
+            went: 0.0,
             silent: false,
         }
     }
@@ -158,6 +172,11 @@ impl Paced {
         self.ack_every + self.lumps.most()
     }
 
+    /// How many the peer's own frames may hold up at the least.
+    fn held_up(&self) -> f64 {
+        if self.came > PEER_SENDS * (self.came + self.went) { HELD_UP } else { 0.0 }
+    }
+
     fn frame_bits(&self) -> f64 {
         self.frame.max(1.0) * 8.0
     }
@@ -180,6 +199,10 @@ impl Paced {
         if acked.frames > 0 {
             let weight = if self.frame == 0.0 { 1.0 } else { frames / (frames + 64.0) };
             self.frame += (acked.bytes as f64 / frames - self.frame) * weight;
+        }
+        (self.came, self.went) = (self.came + f64::from(acked.came), self.went + frames);
+        if self.came + self.went > SHARE_FRAMES {
+            (self.came, self.went) = (self.came / 2.0, self.went / 2.0);
         }
         if let Some(round_trip) = acked.round_trip {
             self.least.sample(acked.now, round_trip);
@@ -276,7 +299,7 @@ impl Policy for Paced {
             _ if self.silent => 0.0,
             Mode::Startup { .. } => (2.0 * self.held() + self.late()).max(START),
             Mode::Empty { .. } => self.held() / 2.0,
-            Mode::Drain | Mode::Cycle { .. } => 2.0 * self.held() + self.late(),
+            Mode::Drain | Mode::Cycle { .. } => 2.0 * self.held() + self.late().max(self.held_up()),
         };
         // `as` saturates.
         (frames.max(LEAST) as u32).min(self.most)
@@ -299,6 +322,10 @@ impl Policy for Paced {
         // Never below what the least window sends a round: else a rate measured too low would stay so.
         let pace = pace.max(window * self.frame_bits() / least).max(1.0);
         Some(Rate::from_bps(pace as u64))
+    }
+
+    fn met(&mut self, now: Instant, round_trip: Span) {
+        self.least.sample(now, round_trip);
     }
 
     fn sent(&mut self, sent: &Sent) {
@@ -639,6 +666,7 @@ mod tests {
             round_trip: Some(Span::from_ms(1)),
             rate: Some(Rate::from_bps(mbps * 1_000_000)),
             idle,
+            came: 0,
             sent_at: at(us - 1_000),
         }
     }
@@ -694,6 +722,20 @@ mod tests {
         assert_eq!(paced.rate(), 100e6);
         // Twice the 8.5 frames that the path holds, and 3 whose acknowledgement may be late.
         assert_eq!(paced.window(), 20);
+    }
+
+    #[test]
+    fn a_peer_that_sends_too_may_hold_acknowledgements_up() {
+        let mut paced = Paced::new(MOST, 3);
+        let mut windows = Vec::new();
+        // The peer begins after a while, and ends: some hundred frames tell.
+        for (rounds, came) in [(1..1_000, 0), (1_000..2_000, 1), (2_000..3_000, 0)] {
+            for round in rounds {
+                paced.acknowledged(&Acked { came, ..acked(2_000 * round, 1, 100, false) });
+            }
+            windows.push(paced.window());
+        }
+        assert_eq!(windows, [20, 112, 20]);
     }
 
     #[test]

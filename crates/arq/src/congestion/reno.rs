@@ -98,7 +98,7 @@ mod tests {
     fn acked(us: u64, frames: u32, in_flight: u32) -> Acked {
         let bytes = u64::from(frames) * 1472;
         let (now, sent_at) = (at(us), at(us.saturating_sub(100)));
-        Acked { now, frames, bytes, in_flight, round_trip: None, rate: None, idle: false, sent_at }
+        Acked { now, frames, bytes, in_flight, round_trip: None, rate: None, idle: false, came: 0, sent_at }
     }
 
     fn lost(us: u64, sent_us: u64, timeout: bool) -> Lost {

@@ -135,7 +135,7 @@ impl Connection {
 
     /// Draws the conclusions from an acknowledgement.
     #[inline]
-    fn digest(&mut self, now: Instant, mut news: News, delay: Option<Span>, wanted: Option<u64>) {
+    fn digest(&mut self, now: Instant, news: News, delay: Option<Span>, wanted: Option<u64>) {
         if news.frames > 0 {
             self.note_arrived(&news);
             let in_flight = self.sender.flights.in_flight() + news.frames;
@@ -150,11 +150,12 @@ impl Connection {
             let round_trip = once.and(self.round_trip.latest());
             let sent_at = news.sent_at().unwrap_or(now);
             let least = self.round_trip.least().unwrap_or(Span::ZERO);
-            let rate = self.sender.flights.take_stock(now, &mut news, least);
+            let rate = self.sender.flights.take_stock(now, &news, least, self.surely_again());
             let rate = rate.map(|rate| self.with_repairs(rate));
             let idle = self.sender.waiting() == 0;
             let (frames, bytes) = (news.frames - news.rebuilt, news.bytes);
-            let acked = Acked { now, frames, bytes, in_flight, round_trip, rate, idle, sent_at };
+            let came = std::mem::take(&mut self.came);
+            let acked = Acked { now, frames, bytes, in_flight, round_trip, rate, idle, came, sent_at };
             self.policy.acknowledged(&acked);
             self.consult();
             self.backoff = 0;
@@ -175,6 +176,17 @@ impl Connection {
                 }
             }
         }
+    }
+
+    /// How long after a frame was sent again an acknowledgement of it is taken for one of that, and not of what was sent
+    /// before. After a timeout only a round trip that was measured since tells (Karn): if it was too short all was sent
+    /// again while it was still under way, and each acknowledgement would make the rest seem overtaken, without end.
+    fn surely_again(&self) -> Span {
+        if self.doubled > 0 {
+            return Span::MAX;
+        }
+        let least = self.round_trip.least().unwrap_or(Span::ZERO);
+        least.max(self.round_trip.smoothed().unwrap_or(Span::ZERO) / 2)
     }
 
     /// Takes for lost what others have overtaken.

@@ -16,7 +16,7 @@ use crate::wire::{KIND_ACK, KIND_CONTROL, KIND_PART, KIND_REPAIR, epoch, expand,
 /// A batch holds no more than leaves within this at the pace, and two frames at the least.
 const QUANTUM: Span = Span::from_ms(1);
 /// How far behind its pace a connection may be and catch up.
-const CATCH_UP: Span = Span::from_us(500);
+pub(super) const CATCH_UP: Span = Span::from_us(500);
 /// Most errands that wait: questions of the peer that find more are not answered.
 pub(super) const ERRANDS: usize = 8;
 
@@ -45,6 +45,9 @@ impl Connection {
     /// Takes a frame of the peer.
     #[inline]
     pub fn take_frame(&mut self, now: Instant, frame: &[u8]) {
+        if self.plain && self.take_next(now, frame) {
+            return;
+        }
         let Some(&first) = frame.first() else { return self.statistics.bad_checksums += 1 };
         match kind(first) {
             KIND_ACK => self.take_ack(now, frame),
@@ -127,6 +130,7 @@ impl Connection {
     /// A frame has been taken: its acknowledgement is owed.
     #[inline]
     pub(super) fn owe(&mut self, now: Instant, arrival: Arrival, asked: bool) {
+        self.came = self.came.saturating_add(1);
         self.owed.frames += 1;
         self.owed.told = false;
         self.owed.last = now;
@@ -180,12 +184,18 @@ impl Connection {
                 _ => self.receiver.take_chunk(&chunk).is_ok(),
             };
             if !taken {
-                self.statistics.malformed += 1;
-                self.errands.clear();
-                self.errands.push_back(Errand::Reset);
-                return self.end(End::Violation);
+                return self.end_for_violation();
             }
         }
+    }
+
+    /// The peer did what no peer may.
+    #[cold]
+    pub(super) fn end_for_violation(&mut self) {
+        self.statistics.malformed += 1;
+        self.errands.clear();
+        self.errands.push_back(Errand::Reset);
+        self.end(End::Violation);
     }
 
     /// What the peer tells; whether that makes sense.
@@ -250,6 +260,11 @@ impl Connection {
     #[inline]
     pub fn transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<(usize, Option<Segment>)> {
         self.placed = None;
+        if self.plain
+            && let Some(length) = self.send_alone(now, buffer)
+        {
+            return Some((length, None));
+        }
         if let Some(errand) = self.errands.pop_front() {
             return Some((self.run_errand(errand, buffer), None));
         }

@@ -10,6 +10,7 @@
 //! | [`path`] | how long frames may be on the path, probed; what follows when it shrinks |
 //! | [`search`] | which lengths to probe, and when |
 //! | [`parts`] | frames in parts, where the path no longer carries them whole |
+//! | [`short`] | the short way of a frame that comes or goes alone |
 
 use std::collections::VecDeque;
 
@@ -36,6 +37,7 @@ mod parts;
 mod path;
 mod repair;
 mod search;
+mod short;
 mod timers;
 
 use acks::Owed;
@@ -116,6 +118,8 @@ pub(crate) struct Connection {
     arrivals: Arrivals,
     round_trip: RoundTrip,
     policy: Box<dyn Policy>,
+    /// New frames of the peer since the policy was last told of an acknowledgement.
+    came: u32,
     /// What the policy last said: frames in flight at the most, and how fast they may leave.
     allowed: u64,
     pace: Option<Rate>,
@@ -156,6 +160,8 @@ pub(crate) struct Connection {
     /// If it was agreed upon.
     correction: Option<Box<Correction>>,
     closing: Closing,
+    /// It may take short ways: there is no forward error correction, and the path is not probed.
+    plain: bool,
     /// It has given up, and does nothing more by itself.
     resting: bool,
     /// Why it is over, and whether the user knows.
@@ -203,7 +209,6 @@ impl Connection {
             frame,
             guard: Guard::new(&options, (client, server), way),
             floor,
-            path,
             way,
             sender: Sender::new(selective, theirs.credit, theirs.channel_credit, buffer, room),
             lays_from: u32::MAX,
@@ -212,6 +217,7 @@ impl Connection {
             arrivals: Arrivals::new(options.window),
             round_trip: RoundTrip::new(options.timeout),
             policy: options.congestion.policy(window, theirs.ack_every),
+            came: 0,
             allowed: 1,
             pace: None,
             owed: Owed::default(),
@@ -234,7 +240,9 @@ impl Connection {
             ask_at,
             errands: VecDeque::new(),
             echoes: Echoes::default(),
+            plain: path.is_none() && correction.is_none(),
             correction,
+            path,
             closing: Closing::default(),
             resting: false,
             over: None,
@@ -254,6 +262,11 @@ impl Connection {
         self.receiver.number_from(chunk);
         self.arrivals.number_from(frame);
         self.guard.number_from(frame);
+    }
+
+    /// It takes long ways only, for tests of the short ones.
+    pub fn take_ways(&mut self, long: bool) {
+        self.plain &= !long;
     }
 
     /// Lays out frames when their messages come while at least `in_flight` are in flight, unless they are encrypted or
@@ -296,6 +309,8 @@ impl Connection {
     /// Its opening took a round trip, so long: what is lost first need not wait for the longest timeout.
     pub fn met(&mut self, now: Instant, round_trip: Span) {
         self.round_trip.sample(now, round_trip);
+        self.policy.met(now, round_trip);
+        self.consult();
     }
 
     /// Takes a copy of a message.

@@ -137,6 +137,7 @@ impl Connection {
         let id = opened.inspect_err(|_| shared.release())?;
         let connection = Connection::new(shared, id);
         connection.0.shared.until(Patience::Endless, |core, _| core.is_open(id))?;
+        connection.0.shared.socket.connect(to);
         Ok(connection)
     }
 
@@ -179,7 +180,12 @@ impl Connection {
 
     #[inline]
     fn send_within(&self, patience: Patience, channel: u16, message: &[u8]) -> Result<(), Error> {
-        self.0.shared.until(patience, |core, now| core.send(now, self.0.id, channel, message))
+        let Handle { shared, id, .. } = &*self.0;
+        shared.until(patience, |core, now| {
+            core.send(now, *id, channel, message)?;
+            core.say_only(now, &shared.socket, *id);
+            Ok(())
+        })
     }
 
     /// Sends `message` itself, without a copy. Best for large ones.

@@ -432,8 +432,28 @@ impl Core {
     #[inline]
     pub fn send(&mut self, now: Instant, id: ConnectionId, channel: u16, bytes: &[u8]) -> Result<(), Error> {
         self.owe(id, bytes.len());
-        let done = self.tell(now, Command::Send { id, channel, bytes });
-        done.map_err(|error| self.why(id, error))
+        match self.node.send(now, id, channel, bytes) {
+            Ok(()) => Ok(()),
+            Err(Refusal::Full) => Err(self.why(id, Error::Full)),
+            Err(other) => Err(self.why(id, Error::Refused(other))),
+        }
+    }
+
+    /// Lets the endpoint say what it has to say, if that is a single frame of this connection. Whatever it has otherwise
+    /// is left to [`speak`](Core::speak).
+    #[inline]
+    pub fn say_only(&mut self, now: Instant, socket: &Datagrams, id: ConnectionId) {
+        if self.flows || self.deadline <= now || self.sent >= DEAF || self.held.is_some() || self.has_failed()
+        {
+            return;
+        }
+        if let Some((peer, length)) = self.node.say_only(now, id, &mut self.output) {
+            let to = address_of(peer).expect("an endpoint answers peers it was told");
+            self.held = put(socket, to, &self.output[..length], None);
+            self.sent += 1;
+            (self.unsaid, self.spoke) = (0, now);
+            self.deadline = self.node.first_deadline().unwrap_or(Instant::MAX);
+        }
     }
 
     /// Sends the buffer itself.
@@ -467,9 +487,7 @@ impl Core {
             let mut part = if user.parts.is_empty() { None } else { user.parts.remove(&channel) };
             user.held -= part.as_ref().map_or(0, |part| part.len());
             let target = part.as_mut().unwrap_or(into);
-            let mut taken = Taken::Nothing;
-            let take = Command::Take { id, channel, into: target, taken: &mut taken };
-            self.node.handle(now, Input::Command(take)).map_err(Error::Refused)?;
+            let taken = self.node.take(id, channel, target).map_err(Error::Refused)?;
             if taken != Taken::Nothing {
                 self.unsaid += A_LITTLE;
             }
@@ -478,6 +496,9 @@ impl Core {
                     *into = whole;
                 }
                 return Ok(());
+            }
+            if taken == Taken::Nothing && part.is_none() && into.is_empty() {
+                return Err(self.nothing(id));
             }
             let part = part.unwrap_or_else(|| std::mem::take(into));
             let user = self.users.get_mut(&id).expect("it was there");
@@ -502,7 +523,8 @@ impl Core {
     fn nothing(&self, id: ConnectionId) -> Error {
         match self.users.get(&id) {
             Some(User { over: Some(End::Done), .. } | User { finished: true, .. }) => Error::Finished,
-            _ => self.why(id, Error::NotYet),
+            Some(User { over: Some(end), .. }) => Error::Closed(*end),
+            _ => self.or_worse(Error::NotYet),
         }
     }
 

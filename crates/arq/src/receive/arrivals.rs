@@ -105,6 +105,13 @@ impl Arrivals {
         }
     }
 
+    /// Notes that the next number has arrived, where there is no gap.
+    #[inline]
+    pub fn note_next(&mut self) {
+        self.next += 1;
+        self.end = self.end.max(self.next);
+    }
+
     /// Missing, then arrived, in turns from the first that has not arrived to the last that has.
     pub fn runs(&self) -> impl Iterator<Item = (u16, u16)> + '_ {
         let mut at = self.next;

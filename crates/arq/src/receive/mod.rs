@@ -149,8 +149,10 @@ impl Receiver {
         if self.limit - self.received < self.least && !self.tight {
             self.tight = true;
             self.tell_all();
+        } else if !incoming.told && incoming.has_something(self.tight) {
+            incoming.told = true;
+            self.readable.push_back(chunk.channel);
         }
-        self.tell(chunk.channel);
         Ok(())
     }
 
@@ -179,13 +181,27 @@ impl Receiver {
         self.readable.pop_front()
     }
 
+    /// Whether no channel is to be told of.
+    #[inline]
+    pub fn has_told(&self) -> bool {
+        self.readable.is_empty()
+    }
+
     /// Gives the next message of a channel. Into an empty buffer it is not copied, if it is a large one; the buffer's
     /// own memory is used again.
     #[inline]
     pub fn take(&mut self, channel: u16, into: &mut Buffer) -> Taken {
         let Some(incoming) = self.channels.get_mut(channel) else { return Taken::Nothing };
         let (taken, freed) = incoming.take(into, self.tight, &mut self.spare);
-        self.freed(channel, freed);
+        self.taken += freed;
+        if incoming.free(freed, self.channel_credit) {
+            self.grants.push_back(channel);
+        }
+        if incoming.arrived.is_empty() && self.readable.front() == Some(&channel) {
+            // It was taken before its user was told.
+            self.readable.pop_front();
+            incoming.told = false;
+        }
         taken
     }
 
@@ -214,9 +230,7 @@ impl Receiver {
     fn freed(&mut self, channel: u16, freed: u64) {
         self.taken += freed;
         let Some(incoming) = self.channels.get_mut(channel) else { return };
-        let before = incoming.owes(self.channel_credit);
-        incoming.taken += freed;
-        if !before && incoming.owes(self.channel_credit) {
+        if incoming.free(freed, self.channel_credit) {
             self.grants.push_back(channel);
         }
     }
@@ -254,6 +268,14 @@ impl Incoming {
             told: false,
             last: 0,
         }
+    }
+
+    /// So much more has been taken; whether more should be granted, which it should not before.
+    #[inline]
+    fn free(&mut self, freed: u64, credit: u64) -> bool {
+        let before = self.owes(credit);
+        self.taken += freed;
+        !before && self.owes(credit)
     }
 
     /// Whether more should be granted.

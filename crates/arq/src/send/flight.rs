@@ -105,7 +105,9 @@ pub(crate) struct News {
     pub longest: u16,
     /// Of the frames, those that were lost and rebuilt.
     pub rebuilt: u32,
-    newest: Option<Newest>,
+    /// The newest of those that were sent once, and of those that were sent again.
+    newest_once: Option<Newest>,
+    newest_again: Option<Newest>,
 }
 
 /// The frame sent last of those acknowledged.
@@ -113,7 +115,6 @@ pub(crate) struct News {
 struct Newest {
     order: u64,
     sent: Instant,
-    once: bool,
     delivered: u64,
     delivered_at: Instant,
     delivered_sent: Instant,
@@ -122,12 +123,18 @@ struct Newest {
 impl News {
     /// When the last of them had been sent.
     pub fn sent_at(&self) -> Option<Instant> {
-        self.newest.map(|newest| newest.sent)
+        self.newest().map(|newest| newest.sent)
     }
 
     /// When the last of them had been sent, if that was its only transmission.
     pub fn sent_once_at(&self) -> Option<Instant> {
-        self.newest.filter(|newest| newest.once).map(|newest| newest.sent)
+        self.newest_once
+            .filter(|once| self.newest().map(|newest| newest.order) == Some(once.order))
+            .map(|once| once.sent)
+    }
+
+    fn newest(&self) -> Option<Newest> {
+        [self.newest_once, self.newest_again].into_iter().flatten().max_by_key(|newest| newest.order)
     }
 }
 
@@ -299,6 +306,32 @@ impl Flights {
         Some(first.load)
     }
 
+    /// Whether there is one frame, in flight, with one piece.
+    #[inline]
+    pub fn has_only_one(&self) -> bool {
+        self.ring.len() == 1
+            && self.ring.front().is_some_and(|flight| {
+                flight.state == State::InFlight
+                    && matches!(&flight.load, Load::Pieces(pieces) if pieces.len() == 1)
+            })
+    }
+
+    /// The only frame has arrived, and nobody needs it any more: what it carried.
+    #[inline]
+    pub fn settle(&mut self, news: &mut News) -> Option<Piece> {
+        let flight = self.ring.pop_front()?;
+        news.add(&flight);
+        news.advanced = true;
+        // No transmission is of interest any more.
+        while self.sequence.pop_front().is_some() {}
+        self.base += 1;
+        self.in_flight = 0;
+        match &flight.load {
+            Load::Pieces(pieces) => pieces.first().copied(),
+            Load::Laid(_) => None,
+        }
+    }
+
     /// A frame further on has arrived.
     #[inline]
     pub fn acknowledge(&mut self, number: u64, news: &mut News) {
@@ -317,15 +350,13 @@ impl Flights {
         news.add(flight);
     }
 
-    /// Takes account of what has arrived. `least`, the least round trip, tells whether it can have been the last
-    /// transmission of a frame that was sent more than once. How fast bytes arrived, if that can be told.
-    pub fn take_stock(&mut self, now: Instant, news: &mut News, least: Span) -> Option<Rate> {
+    /// Takes account of what has arrived. It was the last transmission of a frame that was sent more than once if that is
+    /// `again` ago. How fast bytes arrived, if that can be told of no less than `least`, the least round trip.
+    pub fn take_stock(&mut self, now: Instant, news: &News, least: Span, again: Span) -> Option<Rate> {
         self.delivered += news.bytes;
         self.delivered_at = now;
-        if news.newest.is_some_and(|newest| !newest.once && now.since(newest.sent) < least) {
-            news.newest = None;
-        }
-        let newest = news.newest?;
+        let sure = news.newest_again.is_none_or(|newest| now.since(newest.sent) >= again);
+        let newest = if sure { news.newest() } else { news.newest_once }?;
         self.arrived = self.arrived.max(newest.order + 1);
         self.delivered_sent = self.delivered_sent.max(newest.sent);
         let sending = newest.sent.since(newest.delivered_sent);
@@ -434,7 +465,6 @@ impl Newest {
         Newest {
             order: flight.order,
             sent: flight.sent,
-            once: flight.transmissions == 1,
             delivered: flight.delivered,
             delivered_at: flight.delivered_at,
             delivered_sent: flight.delivered_sent,
@@ -449,8 +479,9 @@ impl News {
         self.bytes += u64::from(flight.length);
         self.again += u32::from(flight.transmissions > 1);
         self.longest = self.longest.max(flight.length);
-        if self.newest.is_none_or(|other| other.order < flight.order) {
-            self.newest = Some(Newest::of(flight));
+        let newest = if flight.transmissions == 1 { &mut self.newest_once } else { &mut self.newest_again };
+        if newest.is_none_or(|other| other.order < flight.order) {
+            *newest = Some(Newest::of(flight));
         }
     }
 }

@@ -426,6 +426,57 @@ impl Sender {
         }
     }
 
+    /// The only frame there is, which is in flight, has arrived.
+    #[inline]
+    pub fn settle(&mut self, news: &mut News) {
+        if let Some(piece) = self.flights.settle(news) {
+            self.release(piece.place);
+        }
+        if self.waiting == 0 {
+            self.pool.shrink();
+            self.sheets.iter_mut().for_each(|sheets| sheets.shrink());
+        }
+    }
+
+    /// Whether no channel is to be told of.
+    #[inline]
+    pub fn has_told(&self) -> bool {
+        self.eased.is_empty()
+    }
+
+    /// Cuts a frame of all that there is to send, if that is one whole message or pack, which fits into `room`, its head
+    /// included, and for which there is credit; its number and its bytes, head included.
+    #[inline]
+    pub fn cut_only(&mut self, room: usize) -> Option<(u64, usize)> {
+        let (level, channel) = self.turns.only()?;
+        let left = self.limit - self.used;
+        let outgoing = self.channels.get_mut(channel)?;
+        let &Message::Kept(place) = outgoing.messages.front()? else { return None };
+        let kept = self.store.get_mut(place);
+        let length = kept.bytes.len();
+        let cost = length as u64 + CHUNK_COST;
+        let whole =
+            length == self.waiting && outgoing.cut == 0 && outgoing.messages.len() == 1 && !outgoing.open;
+        let credit = left.min(outgoing.limit - outgoing.used);
+        if !whole || length + ALONE > room || cost > credit || channel == CONTROL {
+            return None;
+        }
+        let flags = if kept.is_pack { PACK } else { START | END };
+        let sequence = outgoing.sequence as u16;
+        let piece = Piece { place, offset: 0, length: length as u16, channel, sequence, flags };
+        (kept.pieces, kept.cut) = (1, true);
+        outgoing.messages.clear();
+        outgoing.queued = false;
+        outgoing.sequence += 1;
+        outgoing.used += cost;
+        self.used += cost;
+        self.last_of_channel = true;
+        self.waiting = 0;
+        self.turns.pass(level, false);
+        let body = length + ALONE;
+        Some((self.flights.cut(Flight::new(Load::Pieces(smallvec::smallvec![piece]), body)), body))
+    }
+
     /// What a frame that is done with carried can be forgotten.
     #[inline]
     fn release(&mut self, place: Place) {
@@ -718,6 +769,13 @@ impl Turns {
     fn first(&self) -> Option<(usize, u16)> {
         let level = self.any.checked_ilog2()? as usize;
         self.levels[level].front().map(|channel| (level, *channel))
+    }
+
+    /// The only channel that has its turn coming, and its level.
+    #[inline]
+    fn only(&self) -> Option<(usize, u16)> {
+        let turns = self.first().filter(|_| self.any.is_power_of_two());
+        turns.filter(|(level, _)| self.levels[*level].len() == 1)
     }
 
     /// Whether nobody but `channel` has a turn coming.

@@ -107,7 +107,7 @@ impl Sheets {
             let alone = self.frame - self.check - HEADER - ALONE;
             if rest.len() >= alone {
                 let frame = &mut self.sheets[bytes as usize].bytes[self.at..self.at + self.frame];
-                let flags = flags | u8::from(rest.len() == alone) * END;
+                let flags = flags | (u8::from(rest.len() == alone) * END);
                 Head::write(KIND_PIECE, flags, 0, None, frame);
                 data::write_alone(channel, 0, &mut frame[HEADER..]);
                 frame[HEADER + ALONE..][..alone].copy_from_slice(&rest[..alone]);

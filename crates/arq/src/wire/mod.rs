@@ -80,7 +80,7 @@ pub(crate) fn get24(bytes: &[u8]) -> u32 {
 }
 
 #[inline]
-fn get16(bytes: &[u8]) -> u16 {
+pub(crate) fn get16(bytes: &[u8]) -> u16 {
     u16::from_be_bytes([bytes[0], bytes[1]])
 }
 

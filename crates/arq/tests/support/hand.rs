@@ -27,9 +27,16 @@ impl Hand {
 
     /// The same, each with its own options.
     pub fn between(options: &Options, accept: &Options) -> Hand {
+        Hand::prepared(options, accept, |_| {})
+    }
+
+    /// The same, of nodes to which something was done before.
+    pub fn prepared(options: &Options, accept: &Options, prepare: impl Fn(&mut Node)) -> Hand {
         let node = |accept, place: &str| {
             let random = Seed(1998).stream(place);
-            Checked::new(Node::new(Config { port: Port(0), accept, connections: 2, random }))
+            let mut node = Node::new(Config { port: Port(0), accept, connections: 2, random });
+            prepare(&mut node);
+            Checked::new(node)
         };
         let nodes = [node(None, "a"), node(Some(accept.clone()), "b")];
         let (ids, deadlines) = ([ConnectionId::default(); 2], [None; 2]);

@@ -25,8 +25,17 @@ pub struct Line {
     /// How much later than asked ends are woken at the most.
     pub slack: Span,
     /// How often, and how long, an end does not get to run.
-    pub stalls: [Option<(Span, Span)>; 2],
+    pub stalls: [Option<Stalls>; 2],
     pub seed: u64,
+}
+
+/// When an end does not get to run: once in every period, from a random moment of it on, for a random time.
+#[derive(Clone, Copy, Debug)]
+pub struct Stalls {
+    pub every: Span,
+    pub least: Span,
+    /// Below `every`.
+    pub most: Span,
 }
 
 impl Default for Line {
@@ -153,9 +162,16 @@ impl World<'_> {
     fn next(&mut self, end: usize) -> Instant {
         let comes = self.ways[1 - end].arriving.front().map_or(Instant::MAX, |(at, _)| *at);
         let at = comes.min(self.ends[end].deadline);
-        let Some((every, stall)) = self.line.stalls[end] else { return at };
-        let into = Span::from_ps(at.as_ps() % every.as_ps());
-        if at < Instant::MAX && into < stall { at + (stall - into) } else { at }
+        let Some(stalls) = self.line.stalls[end] else { return at };
+        if at == Instant::MAX {
+            return at;
+        }
+        let every = stalls.every.as_ps();
+        let (period, into) = (at.as_ps() / every, at.as_ps() % every);
+        let mut random = Seed(self.line.seed).stream(&format!("{end} {period}"));
+        let stall = stalls.least.as_ps() + random.below((stalls.most - stalls.least).as_ps() + 1);
+        let from = random.below(every - stall);
+        if (from..from + stall).contains(&into) { at + Span::from_ps(from + stall - into) } else { at }
     }
 
     fn act(&mut self, end: usize, now: Instant, sends: bool) {

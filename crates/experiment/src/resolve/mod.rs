@@ -6,6 +6,7 @@
 //! | [`quantity`] | numbers with units, random variables |
 //! | [`protocol`], [`pattern`], [`connection`] | the 1996 dialect |
 //! | [`netspec3`] | the 1999 dialect |
+//! | [`stations`] | connections over `llc` that share a station |
 //! | [`network`] | nodes and links, each by itself |
 //! | [`topology`] | what they make together: loops, rings, who can be reached |
 //! | [`expect`] | expectations |
@@ -18,6 +19,7 @@ pub(crate) mod options;
 pub(crate) mod pattern;
 pub(crate) mod protocol;
 pub(crate) mod quantity;
+pub(crate) mod stations;
 pub(crate) mod topology;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -69,6 +71,7 @@ pub(crate) fn plan(cx: &mut Context<'_>, script: &Script, stem: &str) -> Plan {
         connection.name = name;
         connections.push(connection);
     }
+    stations::check(cx, &connections);
     let network = the_network(cx, &resolver.networks);
     if let Some(network) = &network {
         topology::check_connections(cx, network, &connections);

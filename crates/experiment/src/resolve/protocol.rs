@@ -16,6 +16,9 @@ use crate::tree::Value;
 /// Every protocol by name.
 pub(crate) const PROTOCOLS: &[&str] = &["tcp", "udp", "multicast", "llc", "guaranteed", "bundle"];
 
+/// The SAP from which and to which the token itself goes.
+const TOKEN_SAP: u8 = 0x54;
+
 /// Words for the timers of a simulated `tcp`.
 pub(crate) const TCP_TIMERS: &[(&str, TcpTimers)] = &[("bsd", TcpTimers::Bsd), ("fine", TcpTimers::Fine)];
 
@@ -58,7 +61,7 @@ pub(crate) fn options(protocol: &Protocol) -> &'static [&'static str] {
         Protocol::Tcp { .. } => &["window", "congestion", "nodelay", "timers", "delayed_ack"],
         Protocol::Udp { .. } => &["flow"],
         Protocol::Multicast { .. } => &["group", "ttl"],
-        Protocol::Llc { .. } => &["type", "sap", "priority", "tries", "timeout", "crc"],
+        Protocol::Llc { .. } => &["type", "sap", "priority", "tries", "timeout", "crc", "token", "limit"],
         Protocol::Guaranteed { .. } => &[
             "mode",
             "window",
@@ -89,9 +92,16 @@ pub(crate) fn default(name: &str) -> Option<Protocol> {
         },
         "udp" => Protocol::Udp { flow: true },
         "multicast" => Protocol::Multicast { group: IpAddr::V4(Ipv4Addr::UNSPECIFIED), ttl: 1 },
-        "llc" => {
-            Protocol::Llc { r#type: 1, sap: 4, priority: 0, tries: 3, timeout: Span::from_ms(10), crc: false }
-        }
+        "llc" => Protocol::Llc {
+            r#type: 1,
+            sap: 4,
+            priority: 0,
+            tries: 3,
+            timeout: Span::from_ms(10),
+            crc: false,
+            token: false,
+            limit: None,
+        },
         "guaranteed" => Protocol::Guaranteed {
             mode: ArqMode::Gobackn,
             window: 16,
@@ -148,6 +158,11 @@ pub(crate) fn trouble(protocol: &Protocol) -> Option<(&'static str, String, Stri
             "forward error correction is for selective repeat only".to_owned(),
             "expected `mode = selective` beside `fec`".to_owned(),
         )),
+        Protocol::Llc { sap: TOKEN_SAP, token: true, .. } => Some((
+            "sap",
+            format!("SAP {TOKEN_SAP} is the token's own"),
+            "expected another one beside `token = on`".to_owned(),
+        )),
         Protocol::Guaranteed { window, ack_every, .. } if ack_every > window => Some((
             "ack_every",
             "an acknowledgement would come after the window is full".to_owned(),
@@ -172,13 +187,15 @@ pub(crate) fn set(cx: &mut Context<'_>, protocol: &mut Protocol, name: &str, val
             "group" => put(group, multicast_group(cx, value)),
             _ => put(ttl, byte(cx, value, 0, 255)),
         },
-        Protocol::Llc { r#type, sap, priority, tries, timeout, crc } => match name {
+        Protocol::Llc { r#type, sap, priority, tries, timeout, crc, token, limit } => match name {
             "type" => put(r#type, choice(cx, value, &[("1", 1), ("3", 3)])),
             "sap" => put(sap, service_access_point(cx, value)),
             "priority" => put(priority, byte(cx, value, 0, 7)),
             "tries" => put(tries, word(cx, value)),
             "timeout" => put(timeout, positive_time(cx, value)),
-            _ => put(crc, switch(cx, value)),
+            "crc" => put(crc, switch(cx, value)),
+            "token" => put(token, switch(cx, value)),
+            _ => put(limit, optional(cx, value, "none", positive_time)),
         },
         Protocol::Guaranteed {
             mode,

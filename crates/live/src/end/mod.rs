@@ -6,6 +6,7 @@
 //! | [`stream`] | `tcp` |
 //! | [`guaranteed`] | `guaranteed`: every test over it |
 //! | `gauge` | where the time goes there |
+//! | [`messages`] | `llc`: every test over it but files |
 //! | [`request`] | requests and answers over either |
 //! | [`mod@file`] | a file, disk to disk, over either |
 //!
@@ -17,6 +18,7 @@ pub mod datagram;
 pub mod file;
 mod gauge;
 pub mod guaranteed;
+pub mod messages;
 pub mod request;
 pub mod stream;
 
@@ -38,6 +40,7 @@ use trunkline_traffic::{Pattern, Source, SourceError};
 use trunkline_units::{Instant, Size, Span};
 
 use crate::agent::Voice;
+use crate::station::Station;
 use crate::wire::{End, Report, Role, Word};
 
 /// How often a copy of what was measured is left for the agent.
@@ -187,6 +190,9 @@ pub enum EndError {
     /// The guaranteed transport gave up.
     #[error("{0}: {1}")]
     Ended(SocketAddr, trunkline_arq::End),
+    /// The LLC station of its host.
+    #[error("its station: {0}")]
+    Station(String),
     /// Stopped before it began.
     #[error("stopped before it began")]
     Stopped,
@@ -208,6 +214,8 @@ pub(crate) struct Bench {
     pub control: Arc<Control>,
     pub voice: Voice,
     pub payload: Payload,
+    /// The LLC station of its host, or why there is none.
+    pub station: Result<Station, String>,
     cpu: CpuTime,
     next_copy: Instant,
 }
@@ -241,6 +249,7 @@ impl Bench {
     pub fn largest(&self) -> u32 {
         match self.spec.protocol {
             Protocol::Tcp { .. } | Protocol::Guaranteed { .. } => LARGEST,
+            Protocol::Llc { .. } => trunkline_run::llc::longest(&self.spec.protocol, crate::station::PDU),
             _ => trunkline_net::batch::LARGEST as u32,
         }
     }
@@ -304,7 +313,12 @@ impl<E: Into<EndError>> From<E> for Broken {
 }
 
 /// Opens an end on a thread of its own.
-pub fn prepare(spec: End, clock: Clock, voice: Voice) -> (Arc<Control>, Option<JoinHandle<()>>) {
+pub(crate) fn prepare(
+    spec: End,
+    clock: Clock,
+    voice: Voice,
+    station: Result<Station, String>,
+) -> (Arc<Control>, Option<JoinHandle<()>>) {
     let control = Arc::new(Control { id: spec.id, ..Control::default() });
     let shared = control.clone();
     let (id, failed) = (spec.id, voice.clone());
@@ -312,8 +326,16 @@ pub fn prepare(spec: End, clock: Clock, voice: Voice) -> (Arc<Control>, Option<J
         let payload = Payload::new(spec.seed, &spec.place);
         let (id, teller) = (spec.id, voice.clone());
         let cpu = CpuTime::default();
-        let bench =
-            Bench { spec, clock, control: shared.clone(), voice, payload, cpu, next_copy: Instant::ZERO };
+        let bench = Bench {
+            spec,
+            clock,
+            control: shared.clone(),
+            voice,
+            payload,
+            station,
+            cpu,
+            next_copy: Instant::ZERO,
+        };
         let word = match run(bench) {
             Ok(report) => Word::Done(id, report),
             Err(broken) => Word::Failed(id, broken.error.to_string(), broken.report),
@@ -338,6 +360,12 @@ fn run(bench: Bench) -> Result<Report, Broken> {
         return match role {
             Role::Sender { peer, limit, file } => guaranteed::send(bench, peer, limit, file.as_deref()),
             Role::Receiver { file } => guaranteed::receive(bench, file.as_deref()),
+        };
+    }
+    if matches!(bench.spec.protocol, Protocol::Llc { .. }) {
+        return match role {
+            Role::Sender { peer, limit, .. } => messages::send(bench, peer, limit),
+            Role::Receiver { .. } => messages::receive(bench),
         };
     }
     match (&bench.spec.pattern, role) {

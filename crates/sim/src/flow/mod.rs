@@ -5,6 +5,7 @@
 //! | [`datagram`] | messages in datagrams: `udp` and `multicast`, requests and answers over them |
 //! | [`fragment`] | messages longer than a packet |
 //! | [`guaranteed`] | messages over the guaranteed transport, requests and answers over it |
+//! | [`messages`] | messages over LLC, requests and answers over it |
 //! | [`stream`] | messages in a TCP stream, requests and answers over it |
 //! | [`way`] | where the time goes on the way of a guaranteed message |
 //!
@@ -14,6 +15,7 @@
 pub mod datagram;
 pub mod fragment;
 pub mod guaranteed;
+pub mod messages;
 pub mod stream;
 pub mod way;
 
@@ -29,6 +31,7 @@ use trunkline_units::{Instant, Seed, Span};
 use crate::frame::{Frame, Kit, Packet};
 use datagram::Datagrams;
 use guaranteed::Guaranteed;
+use messages::{Messages, Sending};
 use stream::Streams;
 
 /// Bytes of IPv4 and UDP headers.
@@ -75,6 +78,7 @@ enum Work {
     Datagrams(Box<Datagrams>),
     Streams(Box<Streams>),
     Guaranteed(Box<Guaranteed>),
+    Messages(Box<Messages>),
 }
 
 /// What an end says.
@@ -87,6 +91,8 @@ pub enum Said {
         /// If that is known: when there will be more, and nothing that happens until then changes that.
         resume: Option<Instant>,
     },
+    /// Hand this to the LLC station.
+    Message(Sending),
     /// Nothing more now.
     Idle {
         /// When to wake it.
@@ -214,6 +220,10 @@ impl Flow {
                 birth.source(start, LARGEST)?;
                 Work::Guaranteed(Box::new(Guaranteed::begin(&birth, start, birth.limit()?)))
             }
+            Protocol::Llc { .. } => {
+                birth.source(start, LARGEST)?;
+                Work::Messages(Box::new(Messages::begin(&birth, start, birth.limit()?)))
+            }
             _ => Work::Datagrams(Box::new(Datagrams::begin(
                 &birth,
                 start,
@@ -243,6 +253,17 @@ impl Flow {
                 g.arrive(now, side, packet);
                 true
             }
+            // A station takes its packets, and hands over messages.
+            Work::Messages(_) => false,
+        }
+    }
+
+    /// What runs over LLC.
+    #[inline]
+    pub fn messages(&mut self) -> Option<&mut Messages> {
+        match &mut self.work {
+            Work::Messages(m) => Some(m),
+            _ => None,
         }
     }
 
@@ -250,7 +271,7 @@ impl Flow {
     #[inline]
     pub fn wake(&mut self, now: Instant, side: usize) {
         match &mut self.work {
-            Work::Datagrams(_) => {}
+            Work::Datagrams(_) | Work::Messages(_) => {}
             Work::Streams(s) => s.wake(now, side),
             Work::Guaranteed(g) => g.wake(now, side),
         }
@@ -260,7 +281,7 @@ impl Flow {
     pub fn lose(&mut self, packet: &Packet) {
         match &mut self.work {
             Work::Datagrams(d) => d.lose(packet),
-            Work::Streams(_) | Work::Guaranteed(_) => {}
+            Work::Streams(_) | Work::Guaranteed(_) | Work::Messages(_) => {}
         }
     }
 
@@ -271,6 +292,7 @@ impl Flow {
             Work::Datagrams(d) => d.poll(now, side, room, kit),
             Work::Streams(s) => s.poll(now, side, room, kit),
             Work::Guaranteed(g) => g.poll(now, side, room, kit),
+            Work::Messages(m) => m.poll(now, side),
         }
     }
 
@@ -281,6 +303,7 @@ impl Flow {
             Work::Datagrams(d) => d.is_over(),
             Work::Streams(s) => s.is_over(),
             Work::Guaranteed(g) => g.is_over(),
+            Work::Messages(m) => m.is_over(),
         }
     }
 
@@ -290,11 +313,13 @@ impl Flow {
             Work::Datagrams(_) => self.start,
             Work::Streams(s) => s.start(),
             Work::Guaranteed(g) => g.start(),
+            Work::Messages(m) => m.start(),
         };
         let (mut sender, receivers, trouble) = match self.work {
             Work::Datagrams(d) => d.reports(),
             Work::Streams(s) => s.reports(),
             Work::Guaranteed(g) => g.reports(),
+            Work::Messages(m) => m.reports(),
         };
         if let Some(bytes) = self.file_bytes {
             sender.counters.insert("file_bytes".into(), bytes as f64);

@@ -12,11 +12,13 @@ use trunkline_host::{Costs, Interface, Phases, Station};
 use trunkline_media::{
     Framing, Hub, HubOptions, Impairments, LineOptions, Ring, RingOptions, Switch, SwitchOptions,
 };
+use trunkline_run::llc;
 use trunkline_units::{Rate, Seed, Span};
 
 use super::topology::Topology;
 use super::{Host, Network, Seat, Wire};
 use crate::medium::Medium;
+use crate::stations::TAG;
 
 /// Bytes of a cell.
 const CELL: u64 = 53;
@@ -34,7 +36,9 @@ pub(super) fn network(plan: &Plan, topology: &Topology<'_>, seed: Seed) -> Netwo
         longest_delay: Span::ZERO,
         trains,
     };
-    let builder = Builder { plan, topology, seed, places: &places, groups: &network.groups.clone(), trains };
+    let stations = llc::stations(plan).into_iter().collect();
+    let groups = &network.groups.clone();
+    let builder = Builder { plan, topology, seed, places: &places, groups, stations, trains };
     for (index, node) in topology.network.nodes.iter().enumerate() {
         match &node.kind {
             NodeKind::Host(costs) => network.stations.push(builder.host(index, costs)),
@@ -118,6 +122,8 @@ struct Builder<'b> {
     seed: Seed,
     places: &'b Places,
     groups: &'b BTreeMap<std::net::IpAddr, u32>,
+    /// Hosts that are LLC stations.
+    stations: BTreeSet<&'b str>,
     trains: bool,
 }
 
@@ -169,7 +175,7 @@ impl Builder<'_> {
                 cpus: costs.cpus,
                 rx_buffer: costs.rx_buffer.map_or(Bound::NONE, |room| bound(room, false, false)),
                 mcast_filter: costs.mcast_filter,
-                send_queue: costs.send_queue,
+                send_queue: self.send_queue(node, costs),
             },
             &interfaces,
         );
@@ -246,7 +252,8 @@ impl Builder<'_> {
     /// The largest packet of any station of a shared medium.
     fn longest(&self, shared: usize) -> u32 {
         let mtus = self.topology.ports[shared].iter().map(|hop| self.topology.network.links[hop.link].mtu);
-        mtus.map(|mtu| mtu.as_bytes() as u32).max().unwrap_or(1500)
+        let tag = if self.stations.is_empty() { 0 } else { TAG };
+        mtus.map(|mtu| mtu.as_bytes() as u32).max().unwrap_or(1500) + tag
     }
 
     /// The name of the node at a port.
@@ -273,9 +280,16 @@ impl Builder<'_> {
                 };
                 bound(buffer, *each_channel, counts_cells)
             }
-            NodeKind::Host(costs) => Bound::frames(costs.send_queue),
+            NodeKind::Host(costs) => Bound::frames(self.send_queue(node, costs)),
             _ => Bound::NONE,
         }
+    }
+
+    /// Packets that may wait for the card of a host. That of an LLC station holds one, as AirNET's did: whatever else
+    /// waits, waits where priorities count.
+    fn send_queue(&self, node: usize, costs: &HostCosts) -> u64 {
+        let is_station = self.stations.contains(self.topology.network.nodes[node].name.as_str());
+        if is_station { 1 } else { costs.send_queue }
     }
 
     fn switch(&self, node: usize, latency: Span) -> Switch<crate::frame::Frame> {

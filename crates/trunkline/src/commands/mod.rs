@@ -1,8 +1,10 @@
 //! What each command does.
 
+mod airnet;
 mod check;
 mod curves;
 mod experiment;
+mod llc;
 mod pool;
 mod records;
 mod report;
@@ -27,6 +29,8 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Sweep(flags) => sweep::sweep(&flags),
         Command::Reproduce(flags) => reproduce::reproduce(&flags),
         Command::Torture(flags) => torture::torture(&flags),
+        Command::Top(flags) => crate::top::top(&flags),
+        Command::Llc(flags) => llc::llc(&flags.tool),
         Command::Compare(flags) => report::compare(&flags),
         Command::Report(flags) => report::report(&flags),
         Command::Records(flags) => records::records(flags.action),

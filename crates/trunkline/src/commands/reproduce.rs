@@ -1,6 +1,6 @@
 //! `trunkline reproduce`: the papers' experiments in the simulator; paper, ours and the deviation, cell by cell.
 //!
-//! What is compared stands in [`STUDIES`]; the experiments are those of `experiments/`, compiled in.
+//! What is compared stands in [`STUDIES`], that of AirNET in [`airnet`]; the experiments are those of `experiments/`, compiled in.
 
 use serde_json::json;
 use trunkline_experiment::{Plan, Source, parse};
@@ -12,7 +12,7 @@ use trunkline_units::Seed;
 
 use super::report::write_whole;
 use super::run::stop_on_signals;
-use super::{curves, pool};
+use super::{airnet, curves, pool};
 use crate::failure::{Failure, say};
 use crate::flags::Reproduce;
 
@@ -20,37 +20,40 @@ use crate::flags::Reproduce;
 const VERSION: u32 = 1;
 
 /// An experiment of a table.
-struct Study {
+pub(super) struct Study {
     /// Which paper, as the command names it.
-    paper: &'static str,
+    pub paper: &'static str,
     /// The table or figure of the paper it belongs to.
-    table: &'static str,
+    pub table: &'static str,
     /// Its text.
-    text: &'static str,
+    pub text: &'static str,
     /// Runs, if nobody says how many.
-    seeds: u64,
-    cells: &'static [Cell],
+    pub seeds: u64,
+    pub cells: &'static [Cell],
 }
 
 /// A figure of the paper and what of our record it is to be compared with.
-struct Cell {
-    row: &'static str,
+pub(super) struct Cell {
+    pub row: &'static str,
     /// Of which connection or host, and which of its figures.
-    subject: &'static str,
-    figure: &'static str,
-    unit: Unit,
-    paper: f64,
+    pub subject: &'static str,
+    pub figure: &'static str,
+    pub unit: Unit,
+    pub paper: f64,
     /// How near the mean must be, as a share of the paper's; none: nothing was promised.
-    within: Option<f64>,
+    pub within: Option<f64>,
     /// What limits this row, and what was fitted to it.
-    limit: &'static str,
+    pub limit: &'static str,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Unit {
+pub(super) enum Unit {
     Mbps,
+    Kbps,
     Cells,
     Ms,
+    /// Of something counted for ten seconds.
+    PerSecond,
 }
 
 /// A one-way delay in ms, the median.
@@ -176,9 +179,9 @@ const STUDIES: &[Study] = &[
 ];
 
 /// The papers that there are, each by all its names; the first is the study's.
-const PAPERS: [&[&str]; 2] = [&["aai", "1996", "netspec"], &["guaranteed", "1998"]];
+const PAPERS: [&[&str]; 3] = [&["aai", "1996", "netspec"], &["guaranteed", "1998"], &["airnet", "1990"]];
 /// The papers that wait for their transports.
-const NOT_YET: [&str; 4] = ["bundle", "1997", "airnet", "1990"];
+const NOT_YET: [&str; 2] = ["bundle", "1997"];
 
 /// A study to be run.
 struct Job {
@@ -244,8 +247,8 @@ fn jobs(flags: &Reproduce) -> Result<Vec<Job>, Failure> {
     };
     let wanted = flags.table.as_deref().map(|table| table.strip_prefix("table-").unwrap_or(table));
     let of_paper = |study: &&Study| paper.is_none_or(|paper| paper == study.paper);
-    let studies =
-        STUDIES.iter().filter(of_paper).filter(|study| wanted.is_none_or(|table| table == study.table));
+    let all = || STUDIES.iter().chain(airnet::STUDIES);
+    let studies = all().filter(of_paper).filter(|study| wanted.is_none_or(|table| table == study.table));
     let jobs: Vec<Job> = studies
         .map(|study| {
             let parsed = parse(&Source { name: study.table, text: study.text, folder: None });
@@ -254,7 +257,7 @@ fn jobs(flags: &Reproduce) -> Result<Vec<Job>, Failure> {
         })
         .collect();
     if jobs.is_empty() {
-        let mut tables: Vec<&str> = STUDIES.iter().filter(of_paper).map(|study| study.table).collect();
+        let mut tables: Vec<&str> = all().filter(of_paper).map(|study| study.table).collect();
         tables.dedup();
         if paper == Some(PAPERS[1][0]) {
             tables.push(curves::ALL);
@@ -319,6 +322,8 @@ impl Unit {
     fn scale(self) -> f64 {
         match self {
             Unit::Mbps => 1e6,
+            Unit::Kbps => 1e3,
+            Unit::PerSecond => 10.0,
             Unit::Cells => 1.0,
             Unit::Ms => 1e3,
         }
@@ -327,6 +332,8 @@ impl Unit {
     fn name(self) -> &'static str {
         match self {
             Unit::Mbps => "Mb/s",
+            Unit::Kbps => "kb/s",
+            Unit::PerSecond => "/s",
             Unit::Cells => "cells",
             Unit::Ms => "ms",
         }

@@ -167,7 +167,8 @@ impl Running {
         Running::with(command, out, err)
     }
 
-    fn with(mut command: Command, out: File, err: File) -> Running {
+    /// One whose output the test has placed itself; `out` and `err` are what it will be said to have written.
+    pub fn with(mut command: Command, out: File, err: File) -> Running {
         let child = command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"));
         Running { child, out, err }
     }

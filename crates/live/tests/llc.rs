@@ -1,0 +1,66 @@
+//! LLC on the loopback, over UDP: the same body as in the simulator.
+
+#![allow(clippy::disallowed_methods, reason = "what is tested runs in real time")]
+
+#[path = "../../sim/tests/bodies/llc.rs"]
+mod bodies;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use trunkline_experiment::{Plan, Source, parse};
+use trunkline_live::{Live, Threads};
+use trunkline_run::{Backend, Order, Stop, Unwatched};
+use trunkline_units::Seed;
+
+fn plan(text: &str) -> Plan {
+    let parsed = parse(&Source { name: "test.ns", text, folder: None });
+    parsed.plan.unwrap_or_else(|| panic!("{:?}", parsed.diagnostics))
+}
+
+fn live(token: bool) {
+    let text = bodies::text(token);
+    let mut live = Live::new(Box::new(Threads), BTreeMap::new());
+    let plan = plan(&text);
+    assert_eq!(live.refuse(&plan), []);
+    let order = Order {
+        seed: Seed(7),
+        started: String::new(),
+        text,
+        folder: PathBuf::new(),
+        out: std::env::temp_dir(),
+        stop: Stop::default(),
+    };
+    bodies::check(&live.run(&plan, &order, &mut Unwatched), token);
+}
+
+#[test]
+fn messages_come_once_and_what_became_of_them_is_told() {
+    live(false);
+}
+
+#[test]
+fn and_with_a_token() {
+    live(true);
+}
+
+#[test]
+fn what_a_station_cannot_carry_is_refused() {
+    let at = BTreeMap::from([("a".to_owned(), "127.0.0.1".parse().unwrap())]);
+    let refusals = Live::new(Box::new(Threads), at).refuse(&plan(
+        "experiment { parallel {
+            connection x { xmt = a; rcv = b; protocol = llc; test = full (messagesize = 1498); }
+            connection y { xmt = a; rcv = b; protocol = llc (sap = 6, crc = on); test = full (messagesize = 1493); }
+            connection z { xmt = a; rcv = b; protocol = llc (sap = 8); test = file (path = \"x\"); }
+        } }",
+    ));
+    let texts: Vec<&str> = refusals.iter().map(|r| r.text.as_str()).collect();
+    assert_eq!(
+        texts,
+        [
+            "x: a message of 1498 B does not go into a frame: at most 1497 B do",
+            "z: `live` has no test `file` over llc yet",
+            "--at a: `live` has its LLC stations on the loopback only",
+        ]
+    );
+}

@@ -1,0 +1,74 @@
+//! Two network namespaces with a pair of virtual interfaces between them.
+//!
+//! The namespaces have no names: nothing but this process holds them, so they go when it does, whatever ends it.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::process::Command;
+use std::thread::{self, Scope, ScopedJoinHandle};
+
+use nix::sched::{CloneFlags, setns, unshare};
+use trunkline_llc::face::Network;
+
+/// What the interface at either end is called.
+pub const DEVICE: &str = "line";
+
+/// Both ends.
+pub struct Spaces([File; 2]);
+
+impl Spaces {
+    /// # Errors
+    /// The system allows no namespaces, or a program is missing.
+    pub fn new() -> Result<Spaces, String> {
+        let spaces = Spaces([space()?, space()?]);
+        let east = format!("/proc/{}/fd/{}", std::process::id(), spaces.0[1].as_raw_fd());
+        // Nothing that the system says of itself shall cross.
+        for end in 0..2 {
+            spaces.run(end, "echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6")?;
+        }
+        spaces.run(0, &format!("ip link add {DEVICE} type veth peer name {DEVICE} netns {east}"))?;
+        for end in 0..2 {
+            spaces.run(end, &format!("ip link set {DEVICE} up"))?;
+        }
+        Ok(spaces)
+    }
+
+    /// A thread at one end: its sockets, and those of threads that it starts, are there.
+    pub fn spawn<'scope, T: Send + 'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        end: usize,
+        work: impl FnOnce() -> T + Send + 'scope,
+    ) -> ScopedJoinHandle<'scope, T> {
+        scope.spawn(move || {
+            setns(&self.0[end], CloneFlags::CLONE_NEWNET).expect("a namespace of ours");
+            work()
+        })
+    }
+
+    fn run(&self, end: usize, script: &str) -> Result<(), String> {
+        thread::scope(|scope| {
+            let run = || Command::new("sh").args(["-ec", script]).output();
+            let out = self.spawn(scope, end, run).join().expect("a command").map_err(|e| e.to_string())?;
+            match out.status.success() {
+                true => Ok(()),
+                false => Err(format!("{script}: {}", String::from_utf8_lossy(&out.stderr).trim())),
+            }
+        })
+    }
+}
+
+/// The network at either end.
+pub fn network() -> Network {
+    Network::Ethernet { interface: DEVICE.into() }
+}
+
+/// A new namespace.
+fn space() -> Result<File, String> {
+    let new = || {
+        unshare(CloneFlags::CLONE_NEWNET).map_err(io::Error::from)?;
+        File::open("/proc/thread-self/ns/net")
+    };
+    thread::scope(|scope| scope.spawn(new).join().expect("no panic")).map_err(|e| format!("a namespace: {e}"))
+}

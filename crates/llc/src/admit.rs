@@ -1,0 +1,380 @@
+//! The longest that a message waits for the token, and which promises can be kept. Arithmetic only, in picoseconds.
+//!
+//! # What is bounded
+//!
+//! The delay of a message: from when the station has it to send until its last bit has been heard and handed on at the
+//! station that it is for.
+//!
+//! # What is assumed
+//!
+//! - The ring is formed, its line carries a frame at a time and loses none, but for the tokens that are [allowed
+//!   for](Network::lost), and nobody else uses the line. Beyond [`Line::hop`] nothing waits for a processor.
+//! - A priority that always may ([`Options::targets`]) sends only what is promised, and no station more often than
+//!   it promised. An acknowledged message is two promises: it, and the answer from the station that it is for.
+//! - Every station sends its most urgent message, of those the oldest, one a token. Background is what priorities
+//!   with a target send, no longer than [`Station::background`].
+//! - As many stations at the most as a window invites ask to join in it, each in its slot.
+//!
+//! # One rotation
+//!
+//! A station is visited when it has the token and decides what to send. A visit of station *j* takes *x + o* at the
+//! most: *x* is the time of its frame on the line, zero if it sends none, and *o* the token's, and a hop. Let *s(j)*
+//! be the time of the longest frame that it may always send, *a(j)* of the longest that is limited, both zero where
+//! there is none, *f(j)* the larger of the two, and *T* the largest target.
+//!
+//! Take the visits from one of station *i* to its next: *v(0)* at *i*, *v(1)*, … *v(N)*, again at *i*. If nobody sends
+//! limited frames, they take Σ *s(j) + o*. Otherwise let *q* be the last of *v(0)* … *v(N−1)* that sends one. It may only if
+//! the token came round to it in less than *T*. That round ends with *v(0)* to *v(q)* and began with *N − q* visits more,
+//! each at least *o* long: *v(q) − v(0) < T − (N − q)·o*. Also *v(q) − v(0)* is at most the sum of *f(j) + o* before *q*.
+//! From then on there are *a(q)* and what always may. So
+//!
+//! ```text
+//! R(i) = max( Σ (s + o),  max over q of  min(T − (N − q)·o, Σ before q (f + o)) + a(q) + o + Σ behind q (s + o) )
+//! ```
+//!
+//! where no *q* counts if *T* is not more than *N·o*: then nothing limited ever leaves.
+//!
+//! This is the bound of the timed token (Johnson 1987 for FDDI: no rotation is longer than two targets), made
+//! sharper by what one packet a token allows. To it come, once a rotation, the rest of the first station and a hop
+//! by which its timer may be late; and a window with such a hop, once a rotation and once in [`Options::every`] at
+//! the most.
+//!
+//! # One message
+//!
+//! Let *m* be a message of station *i* with period *P*, and consider the last visit of *i* before which, once the
+//! decision is made, no message at least as urgent as *m* waits there. From then on each visit of *i* sends such a
+//! message, until *m* is sent at the *n*th. It lies within *W(n)* of the beginning, *n* rotations and their
+//! windows. All *n* messages came within that time: *m* itself, *q* earlier ones of its own stream, and of each
+//! other stream that is at least as urgent at most ⌈*W(n)* / *period*⌉. The smallest *n* that satisfies
+//!
+//! ```text
+//! n = q + 1 + Σ ⌈W(n) / period⌉
+//! ```
+//!
+//! bounds the wait of the *q*th by *W(n) − q·P*, since it came *q* periods after the beginning or later. The *q*
+//! that are to be looked at end with the first that is sent before the next one comes: then nothing as urgent
+//! waits. (That it does not suffice to look at the first is Davis and others 2007, on the same analysis for CAN.)
+//! To the longest wait come the message's own time on the line and a hop.
+//!
+//! Each token that is [lost](Network::lost) adds [`Options::lost`] and each station that [dies](Network::dead) adds
+//! [`Options::repair`] to *W*, with a hop each by which a timer may be late.
+
+use thiserror::Error;
+use trunkline_units::Span;
+
+use crate::token::{Line, Options};
+use crate::wire::{ALL, HIGHEST, MAX_INFORMATION};
+
+/// More visits than this for one message are taken for never.
+const ENDLESS: u64 = 100_000;
+
+/// A ring for which promises are made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Network {
+    /// Its line.
+    pub line: Line,
+    /// How the token behaves.
+    pub options: Options,
+    /// Who is in it, in any order.
+    pub stations: Vec<Station>,
+    /// Tokens that may be lost on the way while one message waits.
+    pub lost: u32,
+    /// Stations that may die while one message waits.
+    pub dead: u32,
+}
+
+/// A station of the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Station {
+    /// Its number, 1 to 254.
+    pub number: u8,
+    /// Octets of the longest message that it sends with a priority that has a target and without a promise, as often as
+    /// it likes; none if it sends none.
+    pub background: Option<u32>,
+}
+
+/// What a station promises to send, if it is delivered in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Promise {
+    /// Which station.
+    pub station: u8,
+    /// 0 to 7.
+    pub priority: u8,
+    /// Octets of the longest message, its checksum among them.
+    pub octets: u32,
+    /// At least this lies between two messages.
+    pub period: Span,
+    /// Within this each is to be delivered.
+    pub deadline: Span,
+}
+
+/// Why promises are refused. A promise is named by its place in the list.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum Refusal {
+    /// A ring has stations, numbered 1 to 254, each once.
+    #[error("a ring has stations, numbered 1 to 254, each once")]
+    Stations,
+    /// Nobody of the ring made it.
+    #[error("promise {promise}: station {station} is not in the ring")]
+    Stranger {
+        /// Which.
+        promise: usize,
+        /// Whose.
+        station: u8,
+    },
+    /// It makes no sense: a priority is 0 to 7, a period not zero, and a message no longer than a frame holds.
+    #[error("promise {promise} makes no sense")]
+    Senseless {
+        /// Which.
+        promise: usize,
+    },
+    /// A background message is longer than a frame holds.
+    #[error("a message has at most {MAX_INFORMATION} octets: the background of station {station}")]
+    Background {
+        /// Whose.
+        station: u8,
+    },
+    /// The token would be sent again while it is well.
+    #[error("the patience of the ring must be {least} at least")]
+    Patience {
+        /// It must be this long.
+        least: Span,
+    },
+    /// An answer takes longer than its slot.
+    #[error("the slot of the ring must be {least} at least")]
+    Slot {
+        /// It must be this long.
+        least: Span,
+    },
+    /// The token may come round so slowly that this priority may not send.
+    #[error(
+        "promise {promise}: a rotation of {rotation} is not less than the target of its priority, {target}"
+    )]
+    Limited {
+        /// Which.
+        promise: usize,
+        /// A rotation may take so long.
+        rotation: Span,
+        /// It must be less than this.
+        target: Span,
+    },
+    /// More is promised than one packet a token carries.
+    #[error("promise {promise}: the station has more to send than tokens come")]
+    Overload {
+        /// Which.
+        promise: usize,
+    },
+    /// It may come later than promised.
+    #[error("promise {promise}: a message may take {delay}, promised is {deadline}")]
+    Late {
+        /// Which.
+        promise: usize,
+        /// The bound.
+        delay: Span,
+        /// What was asked for.
+        deadline: Span,
+    },
+}
+
+/// The longest delay of each promise.
+///
+/// # Errors
+/// The first promise that cannot be kept, and why.
+pub fn admit(network: &Network, promises: &[Promise]) -> Result<Vec<Span>, Refusal> {
+    let delays = delays(network, promises)?;
+    for (promise, (delay, Promise { deadline, .. })) in delays.iter().copied().zip(promises).enumerate() {
+        if delay > *deadline {
+            return Err(Refusal::Late { promise, delay, deadline: *deadline });
+        }
+    }
+    Ok(delays)
+}
+
+/// The longest delay of each promise, whatever its deadline.
+///
+/// # Errors
+/// What has no bound, or makes no sense.
+pub fn delays(network: &Network, promises: &[Promise]) -> Result<Vec<Span>, Refusal> {
+    let ring = Ring::new(network, promises)?;
+    let delay = |promise| ring.delay(promise);
+    (0..promises.len()).map(delay).collect()
+}
+
+/// The longest that the token takes to come round, a window and the first station's rest included, no loss: the longest of all
+/// stations'.
+///
+/// # Errors
+/// What makes no sense.
+pub fn rotation(network: &Network, promises: &[Promise]) -> Result<Span, Refusal> {
+    let ring = Ring::new(network, promises)?;
+    Ok((0..ring.visits.len()).map(|at| ring.rotation(at)).max().unwrap_or_default()
+        + ring.rest()
+        + ring.window())
+}
+
+/// What the longest visits of a station are.
+#[derive(Clone, Copy, Debug)]
+struct Visit {
+    number: u8,
+    /// Time of the longest frame that always may.
+    urgent: Span,
+    /// Of the longest that is limited.
+    limited: Span,
+}
+
+/// A ring whose promises make sense.
+struct Ring<'a> {
+    network: &'a Network,
+    promises: &'a [Promise],
+    /// In the order of the ring.
+    visits: Vec<Visit>,
+    /// The longest frame.
+    longest: Span,
+}
+
+impl<'a> Ring<'a> {
+    fn new(network: &'a Network, promises: &'a [Promise]) -> Result<Ring<'a>, Refusal> {
+        let Network { line, options, stations, .. } = network;
+        let mut visits = Vec::with_capacity(stations.len());
+        for station in stations {
+            let octets = station.background.unwrap_or(0);
+            if octets as usize > MAX_INFORMATION {
+                return Err(Refusal::Background { station: station.number });
+            }
+            let limited = station.background.map_or(Span::ZERO, |octets| line.message(octets));
+            visits.push(Visit { number: station.number, urgent: Span::ZERO, limited });
+        }
+        visits.sort_by_key(|visit| visit.number);
+        let unique = visits.windows(2).all(|pair| pair[0].number < pair[1].number);
+        if visits.is_empty() || !unique || visits.iter().any(|visit| [0, ALL].contains(&visit.number)) {
+            return Err(Refusal::Stations);
+        }
+        for (at, promise) in promises.iter().enumerate() {
+            let &Promise { station, priority, octets, period, .. } = promise;
+            if priority > HIGHEST || period.is_zero() || octets as usize > MAX_INFORMATION {
+                return Err(Refusal::Senseless { promise: at });
+            }
+            let visit = visits.iter_mut().find(|visit| visit.number == station);
+            let visit = visit.ok_or(Refusal::Stranger { promise: at, station })?;
+            let always = options.targets[usize::from(priority)] == Span::MAX;
+            let frame = if always { &mut visit.urgent } else { &mut visit.limited };
+            *frame = line.message(octets).max(*frame);
+        }
+        let longest = visits.iter().map(|visit| visit.urgent.max(visit.limited)).max().unwrap_or_default();
+        let ring = Ring { network, promises, visits, longest: longest.max(line.token()) };
+        ring.timers()?;
+        Ok(ring)
+    }
+
+    /// Whether a healthy ring leaves its timers alone.
+    fn timers(&self) -> Result<(), Refusal> {
+        let Network { line, options, .. } = self.network;
+        let slot = line.token() + line.hop + line.relay(self.longest);
+        let patience = self.longest + self.overhead() * 2 + self.rest();
+        if options.slot < slot {
+            return Err(Refusal::Slot { least: slot });
+        }
+        if options.patience < patience {
+            return Err(Refusal::Patience { least: patience });
+        }
+        Ok(())
+    }
+
+    /// What a visit takes besides its frame.
+    fn overhead(&self) -> Span {
+        let line = &self.network.line;
+        line.token() + line.hop + line.relay(self.longest)
+    }
+
+    /// The longest rest, once a rotation.
+    fn rest(&self) -> Span {
+        let Network { line, options, .. } = self.network;
+        if options.rest.is_zero() { Span::ZERO } else { options.rest + line.hop }
+    }
+
+    fn window(&self) -> Span {
+        self.network.options.window() + self.network.line.hop
+    }
+
+    /// The longest from a visit of the station at place `from` to its next, without rest and window.
+    fn rotation(&self, from: usize) -> Span {
+        let overhead = self.overhead();
+        let limits = self.network.options.targets.iter().filter(|target| **target != Span::MAX);
+        let target = limits.max().copied().unwrap_or_default();
+        let mut urgent_behind: Span =
+            self.visits.iter().fold(Span::ZERO, |sum, visit| sum + visit.urgent + overhead);
+        let mut longest = urgent_behind;
+        let mut before = Span::ZERO;
+        let idle = overhead * self.visits.len() as u64;
+        let mut round = idle;
+        for visit in self.visits[from..].iter().chain(&self.visits[..from]) {
+            urgent_behind -= visit.urgent + overhead;
+            if !visit.limited.is_zero() && target > idle {
+                longest = longest.max(before.min(target - round) + visit.limited + overhead + urgent_behind);
+            }
+            before += visit.urgent.max(visit.limited) + overhead;
+            round -= overhead;
+        }
+        longest
+    }
+
+    /// The longest that `visits` further visits take of a station that is visited every `rotation` at the latest.
+    fn wait(&self, rotation: Span, visits: u64) -> Span {
+        let Network { line, options, lost, dead, .. } = self.network;
+        let repairs =
+            (options.lost() + line.hop) * u64::from(*lost) + (options.repair() + line.hop) * u64::from(*dead);
+        let busy = (rotation + self.rest()) * visits + repairs;
+        let mut wait = busy;
+        loop {
+            let windows =
+                wait.as_ps().checked_div(options.every.as_ps()).map_or(visits, |n| visits.min(n + 1));
+            let longer = busy + self.window() * windows;
+            if longer == wait {
+                return wait;
+            }
+            wait = longer;
+        }
+    }
+
+    fn delay(&self, at: usize) -> Result<Span, Refusal> {
+        let Promise { station, priority, octets, period, .. } = self.promises[at];
+        let place = self.visits.iter().position(|visit| visit.number == station).unwrap_or_default();
+        let rotation = self.rotation(place);
+        let target = self.network.options.targets[usize::from(priority)];
+        let slowest = self.wait(rotation, 1);
+        if target != Span::MAX && slowest >= target {
+            return Err(Refusal::Limited { promise: at, rotation: slowest, target });
+        }
+        let others: Vec<Span> = self
+            .promises
+            .iter()
+            .enumerate()
+            .filter(|(other, promise)| {
+                *other != at && promise.station == station && promise.priority >= priority
+            })
+            .map(|(_, promise)| promise.period)
+            .collect();
+        let (mut longest, mut visits) = (Span::ZERO, 0);
+        for earlier in 0u64.. {
+            visits = visits.max(earlier + 1);
+            let wait = loop {
+                let wait = self.wait(rotation, visits);
+                let more: u64 = others.iter().map(|other| wait.as_ps().div_ceil(other.as_ps())).sum();
+                let needed = (earlier + 1).saturating_add(more);
+                if needed > ENDLESS {
+                    return Err(Refusal::Overload { promise: at });
+                }
+                if needed <= visits {
+                    break wait;
+                }
+                visits = needed;
+            };
+            longest = longest.max(wait - period * earlier);
+            if wait <= period * (earlier + 1) {
+                break;
+            }
+        }
+        let line = &self.network.line;
+        Ok(longest + line.message(octets) + line.hop + line.relay(self.longest))
+    }
+}

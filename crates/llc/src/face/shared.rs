@@ -1,0 +1,548 @@
+//! Who receives for all, and who keeps the time.
+//!
+//! The thread that waits receives, without holding the lock: no other is to be woken between a frame and its reader. If
+//! several wait, one leads and the others follow; one that has what it wants lets another lead. Deadlines are kept by a
+//! helper on a thread of its own, which hears the line while nobody leads: at once in a ring, since a token must not
+//! wait; else after a [`TICK`], so that two that talk in turns are not disturbed. Where all events are told in one row it
+//! always does, and who waits for them only follows.
+//!
+//! Who leads waits in the call that receives, from which nobody can wake it. Mostly nobody has to: what it waits for comes
+//! over the line. Not so what a station sends to itself, or what another thread gives up. Where that has happened, the
+//! leader for some time waits for a bell, too, which is a call of the system more.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use trunkline_endpoint::{MAX_BATCH, Port};
+use trunkline_net::Clock;
+use trunkline_net::datagrams::Bell;
+use trunkline_units::{Instant, Span};
+
+use super::engine::{Engine, Said};
+use super::line::{Came, Line, ROOM};
+use super::{Error, Network, Sent, Settings};
+use crate::station::{Config, Station};
+use crate::talk::{Event, Ticket};
+use crate::token::{self, Ring};
+
+/// How long nobody may have received before the helper does.
+const TICK: Span = Span::from_ms(1);
+/// The longest that one who leads waits without a look at what others did.
+const LONGEST: Span = Span::from_ms(50);
+/// Frames that are taken in a row without letting the station speak.
+const ROW: usize = 32;
+/// Events of the ring that wait; the oldest are forgotten.
+const RING_EVENTS: usize = 32;
+/// Answers to TEST and XID that wait at a SAP; the oldest are forgotten.
+const ANSWERS: usize = 64;
+/// Events told in one row that wait, before no more messages are taken and answers to TEST and XID are forgotten.
+const EVENTS: usize = 8192;
+/// How long the leader can be woken, after it would have had to be.
+const WAKEFUL: Span = Span::from_s(10);
+/// How long a station that is no longer used waits for the token in order to leave its ring.
+const FAREWELL: Span = Span::from_s(1);
+
+/// A station that threads share.
+pub(super) struct Shared {
+    pub number: u8,
+    line: Line,
+    clock: Clock,
+    /// Whether there is a helper, and how long it leaves the line to others.
+    helped: bool,
+    tick: Span,
+    /// Whether all events are told in one row; if there is a helper, whoever waits for them only follows it.
+    events: bool,
+    state: Mutex<State>,
+    /// Followers: something was told, or nobody leads.
+    changed: Condvar,
+    /// The helper: wake earlier.
+    timer: Condvar,
+    bell: Bell,
+    /// Who leads, while that can be woken.
+    nudge: Bell,
+}
+
+/// What a SAP was told and nobody has taken.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    /// Messages whose end somebody wants to know.
+    pub wanted: VecDeque<Ticket>,
+    pub ended: VecDeque<Sent>,
+    pub answers: VecDeque<Event>,
+}
+
+/// What the lock guards.
+pub(super) struct State {
+    pub engine: Engine,
+    /// By half the number of the SAP.
+    pub saps: Vec<Option<Box<Told>>>,
+    /// All events, where they are told in one row.
+    pub told: VecDeque<Event>,
+    /// Whether the next wait for an event ends at once.
+    pub interrupted: bool,
+    pub ring: VecDeque<token::Event<()>>,
+    /// Frames that the line or the system did not take.
+    pub unsent: u64,
+    /// Handles there are.
+    pub handles: usize,
+    /// Room for what comes; whoever leads has it.
+    room: Option<Box<[u8; ROOM]>>,
+    out: Box<[u8]>,
+    scratch: Vec<u8>,
+    own: VecDeque<Vec<u8>>,
+    /// Whether the station was told something since it last spoke.
+    dirty: bool,
+    deadline: Instant,
+    failed: Option<io::Error>,
+    followers: usize,
+    /// When somebody last led.
+    attended: Instant,
+    /// When the helper wakes, and whether it hears the line until then.
+    alarm: Instant,
+    listening: bool,
+    /// Until then who leads can be woken, and whether it can be just now.
+    wakeful: Instant,
+    hears: bool,
+    /// How long the line now lets a call wait, and whether the last one waited so long.
+    limit: Span,
+    lapsed: bool,
+    leaving: Option<Instant>,
+}
+
+impl State {
+    /// The station was told something.
+    #[inline]
+    pub fn touch(&mut self) {
+        self.dirty = true;
+    }
+
+    /// Whether nobody asks for the events that are told in one row.
+    #[inline]
+    pub fn has_too_much_to_tell(&self) -> bool {
+        self.told.len() >= EVENTS
+    }
+}
+
+/// The thread that keeps the time, if there is one.
+pub(super) type Helper = Option<thread::JoinHandle<()>>;
+
+pub(super) type Guard<'a> = MutexGuard<'a, State>;
+
+impl Shared {
+    /// The station, and its helper.
+    pub fn open(network: &Network, number: u8, settings: &Settings) -> Result<(Arc<Shared>, Helper), Error> {
+        let line = Line::open(network, number, settings.ring.is_some(), settings.buffer)?;
+        let clock = Clock::start();
+        let batch = if settings.ring.is_some() { 1 } else { settings.batch };
+        let config = Config { hears_itself: true, batch, ..Config::new(Port(0), number) };
+        let station = Station::new(config);
+        let mut engine = match &settings.ring {
+            Some(options) => Engine::Ring(Box::new(Ring::new(station, number, options.clone()))),
+            None => Engine::Alone(Box::new(station)),
+        };
+        engine.belong(clock.now(), true);
+        line.limit_waiting(LONGEST)?;
+        let state = State {
+            engine,
+            saps: (0..128).map(|_| None).collect(),
+            told: VecDeque::new(),
+            interrupted: false,
+            ring: VecDeque::new(),
+            unsent: 0,
+            handles: 0,
+            room: Some(Box::new([0; ROOM])),
+            out: vec![0; MAX_BATCH].into(),
+            scratch: Vec::new(),
+            own: VecDeque::new(),
+            dirty: true,
+            deadline: Instant::MAX,
+            failed: None,
+            followers: 0,
+            attended: Instant::ZERO,
+            alarm: Instant::MAX,
+            listening: false,
+            wakeful: Instant::ZERO,
+            hears: false,
+            limit: LONGEST,
+            lapsed: false,
+            leaving: None,
+        };
+        let shared = Arc::new(Shared {
+            number,
+            line,
+            clock,
+            helped: settings.helper || settings.ring.is_some(),
+            tick: if settings.ring.is_some() || settings.events { Span::ZERO } else { TICK },
+            events: settings.events,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            timer: Condvar::new(),
+            bell: Bell::new()?,
+            nudge: Bell::new()?,
+        });
+        shared.lock().handles += 1;
+        let helper = match shared.helped {
+            true => {
+                let helper = shared.clone();
+                Some(thread::Builder::new().name("llc".into()).spawn(move || helper.help())?)
+            }
+            false => None,
+        };
+        Ok((shared, helper))
+    }
+
+    #[inline]
+    pub fn lock(&self) -> Guard<'_> {
+        // A panic under the lock is a bug of ours; whoever comes next may see it too.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tries something once.
+    #[inline]
+    pub fn now<T>(&self, attempt: impl FnOnce(&mut State, Instant) -> Result<T, Error>) -> Result<T, Error> {
+        let mut state = self.lock();
+        let now = self.clock.now();
+        let done = attempt(&mut state, now);
+        state.dirty = true;
+        self.leave(state, now);
+        done
+    }
+
+    /// Tries something once, and once more after a look at the line.
+    pub fn once<T>(
+        &self,
+        mut attempt: impl FnMut(&mut State, Instant) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mut state = self.lock();
+        let now = self.clock.now();
+        let mut done = attempt(&mut state, now);
+        if matches!(done, Err(Error::NotYet | Error::Full)) && state.room.is_some() {
+            // Who only ever tries shall not be deaf.
+            self.listen(&mut state, now);
+            self.speak(&mut state, now);
+            state.attended = now;
+            done = attempt(&mut state, now);
+        }
+        self.leave(state, now);
+        done
+    }
+
+    /// Tries something until it says neither [`Error::NotYet`] nor [`Error::Full`], at most as long as `patience`.
+    #[inline]
+    pub fn until<T>(
+        &self,
+        patience: Option<Duration>,
+        mut attempt: impl FnMut(&mut State, Instant) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mut state = self.lock();
+        let mut now = self.clock.now();
+        let end = patience.map_or(Instant::MAX, |patience| now + Span::from(patience));
+        loop {
+            match attempt(&mut state, now) {
+                Err(Error::NotYet | Error::Full) => {}
+                done => {
+                    self.leave(state, now);
+                    return done;
+                }
+            }
+            if state.dirty || state.deadline <= now {
+                // It may be about to tell just what is waited for.
+                self.speak(&mut state, now);
+                continue;
+            }
+            if let Some(error) = &state.failed {
+                let error = copy(error);
+                self.leave(state, now);
+                return Err(error.into());
+            }
+            if now >= end {
+                self.leave(state, now);
+                return Err(Error::TimedOut);
+            }
+            (state, now) = self.wait(state, now, end);
+        }
+    }
+
+    /// A handle has gone.
+    pub fn release(&self) {
+        let mut state = self.lock();
+        state.handles -= 1;
+        self.leave(state, self.clock.now());
+    }
+
+    /// Waits for something to happen: receives for all, or follows whoever does.
+    #[inline]
+    fn wait<'a>(&'a self, mut state: Guard<'a>, now: Instant, end: Instant) -> (Guard<'a>, Instant) {
+        let until = end.min(state.deadline).min(now + LONGEST).since(now);
+        let room = if self.events && self.helped { None } else { state.room.take() };
+        let Some(mut room) = room else {
+            state.followers += 1;
+            let waited = self.changed.wait_timeout(state, until.into());
+            let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            state.followers -= 1;
+            return (state, self.clock.now());
+        };
+        let hears = now < state.wakeful;
+        if !hears {
+            self.limit(&mut state, until);
+        }
+        state.hears = hears;
+        self.arm(&mut state, now);
+        drop(state);
+        if hears {
+            // A wait that fails is no worse than one that was cut short.
+            let _ = self.nudge.wait(&self.line, Some(until));
+        }
+        let came = self.line.receive(&mut room, !hears);
+        let mut state = self.lock();
+        state.hears = false;
+        let now = self.clock.now();
+        state.lapsed = matches!(&came, Err(e) if e.kind() == io::ErrorKind::WouldBlock);
+        self.take(&mut state, now, came, &room);
+        state.room = Some(room);
+        state.attended = now;
+        if state.followers > 0 {
+            self.speak(&mut state, now);
+            self.changed.notify_all();
+        }
+        (state, now)
+    }
+
+    /// Lets the line wait about so long: one of a few spans, so that it needs to be told seldom.
+    #[inline]
+    fn limit(&self, state: &mut State, until: Span) {
+        let limit = if until <= Span::from_ms(2) {
+            Span::from_ms(2)
+        } else if until <= Span::from_ms(10) {
+            Span::from_ms(10)
+        } else {
+            LONGEST
+        };
+        if (limit < state.limit || limit > state.limit && state.lapsed)
+            && self.line.limit_waiting(limit).is_ok()
+        {
+            state.limit = limit;
+        }
+    }
+
+    /// Something was told that whoever leads may wait for. It hears of it now, or the next time.
+    fn wake(&self, state: &mut State, now: Instant) {
+        state.wakeful = now + WAKEFUL;
+        if std::mem::take(&mut state.hears) {
+            self.nudge.ring();
+        }
+    }
+
+    /// Lets the station speak, and goes.
+    #[inline]
+    fn leave(&self, mut state: Guard<'_>, now: Instant) {
+        if state.dirty || state.deadline <= now {
+            self.speak(&mut state, now);
+        }
+        self.arm(&mut state, now);
+        if state.followers > 0 {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Takes what waits on the line.
+    fn listen(&self, state: &mut State, now: Instant) {
+        let Some(mut room) = state.room.take() else { return };
+        for _ in 0..ROW {
+            let came = self.line.receive(&mut room, false);
+            let ends = came.is_err();
+            self.take(state, now, came, &room);
+            if ends {
+                break;
+            }
+        }
+        state.room = Some(room);
+    }
+
+    #[inline]
+    fn take(&self, state: &mut State, now: Instant, came: io::Result<Option<Came>>, room: &[u8; ROOM]) {
+        match came {
+            // What it sent to all comes back over UDP.
+            Ok(Some(Came { station, from, to })) if station != self.number => {
+                state.engine.take(now, station, &room[from..to]);
+                state.dirty = true;
+            }
+            Ok(_) => {}
+            Err(e) if passes(&e) => {}
+            Err(e) => state.failed = Some(e),
+        }
+    }
+
+    /// Sends what there is to send, and keeps what is told.
+    #[inline]
+    fn speak(&self, state: &mut State, now: Instant) {
+        let mut told = false;
+        let State { engine, out, scratch, own, unsent, .. } = state;
+        if state.deadline <= now {
+            engine.wake(now);
+        }
+        state.dirty = false;
+        state.deadline = loop {
+            match engine.poll(now, out) {
+                Said::Event(event) => {
+                    if self.events {
+                        told = true;
+                        let answer = matches!(event, Event::Tested { .. } | Event::Identified { .. });
+                        if !answer || state.told.len() < EVENTS {
+                            state.told.push_back(event);
+                        }
+                    } else {
+                        told |= keep(&mut state.saps, event);
+                    }
+                }
+                Said::Ring(event) => {
+                    if state.ring.len() == RING_EVENTS {
+                        state.ring.pop_front();
+                    }
+                    if event == token::Event::Left && state.handles == 0 {
+                        state.leaving = Some(now);
+                    }
+                    state.ring.push_back(event);
+                    told = true;
+                }
+                Said::Transmit(transmit) => {
+                    let (frame, segment) = (&out[..transmit.length], transmit.segment);
+                    match *transmit.peer.as_bytes() {
+                        [to] if to == self.number => {
+                            let frames = trunkline_endpoint::Segment::frames(segment, frame);
+                            own.extend(frames.map(<[u8]>::to_vec));
+                        }
+                        [to] => {
+                            let frames = segment.map_or(1, |segment| frame.len().div_ceil(segment.length()));
+                            match self.line.send(to, frame, segment, scratch) {
+                                Ok(left) => *unsent += (frames - left) as u64,
+                                Err(e) => {
+                                    *unsent += frames as u64;
+                                    if !passes(&e) {
+                                        state.failed = Some(e);
+                                    }
+                                }
+                            }
+                        }
+                        _ => {}
+                    }
+                }
+                Said::Idle(deadline) => match own.pop_front() {
+                    Some(frame) => engine.take(now, self.number, &frame),
+                    None => break deadline.unwrap_or(Instant::MAX),
+                },
+            }
+        };
+        if told && state.room.is_none() {
+            self.wake(state, now);
+        }
+    }
+
+    /// Sees to it that the helper wakes in time.
+    #[inline]
+    fn arm(&self, state: &mut State, now: Instant) {
+        if !self.helped {
+            return;
+        }
+        let mut by = state.deadline;
+        if state.room.is_some() && !state.listening {
+            by = by.min(state.attended + self.tick);
+        }
+        if state.handles == 0 {
+            by = now;
+        }
+        if by < state.alarm {
+            state.alarm = by;
+            match state.listening {
+                true => self.bell.ring(),
+                false => self.timer.notify_one(),
+            }
+        }
+    }
+
+    /// Keeps the time, and hears the line while nobody does.
+    fn help(&self) {
+        let mut state = self.lock();
+        loop {
+            let now = self.clock.now();
+            if state.handles == 0 && state.leaving.is_none() {
+                state.engine.belong(now, false);
+                let rings = matches!(&state.engine, Engine::Ring(ring) if !ring.members().is_empty());
+                (state.leaving, state.dirty) = (Some(if rings { now + FAREWELL } else { now }), true);
+            }
+            if state.dirty || state.deadline <= now {
+                self.speak(&mut state, now);
+                if state.followers > 0 {
+                    self.changed.notify_all();
+                }
+            }
+            if state.leaving.is_some_and(|by| by <= now) {
+                return;
+            }
+            let leads = state.room.is_none();
+            let at = state.deadline.min(state.leaving.unwrap_or(Instant::MAX));
+            let free = state.attended + self.tick;
+            if !leads && free <= now && state.failed.is_none() {
+                (state.alarm, state.listening) = (at, true);
+                drop(state);
+                // A wait that fails is no worse than one that was cut short.
+                let _ = self.bell.wait(&self.line, (at < Instant::MAX).then(|| at.since(now)));
+                state = self.lock();
+                state.listening = false;
+                let now = self.clock.now();
+                self.listen(&mut state, now);
+                continue;
+            }
+            state.alarm = match leads && free <= now || state.failed.is_some() {
+                true => at,
+                false => at.min(now + TICK),
+            };
+            state = match state.alarm {
+                Instant::MAX => self.timer.wait(state).unwrap_or_else(PoisonError::into_inner),
+                alarm => {
+                    let span = alarm.since(now).into();
+                    self.timer.wait_timeout(state, span).unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+    }
+}
+
+/// Keeps what a SAP was told until somebody asks; whether somebody may wait for it.
+#[inline]
+fn keep(saps: &mut [Option<Box<Told>>], event: Event) -> bool {
+    let sap = match event {
+        // Who waits for these looks at the station.
+        Event::Readable { .. } | Event::Writable { .. } => return true,
+        Event::Sent { sap, .. } | Event::Tested { sap, .. } | Event::Identified { sap, .. } => sap,
+    };
+    let Some(told) = &mut saps[usize::from(sap >> 1)] else { return false };
+    if let Event::Sent { ticket, outcome, tries, took, .. } = event {
+        let Some(at) = told.wanted.iter().position(|wanted| *wanted == ticket) else { return false };
+        told.wanted.remove(at);
+        told.ended.push_back(Sent { ticket, outcome, tries, took });
+    } else {
+        if told.answers.len() == ANSWERS {
+            told.answers.pop_front();
+        }
+        told.answers.push_back(event);
+    }
+    true
+}
+
+/// Whether an error passes by itself: nothing came in time, or the interface is down, or full.
+fn passes(error: &io::Error) -> bool {
+    use io::ErrorKind::{HostUnreachable, Interrupted, NetworkDown, NetworkUnreachable, WouldBlock};
+    matches!(error.kind(), WouldBlock | Interrupted | NetworkDown | NetworkUnreachable | HostUnreachable)
+}
+
+/// The same error for one more.
+fn copy(error: &io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(code) => io::Error::from_raw_os_error(code),
+        None => error.kind().into(),
+    }
+}

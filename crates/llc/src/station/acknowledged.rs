@@ -1,0 +1,292 @@
+//! Type 3: acknowledged messages, one under way in each sequence (IEEE 802.2 clauses 5.4.3 and 8).
+//!
+//! A sequence is that of an own SAP, a SAP of a station, and a priority. Its sender numbers messages 0 and 1 in turn, V(SI),
+//! and sends one until it is answered; its receiver takes one with the number that it expects, V(RI), and answers all.
+//!
+//! The receiver forgets V(RI) after a lifetime and then takes any number. The sender must be sure what V(RI) is, or its next
+//! message is taken for a double, answered and lost. It is not after it was restarted, has forgotten the sequence, or has
+//! given up a message that may have arrived. Waiting until every receiver has forgotten takes too long. So then it first
+//! sends a command without information and with the poll bit, which delivers nothing: whether that is new to the receiver
+//! or a double, once it is answered the receiver expects the other number.
+
+use std::collections::VecDeque;
+
+use trunkline_units::{Instant, Span};
+
+use super::answers::{Answer, Body};
+use super::line::checked;
+use super::queue::Memory;
+use super::{Place, Station};
+use crate::talk::{Outcome, Received};
+use crate::wire::{Address, CommandStatus, Kind, Pdu, ResponseStatus, Status};
+
+const NONE: u32 = u32::MAX;
+
+/// A sequence that is sent.
+#[derive(Debug)]
+pub(super) struct Link {
+    /// V(SI): the number of the message under way, or the next.
+    number: bool,
+    /// The receiver is known to expect it.
+    agreed: bool,
+    /// The message under way, or about to be.
+    current: u32,
+    waiting: VecDeque<u32>,
+}
+
+/// A sequence that is received.
+#[derive(Debug)]
+pub(super) struct Heard {
+    /// V(RI): the number of the next message.
+    expects: bool,
+    at: Instant,
+}
+
+/// What is remembered of sequences.
+#[derive(Debug, Default)]
+pub(super) struct Sequences {
+    links: Memory<Link>,
+    /// Which to forget next.
+    hand: u32,
+    heard: Memory<Heard>,
+    /// Nothing that was heard is forgotten before.
+    all_kept_until: Instant,
+}
+
+/// What names a sequence at either end.
+#[inline]
+fn key(own: u8, other: Address, level: u8) -> u32 {
+    u32::from_be_bytes([own, other.station, other.sap, level])
+}
+
+impl Sequences {
+    /// Sequences remembered to send and to receive.
+    pub fn remembered(&self) -> (usize, usize) {
+        (self.links.len(), self.heard.len())
+    }
+
+    /// The sequence with this key. When there are `most`, one is forgotten in which nothing waits; if there is none such,
+    /// there are no more of them than messages.
+    #[inline]
+    fn link(&mut self, key: u32, most: usize) -> u32 {
+        match self.links.find(key) {
+            Some(slot) => slot,
+            None => self.new_link(key, most),
+        }
+    }
+
+    fn new_link(&mut self, key: u32, most: usize) -> u32 {
+        let link = Link { number: false, agreed: false, current: NONE, waiting: VecDeque::new() };
+        let there = self.links.len();
+        if there >= most {
+            for _ in 0..there {
+                let slot = self.hand % there as u32;
+                self.hand = slot + 1;
+                if self.links[slot].current == NONE {
+                    self.links.replace(slot, key, link);
+                    return slot;
+                }
+            }
+        }
+        self.links.add(key, link)
+    }
+
+    /// Room for what is heard of one more sequence; none if `most` are remembered that may not be forgotten yet.
+    fn room(&mut self, now: Instant, key: u32, most: usize, lifetime: Span) -> Option<u32> {
+        let heard = Heard { expects: false, at: now };
+        if self.heard.len() < most {
+            return Some(self.heard.add(key, heard));
+        }
+        if now <= self.all_kept_until {
+            return None;
+        }
+        let (slot, oldest) = self.heard.iter().map(|heard| heard.at).enumerate().min_by_key(|(_, at)| *at)?;
+        if now.since(oldest) <= lifetime {
+            self.all_kept_until = oldest + lifetime;
+            return None;
+        }
+        self.heard.replace(slot as u32, key, heard);
+        Some(slot as u32)
+    }
+}
+
+// Sending.
+impl Station {
+    /// Puts a message into its sequence.
+    #[inline]
+    pub(super) fn join(&mut self, slot: u32) {
+        let message = &mut self.messages[slot];
+        let key = key(message.sap, message.to, message.priority);
+        message.link = self.sequences.link(key, self.config.sequences);
+        let link = &mut self.sequences.links[message.link];
+        if link.current != NONE {
+            message.place = Place::Behind;
+            link.waiting.push_back(slot);
+            return;
+        }
+        link.current = slot;
+        self.ready(slot, false);
+    }
+
+    /// What a message leaves as: the number, and whether that has to be agreed on first.
+    #[inline]
+    pub(super) fn number(&self, link: u32) -> (bool, bool) {
+        let Link { number, agreed, .. } = self.sequences.links[link];
+        (number, !agreed)
+    }
+
+    /// A message, or what goes before it, has left and waits for its answer.
+    #[inline]
+    pub(super) fn await_answer(&mut self, now: Instant, slot: u32) {
+        let message = &mut self.messages[slot];
+        message.place = Place::Away;
+        if message.tried == 1 {
+            // Before its receiver forgets that it has come.
+            message.until = message.limit.min(now + self.config.lifetime / 2);
+        }
+        let at = (now + message.patience).min(message.until);
+        self.note(slot, at);
+    }
+
+    /// A moment of a message has come.
+    pub(super) fn expire(&mut self, now: Instant, slot: u32) {
+        let message = &self.messages[slot];
+        if now >= message.limit {
+            return self.end(now, slot, Outcome::Late);
+        }
+        if now >= message.until || message.tried >= message.tries {
+            let outcome = message.refused.map_or(Outcome::Unanswered, Outcome::Refused);
+            return self.end(now, slot, outcome);
+        }
+        self.ready(slot, true);
+        self.note(slot, self.messages[slot].until);
+    }
+
+    /// A message leaves its sequence; the next one's turn has come.
+    pub(super) fn part(&mut self, slot: u32, done: bool) {
+        let message = &self.messages[slot];
+        let link = &mut self.sequences.links[message.link];
+        if link.current != slot {
+            link.waiting.retain(|other| *other != slot);
+            return;
+        }
+        if done {
+            link.number = !link.number;
+        } else if message.tried > 0 {
+            // It may have arrived or not.
+            link.agreed = false;
+        }
+        match link.waiting.pop_front() {
+            None => link.current = NONE,
+            Some(next) => {
+                link.current = next;
+                self.ready(next, false);
+            }
+        }
+    }
+
+    /// The answer to an acknowledged command.
+    #[inline]
+    pub(super) fn take_acknowledgement(&mut self, now: Instant, level: u8, station: u8, pdu: &Pdu<'_>) {
+        let Kind::Ac(number) = pdu.kind else { return };
+        let Some(status) = pdu.information.first().and_then(|octet| Status::read(*octet)) else {
+            return self.statistics.malformed += 1;
+        };
+        let from = Address { sap: pdu.ssap, station };
+        let Some(at) = self.sequences.links.find(key(pdu.dsap, from, level)) else {
+            return self.statistics.strays += 1;
+        };
+        let link = &mut self.sequences.links[at];
+        let slot = link.current;
+        let answers = slot != NONE && number != link.number && pdu.poll != link.agreed;
+        if !answers || self.messages[slot].tried == 0 {
+            return self.statistics.strays += 1;
+        }
+        let message = &mut self.messages[slot];
+        match status.command {
+            CommandStatus::Ok if link.agreed => self.end(now, slot, Outcome::Done),
+            CommandStatus::Ok => {
+                (link.agreed, link.number) = (true, !link.number);
+                (message.tried, message.refused, message.until) = (0, None, message.limit);
+                if message.place != Place::Ready {
+                    self.ready(slot, true);
+                }
+                self.note(slot, self.messages[slot].until);
+            }
+            // It is tried again when its time has come.
+            refused @ (CommandStatus::Unavailable | CommandStatus::Temporary)
+                if message.tried < message.tries =>
+            {
+                message.refused = Some(refused);
+            }
+            refused => self.end(now, slot, Outcome::Refused(refused)),
+        }
+    }
+}
+
+// Receiving.
+impl Station {
+    /// An acknowledged command.
+    #[inline]
+    pub(super) fn take_acknowledged(&mut self, now: Instant, level: u8, station: u8, pdu: &Pdu<'_>) {
+        let Some(command) = self.receive(now, level, station, pdu) else { return };
+        let response = if pdu.poll { ResponseStatus::NeverSubmitted } else { ResponseStatus::NotRequested };
+        let Kind::Ac(number) = pdu.kind else { return };
+        let answer = Answer {
+            station,
+            dsap: pdu.ssap,
+            ssap: pdu.dsap,
+            kind: Kind::Ac(!number),
+            last: pdu.poll,
+            body: Body::Status(Status { command, response }),
+        };
+        self.acknowledge(level, answer);
+    }
+
+    /// What becomes of it; none if it is as if it had not come.
+    #[inline]
+    fn receive(&mut self, now: Instant, level: u8, station: u8, pdu: &Pdu<'_>) -> Option<CommandStatus> {
+        let Kind::Ac(number) = pdu.kind else { return None };
+        let Some(sap) = self.saps[usize::from(pdu.dsap >> 1)].as_deref() else {
+            self.statistics.nobody += 1;
+            return Some(CommandStatus::Unimplemented);
+        };
+        let from = Address { sap: pdu.ssap, station };
+        let message = match pdu.information {
+            [] if pdu.poll => None,
+            information => match checked(sap.options.crc, information) {
+                Some(message) => Some(message),
+                None => {
+                    self.statistics.bad_crc += 1;
+                    return None;
+                }
+            },
+        };
+        let (has_room, lifetime) = (sap.has_room(), self.config.lifetime);
+        let key = key(pdu.dsap, from, level);
+        let known = self.sequences.heard.find(key);
+        if let Some(slot) = known {
+            let heard = &mut self.sequences.heard[slot];
+            if now.since(heard.at) <= lifetime && heard.expects != number {
+                heard.at = now;
+                self.statistics.duplicates += 1;
+                return Some(CommandStatus::Ok);
+            }
+        }
+        let room = match known {
+            _ if message.is_some() && !has_room => None,
+            Some(slot) => Some(slot),
+            None => self.sequences.room(now, key, self.config.sequences, lifetime),
+        };
+        let Some(slot) = room else {
+            self.statistics.unavailable += 1;
+            return Some(CommandStatus::Unavailable);
+        };
+        self.sequences.heard[slot] = Heard { expects: !number, at: now };
+        if let Some(bytes) = message {
+            let received = Received { from, to: pdu.dsap, priority: level, acknowledged: true, at: now };
+            self.deliver(pdu.dsap, received, bytes);
+        }
+        Some(CommandStatus::Ok)
+    }
+}

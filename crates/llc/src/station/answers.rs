@@ -1,0 +1,162 @@
+//! What the standard has a station answer: XID, TEST, and acknowledgements; and the answers to its own questions.
+//!
+//! The station answers for itself when the null SAP is asked, a SAP for itself; asked as a group or as the global SAP each
+//! open one that belongs answers, under its own number: so somebody learns who is a member (IEEE 802.2 clauses 6.6, 6.7:
+//! the null SAP is the station component's, all others the SAP components', of which each active one is given the PDU).
+
+use trunkline_endpoint::{Peer, Transmit};
+
+use super::Station;
+use super::sap::HEARD;
+use crate::talk::Event;
+use crate::wire::{Address, IDENTITY, Kind, NULL_SAP, Pdu, Status};
+
+/// Answers to XID and TEST that may wait to leave; as many as SAPs can be asked at once. Who asks when so many wait gets
+/// none.
+pub(super) const ECHOES: usize = 128;
+/// Acknowledgements that may wait to leave. One more is as good as lost: the command will come again.
+pub(super) const ACKS: usize = 256;
+
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub station: u8,
+    pub dsap: u8,
+    pub ssap: u8,
+    pub kind: Kind,
+    pub last: bool,
+    pub body: Body,
+}
+
+#[derive(Debug)]
+pub(super) enum Body {
+    Status(Status),
+    Identity,
+    Echo(Vec<u8>),
+}
+
+impl Station {
+    /// An XID or TEST command: answers with the same bit and priority.
+    pub(super) fn take_question(&mut self, level: u8, station: u8, pdu: &Pdu<'_>) {
+        let from = Address { sap: pdu.ssap, station };
+        if pdu.dsap == NULL_SAP {
+            self.echo(level, from, NULL_SAP, pdu);
+        } else if pdu.dsap & 1 == 0 {
+            match self.sap(pdu.dsap) {
+                Ok(_) => self.echo(level, from, pdu.dsap, pdu),
+                Err(_) => self.statistics.nobody += 1,
+            }
+        } else {
+            let mut members = 0;
+            for at in 0..self.open.len() {
+                let number = self.open[at];
+                if self.sap(number).is_ok_and(|sap| sap.is_member(pdu.dsap)) {
+                    members += 1;
+                    self.echo(level, from, number, pdu);
+                }
+            }
+            self.statistics.nobody += u64::from(members == 0);
+        }
+    }
+
+    fn echo(&mut self, level: u8, to: Address, ssap: u8, pdu: &Pdu<'_>) {
+        if self.echoes >= ECHOES {
+            self.statistics.unanswering += 1;
+            return;
+        }
+        self.echoes += 1;
+        let body = match pdu.kind {
+            Kind::Test => {
+                let mut bytes = self.spare.pop().unwrap_or_default();
+                bytes.extend_from_slice(pdu.information);
+                Body::Echo(bytes)
+            }
+            _ => Body::Identity,
+        };
+        let answer = Answer { station: to.station, dsap: to.sap, ssap, kind: pdu.kind, last: pdu.poll, body };
+        self.answers.push(level, answer);
+    }
+
+    #[inline]
+    pub(super) fn acknowledge(&mut self, level: u8, answer: Answer) {
+        if self.acks >= ACKS {
+            self.statistics.unanswering += 1;
+            return;
+        }
+        self.acks += 1;
+        self.answers.push(level, answer);
+    }
+
+    /// Writes the first answer of a level.
+    #[inline]
+    pub(super) fn transmit_answer(&mut self, level: u8, buffer: &mut [u8]) -> Option<Transmit> {
+        let Answer { station, dsap, ssap, kind, last, body } = self.answers.pop(level)?;
+        let status;
+        let information = match &body {
+            Body::Status(answer) => {
+                status = [answer.octet()];
+                &status[..]
+            }
+            Body::Identity => &IDENTITY,
+            Body::Echo(bytes) => bytes,
+        };
+        buffer[0] = level;
+        let pdu = Pdu { dsap, ssap, response: true, kind, poll: last, information };
+        let length = 1 + pdu.write(&mut buffer[1..]);
+        match body {
+            Body::Status(_) => self.acks -= 1,
+            Body::Identity => self.echoes -= 1,
+            Body::Echo(mut bytes) => {
+                self.echoes -= 1;
+                bytes.clear();
+                self.spare.push(bytes);
+            }
+        }
+        *self.statistics.sent.of(kind, true) += 1;
+        self.statistics.levels[usize::from(level)].sent += 1;
+        Some(Transmit { port: self.config.port, peer: Peer::new(&[station]), length, segment: None })
+    }
+
+    /// The response to a question of a SAP, if it asked one.
+    pub(super) fn take_reply(&mut self, station: u8, pdu: &Pdu<'_>) {
+        let from = Address { sap: pdu.ssap, station };
+        let asked = self.sap(pdu.dsap).ok().and_then(|sap| match pdu.kind {
+            Kind::Test => sap.tests,
+            _ => sap.identifies,
+        });
+        // Its questions have the poll bit.
+        if !pdu.poll || !asked.is_some_and(|asked| may_answer(asked, from)) {
+            self.statistics.strays += 1;
+            return;
+        }
+        let types = match pdu.information {
+            [format, types, ..] if *format == IDENTITY[0] => *types,
+            _ if pdu.kind == Kind::Test => 0,
+            _ => return self.statistics.malformed += 1,
+        };
+        let Some(sap) = self.saps[usize::from(pdu.dsap >> 1)].as_deref_mut() else { return };
+        if sap.heard >= HEARD {
+            self.statistics.unheard += 1;
+            return;
+        }
+        sap.heard += 1;
+        sap.news.push_back(match pdu.kind {
+            Kind::Test => Event::Tested {
+                sap: pdu.dsap,
+                from,
+                length: pdu.information.len() as u16,
+                intact: sap.test == pdu.information,
+            },
+            _ => {
+                let types = [1, 2, 4].map(|bit| types & bit != 0);
+                Event::Identified { sap: pdu.dsap, from, types }
+            }
+        });
+        self.list(pdu.dsap);
+    }
+}
+
+/// Whether who was asked may answer under this address: a group's members and all stations do so under their own.
+fn may_answer(asked: Address, from: Address) -> bool {
+    (asked.station == crate::wire::ALL || asked.station == from.station)
+        && (asked.sap & 1 == 1 || asked.sap == from.sap)
+}

@@ -1,0 +1,281 @@
+//! Queues: of eight levels, of slots that are filled again, of moments; and what is remembered by a key.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+
+use trunkline_units::Instant;
+
+/// Deadlines that were noted and overtaken may lie about up to this many, and two for each slot.
+const STALE: usize = 64;
+
+/// A queue for each priority. Whoever fills it keeps its bound.
+#[derive(Debug)]
+pub(super) struct Levels<T> {
+    queues: [VecDeque<T>; 8],
+    /// A bit for each level where something waits.
+    some: u8,
+}
+
+impl<T> Default for Levels<T> {
+    fn default() -> Self {
+        Levels { queues: Default::default(), some: 0 }
+    }
+}
+
+impl<T> Levels<T> {
+    /// A bit for each level where something waits.
+    #[inline]
+    pub fn some(&self) -> u8 {
+        self.some
+    }
+
+    /// Whether something waits at a level.
+    #[inline]
+    pub fn has(&self, level: u8) -> bool {
+        self.some & 1 << level != 0
+    }
+
+    #[inline]
+    pub fn push(&mut self, level: u8, item: T) {
+        self.queues[usize::from(level)].push_back(item);
+        self.some |= 1 << level;
+    }
+
+    /// Before all others of its level.
+    #[inline]
+    pub fn push_first(&mut self, level: u8, item: T) {
+        self.queues[usize::from(level)].push_front(item);
+        self.some |= 1 << level;
+    }
+
+    #[inline]
+    pub fn first(&self, level: u8) -> Option<&T> {
+        self.queues[usize::from(level)].front()
+    }
+
+    #[inline]
+    pub fn pop(&mut self, level: u8) -> Option<T> {
+        let item = self.queues[usize::from(level)].pop_front();
+        self.note(level);
+        item
+    }
+
+    /// The first of the highest level.
+    #[inline]
+    pub fn pop_highest(&mut self) -> Option<T> {
+        self.pop(highest(self.some)?)
+    }
+
+    /// Takes an item out of its level.
+    pub fn remove(&mut self, level: u8, item: &T)
+    where
+        T: PartialEq,
+    {
+        let queue = &mut self.queues[usize::from(level)];
+        if let Some(at) = queue.iter().position(|other| other == item) {
+            queue.remove(at);
+        }
+        self.note(level);
+    }
+
+    #[inline]
+    fn note(&mut self, level: u8) {
+        if self.queues[usize::from(level)].is_empty() {
+            self.some &= !(1 << level);
+        }
+    }
+}
+
+/// The highest level of a set of them.
+#[inline]
+pub(super) fn highest(levels: u8) -> Option<u8> {
+    7u8.checked_sub(levels.leading_zeros() as u8)
+}
+
+/// Slots that keep their buffers when they are free, and are filled again.
+#[derive(Debug, Default)]
+pub(super) struct Pool<T> {
+    slots: Vec<T>,
+    free: Vec<u32>,
+}
+
+impl<T: Default> Pool<T> {
+    /// A slot with what was last in it.
+    #[inline]
+    pub fn take(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.slots.push(T::default());
+            self.slots.len() as u32 - 1
+        })
+    }
+
+    #[inline]
+    pub fn release(&mut self, slot: u32) {
+        self.free.push(slot);
+    }
+
+    /// Slots there are.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+}
+
+impl<T> std::ops::Index<u32> for Pool<T> {
+    type Output = T;
+    #[inline]
+    fn index(&self, slot: u32) -> &T {
+        &self.slots[slot as usize]
+    }
+}
+
+impl<T> std::ops::IndexMut<u32> for Pool<T> {
+    #[inline]
+    fn index_mut(&mut self, slot: u32) -> &mut T {
+        &mut self.slots[slot as usize]
+    }
+}
+
+/// When slots must be looked at. What was noted before stays until it comes up: it counts only if the slot still says so.
+#[derive(Debug, Default)]
+pub(super) struct Moments(BinaryHeap<Reverse<(Instant, u32)>>);
+
+impl Moments {
+    #[inline]
+    pub fn push(&mut self, at: Instant, slot: u32, slots: usize, counts: impl Fn(Instant, u32) -> bool) {
+        self.0.push(Reverse((at, slot)));
+        if self.0.len() > STALE + 2 * slots {
+            let mut left = std::mem::take(&mut self.0).into_vec();
+            left.retain(|Reverse((at, slot))| counts(*at, *slot));
+            left.sort_unstable();
+            left.dedup();
+            self.0 = left.into();
+        }
+    }
+
+    /// The first that counts.
+    #[inline]
+    pub fn first(&mut self, counts: impl Fn(Instant, u32) -> bool) -> Option<(Instant, u32)> {
+        loop {
+            let &Reverse((at, slot)) = self.0.peek()?;
+            if counts(at, slot) {
+                return Some((at, slot));
+            }
+            self.0.pop();
+        }
+    }
+}
+
+/// Things by a key of four octets, the last one that was looked for at once.
+#[derive(Debug)]
+pub(super) struct Memory<T> {
+    slots: Vec<(u32, T)>,
+    index: BTreeMap<u32, u32>,
+    last: Option<(u32, u32)>,
+}
+
+impl<T> Default for Memory<T> {
+    fn default() -> Self {
+        Memory { slots: Vec::new(), index: BTreeMap::new(), last: None }
+    }
+}
+
+impl<T> Memory<T> {
+    #[inline]
+    pub fn find(&mut self, key: u32) -> Option<u32> {
+        match self.last {
+            Some((last, slot)) if last == key => Some(slot),
+            _ => {
+                let slot = *self.index.get(&key)?;
+                self.last = Some((key, slot));
+                Some(slot)
+            }
+        }
+    }
+
+    /// One more.
+    pub fn add(&mut self, key: u32, item: T) -> u32 {
+        let slot = self.slots.len() as u32;
+        self.slots.push((key, item));
+        self.index.insert(key, slot);
+        slot
+    }
+
+    /// Forgets what is in a slot for something else.
+    pub fn replace(&mut self, slot: u32, key: u32, item: T) {
+        let before = std::mem::replace(&mut self.slots[slot as usize], (key, item));
+        self.index.remove(&before.0);
+        self.index.insert(key, slot);
+        self.last = None;
+    }
+
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.slots.iter().map(|(_, item)| item)
+    }
+}
+
+impl<T> std::ops::Index<u32> for Memory<T> {
+    type Output = T;
+    #[inline]
+    fn index(&self, slot: u32) -> &T {
+        &self.slots[slot as usize].1
+    }
+}
+
+impl<T> std::ops::IndexMut<u32> for Memory<T> {
+    #[inline]
+    fn index_mut(&mut self, slot: u32) -> &mut T {
+        &mut self.slots[slot as usize].1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_highest_level_comes_first_and_each_in_order() {
+        let mut levels = Levels::default();
+        for (level, item) in [(3, 'a'), (7, 'b'), (3, 'c'), (0, 'd'), (7, 'e')] {
+            levels.push(level, item);
+        }
+        levels.push_first(3, 'f');
+        levels.remove(7, &'b');
+        levels.remove(0, &'x');
+        let all: String = std::iter::from_fn(|| levels.pop_highest()).collect();
+        assert_eq!((all.as_str(), levels.some()), ("efacd", 0));
+        assert_eq!((highest(0), highest(1), highest(0b1001_0000)), (None, Some(0), Some(7)));
+    }
+
+    #[test]
+    fn moments_that_were_overtaken_do_not_pile_up() {
+        let mut moments = Moments::default();
+        for ps in 0..10_000 {
+            moments.push(Instant::from_ps(ps), 0, 1, |at, _| at == Instant::from_ps(ps));
+        }
+        assert!(moments.0.len() <= STALE + 3);
+        assert_eq!(moments.first(|at, _| at.as_ps() == 9_999), Some((Instant::from_ps(9_999), 0)));
+        assert_eq!(moments.first(|_, _| false), None);
+        // Nor does one that is noted again and again.
+        for ps in 0..10_000 {
+            let at = Instant::from_ps(if ps % 2 == 0 { 1 << 40 } else { ps });
+            moments.push(at, 0, 1, |at, _| at.as_ps() == 1 << 40);
+        }
+        assert!(moments.0.len() <= STALE + 3);
+    }
+
+    #[test]
+    fn a_slot_of_memory_is_of_one_key() {
+        let mut memory = Memory::default();
+        let slot = memory.add(1, 'a');
+        memory.add(2, 'b');
+        assert_eq!(memory.find(1), Some(slot));
+        memory.replace(slot, 3, 'c');
+        assert_eq!((memory.find(1), memory.find(3), memory[slot], memory.len()), (None, Some(slot), 'c', 2));
+    }
+}

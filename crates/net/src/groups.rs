@@ -1,0 +1,141 @@
+//! [`Groups`]: datagrams to and from several multicast groups through one port.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use nix::sys::socket::{MsgFlags, SockaddrIn, recvfrom};
+use socket2::{Domain, InterfaceIndexOrAddress, Protocol, Socket, Type};
+use trunkline_units::Span;
+
+use crate::usage::interface_of;
+
+/// Hears some multicast groups on one port of one interface, and sends to any from a port of its own. Several may hear one
+/// port; what is sent comes back to those on this machine. It blocks, but for what is said to try.
+#[derive(Debug)]
+pub struct Groups {
+    hears: UdpSocket,
+    says: UdpSocket,
+    port: u16,
+}
+
+impl Groups {
+    /// Hears `groups` on `port` of the interface that holds `interface`, and sends from port `source`. `buffer`: octets
+    /// asked for each of the buffers; 0: the system's choice.
+    ///
+    /// # Errors
+    /// `EADDRINUSE` if somebody has the port `source`, `EADDRNOTAVAIL` if no interface has the address, or what else the
+    /// system says.
+    pub fn open(
+        interface: Ipv4Addr,
+        port: u16,
+        source: u16,
+        groups: &[Ipv4Addr],
+        buffer: usize,
+    ) -> io::Result<Groups> {
+        let open = || {
+            let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
+            if buffer > 0 {
+                socket.set_recv_buffer_size(buffer)?;
+                socket.set_send_buffer_size(buffer)?;
+            }
+            Ok::<_, io::Error>(socket)
+        };
+        let says = open()?;
+        says.bind(&SocketAddrV4::new(interface, source).into())?;
+        says.set_multicast_if_v4(&interface)?;
+        says.set_multicast_ttl_v4(1)?;
+        says.set_multicast_loop_v4(true)?;
+        let hears = open()?;
+        hears.set_reuse_address(true)?;
+        let name = interface_of(interface.into()).ok_or(io::ErrorKind::AddrNotAvailable)?;
+        // Nothing is heard from other interfaces, nor what only others have joined.
+        hears.bind_device(Some(name.as_bytes()))?;
+        hears.set_multicast_all_v4(false)?;
+        hears.bind(&SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port).into())?;
+        for group in groups {
+            hears.join_multicast_v4_n(group, &InterfaceIndexOrAddress::Address(interface))?;
+        }
+        Ok(Groups { hears: hears.into(), says: says.into(), port })
+    }
+
+    /// Sends a datagram to a group. Waits for room in the socket's buffer. False if the interface has none: then it is
+    /// lost.
+    ///
+    /// # Errors
+    /// What the system says.
+    #[inline]
+    pub fn send(&self, group: Ipv4Addr, bytes: &[u8]) -> io::Result<bool> {
+        match self.says.send_to(bytes, SocketAddr::from((group, self.port))) {
+            Ok(_) => Ok(true),
+            Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The next datagram, at the start of `room`: how many octets, and from which port. What `room` has no place for is
+    /// cut. Waits for it if it may.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] if there is none.
+    #[inline]
+    pub fn receive(&self, room: &mut [u8], may_wait: bool) -> io::Result<(usize, u16)> {
+        let fd = self.hears.as_raw_fd();
+        let (got, from) = match may_wait {
+            true => recvfrom::<SockaddrIn>(fd, room)?,
+            false => {
+                let mut slices = [io::IoSliceMut::new(room)];
+                let flags = MsgFlags::MSG_DONTWAIT;
+                let got = nix::sys::socket::recvmsg::<SockaddrIn>(fd, &mut slices, None, flags)?;
+                (got.bytes, got.address)
+            }
+        };
+        Ok((got, from.map_or(0, |from| from.port())))
+    }
+
+    /// Lets a call that waits for a datagram end with [`io::ErrorKind::WouldBlock`] after `limit`. The system rounds up to
+    /// its ticks, some milliseconds.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn limit_waiting(&self, limit: Span) -> io::Result<()> {
+        self.hears.set_read_timeout(Some(limit.into()))
+    }
+}
+
+impl AsFd for Groups {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.hears.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_hears_its_groups_and_who_spoke() {
+        let group = |last| Ipv4Addr::new(239, 77, 41, last);
+        let open = |source, groups: &[Ipv4Addr]| {
+            Groups::open(Ipv4Addr::LOCALHOST, 47_300, source, groups, 1 << 16).unwrap()
+        };
+        let left = open(47_301, &[group(1), group(255)]);
+        let right = open(47_302, &[group(2), group(255)]);
+        let mut room = [0; 100];
+        let mut heard = |by: &Groups| {
+            by.limit_waiting(Span::from_s(5)).unwrap();
+            let (got, from) = by.receive(&mut room, true).unwrap();
+            (room[..got].to_vec(), from)
+        };
+        assert!(left.send(group(2), b"to two").unwrap());
+        assert!(left.send(group(255), b"to all").unwrap());
+        assert_eq!(heard(&right), (b"to two".to_vec(), 47_301));
+        assert_eq!(heard(&right), (b"to all".to_vec(), 47_301));
+        assert_eq!(heard(&left), (b"to all".to_vec(), 47_301));
+        for by in [&left, &right] {
+            assert_eq!(by.receive(&mut [0; 9], false).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        }
+        let taken = Groups::open(Ipv4Addr::LOCALHOST, 47_300, 47_301, &[], 0).unwrap_err();
+        assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
+    }
+}

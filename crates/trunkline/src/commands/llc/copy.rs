@@ -1,0 +1,267 @@
+//! `trunkline llc copy`: files to a station that keeps them.
+
+use std::fs::File;
+use std::io::{self, IsTerminal, Read, Seek, SeekFrom};
+use std::ops::Range;
+use std::path::Path;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+use trunkline_llc::face::{Error, Sap};
+use trunkline_llc::wire::{ALL, CommandStatus};
+use trunkline_llc::{Address, Options, Outcome};
+use trunkline_net::Clock;
+use trunkline_run::Stop;
+use trunkline_units::{Instant, Rate, Size, Span};
+
+use super::talk::{Asks, DIGEST, NAME, PIECE, Says};
+use super::{CHECKED_OWN, FILES, VERSION, address, failed, keep, nap, own, settings, stopped};
+use crate::failure::{Failure, say};
+use crate::flags::llc::Copy;
+
+/// How long one answer of the other end is waited for before it is asked again.
+const ANSWER: Span = Span::from_s(1);
+/// Between tries to reach a station that does not answer.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// A file that has been copied.
+struct Copied {
+    name: String,
+    size: u64,
+    /// Octets that were there already.
+    resumed: u64,
+    took: Span,
+}
+
+/// Copies one file after the other.
+pub fn copy(flags: &Copy, stop: &Stop) -> Result<(), Failure> {
+    let Some((to, files)) = flags.words.split_last() else {
+        return Err(Failure::input("which files, and where to?"));
+    };
+    let to = address(to, FILES)?;
+    if to.station == ALL || to.sap & 1 == 1 {
+        return Err(Failure::input("files are copied to one station and SAP"));
+    }
+    // All are looked at before the first is sent.
+    let files = files.iter().map(|path| open(Path::new(path))).collect::<Result<Vec<_>, _>>()?;
+    let settings = settings(&flags.place);
+    let station = own(&flags.place, &settings, stop)?;
+    let options = Options {
+        crc: true,
+        patience: Span::from_ms(20),
+        tries: 10,
+        ..Options::acknowledged(flags.priority)
+    };
+    let sap = station.open(CHECKED_OWN, &options).map_err(failed)?;
+    let clock = Clock::start();
+    // Told apart from what an earlier program of this station began.
+    let first = clock.epoch_ns() as u32;
+    let (mut copied, mut trouble) = (Vec::new(), None);
+    for (at, (name, mut file)) in files.into_iter().enumerate() {
+        let number = first.wrapping_add(at as u32);
+        let mut sender =
+            Sender { sap: &sap, to, clock, stop, patience: flags.patience, number, room: Vec::new() };
+        match sender.copy(&name, &mut file, flags.force) {
+            Ok(done) => {
+                if !flags.json {
+                    say(&done.text())?;
+                }
+                copied.push(done);
+            }
+            Err(failure) => {
+                trouble = Some(failure);
+                break;
+            }
+        }
+    }
+    if flags.json {
+        let one = |c: &Copied| json!({ "name": c.name, "octets": c.size, "resumed_from": c.resumed, "took_s": c.took.as_s() });
+        let whole = json!({
+            "version": VERSION, "tool": "copy", "network": flags.place.network.to_string(), "station": to.station,
+            "sap": to.sap, "copied": copied.iter().map(one).collect::<Vec<_>>(), "partial": trouble.is_some(),
+        });
+        say(&format!("{whole:#}\n"))?;
+    }
+    trouble.map_or(Ok(()), Err)
+}
+
+/// A file and its bare name.
+fn open(path: &Path) -> Result<(String, File), Failure> {
+    let told = |why: &dyn std::fmt::Display| Failure::input(format!("{}: {why}", path.display()));
+    let name = path.file_name().ok_or_else(|| told(&"it has no name"))?;
+    let name = name.to_str().ok_or_else(|| told(&"its name is not UTF-8"))?;
+    if name.len() > NAME {
+        return Err(told(&format!("its name is longer than {NAME} octets")));
+    }
+    let file = File::open(path).map_err(|e| told(&e))?;
+    let about = file.metadata().map_err(|e| told(&e))?;
+    if about.is_file() { Ok((name.into(), file)) } else { Err(told(&"it is no file")) }
+}
+
+impl Copied {
+    fn text(&self) -> String {
+        let Copied { name, size, resumed, took } = self;
+        let sent = Size::from_bytes(size - resumed);
+        let how =
+            if *resumed > 0 { format!(", {} were there", Size::from_bytes(*resumed)) } else { String::new() };
+        format!("{name}: {}{how}, {took}, {}\n", Size::from_bytes(*size), Rate::of(sent, *took))
+    }
+}
+
+/// Who copies one file.
+struct Sender<'a> {
+    sap: &'a Sap,
+    to: Address,
+    clock: Clock,
+    stop: &'a Stop,
+    patience: Span,
+    number: u32,
+    room: Vec<u8>,
+}
+
+/// What the other end wants.
+enum Wants {
+    From(u64),
+    Nothing,
+    Again,
+}
+
+impl Sender<'_> {
+    fn copy(&mut self, name: &str, file: &mut File, force: bool) -> Result<Copied, Failure> {
+        let told = |e: io::Error| Failure::run(format!("{name}: {e}"));
+        let begun = self.clock.now();
+        let size = file.metadata().map_err(told)?.len();
+        let digest: [u8; DIGEST] = keep::sum(file).map_err(told)?;
+        let offer = Asks::Offer { copy: self.number, force, size, digest, name };
+        let bar = if io::stderr().is_terminal() { ProgressBar::new(size) } else { ProgressBar::hidden() };
+        if let Ok(style) =
+            ProgressStyle::with_template("{msg} [{bar:40}] {bytes} of {total_bytes}, {eta} left")
+        {
+            bar.set_style(style.progress_chars("━╸ "));
+            bar.set_message(name.to_owned());
+        }
+        let mut resumed = None;
+        let mut piece = vec![0; PIECE];
+        let mut wants = Wants::Again;
+        loop {
+            wants = match wants {
+                Wants::Nothing => break,
+                Wants::Again => self.ask(offer)?,
+                Wants::From(there) => {
+                    resumed.get_or_insert(there.min(size));
+                    let at = file.seek(SeekFrom::Start(there.min(size))).map_err(told)?;
+                    self.send(file, name, at..size, &mut piece, &bar)?
+                }
+            };
+        }
+        bar.finish_and_clear();
+        let took = self.clock.now().since(begun);
+        Ok(Copied { name: name.into(), size, resumed: resumed.unwrap_or(size), took })
+    }
+
+    /// Sends these octets of a file that stands at the first of them, and asks whether all is there.
+    fn send(
+        &mut self,
+        file: &mut File,
+        name: &str,
+        rest: Range<u64>,
+        piece: &mut [u8],
+        bar: &ProgressBar,
+    ) -> Result<Wants, Failure> {
+        let mut at = rest.start;
+        while at < rest.end {
+            let most = (rest.end - at).min(piece.len() as u64) as usize;
+            let got = file.read(&mut piece[..most]).map_err(|e| Failure::run(format!("{name}: {e}")))?;
+            if got == 0 {
+                return Err(Failure::run(format!("{name}: it was cut while it was copied")));
+            }
+            self.deliver(Asks::Data { copy: self.number, at, bytes: &piece[..got] })?;
+            at += got as u64;
+            bar.set_position(at);
+            if self.sap.readable() > 0
+                && let Some(wants) = self.answer(Instant::ZERO)?
+            {
+                return Ok(wants);
+            }
+        }
+        self.ask(Asks::End { copy: self.number })
+    }
+
+    /// Asks until the other end says what it wants.
+    fn ask(&mut self, asks: Asks<'_>) -> Result<Wants, Failure> {
+        let end = self.clock.now() + self.patience;
+        loop {
+            self.deliver(asks)?;
+            if let Some(wants) = self.answer(self.clock.now() + ANSWER)? {
+                return Ok(wants);
+            }
+            if self.clock.now() >= end {
+                return Err(self.silent());
+            }
+        }
+    }
+
+    /// What the other end says, if it says anything until then.
+    fn answer(&mut self, until: Instant) -> Result<Option<Wants>, Failure> {
+        loop {
+            let left = until.since(self.clock.now()).min(Span::from_ms(50));
+            match self.sap.receive_within(&mut self.room, Some(left.into())) {
+                Ok(received) if received.from == self.to => {}
+                Ok(_) => continue,
+                Err(Error::TimedOut) if self.stop.asked() => return Err(self.kept()),
+                Err(Error::TimedOut) if self.clock.now() >= until => return Ok(None),
+                Err(Error::TimedOut) => continue,
+                Err(e) => return Err(failed(e)),
+            }
+            return match Says::read(&self.room) {
+                Some(Says::From { copy, at }) if copy == self.number => Ok(Some(Wants::From(at))),
+                Some(Says::Done { copy }) if copy == self.number => Ok(Some(Wants::Nothing)),
+                Some(Says::Unknown { copy }) if copy == self.number => Ok(Some(Wants::Again)),
+                Some(Says::Refused { copy, why }) if copy == self.number => {
+                    Err(Failure::run(format!("station {} refuses: {why}", self.to.station)))
+                }
+                _ => continue,
+            };
+        }
+    }
+
+    /// Brings a message over, however often that takes.
+    fn deliver(&self, asks: Asks<'_>) -> Result<(), Failure> {
+        let mut message = Vec::new();
+        asks.write(&mut message);
+        let end = self.clock.now() + self.patience;
+        loop {
+            if self.stop.asked() {
+                return Err(self.kept());
+            }
+            // A station that is there and takes no files may just be starting.
+            let closed = match self.sap.exchange(self.to, &message).map_err(failed)?.outcome {
+                Outcome::Done => return Ok(()),
+                outcome => outcome == Outcome::Refused(CommandStatus::Unimplemented),
+            };
+            if self.clock.now() >= end {
+                return Err(match closed {
+                    true => Failure::run(format!(
+                        "station {} keeps no files: `trunkline llc serve --into DIR` does",
+                        self.to.station
+                    )),
+                    false => self.silent(),
+                });
+            }
+            nap(PAUSE);
+        }
+    }
+
+    fn silent(&self) -> Failure {
+        Failure::run(format!(
+            "station {} does not answer; what it has is kept, the same command goes on from there",
+            self.to.station
+        ))
+    }
+
+    fn kept(&self) -> Failure {
+        let Failure::Run(stopped) = stopped() else { return stopped() };
+        Failure::run(format!("{stopped}; what was copied is kept, the same command goes on from there"))
+    }
+}

@@ -1,0 +1,364 @@
+//! `trunkline llc load`: offered load, by size.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use trunkline_llc::face::{Attached, Error, Sap, Settings};
+use trunkline_llc::wire::{CRC, MAX_INFORMATION};
+use trunkline_llc::{Address, Options, Outcome};
+use trunkline_net::{Clock, Pacer};
+use trunkline_record::Histogram;
+use trunkline_run::Stop;
+use trunkline_units::{Rate, Size, Span};
+
+use super::figures::{self, Usage, Used};
+use super::serve::Common;
+use super::{
+    CHECKED_OWN, CHECKED_SINK, COUNT, OWN, Pair, SINK, VERSION, failed, nap, settings, stopped, stubborn,
+};
+use crate::failure::{Failure, say};
+use crate::flags::llc::Load;
+
+/// What is under way still comes within this.
+const SETTLES: Duration = Duration::from_millis(200);
+/// How long who counts may take to tell.
+const TELLS: Duration = Duration::from_secs(2);
+/// Messages between two looks at the clock, where nothing else needs it.
+const ROW: u64 = 16;
+/// Size of the comparisons, and how long each lasts at the most.
+const SIZE: u16 = 128;
+const COMPARED: Span = Span::from_ms(500);
+
+/// How messages are sent.
+#[derive(Clone, Copy, Debug)]
+struct Offer {
+    size: u16,
+    time: Span,
+    messages: u64,
+    rate: Option<u64>,
+    batch: usize,
+    how: How,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    /// One after the other.
+    Plain,
+    /// The same, and each call is timed.
+    Timed,
+    /// Each waits for the end of the last.
+    Completed,
+    /// Each looks again and again whether the last has ended.
+    Polled,
+}
+
+/// What came of it.
+struct Row {
+    size: u16,
+    sent: u64,
+    /// Acknowledged ones that did not come to a good end.
+    failed: u64,
+    received: u64,
+    took: Span,
+    used: Used,
+    call: Histogram,
+}
+
+/// From where to where.
+struct Course<'a> {
+    from: &'a Sap,
+    to: Address,
+    count: &'a Sap,
+    clock: Clock,
+    stop: &'a Stop,
+    acknowledged: bool,
+}
+
+/// Measures and tells.
+pub fn load(flags: &Load, stop: &Stop) -> Result<(), Failure> {
+    let settings = Settings { batch: flags.batch.into(), ..settings(&flags.place) };
+    let pair = Pair::open(&flags.place, &flags.other, &settings, stop)?;
+    // What is sent to the own station is counted there.
+    let stations: Vec<&Attached> = pair.second.iter().chain([&pair.own]).collect();
+    let common = stations.into_iter().map(Common::open).collect::<Result<Vec<_>, _>>()?;
+    let over = AtomicBool::new(false);
+    let done = || over.load(Ordering::Relaxed);
+    let (rows, effects) = thread::scope(|scope| {
+        let serving: Vec<_> = common.iter().map(|common| scope.spawn(move || common.run(&done))).collect();
+        let measured = measure(flags, &pair, stop);
+        over.store(true, Ordering::Relaxed);
+        let served = serving.into_iter().map(|one| one.join().expect("a bug would have been told"));
+        served.collect::<Result<(), Failure>>().and(measured)
+    })?;
+    say(&if flags.json {
+        as_json(flags, &rows, effects.as_ref())
+    } else {
+        text(flags, &rows, effects.as_ref())
+    })?;
+    if stop.asked() { Err(stopped()) } else { Ok(()) }
+}
+
+/// Comparisons, as section 5.2 of the report of 1990 has them. The first is what the others are compared with.
+struct Effects {
+    plain: Row,
+    timed: Row,
+    same: Row,
+    completed: Row,
+    polled: Row,
+    measuring: Span,
+}
+
+fn measure(flags: &Load, pair: &Pair, stop: &Stop) -> Result<(Vec<Row>, Option<Effects>), Failure> {
+    let own = if flags.crc { CHECKED_OWN } else { OWN };
+    let sink = if flags.crc { CHECKED_SINK } else { SINK };
+    let options =
+        Options { acknowledged: flags.acknowledged, crc: flags.crc, queue: 256, ..stubborn(flags.priority) };
+    let from = pair.own.open(own, &options).map_err(failed)?;
+    // What asks for the counts.
+    let asks = pair.own.open(ASKS, &stubborn(7)).map_err(failed)?;
+    let to = |station: u8| Course {
+        from: &from,
+        to: Address { sap: sink, station },
+        count: &asks,
+        clock: Clock::start(),
+        stop,
+        acknowledged: flags.acknowledged,
+    };
+    let (across, within) = (to(pair.other), to(pair.own.number()));
+    let offer = |size: u16| Offer {
+        size: if flags.crc { size.min((MAX_INFORMATION - CRC) as u16) } else { size },
+        time: flags.time,
+        messages: flags.messages,
+        rate: flags.rate,
+        batch: flags.batch.into(),
+        how: How::Plain,
+    };
+    let mut rows = Vec::new();
+    for &size in &flags.size {
+        if !stop.asked() {
+            rows.push(across.run(&offer(size))?);
+        }
+    }
+    if flags.plain || stop.asked() {
+        return Ok((rows, None));
+    }
+    let offer = Offer { time: flags.time.min(COMPARED), rate: None, ..offer(SIZE) };
+    let effects = Effects {
+        plain: across.run(&offer)?,
+        timed: across.run(&Offer { how: How::Timed, ..offer })?,
+        same: within.run(&offer)?,
+        completed: across.run(&Offer { how: How::Completed, ..offer })?,
+        polled: across.run(&Offer { how: How::Polled, ..offer })?,
+        measuring: figures::measuring(across.clock),
+    };
+    Ok((rows, Some(effects)))
+}
+
+/// From where counts are asked for.
+const ASKS: u8 = 0x84;
+
+impl Course<'_> {
+    fn run(&self, offer: &Offer) -> Result<Row, Failure> {
+        // Nothing is counted twice.
+        self.counted()?;
+        let before = Usage::now(self.clock);
+        let mut row = Row {
+            size: offer.size,
+            sent: 0,
+            failed: 0,
+            received: 0,
+            took: Span::ZERO,
+            used: before.since(before),
+            call: Histogram::default(),
+        };
+        self.send(offer, &mut row)?;
+        row.used = Usage::now(self.clock).since(before);
+        row.took = row.used.took;
+        nap(SETTLES);
+        row.received = self.counted()?;
+        Ok(row)
+    }
+
+    fn send(&self, offer: &Offer, row: &mut Row) -> Result<(), Failure> {
+        let message: Vec<u8> = (0..offer.size).map(|n| n as u8).collect();
+        let end = self.clock.now() + offer.time;
+        let mut pacer = Pacer::new(self.clock);
+        let begun = self.clock.now();
+        while row.sent < offer.messages && !self.stop.asked() && self.clock.now() < end {
+            let mut most = if offer.how == How::Timed { 1 } else { ROW }.min(offer.messages - row.sent);
+            if let Some(rate) = offer.rate {
+                let due = begun
+                    + Span::from_ps((u128::from(row.sent) * 1_000_000_000_000 / u128::from(rate)) as u64);
+                if pacer.wait(due.min(end), self.stop.flag()) < due {
+                    continue;
+                }
+                most = 1;
+            }
+            self.some(offer, &message, most, row)?;
+        }
+        Ok(())
+    }
+
+    /// Sends `most` messages.
+    fn some(&self, offer: &Offer, message: &[u8], most: u64, row: &mut Row) -> Result<(), Failure> {
+        let (from, to, acknowledged) = (self.from, self.to, self.acknowledged);
+        match offer.how {
+            How::Plain if !acknowledged && offer.batch > 1 && offer.rate.is_none() => {
+                let messages = vec![message; offer.batch];
+                row.sent += from.send_many(to, &messages).map_err(failed)? as u64;
+            }
+            How::Plain if !acknowledged => {
+                for _ in 0..most {
+                    from.send(to, message).map_err(failed)?;
+                }
+                row.sent += most;
+            }
+            How::Timed => {
+                let before = self.clock.now();
+                match acknowledged {
+                    true => self.exchange(message, row)?,
+                    false => {
+                        from.send(to, message).map_err(failed)?;
+                        row.sent += 1;
+                    }
+                }
+                row.call.record(self.clock.now().since(before));
+            }
+            How::Plain | How::Completed => (0..most).try_for_each(|_| self.exchange(message, row))?,
+            How::Polled => {
+                for _ in 0..most {
+                    from.start(to, message, None).map_err(failed)?;
+                    row.sent += 1;
+                    let ended = loop {
+                        match from.ended(Some(Duration::ZERO)) {
+                            Err(Error::TimedOut) => {}
+                            other => break other.map_err(failed)?,
+                        }
+                    };
+                    row.failed += u64::from(ended.outcome != Outcome::Done);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn exchange(&self, message: &[u8], row: &mut Row) -> Result<(), Failure> {
+        let sent = self.from.exchange(self.to, message).map_err(failed)?;
+        row.sent += 1;
+        row.failed += u64::from(sent.outcome != Outcome::Done);
+        Ok(())
+    }
+
+    /// What the sink has counted since it was last asked.
+    fn counted(&self) -> Result<u64, Failure> {
+        let to = Address { sap: COUNT, station: self.to.station };
+        let mut answer = Vec::new();
+        for _ in 0..3 {
+            while self.count.try_receive(&mut answer).is_ok() {}
+            if self.count.exchange(to, &[self.from.number()]).map_err(failed)?.outcome != Outcome::Done {
+                continue;
+            }
+            if self.count.receive_within(&mut answer, Some(TELLS)).is_ok()
+                && let Some((messages, _)) = answer.split_first_chunk()
+            {
+                return Ok(u64::from_be_bytes(*messages));
+            }
+        }
+        Err(Failure::run(format!("station {} does not tell what it has counted", self.to.station)))
+    }
+}
+
+impl Row {
+    fn per_second(&self, messages: u64) -> f64 {
+        messages as f64 / self.took.as_s().max(1e-9)
+    }
+
+    fn lost(&self) -> f64 {
+        1.0 - self.received as f64 / self.sent.max(1) as f64
+    }
+
+    fn bits(&self, messages: u64) -> Rate {
+        Rate::of(Size::from_bytes(messages * u64::from(self.size)), self.took)
+    }
+
+    fn text(&self, what: &str) -> String {
+        let idle = self.used.idle.map_or("-".into(), figures::percent);
+        format!(
+            "{what:<16}{:>12.0}{:>16}{:>12.0}{:>16}{:>10}{:>10}{:>8.2}\n",
+            self.per_second(self.sent),
+            self.bits(self.sent).to_string(),
+            self.per_second(self.received),
+            self.bits(self.received).to_string(),
+            figures::percent(self.lost()),
+            idle,
+            self.used.process,
+        )
+    }
+
+    fn json(&self) -> Value {
+        let mut value = self.used.json();
+        value["octets"] = self.size.into();
+        value["sent"] = self.sent.into();
+        value["received"] = self.received.into();
+        value["failed"] = self.failed.into();
+        value["sent_per_s"] = self.per_second(self.sent).into();
+        value["received_per_s"] = self.per_second(self.received).into();
+        value["sent_bps"] = self.bits(self.sent).as_bps().into();
+        value["received_bps"] = self.bits(self.received).as_bps().into();
+        if self.call.count() > 0 {
+            value["call_us"] = figures::distribution(&self.call);
+        }
+        value
+    }
+}
+
+const HEAD: &str =
+    "octets            sent msg/s            sent  recv. msg/s        received      lost      idle   cpus\n";
+
+fn text(flags: &Load, rows: &[Row], effects: Option<&Effects>) -> String {
+    let class = figures::class(flags.acknowledged, flags.crc);
+    let mut text =
+        format!("load on {}, class {class}, priority {}\n\n{HEAD}", flags.place.network, flags.priority);
+    for row in rows {
+        text += &row.text(&row.size.to_string());
+    }
+    let Some(Effects { plain, timed, same, completed, polled, measuring }) = effects else { return text };
+    text += &format!("\nof {} octets\n", plain.size);
+    for (what, row) in [
+        ("plain", plain),
+        ("each call timed", timed),
+        ("same station", same),
+        ("next at the end", completed),
+        ("end polled", polled),
+    ] {
+        text += &row.text(what);
+    }
+    let ratio = |a: &Row, b: &Row| a.per_second(a.sent) / b.per_second(b.sent).max(1e-9);
+    text += &format!(
+        "\nmeasuring each: {:.3} us a message, {:.2} of the rate without\n",
+        measuring.as_us(),
+        ratio(timed, plain)
+    );
+    text += &format!("to the same station: {:.2} of the rate to another\n", ratio(same, plain));
+    text + &format!(
+        "next at the signal of completion: {:.2} of the rate with polling\n",
+        ratio(completed, polled)
+    )
+}
+
+fn as_json(flags: &Load, rows: &[Row], effects: Option<&Effects>) -> String {
+    let effects = effects.map(|e| {
+        json!({
+            "plain": e.plain.json(), "timed": e.timed.json(), "same_station": e.same.json(),
+            "completed": e.completed.json(), "polled": e.polled.json(), "measuring_us": e.measuring.as_us(),
+        })
+    });
+    let whole = json!({
+        "version": VERSION, "tool": "load", "network": flags.place.network.to_string(),
+        "class": figures::class(flags.acknowledged, flags.crc), "priority": flags.priority, "batch": flags.batch,
+        "rows": rows.iter().map(Row::json).collect::<Vec<_>>(), "effects": effects,
+    });
+    format!("{whole:#}\n")
+}

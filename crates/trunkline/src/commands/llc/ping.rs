@@ -1,0 +1,191 @@
+//! `trunkline llc ping`: TEST and XID, like ping(8).
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use trunkline_llc::face::Error;
+use trunkline_llc::wire::{ALL, NULL_SAP};
+use trunkline_llc::{Address, Event, Options};
+use trunkline_net::Clock;
+use trunkline_record::Histogram;
+use trunkline_run::Stop;
+use trunkline_units::Span;
+
+use super::{OWN, VERSION, address, failed, figures, nap, own, settings};
+use crate::failure::{Failure, say};
+use crate::flags::llc::Ping;
+
+/// What came of it.
+#[derive(Default)]
+struct Tally {
+    sent: u64,
+    /// Asked at least one answer of.
+    answered: u64,
+    answers: u64,
+    damaged: u64,
+    took: Histogram,
+    each: Vec<Value>,
+}
+
+/// Answers that `--json` keeps one by one.
+const KEPT: usize = 10_000;
+/// The longest nap without a look at Ctrl-C.
+const NAP: Duration = Duration::from_millis(50);
+
+/// Asks, and waits, and asks.
+pub fn ping(flags: &Ping, stop: &Stop) -> Result<(), Failure> {
+    let to = address(&flags.to, NULL_SAP)?;
+    let settings = settings(&flags.place);
+    let station = own(&flags.place, &settings, stop)?;
+    let options = Options { priority: flags.priority, ..Options::default() };
+    let sap = station.open(OWN, &options).map_err(failed)?;
+    let clock = Clock::start();
+    let pattern: Vec<u8> = (0..flags.size).map(|n| n as u8).collect();
+    let what = if flags.xid { "XID".into() } else { format!("TEST of {} octets", flags.size) };
+    let say_text = |text: &str| if flags.json { Ok(()) } else { say(text) };
+    say_text(&format!("{what} to {} on {}\n", named(to), flags.place.network))?;
+    let mut tally = Tally::default();
+    let mut due = clock.now();
+    while !stop.asked() && flags.count.is_none_or(|count| tally.sent < count) {
+        tally.sent += 1;
+        let answers = ask(flags, &sap, to, &pattern, clock)?;
+        if answers.is_empty() {
+            say_text(&format!("no answer to {} within {}\n", tally.sent, flags.timeout))?;
+        }
+        tally.answered += u64::from(!answers.is_empty());
+        for answer in answers {
+            say_text(&answer.text(tally.sent))?;
+            tally.count(&answer);
+        }
+        due += flags.interval;
+        while !stop.asked() && flags.count.is_none_or(|count| tally.sent < count) && clock.now() < due {
+            nap(NAP.min(due.since(clock.now()).into()));
+        }
+    }
+    say(&if flags.json { tally.json(flags, to) } else { tally.text() })?;
+    match tally.answered {
+        0 => Err(Failure::run(format!("{} does not answer", named(to)))),
+        _ => Ok(()),
+    }
+}
+
+fn named(to: Address) -> String {
+    let station = if to.station == ALL { "all stations".into() } else { format!("station {}", to.station) };
+    if to.sap == NULL_SAP { station } else { format!("{station} SAP {:#04x}", to.sap) }
+}
+
+/// One answer.
+struct Answer {
+    from: Address,
+    took: Span,
+    /// Octets that came back and whether they were those, or which types are spoken.
+    what: Result<(u16, bool), [bool; 3]>,
+}
+
+/// Asks once; all answers, of which several come only if several were asked.
+fn ask(
+    flags: &Ping,
+    sap: &trunkline_llc::face::Sap,
+    to: Address,
+    pattern: &[u8],
+    clock: Clock,
+) -> Result<Vec<Answer>, Failure> {
+    let limit: Duration = flags.timeout.into();
+    let begun = clock.now();
+    let first = match flags.xid {
+        true => sap.identify(to, limit).map(|((from, types), took)| Answer { from, took, what: Err(types) }),
+        false => sap.test(to, pattern, limit).map(|(t, took)| Answer {
+            from: t.from,
+            took,
+            what: Ok((t.length, t.intact)),
+        }),
+    };
+    let mut answers = match first {
+        Ok(first) => vec![first],
+        Err(Error::TimedOut) => return Ok(Vec::new()),
+        Err(e) => return Err(failed(e)),
+    };
+    let several = to.station == ALL || to.sap & 1 == 1;
+    while several && answers.len() < 1 + usize::from(ALL) * 127 {
+        let left = flags.timeout.as_ps().saturating_sub(clock.now().since(begun).as_ps());
+        let what = match sap.next_answer(Span::from_ps(left).into()) {
+            Ok(Event::Tested { from, length, intact, .. }) => (from, Ok((length, intact))),
+            Ok(Event::Identified { from, types, .. }) => (from, Err(types)),
+            Ok(_) => continue,
+            Err(_) => break,
+        };
+        answers.push(Answer { from: what.0, took: clock.now().since(begun), what: what.1 });
+    }
+    Ok(answers)
+}
+
+impl Answer {
+    fn text(&self, number: u64) -> String {
+        let Answer { from, took, what } = self;
+        let what = match what {
+            Ok((octets, true)) => format!("{octets} octets"),
+            Ok((octets, false)) => format!("{octets} octets, DAMAGED"),
+            Err(types) => format!("speaks {}", spoken(types)),
+        };
+        format!("{what} from {}: seq={number} time={:.1} us\n", named(*from), took.as_us())
+    }
+}
+
+fn spoken(types: &[bool; 3]) -> String {
+    let types: Vec<String> =
+        (1..=3).zip(types).filter(|(_, spoken)| **spoken).map(|(n, _)| n.to_string()).collect();
+    if types.is_empty() { "no type".into() } else { format!("type {}", types.join(" and ")) }
+}
+
+impl Tally {
+    fn count(&mut self, answer: &Answer) {
+        self.answers += 1;
+        self.took.record(answer.took);
+        let mut one = json!({
+            "seq": self.sent, "station": answer.from.station, "sap": answer.from.sap, "took_us": answer.took.as_us(),
+        });
+        match answer.what {
+            Ok((octets, intact)) => {
+                self.damaged += u64::from(!intact);
+                (one["octets"], one["intact"]) = (octets.into(), intact.into());
+            }
+            Err(types) => one["types"] = (1..=3).zip(types).filter(|(_, t)| *t).map(|(n, _)| n).collect(),
+        }
+        if self.each.len() < KEPT {
+            self.each.push(one);
+        }
+    }
+
+    fn lost(&self) -> f64 {
+        1.0 - self.answered as f64 / self.sent.max(1) as f64
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!(
+            "\n{} asked, {} answered, {} without an answer\n",
+            self.sent,
+            self.answered,
+            figures::percent(self.lost())
+        );
+        if self.answers > self.answered {
+            text += &format!("{} answers\n", self.answers);
+        }
+        if self.damaged > 0 {
+            text += &format!("{} answers were damaged\n", self.damaged);
+        }
+        if let Some(d) = self.took.distribution_us() {
+            text += &format!("min/mean/max/sd = {:.1}/{:.1}/{:.1}/{:.1} us\n", d.min, d.mean, d.max, d.sd);
+        }
+        text
+    }
+
+    fn json(&self, flags: &Ping, to: Address) -> String {
+        let whole = json!({
+            "version": VERSION, "tool": "ping", "network": flags.place.network.to_string(),
+            "station": to.station, "sap": to.sap, "xid": flags.xid, "sent": self.sent, "answered": self.answered,
+            "answers": self.answers, "damaged": self.damaged, "took_us": figures::distribution(&self.took),
+            "each": self.each,
+        });
+        format!("{whole:#}\n")
+    }
+}

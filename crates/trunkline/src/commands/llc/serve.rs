@@ -1,0 +1,196 @@
+//! `trunkline llc serve`: a station for the others.
+//!
+//! Each of its SAPs has a thread. What `test` and `load` need of another station is here, so they also use it in their own
+//! process.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::thread;
+use std::time::Duration;
+
+use serde_json::json;
+use trunkline_llc::face::{Attached, Error, Sap};
+use trunkline_llc::{Address, Options};
+use trunkline_net::Clock;
+use trunkline_run::Stop;
+use trunkline_units::Span;
+
+use super::keep::Keeper;
+use super::{
+    CHECKED_ECHO, CHECKED_SINK, COUNT, ECHO, FILES, GROUP, SERVING, SINK, VERSION, attach, belongs, failed,
+    settings,
+};
+use crate::failure::{Failure, say};
+use crate::flags::llc::Serve;
+
+/// The longest wait without a look at Ctrl-C.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long an answer may wait for room.
+const ROOM: Duration = Duration::from_millis(500);
+/// Senders that the sinks count apart; those beyond are not counted.
+const SENDERS: usize = 4096;
+
+/// Serves until somebody stops it.
+pub fn serve(flags: &Serve, stop: &Stop) -> Result<(), Failure> {
+    let settings = settings(&flags.place);
+    let number = flags.place.station.unwrap_or(SERVING);
+    let keeper = flags.into.as_ref().map(|folder| {
+        Keeper::new(folder, flags.largest, flags.allow_force)
+            .map_err(|e| Failure::input(format!("{}: {e}", folder.display())))
+    });
+    let keeper = keeper.transpose()?;
+    let station = attach(&flags.place.network, number, &settings)?;
+    let common = Common::open(&station)?;
+    let files =
+        keeper.map(|keeper| Ok::<_, Failure>((station.open(FILES, &of_files()).map_err(failed)?, keeper)));
+    let mut files = files.transpose()?;
+    belongs(&station, &settings, None, stop)?;
+    tell(flags.json, "serving", &format!("station {number} on {}", flags.place.network))?;
+    thread::scope(|scope| {
+        let common = scope.spawn(|| common.run(&|| stop.asked()));
+        let files = files.as_mut().map(|(sap, keeper)| scope.spawn(|| keep(sap, keeper, stop, flags.json)));
+        let kept = files.map_or(Ok(()), |files| files.join().expect("a bug would have been told"));
+        // What stops one stops all.
+        if kept.is_err() {
+            stop.ask();
+        }
+        kept.and(common.join().expect("a bug would have been told"))
+    })
+}
+
+/// How both ends of a copy behave.
+fn of_files() -> Options {
+    Options { crc: true, patience: Span::from_ms(20), tries: 10, queue: 256, ..Options::acknowledged(0) }
+}
+
+fn tell(as_json: bool, event: &str, what: &str) -> Result<(), Failure> {
+    say(&match as_json {
+        true => format!("{}\n", json!({ "version": VERSION, "event": event, "what": what })),
+        false => format!("{event} {what}\n"),
+    })
+}
+
+fn keep(sap: &Sap, keeper: &mut Keeper, stop: &Stop, as_json: bool) -> Result<(), Failure> {
+    let clock = Clock::start();
+    let mut message = Vec::new();
+    while !stop.asked() {
+        let received = match sap.receive_within(&mut message, Some(LOOK)) {
+            Ok(received) => received,
+            Err(Error::TimedOut) => continue,
+            Err(e) => return Err(failed(e)),
+        };
+        let said = keeper.take(clock.now(), received.from, &message);
+        if !said.answer.is_empty() {
+            // Who wants it asks again.
+            let _ = sap.send_with(received.from, &said.answer, Some(received.priority), Some(ROOM));
+        }
+        let from = received.from.station;
+        if let Some((name, size)) = said.kept {
+            tell(as_json, "kept", &format!("{name}, {size} octets, from station {from}"))?;
+        }
+        if let Some(why) = said.refused {
+            tell(as_json, "refused", &format!("{why} (from station {from})"))?;
+        }
+    }
+    Ok(())
+}
+
+/// What every serving station has: echoes and sinks.
+pub struct Common {
+    echoes: [Sap; 2],
+    sinks: [Sap; 2],
+    count: Sap,
+    counted: Mutex<Counted>,
+}
+
+/// Messages and octets by who sent them.
+type Counted = BTreeMap<Address, (u64, u64)>;
+
+impl Common {
+    /// Opens its SAPs.
+    pub fn open(station: &Attached) -> Result<Common, Failure> {
+        let open = |sap: u8, options: &Options| station.open(sap, options).map_err(failed);
+        let echo = Options { groups: vec![GROUP], queue: 256, ..Options::default() };
+        let sink = Options { queue: 4096, ..Options::default() };
+        Ok(Common {
+            echoes: [
+                open(ECHO, &echo)?,
+                open(CHECKED_ECHO, &Options { crc: true, groups: vec![], ..echo.clone() })?,
+            ],
+            sinks: [open(SINK, &sink)?, open(CHECKED_SINK, &Options { crc: true, ..sink.clone() })?],
+            count: open(COUNT, &Options::acknowledged(7))?,
+            counted: Mutex::default(),
+        })
+    }
+
+    /// Serves until it is done.
+    pub fn run(&self, done: &(impl Fn() -> bool + Sync)) -> Result<(), Failure> {
+        thread::scope(|scope| {
+            let threads: Vec<_> = self
+                .echoes
+                .iter()
+                .map(|sap| scope.spawn(|| self.echo(sap, done)))
+                .chain(self.sinks.iter().map(|sap| scope.spawn(|| self.sink(sap, done))))
+                .chain([scope.spawn(|| self.tell(done))])
+                .collect();
+            threads.into_iter().try_for_each(|thread| thread.join().expect("a bug would have been told"))
+        })
+    }
+
+    fn echo(&self, sap: &Sap, done: &impl Fn() -> bool) -> Result<(), Failure> {
+        let mut message = Vec::new();
+        while !done() {
+            match sap.receive_within(&mut message, Some(LOOK)) {
+                Ok(received) => {
+                    let _ = sap.send_with(received.from, &message, Some(received.priority), Some(ROOM));
+                }
+                Err(Error::TimedOut) => {}
+                Err(e) => return Err(failed(e)),
+            }
+        }
+        Ok(())
+    }
+
+    fn sink(&self, sap: &Sap, done: &impl Fn() -> bool) -> Result<(), Failure> {
+        let mut message = Vec::new();
+        while !done() {
+            match sap.receive_within(&mut message, Some(LOOK)) {
+                Ok(received) => {
+                    let mut counted = self.counted.lock().expect("no thread panics with it");
+                    let room = counted.len() < SENDERS || counted.contains_key(&received.from);
+                    if room {
+                        let (messages, octets) = counted.entry(received.from).or_default();
+                        (*messages, *octets) = (*messages + 1, *octets + message.len() as u64);
+                    }
+                }
+                Err(Error::TimedOut) => {}
+                Err(e) => return Err(failed(e)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Answers whoever asks what was counted of it, and begins anew.
+    fn tell(&self, done: &impl Fn() -> bool) -> Result<(), Failure> {
+        let mut message = Vec::new();
+        while !done() {
+            match self.count.receive_within(&mut message, Some(LOOK)) {
+                Ok(received) => {
+                    let [sap] = message[..] else { continue };
+                    let of = Address { sap, station: received.from.station };
+                    let (messages, octets) = self
+                        .counted
+                        .lock()
+                        .expect("no thread panics with it")
+                        .remove(&of)
+                        .unwrap_or_default();
+                    let answer = [messages.to_be_bytes(), octets.to_be_bytes()].concat();
+                    let _ = self.count.send_with(received.from, &answer, None, Some(ROOM));
+                }
+                Err(Error::TimedOut) => {}
+                Err(e) => return Err(failed(e)),
+            }
+        }
+        Ok(())
+    }
+}

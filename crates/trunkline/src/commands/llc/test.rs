@@ -1,0 +1,390 @@
+//! `trunkline llc test`: all functions of a station, one line each.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::json;
+use trunkline_llc::face::{Error, Sap};
+use trunkline_llc::wire::{ALL, CRC, CommandStatus, GLOBAL_SAP, MAX_INFORMATION, NULL_SAP};
+use trunkline_llc::{Address, Event, Options, Outcome, Refusal};
+use trunkline_run::Stop;
+use trunkline_units::Span;
+
+use super::serve::Common;
+use super::{
+    ANSWERS, CHECKED_ECHO, CHECKED_OWN, ECHO, GROUP, OWN, Pair, SINK, VERSION, nap, settings, stopped,
+    stubborn,
+};
+use crate::failure::{Failure, say};
+use crate::flags::llc::Test;
+
+/// How long something that must come may take.
+const COMES: Duration = Duration::from_secs(5);
+/// A SAP that nobody opens.
+const CLOSED: u8 = 0x5c;
+/// One more of this station.
+const SPARE: u8 = 0x80;
+
+/// What was found: words to add, or why it does not work.
+type Found = Result<String, String>;
+
+/// A function of a station and how it is tried.
+type Trial = (&'static str, fn(&Bench) -> Found);
+
+const TRIALS: &[Trial] = &[
+    ("SAPs open, and what is wrong is refused", opens),
+    ("TEST to the station comes back", |bench| tests(bench, NULL_SAP)),
+    ("TEST to a SAP comes back", |bench| tests(bench, ECHO)),
+    ("TEST to a group is answered by its members", groups),
+    ("TEST to a SAP that is not open is not answered", nobody),
+    ("XID: the station speaks types 1 and 3", |bench| identifies(bench, NULL_SAP)),
+    ("XID: so does a SAP", |bench| identifies(bench, ECHO)),
+    ("datagrams come back as they were", |bench| echoes(bench, &bench.sap, ECHO, MAX_INFORMATION)),
+    ("datagrams with a checksum", |bench| echoes(bench, &bench.checked, CHECKED_ECHO, MAX_INFORMATION - CRC)),
+    ("datagrams to a group and to all", to_many),
+    ("priorities arrive", priorities),
+    ("the highest priority is taken first", highest_first),
+    ("acknowledged messages are taken once and in order", |bench| acknowledged(bench, false)),
+    ("acknowledged messages with a checksum", |bench| acknowledged(bench, true)),
+    ("a SAP that is not open refuses them", refuses),
+    ("who does not answer is given up after all tries", gives_up),
+    ("what takes too long is given up", late),
+    ("a full queue is told", full),
+    ("reset gives up what waits", resets),
+    ("a message to oneself", to_oneself),
+    ("both send at once", both),
+];
+
+/// What the trials have.
+struct Bench {
+    pair: Pair,
+    sap: Sap,
+    checked: Sap,
+    /// A station that is not there.
+    absent: Option<u8>,
+}
+
+/// Tries them all.
+pub fn test(flags: &Test, stop: &Stop) -> Result<(), Failure> {
+    let settings = settings(&flags.place);
+    let pair = Pair::open(&flags.place, &flags.other, &settings, stop)?;
+    let common = pair.second.as_ref().map(Common::open).transpose()?;
+    let done = AtomicBool::new(false);
+    let found = thread::scope(|scope| {
+        let common = common.as_ref();
+        let serving = common.map(|common| scope.spawn(|| common.run(&|| done.load(Ordering::Relaxed))));
+        let found = try_all(pair, flags, stop);
+        done.store(true, Ordering::Relaxed);
+        let served = serving.map_or(Ok(()), |serving| serving.join().expect("a bug would have been told"));
+        served.and(found)
+    })?;
+    if flags.json {
+        let one = |(what, found): &(&str, Found)| {
+            let (Ok(said) | Err(said)) = found;
+            json!({ "what": what, "ok": found.is_ok(), "said": said })
+        };
+        let whole = json!({
+            "version": VERSION, "tool": "test", "network": flags.place.network.to_string(),
+            "ok": found.iter().all(|(_, found)| found.is_ok()), "partial": found.len() < TRIALS.len(),
+            "functions": found.iter().map(one).collect::<Vec<_>>(),
+        });
+        say(&format!("{whole:#}\n"))?;
+    }
+    match found.iter().filter(|(_, found)| found.is_err()).count() {
+        0 if found.len() < TRIALS.len() => Err(stopped()),
+        0 => Ok(()),
+        failed => Err(Failure::run(format!("{failed} of {} functions do not work", found.len()))),
+    }
+}
+
+fn try_all(pair: Pair, flags: &Test, stop: &Stop) -> Result<Vec<(&'static str, Found)>, Failure> {
+    let open = |sap: u8, options: &Options| pair.own.open(sap, options).map_err(super::failed);
+    let (sap, checked) =
+        (open(OWN, &Options::default())?, open(CHECKED_OWN, &Options { crc: true, ..Options::default() })?);
+    // From the top, where the fewest are.
+    let absent = (200..ALL).rev().filter(|n| *n != pair.other && *n != pair.own.number()).find(|&station| {
+        sap.test(Address { sap: NULL_SAP, station }, b"", Duration::from_millis(100)).is_err()
+    });
+    let bench = Bench { pair, sap, checked, absent };
+    if !flags.json {
+        let (own, other) = (bench.pair.own.number(), bench.pair.other);
+        say(&format!("station {own} with station {other} on {}\n\n", flags.place.network))?;
+    }
+    let mut all = Vec::new();
+    for (what, trial) in TRIALS {
+        if stop.asked() {
+            break;
+        }
+        let found = bench.begin().and_then(|()| trial(&bench));
+        if !flags.json {
+            say(&match &found {
+                Ok(said) if said.is_empty() => format!("ok      {what}\n"),
+                Ok(said) => format!("ok      {what}: {said}\n"),
+                Err(why) => format!("NOT OK  {what}: {why}\n"),
+            })?;
+        }
+        all.push((*what, found));
+    }
+    Ok(all)
+}
+
+fn so(holds: bool, why: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(why()) }
+}
+
+fn told(e: Error) -> String {
+    e.to_string()
+}
+
+impl Bench {
+    fn to(&self, sap: u8) -> Address {
+        Address { sap, station: self.pair.other }
+    }
+
+    /// Both SAPs as they were at first, and nothing that waits.
+    fn begin(&self) -> Result<(), String> {
+        for (sap, crc) in [(&self.sap, false), (&self.checked, true)] {
+            sap.configure(&Options { crc, queue: 256, ..Options::default() }).map_err(told)?;
+            while sap.try_receive(&mut Vec::new()).is_ok() {}
+        }
+        Ok(())
+    }
+
+    /// A message that does not come back the first time is sent again: datagrams may be lost.
+    fn back(&self, sap: &Sap, to: Address, from: Address, bytes: &[u8], priority: u8) -> Result<(), String> {
+        let mut came = Vec::new();
+        for _ in 0..3 {
+            sap.send_with(to, bytes, Some(priority), Some(COMES)).map_err(told)?;
+            loop {
+                match sap.receive_within(&mut came, Some(ANSWERS)) {
+                    Ok(received) if received.from == from && came == bytes => {
+                        let got = received.priority;
+                        return so(got == priority, || {
+                            format!("came back with priority {got} instead of {priority}")
+                        });
+                    }
+                    Ok(_) => {}
+                    Err(Error::TimedOut) => break,
+                    Err(e) => return Err(told(e)),
+                }
+            }
+        }
+        Err(format!("{} octets to {to} did not come back", bytes.len()))
+    }
+
+    fn absent(&self) -> Result<Address, String> {
+        let station = self.absent.ok_or("every number from 200 on answers")?;
+        Ok(Address { sap: ECHO, station })
+    }
+}
+
+fn pattern(octets: usize) -> Vec<u8> {
+    (0..octets).map(|n| (n * 7 + octets) as u8).collect()
+}
+
+fn opens(bench: &Bench) -> Found {
+    let own = &bench.pair.own;
+    let spare = own.open(SPARE, &Options::default()).map_err(told)?;
+    let refused = |sap: u8, options: &Options| match own.open(sap, options) {
+        Err(Error::Refused(refusal)) => Some(refusal),
+        _ => None,
+    };
+    for (sap, options, expected) in [
+        (SPARE, Options::default(), Refusal::Duplicate),
+        (SPARE + 1, Options::default(), Refusal::Invalid),
+        (NULL_SAP, Options::default(), Refusal::Invalid),
+        (SPARE + 4, Options { tries: 0, ..Options::default() }, Refusal::Options),
+    ] {
+        let refused = refused(sap, &options);
+        so(refused == Some(expected), || format!("SAP {sap:#04x}: {refused:?} instead of {expected:?}"))?;
+    }
+    let long = spare.send(bench.to(ECHO), &pattern(MAX_INFORMATION + 1));
+    so(matches!(long, Err(Error::Refused(Refusal::TooLarge))), || format!("too long: {long:?}"))?;
+    drop(spare);
+    own.open(SPARE, &Options::default()).map_err(told)?;
+    Ok(String::new())
+}
+
+fn tests(bench: &Bench, sap: u8) -> Found {
+    let mut slowest = Span::ZERO;
+    for octets in [0, 1, 100, MAX_INFORMATION] {
+        let (tested, took) = bench.sap.test(bench.to(sap), &pattern(octets), COMES).map_err(told)?;
+        let whole = tested.intact && usize::from(tested.length) == octets;
+        so(whole && tested.from == bench.to(sap), || format!("{octets} octets: {tested:?}"))?;
+        slowest = slowest.max(took);
+    }
+    Ok(format!("at most {:.0} us", slowest.as_us()))
+}
+
+fn groups(bench: &Bench) -> Found {
+    let (tested, _) = bench.sap.test(bench.to(GROUP), b"group", COMES).map_err(told)?;
+    so(tested.from == bench.to(ECHO) && tested.intact, || format!("{tested:?}"))?;
+    let all = Address { sap: GLOBAL_SAP, station: ALL };
+    let (first, _) = bench.sap.test(all, b"all", COMES).map_err(told)?;
+    let mut from = vec![first.from];
+    while let Ok(Event::Tested { from: one, .. }) = bench.sap.next_answer(ANSWERS) {
+        from.push(one);
+    }
+    so(from.contains(&bench.to(SINK)), || format!("SAPs that answered: {from:?}"))?;
+    Ok(format!("all stations: {} SAPs", from.len()))
+}
+
+fn nobody(bench: &Bench) -> Found {
+    match bench.sap.test(bench.to(CLOSED), b"", ANSWERS) {
+        Err(Error::TimedOut) => Ok(String::new()),
+        other => Err(format!("{other:?}")),
+    }
+}
+
+fn identifies(bench: &Bench, sap: u8) -> Found {
+    let ((from, types), _) = bench.sap.identify(bench.to(sap), COMES).map_err(told)?;
+    so(from == bench.to(sap) && types == [true, false, true], || format!("{from}: {types:?}"))?;
+    Ok(String::new())
+}
+
+fn echoes(bench: &Bench, sap: &Sap, echo: u8, longest: usize) -> Found {
+    let sizes = [0, 1, 43, 44, 100, 1000, longest];
+    for octets in sizes {
+        bench.back(sap, bench.to(echo), bench.to(echo), &pattern(octets), 0)?;
+    }
+    Ok(format!("0 to {longest} octets"))
+}
+
+fn to_many(bench: &Bench) -> Found {
+    for (sap, station) in [(GROUP, bench.pair.other), (GROUP, ALL), (GLOBAL_SAP, ALL)] {
+        bench.back(&bench.sap, Address { sap, station }, bench.to(ECHO), b"to many", 0)?;
+    }
+    Ok(String::new())
+}
+
+fn priorities(bench: &Bench) -> Found {
+    (0..8).try_for_each(|priority| {
+        bench.back(&bench.sap, bench.to(ECHO), bench.to(ECHO), &[priority], priority)
+    })?;
+    Ok(String::new())
+}
+
+fn highest_first(bench: &Bench) -> Found {
+    let own = Address { sap: CHECKED_OWN, station: bench.pair.own.number() };
+    let spare = bench.pair.own.open(SPARE, &Options { crc: true, ..Options::default() }).map_err(told)?;
+    for priority in [3, 0, 7, 5, 1] {
+        spare.send_with(own, &[priority], Some(priority), Some(COMES)).map_err(told)?;
+    }
+    // In a ring each waits for the token.
+    for _ in 0..1_000 {
+        if bench.checked.readable() >= 5 {
+            break;
+        }
+        nap(Duration::from_millis(5));
+    }
+    let (mut taken, mut came) = (Vec::<u8>::new(), Vec::new());
+    for _ in 0..5 {
+        bench.checked.receive_within(&mut came, Some(COMES)).map_err(told)?;
+        taken.extend(came.first().copied());
+    }
+    so(taken == [7, 5, 3, 1, 0], || format!("taken in the order {taken:?}"))?;
+    Ok(String::new())
+}
+
+fn acknowledged(bench: &Bench, crc: bool) -> Found {
+    const MESSAGES: u32 = 200;
+    let (sap, echo) = if crc { (&bench.checked, CHECKED_ECHO) } else { (&bench.sap, ECHO) };
+    sap.configure(&Options { crc, queue: 256, ..stubborn(5) }).map_err(told)?;
+    let mut tries = 0;
+    for number in 0..MESSAGES {
+        let sent = sap.exchange(bench.to(echo), &number.to_be_bytes()).map_err(told)?;
+        so(sent.outcome == Outcome::Done, || format!("message {number}: {:?}", sent.outcome))?;
+        tries += u32::from(sent.tries);
+    }
+    // What was echoed tells what was taken; echoes are datagrams and may be lost, but not come twice or out of order.
+    let (mut before, mut came, mut echoes) = (None, Vec::new(), 0);
+    while echoes < MESSAGES {
+        match sap.receive_within(&mut came, Some(ANSWERS)) {
+            Ok(_) => {}
+            Err(Error::TimedOut) => break,
+            Err(e) => return Err(told(e)),
+        }
+        let number = came[..].try_into().map(u32::from_be_bytes).map_err(|_| format!("echo of {came:?}"))?;
+        so(before.is_none_or(|before| before < number), || format!("{number} came after {before:?}"))?;
+        (before, echoes) = (Some(number), echoes + 1);
+    }
+    so(echoes > 0, || "no echo".into())?;
+    Ok(format!("{MESSAGES} messages, {tries} sent"))
+}
+
+fn refuses(bench: &Bench) -> Found {
+    bench.sap.configure(&stubborn(5)).map_err(told)?;
+    match bench.sap.exchange(bench.to(CLOSED), b"closed").map_err(told)?.outcome {
+        Outcome::Refused(CommandStatus::Unimplemented) => Ok("status 1".into()),
+        other => Err(format!("{other:?}")),
+    }
+}
+
+fn gives_up(bench: &Bench) -> Found {
+    let options = Options { tries: 4, patience: Span::from_ms(5), ..Options::acknowledged(5) };
+    bench.sap.configure(&options).map_err(told)?;
+    let sent = bench.sap.exchange(bench.absent()?, b"nobody").map_err(told)?;
+    so((sent.outcome, sent.tries) == (Outcome::Unanswered, 4), || format!("{sent:?}"))?;
+    Ok(format!("4 tries in {:.0} ms", sent.took.as_us() / 1e3))
+}
+
+fn late(bench: &Bench) -> Found {
+    let (limit, patience) = (Span::from_ms(20), Span::from_ms(500));
+    bench
+        .sap
+        .configure(&Options { send_limit: limit, patience, ..Options::acknowledged(5) })
+        .map_err(told)?;
+    let sent = bench.sap.exchange(bench.absent()?, b"late").map_err(told)?;
+    so(sent.outcome == Outcome::Late && sent.took >= limit, || format!("{sent:?}"))?;
+    Ok(String::new())
+}
+
+fn full(bench: &Bench) -> Found {
+    let options = Options { queue: 2, patience: Span::from_ms(30), ..Options::acknowledged(5) };
+    bench.sap.configure(&options).map_err(told)?;
+    let absent = bench.absent()?;
+    let room = (0..3).map(|_| bench.sap.try_send(absent, b"full"));
+    let room: Vec<bool> = room.map(|sent| !matches!(sent, Err(Error::Full))).collect();
+    bench.sap.reset(true).map_err(told)?;
+    so(room == [true, true, false], || format!("room for each of three in a queue of two: {room:?}"))?;
+    Ok(String::new())
+}
+
+fn resets(bench: &Bench) -> Found {
+    let options = Options { patience: Span::from_s(60), ..Options::acknowledged(5) };
+    bench.sap.configure(&options).map_err(told)?;
+    let ticket = bench.sap.start(bench.absent()?, b"never", None).map_err(told)?;
+    bench.sap.reset(true).map_err(told)?;
+    let sent = bench.sap.ended(Some(COMES)).map_err(told)?;
+    so(sent.ticket == ticket && sent.outcome == Outcome::Reset, || format!("{sent:?}"))?;
+    Ok(String::new())
+}
+
+fn to_oneself(bench: &Bench) -> Found {
+    let own = Address { sap: OWN, station: bench.pair.own.number() };
+    bench.back(&bench.sap, own, own, b"to oneself", 3)?;
+    bench.sap.configure(&stubborn(2)).map_err(told)?;
+    let sent = bench.sap.exchange(own, b"to oneself").map_err(told)?;
+    so(sent.outcome == Outcome::Done, || format!("{sent:?}"))?;
+    Ok(String::new())
+}
+
+fn both(bench: &Bench) -> Found {
+    const MESSAGES: u32 = 100;
+    bench.sap.configure(&Options { queue: 256, ..stubborn(6) }).map_err(told)?;
+    bench.checked.configure(&Options { crc: true, queue: 256, ..stubborn(1) }).map_err(told)?;
+    thread::scope(|scope| {
+        let threads = [(&bench.sap, ECHO), (&bench.checked, CHECKED_ECHO)].map(|(sap, echo)| {
+            scope.spawn(move || {
+                for number in 0..MESSAGES {
+                    let outcome = sap.exchange(bench.to(echo), &number.to_be_bytes()).map_err(told)?.outcome;
+                    so(outcome == Outcome::Done, || format!("message {number} to {echo:#04x}: {outcome:?}"))?;
+                }
+                Ok::<(), String>(())
+            })
+        });
+        threads.into_iter().try_for_each(|thread| thread.join().expect("a bug would have been told"))
+    })?;
+    Ok(String::new())
+}

@@ -1,0 +1,304 @@
+//! `trunkline llc wrap`: the delay of messages end to end, by size and class.
+//!
+//! A message's delay is from before the call that sends it until the call that waits for it has returned on another
+//! thread. One is under way at a time, so that nothing waits but for the network and the processors.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use trunkline_llc::face::{Error, Sap};
+use trunkline_llc::wire::{CRC, MAX_INFORMATION};
+use trunkline_llc::{Address, Options, Outcome};
+use trunkline_net::Clock;
+use trunkline_record::Histogram;
+use trunkline_run::Stop;
+use trunkline_units::{Instant, Span};
+
+use super::figures::{self, Usage, Used};
+use super::{ECHO, OWN, Pair, SINK, VERSION, failed, settings, stopped, stubborn};
+use crate::failure::{Failure, say};
+use crate::flags::llc::{Other, Wrap};
+
+/// A datagram that has not come after this is lost.
+const LOST: Duration = Duration::from_millis(500);
+/// The longest wait without a look at whether it is over.
+const LOOK: Duration = Duration::from_millis(20);
+/// Size of the messages of the comparisons: what NASA asked for.
+const SIZE: u16 = 100;
+
+/// Class, size and priority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Kind {
+    acknowledged: bool,
+    crc: bool,
+    size: u16,
+    priority: u8,
+}
+
+/// What messages of one kind took.
+#[derive(Clone, Default)]
+struct Row {
+    delay: Histogram,
+    lost: u64,
+}
+
+/// A message that came: when, and whether it was the one.
+type Came = (Instant, u16);
+
+/// Two SAPs, and what comes at the second.
+struct Course<'a> {
+    from: &'a Sap,
+    to: Address,
+    second: &'a Sap,
+    came: Receiver<Came>,
+    clock: Clock,
+}
+
+/// Measures and tells.
+pub fn wrap(flags: &Wrap, stop: &Stop) -> Result<(), Failure> {
+    let settings = settings(&flags.place);
+    let other = Other { with: None, second: flags.second.clone() };
+    let pair = Pair::open(&flags.place, &other, &settings, stop)?;
+    let clock = Clock::start();
+    let station = pair.second.as_ref().expect("there is one without --with");
+    let from = pair.own.open(OWN, &Options::default()).map_err(failed)?;
+    let across = station.open(SINK, &Options::default()).map_err(failed)?;
+    let within = pair.own.open(ECHO, &Options::default()).map_err(failed)?;
+    let kinds = kinds(flags);
+    let mut rows: Vec<(Kind, Row)> = kinds.iter().map(|kind| (*kind, Row::default())).collect();
+    let over = AtomicBool::new(false);
+    let (used, effects) = thread::scope(|scope| {
+        let [across, within] =
+            [&across, &within].map(|second| Course::begin(scope, &from, second, clock, &over));
+        let measured = measure(flags, [&across, &within], &mut rows, stop);
+        over.store(true, Ordering::Relaxed);
+        measured
+    })?;
+    let lost_acknowledged =
+        rows.iter().filter(|(kind, _)| kind.acknowledged).map(|(_, row)| row.lost).sum::<u64>();
+    say(&if flags.json {
+        as_json(flags, &rows, &used, &effects)
+    } else {
+        text(flags, &rows, &used, &effects)
+    })?;
+    match lost_acknowledged {
+        _ if stop.asked() => Err(stopped()),
+        0 => Ok(()),
+        n => Err(Failure::run(format!("{n} acknowledged messages did not come"))),
+    }
+}
+
+fn measure(
+    flags: &Wrap,
+    [across, within]: [&Course<'_>; 2],
+    rows: &mut [(Kind, Row)],
+    stop: &Stop,
+) -> Result<(Used, Effects), Failure> {
+    let before = Usage::now(across.clock);
+    let turns = flags.messages.div_ceil(TURN);
+    // A little of each in turn, so that what else the machine does meets all alike.
+    for _ in 0..turns {
+        for (kind, row) in &mut *rows {
+            let left = u64::from(flags.messages) - row.delay.count() - row.lost;
+            across.measure(*kind, left.min(u64::from(TURN)), row, stop)?;
+        }
+    }
+    let used = Usage::now(across.clock).since(before);
+    let kind = Kind { acknowledged: false, crc: false, size: SIZE, priority: 0 };
+    let mut effects = Effects { measuring: figures::measuring(across.clock), ..Effects::default() };
+    for _ in 0..turns {
+        across.measure(kind, u64::from(TURN), &mut effects.other, stop)?;
+        within.measure(kind, u64::from(TURN), &mut effects.same, stop)?;
+        across.complete(&mut effects.signal, false, stop)?;
+        across.complete(&mut effects.poll, true, stop)?;
+    }
+    Ok((used, effects))
+}
+
+/// Messages of one kind in a row.
+const TURN: u32 = 50;
+
+/// All kinds that are asked for. A size that leaves no room for its checksum is made that much smaller.
+fn kinds(flags: &Wrap) -> Vec<Kind> {
+    let mut kinds = Vec::new();
+    for (acknowledged, crc) in [(false, false), (true, false), (false, true), (true, true)] {
+        for &size in &flags.size {
+            let size = if crc { size.min((MAX_INFORMATION - CRC) as u16) } else { size };
+            kinds.extend(flags.priority.iter().map(|&priority| Kind { acknowledged, crc, size, priority }));
+        }
+    }
+    kinds.dedup();
+    kinds
+}
+
+/// What section 5.2 of the report of 1990 looks at.
+#[derive(Default)]
+struct Effects {
+    other: Row,
+    same: Row,
+    signal: Row,
+    poll: Row,
+    measuring: Span,
+}
+
+impl<'a> Course<'a> {
+    /// A thread takes what comes at `second`, until it is over.
+    fn begin<'scope>(
+        scope: &'scope thread::Scope<'scope, '_>,
+        from: &'a Sap,
+        second: &'a Sap,
+        clock: Clock,
+        over: &'a AtomicBool,
+    ) -> Course<'a>
+    where
+        'a: 'scope,
+    {
+        let (tell, came) = mpsc::sync_channel(1024);
+        scope.spawn(move || {
+            let mut message = Vec::new();
+            while !over.load(Ordering::Relaxed) {
+                match second.receive_within(&mut message, Some(LOOK)) {
+                    // What nobody wants to know, because it came too late, finds no room.
+                    Ok(_) => drop(tell.try_send((clock.now(), message.len() as u16))),
+                    Err(Error::TimedOut) => {}
+                    Err(_) => return,
+                }
+            }
+        });
+        let to = Address { sap: second.number(), station: second.station().number() };
+        Course { from, to, second, came, clock }
+    }
+
+    fn measure(&self, kind: Kind, messages: u64, row: &mut Row, stop: &Stop) -> Result<(), Failure> {
+        let Kind { acknowledged, crc, size, priority } = kind;
+        let options = Options { acknowledged, crc, ..stubborn(priority) };
+        self.from.configure(&options).map_err(failed)?;
+        self.second.configure(&options).map_err(failed)?;
+        let message: Vec<u8> = (0..size).map(|n| n as u8).collect();
+        while self.came.try_recv().is_ok() {}
+        for _ in 0..messages {
+            if stop.asked() {
+                break;
+            }
+            let begun = self.clock.now();
+            self.from.start(self.to, &message, None).map_err(failed)?;
+            match self.came.recv_timeout(LOST) {
+                Ok((at, octets)) if octets == size => row.delay.record(at.since(begun)),
+                _ => row.lost += 1,
+            }
+            let ended = self.from.ended(None).map_err(failed)?;
+            row.lost += u64::from(acknowledged && ended.outcome != Outcome::Done);
+        }
+        Ok(())
+    }
+
+    /// Acknowledged messages, each sent when the last has come to its end: which is waited for, or looked for.
+    fn complete(&self, row: &mut Row, polls: bool, stop: &Stop) -> Result<(), Failure> {
+        let options = stubborn(0);
+        self.from.configure(&options).map_err(failed)?;
+        self.second.configure(&options).map_err(failed)?;
+        for _ in 0..TURN {
+            if stop.asked() {
+                break;
+            }
+            let begun = self.clock.now();
+            self.from.start(self.to, &[7; SIZE as usize], None).map_err(failed)?;
+            let sent = loop {
+                match self.from.ended(if polls { Some(Duration::ZERO) } else { None }) {
+                    Ok(sent) => break sent,
+                    Err(Error::TimedOut) => {}
+                    Err(e) => return Err(failed(e)),
+                }
+            };
+            match sent.outcome {
+                Outcome::Done => row.delay.record(self.clock.now().since(begun)),
+                _ => row.lost += 1,
+            }
+            let _ = self.came.recv_timeout(LOST);
+        }
+        Ok(())
+    }
+}
+
+/// Rows of one name together.
+fn together<T: PartialEq + Copy>(rows: &[(Kind, Row)], of: impl Fn(&Kind) -> T) -> Vec<(T, Row)> {
+    let mut all: Vec<(T, Row)> = Vec::new();
+    for (kind, row) in rows {
+        let of = of(kind);
+        let at = all.iter().position(|(other, _)| *other == of).unwrap_or_else(|| {
+            all.push((of, Row::default()));
+            all.len() - 1
+        });
+        all[at].1.delay.merge(&row.delay);
+        all[at].1.lost += row.lost;
+    }
+    all
+}
+
+fn median(row: &Row) -> f64 {
+    row.delay.distribution_us().map_or(0.0, |d| d.p50)
+}
+
+fn text(flags: &Wrap, rows: &[(Kind, Row)], used: &Used, effects: &Effects) -> String {
+    let line = |row: &Row| format!("{}{:>8}\n", figures::columns(&row.delay), row.lost);
+    let heads = figures::heads();
+    let mut text = format!("end to end on {}, from user memory to user memory\n\n", flags.place.network);
+    text += &format!("{:<10}{:>8}{heads}{:>8}\n", "class", "octets", "lost");
+    for ((class, size), row) in
+        together(rows, |kind| (figures::class(kind.acknowledged, kind.crc), kind.size))
+    {
+        text += &format!("{class:<10}{size:>8}{}", line(&row));
+    }
+    text += &format!("\n{:<18}{heads}{:>8}\n", "priority", "lost");
+    for (priority, row) in together(rows, |kind| kind.priority) {
+        text += &format!("{priority:<18}{}", line(&row));
+    }
+    let Effects { other, same, signal, poll, measuring } = effects;
+    text += &format!("\n{:<18}{heads}{:>8}\n", format!("of {SIZE} octets"), "lost");
+    for (what, row) in [
+        ("another station", other),
+        ("the same station", same),
+        ("ACK, signalled", signal),
+        ("ACK, polled", poll),
+    ] {
+        text += &format!("{what:<18}{}", line(row));
+    }
+    text += &format!("\n{}", used.text());
+    let share = measuring.as_us() / median(other).max(1e-9);
+    text += &format!(
+        "measuring: {:.3} us a message, {} of the delay\n",
+        measuring.as_us(),
+        figures::percent(share)
+    );
+    text +=
+        &format!("the same station: {:.2} of the delay to another\n", median(same) / median(other).max(1e-9));
+    text += &format!(
+        "next at the signal of completion: {:.2} of the time with polling\n",
+        median(signal) / median(poll).max(1e-9)
+    );
+    text
+}
+
+fn as_json(flags: &Wrap, rows: &[(Kind, Row)], used: &Used, effects: &Effects) -> String {
+    let row = |row: &Row| json!({ "lost": row.lost, "delay_us": figures::distribution(&row.delay) });
+    let one = |(kind, of): &(Kind, Row)| {
+        let mut value = row(of);
+        let Kind { acknowledged, crc, size, priority } = *kind;
+        value["class"] = figures::class(acknowledged, crc).into();
+        (value["octets"], value["priority"]) = (size.into(), priority.into());
+        value
+    };
+    let whole = json!({
+        "version": VERSION, "tool": "wrap", "network": flags.place.network.to_string(), "messages": flags.messages,
+        "rows": rows.iter().map(one).collect::<Vec<Value>>(),
+        "processors": used.json(),
+        "effects": {
+            "octets": SIZE, "another_station": row(&effects.other), "same_station": row(&effects.same),
+            "signalled": row(&effects.signal), "polled": row(&effects.poll), "measuring_us": effects.measuring.as_us(),
+        },
+    });
+    format!("{whole:#}\n")
+}

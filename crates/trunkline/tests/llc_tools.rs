@@ -1,0 +1,232 @@
+//! The tools of logical link control as a person meets them, over UDP on the loopback.
+
+#![allow(clippy::disallowed_methods, reason = "these tests watch programs that run in real time")]
+
+mod command;
+
+use std::fs;
+use std::process::Command;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use command::{Desk, Ended, Running, noise, signal, within};
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// A network of a test's own.
+struct Place {
+    desk: Desk,
+    network: String,
+}
+
+impl Place {
+    fn new() -> Place {
+        static PORTS: AtomicU16 = AtomicU16::new(30_000);
+        let port = PORTS.fetch_add(256, Ordering::Relaxed);
+        Place { desk: Desk::new(), network: format!("udp:239.77.9.0:{port}") }
+    }
+
+    fn command(&self, tool: &str, words: &[&str]) -> Command {
+        let mut command = self.desk.trunkline(&[&["llc", tool], words].concat());
+        command.env("LLC_NETWORK", &self.network).env_remove("LLC_STATION");
+        command
+    }
+
+    fn say(&self, tool: &str, words: &[&str]) -> Ended {
+        self.desk.end(self.command(tool, words))
+    }
+
+    /// What must go well.
+    fn well(&self, tool: &str, words: &[&str]) -> String {
+        let ended = self.say(tool, words);
+        assert_eq!((ended.status, ended.err.as_str()), (0, ""), "{}", ended.out);
+        ended.out
+    }
+
+    fn json(&self, tool: &str, words: &[&str]) -> Value {
+        let out = self.well(tool, &[words, &["--json"]].concat());
+        serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}"))
+    }
+
+    /// A station that serves, once it does.
+    fn serve(&self, words: &[&str]) -> Running {
+        let running = Running::start(self.command("serve", words));
+        within(LONG, "the station", || self.say("ping", &["2", "-c", "1", "-W", "200ms"]).status == 0);
+        running
+    }
+}
+
+#[test]
+fn all_functions_of_a_station_work() {
+    let place = Place::new();
+    let told = place.well("test", &[]);
+    assert_eq!(told.lines().filter(|line| line.starts_with("ok ")).count(), 21, "{told}");
+    let ring = place.json("test", &["--ring"]);
+    let functions = ring["functions"].as_array().unwrap();
+    assert!(ring["ok"] == true && functions.len() == 21, "{ring}");
+    // Another program is as good.
+    let _serving = place.serve(&[]);
+    assert_eq!(place.json("test", &["--with", "2"])["ok"], true);
+}
+
+#[test]
+fn what_cannot_be_is_told_in_a_line() {
+    let place = Place::new();
+    place.say("test", &["--with", "7"]).assert_line(1, "station 7 does not answer");
+    place.say("ping", &["9", "-c", "1", "-W", "50ms"]).assert_line(1, "station 9 does not answer");
+    place.say("ping", &["0"]).assert_line(2, "`0` is no station");
+    place.say("ping", &["1:300"]).assert_line(2, "is no station");
+    place.say("ping", &["2", "--network", "eth:nosuch0"]).assert_line(2, "eth:nosuch0");
+    place.say("copy", &["nothing", "2"]).assert_line(2, "nothing: No such file");
+    place.say("copy", &["nothing", "all"]).assert_line(2, "one station");
+    place.desk.write("file", "content");
+    place.say("copy", &["file", "2", "--patience", "50ms"]).assert_line(1, "station 2 does not answer");
+    let _serving = place.serve(&[]);
+    place.say("copy", &["file", "2", "--patience", "50ms"]).assert_line(1, "keeps no files");
+    place.say("serve", &[]).assert_line(2, "a station 2 there already");
+    for words in [["--network", "nowhere"], ["--station", "255"], ["--size", "1498"]] {
+        assert_eq!(place.say("ping", &[&["2"], &words[..]].concat()).status, 2);
+    }
+}
+
+#[test]
+fn ping_counts_answers() {
+    let place = Place::new();
+    let _serving = place.serve(&[]);
+    let told = place.json("ping", &["2:0x64", "-c", "5", "-i", "1ms", "-s", "1497"]);
+    assert_eq!((&told["sent"], &told["answered"], &told["damaged"]), (&5.into(), &5.into(), &0.into()));
+    assert!(told["each"].as_array().unwrap().iter().all(|one| one["octets"] == 1497 && one["sap"] == 0x64));
+    let told = place.json("ping", &["2", "-c", "1", "--xid"]);
+    assert_eq!(told["each"][0]["types"], Value::from(vec![1, 3]));
+    let all = place.json("ping", &["all:255", "-c", "1", "-W", "300ms"]);
+    assert_eq!((&all["answered"], &all["answers"]), (&1.into(), &5.into()), "every SAP answers: {all}");
+    // Ctrl-C ends it with what was measured.
+    let under_way = Running::start(place.command("ping", &["2", "--json"]));
+    std::thread::sleep(Duration::from_millis(700));
+    signal(under_way.id(), Signal::SIGINT);
+    let ended = under_way.end();
+    assert_eq!(ended.status, 0, "{}", ended.err);
+    assert!(serde_json::from_str::<Value>(&ended.out).unwrap()["sent"].as_u64() >= Some(1));
+}
+
+#[test]
+fn files_arrive_whole_and_replace_nothing_unasked() {
+    let place = Place::new();
+    let bytes = noise(200_000);
+    place.desk.write("one", &bytes);
+    place.desk.write("empty", "");
+    let serving = place.serve(&["--into", "kept", "--allow-force"]);
+    let told = place.json("copy", &["one", "empty", "2"]);
+    assert_eq!((&told["copied"][0]["octets"], &told["partial"]), (&200_000.into(), &false.into()));
+    assert_eq!(fs::read(place.desk.path("kept/one")).unwrap(), bytes);
+    assert_eq!(fs::read(place.desk.path("kept/empty")).unwrap(), b"");
+    assert_eq!(fs::read_dir(place.desk.path("kept/.partial")).unwrap().count(), 0);
+    // The same is there already; another of this name is not taken, unless it is to be.
+    assert_eq!(place.json("copy", &["one", "2"])["copied"][0]["resumed_from"], 200_000);
+    place.desk.write("one", "another");
+    place.say("copy", &["one", "2"]).assert_line(1, "another file of this name is there");
+    assert_eq!(fs::read(place.desk.path("kept/one")).unwrap(), bytes);
+    place.well("copy", &["one", "2:0x60", "--force"]);
+    assert_eq!(fs::read(place.desk.path("kept/one")).unwrap(), b"another");
+    signal(serving.id(), Signal::SIGTERM);
+    let ended = serving.end();
+    assert_eq!((ended.status, ended.err.as_str()), (0, ""));
+    assert!(ended.out.contains("kept one, 200000 octets, from station 1"), "{}", ended.out);
+}
+
+#[test]
+fn a_copy_survives_the_death_of_either_end() {
+    let place = Place::new();
+    let bytes = noise(20_000_000);
+    place.desk.write("large", &bytes);
+    let partial = || {
+        let parts = fs::read_dir(place.desk.path("kept/.partial")).into_iter().flatten().flatten();
+        parts.filter_map(|part| part.metadata().ok()).map(|about| about.len()).max().unwrap_or_default()
+    };
+    let grows = |from: u64| within(LONG, "more octets", || partial() > from + 100_000);
+    let serving = place.serve(&["--into", "kept"]);
+    // Who sends is killed, and then goes on.
+    let sending = Running::start(place.command("copy", &["large", "2"]));
+    grows(0);
+    signal(sending.id(), Signal::SIGKILL);
+    sending.end();
+    let before = partial();
+    assert!(before > 100_000 && before < 20_000_000, "{before}");
+    // Who keeps is killed under way and comes back.
+    let sending = Running::start(place.command("copy", &["large", "2", "--json"]));
+    grows(before);
+    signal(serving.id(), Signal::SIGKILL);
+    serving.end();
+    assert!(partial() < 20_000_000, "killed too late to tell anything");
+    let _serving = place.serve_again(&["--into", "kept"]);
+    let ended = sending.end();
+    assert_eq!(ended.status, 0, "{}", ended.err);
+    let told: Value = serde_json::from_str(&ended.out).unwrap();
+    assert!(told["copied"][0]["resumed_from"].as_u64() >= Some(100_000), "{told}");
+    assert_eq!(fs::read(place.desk.path("kept/large")).unwrap(), bytes);
+}
+
+impl Place {
+    /// One whose station number may be free only in a moment, and which is not asked anything.
+    fn serve_again(&self, words: &[&str]) -> Running {
+        Running::start(self.command("serve", words))
+    }
+}
+
+#[test]
+fn delay_and_load_are_told_by_size_and_class() {
+    let place = Place::new();
+    let told = place.json("wrap", &["--messages", "3", "--size", "0,100", "--priority", "0,7"]);
+    let rows = told["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 4 * 2 * 2);
+    for row in rows {
+        let counted = row["delay_us"]["count"].as_u64().unwrap_or(0) + row["lost"].as_u64().unwrap();
+        assert_eq!(counted, 3, "{row}");
+    }
+    assert!(told["effects"]["same_station"]["delay_us"]["p50"].as_f64() > Some(0.0), "{told}");
+    let told =
+        place.json("load", &["--messages", "200", "--size", "2,1024", "--time", "10s", "--acknowledged"]);
+    let rows = told["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 2);
+    for row in rows.iter().chain([&told["effects"]["completed"]]) {
+        assert_eq!(
+            (&row["sent"], &row["received"], &row["failed"]),
+            (&200.into(), &200.into(), &0.into()),
+            "{row}"
+        );
+    }
+    for how in [&["--batch", "16"][..], &["--rate", "2000"], &["--crc"]] {
+        let words = [&["--messages", "64", "--size", "100", "--time", "10s", "--plain"], how].concat();
+        let told = place.json("load", &words);
+        let row = &told["rows"][0];
+        assert_eq!(row["sent"], 64);
+        assert!(row["received"].as_u64() <= Some(64) && told["effects"].is_null(), "{told}");
+    }
+    let text = place.well("load", &["--messages", "50", "--size", "100", "--ring"]);
+    assert!(text.contains("same station") && text.contains("polled"), "{text}");
+}
+
+#[test]
+fn rings_keep_their_promises_or_refuse_them() {
+    let place = Place::new();
+    let nasa = ["--promise", "all:7:100:10ms", "--invited", "1", "--stations"];
+    let told = place.json("admit", &[&nasa[..], &["51"]].concat());
+    let streams = told["streams"].as_array().unwrap();
+    assert!(told["admitted"] == true && streams.len() == 51, "{told}");
+    assert!(streams.iter().all(|stream| stream["delay_us"] == 9873.2), "{told}");
+    let text = place.well("admit", &[&nasa[..], &["51"]].concat());
+    assert!(text.contains("   1-51        7     100"), "{text}");
+    place.say("admit", &[&nasa[..], &["52"]].concat()).assert_line(1, "refused: station 1, priority 7");
+    let refused = place.say("admit", &[&nasa[..], &["52", "--json"]].concat());
+    let told: Value = serde_json::from_str(&refused.out).unwrap();
+    assert!(
+        refused.status == 1 && told["admitted"] == false && told["streams"] == Value::Array(vec![]),
+        "{told}"
+    );
+    place.say("admit", &["--stations", "3", "--promise", "9:7:100:10ms"]).assert_line(1, "not in the ring");
+    for wrong in [["3", "all:8:100:10ms"], ["0", "all:7:100:10ms"], ["1,1", "all:7:100:10ms"], ["3", "7"]] {
+        assert_eq!(place.say("admit", &["--stations", wrong[0], "--promise", wrong[1]]).status, 2);
+    }
+}
