@@ -8,7 +8,6 @@ use crate::End;
 use crate::congestion::Sent;
 use crate::options::Mode;
 use crate::receive::arrivals::Arrival;
-use crate::send::sheets::Sheets;
 use crate::stages::{Of, Stage};
 use crate::wire::check::Unopened;
 use crate::wire::data::{self, ACK, ASK, CONTROL, Chunks, Head, NACK};
@@ -281,6 +280,7 @@ impl Connection {
             && let Some(batch) = self
                 .send_parts(now, buffer)
                 .or_else(|| self.send_repairs(now, buffer))
+                .or_else(|| self.send_laid(now))
                 .or_else(|| self.send_batch(now, buffer))
         {
             return Some(batch);
@@ -329,24 +329,11 @@ impl Connection {
     /// Writes as many frames as may leave now and make a batch.
     #[inline]
     fn send_batch(&mut self, now: Instant, buffer: &mut [u8]) -> Option<(usize, Option<Segment>)> {
-        let pace = self.pace;
-        let mut budget = MAX_BATCH;
-        if let Some(rate) = pace {
-            if self.pace_at > now && self.probe.is_none() {
-                return None;
-            }
-            let quantum =
-                (u128::from(rate.as_bps()) * u128::from(QUANTUM.as_ps()) / 8_000_000_000_000) as usize;
-            budget = quantum.clamp((2 * self.frame).min(MAX_BATCH), MAX_BATCH);
-        }
+        let budget = self.budget(now)?;
         let window = self.allowed;
         let check = self.options.check.bytes();
         let (mut at, mut segment, mut frames) = (0, 0, 0);
-        let mut place = None;
         while frames < MAX_SEGMENTS as u32 && at + segment <= budget {
-            if place.is_some_and(|(sheet, begin)| begin + at + segment > self.sender.sheet(sheet).len()) {
-                break;
-            }
             // The last word of an end says how much it has heard: it may be all that the other gets to hear.
             let owes = self.owed.frames > 0 || self.owed.at <= now || self.closing.wanted;
             let piggyback = frames == 0 && owes;
@@ -362,29 +349,14 @@ impl Connection {
             if frames > 0 && length > segment || at + length > MAX_BATCH {
                 break;
             }
-            let laid = self.sender.laid(number).filter(|_| !acknowledges);
-            if frames == 0 {
-                place = laid;
-            } else if place.is_some_and(|(sheet, begin)| laid != Some((sheet, begin + at))) {
-                break;
-            }
             let asks = self.probe.take() == Some(number) || self.is_last_for_now(window);
-            match place {
-                Some((sheet, begin)) => {
-                    let mut bytes = self.sender.lend(sheet);
-                    let frame = &mut bytes[begin + at..begin + at + length];
-                    self.write_frame(now, number, asks, acknowledges, true, frame);
-                    self.sender.give_back(sheet, bytes);
-                }
-                None => {
-                    let frame = &mut buffer[at..at + length];
-                    self.write_frame(now, number, asks, acknowledges, false, frame);
-                }
-            }
+            let frame = &mut buffer[at..at + length];
+            self.write_frame(now, number, asks, acknowledges, frame);
             frames += 1;
             at += length;
             if frames == 1 {
                 segment = length;
+                self.echoes.note(frame);
             } else if length < segment {
                 break;
             }
@@ -392,16 +364,29 @@ impl Connection {
         if frames == 0 {
             return None;
         }
-        self.placed = place;
-        self.echoes.note(match place {
-            Some((sheet, begin)) => &self.sender.sheet(sheet)[begin..begin + segment],
-            None => &buffer[..segment],
-        });
-        if let Some(rate) = pace {
+        self.note_left(now, frames, at);
+        Some((at, Segment::of(segment, at)))
+    }
+
+    /// Bytes that may leave now in a batch; none if the pace lets nothing leave.
+    #[inline]
+    fn budget(&self, now: Instant) -> Option<usize> {
+        let Some(rate) = self.pace else { return Some(MAX_BATCH) };
+        if self.pace_at > now && self.probe.is_none() {
+            return None;
+        }
+        let quantum = (u128::from(rate.as_bps()) * u128::from(QUANTUM.as_ps()) / 8_000_000_000_000) as usize;
+        Some(quantum.clamp((2 * self.frame).min(MAX_BATCH), MAX_BATCH))
+    }
+
+    /// A batch of so many frames has left, `bytes` long.
+    #[inline]
+    fn note_left(&mut self, now: Instant, frames: u32, bytes: usize) {
+        if let Some(rate) = self.pace {
             let from = self.pace_at.max(Instant::from_ps(now.as_ps().saturating_sub(CATCH_UP.as_ps())));
             // A rate measured across a leap of the clock must not silence the connection for hours.
             let most = self.round_trip.timeout(self.peer_ack_delay);
-            self.pace_at = from + rate.time_for(Size::from_bytes(at as u64)).min(most);
+            self.pace_at = from + rate.time_for(Size::from_bytes(bytes as u64)).min(most);
         }
         if self.sender.waiting() > 0 {
             self.hold_until = now + self.share();
@@ -410,24 +395,63 @@ impl Connection {
         if self.retransmit_at == Instant::MAX {
             self.arm(now);
         }
-        self.policy.sent(&Sent { now, frames, bytes: at as u64, in_flight });
-        self.statistics.bytes_sent += at as u64;
+        self.policy.sent(&Sent { now, frames, bytes: bytes as u64, in_flight });
+        self.statistics.bytes_sent += bytes as u64;
         if self.closing.wanted {
             self.move_on();
         }
+    }
+
+    /// Completes frames that were laid out, as many as may leave now for the first time and lie side by side: the batch
+    /// is where they [lie](Connection::placed_bytes).
+    fn send_laid(&mut self, now: Instant) -> Option<(usize, Option<Segment>)> {
+        let flights = &self.sender.flights;
+        if self.lays_from == u32::MAX || self.probe.is_some() || flights.due().is_some() {
+            return None;
+        }
+        let (holds, window, check) = (now < self.hold_until, self.allowed, self.options.check.bytes());
+        let ahead = flights.next() - flights.base();
+        let may = window.saturating_sub(flights.in_flight().into()).min(self.window.saturating_sub(ahead));
+        if may == 0 || holds && self.sender.waiting() < self.enough() {
+            return None;
+        }
+        let budget = self.budget(now)?;
+        // One that is not full yet waits as long as any.
+        let first = self.sender.next_laid(!holds)?;
+        let (begin, mut sheet) = (first.at as usize, self.sender.lend(first.sheet));
+        let (mut at, mut segment, mut frames) = (0, 0, 0);
+        let mut next = Some(first);
+        while let Some(laid) = next
+            && (laid.sheet, laid.at as usize) == (first.sheet, begin + at)
+        {
+            let length = data::HEADER + usize::from(laid.body) + check;
+            if frames > 0 && length > segment {
+                break;
+            }
+            let flags = if self.is_last_for_now(window) { ASK } else { 0 };
+            let frame = &mut sheet[begin + at..begin + at + length];
+            let began = self.stages.begin(Of::FramesOut);
+            let number = self.sender.send_laid(now, &laid, flags, frame);
+            let written = self.stages.next(Stage::Frame, began);
+            self.guard.seal_numbered(number, None, frame);
+            self.stages.end(Stage::Seal, written);
+            (at, frames) = (at + length, frames + 1);
+            segment = if frames == 1 { length } else { segment };
+            if length < segment || frames as u64 == may.min(MAX_SEGMENTS as u64) || at + segment > budget {
+                break;
+            }
+            next = self.sender.next_laid(!holds);
+        }
+        self.echoes.note(&sheet[begin..begin + segment]);
+        self.sender.give_back(first.sheet, sheet);
+        self.placed = Some((first.sheet, begin));
+        self.statistics.frames_sent += u64::from(frames);
+        self.note_left(now, frames, at);
         Some((at, Segment::of(segment, at)))
     }
 
     #[inline]
-    fn write_frame(
-        &mut self,
-        now: Instant,
-        number: u64,
-        asks: bool,
-        acknowledges: bool,
-        in_place: bool,
-        frame: &mut [u8],
-    ) {
+    fn write_frame(&mut self, now: Instant, number: u64, asks: bool, acknowledges: bool, frame: &mut [u8]) {
         let mut flags = if asks { ASK } else { 0 };
         let acknowledged = acknowledges.then(|| self.arrivals.next());
         if acknowledges {
@@ -437,11 +461,7 @@ impl Connection {
             self.owed.settle();
         }
         let began = self.stages.begin(Of::FramesOut);
-        if in_place {
-            Sheets::head(flags, number, frame);
-        } else {
-            self.sender.write(number, flags, acknowledged, frame);
-        }
+        self.sender.write(number, flags, acknowledged, frame);
         if self.correction.is_some() {
             self.protect(now, number, frame);
         }

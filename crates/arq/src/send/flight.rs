@@ -265,6 +265,31 @@ impl Flights {
         }
     }
 
+    /// A frame is cut and leaves at once, `length` bytes long, when all that were cut before have left.
+    #[inline]
+    pub fn leave_first(&mut self, now: Instant, load: Load, body: u16, length: u16) {
+        if self.in_flight == 0 {
+            (self.delivered_at, self.delivered_sent) = (now, now);
+        }
+        let (order, number) = (self.order, self.next());
+        self.ring.push_back(Flight {
+            load,
+            body,
+            state: State::InFlight,
+            transmissions: 1,
+            length,
+            sent: now,
+            order,
+            delivered: self.delivered,
+            delivered_at: self.delivered_at,
+            delivered_sent: self.delivered_sent,
+        });
+        (self.order, self.in_flight, self.unsent) = (order + 1, self.in_flight + 1, number + 1);
+        if self.selective {
+            self.sequence.push_back((order, number));
+        }
+    }
+
     /// Whether there are frames before `cumulative`.
     #[inline]
     pub fn has_before(&self, cumulative: u64) -> bool {

@@ -13,6 +13,10 @@
 
 use std::collections::VecDeque;
 
+use smallvec::SmallVec;
+use trunkline_endpoint::MAX_BATCH;
+use trunkline_units::Instant;
+
 use crate::Buffer;
 use crate::channels::Channels;
 use crate::options::CHUNK_COST;
@@ -36,6 +40,9 @@ const CHUNKS: usize = 64;
 const OF_ONE_CHANNEL: usize = 3;
 /// A piece smaller than this waits for the next frame or for more credit, unless it is the rest of its message.
 const WORTH: usize = 64;
+
+/// Most messages that are laid out when another is, because they wait before it; of no more bytes than a batch has.
+const RELAID: usize = 8;
 
 /// What a channel has to send.
 #[derive(Debug, Default)]
@@ -94,6 +101,30 @@ impl Outgoing {
     #[inline]
     fn has_more(&self) -> bool {
         self.open || !self.messages.is_empty()
+    }
+
+    /// What waits last and was not laid out, the last first.
+    #[inline]
+    fn kept_last(&self) -> impl Iterator<Item = Place> + '_ {
+        self.messages.iter().rev().map_while(|message| match message {
+            Message::Kept(place) => Some(*place),
+            Message::Laid(_) => None,
+        })
+    }
+
+    /// Lays out what follows `begin` of a message.
+    #[inline]
+    fn lay(&mut self, channel: u16, begin: usize, message: &[u8], sheets: &mut Sheets) {
+        let mut at = begin;
+        while at < message.len() {
+            let (length, laid) = sheets.put(channel, at == 0, &message[at..]);
+            at += length;
+            self.used += if length == 0 { 0 } else { length as u64 + CHUNK_COST };
+            if let Some(laid) = laid {
+                self.messages.push_back(Message::Laid(laid));
+            }
+        }
+        self.open = sheets.open().is_some();
     }
 
     /// Nothing more will stand on its open frame.
@@ -254,19 +285,27 @@ impl Sender {
     }
 
     /// Whether a message may be laid out: no other channel has a turn coming, and there is credit for all of it, which
-    /// it takes now. So it must not wait behind what might lack credit then.
+    /// it takes now. So it must not wait behind what might lack credit then: that is laid out with it, if it is little.
     #[inline]
     fn may_lay(&mut self, channel: u16, length: usize) -> bool {
         let Some(sheets) = &self.sheets else { return false };
         let (fresh, left) = (self.fresh, self.limit - self.used);
         let outgoing = self.channels.get_or(channel, || fresh.of(channel));
         let credit = left.min(outgoing.limit - outgoing.used);
-        self.turns.has_none_but(channel)
-            && !matches!(outgoing.messages.back(), Some(Message::Kept(_)))
-            && length as u64 + CHUNK_COST * sheets.most_chunks(length) <= credit
+        let mut cost = length as u64 + CHUNK_COST * sheets.most_chunks(length);
+        let mut again = 0;
+        for (index, place) in outgoing.kept_last().enumerate() {
+            let kept = self.store.get(place);
+            again += kept.bytes.len();
+            if kept.is_pack || index >= RELAID || again > MAX_BATCH {
+                return false;
+            }
+            cost += kept.bytes.len() as u64 + CHUNK_COST * sheets.most_chunks(kept.bytes.len());
+        }
+        cost <= credit && self.turns.has_none_but(channel)
     }
 
-    /// Lays out a message in frames.
+    /// Lays out a message in frames, after what waits before it.
     fn lay(&mut self, channel: u16, bytes: &[u8]) {
         let fresh = self.fresh;
         let outgoing = self.channels.get_or(channel, || fresh.of(channel));
@@ -274,23 +313,26 @@ impl Sender {
         if self.waiting == 0 {
             sheets.settle();
         }
-        let mut at = 0;
-        while at < bytes.len() {
-            let (length, laid) = sheets.put(channel, at == 0, &bytes[at..]);
-            at += length;
-            let cost = if length == 0 { 0 } else { length as u64 + CHUNK_COST };
-            outgoing.used += cost;
-            self.used += cost;
-            if let Some(laid) = laid {
-                outgoing.messages.push_back(Message::Laid(laid));
-            }
+        let (before, mut again) = (outgoing.used, 0);
+        let places: SmallVec<[Place; RELAID]> = outgoing.kept_last().collect();
+        outgoing.messages.truncate(outgoing.messages.len() - places.len());
+        for place in places.iter().rev() {
+            let kept = self.store.get_mut(*place);
+            let begin = std::mem::take(&mut outgoing.cut) as usize;
+            outgoing.lay(channel, begin, &kept.bytes, sheets);
+            again += kept.bytes.len() - begin;
+            // What has been cut of it is needed until it is acknowledged.
+            kept.pieces += 1;
+            kept.cut = true;
         }
-        outgoing.open = sheets.open().is_some();
+        outgoing.lay(channel, 0, bytes, sheets);
+        outgoing.kept += again + bytes.len();
+        outgoing.queue(channel, &mut self.turns);
+        self.used += outgoing.used - before;
         self.laid_last = Some(channel);
         self.waiting += bytes.len();
         self.blocked = false;
-        outgoing.kept += bytes.len();
-        outgoing.queue(channel, &mut self.turns);
+        places.into_iter().for_each(|place| self.release(place));
     }
 
     /// Something else is to follow what was laid out last, if that is the channel's.
@@ -641,20 +683,41 @@ impl Sender {
         at
     }
 
-    /// Where a frame lies that was laid out: its sheet, and where on it.
+    /// The frame that is to be cut next, if it was laid out; one that is not full only if that is wanted.
     #[inline]
-    pub fn laid(&self, number: u64) -> Option<(u32, usize)> {
-        match self.flights.get(number)?.load {
-            Load::Laid(laid) => Some((laid.sheet, laid.at as usize)),
-            Load::Pieces(_) => None,
+    pub fn next_laid(&mut self, open: bool) -> Option<Laid> {
+        let (_, channel) = self.turns.first()?;
+        let outgoing = self.channels.get_mut(channel)?;
+        if open && outgoing.open && outgoing.messages.is_empty() {
+            outgoing.take_open(self.sheets.as_mut()?);
+        }
+        match outgoing.messages.front() {
+            Some(Message::Laid(laid)) => Some(*laid),
+            _ => None,
         }
     }
 
-    /// Whether the next frame to leave for the first time was laid out, as far as can be told before it is cut.
+    /// The frame that [`next_laid`](Sender::next_laid) told leaves, completed in `frame` but for its check; its number.
+    /// No frame that was cut before waits.
+    #[inline]
+    pub fn send_laid(&mut self, now: Instant, laid: &Laid, flags: u8, frame: &mut [u8]) -> u64 {
+        let number = self.flights.next();
+        if let Some(outgoing) = self.channels.get_mut(laid.channel) {
+            outgoing.messages.pop_front();
+            sheets::complete(laid, outgoing.sequence, flags, number, frame);
+            outgoing.sequence += u64::from(laid.chunks);
+            outgoing.queued = outgoing.has_more();
+            self.turns.pass(outgoing.priority.into(), outgoing.queued);
+        }
+        self.waiting -= usize::from(laid.bytes);
+        self.flights.leave_first(now, Load::Laid(*laid), laid.body, frame.len() as u16);
+        number
+    }
+
+    /// Whether the next frame to be cut was laid out, and leaves from where it lies.
     pub fn is_next_laid(&self) -> bool {
-        let cut = self.flights.unsent() < self.flights.next();
         match self.turns.first().and_then(|(_, channel)| self.channels.get(channel)) {
-            _ if cut => self.laid(self.flights.unsent()).is_some(),
+            _ if self.flights.due().is_some() => false,
             Some(outgoing) => match outgoing.messages.front() {
                 Some(message) => matches!(message, Message::Laid(_)),
                 None => outgoing.open,

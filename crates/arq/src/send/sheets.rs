@@ -2,7 +2,7 @@
 //!
 //! In full flow a message's bytes are copied once: into *sheets*, each as long as a batch, with room left for heads and
 //! checks, so that a stretch of a sheet is a batch. What is not known yet (numbers, whether to ask) is written when a
-//! frame is cut or leaves; frames that are sent again leave from there too.
+//! frame is cut or leaves. Frames that are sent again are copied from there.
 //!
 //! Bounds: what a channel may keep bounds the frames. A sheet stays while one of its frames does; frames are laid out
 //! only while one channel alone has something to send, so those that wait lie side by side, and 32 sheets are kept to be
@@ -229,16 +229,8 @@ impl Sheets {
     /// Numbers the chunks of a frame, from `first` on.
     #[inline]
     pub fn number(&mut self, laid: &Laid, first: u64) {
-        let frame = &mut self.sheets[laid.sheet as usize].bytes;
-        if kind(frame[laid.at as usize]) == KIND_PIECE {
-            return put_sequence(&mut frame[laid.body()], first);
-        }
-        let mut chunks = &mut frame[laid.body()];
-        for sequence in first..first + u64::from(laid.chunks) {
-            put_sequence(chunks, sequence);
-            let length = usize::from(u16::from_be_bytes([chunks[5], chunks[6]]));
-            chunks = &mut chunks[AMONG + length..];
-        }
+        let sheet = &mut self.sheets[laid.sheet as usize].bytes;
+        number(laid, first, &mut sheet[laid.at as usize..]);
     }
 
     /// Writes a frame's header anew, and a copy of what follows it, at the start of `into`; how long that is.
@@ -259,12 +251,6 @@ impl Sheets {
         at + body.len()
     }
 
-    /// Writes the header of a frame where it lies, which is `frame`.
-    #[inline]
-    pub fn head(flags: u8, number: u64, frame: &mut [u8]) {
-        Head::write(kind(frame[0]), flags | own(frame[0]), number, None, frame);
-    }
-
     /// Bytes of a sheet.
     #[inline]
     pub fn bytes(&self, sheet: u32) -> &[u8] {
@@ -280,6 +266,26 @@ impl Sheets {
     #[inline]
     pub fn give_back(&mut self, sheet: u32, bytes: Buffer) {
         self.sheets[sheet as usize].bytes = bytes;
+    }
+}
+
+/// Completes a frame where it lies, which is where `frame` begins, but for its check: says that its number is `of`, and numbers its
+/// chunks from `first` on.
+#[inline]
+pub(crate) fn complete(laid: &Laid, first: u64, flags: u8, of: u64, frame: &mut [u8]) {
+    number(laid, first, frame);
+    Head::write(kind(frame[0]), flags | own(frame[0]), of, None, frame);
+}
+
+#[inline]
+fn number(laid: &Laid, first: u64, frame: &mut [u8]) {
+    if kind(frame[0]) == KIND_PIECE {
+        return put_sequence(&mut frame[HEADER..], first);
+    }
+    let mut at = HEADER;
+    for sequence in first..first + u64::from(laid.chunks) {
+        put_sequence(&mut frame[at..], sequence);
+        at += AMONG + usize::from(u16::from_be_bytes([frame[at + 5], frame[at + 6]]));
     }
 }
 
@@ -364,7 +370,7 @@ mod tests {
             let (laid, mut copy) = (&frames[0], vec![0; frame]);
             let length = sheets.copy(laid, ASK, 77, None, &mut copy);
             let mut there = sheets.lend(laid.sheet);
-            Sheets::head(ASK, 77, &mut there[laid.at as usize..]);
+            complete(laid, (1 << 16) - 3, ASK, 77, &mut there[laid.at as usize..]);
             prop_assert_eq!(&copy[..length], &there[laid.at as usize..laid.body().end]);
             sheets.give_back(laid.sheet, there);
             for laid in &frames {
