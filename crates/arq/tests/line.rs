@@ -35,9 +35,9 @@ fn a_line_is_filled_whatever_it_loses() {
 
 #[test]
 fn both_ways_at_once_neither_end_repeats_itself_without_end() {
-    for seed in 1..3 {
+    for (seed, stalls) in [(1, [None; 2]), (2, [Some(STALL); 2])] {
         for options in [Options::default(), fixed()] {
-            let line = Line { seed, ..Line::default() };
+            let line = Line { seed, stalls, ..Line::default() };
             let run = line.run(&options, true, Span::from_s(1));
             let ways = run.of_what_is_left();
             assert!(ways[0] + ways[1] > 1.93, "{line:?}: {}", told(&run));

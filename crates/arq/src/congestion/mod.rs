@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | [`Fixed`] | as many frames as it was told, as in 1998 | none |
 //! | [`Reno`] | grows by slow start and one frame a round, halves on loss (RFC 5681, in frames) | none |
-//! | [`Paced`] | twice what the measured rate and the least round trip hold | that rate |
+//! | [`Paced`] | twice what the measured rate and the least round trip hold, and what is acknowledged late | that rate |
 
 use trunkline_units::{Instant, Rate, Span};
 

@@ -16,6 +16,9 @@
 //! tell whether the path became longer. A sender that is alone seldom needs it, because each cycle empties its own queue.
 //! It costs half a round trip of sending each 10 s.
 //!
+//! Where the peer sends as well, acknowledgements wait in its queue, and both ends measure the sum of both queues as their
+//! round trip. Then at least 96 frames more may be in flight than the path holds twice; see `HELD_UP`.
+//!
 //! Loss is not a sign of congestion here, so three things are added to BBR. What the path loses by itself is measured, in
 //! the second and third phase of the cycle, and made up for in the others: if one frame of twenty is lost anyway, 1.05 of
 //! the rate that arrives has to be sent to fill the line. A probe for more that only overflows a short queue makes the
