@@ -5,7 +5,7 @@
 //! | [`clock`] | [`Clock`], the monotonic clock of a run, shared by every process of a machine |
 //! | [`driver`] | [`Driver`], runs an endpoint over a UDP socket |
 //! | [`groups`] | [`Groups`], datagrams to and from several multicast groups through one port |
-//! | [`packet`] | [`PacketSocket`](packet::PacketSocket), whole Ethernet frames of an interface; a ring for very many |
+//! | [`packet`] | [`PacketSocket`], whole Ethernet frames of an interface; a ring for very many |
 //! | [`pace`] | [`Pacer`], waits for a moment: sleep, then spin for the last stretch |
 //! | [`socket`] | opening UDP and TCP sockets with buffers, groups and time limits; errors that name the address |
 //! | [`batch`] | many datagrams a system call: segmentation offload and receive coalescing |
