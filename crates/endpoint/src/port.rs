@@ -32,6 +32,7 @@ impl Peer {
     ///
     /// # Panics
     /// If there are more: addresses come from drivers, not from the network.
+    #[inline]
     pub const fn new(address: &[u8]) -> Peer {
         assert!(address.len() <= PEER_BYTES, "an address has at most 23 bytes");
         let mut bytes = [0; PEER_BYTES];
@@ -40,6 +41,7 @@ impl Peer {
     }
 
     /// The bytes it was made from.
+    #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.length)]
     }

@@ -12,7 +12,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::process::Command as Run;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::Duration;
 
@@ -134,6 +134,8 @@ struct Course {
     clock: Clock,
     over: AtomicBool,
     stations: Vec<Attached>,
+    /// How much each station has sent, once it sends no more.
+    sent: Vec<AtomicU64>,
 }
 
 /// A message that came.
@@ -144,10 +146,6 @@ struct Came {
     sent: Instant,
     at: Instant,
 }
-
-/// Those of a station that send, take, and copy.
-type Threads<'a> =
-    (ScopedJoinHandle<'a, u64>, ScopedJoinHandle<'a, Vec<Came>>, ScopedJoinHandle<'a, (u64, u64)>);
 
 /// What a station counted.
 #[derive(Debug, Default)]
@@ -168,7 +166,8 @@ impl Course {
             thread::scope(|scope| spaces.spawn(scope, number, attach).join().expect("no panic"))
         };
         let stations: Vec<Attached> = (1..=STATIONS).map(attach).collect();
-        let course = Course { clock: Clock::start(), over: AtomicBool::new(false), stations };
+        let sent = stations.iter().map(|_| AtomicU64::new(u64::MAX)).collect();
+        let course = Course { clock: Clock::start(), over: AtomicBool::new(false), stations, sent };
         course.wait("a ring of all", || course.rings(STATIONS.into()));
         course
     }
@@ -198,14 +197,17 @@ impl Course {
     fn run(&self, meanwhile: impl FnOnce()) -> Vec<Tally> {
         let urgent = Options { priority: 7, queue: 4096, ..Options::default() };
         let files = Options { tries: 1000, patience: Span::from_ms(50), ..Options::acknowledged(0) };
+        // All are open before the first sends, and until the last has taken: a SAP that is closed drops what waits.
+        let open = |station: &Attached| {
+            let messages = station.open(MESSAGES, &urgent).expect("it opens");
+            (station.number(), messages, station.open(FILES, &files).expect("it opens"))
+        };
+        let saps: Vec<_> = self.stations.iter().map(open).collect();
         thread::scope(|scope| {
-            let threads: Vec<_> = self
-                .stations
+            let threads: Vec<_> = saps
                 .iter()
-                .map(|station| {
-                    let number = station.number();
-                    let messages = station.open(MESSAGES, &urgent).expect("it opens");
-                    let files = station.open(FILES, &files).expect("it opens");
+                .map(|(number, messages, files)| {
+                    let (number, messages, files) = (*number, messages.clone(), files.clone());
                     let next = number % STATIONS + 1;
                     let sender = messages.clone();
                     let sends = scope.spawn(move || {
@@ -221,13 +223,17 @@ impl Course {
                                 .expect("it leaves");
                             sent += 1;
                         }
+                        self.sent[usize::from(number) - 1].store(sent, Ordering::Relaxed);
                         sent
                     });
                     let takes = scope.spawn(move || {
                         let (mut came, mut message) = (Vec::new(), Vec::new());
-                        // What was sent last is waited for.
+                        // What was sent last is waited for, on a busy machine for some time.
                         let mut quiet = 0;
-                        while !self.is_over() || quiet < 25 {
+                        let all = || {
+                            self.sent[usize::from((number + STATIONS - 2) % STATIONS)].load(Ordering::Relaxed)
+                        };
+                        while !self.is_over() || quiet < 150 && (came.len() as u64) < all() {
                             match messages.receive_within(&mut message, LOOK) {
                                 Ok(received) => {
                                     let at = self.clock.now();
@@ -268,16 +274,12 @@ impl Course {
                 .collect();
             meanwhile();
             self.over.store(true, Ordering::Relaxed);
-            let tally = |(sends, takes, copies): Threads<'_>| {
+            let ended = threads.into_iter().map(|(sends, takes, copies)| {
                 let (copied, failed) = copies.join().expect("no panic");
-                Tally {
-                    sent: sends.join().expect("no panic"),
-                    copied,
-                    failed,
-                    came: takes.join().expect("no panic"),
-                }
-            };
-            threads.into_iter().map(tally).collect()
+                let (sent, came) = (sends.join().expect("no panic"), takes.join().expect("no panic"));
+                Tally { sent, copied, failed, came }
+            });
+            ended.collect()
         })
     }
 }

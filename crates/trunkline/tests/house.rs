@@ -120,6 +120,7 @@ const DOCUMENTS: &[&str] = &[
     "CONTRIBUTING.md",
     "docs/guaranteed.md",
     "docs/language.md",
+    "docs/llc.md",
     "docs/record.md",
     "docs/reproduce.md",
     "docs/study.md",

@@ -38,7 +38,8 @@ fn main() {
             exchange,
             "us",
             vec![
-                ("raw ping-pong", Box::new(|| round_trip::raw(&spaces))),
+                ("raw ping-pong", Box::new(|| round_trip::raw(&spaces, false))),
+                ("raw, told the priority", Box::new(|| round_trip::raw(&spaces, true))),
                 ("ours", Box::new(|| round_trip::ours(&spaces, true))),
                 ("ours, no helper", Box::new(|| round_trip::ours(&spaces, false))),
             ],
@@ -77,7 +78,7 @@ fn main() {
 
 fn only(contest: &str, spaces: &Spaces) {
     let figure = match contest {
-        "exchange-raw" => round_trip::raw(spaces),
+        "exchange-raw" => round_trip::raw(spaces, false),
         "exchange" => round_trip::ours(spaces, false),
         "way-raw" => one_way::raw(spaces, 1),
         "way" => one_way::ours(spaces, 1),

@@ -56,8 +56,13 @@ pub fn socket(station: u8) -> PacketSocket {
     PacketSocket::open(DEVICE, &options).expect("a packet socket")
 }
 
-/// Two that do nothing but send and receive: frames as long as ours and as what answers them.
-pub fn raw(spaces: &Spaces) -> f64 {
+/// Two that do nothing but send and receive: frames as long as ours and as what answers them. With or without the tag,
+/// which tells the priority.
+pub fn raw(spaces: &Spaces, tagged: bool) -> f64 {
+    let receive = |socket: &PacketSocket, room: &mut [u8]| match tagged {
+        true => socket.receive_tagged(room, true).expect("a frame").0,
+        false => recv(socket.as_raw_fd(), room, MsgFlags::empty()).expect("a frame"),
+    };
     let ready = Barrier::new(2);
     thread::scope(|scope| {
         spaces.spawn(scope, 1, || {
@@ -66,7 +71,7 @@ pub fn raw(spaces: &Spaces) -> f64 {
             let (answer, mut room) = (frame(2, 1, 1), [0; 2048]);
             ready.wait();
             loop {
-                let got = recv(socket.as_raw_fd(), &mut room, MsgFlags::empty()).expect("a frame");
+                let got = receive(&socket, &mut room);
                 // The end is told by a frame of another length.
                 if got != frame(1, 2, SIZE).len() - 4 {
                     return;
@@ -81,7 +86,7 @@ pub fn raw(spaces: &Spaces) -> f64 {
             ready.wait();
             let took = measure(TIME, || {
                 send(socket.as_raw_fd(), &question, MsgFlags::empty()).expect("it leaves");
-                recv(socket.as_raw_fd(), &mut room, MsgFlags::empty()).expect("an answer");
+                receive(&socket, &mut room);
             });
             send(socket.as_raw_fd(), &frame(1, 2, SIZE + 1), MsgFlags::empty()).expect("it leaves");
             median(took.into_iter())

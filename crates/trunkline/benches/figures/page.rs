@@ -60,6 +60,9 @@ Written by `cargo bench -p trunkline --bench figures{flags}`.
 }
 
 const NOTES: &str = "\
+Elsewhere: [the simulator](benchmarks-simulator.md), [guaranteed delivery](benchmarks-guaranteed.md),
+[LLC over Ethernet](benchmarks-llc.md).
+
 ## How to read it
 
 - **full**: what arrived, message bytes only. Trunkline gives each message a header, reads it on arrival, and compares

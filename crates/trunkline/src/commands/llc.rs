@@ -2,7 +2,7 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`test`] | all functions of a station, one line each |
+//! | [`mod@test`] | all functions of a station, one line each |
 //! | [`wrap`] | end to end delay by size and class |
 //! | [`load`] | offered load: packets and bits a second, losses |
 //! | [`copy`], [`keep`] | files between stations: who sends, who keeps |

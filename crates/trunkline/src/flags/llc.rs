@@ -197,9 +197,8 @@ pub struct Admit {
     /// Stations of the ring: how many, numbered from 1, or which, e.g. 1-16,20
     #[arg(long, value_name = "N|LIST", value_parser = stations)]
     pub stations: Stations,
-    /// What is promised, by a station or by `all` of them: STATION:PRIORITY:OCTETS:PERIOD[:DEADLINE], e.g.
-    /// all:7:100:10ms; the deadline is the period unless said
-    #[arg(long, value_name = "PROMISE", required = true, value_parser = promise)]
+    /// What is promised, by a station or by `all` of them, e.g. all:7:100:10ms; the deadline is the period unless said
+    #[arg(long, value_name = "STATION:PRIORITY:OCTETS:PERIOD[:DEADLINE]", required = true, value_parser = promise)]
     pub promise: Vec<Promise>,
     /// Octets of messages that every station sends besides, as often as it likes, at priorities 0 to 3
     #[arg(long, value_name = "OCTETS", value_parser = octets())]
