@@ -53,7 +53,10 @@ pub fn socket(station: u8) -> PacketSocket {
         buffer: 1 << 20,
         ..packet::Options::default()
     };
-    PacketSocket::open(DEVICE, &options).expect("a packet socket")
+    let socket = PacketSocket::open(DEVICE, &options).expect("a packet socket");
+    // A frame that is lost ends the bench, and does not stop it for ever.
+    socket.limit_waiting(Some(Span::from_s(10))).expect("it can be told");
+    socket
 }
 
 /// Two that do nothing but send and receive: frames as long as ours and as what answers them. With or without the tag,

@@ -31,6 +31,11 @@ impl Spaces {
         for end in 0..2 {
             spaces.run(end, &format!("ip link set {DEVICE} up"))?;
         }
+        // What is sent before both are ready is lost.
+        for end in 0..2 {
+            let ready = format!("ip link show {DEVICE} | grep -q 'state UP' && exit 0");
+            spaces.run(end, &format!("for try in $(seq 500); do {ready}; sleep 0.02; done; exit 1"))?;
+        }
         Ok(spaces)
     }
 
