@@ -9,13 +9,17 @@
 //! Who leads waits in the call that receives, from which nobody can wake it. Mostly nobody has to: what it waits for comes
 //! over the line. Not so what a station sends to itself, or what another thread gives up. Where that has happened, the
 //! leader for some time waits for a bell, too, which is a call of the system more.
+//!
+//! The lock is fair: whoever has waited longest gets it next. Else a thread that sends without end takes it again and again
+//! before one with something urgent, which was woken for it, has run.
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use trunkline_endpoint::{MAX_BATCH, Port};
 use trunkline_net::Clock;
 use trunkline_net::datagrams::Bell;
@@ -196,8 +200,7 @@ impl Shared {
 
     #[inline]
     pub fn lock(&self) -> Guard<'_> {
-        // A panic under the lock is a bug of ours; whoever comes next may see it too.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Tries something once.
@@ -280,8 +283,7 @@ impl Shared {
         let room = if self.events && self.helped { None } else { state.room.take() };
         let Some(mut room) = room else {
             state.followers += 1;
-            let waited = self.changed.wait_timeout(state, until.into());
-            let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.changed.wait_for(&mut state, until.into());
             state.followers -= 1;
             return (state, self.clock.now());
         };
@@ -291,7 +293,7 @@ impl Shared {
         }
         state.hears = hears;
         self.arm(&mut state, now);
-        drop(state);
+        MutexGuard::unlock_fair(state);
         if hears {
             // A wait that fails is no worse than one that was cut short.
             let _ = self.nudge.wait(&self.line, Some(until));
@@ -346,6 +348,7 @@ impl Shared {
         if state.followers > 0 {
             self.changed.notify_all();
         }
+        MutexGuard::unlock_fair(state);
     }
 
     /// Takes what waits on the line.
@@ -458,7 +461,7 @@ impl Shared {
             state.alarm = by;
             match state.listening {
                 true => self.bell.ring(),
-                false => self.timer.notify_one(),
+                false => _ = self.timer.notify_one(),
             }
         }
     }
@@ -487,7 +490,7 @@ impl Shared {
             let free = state.attended + self.tick;
             if !leads && free <= now && state.failed.is_none() {
                 (state.alarm, state.listening) = (at, true);
-                drop(state);
+                MutexGuard::unlock_fair(state);
                 // A wait that fails is no worse than one that was cut short.
                 let _ = self.bell.wait(&self.line, (at < Instant::MAX).then(|| at.since(now)));
                 state = self.lock();
@@ -500,13 +503,10 @@ impl Shared {
                 true => at,
                 false => at.min(now + TICK),
             };
-            state = match state.alarm {
-                Instant::MAX => self.timer.wait(state).unwrap_or_else(PoisonError::into_inner),
-                alarm => {
-                    let span = alarm.since(now).into();
-                    self.timer.wait_timeout(state, span).unwrap_or_else(PoisonError::into_inner).0
-                }
-            };
+            match state.alarm {
+                Instant::MAX => self.timer.wait(&mut state),
+                alarm => _ = self.timer.wait_for(&mut state, alarm.since(now).into()),
+            }
         }
     }
 }
