@@ -5,7 +5,7 @@
 
 use std::io;
 use std::process::Command as Run;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -25,6 +25,11 @@ fn everywhere(body: impl Fn(&Place) + Sync) {
     static PORTS: AtomicU16 = AtomicU16::new(20_000);
     let port = PORTS.fetch_add(256, Ordering::Relaxed);
     body(&move |_| format!("udp:239.77.3.0:{port}").parse().unwrap());
+    over_ethernet("true", body);
+}
+
+/// Runs a body over the bridge alone, after this was done to it.
+fn over_ethernet(more: &str, body: impl Fn(&Place) + Sync) {
     thread::scope(|scope| {
         let done = scope.spawn(|| {
             if let Err(e) = unshare(CloneFlags::CLONE_NEWNET) {
@@ -34,14 +39,12 @@ fn everywhere(body: impl Fn(&Place) + Sync) {
             let script = "set -e; echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6; \
                 ip link add bridge type bridge; ip link set bridge up; for n in 0 1 2 3; do \
                 ip link add at$n type veth peer name to$n; ip link set to$n master bridge; \
-                ip link set to$n up; ip link set at$n up; done; \
-                for n in 0 1 2 3; do for try in $(seq 500); do \
-                ip -d link show to$n | grep -q 'state forwarding' && ip link show at$n | grep -q 'state UP' && break; \
-                sleep 0.02; done; done";
+                ip link set to$n up; ip link set at$n up; done";
             if !Run::new("sh").args(["-c", script]).status().is_ok_and(|status| status.success()) {
                 eprintln!("skipped over Ethernet: no interfaces (is iproute2 installed?)");
                 return;
             }
+            assert!(Run::new("sh").args(["-c", more]).status().unwrap().success(), "{more}");
             body(&|n| format!("eth:at{n}").parse().unwrap());
         });
         done.join().expect("the body holds over Ethernet");
@@ -343,6 +346,83 @@ fn a_ring_forms_carries_messages_and_lets_stations_go() {
         // One leaves, and the token never stays away for that.
         stations.remove(1);
         wait(&stations);
+    });
+}
+
+#[test]
+fn a_message_too_long_for_the_interface_is_lost_and_nothing_else() {
+    over_ethernet("ip link set at0 mtu 600", |place| {
+        let (left, right) = pair(place, &Options::default());
+        left.send(at(2), &[1; 1_400]).unwrap();
+        left.send(at(2), b"short").unwrap();
+        let mut message = Vec::new();
+        right.receive_within(&mut message, SECONDS).unwrap();
+        assert_eq!((&message[..], left.station().unsent()), (&b"short"[..], 1));
+    });
+}
+
+/// A line slower than the program: what is urgent waits for the few frames that the system has, and not for all that
+/// another thread sends.
+#[test]
+fn what_is_urgent_is_not_behind_all_that_a_slow_line_has_been_given() {
+    const SENT: usize = 80;
+    over_ethernet("tc qdisc add dev at0 root tbf rate 2mbit burst 3k limit 1m", |place| {
+        let (left, right) = pair(place, &Options { queue: 200, ..Options::default() });
+        let came = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let (mut message, mut urgent) = (Vec::new(), None);
+                for place in 0..=SENT {
+                    right.receive_within(&mut message, SECONDS).unwrap();
+                    if message == b"urgent" {
+                        urgent = Some(place);
+                    }
+                    came.fetch_add(1, Ordering::Relaxed);
+                }
+                urgent.expect("it came")
+            });
+            let busy = scope.spawn(|| {
+                for _ in 0..SENT {
+                    left.send(at(2), &[0; 1_400]).unwrap();
+                }
+            });
+            while came.load(Ordering::Relaxed) < 10 {
+                thread::sleep(Duration::from_millis(1));
+            }
+            let before = came.load(Ordering::Relaxed);
+            left.send_with(at(2), b"urgent", Some(7), SECONDS).unwrap();
+            let place = reader.join().unwrap();
+            assert!(place <= before + 12, "behind {} frames", place - before);
+            busy.join().unwrap();
+        });
+    });
+}
+
+/// The end that one call waits for is no other's.
+#[test]
+fn an_exchange_and_who_asks_for_ends_do_not_take_each_others() {
+    everywhere(|place| {
+        let (left, _right) = pair(place, &Options { queue: 200, ..sure(2) });
+        thread::scope(|scope| {
+            let exchanges = scope.spawn(|| (0..60).all(|_| left.exchange(at(2), b"a").is_ok()));
+            for _ in 0..60 {
+                left.start(at(2), b"b", None).unwrap();
+                assert_eq!(left.ended(SECONDS).unwrap().outcome, Outcome::Done);
+            }
+            assert!(exchanges.join().unwrap());
+        });
+    });
+}
+
+#[test]
+fn who_never_waits_hears_without_a_helper_too() {
+    everywhere(|place| {
+        let settings = Settings { helper: false, ..Settings::default() };
+        let [left, right] = [0, 1].map(|n| attach(place, n, &settings).open(4, &Options::default()).unwrap());
+        left.send(at(2), b"heard").unwrap();
+        let mut message = Vec::new();
+        let mut got = || right.receive_within(&mut message, Some(Duration::ZERO));
+        assert!((0..10_000).any(|_| got().is_ok()));
     });
 }
 

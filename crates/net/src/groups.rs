@@ -21,7 +21,7 @@ pub struct Groups {
 
 impl Groups {
     /// Hears `groups` on `port` of the interface that holds `interface`, and sends from port `source`. `buffer`: octets
-    /// asked for each of the buffers; 0: the system's choice.
+    /// asked for the buffer of what comes; `ahead`: octets that may wait to leave; 0: the system's choice.
     ///
     /// # Errors
     /// `EADDRINUSE` if somebody has the port `source`, `EADDRNOTAVAIL` if no interface has the address, or what else the
@@ -32,12 +32,16 @@ impl Groups {
         source: u16,
         groups: &[Ipv4Addr],
         buffer: usize,
+        ahead: usize,
     ) -> io::Result<Groups> {
         let open = || {
             let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
             if buffer > 0 {
                 socket.set_recv_buffer_size(buffer)?;
-                socket.set_send_buffer_size(buffer)?;
+            }
+            if ahead > 0 {
+                // The system doubles it.
+                socket.set_send_buffer_size(ahead.div_ceil(2))?;
             }
             Ok::<_, io::Error>(socket)
         };
@@ -117,7 +121,7 @@ mod tests {
     fn each_hears_its_groups_and_who_spoke() {
         let group = |last| Ipv4Addr::new(239, 77, 41, last);
         let open = |source, groups: &[Ipv4Addr]| {
-            Groups::open(Ipv4Addr::LOCALHOST, 47_300, source, groups, 1 << 16).unwrap()
+            Groups::open(Ipv4Addr::LOCALHOST, 47_300, source, groups, 1 << 16, 0).unwrap()
         };
         let left = open(47_301, &[group(1), group(255)]);
         let right = open(47_302, &[group(2), group(255)]);
@@ -135,7 +139,7 @@ mod tests {
         for by in [&left, &right] {
             assert_eq!(by.receive(&mut [0; 9], false).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         }
-        let taken = Groups::open(Ipv4Addr::LOCALHOST, 47_300, 47_301, &[], 0).unwrap_err();
+        let taken = Groups::open(Ipv4Addr::LOCALHOST, 47_300, 47_301, &[], 0, 0).unwrap_err();
         assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
     }
 }

@@ -52,8 +52,10 @@ pub struct Options {
     pub address: Option<[u8; 6]>,
     /// Whether the kernel tells when each frame came. Costs each frame a little; without, [`Frame::at_ns`] is 0.
     pub timestamps: bool,
-    /// Octets asked for each of the two buffers; 0: the system's choice.
+    /// Octets asked for the buffer of what comes; 0: the system's choice.
     pub buffer: usize,
+    /// Octets of frames, with what the system needs to keep them, that may wait to leave; 0: the system's choice.
+    pub ahead: usize,
 }
 
 /// Frames for this station and for all, in full.
@@ -66,6 +68,7 @@ impl Default for Options {
             address: None,
             timestamps: true,
             buffer: 0,
+            ahead: 0,
         }
     }
 }
@@ -207,7 +210,10 @@ impl PacketSocket {
         }
         if options.buffer > 0 {
             socket.set_recv_buffer_size(options.buffer)?;
-            socket.set_send_buffer_size(options.buffer)?;
+        }
+        if options.ahead > 0 {
+            // The system doubles it.
+            socket.set_send_buffer_size(options.ahead.div_ceil(2))?;
         }
         let member = |kind: c_int, address: &[u8]| {
             let mut member = libc::packet_mreq {
@@ -296,7 +302,7 @@ impl PacketSocket {
     }
 
     /// Sends whole Ethernet frames that stand one behind another in `frames`, each ending at one of `ends`, in one call of
-    /// the system. Waits for room in the socket's own buffer. How many the interface took; the one behind them is lost.
+    /// the system. Waits for room in the socket's own buffer. How many the interface took; the others are lost.
     ///
     /// # Errors
     /// As [`PacketSocket::send`], of the first.
@@ -312,13 +318,23 @@ impl PacketSocket {
             messages[count].msg_hdr.msg_iovlen = 1;
             (from, count) = (end, count + 1);
         }
-        // SAFETY: each header points at one slice and each slice at a part of `frames`; both live through the call, which
-        // reads what the slices point at and writes into the headers only.
-        let sent = unsafe { libc::sendmmsg(self.socket.as_raw_fd(), messages.as_mut_ptr(), count as u32, 0) };
-        match Errno::result(sent) {
-            Err(Errno::ENOBUFS) => Ok(0),
-            sent => Ok(sent? as usize),
+        let (mut at, mut left) = (0, 0);
+        while at < count {
+            let rest = &mut messages[at..count];
+            // SAFETY: each header points at one slice and each slice at a part of `frames`; all live through the call, which
+            // reads what the slices point at and writes into the headers only.
+            let sent =
+                unsafe { libc::sendmmsg(self.socket.as_raw_fd(), rest.as_mut_ptr(), rest.len() as u32, 0) };
+            match Errno::result(sent) {
+                Ok(sent) => (at, left) = (at + sent as usize, left + sent as usize),
+                // That one is lost, and not those behind it.
+                Err(Errno::ENOBUFS) => at += 1,
+                Err(Errno::EINTR) => {}
+                Err(error) if left == 0 => return Err(error.into()),
+                Err(_) => at += 1,
+            }
         }
+        Ok(left)
     }
 
     /// Lets a call that waits for a frame end with [`io::ErrorKind::WouldBlock`] after `limit`; none: never. The system

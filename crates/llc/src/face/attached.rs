@@ -261,11 +261,15 @@ impl Sap {
         self.shared().until(None, |state, now| {
             let ticket = match sent {
                 Some(ticket) => ticket,
-                None => *sent.insert(self.attempt(state, now, to, bytes, None, true)?),
+                None => {
+                    let ticket = self.attempt(state, now, to, bytes, None, false)?;
+                    self.told(state)?.awaited.push(ticket);
+                    *sent.insert(ticket)
+                }
             };
-            let told = self.told(state)?;
-            let at = told.ended.iter().position(|sent| sent.ticket == ticket).ok_or(Error::NotYet)?;
-            told.ended.remove(at).ok_or(Error::NotYet)
+            let finished = &mut self.told(state)?.finished;
+            let at = finished.iter().position(|sent| sent.ticket == ticket).ok_or(Error::NotYet)?;
+            Ok(finished.swap_remove(at))
         })
     }
 

@@ -57,7 +57,7 @@ fn address(station: u8) -> [u8; 6] {
 }
 
 impl Line {
-    pub fn open(network: &Network, station: u8, ring: bool, buffer: usize) -> io::Result<Line> {
+    pub fn open(network: &Network, station: u8, ring: bool, buffer: usize, ahead: usize) -> io::Result<Line> {
         match network {
             Network::Ethernet { interface } => {
                 let own = address(station);
@@ -66,6 +66,7 @@ impl Line {
                     address: Some(own),
                     timestamps: false,
                     buffer,
+                    ahead,
                     ..packet::Options::default()
                 };
                 let socket = PacketSocket::open(interface, &options)?;
@@ -79,7 +80,7 @@ impl Line {
                 let source = port + u16::from(station);
                 let members = [station, ALL].map(|member| Network::group(group, member));
                 Ok(Line::Udp {
-                    groups: Groups::open(interface, port, source, &members, buffer)?,
+                    groups: Groups::open(interface, port, source, &members, buffer, ahead)?,
                     group,
                     port,
                 })

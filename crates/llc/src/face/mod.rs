@@ -62,8 +62,12 @@ pub use network::{Network, NoNetwork};
 /// How a station on a network behaves.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Octets asked for each of the system's two buffers; it may grant less. 0: its choice.
+    /// Octets asked for the system's buffer of what comes; it may grant less. 0: its choice.
     pub buffer: usize,
+    /// Octets of frames that the system may take before they leave, each counted with some 800 to 2,000 that it needs to
+    /// keep it. They are ahead of everything, however urgent; so a line that is slower than the program is not filled
+    /// beyond this. A network card that tells late what has left may want more to be kept busy.
+    pub ahead: usize,
     /// Most frames that leave in one call of the system; in a ring always 1. What is more urgent waits for all of them.
     pub batch: usize,
     /// Takes part in a ring: a frame leaves only with the token. The same at all stations.
@@ -80,7 +84,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { buffer: 1 << 20, batch: 1, ring: None, helper: true, events: false }
+        Settings { buffer: 1 << 20, ahead: 8 << 10, batch: 1, ring: None, helper: true, events: false }
     }
 }
 

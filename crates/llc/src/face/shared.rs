@@ -75,6 +75,9 @@ pub(super) struct Told {
     /// Messages whose end somebody wants to know.
     pub wanted: VecDeque<Ticket>,
     pub ended: VecDeque<Sent>,
+    /// The same for those of which one call waits for the end, which no other is to take.
+    pub awaited: Vec<Ticket>,
+    pub finished: Vec<Sent>,
     pub answers: VecDeque<Event>,
 }
 
@@ -138,7 +141,7 @@ pub(super) type Guard<'a> = MutexGuard<'a, State>;
 impl Shared {
     /// The station, and its helper.
     pub fn open(network: &Network, number: u8, settings: &Settings) -> Result<(Arc<Shared>, Helper), Error> {
-        let line = Line::open(network, number, settings.ring.is_some(), settings.buffer)?;
+        let line = Line::open(network, number, settings.ring.is_some(), settings.buffer, settings.ahead)?;
         let clock = Clock::start();
         let batch = if settings.ring.is_some() { 1 } else { settings.batch };
         let config = Config { hears_itself: true, batch, ..Config::new(Port(0), number) };
@@ -243,6 +246,7 @@ impl Shared {
         let mut state = self.lock();
         let mut now = self.clock.now();
         let end = patience.map_or(Instant::MAX, |patience| now + Span::from(patience));
+        let mut looked = self.helped;
         loop {
             match attempt(&mut state, now) {
                 Err(Error::NotYet | Error::Full) => {}
@@ -262,6 +266,12 @@ impl Shared {
                 return Err(error.into());
             }
             if now >= end {
+                if !looked && state.room.is_some() {
+                    // Nobody else hears for who never waits.
+                    looked = true;
+                    self.listen(&mut state, now);
+                    continue;
+                }
                 self.leave(state, now);
                 return Err(Error::TimedOut);
             }
@@ -394,7 +404,10 @@ impl Shared {
                     if self.events {
                         told = true;
                         let answer = matches!(event, Event::Tested { .. } | Event::Identified { .. });
-                        if !answer || state.told.len() < EVENTS {
+                        let known = matches!(event, Event::Readable { .. } | Event::Writable { .. })
+                            && state.told.len() >= EVENTS
+                            && state.told.contains(&event);
+                        if !known && (!answer || state.told.len() < EVENTS) {
                             state.told.push_back(event);
                         }
                     } else {
@@ -424,7 +437,7 @@ impl Shared {
                                 Ok(left) => *unsent += (frames - left) as u64,
                                 Err(e) => {
                                     *unsent += frames as u64;
-                                    if !passes(&e) {
+                                    if is_over(&e) {
                                         state.failed = Some(e);
                                     }
                                 }
@@ -521,9 +534,16 @@ fn keep(saps: &mut [Option<Box<Told>>], event: Event) -> bool {
     };
     let Some(told) = &mut saps[usize::from(sap >> 1)] else { return false };
     if let Event::Sent { ticket, outcome, tries, took, .. } = event {
-        let Some(at) = told.wanted.iter().position(|wanted| *wanted == ticket) else { return false };
-        told.wanted.remove(at);
-        told.ended.push_back(Sent { ticket, outcome, tries, took });
+        let sent = Sent { ticket, outcome, tries, took };
+        if let Some(at) = told.awaited.iter().position(|awaited| *awaited == ticket) {
+            told.awaited.swap_remove(at);
+            told.finished.push(sent);
+        } else if let Some(at) = told.wanted.iter().position(|wanted| *wanted == ticket) {
+            told.wanted.remove(at);
+            told.ended.push_back(sent);
+        } else {
+            return false;
+        }
     } else {
         if told.answers.len() == ANSWERS {
             told.answers.pop_front();
@@ -537,6 +557,15 @@ fn keep(saps: &mut [Option<Box<Told>>], event: Event) -> bool {
 fn passes(error: &io::Error) -> bool {
     use io::ErrorKind::{HostUnreachable, Interrupted, NetworkDown, NetworkUnreachable, WouldBlock};
     matches!(error.kind(), WouldBlock | Interrupted | NetworkDown | NetworkUnreachable | HostUnreachable)
+}
+
+/// Whether nothing will ever be sent again: the interface or the socket is gone. Whatever else keeps a frame from leaving
+/// (too long for the interface, forbidden, no memory) is that frame's, and counted.
+fn is_over(error: &io::Error) -> bool {
+    const BADF: i32 = 9;
+    const NXIO: i32 = 6;
+    const NODEV: i32 = 19;
+    matches!(error.raw_os_error(), Some(BADF | NXIO | NODEV))
 }
 
 /// The same error for one more.
