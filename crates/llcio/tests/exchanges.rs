@@ -161,7 +161,7 @@ fn over_udp(body: &(impl Fn(&Between<'_>) + Sync)) {
         let group = |station| Ipv4Addr::new(239, 77, 6, station);
         let heard = [group(stands_for), group(ALL)];
         let source = port + u16::from(stands_for);
-        let groups = Groups::open(Ipv4Addr::LOCALHOST, port, source, &heard, 1 << 20).unwrap();
+        let groups = Groups::open(Ipv4Addr::LOCALHOST, port, source, &heard, 1 << 20, 0).unwrap();
         Side::Udp(groups, group(station), port + u16::from(station))
     };
     relayed(&[side(left, 2, 1), side(right, 1, 2)], || {
