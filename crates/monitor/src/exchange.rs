@@ -87,6 +87,17 @@ pub struct Tally {
     pub answers: Times,
 }
 
+/// Kinds of commands that want an answer: XID, TEST and those of type 3.
+const KINDS: usize = 3;
+
+fn index(kind: Kind) -> usize {
+    match kind {
+        Kind::Xid | Kind::Ui => 0,
+        Kind::Test => 1,
+        Kind::Ac(_) => 2,
+    }
+}
+
 /// What one pair of parties is at.
 #[derive(Clone, Debug, Default)]
 struct Exchange {
@@ -95,8 +106,8 @@ struct Exchange {
     number: Option<bool>,
     /// How often that was sent.
     tries: u64,
-    /// When the message that is not answered yet was first sent.
-    open_ns: Option<u64>,
+    /// When the message that is not answered yet was first sent, of each kind: only its own kind answers it.
+    open_ns: [Option<u64>; KINDS],
     seen_ns: u64,
 }
 
@@ -167,16 +178,17 @@ impl Exchanges {
             }
             return;
         }
-        if exchange.open_ns.take().is_some() {
+        let open_ns = &mut exchange.open_ns[index(pdu.kind)];
+        if open_ns.replace(at_ns).is_some() {
             missed(&mut [&mut exchange.tally, &mut self.total], self.judgement);
         }
         if number.is_some() {
-            exchange.number = number;
+            (exchange.number, exchange.tries) = (number, 1);
         }
         if agrees {
+            *open_ns = None;
             return;
         }
-        (exchange.open_ns, exchange.tries) = (Some(at_ns), 1);
         for tally in [&mut exchange.tally, &mut self.total] {
             tally.messages += 1;
             tally.most_tries = tally.most_tries.max(1);
@@ -198,7 +210,7 @@ impl Exchanges {
         {
             return; // no room: the message is to come again
         }
-        let Some(open_ns) = exchange.open_ns.take() else { return };
+        let Some(open_ns) = exchange.open_ns[index(pdu.kind)].take() else { return };
         let took_ns = at_ns.saturating_sub(open_ns);
         for tally in [&mut exchange.tally, &mut self.total] {
             tally.answers.add(took_ns);
@@ -211,14 +223,18 @@ impl Exchanges {
     pub fn advance(&mut self, now_ns: u64) {
         const SILENT: u64 = 60;
         for exchange in self.exchanges.values_mut() {
-            if exchange.open_ns.is_some_and(|at| now_ns.saturating_sub(at) > self.judgement.patience_ns) {
-                exchange.open_ns = None;
-                missed(&mut [&mut exchange.tally, &mut self.total], self.judgement);
+            for open_ns in &mut exchange.open_ns {
+                if open_ns.is_some_and(|at| now_ns.saturating_sub(at) > self.judgement.patience_ns) {
+                    *open_ns = None;
+                    missed(&mut [&mut exchange.tally, &mut self.total], self.judgement);
+                }
             }
         }
         if self.exchanges.len() > MOST / 4 * 3 {
             let silent_ns = self.judgement.patience_ns.saturating_mul(SILENT);
-            self.exchanges.retain(|_, e| e.open_ns.is_some() || now_ns.saturating_sub(e.seen_ns) < silent_ns);
+            self.exchanges.retain(|_, e| {
+                e.open_ns.iter().any(Option::is_some) || now_ns.saturating_sub(e.seen_ns) < silent_ns
+            });
         }
     }
 

@@ -201,6 +201,27 @@ fn what_agrees_on_a_number_is_no_message_and_no_room_is_no_answer() {
 }
 
 #[test]
+fn a_message_is_answered_only_by_its_own_kind() {
+    let frame = |at_ms, kind, answer| {
+        let (from, to) = if answer { ((2, 6), (1, 4)) } else { ((1, 4), (2, 6)) };
+        (S + at_ms * MS, llc(from, to, 3, kind, answer, if answer { &[0x40] } else { b"a" }))
+    };
+    let frames = [
+        frame(0, Kind::Ac(true), false),
+        frame(1, Kind::Test, false),
+        frame(2, Kind::Xid, false),
+        frame(3, Kind::Ac(true), false),
+        frame(4, Kind::Test, true),
+        frame(9, Kind::Ac(false), true),
+        // It has no question that waits.
+        frame(10, Kind::Test, true),
+    ];
+    let total = seen(Config::default(), &frames).exchanges().total();
+    assert_eq!((total.messages, total.repeats, total.most_tries, total.unanswered), (3, 1, 2, 1));
+    assert_eq!((total.answers.count, total.answers.max_ns, total.answers.sum_ns), (2, 9 * MS, 12 * MS));
+}
+
+#[test]
 fn pdus_in_datagrams_are_read_where_a_port_is_named() {
     let (a, b) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
     let content = [vec![6], pdu(6, 4, Kind::Ac(false), false, &[0; 10])].concat();

@@ -22,6 +22,7 @@ struct Tally {
     /// Asked at least one answer of.
     answered: u64,
     answers: u64,
+    /// Came damaged, or after the question that they answer was given up.
     damaged: u64,
     took: Histogram,
     each: Vec<Value>,
@@ -40,7 +41,6 @@ pub fn ping(flags: &Ping, stop: &Stop) -> Result<(), Failure> {
     let options = Options { priority: flags.priority, ..Options::default() };
     let sap = station.open(OWN, &options).map_err(failed)?;
     let clock = Clock::start();
-    let pattern: Vec<u8> = (0..flags.size).map(|n| n as u8).collect();
     let what = if flags.xid { "XID".into() } else { format!("TEST of {} octets", flags.size) };
     let say_text = |text: &str| if flags.json { Ok(()) } else { say(text) };
     say_text(&format!("{what} to {} on {}\n", named(to), flags.place.network))?;
@@ -48,11 +48,12 @@ pub fn ping(flags: &Ping, stop: &Stop) -> Result<(), Failure> {
     let mut due = clock.now();
     while !stop.asked() && flags.count.is_none_or(|count| tally.sent < count) {
         tally.sent += 1;
-        let answers = ask(flags, &sap, to, &pattern, clock)?;
-        if answers.is_empty() {
+        let answers = ask(flags, &sap, to, &pattern(tally.sent, flags.size), clock)?;
+        let answered = answers.iter().any(Answer::fits);
+        if !answered {
             say_text(&format!("no answer to {} within {}\n", tally.sent, flags.timeout))?;
         }
-        tally.answered += u64::from(!answers.is_empty());
+        tally.answered += u64::from(answered);
         for answer in answers {
             say_text(&answer.text(tally.sent))?;
             tally.count(&answer);
@@ -69,6 +70,16 @@ pub fn ping(flags: &Ping, stop: &Stop) -> Result<(), Failure> {
     }
 }
 
+/// What question `number` asks to have back. It begins with its number, as far as that has room, so that an answer to
+/// another does not fit.
+fn pattern(number: u64, size: u16) -> Vec<u8> {
+    let mut pattern: Vec<u8> = (0..size).map(|n| n as u8).collect();
+    for (octet, number) in pattern.iter_mut().zip(&number.to_le_bytes()[..4]) {
+        *octet = *number;
+    }
+    pattern
+}
+
 fn named(to: Address) -> String {
     let station = if to.station == ALL { "all stations".into() } else { format!("station {}", to.station) };
     if to.sap == NULL_SAP { station } else { format!("{station} SAP {:#04x}", to.sap) }
@@ -82,7 +93,7 @@ struct Answer {
     what: Result<(u16, bool), [bool; 3]>,
 }
 
-/// Asks once; all answers, of which several come only if several were asked.
+/// Asks once; all answers, of which several come only if several were asked, or if some do not fit.
 fn ask(
     flags: &Ping,
     sap: &trunkline_llc::face::Sap,
@@ -106,7 +117,7 @@ fn ask(
         Err(e) => return Err(failed(e)),
     };
     let several = to.station == ALL || to.sap & 1 == 1;
-    while several && answers.len() < 1 + usize::from(ALL) * 127 {
+    while (several || !answers.iter().any(Answer::fits)) && answers.len() < 1 + usize::from(ALL) * 127 {
         let left = flags.timeout.as_ps().saturating_sub(clock.now().since(begun).as_ps());
         let what = match sap.next_answer(Span::from_ps(left).into()) {
             Ok(Event::Tested { from, length, intact, .. }) => (from, Ok((length, intact))),
@@ -120,11 +131,16 @@ fn ask(
 }
 
 impl Answer {
+    /// Whether it answers what was asked last. XID has nothing to tell it by.
+    fn fits(&self) -> bool {
+        !matches!(self.what, Ok((_, false)))
+    }
+
     fn text(&self, number: u64) -> String {
         let Answer { from, took, what } = self;
         let what = match what {
             Ok((octets, true)) => format!("{octets} octets"),
-            Ok((octets, false)) => format!("{octets} octets, DAMAGED"),
+            Ok((octets, false)) => format!("{octets} octets, DAMAGED OR LATE"),
             Err(types) => format!("speaks {}", spoken(types)),
         };
         format!("{what} from {}: seq={number} time={:.1} us\n", named(*from), took.as_us())
@@ -139,8 +155,10 @@ fn spoken(types: &[bool; 3]) -> String {
 
 impl Tally {
     fn count(&mut self, answer: &Answer) {
-        self.answers += 1;
-        self.took.record(answer.took);
+        if answer.fits() {
+            self.answers += 1;
+            self.took.record(answer.took);
+        }
         let mut one = json!({
             "seq": self.sent, "station": answer.from.station, "sap": answer.from.sap, "took_us": answer.took.as_us(),
         });
@@ -171,7 +189,7 @@ impl Tally {
             text += &format!("{} answers\n", self.answers);
         }
         if self.damaged > 0 {
-            text += &format!("{} answers were damaged\n", self.damaged);
+            text += &format!("{} answers were damaged or late\n", self.damaged);
         }
         if let Some(d) = self.took.distribution_us() {
             text += &format!("min/mean/max/sd = {:.1}/{:.1}/{:.1}/{:.1} us\n", d.min, d.mean, d.max, d.sd);

@@ -58,6 +58,12 @@ pub fn serve(flags: &Serve, stop: &Stop) -> Result<(), Failure> {
     })
 }
 
+/// Whether somebody wants an answer. What claims to come from a service of a station is not answered: two services would
+/// answer each other without end.
+fn asks(from: Address) -> bool {
+    ![FILES, ECHO, CHECKED_ECHO, SINK, CHECKED_SINK, COUNT].contains(&from.sap)
+}
+
 /// How both ends of a copy behave.
 fn of_files() -> Options {
     Options { crc: true, patience: Span::from_ms(20), tries: 10, queue: 256, ..Options::acknowledged(0) }
@@ -75,8 +81,8 @@ fn keep(sap: &Sap, keeper: &mut Keeper, stop: &Stop, as_json: bool) -> Result<()
     let mut message = Vec::new();
     while !stop.asked() {
         let received = match sap.receive_within(&mut message, Some(LOOK)) {
-            Ok(received) => received,
-            Err(Error::TimedOut) => continue,
+            Ok(received) if asks(received.from) => received,
+            Ok(_) | Err(Error::TimedOut) => continue,
             Err(e) => return Err(failed(e)),
         };
         let said = keeper.take(clock.now(), received.from, &message);
@@ -141,10 +147,10 @@ impl Common {
         let mut message = Vec::new();
         while !done() {
             match sap.receive_within(&mut message, Some(LOOK)) {
-                Ok(received) => {
+                Ok(received) if asks(received.from) => {
                     let _ = sap.send_with(received.from, &message, Some(received.priority), Some(ROOM));
                 }
-                Err(Error::TimedOut) => {}
+                Ok(_) | Err(Error::TimedOut) => {}
                 Err(e) => return Err(failed(e)),
             }
         }
@@ -175,7 +181,7 @@ impl Common {
         let mut message = Vec::new();
         while !done() {
             match self.count.receive_within(&mut message, Some(LOOK)) {
-                Ok(received) => {
+                Ok(received) if asks(received.from) => {
                     let [sap] = message[..] else { continue };
                     let of = Address { sap, station: received.from.station };
                     let (messages, octets) = self
@@ -187,7 +193,7 @@ impl Common {
                     let answer = [messages.to_be_bytes(), octets.to_be_bytes()].concat();
                     let _ = self.count.send_with(received.from, &answer, None, Some(ROOM));
                 }
-                Err(Error::TimedOut) => {}
+                Ok(_) | Err(Error::TimedOut) => {}
                 Err(e) => return Err(failed(e)),
             }
         }

@@ -3,6 +3,7 @@
 //! A message's delay is from before the call that sends it until the call that waits for it has returned on another
 //! thread. One is under way at a time, so that nothing waits but for the network and the processors.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
@@ -45,8 +46,35 @@ struct Row {
     lost: u64,
 }
 
-/// A message that came: when, and whether it was the one.
-type Came = (Instant, u16);
+/// A message that came.
+struct Came {
+    at: Instant,
+    octets: u16,
+    number: Option<u32>,
+}
+
+/// The number of a message, if it has room for one: which one of those that were sent it is.
+fn number(message: &[u8]) -> Option<u32> {
+    message.first_chunk().map(|octets| u32::from_be_bytes(*octets))
+}
+
+/// When the message came that was sent at `begun`, if it did; one that was given up before may still come. Without room
+/// for a number it is known by its size, and by not having come before it was sent.
+fn arrival(
+    came: &Receiver<Came>,
+    clock: Clock,
+    begun: Instant,
+    size: u16,
+    number: Option<u32>,
+) -> Option<Instant> {
+    loop {
+        let left = Span::from(LOST).as_ps().saturating_sub(clock.now().since(begun).as_ps());
+        let one = came.recv_timeout(Span::from_ps(left).into()).ok()?;
+        if one.at >= begun && one.octets == size && one.number == number {
+            return Some(one.at);
+        }
+    }
+}
 
 /// Two SAPs, and what comes at the second.
 struct Course<'a> {
@@ -55,6 +83,8 @@ struct Course<'a> {
     second: &'a Sap,
     came: Receiver<Came>,
     clock: Clock,
+    /// Messages with a number that were sent.
+    sent: Cell<u32>,
 }
 
 /// Measures and tells.
@@ -162,14 +192,18 @@ impl<'a> Course<'a> {
             while !over.load(Ordering::Relaxed) {
                 match second.receive_within(&mut message, Some(LOOK)) {
                     // What nobody wants to know, because it came too late, finds no room.
-                    Ok(_) => drop(tell.try_send((clock.now(), message.len() as u16))),
+                    Ok(_) => {
+                        let at = clock.now();
+                        let octets = message.len() as u16;
+                        let _ = tell.try_send(Came { at, octets, number: number(&message) });
+                    }
                     Err(Error::TimedOut) => {}
                     Err(_) => return,
                 }
             }
         });
         let to = Address { sap: second.number(), station: second.station().number() };
-        Course { from, to, second, came, clock }
+        Course { from, to, second, came, clock, sent: Cell::new(0) }
     }
 
     fn measure(&self, kind: Kind, messages: u64, row: &mut Row, stop: &Stop) -> Result<(), Failure> {
@@ -177,17 +211,21 @@ impl<'a> Course<'a> {
         let options = Options { acknowledged, crc, ..stubborn(priority) };
         self.from.configure(&options).map_err(failed)?;
         self.second.configure(&options).map_err(failed)?;
-        let message: Vec<u8> = (0..size).map(|n| n as u8).collect();
-        while self.came.try_recv().is_ok() {}
+        let mut message: Vec<u8> = (0..size).map(|n| n as u8).collect();
         for _ in 0..messages {
             if stop.asked() {
                 break;
             }
+            self.sent.set(self.sent.get().wrapping_add(1));
+            if let Some(octets) = message.first_chunk_mut() {
+                *octets = self.sent.get().to_be_bytes();
+            }
+            while self.came.try_recv().is_ok() {}
             let begun = self.clock.now();
             self.from.start(self.to, &message, None).map_err(failed)?;
-            match self.came.recv_timeout(LOST) {
-                Ok((at, octets)) if octets == size => row.delay.record(at.since(begun)),
-                _ => row.lost += 1,
+            match arrival(&self.came, self.clock, begun, size, number(&message)) {
+                Some(at) => row.delay.record(at.since(begun)),
+                None => row.lost += 1,
             }
             let ended = self.from.ended(None).map_err(failed)?;
             row.lost += u64::from(acknowledged && ended.outcome != Outcome::Done);
@@ -301,4 +339,32 @@ fn as_json(flags: &Wrap, rows: &[(Kind, Row)], used: &Used, effects: &Effects) -
         },
     });
     format!("{whole:#}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_late_is_not_taken_for_the_next() {
+        let clock = Clock::start();
+        let early = clock.now();
+        let begun = early + Span::from_ms(1);
+        let at = |ms: u64| begun + Span::from_ms(ms);
+        let told = |came: &[(Instant, u16, Option<u32>)], size, number| {
+            let (tell, told) = mpsc::sync_channel(8);
+            for &(at, octets, number) in came {
+                tell.send(Came { at, octets, number }).unwrap();
+            }
+            drop(tell);
+            arrival(&told, clock, begun, size, number)
+        };
+        let late = (at(1), 100, Some(6));
+        assert_eq!(told(&[late, (at(2), 100, Some(7))], 100, Some(7)), Some(at(2)));
+        assert_eq!(told(&[late], 100, Some(7)), None);
+        // There is no room for a number in two octets.
+        let before = (early, 2, None);
+        assert_eq!(told(&[before, (at(1), 0, None), (at(2), 2, None)], 2, None), Some(at(2)));
+        assert_eq!([&b"abc"[..], &[0, 0, 1, 2, 3]].map(number), [None, Some(258)]);
+    }
 }
