@@ -27,6 +27,7 @@ fn a_hundred_thousand_exchanges() {
             sum.frames += did.frames;
             sum.sessions += did.sessions;
             sum.shrunk += did.shrunk;
+            sum.rebuilt += did.rebuilt;
         }
         sum
     };
