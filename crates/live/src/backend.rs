@@ -73,6 +73,7 @@ impl Backend for Live {
             let text = format!("--at {name}: the experiment has no host of that name");
             all.push(Refusal { place: Default::default(), text });
         }
+        all.extend(llc::refuse_limits(plan));
         for name in llc::stations(plan).into_iter().filter(|name| self.at.contains_key(*name)) {
             let text = format!("--at {name}: `live` has its LLC stations on the loopback only");
             all.push(Refusal { place: Default::default(), text });

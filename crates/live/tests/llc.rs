@@ -64,3 +64,20 @@ fn what_a_station_cannot_carry_is_refused() {
         ]
     );
 }
+
+/// What a real line takes is not known before; that there is no bound whatever it takes, is.
+#[test]
+fn a_limit_beside_what_promises_nothing_is_refused() {
+    let refusals = |full: &str| {
+        let text = format!(
+            "experiment {{ parallel {{
+                connection x {{ xmt = a; rcv = b; protocol = llc (priority = 6, token = on, limit = 1 us); test = cbr (messagesize = 100, period = 10 ms); }}
+                connection y {{ xmt = b; rcv = a; protocol = llc (sap = 6, token = on, priority = {full}); test = full; }}
+            }} }}"
+        );
+        Live::new(Box::new(Threads), BTreeMap::new()).refuse(&plan(&text))
+    };
+    let said = refusals("6");
+    assert!(said.len() == 1 && said[0].text.starts_with("x: no limit can be promised with y: "), "{said:?}");
+    assert_eq!(refusals("3"), []);
+}

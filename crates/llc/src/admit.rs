@@ -181,13 +181,12 @@ pub enum Refusal {
 /// # Errors
 /// The first promise that cannot be kept, and why.
 pub fn admit(network: &Network, promises: &[Promise]) -> Result<Vec<Span>, Refusal> {
-    let delays = delays(network, promises)?;
-    for (promise, (delay, Promise { deadline, .. })) in delays.iter().copied().zip(promises).enumerate() {
-        if delay > *deadline {
-            return Err(Refusal::Late { promise, delay, deadline: *deadline });
-        }
-    }
-    Ok(delays)
+    let ring = Ring::new(network, promises)?;
+    let kept = |(promise, &Promise { deadline, .. }): (usize, &Promise)| {
+        let delay = ring.delay(promise)?;
+        if delay > deadline { Err(Refusal::Late { promise, delay, deadline }) } else { Ok(delay) }
+    };
+    promises.iter().enumerate().map(kept).collect()
 }
 
 /// The longest delay of each promise, whatever its deadline.

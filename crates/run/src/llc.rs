@@ -12,6 +12,7 @@ use trunkline_llc::{Options, Outcome};
 use trunkline_traffic::{Burst, Pattern, Variable};
 use trunkline_units::Span;
 
+use crate::Refusal;
 use crate::ends::Figures;
 
 /// Messages of a paced connection that may wait in its station, from the call until their end is told. At full speed, of
@@ -164,6 +165,23 @@ pub fn promises(plan: &Plan) -> Result<Promises, &str> {
     Ok(Promises { stations, promises, connections })
 }
 
+/// Whether a connection is promised its delay: it always may send, and has a time limit.
+pub fn is_limited(c: &Connection) -> bool {
+    matches!(c.protocol, Protocol::Llc { token: true, priority, limit: Some(_), .. } if priority >= URGENT)
+}
+
+/// Why no time limit of a plan with a token can be promised, if it has one: a connection that always may send
+/// promises nothing.
+pub fn refuse_limits(plan: &Plan) -> Option<Refusal> {
+    let limited = plan.connections.iter().find(|c| is_limited(c))?;
+    let name = promises(plan).err()?;
+    let text = format!(
+        "{}: no limit can be promised with {name}: at priority {URGENT} to 7 that needs `type = 1` and bursts of one size at one period",
+        limited.name
+    );
+    Some(Refusal { place: limited.asks.protocol, text })
+}
+
 /// Messages of a burst, and the time from burst to burst, if both are always the same. Of more than a thousand nobody can
 /// promise anything.
 fn regular(burst: &Burst, period_s: &Variable) -> Option<(usize, Span)> {
@@ -276,5 +294,22 @@ mod tests {
             "connection z { xmt = a; rcv = b; protocol = llc (priority = 4, type = 3, token = on); test = cbr (period = 1 ms); }",
         );
         assert_eq!(promises(&plan), Err("z"));
+    }
+
+    #[test]
+    fn a_limit_is_promised_to_what_always_may_send_only() {
+        let full =
+            "connection z { xmt = b; rcv = a; protocol = llc (priority = 6, token = on); test = full; }";
+        let beside = |priority, limit| {
+            plan(&format!(
+                "parallel {{ connection x {{ xmt = a; rcv = b; protocol = llc (sap = 6, priority = {priority}, token = on, limit = {limit});
+                   test = cbr (period = 1 s); }} {full} }}"
+            ))
+        };
+        let refusal = refuse_limits(&beside(4, "1 s")).unwrap();
+        assert!(refusal.text.starts_with("x: no limit can be promised with z: "), "{refusal:?}");
+        assert_eq!(refuse_limits(&beside(3, "1 s")), None);
+        assert_eq!(refuse_limits(&beside(4, "none")), None);
+        assert_eq!(refuse_limits(&plan(MIXED)), None);
     }
 }

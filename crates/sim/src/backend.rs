@@ -327,7 +327,8 @@ impl Run<'_> {
         let mut ports = vec![(from, way(from, *receivers.first().ok_or("it has no receiver")?)?.port)];
         let mut mtu = u32::MAX;
         for receiver in &receivers {
-            mtu = mtu.min(way(from, *receiver)?.mtu);
+            let there = way(from, *receiver)?;
+            mtu = mtu.min(if matches!(c.protocol, Protocol::Llc { .. }) { there.pdu } else { there.mtu });
             ports.push((*receiver, way(*receiver, from)?.port));
         }
         let to = match c.protocol {

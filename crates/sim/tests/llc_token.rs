@@ -115,3 +115,74 @@ fn who_never_may_send_does_not_keep_a_run_from_ending() {
     let x = connection(&record, "x");
     assert!(x.partial && x.trouble.as_deref() == Some("its stations formed no ring"), "{:?}", x.trouble);
 }
+
+/// Three stations on a line: one with a limit, and others beside it.
+fn beside(limit: &str, others: &str) -> String {
+    format!(
+        "experiment \"t\" {{ network {{ host a, b, c; switch s; link a - s (rate = 10 Mb/s, mtu = 9000 B);
+            link b - s (rate = 10 Mb/s, mtu = 9000 B); link c - s (rate = 10 Mb/s, mtu = 9000 B); }}
+        parallel {{ {others} connection x {{ xmt = a; rcv = b; protocol = llc (priority = 6, token = on, limit = {limit});
+            test = cbr (messagesize = 100, period = 20 ms); duration = 1 s; }} }} }}"
+    )
+}
+
+/// Another connection, from `b` to `c`.
+fn other(options: &str, test: &str) -> String {
+    format!(
+        "connection y {{ xmt = b; rcv = c; protocol = llc (sap = 8, token = on, {options}); test = {test}; duration = 1 s; }}"
+    )
+}
+
+#[test]
+fn a_limit_beside_what_promises_nothing_is_refused() {
+    for (options, test) in [
+        ("priority = 6", "full"),
+        ("priority = 4", "poisson (rate = 10 /s)"),
+        ("priority = 5, type = 3", "cbr (messagesize = 100, period = 20 ms)"),
+        ("priority = 5", "cbr (messagesize = 100:1001, period = 20 s)"),
+    ] {
+        let said = refusals(&beside("10 us", &other(options, test)));
+        let sentence = "x: no limit can be promised with y: ";
+        assert!(said.len() == 1 && said[0].starts_with(sentence), "{options} {test}: {said:?}");
+        assert_eq!(refusals(&beside("none", &other(options, test))), Vec::<String>::new());
+    }
+    assert_eq!(refusals(&beside("1 s", &other("priority = 3", "full"))), Vec::<String>::new());
+}
+
+/// Neither order nor what has no limit hides a limit that is not kept.
+#[test]
+fn a_limit_is_looked_at_whatever_else_is_not_kept() {
+    let flood = other("priority = 6", "cbr (messagesize = 1400:20, period = 1 ms)");
+    let said = refusals(&beside("10 us", &flood));
+    assert!(
+        said.len() == 1 && said[0].starts_with("x: with so many stations a message may take "),
+        "{said:?}"
+    );
+    // Its own station's limit is not the flood's.
+    assert_eq!(refusals(&beside("1 s", &flood)), Vec::<String>::new());
+    let said = refusals(&beside("1 s", &flood.replace("token = on", "limit = 1 s, token = on")));
+    assert_eq!(said, ["y: its station has more to send than tokens come"]);
+    let never = other("priority = 6", "cbr (messagesize = 100, period = 0.1 ps)");
+    let said = refusals(&beside("1 s", &never));
+    assert_eq!(said, ["x: no limit can be promised with y: its messages are too long or its period is none"]);
+}
+
+#[test]
+fn no_mtu_makes_a_frame_of_ethernet_longer() {
+    for (crc, most) in [("off", 1497), ("on", 1493)] {
+        let of = |size: u32| {
+            let options = format!("priority = 6, crc = {crc}");
+            refusals(&beside("1 s", &other(&options, &format!("cbr (messagesize = {size}, period = 20 ms)"))))
+        };
+        assert_eq!(of(most), Vec::<String>::new());
+        let sentence = |size| {
+            format!("y: a message of {size} B does not go into a frame: at most {most} B do, on Ethernet")
+        };
+        assert_eq!((of(most + 1), of(4000)), (vec![sentence(most + 1)], vec![sentence(4000)]));
+    }
+    // Draws are cut to it.
+    let drawn = other("priority = 3", "cbr (messagesize = uniform(3000, 4000), period = 20 ms)");
+    let record = run(&beside("1 s", &drawn));
+    let y = connection(&record, "y");
+    assert_eq!((y.messages_received, y.received_bps.round()), (50, 1497.0 * 8.0 / 0.02));
+}

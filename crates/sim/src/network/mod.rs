@@ -87,6 +87,8 @@ pub struct Way {
     pub port: Port,
     /// Largest packet that every link on it carries.
     pub mtu: u32,
+    /// Longest PDU of LLC that they do.
+    pub pdu: u32,
 }
 
 impl Network {
@@ -150,9 +152,6 @@ impl Network {
         let node = |s: u32| self.stations[s as usize].node;
         let way = topology.way(node(from), node(to))?;
         let first = way.first()?;
-        let mtu = |(node, port): &(usize, u16)| {
-            topology.network.links[topology.ports[*node][usize::from(*port)].link].mtu.as_bytes()
-        };
-        Some(Way { port: Port(first.1), mtu: way.iter().map(mtu).min()? as u32 })
+        Some(Way { port: Port(first.1), mtu: topology.mtu(&way)?, pdu: topology.longest_pdu(&way)? })
     }
 }

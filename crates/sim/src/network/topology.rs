@@ -4,6 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use trunkline_experiment::plan::{self, Medium, NodeKind};
+use trunkline_llc::wire::{HEADER, MAX_INFORMATION};
+
+/// Octets of the longest PDU of LLC in a frame of Ethernet.
+const ETHERNET_PDU: u32 = (HEADER + MAX_INFORMATION) as u32;
 
 /// One end of a link: which link, which end (0: `a`, 1: `b`), and the node beyond it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +90,30 @@ impl<'p> Topology<'p> {
             }
         }
         None
+    }
+
+    /// The largest packet that every link on a way carries; none, if there is no link on it.
+    pub fn mtu(&self, way: &[(usize, u16)]) -> Option<u32> {
+        self.hops(way).map(|(_, hop)| self.link_mtu(hop)).min()
+    }
+
+    /// The longest PDU of LLC on a way. On Ethernet it is bounded whatever the MTU: longer ones have no length field.
+    /// The rings of 1990 carried them.
+    pub fn longest_pdu(&self, way: &[(usize, u16)]) -> Option<u32> {
+        let is_ring = |node: usize| matches!(self.network.nodes[node].kind, NodeKind::Ring { .. });
+        let longest = |(node, hop): (usize, &Hop)| {
+            let most = if is_ring(node) || is_ring(hop.next) { u32::MAX } else { ETHERNET_PDU };
+            self.link_mtu(hop).min(most)
+        };
+        self.hops(way).map(longest).min()
+    }
+
+    fn hops<'a>(&'a self, way: &'a [(usize, u16)]) -> impl Iterator<Item = (usize, &'a Hop)> {
+        way.iter().map(|(node, port)| (*node, &self.ports[*node][usize::from(*port)]))
+    }
+
+    fn link_mtu(&self, hop: &Hop) -> u32 {
+        self.network.links[hop.link].mtu.as_bytes() as u32
     }
 
     /// Whether a node switches cells: all its links carry them. A switch between cells and packets takes packets.

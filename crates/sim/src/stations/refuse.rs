@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use trunkline_experiment::plan::{Connection, Medium, Network, NodeKind, Plan, Protocol};
-use trunkline_llc::admit::{self, Refusal as Why};
+use trunkline_llc::admit::{self, Promise, Refusal as Why};
 use trunkline_run::{Refusal, llc};
 
 use super::line;
@@ -65,17 +65,13 @@ fn refuse_interfaces<'c>(
 }
 
 fn refuse_size(topology: &Topology<'_>, c: &Connection) -> Option<String> {
-    let links = way(topology, c).unwrap_or_default().into_iter();
-    let links =
-        links.map(|(node, port)| &topology.network.links[topology.ports[node][usize::from(port)].link]);
-    let mtu = links.map(|link| link.mtu.as_bytes()).min()?;
-    let longest = llc::longest(&c.protocol, u32::try_from(mtu).unwrap_or(u32::MAX));
+    let way = way(topology, c)?;
+    let (mtu, pdu) = (topology.mtu(&way)?, topology.longest_pdu(&way)?);
+    let longest = llc::longest(&c.protocol, pdu);
     let size = llc::largest_message(c)?;
-    (size > longest).then(|| {
-        format!(
-            "a message of {size} B does not go into a frame: at most {longest} B do, where the mtu is {mtu} B"
-        )
-    })
+    let at = if pdu < mtu { "on Ethernet".to_owned() } else { format!("where the mtu is {mtu} B") };
+    (size > longest)
+        .then(|| format!("a message of {size} B does not go into a frame: at most {longest} B do, {at}"))
 }
 
 /// With a token all stations must hear each other, and who has a time limit must be able to keep it.
@@ -91,18 +87,37 @@ fn refuse_ring(plan: &Plan, topology: &Topology<'_>) -> Option<Refusal> {
         let text = format!("{} and {name} are in no one network, and a token goes round in one", names[0]);
         return Some(Refusal { place: first.asks.protocol, text: format!("{}: {text}", first.name) });
     }
+    if let Some(refusal) = llc::refuse_limits(plan) {
+        return Some(refusal);
+    }
     let (network, promises) = line::promised(plan, topology)?;
     let promises = promises.ok()?;
-    let (promise, why) = match admit::admit(&network, &promises.promises) {
-        Ok(_) => return None,
-        Err(Why::Late { promise, delay, deadline }) => {
-            (promise, format!("with so many stations a message may take {delay}, its limit is {deadline}"))
+    let connection = |promise: usize| plan.connections.get(*promises.connections.get(promise)?);
+    // What has a limit comes first, so that nothing without one can hide that it is not kept.
+    let (mut order, others): (Vec<usize>, Vec<usize>) =
+        (0..promises.promises.len()).partition(|promise| connection(*promise).is_some_and(llc::is_limited));
+    let limited = connection(*order.first()?)?;
+    order.extend(others);
+    let ordered: Vec<Promise> = order.iter().map(|promise| promises.promises[*promise]).collect();
+    let (c, why) = match admit::admit(&network, &ordered).err()? {
+        // That one is not kept changes nothing for the others, and without a limit it need not be.
+        Why::Late { promise, delay, deadline } => (
+            connection(*order.get(promise)?)?,
+            format!("with so many stations a message may take {delay}, its limit is {deadline}"),
+        ),
+        Why::Overload { promise } => {
+            (connection(*order.get(promise)?)?, "its station has more to send than tokens come".to_owned())
         }
-        Err(Why::Overload { promise }) => (promise, "its station has more to send than tokens come".into()),
-        // What has no limit is not promised to anybody.
-        Err(_) => return None,
+        Why::Senseless { promise } => {
+            let name = &connection(*order.get(promise)?)?.name;
+            (
+                limited,
+                format!(
+                    "no limit can be promised with {name}: its messages are too long or its period is none"
+                ),
+            )
+        }
+        why => (limited, format!("no limit can be promised: {why}")),
     };
-    let c = plan.connections.get(*promises.connections.get(promise)?)?;
-    let limited = matches!(c.protocol, Protocol::Llc { limit: Some(_), .. });
-    limited.then(|| Refusal { place: c.asks.protocol, text: format!("{}: {why}", c.name) })
+    llc::is_limited(c).then(|| Refusal { place: c.asks.protocol, text: format!("{}: {why}", c.name) })
 }
