@@ -28,9 +28,10 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("host", &["endpoint", "units"]),
     ("arq", &["endpoint", "units"]),
     ("llc", &["endpoint", "units"]),
+    ("bundle", &["endpoint", "units"]),
     ("monitor", &["llc", "net", "units"]),
     ("llcio", &["llc", "net", "units"]),
-    ("run", &["units", "traffic", "endpoint", "arq", "llc", "experiment", "record"]),
+    ("run", &["units", "traffic", "endpoint", "arq", "llc", "bundle", "experiment", "record"]),
     (
         "sim",
         &[
@@ -40,6 +41,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "tcp",
             "arq",
             "llc",
+            "bundle",
             "host",
             "units",
             "traffic",
@@ -48,7 +50,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "record",
         ],
     ),
-    ("live", &["run", "net", "arq", "llc", "units", "traffic", "endpoint", "experiment", "record"]),
+    ("live", &["run", "net", "arq", "llc", "bundle", "units", "traffic", "endpoint", "experiment", "record"]),
     ("report", &["record"]),
     (
         "trunkline",
@@ -59,6 +61,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "net",
             "arq",
             "llc",
+            "bundle",
             "experiment",
             "record",
             "run",
@@ -80,6 +83,7 @@ const MACHINES: &[&str] = &[
     "tcp",
     "arq",
     "llc",
+    "bundle",
     "host",
     "experiment",
     "record",
@@ -90,7 +94,7 @@ const MACHINES: &[&str] = &[
 
 /// Machines that also stand on sockets by themselves, behind features that no other machine turns on: the folder in which
 /// that happens.
-const FACES: &[(&str, &str)] = &[("arq", "face"), ("llc", "face")];
+const FACES: &[(&str, &str)] = &[("arq", "face"), ("llc", "face"), ("bundle", "face")];
 
 /// What reads a clock, waits or talks to somebody.
 const NEVER: &[&str] = &[

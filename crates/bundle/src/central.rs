@@ -1,0 +1,380 @@
+//! [`Central`]: the central converter (section 3.4.3.3).
+
+use trunkline_endpoint::{Endpoint, Idle, Input, Output, Peer, Port, Reason, Segment, Transmit, Writable};
+use trunkline_units::{Instant, Span};
+
+use crate::drops::{Drops, Why};
+use crate::gather::Gather;
+use crate::interest::{Change, Interest, packet};
+use crate::level::{LEAST, Level, Medium};
+use crate::settings::Settings;
+use crate::wire::classic::{
+    ADDRESSES_A_PACKET, Bundle, CONTROL, Control, EVERY_HOST, HOST_CONTROL, MOST_HOSTS, Message, Source, bit,
+};
+
+/// Most converters of level 1.
+pub const MOST_LEVEL_1: usize = 6;
+/// Over what time the load of a converter of level 1 is told.
+const LOAD_TIME: Span = Span::from_s(1);
+
+/// How a central converter is set up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// What all agree on.
+    pub settings: Settings,
+    /// The converters of level 1 by their numbers, up to [`MOST_LEVEL_1`]. Data of a packet address that none of them gets
+    /// leaves by the first.
+    pub level1: Vec<u16>,
+    /// Hosts that there may be, 1 to 16.
+    pub hosts: u8,
+    /// The hosts' medium.
+    pub local: Medium,
+    /// The medium between it and level 1.
+    pub wide: Medium,
+}
+
+/// The central converter.
+///
+/// A [`Peer`] on the port [`LEVEL1`](Central::LEVEL1) is a converter's number, two octets big endian; on
+/// [`HOSTS`](Central::HOSTS) there is only [`Peer::NONE`]: bundles for hosts go to all of them. Who sent a bundle its mask
+/// says.
+///
+/// **Congestion** has two levels. That of the hosts' medium is told to hosts, and cuts what goes to them; that of the wide
+/// side cuts what goes to level 1; converters of level 1 are told the higher of both, since what they hear loads both.
+///
+/// **Control** is never cut, and bundles leave on both sides as [`Settings::timing`] says.
+///
+/// Bounds: 65 bundles for each converter of level 1, and for the hosts. What finds no room is dropped and
+/// [counted](Statistics). Control that finds none is told again when its state is asked for: joins by the next change of
+/// interest, levels by the next change of level.
+#[derive(Debug)]
+pub struct Central {
+    config: Config,
+    interest: Interest,
+    level1: Vec<Side>,
+    hosts: Gather,
+    local: Level,
+    wide: Level,
+    /// Levels last told.
+    told_hosts: u8,
+    told_level1: u8,
+    /// The converter that is asked first whether it has a bundle to send.
+    turn: usize,
+    statistics: Statistics,
+}
+
+/// A converter of level 1 as the central one sees it.
+#[derive(Debug)]
+struct Side {
+    number: u16,
+    gather: Gather,
+    /// Packet addresses that it gets.
+    packets: u32,
+    /// Messages from it in this and in the last stretch of [`LOAD_TIME`].
+    load: u64,
+    before: u64,
+    until: Instant,
+    /// Packet addresses that it could not be told of.
+    untold: bool,
+}
+
+/// What it counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Bundles received.
+    pub bundles: u64,
+    /// Messages of data from level 1, and from hosts.
+    pub from_level1: u64,
+    /// The same from hosts.
+    pub from_hosts: u64,
+    /// Messages for hosts, each once however many want it.
+    pub to_hosts: u64,
+    /// Messages for level 1.
+    pub to_level1: u64,
+    /// Bundles sent.
+    pub bundles_sent: u64,
+    /// Joins and drops of hosts.
+    pub control: u64,
+    /// Bundles that were none or came from somebody who does not exist, and control that makes no sense.
+    pub malformed: u64,
+    /// Messages for hosts that were dropped.
+    pub drops_to_hosts: Drops,
+    /// Messages for level 1 that were dropped.
+    pub drops_to_level1: Drops,
+}
+
+impl Central {
+    /// The port to level 1.
+    pub const LEVEL1: Port = Port(0);
+    /// The port to hosts.
+    pub const HOSTS: Port = Port(1);
+
+    /// A converter without interest.
+    ///
+    /// # Panics
+    /// If there is no converter of level 1, or more than there may be, or two of one number, or number 0.
+    pub fn new(config: Config) -> Central {
+        let Config { settings, level1, .. } = &config;
+        assert!((1..=MOST_LEVEL_1).contains(&level1.len()), "there are 1 to {MOST_LEVEL_1} of level 1");
+        assert!(
+            level1.iter().enumerate().all(|(at, number)| *number > 0 && !level1[..at].contains(number)),
+            "each converter of level 1 has a number of its own, above 0"
+        );
+        let gather = || Gather::new(None, settings.longest, settings.timing);
+        let side = |number: &u16| Side {
+            number: *number,
+            gather: gather(),
+            packets: 0,
+            load: 0,
+            before: 0,
+            until: Instant::ZERO + LOAD_TIME,
+            untold: false,
+        };
+        Central {
+            interest: Interest::new(settings.pairs),
+            level1: level1.iter().map(side).collect(),
+            hosts: gather(),
+            local: Level::new(config.local),
+            wide: Level::new(config.wide),
+            told_hosts: LEAST,
+            told_level1: LEAST,
+            turn: 0,
+            statistics: Statistics::default(),
+            config,
+        }
+    }
+
+    /// What it counted.
+    pub fn statistics(&self) -> &Statistics {
+        &self.statistics
+    }
+
+    /// Who wants what, and who gets it.
+    pub fn interest(&self) -> &Interest {
+        &self.interest
+    }
+
+    /// The levels of congestion of the hosts' medium and of the wide side, 3 to 6.
+    pub fn levels(&self) -> (u8, u8) {
+        (self.local.get(), self.wide.get())
+    }
+
+    fn take(&mut self, now: Instant, port: Port, bytes: &[u8]) {
+        let (source, bundle) = match Bundle::read_with_mask(bytes) {
+            Ok(read) => read,
+            Err(_) => return self.statistics.malformed += 1,
+        };
+        match (port, source) {
+            (Central::LEVEL1, Source::Level1(number)) => {
+                let Some(at) = self.level1.iter().position(|side| side.number == number) else {
+                    return self.statistics.malformed += 1;
+                };
+                self.wide.carry(bytes.len());
+                self.statistics.bundles += 1;
+                self.level1[at].hear(now, bundle.count() as u64);
+                bundle.messages().for_each(|message| self.from_level1(now, message));
+            }
+            (Central::HOSTS, Source::Host(host)) if host <= self.config.hosts.min(MOST_HOSTS) => {
+                self.local.carry(bytes.len());
+                self.statistics.bundles += 1;
+                bundle.messages().for_each(|message| self.from_host(now, host, message));
+            }
+            _ => self.statistics.malformed += 1,
+        }
+    }
+
+    fn from_level1(&mut self, now: Instant, message: Message<'_>) {
+        self.statistics.from_level1 += 1;
+        let priority = self.config.settings.is_priority(message.address);
+        if [CONTROL, HOST_CONTROL].contains(&message.octets()) {
+            // A host would take the one for control, and the other is no host's.
+            return self.statistics.drops_to_hosts.count(Why::Control, priority);
+        }
+        self.to_hosts(now, message, self.interest.group(message.address), priority);
+    }
+
+    fn from_host(&mut self, now: Instant, host: u8, message: Message<'_>) {
+        if message.octets() == CONTROL {
+            return match Control::read(message) {
+                Some(Control::Join(address)) => {
+                    self.statistics.control += 1;
+                    let change = self.interest.join(host, address);
+                    self.follow(now, change);
+                }
+                Some(Control::Drop(address)) => {
+                    self.statistics.control += 1;
+                    let change = self.interest.drop(host, address);
+                    self.follow(now, change);
+                }
+                _ => self.statistics.malformed += 1,
+            };
+        }
+        self.statistics.from_hosts += 1;
+        let priority = self.config.settings.is_priority(message.address);
+        if message.octets() == HOST_CONTROL {
+            return self.statistics.drops_to_hosts.count(Why::Control, priority);
+        }
+        let group = self.interest.group(message.address) & !bit(host);
+        if group != 0 {
+            self.to_hosts(now, message, group, priority);
+        }
+        let holder = self.interest.holder(packet(message.address));
+        let at = self.level1.iter().position(|side| Some(side.number) == holder).unwrap_or(0);
+        if !self.wide.admits(priority) {
+            return self.statistics.drops_to_level1.count(Why::Congestion, priority);
+        }
+        match self.level1[at].gather.push(now, message.address, message.body, priority) {
+            true => self.statistics.to_level1 += 1,
+            false => self.statistics.drops_to_level1.count(Why::Full, priority),
+        }
+    }
+
+    fn to_hosts(&mut self, now: Instant, message: Message<'_>, group: u16, priority: bool) {
+        let drops = &mut self.statistics.drops_to_hosts;
+        if group == 0 {
+            return drops.count(Why::Nobody, priority);
+        }
+        if !self.local.admits(priority) {
+            return drops.count(Why::Congestion, priority);
+        }
+        match self.hosts.push(now, group, message.body, priority) {
+            true => self.statistics.to_hosts += 1,
+            false => drops.count(Why::Full, priority),
+        }
+    }
+
+    /// Has level 1 get what is wanted, and no more.
+    fn follow(&mut self, now: Instant, change: Change) {
+        match change {
+            Change::None => {}
+            Change::Wanted(packet) => {
+                self.level1.iter_mut().for_each(|side| side.roll(now));
+                let load = |side: &&mut Side| (side.load + side.before, side.packets);
+                let least = self.level1.iter_mut().min_by_key(load);
+                let Some(side) = least else { return };
+                side.packets += 1;
+                side.tell(now, Control::Join(packet * ADDRESSES_A_PACKET));
+                self.interest.hold(packet, side.number);
+            }
+            Change::Unwanted(packet, number) => {
+                if let Some(side) = self.level1.iter_mut().find(|side| side.number == number) {
+                    side.packets -= 1;
+                    side.tell(now, Control::Drop(packet * ADDRESSES_A_PACKET));
+                }
+            }
+        }
+    }
+
+    /// Ends intervals, and tells levels that changed.
+    fn roll(&mut self, now: Instant) {
+        self.local.roll(now);
+        self.wide.roll(now);
+        if self.local.get() != self.told_hosts {
+            let body = Control::write_for_hosts(self.local.get());
+            if self.hosts.push(now, EVERY_HOST, &body, true) {
+                self.told_hosts = self.local.get();
+            }
+        }
+        let higher = self.local.get().max(self.wide.get());
+        if higher != self.told_level1 {
+            self.told_level1 = higher;
+            self.level1.iter_mut().for_each(|side| side.tell(now, Control::Level(higher)));
+        }
+        self.hosts.roll(now);
+        self.level1.iter_mut().for_each(|side| side.gather.roll(now));
+    }
+
+    /// The next bundle for level 1, of each converter in turn.
+    fn leave(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
+        let count = self.level1.len();
+        let at = (0..count).map(|n| (self.turn + n) % count).find(|at| self.level1[*at].gather.is_ready())?;
+        self.turn = at + 1;
+        let side = &mut self.level1[at];
+        let length = side.gather.leave(now, buffer)?;
+        if std::mem::take(&mut side.untold) {
+            for packet in self.interest.held(side.number) {
+                side.tell(now, Control::Join(packet * ADDRESSES_A_PACKET));
+            }
+        }
+        let peer = Peer::new(&side.number.to_be_bytes());
+        Some(Transmit { port: Central::LEVEL1, peer, length, segment: None })
+    }
+}
+
+impl Side {
+    /// Tells it something.
+    fn tell(&mut self, now: Instant, control: Control) {
+        let (address, body) = control.write();
+        self.untold |= !self.gather.push(now, address, &body, true);
+    }
+
+    /// So many messages came from it.
+    fn hear(&mut self, now: Instant, messages: u64) {
+        self.roll(now);
+        self.load += messages;
+    }
+
+    /// Begins a new stretch, if the last has ended.
+    fn roll(&mut self, now: Instant) {
+        if now >= self.until {
+            self.before = if now < self.until + LOAD_TIME { self.load } else { 0 };
+            (self.load, self.until) = (0, now + LOAD_TIME);
+        }
+    }
+}
+
+impl Endpoint for Central {
+    type Command<'a> = std::convert::Infallible;
+    type Event = std::convert::Infallible;
+    type Refusal = std::convert::Infallible;
+
+    fn handle(
+        &mut self,
+        now: Instant,
+        input: Input<'_, std::convert::Infallible>,
+    ) -> Result<(), std::convert::Infallible> {
+        self.roll(now);
+        match input {
+            Input::Frame { port, bytes, segment, .. } => {
+                Segment::frames(segment, bytes).for_each(|bundle| self.take(now, port, bundle));
+            }
+            Input::Wake => {}
+            Input::Command(never) => match never {},
+        }
+        Ok(())
+    }
+
+    fn poll(
+        &mut self,
+        now: Instant,
+        writable: Writable<'_>,
+        buffer: &mut [u8],
+    ) -> Output<std::convert::Infallible> {
+        if writable.has(Central::HOSTS)
+            && let Some(length) = self.hosts.leave(now, buffer)
+        {
+            self.local.carry(length);
+            self.statistics.bundles_sent += 1;
+            let (port, peer) = (Central::HOSTS, Peer::NONE);
+            return Output::Transmit(Transmit { port, peer, length, segment: None });
+        }
+        if writable.has(Central::LEVEL1)
+            && let Some(transmit) = self.leave(now, buffer)
+        {
+            self.wide.carry(transmit.length);
+            self.statistics.bundles_sent += 1;
+            return Output::Transmit(transmit);
+        }
+        let sides = self.level1.iter().map(|side| side.gather.deadline());
+        let levels = [self.local.deadline(), self.wide.deadline()];
+        let deadline = sides.chain(levels).chain([self.hosts.deadline()]).flatten().min();
+        let reason = if self.hosts.is_ready() {
+            Reason::Port(Central::HOSTS)
+        } else if self.level1.iter().any(|side| side.gather.is_ready()) {
+            Reason::Port(Central::LEVEL1)
+        } else {
+            Reason::Input
+        };
+        Output::Idle(Idle { deadline, reason })
+    }
+}

@@ -1,0 +1,40 @@
+//! What was dropped, by why and priority.
+
+/// Why a message was dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Why {
+    /// The level of congestion.
+    Congestion,
+    /// Nobody wants it.
+    Nobody,
+    /// No more may wait.
+    Full,
+    /// It has the length of control, but is none.
+    Control,
+    /// It has no address, or is too long for a bundle.
+    Unfit,
+}
+
+/// How many were dropped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Drops([[u64; 2]; 5]);
+
+impl Drops {
+    /// All reasons.
+    pub const REASONS: [Why; 5] = [Why::Congestion, Why::Nobody, Why::Full, Why::Control, Why::Unfit];
+
+    /// One more.
+    pub fn count(&mut self, why: Why, priority: bool) {
+        self.0[why as usize][usize::from(priority)] += 1;
+    }
+
+    /// How many for a reason, of ordinary or of priority messages.
+    pub fn get(&self, why: Why, priority: bool) -> u64 {
+        self.0[why as usize][usize::from(priority)]
+    }
+
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.0.iter().flatten().sum()
+    }
+}

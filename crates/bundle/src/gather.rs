@@ -1,0 +1,199 @@
+//! Messages are gathered until their bundle leaves.
+
+use std::collections::VecDeque;
+
+use trunkline_units::{Instant, Span};
+
+use crate::wire::classic::{Builder, Source};
+
+/// Bundles that wait for their port to take them.
+pub const WAITING: usize = 64;
+
+/// When a bundle leaves, if it is not full before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timing {
+    /// With a free-running tick, as in 1997.
+    Tick(Span),
+    /// When its oldest message has waited as long as it may.
+    Adaptive {
+        /// How long an ordinary message may wait.
+        ordinary: Span,
+        /// How long a priority message may.
+        priority: Span,
+        /// If the last bundle left so long ago the next leaves at once: so low load pays no delay, and no more bundles leave
+        /// than one in such a time, but for those with priority. None: it is waited for in any case.
+        gap: Option<Span>,
+    },
+}
+
+impl Timing {
+    /// The tick of 1997: 5 ms.
+    pub const CLASSIC: Timing = Timing::Tick(Span::from_ms(5));
+    /// Least processor: every bundle gathers for 5 ms, but for priority messages.
+    pub const LEAST_PROCESSOR: Timing =
+        Timing::Adaptive { ordinary: Span::from_ms(5), priority: Span::ZERO, gap: None };
+    /// Least delay.
+    pub const LEAST_DELAY: Timing =
+        Timing::Adaptive { ordinary: Span::from_ms(5), priority: Span::ZERO, gap: Some(Span::from_us(500)) };
+
+    /// When a message that comes now has its bundle leave, where the last left at `last`.
+    fn due(self, now: Instant, last: Option<Instant>, urgent: bool) -> Instant {
+        match self {
+            Timing::Tick(tick) => {
+                let ticks = now.since(Instant::ZERO).as_ps() / tick.as_ps() + 1;
+                Instant::ZERO + Span::from_ps(ticks * tick.as_ps())
+            }
+            Timing::Adaptive { ordinary, priority, gap } => {
+                let by = now + if urgent { priority } else { ordinary };
+                match (gap, last) {
+                    (None, _) => by,
+                    (Some(_), None) => now,
+                    (Some(gap), Some(last)) => by.min(now.max(last + gap)),
+                }
+            }
+        }
+    }
+}
+
+/// Bundles for one destination. Room: one that gathers, and [`WAITING`] that wait.
+#[derive(Debug)]
+pub struct Gather {
+    timing: Timing,
+    builder: Builder,
+    due: Instant,
+    last: Option<Instant>,
+    ready: VecDeque<Vec<u8>>,
+    spare: Vec<Vec<u8>>,
+}
+
+impl Gather {
+    /// Of bundles with the mask of `source`, or without, of at most `longest` octets.
+    pub fn new(source: Option<Source>, longest: usize, timing: Timing) -> Gather {
+        let builder = Builder::new(source, longest);
+        let (ready, spare) = (VecDeque::new(), Vec::new());
+        Gather { timing, builder, due: Instant::MAX, last: None, ready, spare }
+    }
+
+    /// Adds a message; whether there was room.
+    pub fn push(&mut self, now: Instant, address: u16, body: &[u8], urgent: bool) -> bool {
+        self.roll(now);
+        if !self.builder.has_room(body.len()) {
+            if self.builder.is_empty() || self.ready.len() >= WAITING {
+                return false;
+            }
+            self.close(now);
+        }
+        if !self.builder.push(address, body) {
+            return false;
+        }
+        self.due = self.due.min(self.timing.due(now, self.last, urgent));
+        self.roll(now);
+        true
+    }
+
+    /// Closes the bundle if it is due.
+    pub fn roll(&mut self, now: Instant) {
+        if self.due <= now && self.ready.len() < WAITING {
+            self.close(now);
+        }
+    }
+
+    fn close(&mut self, now: Instant) {
+        let mut bytes = self.spare.pop().unwrap_or_default();
+        bytes.resize(self.builder.octets(), 0);
+        self.builder.finish(&mut bytes);
+        self.ready.push_back(bytes);
+        (self.due, self.last) = (Instant::MAX, Some(now));
+    }
+
+    /// When the bundle that gathers is due.
+    pub fn deadline(&self) -> Option<Instant> {
+        (self.due < Instant::MAX && self.ready.len() < WAITING).then_some(self.due)
+    }
+
+    /// Whether a bundle waits to leave.
+    pub fn is_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Writes the next bundle that leaves; how many octets.
+    pub fn leave(&mut self, now: Instant, buffer: &mut [u8]) -> Option<usize> {
+        let bytes = self.ready.pop_front()?;
+        buffer[..bytes.len()].copy_from_slice(&bytes);
+        let length = bytes.len();
+        self.spare.push(bytes);
+        // One may have been due that found no room.
+        self.roll(now);
+        Some(length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::classic::{Bundle, LONGEST};
+
+    fn at(us: u64) -> Instant {
+        Instant::ZERO + Span::from_us(us)
+    }
+
+    /// When the bundles of messages that come at these moments leave, and how many are in each.
+    fn departures(timing: Timing, messages: &[(u64, bool)]) -> Vec<(u64, usize)> {
+        let mut gather = Gather::new(None, LONGEST, timing);
+        let (mut left, mut buffer) = (Vec::new(), vec![0; LONGEST]);
+        let mut messages = messages.iter().peekable();
+        loop {
+            let next = messages.peek().map(|(us, _)| at(*us));
+            let now = match (gather.deadline(), next) {
+                (None, None) => return left,
+                (Some(due), Some(next)) => due.min(next),
+                (due, next) => due.or(next).unwrap(),
+            };
+            if Some(now) == next {
+                let (_, urgent) = messages.next().unwrap();
+                assert!(gather.push(now, 1, b"message", *urgent));
+            }
+            gather.roll(now);
+            while let Some(length) = gather.leave(now, &mut buffer) {
+                let us = now.since(Instant::ZERO).as_ps() / 1_000_000;
+                left.push((us, Bundle::read(&buffer[..length]).unwrap().count()));
+            }
+        }
+    }
+
+    #[test]
+    fn bundles_leave_with_the_tick() {
+        let messages = [(0, false), (10, true), (4_999, false), (5_000, false), (21_000, false)];
+        assert_eq!(departures(Timing::CLASSIC, &messages), [(5_000, 3), (10_000, 1), (25_000, 1)]);
+    }
+
+    #[test]
+    fn bundles_leave_when_their_oldest_message_must() {
+        let messages = [(0, false), (4_000, false), (6_000, false), (7_000, true), (9_000, false)];
+        assert_eq!(departures(Timing::LEAST_PROCESSOR, &messages), [(5_000, 2), (7_000, 2), (14_000, 1)]);
+    }
+
+    #[test]
+    fn low_load_pays_no_delay_and_high_load_gathers() {
+        let slow: Vec<_> = (0..5).map(|n| (n * 600, false)).collect();
+        assert!(
+            departures(Timing::LEAST_DELAY, &slow).iter().zip(&slow).all(|(left, came)| left.0 == came.0)
+        );
+        let fast: Vec<_> = (0..1_000).map(|n| (n * 10, false)).collect();
+        let left = departures(Timing::LEAST_DELAY, &fast);
+        assert_eq!((left[0], left[1], left.len()), ((0, 1), (500, 49), 21));
+    }
+
+    #[test]
+    fn a_full_port_keeps_what_fits_and_refuses_the_rest() {
+        let mut gather = Gather::new(None, 100, Timing::LEAST_PROCESSOR);
+        let taken = (0..1_000).take_while(|n| gather.push(at(0), *n, &[0; 40], false)).count();
+        // Two to a bundle.
+        assert_eq!(taken, 2 * (WAITING + 1));
+        assert_eq!(gather.deadline(), None);
+        let mut buffer = vec![0; LONGEST];
+        let left = std::iter::from_fn(|| gather.leave(at(6_000), &mut buffer)).count();
+        assert_eq!(left, WAITING + 1, "what was due leaves when there is room");
+        assert!(!gather.push(at(0), 1, &[0; 101], false), "longer than a bundle");
+    }
+}

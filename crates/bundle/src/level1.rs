@@ -1,0 +1,227 @@
+//! [`Level1`]: between the wide area, one message a packet, and the central converter, in bundles.
+
+use std::collections::VecDeque;
+
+use trunkline_endpoint::{Endpoint, Idle, Input, Output, Peer, Port, Reason, Segment, Transmit, Writable};
+use trunkline_units::Instant;
+
+use crate::drops::{Drops, Why};
+use crate::gather::Gather;
+use crate::interest::packet;
+use crate::level::{LEAST, Level};
+use crate::settings::Settings;
+use crate::wire::classic::{ADDRESS, Bundle, CONTROL, Control, Message, PACKETS, Source};
+
+/// Messages for the wide area that wait for its port.
+pub const WAITING: usize = 4_096;
+/// Joins and leaves that wait to be told: one for each packet address.
+const TOLD: usize = PACKETS;
+
+/// A converter of level 1.
+///
+/// A [`Peer`] on the [`WIDE`](Level1::WIDE) port is a packet address, two octets big endian: the driver knows its
+/// multicast address, `base` plus that. What it hears there must not be what it sent itself: the driver sees to that,
+/// for a classic message does not say where it comes from.
+///
+/// Bounds: 65 bundles for the central converter, [`WAITING`] messages for the wide area. What finds no room is dropped
+/// and [counted](Statistics::drops).
+#[derive(Debug)]
+pub struct Level1 {
+    settings: Settings,
+    gather: Gather,
+    /// As the central converter says, and what was let through in the tick.
+    level: u8,
+    allowed: u8,
+    allowed_until: Instant,
+    /// Packet addresses that it gets, a bit each.
+    joined: Box<[u64]>,
+    changed: VecDeque<Event>,
+    out: VecDeque<Vec<u8>>,
+    spare: Vec<Vec<u8>>,
+    statistics: Statistics,
+}
+
+/// What it tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Messages to this packet address are wanted.
+    Join(u16),
+    /// No more.
+    Leave(u16),
+}
+
+/// What it counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Messages from the wide area.
+    pub heard: u64,
+    /// Bundles from the central converter.
+    pub bundles: u64,
+    /// Messages sent to the wide area.
+    pub sent: u64,
+    /// Bundles sent to the central converter.
+    pub bundles_sent: u64,
+    /// Bundles that were none, and control that makes no sense.
+    pub malformed: u64,
+    /// Messages from the wide area that were dropped.
+    pub drops: Drops,
+    /// Messages for the wide area that were dropped.
+    pub drops_out: Drops,
+}
+
+/// What a converter of level 1 is asked: nothing but what it counted, which can be read.
+pub type Command = std::convert::Infallible;
+
+impl Level1 {
+    /// The port to the wide area.
+    pub const WIDE: Port = Port(0);
+    /// The port to the central converter.
+    pub const CENTRAL: Port = Port(1);
+
+    /// Converter `number`, from 1 on.
+    pub fn new(number: u16, settings: Settings) -> Level1 {
+        Level1 {
+            settings,
+            gather: Gather::new(Some(Source::Level1(number)), settings.longest, settings.timing),
+            level: LEAST,
+            allowed: 0,
+            allowed_until: Instant::ZERO,
+            joined: vec![0; PACKETS / 64].into(),
+            changed: VecDeque::new(),
+            out: VecDeque::new(),
+            spare: Vec::new(),
+            statistics: Statistics::default(),
+        }
+    }
+
+    /// What it counted.
+    pub fn statistics(&self) -> &Statistics {
+        &self.statistics
+    }
+
+    /// The level of congestion that the central converter last told, 3 to 6.
+    pub fn level(&self) -> u8 {
+        self.level
+    }
+
+    /// Packet addresses that it gets.
+    pub fn joined(&self) -> usize {
+        self.joined.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    fn hear(&mut self, now: Instant, datagram: &[u8]) {
+        self.statistics.heard += 1;
+        let Some(message) = Message::read(datagram) else {
+            return self.statistics.drops.count(Why::Unfit, false);
+        };
+        let priority = self.settings.is_priority(message.address);
+        if message.octets() == CONTROL {
+            // The central converter would take it for control.
+            return self.statistics.drops.count(Why::Control, priority);
+        }
+        if now >= self.allowed_until {
+            (self.allowed, self.allowed_until) = (0, now + crate::level::Medium::default().interval);
+        }
+        if !Level::admit(self.level, &mut self.allowed, priority) {
+            return self.statistics.drops.count(Why::Congestion, priority);
+        }
+        if !self.gather.push(now, message.address, message.body, priority) {
+            let fits = message.octets() + ADDRESS + 3 <= self.settings.longest;
+            self.statistics.drops.count(if fits { Why::Full } else { Why::Unfit }, priority);
+        }
+    }
+
+    fn take_bundle(&mut self, bytes: &[u8]) {
+        let Ok(bundle) = Bundle::read(bytes) else { return self.statistics.malformed += 1 };
+        self.statistics.bundles += 1;
+        for message in bundle.messages() {
+            match (message.octets() == CONTROL, Control::read(message)) {
+                (true, Some(Control::Join(address))) => self.change(packet(address), true),
+                (true, Some(Control::Drop(address))) => self.change(packet(address), false),
+                (true, Some(Control::Level(level))) => self.level = level,
+                (true, None) => self.statistics.malformed += 1,
+                (false, _) => self.send(message),
+            }
+        }
+    }
+
+    fn change(&mut self, packet: u16, joins: bool) {
+        let (word, bit) = (&mut self.joined[usize::from(packet / 64)], 1u64 << (packet % 64));
+        if (*word & bit != 0) == joins {
+            return;
+        }
+        *word ^= bit;
+        // What is told and undone before it was asked for is nothing.
+        let (this, undone) = match joins {
+            true => (Event::Join(packet), Event::Leave(packet)),
+            false => (Event::Leave(packet), Event::Join(packet)),
+        };
+        match self.changed.iter().position(|event| *event == undone) {
+            Some(at) => _ = self.changed.remove(at),
+            None => self.changed.push_back(this),
+        }
+        debug_assert!(self.changed.len() <= TOLD, "each packet address waits once");
+    }
+
+    fn send(&mut self, message: Message<'_>) {
+        if self.out.len() >= WAITING {
+            let priority = self.settings.is_priority(message.address);
+            return self.statistics.drops_out.count(Why::Full, priority);
+        }
+        let mut bytes = self.spare.pop().unwrap_or_default();
+        bytes.clear();
+        bytes.extend_from_slice(&message.address.to_be_bytes());
+        bytes.extend_from_slice(message.body);
+        self.out.push_back(bytes);
+    }
+}
+
+impl Endpoint for Level1 {
+    type Command<'a> = Command;
+    type Event = Event;
+    type Refusal = std::convert::Infallible;
+
+    fn handle(&mut self, now: Instant, input: Input<'_, Command>) -> Result<(), Self::Refusal> {
+        match input {
+            Input::Frame { port: Level1::WIDE, bytes, segment, .. } => {
+                Segment::frames(segment, bytes).for_each(|datagram| self.hear(now, datagram));
+            }
+            Input::Frame { port: Level1::CENTRAL, bytes, segment, .. } => {
+                Segment::frames(segment, bytes).for_each(|bundle| self.take_bundle(bundle));
+            }
+            Input::Frame { .. } => self.statistics.malformed += 1,
+            Input::Wake => self.gather.roll(now),
+            Input::Command(never) => match never {},
+        }
+        Ok(())
+    }
+
+    fn poll(&mut self, now: Instant, writable: Writable<'_>, buffer: &mut [u8]) -> Output<Event> {
+        if let Some(event) = self.changed.pop_front() {
+            return Output::Event(event);
+        }
+        if writable.has(Level1::CENTRAL)
+            && let Some(length) = self.gather.leave(now, buffer)
+        {
+            self.statistics.bundles_sent += 1;
+            let peer = Peer::NONE;
+            return Output::Transmit(Transmit { port: Level1::CENTRAL, peer, length, segment: None });
+        }
+        if writable.has(Level1::WIDE)
+            && let Some(bytes) = self.out.pop_front()
+        {
+            buffer[..bytes.len()].copy_from_slice(&bytes);
+            let to = packet(u16::from_be_bytes([bytes[0], bytes[1]]));
+            let (port, peer, length) = (Level1::WIDE, Peer::new(&to.to_be_bytes()), bytes.len());
+            self.spare.push(bytes);
+            self.statistics.sent += 1;
+            return Output::Transmit(Transmit { port, peer, length, segment: None });
+        }
+        let reason = match (self.gather.is_ready(), self.out.is_empty()) {
+            (true, _) => Reason::Port(Level1::CENTRAL),
+            (false, false) => Reason::Port(Level1::WIDE),
+            (false, true) => Reason::Input,
+        };
+        Output::Idle(Idle { deadline: self.gather.deadline(), reason })
+    }
+}

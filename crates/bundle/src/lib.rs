@@ -1,0 +1,39 @@
+//! The bundle converter: many small simulation messages in few packets, each host only what it wants.
+//!
+//! A distributed simulation sends one small message a packet to thousands of multicast groups, and the host that must
+//! receive them spends its processor on packets. The converter of Bobo (*Message-Bundle Converting in Internet Protocol
+//! Multicast-Based High Level Architecture Exercises*, AFIT 1997) stands between the wide area and the hosts: converters
+//! of level 1 hear the groups and bundle what they hear, the central one sorts it by who wants it, and an interface at each
+//! host takes bundles apart.
+//!
+//! ```text
+//! wide area ══ message ══► level 1 ══ bundles ══► central ══ bundles, to all hosts ══► host ──► simulation
+//!           ◄═══════════           ◄═════════            ◄══════════════════════════      ◄──
+//! ```
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`level1`] | [`Level1`], the endpoint between the wide area and the central converter |
+//! | [`central`] | [`Central`], the endpoint in the middle |
+//! | [`host`] | [`Host`], the endpoint at a simulation |
+//! | [`settings`] | what all of them agree on |
+//! | [`gather`] | messages that gather until their bundle leaves |
+//! | [`interest`] | who wants which messages, and which converter of level 1 gets them |
+//! | [`level`] | congestion by levels |
+//! | [`drops`] | what was dropped, by why and priority |
+//! | [`wire`] | what stands on the wire |
+
+pub mod central;
+pub mod drops;
+pub mod gather;
+pub mod host;
+pub mod interest;
+pub mod level;
+pub mod level1;
+pub mod settings;
+pub mod wire;
+
+pub use central::Central;
+pub use host::Host;
+pub use level1::Level1;
+pub use settings::Settings;
