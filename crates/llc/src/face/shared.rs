@@ -213,6 +213,8 @@ impl Shared {
         let now = self.clock.now();
         let done = attempt(&mut state, now);
         state.dirty = true;
+        // What others wait for may never come now.
+        self.tell(&state);
         self.leave(state, now);
         done
     }
@@ -318,7 +320,6 @@ impl Shared {
         state.attended = now;
         if state.followers > 0 {
             self.speak(&mut state, now);
-            self.changed.notify_all();
         }
         (state, now)
     }
@@ -355,10 +356,18 @@ impl Shared {
             self.speak(&mut state, now);
         }
         self.arm(&mut state, now);
+        if state.followers > 0 && state.room.is_some() {
+            // Another leads. What it was to know it has been told.
+            self.changed.notify_one();
+        }
+        MutexGuard::unlock_fair(state);
+    }
+
+    /// Something was told, or nothing more will be: followers look.
+    fn tell(&self, state: &State) {
         if state.followers > 0 {
             self.changed.notify_all();
         }
-        MutexGuard::unlock_fair(state);
     }
 
     /// Takes what waits on the line.
@@ -385,7 +394,10 @@ impl Shared {
             }
             Ok(_) => {}
             Err(e) if passes(&e) => {}
-            Err(e) => state.failed = Some(e),
+            Err(e) => {
+                state.failed = Some(e);
+                self.tell(state);
+            }
         }
     }
 
@@ -439,6 +451,7 @@ impl Shared {
                                     *unsent += frames as u64;
                                     if is_over(&e) {
                                         state.failed = Some(e);
+                                        told = true;
                                     }
                                 }
                             }
@@ -452,8 +465,11 @@ impl Shared {
                 },
             }
         };
-        if told && state.room.is_none() {
-            self.wake(state, now);
+        if told {
+            self.tell(state);
+            if state.room.is_none() {
+                self.wake(state, now);
+            }
         }
     }
 
@@ -491,9 +507,6 @@ impl Shared {
             }
             if state.dirty || state.deadline <= now {
                 self.speak(&mut state, now);
-                if state.followers > 0 {
-                    self.changed.notify_all();
-                }
             }
             if state.leaving.is_some_and(|by| by <= now) {
                 return;
