@@ -39,6 +39,7 @@ lint: ## formatting and clippy; any warning fails
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
 	$(CARGO) clippy --workspace --all-targets --locked $(FACES) -- -D warnings
+	$(CARGO) clippy --manifest-path fuzz/Cargo.toml --locked -- -D warnings
 
 doc: ## the documentation of every crate; any warning fails
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked $(FACES)

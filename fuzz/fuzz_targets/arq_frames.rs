@@ -91,7 +91,7 @@ fuzz_target!(|bytes: &[u8]| {
 
 /// An open connection and its key, which is told by the frame that opened it.
 fn open(options: &Options) -> (Hand, Key) {
-    let mut hand = Hand::new(options, options);
+    let mut hand = Hand::new(options);
     let mut key = None;
     let mut said = [hand.hear(0), hand.hear(1)];
     while said.iter().any(|said| !said.is_empty()) {

@@ -19,7 +19,7 @@ fuzz_target!(|bytes: &[u8]| {
     let parsed = parse_with(&source, &files);
     let wrong = parsed.diagnostics.iter().any(|diagnostic| diagnostic.severity == Severity::Error);
     assert_eq!(parsed.plan.is_none(), wrong, "a plan exactly when no error");
-    let _ = render(&source, &parsed.diagnostics, bytes.len() % 2 == 0);
+    let _ = render(&source, &parsed.diagnostics, bytes.len().is_multiple_of(2));
     let Some(mut plan) = parsed.plan else { return };
     let printed = plan_text(&plan);
     let again = parse_with(&Source { text: &printed, ..source }, &files).plan;
