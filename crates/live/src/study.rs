@@ -1,5 +1,11 @@
 //! What sending and receiving a packet costs this machine, for the `host` line of a simulated network.
 //!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`rates`] | what a host spends on packets by size and rate, and from where on bundling pays |
+//! | [`multicast`] | what a host spends on groups that it wants, and on others |
+//! | `traffic` | messages to itself at a rate, and loops that tell what is left |
+//!
 //! One thread sends a burst of UDP datagrams to itself over the loopback and takes it in again, one message a system
 //! call, and reads its own processor time around both. So nothing waits, nothing is woken and nothing is lost, and what
 //! is measured is the work alone. Sizes take turns, forth and back, so that a slow moment hits all alike; of each
@@ -14,6 +20,10 @@ use trunkline_net::socket::{self, Options};
 use trunkline_net::usage::thread_time;
 use trunkline_net::{Clock, SocketError};
 use trunkline_units::{Size, Span};
+
+pub mod multicast;
+pub mod rates;
+mod traffic;
 
 /// Message sizes, bytes: small ones fix the cost of a packet, large ones that of a byte. Each is one packet on the
 /// loopback, whose MTU is 65,536.

@@ -4,6 +4,7 @@
 //! So the pacer asks for no slack, sleeps until a margin before the moment and spins for the rest. The margin
 //! follows what sleeps have cost lately, and is bounded, so that a busy machine is not spun to a halt.
 
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::time::{ClockId, ClockNanosleepFlags, clock_nanosleep};
@@ -21,6 +22,19 @@ const NAP: Span = Span::from_ms(50);
 /// Asks the system to end the sleeps of the calling thread when they are due. Where it does not, they overshoot more.
 pub fn no_slack() {
     let _ = nix::sys::prctl::set_timerslack(1);
+}
+
+/// Has the calling thread run only while its processor has nothing else to do (`SCHED_IDLE`).
+///
+/// # Errors
+/// What the system says; it needs no right.
+pub fn when_idle() -> io::Result<()> {
+    let none = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the parameter lives until the call returns, and 0 is the calling thread.
+    match unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const none) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Waits for moments on one thread.

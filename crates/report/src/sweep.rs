@@ -27,7 +27,7 @@ pub struct Sweep {
     pub experiment: Experiment,
     /// What `--set` changed at every point, `KEY=VALUE`.
     pub set: Vec<String>,
-    /// Every point was run with seeds `first`, `first + 1`, ….
+    /// Every point was run with seeds `first`, `first + 1`, …, or so often.
     pub seeds: Seeds,
     /// Whether points are missing because the sweep was stopped.
     pub partial: bool,
@@ -44,11 +44,11 @@ pub struct Sweep {
 /// More lines of trouble than this are only counted.
 pub const MOST_TROUBLE: usize = 20;
 
-/// The seeds of a sweep.
+/// The seeds of a sweep, or the runs of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Seeds {
-    /// The first.
-    pub first: u64,
+    /// The first; null where runs differ by chance alone, as on a real machine.
+    pub first: Option<u64>,
     /// How many.
     pub count: u64,
 }
@@ -193,15 +193,24 @@ fn heading(sweep: &Sweep) -> String {
 impl Seeds {
     /// `seeds 1996 to 2005`
     fn in_words(self) -> String {
-        match self.count {
-            1 => format!("seed {}", self.first),
-            n => format!("seeds {} to {}", self.first, self.first.saturating_add(n - 1)),
+        match (self.first, self.count) {
+            (None, 1) => "1 run".into(),
+            (None, n) => format!("{n} runs"),
+            (Some(first), 1) => format!("seed {first}"),
+            (Some(first), n) => format!("seeds {first} to {}", first.saturating_add(n - 1)),
         }
+    }
+
+    /// What there are several of.
+    fn noun(self) -> &'static str {
+        if self.first.is_some() { "seeds" } else { "runs" }
     }
 }
 
-/// The titles of the columns behind the values, and what they show.
-const COLUMNS: [&str; 6] = ["mean", "95 % from", "to", "min", "max", "seeds"];
+/// The titles of the columns behind the values.
+fn titles(sweep: &Sweep) -> [&'static str; 6] {
+    ["mean", "95 % from", "to", "min", "max", sweep.seeds.noun()]
+}
 
 fn columns(spread: &Spread, unit: Unit) -> [String; 6] {
     let number = |x: Option<f64>| x.map_or_else(|| "–".to_owned(), |x| unit.show(x));
@@ -214,7 +223,7 @@ fn spreads(sweep: &Sweep, figure: usize, width: Option<u16>) -> String {
     let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
     let mut table = table(width);
     let keys = sweep.vary.iter().map(|varied| right(plain(&varied.key)));
-    table.set_header(keys.chain(COLUMNS.map(|title| right(title.to_owned()))));
+    table.set_header(keys.chain(titles(sweep).map(|title| right(title.to_owned()))));
     let unit = Unit::of(&sweep.figures[figure]);
     for point in &sweep.points {
         let values = point.values.iter().map(|value| right(plain(value)));

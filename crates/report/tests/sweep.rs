@@ -35,7 +35,7 @@ fn sweep() -> Sweep {
         backend: "sim".into(),
         experiment: Experiment { name: "trunk".into(), hash: "0123456789abcdef".into(), text: "…".into() },
         set: vec!["duration=2s".into()],
-        seeds: Seeds { first: 1996, count: 3 },
+        seeds: Seeds { first: Some(1996), count: 3 },
         partial: false,
         trouble: Vec::new(),
         points: (0..3).flat_map(|w| [point(w, 0), point(w, 1)]).collect(),

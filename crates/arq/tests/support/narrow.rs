@@ -12,9 +12,9 @@ pub struct Narrow<E> {
 }
 
 impl<E> Narrow<E> {
-    /// Each of `carries` holds until the next; before the first there is no bound.
+    /// Each of `carries` holds until the next, of two of one moment the last; before the first there is no bound.
     pub fn new(inner: E, carries: Vec<(Instant, usize)>) -> Narrow<E> {
-        assert!(carries.is_sorted());
+        assert!(carries.is_sorted_by_key(|(from, _)| *from));
         Narrow { inner, carries }
     }
 

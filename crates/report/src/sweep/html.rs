@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use maud::{Markup, html as page};
 
-use super::{COLUMNS, Spread, Sweep, Varied, columns};
+use super::{Spread, Sweep, Varied, columns, titles};
 use crate::html::plots::{Axis, Band, Line, Plot, axis_unit, short};
 use crate::html::{MADE_BY, PLOTS_HELP, document, figure, printed, scroll};
 use crate::human::Unit;
@@ -25,8 +25,8 @@ pub fn html(sweep: &Sweep) -> String {
             }
         }
         footer {
-            p { "Lines go through the means over the seeds; the band is the 95 % confidence interval of the mean "
-                "(Student's t). What no run measured is a gap." }
+            p { "Lines go through the means over the " (sweep.seeds.noun()) "; the band is the 95 % confidence interval of "
+                "the mean (Student's t). What no run measured is a gap." }
             p { "Rates count message bytes only. " (PLOTS_HELP) }
             p { (MADE_BY) }
         }
@@ -51,8 +51,8 @@ fn facts(sweep: &Sweep) -> Markup {
             (row("backend", sweep.backend.clone()))
             @for v in &sweep.vary { (row("varied", varied(v))) }
             @for set in &sweep.set { (row("set", set.clone())) }
-            (row("seeds", sweep.seeds.in_words()))
-            (row("plan", hash))
+            (row(sweep.seeds.noun(), sweep.seeds.in_words()))
+            @if !hash.is_empty() { (row("plan", hash)) }
         } } }
     }
 }
@@ -75,7 +75,7 @@ fn section(sweep: &Sweep, index: usize, plots: &mut Vec<Plot>) -> Markup {
         table {
             thead { tr {
                 @for varied in &sweep.vary { th.number scope="col" { (varied.key) } }
-                @for title in COLUMNS { th.number scope="col" { (title) } }
+                @for title in titles(sweep) { th.number scope="col" { (title) } }
             } }
             tbody { @for point in &sweep.points { tr {
                 @for value in &point.values { th.number scope="row" { (printed(value, true)) } }

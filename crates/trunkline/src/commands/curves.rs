@@ -397,7 +397,7 @@ impl Figure {
                 text: String::new(),
             },
             set: self.set.iter().map(|(key, value)| format!("{key}={value}")).collect(),
-            seeds: Seeds { first: Seed::default().0, count: seeds },
+            seeds: Seeds { first: Some(Seed::default().0), count: seeds },
             partial: false,
             trouble: Vec::new(),
             vary: vec![axis, transport],

@@ -1,11 +1,25 @@
-//! `trunkline study`: what a simulation must be told.
+//! `trunkline study`: what a simulation must be told, and what hosts can take.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `host` | here: what a packet and a byte cost |
+//! | [`rates`] | `host --rates`: shares by size and rate, and where bundling pays |
+//! | [`multicast`] | groups |
+
+mod multicast;
+mod rates;
 
 use std::io::{self, IsTerminal};
+use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use trunkline_live::environment;
-use trunkline_live::study::{self, Cost, HostStudy, LEFT_OUT, Line, Point};
+use trunkline_live::study::{self, Cost, HostStudy, LEFT_OUT, Line, Point, StudyError};
+use trunkline_record::schema::Experiment;
+use trunkline_report::sweep::{self, Seeds, Spread, Sweep, Varied};
 use trunkline_units::Span;
+
+use super::report::write_whole;
 
 use crate::failure::{Failure, say};
 use crate::flags::StudySubject;
@@ -15,21 +29,115 @@ const NAME: &str = "this";
 
 /// Does what was said.
 pub fn study(subject: &StudySubject) -> Result<(), Failure> {
-    let StudySubject::Host { seconds, json } = subject;
-    let study = measure(*seconds)?;
-    say(&if *json { as_json(&study) } else { table(&study) })
+    match subject {
+        StudySubject::Host { rates: true, seconds, repeated } => {
+            rates::study(seconds.unwrap_or(Span::from_s(120)), repeated)
+        }
+        StudySubject::Host { rates: false, seconds, repeated } => {
+            if repeated.runs.is_some() || repeated.out.is_some() {
+                return Err(Failure::input("`--runs` and `--out` go with `--rates`"));
+            }
+            let budget = seconds.unwrap_or(Span::from_s(5));
+            let part = |passed: Span| passed.as_s() / budget.as_s();
+            let study = watched("host", |show| study::host(budget, |passed| show(part(passed))))?;
+            say(&if repeated.json { as_json(&study) } else { table(&study) })
+        }
+        StudySubject::Multicast { seconds, repeated } => multicast::study(*seconds, repeated),
+    }
 }
 
-/// With a progress bar on a terminal, without on a pipe.
-fn measure(budget: Span) -> Result<HostStudy, Failure> {
-    let bar =
-        if io::stderr().is_terminal() { ProgressBar::new(budget.as_ns()) } else { ProgressBar::hidden() };
-    if let Ok(style) = ProgressStyle::with_template("host [{bar:40}] {elapsed}") {
+/// Measures with a progress bar on a terminal, without on a pipe. Progress is told as a part of all, 0 to 1.
+fn watched<T>(
+    name: &str,
+    measure: impl FnOnce(&mut dyn FnMut(f64)) -> Result<T, StudyError>,
+) -> Result<T, Failure> {
+    let bar = if io::stderr().is_terminal() { ProgressBar::new(1_000) } else { ProgressBar::hidden() };
+    if let Ok(style) = ProgressStyle::with_template(&format!("{name} [{{bar:40}}] {{elapsed}}")) {
         bar.set_style(style.progress_chars("━╸ "));
     }
-    let study = study::host(budget, |passed| bar.set_position(passed.as_ns().min(budget.as_ns())));
+    let found = measure(&mut |part| bar.set_position((part.min(1.0) * 1_000.0) as u64));
     bar.finish_and_clear();
-    study.map_err(Failure::run)
+    found.map_err(Failure::run)
+}
+
+/// A sweep over what this machine did, for tables and plots.
+fn sweep(name: &str, runs: u64, vary: Vec<Varied>, figures: &[&str], points: Vec<sweep::Point>) -> Sweep {
+    Sweep {
+        version: sweep::VERSION,
+        backend: "this machine".into(),
+        experiment: Experiment { name: name.into(), ..Experiment::default() },
+        set: Vec::new(),
+        seeds: Seeds { first: None, count: runs },
+        partial: false,
+        trouble: Vec::new(),
+        vary,
+        figures: figures.iter().map(|figure| (*figure).into()).collect(),
+        points,
+    }
+}
+
+/// What was varied, in numbers.
+fn varied(key: &str, unit: &str, log: bool, numbers: impl IntoIterator<Item = f64>) -> Varied {
+    let numbers: Vec<f64> = numbers.into_iter().collect();
+    Varied {
+        key: key.into(),
+        unit: unit.into(),
+        log,
+        values: numbers.iter().map(f64::to_string).collect(),
+        numbers: numbers.into_iter().map(Some).collect(),
+    }
+}
+
+/// A point of it.
+fn point(at: &[usize], vary: &[Varied], figures: Vec<Vec<Option<f64>>>) -> sweep::Point {
+    sweep::Point {
+        at: at.to_vec(),
+        values: at.iter().zip(vary).map(|(at, varied)| varied.values[*at].clone()).collect(),
+        hash: String::new(),
+        figures: figures.into_iter().map(Spread::of).collect(),
+    }
+}
+
+/// Writes tables and plots into a folder.
+fn write(out: &Path, name: &str, sweep: &Sweep) -> Result<(), Failure> {
+    std::fs::create_dir_all(out)
+        .map_err(|e| Failure::run(format!("cannot make the folder {}: {e}", out.display())))?;
+    write_whole(&out.join(format!("{name}.csv")), sweep::csv(sweep).as_bytes())?;
+    write_whole(&out.join(format!("{name}.html")), sweep::html(sweep).as_bytes())
+}
+
+/// A table of rows and columns: the median of each cell's samples and half the distance from the least to the most.
+fn grid(head: &str, columns: &[String], rows: &[(String, Vec<Vec<f64>>)]) -> String {
+    let mut text = format!("{head:>9}");
+    columns.iter().for_each(|column| text += &format!("  {column:>11}"));
+    text += "\n";
+    for (name, cells) in rows {
+        text += &format!("{name:>9}");
+        for cell in cells {
+            text += &format!("  {:>11}", middle(cell));
+        }
+        text = text.trim_end().to_owned() + "\n";
+    }
+    text
+}
+
+/// `12.3 ± 0.4`; nothing of no samples.
+fn middle(samples: &[f64]) -> String {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match (sorted.first(), sorted.last()) {
+        (Some(least), Some(most)) => {
+            let (middle, half) = (sorted[sorted.len() / 2], (most - least) / 2.0);
+            let digits = if middle.abs() < 9.95 { 2 } else { 1 };
+            format!("{middle:.digits$} ± {half:.digits$}")
+        }
+        _ => "–".into(),
+    }
+}
+
+/// Samples that there are.
+fn known(samples: &[Option<f64>]) -> Vec<f64> {
+    samples.iter().flatten().copied().collect()
 }
 
 fn as_json(study: &HostStudy) -> String {

@@ -86,8 +86,8 @@ impl<'f> Asked<'f> {
         }
         let vary = variations(flags, plan)?;
         let figures = shown(flags, plan)?;
-        let seeds = Seeds { first: flags.seed, count: flags.seeds };
-        if seeds.first.checked_add(seeds.count).is_none() {
+        let seeds = Seeds { first: Some(flags.seed), count: flags.seeds };
+        if flags.seed.checked_add(flags.seeds).is_none() {
             return Err(Failure::input("--seed and --seeds go past the last seed there is"));
         }
         let mut asked =
@@ -161,7 +161,7 @@ impl<'f> Asked<'f> {
         let (point, seed) = (run / self.seeds.count as usize, run as u64 % self.seeds.count);
         let plan = self.plan(point).expect("every point was checked");
         let order = Order {
-            seed: Seed(self.seeds.first + seed),
+            seed: Seed(self.seeds.first.unwrap_or_default() + seed),
             text: String::new(),
             started: String::new(),
             folder: self.experiment.folder.clone(),

@@ -1,0 +1,69 @@
+//! `trunkline study multicast`: what groups cost a host.
+
+use serde_json::json;
+use trunkline_live::environment;
+use trunkline_live::study::multicast::{self, A_SOCKET, GROUPS, JOINED, Multicast, RATE, SHARES, SIZE};
+use trunkline_report::Sweep;
+use trunkline_units::Span;
+
+use super::{grid, known, middle, point, sweep, varied, watched, write};
+use crate::failure::{Failure, say};
+use crate::flags::Repeated;
+
+/// Measures, writes and tells.
+pub fn study(budget: Span, repeated: &Repeated) -> Result<(), Failure> {
+    let runs = repeated.runs.unwrap_or(5);
+    let found = watched("multicast", |show| multicast::multicast(runs.into(), budget, show))?;
+    if let Some(out) = &repeated.out {
+        write(out, "multicast", &shares(&found))?;
+    }
+    if repeated.json {
+        let whole = json!({ "multicast": found, "environment": environment::describe() });
+        return say(&format!("{whole:#}\n"));
+    }
+    let mut text = table(&found);
+    if let Some(out) = &repeated.out {
+        text += &format!("\nPlots: {}\n", out.join("multicast.html").display());
+    }
+    say(&text)
+}
+
+fn shares(found: &Multicast) -> Sweep {
+    let vary = vec![
+        varied("groups", "", true, GROUPS.map(|groups| groups as f64)),
+        varied("joined_percent", "", false, SHARES.map(f64::from)),
+    ];
+    let points = found.cells.iter().enumerate().map(|(at, cell)| {
+        let samples = vec![cell.receiver_percent.clone(), cell.taken_percent.clone()];
+        point(&[at / SHARES.len(), at % SHARES.len()], &vary, samples)
+    });
+    let points = points.collect();
+    let figures = ["receiver.processor_percent", "machine.processor_percent"];
+    sweep("what groups cost a host", found.runs as u64, vary, &figures, points)
+}
+
+fn table(found: &Multicast) -> String {
+    let Multicast { runs, cells, join } = found;
+    let columns = GROUPS.map(|groups| format!("{groups} groups"));
+    let shares = |samples: fn(&multicast::Cell) -> &Vec<Option<f64>>| {
+        let row = |(at, share): (usize, &u32)| {
+            let cell = |groups: usize| known(samples(&cells[groups * SHARES.len() + at]));
+            (format!("{share} %"), (0..GROUPS.len()).map(cell).collect())
+        };
+        let rows: Vec<_> = SHARES.iter().enumerate().map(row).collect();
+        grid("joined", &columns, &rows)
+    };
+    let each = |figure: fn(&multicast::Joining) -> f64| middle(&join.iter().map(figure).collect::<Vec<_>>());
+    format!(
+        "{RATE} packets of {SIZE} B a second over the loopback, to all groups in turn, {runs} runs: median ± half of least \
+         to most.\n\n\
+         Processor share of the thread that receives, %:\n\n{}\n\
+         Work left over: what a timed loop on each processor lost to both ends and the kernel, % of one processor:\n\n{}\n\
+         {JOINED} groups, {A_SOCKET} a socket, us a group: joining {} ({} of processor), leaving {}.\n",
+        shares(|cell| &cell.receiver_percent),
+        shares(|cell| &cell.taken_percent),
+        each(|join| join.join_us),
+        each(|join| join.join_cpu_us),
+        each(|join| join.leave_us),
+    )
+}

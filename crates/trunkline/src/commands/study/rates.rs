@@ -1,0 +1,122 @@
+//! `trunkline study host --rates`: what a host spends on packets by size and rate, and from where on bundling pays.
+
+use serde_json::json;
+use trunkline_live::environment;
+use trunkline_live::study::rates::{self, BUNDLE, LARGEST, LOADS, MESSAGE, RATES, Rates, SIZES};
+use trunkline_report::Sweep;
+use trunkline_units::Span;
+
+use super::{grid, known, middle, point, sweep, varied, watched, write};
+use crate::failure::{Failure, say};
+use crate::flags::Repeated;
+
+/// The figures of the sweeps: their names end in their unit.
+const RECEIVER: &str = "receiver.processor_percent";
+const TAKEN: &str = "machine.processor_percent";
+
+/// Measures, writes and tells.
+pub fn study(budget: Span, repeated: &Repeated) -> Result<(), Failure> {
+    let runs = repeated.runs.unwrap_or(5);
+    let found = watched("host", |show| rates::rates(runs.into(), budget, show))?;
+    if let Some(out) = &repeated.out {
+        write(out, "host", &shares(&found))?;
+        write(out, "bundling", &bundling(&found))?;
+    }
+    if repeated.json {
+        let whole = json!({ "rates": found, "environment": environment::describe() });
+        return say(&format!("{whole:#}\n"));
+    }
+    let mut text = table(&found);
+    if let Some(out) = &repeated.out {
+        text += &format!(
+            "\nPlots: {}, {}\n",
+            out.join("host.html").display(),
+            out.join("bundling.html").display()
+        );
+    }
+    say(&text)
+}
+
+fn shares(found: &Rates) -> Sweep {
+    let vary = vec![
+        varied("packets_per_s", "", true, RATES.map(f64::from)),
+        varied("size", "bytes", false, SIZES.map(|size| size as f64)),
+    ];
+    let points = found.cells.iter().enumerate().map(|(at, cell)| {
+        let samples = vec![cell.receiver_percent.clone(), cell.taken_percent.clone()];
+        point(&[at % RATES.len(), at / RATES.len()], &vary, samples)
+    });
+    let points = points.collect();
+    sweep("what packets cost a host", found.runs as u64, vary, &[RECEIVER, TAKEN], points)
+}
+
+fn bundling(found: &Rates) -> Sweep {
+    let ways = ["plain", "bundled"];
+    let mut way = varied("messages", "", false, [0.0, 1.0]);
+    (way.values, way.numbers) = (ways.map(String::from).to_vec(), vec![None; 2]);
+    let vary = vec![varied("messages_per_s", "", true, LOADS.map(f64::from)), way];
+    let mut points = Vec::new();
+    for way in 0..2 {
+        for (at, load) in found.bundling.iter().enumerate() {
+            let samples = if way == 0 { &load.plain_percent } else { &load.bundled_percent };
+            points.push(point(&[at, way], &vary, vec![samples.clone()]));
+        }
+    }
+    sweep("where bundling pays", found.runs as u64, vary, &[RECEIVER], points)
+}
+
+fn table(found: &Rates) -> String {
+    let Rates { runs, cells, limits, loopback_bps, bundling, break_even_per_s } = found;
+    let columns = SIZES.map(|size| format!("{size} B"));
+    let shares = |samples: fn(&rates::Cell) -> &Vec<Option<f64>>| {
+        let row = |(at, rate): (usize, &u32)| {
+            let cell = |size: usize| known(samples(&cells[size * RATES.len() + at]));
+            (rate.to_string(), (0..SIZES.len()).map(cell).collect())
+        };
+        let rows: Vec<_> = RATES.iter().enumerate().map(row).collect();
+        grid("packets/s", &columns, &rows)
+    };
+    let mut text = format!(
+        "UDP over the loopback, one packet a system call, {runs} runs: median ± half of least to most. – : not reached.\n\n\
+         Processor share of the thread that receives, %:\n\n{}\n\
+         Work left over: what a timed loop on each processor lost to both ends and the kernel, % of one processor:\n\n{}\n",
+        shares(|cell| &cell.receiver_percent),
+        shares(|cell| &cell.taken_percent),
+    );
+    let highest = |size: usize| {
+        let reached = |cell: &&rates::Cell| {
+            cell.size_bytes == SIZES[size] && cell.receiver_percent.iter().all(Option::is_some)
+        };
+        cells.iter().rev().find(reached).map_or_else(|| "–".to_owned(), |cell| cell.rate_per_s.to_string())
+    };
+    let per_size = |figure: &dyn Fn(usize) -> String| {
+        let cells: String = (0..SIZES.len()).map(|size| format!("  {:>15}", figure(size))).collect();
+        cells + "\n"
+    };
+    let thousands = |samples: &[f64]| middle(&samples.iter().map(|x| x / 1e3).collect::<Vec<_>>());
+    text += "Highest rates, thousands of packets/s where nothing else is said:\n\n";
+    text += &format!("{:<22}{}", "", per_size(&|size| columns[size].clone()));
+    text += &format!("{:<22}{}", "reached, packets/s", per_size(&highest));
+    text +=
+        &format!("{:<22}{}", "at full speed, sent", per_size(&|size| thousands(&limits[size].sent_per_s)));
+    text += &format!("{:<22}{}", "and received", per_size(&|size| thousands(&limits[size].received_per_s)));
+    let gigabits: Vec<f64> = loopback_bps.iter().map(|bps| bps / 1e9).collect();
+    text += &format!("\nThe loopback carries {} Gb/s in datagrams of {LARGEST} B.\n", middle(&gigabits));
+    text += &format!(
+        "\nMessages of {MESSAGE} B, each in a datagram and in bundles of {BUNDLE} B or 5 ms; share of the receiver, %:\n\n"
+    );
+    let rows: Vec<_> = bundling
+        .iter()
+        .map(|load| {
+            let (plain, bundled) = (known(&load.plain_percent), known(&load.bundled_percent));
+            let times: Vec<f64> =
+                plain.iter().zip(&bundled).map(|(plain, bundled)| plain / bundled).collect();
+            (load.rate_per_s.to_string(), vec![plain, bundled, times])
+        })
+        .collect();
+    text += &grid("messages", &["plain", "bundled", "times less"].map(String::from), &rows);
+    text + &match break_even_per_s {
+        Some(rate) => format!("\nBundling pays from {rate:.0} messages a second on.\n"),
+        None => "\nThe curves do not cross at these loads.\n".into(),
+    }
+}
