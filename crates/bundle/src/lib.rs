@@ -21,6 +21,7 @@
 //! | [`interest`] | who wants which messages, and which converter of level 1 gets them |
 //! | [`level`] | congestion by levels |
 //! | [`retell`] | what was told is told again |
+//! | [`rules`] | which message address a PDU has, and which a host wants |
 //! | [`drops`] | what was dropped, by why and priority |
 //! | [`wire`] | what stands on the wire |
 //! | `face` | the machines on UDP sockets, with the feature `sockets` |
@@ -35,6 +36,7 @@ pub mod interest;
 pub mod level;
 pub mod level1;
 pub mod retell;
+pub mod rules;
 pub mod settings;
 pub mod wire;
 

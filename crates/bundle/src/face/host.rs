@@ -9,6 +9,7 @@ use trunkline_net::ports::Ready;
 use trunkline_net::{Clock, SocketError, socket};
 use trunkline_units::{Instant, Span};
 
+use super::dis::{Dis, DisOptions};
 use super::engine::{Engine, Said};
 use super::{Error, Figures, Serve, buffered, own};
 use crate::host::{Command, Host, Refusal};
@@ -32,6 +33,8 @@ pub struct HostOptions {
     pub interface: Ipv4Addr,
     /// How often what it wants is told again.
     pub retell: Span,
+    /// Plain DIS; none: messages are [taken](HostFace::take).
+    pub dis: Option<DisOptions>,
 }
 
 /// A host's interface on its sockets: it sends from where it listens, so that the central converter knows who refuses.
@@ -39,6 +42,7 @@ pub struct HostOptions {
 pub struct HostFace {
     engine: Engine<Host>,
     options: HostOptions,
+    dis: Option<Dis>,
     refused: u64,
     unsent: u64,
 }
@@ -52,7 +56,9 @@ impl HostFace {
         let machine = Host::new(options.number, options.settings).retelling(options.retell);
         let mut engine = Engine::new(machine, clock)?;
         engine.ports.add(listen(options.listen, options.interface)?)?;
-        Ok(HostFace { engine, options: options.clone(), refused: 0, unsent: 0 })
+        let dis = options.dis.as_ref();
+        let dis = dis.map(|dis| Dis::open(dis, options.interface, &mut engine.ports)).transpose()?;
+        Ok(HostFace { engine, options: options.clone(), dis, refused: 0, unsent: 0 })
     }
 
     /// Sends a message.
@@ -131,12 +137,26 @@ impl Serve for HostFace {
         if ready.has(usize::from(CENTRAL.0)) {
             self.engine.receive(CENTRAL, |_, _| true)?;
         }
+        if let Some(dis) = &mut self.dis {
+            for port in [dis.hears(), dis.says()] {
+                while ready.refused(port) && self.engine.ports.refused(port).is_some() {
+                    self.refused += 1;
+                }
+            }
+            if ready.has(dis.hears()) {
+                dis.receive(&mut self.engine.ports, &mut self.engine.machine, self.engine.clock)?;
+            }
+            let now = self.engine.clock.now();
+            dis.hand_over(&self.engine.ports, &mut self.engine.machine, now);
+            dis.follow(&mut self.engine.machine, now);
+        }
         self.flush();
         Ok(ready)
     }
 
     /// Wants nothing any more: nobody else tells the central converter so.
     fn end(&mut self) -> io::Result<()> {
+        self.dis = None;
         while self.engine.command(Command::DropAll).is_err() {
             self.turn(None)?;
         }
@@ -150,7 +170,8 @@ impl Serve for HostFace {
         let HostOptions { number, central, listen, .. } = &self.options;
         let at = self.engine.ports.socket(usize::from(Host::CENTRAL.0)).local_addr();
         let at = at.map_or_else(|_| listen.to_string(), |at| at.to_string());
-        format!("host {number} on {at}, central {central}")
+        let dis = self.dis.as_ref().map(|dis| format!(", {}", dis.bound(&self.engine.ports)));
+        format!("host {number} on {at}, central {central}{}", dis.unwrap_or_default())
     }
 
     fn figures(&self, into: &mut Figures) {
@@ -171,5 +192,8 @@ impl Serve for HostFace {
         let what = "Message addresses that hosts want.";
         let host = self.options.number.to_string();
         into.gauge("trunkline_converter_wanted", what, &[("host", &host)], machine.joined() as u64);
+        if let Some(dis) = &self.dis {
+            dis.figures(into);
+        }
     }
 }

@@ -5,6 +5,7 @@
 //! | [`level1`] | [`Level1Face`]: between multicast groups and the central converter |
 //! | [`central`] | [`CentralFace`]: in the middle |
 //! | [`host`] | [`HostFace`]: at a simulation |
+//! | [`dis`] | plain DIS at a host |
 //! | [`figures`] | what they counted, as text and for Prometheus |
 //! | [`engine`] | a machine, its sockets and its clock |
 //!
@@ -23,12 +24,14 @@ use trunkline_net::ports::Ready;
 use trunkline_units::Instant;
 
 pub mod central;
+pub mod dis;
 pub mod engine;
 pub mod figures;
 pub mod host;
 pub mod level1;
 
 pub use central::{CentralFace, CentralOptions};
+pub use dis::DisOptions;
 pub use figures::Figures;
 pub use host::{HostFace, HostOptions};
 pub use level1::{Level1Face, Level1Options};

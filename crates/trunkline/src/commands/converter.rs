@@ -4,10 +4,12 @@
 //! | --- | --- |
 //! | [`config`] | flags from a file |
 //! | [`control`] | signals and the status page, in the daemon's one wait |
+//! | [`rules`] | rules for PDUs from a file |
 //! | [`status`] | who answers by HTTP |
 
 mod config;
 mod control;
+mod rules;
 mod status;
 
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -15,8 +17,8 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use trunkline_bundle::Settings;
 use trunkline_bundle::central::{Config, MOST_LEVEL_1};
 use trunkline_bundle::face::{
-    CentralFace, CentralOptions, Error, HostFace, HostOptions, Level1Face, Level1Options, Serve, central,
-    host,
+    CentralFace, CentralOptions, DisOptions, Error, HostFace, HostOptions, Level1Face, Level1Options, Serve,
+    central, host,
 };
 use trunkline_bundle::gather::Timing;
 use trunkline_bundle::level::Medium;
@@ -106,6 +108,9 @@ fn central(flags: Central) -> Result<(), Failure> {
 }
 
 fn host(flags: Host) -> Result<(), Failure> {
+    let dis = |listen| {
+        Ok::<_, Failure>(DisOptions { listen, to: flags.dis_to, rules: rules::read(flags.rules.as_deref())? })
+    };
     let options = HostOptions {
         settings: settings(&flags.common)?,
         number: flags.number.unwrap_or(1),
@@ -113,6 +118,7 @@ fn host(flags: Host) -> Result<(), Failure> {
         listen: flags.listen.unwrap_or(loopback(CENTRAL_TO_HOSTS)),
         interface: flags.interface.unwrap_or(Ipv4Addr::LOCALHOST),
         retell: flags.retell.unwrap_or(host::RETELLS),
+        dis: flags.dis.map(dis).transpose()?,
     };
     serve(HostFace::open(&options, Clock::start()).map_err(refused)?, &flags.common)
 }

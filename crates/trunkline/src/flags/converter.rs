@@ -19,6 +19,8 @@ pub const HOSTS_TO_CENTRAL: u16 = 3458;
 pub const CENTRAL_TO_HOSTS: u16 = 3459;
 /// The port of groups.
 pub const GROUPS: u16 = 3456;
+/// The port of DIS.
+pub const DIS: u16 = 3000;
 /// The group of the first 32 message addresses.
 pub const BASE: Ipv4Addr = Ipv4Addr::new(234, 5, 1, 1);
 
@@ -164,6 +166,17 @@ pub struct Host {
     /// The address of the interface on which multicast addresses are joined [default: 127.0.0.1]
     #[arg(long, value_name = "ADDR", value_parser = interface)]
     pub interface: Option<Ipv4Addr>,
+    /// Speak plain DIS (IEEE 1278.1) with programs that send there: an address of this host, or a broadcast or multicast
+    /// address that all of them hear [default: none]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = |text: &str| listening(text, DIS))]
+    pub dis: Option<SocketAddrV4>,
+    /// Where PDUs for the programs go [default: the broadcast or multicast address of --dis, or who last spoke]
+    #[arg(long, value_name = "ADDR:PORT", requires = "dis", value_parser = |text: &str| address(text, DIS))]
+    pub dis_to: Option<SocketAddrV4>,
+    /// Which PDUs go to which message address, and which addresses are wanted: TOML, see docs/bundle.md [default:
+    /// everything to address 0, which is wanted]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub rules: Option<PathBuf>,
     /// How often the central converter is told again what this host wants; 0s: only when it refused [default: 1s]
     #[arg(long, value_name = "SPAN", value_parser = span)]
     pub retell: Option<Span>,

@@ -101,6 +101,7 @@ class Place:
     def __init__(self):
         self.ip = "127.{}.{}.{}".format(*(random.randrange(1, 255) for _ in range(3)))
         self.daemons = []
+        self.kept = []
         self.status = self.free()
         self.port = self.free()
 
@@ -195,7 +196,8 @@ class Host:
             more = self.take()
             assert more, f"host {self.number} got {len(got)} of {len(bodies)}"
             got += more
-        assert got == list(bodies), (self.number, got[:5], list(bodies)[:5])
+        short = lambda all: [(len(one), one[:20]) for one in all][:9]
+        assert got == list(bodies), (self.number, short(got), short(bodies))
 
     def expect_nothing(self, for_=0.25):
         assert self.take(for_) == []
@@ -592,6 +594,257 @@ def check_a_daemon_says_one_line_and_pages_when_asked():
         # Up to the empty line of the last figure, which is not 0: both levels.
         said = [central.process.stdout.readline() for _ in range(3)]
         assert said[0].startswith("Level of congestion"), said
+
+
+# --- plain DIS at hosts
+
+
+def pdu(length=144, exercise=1, kind=2, family=1, entity=(1, 1, 1), location=(0.0, 0.0, 0.0), said=None):
+    """A PDU that has the form of an Entity State, and otherwise noise."""
+    data = bytearray(random.randbytes(max(length, 12)))
+    data[:4] = bytes([7, exercise, kind, family])
+    data[8:10] = struct.pack(">H", length if said is None else said)
+    if length >= 18:
+        data[12:18] = struct.pack(">HHH", *entity)
+    if length >= 72:
+        data[48:72] = struct.pack(">ddd", *location)
+    return bytes(data[:length])
+
+
+def recorded():
+    """PDUs of a recording, if it lies beside the project; otherwise some like them."""
+    beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../../../shared/data/dis/ground-vehicles.pcap")
+    try:
+        with open(beside, "rb") as file:
+            data = file.read()
+    except FileNotFoundError:
+        lengths = [144] * 20 + [1280] * 5 + [1104] * 2 + [200] * 2 + [104, 72, 36]
+        return [pdu(random.choice(lengths)) for _ in range(1222)]
+    found, at = [], 24
+    while at < len(data):
+        length = struct.unpack("<I", data[at + 8 : at + 12])[0]
+        found.append(data[at + 16 + 14 + 20 + 8 : at + 16 + length])
+        at += 16 + length
+    return found
+
+
+class Program:
+    """A program that speaks DIS."""
+
+    def __init__(self, place, number, at=None):
+        self.socket = udp(place.ip, 7000 + number)
+        self.at = (place.ip, 8000 + number)
+
+    def send(self, *pdus):
+        self.socket.sendto(b"".join(pdus), self.at)
+
+    def take(self, within=LONG):
+        if not select.select([self.socket], [], [], within)[0]:
+            return None
+        return self.socket.recv(1 << 16)
+
+    def expect(self, pdus):
+        for number, one in enumerate(pdus):
+            got = self.take()
+            assert got == one, (number, len(pdus), got and got[:20], one[:20])
+
+
+def dis_host(place, number, *flags, dis=None, rules=None):
+    """A host's interface that speaks DIS at 8000 + its number, and says where it tells what it counted."""
+    status = place.free()
+    if rules is not None:
+        file = tempfile.NamedTemporaryFile("w", suffix=".toml")
+        file.write(rules)
+        file.flush()
+        place.kept.append(file)
+        flags += ("--rules", file.name)
+    daemon = place.daemon(
+        "host", "--number", number, "--central", f"{place.ip}:3458", "--listen", f"{place.ip}:{6000 + number}",
+        "--dis", dis or f"{place.ip}:{8000 + number}", "--status", f"{place.ip}:{status}", *flags)
+    return daemon, status
+
+
+def wants(place, host, count):
+    name = f'trunkline_converter_wanted{{host="{host}"}}'
+    place.until(f"host {host} to want {count}", lambda: place.metrics()[name] == count)
+
+
+EVERYTHING_TO_7 = "[default]\naddress = 7\n[subscribe]\naddresses = 7\n"
+
+
+def check_recorded_dis_arrives_byte_for_byte():
+    pdus = recorded()
+    with Place() as place:
+        place.central(hosts=3)
+        place.level1()
+        statuses = [
+            dis_host(place, number, "--dis-to", f"{place.ip}:{7000 + number}", rules=rules)[1]
+            for number, rules in [(1, EVERYTHING_TO_7), (2, EVERYTHING_TO_7), (3, "subscribe.addresses = 8")]
+        ]
+        one, two, three = (Program(place, number) for number in (1, 2, 3))
+        for host in (1, 2, 3):
+            wants(place, host, 1)
+        wide = Wide(place, 7)
+        # Through level 1, from the wide area.
+        place.until("the group to be heard", lambda: (wide.send(7, pdus[0]), one.take(0.05))[1] is not None)
+        time.sleep(0.3)
+        for program in (one, two, wide):
+            while program.take(0.1):
+                pass
+        for at in range(0, len(pdus), 20):
+            for each in pdus[at : at + 20]:
+                wide.send(7, each)
+            one.expect(pdus[at : at + 20])
+            two.expect(pdus[at : at + 20])
+            while wide.take(0):
+                pass
+        # From a program, alone and several whole ones to a datagram, to the other host and to the wide area, and never back.
+        left, sent = list(pdus), 0
+        while left:
+            some = [left.pop(0)]
+            while left and random.random() < 0.7 and sum(map(len, some)) + len(left[0]) <= 8192:
+                some.append(left.pop(0))
+            one.send(*some)
+            two.expect(some)
+            for each in some:
+                got = wide.take()
+                assert got == (7, each)
+        assert one.take(0.2) is None and three.take(0) is None
+        counted = place.metrics(statuses[0])
+        assert counted['trunkline_converter_pdus_total{way="from_programs"}'] == len(pdus)
+        assert counted['trunkline_converter_pdus_total{way="to_programs"}'] >= len(pdus)
+        assert sum(value for name, value in counted.items() if "malformed" in name or "dropped" in name) == 0
+
+
+def check_pdus_that_lie_hurt_no_neighbour():
+    with Place() as place:
+        place.central(hosts=2)
+        level1 = Level1(place)
+        _, status = dis_host(place, 1, "--dis-to", f"{place.ip}:7001", rules=EVERYTHING_TO_7)
+        other = Host(place, 2)
+        wants(place, 1, 1)
+        other.join(7)
+        program = Program(place, 1)
+        good = [pdu(length) for length in (12, 144, 1000, 8192)]
+        lies = {
+            "length": [pdu(160, said=0), pdu(160, said=11), pdu(160, said=161), pdu(160, said=8193)],
+            "short": [b"", b"x", bytes(11)],
+            "long": [pdu(8193)],
+        }
+        counts = lambda way: [place.metrics(status)[
+            f'trunkline_converter_pdus_malformed_total{{way="{way}",why="{why}"}}'] for why in lies]
+        for why, bad in lies.items():
+            for one in bad:
+                # What is before it is sent; what is behind it cannot be found. An empty datagram is none.
+                program.send(good[1], one)
+                other.expect([good[1]])
+        place.until("them to be counted", lambda: counts("from_programs") == [4, 2, 1])
+        for each in good:
+            program.send(each)
+        other.expect(good)
+        # From the converter: each message is looked at alone.
+        said = [good[0], *lies["length"], good[1], *lies["short"][1:], good[2], *lies["long"], good[3]]
+        level1.send(*((7, body) for body in said))
+        program.expect(good)
+        other.expect(said)
+        place.until("them to be counted", lambda: counts("to_programs") == [4, 2, 1])
+        # One that says 48 of 160: the rest is looked at as PDUs of its own, and is none.
+        mixed = pdu(48) + bytes(112)
+        program.send(mixed)
+        other.expect([mixed[:48]])
+        place.until("its rest to be counted", lambda: counts("from_programs") == [5, 2, 1])
+        # As long as control with their address: refused, and counted.
+        program.send(pdu(20), pdu(22), good[0])
+        other.expect([good[0]])
+        refused = 'trunkline_converter_dropped_total{way="host",why="control",priority="ordinary"}'
+        assert place.metrics(status)[refused] == 2
+
+
+def check_rules_sort_pdus_and_follow_an_entity():
+    rules = """
+        [[rule]]
+        exercise = 9
+        drop = true
+        [[rule]]
+        type = 1
+        grid = { address = 1000, origin = [0, 0, 0], size = 100, cells = [10, 10] }
+        [[rule]]
+        type = [2, 3]
+        site = "5-6"
+        address = 21
+        [default]
+        address = 20
+        [subscribe]
+        addresses = [30]
+        around = [{ entity = [7, 8, 9], cells = 1 }]
+    """
+    with Place() as place:
+        place.central(hosts=2)
+        level1 = Level1(place)
+        daemon, _ = dis_host(place, 1, rules=rules)
+        program, other = Program(place, 1), Host(place, 2)
+        wants(place, 1, 1)
+        sent = [
+            (20, pdu()), (21, pdu(kind=2, entity=(5, 1, 1))), (21, pdu(kind=3, entity=(6, 1, 1))),
+            (20, pdu(kind=3, entity=(7, 1, 1))), (20, pdu(kind=1, location=(-1.0, 0, 0))),
+            (1000, pdu(kind=1, location=(0.5, 99.0, 1e9))), (1099, pdu(kind=1, location=(999.9, 999.9, -5))),
+        ]
+        program.send(pdu(exercise=9), *(one for _, one in sent))
+        got = []
+        while len(got) < len(sent):
+            got += level1.take()
+        assert got == sent, [address for address, _ in got]
+        # Its own entity moves: from the corner to the middle, and out of the grid.
+        state = lambda x, y: pdu(kind=1, entity=(7, 8, 9), location=(x, y, 0))
+        program.send(state(5, 5))
+        wants(place, 1, 5)
+        program.send(state(950, 450), state(550, 450))
+        wants(place, 1, 10)
+        level1.take(0.1)
+        cell = lambda x, y: 1000 + y * 10 + x
+        near, far = pdu(kind=1, location=(450, 350, 0)), pdu(kind=1, location=(350, 350, 0))
+        level1.send((cell(4, 3), near), (cell(3, 3), far), (30, near))
+        program.expect([near, near])
+        # It is seen as well when it comes from elsewhere.
+        away = state(-1, 0)
+        level1.send((30, away))
+        program.expect([away])
+        wants(place, 1, 1)
+        # Who goes wants nothing any more.
+        daemon.end()
+        place.daemons.remove(daemon)
+        wants(place, 1, 0)
+
+
+def check_dis_by_broadcast_and_multicast():
+    for ip in ("127.255.255.255", "239.%d.%d.%d" % tuple(random.randrange(1, 255) for _ in range(3))):
+        with Place() as place:
+            port = place.free()
+            place.central(hosts=2)
+            level1 = Level1(place)
+            _, status = dis_host(place, 1, dis=f"{ip}:{port}", rules=EVERYTHING_TO_7)
+            programs = []
+            for number in range(2):
+                hears = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+                hears.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                hears.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+                hears.bind((ip, port))
+                if ip.startswith("239"):
+                    both = socket.inet_aton(ip) + socket.inet_aton("127.0.0.1")
+                    hears.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, both)
+                    hears.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton("127.0.0.1"))
+                programs.append(hears)
+            wants(place, 1, 1)
+            mine, theirs = pdu(), pdu()
+            programs[0].sendto(mine, (ip, port))
+            assert level1.take() == [(7, mine)]
+            level1.send((7, theirs))
+            for program in programs:
+                got = [program.recv(1 << 16) for _ in range(2)]
+                assert got == [mine, theirs]
+            # What the interface handed over it heard too, and did not send again.
+            assert level1.take(0.2) == []
+            assert place.metrics(status)["trunkline_converter_pdus_own_total"] == 1
 
 
 def main():

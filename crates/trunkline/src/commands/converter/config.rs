@@ -33,8 +33,7 @@ fn read<F: Filled>(path: &Path) -> Result<F, String> {
 }
 
 fn parse<F: Filled>(text: &str) -> Result<F, String> {
-    let table: Table =
-        text.parse().map_err(|e: toml::de::Error| e.to_string().lines().collect::<Vec<_>>().join(" "))?;
+    let table: Table = text.parse().map_err(|e| told(text, &e))?;
     let command = F::augment_args(Command::new("file").no_binary_name(true).disable_help_flag(true));
     let mut words = Vec::new();
     for (key, value) in &table {
@@ -61,6 +60,18 @@ fn parse<F: Filled>(text: &str) -> Result<F, String> {
         said.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
     })?;
     F::from_arg_matches(&matches).map_err(|e| e.to_string())
+}
+
+/// What is wrong with a text, and in which line.
+pub fn told(text: &str, error: &toml::de::Error) -> String {
+    let why = error.message().replace('\n', "; ");
+    match error.span() {
+        Some(at) => {
+            let line = text.get(..at.start).map_or(1, |before| before.matches('\n').count() + 1);
+            format!("line {line}: {why}")
+        }
+        None => why,
+    }
 }
 
 /// A value as it would be said.
@@ -117,7 +128,7 @@ impl Filled for Host {
     }
 
     fn fill(&mut self, other: Host) {
-        fill!(self, other: number, central, listen, interface, retell);
+        fill!(self, other: number, central, listen, interface, dis, dis_to, rules, retell);
     }
 }
 
@@ -153,7 +164,7 @@ mod tests {
             ("capacity = { of = 7 }", "`capacity` is a text or a number"),
             ("pairs = 1", "`pairs` is true or false"),
             ("capacity = [1, 2]", "cannot be used multiple times"),
-            ("capacity 7", "TOML parse error"),
+            ("pairs = true\ncapacity 7", "line 2: "),
         ] {
             let said = parse::<Central>(text).unwrap_err();
             assert!(said.contains(why) && !said.contains('\n'), "{text}: {said}");
