@@ -59,6 +59,59 @@ checks! {
     dis_by_broadcast_and_multicast
 }
 
+/// The commands under a heading of docs/bundle.md.
+fn commands(heading: &str) -> Vec<Vec<String>> {
+    let text = std::fs::read_to_string(repository("docs/bundle.md")).unwrap();
+    let (_, section) = text.split_once(heading).expect("a heading");
+    let block = section.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a block");
+    let lines = block.lines().filter_map(|line| line.strip_prefix("trunkline "));
+    lines.map(|line| line.split(' ').map(str::to_owned).collect()).collect()
+}
+
+#[test]
+fn two_minutes_on_one_machine_go_as_they_are_written() {
+    if !can(&["unshare", "-n", "ip", "link", "set", "lo", "up"]) {
+        return;
+    }
+    let desk = Desk::new();
+    let commands = commands("## Two minutes");
+    let [level1, central, hosts @ ..] = &commands[..] else { panic!("{commands:?}") };
+    let script = format!(
+        r#"
+        trunkline="$1"; shift
+        ip link set lo up
+        jobs=
+        # Whatever happens, nothing is left behind.
+        trap 'kill $jobs $one $two 2>/dev/null || true; wait' EXIT
+        # Started together, in any order.
+        start() {{ out="$1"; shift; "$trunkline" "$@" >"$out" & }}
+        start level1 {}; jobs="$jobs $!"
+        start central {}; jobs="$jobs $!"
+        start one {}; one=$!
+        for _ in $(seq 500); do grep -q central one 2>/dev/null && break; sleep 0.02; done
+        sleep 1
+        start two {}; two=$!
+        wait $two; wait $one
+        kill $jobs; wait $jobs
+        cat level1 central; tail -n 1 two; tail -n 1 one
+        "#,
+        level1.join(" "),
+        central.join(" "),
+        hosts[0].join(" "),
+        hosts[1].join(" "),
+    );
+    let ended = desk.end(desk.unshared("-n", &script, &[]));
+    assert_eq!((ended.status, ended.err.as_str()), (0, ""), "{}", ended.out);
+    let lines: Vec<&str> = ended.out.lines().collect();
+    let [level1, central, two, one] = lines[..] else { panic!("{}", ended.out) };
+    assert!(level1.starts_with("level 1 number 1 on 127.0.0.1:3457"), "{level1}");
+    assert!(central.starts_with("central on 127.0.0.1:3450"), "{central}");
+    // `sent 16000, refused 0, received 0, lost 0 in 4.0 s`
+    let sent = two.strip_prefix("sent ").and_then(|rest| rest.split(',').next()).expect(two);
+    assert!(one.contains(&format!("received {sent}, lost 0 ")), "{two}\n{one}");
+    assert_eq!(sent.parse::<u64>().map(|sent| sent > 0), Ok(true));
+}
+
 #[test]
 fn what_cannot_be_is_told_in_a_line() {
     let desk = Desk::new();

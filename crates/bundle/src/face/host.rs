@@ -93,6 +93,11 @@ impl HostFace {
         taken
     }
 
+    /// Its time.
+    pub fn clock(&self) -> Clock {
+        self.engine.clock
+    }
+
     /// The machine, to ask it something.
     pub fn machine(&self) -> &Host {
         &self.engine.machine

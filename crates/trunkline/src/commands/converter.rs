@@ -6,11 +6,13 @@
 //! | [`control`] | signals and the status page, in the daemon's one wait |
 //! | [`rules`] | rules for PDUs from a file |
 //! | [`status`] | who answers by HTTP |
+//! | [`workload`] | what a host does in place of a simulation |
 
 mod config;
 mod control;
 mod rules;
 mod status;
+mod workload;
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -27,6 +29,7 @@ use trunkline_net::Clock;
 use trunkline_units::Span;
 
 use self::control::Control;
+use self::workload::Script;
 use crate::failure::{Failure, say};
 use crate::flags::converter::{
     BASE, CENTRAL_TO_HOSTS, CENTRAL_TO_LEVEL1, Central, Common, Daemon, Format, GROUPS, HOSTS_TO_CENTRAL,
@@ -57,7 +60,7 @@ fn level1(flags: Level1) -> Result<(), Failure> {
         port: flags.port.unwrap_or(GROUPS),
         ttl: flags.ttl.unwrap_or(1),
     };
-    serve(Level1Face::open(&options, Clock::start()).map_err(refused)?, &flags.common)
+    serve(Level1Face::open(&options, Clock::start()).map_err(refused)?, &flags.common, |_| {})
 }
 
 fn central(flags: Central) -> Result<(), Failure> {
@@ -104,7 +107,7 @@ fn central(flags: Central) -> Result<(), Failure> {
         ttl: flags.ttl.unwrap_or(1),
         retell: flags.retell.unwrap_or(central::RETELLS),
     };
-    serve(CentralFace::open(&options, Clock::start()).map_err(refused)?, &flags.common)
+    serve(CentralFace::open(&options, Clock::start()).map_err(refused)?, &flags.common, |_| {})
 }
 
 fn host(flags: Host) -> Result<(), Failure> {
@@ -120,7 +123,18 @@ fn host(flags: Host) -> Result<(), Failure> {
         retell: flags.retell.unwrap_or(host::RETELLS),
         dis: flags.dis.map(dis).transpose()?,
     };
-    serve(HostFace::open(&options, Clock::start()).map_err(refused)?, &flags.common)
+    let script = Script::of(&flags)?;
+    let clock = Clock::start();
+    let mut face = HostFace::open(&options, clock).map_err(refused)?;
+    let Some(script) = script else {
+        // Without programs of DIS nobody takes what comes: it is only counted.
+        let (alone, mut body) = (flags.dis.is_none(), Vec::new());
+        return serve(face, &flags.common, |face| while alone && face.take(&mut body) {});
+    };
+    let mut control = Control::of(&mut face, flags.common.status)?;
+    say(&format!("{}\n", face.bound()))?;
+    workload::play(&script, &mut face, &mut control, options.settings, options.number, clock)?;
+    face.end().map_err(Failure::run)
 }
 
 fn loopback(port: u16) -> SocketAddrV4 {
@@ -148,14 +162,35 @@ fn refused(error: Error) -> Failure {
     }
 }
 
-/// Serves until it is asked to end.
-fn serve(mut face: impl Serve, common: &Common) -> Result<(), Failure> {
+/// Serves until it is asked to end; `after` each turn something else may be done.
+fn serve<F: Serve>(mut face: F, common: &Common, mut after: impl FnMut(&mut F)) -> Result<(), Failure> {
     let mut control = Control::of(&mut face, common.status)?;
     say(&format!("{}\n", face.bound()))?;
     loop {
         let ready = face.turn(None).map_err(Failure::run)?;
+        after(&mut face);
         if control.serve(ready, &face)? {
             return face.end().map_err(Failure::run);
         }
+    }
+}
+
+/// What stands in docs/bundle.md.
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_in_the_documents_are_right() {
+        let text = include_str!("../../../../docs/bundle.md");
+        let blocks: Vec<&str> =
+            text.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+        let [config, rules, script] = blocks[..] else { panic!("{} blocks", blocks.len()) };
+        let central: Central = config::parse(config).unwrap();
+        assert_eq!((central.level1.len(), central.capacity), (2, Some(60_000)));
+        let rules = rules::parse(rules).unwrap();
+        assert_eq!((rules.rules.len(), rules.otherwise, rules.wanted.len()), (3, Some(100), 4));
+        assert_eq!(rules.around, [([7, 8, 256], 1)].into());
+        workload::parse(script).unwrap();
     }
 }

@@ -1,13 +1,12 @@
 //! Flags of the bundle converter's daemons. None is asked for: what is not said is in a file, or as on the loopback.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use trunkline_bundle::wire::classic::MOST_HOSTS;
 use trunkline_units::Span;
-
-use super::span;
 
 /// Where the central converter hears level 1.
 pub const LEVEL1_TO_CENTRAL: u16 = 3450;
@@ -177,6 +176,24 @@ pub struct Host {
     /// everything to address 0, which is wanted]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub rules: Option<PathBuf>,
+    /// Play a workload in place of a simulation, and print messages a second and delays: TOML, see docs/bundle.md
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["dis", "join", "send"])]
+    pub script: Option<PathBuf>,
+    /// Play a workload: want these addresses
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = range, conflicts_with = "dis")]
+    pub join: Vec<RangeInclusive<u16>>,
+    /// Play a workload: send to these addresses in turn
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = range, conflicts_with = "dis")]
+    pub send: Vec<RangeInclusive<u16>>,
+    /// Messages a second [default: 1000]
+    #[arg(long, value_name = "N", requires = "send", value_parser = rate)]
+    pub rate: Option<u32>,
+    /// Octets of a message without its address, 24 to 65500, or a range of which each size is as likely [default: 150]
+    #[arg(long, value_name = "OCTETS", requires = "send", value_parser = size)]
+    pub size: Option<RangeInclusive<usize>>,
+    /// How long the workload is played [default: until all is sent; until it is ended]
+    #[arg(long, value_name = "SPAN", value_parser = span)]
+    pub time: Option<Span>,
     /// How often the central converter is told again what this host wants; 0s: only when it refused [default: 1s]
     #[arg(long, value_name = "SPAN", value_parser = span)]
     pub retell: Option<Span>,
@@ -196,6 +213,35 @@ fn address(text: &str, port: u16) -> Result<SocketAddrV4, String> {
     match listening(text, port)? {
         at if at.port() == 0 || at.ip().is_unspecified() => Err("nobody can be there".into()),
         at => Ok(at),
+    }
+}
+
+/// As everywhere.
+pub fn span(text: &str) -> Result<Span, String> {
+    super::span(text)
+}
+
+/// `7` or `100-199`.
+pub fn range(text: &str) -> Result<RangeInclusive<u16>, String> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    match (first.trim().parse(), last.trim().parse()) {
+        (Ok(first), Ok(last)) if first <= last => Ok(first..=last),
+        _ => Err("expected one or two numbers from 0 to 65535, such as 100-199".into()),
+    }
+}
+
+/// Messages a second.
+pub fn rate(text: &str) -> Result<u32, String> {
+    let found = text.parse().ok().filter(|rate| (1..=10_000_000).contains(rate));
+    found.ok_or_else(|| "expected a number of messages a second, 1 to 10000000".into())
+}
+
+/// Octets of a message of the workload: 24 of them say what it is.
+pub fn size(text: &str) -> Result<RangeInclusive<usize>, String> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    match (first.trim().parse(), last.trim().parse()) {
+        (Ok(first), Ok(last)) if 24 <= first && first <= last && last <= 65_500 => Ok(first..=last),
+        _ => Err("expected 24 to 65500 octets, or a range of them such as 100-200".into()),
     }
 }
 

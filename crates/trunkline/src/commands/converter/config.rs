@@ -32,7 +32,8 @@ fn read<F: Filled>(path: &Path) -> Result<F, String> {
     parse(&text)
 }
 
-fn parse<F: Filled>(text: &str) -> Result<F, String> {
+/// Flags that a text says.
+pub fn parse<F: Filled>(text: &str) -> Result<F, String> {
     let table: Table = text.parse().map_err(|e| told(text, &e))?;
     let command = F::augment_args(Command::new("file").no_binary_name(true).disable_help_flag(true));
     let mut words = Vec::new();
@@ -128,7 +129,7 @@ impl Filled for Host {
     }
 
     fn fill(&mut self, other: Host) {
-        fill!(self, other: number, central, listen, interface, dis, dis_to, rules, retell);
+        fill!(self, other: number, central, listen, interface, dis, dis_to, rules, script, rate, size, time, retell; join, send);
     }
 }
 

@@ -10,6 +10,7 @@ use trunkline_bundle::rules::{Entity, Grid, Numbers, Rule, Rules, Target};
 
 use super::config::told;
 use crate::failure::Failure;
+use crate::flags::converter::range;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -75,7 +76,7 @@ struct Around {
 /// A number, a range as text (`"100-199"`), or a list of them.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "expected a number, a range such as \"100-199\", or a list of them")]
-enum Ranges {
+pub enum Ranges {
     Number(u16),
     Range(String),
     List(Vec<Ranges>),
@@ -86,22 +87,23 @@ fn one() -> u16 {
 }
 
 impl Ranges {
+    /// All numbers, in the order in which they were said.
+    pub fn numbers(&self) -> Result<Vec<u16>, String> {
+        let mut ranges = Vec::new();
+        self.ranges(&mut ranges)?;
+        Ok(ranges.into_iter().flatten().collect())
+    }
+
     fn ranges(&self, into: &mut Vec<RangeInclusive<u16>>) -> Result<(), String> {
         match self {
             Ranges::Number(number) => into.push(*number..=*number),
-            Ranges::Range(text) => into.push(range(text).ok_or_else(|| {
-                format!("`{text}` is no range: expected two numbers from 0 to 65535, such as 100-199")
-            })?),
+            Ranges::Range(text) => {
+                into.push(range(text).map_err(|why| format!("`{text}` is no range: {why}"))?)
+            }
             Ranges::List(list) => list.iter().try_for_each(|one| one.ranges(into))?,
         }
         Ok(())
     }
-}
-
-fn range(text: &str) -> Option<RangeInclusive<u16>> {
-    let (first, last) = text.split_once('-').unwrap_or((text, text));
-    let (first, last) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
-    (first <= last).then_some(first..=last)
 }
 
 /// Rules from a file; without one everything goes to address 0, which is wanted.
@@ -112,7 +114,7 @@ pub fn read(path: Option<&Path>) -> Result<Rules, Failure> {
     rules.map_err(|why| Failure::input(format!("{}: {why}", path.display())))
 }
 
-fn parse(text: &str) -> Result<Rules, String> {
+pub fn parse(text: &str) -> Result<Rules, String> {
     let file: File = toml::from_str(text).map_err(|e| told(text, &e))?;
     let rules: Result<Vec<Rule>, String> = file
         .rule
