@@ -33,6 +33,8 @@ pub struct Level1 {
     level: u8,
     allowed: u8,
     allowed_until: Instant,
+    /// When it asks what it gets, unless it has been told.
+    asks: Option<Instant>,
     /// Packet addresses that it gets, a bit each.
     joined: Box<[u64]>,
     changed: VecDeque<Event>,
@@ -86,12 +88,20 @@ impl Level1 {
             level: LEAST,
             allowed: 0,
             allowed_until: Instant::ZERO,
+            asks: None,
             joined: vec![0; PACKETS / 64].into(),
             changed: VecDeque::new(),
             out: VecDeque::new(),
             spare: Vec::new(),
             statistics: Statistics::default(),
         }
+    }
+
+    /// Asks the central converter at this moment what it gets, if it has not been told of any packet address before: it may
+    /// have restarted. It tells its own level, 3, which a central converter takes for the question, or drops.
+    pub fn asking(mut self, at: Instant) -> Level1 {
+        self.asks = Some(at);
+        self
     }
 
     /// What it counted.
@@ -146,6 +156,7 @@ impl Level1 {
     }
 
     fn change(&mut self, packet: u16, joins: bool) {
+        self.asks = None;
         let (word, bit) = (&mut self.joined[usize::from(packet / 64)], 1u64 << (packet % 64));
         if (*word & bit != 0) == joins {
             return;
@@ -190,7 +201,15 @@ impl Endpoint for Level1 {
                 Segment::frames(segment, bytes).for_each(|bundle| self.take_bundle(bundle));
             }
             Input::Frame { .. } => self.statistics.malformed += 1,
-            Input::Wake => self.gather.roll(now),
+            Input::Wake => {
+                if self.asks.is_some_and(|at| at <= now) {
+                    self.asks = None;
+                    let (address, body) = Control::Level(LEAST).write();
+                    // Without room there is load, and so it has been told.
+                    self.gather.push(now, address, &body, true);
+                }
+                self.gather.roll(now);
+            }
             Input::Command(never) => match never {},
         }
         Ok(())
@@ -222,6 +241,7 @@ impl Endpoint for Level1 {
             (false, false) => Reason::Port(Level1::WIDE),
             (false, true) => Reason::Input,
         };
-        Output::Idle(Idle { deadline: self.gather.deadline(), reason })
+        let deadline = self.gather.deadline().into_iter().chain(self.asks).min();
+        Output::Idle(Idle { deadline, reason })
     }
 }

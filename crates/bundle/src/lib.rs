@@ -20,16 +20,23 @@
 //! | [`gather`] | messages that gather until their bundle leaves |
 //! | [`interest`] | who wants which messages, and which converter of level 1 gets them |
 //! | [`level`] | congestion by levels |
+//! | [`retell`] | what was told is told again |
+//! | [`rules`] | which message address a PDU has, and which a host wants |
 //! | [`drops`] | what was dropped, by why and priority |
 //! | [`wire`] | what stands on the wire |
+//! | `face` | the machines on UDP sockets, with the feature `sockets` |
 
 pub mod central;
 pub mod drops;
+#[cfg(feature = "sockets")]
+pub mod face;
 pub mod gather;
 pub mod host;
 pub mod interest;
 pub mod level;
 pub mod level1;
+pub mod retell;
+pub mod rules;
 pub mod settings;
 pub mod wire;
 

@@ -1,0 +1,144 @@
+//! The bundle converter as its peers meet it: real sockets and groups, and a client that has nothing of ours.
+
+#![allow(clippy::disallowed_methods, reason = "these tests watch programs that run in real time")]
+
+mod command;
+
+use std::process::Command;
+
+use command::{Desk, can, repository};
+
+const CLASSIC: &str = "crates/trunkline/tests/converter/classic.py";
+
+/// Runs a check of the independent client.
+fn check(name: &str) {
+    if !can(&["python3", "--version"]) {
+        return;
+    }
+    let mut command = Command::new("python3");
+    command.arg(repository(CLASSIC)).arg(env!("CARGO_BIN_EXE_trunkline")).arg(name);
+    let desk = Desk::new();
+    let ended = desk.end(command);
+    assert_eq!((ended.status, ended.out), (0, format!("ok {name}\n")), "{}", ended.err);
+}
+
+macro_rules! checks {
+    ($($name:ident)*) => {
+        $(
+            #[test]
+            fn $name() {
+                check(stringify!($name));
+            }
+        )*
+
+        /// Each check of the client is a test here.
+        #[test]
+        fn no_check_is_left_out() {
+            let text = std::fs::read_to_string(repository(CLASSIC)).unwrap();
+            let there: Vec<&str> =
+                text.lines().filter_map(|line| line.strip_prefix("def check_")?.strip_suffix("():")).collect();
+            assert_eq!(there, [$(stringify!($name)),*]);
+        }
+    };
+}
+
+checks! {
+    masks_groups_and_no_reflection
+    n255_messages_and_the_longest_bundle
+    control_against_data
+    malformed_bundles_are_counted_and_dropped
+    a_host_that_refuses_is_removed_and_silence_removes_nobody
+    pairs_and_priority_at_twice_the_load
+    two_level_1_bring_what_is_wanted_and_nothing_else
+    level_1_takes_longest_messages_and_counts_what_is_none
+    any_order_and_restarts
+    a_daemon_says_one_line_and_pages_when_asked
+    recorded_dis_arrives_byte_for_byte
+    pdus_that_lie_hurt_no_neighbour
+    rules_sort_pdus_and_follow_an_entity
+    dis_by_broadcast_and_multicast
+}
+
+/// The commands under a heading of docs/bundle.md.
+fn commands(heading: &str) -> Vec<Vec<String>> {
+    let text = std::fs::read_to_string(repository("docs/bundle.md")).unwrap();
+    let (_, section) = text.split_once(heading).expect("a heading");
+    let block = section.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a block");
+    let lines = block.lines().filter_map(|line| line.strip_prefix("trunkline "));
+    lines.map(|line| line.split(' ').map(str::to_owned).collect()).collect()
+}
+
+#[test]
+fn two_minutes_on_one_machine_go_as_they_are_written() {
+    if !can(&["unshare", "-n", "ip", "link", "set", "lo", "up"]) {
+        return;
+    }
+    let desk = Desk::new();
+    let commands = commands("## Two minutes");
+    let [level1, central, hosts @ ..] = &commands[..] else { panic!("{commands:?}") };
+    let script = format!(
+        r#"
+        trunkline="$1"; shift
+        ip link set lo up
+        jobs=
+        # Whatever happens, nothing is left behind.
+        trap 'kill $jobs $one $two 2>/dev/null || true; wait' EXIT
+        # Started together, in any order.
+        start() {{ out="$1"; shift; "$trunkline" "$@" >"$out" & }}
+        start level1 {}; jobs="$jobs $!"
+        start central {}; jobs="$jobs $!"
+        start one {}; one=$!
+        for _ in $(seq 500); do grep -q central one 2>/dev/null && break; sleep 0.02; done
+        sleep 1
+        start two {}; two=$!
+        wait $two; wait $one
+        kill $jobs; wait $jobs
+        cat level1 central; tail -n 1 two; tail -n 1 one
+        "#,
+        level1.join(" "),
+        central.join(" "),
+        hosts[0].join(" "),
+        hosts[1].join(" "),
+    );
+    let ended = desk.end(desk.unshared("-n", &script, &[]));
+    assert_eq!((ended.status, ended.err.as_str()), (0, ""), "{}", ended.out);
+    let lines: Vec<&str> = ended.out.lines().collect();
+    let [level1, central, two, one] = lines[..] else { panic!("{}", ended.out) };
+    assert!(level1.starts_with("level 1 number 1 on 127.0.0.1:3457"), "{level1}");
+    assert!(central.starts_with("central on 127.0.0.1:3450"), "{central}");
+    // `sent 16000, refused 0, received 0, lost 0 in 4.0 s`
+    let sent = two.strip_prefix("sent ").and_then(|rest| rest.split(',').next()).expect(two);
+    assert!(one.contains(&format!("received {sent}, lost 0 ")), "{two}\n{one}");
+    assert_eq!(sent.parse::<u64>().map(|sent| sent > 0), Ok(true));
+}
+
+#[test]
+fn what_cannot_be_is_told_in_a_line() {
+    let desk = Desk::new();
+    desk.write("odd.toml", "capacity = 7\nspeed = 3\n");
+    desk.write("wrong.toml", "number = 0\n");
+    let _taken = std::net::UdpSocket::bind("127.94.3.1:3458").unwrap();
+    let _busy = std::net::TcpListener::bind("127.94.3.1:80").unwrap();
+    for (words, line) in [
+        ("central --config odd.toml", "odd.toml: there is no `speed`"),
+        ("level1 --config wrong.toml", "wrong.toml: invalid value '0' for '--number <N>'"),
+        ("host --config nowhere.toml", "nowhere.toml: No such file"),
+        ("central --listen-hosts 127.94.3.1", "port 3458 on 127.94.3.1 is in use"),
+        ("host --listen 192.0.2.1", "192.0.2.1 is not an address of this machine"),
+        ("level1 --interface 192.0.2.1", "192.0.2.1 is not an address of this machine"),
+        ("level1 --base 239.255.250.0", "239.255.250.0 is no base for 2,048 multicast groups"),
+        ("central --level1 1=127.0.0.1 --level1 1=127.0.0.2", "--level1: there are two with the number 1"),
+        ("host --listen 127.94.3.2 --status 127.94.3.1:80", "--status 127.94.3.1:80: Address already in use"),
+        ("host --format wide", "--format wide: not there yet"),
+    ] {
+        let words: Vec<&str> = ["converter"].into_iter().chain(words.split(' ')).collect();
+        desk.say(&words).assert_line(2, line);
+    }
+    for words in
+        ["level1 --number 0", "host --number 17", "central --hosts nowhere", "host --central 0.0.0.0"]
+    {
+        let words: Vec<&str> = ["converter"].into_iter().chain(words.split(' ')).collect();
+        let ended = desk.say(&words);
+        assert_eq!(ended.status, 2, "{ended:?}");
+    }
+}
