@@ -6,6 +6,7 @@
 //! | [`driver`] | [`Driver`], runs an endpoint over a UDP socket |
 //! | [`groups`] | [`Groups`], datagrams to and from several multicast groups through one port |
 //! | [`packet`] | [`PacketSocket`], whole Ethernet frames of an interface; a ring for very many |
+//! | [`must`] | tests that need what not every machine grants |
 //! | [`pace`] | [`Pacer`], waits for a moment: sleep, then spin for the last stretch |
 //! | [`socket`] | opening UDP and TCP sockets with buffers, groups and time limits; errors that name the address |
 //! | [`batch`] | many datagrams a system call: segmentation offload and receive coalescing |
@@ -21,6 +22,7 @@ pub mod clock;
 pub mod datagrams;
 pub mod driver;
 pub mod groups;
+pub mod must;
 pub mod pace;
 pub mod packet;
 pub mod socket;
