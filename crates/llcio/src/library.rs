@@ -417,7 +417,7 @@ impl State {
                 socket.transmit.end(match outcome {
                     Outcome::Done => 0,
                     Outcome::Late => FAIL | LATE,
-                    Outcome::Unanswered | Outcome::Refused(_) | Outcome::Reset => FAIL,
+                    Outcome::Unanswered | Outcome::Refused(_) | Outcome::Reset | Outcome::Failed => FAIL,
                 })
             }
             Event::Readable { sap } => self.sockets[usize::from(sap / 2)].as_mut()?.take(&mut self.packet)?,
