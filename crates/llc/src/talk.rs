@@ -78,6 +78,12 @@ pub enum Command<'a> {
         /// What is to be sent, told as [`Outcome::Reset`]; or what is to be taken.
         sending: bool,
     },
+    /// Frames of what was just polled did not leave: those at its end. Datagrams among them are told as
+    /// [`Outcome::Failed`]; what is acknowledged is as if it had been lost on its way. Comes before the next poll.
+    Unsent {
+        /// How many; no more than there were.
+        frames: usize,
+    },
 }
 
 /// A message that came.
@@ -108,6 +114,8 @@ pub enum Outcome {
     Late,
     /// The user gave it up.
     Reset,
+    /// The interface or the system did not take it (type 1).
+    Failed,
 }
 
 /// What a station tells.

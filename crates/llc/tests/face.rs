@@ -13,6 +13,7 @@ use nix::sched::{CloneFlags, unshare};
 use trunkline_llc::face::{Attached, Error, Network, Sap, Settings};
 use trunkline_llc::wire::{ALL, CommandStatus};
 use trunkline_llc::{Address, Command, Event, Options, Outcome, Refusal, token};
+use trunkline_net::must::skip;
 use trunkline_units::Span;
 
 const SECONDS: Option<Duration> = Some(Duration::from_secs(20));
@@ -33,16 +34,14 @@ fn over_ethernet(more: &str, body: impl Fn(&Place) + Sync) {
     thread::scope(|scope| {
         let done = scope.spawn(|| {
             if let Err(e) = unshare(CloneFlags::CLONE_NEWNET) {
-                eprintln!("skipped over Ethernet: no network namespace ({e})");
-                return;
+                return skip(format_args!("no Ethernet, for no network namespace ({e})"));
             }
             let script = "set -e; echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6; \
                 ip link add bridge type bridge; ip link set bridge up; for n in 0 1 2 3; do \
                 ip link add at$n type veth peer name to$n; ip link set to$n master bridge; \
                 ip link set to$n up; ip link set at$n up; done";
             if !Run::new("sh").args(["-c", script]).status().is_ok_and(|status| status.success()) {
-                eprintln!("skipped over Ethernet: no interfaces (is iproute2 installed?)");
-                return;
+                return skip("no Ethernet, for no interfaces (is iproute2 installed?)");
             }
             assert!(Run::new("sh").args(["-c", more]).status().unwrap().success(), "{more}");
             body(&|n| format!("eth:at{n}").parse().unwrap());
@@ -119,6 +118,8 @@ fn what_nobody_takes_comes_to_an_end() {
         let sent = left.exchange(at(9), b"nobody").unwrap();
         assert_eq!((sent.outcome, sent.tries), (Outcome::Unanswered, 3));
         assert!(sent.took >= Span::from_ms(15));
+        // A busy machine may let an answer wait.
+        left.configure(&Options { patience: Span::from_s(1), ..options }).unwrap();
         let sent = left.exchange(Address { sap: 6, station: 2 }, b"closed").unwrap();
         assert_eq!(sent.outcome, Outcome::Refused(CommandStatus::Unimplemented));
         left.configure(&Options { send_limit: Span::from_ms(8), ..options }).unwrap();
@@ -353,11 +354,48 @@ fn a_ring_forms_carries_messages_and_lets_stations_go() {
 fn a_message_too_long_for_the_interface_is_lost_and_nothing_else() {
     over_ethernet("ip link set at0 mtu 600", |place| {
         let (left, right) = pair(place, &Options::default());
-        left.send(at(2), &[1; 1_400]).unwrap();
-        left.send(at(2), b"short").unwrap();
+        let long = left.start(at(2), &[1; 1_400], None).unwrap();
+        let short = left.start(at(2), b"short", None).unwrap();
         let mut message = Vec::new();
         right.receive_within(&mut message, SECONDS).unwrap();
         assert_eq!((&message[..], left.station().unsent()), (&b"short"[..], 1));
+        // Which of them that was is told.
+        let ends = [(); 2].map(|()| left.ended(SECONDS).unwrap()).map(|sent| (sent.ticket, sent.outcome));
+        assert_eq!(ends, [(long, Outcome::Failed), (short, Outcome::Done)]);
+        assert_eq!(left.exchange(at(2), &[1; 1_400]).unwrap().outcome, Outcome::Failed);
+        assert_eq!((left.station().statistics().done, left.waiting()), (1, 0));
+    });
+}
+
+#[test]
+fn what_leaves_behind_others_or_is_told_in_one_row_fails_alike() {
+    over_ethernet("ip link set at0 mtu 600; ip link set at2 mtu 600", |place| {
+        // In batches, of which the last are those that are told.
+        let batches = Settings { batch: 8, ..Settings::default() };
+        let left = attach(place, 0, &batches).open(4, &Options::default()).unwrap();
+        assert_eq!(left.send_many(at(2), &[[1; 1_400]; 5]).unwrap(), 5);
+        assert_eq!((left.station().unsent(), left.station().statistics().done), (5, 0));
+        // In one row.
+        let settings = Settings { events: true, ..Settings::default() };
+        let station = attach(place, 2, &settings);
+        let sap = station.open(4, &Options::default()).unwrap();
+        for (octets, expected) in [(1_400, Outcome::Failed), (100, Outcome::Done)] {
+            let sent = sap.send(at(2), &[1; 1_400][..octets]).unwrap();
+            loop {
+                if let Event::Sent { ticket, outcome, .. } = station.next_event(SECONDS).unwrap() {
+                    assert_eq!((ticket, outcome), (sent, expected));
+                    break;
+                }
+            }
+        }
+        // What is acknowledged is as if it had been lost.
+        let lost = Options { tries: 2, patience: Span::from_ms(5), ..Options::acknowledged(3) };
+        let asks = left.station().open(6, &lost).unwrap();
+        let right = attach(place, 1, &Settings::default()).open(4, &Options::default()).unwrap();
+        assert_eq!(asks.exchange(at(2), b"agree").unwrap().outcome, Outcome::Done);
+        let sent = asks.exchange(at(2), &[1; 1_400]).unwrap();
+        assert_eq!((sent.outcome, sent.tries), (Outcome::Unanswered, 2));
+        assert_eq!(right.readable(), 1);
     });
 }
 

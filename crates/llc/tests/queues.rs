@@ -38,6 +38,45 @@ fn the_highest_priority_leaves_first_and_each_in_order() {
 }
 
 #[test]
+fn datagrams_that_did_not_leave_have_failed_and_what_is_acknowledged_comes_again() {
+    let mut hand = Hand::with(Config { batch: 4, ..Config::new(Port(0), OWN) });
+    hand.command(Command::Open { sap: 2, options: &options() }).unwrap();
+    hand.command(Command::Open { sap: 4, options: &Options { tries: 2, ..Options::acknowledged(0) } })
+        .unwrap();
+    let ends = |hand: &mut Hand| -> Vec<(Ticket, Outcome)> {
+        hand.hear();
+        let ends = std::mem::take(&mut hand.events).into_iter();
+        let end = |event| match event {
+            Event::Sent { ticket, outcome, .. } => Some((ticket, outcome)),
+            _ => None,
+        };
+        ends.filter_map(end).collect()
+    };
+    // Those at the end of a batch, and never more than it had.
+    for (unsent, failed) in [(0, 0), (1, 1), (3, 3), (4, 4), (9, 4)] {
+        let tickets = [(); 4].map(|()| hand.send(2, at(9, 4), b"datagram"));
+        assert_eq!(hand.frame().expect("it leaves").1.len(), 4);
+        hand.command(Command::Unsent { frames: unsent }).unwrap();
+        let outcome = |n: usize| if n >= 4 - failed { Outcome::Failed } else { Outcome::Done };
+        let expected: Vec<_> =
+            tickets.into_iter().enumerate().map(|(n, ticket)| (ticket, outcome(n))).collect();
+        assert_eq!(ends(&mut hand), expected, "{unsent}");
+        // It was told once, and is over.
+        hand.command(Command::Unsent { frames: 4 }).unwrap();
+        assert_eq!(ends(&mut hand), []);
+    }
+    assert_eq!(hand.station.inner().statistics().done, 20 - 12);
+    let ticket = hand.send(4, at(9, 4), b"acknowledged");
+    for _ in 0..2 {
+        assert!(hand.frame().is_some());
+        hand.command(Command::Unsent { frames: 1 }).unwrap();
+        assert_eq!(ends(&mut hand), []);
+        hand.wait(Span::from_ms(10));
+    }
+    assert_eq!(ends(&mut hand), [(ticket, Outcome::Unanswered)]);
+}
+
+#[test]
 fn the_highest_waits_for_one_frame_whatever_else_waits() {
     for seed in 0..20 {
         let mut draw = Seed(seed).stream("life");

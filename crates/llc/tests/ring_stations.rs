@@ -21,6 +21,7 @@ use trunkline_llc::admit::{self, Network as Bounded, Promise};
 use trunkline_llc::face::{Attached, Error, Network, Settings};
 use trunkline_llc::token::{Line, Options as RingOptions};
 use trunkline_llc::{Address, Options, Outcome};
+use trunkline_net::must::skip;
 use trunkline_net::{Clock, Pacer};
 use trunkline_units::{Instant, Rate, Span};
 
@@ -296,7 +297,7 @@ fn assert_in_order(tallies: &[Tally], station: u8, may_miss: bool) {
 }
 
 fn spaces() -> Option<Spaces> {
-    Spaces::new().inspect_err(|why| eprintln!("skipped: {why} (it needs root and iproute2)")).ok()
+    Spaces::new().inspect_err(|why| skip(format_args!("{why} (it needs root and iproute2)"))).ok()
 }
 
 #[test]

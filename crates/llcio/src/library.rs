@@ -241,12 +241,21 @@ impl Library {
         sock: c_int,
         operation: impl FnOnce(&mut Socket) -> Result<T, Answer>,
     ) -> Result<T, Answer> {
-        let at = place(sock)?;
+        operation(lock(&self.state).socket(sock)?)
+    }
+
+    /// The same, with something that the library's thread is to end: which goes when the network fails, and then ends what
+    /// was begun before. So nothing may begin between a look at that and this.
+    fn begin(
+        &self,
+        sock: c_int,
+        operation: impl FnOnce(&mut Socket) -> Result<(), Answer>,
+    ) -> Result<(), Answer> {
         let mut state = lock(&self.state);
-        if state.station.is_none() {
+        if state.failed {
             return Err(Answer::NoNetwork);
         }
-        operation(state.sockets[at].as_mut().ok_or(Answer::Invalid)?)
+        operation(state.socket(sock)?)
     }
 
     pub fn open(&self, sock: c_int) -> Result<(), Answer> {
@@ -285,8 +294,7 @@ impl Library {
     }
 
     pub fn xmit(&self, sock: c_int, packet: &Packet) -> Result<(), Answer> {
-        self.running()?;
-        self.with(sock, |socket| {
+        self.begin(sock, |socket| {
             socket.transmit.idle()?;
             let [sap, station] = packet.address();
             let ticket = socket.sap.try_send(Address { sap, station }, packet.bytes(MAX_INFORMATION)?)?;
@@ -296,8 +304,7 @@ impl Library {
     }
 
     pub fn recv(&self, sock: c_int, room: Room) -> Result<(), Answer> {
-        self.running()?;
-        self.with(sock, |socket| {
+        self.begin(sock, |socket| {
             socket.receive.idle()?;
             let until = match socket.rtime.is_zero() {
                 true => Instant::MAX,
@@ -334,10 +341,6 @@ impl Library {
             thread::yield_now();
         }
         Ok(status)
-    }
-
-    fn running(&self) -> Result<(), Answer> {
-        if lock(&self.state).failed { Err(Answer::NoNetwork) } else { Ok(()) }
     }
 
     /// The library's thread.
@@ -379,6 +382,17 @@ fn place(sock: c_int) -> Result<usize, Answer> {
     }
 }
 
+impl State {
+    /// An open socket.
+    fn socket(&mut self, sock: c_int) -> Result<&mut Socket, Answer> {
+        let at = place(sock)?;
+        if self.station.is_none() {
+            return Err(Answer::NoNetwork);
+        }
+        self.sockets[at].as_mut().ok_or(Answer::Invalid)
+    }
+}
+
 // What the library's thread does.
 impl State {
     /// Ends one operation that ends without an event; whom to tell, if there was one.
@@ -417,7 +431,7 @@ impl State {
                 socket.transmit.end(match outcome {
                     Outcome::Done => 0,
                     Outcome::Late => FAIL | LATE,
-                    Outcome::Unanswered | Outcome::Refused(_) | Outcome::Reset => FAIL,
+                    Outcome::Unanswered | Outcome::Refused(_) | Outcome::Reset | Outcome::Failed => FAIL,
                 })
             }
             Event::Readable { sap } => self.sockets[usize::from(sap / 2)].as_mut()?.take(&mut self.packet)?,
@@ -434,5 +448,24 @@ impl Socket {
         let posted = self.receive.pending.take()?;
         let whole = posted.room.fill([received.from.sap, received.from.station], packet);
         Some(self.receive.end(if whole { 0 } else { FAIL }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The network fails when an operation has been called and has not begun: nobody would ever end it.
+    #[test]
+    fn nothing_begins_on_a_network_that_has_failed() {
+        let network = "udp:239.77.9.0:31000".parse().unwrap();
+        let station = Attached::to(&network, 1, &face::Settings::default()).unwrap();
+        let library = Library::start(station, 1).unwrap();
+        library.open(4).unwrap();
+        lock(&library.state).failed = true;
+        let begun = library.begin(4, |_| panic!("it begins"));
+        assert_eq!(begun, Err(Answer::NoNetwork));
+        assert_eq!(library.status(4, Direction::Transmit), Ok(0));
+        library.stop();
     }
 }

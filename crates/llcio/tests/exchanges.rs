@@ -21,6 +21,7 @@ use trunkline_llc::face::{Attached, Error, Sap, Settings};
 use trunkline_llc::wire::ALL;
 use trunkline_llc::{Address, Options};
 use trunkline_net::Groups;
+use trunkline_net::must::skip;
 use trunkline_net::packet::{self, PacketSocket};
 use trunkline_units::Span;
 
@@ -142,8 +143,7 @@ fn everywhere(body: impl Fn(&Between<'_>) + Sync) {
     thread::scope(|scope| {
         let done = scope.spawn(|| {
             if let Err(e) = unshare(CloneFlags::CLONE_NEWNET) {
-                eprintln!("skipped over Ethernet: no network namespace ({e})");
-                return;
+                return skip(format_args!("no Ethernet, for no network namespace ({e})"));
             }
             over_ethernet(&body);
         });
@@ -176,8 +176,7 @@ fn over_ethernet(body: &(impl Fn(&Between<'_>) + Sync)) {
         for n in 0 1; do ip link add at$n type veth peer name to$n; \
         ip link set direct$n up; ip link set at$n up; ip link set to$n up; done";
     if !Command::new("sh").args(["-c", script]).status().is_ok_and(|status| status.success()) {
-        eprintln!("skipped over Ethernet: no interfaces (is iproute2 installed?)");
-        return;
+        return skip("no Ethernet, for no interfaces (is iproute2 installed?)");
     }
     body(&Between { left: "eth:direct0", right: "eth:direct1", lossy: false });
     let side = |interface| {

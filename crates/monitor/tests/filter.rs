@@ -13,6 +13,7 @@ use trunkline_llc::token::frame::{Control, Key, Token};
 use trunkline_llc::wire::Kind;
 use trunkline_monitor::Filter;
 use trunkline_monitor::packet::Packet;
+use trunkline_net::must::skip;
 
 /// Whether a filter passes each of these frames.
 fn passes(filter: &str, frames: &[Vec<u8>]) -> String {
@@ -154,16 +155,14 @@ fn it_passes_what_libpcap_passes() {
     let mut command = Command::new("python3");
     command.arg(script).arg(&file).stdin(Stdio::piped()).stdout(Stdio::piped());
     let Ok(mut python) = command.spawn() else {
-        eprintln!("skipped: no python3");
-        return;
+        return skip("no python3");
     };
     let mut asked = python.stdin.take().unwrap();
     asked.write_all((filters.join("\n") + "\n").as_bytes()).unwrap();
     drop(asked);
     let output = python.wait_with_output().unwrap();
     if output.status.code() == Some(77) {
-        eprintln!("skipped: no libpcap");
-        return;
+        return skip("no libpcap");
     }
     assert!(output.status.success());
     let said = String::from_utf8(output.stdout).unwrap();

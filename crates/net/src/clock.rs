@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nix::time::{ClockId, clock_gettime};
+use libc::{CLOCK_MONOTONIC, CLOCK_REALTIME, clockid_t};
 use trunkline_units::Instant;
 
 /// Tells [`Instant`]s of a run from the system's monotonic clock. Every process of a machine that is given the
@@ -37,7 +37,7 @@ impl Clock {
     /// What this clock showed when the wall clock showed `unix`, a moment ago: the kernel marks packets by the wall
     /// clock. Wrong by as much as that was set since.
     pub fn when(self, unix: Duration) -> Instant {
-        let ago = u128::from(read(ClockId::CLOCK_REALTIME)).saturating_sub(unix.as_nanos());
+        let ago = u128::from(read(CLOCK_REALTIME)).saturating_sub(unix.as_nanos());
         let ns = monotonic_ns().saturating_sub(u64::try_from(ago).unwrap_or(u64::MAX));
         Instant::from_ns(ns.saturating_sub(self.epoch_ns))
     }
@@ -45,13 +45,16 @@ impl Clock {
 
 #[inline]
 fn monotonic_ns() -> u64 {
-    read(ClockId::CLOCK_MONOTONIC)
+    read(CLOCK_MONOTONIC)
 }
 
 #[inline]
-fn read(clock: ClockId) -> u64 {
-    let t = clock_gettime(clock).expect("every system has this clock");
-    t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64
+fn read(clock: clockid_t) -> u64 {
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the system fills a value of the type that it expects, which lives through the call.
+    let done = unsafe { libc::clock_gettime(clock, &raw mut t) };
+    assert_eq!(done, 0, "every system has this clock");
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
 #[cfg(test)]
@@ -62,7 +65,7 @@ mod tests {
     fn a_moment_of_the_wall_clock_has_its_place() {
         let clock = Clock::start();
         let before = clock.now();
-        let unix = Duration::from_nanos(read(ClockId::CLOCK_REALTIME));
+        let unix = Duration::from_nanos(read(CLOCK_REALTIME));
         // Both clocks were read once each, one after the other.
         let when = clock.when(unix);
         assert!(when <= clock.now());

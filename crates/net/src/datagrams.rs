@@ -396,7 +396,7 @@ mod tests {
             let own = unshare(CloneFlags::CLONE_NEWNET).is_ok();
             let ip = || std::process::Command::new("ip").args("link set lo mtu 1500 up".split(' ')).status();
             if !own || !ip().is_ok_and(|status| status.success()) {
-                return println!("skipped: no network of its own");
+                return crate::must::skip("no network of its own");
             }
             let (from, to, bytes) = (bind(), bind(), vec![3; 9000]);
             let mut room = vec![0; ROOM];

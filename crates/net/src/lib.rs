@@ -7,6 +7,7 @@
 //! | [`groups`] | [`Groups`], datagrams to and from several multicast groups through one port |
 //! | [`memberships`] | [`Memberships`], very many multicast groups through one socket |
 //! | [`packet`] | [`PacketSocket`], whole Ethernet frames of an interface; a ring for very many |
+//! | [`must`] | tests that need what not every machine grants |
 //! | [`pace`] | [`Pacer`], waits for a moment: sleep, then spin for the last stretch |
 //! | [`ports`] | [`Ports`], several UDP sockets with one wait |
 //! | [`socket`] | opening UDP and TCP sockets with buffers, groups and time limits; errors that name the address |
@@ -24,6 +25,7 @@ pub mod datagrams;
 pub mod driver;
 pub mod groups;
 pub mod memberships;
+pub mod must;
 pub mod pace;
 pub mod packet;
 pub mod ports;

@@ -12,6 +12,7 @@
 pub mod ring;
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use libc::{c_int, c_void, sockaddr_ll, socklen_t};
@@ -395,50 +396,45 @@ impl PacketSocket {
     /// [`io::ErrorKind::WouldBlock`] if there is none; as [`PacketSocket::receive`].
     #[inline]
     pub fn receive_tagged(&self, buffer: &mut [u8], may_wait: bool) -> io::Result<(usize, Option<Tag>)> {
-        /// A control message of the kernel's, aligned as it must be.
-        #[repr(C, align(8))]
-        struct Control {
-            header: libc::cmsghdr,
-            aux: libc::tpacket_auxdata,
-        }
         let mut room = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
-        let mut control = std::mem::MaybeUninit::<Control>::uninit();
+        let mut control = MaybeUninit::<Control>::uninit();
         // SAFETY: a message header is pointers and numbers, for which all zeros are values.
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
         message.msg_iov = &raw mut room;
         message.msg_iovlen = 1;
         message.msg_control = control.as_mut_ptr().cast();
-        message.msg_controllen = size_of::<Control>();
+        message.msg_controllen = size_of_val(&control);
         let flags = if may_wait { 0 } else { libc::MSG_DONTWAIT };
-        // SAFETY: the header points at a buffer and room for a control message that live through the call, each with its
+        // SAFETY: the header points at a buffer and room for control messages that live through the call, each with its
         // true size.
         let got = unsafe { libc::recvmsg(self.socket.as_raw_fd(), &raw mut message, flags) };
         let got = Errno::result(got)? as usize;
         let mut tag = None;
-        if message.msg_controllen >= size_of::<libc::cmsghdr>() + size_of::<libc::tpacket_auxdata>() {
-            // SAFETY: the kernel has written a header and as many octets as it needs behind it.
-            let Control { header, aux } = unsafe { control.assume_init() };
-            if (header.cmsg_level, header.cmsg_type) == (libc::SOL_PACKET, libc::PACKET_AUXDATA) {
-                tag = Tag::told(aux.tp_status, aux.tp_vlan_tci, aux.tp_vlan_tpid);
-            }
+        // SAFETY: the kernel filled the header and the room that it points at.
+        unsafe {
+            told(&message, |what| {
+                if let Told::Frame(aux) = what {
+                    tag = Tag::told(aux.tp_status, aux.tp_vlan_tci, aux.tp_vlan_tpid);
+                }
+            });
         }
         Ok((got, tag))
     }
 
     fn put(&self, frame: &[u8], flags: c_int) -> io::Result<bool> {
-        match self.socket.send_with_flags(frame, flags) {
+        // SAFETY: the frame lives through the call, and its true size is told.
+        let sent = unsafe { libc::send(self.socket.as_raw_fd(), frame.as_ptr().cast(), frame.len(), flags) };
+        match Errno::result(sent) {
             Ok(_) => Ok(true),
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(false),
-            Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => Ok(false),
-            Err(e) => Err(e),
+            Err(Errno::EAGAIN | Errno::ENOBUFS) => Ok(false),
+            Err(error) => Err(error.into()),
         }
     }
 
     fn next<'b>(&self, buffer: &'b mut [u8], flags: c_int) -> io::Result<Frame<'b>> {
         let mut from = blank_address();
         let mut room = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
-        // Of u64, since a control message begins at a multiple of eight.
-        let mut control = [0u64; 16];
+        let mut control = MaybeUninit::<Control>::uninit();
         // SAFETY: a message header is pointers and numbers, for which all zeros are values.
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
         message.msg_name = (&raw mut from).cast();
@@ -454,25 +450,15 @@ impl PacketSocket {
         let got = unsafe { libc::recvmsg(self.socket.as_raw_fd(), &raw mut message, flags) };
         let got = Errno::result(got)? as usize;
         let (mut at_ns, mut tag, mut original) = (0, None, got);
-        // SAFETY: the kernel filled the control buffer, said how far, and wrote whole messages of the types asked for.
+        // SAFETY: the kernel filled the header and the room that it points at.
         unsafe {
-            let mut one = libc::CMSG_FIRSTHDR(&raw const message);
-            while let Some(header) = one.as_ref() {
-                let data: *const c_void = libc::CMSG_DATA(one).cast();
-                match (header.cmsg_level, header.cmsg_type) {
-                    (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
-                        let at: libc::timespec = data.cast::<libc::timespec>().read_unaligned();
-                        at_ns = at.tv_sec as u64 * 1_000_000_000 + at.tv_nsec as u64;
-                    }
-                    (libc::SOL_PACKET, libc::PACKET_AUXDATA) => {
-                        let aux = data.cast::<libc::tpacket_auxdata>().read_unaligned();
-                        tag = Tag::told(aux.tp_status, aux.tp_vlan_tci, aux.tp_vlan_tpid);
-                        original = aux.tp_len as usize;
-                    }
-                    _ => {}
+            told(&message, |what| match what {
+                Told::At(at) => at_ns = at.tv_sec as u64 * 1_000_000_000 + at.tv_nsec as u64,
+                Told::Frame(aux) => {
+                    tag = Tag::told(aux.tp_status, aux.tp_vlan_tci, aux.tp_vlan_tpid);
+                    original = aux.tp_len as usize;
                 }
-                one = libc::CMSG_NXTHDR(&raw const message, one);
-            }
+            });
         }
         let length = got.min(buffer.len());
         let outgoing = from.sll_pkttype == libc::PACKET_OUTGOING;
@@ -489,6 +475,43 @@ impl AsFd for PacketSocket {
 impl AsRawFd for PacketSocket {
     fn as_raw_fd(&self) -> RawFd {
         self.socket.as_raw_fd()
+    }
+}
+
+/// Room for what the kernel tells beside a frame, both or either; of u64, since a control message begins at a multiple of
+/// eight.
+type Control = [u64; 16];
+
+/// What the kernel tells beside a frame.
+enum Told {
+    /// When it came.
+    At(libc::timespec),
+    /// How long it was, and its tag.
+    Frame(libc::tpacket_auxdata),
+}
+
+/// Reads what the kernel told beside a frame.
+///
+/// # Safety
+/// The kernel has filled the header's room for control messages, and set how far.
+#[inline]
+unsafe fn told(message: &libc::msghdr, mut tell: impl FnMut(Told)) {
+    // SAFETY: so there are whole messages, of the types asked for.
+    unsafe {
+        let mut one = libc::CMSG_FIRSTHDR(message);
+        while let Some(header) = one.as_ref() {
+            let data: *const c_void = libc::CMSG_DATA(one).cast();
+            match (header.cmsg_level, header.cmsg_type) {
+                (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
+                    tell(Told::At(data.cast::<libc::timespec>().read_unaligned()));
+                }
+                (libc::SOL_PACKET, libc::PACKET_AUXDATA) => {
+                    tell(Told::Frame(data.cast::<libc::tpacket_auxdata>().read_unaligned()));
+                }
+                _ => {}
+            }
+            one = libc::CMSG_NXTHDR(message, one);
+        }
     }
 }
 

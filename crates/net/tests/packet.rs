@@ -8,6 +8,7 @@ use std::process::Command;
 use std::thread;
 
 use nix::sched::{CloneFlags, unshare};
+use trunkline_net::must::skip;
 use trunkline_net::packet::{self, Frame, Options, PacketSocket, Ring, Tag};
 use trunkline_units::Span;
 
@@ -16,15 +17,13 @@ fn between(test: impl FnOnce() + Send) {
     thread::scope(|scope| {
         let done = scope.spawn(|| {
             if let Err(e) = unshare(CloneFlags::CLONE_NEWNET) {
-                eprintln!("skipped: no network namespace ({e})");
-                return;
+                return skip(format_args!("no network namespace ({e})"));
             }
             let script = "echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6; \
                           ip link add left type veth peer name right && ip link set left up && ip link set right up";
             let made = Command::new("sh").args(["-c", script]).status();
             if !made.is_ok_and(|s| s.success()) {
-                eprintln!("skipped: no pair of interfaces (is iproute2 installed?)");
-                return;
+                return skip("no pair of interfaces (is iproute2 installed?)");
             }
             test();
         });
@@ -64,6 +63,15 @@ fn a_frame_arrives_whole_with_its_tag_beside_it() {
             let want = frame(None, 60, &[7; 60]);
             assert_eq!((got.bytes, got.original, got.tag, got.outgoing), (&want[..], want.len(), tag, false));
             assert!(got.at_ns > 1_600_000_000_000_000_000, "{}", got.at_ns);
+        }
+        // Whether or not more is told beside it.
+        for timestamps in [true, false] {
+            let right = PacketSocket::open("right", &Options { timestamps, ..everything() }).unwrap();
+            for tag in [None, Some(PRIORITY_5), Some(VLAN_7)] {
+                assert!(left.send(&frame(tag, 60, &[7; 60])).unwrap());
+                let got = right.receive_tagged(&mut buffer, true).unwrap();
+                assert_eq!(got, (frame(None, 60, &[7; 60]).len(), tag), "{timestamps}");
+            }
         }
         assert_eq!((PRIORITY_5.priority(), PRIORITY_5.vlan()), (5, 0));
         assert_eq!((VLAN_7.priority(), VLAN_7.vlan()), (3, 7));

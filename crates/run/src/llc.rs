@@ -220,7 +220,7 @@ impl Ends {
             Outcome::Unanswered => self.unanswered += 1,
             Outcome::Refused(_) => self.refused += 1,
             Outcome::Late => self.late += 1,
-            Outcome::Reset => {}
+            Outcome::Reset | Outcome::Failed => {}
         }
         self.tries += u64::from(tries);
         self.tries_max = self.tries_max.max(tries.into());

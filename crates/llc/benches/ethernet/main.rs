@@ -80,6 +80,7 @@ fn only(contest: &str, spaces: &Spaces) {
     let figure = match contest {
         "exchange-raw" => round_trip::raw(spaces, false),
         "exchange" => round_trip::ours(spaces, false),
+        "exchange-helped" => round_trip::ours(spaces, true),
         "way-raw" => one_way::raw(spaces, 1),
         "way" => one_way::ours(spaces, 1),
         "batch-raw" => one_way::raw(spaces, 64),

@@ -11,7 +11,7 @@ use super::shared::{Helper, Shared, State, Told};
 use super::{Error, Network, Sent, Settings};
 use crate::options::Options;
 use crate::statistics::Statistics;
-use crate::talk::{Command, Event, Received, Refusal, Ticket};
+use crate::talk::{Command, Event, Outcome, Received, Refusal, Ticket};
 use crate::token::{self, Members};
 use crate::wire::{ALL, Address};
 
@@ -160,6 +160,11 @@ impl Drop for Access {
     }
 }
 
+/// The end of a message that left within the call that sent it, or was to.
+fn at_once(ticket: Ticket, outcome: Outcome) -> Sent {
+    Sent { ticket, outcome, tries: 1, took: Span::ZERO }
+}
+
 /// An answer to TEST.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tested {
@@ -210,7 +215,7 @@ impl Sap {
     /// # Errors
     /// [`Error::Full`], and as [`send`](Sap::send).
     pub fn try_send(&self, to: Address, bytes: &[u8]) -> Result<Ticket, Error> {
-        self.shared().once(|state, now| self.attempt(state, now, to, bytes, None, false))
+        self.shared().once(|state, now| Ok(self.attempt(state, now, to, bytes, None)?.0))
     }
 
     /// Sends messages of which as many leave in one call of the system as [`Settings::batch`] says, and as are of one
@@ -221,8 +226,10 @@ impl Sap {
     pub fn send_many<M: AsRef<[u8]>>(&self, to: Address, messages: &[M]) -> Result<usize, Error> {
         let Some((first, rest)) = messages.split_first() else { return Ok(0) };
         self.shared().until(None, |state, now| {
-            self.attempt(state, now, to, first.as_ref(), None, false)?;
-            let more = |message: &M| self.attempt(state, now, to, message.as_ref(), None, false).is_ok();
+            // The first leaves with the others.
+            state.touch();
+            self.attempt(state, now, to, first.as_ref(), None)?;
+            let more = |message: &M| self.attempt(state, now, to, message.as_ref(), None).is_ok();
             Ok(1 + rest.iter().map(more).take_while(|taken| *taken).count())
         })
     }
@@ -254,7 +261,7 @@ impl Sap {
     ///
     /// # Errors
     /// As [`send`](Sap::send); [`Error::System`] if the network fails. That it was not delivered is no error but an
-    /// [`Outcome`](crate::Outcome).
+    /// [`Outcome`].
     #[inline]
     pub fn exchange(&self, to: Address, bytes: &[u8]) -> Result<Sent, Error> {
         let mut sent = None;
@@ -262,7 +269,10 @@ impl Sap {
             let ticket = match sent {
                 Some(ticket) => ticket,
                 None => {
-                    let ticket = self.attempt(state, now, to, bytes, None, false)?;
+                    let (ticket, outcome) = self.attempt(state, now, to, bytes, None)?;
+                    if let Some(outcome) = outcome {
+                        return Ok(at_once(ticket, outcome));
+                    }
                     self.told(state)?.awaited.push(ticket);
                     *sent.insert(ticket)
                 }
@@ -387,9 +397,23 @@ impl Sap {
         patience: Option<Duration>,
         wanted: bool,
     ) -> Result<Ticket, Error> {
-        self.shared().until(patience, |state, now| self.attempt(state, now, to, bytes, priority, wanted))
+        self.shared().until(patience, |state, now| {
+            if wanted && self.told(state)?.ended.len() >= ENDED {
+                return Err(Error::Refused(Refusal::Full));
+            }
+            let (ticket, outcome) = self.attempt(state, now, to, bytes, priority)?;
+            if wanted {
+                let told = self.told(state)?;
+                match outcome {
+                    Some(outcome) => told.ended.push_back(at_once(ticket, outcome)),
+                    None => told.wanted.push_back(ticket),
+                }
+            }
+            Ok(ticket)
+        })
     }
 
+    /// Sends a message if there is room; what became of it, if that is known.
     #[inline]
     fn attempt(
         &self,
@@ -398,29 +422,16 @@ impl Sap {
         to: Address,
         bytes: &[u8],
         priority: Option<u8>,
-        wanted: bool,
-    ) -> Result<Ticket, Error> {
-        let mut ticket = Ticket::default();
-        let sap = self.number();
+    ) -> Result<(Ticket, Option<Outcome>), Error> {
         if state.has_too_much_to_tell() {
             return Err(Error::Full);
         }
-        if wanted && self.told(state)?.ended.len() >= ENDED {
-            return Err(Error::Refused(Refusal::Full));
-        }
-        state.engine.command(now, Command::Send { sap, to, bytes, priority, ticket: &mut ticket })?;
-        state.touch();
-        if wanted {
-            self.told(state)?.wanted.push_back(ticket);
-        }
-        Ok(ticket)
+        Ok(self.shared().send(state, now, self.number(), to, bytes, priority)?)
     }
 
     #[inline]
     fn taken(&self, state: &mut State, now: Instant, into: &mut Vec<u8>) -> Result<Received, Error> {
-        let mut taken = None;
-        state.engine.command(now, Command::Take { sap: self.number(), into, taken: &mut taken })?;
-        taken.ok_or(Error::NotYet)
+        state.engine.message(now, self.number(), into)?.ok_or(Error::NotYet)
     }
 
     fn ask(&self, command: Command<'_>) -> Result<Instant, Error> {

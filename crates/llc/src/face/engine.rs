@@ -1,11 +1,13 @@
-//! A station, alone or in a ring.
+//! A station, alone or in a ring. One that is alone is asked what it is asked most by calls of its own, which are what its
+//! endpoint does, without the words that pass in and out of it.
 
 use trunkline_endpoint::{Endpoint, Input, Output, Peer, Port, Transmit, Writable};
 use trunkline_units::Instant;
 
-use crate::station::Station;
-use crate::talk::{Command, Event, Refusal};
+use crate::station::{Handed, Left, Station};
+use crate::talk::{Command, Event, Received, Refusal, Ticket};
 use crate::token::{self, Ring};
+use crate::wire::Address;
 
 /// What it says.
 pub(super) enum Said {
@@ -37,6 +39,57 @@ impl Engine {
         }
     }
 
+    /// [`Command::Send`]; if it may leave the short way, into `buffer`, where there is one.
+    #[inline]
+    pub fn send(
+        &mut self,
+        now: Instant,
+        sap: u8,
+        to: Address,
+        bytes: &[u8],
+        priority: Option<u8>,
+        buffer: Option<&mut [u8]>,
+    ) -> Result<(Ticket, Left), Refusal> {
+        match (self, buffer) {
+            (Engine::Alone(station), Some(buffer)) => {
+                station.send_at_once(now, sap, to, bytes, priority, buffer)
+            }
+            (Engine::Alone(station), None) => Ok((station.send(now, sap, to, bytes, priority)?, Left::Not)),
+            (engine @ Engine::Ring(_), _) => {
+                let mut ticket = Ticket::default();
+                engine.command(now, Command::Send { sap, to, bytes, priority, ticket: &mut ticket })?;
+                Ok((ticket, Left::Not))
+            }
+        }
+    }
+
+    /// [`Command::Take`].
+    #[inline]
+    pub fn message(
+        &mut self,
+        now: Instant,
+        sap: u8,
+        into: &mut Vec<u8>,
+    ) -> Result<Option<Received>, Refusal> {
+        match self {
+            Engine::Alone(station) => station.take(sap, into),
+            engine @ Engine::Ring(_) => {
+                let mut taken = None;
+                engine.command(now, Command::Take { sap, into, taken: &mut taken })?;
+                Ok(taken)
+            }
+        }
+    }
+
+    /// When something is to be done next, after nothing but the short way was gone: so not in a ring.
+    #[inline]
+    pub fn deadline(&mut self) -> Instant {
+        match self {
+            Engine::Alone(station) => station.deadline().unwrap_or(Instant::MAX),
+            Engine::Ring(_) => Instant::MAX,
+        }
+    }
+
     /// Wants to be in its ring, or out of it.
     pub fn belong(&mut self, now: Instant, wants: bool) {
         if let Engine::Ring(ring) = self {
@@ -46,14 +99,19 @@ impl Engine {
         }
     }
 
+    /// A frame of a station, 1 to 254. What comes of it may be handed out if there is a `buffer` for an answer.
     #[inline]
-    pub fn take(&mut self, now: Instant, station: u8, bytes: &[u8]) {
-        let (port, peer) = (Port(0), Peer::new(&[station]));
-        // Frames are never refused.
-        let _ = match self {
-            Engine::Alone(alone) => alone.handle(now, Input::Frame { port, peer, bytes, segment: None }),
-            Engine::Ring(ring) => ring.handle(now, Input::Frame { port, peer, bytes, segment: None }),
-        };
+    pub fn take(&mut self, now: Instant, station: u8, bytes: &[u8], buffer: Option<&mut [u8]>) -> Handed {
+        match (self, buffer) {
+            (Engine::Alone(alone), Some(buffer)) => return alone.take_at_once(now, station, bytes, buffer),
+            (Engine::Alone(alone), None) => alone.take_from(now, station, bytes),
+            (Engine::Ring(ring), _) => {
+                let (port, peer) = (Port(0), Peer::new(&[station]));
+                // Frames are never refused.
+                let _ = ring.handle(now, Input::Frame { port, peer, bytes, segment: None });
+            }
+        }
+        Handed { event: None, answer: 0, more: true }
     }
 
     pub fn wake(&mut self, now: Instant) {
@@ -66,11 +124,15 @@ impl Engine {
     #[inline]
     pub fn poll(&mut self, now: Instant, buffer: &mut [u8]) -> Said {
         match self {
-            Engine::Alone(station) => match station.poll(now, Writable::ALL, buffer) {
-                Output::Event(event) => Said::Event(event),
-                Output::Transmit(transmit) => Said::Transmit(transmit),
-                Output::Idle(idle) => Said::Idle(idle.deadline),
-            },
+            Engine::Alone(station) => {
+                if let Some(event) = station.event() {
+                    Said::Event(event)
+                } else if let Some(transmit) = station.transmit(now, buffer) {
+                    Said::Transmit(transmit)
+                } else {
+                    Said::Idle(station.deadline())
+                }
+            }
             Engine::Ring(ring) => match ring.poll(now, Writable::ALL, buffer) {
                 Output::Event(token::Event::Inner(event)) => Said::Event(event),
                 Output::Event(event) => Said::Ring(of_ring(event)),

@@ -21,6 +21,10 @@ const HEAD: usize = ADDRESSES + 2;
 const SMALLEST: usize = 46;
 /// The longest PDU.
 const LONGEST: usize = HEADER + MAX_INFORMATION;
+/// Octets of an Ethernet frame before its PDU, with a tag.
+const TAGGED: usize = HEAD + 4;
+/// Octets that [`Line::send`] needs before a frame: that the priority, the frame's first, is overwritten spares a copy.
+pub(super) const FRONT: usize = TAGGED - 1;
 /// Room for one frame that comes, of either kind.
 pub(super) const ROOM: usize = 2048;
 
@@ -88,26 +92,27 @@ impl Line {
         }
     }
 
-    /// Sends a frame, or a batch; how many of them left. Waits for room.
+    /// Sends a frame, or a batch, of `length` octets that stand [`FRONT`] octets behind the begin of `room`; how many of them
+    /// left. Waits for room. A single frame wants room for the padding behind it, too, and is no more after it was sent.
     #[inline]
     pub fn send(
         &self,
         to: u8,
-        frame: &[u8],
+        room: &mut [u8],
+        length: usize,
         segment: Option<Segment>,
         scratch: &mut Vec<u8>,
     ) -> io::Result<usize> {
         match self {
             Line::Ethernet { socket, station, .. } if segment.is_none() => {
-                scratch.clear();
-                enclose(scratch, to, *station, frame);
-                socket.send(scratch).map(usize::from)
+                let length = enclose(room, to, *station, length);
+                socket.send(&room[..length]).map(usize::from)
             }
             Line::Ethernet { socket, station, .. } => {
                 let (mut ends, mut count, mut left) = ([0; packet::MANY], 0, 0);
                 scratch.clear();
-                for frame in Segment::frames(segment, frame) {
-                    enclose(scratch, to, *station, frame);
+                for frame in Segment::frames(segment, &room[FRONT..FRONT + length]) {
+                    append(scratch, to, *station, frame);
                     ends[count] = scratch.len();
                     count += 1;
                     if count == ends.len() {
@@ -123,7 +128,7 @@ impl Line {
             }
             Line::Udp { groups, group, .. } => {
                 let to = Network::group(*group, to);
-                Segment::frames(segment, frame)
+                Segment::frames(segment, &room[FRONT..FRONT + length])
                     .try_fold(0, |left, frame| Ok(left + usize::from(groups.send(to, frame)?)))
             }
         }
@@ -168,16 +173,34 @@ impl AsFd for Line {
     }
 }
 
-/// Appends the Ethernet frame that carries a station's: one that keeps a ring has the highest priority.
+/// What stands before a PDU of `length` octets whose frame begins with `first`. What keeps a ring has the highest priority.
 #[inline]
-fn enclose(into: &mut Vec<u8>, to: u8, station: u8, frame: &[u8]) {
-    let Some((first, pdu)) = frame.split_first() else { return };
-    let priority = if *first == CONTROL { HIGHEST } else { *first };
-    let mut head = [0; HEAD + 4];
+fn head(to: u8, station: u8, first: u8, length: usize) -> [u8; TAGGED] {
+    let priority = if first == CONTROL { HIGHEST } else { first };
+    let mut head = [0; TAGGED];
     head[..6].copy_from_slice(&address(to));
-    head[6..ADDRESSES].copy_from_slice(&address(station));
-    head[ADDRESSES..].copy_from_slice(&[0x81, 0, priority << 5, 0, (pdu.len() >> 8) as u8, pdu.len() as u8]);
-    into.extend_from_slice(&head);
+    head[6..ADDRESSES].copy_from_slice(&[2, 0, 0, 0, 0, station]);
+    head[ADDRESSES..].copy_from_slice(&[0x81, 0, priority << 5, 0, (length >> 8) as u8, length as u8]);
+    head
+}
+
+/// Makes the Ethernet frame that carries a station's, [`FRONT`] octets behind the begin of `room`, in place; how many octets
+/// from there.
+#[inline]
+fn enclose(room: &mut [u8], to: u8, station: u8, length: usize) -> usize {
+    let pdu = length.saturating_sub(1);
+    let head = head(to, station, room[FRONT], pdu);
+    room[..TAGGED].copy_from_slice(&head);
+    if pdu < SMALLEST {
+        room[TAGGED + pdu..TAGGED + SMALLEST].fill(0);
+    }
+    TAGGED + pdu.max(SMALLEST)
+}
+
+/// Appends the same frame.
+fn append(into: &mut Vec<u8>, to: u8, station: u8, frame: &[u8]) {
+    let Some((first, pdu)) = frame.split_first() else { return };
+    into.extend_from_slice(&head(to, station, *first, pdu.len()));
     into.extend_from_slice(pdu);
     if pdu.len() < SMALLEST {
         into.resize(into.len() + SMALLEST - pdu.len(), 0);
@@ -212,7 +235,11 @@ mod tests {
             let mut frame: Vec<u8> = (0..=length as u16).map(|n| n as u8).collect();
             (frame[0], frame[1]) = (first, if first == CONTROL { SAP } else { 8 });
             let mut sent = Vec::new();
-            enclose(&mut sent, 9, 200, &frame);
+            append(&mut sent, 9, 200, &frame);
+            let mut room = vec![0xEE; FRONT + frame.len() + SMALLEST];
+            room[FRONT..FRONT + frame.len()].copy_from_slice(&frame);
+            let enclosed = enclose(&mut room, 9, 200, frame.len());
+            assert_eq!(room[..enclosed], sent[..], "in place as behind others");
             assert!(sent.len() >= 64 && sent.len() >= length + HEAD + 4);
             // The system takes the tag out.
             let tag = sent.drain(ADDRESSES..ADDRESSES + 4).collect::<Vec<_>>();
@@ -227,7 +254,7 @@ mod tests {
     #[test]
     fn frames_of_others_and_cut_ones_are_nobodys() {
         let mut good = Vec::new();
-        enclose(&mut good, 1, 2, &[0, 2, 4, 3, 1]);
+        append(&mut good, 1, 2, &[0, 2, 4, 3, 1]);
         good.drain(ADDRESSES..ADDRESSES + 4);
         for cut in 0..HEAD + 4 {
             assert_eq!(open_up(&mut good.clone(), cut, 0, false), None, "{cut}");

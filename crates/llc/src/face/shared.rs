@@ -3,7 +3,7 @@
 //! The thread that waits receives, without holding the lock: no other is to be woken between a frame and its reader. If
 //! several wait, one leads and the others follow; one that has what it wants lets another lead. Deadlines are kept by a
 //! helper on a thread of its own, which hears the line while nobody leads: at once in a ring, since a token must not
-//! wait; else after a [`TICK`], so that two that talk in turns are not disturbed. Where all events are told in one row it
+//! wait; else after a [`TICK`] to a few, so that two that talk in turns are not disturbed. Where all events are told in one row it
 //! always does, and who waits for them only follows.
 //!
 //! Who leads waits in the call that receives, from which nobody can wake it. Mostly nobody has to: what it waits for comes
@@ -20,20 +20,23 @@ use std::thread;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use trunkline_endpoint::{MAX_BATCH, Port};
+use trunkline_endpoint::{MAX_BATCH, Port, Segment};
 use trunkline_net::Clock;
 use trunkline_net::datagrams::Bell;
 use trunkline_units::{Instant, Span};
 
 use super::engine::{Engine, Said};
-use super::line::{Came, Line, ROOM};
+use super::line::{Came, FRONT, Line, ROOM};
 use super::{Error, Network, Sent, Settings};
-use crate::station::{Config, Station};
-use crate::talk::{Event, Ticket};
+use crate::station::{Config, Left, Station};
+use crate::talk::{Command, Event, Outcome, Refusal, Ticket};
 use crate::token::{self, Ring};
+use crate::wire::Address;
 
-/// How long nobody may have received before the helper does.
+/// How long nobody may have received before the helper does,
 const TICK: Span = Span::from_ms(1);
+/// and how often it looks whether that is so: each look costs those who do receive the processor.
+const LOOK: Span = Span::from_ms(4);
 /// The longest that one who leads waits without a look at what others did.
 const LONGEST: Span = Span::from_ms(50);
 /// Frames that are taken in a row without letting the station speak.
@@ -54,9 +57,10 @@ pub(super) struct Shared {
     pub number: u8,
     line: Line,
     clock: Clock,
-    /// Whether there is a helper, and how long it leaves the line to others.
+    /// Whether there is a helper, how long it leaves the line to others, and how often it looks after that.
     helped: bool,
     tick: Span,
+    look: Span,
     /// Whether all events are told in one row; if there is a helper, whoever waits for them only follows it.
     events: bool,
     state: Mutex<State>,
@@ -97,6 +101,7 @@ pub(super) struct State {
     pub handles: usize,
     /// Room for what comes; whoever leads has it.
     room: Option<Box<[u8; ROOM]>>,
+    /// What leaves, behind what the line puts before it.
     out: Box<[u8]>,
     scratch: Vec<u8>,
     own: VecDeque<Vec<u8>>,
@@ -124,6 +129,22 @@ impl State {
     #[inline]
     pub fn touch(&mut self) {
         self.dirty = true;
+    }
+
+    /// Not all frames were taken; how many were not.
+    #[cold]
+    fn refused(&mut self, frames: usize, left: io::Result<usize>) -> usize {
+        let unsent = frames - left.as_ref().map_or(0, |left| *left);
+        self.unsent += unsent as u64;
+        self.failed = left.err().filter(is_over).or(self.failed.take());
+        unsent
+    }
+
+    /// So many frames of what the engine just said were not taken.
+    #[cold]
+    fn lost(&mut self, now: Instant, frames: usize) {
+        // It is never refused.
+        let _ = self.engine.command(now, Command::Unsent { frames });
     }
 
     /// Whether nobody asks for the events that are told in one row.
@@ -161,7 +182,7 @@ impl Shared {
             unsent: 0,
             handles: 0,
             room: Some(Box::new([0; ROOM])),
-            out: vec![0; MAX_BATCH].into(),
+            out: vec![0; FRONT + MAX_BATCH].into(),
             scratch: Vec::new(),
             own: VecDeque::new(),
             dirty: true,
@@ -177,12 +198,14 @@ impl Shared {
             lapsed: false,
             leaving: None,
         };
+        let at_once = settings.ring.is_some() || settings.events;
         let shared = Arc::new(Shared {
             number,
             line,
             clock,
             helped: settings.helper || settings.ring.is_some(),
-            tick: if settings.ring.is_some() || settings.events { Span::ZERO } else { TICK },
+            tick: if at_once { Span::ZERO } else { TICK },
+            look: if at_once { Span::ZERO } else { LOOK },
             events: settings.events,
             state: Mutex::new(state),
             changed: Condvar::new(),
@@ -212,9 +235,9 @@ impl Shared {
         let mut state = self.lock();
         let now = self.clock.now();
         let done = attempt(&mut state, now);
-        state.dirty = true;
+        state.touch();
         // What others wait for may never come now.
-        self.tell(&state);
+        self.rouse(&state);
         self.leave(state, now);
         done
     }
@@ -281,6 +304,57 @@ impl Shared {
         }
     }
 
+    /// Sends a message: the short way if it may and can, in which its end may be known at once and is told nowhere else.
+    #[inline]
+    pub fn send(
+        &self,
+        state: &mut State,
+        now: Instant,
+        sap: u8,
+        to: Address,
+        bytes: &[u8],
+        priority: Option<u8>,
+    ) -> Result<(Ticket, Option<Outcome>), Refusal> {
+        // Nothing is due before it, it does not come back, and its end need not stand in one row with others.
+        let short = !state.dirty && now < state.deadline && to.station != self.number && !self.events;
+        let State { engine, out, .. } = state;
+        let (ticket, left) =
+            engine.send(now, sap, to, bytes, priority, short.then_some(&mut out[FRONT..]))?;
+        let outcome = match left {
+            Left::Not => {
+                state.dirty = true;
+                None
+            }
+            Left::Away(length) => {
+                self.put(state, to.station, length, None);
+                state.deadline = state.engine.deadline();
+                None
+            }
+            Left::Done(length) if self.put(state, to.station, length, None) == 0 => Some(Outcome::Done),
+            Left::Done(_) => {
+                state.lost(now, 1);
+                Some(Outcome::Failed)
+            }
+        };
+        Ok((ticket, outcome))
+    }
+
+    /// Gives the line what stands ready; how many frames it did not take.
+    #[inline]
+    fn put(&self, state: &mut State, to: u8, length: usize, segment: Option<Segment>) -> usize {
+        let frames = segment.map_or(1, |segment| length.div_ceil(segment.length()));
+        match self.line.send(to, &mut state.out, length, segment, &mut state.scratch) {
+            Ok(left) if left == frames => 0,
+            left => {
+                let unsent = state.refused(frames, left);
+                if state.failed.is_some() {
+                    self.rouse(state);
+                }
+                unsent
+            }
+        }
+    }
+
     /// A handle has gone.
     pub fn release(&self) {
         let mut state = self.lock();
@@ -318,7 +392,7 @@ impl Shared {
         self.take(&mut state, now, came, &room);
         state.room = Some(room);
         state.attended = now;
-        if state.followers > 0 {
+        if state.dirty || state.followers > 0 {
             self.speak(&mut state, now);
         }
         (state, now)
@@ -364,7 +438,7 @@ impl Shared {
     }
 
     /// Something was told, or nothing more will be: followers look.
-    fn tell(&self, state: &State) {
+    fn rouse(&self, state: &State) {
         if state.followers > 0 {
             self.changed.notify_all();
         }
@@ -389,14 +463,27 @@ impl Shared {
         match came {
             // What it sent to all comes back over UDP.
             Ok(Some(Came { station, from, to })) if station != self.number => {
-                state.engine.take(now, station, &room[from..to]);
-                state.dirty = true;
+                let State { engine, out, .. } = state;
+                let handed = engine.take(now, station, &room[from..to], Some(&mut out[FRONT..]));
+                if let Some(event) = handed.event {
+                    // Who has the room hears it, and lets those that follow know.
+                    if self.tell(state, event) {
+                        self.rouse(state);
+                    }
+                }
+                if handed.answer > 0 {
+                    self.put(state, station, handed.answer, None);
+                }
+                match handed.more {
+                    true => state.dirty = true,
+                    false => state.deadline = state.engine.deadline(),
+                }
             }
             Ok(_) => {}
             Err(e) if passes(&e) => {}
             Err(e) => {
                 state.failed = Some(e);
-                self.tell(state);
+                self.rouse(state);
             }
         }
     }
@@ -405,27 +492,13 @@ impl Shared {
     #[inline]
     fn speak(&self, state: &mut State, now: Instant) {
         let mut told = false;
-        let State { engine, out, scratch, own, unsent, .. } = state;
         if state.deadline <= now {
-            engine.wake(now);
+            state.engine.wake(now);
         }
         state.dirty = false;
         state.deadline = loop {
-            match engine.poll(now, out) {
-                Said::Event(event) => {
-                    if self.events {
-                        told = true;
-                        let answer = matches!(event, Event::Tested { .. } | Event::Identified { .. });
-                        let known = matches!(event, Event::Readable { .. } | Event::Writable { .. })
-                            && state.told.len() >= EVENTS
-                            && state.told.contains(&event);
-                        if !known && (!answer || state.told.len() < EVENTS) {
-                            state.told.push_back(event);
-                        }
-                    } else {
-                        told |= keep(&mut state.saps, event);
-                    }
-                }
+            match state.engine.poll(now, &mut state.out[FRONT..]) {
+                Said::Event(event) => told |= self.tell(state, event),
                 Said::Ring(event) => {
                     if state.ring.len() == RING_EVENTS {
                         state.ring.pop_front();
@@ -437,40 +510,49 @@ impl Shared {
                     told = true;
                 }
                 Said::Transmit(transmit) => {
-                    let (frame, segment) = (&out[..transmit.length], transmit.segment);
+                    let (length, segment) = (transmit.length, transmit.segment);
                     match *transmit.peer.as_bytes() {
                         [to] if to == self.number => {
-                            let frames = trunkline_endpoint::Segment::frames(segment, frame);
-                            own.extend(frames.map(<[u8]>::to_vec));
+                            let frames = Segment::frames(segment, &state.out[FRONT..FRONT + length]);
+                            state.own.extend(frames.map(<[u8]>::to_vec));
                         }
                         [to] => {
-                            let frames = segment.map_or(1, |segment| frame.len().div_ceil(segment.length()));
-                            match self.line.send(to, frame, segment, scratch) {
-                                Ok(left) => *unsent += (frames - left) as u64,
-                                Err(e) => {
-                                    *unsent += frames as u64;
-                                    if is_over(&e) {
-                                        state.failed = Some(e);
-                                        told = true;
-                                    }
-                                }
+                            let unsent = self.put(state, to, length, segment);
+                            if unsent > 0 {
+                                state.lost(now, unsent);
                             }
                         }
                         _ => {}
                     }
                 }
-                Said::Idle(deadline) => match own.pop_front() {
-                    Some(frame) => engine.take(now, self.number, &frame),
+                Said::Idle(deadline) => match state.own.pop_front() {
+                    Some(frame) => _ = state.engine.take(now, self.number, &frame, None),
                     None => break deadline.unwrap_or(Instant::MAX),
                 },
             }
         };
         if told {
-            self.tell(state);
+            self.rouse(state);
             if state.room.is_none() {
                 self.wake(state, now);
             }
         }
+    }
+
+    /// Keeps an event; whether somebody may wait for it.
+    #[inline]
+    fn tell(&self, state: &mut State, event: Event) -> bool {
+        if !self.events {
+            return keep(&mut state.saps, &event);
+        }
+        let answer = matches!(event, Event::Tested { .. } | Event::Identified { .. });
+        let known = matches!(event, Event::Readable { .. } | Event::Writable { .. })
+            && state.told.len() >= EVENTS
+            && state.told.contains(&event);
+        if !known && (!answer || state.told.len() < EVENTS) {
+            state.told.push_back(event);
+        }
+        true
     }
 
     /// Sees to it that the helper wakes in time.
@@ -481,7 +563,7 @@ impl Shared {
         }
         let mut by = state.deadline;
         if state.room.is_some() && !state.listening {
-            by = by.min(state.attended + self.tick);
+            by = by.min(state.attended + self.look);
         }
         if state.handles == 0 {
             by = now;
@@ -527,7 +609,7 @@ impl Shared {
             }
             state.alarm = match leads && free <= now || state.failed.is_some() {
                 true => at,
-                false => at.min(now + TICK),
+                false => at.min(now + LOOK),
             };
             match state.alarm {
                 Instant::MAX => self.timer.wait(&mut state),
@@ -539,14 +621,14 @@ impl Shared {
 
 /// Keeps what a SAP was told until somebody asks; whether somebody may wait for it.
 #[inline]
-fn keep(saps: &mut [Option<Box<Told>>], event: Event) -> bool {
-    let sap = match event {
+fn keep(saps: &mut [Option<Box<Told>>], event: &Event) -> bool {
+    let sap = match *event {
         // Who waits for these looks at the station.
         Event::Readable { .. } | Event::Writable { .. } => return true,
         Event::Sent { sap, .. } | Event::Tested { sap, .. } | Event::Identified { sap, .. } => sap,
     };
     let Some(told) = &mut saps[usize::from(sap >> 1)] else { return false };
-    if let Event::Sent { ticket, outcome, tries, took, .. } = event {
+    if let &Event::Sent { ticket, outcome, tries, took, .. } = event {
         let sent = Sent { ticket, outcome, tries, took };
         if let Some(at) = told.awaited.iter().position(|awaited| *awaited == ticket) {
             told.awaited.swap_remove(at);
@@ -561,7 +643,7 @@ fn keep(saps: &mut [Option<Box<Told>>], event: Event) -> bool {
         if told.answers.len() == ANSWERS {
             told.answers.pop_front();
         }
-        told.answers.push_back(event);
+        told.answers.push_back(*event);
     }
     true
 }

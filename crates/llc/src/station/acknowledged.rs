@@ -14,10 +14,10 @@ use std::collections::VecDeque;
 use trunkline_units::{Instant, Span};
 
 use super::answers::{Answer, Body};
-use super::line::checked;
+use super::line::{Effect, checked};
 use super::queue::Memory;
 use super::{Place, Station};
-use crate::talk::{Outcome, Received};
+use crate::talk::{Event, Outcome, Received};
 use crate::wire::{Address, CommandStatus, Kind, Pdu, ResponseStatus, Status};
 
 const NONE: u32 = u32::MAX;
@@ -112,9 +112,9 @@ impl Sequences {
 
 // Sending.
 impl Station {
-    /// Puts a message into its sequence.
+    /// Puts a message into its sequence; whether it is its turn to leave.
     #[inline]
-    pub(super) fn join(&mut self, slot: u32) {
+    pub(super) fn join(&mut self, slot: u32) -> bool {
         let message = &mut self.messages[slot];
         let key = key(message.sap, message.to, message.priority);
         message.link = self.sequences.link(key, self.config.sequences);
@@ -122,10 +122,10 @@ impl Station {
         if link.current != NONE {
             message.place = Place::Behind;
             link.waiting.push_back(slot);
-            return;
+            return false;
         }
         link.current = slot;
-        self.ready(slot, false);
+        true
     }
 
     /// What a message leaves as: the number, and whether that has to be agreed on first.
@@ -186,25 +186,34 @@ impl Station {
     }
 
     /// The answer to an acknowledged command.
-    #[inline]
-    pub(super) fn take_acknowledgement(&mut self, now: Instant, level: u8, station: u8, pdu: &Pdu<'_>) {
-        let Kind::Ac(number) = pdu.kind else { return };
+    #[inline(always)]
+    pub(super) fn take_acknowledgement(
+        &mut self,
+        now: Instant,
+        level: u8,
+        station: u8,
+        pdu: &Pdu<'_>,
+    ) -> Option<Event> {
+        let Kind::Ac(number) = pdu.kind else { return None };
         let Some(status) = pdu.information.first().and_then(|octet| Status::read(*octet)) else {
-            return self.statistics.malformed += 1;
+            self.statistics.malformed += 1;
+            return None;
         };
         let from = Address { sap: pdu.ssap, station };
         let Some(at) = self.sequences.links.find(key(pdu.dsap, from, level)) else {
-            return self.statistics.strays += 1;
+            self.statistics.strays += 1;
+            return None;
         };
         let link = &mut self.sequences.links[at];
         let slot = link.current;
         let answers = slot != NONE && number != link.number && pdu.poll != link.agreed;
         if !answers || self.messages[slot].tried == 0 {
-            return self.statistics.strays += 1;
+            self.statistics.strays += 1;
+            return None;
         }
         let message = &mut self.messages[slot];
         match status.command {
-            CommandStatus::Ok if link.agreed => self.end(now, slot, Outcome::Done),
+            CommandStatus::Ok if link.agreed => return self.finish(now, slot, Outcome::Done),
             CommandStatus::Ok => {
                 (link.agreed, link.number) = (true, !link.number);
                 (message.tried, message.refused, message.until) = (0, None, message.limit);
@@ -219,19 +228,28 @@ impl Station {
             {
                 message.refused = Some(refused);
             }
-            refused => self.end(now, slot, Outcome::Refused(refused)),
+            refused => return self.finish(now, slot, Outcome::Refused(refused)),
         }
+        None
     }
 }
 
 // Receiving.
 impl Station {
     /// An acknowledged command.
-    #[inline]
-    pub(super) fn take_acknowledged(&mut self, now: Instant, level: u8, station: u8, pdu: &Pdu<'_>) {
-        let Some(command) = self.receive(now, level, station, pdu) else { return };
+    #[inline(always)]
+    pub(super) fn take_acknowledged(
+        &mut self,
+        now: Instant,
+        level: u8,
+        station: u8,
+        pdu: &Pdu<'_>,
+    ) -> Effect {
+        let (command, event) = self.receive(now, level, station, pdu);
+        let (Some(command), Kind::Ac(number)) = (command, pdu.kind) else {
+            return Effect { event, answer: None };
+        };
         let response = if pdu.poll { ResponseStatus::NeverSubmitted } else { ResponseStatus::NotRequested };
-        let Kind::Ac(number) = pdu.kind else { return };
         let answer = Answer {
             station,
             dsap: pdu.ssap,
@@ -240,16 +258,22 @@ impl Station {
             last: pdu.poll,
             body: Body::Status(Status { command, response }),
         };
-        self.acknowledge(level, answer);
+        Effect { event, answer: Some((level, answer)) }
     }
 
-    /// What becomes of it; none if it is as if it had not come.
+    /// What becomes of it, none if it is as if it had not come; and what there is to tell.
     #[inline]
-    fn receive(&mut self, now: Instant, level: u8, station: u8, pdu: &Pdu<'_>) -> Option<CommandStatus> {
-        let Kind::Ac(number) = pdu.kind else { return None };
+    fn receive(
+        &mut self,
+        now: Instant,
+        level: u8,
+        station: u8,
+        pdu: &Pdu<'_>,
+    ) -> (Option<CommandStatus>, Option<Event>) {
+        let Kind::Ac(number) = pdu.kind else { return (None, None) };
         let Some(sap) = self.saps[usize::from(pdu.dsap >> 1)].as_deref() else {
             self.statistics.nobody += 1;
-            return Some(CommandStatus::Unimplemented);
+            return (Some(CommandStatus::Unimplemented), None);
         };
         let from = Address { sap: pdu.ssap, station };
         let message = match pdu.information {
@@ -258,7 +282,7 @@ impl Station {
                 Some(message) => Some(message),
                 None => {
                     self.statistics.bad_crc += 1;
-                    return None;
+                    return (None, None);
                 }
             },
         };
@@ -270,7 +294,7 @@ impl Station {
             if now.since(heard.at) <= lifetime && heard.expects != number {
                 heard.at = now;
                 self.statistics.duplicates += 1;
-                return Some(CommandStatus::Ok);
+                return (Some(CommandStatus::Ok), None);
             }
         }
         let room = match known {
@@ -280,13 +304,13 @@ impl Station {
         };
         let Some(slot) = room else {
             self.statistics.unavailable += 1;
-            return Some(CommandStatus::Unavailable);
+            return (Some(CommandStatus::Unavailable), None);
         };
         self.sequences.heard[slot] = Heard { expects: !number, at: now };
-        if let Some(bytes) = message {
+        let event = message.and_then(|bytes| {
             let received = Received { from, to: pdu.dsap, priority: level, acknowledged: true, at: now };
-            self.deliver(pdu.dsap, received, bytes);
-        }
-        Some(CommandStatus::Ok)
+            self.deliver(pdu.dsap, received, bytes)
+        });
+        (Some(CommandStatus::Ok), event)
     }
 }

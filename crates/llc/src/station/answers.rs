@@ -89,20 +89,9 @@ impl Station {
     /// Writes the first answer of a level.
     #[inline]
     pub(super) fn transmit_answer(&mut self, level: u8, buffer: &mut [u8]) -> Option<Transmit> {
-        let Answer { station, dsap, ssap, kind, last, body } = self.answers.pop(level)?;
-        let status;
-        let information = match &body {
-            Body::Status(answer) => {
-                status = [answer.octet()];
-                &status[..]
-            }
-            Body::Identity => &IDENTITY,
-            Body::Echo(bytes) => bytes,
-        };
-        buffer[0] = level;
-        let pdu = Pdu { dsap, ssap, response: true, kind, poll: last, information };
-        let length = 1 + pdu.write(&mut buffer[1..]);
-        match body {
+        let answer = self.answers.pop(level)?;
+        let length = self.write_answer(level, &answer, buffer);
+        match answer.body {
             Body::Status(_) => self.acks -= 1,
             Body::Identity => self.echoes -= 1,
             Body::Echo(mut bytes) => {
@@ -111,9 +100,28 @@ impl Station {
                 self.spare.push(bytes);
             }
         }
+        let peer = Peer::new(&[answer.station]);
+        Some(Transmit { port: self.config.port, peer, length, segment: None })
+    }
+
+    /// Writes the frame of an answer that leaves; how many octets.
+    #[inline]
+    pub(super) fn write_answer(&mut self, level: u8, answer: &Answer, buffer: &mut [u8]) -> usize {
+        let &Answer { dsap, ssap, kind, last, ref body, .. } = answer;
+        let status;
+        let information = match body {
+            Body::Status(answer) => {
+                status = [answer.octet()];
+                &status[..]
+            }
+            Body::Identity => &IDENTITY,
+            Body::Echo(bytes) => bytes,
+        };
+        buffer[0] = level;
         *self.statistics.sent.of(kind, true) += 1;
         self.statistics.levels[usize::from(level)].sent += 1;
-        Some(Transmit { port: self.config.port, peer: Peer::new(&[station]), length, segment: None })
+        let pdu = Pdu { dsap, ssap, response: true, kind, poll: last, information };
+        1 + pdu.write(&mut buffer[1..])
     }
 
     /// The response to a question of a SAP, if it asked one.

@@ -4,9 +4,10 @@ use crc_fast::{CrcAlgorithm, checksum};
 use trunkline_endpoint::{MAX_BATCH, Peer, Port, Segment, Transmit};
 use trunkline_units::Instant;
 
+use super::answers::Answer;
 use super::queue::highest;
 use super::{Place, Station};
-use crate::talk::{Outcome, Received};
+use crate::talk::{Event, Outcome, Received, Refusal};
 use crate::token::Urgent;
 use crate::wire::{ALL, Address, CRC, HEADER, HIGHEST, Kind, NULL_SAP, Pdu};
 
@@ -26,13 +27,24 @@ pub(super) fn checked(crc: bool, information: &[u8]) -> Option<&[u8]> {
     (u32::from_be_bytes(*check) == crc_of(message)).then_some(message)
 }
 
+/// What comes of a frame at the most: something to tell, and an acknowledgement with its priority.
+pub(super) struct Effect {
+    pub event: Option<Event>,
+    pub answer: Option<(u8, Answer)>,
+}
+
+impl Effect {
+    const NOTHING: Effect = Effect { event: None, answer: None };
+}
+
 // Out.
 impl Station {
     /// The next frame, or batch, of the highest priority.
     #[inline]
-    pub(super) fn transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
+    pub(crate) fn transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
         let level = highest(self.turns.some() | self.answers.some())?;
         let answered = self.answered & 1 << level != 0;
+        self.last = (0, 0);
         // Answers and messages take turns.
         if self.answers.has(level) && !(answered && self.turns.has(level)) {
             self.answered |= 1 << level;
@@ -95,9 +107,10 @@ impl Station {
 
     /// Writes the frame of a message that leaves; how many octets.
     #[inline]
-    fn put(&mut self, now: Instant, slot: u32, into: &mut [u8]) -> usize {
+    pub(super) fn put(&mut self, now: Instant, slot: u32, into: &mut [u8]) -> usize {
         let (kind, poll, empty) = self.form(slot);
         let message = &mut self.messages[slot];
+        let number = message.sap;
         message.place = Place::Away;
         message.tried += 1;
         let tried = message.tried;
@@ -105,16 +118,25 @@ impl Station {
         let pdu = Pdu { dsap: message.to.sap, ssap: message.sap, response: false, kind, poll, information };
         into[0] = message.priority;
         let length = 1 + pdu.write(&mut into[1..]);
-        let level = &mut self.statistics.levels[usize::from(message.priority)];
-        level.sent += 1;
-        level.again += u64::from(tried > 1);
-        *self.statistics.sent.of(kind, false) += 1;
+        let level = message.priority;
+        self.statistics.levels[usize::from(level)].again += u64::from(tried > 1);
         self.statistics.agreements += u64::from(empty && tried == 1);
+        self.count(kind, level);
         match kind {
             Kind::Ac(_) => self.await_answer(now, slot),
-            _ => self.end(now, slot, Outcome::Done),
+            _ => {
+                self.last = (number, self.last.1 + usize::from(kind == Kind::Ui));
+                self.end(now, slot, Outcome::Done);
+            }
         }
         length
+    }
+
+    /// A command leaves.
+    #[inline]
+    pub(super) fn count(&mut self, kind: Kind, level: u8) {
+        *self.statistics.sent.of(kind, false) += 1;
+        self.statistics.levels[usize::from(level)].sent += 1;
     }
 }
 
@@ -136,72 +158,111 @@ impl Station {
         if station == self.config.station && !self.config.hears_itself {
             return self.statistics.bad_source += 1;
         }
+        self.take_from(now, station, frame);
+    }
+
+    /// A frame of a station, 1 to 254.
+    #[inline]
+    pub(crate) fn take_from(&mut self, now: Instant, station: u8, frame: &[u8]) {
+        let Effect { event, answer } = self.hear(now, station, frame);
+        if let Some(event) = event {
+            self.tell(event);
+        }
+        if let Some((level, answer)) = answer {
+            self.acknowledge(level, answer);
+        }
+    }
+
+    /// A frame of a station: what comes of it that is not kept here already.
+    #[inline(always)]
+    pub(super) fn hear(&mut self, now: Instant, station: u8, frame: &[u8]) -> Effect {
         let (level, pdu) = match *frame {
             [level @ 0..=HIGHEST, ref pdu @ ..] => (level, pdu),
-            [] => return self.statistics.malformed += 1,
-            _ => return self.statistics.foreign += 1,
+            [] => {
+                self.statistics.malformed += 1;
+                return Effect::NOTHING;
+            }
+            _ => {
+                self.statistics.foreign += 1;
+                return Effect::NOTHING;
+            }
         };
         let Ok(pdu) = Pdu::read(pdu) else {
-            return self.statistics.malformed += 1;
+            self.statistics.malformed += 1;
+            return Effect::NOTHING;
         };
         // The station itself asks and answers, but sends nothing; and one message has one receiver's acknowledgement.
         let acknowledged = matches!(pdu.kind, Kind::Ac(_));
         let from_nobody = pdu.ssap == NULL_SAP && (acknowledged || pdu.kind == Kind::Ui);
         let to_many = pdu.dsap & 1 == 1 && (acknowledged || pdu.response);
         if from_nobody || to_many || acknowledged && pdu.dsap == NULL_SAP {
-            return self.statistics.malformed += 1;
+            self.statistics.malformed += 1;
+            return Effect::NOTHING;
         }
         *self.statistics.received.of(pdu.kind, pdu.response) += 1;
         self.statistics.levels[usize::from(level)].received += 1;
         match (pdu.kind, pdu.response) {
-            (Kind::Ac(_), false) => self.take_acknowledged(now, level, station, &pdu),
-            (Kind::Ac(_), true) => self.take_acknowledgement(now, level, station, &pdu),
-            (Kind::Ui, _) => self.take_datagram(now, level, station, &pdu),
+            (Kind::Ac(_), false) => return self.take_acknowledged(now, level, station, &pdu),
+            (Kind::Ac(_), true) => {
+                return Effect { event: self.take_acknowledgement(now, level, station, &pdu), answer: None };
+            }
+            (Kind::Ui, _) => {
+                return Effect { event: self.take_datagram(now, level, station, &pdu), answer: None };
+            }
             (Kind::Xid | Kind::Test, false) => self.take_question(level, station, &pdu),
             (Kind::Xid | Kind::Test, true) => self.take_reply(station, &pdu),
         }
+        Effect::NOTHING
     }
 
     /// Unnumbered information, to a SAP or a group of them.
     #[inline]
-    fn take_datagram(&mut self, now: Instant, level: u8, station: u8, pdu: &Pdu<'_>) {
+    fn take_datagram(&mut self, now: Instant, level: u8, station: u8, pdu: &Pdu<'_>) -> Option<Event> {
         let from = Address { sap: pdu.ssap, station };
         let received = Received { from, to: pdu.dsap, priority: level, acknowledged: false, at: now };
         if pdu.dsap & 1 == 0 {
-            if !self.offer(pdu.dsap, received, pdu.information) {
+            return self.offer(pdu.dsap, received, pdu.information).unwrap_or_else(|_| {
                 self.statistics.nobody += 1;
-            }
-            return;
+                None
+            });
         }
         let mut members = 0;
         for at in 0..self.open.len() {
             let number = self.open[at];
             if self.sap(number).is_ok_and(|sap| sap.is_member(pdu.dsap)) {
                 members += 1;
-                self.offer(number, received, pdu.information);
+                if let Ok(Some(event)) = self.offer(number, received, pdu.information) {
+                    self.tell(event);
+                }
             }
         }
         self.statistics.nobody += u64::from(members == 0);
+        None
     }
 
-    /// Gives a SAP a datagram if its checksum holds and there is room; whether the SAP is open.
+    /// Gives a SAP a datagram if its checksum holds and there is room; what there is to tell of that.
     #[inline]
-    fn offer(&mut self, number: u8, received: Received, information: &[u8]) -> bool {
-        let Ok(sap) = self.sap(number) else { return false };
+    fn offer(
+        &mut self,
+        number: u8,
+        received: Received,
+        information: &[u8],
+    ) -> Result<Option<Event>, Refusal> {
+        let sap = self.sap(number)?;
         match checked(sap.options.crc, information) {
             None => self.statistics.bad_crc += 1,
             Some(_) if !sap.has_room() => {
                 self.statistics.levels[usize::from(received.priority)].dropped += 1;
             }
-            Some(message) => self.deliver(number, received, message),
+            Some(message) => return Ok(self.deliver(number, received, message)),
         }
-        true
+        Ok(None)
     }
 
-    /// Puts a message into the inbox of a SAP that has room for it.
+    /// Puts a message into the inbox of a SAP that has room for it; what there is to tell of that.
     #[inline]
-    pub(super) fn deliver(&mut self, number: u8, received: Received, bytes: &[u8]) {
-        let Some(sap) = self.saps[usize::from(number >> 1)].as_deref_mut() else { return };
+    pub(super) fn deliver(&mut self, number: u8, received: Received, bytes: &[u8]) -> Option<Event> {
+        let sap = self.saps[usize::from(number >> 1)].as_deref_mut()?;
         let slot = self.arrivals.take();
         let arrival = &mut self.arrivals[slot];
         arrival.received = received;
@@ -209,9 +270,6 @@ impl Station {
         arrival.bytes.extend_from_slice(bytes);
         sap.inbox.push(received.priority, slot);
         sap.held += 1;
-        if sap.held == 1 {
-            sap.readable = true;
-            self.list(number);
-        }
+        (sap.held == 1).then_some(Event::Readable { sap: number })
     }
 }

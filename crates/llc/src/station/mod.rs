@@ -7,12 +7,14 @@
 //! | `acknowledged` | type 3: sequences, tries, acknowledgements |
 //! | `answers` | XID, TEST, and what waits to be answered |
 //! | `line` | which frame is next, and what comes of one that arrives |
+//! | `short` | the short way out of a message that nothing waits before |
 
 mod acknowledged;
 mod answers;
 mod line;
 mod queue;
 mod sap;
+mod short;
 
 use std::collections::VecDeque;
 
@@ -30,6 +32,7 @@ use answers::Answer;
 use line::crc_of;
 use queue::{Levels, Moments, Pool};
 use sap::{Arrival, Sap};
+pub(crate) use short::{Handed, Left};
 
 /// How a station is set up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -167,6 +170,8 @@ pub struct Station {
     /// SAPs that have something to tell.
     news: VecDeque<u8>,
     ticket: u32,
+    /// The SAP of the datagrams that left last, and how many they were.
+    last: (u8, usize),
     statistics: Statistics,
 }
 
@@ -198,6 +203,7 @@ impl Station {
             sequences: Sequences::default(),
             news: VecDeque::new(),
             ticket: 0,
+            last: (0, 0),
             statistics: Statistics::default(),
         }
     }
@@ -322,8 +328,9 @@ impl Station {
         sap.held = 0;
     }
 
+    /// [`Command::Send`].
     #[inline]
-    fn send(
+    pub(crate) fn send(
         &mut self,
         now: Instant,
         number: u8,
@@ -331,6 +338,23 @@ impl Station {
         bytes: &[u8],
         priority: Option<u8>,
     ) -> Result<Ticket, Refusal> {
+        let (kind, priority, crc) = self.admit(number, to, bytes, priority)?;
+        let slot = self.keep(now, number, (kind, priority, crc), to, bytes);
+        if kind == Kind::Ui || self.join(slot) {
+            self.ready(slot, false);
+        }
+        Ok(self.messages[slot].ticket)
+    }
+
+    /// Whether a SAP may send this now: as what, with which priority, and whether with a checksum.
+    #[inline]
+    fn admit(
+        &mut self,
+        number: u8,
+        to: Address,
+        bytes: &[u8],
+        priority: Option<u8>,
+    ) -> Result<(Kind, u8, bool), Refusal> {
         let sap = self.sap_mut(number)?;
         let priority = priority.unwrap_or(sap.options.priority);
         if priority > HIGHEST {
@@ -347,22 +371,30 @@ impl Station {
         if !sap.has_place() {
             return Err(Refusal::Full);
         }
-        let kind = if sap.options.acknowledged { Kind::Ac(false) } else { Kind::Ui };
+        Ok((if sap.options.acknowledged { Kind::Ac(false) } else { Kind::Ui }, priority, crc))
+    }
+
+    /// Keeps a message that was [admitted](Station::admit) as this, until its end is told.
+    #[inline]
+    fn keep(
+        &mut self,
+        now: Instant,
+        number: u8,
+        (kind, priority, crc): (Kind, u8, bool),
+        to: Address,
+        bytes: &[u8],
+    ) -> u32 {
         let slot = self.place(now, number, kind, to, priority);
         let message = &mut self.messages[slot];
         message.bytes.extend_from_slice(bytes);
         if crc {
             message.bytes.extend_from_slice(&crc_of(bytes).to_be_bytes());
         }
-        let (ticket, until) = (message.ticket, message.until);
+        let until = message.until;
         if until < Instant::MAX {
             self.note(slot, until);
         }
-        match kind {
-            Kind::Ui => self.ready(slot, false),
-            _ => self.join(slot),
-        }
-        Ok(ticket)
+        slot
     }
 
     fn ask(&mut self, now: Instant, number: u8, to: Address, test: Option<&[u8]>) -> Result<(), Refusal> {
@@ -398,7 +430,7 @@ impl Station {
     /// A slot for a message of a SAP that has a place for it.
     #[inline]
     fn place(&mut self, now: Instant, number: u8, kind: Kind, to: Address, priority: u8) -> u32 {
-        self.ticket = self.ticket.wrapping_add(1).max(1);
+        let ticket = self.next_ticket();
         let slot = self.messages.take();
         let Some(sap) = self.saps[usize::from(number >> 1)].as_deref_mut() else { return slot };
         sap.places += 1;
@@ -412,7 +444,7 @@ impl Station {
             sap: number,
             to,
             priority,
-            ticket: Ticket(self.ticket),
+            ticket,
             tries,
             patience: patience.max(Span::from_ps(1)),
             since: now,
@@ -425,7 +457,14 @@ impl Station {
     }
 
     #[inline]
-    fn take(&mut self, number: u8, into: &mut Vec<u8>) -> Result<Option<Received>, Refusal> {
+    fn next_ticket(&mut self) -> Ticket {
+        self.ticket = self.ticket.wrapping_add(1).max(1);
+        Ticket(self.ticket)
+    }
+
+    /// [`Command::Take`].
+    #[inline]
+    pub(crate) fn take(&mut self, number: u8, into: &mut Vec<u8>) -> Result<Option<Received>, Refusal> {
         self.sap(number)?;
         let Some(sap) = self.saps[usize::from(number >> 1)].as_deref_mut() else { return Ok(None) };
         let Some(slot) = sap.inbox.pop_highest() else { return Ok(None) };
@@ -501,32 +540,66 @@ impl Station {
         self.messages.release(slot);
     }
 
-    /// A message comes to its end, and that is told. Of questions nothing is told.
+    /// A message comes to its end, and that is told.
     #[inline]
     fn end(&mut self, now: Instant, slot: u32, outcome: Outcome) {
+        if let Some(event) = self.finish(now, slot, outcome) {
+            self.tell(event);
+        }
+    }
+
+    /// A message comes to its end; what there is to tell of that. Of questions nothing is told.
+    #[inline]
+    fn finish(&mut self, now: Instant, slot: u32, outcome: Outcome) -> Option<Event> {
         self.withdraw(slot, outcome == Outcome::Done);
         let Message { kind, sap: number, ticket, tried: tries, priority, since, .. } = self.messages[slot];
         self.release(slot);
-        let Some(sap) = self.saps[usize::from(number >> 1)].as_deref_mut() else { return };
-        if matches!(kind, Kind::Ui | Kind::Ac(_)) {
-            let took = now.since(since);
-            sap.news.push_back(Event::Sent { sap: number, ticket, outcome, tries, took });
-        } else {
+        let sap = self.saps[usize::from(number >> 1)].as_deref_mut()?;
+        let is_message = matches!(kind, Kind::Ui | Kind::Ac(_));
+        if !is_message {
             sap.places -= 1;
+            self.list(number);
         }
-        self.list(number);
         match outcome {
-            Outcome::Done => self.statistics.done += u64::from(matches!(kind, Kind::Ui | Kind::Ac(_))),
+            Outcome::Done => self.statistics.done += u64::from(is_message),
             Outcome::Unanswered => self.statistics.unanswered += 1,
             Outcome::Refused(_) => self.statistics.refused += 1,
             Outcome::Late => self.statistics.levels[usize::from(priority)].late += 1,
-            Outcome::Reset => {}
+            // Nothing ends so here: see `unsent`.
+            Outcome::Reset | Outcome::Failed => {}
+        }
+        is_message.then(|| Event::Sent { sap: number, ticket, outcome, tries, took: now.since(since) })
+    }
+
+    /// [`Command::Unsent`]: datagrams that left last have not. What is told of them, if it is told, is the last that their
+    /// SAP has to tell.
+    fn unsent(&mut self, frames: usize) {
+        let (number, datagrams) = std::mem::take(&mut self.last);
+        let Some(sap) = self.saps[usize::from(number >> 1)].as_deref_mut() else { return };
+        let failed = frames.min(datagrams);
+        self.statistics.done -= failed as u64;
+        for event in sap.news.iter_mut().rev().take(failed) {
+            if let Event::Sent { outcome, .. } = event {
+                *outcome = Outcome::Failed;
+            }
         }
     }
 }
 
 // What it tells.
 impl Station {
+    /// Keeps something until it is told: the end of a message, or that a SAP can be read.
+    #[inline]
+    fn tell(&mut self, event: Event) {
+        let (Event::Sent { sap: number, .. } | Event::Readable { sap: number }) = event else { return };
+        let Some(sap) = self.saps[usize::from(number >> 1)].as_deref_mut() else { return };
+        match event {
+            Event::Readable { .. } => sap.readable = true,
+            event => sap.news.push_back(event),
+        }
+        self.list(number);
+    }
+
     /// A SAP may have something to tell.
     #[inline]
     fn list(&mut self, number: u8) {
@@ -537,21 +610,25 @@ impl Station {
     }
 
     #[inline]
-    fn event(&mut self) -> Option<Event> {
+    pub(crate) fn event(&mut self) -> Option<Event> {
         while let Some(number) = self.news.pop_front() {
             let Some(sap) = self.saps[usize::from(number >> 1)].as_deref_mut() else { continue };
-            if let Some(event) = sap.event() {
+            let event = sap.event();
+            sap.listed = sap.has_news();
+            if sap.listed {
                 // Others get their turn.
                 self.news.push_back(number);
-                return Some(event);
             }
-            sap.listed = false;
+            if event.is_some() {
+                return event;
+            }
         }
         None
     }
 
+    /// When something is to be done.
     #[inline]
-    fn deadline(&mut self) -> Option<Instant> {
+    pub(crate) fn deadline(&mut self) -> Option<Instant> {
         let messages = &self.messages;
         self.moments.first(|at, slot| messages[slot].noted == at).map(|(at, _)| at)
     }
@@ -578,6 +655,10 @@ impl Endpoint for Station {
     #[inline]
     fn handle(&mut self, now: Instant, input: Input<'_, Command<'_>>) -> Result<(), Refusal> {
         match input {
+            Input::Frame { port, peer, bytes, segment: None } => {
+                self.take_frame(now, port, peer, bytes);
+                Ok(())
+            }
             Input::Frame { port, peer, bytes, segment } => {
                 for frame in Segment::frames(segment, bytes) {
                     self.take_frame(now, port, peer, frame);
@@ -603,6 +684,10 @@ impl Endpoint for Station {
                 Command::Test { sap, to, bytes } => self.ask(now, sap, to, Some(bytes)),
                 Command::Identify { sap, to } => self.ask(now, sap, to, None),
                 Command::Reset { sap, sending } => self.reset(now, sap, sending),
+                Command::Unsent { frames } => {
+                    self.unsent(frames);
+                    Ok(())
+                }
             },
         }
     }

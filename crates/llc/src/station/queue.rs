@@ -138,18 +138,27 @@ impl<T> std::ops::IndexMut<u32> for Pool<T> {
 
 /// When slots must be looked at. What was noted before stays until it comes up: it counts only if the slot still says so.
 #[derive(Debug, Default)]
-pub(super) struct Moments(BinaryHeap<Reverse<(Instant, u32)>>);
+pub(super) struct Moments {
+    /// The first, aside: mostly it is the only one. If there is none there are no others.
+    next: Option<(Instant, u32)>,
+    others: BinaryHeap<Reverse<(Instant, u32)>>,
+}
 
 impl Moments {
     #[inline]
     pub fn push(&mut self, at: Instant, slot: u32, slots: usize, counts: impl Fn(Instant, u32) -> bool) {
-        self.0.push(Reverse((at, slot)));
-        if self.0.len() > STALE + 2 * slots {
-            let mut left = std::mem::take(&mut self.0).into_vec();
+        let Some(next) = &mut self.next else {
+            self.next = Some((at, slot));
+            return;
+        };
+        let later = if (at, slot) < *next { std::mem::replace(next, (at, slot)) } else { (at, slot) };
+        self.others.push(Reverse(later));
+        if self.others.len() > STALE + 2 * slots {
+            let mut left = std::mem::take(&mut self.others).into_vec();
             left.retain(|Reverse((at, slot))| counts(*at, *slot));
             left.sort_unstable();
             left.dedup();
-            self.0 = left.into();
+            self.others = left.into();
         }
     }
 
@@ -157,11 +166,11 @@ impl Moments {
     #[inline]
     pub fn first(&mut self, counts: impl Fn(Instant, u32) -> bool) -> Option<(Instant, u32)> {
         loop {
-            let &Reverse((at, slot)) = self.0.peek()?;
+            let (at, slot) = self.next?;
             if counts(at, slot) {
                 return Some((at, slot));
             }
-            self.0.pop();
+            self.next = self.others.pop().map(|Reverse(next)| next);
         }
     }
 }
@@ -258,7 +267,7 @@ mod tests {
         for ps in 0..10_000 {
             moments.push(Instant::from_ps(ps), 0, 1, |at, _| at == Instant::from_ps(ps));
         }
-        assert!(moments.0.len() <= STALE + 3);
+        assert!(moments.others.len() <= STALE + 3);
         assert_eq!(moments.first(|at, _| at.as_ps() == 9_999), Some((Instant::from_ps(9_999), 0)));
         assert_eq!(moments.first(|_, _| false), None);
         // Nor does one that is noted again and again.
@@ -266,7 +275,7 @@ mod tests {
             let at = Instant::from_ps(if ps % 2 == 0 { 1 << 40 } else { ps });
             moments.push(at, 0, 1, |at, _| at.as_ps() == 1 << 40);
         }
-        assert!(moments.0.len() <= STALE + 3);
+        assert!(moments.others.len() <= STALE + 3);
     }
 
     #[test]

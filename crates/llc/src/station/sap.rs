@@ -94,6 +94,14 @@ impl Sap {
         group == GLOBAL_SAP || self.options.groups.contains(&group)
     }
 
+    /// Whether there is something to tell.
+    #[inline]
+    pub fn has_news(&self) -> bool {
+        !self.news.is_empty()
+            || self.readable && self.held > 0
+            || self.turned_away && self.places < usize::from(self.options.queue)
+    }
+
     /// The next thing to tell.
     #[inline]
     pub fn event(&mut self) -> Option<Event> {

@@ -56,7 +56,7 @@ pub fn inside(name: &str) -> bool {
         tried.is_ok_and(|output| output.status.success())
     };
     let Some(flags) = ["-Urn", "-n"].into_iter().find(|flags| can(flags)) else {
-        println!("skipped: no namespace of its own, or no /dev/net/tun");
+        trunkline_net::must::skip("no namespace of its own, or no /dev/net/tun");
         return false;
     };
     let mut process = Process::new("unshare");

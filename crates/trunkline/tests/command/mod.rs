@@ -15,6 +15,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
+use trunkline_net::must::skip;
 
 /// Longer than any run of these tests takes, however busy the machine: a program that hangs fails its test.
 const HANGS: Duration = Duration::from_secs(120);
@@ -270,7 +271,7 @@ pub fn can(command: &[&str]) -> bool {
     trial.args(&command[1..]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let works = trial.status().is_ok_and(|s| s.success());
     if !works {
-        eprintln!("skipped: `{}` does not work here (not installed, or not root)", command.join(" "));
+        skip(format_args!("`{}` does not work here (not installed, or not root)", command.join(" ")));
     }
     works
 }

@@ -1,0 +1,325 @@
+//! The short way. Mostly a message is sent, or a frame comes, when nothing else waits to leave or to be told, and so what
+//! comes of it is what would be polled next. Then it is handed out within the call: a datagram is not kept at all, an
+//! acknowledged message stands in no queue, nor does an acknowledgement or an event. What leaves, what is counted and what is
+//! told is that of the long way, [`Station::send`] or [`Station::take_from`] and polls; a test below holds both to each
+//! other.
+
+use trunkline_units::Instant;
+
+use super::Station;
+use super::line::Effect;
+use super::line::crc_of;
+use crate::talk::{Event, Refusal, Ticket};
+use crate::wire::{Address, CRC, Kind, Pdu};
+
+/// What became of a message that was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// It waits, and something is to be polled.
+    Not,
+    /// It has left in a frame of so many octets, or what goes before it has, and waits for an answer.
+    Away(usize),
+    /// It has left in a frame of so many octets. That this was its end is told by no event.
+    Done(usize),
+}
+
+/// What came of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Handed {
+    /// Something to tell.
+    pub event: Option<Event>,
+    /// Octets of the frame that answers its station; 0: none.
+    pub answer: usize,
+    /// Something is to be polled.
+    pub more: bool,
+}
+
+impl Station {
+    /// Whether nothing waits to leave or to be told.
+    #[inline]
+    fn is_quiet(&self) -> bool {
+        self.turns.some() | self.answers.some() == 0 && self.news.is_empty()
+    }
+
+    /// Sends a message, and writes its frame into `buffer` at once if nothing waits before it.
+    #[inline]
+    pub(crate) fn send_at_once(
+        &mut self,
+        now: Instant,
+        number: u8,
+        to: Address,
+        bytes: &[u8],
+        priority: Option<u8>,
+        buffer: &mut [u8],
+    ) -> Result<(Ticket, Left), Refusal> {
+        if !self.is_quiet() {
+            return Ok((self.send(now, number, to, bytes, priority)?, Left::Not));
+        }
+        let form @ (kind, level, crc) = self.admit(number, to, bytes, priority)?;
+        if kind == Kind::Ui {
+            let pdu =
+                Pdu { dsap: to.sap, ssap: number, response: false, kind, poll: false, information: bytes };
+            buffer[0] = level;
+            let mut length = 1 + pdu.write(&mut buffer[1..]);
+            if crc {
+                buffer[length..length + CRC].copy_from_slice(&crc_of(bytes).to_be_bytes());
+                length += CRC;
+            }
+            self.answered &= !(1 << level);
+            self.last = (number, 1);
+            self.count(kind, level);
+            self.statistics.done += 1;
+            return Ok((self.next_ticket(), Left::Done(length)));
+        }
+        let slot = self.keep(now, number, form, to, bytes);
+        let ticket = self.messages[slot].ticket;
+        if !self.join(slot) {
+            return Ok((ticket, Left::Not));
+        }
+        self.answered &= !(1 << level);
+        self.last = (0, 0);
+        Ok((ticket, Left::Away(self.put(now, slot, buffer))))
+    }
+
+    /// A frame of a station, 1 to 254. What comes of it is handed out at once if nothing waits before it; an acknowledgement
+    /// is written into `buffer`.
+    #[inline]
+    pub(crate) fn take_at_once(
+        &mut self,
+        now: Instant,
+        station: u8,
+        frame: &[u8],
+        buffer: &mut [u8],
+    ) -> Handed {
+        if !self.is_quiet() {
+            self.take_from(now, station, frame);
+            return Handed { event: None, answer: 0, more: true };
+        }
+        let Effect { event, answer } = self.hear(now, station, frame);
+        if let Some(Event::Sent { sap: number, .. }) = event
+            && let Some(sap) = self.saps[usize::from(number >> 1)].as_deref_mut()
+        {
+            sap.places -= 1;
+            if sap.has_news() {
+                self.list(number);
+            }
+        }
+        let answer = answer.map_or(0, |(level, answer)| {
+            self.answered |= 1 << level;
+            self.last = (0, 0);
+            self.write_answer(level, &answer, buffer)
+        });
+        Handed { event, answer, more: !self.is_quiet() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use trunkline_endpoint::{Endpoint, Input, Port};
+    use trunkline_units::Span;
+
+    use super::*;
+    use crate::Options;
+    use crate::station::Config;
+    use crate::talk::{Command, Outcome, Received};
+    use crate::wire::{ALL, GLOBAL_SAP};
+
+    const SAPS: [u8; 4] = [2, 4, 6, 8];
+    const ROOM: usize = 2048;
+
+    /// A station that always goes the long way, and one that goes the short way where it can.
+    struct Two {
+        long: Station,
+        short: Station,
+        now: Instant,
+        /// The last acknowledged command that left, and to whom.
+        asked: Option<(u8, Vec<u8>)>,
+        /// How often there was a short way out, and in.
+        went: (usize, usize),
+    }
+
+    fn station() -> Station {
+        let mut station = Station::new(Config { sequences: 3, ..Config::new(Port(0), 1) });
+        let limited = Options {
+            queue: 2,
+            tries: 2,
+            send_limit: Span::from_ms(3),
+            crc: true,
+            ..Options::acknowledged(2)
+        };
+        let all = [
+            Options { groups: vec![0x11], ..Options::default() },
+            Options { queue: 3, ..Options::acknowledged(5) },
+            Options { queue: 2, crc: true, send_limit: Span::from_ms(3), priority: 5, ..Options::default() },
+            limited,
+        ];
+        for (sap, options) in SAPS.into_iter().zip(&all) {
+            station.open(sap, options).expect("it opens");
+        }
+        station
+    }
+
+    impl Two {
+        /// The next frame of the long way.
+        fn transmit(&mut self) -> (u8, Vec<u8>) {
+            let mut room = [0; ROOM];
+            let transmit = self.long.transmit(self.now, &mut room).expect("it leaves the long way, too");
+            (transmit.peer.as_bytes()[0], room[..transmit.length].to_vec())
+        }
+
+        fn note(&mut self, to: u8, frame: &[u8]) {
+            if frame[3] & 0x6F == 0x67 && frame[2] & 1 == 0 {
+                self.asked = Some((to, frame.to_vec()));
+            }
+        }
+
+        fn send(&mut self, sap: u8, to: Address, bytes: &[u8], priority: Option<u8>, fails: bool) {
+            let mut room = [0; ROOM];
+            let sent = self.short.send_at_once(self.now, sap, to, bytes, priority, &mut room);
+            let also = self.long.send(self.now, sap, to, bytes, priority);
+            assert_eq!(sent.map(|(ticket, _)| ticket), also);
+            let Ok((ticket, Left::Away(length) | Left::Done(length))) = sent else { return };
+            self.went.0 += 1;
+            assert_eq!(self.long.event(), None);
+            assert_eq!(self.transmit(), (to.station, room[..length].to_vec()));
+            self.note(to.station, &room[..length]);
+            if fails {
+                for station in [&mut self.short, &mut self.long] {
+                    station.handle(self.now, Input::Command(Command::Unsent { frames: 1 })).unwrap();
+                }
+            }
+            if matches!(sent, Ok((_, Left::Done(_)))) {
+                let outcome = if fails { Outcome::Failed } else { Outcome::Done };
+                let told = Event::Sent { sap, ticket, outcome, tries: 1, took: Span::ZERO };
+                assert_eq!(self.long.event(), Some(told));
+            }
+        }
+
+        fn take(&mut self, station: u8, frame: &[u8]) {
+            let mut room = [0; ROOM];
+            let handed = self.short.take_at_once(self.now, station, frame, &mut room);
+            self.long.take_from(self.now, station, frame);
+            if handed.event.is_some() {
+                assert_eq!(self.long.event(), handed.event);
+            }
+            if handed.answer > 0 {
+                assert_eq!(self.long.event(), None);
+                assert_eq!(self.transmit(), (station, room[..handed.answer].to_vec()));
+            }
+            self.went.1 += usize::from(handed.event.is_some() || handed.answer > 0);
+            assert_eq!(handed.more, !self.long.is_quiet());
+        }
+
+        /// Polls both once; whether they said something.
+        fn poll(&mut self) -> bool {
+            let event = self.long.event();
+            assert_eq!(self.short.event(), event);
+            if event.is_some() {
+                return true;
+            }
+            let mut rooms = [[0; ROOM]; 2];
+            let long = self.long.transmit(self.now, &mut rooms[0]);
+            let short = self.short.transmit(self.now, &mut rooms[1]);
+            assert_eq!((long, rooms[0]), (short, rooms[1]));
+            if let Some(transmit) = long {
+                self.note(transmit.peer.as_bytes()[0], &rooms[0][..transmit.length]);
+            }
+            long.is_some()
+        }
+
+        /// What can be seen of both.
+        fn compare(&mut self) {
+            let Two { long, short, .. } = self;
+            assert_eq!(short.statistics(), long.statistics());
+            assert_eq!((short.deadline(), short.sequences()), (long.deadline(), long.sequences()));
+            for sap in SAPS {
+                assert_eq!(
+                    (short.waiting(sap), short.readable(sap)),
+                    (long.waiting(sap), long.readable(sap))
+                );
+            }
+        }
+
+        fn step(&mut self, [what, a, b, c]: [u8; 4]) {
+            let sap = SAPS[usize::from(a % 4)];
+            let peer = 7 + c % 3;
+            match what % 12 {
+                0..4 => {
+                    let to = match b % 8 {
+                        0 => Address { sap: GLOBAL_SAP, station: ALL },
+                        1 => Address { sap: 0, station: peer },
+                        _ => Address { sap: 4 + 2 * (b % 2), station: peer },
+                    };
+                    let priority = (c & 0x30 == 0).then_some(c & 7);
+                    self.send(sap, to, &[b; 300][..usize::from(b)], priority, c & 0xC0 == 0);
+                }
+                // An answer to what was asked: right, or not quite.
+                4 | 5 => {
+                    if let Some((to, mut frame)) = self.asked.take() {
+                        (frame[1], frame[2]) = (frame[2], frame[1] | 1);
+                        frame[3] ^= if c == 0 { 0 } else { 0x80 };
+                        frame.truncate(4);
+                        frame.push([0x40, 0x40, 0x40, 0x49, 0x41, 0x4F, 0x42, 0x40][usize::from(b % 8)]);
+                        self.take(to, &frame);
+                    }
+                }
+                6 | 7 => {
+                    let control = [0x03, 0x67, 0xE7, 0x77, 0xF7, 0xF3, 0xBF, 0x00][usize::from(b % 8)];
+                    let to = [sap, sap, sap, 0x11, GLOBAL_SAP, 0, 10][usize::from(b / 8 % 7)];
+                    let from = 4 + u8::from(c & 0x40 != 0);
+                    let frame = [c & 7, to, from, control, b, c];
+                    let cut = if c & 0x38 == 0 { usize::from(a % 7) } else { 6 };
+                    self.take(peer, &frame[..cut.min(frame.len())]);
+                }
+                8 => {
+                    let mut got: [(Option<Received>, Vec<u8>); 2] = Default::default();
+                    got[0].0 = self.long.take(sap, &mut got[0].1).unwrap();
+                    got[1].0 = self.short.take(sap, &mut got[1].1).unwrap();
+                    assert_eq!(got[0], got[1]);
+                }
+                9 => drop(self.poll()),
+                10 => while self.poll() {},
+                _ => {
+                    self.now += Span::from_us(u64::from(b) * 100);
+                    for station in [&mut self.short, &mut self.long] {
+                        station.handle(self.now, Input::Wake).unwrap();
+                    }
+                }
+            }
+            self.compare();
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_short_way_is_the_long_one(steps in proptest::collection::vec(any::<[u8; 4]>(), 1..400)) {
+            let mut two =
+                Two { long: station(), short: station(), now: Instant::ZERO, asked: None, went: (0, 0) };
+            for step in steps {
+                two.step(step);
+            }
+            while two.poll() {}
+            two.compare();
+        }
+    }
+
+    #[test]
+    fn who_is_alone_goes_the_short_way() {
+        let mut two =
+            Two { long: station(), short: station(), now: Instant::ZERO, asked: None, went: (0, 0) };
+        let to = Address { sap: 4, station: 9 };
+        two.send(2, to, b"a datagram", None, false);
+        // The first acknowledged message agrees on its number, which an answer ends; then it is its turn.
+        two.send(4, to, b"acknowledged", None, false);
+        two.take(9, &[5, 4, 5, 0xF7, 0x40]);
+        assert!(two.poll() && !two.poll());
+        two.take(9, &[5, 4, 5, 0x67, 0x40]);
+        two.send(4, to, b"and again", None, false);
+        two.take(9, &[5, 4, 5, 0xE7, 0x40]);
+        two.take(9, &[5, 4, 4, 0x67, 1, 2, 3]);
+        two.compare();
+        assert_eq!((two.went, two.short.is_quiet()), ((3, 3), true));
+        assert_eq!((two.short.statistics().done, two.short.readable(4)), (3, 1));
+    }
+}
