@@ -119,7 +119,7 @@ fn what_nobody_takes_comes_to_an_end() {
         assert_eq!((sent.outcome, sent.tries), (Outcome::Unanswered, 3));
         assert!(sent.took >= Span::from_ms(15));
         // A busy machine may let an answer wait.
-        left.configure(&Options { patience: Span::from_s(1), ..options }).unwrap();
+        left.configure(&Options { patience: Span::from_s(1), ..options.clone() }).unwrap();
         let sent = left.exchange(Address { sap: 6, station: 2 }, b"closed").unwrap();
         assert_eq!(sent.outcome, Outcome::Refused(CommandStatus::Unimplemented));
         left.configure(&Options { send_limit: Span::from_ms(8), ..options }).unwrap();
