@@ -39,7 +39,9 @@ fn over_ethernet(more: &str, body: impl Fn(&Place) + Sync) {
             let script = "set -e; echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6; \
                 ip link add bridge type bridge; ip link set bridge up; for n in 0 1 2 3; do \
                 ip link add at$n type veth peer name to$n; ip link set to$n master bridge; \
-                ip link set to$n up; ip link set at$n up; done";
+                ip link set to$n up; ip link set at$n up; done; \
+                for n in 0 1 2 3; do for try in $(seq 500); do \
+                ip -d link show to$n | grep -q 'state forwarding' && continue 2; sleep 0.02; done; exit 1; done";
             if !Run::new("sh").args(["-c", script]).status().is_ok_and(|status| status.success()) {
                 return skip("no Ethernet, for no interfaces (is iproute2 installed?)");
             }
