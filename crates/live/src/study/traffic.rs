@@ -147,10 +147,9 @@ fn pour(
         }
         let due = if load.rate.is_finite() { (passed.as_s() * load.rate) as u64 + 1 } else { sent + ROW };
         // In rows, so that who cannot keep up still sees the end.
-        for _ in sent..due.min(sent + ROW) {
-            send(now, Some(sent))?;
-            sent += 1;
-        }
+        let row = due.saturating_sub(sent).min(ROW);
+        (sent..sent + row).try_for_each(|number| send(now, Some(number)))?;
+        sent += row;
         send(now, None)?;
         if sent >= due && load.rate.is_finite() {
             let next = begun + Span::from_seconds(sent as f64 / load.rate);
