@@ -17,6 +17,9 @@ use crate::wire::classic::{MOST_HOSTS, Source};
 /// Every so often level 1 is told again what it gets, without a reason.
 pub const RETELLS: Span = Span::from_s(10);
 
+/// Batches of bundles that it takes in a round from either side: what they hold has room on the other.
+const BUNDLES: usize = 16;
+
 /// How it is set up.
 #[derive(Clone, Debug)]
 pub struct CentralOptions {
@@ -122,7 +125,7 @@ impl Serve for CentralFace {
         }
         if ready.has(usize::from(Central::HOSTS.0)) {
             let sources = &mut self.sources;
-            self.engine.receive(Central::HOSTS, |came, bytes| {
+            self.engine.receive(Central::HOSTS, BUNDLES, |came, bytes| {
                 let mask = bytes.first_chunk().map(|mask| u16::from_be_bytes(*mask));
                 if let Some(Source::Host(host)) = mask.and_then(Source::of) {
                     sources[usize::from(host) - 1] = Some(came.from);
@@ -131,7 +134,7 @@ impl Serve for CentralFace {
             })?;
         }
         if ready.has(usize::from(Central::LEVEL1.0)) {
-            self.engine.receive(Central::LEVEL1, |_, _| true)?;
+            self.engine.receive(Central::LEVEL1, BUNDLES, |_, _| true)?;
         }
         let CentralFace { engine, options, unsent, .. } = self;
         engine.drain(|ports, said| {

@@ -14,6 +14,9 @@ use crate::host::{Command, Host};
 use crate::rules::{Following, Rules};
 use crate::wire::dis::{Malformed, Pdu};
 
+/// Batches of datagrams that it takes in a round.
+const DATAGRAMS: usize = 16;
+
 /// How a host's interface speaks with programs.
 #[derive(Clone, Debug)]
 pub struct DisOptions {
@@ -77,7 +80,7 @@ impl Dis {
         // What it says to all it hears as well, and so says it from a port of its own.
         let is_shared = at.ip().is_multicast() || socket::is_broadcast(*at.ip());
         let says = match is_shared {
-            true => ports.add(socket::multicast_sender(interface.into(), 1, &super::buffered())?)?,
+            true => ports.add(socket::multicast_sender(interface.into(), 1, &socket::Options::default())?)?,
             false => hears,
         };
         ports.socket(says).set_broadcast(true)?;
@@ -104,7 +107,7 @@ impl Dis {
     /// Takes what programs said.
     pub fn receive(&mut self, ports: &mut Ports, host: &mut Host, clock: Clock) -> io::Result<()> {
         let Dis { options, own, to, following, changed, counts, .. } = self;
-        ports.receive(self.hears, |came, bytes| {
+        ports.receive(self.hears, DATAGRAMS, |came, bytes| {
             if Some(came.from) == *own {
                 counts.own += 1;
                 return;

@@ -8,8 +8,9 @@ use trunkline_net::ports::{Came, Ready};
 use trunkline_net::{Clock, Ports};
 use trunkline_units::Instant;
 
-/// What a machine may say before the sockets are heard again.
-const OUTPUTS: usize = 256;
+/// What a machine may say before the sockets are heard again: all that one round of hearing lets it say, since what it cannot
+/// say in time is lost.
+const OUTPUTS: usize = 16_384;
 
 /// A machine whose ports are the first sockets of [`Ports`], in their order.
 #[derive(Debug)]
@@ -52,13 +53,18 @@ impl<E: Endpoint> Engine<E> {
         self.ports.wait(self.clock.now(), until)
     }
 
-    /// Gives the machine what came to a socket, if `is_for_it`.
+    /// Gives the machine what came to a socket, if `is_for_it`; at most so many batches.
     ///
     /// # Errors
     /// If the socket no longer receives.
-    pub fn receive(&mut self, port: Port, mut is_for_it: impl FnMut(&Came, &[u8]) -> bool) -> io::Result<()> {
+    pub fn receive(
+        &mut self,
+        port: Port,
+        most: usize,
+        mut is_for_it: impl FnMut(&Came, &[u8]) -> bool,
+    ) -> io::Result<()> {
         let (machine, clock) = (&mut self.machine, self.clock);
-        self.ports.receive(usize::from(port.0), |came, bytes| {
+        self.ports.receive(usize::from(port.0), most, |came, bytes| {
             let now = clock.now();
             for bytes in Segment::frames(came.segment, bytes).filter(|bytes| is_for_it(came, bytes)) {
                 let frame = Input::Frame { port, peer: Peer::NONE, bytes, segment: None };
