@@ -120,9 +120,17 @@ impl HostFace {
 
 /// A socket that hears what is sent to an address, alone or with others.
 pub(super) fn listen(at: SocketAddrV4, interface: Ipv4Addr) -> Result<UdpSocket, SocketError> {
-    match at.ip().is_multicast() || socket::is_broadcast(*at.ip()) {
-        true => socket::shared_receiver(at, interface, &socket::Options::default()),
-        false => own(at),
+    match shared_on(*at.ip(), interface) {
+        Some(on) => socket::shared_receiver(at, on, &socket::Options::default()),
+        None => own(at),
+    }
+}
+
+/// The address of this machine by which one speaks to all who share a broadcast or multicast address; none if it is neither.
+pub(super) fn shared_on(ip: Ipv4Addr, interface: Ipv4Addr) -> Option<Ipv4Addr> {
+    match ip.is_multicast() || ip.is_broadcast() {
+        true => Some(interface),
+        false => socket::broadcast_on(ip),
     }
 }
 
