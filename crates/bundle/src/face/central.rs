@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 
 use trunkline_endpoint::Port;
 use trunkline_net::Clock;
+use trunkline_net::driver::address_of;
 use trunkline_net::ports::Ready;
 use trunkline_units::{Instant, Span};
 
@@ -145,8 +146,10 @@ impl Serve for CentralFace {
             let mut send = |to: SocketAddrV4| {
                 *unsent += u64::from(!ports.send(usize::from(transmit.port.0), to.into(), bytes));
             };
-            match transmit.port {
-                Central::HOSTS => options.hosts.iter().copied().for_each(send),
+            match (transmit.port, address_of(transmit.peer)) {
+                // A machine that answers a host where it came from says so.
+                (Central::HOSTS, Some(SocketAddr::V4(to))) => send(to),
+                (Central::HOSTS, _) => options.hosts.iter().copied().for_each(send),
                 _ => {
                     let number = transmit.peer.as_bytes().try_into().map_or(0, u16::from_be_bytes);
                     let at = options.config.level1.iter().position(|one| *one == number);

@@ -3,7 +3,8 @@
 use std::io;
 use std::net::SocketAddr;
 
-use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Output, Peer, Port, Segment, Transmit, Writable};
+use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Output, Port, Segment, Transmit, Writable};
+use trunkline_net::driver::peer_of;
 use trunkline_net::ports::{Came, Ready};
 use trunkline_net::{Clock, Ports};
 use trunkline_units::Instant;
@@ -64,10 +65,12 @@ impl<E: Endpoint> Engine<E> {
         mut is_for_it: impl FnMut(&Came, &[u8]) -> bool,
     ) -> io::Result<()> {
         let (machine, clock) = (&mut self.machine, self.clock);
+        // What was waiting together came together.
+        let mut now = None;
         self.ports.receive(usize::from(port.0), most, |came, bytes| {
-            let now = clock.now();
+            let now = *now.get_or_insert_with(|| clock.now());
             for bytes in Segment::frames(came.segment, bytes).filter(|bytes| is_for_it(came, bytes)) {
-                let frame = Input::Frame { port, peer: Peer::NONE, bytes, segment: None };
+                let frame = Input::Frame { port, peer: peer_of(came.from), bytes, segment: None };
                 // Only commands are refused.
                 let _ = machine.handle(now, frame);
             }
