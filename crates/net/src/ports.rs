@@ -20,7 +20,7 @@ use crate::socket;
 const ROOM: usize = 1 << 16;
 /// Octets that may wait in a socket to be received: where this process may say so, and otherwise as many as the system lets
 /// it have.
-const BUFFER: usize = 4 << 20;
+const BUFFER: usize = 16 << 20;
 /// How long a datagram may wait for room in the system; then it is lost.
 const PATIENCE: Span = Span::from_ms(10);
 /// What the wait calls the timer; sockets and what else is watched have their numbers.

@@ -199,6 +199,13 @@ fn what_cannot_be_is_told_in_a_line() {
         ("level1 --base 239.255.250.0", "239.255.250.0 is no base for 2,048 multicast groups"),
         ("central --level1 1=127.0.0.1 --level1 1=127.0.0.2", "--level1: there are two with the number 1"),
         ("host --listen 127.94.3.2 --status 127.94.3.1:80", "--status 127.94.3.1:80: Address already in use"),
+        (
+            "host --dis 127.0.0.1 --join 0",
+            "a host speaks with programs (--dis) or plays a workload, not both",
+        ),
+        ("host --script wrong.toml --send 0", "what a script says --join and --send cannot say as well"),
+        ("host --script wrong.toml", "wrong.toml: line 1: unknown field `number`"),
+        ("host --dis 127.0.0.1 --rules wrong.toml", "wrong.toml: line 1: unknown field `number`"),
         ("host --format wide", "--format wide: not there yet"),
     ] {
         let words: Vec<&str> = ["converter"].into_iter().chain(words.split(' ')).collect();

@@ -107,11 +107,18 @@ impl Text {
 impl Script {
     /// From a file or flags; none if neither says anything.
     pub fn of(flags: &Host) -> Result<Option<Script>, Failure> {
+        let said = !flags.join.is_empty() || !flags.send.is_empty();
+        if flags.dis.is_some() && (said || flags.script.is_some()) {
+            return Err(Failure::input("a host speaks with programs (--dis) or plays a workload, not both"));
+        }
+        if said && flags.script.is_some() {
+            return Err(Failure::input("what a script says --join and --send cannot say as well"));
+        }
         if let Some(path) = &flags.script {
             let script = read(path).map_err(|why| Failure::input(format!("{}: {why}", path.display())))?;
             return Ok(Some(Script { time: flags.time.or(script.time), ..script }));
         }
-        if flags.join.is_empty() && flags.send.is_empty() {
+        if !said {
             return Ok(None);
         }
         let all = |ranges: &[RangeInclusive<u16>]| ranges.iter().cloned().flatten().collect::<Vec<u16>>();
