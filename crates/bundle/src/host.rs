@@ -317,6 +317,7 @@ impl Endpoint for Host {
     }
 
     fn poll(&mut self, now: Instant, writable: Writable<'_>, buffer: &mut [u8]) -> Output<Event> {
+        self.gather.roll(now);
         if std::mem::take(&mut self.readable) {
             return Output::Event(Event::Readable);
         }

@@ -216,6 +216,7 @@ impl Endpoint for Level1 {
     }
 
     fn poll(&mut self, now: Instant, writable: Writable<'_>, buffer: &mut [u8]) -> Output<Event> {
+        self.gather.roll(now);
         if let Some(event) = self.changed.pop_front() {
             return Output::Event(event);
         }

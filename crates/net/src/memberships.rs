@@ -5,7 +5,6 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 
 use socket2::{Domain, InterfaceIndexOrAddress, Protocol, Socket, Type};
-use trunkline_units::Size;
 
 use crate::socket::{self, SocketError, Step};
 
@@ -99,11 +98,10 @@ impl Memberships {
 ///
 /// # Errors
 /// If somebody has the port for himself, or what else the system says.
-pub fn hearing(port: u16, buffer: Option<Size>) -> Result<UdpSocket, SocketError> {
+pub fn hearing(port: u16) -> Result<UdpSocket, SocketError> {
     let address = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port);
     let failed = |step| move |cause| SocketError { step, address: address.into(), cause };
-    let options = socket::Options { receive_buffer: buffer, ..socket::Options::default() };
-    let socket = socket::open(address.into(), Type::DGRAM, Protocol::UDP, &options)?;
+    let socket = socket::open(address.into(), Type::DGRAM, Protocol::UDP, &socket::Options::default())?;
     socket.set_reuse_address(true).map_err(failed(Step::Open))?;
     socket.set_reuse_port(true).map_err(failed(Step::Open))?;
     socket.set_multicast_all_v4(true).map_err(failed(Step::Open))?;
@@ -137,7 +135,7 @@ mod tests {
         other.join(group(200)).unwrap();
         let mut ports = Ports::new(clock).unwrap();
         // Both share the port, and both hear everything.
-        let hears = [(); 2].map(|()| ports.add(hearing(PORT, None).unwrap()).unwrap());
+        let hears = [(); 2].map(|()| ports.add(hearing(PORT).unwrap()).unwrap());
         let says = socket::multicast_sender(Ipv4Addr::LOCALHOST.into(), 1, &socket::Options::default());
         let says = says.unwrap();
         memberships.leave(group(1)).unwrap();
@@ -150,7 +148,7 @@ mod tests {
             while got.len() < 5 {
                 ports.wait(clock.now(), None).unwrap();
                 ports
-                    .receive(port, |came, bytes| {
+                    .receive(port, 32, |came, bytes| {
                         assert_eq!(came.interface, Some(memberships.interface()));
                         for bytes in Segment::frames(came.segment, bytes) {
                             got.push((came.to, u16::from_be_bytes([bytes[0], bytes[1]])));

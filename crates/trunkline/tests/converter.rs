@@ -112,6 +112,76 @@ fn two_minutes_on_one_machine_go_as_they_are_written() {
     assert_eq!(sent.parse::<u64>().map(|sent| sent > 0), Ok(true));
 }
 
+/// Two namespaces with a line between them: the converter here, with one host; level 1 and the other host there. Then what
+/// they said, once each has what it waits for.
+const LINE: &str = r#"
+trunkline="$1"
+jobs=
+trap 'kill $jobs 2>/dev/null || true; wait' EXIT
+unshare -n sleep 300 & there=$!; jobs="$jobs $there"
+for _ in $(seq 500); do
+    [ "$(readlink /proc/$there/ns/net)" != "$(readlink /proc/self/ns/net)" ] && break; sleep 0.01
+done
+at() { nsenter -t $there -n "$@"; }
+ip link set lo up; at ip link set lo up
+ip link add here mtu 1500 type veth peer name there netns $there
+ip addr add 10.9.0.1/24 dev here; ip link set here up
+at ip addr add 10.9.0.2/24 dev there; at ip link set there up
+says() { for _ in $(seq 1000); do grep -q "$2" "$1" 2>/dev/null && return; sleep 0.02; done; cat "$1"; exit 9; }
+nsenter -t $there -n "$trunkline" converter level1 --central 10.9.0.1 --listen 10.9.0.2 --interface 10.9.0.2 >level1 &
+jobs="$jobs $!"
+says level1 'on 10.9.0.2:3457'
+"$trunkline" converter central --level1 1=10.9.0.2 --listen-level1 10.9.0.1 --listen-hosts 10.9.0.1 \
+    --hosts $HOSTS --capacity 100000000 >central &
+jobs="$jobs $!"
+says central '10.9.0.1:3458'
+"$trunkline" converter host --number 1 --central 10.9.0.1 --listen $ONE --interface 10.9.0.1 \
+    --join 0-40 --send 100-140 --rate 100 --size 60000-65500 --time 6s >one &
+one=$!
+nsenter -t $there -n "$trunkline" converter host --number 2 --central 10.9.0.1 --listen $TWO --interface 10.9.0.2 \
+    --script two.toml >two &
+two=$!
+# The groups are joined where level 1 is: 234.5.1.1 and what follows, as the system writes it.
+for _ in $(seq 500); do at grep -q 010105EA /proc/net/igmp && break; sleep 0.02; done
+at grep -c '0[1-6]0105EA' /proc/net/igmp
+if grep -c 0105EA /proc/net/igmp; then exit 8; fi
+wait $two; wait $one
+tail -n 1 one; tail -n 1 two
+"#;
+
+#[test]
+fn the_longest_bundles_cross_a_line_in_fragments_and_groups_are_real() {
+    if !can(&["unshare", "-n", "ip", "link", "set", "lo", "up"]) {
+        return;
+    }
+    // To each host, to all by broadcast, and to all by multicast.
+    for (to, one, two) in [
+        ("10.9.0.1,10.9.0.2", "10.9.0.1", "10.9.0.2"),
+        ("10.9.0.255", "10.9.0.255", "10.9.0.255"),
+        ("239.9.9.9", "239.9.9.9", "239.9.9.9"),
+    ] {
+        let desk = Desk::new();
+        // It is heard once the other one is.
+        desk.write(
+            "two.toml",
+            "time = '5s'\n[[step]]\njoin = '100-140'\n[[step]]\nat = '1s'\n\
+             send = { addresses = '0-40', rate = 100, size = '60000-65500', time = '2s' }\n",
+        );
+        let mut command = desk.unshared("-n", LINE, &[]);
+        command.env("HOSTS", to).env("ONE", one).env("TWO", two);
+        let ended = desk.end(command);
+        assert_eq!((ended.status, ended.err.as_str()), (0, ""), "{to}: {}", ended.out);
+        let lines: Vec<&str> = ended.out.lines().collect();
+        let [groups, none, one, two] = lines[..] else { panic!("{}", ended.out) };
+        // Of the addresses that hosts want groups 0, 1, 3 and 4.
+        assert_eq!((groups, none), ("4", "0"), "{to}");
+        assert!(one.contains("received 200, lost 0 in"), "{to}: {one}\n{two}");
+        assert!(two.starts_with("sent 200, refused 0,") && two.contains(", lost 0 in"), "{to}: {two}");
+        let received = two.split("received ").nth(1).and_then(|rest| rest.split(',').next());
+        assert!(received.is_some_and(|count| count.parse::<u32>().unwrap() > 100), "{to}: {two}");
+    }
+}
+
 #[test]
 fn what_cannot_be_is_told_in_a_line() {
     let desk = Desk::new();
@@ -129,6 +199,13 @@ fn what_cannot_be_is_told_in_a_line() {
         ("level1 --base 239.255.250.0", "239.255.250.0 is no base for 2,048 multicast groups"),
         ("central --level1 1=127.0.0.1 --level1 1=127.0.0.2", "--level1: there are two with the number 1"),
         ("host --listen 127.94.3.2 --status 127.94.3.1:80", "--status 127.94.3.1:80: Address already in use"),
+        (
+            "host --dis 127.0.0.1 --join 0",
+            "a host speaks with programs (--dis) or plays a workload, not both",
+        ),
+        ("host --script wrong.toml --send 0", "what a script says --join and --send cannot say as well"),
+        ("host --script wrong.toml", "wrong.toml: line 1: unknown field `number`"),
+        ("host --dis 127.0.0.1 --rules wrong.toml", "wrong.toml: line 1: unknown field `number`"),
         ("host --format wide", "--format wide: not there yet"),
     ] {
         let words: Vec<&str> = ["converter"].into_iter().chain(words.split(' ')).collect();

@@ -8,11 +8,14 @@ use trunkline_endpoint::{Endpoint, Input, Segment};
 use trunkline_net::{Clock, Ports, socket};
 use trunkline_units::Instant;
 
-use super::host::listen;
+use super::host::{listen, shared_on};
 use super::{Error, Figures};
 use crate::host::{Command, Host};
 use crate::rules::{Following, Rules};
 use crate::wire::dis::{Malformed, Pdu};
+
+/// Batches of datagrams that it takes in a round.
+const DATAGRAMS: usize = 16;
 
 /// How a host's interface speaks with programs.
 #[derive(Clone, Debug)]
@@ -75,13 +78,14 @@ impl Dis {
         let at = options.listen;
         let hears = ports.add(listen(at, interface)?)?;
         // What it says to all it hears as well, and so says it from a port of its own.
-        let is_shared = at.ip().is_multicast() || socket::is_broadcast(*at.ip());
-        let says = match is_shared {
-            true => ports.add(socket::multicast_sender(interface.into(), 1, &super::buffered())?)?,
-            false => hears,
+        let by = shared_on(*at.ip(), interface);
+        let says = match by {
+            Some(by) => ports.add(socket::multicast_sender(by.into(), 1, &socket::Options::default())?)?,
+            None => hears,
         };
         ports.socket(says).set_broadcast(true)?;
-        if !is_shared {
+        let is_shared = by.is_some();
+        if !is_shared && options.to.is_some_and(|to| to.ip().is_multicast()) {
             socket::multicast_by(ports.socket(says), interface)?;
         }
         let own = is_shared.then(|| ports.socket(says).local_addr()).transpose()?;
@@ -104,7 +108,7 @@ impl Dis {
     /// Takes what programs said.
     pub fn receive(&mut self, ports: &mut Ports, host: &mut Host, clock: Clock) -> io::Result<()> {
         let Dis { options, own, to, following, changed, counts, .. } = self;
-        ports.receive(self.hears, |came, bytes| {
+        ports.receive(self.hears, DATAGRAMS, |came, bytes| {
             if Some(came.from) == *own {
                 counts.own += 1;
                 return;

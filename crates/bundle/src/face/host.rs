@@ -11,12 +11,15 @@ use trunkline_units::{Instant, Span};
 
 use super::dis::{Dis, DisOptions};
 use super::engine::{Engine, Said};
-use super::{Error, Figures, Serve, buffered, own};
+use super::{Error, Figures, Serve, own};
 use crate::host::{Command, Host, Refusal};
 use crate::settings::Settings;
 
 /// Every so often what a host wants is told again.
 pub const RETELLS: Span = Span::from_s(1);
+
+/// Batches of bundles that it takes in a round: what they hold may wait.
+const BUNDLES: usize = 16;
 
 /// How it is set up.
 #[derive(Clone, Debug)]
@@ -117,9 +120,17 @@ impl HostFace {
 
 /// A socket that hears what is sent to an address, alone or with others.
 pub(super) fn listen(at: SocketAddrV4, interface: Ipv4Addr) -> Result<UdpSocket, SocketError> {
-    match at.ip().is_multicast() || socket::is_broadcast(*at.ip()) {
-        true => socket::shared_receiver(at, interface, &buffered()),
-        false => own(at),
+    match shared_on(*at.ip(), interface) {
+        Some(on) => socket::shared_receiver(at, on, &socket::Options::default()),
+        None => own(at),
+    }
+}
+
+/// The address of this machine by which one speaks to all who share a broadcast or multicast address; none if it is neither.
+pub(super) fn shared_on(ip: Ipv4Addr, interface: Ipv4Addr) -> Option<Ipv4Addr> {
+    match ip.is_multicast() || ip.is_broadcast() {
+        true => Some(interface),
+        false => socket::broadcast_on(ip),
     }
 }
 
@@ -140,7 +151,7 @@ impl Serve for HostFace {
             }
         }
         if ready.has(usize::from(CENTRAL.0)) {
-            self.engine.receive(CENTRAL, |_, _| true)?;
+            self.engine.receive(CENTRAL, BUNDLES, |_, _| true)?;
         }
         if let Some(dis) = &mut self.dis {
             for port in [dis.hears(), dis.says()] {

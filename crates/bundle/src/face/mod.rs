@@ -81,17 +81,9 @@ pub trait Serve {
     fn figures(&self, into: &mut Figures);
 }
 
-/// The longest a socket's buffer is asked to be: the system may grant less.
-const BUFFER: u64 = 4 << 20;
-
-fn buffered() -> trunkline_net::socket::Options {
-    let size = Some(trunkline_units::Size::from_bytes(BUFFER));
-    trunkline_net::socket::Options { receive_buffer: size, ..Default::default() }
-}
-
 /// A socket that only its owner has.
 fn own(at: SocketAddrV4) -> Result<std::net::UdpSocket, SocketError> {
-    trunkline_net::socket::udp(at.into(), &buffered())
+    trunkline_net::socket::udp(at.into(), &trunkline_net::socket::Options::default())
 }
 
 const BUNDLES: &str = "trunkline_converter_bundles_total";

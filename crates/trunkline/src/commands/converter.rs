@@ -111,6 +111,7 @@ fn central(flags: Central) -> Result<(), Failure> {
 }
 
 fn host(flags: Host) -> Result<(), Failure> {
+    let script = Script::of(&flags)?;
     let dis = |listen| {
         Ok::<_, Failure>(DisOptions { listen, to: flags.dis_to, rules: rules::read(flags.rules.as_deref())? })
     };
@@ -123,7 +124,6 @@ fn host(flags: Host) -> Result<(), Failure> {
         retell: flags.retell.unwrap_or(host::RETELLS),
         dis: flags.dis.map(dis).transpose()?,
     };
-    let script = Script::of(&flags)?;
     let clock = Clock::start();
     let mut face = HostFace::open(&options, clock).map_err(refused)?;
     let Some(script) = script else {

@@ -170,26 +170,26 @@ pub struct Host {
     #[arg(long, value_name = "ADDR:PORT", value_parser = |text: &str| listening(text, DIS))]
     pub dis: Option<SocketAddrV4>,
     /// Where PDUs for the programs go [default: the broadcast or multicast address of --dis, or who last spoke]
-    #[arg(long, value_name = "ADDR:PORT", requires = "dis", value_parser = |text: &str| address(text, DIS))]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = |text: &str| address(text, DIS))]
     pub dis_to: Option<SocketAddrV4>,
     /// Which PDUs go to which message address, and which addresses are wanted: TOML, see docs/bundle.md [default:
     /// everything to address 0, which is wanted]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub rules: Option<PathBuf>,
     /// Play a workload in place of a simulation, and print messages a second and delays: TOML, see docs/bundle.md
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["dis", "join", "send"])]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub script: Option<PathBuf>,
     /// Play a workload: want these addresses
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = range, conflicts_with = "dis")]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = range)]
     pub join: Vec<RangeInclusive<u16>>,
     /// Play a workload: send to these addresses in turn
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = range, conflicts_with = "dis")]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = range)]
     pub send: Vec<RangeInclusive<u16>>,
     /// Messages a second [default: 1000]
-    #[arg(long, value_name = "N", requires = "send", value_parser = rate)]
+    #[arg(long, value_name = "N", value_parser = rate)]
     pub rate: Option<u32>,
     /// Octets of a message without its address, 24 to 65500, or a range of which each size is as likely [default: 150]
-    #[arg(long, value_name = "OCTETS", requires = "send", value_parser = size)]
+    #[arg(long, value_name = "OCTETS", value_parser = size)]
     pub size: Option<RangeInclusive<usize>>,
     /// How long the workload is played [default: until all is sent; until it is ended]
     #[arg(long, value_name = "SPAN", value_parser = span)]

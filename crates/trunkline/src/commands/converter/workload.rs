@@ -12,6 +12,7 @@ use std::path::Path;
 use serde::Deserialize;
 use trunkline_bundle::Settings;
 use trunkline_bundle::face::{HostFace, Serve};
+use trunkline_bundle::wire::classic::MOST_HOSTS;
 use trunkline_net::Clock;
 use trunkline_record::Histogram;
 use trunkline_units::{Instant, Seed, Span, Stream};
@@ -106,11 +107,18 @@ impl Text {
 impl Script {
     /// From a file or flags; none if neither says anything.
     pub fn of(flags: &Host) -> Result<Option<Script>, Failure> {
+        let said = !flags.join.is_empty() || !flags.send.is_empty();
+        if flags.dis.is_some() && (said || flags.script.is_some()) {
+            return Err(Failure::input("a host speaks with programs (--dis) or plays a workload, not both"));
+        }
+        if said && flags.script.is_some() {
+            return Err(Failure::input("what a script says --join and --send cannot say as well"));
+        }
         if let Some(path) = &flags.script {
             let script = read(path).map_err(|why| Failure::input(format!("{}: {why}", path.display())))?;
             return Ok(Some(Script { time: flags.time.or(script.time), ..script }));
         }
-        if flags.join.is_empty() && flags.send.is_empty() {
+        if !said {
             return Ok(None);
         }
         let all = |ranges: &[RangeInclusive<u16>]| ranges.iter().cloned().flatten().collect::<Vec<u16>>();
@@ -206,7 +214,7 @@ struct Workload {
     /// How many were sent to an address.
     numbers: BTreeMap<u16, u32>,
     body: Vec<u8>,
-    /// What each host is to send next to an address; at most 255 times 65,536.
+    /// What each host is to send next to an address; at most 16 times 65,536.
     next: BTreeMap<(u8, u16), u32>,
     printed: Instant,
     since: Counts,
@@ -329,7 +337,8 @@ impl Workload {
                 self.since.strange += 1;
                 continue;
             };
-            let Some(rest) = rest.first_chunk::<14>().filter(|_| head[..4] == MARK) else {
+            let is_ours = head[..4] == MARK && (1..=MOST_HOSTS).contains(&head[8]);
+            let Some(rest) = rest.first_chunk::<14>().filter(|_| is_ours) else {
                 self.since.strange += 1;
                 continue;
             };
