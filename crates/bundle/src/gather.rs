@@ -37,7 +37,7 @@ impl Timing {
         Timing::Adaptive { ordinary: Span::from_ms(5), priority: Span::ZERO, gap: Some(Span::from_us(500)) };
 
     /// When a message that comes now has its bundle leave, where the last left at `last`.
-    fn due(self, now: Instant, last: Option<Instant>, urgent: bool) -> Instant {
+    pub(crate) fn due(self, now: Instant, last: Option<Instant>, urgent: bool) -> Instant {
         match self {
             Timing::Tick(tick) => {
                 let ticks = now.since(Instant::ZERO).as_ps() / tick.as_ps() + 1;

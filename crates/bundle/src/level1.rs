@@ -9,13 +9,13 @@ use crate::drops::{Drops, Why};
 use crate::gather::Gather;
 use crate::interest::packet;
 use crate::level::{LEAST, Level};
+pub use crate::packets::Event;
+use crate::packets::Joined;
 use crate::settings::Settings;
-use crate::wire::classic::{ADDRESS, Bundle, CONTROL, Control, Message, PACKETS, Source};
+use crate::wire::classic::{ADDRESS, Bundle, CONTROL, Control, Message, Source};
 
 /// Messages for the wide area that wait for its port.
 pub const WAITING: usize = 4_096;
-/// Joins and leaves that wait to be told: one for each packet address.
-const TOLD: usize = PACKETS;
 
 /// A converter of level 1.
 ///
@@ -33,21 +33,10 @@ pub struct Level1 {
     level: u8,
     allowed: u8,
     allowed_until: Instant,
-    /// Packet addresses that it gets, a bit each.
-    joined: Box<[u64]>,
-    changed: VecDeque<Event>,
+    joined: Joined,
     out: VecDeque<Vec<u8>>,
     spare: Vec<Vec<u8>>,
     statistics: Statistics,
-}
-
-/// What it tells.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// Messages to this packet address are wanted.
-    Join(u16),
-    /// No more.
-    Leave(u16),
 }
 
 /// What it counted.
@@ -86,8 +75,7 @@ impl Level1 {
             level: LEAST,
             allowed: 0,
             allowed_until: Instant::ZERO,
-            joined: vec![0; PACKETS / 64].into(),
-            changed: VecDeque::new(),
+            joined: Joined::default(),
             out: VecDeque::new(),
             spare: Vec::new(),
             statistics: Statistics::default(),
@@ -106,7 +94,7 @@ impl Level1 {
 
     /// Packet addresses that it gets.
     pub fn joined(&self) -> usize {
-        self.joined.iter().map(|word| word.count_ones() as usize).sum()
+        self.joined.packets().count()
     }
 
     fn hear(&mut self, now: Instant, datagram: &[u8]) {
@@ -136,31 +124,13 @@ impl Level1 {
         self.statistics.bundles += 1;
         for message in bundle.messages() {
             match (message.octets() == CONTROL, Control::read(message)) {
-                (true, Some(Control::Join(address))) => self.change(packet(address), true),
-                (true, Some(Control::Drop(address))) => self.change(packet(address), false),
+                (true, Some(Control::Join(address))) => self.joined.change(packet(address), true),
+                (true, Some(Control::Drop(address))) => self.joined.change(packet(address), false),
                 (true, Some(Control::Level(level))) => self.level = level,
                 (true, None) => self.statistics.malformed += 1,
                 (false, _) => self.send(message),
             }
         }
-    }
-
-    fn change(&mut self, packet: u16, joins: bool) {
-        let (word, bit) = (&mut self.joined[usize::from(packet / 64)], 1u64 << (packet % 64));
-        if (*word & bit != 0) == joins {
-            return;
-        }
-        *word ^= bit;
-        // What is told and undone before it was asked for is nothing.
-        let (this, undone) = match joins {
-            true => (Event::Join(packet), Event::Leave(packet)),
-            false => (Event::Leave(packet), Event::Join(packet)),
-        };
-        match self.changed.iter().position(|event| *event == undone) {
-            Some(at) => _ = self.changed.remove(at),
-            None => self.changed.push_back(this),
-        }
-        debug_assert!(self.changed.len() <= TOLD, "each packet address waits once");
     }
 
     fn send(&mut self, message: Message<'_>) {
@@ -197,7 +167,7 @@ impl Endpoint for Level1 {
     }
 
     fn poll(&mut self, now: Instant, writable: Writable<'_>, buffer: &mut [u8]) -> Output<Event> {
-        if let Some(event) = self.changed.pop_front() {
+        if let Some(event) = self.joined.tell() {
             return Output::Event(event);
         }
         if writable.has(Level1::CENTRAL)

@@ -217,7 +217,7 @@ const ROOMY: Medium = Medium { capacity: 100_000_000, interval: Span::from_ms(5)
 fn exchange(seed: u64, timing: Timing) {
     let mut draw: Stream = Seed(seed).stream("exchange");
     let (level1, hosts) = (1 + draw.below(6) as u16, 1 + draw.below(16) as u8);
-    let settings = Settings { timing, pairs: draw.chance(0.5), longest: LONGEST };
+    let settings = Settings { timing, pairs: draw.chance(0.5), longest: LONGEST, ..Settings::default() };
     let mut world = World::new(level1, hosts, settings, ROOMY);
     let mut wants: BTreeSet<(u8, u16)> = BTreeSet::new();
     let mut expected: Vec<Vec<Vec<u8>>> = vec![Vec::new(); usize::from(hosts)];

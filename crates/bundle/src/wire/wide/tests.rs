@@ -118,7 +118,7 @@ fn what_no_bundle_says_is_refused() {
         (53, 2, Malformed::Index),
         (53, 4, Malformed::Index),
         (55, 1, Malformed::Index),
-        (73, 4, Malformed::Index),
+        (73, 9, Malformed::Length),
         (80, 11, Malformed::Control),
         (81, 7, Malformed::Control),
         (83, 16, Malformed::Control),

@@ -1,0 +1,1 @@
+//! The three endpoints in the wide format (docs/bundle-wire.md).
