@@ -7,13 +7,17 @@ use crate::drops::{Drops, Why};
 use crate::gather::Gather;
 use crate::interest::{Change, Interest, packet};
 use crate::level::{LEAST, Level, Medium};
+use crate::retell::{REFUSED, Retell};
 use crate::settings::Settings;
 use crate::wire::classic::{
-    ADDRESSES_A_PACKET, Bundle, CONTROL, Control, EVERY_HOST, HOST_CONTROL, MOST_HOSTS, Message, Source, bit,
+    ADDRESSES_A_PACKET, Bundle, CONTROL, Control, EVERY_HOST, HOST_CONTROL, MOST_HOSTS, Message, PACKETS,
+    Source, bit,
 };
 
 /// Most converters of level 1.
 pub const MOST_LEVEL_1: usize = 6;
+/// What comes so long after a packet address was given away or up was not under way any more.
+const STRAY: Span = Span::from_ms(100);
 /// Over what time the load of a converter of level 1 is told.
 const LOAD_TIME: Span = Span::from_s(1);
 
@@ -44,6 +48,10 @@ pub struct Config {
 ///
 /// **Control** is never cut, and bundles leave on both sides as [`Settings::timing`] says.
 ///
+/// **Restarts.** The format acknowledges nothing. A converter [that tells again](Central::retelling) joins its converters of
+/// level 1 again to what they get: now and then, when one asks by telling level 3, and after a
+/// [refusal](Command::Level1Refused); and has those leave that bring what they are not to get any more.
+///
 /// Bounds: 65 bundles for each converter of level 1, and for the hosts. What finds no room is dropped and
 /// [counted](Statistics). Control that finds none is told again when its state is asked for: joins by the next change of
 /// interest, levels by the next change of level.
@@ -58,6 +66,8 @@ pub struct Central {
     /// Levels last told.
     told_hosts: u8,
     told_level1: u8,
+    /// When packet addresses were last given away or up; empty if nothing is told again.
+    changed: Box<[Instant]>,
     /// The converter that is asked first whether it has a bundle to send.
     turn: usize,
     statistics: Statistics,
@@ -76,6 +86,16 @@ struct Side {
     until: Instant,
     /// Packet addresses that it could not be told of.
     untold: bool,
+    retell: Retell,
+}
+
+/// What it is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// This host refused a bundle: it wants nothing any more.
+    HostRefused(u8),
+    /// This converter of level 1 refused a bundle: when it is back it knows nothing.
+    Level1Refused(u16),
 }
 
 /// What it counted.
@@ -95,6 +115,12 @@ pub struct Statistics {
     pub bundles_sent: u64,
     /// Joins and drops of hosts.
     pub control: u64,
+    /// Hosts whose interest ended with a refusal.
+    pub removed: u64,
+    /// Joins told to level 1 again.
+    pub retold: u64,
+    /// Packet addresses that level 1 had to be told to leave again.
+    pub strays: u64,
     /// Bundles that were none or came from somebody who does not exist, and control that makes no sense.
     pub malformed: u64,
     /// Messages for hosts that were dropped.
@@ -129,6 +155,7 @@ impl Central {
             before: 0,
             until: Instant::ZERO + LOAD_TIME,
             untold: false,
+            retell: Retell::new(Span::ZERO),
         };
         Central {
             interest: Interest::new(settings.pairs),
@@ -138,10 +165,19 @@ impl Central {
             wide: Level::new(config.wide),
             told_hosts: LEAST,
             told_level1: LEAST,
+            changed: Box::default(),
             turn: 0,
             statistics: Statistics::default(),
             config,
         }
+    }
+
+    /// Tells level 1 again what it gets, every so often (zero: only when there is a reason), and again to leave what it does
+    /// not.
+    pub fn retelling(mut self, every: Span) -> Central {
+        self.changed = vec![Instant::ZERO; PACKETS].into();
+        self.level1.iter_mut().for_each(|side| side.retell = Retell::new(every));
+        self
     }
 
     /// What it counted.
@@ -172,28 +208,43 @@ impl Central {
                 self.wide.carry(bytes.len());
                 self.statistics.bundles += 1;
                 self.level1[at].hear(now, bundle.count() as u64);
-                bundle.messages().for_each(|message| self.from_level1(now, message));
+                bundle.messages().for_each(|message| self.hear_level1(now, at, message));
             }
             (Central::HOSTS, Source::Host(host)) if host <= self.config.hosts.min(MOST_HOSTS) => {
                 self.local.carry(bytes.len());
                 self.statistics.bundles += 1;
-                bundle.messages().for_each(|message| self.from_host(now, host, message));
+                bundle.messages().for_each(|message| self.hear_host(now, host, message));
             }
             _ => self.statistics.malformed += 1,
         }
     }
 
-    fn from_level1(&mut self, now: Instant, message: Message<'_>) {
+    fn hear_level1(&mut self, now: Instant, at: usize, message: Message<'_>) {
+        if !self.changed.is_empty() && is_question(message) {
+            return self.level1[at].retell.anew(now);
+        }
         self.statistics.from_level1 += 1;
         let priority = self.config.settings.is_priority(message.address);
         if [CONTROL, HOST_CONTROL].contains(&message.octets()) {
             // A host would take the one for control, and the other is no host's.
             return self.statistics.drops_to_hosts.count(Why::Control, priority);
         }
-        self.to_hosts(now, message, self.interest.group(message.address), priority);
+        self.leave_strays(now, at, packet(message.address));
+        self.give_hosts(now, message, self.interest.group(message.address), priority);
     }
 
-    fn from_host(&mut self, now: Instant, host: u8, message: Message<'_>) {
+    /// Has a converter leave a packet address that it brings and is not to get.
+    fn leave_strays(&mut self, now: Instant, at: usize, packet: u16) {
+        let side = &mut self.level1[at];
+        let Some(changed) = self.changed.get_mut(usize::from(packet)) else { return };
+        if self.interest.holder(packet) != Some(side.number) && now >= *changed + STRAY {
+            *changed = now;
+            self.statistics.strays += 1;
+            side.tell(now, Control::Drop(packet * ADDRESSES_A_PACKET));
+        }
+    }
+
+    fn hear_host(&mut self, now: Instant, host: u8, message: Message<'_>) {
         if message.octets() == CONTROL {
             return match Control::read(message) {
                 Some(Control::Join(address)) => {
@@ -216,7 +267,7 @@ impl Central {
         }
         let group = self.interest.group(message.address) & !bit(host);
         if group != 0 {
-            self.to_hosts(now, message, group, priority);
+            self.give_hosts(now, message, group, priority);
         }
         let holder = self.interest.holder(packet(message.address));
         let at = self.level1.iter().position(|side| Some(side.number) == holder).unwrap_or(0);
@@ -229,7 +280,7 @@ impl Central {
         }
     }
 
-    fn to_hosts(&mut self, now: Instant, message: Message<'_>, group: u16, priority: bool) {
+    fn give_hosts(&mut self, now: Instant, message: Message<'_>, group: u16, priority: bool) {
         let drops = &mut self.statistics.drops_to_hosts;
         if group == 0 {
             return drops.count(Why::Nobody, priority);
@@ -254,14 +305,54 @@ impl Central {
                 let Some(side) = least else { return };
                 side.packets += 1;
                 side.tell(now, Control::Join(packet * ADDRESSES_A_PACKET));
+                side.retell.keep(now);
                 self.interest.hold(packet, side.number);
+                self.note_change(now, packet);
             }
             Change::Unwanted(packet, number) => {
                 if let Some(side) = self.level1.iter_mut().find(|side| side.number == number) {
                     side.packets -= 1;
                     side.tell(now, Control::Drop(packet * ADDRESSES_A_PACKET));
                 }
+                self.note_change(now, packet);
             }
+        }
+    }
+
+    fn note_change(&mut self, now: Instant, packet: u16) {
+        if let Some(changed) = self.changed.get_mut(usize::from(packet)) {
+            *changed = now;
+        }
+    }
+
+    fn command(&mut self, now: Instant, command: Command) {
+        match command {
+            Command::HostRefused(host) => {
+                let wanted: Vec<u16> = self.interest.of_host(host).collect();
+                self.statistics.removed += u64::from(!wanted.is_empty());
+                for address in wanted {
+                    let change = self.interest.drop(host, address);
+                    self.follow(now, change);
+                }
+            }
+            Command::Level1Refused(number) => {
+                if let Some(side) = self.level1.iter_mut().find(|side| side.number == number) {
+                    side.retell.anew(now + REFUSED);
+                }
+            }
+        }
+    }
+
+    /// Tells again what is due.
+    fn retell(&mut self, now: Instant) {
+        for side in &mut self.level1 {
+            let Side { number, gather, retell, .. } = side;
+            let next = |from| self.interest.held_from(*number, from);
+            retell.tell(now, next, |packet| {
+                let (address, body) = Control::Join(packet as u16 * ADDRESSES_A_PACKET).write();
+                // What finds no room is told the next time.
+                self.statistics.retold += u64::from(gather.push(now, address, &body, true));
+            });
         }
     }
 
@@ -301,6 +392,12 @@ impl Central {
     }
 }
 
+/// Whether a converter of level 1 says that it has begun and knows nothing: that its own level is 3.
+fn is_question(message: Message<'_>) -> bool {
+    let (address, body) = Control::Level(LEAST).write();
+    message.address == address && message.body == body
+}
+
 impl Side {
     /// Tells it something.
     fn tell(&mut self, now: Instant, control: Control) {
@@ -324,23 +421,20 @@ impl Side {
 }
 
 impl Endpoint for Central {
-    type Command<'a> = std::convert::Infallible;
+    type Command<'a> = Command;
     type Event = std::convert::Infallible;
     type Refusal = std::convert::Infallible;
 
-    fn handle(
-        &mut self,
-        now: Instant,
-        input: Input<'_, std::convert::Infallible>,
-    ) -> Result<(), std::convert::Infallible> {
+    fn handle(&mut self, now: Instant, input: Input<'_, Command>) -> Result<(), std::convert::Infallible> {
         self.roll(now);
         match input {
             Input::Frame { port, bytes, segment, .. } => {
                 Segment::frames(segment, bytes).for_each(|bundle| self.take(now, port, bundle));
             }
             Input::Wake => {}
-            Input::Command(never) => match never {},
+            Input::Command(command) => self.command(now, command),
         }
+        self.retell(now);
         Ok(())
     }
 
@@ -367,7 +461,8 @@ impl Endpoint for Central {
         }
         let sides = self.level1.iter().map(|side| side.gather.deadline());
         let levels = [self.local.deadline(), self.wide.deadline()];
-        let deadline = sides.chain(levels).chain([self.hosts.deadline()]).flatten().min();
+        let retell = self.level1.iter().map(|side| side.retell.deadline());
+        let deadline = sides.chain(levels).chain(retell).chain([self.hosts.deadline()]).flatten().min();
         let reason = if self.hosts.is_ready() {
             Reason::Port(Central::HOSTS)
         } else if self.level1.iter().any(|side| side.gather.is_ready()) {

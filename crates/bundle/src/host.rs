@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 
 use thiserror::Error;
 use trunkline_endpoint::{Endpoint, Idle, Input, Output, Peer, Port, Reason, Segment, Transmit, Writable};
-use trunkline_units::Instant;
+use trunkline_units::{Instant, Span};
 
 use crate::drops::{Drops, Why};
 use crate::gather::Gather;
 use crate::level::{LEAST, Level};
+use crate::retell::{REFUSED, Retell};
 use crate::settings::Settings;
 use crate::wire::classic::{ADDRESS, Bundle, CONTROL, Control, HOST_CONTROL, Source, bit};
 
@@ -34,6 +35,9 @@ pub struct Host {
     readable: bool,
     /// Whether the level changed and that is to be told.
     told: u8,
+    /// Addresses that it wants, a bit each.
+    joined: Box<[u64]>,
+    retell: Retell,
     statistics: Statistics,
 }
 
@@ -51,6 +55,10 @@ pub enum Command<'a> {
     Join(u16),
     /// No more.
     Drop(u16),
+    /// Wants nothing any more. If that does not find room at once it is refused, and to be asked again.
+    DropAll,
+    /// The central converter refused a bundle: when it is back it knows nothing.
+    Refused,
     /// Takes the next message: the oldest.
     Take {
         /// Its body takes the place of what is there.
@@ -101,6 +109,8 @@ pub struct Statistics {
     pub sent: u64,
     /// Bundles sent.
     pub bundles_sent: u64,
+    /// Joins told again.
+    pub retold: u64,
     /// Bundles that were none, and control that makes no sense.
     pub malformed: u64,
     /// Messages dropped: those refused when they were sent, and those that found no room when they came.
@@ -125,8 +135,22 @@ impl Host {
             spare: Vec::new(),
             readable: false,
             told: LEAST,
+            joined: vec![0; 65_536 / 64].into(),
+            retell: Retell::new(Span::ZERO),
             statistics: Statistics::default(),
         }
+    }
+
+    /// Tells again what it wants, every so often (zero: only after a refusal): a central converter that restarts has
+    /// forgotten.
+    pub fn retelling(mut self, every: Span) -> Host {
+        self.retell = Retell::new(every);
+        self
+    }
+
+    /// Addresses that it wants; of a pair the even one.
+    pub fn joined(&self) -> usize {
+        self.joined.iter().map(|word| word.count_ones() as usize).sum()
     }
 
     /// What it counted.
@@ -137,6 +161,11 @@ impl Host {
     /// The level of congestion that the central converter last told, 3 to 6.
     pub fn level(&self) -> u8 {
         self.level
+    }
+
+    /// Whether something for the central converter has not left yet.
+    pub fn is_saying(&self) -> bool {
+        self.gather.is_ready() || self.gather.deadline().is_some()
     }
 
     fn send(&mut self, now: Instant, address: u16, body: &[u8]) -> Result<(), Refusal> {
@@ -165,12 +194,43 @@ impl Host {
         Ok(())
     }
 
-    fn control(&mut self, now: Instant, control: Control) -> Result<(), Refusal> {
-        let (address, body) = control.write();
-        match self.gather.push(now, address, &body, true) {
-            true => Ok(()),
-            false => Err(Refusal::Full),
+    /// Tells the central converter, and remembers what was told.
+    fn join(&mut self, now: Instant, address: u16, joins: bool) -> Result<(), Refusal> {
+        let control = if joins { Control::Join(address) } else { Control::Drop(address) };
+        if !self.tell(now, control) {
+            return Err(Refusal::Full);
         }
+        let address = if self.settings.pairs { address & !1 } else { address };
+        let (word, bit) = (&mut self.joined[usize::from(address / 64)], 1 << (address % 64));
+        *word = if joins { *word | bit } else { *word & !bit };
+        self.retell.keep(now);
+        Ok(())
+    }
+
+    fn drop_all(&mut self, now: Instant) -> Result<(), Refusal> {
+        while let Some(address) = next_of(&self.joined, 0) {
+            self.join(now, address as u16, false)?;
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, now: Instant, control: Control) -> bool {
+        let (address, body) = control.write();
+        self.gather.push(now, address, &body, true)
+    }
+
+    /// Tells again what is due.
+    fn retell(&mut self, now: Instant) {
+        let Host { retell, joined, gather, statistics, .. } = self;
+        retell.tell(
+            now,
+            |from| next_of(joined, from),
+            |address| {
+                let (address, body) = Control::Join(address as u16).write();
+                // What finds no room is told the next time.
+                statistics.retold += u64::from(gather.push(now, address, &body, true));
+            },
+        );
     }
 
     fn take_bundle(&mut self, bytes: &[u8]) {
@@ -210,6 +270,17 @@ impl Host {
     }
 }
 
+/// The first bit from one on that is set.
+fn next_of(words: &[u64], from: usize) -> Option<usize> {
+    let rest = words.get(from / 64)? >> (from % 64);
+    if rest != 0 {
+        return Some(from + rest.trailing_zeros() as usize);
+    }
+    let at = from / 64 + 1;
+    let behind = words[at..].iter().position(|word| *word != 0)?;
+    Some((at + behind) * 64 + words[at + behind].trailing_zeros() as usize)
+}
+
 impl Endpoint for Host {
     type Command<'a> = Command<'a>;
     type Event = Event;
@@ -226,12 +297,18 @@ impl Endpoint for Host {
                 Ok(())
             }
             Input::Wake => {
+                self.retell(now);
                 self.gather.roll(now);
                 Ok(())
             }
             Input::Command(Command::Send { address, body }) => self.send(now, address, body),
-            Input::Command(Command::Join(address)) => self.control(now, Control::Join(address)),
-            Input::Command(Command::Drop(address)) => self.control(now, Control::Drop(address)),
+            Input::Command(Command::Join(address)) => self.join(now, address, true),
+            Input::Command(Command::Drop(address)) => self.join(now, address, false),
+            Input::Command(Command::DropAll) => self.drop_all(now),
+            Input::Command(Command::Refused) => {
+                self.retell.anew(now + REFUSED);
+                Ok(())
+            }
             Input::Command(Command::Take { into, taken }) => {
                 *taken = self.take(into);
                 Ok(())
@@ -255,6 +332,7 @@ impl Endpoint for Host {
             return Output::Transmit(Transmit { port: Host::CENTRAL, peer, length, segment: None });
         }
         let reason = if self.gather.is_ready() { Reason::Port(Host::CENTRAL) } else { Reason::Input };
-        Output::Idle(Idle { deadline: self.gather.deadline(), reason })
+        let deadline = self.gather.deadline().into_iter().chain(self.retell.deadline()).min();
+        Output::Idle(Idle { deadline, reason })
     }
 }

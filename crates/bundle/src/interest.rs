@@ -62,6 +62,12 @@ impl Interest {
             .map(|(_, packet)| packet)
     }
 
+    /// The first packet address from one on that a converter gets.
+    pub fn held_from(&self, number: u16, packet: usize) -> Option<usize> {
+        let behind = self.holders.get(packet..)?;
+        behind.iter().position(|holder| *holder == number).map(|at| packet + at)
+    }
+
     /// A converter gets a packet address from now on; 0: none does.
     pub fn hold(&mut self, packet: u16, number: u16) {
         self.holders[usize::from(packet)] = number;

@@ -33,6 +33,8 @@ pub struct Level1 {
     level: u8,
     allowed: u8,
     allowed_until: Instant,
+    /// When it asks what it gets, unless it has been told.
+    asks: Option<Instant>,
     joined: Joined,
     out: VecDeque<Vec<u8>>,
     spare: Vec<Vec<u8>>,
@@ -75,11 +77,19 @@ impl Level1 {
             level: LEAST,
             allowed: 0,
             allowed_until: Instant::ZERO,
+            asks: None,
             joined: Joined::default(),
             out: VecDeque::new(),
             spare: Vec::new(),
             statistics: Statistics::default(),
         }
+    }
+
+    /// Asks the central converter at this moment what it gets, if it has not been told of any packet address before: it may
+    /// have restarted. It tells its own level, 3, which a central converter takes for the question, or drops.
+    pub fn asking(mut self, at: Instant) -> Level1 {
+        self.asks = Some(at);
+        self
     }
 
     /// What it counted.
@@ -124,13 +134,18 @@ impl Level1 {
         self.statistics.bundles += 1;
         for message in bundle.messages() {
             match (message.octets() == CONTROL, Control::read(message)) {
-                (true, Some(Control::Join(address))) => self.joined.change(packet(address), true),
-                (true, Some(Control::Drop(address))) => self.joined.change(packet(address), false),
+                (true, Some(Control::Join(address))) => self.change(packet(address), true),
+                (true, Some(Control::Drop(address))) => self.change(packet(address), false),
                 (true, Some(Control::Level(level))) => self.level = level,
                 (true, None) => self.statistics.malformed += 1,
                 (false, _) => self.send(message),
             }
         }
+    }
+
+    fn change(&mut self, packet: u16, joins: bool) {
+        self.asks = None;
+        self.joined.change(packet, joins);
     }
 
     fn send(&mut self, message: Message<'_>) {
@@ -160,7 +175,15 @@ impl Endpoint for Level1 {
                 Segment::frames(segment, bytes).for_each(|bundle| self.take_bundle(bundle));
             }
             Input::Frame { .. } => self.statistics.malformed += 1,
-            Input::Wake => self.gather.roll(now),
+            Input::Wake => {
+                if self.asks.is_some_and(|at| at <= now) {
+                    self.asks = None;
+                    let (address, body) = Control::Level(LEAST).write();
+                    // Without room there is load, and so it has been told.
+                    self.gather.push(now, address, &body, true);
+                }
+                self.gather.roll(now);
+            }
             Input::Command(never) => match never {},
         }
         Ok(())
@@ -192,6 +215,7 @@ impl Endpoint for Level1 {
             (false, false) => Reason::Port(Level1::WIDE),
             (false, true) => Reason::Input,
         };
-        Output::Idle(Idle { deadline: self.gather.deadline(), reason })
+        let deadline = self.gather.deadline().into_iter().chain(self.asks).min();
+        Output::Idle(Idle { deadline, reason })
     }
 }

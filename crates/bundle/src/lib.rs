@@ -25,12 +25,16 @@
 //! | [`regulator`] | congestion by levels or by what is left of a medium |
 //! | [`path`] | what the numbers of messages tell: doubles, late and missing ones |
 //! | [`reliable`] | messages that are acknowledged |
+//! | [`retell`] | what was told is told again |
 //! | [`drops`] | what was dropped, by why and priority |
 //! | [`wide`](mod@wide) | the three endpoints in the wide format |
 //! | [`wire`] | what stands on the wire |
+//! | `face` | the machines on UDP sockets, with the feature `sockets` |
 
 pub mod central;
 pub mod drops;
+#[cfg(feature = "sockets")]
+pub mod face;
 pub mod gather;
 pub mod host;
 pub mod interest;
@@ -41,6 +45,7 @@ pub mod path;
 pub mod ranges;
 pub mod regulator;
 pub mod reliable;
+pub mod retell;
 pub mod settings;
 pub mod wide;
 pub mod wire;

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
-use trunkline_bundle::central::{Central, Config};
+use trunkline_bundle::central::{self, Central, Config};
 use trunkline_bundle::gather::Timing;
 use trunkline_bundle::host::{self, Host};
 use trunkline_bundle::interest::packet;
@@ -26,12 +26,15 @@ enum To {
 /// A datagram is on its way for so long.
 const HOP: Span = Span::from_us(50);
 
+/// When a datagram lands, its number, whom it is for, and its bytes.
+type Flying = (Instant, u64, To, Vec<u8>);
+
 struct World {
     now: Instant,
     level1: Vec<Checked<Level1>>,
     central: Checked<Central>,
     hosts: Vec<Checked<Host>>,
-    flying: BinaryHeap<Reverse<(Instant, u64, To, Vec<u8>)>>,
+    flying: BinaryHeap<Reverse<Flying>>,
     number: u64,
     /// Packet addresses that the wide area brings to a converter.
     joined: BTreeSet<(usize, u16)>,
@@ -198,7 +201,7 @@ impl World {
     }
 }
 
-fn frame_central(port: u16, bytes: &[u8]) -> Input<'_, std::convert::Infallible> {
+fn frame_central(port: u16, bytes: &[u8]) -> Input<'_, central::Command> {
     Input::Frame { port: Port(port), peer: Peer::NONE, bytes, segment: None }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
@@ -80,7 +80,7 @@ pub struct Options {
     pub nodelay: bool,
 }
 
-fn open(
+pub(crate) fn open(
     address: SocketAddr,
     kind: Type,
     protocol: Protocol,
@@ -163,6 +163,43 @@ pub fn multicast_receiver(
     Ok(socket.into())
 }
 
+/// Lets what `socket` sends to groups leave by the interface that holds `interface`.
+///
+/// # Errors
+/// If no interface does.
+pub fn multicast_by(socket: &UdpSocket, interface: Ipv4Addr) -> io::Result<()> {
+    SockRef::from(socket).set_multicast_if_v4(&interface)
+}
+
+/// A UDP socket bound to `local`, a group or a broadcast address, which several may share: each of them gets every datagram.
+/// A group is joined on the interface that holds `interface`.
+pub fn shared_receiver(
+    local: SocketAddrV4,
+    interface: Ipv4Addr,
+    options: &Options,
+) -> Result<UdpSocket, SocketError> {
+    if local.ip().is_multicast() {
+        return multicast_receiver(local.into(), interface.into(), options);
+    }
+    let fail = at(Step::Open, local.into());
+    let socket = open(local.into(), Type::DGRAM, Protocol::UDP, options)?;
+    socket.set_reuse_address(true).map_err(&fail)?;
+    socket.set_broadcast(true).map_err(&fail)?;
+    socket.bind(&local.into()).map_err(at(Step::Bind, local.into()))?;
+    Ok(socket.into())
+}
+
+/// Whether that is a broadcast address: of all, or of a network of this machine.
+pub fn is_broadcast(ip: Ipv4Addr) -> bool {
+    let of_machine = || {
+        let interfaces = nix::ifaddrs::getifaddrs().into_iter().flatten();
+        let mut addresses =
+            interfaces.filter_map(|entry| entry.broadcast?.as_sockaddr_in().map(|v4| v4.ip()));
+        addresses.any(|broadcast| broadcast == ip)
+    };
+    ip.is_broadcast() || ip == Ipv4Addr::new(127, 255, 255, 255) || of_machine()
+}
+
 /// A UDP socket whose messages to a group leave by the interface holding `interface`, and come back to receivers on
 /// this machine.
 pub fn multicast_sender(interface: IpAddr, ttl: u8, options: &Options) -> Result<UdpSocket, SocketError> {
@@ -185,7 +222,7 @@ pub fn multicast_sender(interface: IpAddr, ttl: u8, options: &Options) -> Result
     Ok(socket.into())
 }
 
-fn interface_index(address: IpAddr) -> u32 {
+pub(crate) fn interface_index(address: IpAddr) -> u32 {
     crate::usage::interface_of(address)
         .and_then(|name| nix::net::if_::if_nametoindex(name.as_str()).ok())
         .unwrap_or(0)

@@ -1,0 +1,236 @@
+//! [`CentralFace`]: the central converter between those of level 1 and hosts.
+
+use std::io;
+use std::net::{SocketAddr, SocketAddrV4};
+use std::os::fd::AsFd;
+
+use trunkline_endpoint::Port;
+use trunkline_net::Clock;
+use trunkline_net::ports::Ready;
+use trunkline_units::{Instant, Span};
+
+use super::engine::{Engine, Said};
+use super::{Error, Figures, Serve, own};
+use crate::central::{Central, Command, Config};
+use crate::wire::classic::{MOST_HOSTS, Source};
+
+/// Every so often level 1 is told again what it gets, without a reason.
+pub const RETELLS: Span = Span::from_s(10);
+
+/// How it is set up.
+#[derive(Clone, Debug)]
+pub struct CentralOptions {
+    /// The machine.
+    pub config: Config,
+    /// Where converters of level 1 hear it, in the order of the machine's.
+    pub level1: Vec<SocketAddrV4>,
+    /// Where it hears them.
+    pub listen_level1: SocketAddrV4,
+    /// Where it hears hosts.
+    pub listen_hosts: SocketAddrV4,
+    /// Where bundles for hosts go: one broadcast or multicast address, or those of hosts.
+    pub hosts: Vec<SocketAddrV4>,
+    /// How many routers what goes to a multicast address may pass, and one.
+    pub ttl: u8,
+    /// How often level 1 is told again what it gets.
+    pub retell: Span,
+}
+
+/// A central converter on its sockets.
+///
+/// **Refusals.** A bundle for hosts that is refused (there is no such port) ends the interest of the host that sends from
+/// that address; if none does, of the one that sends from its machine, if it is the only one that bundles go to there. Level
+/// 1 is told again what it gets once it refuses no more.
+#[derive(Debug)]
+pub struct CentralFace {
+    engine: Engine<Central>,
+    options: CentralOptions,
+    /// Where hosts sent their last bundles from.
+    sources: [Option<SocketAddr>; MOST_HOSTS as usize],
+    refused: u64,
+    unsent: u64,
+}
+
+impl CentralFace {
+    /// Opens its sockets.
+    ///
+    /// # Errors
+    /// Which did not open, and why.
+    pub fn open(options: &CentralOptions, clock: Clock) -> Result<CentralFace, Error> {
+        let machine = Central::new(options.config.clone()).retelling(options.retell);
+        let mut engine = Engine::new(machine, clock)?;
+        // In the order of the machine's ports.
+        engine.ports.add(own(options.listen_level1)?)?;
+        let hosts = own(options.listen_hosts)?;
+        hosts.set_broadcast(true)?;
+        hosts.set_multicast_ttl_v4(options.ttl.into())?;
+        if !options.listen_hosts.ip().is_unspecified()
+            && options.hosts.iter().any(|to| to.ip().is_multicast())
+        {
+            trunkline_net::socket::multicast_by(&hosts, *options.listen_hosts.ip())?;
+        }
+        engine.ports.add(hosts)?;
+        let sources = [None; MOST_HOSTS as usize];
+        Ok(CentralFace { engine, options: options.clone(), sources, refused: 0, unsent: 0 })
+    }
+
+    fn refusals(&mut self, port: Port) {
+        while let Some(by) = self.engine.ports.refused(usize::from(port.0)) {
+            self.refused += 1;
+            let command = match port {
+                Central::LEVEL1 => {
+                    let at = self.options.level1.iter().position(|to| SocketAddr::V4(*to) == by);
+                    at.map(|at| Command::Level1Refused(self.options.config.level1[at]))
+                }
+                _ => host_of(&self.sources, &self.options.hosts, by).map(Command::HostRefused),
+            };
+            if let Some(command) = command {
+                // It refuses none.
+                let _ = self.engine.command(command);
+            }
+        }
+    }
+}
+
+/// The host that hears at an address, as far as can be told from where hosts send.
+fn host_of(sources: &[Option<SocketAddr>], hosts: &[SocketAddrV4], by: SocketAddr) -> Option<u8> {
+    // The one that sends from there, if it is only one.
+    let only = |is_there: &dyn Fn(SocketAddr) -> bool| {
+        let mut found = (1..).zip(sources).filter(|(_, source)| source.is_some_and(is_there));
+        let (host, _) = found.next()?;
+        Some((host, found.next().is_none()))
+    };
+    if let Some((host, alone)) = only(&|source| source == by) {
+        return alone.then_some(host);
+    }
+    let alone = hosts.iter().filter(|to| std::net::IpAddr::V4(*to.ip()) == by.ip()).count() == 1;
+    only(&|source| source.ip() == by.ip()).filter(|(_, only)| *only && alone).map(|(host, _)| host)
+}
+
+impl Serve for CentralFace {
+    fn watch(&mut self, thing: &impl AsFd) -> io::Result<usize> {
+        self.engine.ports.watch(thing)
+    }
+
+    fn turn(&mut self, until: Option<Instant>) -> io::Result<Ready> {
+        let ready = self.engine.wait(until)?;
+        // Before what comes: who is back after a refusal may have said so already.
+        for port in [Central::LEVEL1, Central::HOSTS] {
+            if ready.refused(usize::from(port.0)) {
+                self.refusals(port);
+            }
+        }
+        if ready.has(usize::from(Central::HOSTS.0)) {
+            let sources = &mut self.sources;
+            self.engine.receive(Central::HOSTS, |came, bytes| {
+                let mask = bytes.first_chunk().map(|mask| u16::from_be_bytes(*mask));
+                if let Some(Source::Host(host)) = mask.and_then(Source::of) {
+                    sources[usize::from(host) - 1] = Some(came.from);
+                }
+                true
+            })?;
+        }
+        if ready.has(usize::from(Central::LEVEL1.0)) {
+            self.engine.receive(Central::LEVEL1, |_, _| true)?;
+        }
+        let CentralFace { engine, options, unsent, .. } = self;
+        engine.drain(|ports, said| {
+            let (transmit, bytes) = match said {
+                Said::Frame(transmit, bytes) => (transmit, bytes),
+                Said::Event(never) => match never {},
+            };
+            let mut send = |to: SocketAddrV4| {
+                *unsent += u64::from(!ports.send(usize::from(transmit.port.0), to.into(), bytes));
+            };
+            match transmit.port {
+                Central::HOSTS => options.hosts.iter().copied().for_each(send),
+                _ => {
+                    let number = transmit.peer.as_bytes().try_into().map_or(0, u16::from_be_bytes);
+                    let at = options.config.level1.iter().position(|one| *one == number);
+                    at.and_then(|at| options.level1.get(at)).copied().into_iter().for_each(&mut send);
+                }
+            }
+        });
+        Ok(ready)
+    }
+
+    fn bound(&self) -> String {
+        let listens = |port: Port, asked: SocketAddrV4| {
+            let at = self.engine.ports.socket(usize::from(port.0)).local_addr();
+            at.map_or_else(|_| asked.to_string(), |at| at.to_string())
+        };
+        let CentralOptions { listen_level1, listen_hosts, hosts, .. } = &self.options;
+        let hosts: Vec<String> = hosts.iter().map(ToString::to_string).collect();
+        format!(
+            "central on {} for level 1 and {} for hosts, which hear {}",
+            listens(Central::LEVEL1, *listen_level1),
+            listens(Central::HOSTS, *listen_hosts),
+            hosts.join(", ")
+        )
+    }
+
+    fn figures(&self, into: &mut Figures) {
+        let machine = &self.engine.machine;
+        let s = machine.statistics();
+        into.count(super::BUNDLES, super::OF_BUNDLES, &[("way", "in")], s.bundles);
+        into.count(super::BUNDLES, super::OF_BUNDLES, &[("way", "out")], s.bundles_sent);
+        for (way, count) in [
+            ("from_level1", s.from_level1),
+            ("from_hosts", s.from_hosts),
+            ("to_level1", s.to_level1),
+            ("to_hosts", s.to_hosts),
+        ] {
+            into.count(super::MESSAGES, super::OF_MESSAGES, &[("way", way)], count);
+        }
+        let what = "Joins and drops of hosts.";
+        into.count("trunkline_converter_control_total", what, &[], s.control);
+        into.count(super::MALFORMED, super::OF_MALFORMED, &[("way", "in")], s.malformed);
+        into.drops("to_hosts", &s.drops_to_hosts);
+        into.drops("to_level1", &s.drops_to_level1);
+        let what = "Hosts whose interest ended with a refusal.";
+        into.count("trunkline_converter_hosts_removed_total", what, &[], s.removed);
+        let what = "Joins told again to those who may have forgotten.";
+        into.count("trunkline_converter_retold_total", what, &[], s.retold);
+        let what = "Groups that level 1 had to be told to leave again.";
+        into.count("trunkline_converter_strays_total", what, &[], s.strays);
+        super::of_system(into, self.refused, self.unsent);
+        super::of_buffers(into, &self.engine.ports, &["level1", "hosts"]);
+        let (local, wide) = machine.levels();
+        into.gauge(super::LEVEL, super::OF_LEVEL, &[("side", "hosts")], local.into());
+        into.gauge(super::LEVEL, super::OF_LEVEL, &[("side", "wide")], wide.into());
+        for host in 1..=self.options.config.hosts.min(MOST_HOSTS) {
+            let what = "Message addresses that hosts want.";
+            let wanted = machine.interest().of_host(host).count() as u64;
+            into.gauge("trunkline_converter_wanted", what, &[("host", &host.to_string())], wanted);
+        }
+        for number in &self.options.config.level1 {
+            let held = machine.interest().held(*number).count() as u64;
+            let what = "Multicast groups that level 1 is to get.";
+            into.gauge("trunkline_converter_held", what, &[("level1", &number.to_string())], held);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_refused_is_told_from_where_hosts_send() {
+        let v4 = |text: &str| text.parse::<SocketAddrV4>().unwrap();
+        let from = |text: &str| Some(SocketAddr::V4(v4(text)));
+        let sources =
+            [from("10.0.0.1:3459"), from("10.0.0.2:777"), None, from("10.0.0.4:3459"), from("10.0.0.4:9")];
+        let hosts =
+            ["10.0.0.1:3459", "10.0.0.2:3459", "10.0.0.3:3459", "10.0.0.4:3459", "10.0.0.4:3460"].map(v4);
+        let of = |text: &str| host_of(&sources, &hosts, v4(text).into());
+        assert_eq!(of("10.0.0.1:3459"), Some(1));
+        assert_eq!(
+            of("10.0.0.2:3459"),
+            Some(2),
+            "it sends from another port of its machine, where no other hears"
+        );
+        assert_eq!(of("10.0.0.3:3459"), None);
+        assert_eq!((of("10.0.0.4:3459"), of("10.0.0.4:3460")), (Some(4), None));
+    }
+}

@@ -1,0 +1,114 @@
+//! What was counted, as a person reads it and as Prometheus does.
+
+use std::fmt::Write;
+
+use crate::drops::{Drops, Why};
+
+/// Figures by name and labels, those of a name together.
+#[derive(Debug, Default)]
+pub struct Figures(Vec<Named>);
+
+#[derive(Debug)]
+struct Named {
+    name: &'static str,
+    what: &'static str,
+    kind: &'static str,
+    values: Vec<(String, u64)>,
+}
+
+impl Figures {
+    /// Something that only grows.
+    pub fn count(&mut self, name: &'static str, what: &'static str, labels: &[(&str, &str)], value: u64) {
+        self.add(name, what, "counter", labels, value);
+    }
+
+    /// Something that is now so much.
+    pub fn gauge(&mut self, name: &'static str, what: &'static str, labels: &[(&str, &str)], value: u64) {
+        self.add(name, what, "gauge", labels, value);
+    }
+
+    /// What was dropped on a way, by why and priority.
+    pub fn drops(&mut self, way: &str, drops: &Drops) {
+        for why in Drops::REASONS {
+            for (priority, said) in [(false, "ordinary"), (true, "priority")] {
+                let labels = [("way", way), ("why", name_of(why)), ("priority", said)];
+                let what = "Messages dropped, by their way, why, and priority.";
+                self.count("trunkline_converter_dropped_total", what, &labels, drops.get(why, priority));
+            }
+        }
+    }
+
+    fn add(
+        &mut self,
+        name: &'static str,
+        what: &'static str,
+        kind: &'static str,
+        labels: &[(&str, &str)],
+        value: u64,
+    ) {
+        let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}={value:?}")).collect();
+        let one = (labels.join(","), value);
+        match self.0.iter_mut().find(|named| named.name == name) {
+            Some(named) => named.values.push(one),
+            None => self.0.push(Named { name, what, kind, values: vec![one] }),
+        }
+    }
+
+    /// Prometheus' text format, version 0.0.4.
+    pub fn prometheus(&self) -> String {
+        let mut page = String::new();
+        for Named { name, what, kind, values } in &self.0 {
+            let _ = writeln!(page, "# HELP {name} {what}\n# TYPE {name} {kind}");
+            for (labels, value) in values {
+                let _ = match labels.is_empty() {
+                    true => writeln!(page, "{name} {value}"),
+                    false => writeln!(page, "{name}{{{labels}}} {value}"),
+                };
+            }
+        }
+        page
+    }
+
+    /// A line for each figure that is not 0, below what it means.
+    pub fn text(&self) -> String {
+        let mut page = String::new();
+        for Named { what, values, .. } in &self.0 {
+            let mut said = false;
+            for (labels, value) in values.iter().filter(|(_, value)| *value > 0) {
+                if !std::mem::replace(&mut said, true) {
+                    let _ = writeln!(page, "{what}");
+                }
+                let labels = labels.replace('"', "").replace(',', " ");
+                let _ = writeln!(page, "{value:>14}  {labels}");
+            }
+        }
+        page
+    }
+}
+
+fn name_of(why: Why) -> &'static str {
+    match why {
+        Why::Congestion => "congestion",
+        Why::Nobody => "nobody",
+        Why::Full => "full",
+        Why::Control => "control",
+        Why::Unfit => "unfit",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_of_a_name_stand_together() {
+        let mut figures = Figures::default();
+        figures.count("a_total", "As.", &[("way", "in")], 1);
+        figures.gauge("b", "Bs.", &[], 0);
+        figures.count("a_total", "As.", &[("way", "out"), ("to", "all")], 22);
+        let page = "# HELP a_total As.\n# TYPE a_total counter\na_total{way=\"in\"} 1\na_total{way=\"out\",to=\"all\"} 22\n\
+                    # HELP b Bs.\n# TYPE b gauge\nb 0\n";
+        assert_eq!(figures.prometheus(), page);
+        assert_eq!(figures.text(), "As.\n             1  way=in\n            22  way=out to=all\n");
+    }
+}

@@ -1,0 +1,240 @@
+//! [`Level1Face`]: a converter of level 1 between multicast groups and the central converter.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::os::fd::AsFd;
+
+use trunkline_net::ports::{Came, Ready};
+use trunkline_net::{Clock, Memberships, memberships, socket};
+use trunkline_units::{Instant, Span};
+
+use super::engine::{Engine, Said};
+use super::{Error, Figures, Serve, buffered, own};
+use crate::interest::packet;
+use crate::level1::{Event, Level1};
+use crate::settings::Settings;
+use crate::wire::classic::{Message, PACKETS};
+
+/// After so long without a word of what it gets it asks.
+const ASKS: Span = Span::from_s(1);
+/// The socket that says to groups is no port of the machine.
+const SAYS: usize = 2;
+
+/// How it is set up.
+#[derive(Clone, Debug)]
+pub struct Level1Options {
+    /// What all agree on.
+    pub settings: Settings,
+    /// Which converter, from 1 on.
+    pub number: u16,
+    /// Where the central converter hears level 1.
+    pub central: SocketAddrV4,
+    /// Where it hears the central converter.
+    pub listen: SocketAddrV4,
+    /// The address of the interface that has the groups.
+    pub interface: Ipv4Addr,
+    /// The group of packet address 0; those of the others follow.
+    pub base: Ipv4Addr,
+    /// The port of the groups.
+    pub port: u16,
+    /// How many routers a message to a group may pass, and one.
+    pub ttl: u8,
+}
+
+/// A converter of level 1 on its sockets.
+///
+/// It hears the groups that it was told to join and no others, on its interface only, whoever else on this machine joined
+/// whatever; and not what it sent itself, which is told by the address and port of its own that it sends from.
+#[derive(Debug)]
+pub struct Level1Face {
+    engine: Engine<Level1>,
+    options: Level1Options,
+    memberships: Memberships,
+    /// Where its own messages to groups come from.
+    own: SocketAddr,
+    counts: Counts,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    /// Datagrams that are no messages for it: its own, those to groups that it does not get, or to none, and those whose
+    /// address is not one of their group.
+    own: u64,
+    others: u64,
+    misplaced: u64,
+    refused: u64,
+    unsent: u64,
+    not_joined: u64,
+}
+
+impl Level1Face {
+    /// Opens its sockets.
+    ///
+    /// # Errors
+    /// Which did not open, and why.
+    pub fn open(options: &Level1Options, clock: Clock) -> Result<Level1Face, Error> {
+        if !base_is_right(options.base) {
+            return Err(Error::Base(options.base));
+        }
+        let machine = Level1::new(options.number, options.settings).asking(clock.now() + ASKS);
+        let mut engine = Engine::new(machine, clock)?;
+        let memberships = Memberships::new(options.interface)?;
+        let hears = memberships::hearing(options.port, buffered().receive_buffer)?;
+        let says = socket::multicast_sender(options.interface.into(), options.ttl, &buffered())?;
+        let own_address = says.local_addr()?;
+        // In the order of the machine's ports.
+        engine.ports.add(hears)?;
+        engine.ports.add(own(options.listen)?)?;
+        engine.ports.add(says)?;
+        let options = options.clone();
+        Ok(Level1Face { engine, options, memberships, own: own_address, counts: Counts::default() })
+    }
+
+    fn receive(&mut self) -> io::Result<()> {
+        let Level1Face { engine, options, memberships, own, counts } = self;
+        let interface = memberships.interface();
+        // What the machine gets may change only when it hears the central converter.
+        let gets: &Memberships = memberships;
+        engine.receive(Level1::WIDE, |came, bytes| {
+            if came.from == *own {
+                counts.own += 1;
+                return false;
+            }
+            let group = group_of(came, interface).filter(|group| gets.has(*group));
+            let Some(group) = group else {
+                counts.others += 1;
+                return false;
+            };
+            // What has no address is the machine's to count.
+            let is_right =
+                Message::read(bytes).is_none_or(|message| at(options.base, packet(message.address)) == group);
+            counts.misplaced += u64::from(!is_right);
+            is_right
+        })
+    }
+}
+
+/// The group that something was sent to on an interface.
+fn group_of(came: &Came, interface: u32) -> Option<Ipv4Addr> {
+    match came.to {
+        Some(IpAddr::V4(group)) if came.interface.is_none_or(|on| on == interface) => Some(group),
+        _ => None,
+    }
+}
+
+/// The group of a packet address.
+fn at(base: Ipv4Addr, packet: u16) -> Ipv4Addr {
+    Ipv4Addr::from_bits(base.to_bits().wrapping_add(packet.into()))
+}
+
+fn base_is_right(base: Ipv4Addr) -> bool {
+    let last = base.to_bits().checked_add(PACKETS as u32 - 1).map(Ipv4Addr::from_bits);
+    base.is_multicast() && last.is_some_and(|last| last.is_multicast())
+}
+
+impl Serve for Level1Face {
+    fn watch(&mut self, thing: &impl AsFd) -> io::Result<usize> {
+        self.engine.ports.watch(thing)
+    }
+
+    fn turn(&mut self, until: Option<Instant>) -> io::Result<Ready> {
+        let ready = self.engine.wait(until)?;
+        for port in [Level1::WIDE, Level1::CENTRAL] {
+            let number = usize::from(port.0);
+            if ready.refused(number) {
+                self.counts.refused += self.engine.refusals(port).count() as u64;
+            }
+        }
+        if ready.refused(SAYS) {
+            while self.engine.ports.refused(SAYS).is_some() {}
+        }
+        if ready.has(SAYS) {
+            // Nobody has a reason to answer a message to a group.
+            self.engine.ports.receive(SAYS, |_, _| {})?;
+        }
+        if ready.has(usize::from(Level1::CENTRAL.0)) {
+            self.engine.receive(Level1::CENTRAL, |_, _| true)?;
+        }
+        if ready.has(usize::from(Level1::WIDE.0)) {
+            self.receive()?;
+        }
+        let Level1Face { engine, options, memberships, counts, .. } = self;
+        engine.drain(|ports, said| match said {
+            Said::Event(Event::Join(packet)) => {
+                let joined = memberships.join(at(options.base, packet));
+                counts.not_joined += u64::from(joined.is_err());
+            }
+            Said::Event(Event::Leave(packet)) => _ = memberships.leave(at(options.base, packet)),
+            Said::Frame(transmit, bytes) if transmit.port == Level1::CENTRAL => {
+                let sent = ports.send(usize::from(Level1::CENTRAL.0), options.central.into(), bytes);
+                counts.unsent += u64::from(!sent);
+            }
+            Said::Frame(transmit, bytes) => {
+                let packet = transmit.peer.as_bytes().try_into().map_or(0, u16::from_be_bytes);
+                let to = SocketAddrV4::new(at(options.base, packet), options.port);
+                counts.unsent += u64::from(!ports.send(SAYS, to.into(), bytes));
+            }
+        });
+        Ok(ready)
+    }
+
+    fn bound(&self) -> String {
+        let Level1Options { number, central, interface, base, port, .. } = &self.options;
+        let listens = self.engine.ports.socket(usize::from(Level1::CENTRAL.0)).local_addr();
+        let listens = listens.map_or_else(|_| self.options.listen.to_string(), |at| at.to_string());
+        format!(
+            "level 1 number {number} on {listens}, groups from {base}:{port} on {interface}, central {central}"
+        )
+    }
+
+    fn figures(&self, into: &mut Figures) {
+        let machine = &self.engine.machine;
+        let statistics = machine.statistics();
+        into.count(super::BUNDLES, super::OF_BUNDLES, &[("way", "from_central")], statistics.bundles);
+        into.count(super::BUNDLES, super::OF_BUNDLES, &[("way", "to_central")], statistics.bundles_sent);
+        into.count(super::MESSAGES, super::OF_MESSAGES, &[("way", "from_wide")], statistics.heard);
+        into.count(super::MESSAGES, super::OF_MESSAGES, &[("way", "to_wide")], statistics.sent);
+        into.count(super::MALFORMED, super::OF_MALFORMED, &[("way", "from_central")], statistics.malformed);
+        into.drops("from_wide", &statistics.drops);
+        into.drops("to_wide", &statistics.drops_out);
+        let ignored = "Datagrams of the groups' port that are no messages for it.";
+        for (why, count) in [
+            ("own", self.counts.own),
+            ("other_group", self.counts.others),
+            ("other_address", self.counts.misplaced),
+        ] {
+            into.count("trunkline_converter_ignored_total", ignored, &[("why", why)], count);
+        }
+        super::of_system(into, self.counts.refused, self.counts.unsent);
+        super::of_buffers(into, &self.engine.ports, &["wide", "central"]);
+        let level = u64::from(machine.level());
+        into.gauge(super::LEVEL, super::OF_LEVEL, &[("side", "told")], level);
+        let groups = "Multicast groups joined.";
+        into.gauge("trunkline_converter_groups", groups, &[], self.memberships.len() as u64);
+        let failed = "Multicast groups that the system would not join.";
+        into.count("trunkline_converter_groups_failed_total", failed, &[], self.counts.not_joined);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_the_base_and_what_follows() {
+        let base = Ipv4Addr::new(234, 5, 1, 1);
+        assert_eq!(at(base, 0), base);
+        assert_eq!(at(base, 255), Ipv4Addr::new(234, 5, 2, 0));
+        assert_eq!(at(base, 2_047), Ipv4Addr::new(234, 5, 9, 0));
+        for (base, right) in [
+            ([234, 5, 1, 1], true),
+            ([224, 0, 0, 0], true),
+            ([239, 255, 248, 0], true),
+            ([239, 255, 248, 1], false),
+            ([223, 255, 255, 255], false),
+            ([255, 255, 255, 255], false),
+        ] {
+            assert_eq!(base_is_right(base.into()), right, "{base:?}");
+        }
+    }
+}

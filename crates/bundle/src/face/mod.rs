@@ -1,0 +1,118 @@
+//! The machines over UDP: each a daemon of one thread, with one wait for all its sockets.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`level1`] | [`Level1Face`]: between multicast groups and the central converter |
+//! | [`central`] | [`CentralFace`]: in the middle |
+//! | [`host`] | [`HostFace`]: at a simulation |
+//! | [`figures`] | what they counted, as text and for Prometheus |
+//! | [`engine`] | a machine, its sockets and its clock |
+//!
+//! A face is driven by [`turn`](Serve::turn): it waits for a datagram, a deadline or something [watched](Serve::watch), and
+//! does what is to be done. What a peer says never ends it, nor does a refusal.
+
+#![allow(clippy::disallowed_methods, reason = "a face has a clock and sockets")]
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::AsFd;
+
+use thiserror::Error;
+use trunkline_net::SocketError;
+use trunkline_net::ports::Ready;
+use trunkline_units::Instant;
+
+pub mod central;
+pub mod engine;
+pub mod figures;
+pub mod host;
+pub mod level1;
+
+pub use central::{CentralFace, CentralOptions};
+pub use figures::Figures;
+pub use host::{HostFace, HostOptions};
+pub use level1::{Level1Face, Level1Options};
+
+/// Why a face did not open.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// A socket did not.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    /// What the system said to something else.
+    #[error(transparent)]
+    System(#[from] io::Error),
+    /// The groups from this one on are not all multicast.
+    #[error(
+        "{0} is no base for 2,048 multicast groups: the first and the last must be within 224.0.0.0 to 239.255.255.255"
+    )]
+    Base(Ipv4Addr),
+}
+
+/// What every face does.
+pub trait Serve {
+    /// Watches something else in the same wait; its number in [`Ready`].
+    ///
+    /// # Errors
+    /// What the system says.
+    fn watch(&mut self, thing: &impl AsFd) -> io::Result<usize>;
+
+    /// Waits until there is something to do, and does it. At `until` it returns in any case.
+    ///
+    /// # Errors
+    /// If the system no longer waits or receives.
+    fn turn(&mut self, until: Option<Instant>) -> io::Result<Ready>;
+
+    /// Says what is to be said before it goes.
+    ///
+    /// # Errors
+    /// As a turn.
+    fn end(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// What it is bound to.
+    fn bound(&self) -> String;
+
+    /// What it counted.
+    fn figures(&self, into: &mut Figures);
+}
+
+/// The longest a socket's buffer is asked to be: the system may grant less.
+const BUFFER: u64 = 4 << 20;
+
+fn buffered() -> trunkline_net::socket::Options {
+    let size = Some(trunkline_units::Size::from_bytes(BUFFER));
+    trunkline_net::socket::Options { receive_buffer: size, ..Default::default() }
+}
+
+/// A socket that only its owner has.
+fn own(at: SocketAddrV4) -> Result<std::net::UdpSocket, SocketError> {
+    trunkline_net::socket::udp(at.into(), &buffered())
+}
+
+const BUNDLES: &str = "trunkline_converter_bundles_total";
+const OF_BUNDLES: &str = "Bundles, by where they came from or went.";
+const MESSAGES: &str = "trunkline_converter_messages_total";
+const OF_MESSAGES: &str = "Messages, by where they came from or went.";
+const MALFORMED: &str = "trunkline_converter_malformed_total";
+const OF_MALFORMED: &str = "Bundles that are none or come from nobody, and control that makes no sense.";
+const LEVEL: &str = "trunkline_converter_congestion_level";
+const OF_LEVEL: &str = "Level of congestion, 3 (none) to 6.";
+
+/// What the system said to what was sent.
+fn of_system(into: &mut Figures, refused: u64, unsent: u64) {
+    let what = "Datagrams that were refused where they were sent to.";
+    into.count("trunkline_converter_refused_total", what, &[], refused);
+    let what = "Datagrams that the system would not send.";
+    into.count("trunkline_converter_unsent_total", what, &[], unsent);
+}
+
+/// What came and found the buffers of the first sockets full.
+fn of_buffers(into: &mut Figures, ports: &trunkline_net::Ports, names: &[&str]) {
+    let what = "Datagrams that came and found the socket's buffer full, by the socket.";
+    for (port, name) in names.iter().enumerate() {
+        let lost = trunkline_net::socket::dropped(ports.socket(port)).unwrap_or(0);
+        into.count("trunkline_converter_overflow_total", what, &[("socket", name)], lost);
+    }
+}

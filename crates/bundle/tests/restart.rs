@@ -1,0 +1,235 @@
+//! Who restarts has forgotten, and is told again; who refuses is forgotten.
+
+use std::collections::BTreeSet;
+
+use trunkline_bundle::central::{self, Central, Config};
+use trunkline_bundle::host::{self, Host};
+use trunkline_bundle::level::Medium;
+use trunkline_bundle::level1::{self, Level1};
+use trunkline_bundle::wire::classic::{Bundle, CONTROL, Control, LONGEST, Source};
+use trunkline_bundle::{Settings, gather::Timing};
+use trunkline_endpoint::laws::Checked;
+use trunkline_endpoint::{Endpoint, Input, Output, Peer, Port, Transmit, Writable};
+use trunkline_units::{Instant, Span};
+
+fn at(ms: u64) -> Instant {
+    Instant::ZERO + Span::from_ms(ms)
+}
+
+/// A machine alone, whose frames are kept.
+struct Alone<E: Endpoint> {
+    machine: Checked<E>,
+    now: Instant,
+    events: Vec<E::Event>,
+    sent: Vec<(Transmit, Vec<u8>)>,
+}
+
+impl<E: Endpoint> Alone<E>
+where
+    E::Refusal: std::fmt::Debug,
+{
+    fn new(machine: E) -> Alone<E> {
+        let machine = Checked::new(machine);
+        Alone { machine, now: Instant::ZERO, events: Vec::new(), sent: Vec::new() }
+    }
+
+    fn hear(&mut self, port: Port, bytes: &[u8]) {
+        let frame = Input::Frame { port, peer: Peer::NONE, bytes, segment: None };
+        self.machine.handle(self.now, frame).unwrap();
+        self.run(self.now);
+    }
+
+    fn command(&mut self, command: E::Command<'_>) {
+        self.machine.handle(self.now, Input::Command(command)).unwrap();
+        self.run(self.now);
+    }
+
+    /// Until then, from deadline to deadline.
+    fn run(&mut self, until: Instant) {
+        let mut buffer = vec![0; LONGEST];
+        loop {
+            match self.machine.poll(self.now, Writable::ALL, &mut buffer) {
+                Output::Transmit(transmit) => {
+                    let bytes = buffer[..transmit.length].to_vec();
+                    self.sent.push((transmit, bytes));
+                }
+                Output::Event(event) => self.events.push(event),
+                Output::Idle(idle) => match idle.deadline.filter(|due| *due <= until) {
+                    Some(due) => {
+                        self.now = self.now.max(due);
+                        self.machine.handle(self.now, Input::Wake).unwrap();
+                    }
+                    None => return self.now = until,
+                },
+            }
+        }
+    }
+
+    /// Control that left by a port since the last look: whom it was for, and what it said.
+    fn control(&mut self, port: Port, with_mask: bool) -> Vec<(Peer, Control)> {
+        let mut said = Vec::new();
+        for (transmit, bytes) in self.sent.drain(..).filter(|(transmit, _)| transmit.port == port) {
+            let bundle = match with_mask {
+                true => Bundle::read_with_mask(&bytes).unwrap().1,
+                false => Bundle::read(&bytes).unwrap(),
+            };
+            let control = bundle.messages().filter(|message| message.octets() == CONTROL);
+            said.extend(control.map(|message| (transmit.peer, Control::read(message).unwrap())));
+        }
+        said
+    }
+}
+
+fn bundle(source: Option<Source>, messages: &[(u16, &[u8])]) -> Vec<u8> {
+    let mut builder = trunkline_bundle::wire::classic::Builder::new(source, LONGEST);
+    messages.iter().for_each(|(address, body)| assert!(builder.push(*address, body)));
+    let mut bytes = vec![0; builder.octets()];
+    builder.finish(&mut bytes);
+    bytes
+}
+
+fn settings(pairs: bool) -> Settings {
+    Settings { pairs, timing: Timing::CLASSIC, longest: LONGEST, ..Settings::default() }
+}
+
+fn central(pairs: bool) -> Alone<Central> {
+    let medium = Medium { capacity: 100_000_000, ..Medium::default() };
+    let config =
+        Config { settings: settings(pairs), level1: vec![1, 2], hosts: 16, local: medium, wide: medium };
+    Alone::new(Central::new(config).retelling(Span::from_s(10)))
+}
+
+fn of_host(host: u8, controls: &[Control]) -> Vec<u8> {
+    let written: Vec<(u16, [u8; 20])> = controls.iter().map(|control| control.write()).collect();
+    let messages: Vec<(u16, &[u8])> = written.iter().map(|(address, body)| (*address, &body[..])).collect();
+    bundle(Some(Source::Host(host)), &messages)
+}
+
+fn number(number: u16) -> Peer {
+    Peer::new(&number.to_be_bytes())
+}
+
+#[test]
+fn a_host_that_refuses_wants_nothing_any_more() {
+    for pairs in [false, true] {
+        let mut central = central(pairs);
+        let joins: Vec<Control> = (0..100).map(|n| Control::Join(n * 16)).collect();
+        central.hear(Central::HOSTS, &of_host(3, &joins));
+        central.hear(Central::HOSTS, &of_host(16, &[Control::Join(0)]));
+        central.run(at(20));
+        assert_eq!(central.control(Central::LEVEL1, false).len(), 50);
+        central.command(central::Command::HostRefused(3));
+        central.command(central::Command::HostRefused(3));
+        central.command(central::Command::HostRefused(9));
+        central.run(at(40));
+        let interest = central.machine.inner().interest();
+        assert_eq!((interest.of_host(3).count(), interest.group(0)), (0, 1 << 15));
+        assert_eq!(central.machine.inner().statistics().removed, 1);
+        let left: BTreeSet<u16> = central
+            .control(Central::LEVEL1, false)
+            .into_iter()
+            .map(|(_, control)| match control {
+                Control::Drop(address) => address / 32,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(left, (1..50).collect(), "all but what the other host wants is left");
+    }
+}
+
+#[test]
+fn level_1_that_asks_or_refuses_is_told_again_what_it_gets() {
+    let mut central = central(false);
+    let joins: Vec<Control> = (0..64).map(|n| Control::Join(n * 32)).collect();
+    central.hear(Central::HOSTS, &of_host(1, &joins));
+    central.run(at(20));
+    let told = central.control(Central::LEVEL1, false);
+    let of = |told: &[(Peer, Control)], peer| {
+        let of = told.iter().filter(|(to, _)| *to == peer);
+        of.map(|(_, control)| format!("{control:?}")).collect::<BTreeSet<_>>()
+    };
+    assert_eq!((of(&told, number(1)).len(), of(&told, number(2)).len()), (32, 32));
+    // Level 1 with no more than two a handful asks.
+    let (address, body) = Control::Level(3).write();
+    central.hear(Central::LEVEL1, &bundle(Some(Source::Level1(2)), &[(address, &body)]));
+    central.run(at(100));
+    let again = central.control(Central::LEVEL1, false);
+    assert_eq!(of(&again, number(2)), of(&told, number(2)));
+    assert_eq!(again.len(), 32, "and once, and the other is not");
+    central.command(central::Command::Level1Refused(1));
+    central.run(at(300));
+    let again = central.control(Central::LEVEL1, false);
+    assert_eq!((of(&again, number(1)), again.len()), (of(&told, number(1)), 32));
+    // And now and then without a reason.
+    central.run(at(10_300));
+    assert_eq!(central.control(Central::LEVEL1, false).len(), 64);
+    // Other control of level 1 is none.
+    let (address, body) = Control::Join(7).write();
+    central.hear(Central::LEVEL1, &bundle(Some(Source::Level1(2)), &[(address, &body)]));
+    assert_eq!(central.machine.inner().statistics().drops_to_hosts.total(), 1);
+    assert_eq!(central.machine.inner().interest().group(7), 0);
+}
+
+#[test]
+fn level_1_that_brings_what_it_is_not_to_get_is_told_to_leave_it() {
+    let mut central = central(false);
+    central.hear(Central::HOSTS, &of_host(1, &[Control::Join(32)]));
+    central.run(at(20));
+    central.sent.clear();
+    // Converter 1 has address 32; converter 2 brings it, and what nobody wants. What was under way is no reason.
+    let stray = bundle(Some(Source::Level1(2)), &[(33, b"stray"), (32, b"wanted"), (64, b"nobody's")]);
+    central.hear(Central::LEVEL1, &stray);
+    central.run(at(150));
+    assert_eq!(central.control(Central::LEVEL1, false), []);
+    for ms in [151, 160, 170] {
+        central.now = at(ms);
+        central.hear(Central::LEVEL1, &stray);
+    }
+    central.run(at(200));
+    let told = central.control(Central::LEVEL1, false);
+    assert_eq!(told, [(number(2), Control::Drop(32)), (number(2), Control::Drop(64))], "once in a while");
+    // The one that has it is not.
+    central.hear(Central::LEVEL1, &bundle(Some(Source::Level1(1)), &[(32, b"right")]));
+    central.run(at(400));
+    assert_eq!(central.control(Central::LEVEL1, false), []);
+    assert_eq!(central.machine.inner().statistics().strays, 2);
+}
+
+#[test]
+fn level_1_asks_once_unless_it_was_told() {
+    let asks = |told: bool| {
+        let mut level1 = Alone::new(Level1::new(5, settings(false)).asking(at(1_000)));
+        level1.run(at(500));
+        if told {
+            let (address, body) = Control::Join(640).write();
+            level1.hear(Level1::CENTRAL, &bundle(None, &[(address, &body)]));
+            assert_eq!(level1.events, [level1::Event::Join(20)]);
+        }
+        level1.run(at(5_000));
+        level1.control(Level1::CENTRAL, true)
+    };
+    assert_eq!(asks(false), [(Peer::NONE, Control::Level(3))]);
+    assert_eq!(asks(true), []);
+}
+
+#[test]
+fn a_host_tells_again_what_it_wants_and_nothing_in_the_end() {
+    let mut host = Alone::new(Host::new(7, settings(true)).retelling(Span::from_s(1)));
+    for address in [65_535, 64, 65, 9] {
+        host.command(host::Command::Join(address));
+    }
+    host.command(host::Command::Drop(8));
+    host.run(at(900));
+    assert_eq!(host.control(Host::CENTRAL, true).len(), 5);
+    let wanted = [Control::Join(64), Control::Join(65_534)].map(|control| (Peer::NONE, control));
+    host.run(at(1_500));
+    assert_eq!(host.control(Host::CENTRAL, true), wanted, "pairs once");
+    host.command(host::Command::Refused);
+    host.run(at(1_700));
+    assert_eq!(host.control(Host::CENTRAL, true), wanted);
+    host.command(host::Command::DropAll);
+    host.run(at(9_000));
+    let dropped = [Control::Drop(64), Control::Drop(65_534)].map(|control| (Peer::NONE, control));
+    assert_eq!(host.control(Host::CENTRAL, true), dropped);
+    assert_eq!((host.machine.inner().joined(), host.machine.inner().is_saying()), (0, false));
+}
