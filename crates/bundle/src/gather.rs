@@ -76,6 +76,18 @@ impl Gather {
 
     /// Adds a message; whether there was room.
     pub fn push(&mut self, now: Instant, address: u16, body: &[u8], urgent: bool) -> bool {
+        self.push_within(now, address, body, urgent, None)
+    }
+
+    /// Adds a message that may wait so long at the most; whether there was room.
+    pub fn push_within(
+        &mut self,
+        now: Instant,
+        address: u16,
+        body: &[u8],
+        urgent: bool,
+        within: Option<Span>,
+    ) -> bool {
         self.roll(now);
         if !self.builder.has_room(body.len()) {
             if self.builder.is_empty() || self.ready.len() >= WAITING {
@@ -86,7 +98,8 @@ impl Gather {
         if !self.builder.push(address, body) {
             return false;
         }
-        self.due = self.due.min(self.timing.due(now, self.last, urgent));
+        let due = self.timing.due(now, self.last, urgent);
+        self.due = self.due.min(within.map_or(due, |within| due.min(now + within)));
         self.roll(now);
         true
     }

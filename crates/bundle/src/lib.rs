@@ -17,6 +17,7 @@
 //! | [`central`] | [`Central`], the endpoint in the middle |
 //! | [`host`] | [`Host`], the endpoint at a simulation |
 //! | [`settings`] | what all of them agree on |
+//! | [`inbox`] | messages that wait until the simulation takes them |
 //! | [`gather`] | messages that gather until their bundle leaves |
 //! | [`interest`] | who wants which messages, and which converter of level 1 gets them |
 //! | [`packets`] | sets of packet addresses |
@@ -37,6 +38,7 @@ pub mod drops;
 pub mod face;
 pub mod gather;
 pub mod host;
+pub mod inbox;
 pub mod interest;
 pub mod level;
 pub mod level1;

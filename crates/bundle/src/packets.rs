@@ -13,6 +13,8 @@ pub struct Packets([u64; WORDS]);
 impl Packets {
     /// None.
     pub const NONE: Packets = Packets([0; WORDS]);
+    /// All.
+    pub const ALL: Packets = Packets([u64::MAX; WORDS]);
 
     /// From octets, each with eight of them, the lowest bit first.
     pub fn read(octets: &[u8; PACKETS / 8]) -> Packets {

@@ -133,13 +133,14 @@ impl Regulator {
     }
 
     /// What the medium carries a second.
-    fn capacity(&self) -> u32 {
+    pub fn capacity(&self) -> u32 {
         let a_second = u128::from(self.medium.capacity) * u128::from(Span::from_s(1).as_ps());
         u32::try_from(a_second / u128::from(self.medium.interval.as_ps())).unwrap_or(NO_LIMIT - 1)
     }
 
     /// The medium carried a bundle of so many octets, in which so many were [admitted](Regulator::admits) before.
-    pub fn carry(&mut self, octets: usize, admitted: usize) {
+    pub fn carry(&mut self, now: Instant, octets: usize, admitted: usize) {
+        self.roll(now);
         self.level.carry(octets);
         self.take(octets.saturating_sub(admitted));
     }
