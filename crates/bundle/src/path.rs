@@ -154,18 +154,20 @@ pub struct Link {
 }
 
 impl Link {
-    /// A bundle came before which so many messages had been sent, with so many of its own.
-    pub fn note(&mut self, before: u32, count: usize) {
+    /// A bundle came before which so many messages had been sent, with so many of its own; how many did not come, as far as
+    /// it tells.
+    pub fn note(&mut self, before: u32, count: usize) -> u32 {
         self.received = self.received.wrapping_add(count as u32);
         if is_later(self.expected, before) {
             self.late = self.late.wrapping_add(1);
-            return;
+            return 0;
         }
         // Whoever comes into the stream to all in its middle has lost nothing of it.
-        if self.expected != 0 || self.received != count as u32 {
-            self.lost = self.lost.wrapping_add(before.wrapping_sub(self.expected));
-        }
+        let first = self.expected == 0 && self.received == count as u32;
+        let lost = if first { 0 } else { before.wrapping_sub(self.expected) };
+        self.lost = self.lost.wrapping_add(lost);
         self.expected = before.wrapping_add(count as u32);
+        lost
     }
 }
 

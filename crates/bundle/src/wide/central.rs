@@ -10,6 +10,7 @@ use crate::central::{Central, Command, Config, Statistics};
 use crate::drops::Why;
 use crate::level::LEAST;
 use crate::path::{Flow, Seen, Verdict};
+use crate::ranges::Segments;
 use crate::regulator::{Congestion, NO_LIMIT, Regulator};
 use crate::settings::{Spread, Wide};
 use crate::wire::wide::control::Control;
@@ -71,6 +72,16 @@ impl Machine {
         &self.members
     }
 
+    /// Who wants what.
+    pub fn segments(&self) -> &Segments {
+        self.members.segments()
+    }
+
+    /// Flows whose numbers are remembered.
+    pub fn flows(&self) -> usize {
+        self.seen.flows()
+    }
+
     /// The converters of level 1.
     pub fn sides(&self) -> &Sides {
         &self.sides
@@ -99,7 +110,7 @@ impl Machine {
         self.far.carry(now, octets, 0);
         self.statistics.bundles += 1;
         if in_session {
-            self.sides.at(at).link.note(header.before, bundle.count());
+            self.statistics.lost += u64::from(self.sides.at(at).link.note(header.before, bundle.count()));
             for control in bundle.control() {
                 match control {
                     Control::Holds(version) => self.sides.holds(now, at, version),
@@ -130,7 +141,7 @@ impl Machine {
         self.statistics.bundles += 1;
         if in_session {
             if let Some(member) = self.members.get(number) {
-                member.link.note(header.before, bundle.count());
+                self.statistics.lost += u64::from(member.link.note(header.before, bundle.count()));
             }
             for control in bundle.control() {
                 self.told_by_host(now, number, &control);
@@ -313,22 +324,23 @@ impl Machine {
     }
 
     /// What level 1 hears loads both media.
-    fn limit_level1(&self) -> Control<'static> {
-        let level = self.local.level().max(self.far.level());
-        Control::Level { level, rate: self.local.rate().min(self.far.rate()) }
+    fn limit_level1(&self) -> (u8, u32) {
+        (self.local.level().max(self.far.level()), self.local.rate().min(self.far.rate()))
     }
 
-    fn limit_hosts(&self) -> Control<'static> {
-        Control::Level { level: self.local.level(), rate: self.local.rate() }
+    fn limit_hosts(&self) -> (u8, u32) {
+        (self.local.level(), self.local.rate())
     }
 
     /// The next bundle for hosts: to all first, then to each in turn.
     fn leave_for_hosts(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
-        let limit = self.limit_hosts();
+        let (level, rate) = self.limit_hosts();
         let port = Central::HOSTS;
         if self.speaks_to_all() && self.all.is_ready() {
             let header = self.header(0, 0);
-            let length = self.all.leave(now, header, |builder| _ = builder.tell(&limit), buffer);
+            let limit = self.all.limit(now, level, rate);
+            let tell = |builder: &mut Builder| limit.iter().for_each(|limit| _ = builder.tell(limit));
+            let length = self.all.leave(now, header, tell, buffer);
             self.local.carry(now, length, length);
             return Some(Transmit { port, peer: Peer::NONE, length, segment: None });
         }
@@ -336,10 +348,9 @@ impl Machine {
         let session = self.members.get(number)?.session;
         let header = self.header(number, session);
         let member = self.members.get(number)?;
-        let told: Vec<Control<'_>> = member.told().collect();
-        let tell = |builder: &mut Builder| {
-            told.iter().chain([&limit]).for_each(|control| _ = builder.tell(control));
-        };
+        let limit = member.outbox.limit(now, level, rate);
+        let told: Vec<Control<'_>> = member.told().chain(limit).collect();
+        let tell = |builder: &mut Builder| told.iter().for_each(|control| _ = builder.tell(control));
         let length = member.outbox.leave(now, header, tell, buffer);
         member.sent(length);
         self.statistics.repeated += member.repeated();
@@ -357,14 +368,14 @@ impl Machine {
         };
         let at = (0..count).map(|n| (self.turn + n) % count).find(ready)?;
         self.turn = at + 1;
-        let limit = self.limit_level1();
+        let (level, rate) = self.limit_level1();
         let life = self.life;
         let side = self.sides.at(at);
         let (number, session) = (side.number, side.session());
         let header = Header { role: Role::Central, number: 0, to: number, life, session, before: 0 };
-        let hold = side.hold();
+        let (hold, limit) = (side.hold(now), side.outbox.limit(now, level, rate));
         let tell = |builder: &mut Builder| {
-            builder.tell(&limit);
+            limit.iter().for_each(|limit| _ = builder.tell(limit));
             if let Some((version, packets)) = hold {
                 builder.tell(&Control::Hold { version, packets: &packets.write() });
             }

@@ -42,6 +42,8 @@ pub struct Machine {
     /// The central converter's life, and the session that it gave.
     session: Option<(u32, u32)>,
     heard: Instant,
+    /// Whether it has been silent for too long.
+    lonely: bool,
     wants: Ranges,
     /// Changes of what it wants that the central converter has not heard of, and how many it has.
     changes: VecDeque<Change>,
@@ -80,6 +82,7 @@ impl Machine {
             outbox: Outbox::new(longest, settings.timing, Instant::ZERO),
             session: None,
             heard: Instant::ZERO,
+            lonely: false,
             wants: Ranges::default(),
             changes: VecDeque::new(),
             told: 0,
@@ -120,12 +123,6 @@ impl Machine {
     pub(crate) fn is_saying(&self) -> bool {
         let (ordinary, urgent) = self.outbox.waiting();
         ordinary + urgent + self.changes.len() > 0 || self.ends
-    }
-
-    /// What waits: messages to leave or to be acknowledged, changes to be heard of, octets to be taken.
-    pub(crate) fn waiting(&self) -> (usize, usize, usize) {
-        let (ordinary, urgent) = self.outbox.waiting();
-        (ordinary + urgent + self.receiver.held(), self.changes.len(), self.inbox.octets())
     }
 
     fn send(&mut self, now: Instant, post: &Post<'_>) -> Result<(), Refusal> {
@@ -262,13 +259,13 @@ impl Machine {
         if theirs.1 == 0 {
             return false;
         }
-        if let Some(ours) = self.session {
+        if let Some(ours) = self.session.filter(|_| !self.lonely) {
             let later = is_later(theirs.0, ours.0) || theirs.0 == ours.0 && is_later(theirs.1, ours.1);
             if !later && theirs != ours {
                 return false;
             }
         }
-        self.heard = now;
+        (self.heard, self.lonely) = (now, false);
         if self.session == Some(theirs) {
             return true;
         }
@@ -354,14 +351,12 @@ impl Machine {
         self.statistics.repeated = self.outbox.reliable.repeated();
     }
 
-    /// Takes leave of a central converter that is silent.
+    /// Of a central converter that is silent any session is taken, and no limit obeyed. The session stays: what was not
+    /// acknowledged may still be, if it was only the network.
     fn roll(&mut self, now: Instant) {
-        if self.session.is_some() && now >= self.heard + LONELY {
-            self.session = None;
-            self.changes.clear();
-            (self.tell_changes, self.acknowledge, self.level) = (Instant::MAX, false, LEAST);
+        if self.session.is_some() && !self.lonely && now >= self.heard + LONELY {
+            (self.lonely, self.level) = (true, LEAST);
             self.bucket.set(NO_LIMIT);
-            self.outbox.restart(now, false);
             self.statistics.lonely += 1;
         }
         self.outbox.roll(now);
@@ -480,7 +475,7 @@ impl Machine {
             });
         }
         let reason = if self.outbox.is_ready() { Reason::Port(Host::CENTRAL) } else { Reason::Input };
-        let lonely = self.session.map(|_| self.heard + LONELY);
+        let lonely = self.session.filter(|_| !self.lonely).map(|_| self.heard + LONELY);
         Output::Idle(Idle { deadline: self.outbox.deadline().into_iter().chain(lonely).min(), reason })
     }
 }

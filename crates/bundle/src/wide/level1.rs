@@ -176,7 +176,7 @@ impl Machine {
         self.out.push_back(Parcel::of(message));
     }
 
-    /// Takes leave of a central converter that is silent.
+    /// Takes leave of a central converter that is silent, and says so by saying no session.
     fn roll(&mut self, now: Instant) {
         if self.session.is_some() && now >= self.heard + LONELY {
             self.session = None;

@@ -8,7 +8,10 @@ use trunkline_units::{Instant, Span};
 use super::HELLO;
 use crate::gather::Timing;
 use crate::reliable;
-use crate::wire::wide::{Builder, ENTRY, HEADER, Header, LEAST_PATH, Message, NO_LIMIT, carried};
+use crate::wire::wide::control::Control;
+use crate::wire::wide::{
+    Builder, ENTRY, HEADER, Header, LEAST_PATH, Message, NO_LIMIT, carried, is_too_long,
+};
 
 /// Full bundles' worth of messages that may wait, of ordinary ones and as many of those with priority.
 pub const WAITING: usize = 64;
@@ -97,6 +100,8 @@ pub struct Outbox {
     ready: bool,
     /// Messages sent in this session.
     before: u32,
+    /// The limit that was last told, and when.
+    limit: Option<((u8, u32), Instant)>,
 }
 
 #[derive(Debug, Default)]
@@ -147,6 +152,7 @@ impl Outbox {
             tell: now,
             ready: false,
             before: 0,
+            limit: None,
         }
     }
 
@@ -157,6 +163,9 @@ impl Outbox {
 
     /// Adds a message; whether there was room.
     pub fn push(&mut self, now: Instant, parcel: Parcel) -> bool {
+        if is_too_long(&parcel.body, self.longest) {
+            return false;
+        }
         let due = parcel.due(self.timing, now, self.last);
         let queue = if parcel.priority { &mut self.urgent } else { &mut self.ordinary };
         let pushed = queue.push(due, parcel, WAITING * self.longest);
@@ -166,6 +175,9 @@ impl Outbox {
 
     /// Adds a message that is acknowledged; whether there was room.
     pub fn push_reliable(&mut self, now: Instant, parcel: Parcel) -> bool {
+        if is_too_long(&parcel.body, self.longest) {
+            return false;
+        }
         let due = parcel.due(self.timing, now, self.last);
         let pushed = self.reliable.push(parcel, due);
         self.roll(now);
@@ -187,9 +199,19 @@ impl Outbox {
         self.tell = self.tell.min(at);
     }
 
+    /// The limit, if it is another than the one last told, or a hello is due. What is told is told once: so the longest
+    /// message has a bundle for itself in the end.
+    pub fn limit(&mut self, now: Instant, level: u8, rate: u32) -> Option<Control<'static>> {
+        let news = self.limit.is_none_or(|(told, at)| told != (level, rate) || now >= at + HELLO);
+        if news {
+            self.limit = Some(((level, rate), now));
+        }
+        news.then_some(Control::Level { level, rate })
+    }
+
     /// A new session: nothing was sent in it, and what was not acknowledged is sent anew.
     pub fn restart(&mut self, now: Instant, open: bool) {
-        (self.before, self.open) = (0, open);
+        (self.before, self.open, self.limit) = (0, open, None);
         self.reliable.restart(now);
         self.roll(now);
     }

@@ -17,6 +17,8 @@ use crate::wire::wide::Header;
 
 /// Most converters of level 1.
 pub const MOST: usize = crate::central::MOST_LEVEL_1;
+/// So long what was sent before may be on its way.
+const STRAGGLE: Span = Span::from_ms(100);
 /// Over what time messages are counted to tell loads.
 const LOAD_TIME: Span = Span::from_s(1);
 /// How often packet addresses may move from the most to the least loaded.
@@ -53,6 +55,8 @@ pub struct Side {
     /// Its life and session, if it is there.
     alive: Option<(u32, u32)>,
     heard: Instant,
+    /// Since when it is in its session.
+    since: Option<Instant>,
     /// What it is to get.
     wants: Packets,
     /// What it was last told to get, and with which version; which version is so.
@@ -61,6 +65,8 @@ pub struct Side {
     holds: u32,
     /// What it may get: what it was told since what is so.
     may: Packets,
+    /// When it is told (again).
+    tell: Instant,
 }
 
 /// All of them.
@@ -89,12 +95,20 @@ impl Side {
             link: Link::default(),
             alive: None,
             heard: Instant::ZERO,
+            since: None,
             wants: Packets::NONE,
             told: Packets::NONE,
             version: 0,
             holds: 0,
             may: Packets::NONE,
+            tell: Instant::ZERO,
         }
+    }
+
+    /// Whether it took leave of a session that it was in, having heard nothing for too long. What it said before it was in it
+    /// may still be on its way, but not for long.
+    fn forgot(&self, now: Instant, header: &Header) -> bool {
+        header.session == 0 && self.since.is_some_and(|since| now >= since + STRAGGLE)
     }
 
     /// Whether it is there.
@@ -113,14 +127,18 @@ impl Side {
     }
 
     /// The hold that is to be told now, if there is one.
-    pub fn hold(&self) -> Option<(u32, Packets)> {
-        (self.version != self.holds).then_some((self.version, self.told))
+    pub fn hold(&mut self, now: Instant) -> Option<(u32, Packets)> {
+        let due = self.version != self.holds && now >= self.tell;
+        if due {
+            self.tell = now + AGAIN;
+        }
+        due.then_some((self.version, self.told))
     }
 
-    /// Tells it again soon, if there is one.
+    /// Has it told again soon, if it is not so.
     pub fn tell_again(&mut self, now: Instant) {
         if self.version != self.holds {
-            self.outbox.tell_by(now + AGAIN);
+            self.outbox.tell_by(self.tell.max(now));
         }
     }
 }
@@ -145,6 +163,11 @@ impl Sides {
     /// What was counted.
     pub fn counts(&self) -> Counts {
         self.counts
+    }
+
+    /// Packet addresses that are on their way from one to another.
+    pub fn moving(&self) -> usize {
+        self.moving.len()
     }
 
     /// Messages that waited for who is gone, since this was last asked: ordinary ones, and those with priority.
@@ -184,7 +207,7 @@ impl Sides {
         let side = &mut self.sides[at];
         match side.alive {
             Some((life, _)) if is_later(life, header.life) => return None,
-            Some((life, _)) if life == header.life => {}
+            Some((life, _)) if life == header.life && !side.forgot(now, header) => {}
             other => {
                 if other.is_some() {
                     self.lose(now, at);
@@ -192,9 +215,10 @@ impl Sides {
                 self.session = self.session.wrapping_add(1).max(1);
                 let side = &mut self.sides[at];
                 side.alive = Some((header.life, self.session));
-                side.link = Link::default();
+                (side.link, side.since) = (Link::default(), None);
                 // What it still gets of before nobody knows, until it says that it gets what it was told.
                 (side.told, side.may, side.version, side.holds) = (Packets::NONE, Packets::ALL, 1, 0);
+                side.tell = now;
                 side.outbox.restart(now, false);
                 side.outbox.tell_by(now);
                 self.counts.met += 1;
@@ -204,8 +228,9 @@ impl Sides {
         let side = &mut self.sides[at];
         side.heard = now;
         let in_session = header.session == side.session();
-        if !in_session {
-            side.outbox.tell_by(now + AGAIN);
+        match in_session {
+            true => _ = side.since.get_or_insert(now),
+            false => side.outbox.tell_by(now + AGAIN),
         }
         Some((at, in_session))
     }
@@ -299,6 +324,7 @@ impl Sides {
                 side.told = told;
                 side.may = side.may.or(&told);
                 side.version = side.version.wrapping_add(1);
+                side.tell = now;
                 side.outbox.tell_by(now);
             }
         }
