@@ -9,6 +9,7 @@ use crate::interest::{Change, Interest, packet};
 use crate::level::{LEAST, Level, Medium};
 use crate::retell::{REFUSED, Retell};
 use crate::settings::Settings;
+use crate::wide;
 use crate::wire::classic::{
     ADDRESSES_A_PACKET, Bundle, CONTROL, Control, EVERY_HOST, HOST_CONTROL, MOST_HOSTS, Message, PACKETS,
     Source, bit,
@@ -41,7 +42,7 @@ pub struct Config {
 ///
 /// A [`Peer`] on the port [`LEVEL1`](Central::LEVEL1) is a converter's number, two octets big endian; on
 /// [`HOSTS`](Central::HOSTS) there is only [`Peer::NONE`]: bundles for hosts go to all of them. Who sent a bundle its mask
-/// says.
+/// says. In the wide format, bundles for one host go to the peer from which its bundles come.
 ///
 /// **Congestion** has two levels. That of the hosts' medium is told to hosts, and cuts what goes to them; that of the wide
 /// side cuts what goes to level 1; converters of level 1 are told the higher of both, since what they hear loads both.
@@ -56,7 +57,18 @@ pub struct Config {
 /// [counted](Statistics). Control that finds none is told again when its state is asked for: joins by the next change of
 /// interest, levels by the next change of level.
 #[derive(Debug)]
-pub struct Central {
+pub struct Central(Machine);
+
+#[derive(Debug)]
+enum Machine {
+    Classic(Box<Classic>),
+    /// With an interest in which nobody stands.
+    Wide(Box<wide::central::Machine>, Interest),
+}
+
+/// The machine of 1997.
+#[derive(Debug)]
+struct Classic {
     config: Config,
     interest: Interest,
     level1: Vec<Side>,
@@ -107,7 +119,7 @@ pub struct Statistics {
     pub from_level1: u64,
     /// The same from hosts.
     pub from_hosts: u64,
-    /// Messages for hosts, each once however many want it.
+    /// Messages for hosts, each once however many want it; but for each host that gets bundles of its own.
     pub to_hosts: u64,
     /// Messages for level 1.
     pub to_level1: u64,
@@ -123,6 +135,22 @@ pub struct Statistics {
     pub strays: u64,
     /// Bundles that were none or came from somebody who does not exist, and control that makes no sense.
     pub malformed: u64,
+    /// What the numbers of messages told; this and all up to drops of the wide format only.
+    pub path: crate::path::Counts,
+    /// Messages of bundles from hosts and level 1 that did not come.
+    pub lost: u64,
+    /// Bundles of an earlier life of their sender, or of hosts beyond those that there may be.
+    pub stale: u64,
+    /// Messages of this site's hosts that came back from the wide area.
+    pub own: u64,
+    /// Messages sent to hosts again, until they were acknowledged.
+    pub repeated: u64,
+    /// Hosts met: heard of first, or in a new life.
+    pub hosts_met: u64,
+    /// Hosts that ended, fell silent or began a new life.
+    pub hosts_gone: u64,
+    /// Of the converters of level 1.
+    pub sides: wide::sides::Counts,
     /// Messages for hosts that were dropped.
     pub drops_to_hosts: Drops,
     /// Messages for level 1 that were dropped.
@@ -140,12 +168,74 @@ impl Central {
     /// # Panics
     /// If there is no converter of level 1, or more than there may be, or two of one number, or number 0.
     pub fn new(config: Config) -> Central {
+        Central::with_life(0, config)
+    }
+
+    /// The same in its `life`: of the wide format, in which each start has a higher one (in a circle of 2³²).
+    ///
+    /// # Panics
+    /// As [`Central::new`].
+    pub fn with_life(life: u32, config: Config) -> Central {
         let Config { settings, level1, .. } = &config;
         assert!((1..=MOST_LEVEL_1).contains(&level1.len()), "there are 1 to {MOST_LEVEL_1} of level 1");
         assert!(
             level1.iter().enumerate().all(|(at, number)| *number > 0 && !level1[..at].contains(number)),
             "each converter of level 1 has a number of its own, above 0"
         );
+        Central(match settings.wide() {
+            None => Machine::Classic(Box::new(Classic::new(config))),
+            Some(wide) => {
+                let machine = wide::central::Machine::new(life, &config, wide);
+                Machine::Wide(Box::new(machine), Interest::new(false))
+            }
+        })
+    }
+
+    /// Tells level 1 again what it gets, every so often (zero: only when there is a reason), and again to leave what it does
+    /// not. The wide format does that by itself.
+    pub fn retelling(mut self, every: Span) -> Central {
+        if let Machine::Classic(classic) = &mut self.0 {
+            classic.retelling(every);
+        }
+        self
+    }
+
+    /// What it counted.
+    pub fn statistics(&self) -> &Statistics {
+        match &self.0 {
+            Machine::Classic(classic) => &classic.statistics,
+            Machine::Wide(wide, _) => wide.statistics(),
+        }
+    }
+
+    /// Who wants what, and who gets it: of the classic format; of the other [`Central::wide`] says it.
+    pub fn interest(&self) -> &Interest {
+        match &self.0 {
+            Machine::Classic(classic) => &classic.interest,
+            Machine::Wide(_, nobody) => nobody,
+        }
+    }
+
+    /// The levels of congestion of the hosts' medium and of the wide side, 3 to 6.
+    pub fn levels(&self) -> (u8, u8) {
+        match &self.0 {
+            Machine::Classic(classic) => (classic.local.get(), classic.wide.get()),
+            Machine::Wide(wide, _) => wide.levels(),
+        }
+    }
+
+    /// The machine of the wide format: its hosts and converters of level 1.
+    pub fn wide(&self) -> Option<&wide::central::Machine> {
+        match &self.0 {
+            Machine::Classic(_) => None,
+            Machine::Wide(wide, _) => Some(wide),
+        }
+    }
+}
+
+impl Classic {
+    fn new(config: Config) -> Classic {
+        let Config { settings, level1, .. } = &config;
         let gather = || Gather::new(None, settings.longest, settings.timing);
         let side = |number: &u16| Side {
             number: *number,
@@ -157,7 +247,7 @@ impl Central {
             untold: false,
             retell: Retell::new(Span::ZERO),
         };
-        Central {
+        Classic {
             interest: Interest::new(settings.pairs),
             level1: level1.iter().map(side).collect(),
             hosts: gather(),
@@ -172,27 +262,9 @@ impl Central {
         }
     }
 
-    /// Tells level 1 again what it gets, every so often (zero: only when there is a reason), and again to leave what it does
-    /// not.
-    pub fn retelling(mut self, every: Span) -> Central {
+    fn retelling(&mut self, every: Span) {
         self.changed = vec![Instant::ZERO; PACKETS].into();
         self.level1.iter_mut().for_each(|side| side.retell = Retell::new(every));
-        self
-    }
-
-    /// What it counted.
-    pub fn statistics(&self) -> &Statistics {
-        &self.statistics
-    }
-
-    /// Who wants what, and who gets it.
-    pub fn interest(&self) -> &Interest {
-        &self.interest
-    }
-
-    /// The levels of congestion of the hosts' medium and of the wide side, 3 to 6.
-    pub fn levels(&self) -> (u8, u8) {
-        (self.local.get(), self.wide.get())
     }
 
     fn take(&mut self, now: Instant, port: Port, bytes: &[u8]) {
@@ -420,7 +492,7 @@ impl Side {
     }
 }
 
-impl Endpoint for Central {
+impl Endpoint for Classic {
     type Command<'a> = Command;
     type Event = std::convert::Infallible;
     type Refusal = std::convert::Infallible;
@@ -449,6 +521,8 @@ impl Endpoint for Central {
         if writable.has(Central::HOSTS)
             && let Some(length) = self.hosts.leave(now, buffer)
         {
+            // In the interval in which it leaves.
+            self.local.roll(now);
             self.local.carry(length);
             self.statistics.bundles_sent += 1;
             let (port, peer) = (Central::HOSTS, Peer::NONE);
@@ -457,6 +531,7 @@ impl Endpoint for Central {
         if writable.has(Central::LEVEL1)
             && let Some(transmit) = self.leave(now, buffer)
         {
+            self.wide.roll(now);
             self.wide.carry(transmit.length);
             self.statistics.bundles_sent += 1;
             return Output::Transmit(transmit);
@@ -473,5 +548,28 @@ impl Endpoint for Central {
             Reason::Input
         };
         Output::Idle(Idle { deadline, reason })
+    }
+}
+
+impl Endpoint for Central {
+    type Command<'a> = Command;
+    type Event = std::convert::Infallible;
+    type Refusal = std::convert::Infallible;
+
+    fn handle(&mut self, now: Instant, input: Input<'_, Command>) -> Result<(), Self::Refusal> {
+        match &mut self.0 {
+            Machine::Classic(classic) => classic.handle(now, input),
+            Machine::Wide(wide, _) => {
+                wide.handle(now, input);
+                Ok(())
+            }
+        }
+    }
+
+    fn poll(&mut self, now: Instant, writable: Writable<'_>, buffer: &mut [u8]) -> Output<Self::Event> {
+        match &mut self.0 {
+            Machine::Classic(classic) => classic.poll(now, writable, buffer),
+            Machine::Wide(wide, _) => wide.poll(now, writable, buffer),
+        }
     }
 }

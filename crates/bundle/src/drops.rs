@@ -13,19 +13,29 @@ pub enum Why {
     Control,
     /// It has no address, or is too long for a bundle.
     Unfit,
+    /// Who was to get it is not there, or ended before it had it.
+    Gone,
+    /// The host said that it takes no more.
+    Saturated,
 }
 
 /// How many were dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Drops([[u64; 2]; 5]);
+pub struct Drops([[u64; 2]; 7]);
 
 impl Drops {
     /// All reasons.
-    pub const REASONS: [Why; 5] = [Why::Congestion, Why::Nobody, Why::Full, Why::Control, Why::Unfit];
+    pub const REASONS: [Why; 7] =
+        [Why::Congestion, Why::Nobody, Why::Full, Why::Control, Why::Unfit, Why::Gone, Why::Saturated];
 
     /// One more.
     pub fn count(&mut self, why: Why, priority: bool) {
-        self.0[why as usize][usize::from(priority)] += 1;
+        self.add(why, priority, 1);
+    }
+
+    /// So many more.
+    pub fn add(&mut self, why: Why, priority: bool, messages: u64) {
+        self.0[why as usize][usize::from(priority)] += messages;
     }
 
     /// How many for a reason, of ordinary or of priority messages.

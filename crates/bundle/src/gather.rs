@@ -37,7 +37,7 @@ impl Timing {
         Timing::Adaptive { ordinary: Span::from_ms(5), priority: Span::ZERO, gap: Some(Span::from_us(500)) };
 
     /// When a message that comes now has its bundle leave, where the last left at `last`.
-    fn due(self, now: Instant, last: Option<Instant>, urgent: bool) -> Instant {
+    pub(crate) fn due(self, now: Instant, last: Option<Instant>, urgent: bool) -> Instant {
         match self {
             Timing::Tick(tick) => {
                 let ticks = now.since(Instant::ZERO).as_ps() / tick.as_ps() + 1;
@@ -77,6 +77,18 @@ impl Gather {
     /// Adds a message; whether there was room. A bundle that is due by that leaves with the next [`roll`](Gather::roll): what
     /// is urgent and comes together leaves together.
     pub fn push(&mut self, now: Instant, address: u16, body: &[u8], urgent: bool) -> bool {
+        self.push_within(now, address, body, urgent, None)
+    }
+
+    /// Adds a message that may wait so long at the most; whether there was room.
+    pub fn push_within(
+        &mut self,
+        now: Instant,
+        address: u16,
+        body: &[u8],
+        urgent: bool,
+        within: Option<Span>,
+    ) -> bool {
         if matches!(self.timing, Timing::Tick(_)) {
             // What comes behind the tick waits for the next.
             self.roll(now);
@@ -90,7 +102,8 @@ impl Gather {
         if !self.builder.push(address, body) {
             return false;
         }
-        self.due = self.due.min(self.timing.due(now, self.last, urgent));
+        let due = self.timing.due(now, self.last, urgent);
+        self.due = self.due.min(within.map_or(due, |within| due.min(now + within)));
         true
     }
 

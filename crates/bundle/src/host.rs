@@ -1,38 +1,42 @@
 //! [`Host`]: between the central converter and the simulation of one host.
 
-use std::collections::VecDeque;
-
 use thiserror::Error;
 use trunkline_endpoint::{Endpoint, Idle, Input, Output, Peer, Port, Reason, Segment, Transmit, Writable};
 use trunkline_units::{Instant, Span};
 
 use crate::drops::{Drops, Why};
 use crate::gather::Gather;
+use crate::inbox::Inbox;
+pub use crate::inbox::{From, WAITING};
 use crate::level::{LEAST, Level};
 use crate::retell::{REFUSED, Retell};
 use crate::settings::Settings;
-use crate::wire::classic::{ADDRESS, Bundle, CONTROL, Control, HOST_CONTROL, Source, bit};
-
-/// Octets of messages that may wait to be taken.
-pub const WAITING: usize = 4 << 20;
+use crate::wide;
+use crate::wire::classic::{ADDRESS, Bundle, CONTROL, Control, HOST_CONTROL, MOST_HOSTS, Source, bit};
 
 /// The interface of a host.
 ///
 /// Bounds: 65 bundles for the central converter, and [`WAITING`] octets of messages for the simulation. What finds no room
 /// is dropped and [counted](Statistics::drops).
 #[derive(Debug)]
-pub struct Host {
+pub struct Host(Machine);
+
+#[derive(Debug)]
+enum Machine {
+    Classic(Box<Classic>),
+    Wide(Box<wide::host::Machine>),
+}
+
+/// The machine of 1997.
+#[derive(Debug)]
+struct Classic {
     settings: Settings,
     bit: u16,
     gather: Gather,
     level: u8,
     allowed: u8,
     allowed_until: Instant,
-    inbox: VecDeque<Vec<u8>>,
-    held: usize,
-    spare: Vec<Vec<u8>>,
-    /// Whether it is to be told that there are messages.
-    readable: bool,
+    inbox: Inbox,
     /// Whether the level changed and that is to be told.
     told: u8,
     /// Addresses that it wants, a bit each.
@@ -59,6 +63,33 @@ pub enum Command<'a> {
     DropAll,
     /// The central converter refused a bundle: when it is back it knows nothing.
     Refused,
+    /// Sends a message, with all that can be said of it.
+    Post(Post<'a>),
+    /// Wants the messages with these addresses. Of the wide format, as all below.
+    JoinRange {
+        /// The first.
+        first: u32,
+        /// The last.
+        last: u32,
+    },
+    /// No more.
+    DropRange {
+        /// The first.
+        first: u32,
+        /// The last.
+        last: u32,
+    },
+    /// It takes no more than so many ordinary messages a second; none: any.
+    Saturate(Option<u32>),
+    /// It ends, and says so.
+    Bye,
+    /// Takes the next message: the oldest, with what is known of it.
+    Receive {
+        /// Its body takes the place of what is there.
+        into: &'a mut Vec<u8>,
+        /// Set to what is known of it; none: there is no message.
+        from: &'a mut Option<From>,
+    },
     /// Takes the next message: the oldest.
     Take {
         /// Its body takes the place of what is there.
@@ -66,6 +97,20 @@ pub enum Command<'a> {
         /// Set to whether there was one.
         taken: &'a mut bool,
     },
+}
+
+/// A message and what can be said of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Post<'a> {
+    /// To whom; up to 65,535 in the classic format.
+    pub address: u32,
+    /// Whether it has priority; in the classic format its address says that, and this is to be the same.
+    pub priority: bool,
+    /// How long it may wait in a converter at the most, whatever the settings say; only what has priority says so. The
+    /// classic format tells nobody else.
+    pub within: Option<Span>,
+    /// All behind the address.
+    pub body: &'a [u8],
 }
 
 /// What it tells.
@@ -94,6 +139,12 @@ pub enum Refusal {
     /// As many bundles wait as may.
     #[error("as many messages wait as may")]
     Full,
+    /// A range of addresses ends before it begins.
+    #[error("a range of addresses that ends before it begins")]
+    Range,
+    /// The classic format has no such address or command.
+    #[error("the classic format does not have that")]
+    Format,
 }
 
 /// What it counted.
@@ -113,6 +164,18 @@ pub struct Statistics {
     pub retold: u64,
     /// Bundles that were none, and control that makes no sense.
     pub malformed: u64,
+    /// What the numbers of messages told; this and all up to drops of the wide format only.
+    pub path: crate::path::Counts,
+    /// Messages of bundles that did not come, or came late.
+    pub lost: u64,
+    /// Messages sent again, until they were acknowledged.
+    pub repeated: u64,
+    /// Sessions that the central converter gave: more than one if either restarted, or they lost each other.
+    pub sessions: u64,
+    /// Times that the central converter was silent for too long.
+    pub lonely: u64,
+    /// Bundles of an earlier session.
+    pub stale: u64,
     /// Messages dropped: those refused when they were sent, and those that found no room when they came.
     pub drops: Drops,
 }
@@ -121,19 +184,82 @@ impl Host {
     /// The one port, to the central converter.
     pub const CENTRAL: Port = Port(0);
 
-    /// Host `number`, 1 to 16.
+    /// Host `number`, from 1 on: up to 16 in the classic format.
+    ///
+    /// # Panics
+    /// If it has another number.
     pub fn new(number: u8, settings: Settings) -> Host {
-        Host {
+        Host::with_life(number.into(), 0, settings)
+    }
+
+    /// The same in its `life`, and with any number: of the wide format, in which each start has a higher life (in a circle
+    /// of 2³²).
+    ///
+    /// # Panics
+    /// If it has number 0, or one that the format does not have.
+    pub fn with_life(number: u16, life: u32, settings: Settings) -> Host {
+        assert!(number > 0, "hosts have numbers from 1 on");
+        Host(match settings.wide() {
+            None => {
+                assert!(number <= MOST_HOSTS.into(), "hosts are 1 to {MOST_HOSTS}");
+                Machine::Classic(Box::new(Classic::new(number as u8, settings)))
+            }
+            Some(wide) => Machine::Wide(Box::new(wide::host::Machine::new(number, life, &settings, wide))),
+        })
+    }
+
+    /// Tells again what it wants, every so often (zero: only after a refusal): a central converter that restarts has
+    /// forgotten. The wide format does that by itself.
+    pub fn retelling(mut self, every: Span) -> Host {
+        if let Machine::Classic(classic) = &mut self.0 {
+            classic.retell = Retell::new(every);
+        }
+        self
+    }
+
+    /// Addresses that it wants; of a pair the even one, and in the wide format both.
+    pub fn joined(&self) -> usize {
+        match &self.0 {
+            Machine::Classic(classic) => classic.joined.iter().map(|word| word.count_ones() as usize).sum(),
+            Machine::Wide(wide) => wide.joined(),
+        }
+    }
+
+    /// What it counted.
+    pub fn statistics(&self) -> &Statistics {
+        match &self.0 {
+            Machine::Classic(classic) => &classic.statistics,
+            Machine::Wide(wide) => wide.statistics(),
+        }
+    }
+
+    /// The level of congestion that the central converter last told, 3 to 6.
+    pub fn level(&self) -> u8 {
+        match &self.0 {
+            Machine::Classic(classic) => classic.level,
+            Machine::Wide(wide) => wide.level(),
+        }
+    }
+
+    /// Whether something for the central converter has not left yet, or in the wide format was not heard of.
+    pub fn is_saying(&self) -> bool {
+        match &self.0 {
+            Machine::Classic(classic) => classic.gather.is_ready() || classic.gather.deadline().is_some(),
+            Machine::Wide(wide) => wide.is_saying(),
+        }
+    }
+}
+
+impl Classic {
+    fn new(number: u8, settings: Settings) -> Classic {
+        Classic {
             settings,
             bit: bit(number),
             gather: Gather::new(Some(Source::Host(number)), settings.longest, settings.timing),
             level: LEAST,
             allowed: 0,
             allowed_until: Instant::ZERO,
-            inbox: VecDeque::new(),
-            held: 0,
-            spare: Vec::new(),
-            readable: false,
+            inbox: Inbox::default(),
             told: LEAST,
             joined: vec![0; 65_536 / 64].into(),
             retell: Retell::new(Span::ZERO),
@@ -141,34 +267,15 @@ impl Host {
         }
     }
 
-    /// Tells again what it wants, every so often (zero: only after a refusal): a central converter that restarts has
-    /// forgotten.
-    pub fn retelling(mut self, every: Span) -> Host {
-        self.retell = Retell::new(every);
-        self
+    fn post(&mut self, now: Instant, post: &Post<'_>) -> Result<(), Refusal> {
+        let address = u16::try_from(post.address).map_err(|_| Refusal::Format)?;
+        if self.settings.is_priority(address) != (post.priority || post.within.is_some()) {
+            return Err(Refusal::Format);
+        }
+        self.send(now, address, post.within, post.body)
     }
 
-    /// Addresses that it wants; of a pair the even one.
-    pub fn joined(&self) -> usize {
-        self.joined.iter().map(|word| word.count_ones() as usize).sum()
-    }
-
-    /// What it counted.
-    pub fn statistics(&self) -> &Statistics {
-        &self.statistics
-    }
-
-    /// The level of congestion that the central converter last told, 3 to 6.
-    pub fn level(&self) -> u8 {
-        self.level
-    }
-
-    /// Whether something for the central converter has not left yet.
-    pub fn is_saying(&self) -> bool {
-        self.gather.is_ready() || self.gather.deadline().is_some()
-    }
-
-    fn send(&mut self, now: Instant, address: u16, body: &[u8]) -> Result<(), Refusal> {
+    fn send(&mut self, now: Instant, address: u16, within: Option<Span>, body: &[u8]) -> Result<(), Refusal> {
         let priority = self.settings.is_priority(address);
         let octets = ADDRESS + body.len();
         let refused = if octets == CONTROL || octets == HOST_CONTROL {
@@ -186,7 +293,7 @@ impl Host {
             self.statistics.drops.count(why, priority);
             return Err(refusal);
         }
-        if !self.gather.push(now, address, body, priority) {
+        if !self.gather.push_within(now, address, body, priority, within) {
             self.statistics.drops.count(Why::Full, priority);
             return Err(Refusal::Full);
         }
@@ -221,7 +328,7 @@ impl Host {
 
     /// Tells again what is due.
     fn retell(&mut self, now: Instant) {
-        let Host { retell, joined, gather, statistics, .. } = self;
+        let Classic { retell, joined, gather, statistics, .. } = self;
         retell.tell(
             now,
             |from| next_of(joined, from),
@@ -244,29 +351,15 @@ impl Host {
                 }
             } else if message.address & self.bit == 0 {
                 self.statistics.others += 1;
-            } else if self.held + message.body.len() > WAITING {
-                // The address that said whether it has priority is gone.
-                self.statistics.drops.count(Why::Full, false);
             } else {
-                let mut kept = self.spare.pop().unwrap_or_default();
-                kept.clear();
-                kept.extend_from_slice(message.body);
-                self.held += kept.len();
-                self.readable |= self.inbox.is_empty();
-                self.inbox.push_back(kept);
-                self.statistics.received += 1;
+                // The address that said whether it has priority is gone.
+                let from = From { address: message.address.into(), ..From::default() };
+                match self.inbox.push(from, message.body) {
+                    true => self.statistics.received += 1,
+                    false => self.statistics.drops.count(Why::Full, false),
+                }
             }
         }
-    }
-
-    fn take(&mut self, into: &mut Vec<u8>) -> bool {
-        let Some(mut message) = self.inbox.pop_front() else { return false };
-        self.held -= message.len();
-        std::mem::swap(into, &mut message);
-        if self.spare.len() < 1_024 {
-            self.spare.push(message);
-        }
-        true
     }
 }
 
@@ -281,7 +374,7 @@ fn next_of(words: &[u64], from: usize) -> Option<usize> {
     Some((at + behind) * 64 + words[at + behind].trailing_zeros() as usize)
 }
 
-impl Endpoint for Host {
+impl Endpoint for Classic {
     type Command<'a> = Command<'a>;
     type Event = Event;
     type Refusal = Refusal;
@@ -301,7 +394,7 @@ impl Endpoint for Host {
                 self.gather.roll(now);
                 Ok(())
             }
-            Input::Command(Command::Send { address, body }) => self.send(now, address, body),
+            Input::Command(Command::Send { address, body }) => self.send(now, address, None, body),
             Input::Command(Command::Join(address)) => self.join(now, address, true),
             Input::Command(Command::Drop(address)) => self.join(now, address, false),
             Input::Command(Command::DropAll) => self.drop_all(now),
@@ -310,15 +403,23 @@ impl Endpoint for Host {
                 Ok(())
             }
             Input::Command(Command::Take { into, taken }) => {
-                *taken = self.take(into);
+                *taken = self.inbox.take(into).is_some();
                 Ok(())
             }
+            Input::Command(Command::Receive { into, from }) => {
+                *from = self.inbox.take(into);
+                Ok(())
+            }
+            Input::Command(Command::Post(post)) => self.post(now, &post),
+            Input::Command(
+                Command::JoinRange { .. } | Command::DropRange { .. } | Command::Saturate(_) | Command::Bye,
+            ) => Err(Refusal::Format),
         }
     }
 
     fn poll(&mut self, now: Instant, writable: Writable<'_>, buffer: &mut [u8]) -> Output<Event> {
         self.gather.roll(now);
-        if std::mem::take(&mut self.readable) {
+        if self.inbox.became_readable() {
             return Output::Event(Event::Readable);
         }
         if self.told != self.level {
@@ -335,5 +436,25 @@ impl Endpoint for Host {
         let reason = if self.gather.is_ready() { Reason::Port(Host::CENTRAL) } else { Reason::Input };
         let deadline = self.gather.deadline().into_iter().chain(self.retell.deadline()).min();
         Output::Idle(Idle { deadline, reason })
+    }
+}
+
+impl Endpoint for Host {
+    type Command<'a> = Command<'a>;
+    type Event = Event;
+    type Refusal = Refusal;
+
+    fn handle(&mut self, now: Instant, input: Input<'_, Command<'_>>) -> Result<(), Refusal> {
+        match &mut self.0 {
+            Machine::Classic(classic) => classic.handle(now, input),
+            Machine::Wide(wide) => wide.handle(now, input),
+        }
+    }
+
+    fn poll(&mut self, now: Instant, writable: Writable<'_>, buffer: &mut [u8]) -> Output<Event> {
+        match &mut self.0 {
+            Machine::Classic(classic) => classic.poll(now, writable, buffer),
+            Machine::Wide(wide) => wide.poll(now, writable, buffer),
+        }
     }
 }

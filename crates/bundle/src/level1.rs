@@ -9,13 +9,14 @@ use crate::drops::{Drops, Why};
 use crate::gather::Gather;
 use crate::interest::packet;
 use crate::level::{LEAST, Level};
+pub use crate::packets::Event;
+use crate::packets::Joined;
 use crate::settings::Settings;
-use crate::wire::classic::{ADDRESS, Bundle, CONTROL, Control, Message, PACKETS, Source};
+use crate::wide;
+use crate::wire::classic::{ADDRESS, Bundle, CONTROL, Control, Message, Source};
 
 /// Messages for the wide area that wait for its port.
 pub const WAITING: usize = 4_096;
-/// Joins and leaves that wait to be told: one for each packet address.
-const TOLD: usize = PACKETS;
 
 /// A converter of level 1.
 ///
@@ -26,7 +27,17 @@ const TOLD: usize = PACKETS;
 /// Bounds: 65 bundles for the central converter, [`WAITING`] messages for the wide area. What finds no room is dropped
 /// and [counted](Statistics::drops).
 #[derive(Debug)]
-pub struct Level1 {
+pub struct Level1(Machine);
+
+#[derive(Debug)]
+enum Machine {
+    Classic(Box<Classic>),
+    Wide(Box<wide::level1::Machine>),
+}
+
+/// The machine of 1997.
+#[derive(Debug)]
+struct Classic {
     settings: Settings,
     gather: Gather,
     /// As the central converter says, and what was let through in the tick.
@@ -35,21 +46,10 @@ pub struct Level1 {
     allowed_until: Instant,
     /// When it asks what it gets, unless it has been told.
     asks: Option<Instant>,
-    /// Packet addresses that it gets, a bit each.
-    joined: Box<[u64]>,
-    changed: VecDeque<Event>,
+    joined: Joined,
     out: VecDeque<Vec<u8>>,
     spare: Vec<Vec<u8>>,
     statistics: Statistics,
-}
-
-/// What it tells.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// Messages to this packet address are wanted.
-    Join(u16),
-    /// No more.
-    Leave(u16),
 }
 
 /// What it counted.
@@ -65,6 +65,12 @@ pub struct Statistics {
     pub bundles_sent: u64,
     /// Bundles that were none, and control that makes no sense.
     pub malformed: u64,
+    /// Messages of this site's hosts that came back from the wide area. Of the wide format, as both below.
+    pub own: u64,
+    /// Bundles of an earlier session.
+    pub stale: u64,
+    /// Times that the central converter was silent for too long.
+    pub lonely: u64,
     /// Messages from the wide area that were dropped.
     pub drops: Drops,
     /// Messages for the wide area that were dropped.
@@ -82,41 +88,66 @@ impl Level1 {
 
     /// Converter `number`, from 1 on.
     pub fn new(number: u16, settings: Settings) -> Level1 {
-        Level1 {
+        Level1::with_life(number, 0, settings)
+    }
+
+    /// The same in its `life`: of the wide format, in which each start has a higher one (in a circle of 2³²).
+    pub fn with_life(number: u16, life: u32, settings: Settings) -> Level1 {
+        Level1(match settings.wide() {
+            None => Machine::Classic(Box::new(Classic::new(number, settings))),
+            Some(wide) => Machine::Wide(Box::new(wide::level1::Machine::new(number, life, &settings, wide))),
+        })
+    }
+
+    /// Asks the central converter at this moment what it gets, if it has not been told of any packet address before: it may
+    /// have restarted. It tells its own level, 3, which a central converter takes for the question, or drops. In the wide
+    /// format it is told anyhow.
+    pub fn asking(mut self, at: Instant) -> Level1 {
+        if let Machine::Classic(classic) = &mut self.0 {
+            classic.asks = Some(at);
+        }
+        self
+    }
+
+    /// What it counted.
+    pub fn statistics(&self) -> &Statistics {
+        match &self.0 {
+            Machine::Classic(classic) => &classic.statistics,
+            Machine::Wide(wide) => wide.statistics(),
+        }
+    }
+
+    /// The level of congestion that the central converter last told, 3 to 6.
+    pub fn level(&self) -> u8 {
+        match &self.0 {
+            Machine::Classic(classic) => classic.level,
+            Machine::Wide(wide) => wide.level(),
+        }
+    }
+
+    /// Packet addresses that it gets.
+    pub fn joined(&self) -> usize {
+        match &self.0 {
+            Machine::Classic(classic) => classic.joined.packets().count(),
+            Machine::Wide(wide) => wide.joined(),
+        }
+    }
+}
+
+impl Classic {
+    fn new(number: u16, settings: Settings) -> Classic {
+        Classic {
             settings,
             gather: Gather::new(Some(Source::Level1(number)), settings.longest, settings.timing),
             level: LEAST,
             allowed: 0,
             allowed_until: Instant::ZERO,
             asks: None,
-            joined: vec![0; PACKETS / 64].into(),
-            changed: VecDeque::new(),
+            joined: Joined::default(),
             out: VecDeque::new(),
             spare: Vec::new(),
             statistics: Statistics::default(),
         }
-    }
-
-    /// Asks the central converter at this moment what it gets, if it has not been told of any packet address before: it may
-    /// have restarted. It tells its own level, 3, which a central converter takes for the question, or drops.
-    pub fn asking(mut self, at: Instant) -> Level1 {
-        self.asks = Some(at);
-        self
-    }
-
-    /// What it counted.
-    pub fn statistics(&self) -> &Statistics {
-        &self.statistics
-    }
-
-    /// The level of congestion that the central converter last told, 3 to 6.
-    pub fn level(&self) -> u8 {
-        self.level
-    }
-
-    /// Packet addresses that it gets.
-    pub fn joined(&self) -> usize {
-        self.joined.iter().map(|word| word.count_ones() as usize).sum()
     }
 
     fn hear(&mut self, now: Instant, datagram: &[u8]) {
@@ -157,21 +188,7 @@ impl Level1 {
 
     fn change(&mut self, packet: u16, joins: bool) {
         self.asks = None;
-        let (word, bit) = (&mut self.joined[usize::from(packet / 64)], 1u64 << (packet % 64));
-        if (*word & bit != 0) == joins {
-            return;
-        }
-        *word ^= bit;
-        // What is told and undone before it was asked for is nothing.
-        let (this, undone) = match joins {
-            true => (Event::Join(packet), Event::Leave(packet)),
-            false => (Event::Leave(packet), Event::Join(packet)),
-        };
-        match self.changed.iter().position(|event| *event == undone) {
-            Some(at) => _ = self.changed.remove(at),
-            None => self.changed.push_back(this),
-        }
-        debug_assert!(self.changed.len() <= TOLD, "each packet address waits once");
+        self.joined.change(packet, joins);
     }
 
     fn send(&mut self, message: Message<'_>) {
@@ -187,7 +204,7 @@ impl Level1 {
     }
 }
 
-impl Endpoint for Level1 {
+impl Endpoint for Classic {
     type Command<'a> = Command;
     type Event = Event;
     type Refusal = std::convert::Infallible;
@@ -217,7 +234,7 @@ impl Endpoint for Level1 {
 
     fn poll(&mut self, now: Instant, writable: Writable<'_>, buffer: &mut [u8]) -> Output<Event> {
         self.gather.roll(now);
-        if let Some(event) = self.changed.pop_front() {
+        if let Some(event) = self.joined.tell() {
             return Output::Event(event);
         }
         if writable.has(Level1::CENTRAL)
@@ -244,5 +261,28 @@ impl Endpoint for Level1 {
         };
         let deadline = self.gather.deadline().into_iter().chain(self.asks).min();
         Output::Idle(Idle { deadline, reason })
+    }
+}
+
+impl Endpoint for Level1 {
+    type Command<'a> = Command;
+    type Event = Event;
+    type Refusal = std::convert::Infallible;
+
+    fn handle(&mut self, now: Instant, input: Input<'_, Command>) -> Result<(), Self::Refusal> {
+        match &mut self.0 {
+            Machine::Classic(classic) => classic.handle(now, input),
+            Machine::Wide(wide) => {
+                wide.handle(now, input);
+                Ok(())
+            }
+        }
+    }
+
+    fn poll(&mut self, now: Instant, writable: Writable<'_>, buffer: &mut [u8]) -> Output<Event> {
+        match &mut self.0 {
+            Machine::Classic(classic) => classic.poll(now, writable, buffer),
+            Machine::Wide(wide) => wide.poll(now, writable, buffer),
+        }
     }
 }

@@ -17,12 +17,19 @@
 //! | [`central`] | [`Central`], the endpoint in the middle |
 //! | [`host`] | [`Host`], the endpoint at a simulation |
 //! | [`settings`] | what all of them agree on |
+//! | [`inbox`] | messages that wait until the simulation takes them |
 //! | [`gather`] | messages that gather until their bundle leaves |
 //! | [`interest`] | who wants which messages, and which converter of level 1 gets them |
+//! | [`packets`] | sets of packet addresses |
+//! | [`ranges`] | who wants which of 2³² addresses |
 //! | [`level`] | congestion by levels |
+//! | [`regulator`] | congestion by levels or by what is left of a medium |
+//! | [`path`] | what the numbers of messages tell: doubles, late and missing ones |
+//! | [`reliable`] | messages that are acknowledged |
 //! | [`retell`] | what was told is told again |
 //! | [`rules`] | which message address a PDU has, and which a host wants |
 //! | [`drops`] | what was dropped, by why and priority |
+//! | [`wide`](mod@wide) | the three endpoints in the wide format |
 //! | [`wire`] | what stands on the wire |
 //! | `face` | the machines on UDP sockets, with the feature `sockets` |
 
@@ -32,15 +39,22 @@ pub mod drops;
 pub mod face;
 pub mod gather;
 pub mod host;
+pub mod inbox;
 pub mod interest;
 pub mod level;
 pub mod level1;
+pub mod packets;
+pub mod path;
+pub mod ranges;
+pub mod regulator;
+pub mod reliable;
 pub mod retell;
 pub mod rules;
 pub mod settings;
+pub mod wide;
 pub mod wire;
 
 pub use central::Central;
 pub use host::Host;
 pub use level1::Level1;
-pub use settings::Settings;
+pub use settings::{Format, Settings, Wide};

@@ -89,7 +89,7 @@ fn bundle(source: Option<Source>, messages: &[(u16, &[u8])]) -> Vec<u8> {
 }
 
 fn settings(pairs: bool) -> Settings {
-    Settings { pairs, timing: Timing::CLASSIC, longest: LONGEST }
+    Settings { pairs, timing: Timing::CLASSIC, longest: LONGEST, ..Settings::default() }
 }
 
 fn central(pairs: bool) -> Alone<Central> {

@@ -1,209 +1,21 @@
-//! The whole converter in virtual time: every message arrives where it is wanted, once, in order, and nowhere else.
+//! The whole converter in virtual time, in both formats: every message arrives where it is wanted, once, in order, and
+//! nowhere else.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+#[allow(dead_code, reason = "others need the rest")]
+#[path = "support/world.rs"]
+mod world;
 
-use trunkline_bundle::central::{self, Central, Config};
+use std::collections::{BTreeMap, BTreeSet};
+
 use trunkline_bundle::gather::Timing;
-use trunkline_bundle::host::{self, Host};
+use trunkline_bundle::host;
 use trunkline_bundle::interest::packet;
 use trunkline_bundle::level::Medium;
-use trunkline_bundle::level1::{self, Level1};
-use trunkline_bundle::{Settings, wire::classic::LONGEST};
-use trunkline_endpoint::laws::Checked;
-use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Output, Peer, Port, Transmit, Writable};
-use trunkline_units::{Instant, Seed, Span, Stream};
-
-/// Who a datagram is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum To {
-    Level1(usize),
-    Central(u16),
-    Hosts,
-    Wide(u16, usize),
-}
-
-/// A datagram is on its way for so long.
-const HOP: Span = Span::from_us(50);
-
-/// When a datagram lands, its number, whom it is for, and its bytes.
-type Flying = (Instant, u64, To, Vec<u8>);
-
-struct World {
-    now: Instant,
-    level1: Vec<Checked<Level1>>,
-    central: Checked<Central>,
-    hosts: Vec<Checked<Host>>,
-    flying: BinaryHeap<Reverse<Flying>>,
-    number: u64,
-    /// Packet addresses that the wide area brings to a converter.
-    joined: BTreeSet<(usize, u16)>,
-    /// What reached the wide area.
-    wide: Vec<Vec<u8>>,
-    got: Vec<Vec<Vec<u8>>>,
-    deadlines: BTreeSet<Instant>,
-    buffer: Vec<u8>,
-}
-
-impl World {
-    fn new(level1: u16, hosts: u8, settings: Settings, medium: Medium) -> World {
-        let config = Config { settings, level1: (1..=level1).collect(), hosts, local: medium, wide: medium };
-        World {
-            now: Instant::ZERO,
-            level1: (1..=level1).map(|n| Checked::new(Level1::new(n, settings))).collect(),
-            central: Checked::new(Central::new(config)),
-            hosts: (1..=hosts).map(|n| Checked::new(Host::new(n, settings))).collect(),
-            flying: BinaryHeap::new(),
-            number: 0,
-            joined: BTreeSet::new(),
-            wide: Vec::new(),
-            got: vec![Vec::new(); usize::from(hosts)],
-            deadlines: BTreeSet::new(),
-            buffer: vec![0; MAX_BATCH],
-        }
-    }
-
-    fn fly(&mut self, to: To, bytes: Vec<u8>) {
-        self.number += 1;
-        self.flying.push(Reverse((self.now + HOP, self.number, to, bytes)));
-    }
-
-    /// Lets all of them say what they have to say.
-    fn drain(&mut self) {
-        for at in 0..self.level1.len() {
-            loop {
-                match self.level1[at].poll(self.now, Writable::ALL, &mut self.buffer) {
-                    Output::Event(level1::Event::Join(packet)) => {
-                        assert!(!self.joined.iter().any(|(_, other)| *other == packet), "two get {packet}");
-                        self.joined.insert((at, packet));
-                    }
-                    Output::Event(level1::Event::Leave(packet)) => {
-                        assert!(self.joined.remove(&(at, packet)));
-                    }
-                    Output::Transmit(Transmit { port: Level1::CENTRAL, length, .. }) => {
-                        let bytes = self.buffer[..length].to_vec();
-                        self.fly(To::Central(Central::LEVEL1.0), bytes);
-                    }
-                    Output::Transmit(Transmit { peer, length, .. }) => {
-                        let bytes = self.buffer[..length].to_vec();
-                        let address = u16::from_be_bytes([bytes[0], bytes[1]]);
-                        assert_eq!(peer.as_bytes(), packet(address).to_be_bytes());
-                        self.wide.push(bytes);
-                    }
-                    Output::Idle(idle) => {
-                        self.deadlines.extend(idle.deadline);
-                        break;
-                    }
-                }
-            }
-        }
-        loop {
-            match self.central.poll(self.now, Writable::ALL, &mut self.buffer) {
-                Output::Transmit(Transmit { port, peer, length, .. }) => {
-                    let bytes = self.buffer[..length].to_vec();
-                    let to = match port {
-                        Central::HOSTS => To::Hosts,
-                        _ => To::Level1(usize::from(peer.as_bytes()[1]) - 1),
-                    };
-                    self.fly(to, bytes);
-                }
-                Output::Idle(idle) => {
-                    self.deadlines.extend(idle.deadline);
-                    break;
-                }
-                Output::Event(never) => match never {},
-            }
-        }
-        for at in 0..self.hosts.len() {
-            loop {
-                match self.hosts[at].poll(self.now, Writable::ALL, &mut self.buffer) {
-                    Output::Event(host::Event::Readable) => {
-                        let (mut into, mut taken) = (Vec::new(), true);
-                        while taken {
-                            let take = host::Command::Take { into: &mut into, taken: &mut taken };
-                            self.hosts[at].handle(self.now, Input::Command(take)).unwrap();
-                            if taken {
-                                self.got[at].push(into.clone());
-                            }
-                        }
-                    }
-                    Output::Event(host::Event::Level(_)) => {}
-                    Output::Transmit(Transmit { length, .. }) => {
-                        let bytes = self.buffer[..length].to_vec();
-                        self.fly(To::Central(Central::HOSTS.0), bytes);
-                    }
-                    Output::Idle(idle) => {
-                        self.deadlines.extend(idle.deadline);
-                        break;
-                    }
-                }
-            }
-        }
-    }
-
-    fn run(&mut self, span: Span) {
-        let until = self.now + span;
-        loop {
-            self.drain();
-            let due = self.deadlines.iter().copied().find(|at| *at > self.now);
-            let lands = self.flying.peek().map(|Reverse((at, ..))| *at);
-            let next = due.into_iter().chain(lands).min().unwrap_or(until).min(until);
-            if next >= until {
-                self.now = until;
-                return;
-            }
-            self.now = next;
-            self.deadlines.retain(|at| *at > next);
-            while let Some(Reverse((at, ..))) = self.flying.peek()
-                && *at <= self.now
-            {
-                let Some(Reverse((_, _, to, bytes))) = self.flying.pop() else { break };
-                let frame = |port| Input::Frame { port, peer: Peer::NONE, bytes: &bytes, segment: None };
-                match to {
-                    To::Level1(at) => self.level1[at].handle(self.now, frame(Level1::CENTRAL)).unwrap(),
-                    To::Central(port) => self.central.handle(self.now, frame_central(port, &bytes)).unwrap(),
-                    To::Hosts => {
-                        for host in &mut self.hosts {
-                            let frame = Input::Frame {
-                                port: Host::CENTRAL,
-                                peer: Peer::NONE,
-                                bytes: &bytes,
-                                segment: None,
-                            };
-                            host.handle(self.now, frame).unwrap();
-                        }
-                    }
-                    To::Wide(_, at) => self.level1[at].handle(self.now, frame(Level1::WIDE)).unwrap(),
-                }
-            }
-            for level1 in &mut self.level1 {
-                level1.handle(self.now, Input::Wake).unwrap();
-            }
-            self.central.handle(self.now, Input::Wake).unwrap();
-            for host in &mut self.hosts {
-                host.handle(self.now, Input::Wake).unwrap();
-            }
-        }
-    }
-
-    /// A message from the wide area, heard by who gets its packet address.
-    fn hear(&mut self, address: u16, body: &[u8]) {
-        let holders: Vec<usize> =
-            self.joined.iter().filter(|(_, at)| *at == packet(address)).map(|(at, _)| *at).collect();
-        for at in holders {
-            let bytes = [&address.to_be_bytes()[..], body].concat();
-            self.fly(To::Wide(packet(address), at), bytes);
-        }
-    }
-
-    fn command(&mut self, host: u8, command: host::Command<'_>) -> Result<(), host::Refusal> {
-        self.hosts[usize::from(host) - 1].handle(self.now, Input::Command(command))
-    }
-}
-
-fn frame_central(port: u16, bytes: &[u8]) -> Input<'_, central::Command> {
-    Input::Frame { port: Port(port), peer: Peer::NONE, bytes, segment: None }
-}
+use trunkline_bundle::regulator::Congestion;
+use trunkline_bundle::settings::{Spread, Wide};
+use trunkline_bundle::{Format, Settings};
+use trunkline_units::{Seed, Span, Stream};
+use world::{ROOMY, World};
 
 /// A body that says who sent it, to which address, and as which of his.
 fn body(sender: u8, address: u16, number: u32, length: usize) -> Vec<u8> {
@@ -215,25 +27,26 @@ fn body(sender: u8, address: u16, number: u32, length: usize) -> Vec<u8> {
     body
 }
 
-const ROOMY: Medium = Medium { capacity: 100_000_000, interval: Span::from_ms(5) };
-
-fn exchange(seed: u64, timing: Timing) {
+fn exchange(seed: u64, timing: Timing, format: Format) {
     let mut draw: Stream = Seed(seed).stream("exchange");
-    let (level1, hosts) = (1 + draw.below(6) as u16, 1 + draw.below(16) as u8);
-    let settings = Settings { timing, pairs: draw.chance(0.5), longest: LONGEST };
-    let mut world = World::new(level1, hosts, settings, ROOMY);
+    let most = if format == Format::Classic { 16 } else { 40 };
+    let (level1, hosts) = (1 + draw.below(6) as u16, 1 + draw.below(most) as u8);
+    let settings = Settings { timing, pairs: draw.chance(0.5), format, ..Settings::default() };
+    let mut world = World::new(level1, hosts.into(), settings, ROOMY);
     let mut wants: BTreeSet<(u8, u16)> = BTreeSet::new();
     let mut expected: Vec<Vec<Vec<u8>>> = vec![Vec::new(); usize::from(hosts)];
     let (mut sent, mut number) = (Vec::new(), 0);
+    world.run(Span::from_ms(10));
     for _ in 0..40 {
         for _ in 0..draw.below(6) {
             let (host, address) = (1 + draw.below(u64::from(hosts)) as u8, draw.below(300) as u16);
             let both = if settings.pairs { vec![address & !1, address | 1] } else { vec![address] };
+            let at = usize::from(host) - 1;
             if draw.chance(0.7) {
-                world.command(host, host::Command::Join(address)).unwrap();
+                world.command(at, host::Command::Join(address)).unwrap();
                 wants.extend(both.into_iter().map(|address| (host, address)));
             } else {
-                world.command(host, host::Command::Drop(address)).unwrap();
+                world.command(at, host::Command::Drop(address)).unwrap();
                 both.into_iter().for_each(|address| _ = wants.remove(&(host, address)));
             }
         }
@@ -247,10 +60,11 @@ fn exchange(seed: u64, timing: Timing) {
             let sender = draw.below(u64::from(hosts) + 1) as u8;
             let body = body(sender, address, number, draw.below(400) as usize);
             if sender == 0 {
-                world.hear(address, &body);
+                world.hear(address.into(), settings.is_priority(address), &body);
             } else {
-                world.command(sender, host::Command::Send { address, body: &body }).unwrap();
-                sent.push([&address.to_be_bytes()[..], &body].concat());
+                let send = host::Command::Send { address, body: &body };
+                world.command(usize::from(sender) - 1, send).unwrap();
+                sent.push((u32::from(address), body.clone()));
             }
             for host in (1..=hosts).filter(|host| *host != sender && wants.contains(&(*host, address))) {
                 expected[usize::from(host) - 1].push(body.clone());
@@ -259,41 +73,59 @@ fn exchange(seed: u64, timing: Timing) {
         }
         world.run(Span::from_ms(40));
     }
-    // All of it, and of each sender in order. Priority messages overtake none of their own bundle.
+    assert_eq!(world.overlaps, 0, "two converters of level 1 never get the same");
+    // All of it, and of each sender in order. In the wide format what has priority overtakes what has not.
     let by_sender = |got: &[Vec<u8>]| {
-        let mut senders: BTreeMap<u8, Vec<Vec<u8>>> = BTreeMap::new();
-        got.iter().for_each(|body| senders.entry(body[0]).or_default().push(body.clone()));
+        let mut senders: BTreeMap<(u8, bool), Vec<Vec<u8>>> = BTreeMap::new();
+        for body in got {
+            let urgent = format != Format::Classic && settings.is_priority(body[2].into());
+            senders.entry((body[0], urgent)).or_default().push(body.clone());
+        }
+        // The wide area keeps no order among several converters.
+        senders.iter_mut().filter(|((sender, _), _)| *sender == 0).for_each(|(_, messages)| messages.sort());
         senders
     };
-    for (host, (got, expected)) in world.got.iter().zip(&expected).enumerate() {
-        let (mut got, mut expected) = (by_sender(got), by_sender(expected));
-        // The wide area keeps no order among several converters.
-        for messages in [&mut got, &mut expected] {
-            messages.entry(0).or_default().sort();
-        }
-        assert_eq!(got, expected, "seed {seed}, host {}", host + 1);
+    for (host, expected) in expected.iter().enumerate() {
+        let got = world.got.iter().filter(|(at, ..)| *at == host);
+        let got: Vec<_> = got.map(|(_, _, body)| body.clone()).collect();
+        assert_eq!(by_sender(&got), by_sender(expected), "seed {seed}, host {}", host + 1);
     }
-    world.wide.sort();
+    world.out.sort();
     sent.sort();
-    assert_eq!(world.wide, sent, "seed {seed}");
-    assert!(world.level1.iter().all(|level1| level1.inner().statistics().drops.total() == 0));
+    assert_eq!(world.out, sent, "seed {seed}");
+    assert!((0..level1.into()).all(|at| world.level1(at).statistics().drops.total() == 0));
+}
+
+fn wide(spread: Spread) -> Format {
+    Format::Wide(Wide { spread, ..Wide::default() })
 }
 
 #[test]
 fn every_message_arrives_where_it_is_wanted_and_nowhere_else() {
     for seed in 0..12 {
-        exchange(seed, Timing::CLASSIC);
-        exchange(seed, Timing::LEAST_PROCESSOR);
-        exchange(seed, Timing::LEAST_DELAY);
+        exchange(seed, Timing::CLASSIC, Format::Classic);
+        exchange(seed, Timing::LEAST_PROCESSOR, Format::Classic);
+        exchange(seed, Timing::LEAST_DELAY, Format::Classic);
+    }
+}
+
+#[test]
+fn so_it_does_in_the_wide_format() {
+    for seed in 0..6 {
+        for spread in [Spread::Each, Spread::All] {
+            exchange(seed, Timing::CLASSIC, wide(spread));
+            exchange(seed, Timing::LEAST_PROCESSOR, wide(spread));
+            exchange(seed, Timing::LEAST_DELAY, wide(spread));
+        }
     }
 }
 
 /// At three times what the medium carries all priority messages arrive and the others are counted.
-#[test]
-fn priority_messages_survive_congestion() {
-    let settings = Settings { pairs: true, ..Settings::default() };
+fn congest(format: Format) -> BTreeSet<u8> {
+    let settings = Settings { pairs: true, format, ..Settings::default() };
     let mut world = World::new(2, 3, settings, Medium::default());
-    for host in 1..=3 {
+    world.run(Span::from_ms(10));
+    for host in 0..3 {
         world.command(host, host::Command::Join(64)).unwrap();
         world.command(host, host::Command::Join(640)).unwrap();
     }
@@ -304,24 +136,50 @@ fn priority_messages_survive_congestion() {
         let address = [64, 640][n as usize % 2] + u16::from(n % 20 == 0);
         let priority = n % 20 == 0;
         *(if priority { &mut urgent } else { &mut ordinary }) += 1;
-        world.hear(address, &body(u8::from(priority), address, n, 150));
+        world.hear(address.into(), priority, &body(u8::from(priority), address, n, 150));
         world.run(Span::from_us(50));
-        levels.insert(world.central.inner().levels().0);
+        levels.insert(world.central().levels().0);
     }
-    world.run(Span::from_ms(100));
-    let central = *world.central.inner().statistics();
-    let dropped: u64 =
-        world.level1.iter().map(|level1| level1.inner().statistics().drops.total()).sum::<u64>()
-            + central.drops_to_hosts.total();
-    for got in &world.got {
-        let priority = got.iter().filter(|body| body[0] == 1).count() as u64;
-        assert_eq!(priority, urgent);
-        assert_eq!(got.len() as u64 - priority + dropped, ordinary);
+    world.run(Span::from_ms(200));
+    let central = *world.central().statistics();
+    let before: u64 = (0..2).map(|at| world.level1(at).statistics().drops.total()).sum();
+    // To all at once, or to each.
+    let copies = if matches!(format, Format::Wide(Wide { spread: Spread::Each, .. })) { 3 } else { 1 };
+    assert_eq!(central.from_level1 + before, ordinary + urgent);
+    for host in 0..3 {
+        let got = |priority: u8| {
+            let got = world.got.iter().filter(|(at, _, body)| *at == host && body[0] == priority);
+            got.count() as u64
+        };
+        assert_eq!(got(1), urgent);
+        if copies == 1 {
+            assert_eq!(got(0) + before + central.drops_to_hosts.total(), ordinary);
+        }
     }
-    assert!(dropped > ordinary / 3, "{dropped} of {ordinary}");
+    let ordinary_got = world.got.iter().filter(|(.., body)| body[0] == 0).count() as u64;
+    assert_eq!(
+        ordinary_got * copies / 3 + copies * before + central.drops_to_hosts.total(),
+        copies * ordinary
+    );
+    assert!(before + central.drops_to_hosts.total() / copies > ordinary / 3);
+    world.run(Span::from_s(10));
+    assert_eq!(world.central().levels(), (3, 3));
+    assert!((0..2).all(|at| world.level1(at).level() == 3), "all are told that it is over");
+    assert!((0..3).all(|at| world.host(at).level() == 3));
+    levels
+}
+
+#[test]
+fn priority_messages_survive_congestion() {
+    let levels = congest(Format::Classic);
     assert!(levels.last() >= Some(&5), "{levels:?}");
-    world.run(Span::from_ms(100));
-    assert_eq!(world.central.inner().levels(), (3, 3));
-    assert!(world.level1.iter().all(|level1| level1.inner().level() == 3), "all are told that it is over");
-    assert!(world.hosts.iter().all(|host| host.inner().level() == 3));
+}
+
+#[test]
+fn so_they_do_in_the_wide_format() {
+    for congestion in [Congestion::Levels, Congestion::Rates] {
+        for spread in [Spread::Each, Spread::All] {
+            congest(Format::Wide(Wide { spread, congestion, ..Wide::default() }));
+        }
+    }
 }

@@ -1,0 +1,372 @@
+//! Hosts as the central converter sees them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use trunkline_endpoint::Peer;
+use trunkline_units::{Instant, Span};
+
+use super::outbox::{Outbox, Parcel};
+use super::{ACKNOWLEDGE, AGAIN, SILENCE};
+use crate::path::{Link, is_later};
+use crate::ranges::{Ranges, Segments};
+use crate::regulator::{Bucket, NO_LIMIT};
+use crate::reliable::Receiver;
+use crate::settings::{Settings, Wide};
+use crate::wire::wide::Header;
+use crate::wire::wide::control::{Changes, Control};
+
+/// One host.
+#[derive(Debug)]
+pub struct Member {
+    /// Its number.
+    pub number: u16,
+    /// Where it last was heard from.
+    pub peer: Peer,
+    life: u32,
+    /// Its session.
+    pub session: u32,
+    heard: Instant,
+    /// What leaves for it.
+    pub outbox: Outbox,
+    /// Messages from it that are acknowledged.
+    pub receiver: Receiver<Parcel>,
+    acknowledge: bool,
+    /// What came from it.
+    pub link: Link,
+    wants: Ranges,
+    /// Changes of that which were heard of.
+    told: u32,
+    tell: bool,
+    /// What it last said came, and when it last said so.
+    reported: (u32, u32),
+    /// Octets sent to it since.
+    octets: u64,
+    since: Instant,
+    /// Octets of ordinary messages that get through to it.
+    rate: Bucket,
+    /// Ordinary messages that it takes.
+    saturation: Bucket,
+    /// What had come from it when it was last told how much it may send.
+    limited: u32,
+    /// Messages repeated, as far as was asked.
+    repeated: u64,
+}
+
+/// Why a host gets no more just now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// What it got of late did not all get there.
+    Lossy,
+    /// It takes no more.
+    Saturated,
+}
+
+impl Member {
+    fn new(now: Instant, header: &Header, session: u32, settings: &Settings, wide: Wide) -> Member {
+        let longest = wide.longest();
+        Member {
+            number: header.number,
+            peer: Peer::NONE,
+            life: header.life,
+            session,
+            heard: now,
+            outbox: Outbox::new(longest, settings.timing, now),
+            receiver: Receiver::default(),
+            acknowledge: false,
+            link: Link::default(),
+            wants: Ranges::default(),
+            told: 0,
+            tell: false,
+            reported: (0, 0),
+            octets: 0,
+            since: now,
+            rate: Bucket::new(longest),
+            saturation: Bucket::new(1),
+            limited: 0,
+            repeated: 0,
+        }
+    }
+
+    /// What it wants.
+    pub fn wants(&self) -> &Ranges {
+        &self.wants
+    }
+
+    /// A message to be acknowledged came; whether in its session.
+    pub fn acknowledge(&mut self, now: Instant) {
+        self.acknowledge = true;
+        self.outbox.tell_by(now + ACKNOWLEDGE);
+    }
+
+    /// Whether an ordinary message of so many octets may go to it.
+    pub fn admits(&mut self, now: Instant, octets: usize) -> Result<(), Limit> {
+        if !self.saturation.admits(now, 1) {
+            return Err(Limit::Saturated);
+        }
+        if !self.rate.admits(now, octets) {
+            return Err(Limit::Lossy);
+        }
+        Ok(())
+    }
+
+    /// It takes so many ordinary messages a second.
+    pub fn saturate(&mut self, messages: u32) {
+        self.saturation.set(messages);
+    }
+
+    /// Messages sent to it again since this was last asked.
+    pub fn repeated(&mut self) -> u64 {
+        let all = self.outbox.reliable.repeated();
+        all - std::mem::replace(&mut self.repeated, all)
+    }
+
+    /// A bundle of so many octets leaves for it.
+    pub fn sent(&mut self, octets: usize) {
+        self.octets += octets as u64;
+    }
+
+    /// It says what came. If more than a fiftieth did not, it gets three quarters of what it got; else a sixteenth more each
+    /// time, until that is more than `enough`, octets a second.
+    pub fn report(&mut self, now: Instant, received: u32, lost: u32, enough: u32) {
+        let news = (received.wrapping_sub(self.reported.0), lost.wrapping_sub(self.reported.1));
+        let time = now.since(self.since);
+        // Reports that overtook each other tell nothing.
+        if news.0 > i32::MAX as u32 || news.1 > i32::MAX as u32 || time.is_zero() {
+            return;
+        }
+        let got = u128::from(self.octets) * u128::from(Span::from_s(1).as_ps()) / u128::from(time.as_ps());
+        let got = u32::try_from(got).unwrap_or(NO_LIMIT - 1);
+        let rate = self.rate.rate();
+        if u64::from(news.1) * 50 > u64::from(news.0) + u64::from(news.1) {
+            self.rate.set((got.min(rate) / 4 * 3).max(enough / 128).max(1));
+        } else if rate != NO_LIMIT {
+            let more = rate.saturating_add(rate / 16 + 1);
+            self.rate.set(if more > enough { NO_LIMIT } else { more });
+        }
+        (self.reported, self.octets, self.since) = ((received, lost), 0, now);
+    }
+
+    /// What is told it beside messages, but for the congestion.
+    pub fn told(&mut self) -> impl Iterator<Item = Control<'static>> + use<> {
+        let told = std::mem::take(&mut self.tell).then_some(Control::Told(self.told));
+        let acknowledges = std::mem::take(&mut self.acknowledge);
+        let (next, beyond) = self.receiver.acknowledgement();
+        told.into_iter().chain(acknowledges.then_some(Control::Ack { next, beyond }))
+    }
+
+    /// When something is due.
+    fn deadline(&self) -> Instant {
+        let silent = self.heard + SILENCE;
+        self.outbox.deadline().map_or(silent, |due| due.min(silent))
+    }
+}
+
+/// All hosts that are there.
+#[derive(Debug)]
+pub struct Members {
+    settings: Settings,
+    wide: Wide,
+    members: BTreeMap<u16, Member>,
+    segments: Segments,
+    /// When each is due; and which have a bundle ready.
+    agenda: BTreeSet<(Instant, u16)>,
+    dues: BTreeMap<u16, Instant>,
+    ready: BTreeSet<u16>,
+    /// The one whose turn it was.
+    turn: u16,
+    session: u32,
+    /// Hosts met, and hosts that went.
+    counts: (u64, u64),
+    /// Messages that waited for who went: ordinary ones, and those with priority.
+    dropped: [u64; 2],
+    /// Whether what is wanted changed.
+    changed: bool,
+}
+
+impl Members {
+    /// Nobody is there.
+    pub fn new(settings: &Settings, wide: Wide) -> Members {
+        Members {
+            settings: *settings,
+            wide,
+            members: BTreeMap::new(),
+            segments: Segments::default(),
+            agenda: BTreeSet::new(),
+            dues: BTreeMap::new(),
+            ready: BTreeSet::new(),
+            turn: 0,
+            session: 0,
+            counts: (0, 0),
+            dropped: [0; 2],
+            changed: false,
+        }
+    }
+
+    /// Who is there.
+    pub fn iter(&self) -> impl Iterator<Item = &Member> {
+        self.members.values()
+    }
+
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Whether nobody is there.
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// Who wants what.
+    pub fn segments(&self) -> &Segments {
+        &self.segments
+    }
+
+    /// Hosts that were met, and hosts that went.
+    pub fn counts(&self) -> (u64, u64) {
+        self.counts
+    }
+
+    /// Messages that waited for who went, since this was last asked: ordinary ones, and those with priority.
+    pub fn dropped(&mut self) -> [u64; 2] {
+        std::mem::take(&mut self.dropped)
+    }
+
+    /// Whether what is wanted changed since this was last asked.
+    pub fn changed(&mut self) -> bool {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// Something came from a host: whether in its session. None: it is a straggler, or there are as many hosts as may be.
+    pub fn hear(&mut self, now: Instant, header: &Header, peer: Peer) -> Option<bool> {
+        let number = header.number;
+        match self.members.get(&number).map(|member| member.life) {
+            Some(life) if is_later(life, header.life) => return None,
+            Some(life) if life == header.life => {}
+            other => {
+                if other.is_some() {
+                    self.lose(number);
+                } else if self.members.len() >= usize::from(self.wide.most_hosts) {
+                    return None;
+                }
+                self.session = self.session.wrapping_add(1).max(1);
+                let member = Member::new(now, header, self.session, &self.settings, self.wide);
+                self.members.insert(number, member);
+                self.counts.0 += 1;
+            }
+        }
+        let member = self.members.get_mut(&number)?;
+        (member.heard, member.peer) = (now, peer);
+        let in_session = header.session == member.session;
+        if !in_session {
+            member.outbox.tell_by(now + AGAIN);
+        } else if !member.outbox.is_open() {
+            member.outbox.open(now);
+        }
+        Some(in_session)
+    }
+
+    /// All, or those from which messages came since the last time, are to be told how much they may send.
+    pub fn tell_limits(&mut self, now: Instant, all: bool) {
+        for number in self.members.keys().copied().collect::<Vec<u16>>() {
+            let Some(member) = self.members.get_mut(&number) else { continue };
+            if std::mem::replace(&mut member.limited, member.link.received) != member.link.received || all {
+                member.outbox.tell_by(now);
+                self.settle(now, number);
+            }
+        }
+    }
+
+    /// A host.
+    pub fn get(&mut self, number: u16) -> Option<&mut Member> {
+        self.members.get_mut(&number)
+    }
+
+    /// After something was done with a host: when it is due, and whether it has something to send.
+    pub fn settle(&mut self, now: Instant, number: u16) {
+        let member = self.members.get_mut(&number);
+        let due = member.map(|member| {
+            member.outbox.roll(now);
+            (member.deadline(), member.outbox.is_ready())
+        });
+        let before = self.dues.get(&number).copied();
+        let next = due.map(|(due, _)| due);
+        if before != next {
+            before.map(|due| self.agenda.remove(&(due, number)));
+            match next {
+                Some(due) => _ = (self.agenda.insert((due, number)), self.dues.insert(number, due)),
+                None => _ = self.dues.remove(&number),
+            }
+        }
+        match due {
+            Some((_, true)) => _ = self.ready.insert(number),
+            _ => _ = self.ready.remove(&number),
+        }
+    }
+
+    /// Changes of what a host wants, in its session.
+    pub fn change(&mut self, now: Instant, number: u16, changes: &Changes<'_>, joins: bool) {
+        let Some(member) = self.members.get_mut(&number) else { return };
+        member.tell = true;
+        member.outbox.tell_by(now);
+        let known = member.told.wrapping_sub(changes.from);
+        if known > i32::MAX as u32 {
+            // Something before it is missing, and will be told again.
+            return;
+        }
+        for (first, last) in changes.ranges().skip(known as usize) {
+            member.told = member.told.wrapping_add(1);
+            let done = if joins { member.wants.add(first, last) } else { member.wants.remove(first, last) };
+            if done {
+                self.segments.set(number, first, last, joins);
+                self.changed = true;
+            }
+        }
+    }
+
+    /// A host goes.
+    pub fn lose(&mut self, number: u16) {
+        let Some(member) = self.members.remove(&number) else { return };
+        for (first, last) in member.wants.iter() {
+            self.segments.set(number, first, last, false);
+            self.changed = true;
+        }
+        let (ordinary, urgent) = member.outbox.waiting();
+        self.dropped = [self.dropped[0] + ordinary as u64, self.dropped[1] + urgent as u64];
+        self.counts.1 += 1;
+        self.ready.remove(&number);
+        if let Some(due) = self.dues.remove(&number) {
+            self.agenda.remove(&(due, number));
+        }
+    }
+
+    /// Does what is due.
+    pub fn roll(&mut self, now: Instant) {
+        while let Some((due, number)) = self.agenda.first().copied()
+            && due <= now
+        {
+            match self.members.get(&number) {
+                Some(member) if now >= member.heard + SILENCE => self.lose(number),
+                _ => self.settle(now, number),
+            }
+        }
+    }
+
+    /// When something is due.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.agenda.first().map(|(due, _)| *due)
+    }
+
+    /// Whether a bundle is ready.
+    pub fn is_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// The next in turn of those whose bundles are ready.
+    pub fn next(&mut self) -> Option<u16> {
+        let behind = self.ready.range(self.turn.saturating_add(1)..).next();
+        let number = behind.or_else(|| self.ready.first()).copied()?;
+        self.turn = number;
+        Some(number)
+    }
+}

@@ -1,0 +1,254 @@
+//! What the wide format promises, one by one: who is silent is forgotten, what moves is left and then joined, who restarts is
+//! told anew, deadlines and saturation of one's own, and the longest message.
+
+#[allow(dead_code, reason = "others need the rest")]
+#[path = "support/world.rs"]
+mod world;
+
+use std::collections::BTreeSet;
+
+use trunkline_bundle::drops::Why;
+use trunkline_bundle::gather::Timing;
+use trunkline_bundle::host::{Command, Post, Refusal};
+use trunkline_bundle::settings::{Spread, Wide};
+use trunkline_bundle::wire::wide::{ENTRY, HEADER, LEAST_PATH, LONGEST_BODY};
+use trunkline_bundle::{Format, Settings};
+use trunkline_units::Span;
+use world::{Place, ROOMY, World};
+
+fn settings(wide: Wide) -> Settings {
+    Settings { timing: Timing::LEAST_DELAY, format: Format::Wide(wide), ..Settings::default() }
+}
+
+fn world(level1: u16, hosts: u16) -> World {
+    let mut world = World::new(level1, hosts, settings(Wide::default()), ROOMY);
+    world.run(Span::from_ms(10));
+    world
+}
+
+fn join(world: &mut World, host: usize, first: u32, last: u32) {
+    world.command(host, Command::JoinRange { first, last }).unwrap();
+}
+
+fn post(world: &mut World, host: usize, address: u32, priority: bool, body: &[u8]) -> Result<(), Refusal> {
+    world.command(host, Command::Post(Post { address, priority, within: None, body }))
+}
+
+fn packets(world: &World, at: usize) -> BTreeSet<u16> {
+    world.joined.iter().filter(|(holder, _)| *holder == at).map(|(_, packet)| *packet).collect()
+}
+
+#[test]
+fn the_groups_of_a_dead_level_1_are_taken_over_in_a_second_and_the_gap_is_counted() {
+    let mut world = world(2, 1);
+    join(&mut world, 0, 0, 32 * 64 - 1);
+    world.run(Span::from_ms(10));
+    assert_eq!((packets(&world, 0).len(), packets(&world, 1).len()), (32, 32));
+    world.stop(Place::Level1(0));
+    world.run(Span::from_s(1));
+    assert_eq!(packets(&world, 1).len(), 64);
+    let counts = world.central().statistics().sides;
+    assert_eq!((counts.gone, counts.moved), (1, 32));
+    let gap = Span::from_ms(900);
+    assert!(counts.longest_gap >= gap && counts.longest_gap <= Span::from_s(1), "{counts:?}");
+    assert!(counts.gaps >= gap * 32);
+    // It comes back with nothing, and gets what is joined next.
+    world.start(Place::Level1(0));
+    world.run(Span::from_ms(300));
+    join(&mut world, 0, 32 * 100, 32 * 100);
+    world.run(Span::from_ms(10));
+    assert_eq!((packets(&world, 0).len(), world.overlaps), (1, 0));
+}
+
+#[test]
+fn level_1_leaves_all_when_the_central_converter_is_silent() {
+    let mut world = world(1, 1);
+    join(&mut world, 0, 0, 0);
+    world.run(Span::from_ms(10));
+    world.stop(Place::Central);
+    world.run(Span::from_s(1));
+    assert_eq!((world.joined.len(), world.level1(0).statistics().lonely), (0, 1));
+    world.start(Place::Central);
+    world.run(Span::from_ms(300));
+    assert_eq!(world.joined.len(), 1, "the host has told again what it wants");
+}
+
+#[test]
+fn a_silent_host_leaves_the_database_and_one_that_restarts_wants_nothing() {
+    let mut world = world(1, 3);
+    for host in 0..3 {
+        join(&mut world, host, 1_000 * host as u32, 1_000 * host as u32);
+    }
+    world.run(Span::from_ms(10));
+    world.stop(Place::Host(0));
+    world.start(Place::Host(1));
+    world.run(Span::from_ms(10));
+    assert_eq!(world.joined.len(), 2, "a new life is noticed at once");
+    world.run(Span::from_s(1));
+    assert_eq!(world.joined.len(), 1);
+    let machine = world.central().wide().unwrap();
+    assert_eq!(machine.members().iter().map(|member| member.number).collect::<Vec<_>>(), [2, 3]);
+    let statistics = world.central().statistics();
+    assert_eq!((statistics.hosts_met, statistics.hosts_gone), (4, 2));
+    world.command(2, Command::Bye).unwrap();
+    world.stop(Place::Host(2));
+    world.run(Span::from_ms(1));
+    assert_eq!(world.joined.len(), 0, "who says that he ends is not waited for");
+}
+
+#[test]
+fn load_moves_to_who_has_less_and_does_not_come_back() {
+    let mut world = world(3, 1);
+    join(&mut world, 0, 0, 32 * 30 - 1);
+    world.run(Span::from_ms(10));
+    // All the load is with one of them: on every third packet address.
+    let first: Vec<u16> = packets(&world, 0).into_iter().collect();
+    assert_eq!(first.len(), 10);
+    let mut moved = Vec::new();
+    for _ in 0..30 {
+        for n in 0..1_000usize {
+            world.hear(u32::from(first[n % 10]) * 32, false, b"load");
+            world.run(Span::from_ms(1));
+        }
+        moved.push(world.central().statistics().sides.moved);
+    }
+    let load = |at: usize| first.iter().filter(|packet| packets(&world, at).contains(packet)).count();
+    let loads = [0, 1, 2].map(load);
+    assert!(loads.iter().all(|load| (3..=4).contains(load)), "{loads:?}");
+    assert_eq!(moved[12], moved[29], "it is as even as it gets: {moved:?}");
+    assert_eq!(world.overlaps, 0, "left, then joined");
+    let counts = world.central().statistics().sides;
+    assert!(counts.longest_gap > Span::ZERO && counts.longest_gap < Span::from_ms(10), "{counts:?}");
+    let path = world.central().statistics().path;
+    assert!(path.doubled == 0 && path.missing < 20, "{path:?}");
+}
+
+#[test]
+fn nothing_comes_back_to_its_site() {
+    for spread in [Spread::Each, Spread::All] {
+        let mut world = World::new(2, 3, settings(Wide { spread, ..Wide::default() }), ROOMY);
+        world.run(Span::from_ms(10));
+        (0..3).for_each(|host| join(&mut world, host, 0, 1_000));
+        world.run(Span::from_ms(10));
+        for n in 0..100 {
+            post(&mut world, n % 3, n as u32 * 10, n % 2 == 0, &[n as u8; 50]).unwrap();
+        }
+        world.run(Span::from_ms(100));
+        assert_eq!((world.got.len(), world.out.len()), (200, 100));
+        assert!(world.got.iter().all(|(at, from, _)| from.source != 1 << 16 | (*at as u32 + 1)));
+        let own: u64 = (0..2).map(|at| world.level1(at).statistics().own).sum();
+        assert_eq!(own, 100, "all came back, and were passed over");
+    }
+}
+
+#[test]
+fn the_longest_message_gets_through_whatever_else_is_told() {
+    for path in [LEAST_PATH, 1_472, 60_000] {
+        let mut world = World::new(1, 2, settings(Wide { path, ..Wide::default() }), ROOMY);
+        let longest = ((path - HEADER - ENTRY) & !7).min(LONGEST_BODY + 12) - 12;
+        for priority in [false, true] {
+            world.run(Span::from_ms(1));
+            // While there is much to tell.
+            (0..40).for_each(|n| join(&mut world, 1, n * 100, n * 100));
+            post(&mut world, 0, 0, priority, &vec![9; longest]).unwrap();
+            assert_eq!(post(&mut world, 0, 0, priority, &vec![9; longest + 1]), Err(Refusal::TooLong));
+            world.hear(100, priority, &vec![8; longest]);
+            world.run(Span::from_ms(100));
+            world.hear(100, priority, &vec![7; longest]);
+            post(&mut world, 0, 100, priority, &vec![6; longest]).unwrap();
+            world.run(Span::from_ms(100));
+            let got: BTreeSet<u8> = world.got.drain(..).map(|(_, _, body)| body[0]).collect();
+            assert!(got.contains(&7) && got.contains(&6), "{path}: {got:?}");
+        }
+    }
+}
+
+/// PDUs and other messages come as they went, octet for octet.
+#[test]
+fn bodies_are_not_touched() {
+    let mut world = world(1, 2);
+    join(&mut world, 1, 7, 7);
+    world.run(Span::from_ms(10));
+    let mut pdu: Vec<u8> = (0..144).map(|n| n as u8).collect();
+    pdu[8..10].copy_from_slice(&144u16.to_be_bytes());
+    let mut lies = pdu.clone();
+    lies[9] = 48;
+    let mut ours = pdu.clone();
+    ours[2] = 244;
+    let bodies = [pdu.clone(), lies, ours, Vec::new(), vec![0; 20], vec![0; 22], [pdu.clone(), pdu].concat()];
+    for body in &bodies {
+        post(&mut world, 0, 7, false, body).unwrap();
+        post(&mut world, 0, 7, true, body).unwrap();
+    }
+    world.run(Span::from_ms(100));
+    for priority in [false, true] {
+        let got = world.got.iter().filter(|(_, from, _)| from.priority == priority);
+        assert_eq!(got.map(|(_, _, body)| body.clone()).collect::<Vec<_>>(), bodies);
+    }
+}
+
+#[test]
+fn a_priority_message_may_say_how_long_it_waits() {
+    let timing = Timing::Adaptive { ordinary: Span::from_ms(5), priority: Span::from_ms(5), gap: None };
+    let settings = Settings { timing, ..settings(Wide::default()) };
+    let mut world = World::new(1, 2, settings, ROOMY);
+    world.run(Span::from_ms(10));
+    join(&mut world, 1, 7, 7);
+    world.run(Span::from_ms(100));
+    for (within, ms) in [(None, 10), (Some(Span::from_us(700)), 1), (Some(Span::ZERO), 0)] {
+        let sent = world.now;
+        let message = Post { address: 7, priority: true, within, body: b"soon" };
+        world.command(0, Command::Post(message)).unwrap();
+        while world.got.is_empty() {
+            world.run(Span::from_us(100));
+        }
+        world.got.clear();
+        let took = world.now.since(sent).as_ps() / 1_000_000_000;
+        assert_eq!(took, ms, "{within:?}");
+        world.run(Span::from_ms(100));
+    }
+}
+
+#[test]
+fn a_host_says_how_much_it_takes() {
+    for spread in [Spread::Each, Spread::All] {
+        let mut world = World::new(1, 2, settings(Wide { spread, ..Wide::default() }), ROOMY);
+        world.run(Span::from_ms(10));
+        (0..2).for_each(|host| join(&mut world, host, 7, 7));
+        world.command(1, Command::Saturate(Some(200))).unwrap();
+        world.run(Span::from_ms(10));
+        for n in 0..4_000 {
+            world.hear(7, n % 10 == 0, b"much");
+            world.run(Span::from_ms(1));
+        }
+        world.run(Span::from_ms(100));
+        let got = |host, priority| {
+            let got = world.got.iter().filter(|(at, from, _)| *at == host && from.priority == priority);
+            got.count() as u64
+        };
+        assert_eq!((got(0, false), got(0, true), got(1, true)), (3_600, 400, 400));
+        assert!((790..=850).contains(&got(1, false)), "{}", got(1, false));
+        let dropped = world.central().statistics().drops_to_hosts.get(Why::Saturated, false)
+            + world.host(1).statistics().drops.get(Why::Saturated, false);
+        assert_eq!(got(1, false) + dropped, 3_600);
+    }
+}
+
+/// What a host sends before it has met the central converter waits, or is counted.
+#[test]
+fn they_start_in_any_order() {
+    for order in 0..3 {
+        let mut world = World::new(1, 2, settings(Wide::default()), ROOMY);
+        let places = [Place::Central, Place::Level1(0), Place::Host(0), Place::Host(1)];
+        places.into_iter().for_each(|place| world.stop(place));
+        for n in 0..4 {
+            world.start(places[(n * 3 + order) % 4]);
+            world.run(Span::from_ms(400));
+        }
+        join(&mut world, 1, 7, 7);
+        world.run(Span::from_ms(400));
+        post(&mut world, 0, 7, true, b"hello").unwrap();
+        world.run(Span::from_ms(400));
+        assert_eq!((world.got.len(), world.joined.len(), world.out.len()), (1, 1, 1), "order {order}");
+    }
+}
