@@ -273,13 +273,14 @@ impl Sap {
                     if let Some(outcome) = outcome {
                         return Ok(at_once(ticket, outcome));
                     }
-                    self.told(state)?.awaited.push(ticket);
+                    self.told(state)?.awaited.push((ticket, None));
                     *sent.insert(ticket)
                 }
             };
-            let finished = &mut self.told(state)?.finished;
-            let at = finished.iter().position(|sent| sent.ticket == ticket).ok_or(Error::NotYet)?;
-            Ok(finished.swap_remove(at))
+            let awaited = &mut self.told(state)?.awaited;
+            let ended = |(of, end): &(Ticket, Option<Sent>)| *of == ticket && end.is_some();
+            let at = awaited.iter().position(ended).ok_or(Error::NotYet)?;
+            awaited.swap_remove(at).1.ok_or(Error::NotYet)
         })
     }
 

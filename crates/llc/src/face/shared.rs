@@ -80,8 +80,7 @@ pub(super) struct Told {
     pub wanted: VecDeque<Ticket>,
     pub ended: VecDeque<Sent>,
     /// The same for those of which one call waits for the end, which no other is to take.
-    pub awaited: Vec<Ticket>,
-    pub finished: Vec<Sent>,
+    pub awaited: Vec<(Ticket, Option<Sent>)>,
     pub answers: VecDeque<Event>,
 }
 
@@ -630,9 +629,8 @@ fn keep(saps: &mut [Option<Box<Told>>], event: &Event) -> bool {
     let Some(told) = &mut saps[usize::from(sap >> 1)] else { return false };
     if let &Event::Sent { ticket, outcome, tries, took, .. } = event {
         let sent = Sent { ticket, outcome, tries, took };
-        if let Some(at) = told.awaited.iter().position(|awaited| *awaited == ticket) {
-            told.awaited.swap_remove(at);
-            told.finished.push(sent);
+        if let Some((_, end)) = told.awaited.iter_mut().find(|(awaited, _)| *awaited == ticket) {
+            *end = Some(sent);
         } else if let Some(at) = told.wanted.iter().position(|wanted| *wanted == ticket) {
             told.wanted.remove(at);
             told.ended.push_back(sent);

@@ -13,11 +13,11 @@ use std::collections::VecDeque;
 
 use trunkline_units::{Instant, Span};
 
-use super::answers::{Answer, Body};
+use super::answers::Acknowledgement;
 use super::line::{Effect, checked};
 use super::queue::Memory;
 use super::{Place, Station};
-use crate::talk::{Event, Outcome, Received};
+use crate::talk::{Outcome, Received};
 use crate::wire::{Address, CommandStatus, Kind, Pdu, ResponseStatus, Status};
 
 const NONE: u32 = u32::MAX;
@@ -187,33 +187,27 @@ impl Station {
 
     /// The answer to an acknowledged command.
     #[inline(always)]
-    pub(super) fn take_acknowledgement(
-        &mut self,
-        now: Instant,
-        level: u8,
-        station: u8,
-        pdu: &Pdu<'_>,
-    ) -> Option<Event> {
-        let Kind::Ac(number) = pdu.kind else { return None };
+    pub(super) fn take_acknowledgement(&mut self, level: u8, station: u8, pdu: &Pdu<'_>) -> Effect {
+        let Kind::Ac(number) = pdu.kind else { return Effect::Nothing };
         let Some(status) = pdu.information.first().and_then(|octet| Status::read(*octet)) else {
             self.statistics.malformed += 1;
-            return None;
+            return Effect::Nothing;
         };
         let from = Address { sap: pdu.ssap, station };
         let Some(at) = self.sequences.links.find(key(pdu.dsap, from, level)) else {
             self.statistics.strays += 1;
-            return None;
+            return Effect::Nothing;
         };
         let link = &mut self.sequences.links[at];
         let slot = link.current;
         let answers = slot != NONE && number != link.number && pdu.poll != link.agreed;
         if !answers || self.messages[slot].tried == 0 {
             self.statistics.strays += 1;
-            return None;
+            return Effect::Nothing;
         }
         let message = &mut self.messages[slot];
         match status.command {
-            CommandStatus::Ok if link.agreed => return self.finish(now, slot, Outcome::Done),
+            CommandStatus::Ok if link.agreed => return Effect::Ends(slot, Outcome::Done),
             CommandStatus::Ok => {
                 (link.agreed, link.number) = (true, !link.number);
                 (message.tried, message.refused, message.until) = (0, None, message.limit);
@@ -228,9 +222,9 @@ impl Station {
             {
                 message.refused = Some(refused);
             }
-            refused => return self.finish(now, slot, Outcome::Refused(refused)),
+            refused => return Effect::Ends(slot, Outcome::Refused(refused)),
         }
-        None
+        Effect::Nothing
     }
 }
 
@@ -245,23 +239,18 @@ impl Station {
         station: u8,
         pdu: &Pdu<'_>,
     ) -> Effect {
-        let (command, event) = self.receive(now, level, station, pdu);
-        let (Some(command), Kind::Ac(number)) = (command, pdu.kind) else {
-            return Effect { event, answer: None };
+        let (Some((command, readable)), Kind::Ac(number)) =
+            (self.receive(now, level, station, pdu), pdu.kind)
+        else {
+            return Effect::Nothing;
         };
         let response = if pdu.poll { ResponseStatus::NeverSubmitted } else { ResponseStatus::NotRequested };
-        let answer = Answer {
-            station,
-            dsap: pdu.ssap,
-            ssap: pdu.dsap,
-            kind: Kind::Ac(!number),
-            last: pdu.poll,
-            body: Body::Status(Status { command, response }),
-        };
-        Effect { event, answer: Some((level, answer)) }
+        let status = Status { command, response };
+        let (dsap, ssap, number, last) = (pdu.ssap, pdu.dsap, !number, pdu.poll);
+        Effect::Answers(Acknowledgement { level, station, dsap, ssap, number, last, status }, readable)
     }
 
-    /// What becomes of it, none if it is as if it had not come; and what there is to tell.
+    /// What becomes of it, and whether its SAP has a message now and had none; none if it is as if it had not come.
     #[inline]
     fn receive(
         &mut self,
@@ -269,11 +258,11 @@ impl Station {
         level: u8,
         station: u8,
         pdu: &Pdu<'_>,
-    ) -> (Option<CommandStatus>, Option<Event>) {
-        let Kind::Ac(number) = pdu.kind else { return (None, None) };
+    ) -> Option<(CommandStatus, bool)> {
+        let Kind::Ac(number) = pdu.kind else { return None };
         let Some(sap) = self.saps[usize::from(pdu.dsap >> 1)].as_deref() else {
             self.statistics.nobody += 1;
-            return (Some(CommandStatus::Unimplemented), None);
+            return Some((CommandStatus::Unimplemented, false));
         };
         let from = Address { sap: pdu.ssap, station };
         let message = match pdu.information {
@@ -282,7 +271,7 @@ impl Station {
                 Some(message) => Some(message),
                 None => {
                     self.statistics.bad_crc += 1;
-                    return (None, None);
+                    return None;
                 }
             },
         };
@@ -294,7 +283,7 @@ impl Station {
             if now.since(heard.at) <= lifetime && heard.expects != number {
                 heard.at = now;
                 self.statistics.duplicates += 1;
-                return (Some(CommandStatus::Ok), None);
+                return Some((CommandStatus::Ok, false));
             }
         }
         let room = match known {
@@ -304,13 +293,13 @@ impl Station {
         };
         let Some(slot) = room else {
             self.statistics.unavailable += 1;
-            return (Some(CommandStatus::Unavailable), None);
+            return Some((CommandStatus::Unavailable, false));
         };
         self.sequences.heard[slot] = Heard { expects: !number, at: now };
-        let event = message.and_then(|bytes| {
+        let readable = message.is_some_and(|bytes| {
             let received = Received { from, to: pdu.dsap, priority: level, acknowledged: true, at: now };
             self.deliver(pdu.dsap, received, bytes)
         });
-        (Some(CommandStatus::Ok), event)
+        Some((CommandStatus::Ok, readable))
     }
 }

@@ -34,6 +34,18 @@ pub(super) enum Body {
     Echo(Vec<u8>),
 }
 
+/// The answer to an acknowledged command.
+#[derive(Clone, Copy)]
+pub(super) struct Acknowledgement {
+    pub level: u8,
+    pub station: u8,
+    pub dsap: u8,
+    pub ssap: u8,
+    pub number: bool,
+    pub last: bool,
+    pub status: Status,
+}
+
 impl Station {
     /// An XID or TEST command: answers with the same bit and priority.
     pub(super) fn take_question(&mut self, level: u8, station: u8, pdu: &Pdu<'_>) {
@@ -77,21 +89,33 @@ impl Station {
     }
 
     #[inline]
-    pub(super) fn acknowledge(&mut self, level: u8, answer: Answer) {
+    pub(super) fn acknowledge(&mut self, answer: Acknowledgement) {
         if self.acks >= ACKS {
             self.statistics.unanswering += 1;
             return;
         }
         self.acks += 1;
-        self.answers.push(level, answer);
+        let Acknowledgement { level, station, dsap, ssap, number, last, status } = answer;
+        let (kind, body) = (Kind::Ac(number), Body::Status(status));
+        self.answers.push(level, Answer { station, dsap, ssap, kind, last, body });
     }
 
     /// Writes the first answer of a level.
     #[inline]
     pub(super) fn transmit_answer(&mut self, level: u8, buffer: &mut [u8]) -> Option<Transmit> {
-        let answer = self.answers.pop(level)?;
-        let length = self.write_answer(level, &answer, buffer);
-        match answer.body {
+        let Answer { station, dsap, ssap, kind, last, body } = self.answers.pop(level)?;
+        let status;
+        let information = match &body {
+            Body::Status(answer) => {
+                status = [answer.octet()];
+                &status[..]
+            }
+            Body::Identity => &IDENTITY,
+            Body::Echo(bytes) => bytes,
+        };
+        let pdu = Pdu { dsap, ssap, response: true, kind, poll: last, information };
+        let length = self.respond(level, &pdu, buffer);
+        match body {
             Body::Status(_) => self.acks -= 1,
             Body::Identity => self.echoes -= 1,
             Body::Echo(mut bytes) => {
@@ -100,27 +124,23 @@ impl Station {
                 self.spare.push(bytes);
             }
         }
-        let peer = Peer::new(&[answer.station]);
-        Some(Transmit { port: self.config.port, peer, length, segment: None })
+        Some(Transmit { port: self.config.port, peer: Peer::new(&[station]), length, segment: None })
     }
 
-    /// Writes the frame of an answer that leaves; how many octets.
+    /// An acknowledgement leaves: writes its frame; how many octets.
     #[inline]
-    pub(super) fn write_answer(&mut self, level: u8, answer: &Answer, buffer: &mut [u8]) -> usize {
-        let &Answer { dsap, ssap, kind, last, ref body, .. } = answer;
-        let status;
-        let information = match body {
-            Body::Status(answer) => {
-                status = [answer.octet()];
-                &status[..]
-            }
-            Body::Identity => &IDENTITY,
-            Body::Echo(bytes) => bytes,
-        };
-        buffer[0] = level;
-        *self.statistics.sent.of(kind, true) += 1;
+    pub(super) fn write_acknowledgement(&mut self, answer: &Acknowledgement, buffer: &mut [u8]) -> usize {
+        let &Acknowledgement { level, dsap, ssap, number, last, status, .. } = answer;
+        let information = &[status.octet()];
+        let pdu = Pdu { dsap, ssap, response: true, kind: Kind::Ac(number), poll: last, information };
+        self.respond(level, &pdu, buffer)
+    }
+
+    #[inline]
+    fn respond(&mut self, level: u8, pdu: &Pdu<'_>, buffer: &mut [u8]) -> usize {
+        *self.statistics.sent.of(pdu.kind, true) += 1;
         self.statistics.levels[usize::from(level)].sent += 1;
-        let pdu = Pdu { dsap, ssap, response: true, kind, poll: last, information };
+        buffer[0] = level;
         1 + pdu.write(&mut buffer[1..])
     }
 

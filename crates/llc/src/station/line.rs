@@ -4,7 +4,7 @@ use crc_fast::{CrcAlgorithm, checksum};
 use trunkline_endpoint::{MAX_BATCH, Peer, Port, Segment, Transmit};
 use trunkline_units::Instant;
 
-use super::answers::Answer;
+use super::answers::Acknowledgement;
 use super::queue::highest;
 use super::{Place, Station};
 use crate::talk::{Event, Outcome, Received, Refusal};
@@ -27,14 +27,16 @@ pub(super) fn checked(crc: bool, information: &[u8]) -> Option<&[u8]> {
     (u32::from_be_bytes(*check) == crc_of(message)).then_some(message)
 }
 
-/// What comes of a frame at the most: something to tell, and an acknowledgement with its priority.
-pub(super) struct Effect {
-    pub event: Option<Event>,
-    pub answer: Option<(u8, Answer)>,
-}
-
-impl Effect {
-    const NOTHING: Effect = Effect { event: None, answer: None };
+/// What comes of a frame at the most, beside what is kept.
+#[derive(Clone, Copy)]
+pub(super) enum Effect {
+    Nothing,
+    /// A message of ours, in its slot, comes to its end.
+    Ends(u32, Outcome),
+    /// A SAP has a message that can be taken, where there was none.
+    Readable(u8),
+    /// An acknowledgement, and whether that SAP now has such a message.
+    Answers(Acknowledgement, bool),
 }
 
 // Out.
@@ -164,12 +166,16 @@ impl Station {
     /// A frame of a station, 1 to 254.
     #[inline]
     pub(crate) fn take_from(&mut self, now: Instant, station: u8, frame: &[u8]) {
-        let Effect { event, answer } = self.hear(now, station, frame);
-        if let Some(event) = event {
-            self.tell(event);
-        }
-        if let Some((level, answer)) = answer {
-            self.acknowledge(level, answer);
+        match self.hear(now, station, frame) {
+            Effect::Nothing => {}
+            Effect::Ends(slot, outcome) => self.end(now, slot, outcome),
+            Effect::Readable(sap) => self.tell(Event::Readable { sap }),
+            Effect::Answers(answer, readable) => {
+                if readable {
+                    self.tell(Event::Readable { sap: answer.ssap });
+                }
+                self.acknowledge(answer);
+            }
         }
     }
 
@@ -180,16 +186,16 @@ impl Station {
             [level @ 0..=HIGHEST, ref pdu @ ..] => (level, pdu),
             [] => {
                 self.statistics.malformed += 1;
-                return Effect::NOTHING;
+                return Effect::Nothing;
             }
             _ => {
                 self.statistics.foreign += 1;
-                return Effect::NOTHING;
+                return Effect::Nothing;
             }
         };
         let Ok(pdu) = Pdu::read(pdu) else {
             self.statistics.malformed += 1;
-            return Effect::NOTHING;
+            return Effect::Nothing;
         };
         // The station itself asks and answers, but sends nothing; and one message has one receiver's acknowledgement.
         let acknowledged = matches!(pdu.kind, Kind::Ac(_));
@@ -197,57 +203,47 @@ impl Station {
         let to_many = pdu.dsap & 1 == 1 && (acknowledged || pdu.response);
         if from_nobody || to_many || acknowledged && pdu.dsap == NULL_SAP {
             self.statistics.malformed += 1;
-            return Effect::NOTHING;
+            return Effect::Nothing;
         }
         *self.statistics.received.of(pdu.kind, pdu.response) += 1;
         self.statistics.levels[usize::from(level)].received += 1;
         match (pdu.kind, pdu.response) {
             (Kind::Ac(_), false) => return self.take_acknowledged(now, level, station, &pdu),
-            (Kind::Ac(_), true) => {
-                return Effect { event: self.take_acknowledgement(now, level, station, &pdu), answer: None };
-            }
-            (Kind::Ui, _) => {
-                return Effect { event: self.take_datagram(now, level, station, &pdu), answer: None };
-            }
+            (Kind::Ac(_), true) => return self.take_acknowledgement(level, station, &pdu),
+            (Kind::Ui, _) => return self.take_datagram(now, level, station, &pdu),
             (Kind::Xid | Kind::Test, false) => self.take_question(level, station, &pdu),
             (Kind::Xid | Kind::Test, true) => self.take_reply(station, &pdu),
         }
-        Effect::NOTHING
+        Effect::Nothing
     }
 
     /// Unnumbered information, to a SAP or a group of them.
     #[inline]
-    fn take_datagram(&mut self, now: Instant, level: u8, station: u8, pdu: &Pdu<'_>) -> Option<Event> {
+    fn take_datagram(&mut self, now: Instant, level: u8, station: u8, pdu: &Pdu<'_>) -> Effect {
         let from = Address { sap: pdu.ssap, station };
         let received = Received { from, to: pdu.dsap, priority: level, acknowledged: false, at: now };
         if pdu.dsap & 1 == 0 {
-            return self.offer(pdu.dsap, received, pdu.information).unwrap_or_else(|_| {
-                self.statistics.nobody += 1;
-                None
-            });
+            let offered = self.offer(pdu.dsap, received, pdu.information);
+            self.statistics.nobody += u64::from(offered.is_err());
+            return if offered == Ok(true) { Effect::Readable(pdu.dsap) } else { Effect::Nothing };
         }
         let mut members = 0;
         for at in 0..self.open.len() {
             let number = self.open[at];
             if self.sap(number).is_ok_and(|sap| sap.is_member(pdu.dsap)) {
                 members += 1;
-                if let Ok(Some(event)) = self.offer(number, received, pdu.information) {
-                    self.tell(event);
+                if self.offer(number, received, pdu.information) == Ok(true) {
+                    self.tell(Event::Readable { sap: number });
                 }
             }
         }
         self.statistics.nobody += u64::from(members == 0);
-        None
+        Effect::Nothing
     }
 
-    /// Gives a SAP a datagram if its checksum holds and there is room; what there is to tell of that.
+    /// Gives a SAP a datagram if its checksum holds and there is room; whether it is the only one there.
     #[inline]
-    fn offer(
-        &mut self,
-        number: u8,
-        received: Received,
-        information: &[u8],
-    ) -> Result<Option<Event>, Refusal> {
+    fn offer(&mut self, number: u8, received: Received, information: &[u8]) -> Result<bool, Refusal> {
         let sap = self.sap(number)?;
         match checked(sap.options.crc, information) {
             None => self.statistics.bad_crc += 1,
@@ -256,13 +252,13 @@ impl Station {
             }
             Some(message) => return Ok(self.deliver(number, received, message)),
         }
-        Ok(None)
+        Ok(false)
     }
 
-    /// Puts a message into the inbox of a SAP that has room for it; what there is to tell of that.
+    /// Puts a message into the inbox of a SAP that has room for it; whether it is the only one there.
     #[inline]
-    pub(super) fn deliver(&mut self, number: u8, received: Received, bytes: &[u8]) -> Option<Event> {
-        let sap = self.saps[usize::from(number >> 1)].as_deref_mut()?;
+    pub(super) fn deliver(&mut self, number: u8, received: Received, bytes: &[u8]) -> bool {
+        let Some(sap) = self.saps[usize::from(number >> 1)].as_deref_mut() else { return false };
         let slot = self.arrivals.take();
         let arrival = &mut self.arrivals[slot];
         arrival.received = received;
@@ -270,6 +266,6 @@ impl Station {
         arrival.bytes.extend_from_slice(bytes);
         sap.inbox.push(received.priority, slot);
         sap.held += 1;
-        (sap.held == 1).then_some(Event::Readable { sap: number })
+        sap.held == 1
     }
 }

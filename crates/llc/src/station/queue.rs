@@ -165,13 +165,17 @@ impl Moments {
     /// The first that counts.
     #[inline]
     pub fn first(&mut self, counts: impl Fn(Instant, u32) -> bool) -> Option<(Instant, u32)> {
-        loop {
-            let (at, slot) = self.next?;
-            if counts(at, slot) {
-                return Some((at, slot));
-            }
-            self.next = self.others.pop().map(|Reverse(next)| next);
+        while let Some((at, slot)) = self.next
+            && !counts(at, slot)
+        {
+            self.next = if self.others.is_empty() { None } else { self.pop() };
         }
+        self.next
+    }
+
+    #[inline(never)]
+    fn pop(&mut self) -> Option<(Instant, u32)> {
+        self.others.pop().map(|Reverse(first)| first)
     }
 }
 

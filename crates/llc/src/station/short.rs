@@ -9,7 +9,7 @@ use trunkline_units::Instant;
 use super::Station;
 use super::line::Effect;
 use super::line::crc_of;
-use crate::talk::{Event, Refusal, Ticket};
+use crate::talk::{Event, Outcome, Refusal, Ticket};
 use crate::wire::{Address, CRC, Kind, Pdu};
 
 /// What became of a message that was sent.
@@ -95,21 +95,31 @@ impl Station {
             self.take_from(now, station, frame);
             return Handed { event: None, answer: 0, more: true };
         }
-        let Effect { event, answer } = self.hear(now, station, frame);
-        if let Some(Event::Sent { sap: number, .. }) = event
-            && let Some(sap) = self.saps[usize::from(number >> 1)].as_deref_mut()
-        {
-            sap.places -= 1;
-            if sap.has_news() {
-                self.list(number);
+        let (event, answer) = match self.hear(now, station, frame) {
+            Effect::Nothing => (None, 0),
+            Effect::Ends(slot, outcome) => (self.end_at_once(now, slot, outcome), 0),
+            Effect::Readable(sap) => (Some(Event::Readable { sap }), 0),
+            Effect::Answers(answer, readable) => {
+                self.answered |= 1 << answer.level;
+                self.last = (0, 0);
+                let event = readable.then_some(Event::Readable { sap: answer.ssap });
+                (event, self.write_acknowledgement(&answer, buffer))
             }
-        }
-        let answer = answer.map_or(0, |(level, answer)| {
-            self.answered |= 1 << level;
-            self.last = (0, 0);
-            self.write_answer(level, &answer, buffer)
-        });
+        };
         Handed { event, answer, more: !self.is_quiet() }
+    }
+
+    /// A message comes to its end, which is told now.
+    #[inline]
+    fn end_at_once(&mut self, now: Instant, slot: u32, outcome: Outcome) -> Option<Event> {
+        let number = self.messages[slot].sap;
+        let event = self.finish(now, slot, outcome)?;
+        let sap = self.saps[usize::from(number >> 1)].as_deref_mut()?;
+        sap.places -= 1;
+        if sap.has_news() {
+            self.list(number);
+        }
+        Some(event)
     }
 }
 
@@ -122,7 +132,7 @@ mod tests {
     use super::*;
     use crate::Options;
     use crate::station::Config;
-    use crate::talk::{Command, Outcome, Received};
+    use crate::talk::{Command, Received};
     use crate::wire::{ALL, GLOBAL_SAP};
 
     const SAPS: [u8; 4] = [2, 4, 6, 8];
