@@ -82,6 +82,11 @@ impl Machine {
         self.seen.flows()
     }
 
+    /// Octets a second of ordinary messages that hosts and converters of level 1 may send.
+    pub fn rates(&self) -> (u32, u32) {
+        (self.limit_hosts().1, self.limit_level1().1)
+    }
+
     /// The converters of level 1.
     pub fn sides(&self) -> &Sides {
         &self.sides
@@ -341,7 +346,7 @@ impl Machine {
             let limit = self.all.limit(now, level, rate);
             let tell = |builder: &mut Builder| limit.iter().for_each(|limit| _ = builder.tell(limit));
             let length = self.all.leave(now, header, tell, buffer);
-            self.local.carry(now, length, length);
+            self.local.carry(now, length, self.all.admitted());
             return Some(Transmit { port, peer: Peer::NONE, length, segment: None });
         }
         let number = self.members.next()?;
@@ -354,8 +359,8 @@ impl Machine {
         let length = member.outbox.leave(now, header, tell, buffer);
         member.sent(length);
         self.statistics.repeated += member.repeated();
-        let peer = member.peer;
-        self.local.carry(now, length, length);
+        let (peer, admitted) = (member.peer, member.outbox.admitted());
+        self.local.carry(now, length, admitted);
         self.members.settle(now, number);
         Some(Transmit { port, peer, length, segment: None })
     }
@@ -382,7 +387,8 @@ impl Machine {
         };
         let length = side.outbox.leave(now, header, tell, buffer);
         side.tell_again(now);
-        self.far.carry(now, length, length);
+        let admitted = side.outbox.admitted();
+        self.far.carry(now, length, admitted);
         let peer = Peer::new(&number.to_be_bytes());
         Some(Transmit { port: Central::LEVEL1, peer, length, segment: None })
     }

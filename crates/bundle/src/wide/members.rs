@@ -6,7 +6,7 @@ use trunkline_endpoint::Peer;
 use trunkline_units::{Instant, Span};
 
 use super::outbox::{Outbox, Parcel};
-use super::{ACKNOWLEDGE, AGAIN, SILENCE};
+use super::{ACKNOWLEDGE, ACKNOWLEDGED, AGAIN, SILENCE};
 use crate::path::{Link, is_later};
 use crate::ranges::{Ranges, Segments};
 use crate::regulator::{Bucket, NO_LIMIT};
@@ -92,10 +92,12 @@ impl Member {
         &self.wants
     }
 
-    /// A message to be acknowledged came; whether in its session.
+    /// A message to be acknowledged came, in its session.
     pub fn acknowledge(&mut self, now: Instant) {
-        self.acknowledge = true;
-        self.outbox.tell_by(now + ACKNOWLEDGE);
+        let wait = if self.receiver.unacknowledged() < ACKNOWLEDGED { ACKNOWLEDGE } else { Span::ZERO };
+        if !std::mem::replace(&mut self.acknowledge, true) || wait.is_zero() {
+            self.outbox.tell_by(now + wait);
+        }
     }
 
     /// Whether an ordinary message of so many octets may go to it.
@@ -149,9 +151,8 @@ impl Member {
     /// What is told it beside messages, but for the congestion.
     pub fn told(&mut self) -> impl Iterator<Item = Control<'static>> + use<> {
         let told = std::mem::take(&mut self.tell).then_some(Control::Told(self.told));
-        let acknowledges = std::mem::take(&mut self.acknowledge);
-        let (next, beyond) = self.receiver.acknowledgement();
-        told.into_iter().chain(acknowledges.then_some(Control::Ack { next, beyond }))
+        let acknowledgement = std::mem::take(&mut self.acknowledge).then(|| self.receiver.acknowledgement());
+        told.into_iter().chain(acknowledgement.map(|(next, beyond)| Control::Ack { next, beyond }))
     }
 
     /// When something is due.
