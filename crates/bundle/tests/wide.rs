@@ -234,6 +234,22 @@ fn a_host_says_how_much_it_takes() {
     }
 }
 
+/// Or what was sent to the one would be taken for something else by the other.
+#[test]
+fn two_lives_of_the_central_converter_share_no_session() {
+    let mut world = world(1, 3);
+    let sessions = |world: &World| -> BTreeSet<u32> {
+        let machine = world.central().wide().unwrap();
+        let hosts = machine.members().iter().map(|member| member.session);
+        hosts.chain(machine.sides().iter().map(|side| side.session())).collect()
+    };
+    let before = sessions(&world);
+    world.start(Place::Central);
+    world.run(Span::from_ms(300));
+    let after = sessions(&world);
+    assert!(after.len() == 3 && before.is_disjoint(&after), "{before:?} {after:?}");
+}
+
 /// What a host sends before it has met the central converter waits, or is counted.
 #[test]
 fn they_start_in_any_order() {

@@ -45,8 +45,8 @@ impl Machine {
         Machine {
             wide,
             life,
-            members: Members::new(&config.settings, wide),
-            sides: Sides::new(&config.level1, &config.settings, wide),
+            members: Members::new(life, &config.settings, wide),
+            sides: Sides::new(life, &config.level1, &config.settings, wide),
             all: Outbox::new(wide.longest(), config.settings.timing, Instant::ZERO),
             local: Regulator::new(wide.congestion, config.local),
             far: Regulator::new(wide.congestion, config.wide),

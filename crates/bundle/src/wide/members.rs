@@ -7,7 +7,7 @@ use trunkline_units::{Instant, Span};
 
 use super::outbox::{Outbox, Parcel};
 use super::{ACKNOWLEDGE, ACKNOWLEDGED, AGAIN, SILENCE};
-use crate::path::{Link, is_later};
+use crate::path::{Link, first_session, is_later};
 use crate::ranges::{Ranges, Segments};
 use crate::regulator::{Bucket, NO_LIMIT};
 use crate::reliable::Receiver;
@@ -185,8 +185,8 @@ pub struct Members {
 }
 
 impl Members {
-    /// Nobody is there.
-    pub fn new(settings: &Settings, wide: Wide) -> Members {
+    /// Nobody is there in this life of the central converter.
+    pub fn new(life: u32, settings: &Settings, wide: Wide) -> Members {
         Members {
             settings: *settings,
             wide,
@@ -196,7 +196,7 @@ impl Members {
             dues: BTreeMap::new(),
             ready: BTreeSet::new(),
             turn: 0,
-            session: 0,
+            session: first_session(life),
             counts: (0, 0),
             dropped: [0; 2],
             changed: false,
