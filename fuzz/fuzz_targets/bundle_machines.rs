@@ -70,6 +70,6 @@ fuzz_target!(|bytes: &[u8]| {
         }
     }
     world.line = Line::default();
-    world.run(Span::from_s(3));
+    world.run(Span::from_s(1));
     assert!(world.joined.len() <= 2 * 2_048);
 });

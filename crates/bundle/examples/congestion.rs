@@ -7,6 +7,7 @@
 #[path = "../tests/support/world.rs"]
 mod world;
 
+#[allow(dead_code, reason = "others need the rest")]
 #[path = "../tests/support/overload.rs"]
 mod overload;
 

@@ -93,6 +93,8 @@ fn name_of(why: Why) -> &'static str {
         Why::Full => "full",
         Why::Control => "control",
         Why::Unfit => "unfit",
+        Why::Gone => "gone",
+        Why::Saturated => "saturated",
     }
 }
 

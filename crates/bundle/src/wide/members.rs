@@ -364,7 +364,7 @@ impl Members {
     }
 
     /// The next in turn of those whose bundles are ready.
-    pub fn next(&mut self) -> Option<u16> {
+    pub fn take_turn(&mut self) -> Option<u16> {
         let behind = self.ready.range(self.turn.saturating_add(1)..).next();
         let number = behind.or_else(|| self.ready.first()).copied()?;
         self.turn = number;

@@ -273,7 +273,7 @@ impl Sides {
             let arrived = told.has(*packet);
             if arrived {
                 let gap = now.since(*since);
-                self.counts.gaps = self.counts.gaps + gap;
+                self.counts.gaps += gap;
                 self.counts.longest_gap = self.counts.longest_gap.max(gap);
             }
             !arrived

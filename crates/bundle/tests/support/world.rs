@@ -29,6 +29,9 @@ pub enum Place {
     Host(usize),
 }
 
+/// Where it goes, by which port and from whom, and its octets.
+type Datagram = (Place, Port, Peer, Vec<u8>);
+
 enum Machine {
     Central(Checked<Central>),
     Level1(Checked<Level1>),
@@ -84,7 +87,7 @@ pub struct World {
     pub line: Line,
     config: Config,
     machines: BTreeMap<Place, (Machine, Option<Instant>)>,
-    flying: BTreeMap<(Instant, u64), (Place, Port, Peer, Vec<u8>)>,
+    flying: BTreeMap<(Instant, u64), Datagram>,
     number: u64,
     life: u32,
     draw: Stream,
@@ -227,13 +230,19 @@ impl World {
         }
         match self.machines.get_mut(&place) {
             Some((Machine::Central(central), _)) => {
-                with::<central::Command>(input).map(|input| central.handle(now, input).unwrap());
+                if let Some(input) = with::<central::Command>(input) {
+                    central.handle(now, input).unwrap();
+                }
             }
             Some((Machine::Level1(level1), _)) => {
-                with::<level1::Command>(input).map(|input| level1.handle(now, input).unwrap());
+                if let Some(input) = with::<level1::Command>(input) {
+                    level1.handle(now, input).unwrap();
+                }
             }
             Some((Machine::Host(host), _)) => {
-                with::<host::Command<'_>>(input).map(|input| host.handle(now, input).unwrap());
+                if let Some(input) = with::<host::Command<'_>>(input) {
+                    host.handle(now, input).unwrap();
+                }
             }
             None => return,
         }
@@ -315,7 +324,7 @@ impl World {
             (Place::Host(at), _) => {
                 self.cross(&[Place::Central], Central::HOSTS, Peer::new(&[at as u8]), bytes);
             }
-            (Place::Central, Central::HOSTS) if *number == [] => {
+            (Place::Central, Central::HOSTS) if number.is_empty() => {
                 let all = self.machines.keys().copied();
                 let hosts: Vec<Place> = all.filter(|place| matches!(place, Place::Host(_))).collect();
                 self.cross(&hosts, Host::CENTRAL, Peer::NONE, bytes);
