@@ -6,7 +6,7 @@ PREFIX  ?= $(HOME)/.local
 
 RUN     = $(CARGO) run --release --quiet --locked --
 # What machines offer beside themselves: sockets of their own, encryption.
-FACES   = --features trunkline-arq/tokio,trunkline-arq/aead,trunkline-llc/sockets
+FACES   = --features trunkline-arq/tokio,trunkline-arq/aead,trunkline-llc/sockets,trunkline-bundle/sockets
 TARGET  = $(or $(CARGO_TARGET_DIR),target)
 VERSION = $(shell sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 # Programs that were linked with a library of this name run with any that has it.

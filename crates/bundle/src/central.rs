@@ -516,6 +516,8 @@ impl Endpoint for Classic {
         writable: Writable<'_>,
         buffer: &mut [u8],
     ) -> Output<std::convert::Infallible> {
+        // What is due leaves, and in the interval in which it does.
+        self.roll(now);
         if writable.has(Central::HOSTS)
             && let Some(length) = self.hosts.leave(now, buffer)
         {

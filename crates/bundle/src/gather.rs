@@ -74,12 +74,13 @@ impl Gather {
         Gather { timing, builder, due: Instant::MAX, last: None, ready, spare }
     }
 
-    /// Adds a message; whether there was room.
+    /// Adds a message; whether there was room. A bundle that is due by that leaves with the next [`roll`](Gather::roll): what
+    /// is urgent and comes together leaves together.
     pub fn push(&mut self, now: Instant, address: u16, body: &[u8], urgent: bool) -> bool {
         self.push_within(now, address, body, urgent, None)
     }
 
-    /// Adds a message that may wait so long at the most; whether there was room.
+    /// The same for a message that may wait so long at the most.
     pub fn push_within(
         &mut self,
         now: Instant,
@@ -88,7 +89,10 @@ impl Gather {
         urgent: bool,
         within: Option<Span>,
     ) -> bool {
-        self.roll(now);
+        if matches!(self.timing, Timing::Tick(_)) {
+            // What comes behind the tick waits for the next.
+            self.roll(now);
+        }
         if !self.builder.has_room(body.len()) {
             if self.builder.is_empty() || self.ready.len() >= WAITING {
                 return false;
@@ -100,7 +104,6 @@ impl Gather {
         }
         let due = self.timing.due(now, self.last, urgent);
         self.due = self.due.min(within.map_or(due, |within| due.min(now + within)));
-        self.roll(now);
         true
     }
 
@@ -194,7 +197,24 @@ mod tests {
         );
         let fast: Vec<_> = (0..1_000).map(|n| (n * 10, false)).collect();
         let left = departures(Timing::LEAST_DELAY, &fast);
-        assert_eq!((left[0], left[1], left.len()), ((0, 1), (500, 49), 21));
+        assert_eq!((left[0], left[1], left.len()), ((0, 1), (500, 50), 21));
+    }
+
+    #[test]
+    fn what_is_urgent_and_comes_together_leaves_together() {
+        for timing in [Timing::LEAST_PROCESSOR, Timing::LEAST_DELAY] {
+            let mut gather = Gather::new(None, LONGEST, timing);
+            let taken = (0..700).filter(|n| gather.push(at(u64::from(*n) / 10), *n, b"urgent", true)).count();
+            gather.roll(at(70));
+            let mut buffer = vec![0; LONGEST];
+            let left: Vec<usize> = std::iter::from_fn(|| {
+                gather
+                    .leave(at(70), &mut buffer)
+                    .map(|length| Bundle::read(&buffer[..length]).unwrap().count())
+            })
+            .collect();
+            assert_eq!((taken, left), (700, vec![255, 255, 190]));
+        }
     }
 
     #[test]

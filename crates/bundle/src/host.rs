@@ -420,6 +420,7 @@ impl Endpoint for Classic {
     }
 
     fn poll(&mut self, now: Instant, writable: Writable<'_>, buffer: &mut [u8]) -> Output<Event> {
+        self.gather.roll(now);
         if self.inbox.became_readable() {
             return Output::Event(Event::Readable);
         }

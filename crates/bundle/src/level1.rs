@@ -233,6 +233,7 @@ impl Endpoint for Classic {
     }
 
     fn poll(&mut self, now: Instant, writable: Writable<'_>, buffer: &mut [u8]) -> Output<Event> {
+        self.gather.roll(now);
         if let Some(event) = self.joined.tell() {
             return Output::Event(event);
         }

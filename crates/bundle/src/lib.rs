@@ -27,6 +27,7 @@
 //! | [`path`] | what the numbers of messages tell: doubles, late and missing ones |
 //! | [`reliable`] | messages that are acknowledged |
 //! | [`retell`] | what was told is told again |
+//! | [`rules`] | which message address a PDU has, and which a host wants |
 //! | [`drops`] | what was dropped, by why and priority |
 //! | [`wide`](mod@wide) | the three endpoints in the wide format |
 //! | [`wire`] | what stands on the wire |
@@ -48,6 +49,7 @@ pub mod ranges;
 pub mod regulator;
 pub mod reliable;
 pub mod retell;
+pub mod rules;
 pub mod settings;
 pub mod wide;
 pub mod wire;

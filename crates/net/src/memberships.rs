@@ -5,7 +5,6 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 
 use socket2::{Domain, InterfaceIndexOrAddress, Protocol, Socket, Type};
-use trunkline_units::Size;
 
 use crate::socket::{self, SocketError, Step};
 
@@ -18,9 +17,16 @@ const A_HOLDER: usize = 20;
 #[derive(Debug)]
 pub struct Memberships {
     index: u32,
-    holders: Vec<(Socket, usize)>,
+    holders: Vec<Holder>,
     /// By which holder.
     groups: BTreeMap<Ipv4Addr, usize>,
+}
+
+#[derive(Debug)]
+struct Holder {
+    socket: Socket,
+    held: usize,
+    most: usize,
 }
 
 impl Memberships {
@@ -67,18 +73,29 @@ impl Memberships {
             return Ok(());
         }
         let on = InterfaceIndexOrAddress::Index(self.index);
-        let at = match self.holders.iter().position(|(_, held)| *held < A_HOLDER) {
-            Some(at) => at,
-            None => {
-                self.holders.push((Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?, 0));
-                self.holders.len() - 1
+        loop {
+            let at = match self.holders.iter().position(|holder| holder.held < holder.most) {
+                Some(at) => at,
+                None => {
+                    let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
+                    self.holders.push(Holder { socket, held: 0, most: A_HOLDER });
+                    self.holders.len() - 1
+                }
+            };
+            let holder = &mut self.holders[at];
+            match holder.socket.join_multicast_v4_n(&group, &on) {
+                Ok(()) => {
+                    holder.held += 1;
+                    self.groups.insert(group, at);
+                    return Ok(());
+                }
+                // This system lets a socket join fewer.
+                Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) && holder.held > 0 => {
+                    holder.most = holder.held
+                }
+                Err(e) => return Err(e),
             }
-        };
-        let (socket, held) = &mut self.holders[at];
-        socket.join_multicast_v4_n(&group, &on)?;
-        *held += 1;
-        self.groups.insert(group, at);
-        Ok(())
+        }
     }
 
     /// Leaves a group, if it is joined.
@@ -87,9 +104,9 @@ impl Memberships {
     /// What the system says; it is not counted any more.
     pub fn leave(&mut self, group: Ipv4Addr) -> io::Result<()> {
         let Some(at) = self.groups.remove(&group) else { return Ok(()) };
-        let (socket, held) = &mut self.holders[at];
-        *held -= 1;
-        socket.leave_multicast_v4_n(&group, &InterfaceIndexOrAddress::Index(self.index))
+        let holder = &mut self.holders[at];
+        holder.held -= 1;
+        holder.socket.leave_multicast_v4_n(&group, &InterfaceIndexOrAddress::Index(self.index))
     }
 }
 
@@ -99,11 +116,10 @@ impl Memberships {
 ///
 /// # Errors
 /// If somebody has the port for himself, or what else the system says.
-pub fn hearing(port: u16, buffer: Option<Size>) -> Result<UdpSocket, SocketError> {
+pub fn hearing(port: u16) -> Result<UdpSocket, SocketError> {
     let address = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port);
     let failed = |step| move |cause| SocketError { step, address: address.into(), cause };
-    let options = socket::Options { receive_buffer: buffer, ..socket::Options::default() };
-    let socket = socket::open(address.into(), Type::DGRAM, Protocol::UDP, &options)?;
+    let socket = socket::open(address.into(), Type::DGRAM, Protocol::UDP, &socket::Options::default())?;
     socket.set_reuse_address(true).map_err(failed(Step::Open))?;
     socket.set_reuse_port(true).map_err(failed(Step::Open))?;
     socket.set_multicast_all_v4(true).map_err(failed(Step::Open))?;
@@ -137,7 +153,7 @@ mod tests {
         other.join(group(200)).unwrap();
         let mut ports = Ports::new(clock).unwrap();
         // Both share the port, and both hear everything.
-        let hears = [(); 2].map(|()| ports.add(hearing(PORT, None).unwrap()).unwrap());
+        let hears = [(); 2].map(|()| ports.add(hearing(PORT).unwrap()).unwrap());
         let says = socket::multicast_sender(Ipv4Addr::LOCALHOST.into(), 1, &socket::Options::default());
         let says = says.unwrap();
         memberships.leave(group(1)).unwrap();
@@ -150,7 +166,7 @@ mod tests {
             while got.len() < 5 {
                 ports.wait(clock.now(), None).unwrap();
                 ports
-                    .receive(port, |came, bytes| {
+                    .receive(port, 32, |came, bytes| {
                         assert_eq!(came.interface, Some(memberships.interface()));
                         for bytes in Segment::frames(came.segment, bytes) {
                             got.push((came.to, u16::from_be_bytes([bytes[0], bytes[1]])));

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use nix::sys::socket::sockopt::Ipv4RecvErr;
+use nix::sys::socket::sockopt::{Ipv4RecvErr, RcvBuf, RcvBufForce};
 use nix::sys::socket::{MsgFlags, SetSockOpt, SockaddrIn, recvmsg};
 use quinn_udp::{BATCH_SIZE, RecvMeta, UdpSocketState};
 use trunkline_endpoint::Segment;
@@ -18,6 +18,9 @@ use crate::socket;
 
 /// Room for what the kernel joins.
 const ROOM: usize = 1 << 16;
+/// Octets that may wait in a socket to be received: where this process may say so, and otherwise as many as the system lets
+/// it have.
+const BUFFER: usize = 16 << 20;
 /// How long a datagram may wait for room in the system; then it is lost.
 const PATIENCE: Span = Span::from_ms(10);
 /// What the wait calls the timer; sockets and what else is watched have their numbers.
@@ -107,6 +110,9 @@ impl Ports {
         // That forbids fragments.
         socket::allow_fragments(&socket, socket.local_addr()?)?;
         Ipv4RecvErr.set(&socket, &true)?;
+        if RcvBufForce.set(&socket, &BUFFER).is_err() {
+            RcvBuf.set(&socket, &BUFFER)?;
+        }
         self.epoll.add(&socket, EpollEvent::new(EpollFlags::EPOLLIN, self.lines.len() as u64))?;
         self.lines.push(Line { socket, state, asked: 1 });
         Ok(self.lines.len() - 1)
@@ -169,23 +175,29 @@ impl Ports {
         Ok(ready)
     }
 
-    /// Hands over what has come to a socket, at most [`BATCH_SIZE`] batches.
+    /// Hands over what has come to a socket, at most so many batches, and no more than 32.
     ///
     /// # Errors
     /// If the socket no longer receives.
-    pub fn receive(&mut self, port: usize, mut each: impl FnMut(&Came, &[u8])) -> io::Result<()> {
+    pub fn receive(
+        &mut self,
+        port: usize,
+        most: usize,
+        mut each: impl FnMut(&Came, &[u8]),
+    ) -> io::Result<()> {
         let line = &mut self.lines[port];
         let mut metas = [RecvMeta::default(); BATCH_SIZE];
         let mut rooms = self.rooms.chunks_exact_mut(ROOM);
         let mut slices: [IoSliceMut<'_>; BATCH_SIZE] =
             std::array::from_fn(|_| IoSliceMut::new(rooms.next().expect("a room for each")));
-        let count = match line.state.recv((&line.socket).into(), &mut slices[..line.asked], &mut metas) {
+        let asked = line.asked.min(most).max(1);
+        let count = match line.state.recv((&line.socket).into(), &mut slices[..asked], &mut metas) {
             Ok(count) => count,
             Err(e) if socket::is_timeout(&e) || is_of_network(&e) => return Ok(()),
             Err(e) => return Err(e),
         };
         // To ask for more than there is costs a look in vain.
-        line.asked = if count == line.asked { BATCH_SIZE.min(2 * count) } else { count.max(1) };
+        line.asked = if count == asked { BATCH_SIZE.min(2 * count) } else { count.max(1) };
         for (meta, bytes) in metas.iter().zip(&slices).take(count) {
             let segment = Segment::of(meta.stride, meta.len);
             let (from, to, interface) = (meta.addr, meta.dst_ip, meta.interface_index);
@@ -281,7 +293,7 @@ mod tests {
             assert!(!ready.has(0) && !ready.has(2));
             rung |= ready.watched(0);
             ports
-                .receive(1, |came, bytes| {
+                .receive(1, BATCH_SIZE, |came, bytes| {
                     assert_eq!(came.from, sender.local_addr().unwrap());
                     assert_eq!(came.to, Some(at[1].ip()));
                     assert!(came.interface.is_some_and(|index| index > 0));
@@ -312,7 +324,7 @@ mod tests {
         there.set_nonblocking(true).unwrap();
         let got = (0..9).take_while(|_| there.recv(&mut [0; 99]).is_ok()).count();
         assert_eq!(got, 3, "none was lost to a refusal of another");
-        ports.receive(port, |_, _| panic!("nothing came")).unwrap();
+        ports.receive(port, BATCH_SIZE, |_, _| panic!("nothing came")).unwrap();
     }
 
     #[test]
@@ -325,7 +337,7 @@ mod tests {
         assert!(ports.send(from, at, &bytes));
         while !ports.wait(clock.now(), None).unwrap().has(to) {}
         let mut length = 0;
-        ports.receive(to, |_, got| length = got.len()).unwrap();
+        ports.receive(to, BATCH_SIZE, |_, got| length = got.len()).unwrap();
         assert_eq!(length, bytes.len());
     }
 }

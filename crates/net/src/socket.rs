@@ -189,15 +189,16 @@ pub fn shared_receiver(
     Ok(socket.into())
 }
 
-/// Whether that is a broadcast address: of all, or of a network of this machine.
-pub fn is_broadcast(ip: Ipv4Addr) -> bool {
-    let of_machine = || {
-        let interfaces = nix::ifaddrs::getifaddrs().into_iter().flatten();
-        let mut addresses =
-            interfaces.filter_map(|entry| entry.broadcast?.as_sockaddr_in().map(|v4| v4.ip()));
-        addresses.any(|broadcast| broadcast == ip)
-    };
-    ip.is_broadcast() || ip == Ipv4Addr::new(127, 255, 255, 255) || of_machine()
+/// The address of this machine on the network whose broadcast address that is; none if it is no broadcast address here.
+pub fn broadcast_on(ip: Ipv4Addr) -> Option<Ipv4Addr> {
+    if ip == Ipv4Addr::new(127, 255, 255, 255) {
+        // The loopback has it too, and does not say so.
+        return Some(Ipv4Addr::LOCALHOST);
+    }
+    nix::ifaddrs::getifaddrs().ok()?.find_map(|entry| {
+        let broadcast = entry.broadcast?.as_sockaddr_in()?.ip();
+        (broadcast == ip).then(|| Some(entry.address?.as_sockaddr_in()?.ip()))?
+    })
 }
 
 /// A UDP socket whose messages to a group leave by the interface holding `interface`, and come back to receivers on
@@ -423,6 +424,29 @@ mod tests {
         for receiver in [&first, &second] {
             limit_blocking(receiver, Span::from_s(5)).unwrap();
             assert_eq!(receiver.recv(&mut [0; 16]).unwrap(), 5);
+        }
+    }
+
+    #[test]
+    fn what_is_sent_to_a_broadcast_address_all_get_who_share_it() {
+        let all = Ipv4Addr::new(127, 255, 255, 255);
+        assert_eq!(broadcast_on(all), Some(Ipv4Addr::LOCALHOST));
+        assert_eq!(
+            (broadcast_on(Ipv4Addr::LOCALHOST), broadcast_on(Ipv4Addr::new(198, 51, 100, 7))),
+            (None, None)
+        );
+        let open = |port| {
+            let at = SocketAddrV4::new(all, port);
+            shared_receiver(at, Ipv4Addr::LOCALHOST, &Options::default()).unwrap()
+        };
+        let first = open(0);
+        let second = open(first.local_addr().unwrap().port());
+        let sender = multicast_sender(Ipv4Addr::LOCALHOST.into(), 1, &Options::default()).unwrap();
+        sender.set_broadcast(true).unwrap();
+        sender.send_to(b"hello", first.local_addr().unwrap()).unwrap();
+        for receiver in [&first, &second] {
+            limit_blocking(receiver, Span::from_s(5)).unwrap();
+            assert_eq!(receiver.recv_from(&mut [0; 16]).unwrap(), (5, sender.local_addr().unwrap()));
         }
     }
 

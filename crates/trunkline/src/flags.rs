@@ -3,7 +3,9 @@
 //! | module | what |
 //! | --- | --- |
 //! | [`llc`] | the tools of logical link control |
+//! | [`converter`] | the daemons of the bundle converter |
 
+pub mod converter;
 pub mod llc;
 
 use std::net::IpAddr;
@@ -57,6 +59,8 @@ pub enum Command {
     Top(Top),
     /// Tools of logical link control (IEEE 802.2): test, delay, load, files, ping, and the bound of a ring
     Llc(llc::Llc),
+    /// Daemons of the bundle converter: many small simulation messages in few packets, each host only what it wants
+    Converter(converter::Converter),
     /// Put records side by side
     Compare(Compare),
     /// Report an old record again, without running anything

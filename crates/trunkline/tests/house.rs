@@ -122,6 +122,7 @@ const DOCUMENTS: &[&str] = &[
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
+    "docs/bundle.md",
     "docs/guaranteed.md",
     "docs/language.md",
     "docs/llc.md",

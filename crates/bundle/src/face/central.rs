@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 
 use trunkline_endpoint::Port;
 use trunkline_net::Clock;
+use trunkline_net::driver::address_of;
 use trunkline_net::ports::Ready;
 use trunkline_units::{Instant, Span};
 
@@ -16,6 +17,9 @@ use crate::wire::classic::{MOST_HOSTS, Source};
 
 /// Every so often level 1 is told again what it gets, without a reason.
 pub const RETELLS: Span = Span::from_s(10);
+
+/// Batches of bundles that it takes in a round from either side: what they hold has room on the other.
+const BUNDLES: usize = 16;
 
 /// How it is set up.
 #[derive(Clone, Debug)]
@@ -122,7 +126,7 @@ impl Serve for CentralFace {
         }
         if ready.has(usize::from(Central::HOSTS.0)) {
             let sources = &mut self.sources;
-            self.engine.receive(Central::HOSTS, |came, bytes| {
+            self.engine.receive(Central::HOSTS, BUNDLES, |came, bytes| {
                 let mask = bytes.first_chunk().map(|mask| u16::from_be_bytes(*mask));
                 if let Some(Source::Host(host)) = mask.and_then(Source::of) {
                     sources[usize::from(host) - 1] = Some(came.from);
@@ -131,7 +135,7 @@ impl Serve for CentralFace {
             })?;
         }
         if ready.has(usize::from(Central::LEVEL1.0)) {
-            self.engine.receive(Central::LEVEL1, |_, _| true)?;
+            self.engine.receive(Central::LEVEL1, BUNDLES, |_, _| true)?;
         }
         let CentralFace { engine, options, unsent, .. } = self;
         engine.drain(|ports, said| {
@@ -142,8 +146,10 @@ impl Serve for CentralFace {
             let mut send = |to: SocketAddrV4| {
                 *unsent += u64::from(!ports.send(usize::from(transmit.port.0), to.into(), bytes));
             };
-            match transmit.port {
-                Central::HOSTS => options.hosts.iter().copied().for_each(send),
+            match (transmit.port, address_of(transmit.peer)) {
+                // A machine that answers a host where it came from says so.
+                (Central::HOSTS, Some(SocketAddr::V4(to))) => send(to),
+                (Central::HOSTS, _) => options.hosts.iter().copied().for_each(send),
                 _ => {
                     let number = transmit.peer.as_bytes().try_into().map_or(0, u16::from_be_bytes);
                     let at = options.config.level1.iter().position(|one| *one == number);

@@ -3,13 +3,15 @@
 use std::io;
 use std::net::SocketAddr;
 
-use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Output, Peer, Port, Segment, Transmit, Writable};
+use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Output, Port, Segment, Transmit, Writable};
+use trunkline_net::driver::peer_of;
 use trunkline_net::ports::{Came, Ready};
 use trunkline_net::{Clock, Ports};
 use trunkline_units::Instant;
 
-/// What a machine may say before the sockets are heard again.
-const OUTPUTS: usize = 256;
+/// What a machine may say before the sockets are heard again: all that one round of hearing lets it say, since what it cannot
+/// say in time is lost.
+const OUTPUTS: usize = 16_384;
 
 /// A machine whose ports are the first sockets of [`Ports`], in their order.
 #[derive(Debug)]
@@ -52,27 +54,36 @@ impl<E: Endpoint> Engine<E> {
         self.ports.wait(self.clock.now(), until)
     }
 
-    /// Gives the machine what came to a socket, if `is_for_it`.
+    /// Gives the machine what came to a socket, if `is_for_it`; at most so many batches.
     ///
     /// # Errors
     /// If the socket no longer receives.
-    pub fn receive(&mut self, port: Port, mut is_for_it: impl FnMut(&Came, &[u8]) -> bool) -> io::Result<()> {
+    pub fn receive(
+        &mut self,
+        port: Port,
+        most: usize,
+        mut is_for_it: impl FnMut(&Came, &[u8]) -> bool,
+    ) -> io::Result<()> {
         let (machine, clock) = (&mut self.machine, self.clock);
-        self.ports.receive(usize::from(port.0), |came, bytes| {
-            let now = clock.now();
+        // What was waiting together came together.
+        let mut now = None;
+        self.ports.receive(usize::from(port.0), most, |came, bytes| {
+            let now = *now.get_or_insert_with(|| clock.now());
             for bytes in Segment::frames(came.segment, bytes).filter(|bytes| is_for_it(came, bytes)) {
-                let frame = Input::Frame { port, peer: Peer::NONE, bytes, segment: None };
+                let frame = Input::Frame { port, peer: peer_of(came.from), bytes, segment: None };
                 // Only commands are refused.
                 let _ = machine.handle(now, frame);
             }
         })
     }
 
-    /// Gives the machine a command.
+    /// Gives the machine a command; what comes of it leaves with the next [`drain`](Engine::drain), for which nothing is
+    /// waited.
     ///
     /// # Errors
     /// Its refusal.
     pub fn command(&mut self, command: E::Command<'_>) -> Result<(), E::Refusal> {
+        self.deadline = Some(Instant::ZERO);
         self.machine.handle(self.clock.now(), Input::Command(command))
     }
 

@@ -4,18 +4,22 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::os::fd::AsFd;
 
-use trunkline_endpoint::Port;
+use trunkline_endpoint::{Endpoint, Input, Port};
 use trunkline_net::ports::Ready;
 use trunkline_net::{Clock, SocketError, socket};
 use trunkline_units::{Instant, Span};
 
+use super::dis::{Dis, DisOptions};
 use super::engine::{Engine, Said};
-use super::{Error, Figures, Serve, buffered, own};
+use super::{Error, Figures, Serve, own};
 use crate::host::{Command, Host, Refusal};
 use crate::settings::Settings;
 
 /// Every so often what a host wants is told again.
 pub const RETELLS: Span = Span::from_s(1);
+
+/// Batches of bundles that it takes in a round: what they hold may wait.
+const BUNDLES: usize = 16;
 
 /// How it is set up.
 #[derive(Clone, Debug)]
@@ -32,6 +36,8 @@ pub struct HostOptions {
     pub interface: Ipv4Addr,
     /// How often what it wants is told again.
     pub retell: Span,
+    /// Plain DIS; none: messages are [taken](HostFace::take).
+    pub dis: Option<DisOptions>,
 }
 
 /// A host's interface on its sockets: it sends from where it listens, so that the central converter knows who refuses.
@@ -39,6 +45,7 @@ pub struct HostOptions {
 pub struct HostFace {
     engine: Engine<Host>,
     options: HostOptions,
+    dis: Option<Dis>,
     refused: u64,
     unsent: u64,
 }
@@ -52,7 +59,9 @@ impl HostFace {
         let machine = Host::new(options.number, options.settings).retelling(options.retell);
         let mut engine = Engine::new(machine, clock)?;
         engine.ports.add(listen(options.listen, options.interface)?)?;
-        Ok(HostFace { engine, options: options.clone(), refused: 0, unsent: 0 })
+        let dis = options.dis.as_ref();
+        let dis = dis.map(|dis| Dis::open(dis, options.interface, &mut engine.ports)).transpose()?;
+        Ok(HostFace { engine, options: options.clone(), dis, refused: 0, unsent: 0 })
     }
 
     /// Sends a message.
@@ -82,9 +91,15 @@ impl HostFace {
     /// Takes the body of the oldest message that came; whether there was one.
     pub fn take(&mut self, into: &mut Vec<u8>) -> bool {
         let mut taken = false;
-        // It refuses none.
-        let _ = self.engine.command(Command::Take { into, taken: &mut taken });
+        let take = Command::Take { into, taken: &mut taken };
+        // It refuses none, and has nothing to say.
+        let _ = self.engine.machine.handle(self.engine.clock.now(), Input::Command(take));
         taken
+    }
+
+    /// Its time.
+    pub fn clock(&self) -> Clock {
+        self.engine.clock
     }
 
     /// The machine, to ask it something.
@@ -106,9 +121,17 @@ impl HostFace {
 
 /// A socket that hears what is sent to an address, alone or with others.
 pub(super) fn listen(at: SocketAddrV4, interface: Ipv4Addr) -> Result<UdpSocket, SocketError> {
-    match at.ip().is_multicast() || socket::is_broadcast(*at.ip()) {
-        true => socket::shared_receiver(at, interface, &buffered()),
-        false => own(at),
+    match shared_on(*at.ip(), interface) {
+        Some(on) => socket::shared_receiver(at, on, &socket::Options::default()),
+        None => own(at),
+    }
+}
+
+/// The address of this machine by which one speaks to all who share a broadcast or multicast address; none if it is neither.
+pub(super) fn shared_on(ip: Ipv4Addr, interface: Ipv4Addr) -> Option<Ipv4Addr> {
+    match ip.is_multicast() || ip.is_broadcast() {
+        true => Some(interface),
+        false => socket::broadcast_on(ip),
     }
 }
 
@@ -129,7 +152,20 @@ impl Serve for HostFace {
             }
         }
         if ready.has(usize::from(CENTRAL.0)) {
-            self.engine.receive(CENTRAL, |_, _| true)?;
+            self.engine.receive(CENTRAL, BUNDLES, |_, _| true)?;
+        }
+        if let Some(dis) = &mut self.dis {
+            for port in [dis.hears(), dis.says()] {
+                while ready.refused(port) && self.engine.ports.refused(port).is_some() {
+                    self.refused += 1;
+                }
+            }
+            if ready.has(dis.hears()) {
+                dis.receive(&mut self.engine.ports, &mut self.engine.machine, self.engine.clock)?;
+            }
+            let now = self.engine.clock.now();
+            dis.hand_over(&self.engine.ports, &mut self.engine.machine, now);
+            dis.follow(&mut self.engine.machine, now);
         }
         self.flush();
         Ok(ready)
@@ -137,6 +173,7 @@ impl Serve for HostFace {
 
     /// Wants nothing any more: nobody else tells the central converter so.
     fn end(&mut self) -> io::Result<()> {
+        self.dis = None;
         while self.engine.command(Command::DropAll).is_err() {
             self.turn(None)?;
         }
@@ -150,7 +187,8 @@ impl Serve for HostFace {
         let HostOptions { number, central, listen, .. } = &self.options;
         let at = self.engine.ports.socket(usize::from(Host::CENTRAL.0)).local_addr();
         let at = at.map_or_else(|_| listen.to_string(), |at| at.to_string());
-        format!("host {number} on {at}, central {central}")
+        let dis = self.dis.as_ref().map(|dis| format!(", {}", dis.bound(&self.engine.ports)));
+        format!("host {number} on {at}, central {central}{}", dis.unwrap_or_default())
     }
 
     fn figures(&self, into: &mut Figures) {
@@ -171,5 +209,8 @@ impl Serve for HostFace {
         let what = "Message addresses that hosts want.";
         let host = self.options.number.to_string();
         into.gauge("trunkline_converter_wanted", what, &[("host", &host)], machine.joined() as u64);
+        if let Some(dis) = &self.dis {
+            dis.figures(into);
+        }
     }
 }

@@ -9,7 +9,7 @@ use trunkline_net::{Clock, Memberships, memberships, socket};
 use trunkline_units::{Instant, Span};
 
 use super::engine::{Engine, Said};
-use super::{Error, Figures, Serve, buffered, own};
+use super::{Error, Figures, Serve, own};
 use crate::interest::packet;
 use crate::level1::{Event, Level1};
 use crate::settings::Settings;
@@ -19,6 +19,11 @@ use crate::wire::classic::{Message, PACKETS};
 const ASKS: Span = Span::from_s(1);
 /// The socket that says to groups is no port of the machine.
 const SAYS: usize = 2;
+
+/// Batches of messages that it takes in a round: no more than what bundles have room for.
+const MESSAGES: usize = 32;
+/// Batches of bundles: no more messages than may wait.
+const BUNDLES: usize = 8;
 
 /// How it is set up.
 #[derive(Clone, Debug)]
@@ -79,8 +84,9 @@ impl Level1Face {
         let machine = Level1::new(options.number, options.settings).asking(clock.now() + ASKS);
         let mut engine = Engine::new(machine, clock)?;
         let memberships = Memberships::new(options.interface)?;
-        let hears = memberships::hearing(options.port, buffered().receive_buffer)?;
-        let says = socket::multicast_sender(options.interface.into(), options.ttl, &buffered())?;
+        let hears = memberships::hearing(options.port)?;
+        let says =
+            socket::multicast_sender(options.interface.into(), options.ttl, &socket::Options::default())?;
         let own_address = says.local_addr()?;
         // In the order of the machine's ports.
         engine.ports.add(hears)?;
@@ -95,7 +101,7 @@ impl Level1Face {
         let interface = memberships.interface();
         // What the machine gets may change only when it hears the central converter.
         let gets: &Memberships = memberships;
-        engine.receive(Level1::WIDE, |came, bytes| {
+        engine.receive(Level1::WIDE, MESSAGES, |came, bytes| {
             if came.from == *own {
                 counts.own += 1;
                 return false;
@@ -150,10 +156,10 @@ impl Serve for Level1Face {
         }
         if ready.has(SAYS) {
             // Nobody has a reason to answer a message to a group.
-            self.engine.ports.receive(SAYS, |_, _| {})?;
+            self.engine.ports.receive(SAYS, MESSAGES, |_, _| {})?;
         }
         if ready.has(usize::from(Level1::CENTRAL.0)) {
-            self.engine.receive(Level1::CENTRAL, |_, _| true)?;
+            self.engine.receive(Level1::CENTRAL, BUNDLES, |_, _| true)?;
         }
         if ready.has(usize::from(Level1::WIDE.0)) {
             self.receive()?;

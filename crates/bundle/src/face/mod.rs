@@ -5,6 +5,7 @@
 //! | [`level1`] | [`Level1Face`]: between multicast groups and the central converter |
 //! | [`central`] | [`CentralFace`]: in the middle |
 //! | [`host`] | [`HostFace`]: at a simulation |
+//! | [`dis`] | plain DIS at a host |
 //! | [`figures`] | what they counted, as text and for Prometheus |
 //! | [`engine`] | a machine, its sockets and its clock |
 //!
@@ -23,12 +24,14 @@ use trunkline_net::ports::Ready;
 use trunkline_units::Instant;
 
 pub mod central;
+pub mod dis;
 pub mod engine;
 pub mod figures;
 pub mod host;
 pub mod level1;
 
 pub use central::{CentralFace, CentralOptions};
+pub use dis::DisOptions;
 pub use figures::Figures;
 pub use host::{HostFace, HostOptions};
 pub use level1::{Level1Face, Level1Options};
@@ -78,17 +81,9 @@ pub trait Serve {
     fn figures(&self, into: &mut Figures);
 }
 
-/// The longest a socket's buffer is asked to be: the system may grant less.
-const BUFFER: u64 = 4 << 20;
-
-fn buffered() -> trunkline_net::socket::Options {
-    let size = Some(trunkline_units::Size::from_bytes(BUFFER));
-    trunkline_net::socket::Options { receive_buffer: size, ..Default::default() }
-}
-
 /// A socket that only its owner has.
 fn own(at: SocketAddrV4) -> Result<std::net::UdpSocket, SocketError> {
-    trunkline_net::socket::udp(at.into(), &buffered())
+    trunkline_net::socket::udp(at.into(), &trunkline_net::socket::Options::default())
 }
 
 const BUNDLES: &str = "trunkline_converter_bundles_total";

@@ -2,6 +2,7 @@
 
 mod airnet;
 mod check;
+mod converter;
 mod curves;
 mod experiment;
 mod llc;
@@ -31,6 +32,7 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Torture(flags) => torture::torture(&flags),
         Command::Top(flags) => crate::top::top(&flags),
         Command::Llc(flags) => llc::llc(&flags.tool),
+        Command::Converter(flags) => converter::converter(&flags.daemon),
         Command::Compare(flags) => report::compare(&flags),
         Command::Report(flags) => report::report(&flags),
         Command::Records(flags) => records::records(flags.action),

@@ -1,0 +1,217 @@
+//! Plain DIS between programs of a host and its interface.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+
+use trunkline_endpoint::{Endpoint, Input, Segment};
+use trunkline_net::{Clock, Ports, socket};
+use trunkline_units::Instant;
+
+use super::host::{listen, shared_on};
+use super::{Error, Figures};
+use crate::host::{Command, Host};
+use crate::rules::{Following, Rules};
+use crate::wire::dis::{Malformed, Pdu};
+
+/// Batches of datagrams that it takes in a round.
+const DATAGRAMS: usize = 16;
+
+/// How a host's interface speaks with programs.
+#[derive(Clone, Debug)]
+pub struct DisOptions {
+    /// Where programs send to: an address of this host alone, or a broadcast or multicast address that all of them hear.
+    pub listen: SocketAddrV4,
+    /// Where what comes for them goes. None: to the broadcast or multicast address, or to who last spoke.
+    pub to: Option<SocketAddrV4>,
+    /// What goes where, and what is wanted.
+    pub rules: Rules,
+}
+
+/// The side of the programs.
+#[derive(Debug)]
+pub(super) struct Dis {
+    options: DisOptions,
+    hears: usize,
+    says: usize,
+    /// Where its own PDUs come from, if it hears them too.
+    own: Option<SocketAddr>,
+    /// Who is to get what comes.
+    to: Option<SocketAddr>,
+    following: Following,
+    joined: BTreeSet<u16>,
+    /// Whether what is wanted may not be what is joined.
+    changed: bool,
+    message: Vec<u8>,
+    counts: Counts,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    heard: u64,
+    said: u64,
+    own: u64,
+    nowhere: u64,
+    nobody: u64,
+    unsent: u64,
+    /// By way (from programs, from the converter), and by why.
+    malformed: [[u64; 3]; 2],
+}
+
+const WAYS: [&str; 2] = ["from_programs", "to_programs"];
+const WHY: [&str; 3] = ["short", "length", "long"];
+
+impl Counts {
+    fn malformed(&mut self, way: usize, why: Malformed) {
+        let why = match why {
+            Malformed::Short(_) => 0,
+            Malformed::Length { .. } => 1,
+            Malformed::Long(_) => 2,
+        };
+        self.malformed[way][why] += 1;
+    }
+}
+
+impl Dis {
+    /// Opens its sockets, behind those that are in `ports`.
+    pub fn open(options: &DisOptions, interface: Ipv4Addr, ports: &mut Ports) -> Result<Dis, Error> {
+        let at = options.listen;
+        let hears = ports.add(listen(at, interface)?)?;
+        // What it says to all it hears as well, and so says it from a port of its own.
+        let by = shared_on(*at.ip(), interface);
+        let says = match by {
+            Some(by) => ports.add(socket::multicast_sender(by.into(), 1, &socket::Options::default())?)?,
+            None => hears,
+        };
+        ports.socket(says).set_broadcast(true)?;
+        let is_shared = by.is_some();
+        if !is_shared && options.to.is_some_and(|to| to.ip().is_multicast()) {
+            socket::multicast_by(ports.socket(says), interface)?;
+        }
+        let own = is_shared.then(|| ports.socket(says).local_addr()).transpose()?;
+        let to = options.to.or(is_shared.then_some(at)).map(SocketAddr::V4);
+        let (following, joined, message) = Default::default();
+        let (options, counts) = (options.clone(), Counts::default());
+        let changed = true;
+        Ok(Dis { options, hears, says, own, to, following, joined, changed, message, counts })
+    }
+
+    /// Sockets, to ask what they found.
+    pub fn hears(&self) -> usize {
+        self.hears
+    }
+
+    pub fn says(&self) -> usize {
+        self.says
+    }
+
+    /// Takes what programs said.
+    pub fn receive(&mut self, ports: &mut Ports, host: &mut Host, clock: Clock) -> io::Result<()> {
+        let Dis { options, own, to, following, changed, counts, .. } = self;
+        ports.receive(self.hears, DATAGRAMS, |came, bytes| {
+            if Some(came.from) == *own {
+                counts.own += 1;
+                return;
+            }
+            if options.to.is_none() && own.is_none() {
+                *to = Some(came.from);
+            }
+            let now = clock.now();
+            for pdu in Segment::frames(came.segment, bytes).flat_map(Pdu::all) {
+                let pdu = match pdu {
+                    Ok(pdu) => pdu,
+                    Err(why) => {
+                        counts.malformed(0, why);
+                        continue;
+                    }
+                };
+                counts.heard += 1;
+                *changed |= following.see(&options.rules, pdu);
+                match options.rules.address(pdu) {
+                    // What is refused is counted by the machine.
+                    Some(address) => {
+                        let send = Command::Send { address, body: pdu.bytes() };
+                        let _ = host.handle(now, Input::Command(send));
+                    }
+                    None => counts.nowhere += 1,
+                }
+            }
+        })
+    }
+
+    /// Hands over what came for programs: PDUs alone, each in a datagram.
+    pub fn hand_over(&mut self, ports: &Ports, host: &mut Host, now: Instant) {
+        loop {
+            let mut taken = false;
+            let take = Command::Take { into: &mut self.message, taken: &mut taken };
+            let _ = host.handle(now, Input::Command(take));
+            if !taken {
+                return;
+            }
+            for pdu in Pdu::all(&self.message) {
+                match (pdu, self.to) {
+                    (Err(why), _) => self.counts.malformed(1, why),
+                    (Ok(pdu), to) => {
+                        self.changed |= self.following.see(&self.options.rules, pdu);
+                        match to {
+                            None => self.counts.nobody += 1,
+                            Some(to) if ports.send(self.says, to, pdu.bytes()) => self.counts.said += 1,
+                            Some(_) => self.counts.unsent += 1,
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Joins and leaves until the host wants what it is to want. What finds no room is told the next time.
+    pub fn follow(&mut self, host: &mut Host, now: Instant) {
+        if !self.changed {
+            return;
+        }
+        let wanted = self.following.wanted(&self.options.rules);
+        let leaves: Vec<u16> = self.joined.difference(&wanted).copied().collect();
+        let joins: Vec<u16> = wanted.difference(&self.joined).copied().collect();
+        for address in joins {
+            if host.handle(now, Input::Command(Command::Join(address))).is_ok() {
+                self.joined.insert(address);
+            }
+        }
+        for address in leaves {
+            if host.handle(now, Input::Command(Command::Drop(address))).is_ok() {
+                self.joined.remove(&address);
+            }
+        }
+        self.changed = self.joined != wanted;
+    }
+
+    pub fn bound(&self, ports: &Ports) -> String {
+        let at = ports.socket(self.hears).local_addr();
+        let at = at.map_or_else(|_| self.options.listen.to_string(), |at| at.to_string());
+        match self.options.to {
+            Some(to) => format!("DIS on {at}, to {to}"),
+            None if self.own.is_some() => format!("DIS on {at} both ways"),
+            None => format!("DIS on {at}, to who last spoke"),
+        }
+    }
+
+    pub fn figures(&self, into: &mut Figures) {
+        const PDUS: &str = "trunkline_converter_pdus_total";
+        let (what, counts) = ("PDUs of plain DIS, by their way.", &self.counts);
+        into.count(PDUS, what, &[("way", WAYS[0])], counts.heard);
+        into.count(PDUS, what, &[("way", WAYS[1])], counts.said);
+        for (way, malformed) in WAYS.iter().zip(&counts.malformed) {
+            for (why, count) in WHY.iter().zip(malformed) {
+                let what = "PDUs that are too short, whose length lies, or that are too long.";
+                let labels = [("way", *way), ("why", *why)];
+                into.count("trunkline_converter_pdus_malformed_total", what, &labels, *count);
+            }
+        }
+        let what = "PDUs that went nowhere: a rule dropped them, or no program had spoken yet, or the system would not.";
+        for (why, count) in [("rule", counts.nowhere), ("nobody", counts.nobody), ("unsent", counts.unsent)] {
+            into.count("trunkline_converter_pdus_dropped_total", what, &[("why", why)], count);
+        }
+        let what = "Datagrams of its own that it heard.";
+        into.count("trunkline_converter_pdus_own_total", what, &[], counts.own);
+    }
+}

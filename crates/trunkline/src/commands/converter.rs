@@ -1,0 +1,196 @@
+//! `trunkline converter`: the daemons of the bundle converter.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`config`] | flags from a file |
+//! | [`control`] | signals and the status page, in the daemon's one wait |
+//! | [`rules`] | rules for PDUs from a file |
+//! | [`status`] | who answers by HTTP |
+//! | [`workload`] | what a host does in place of a simulation |
+
+mod config;
+mod control;
+mod rules;
+mod status;
+mod workload;
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use trunkline_bundle::Settings;
+use trunkline_bundle::central::{Config, MOST_LEVEL_1};
+use trunkline_bundle::face::{
+    CentralFace, CentralOptions, DisOptions, Error, HostFace, HostOptions, Level1Face, Level1Options, Serve,
+    central, host,
+};
+use trunkline_bundle::gather::Timing;
+use trunkline_bundle::level::Medium;
+use trunkline_bundle::wire::classic::MOST_HOSTS;
+use trunkline_net::Clock;
+use trunkline_units::Span;
+
+use self::control::Control;
+use self::workload::Script;
+use crate::failure::{Failure, say};
+use crate::flags::converter::{
+    BASE, CENTRAL_TO_HOSTS, CENTRAL_TO_LEVEL1, Central, Common, Daemon, Format, GROUPS, HOSTS_TO_CENTRAL,
+    Host, LEVEL1_TO_CENTRAL, Level1, Timers,
+};
+
+/// What the media of today carry in 5 ms: 1 Gb/s Ethernet, as 6,000 octets are 10 Mb/s.
+const CAPACITY: u64 = 600_000;
+const INTERVAL: Span = Span::from_ms(5);
+
+/// Does what was said.
+pub fn converter(daemon: &Daemon) -> Result<(), Failure> {
+    match daemon {
+        Daemon::Level1(flags) => level1(config::filled(flags)?),
+        Daemon::Central(flags) => central(config::filled(flags)?),
+        Daemon::Host(flags) => host(config::filled(flags)?),
+    }
+}
+
+fn level1(flags: Level1) -> Result<(), Failure> {
+    let options = Level1Options {
+        settings: settings(&flags.common)?,
+        number: flags.number.unwrap_or(1),
+        central: flags.central.unwrap_or(loopback(LEVEL1_TO_CENTRAL)),
+        listen: flags.listen.unwrap_or(loopback(CENTRAL_TO_LEVEL1)),
+        interface: flags.interface.unwrap_or(Ipv4Addr::LOCALHOST),
+        base: flags.base.unwrap_or(BASE),
+        port: flags.port.unwrap_or(GROUPS),
+        ttl: flags.ttl.unwrap_or(1),
+    };
+    serve(Level1Face::open(&options, Clock::start()).map_err(refused)?, &flags.common, |_| {})
+}
+
+fn central(flags: Central) -> Result<(), Failure> {
+    let level1 = match flags.level1.is_empty() {
+        true => vec![(1, loopback(CENTRAL_TO_LEVEL1))],
+        false => flags.level1,
+    };
+    if level1.len() > MOST_LEVEL_1 {
+        return Err(Failure::input(format!(
+            "--level1: there are {}, and at most {MOST_LEVEL_1} may be",
+            level1.len()
+        )));
+    }
+    let (numbers, at): (Vec<u16>, Vec<SocketAddrV4>) = level1.into_iter().unzip();
+    if let Some(twice) =
+        numbers.iter().enumerate().find_map(|(n, one)| numbers[..n].contains(one).then_some(one))
+    {
+        return Err(Failure::input(format!("--level1: there are two with the number {twice}")));
+    }
+    let hosts = match flags.hosts.is_empty() {
+        true => vec![loopback(CENTRAL_TO_HOSTS)],
+        false => flags.hosts,
+    };
+    if hosts.len() > usize::from(MOST_HOSTS) {
+        return Err(Failure::input(format!(
+            "--hosts: there are {}, and at most {MOST_HOSTS} may be",
+            hosts.len()
+        )));
+    }
+    let capacity = flags.capacity.unwrap_or(CAPACITY);
+    let medium = |capacity| Medium { capacity, interval: flags.interval.unwrap_or(INTERVAL) };
+    let options = CentralOptions {
+        config: Config {
+            settings: settings(&flags.common)?,
+            level1: numbers,
+            hosts: MOST_HOSTS,
+            local: medium(capacity),
+            wide: medium(flags.wide_capacity.unwrap_or(capacity)),
+        },
+        level1: at,
+        listen_level1: flags.listen_level1.unwrap_or(loopback(LEVEL1_TO_CENTRAL)),
+        listen_hosts: flags.listen_hosts.unwrap_or(loopback(HOSTS_TO_CENTRAL)),
+        hosts,
+        ttl: flags.ttl.unwrap_or(1),
+        retell: flags.retell.unwrap_or(central::RETELLS),
+    };
+    serve(CentralFace::open(&options, Clock::start()).map_err(refused)?, &flags.common, |_| {})
+}
+
+fn host(flags: Host) -> Result<(), Failure> {
+    let script = Script::of(&flags)?;
+    let dis = |listen| {
+        Ok::<_, Failure>(DisOptions { listen, to: flags.dis_to, rules: rules::read(flags.rules.as_deref())? })
+    };
+    let options = HostOptions {
+        settings: settings(&flags.common)?,
+        number: flags.number.unwrap_or(1),
+        central: flags.central.unwrap_or(loopback(HOSTS_TO_CENTRAL)),
+        listen: flags.listen.unwrap_or(loopback(CENTRAL_TO_HOSTS)),
+        interface: flags.interface.unwrap_or(Ipv4Addr::LOCALHOST),
+        retell: flags.retell.unwrap_or(host::RETELLS),
+        dis: flags.dis.map(dis).transpose()?,
+    };
+    let clock = Clock::start();
+    let mut face = HostFace::open(&options, clock).map_err(refused)?;
+    let Some(script) = script else {
+        // Without programs of DIS nobody takes what comes: it is only counted.
+        let (alone, mut body) = (flags.dis.is_none(), Vec::new());
+        return serve(face, &flags.common, |face| while alone && face.take(&mut body) {});
+    };
+    let mut control = Control::of(&mut face, flags.common.status)?;
+    say(&format!("{}\n", face.bound()))?;
+    workload::play(&script, &mut face, &mut control, options.settings, options.number, clock)?;
+    face.end().map_err(Failure::run)
+}
+
+fn loopback(port: u16) -> SocketAddrV4 {
+    SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)
+}
+
+/// What all converters and hosts agree on.
+fn settings(common: &Common) -> Result<Settings, Failure> {
+    if common.format == Some(Format::Wide) {
+        return Err(Failure::input("--format wide: not there yet; `classic` is"));
+    }
+    let timing = match common.timers {
+        None | Some(Timers::Classic) => Timing::CLASSIC,
+        Some(Timers::Processor) => Timing::LEAST_PROCESSOR,
+        Some(Timers::Delay) => Timing::LEAST_DELAY,
+    };
+    Ok(Settings { timing, pairs: common.pairs, ..Settings::default() })
+}
+
+/// A face that did not open: an address that is taken or not there is the user's to change.
+fn refused(error: Error) -> Failure {
+    match error {
+        Error::System(_) => Failure::run(error),
+        Error::Socket(_) | Error::Base(_) => Failure::input(error),
+    }
+}
+
+/// Serves until it is asked to end; `after` each turn something else may be done.
+fn serve<F: Serve>(mut face: F, common: &Common, mut after: impl FnMut(&mut F)) -> Result<(), Failure> {
+    let mut control = Control::of(&mut face, common.status)?;
+    say(&format!("{}\n", face.bound()))?;
+    loop {
+        let ready = face.turn(None).map_err(Failure::run)?;
+        after(&mut face);
+        if control.serve(ready, &face)? {
+            return face.end().map_err(Failure::run);
+        }
+    }
+}
+
+/// What stands in docs/bundle.md.
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_in_the_documents_are_right() {
+        let text = include_str!("../../../../docs/bundle.md");
+        let blocks: Vec<&str> =
+            text.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+        let [config, rules, script] = blocks[..] else { panic!("{} blocks", blocks.len()) };
+        let central: Central = config::parse(config).unwrap();
+        assert_eq!((central.level1.len(), central.capacity), (2, Some(60_000)));
+        let rules = rules::parse(rules).unwrap();
+        assert_eq!((rules.rules.len(), rules.otherwise, rules.wanted.len()), (3, Some(100), 4));
+        assert_eq!(rules.around, [([7, 8, 256], 1)].into());
+        workload::parse(script).unwrap();
+    }
+}

@@ -1,0 +1,174 @@
+//! Flags from a file: each key is the name of a flag, and means what it means there.
+
+use std::fs;
+use std::path::Path;
+
+use clap::{Args, Command};
+use toml::{Table, Value};
+
+use crate::failure::Failure;
+use crate::flags::converter::{Central, Common, Host, Level1};
+
+/// Flags that a file may complete.
+pub trait Filled: Args + Clone {
+    fn common(&mut self) -> &mut Common;
+
+    /// What was not said is as `other` has it.
+    fn fill(&mut self, other: Self);
+}
+
+/// The same flags with what their file says.
+pub fn filled<F: Filled>(flags: &F) -> Result<F, Failure> {
+    let mut flags = flags.clone();
+    if let Some(path) = flags.common().config.clone() {
+        let told = read::<F>(&path).map_err(|why| Failure::input(format!("{}: {why}", path.display())))?;
+        flags.fill(told);
+    }
+    Ok(flags)
+}
+
+fn read<F: Filled>(path: &Path) -> Result<F, String> {
+    let text = fs::read_to_string(path).map_err(|e| e.to_string())?;
+    parse(&text)
+}
+
+/// Flags that a text says.
+pub fn parse<F: Filled>(text: &str) -> Result<F, String> {
+    let table: Table = text.parse().map_err(|e| told(text, &e))?;
+    let command = F::augment_args(Command::new("file").no_binary_name(true).disable_help_flag(true));
+    let mut words = Vec::new();
+    for (key, value) in &table {
+        let argument = command.get_arguments().find(|argument| argument.get_long() == Some(key));
+        let Some(argument) = argument.filter(|_| key != "config") else {
+            return Err(format!("there is no `{key}`"));
+        };
+        match value {
+            Value::Boolean(said) if !argument.get_action().takes_values() => {
+                words.extend(said.then(|| format!("--{key}")));
+            }
+            _ if !argument.get_action().takes_values() => return Err(format!("`{key}` is true or false")),
+            Value::Array(values) => {
+                for value in values {
+                    words.push(format!("--{key}={}", word(key, value)?));
+                }
+            }
+            value => words.push(format!("--{key}={}", word(key, value)?)),
+        }
+    }
+    let matches = command.try_get_matches_from(words).map_err(|e| {
+        // The first line says what is wrong, the others how to call a program.
+        let said = e.to_string();
+        said.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
+    })?;
+    F::from_arg_matches(&matches).map_err(|e| e.to_string())
+}
+
+/// What is wrong with a text, and in which line.
+pub fn told(text: &str, error: &toml::de::Error) -> String {
+    let why = error.message().replace('\n', "; ");
+    match error.span() {
+        Some(at) => {
+            let line = text.get(..at.start).map_or(1, |before| before.matches('\n').count() + 1);
+            format!("line {line}: {why}")
+        }
+        None => why,
+    }
+}
+
+/// A value as it would be said.
+fn word(key: &str, value: &Value) -> Result<String, String> {
+    match value {
+        Value::String(text) => Ok(text.clone()),
+        Value::Integer(number) => Ok(number.to_string()),
+        Value::Float(number) => Ok(number.to_string()),
+        _ => Err(format!("`{key}` is a text or a number, or a list of them")),
+    }
+}
+
+impl Common {
+    fn fill(&mut self, other: Common) {
+        self.format = self.format.or(other.format);
+        self.timers = self.timers.or(other.timers);
+        self.pairs |= other.pairs;
+        self.status = self.status.or(other.status);
+    }
+}
+
+/// Each of these fields is as said, or as the file has it.
+macro_rules! fill {
+    ($flags:ident, $other:ident: $($one:ident),* $(; $($list:ident),*)?) => {
+        $($flags.$one = $flags.$one.take().or($other.$one);)*
+        $($(if $flags.$list.is_empty() { $flags.$list = $other.$list; })*)?
+        $flags.common.fill($other.common);
+    };
+}
+
+impl Filled for Level1 {
+    fn common(&mut self) -> &mut Common {
+        &mut self.common
+    }
+
+    fn fill(&mut self, other: Level1) {
+        fill!(self, other: number, central, listen, interface, base, port, ttl);
+    }
+}
+
+impl Filled for Central {
+    fn common(&mut self) -> &mut Common {
+        &mut self.common
+    }
+
+    fn fill(&mut self, other: Central) {
+        fill!(self, other: listen_level1, listen_hosts, capacity, wide_capacity, interval, retell, ttl; level1, hosts);
+    }
+}
+
+impl Filled for Host {
+    fn common(&mut self) -> &mut Common {
+        &mut self.common
+    }
+
+    fn fill(&mut self, other: Host) {
+        fill!(self, other: number, central, listen, interface, dis, dis_to, rules, script, rate, size, time, retell; join, send);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_says_what_flags_say_and_flags_come_first() {
+        let text = r#"
+            level1 = ["1=10.0.0.1", "2=10.0.0.2:99"]
+            hosts = "10.0.0.255"
+            capacity = 60000
+            interval = "10ms"
+            pairs = true
+        "#;
+        let told: Central = parse(text).unwrap();
+        assert_eq!(told.level1, [(1, "10.0.0.1:3457".parse().unwrap()), (2, "10.0.0.2:99".parse().unwrap())]);
+        assert_eq!((told.hosts.len(), told.capacity, told.common.pairs), (1, Some(60_000), true));
+        let mut said: Central = parse("capacity = 7\nhosts = '10.0.0.1,10.0.0.2'").unwrap();
+        said.fill(told);
+        assert_eq!((said.capacity, said.hosts.len(), said.level1.len()), (Some(7), 2, 2));
+        assert!(said.common.pairs);
+    }
+
+    #[test]
+    fn what_a_file_cannot_say_is_told_in_a_line() {
+        for (text, why) in [
+            ("capacities = 7", "there is no `capacities`"),
+            ("config = 'other.toml'", "there is no `config`"),
+            ("help = true", "there is no `help`"),
+            ("capacity = 'much'", "invalid value 'much' for '--capacity <OCTETS>'"),
+            ("capacity = { of = 7 }", "`capacity` is a text or a number"),
+            ("pairs = 1", "`pairs` is true or false"),
+            ("capacity = [1, 2]", "cannot be used multiple times"),
+            ("pairs = true\ncapacity 7", "line 2: "),
+        ] {
+            let said = parse::<Central>(text).unwrap_err();
+            assert!(said.contains(why) && !said.contains('\n'), "{text}: {said}");
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Signals and the status page, in the daemon's one wait.
+
+use std::io::{self, PipeReader, Read};
+use std::net::SocketAddrV4;
+
+use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+use trunkline_bundle::face::{Figures, Serve};
+use trunkline_net::ports::Ready;
+
+use super::status::{Page, Status};
+use crate::failure::{Failure, say};
+
+/// What a daemon is asked from outside while it works, by the number under which its face watches it.
+pub struct Control {
+    ends: (usize, PipeReader),
+    tells: (usize, PipeReader),
+    status: Option<(usize, Status)>,
+}
+
+impl Control {
+    /// Has `face` watch for signals, and for questions at `status`.
+    pub fn of(face: &mut impl Serve, status: Option<SocketAddrV4>) -> Result<Control, Failure> {
+        let failed = |e: io::Error| Failure::run(format!("cannot listen for signals: {e}"));
+        let mut signals = |signals: &[i32]| {
+            let (reader, writer) = io::pipe()?;
+            for signal in signals {
+                signal_hook::low_level::pipe::register(*signal, writer.try_clone()?)?;
+            }
+            Ok((face.watch(&reader)?, reader))
+        };
+        let ends = signals(&[SIGINT, SIGTERM]).map_err(failed)?;
+        let tells = signals(&[SIGUSR1]).map_err(failed)?;
+        let open = |at| {
+            let status = Status::open(at).map_err(|e| Failure::input(format!("--status {at}: {e}")))?;
+            Ok::<_, Failure>((face.watch(status.bell()).map_err(Failure::run)?, status))
+        };
+        Ok(Control { ends, tells, status: status.map(open).transpose()? })
+    }
+
+    /// Answers what was asked; whether it is to end.
+    pub fn serve(&mut self, ready: Ready, face: &impl Serve) -> Result<bool, Failure> {
+        if ready.watched(self.ends.0) {
+            return Ok(true);
+        }
+        if ready.watched(self.tells.0) {
+            // Signals that came together are one.
+            let _ = self.tells.1.read(&mut [0; 64])?;
+            say(&page(face, Page::Text))?;
+        }
+        if let Some((number, status)) = &mut self.status
+            && ready.watched(*number)
+        {
+            status.answer(|kind| page(face, kind));
+        }
+        Ok(false)
+    }
+}
+
+fn page(face: &impl Serve, kind: Page) -> String {
+    let mut figures = Figures::default();
+    face.figures(&mut figures);
+    match kind {
+        Page::Metrics => figures.prometheus(),
+        Page::Text => format!("{}\n{}", face.bound(), figures.text()),
+    }
+}

@@ -1,0 +1,243 @@
+//! Rules for PDUs from a file (docs/bundle.md).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::ops::RangeInclusive;
+use std::path::Path;
+
+use serde::Deserialize;
+use trunkline_bundle::rules::{Entity, Grid, Numbers, Rule, Rules, Target};
+
+use super::config::told;
+use crate::failure::Failure;
+use crate::flags::converter::range;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    rule: Vec<OneRule>,
+    default: Option<Otherwise>,
+    #[serde(default)]
+    subscribe: Subscribe,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OneRule {
+    exercise: Option<Ranges>,
+    #[serde(rename = "type")]
+    kind: Option<Ranges>,
+    family: Option<Ranges>,
+    site: Option<Ranges>,
+    address: Option<u16>,
+    grid: Option<OneGrid>,
+    #[serde(default)]
+    drop: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Otherwise {
+    address: Option<u16>,
+    #[serde(default)]
+    drop: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OneGrid {
+    address: u16,
+    #[serde(default = "one")]
+    step: u16,
+    origin: Option<[f64; 3]>,
+    latitude: Option<f64>,
+    longitude: Option<f64>,
+    size: f64,
+    cells: Vec<u32>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Subscribe {
+    addresses: Option<Ranges>,
+    #[serde(default)]
+    around: Vec<Around>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Around {
+    entity: Entity,
+    #[serde(default = "one")]
+    cells: u16,
+}
+
+/// A number, a range as text (`"100-199"`), or a list of them.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "expected a number, a range such as \"100-199\", or a list of them")]
+pub enum Ranges {
+    Number(u16),
+    Range(String),
+    List(Vec<Ranges>),
+}
+
+fn one() -> u16 {
+    1
+}
+
+impl Ranges {
+    /// All numbers, in the order in which they were said.
+    pub fn numbers(&self) -> Result<Vec<u16>, String> {
+        let mut ranges = Vec::new();
+        self.ranges(&mut ranges)?;
+        Ok(ranges.into_iter().flatten().collect())
+    }
+
+    fn ranges(&self, into: &mut Vec<RangeInclusive<u16>>) -> Result<(), String> {
+        match self {
+            Ranges::Number(number) => into.push(*number..=*number),
+            Ranges::Range(text) => {
+                into.push(range(text).map_err(|why| format!("`{text}` is no range: {why}"))?)
+            }
+            Ranges::List(list) => list.iter().try_for_each(|one| one.ranges(into))?,
+        }
+        Ok(())
+    }
+}
+
+/// Rules from a file; without one everything goes to address 0, which is wanted.
+pub fn read(path: Option<&Path>) -> Result<Rules, Failure> {
+    let Some(path) = path else { return Ok(Rules { wanted: [0].into(), ..Rules::default() }) };
+    let text = fs::read_to_string(path).map_err(|e| e.to_string());
+    let rules = text.and_then(|text| parse(&text));
+    rules.map_err(|why| Failure::input(format!("{}: {why}", path.display())))
+}
+
+pub fn parse(text: &str) -> Result<Rules, String> {
+    let file: File = toml::from_str(text).map_err(|e| told(text, &e))?;
+    let rules: Result<Vec<Rule>, String> = file
+        .rule
+        .iter()
+        .enumerate()
+        .map(|(at, one)| rule(one).map_err(|why| format!("rule {}: {why}", at + 1)))
+        .collect();
+    let otherwise = match file.default {
+        None => Some(0),
+        Some(Otherwise { address, drop }) => match target(address, None, drop) {
+            Ok(Target::Address(address)) => Some(address),
+            Ok(_) => None,
+            Err(_) => return Err("[default] has either an address or drop = true".into()),
+        },
+    };
+    let wanted: BTreeSet<u16> = numbers(file.subscribe.addresses.as_ref())?.0.into_iter().flatten().collect();
+    let around: BTreeMap<Entity, u32> =
+        file.subscribe.around.iter().map(|around| (around.entity, around.cells.into())).collect();
+    let rules = rules?;
+    if !around.is_empty() && !rules.iter().any(|rule| matches!(rule.target, Target::Grid(_))) {
+        return Err("there is no grid in which an entity of `around` could be followed".into());
+    }
+    Ok(Rules { rules, otherwise, wanted, around })
+}
+
+fn numbers(told: Option<&Ranges>) -> Result<Numbers, String> {
+    let mut ranges = Vec::new();
+    told.map_or(Ok(()), |told| told.ranges(&mut ranges))?;
+    Ok(Numbers(ranges))
+}
+
+fn rule(rule: &OneRule) -> Result<Rule, String> {
+    Ok(Rule {
+        exercise: numbers(rule.exercise.as_ref())?,
+        kind: numbers(rule.kind.as_ref())?,
+        family: numbers(rule.family.as_ref())?,
+        site: numbers(rule.site.as_ref())?,
+        target: target(rule.address, rule.grid.as_ref(), rule.drop)?,
+    })
+}
+
+fn target(address: Option<u16>, grid: Option<&OneGrid>, drop: bool) -> Result<Target, String> {
+    match (address, grid, drop) {
+        (Some(address), None, false) => Ok(Target::Address(address)),
+        (None, Some(grid), false) => self::grid(grid).map(Target::Grid),
+        (None, None, true) => Ok(Target::Drop),
+        _ => Err("it has one of address, grid and drop = true".into()),
+    }
+}
+
+fn grid(grid: &OneGrid) -> Result<Grid, String> {
+    let (first, step, cells, size) = (grid.address, grid.step, grid.cells.clone(), grid.size);
+    match (grid.origin, grid.latitude, grid.longitude) {
+        (Some(origin), None, None) => Grid::in_world(first, step, origin, cells, size),
+        (None, Some(latitude), Some(longitude)) => {
+            Grid::on_earth(first, step, [latitude, longitude], cells, size)
+        }
+        _ => return Err("a grid has an origin, or a latitude and a longitude".into()),
+    }
+    .map_err(|why| why.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_all_there_is() {
+        let rules = parse(
+            r#"
+            [[rule]]
+            exercise = [1, "3-5"]
+            type = 1
+            grid = { address = 4096, step = 2, latitude = 36.5, longitude = -121.9, size = 1000, cells = [32, 16] }
+
+            [[rule]]
+            family = 4
+            site = "100-199"
+            address = 300
+
+            [[rule]]
+            exercise = 9
+            drop = true
+
+            [default]
+            drop = true
+
+            [subscribe]
+            addresses = [0, "300-302"]
+            around = [{ entity = [7, 8, 256], cells = 2 }, { entity = [7, 8, 257] }]
+            "#,
+        )
+        .unwrap();
+        assert_eq!(rules.rules[0].exercise, Numbers(vec![1..=1, 3..=5]));
+        let Target::Grid(grid) = &rules.rules[0].target else { panic!("{rules:?}") };
+        assert_eq!((grid.first, grid.address([31, 15, 0])), (4_096, Some(4_096 + 2 * 511)));
+        assert_eq!((&rules.rules[1].target, &rules.rules[2].target), (&Target::Address(300), &Target::Drop));
+        assert_eq!((rules.otherwise, rules.wanted), (None, [0, 300, 301, 302].into()));
+        assert_eq!(rules.around, [([7, 8, 256], 2), ([7, 8, 257], 1)].into());
+        assert_eq!(parse("").unwrap().otherwise, Some(0));
+        assert_eq!(parse("default = { address = 9 }").unwrap().otherwise, Some(9));
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_in_a_line() {
+        for (text, why) in [
+            ("\n[[rule]]\nkind = 1\naddress = 1", "line 3: unknown field `kind`"),
+            ("[[rule]]\naddress = 65536", "line 2: "),
+            ("[[rule]]\ntype = 1", "rule 1: it has one of address, grid and drop = true"),
+            ("[[rule]]\naddress = 1\ndrop = true", "rule 1: it has one of"),
+            ("[[rule]]\naddress = 1\nsite = '5-3'", "rule 1: `5-3` is no range"),
+            ("[[rule]]\naddress = 1\nsite = 1.5", "line 3: expected a number, a range"),
+            ("[default]\naddress = 1\ndrop = true", "[default] has either"),
+            ("[[rule]]\ngrid = { address = 0, size = 1, cells = [2] }", "rule 1: a grid has an origin, or"),
+            (
+                "[[rule]]\ngrid = { address = 0, size = 1, cells = [300, 300], origin = [0, 0, 0] }",
+                "rule 1: a grid's cells would have addresses above 65535",
+            ),
+            ("subscribe = { around = [{ entity = [1, 2, 3] }] }", "there is no grid in which"),
+            ("subscribe = { around = [{ entity = [1, 2] }] }", "line 1: "),
+        ] {
+            let said = parse(text).unwrap_err();
+            assert!(said.starts_with(why) && !said.contains('\n'), "{text}: {said}");
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Who answers by HTTP: one thread, one question at a time, nothing kept.
+
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::net::{SocketAddrV4, TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What may be asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Page {
+    /// `/`, for a person.
+    Text,
+    /// `/metrics`, for Prometheus.
+    Metrics,
+}
+
+/// The longest question, in octets.
+const LONGEST: usize = 8_192;
+/// How long a question and the reading of its answer may take.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A listener whose thread asks the daemon for pages.
+pub struct Status {
+    bell: PipeReader,
+    questions: Receiver<Page>,
+    answers: SyncSender<String>,
+}
+
+impl Status {
+    /// Listens there.
+    pub fn open(at: SocketAddrV4) -> io::Result<Status> {
+        let listener = TcpListener::bind(at)?;
+        let (bell, mut rope) = io::pipe()?;
+        let (ask, questions) = sync_channel(1);
+        let (answers, told) = sync_channel(1);
+        thread::Builder::new().name("status".into()).spawn(move || {
+            for stream in listener.incoming().flatten() {
+                // Whoever does not read, or goes, has no answer.
+                let _ = serve(stream, |page| question(page, &ask, &mut rope, &told));
+            }
+        })?;
+        Ok(Status { bell, questions, answers })
+    }
+
+    /// Can be read when there is a question.
+    pub fn bell(&self) -> &PipeReader {
+        &self.bell
+    }
+
+    /// Answers a question.
+    pub fn answer(&mut self, page: impl Fn(Page) -> String) {
+        let _ = self.bell.read(&mut [0]);
+        if let Ok(kind) = self.questions.try_recv() {
+            let _ = self.answers.try_send(page(kind));
+        }
+    }
+}
+
+/// Asks the daemon, and waits for what it says.
+fn question(
+    page: Page,
+    ask: &SyncSender<Page>,
+    rope: &mut PipeWriter,
+    told: &Receiver<String>,
+) -> Option<String> {
+    ask.send(page).ok()?;
+    rope.write_all(&[0]).ok()?;
+    told.recv().ok()
+}
+
+fn serve(mut stream: TcpStream, ask: impl FnOnce(Page) -> Option<String>) -> io::Result<()> {
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let (status, kind, body) = match asked(&mut stream)? {
+        Some(path) => match path.as_str() {
+            "/" => ("200 OK", "text/plain; charset=utf-8", ask(Page::Text)),
+            "/metrics" => ("200 OK", "text/plain; version=0.0.4; charset=utf-8", ask(Page::Metrics)),
+            _ => ("404 Not Found", "text/plain", Some("there are / and /metrics\n".into())),
+        },
+        None => ("400 Bad Request", "text/plain", Some("GET is understood\n".into())),
+    };
+    let body = body.unwrap_or_default();
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes())?;
+    stream.write_all(body.as_bytes())
+}
+
+/// The path of a GET; none if it is no such question.
+fn asked(stream: &mut TcpStream) -> io::Result<Option<String>> {
+    #[expect(clippy::disallowed_methods, reason = "who asks is waited for in real time")]
+    let until = Instant::now() + PATIENCE;
+    let mut bytes = Vec::new();
+    let mut room = [0; 1_024];
+    while bytes.len() < LONGEST {
+        #[expect(clippy::disallowed_methods, reason = "who asks is waited for in real time")]
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut room)? {
+            0 => return Ok(None),
+            got => bytes.extend_from_slice(&room[..got]),
+        }
+        let mut headers = [httparse::EMPTY_HEADER; 64];
+        let mut request = httparse::Request::new(&mut headers);
+        match request.parse(&bytes) {
+            Ok(httparse::Status::Partial) => {}
+            Ok(httparse::Status::Complete(_)) if request.method == Some("GET") => {
+                return Ok(request.path.map(str::to_owned));
+            }
+            _ => return Ok(None),
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,503 @@
+//! A workload in place of a simulation, as the test host of 1997 had: joins, leaves and sends by a script; messages a second
+//! and their delays are printed.
+//!
+//! A message says which machine and host sent it, when, and which of those to its address it is. What comes from this
+//! machine has a delay; what is missing between two messages of a host to an address was lost, or came before a join.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::ops::RangeInclusive;
+use std::path::Path;
+
+use serde::Deserialize;
+use trunkline_bundle::Settings;
+use trunkline_bundle::face::{HostFace, Serve};
+use trunkline_bundle::wire::classic::MOST_HOSTS;
+use trunkline_net::Clock;
+use trunkline_record::Histogram;
+use trunkline_units::{Instant, Seed, Span, Stream};
+
+use super::config::told;
+use super::control::Control;
+use super::rules::Ranges;
+use crate::failure::{Failure, say};
+use crate::flags::converter::{Host, rate, size, span};
+
+const MARK: [u8; 4] = *b"TKLW";
+/// Messages that are sent, at the most, before anything is heard.
+const BURST: u64 = 1_000;
+/// So long after everything was sent what is under way may still come.
+const REST: Span = Span::from_s(1);
+const SECOND: Span = Span::from_s(1);
+
+/// What a host does, and for how long.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Script {
+    /// By their time.
+    steps: Vec<Step>,
+    /// None: until everything was sent; for ever, if nothing is.
+    time: Option<Span>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Step {
+    at: Span,
+    join: Vec<u16>,
+    leave: Vec<u16>,
+    send: Option<Send>,
+}
+
+/// Messages to addresses in turn, at a constant rate.
+#[derive(Clone, Debug, PartialEq)]
+struct Send {
+    addresses: Vec<u16>,
+    /// A second.
+    rate: u32,
+    /// Octets of a body, uniform.
+    size: RangeInclusive<usize>,
+    /// For how long; none: to the end.
+    time: Option<Span>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    time: Option<Text>,
+    #[serde(default)]
+    step: Vec<OneStep>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OneStep {
+    at: Option<Text>,
+    join: Option<Ranges>,
+    leave: Option<Ranges>,
+    send: Option<OneSend>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OneSend {
+    addresses: Ranges,
+    rate: Option<Text>,
+    size: Option<Text>,
+    time: Option<Text>,
+}
+
+/// As it would be said on the command line.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Text {
+    Number(u64),
+    Text(String),
+}
+
+impl Text {
+    fn read<T>(this: &Option<Text>, how: impl Fn(&str) -> Result<T, String>) -> Result<Option<T>, String> {
+        let read = |text: &str| how(text).map_err(|why| format!("`{text}`: {why}"));
+        match this {
+            None => Ok(None),
+            Some(Text::Number(number)) => read(&number.to_string()).map(Some),
+            Some(Text::Text(text)) => read(text).map(Some),
+        }
+    }
+}
+
+impl Script {
+    /// From a file or flags; none if neither says anything.
+    pub fn of(flags: &Host) -> Result<Option<Script>, Failure> {
+        let said = !flags.join.is_empty() || !flags.send.is_empty();
+        if flags.dis.is_some() && (said || flags.script.is_some()) {
+            return Err(Failure::input("a host speaks with programs (--dis) or plays a workload, not both"));
+        }
+        if said && flags.script.is_some() {
+            return Err(Failure::input("what a script says --join and --send cannot say as well"));
+        }
+        if let Some(path) = &flags.script {
+            let script = read(path).map_err(|why| Failure::input(format!("{}: {why}", path.display())))?;
+            return Ok(Some(Script { time: flags.time.or(script.time), ..script }));
+        }
+        if !said {
+            return Ok(None);
+        }
+        let all = |ranges: &[RangeInclusive<u16>]| ranges.iter().cloned().flatten().collect::<Vec<u16>>();
+        let send = Send {
+            addresses: all(&flags.send),
+            rate: flags.rate.unwrap_or(RATE),
+            size: flags.size.clone().unwrap_or(SIZE),
+            time: None,
+        };
+        let send = (!flags.send.is_empty()).then_some(send);
+        let step = Step { at: Span::ZERO, join: all(&flags.join), leave: Vec::new(), send };
+        Ok(Some(Script { steps: vec![step], time: flags.time }))
+    }
+
+    /// When it is over, if it ever is.
+    fn ends(&self) -> Option<Span> {
+        let ends = |step: &Step| step.send.as_ref().map(|send| Some(step.at + send.time?));
+        let last: Option<Option<Span>> =
+            self.steps.iter().filter_map(ends).reduce(|one, other| Some(one?.max(other?)));
+        self.time.or_else(|| last.flatten().map(|last| last + REST))
+    }
+}
+
+/// Unless it is said.
+const RATE: u32 = 1_000;
+const SIZE: RangeInclusive<usize> = 150..=150;
+
+fn read(path: &Path) -> Result<Script, String> {
+    let text = fs::read_to_string(path).map_err(|e| e.to_string())?;
+    parse(&text)
+}
+
+pub fn parse(text: &str) -> Result<Script, String> {
+    let file: File = toml::from_str(text).map_err(|e| told(text, &e))?;
+    let all = |ranges: &Option<Ranges>| ranges.as_ref().map_or(Ok(Vec::new()), Ranges::numbers);
+    let mut steps = Vec::new();
+    for (number, one) in (1..).zip(&file.step) {
+        let mut step = || {
+            let send = |send: &OneSend| {
+                let addresses = send.addresses.numbers()?;
+                if addresses.is_empty() {
+                    return Err("it sends to no address".to_owned());
+                }
+                Ok(Send {
+                    addresses,
+                    rate: Text::read(&send.rate, rate)?.unwrap_or(RATE),
+                    size: Text::read(&send.size, size)?.unwrap_or(SIZE),
+                    time: Text::read(&send.time, span)?,
+                })
+            };
+            let send = one.send.as_ref().map(send).transpose()?;
+            let at = Text::read(&one.at, span)?.unwrap_or(Span::ZERO);
+            steps.push(Step { at, join: all(&one.join)?, leave: all(&one.leave)?, send });
+            Ok(())
+        };
+        step().map_err(|why: String| format!("step {number}: {why}"))?;
+    }
+    steps.sort_by_key(|step| step.at);
+    Ok(Script { steps, time: Text::read(&file.time, span)? })
+}
+
+/// Plays a script until it is over or it is to end.
+pub fn play(
+    script: &Script,
+    face: &mut HostFace,
+    control: &mut Control,
+    settings: Settings,
+    host: u8,
+    clock: Clock,
+) -> Result<(), Failure> {
+    let mut workload = Workload::new(script, settings, host, clock);
+    loop {
+        let until = workload.act(face, clock.now());
+        let ready = face.turn(until).map_err(Failure::run)?;
+        workload.hear(face, clock);
+        if let Some(line) = workload.line(clock.now(), face.machine().level()) {
+            say(&line)?;
+        }
+        if control.serve(ready, face)? || workload.is_over(clock.now()) {
+            return say(&workload.end(clock.now()));
+        }
+    }
+}
+
+struct Workload {
+    settings: Settings,
+    head: [u8; 10],
+    begin: Instant,
+    end: Option<Instant>,
+    steps: Vec<Step>,
+    sending: Vec<Sending>,
+    sizes: Stream,
+    /// How many were sent to an address.
+    numbers: BTreeMap<u16, u32>,
+    body: Vec<u8>,
+    /// What each host is to send next to an address; at most 16 times 65,536.
+    next: BTreeMap<(u8, u16), u32>,
+    printed: Instant,
+    since: Counts,
+    total: Counts,
+}
+
+struct Sending {
+    what: Send,
+    from: Instant,
+    until: Option<Instant>,
+    sent: u64,
+}
+
+/// Ordinary and priority messages.
+#[derive(Default)]
+struct Counts {
+    sent: u64,
+    refused: u64,
+    received: u64,
+    strange: u64,
+    lost: u64,
+    delays: [Histogram; 2],
+}
+
+impl Workload {
+    fn new(script: &Script, settings: Settings, host: u8, clock: Clock) -> Workload {
+        let begin = clock.now();
+        let mut head = [0; 10];
+        head[..4].copy_from_slice(&MARK);
+        head[4..8].copy_from_slice(&machine());
+        head[8] = host;
+        let mut steps = script.steps.clone();
+        steps.reverse();
+        Workload {
+            settings,
+            head,
+            begin,
+            end: script.ends().map(|span| begin + span),
+            steps,
+            sending: Vec::new(),
+            sizes: Seed::default().stream(&format!("host {host} / size")),
+            numbers: BTreeMap::new(),
+            body: Vec::new(),
+            next: BTreeMap::new(),
+            printed: begin,
+            since: Counts::default(),
+            total: Counts::default(),
+        }
+    }
+
+    fn is_over(&self, now: Instant) -> bool {
+        self.end.is_some_and(|end| end <= now)
+    }
+
+    /// Does what is due; when there is more to do.
+    fn act(&mut self, face: &mut HostFace, now: Instant) -> Option<Instant> {
+        while let Some(step) = self.steps.pop_if(|step| self.begin + step.at <= now) {
+            self.begin_step(step, face);
+        }
+        let mut next = self.steps.last().map(|step| self.begin + step.at);
+        let mut sending = std::mem::take(&mut self.sending);
+        for one in &mut sending {
+            for _ in 0..BURST {
+                if one.due() > now || one.is_over() {
+                    break;
+                }
+                self.send(one, face, now);
+            }
+            next = next.into_iter().chain((!one.is_over()).then(|| one.due())).min();
+        }
+        sending.retain(|one| !one.is_over());
+        self.sending = sending;
+        face.flush();
+        let line = self.printed + SECOND;
+        next.into_iter().chain(self.end).chain([line]).min()
+    }
+
+    fn begin_step(&mut self, step: Step, face: &mut HostFace) {
+        // What finds no room was too much at once, and is counted.
+        for address in step.join {
+            self.since.refused += u64::from(face.join(address).is_err());
+        }
+        for address in step.leave {
+            self.since.refused += u64::from(face.leave(address).is_err());
+        }
+        if let Some(what) = step.send {
+            let from = self.begin + step.at;
+            let until = what.time.map(|time| from + time);
+            self.sending.push(Sending { what, from, until, sent: 0 });
+        }
+    }
+
+    fn send(&mut self, sending: &mut Sending, face: &mut HostFace, now: Instant) {
+        let Send { addresses, size, .. } = &sending.what;
+        let address = addresses[(sending.sent % addresses.len() as u64) as usize];
+        let more = self.sizes.below((size.end() - size.start() + 1) as u64) as usize;
+        let number = self.numbers.entry(address).or_default();
+        self.body.clear();
+        self.body.extend_from_slice(&self.head);
+        self.body.extend_from_slice(&address.to_be_bytes());
+        self.body.extend_from_slice(&number.to_be_bytes());
+        self.body.extend_from_slice(&monotonic(now, face).to_be_bytes());
+        self.body.resize(size.start() + more, 0);
+        sending.sent += 1;
+        match face.send(address, &self.body) {
+            Ok(()) => {
+                *number = number.wrapping_add(1);
+                self.since.sent += 1;
+            }
+            Err(_) => self.since.refused += 1,
+        }
+    }
+
+    /// Takes what came.
+    fn hear(&mut self, face: &mut HostFace, clock: Clock) {
+        let mut body = std::mem::take(&mut self.body);
+        while face.take(&mut body) {
+            self.since.received += 1;
+            let Some((head, rest)) = body.split_first_chunk::<10>() else {
+                self.since.strange += 1;
+                continue;
+            };
+            let is_ours = head[..4] == MARK && (1..=MOST_HOSTS).contains(&head[8]);
+            let Some(rest) = rest.first_chunk::<14>().filter(|_| is_ours) else {
+                self.since.strange += 1;
+                continue;
+            };
+            let address = u16::from_be_bytes([rest[0], rest[1]]);
+            let number = u32::from_be_bytes([rest[2], rest[3], rest[4], rest[5]]);
+            let mut sent = [0; 8];
+            sent.copy_from_slice(&rest[6..]);
+            if head[..8] == self.head[..8] {
+                let now = clock.epoch_ns() + clock.now().since(Instant::ZERO).as_ns();
+                let delay = Span::from_ns(now.saturating_sub(u64::from_be_bytes(sent)));
+                self.since.delays[usize::from(self.settings.is_priority(address))].record(delay);
+            }
+            if let Some(next) = self.next.insert((head[8], address), number.wrapping_add(1)) {
+                // What goes back is a host that began anew, or a message that was overtaken.
+                let missing = number.wrapping_sub(next);
+                self.since.lost += if missing < 1 << 31 { missing.into() } else { 0 };
+            }
+        }
+        self.body = body;
+    }
+
+    /// A line a second.
+    fn line(&mut self, now: Instant, level: u8) -> Option<String> {
+        if now < self.printed + SECOND {
+            return None;
+        }
+        let took = now.since(self.printed);
+        self.printed = now;
+        let since = std::mem::take(&mut self.since);
+        let line = format!("{:>5.0} s  {}  level {level}\n", now.since(self.begin).as_s(), since.text(took));
+        self.total.add(since);
+        Some(line)
+    }
+
+    /// All of it.
+    fn end(&mut self, now: Instant) -> String {
+        self.total.add(std::mem::take(&mut self.since));
+        let Counts { sent, refused, received, strange, lost, .. } = &self.total;
+        let took = now.since(self.begin);
+        let strange =
+            if *strange > 0 { format!(", {strange} of them of another kind") } else { String::new() };
+        format!(
+            "total  {}\nsent {sent}, refused {refused}, received {received}{strange}, lost {lost} in {:.1} s\n",
+            self.total.text(took),
+            took.as_s()
+        )
+    }
+}
+
+/// The system's monotonic clock in nanoseconds, which all hosts of a machine have.
+fn monotonic(now: Instant, face: &HostFace) -> u64 {
+    face.clock().epoch_ns() + now.since(Instant::ZERO).as_ns()
+}
+
+/// What no other machine has, until it starts again.
+fn machine() -> [u8; 4] {
+    let id = fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let digits: Vec<u8> =
+        id.iter().filter_map(|c| (*c as char).to_digit(16)).map(|digit| digit as u8).collect();
+    std::array::from_fn(|n| {
+        digits.iter().skip(2 * n).step_by(8).fold(0, |all, digit| all << 4 ^ all >> 4 ^ digit)
+    })
+}
+
+impl Sending {
+    /// When the next message leaves.
+    fn due(&self) -> Instant {
+        let ps = u128::from(self.sent) * 1_000_000_000_000 / u128::from(self.what.rate);
+        self.from + Span::from_ps(u64::try_from(ps).unwrap_or(u64::MAX))
+    }
+
+    fn is_over(&self) -> bool {
+        self.until.is_some_and(|until| self.due() >= until)
+    }
+}
+
+impl Counts {
+    fn add(&mut self, other: Counts) {
+        self.sent += other.sent;
+        self.refused += other.refused;
+        self.received += other.received;
+        self.strange += other.strange;
+        self.lost += other.lost;
+        self.delays.iter_mut().zip(&other.delays).for_each(|(all, some)| all.merge(some));
+    }
+
+    /// Messages a second, and delays.
+    fn text(&self, took: Span) -> String {
+        let rate = |count: u64| count as f64 / took.as_s().max(1e-9);
+        let mut text = format!("sent {:>8.0} /s  received {:>8.0} /s", rate(self.sent), rate(self.received));
+        for (delays, name) in self.delays.iter().zip(["delay", "priority"]) {
+            if let Some(of) = delays.distribution_us() {
+                let [mean, middle, high] = [of.mean, of.p50, of.p99].map(|us| us / 1_000.0);
+                text += &format!("  {name} {mean:.2} ms, p50 {middle:.2}, p99 {high:.2}");
+            }
+        }
+        if self.lost + self.refused > 0 {
+            text += &format!("  lost {}  refused {}", self.lost, self.refused);
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_of_all_there_is() {
+        let script = parse(
+            r#"
+            [[step]]
+            at = "2s"
+            leave = [0, "64-66"]
+            [[step]]
+            join = "0-2"
+            send = { addresses = [5, 7], rate = 4000, size = "100-200", time = "3s" }
+            "#,
+        )
+        .unwrap();
+        let send = Send { addresses: vec![5, 7], rate: 4_000, size: 100..=200, time: Some(Span::from_s(3)) };
+        let first = Step { at: Span::ZERO, join: vec![0, 1, 2], leave: vec![], send: Some(send) };
+        let second = Step { at: Span::from_s(2), leave: vec![0, 64, 65, 66], ..Step::default() };
+        assert_eq!(script.steps, [first.clone(), second]);
+        assert_eq!(script.ends(), Some(Span::from_s(4)));
+        assert_eq!(parse("time = '9s'").unwrap().ends(), Some(Span::from_s(9)));
+        let endless = Script { steps: vec![Step { send: None, ..first }], time: None };
+        assert_eq!(endless.ends(), None);
+        assert_eq!(parse("[[step]]\nsend.addresses = 1").unwrap().ends(), None);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_in_a_line() {
+        for (text, why) in [
+            ("\n[[step]]\ndo = 1", "line 3: unknown field `do`"),
+            ("[[step]]\nsend = { addresses = [] }", "step 1: it sends to no address"),
+            ("[[step]]\nsend = { addresses = 1, rate = 0 }", "step 1: `0`: expected"),
+            ("[[step]]\nsend = { addresses = 1, size = 20 }", "step 1: `20`: expected"),
+            ("[[step]]\nsend = { addresses = 1, size = 65501 }", "step 1: `65501`: expected"),
+            ("[[step]]\nat = 'soon'", "step 1: `soon`: expected"),
+            ("[[step]]\njoin = '9-'", "step 1: `9-` is no range"),
+        ] {
+            let said = parse(text).unwrap_err();
+            assert!(said.starts_with(why) && !said.contains('\n'), "{text}: {said}");
+        }
+    }
+
+    #[test]
+    fn messages_leave_at_their_rate() {
+        let what = Send { addresses: vec![1], rate: 3, size: SIZE, time: None };
+        let from = Instant::ZERO + Span::from_s(5);
+        let until = Some(from + Span::from_s(2));
+        let mut sending = Sending { what, from, until, sent: 0 };
+        let times: Vec<u64> = std::iter::from_fn(|| {
+            let due = (!sending.is_over()).then(|| sending.due().since(from).as_ns() / 1_000_000);
+            sending.sent += 1;
+            due
+        })
+        .collect();
+        assert_eq!(times, [0, 333, 666, 1_000, 1_333, 1_666]);
+    }
+}

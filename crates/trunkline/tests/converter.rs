@@ -1,0 +1,223 @@
+//! The bundle converter as its peers meet it: real sockets and groups, and a client that has nothing of ours.
+
+#![allow(clippy::disallowed_methods, reason = "these tests watch programs that run in real time")]
+
+mod command;
+
+use std::process::Command;
+
+use command::{Desk, can, repository};
+
+const CLASSIC: &str = "crates/trunkline/tests/converter/classic.py";
+
+/// Runs a check of the independent client.
+fn check(name: &str) {
+    if !can(&["python3", "--version"]) {
+        return;
+    }
+    let mut command = Command::new("python3");
+    command.arg(repository(CLASSIC)).arg(env!("CARGO_BIN_EXE_trunkline")).arg(name);
+    let desk = Desk::new();
+    let ended = desk.end(command);
+    assert_eq!((ended.status, ended.out), (0, format!("ok {name}\n")), "{}", ended.err);
+}
+
+macro_rules! checks {
+    ($($name:ident)*) => {
+        $(
+            #[test]
+            fn $name() {
+                check(stringify!($name));
+            }
+        )*
+
+        /// Each check of the client is a test here.
+        #[test]
+        fn no_check_is_left_out() {
+            let text = std::fs::read_to_string(repository(CLASSIC)).unwrap();
+            let there: Vec<&str> =
+                text.lines().filter_map(|line| line.strip_prefix("def check_")?.strip_suffix("():")).collect();
+            assert_eq!(there, [$(stringify!($name)),*]);
+        }
+    };
+}
+
+checks! {
+    masks_groups_and_no_reflection
+    n255_messages_and_the_longest_bundle
+    control_against_data
+    malformed_bundles_are_counted_and_dropped
+    a_host_that_refuses_is_removed_and_silence_removes_nobody
+    pairs_and_priority_at_twice_the_load
+    two_level_1_bring_what_is_wanted_and_nothing_else
+    level_1_takes_longest_messages_and_counts_what_is_none
+    any_order_and_restarts
+    a_daemon_says_one_line_and_pages_when_asked
+    recorded_dis_arrives_byte_for_byte
+    pdus_that_lie_hurt_no_neighbour
+    rules_sort_pdus_and_follow_an_entity
+    dis_by_broadcast_and_multicast
+}
+
+/// The commands under a heading of docs/bundle.md.
+fn commands(heading: &str) -> Vec<Vec<String>> {
+    let text = std::fs::read_to_string(repository("docs/bundle.md")).unwrap();
+    let (_, section) = text.split_once(heading).expect("a heading");
+    let block = section.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a block");
+    let lines = block.lines().filter_map(|line| line.strip_prefix("trunkline "));
+    lines.map(|line| line.split(' ').map(str::to_owned).collect()).collect()
+}
+
+#[test]
+fn two_minutes_on_one_machine_go_as_they_are_written() {
+    if !can(&["unshare", "-n", "ip", "link", "set", "lo", "up"]) {
+        return;
+    }
+    let desk = Desk::new();
+    let commands = commands("## Two minutes");
+    let [level1, central, hosts @ ..] = &commands[..] else { panic!("{commands:?}") };
+    let script = format!(
+        r#"
+        trunkline="$1"; shift
+        ip link set lo up
+        jobs=
+        # Whatever happens, nothing is left behind.
+        trap 'kill $jobs $one $two 2>/dev/null || true; wait' EXIT
+        # Started together, in any order.
+        start() {{ out="$1"; shift; "$trunkline" "$@" >"$out" & }}
+        start level1 {}; jobs="$jobs $!"
+        start central {}; jobs="$jobs $!"
+        start one {}; one=$!
+        for _ in $(seq 500); do grep -q central one 2>/dev/null && break; sleep 0.02; done
+        sleep 1
+        start two {}; two=$!
+        wait $two; wait $one
+        kill $jobs; wait $jobs
+        cat level1 central; tail -n 1 two; tail -n 1 one
+        "#,
+        level1.join(" "),
+        central.join(" "),
+        hosts[0].join(" "),
+        hosts[1].join(" "),
+    );
+    let ended = desk.end(desk.unshared("-n", &script, &[]));
+    assert_eq!((ended.status, ended.err.as_str()), (0, ""), "{}", ended.out);
+    let lines: Vec<&str> = ended.out.lines().collect();
+    let [level1, central, two, one] = lines[..] else { panic!("{}", ended.out) };
+    assert!(level1.starts_with("level 1 number 1 on 127.0.0.1:3457"), "{level1}");
+    assert!(central.starts_with("central on 127.0.0.1:3450"), "{central}");
+    // `sent 16000, refused 0, received 0, lost 0 in 4.0 s`
+    let sent = two.strip_prefix("sent ").and_then(|rest| rest.split(',').next()).expect(two);
+    assert!(one.contains(&format!("received {sent}, lost 0 ")), "{two}\n{one}");
+    assert_eq!(sent.parse::<u64>().map(|sent| sent > 0), Ok(true));
+}
+
+/// Two namespaces with a line between them: the converter here, with one host; level 1 and the other host there. Then what
+/// they said, once each has what it waits for.
+const LINE: &str = r#"
+trunkline="$1"
+jobs=
+trap 'kill $jobs 2>/dev/null || true; wait' EXIT
+unshare -n sleep 300 & there=$!; jobs="$jobs $there"
+for _ in $(seq 500); do
+    [ "$(readlink /proc/$there/ns/net)" != "$(readlink /proc/self/ns/net)" ] && break; sleep 0.01
+done
+at() { nsenter -t $there -n "$@"; }
+ip link set lo up; at ip link set lo up
+ip link add here mtu 1500 type veth peer name there netns $there
+ip addr add 10.9.0.1/24 dev here; ip link set here up
+at ip addr add 10.9.0.2/24 dev there; at ip link set there up
+# A socket may join one group there.
+at sh -c 'echo 1 >/proc/sys/net/ipv4/igmp_max_memberships'
+says() { for _ in $(seq 1000); do grep -q "$2" "$1" 2>/dev/null && return; sleep 0.02; done; cat "$1"; exit 9; }
+nsenter -t $there -n "$trunkline" converter level1 --central 10.9.0.1 --listen 10.9.0.2 --interface 10.9.0.2 >level1 &
+jobs="$jobs $!"
+says level1 'on 10.9.0.2:3457'
+"$trunkline" converter central --level1 1=10.9.0.2 --listen-level1 10.9.0.1 --listen-hosts 10.9.0.1 \
+    --hosts $HOSTS --capacity 100000000 >central &
+jobs="$jobs $!"
+says central '10.9.0.1:3458'
+"$trunkline" converter host --number 1 --central 10.9.0.1 --listen $ONE --interface 10.9.0.1 \
+    --join 0-40 --send 100-140 --rate 100 --size 60000-65500 --time 6s >one &
+one=$!
+nsenter -t $there -n "$trunkline" converter host --number 2 --central 10.9.0.1 --listen $TWO --interface 10.9.0.2 \
+    --script two.toml >two &
+two=$!
+# The groups are joined where level 1 is: 234.5.1.1 and what follows, as the system writes it.
+for _ in $(seq 500); do at grep -q 010105EA /proc/net/igmp && break; sleep 0.02; done
+at grep -c '0[1-6]0105EA' /proc/net/igmp
+if grep -c 0105EA /proc/net/igmp; then exit 8; fi
+wait $two; wait $one
+tail -n 1 one; tail -n 1 two
+"#;
+
+#[test]
+fn the_longest_bundles_cross_a_line_in_fragments_and_groups_are_real() {
+    if !can(&["unshare", "-n", "ip", "link", "set", "lo", "up"]) {
+        return;
+    }
+    // To each host, to all by broadcast, and to all by multicast.
+    for (to, one, two) in [
+        ("10.9.0.1,10.9.0.2", "10.9.0.1", "10.9.0.2"),
+        ("10.9.0.255", "10.9.0.255", "10.9.0.255"),
+        ("239.9.9.9", "239.9.9.9", "239.9.9.9"),
+    ] {
+        let desk = Desk::new();
+        // It is heard once the other one is.
+        desk.write(
+            "two.toml",
+            "time = '5s'\n[[step]]\njoin = '100-140'\n[[step]]\nat = '1s'\n\
+             send = { addresses = '0-40', rate = 100, size = '60000-65500', time = '2s' }\n",
+        );
+        let mut command = desk.unshared("-n", LINE, &[]);
+        command.env("HOSTS", to).env("ONE", one).env("TWO", two);
+        let ended = desk.end(command);
+        assert_eq!((ended.status, ended.err.as_str()), (0, ""), "{to}: {}", ended.out);
+        let lines: Vec<&str> = ended.out.lines().collect();
+        let [groups, none, one, two] = lines[..] else { panic!("{}", ended.out) };
+        // Of the addresses that hosts want groups 0, 1, 3 and 4.
+        assert_eq!((groups, none), ("4", "0"), "{to}");
+        assert!(one.contains("received 200, lost 0 in"), "{to}: {one}\n{two}");
+        assert!(two.starts_with("sent 200, refused 0,") && two.contains(", lost 0 in"), "{to}: {two}");
+        let received = two.split("received ").nth(1).and_then(|rest| rest.split(',').next());
+        assert!(received.is_some_and(|count| count.parse::<u32>().unwrap() > 100), "{to}: {two}");
+    }
+}
+
+#[test]
+fn what_cannot_be_is_told_in_a_line() {
+    let desk = Desk::new();
+    desk.write("odd.toml", "capacity = 7\nspeed = 3\n");
+    desk.write("wrong.toml", "number = 0\n");
+    let _taken = std::net::UdpSocket::bind("127.94.3.1:3458").unwrap();
+    let _busy = std::net::TcpListener::bind("127.94.3.1:80").unwrap();
+    for (words, line) in [
+        ("central --config odd.toml", "odd.toml: there is no `speed`"),
+        ("level1 --config wrong.toml", "wrong.toml: invalid value '0' for '--number <N>'"),
+        ("host --config nowhere.toml", "nowhere.toml: No such file"),
+        ("central --listen-hosts 127.94.3.1", "port 3458 on 127.94.3.1 is in use"),
+        ("host --listen 192.0.2.1", "192.0.2.1 is not an address of this machine"),
+        ("level1 --interface 192.0.2.1", "192.0.2.1 is not an address of this machine"),
+        ("level1 --base 239.255.250.0", "239.255.250.0 is no base for 2,048 multicast groups"),
+        ("central --level1 1=127.0.0.1 --level1 1=127.0.0.2", "--level1: there are two with the number 1"),
+        ("host --listen 127.94.3.2 --status 127.94.3.1:80", "--status 127.94.3.1:80: Address already in use"),
+        (
+            "host --dis 127.0.0.1 --join 0",
+            "a host speaks with programs (--dis) or plays a workload, not both",
+        ),
+        ("host --script wrong.toml --send 0", "what a script says --join and --send cannot say as well"),
+        ("host --script wrong.toml", "wrong.toml: line 1: unknown field `number`"),
+        ("host --dis 127.0.0.1 --rules wrong.toml", "wrong.toml: line 1: unknown field `number`"),
+        ("host --format wide", "--format wide: not there yet"),
+    ] {
+        let words: Vec<&str> = ["converter"].into_iter().chain(words.split(' ')).collect();
+        desk.say(&words).assert_line(2, line);
+    }
+    for words in
+        ["level1 --number 0", "host --number 17", "central --hosts nowhere", "host --central 0.0.0.0"]
+    {
+        let words: Vec<&str> = ["converter"].into_iter().chain(words.split(' ')).collect();
+        let ended = desk.say(&words);
+        assert_eq!(ended.status, 2, "{ended:?}");
+    }
+}
