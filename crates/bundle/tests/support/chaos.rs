@@ -238,15 +238,16 @@ impl Chaos {
     /// After a pause little is kept.
     pub fn small(&mut self, place: &str) {
         let machine = self.world.central().wide().expect("it speaks wide");
-        let waiting: usize = machine
-            .members()
-            .iter()
-            .map(|member| {
-                let (ordinary, urgent) = member.outbox.waiting();
-                ordinary + urgent + member.receiver.held()
-            })
-            .sum();
-        assert_eq!((waiting, machine.sides().moving()), (0, 0), "{place}");
+        for member in machine.members().iter() {
+            let waiting = (member.outbox.waiting(), member.receiver.held());
+            assert_eq!(
+                waiting,
+                ((0, 0), 0),
+                "{place}: {member:?} and {:?}",
+                self.world.host(usize::from(member.number) - 1)
+            );
+        }
+        assert_eq!(machine.sides().moving(), 0, "{place}");
         let ranges: usize = machine.members().iter().map(|member| member.wants().len()).sum();
         assert!(machine.segments().len() <= 1 + 2 * ranges && ranges <= self.hosts * RANGES.len(), "{place}");
         assert!(machine.flows() <= 2 * 20 * (1 + self.hosts), "{place}: {} flows", machine.flows());
