@@ -181,7 +181,8 @@ fn refuse_way(c: &Connection, network: &plan::Network) -> Option<Refusal> {
         return Some(Refusal { place: place(to), text });
     }
     let links = network.links.iter().filter(|l| l.a == c.from.host || l.b == c.from.host).count();
-    if c.to.len() > 1 && links > 1 {
+    let is_bundled = matches!(c.protocol, Protocol::Bundle { .. });
+    if c.to.len() > 1 && links > 1 && !is_bundled {
         let text = format!(
             "{}: `sim` sends a group's packets by one interface, and {} has {links}",
             c.name, c.from.host

@@ -3,6 +3,8 @@
 mod common;
 
 use common::{connection, host, near, plan, run, run_with};
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 use trunkline_record::Record;
 use trunkline_run::Backend as _;
 use trunkline_sim::Sim;
@@ -149,6 +151,67 @@ fn priority_messages_survive_congestion() {
     // Both hosts miss what was dropped of the ordinary messages, one what was of the local.
     assert_eq!(ordinary.lost / 2 + local.lost, all);
     assert_eq!(count(&record, "c2", "bundle.dropped.in.priority"), 0);
+}
+
+/// A part of a plan's text, drawn from few.
+fn one(of: &'static [&'static str]) -> impl Strategy<Value = &'static str> {
+    proptest::sample::select(of)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, rng_seed: RngSeed::Fixed(1997), ..ProptestConfig::default() })]
+
+    /// Whatever lines, hosts and converters are like, a run ends, and each message has come or is lost.
+    #[test]
+    fn it_ends_and_adds_up(
+        lines in proptest::collection::vec(one(&[
+            "rate = 10 Mb/s", "rate = 100 Mb/s, loss = 0.05", "rate = 10 Mb/s, duplicate = 0.1, reorder = 0.1",
+            "rate = 10 Mb/s, corrupt = 0.05, mtu = 300 B", "rate = 2 Mb/s, medium = ppp, delay = 3 ms",
+        ]), 6),
+        costs in one(&["cpus = 1", "cpu_packet = 200 us, interrupt = 50 us, rx_buffer = 10 packets, send_queue = 2 packets"]),
+        timers in one(&["classic", "adaptive"]),
+        capacity in one(&["none", "1 Mb/s", "96 Mb/s"]),
+        tests in proptest::collection::vec(one(&[
+            "poisson (messagesize = uniform(40, 3000), rate = 300 /s)", "cbr (messagesize = 20000, period = 20 ms)",
+            "burst (messagesize = 100:50, period = 30 ms)", "poisson (messagesize = 150, rate = 3000 /s)",
+        ]), 3),
+        addresses in proptest::collection::vec(0u32..80, 3),
+        seed in 0u64..1000,
+    ) {
+        let nodes = ["h1", "h2", "router", "c1a", "c1b", "c2"];
+        let links: String = nodes.iter().zip(&lines).map(|(name, line)| {
+            let side = if ["router", "c1a", "c1b"].contains(name) { "wan" } else { "lan" };
+            format!("link {name} - {side} ({line}); ")
+        }).collect();
+        let network = format!(
+            "host h1, h2, router ({costs}); converter c1a (role = level1, number = 1, timers = {timers}, {costs});
+             converter c1b (role = level1, number = 9, timers = {timers}); switch wan, lan (buffer = 20 packets);
+             converter c2 (role = central, timers = {timers}, capacity = {capacity}, {costs});
+             {links} link c1a - lan (rate = 10 Mb/s); link c1b - lan (rate = 10 Mb/s);"
+        );
+        let ends = [("router", "h1, h2"), ("h1", "h2, router"), ("h2", "h1")];
+        let flows: String = ends.iter().zip(tests).zip(&addresses).enumerate().map(|(n, (((from, to), test), address))| {
+            format!("connection c{n} {{ xmt = {from}; rcv = {to}; protocol = bundle (address = {address}); test = {test}; duration = 300 ms; }} ")
+        }).collect();
+        let text = experiment(&network, &flows);
+        let record = run_with(&text, seed);
+        for c in &record.connections {
+            let told = format!("{text}\n{}: {} sent, {} received, {} lost", c.name, c.messages_sent, c.messages_received, c.lost);
+            prop_assert!(c.messages_sent > 0 && !c.partial, "{}", told);
+            prop_assert_eq!(c.messages_received + c.lost, c.messages_sent * c.to.len() as u64, "{}", told);
+        }
+    }
+}
+
+/// Who wants what never becomes known: senders wait for it no longer than a second, and what they send is lost.
+#[test]
+fn a_run_whose_joins_are_lost_ends() {
+    let network = SEGMENTS
+        .replace("link c2 - lan;", "switch s; link s - lan; link c2 - s (rate = 100 Mb/s, loss = 1);");
+    let record = run(&experiment(&network, &flow("wide", "router", "h1, h2", "address = 0", 100)));
+    let wide = connection(&record, "wide");
+    assert_eq!((wide.messages_received, wide.lost, wide.partial), (0, 2 * wide.messages_sent, false));
+    assert!(wide.messages_sent > 100 && record.duration_s > 2.9, "{}", record.duration_s);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Connections over `bundle`, and the converters between their ends.
 
 use super::Context;
-use crate::converters::{Segments, Sides, number};
+use crate::converters::{Segment, Segments, Sides, number};
 use crate::diagnostic::Diagnostic;
 use crate::parse::shorten;
 use crate::plan::{BundleFormat, BundlePriority, Connection, Network, Node, NodeKind, Place, Protocol};
@@ -21,6 +21,7 @@ pub(crate) fn check(cx: &mut Context<'_>, network: &Network, connections: &[Conn
     let Some(sides) = Sides::of(network, &segments, connections) else { return };
     let Some(central) = check_central(cx, &sides, connections) else { return };
     check_level_1(cx, &sides, central, &segments);
+    check_wide_area(cx, &sides, central, &segments);
     check_formats(cx, &sides, central);
     check_hosts(cx, network, &sides, &segments, connections);
     if format(central) == BundleFormat::Classic {
@@ -89,6 +90,26 @@ fn check_level_1(cx: &mut Context<'_>, sides: &Sides<'_>, central: &Node, segmen
     }
 }
 
+/// The segment of the wide area at a converter of level 1: that of the link which does not lead to the central converter, if
+/// it has two.
+fn wide_area(node: &Node, central: &Node, segments: &Segments<'_>) -> Option<Segment> {
+    let (links, inner) = (segments.at(&node.name), segments.at(&central.name));
+    links.iter().find(|link| !inner.contains(link)).or(links.first()).copied()
+}
+
+/// There is one wide area: any converter of level 1 may be told to join a group of it.
+fn check_wide_area(cx: &mut Context<'_>, sides: &Sides<'_>, central: &Node, segments: &Segments<'_>) {
+    let outer = |node: &Node| wide_area(node, central, segments);
+    let Some(first) = sides.level1.first() else { return };
+    for node in sides.level1.iter().filter(|node| outer(node) != outer(first)) {
+        let (name, other) = (shorten(&node.name), shorten(&first.name));
+        let error =
+            Diagnostic::error(node.place, format!("`{name}` and `{other}` are in different wide areas"));
+        let error = error.label("expected links, hubs or switches that join them");
+        cx.report(error.with(first.place, "the first is here"));
+    }
+}
+
 fn check_formats(cx: &mut Context<'_>, sides: &Sides<'_>, central: &Node) {
     for node in sides.level1.iter().filter(|node| format(node) != format(central)) {
         let message =
@@ -119,13 +140,15 @@ fn check_hosts(
         cx.report(error.with(sides.central[0].place, "the central converter"));
     }
     for name in &sides.wide {
-        if sides.level1.iter().any(|level1| segments.join(name, &level1.name)) {
+        let area = |level1: &&Node| wide_area(level1, sides.central[0], segments);
+        if sides.level1.iter().filter_map(area).any(|area| segments.at(name).contains(&area)) {
             continue;
         }
         let (Some(end), Some(node)) = (said(name), node(name)) else { continue };
-        let message = format!("no converter is linked with `{}`", shorten(name));
+        let message = format!("`{}` is on no side of the converters", shorten(name));
         let error = Diagnostic::error(end.place, message);
-        let error = error.label("expected links to the central converter, or to one of level 1");
+        let error =
+            error.label("expected links to the central converter, or to the wide area of those of level 1");
         cx.report(error.with(node.place, "declared here"));
     }
 }
