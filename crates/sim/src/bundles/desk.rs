@@ -118,11 +118,10 @@ impl Desk {
         }
     }
 
-    /// A host wants an address from the beginning.
+    /// A host wants an address from the beginning. More than sixteen thousand find no room, and are not joined.
     pub fn join(&mut self, address: u16) {
         if let What::Host { machine, .. } = &mut self.what {
-            let joined = machine.handle(Instant::ZERO, Input::Command(host::Command::Join(address)));
-            debug_assert_eq!(joined, Ok(()), "as many joins as addresses find room");
+            let _ = machine.handle(Instant::ZERO, Input::Command(host::Command::Join(address)));
         }
     }
 

@@ -1,6 +1,6 @@
 //! The bundle converter (Bobo, 1997): tables 4-14 to 4-21, its fifth topology, and what it claims.
 //!
-//! Every station costs what an Indigo2 does: [`PACKET_US`], [`BYTE_NS`], [`IDLE_PERCENT`], the line through table 4-2.
+//! Every station costs what an Indigo2 does, the line through table 4-2: two numbers in the experiments, and [`IDLE_PERCENT`].
 
 use super::reproduce::{Cell, Load, Study, Unit};
 
