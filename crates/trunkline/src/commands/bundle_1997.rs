@@ -41,6 +41,7 @@ const COMNET: &str = "left out: COMNET's Ethernet saturates at 70 %";
 const FULL: &str = "left out: saturated";
 const FIRST: &str = "left out: what comes in goes first";
 const CUT: &str = "left out: here levels cut what waits there";
+const LONG: &str = "left out: hosts wait behind bundles";
 const LEVELS: &str = "left out: levels cut at other moments";
 const ODD: &str = "left out: its twin differs";
 const TIGHT: &str = "left out: C1 waits longer there";
@@ -333,7 +334,7 @@ pub(super) const STUDIES: &[Study] = &[
     ),
     study("18-19", MIXED, cut_by(LOADS[0], "250/1k uncut", "none"), &[lan(52.4), delay(12.2, FACTOR, TICKS)]),
     study("18-19", MIXED, cut_by(LOADS[1], "250/2k uncut", "none"), &[lan(51.8), delay(18.5, FACTOR, TICKS)]),
-    study("18-19", MIXED, cut_by(LOADS[2], "250/3k uncut", "none"), &[lan(51.7), delay(23.1, FACTOR, TICKS)]),
+    study("18-19", MIXED, cut_by(LOADS[2], "250/3k uncut", "none"), &[lan(51.7), delay(23.1, None, LONG)]),
     study("18-19", MIXED, cut_by(LOADS[3], "450/4k uncut", "none"), &[lan(61.4), delay(45.0, None, FULL)]),
     study("18-19", MIXED, cut_by(LOADS[4], "450/5k uncut", "none"), &[lan(75.2), delay(65.0, None, FULL)]),
     study("18-19", MIXED, cut_by(LOADS[5], "450/6k uncut", "none"), &[lan(66.7), delay(111.0, None, FULL)]),
