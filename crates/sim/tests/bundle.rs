@@ -130,6 +130,26 @@ fn what_is_longer_than_a_packet_crosses_in_fragments() {
     assert!(count(&record, "h3", "received") >= 20 * 41);
 }
 
+/// What finds no room, at a host before the converters and at one behind them, is counted by its sender, and only that is lost.
+#[test]
+fn what_finds_no_room_is_counted() {
+    let burst = |name: &str, from: &str, burst: &str| {
+        format!(
+            "connection {name} {{ xmt = {from}; rcv = h2; protocol = bundle (address = 0);
+               test = cbr (messagesize = {burst}, period = 5 s); duration = 1 s; }}"
+        )
+    };
+    let record = run(&experiment(SEGMENTS, &burst("w", "router", "100:6000")));
+    let w = connection(&record, "w");
+    // 4,096 wait, beside the few that the interface has taken.
+    assert!((1_800.0..=1_904.0).contains(&w.counters["bundle_full"]), "{:?}", w.counters);
+    assert_eq!((w.messages_sent, w.lost as f64), (6_000, w.counters["bundle_full"]));
+    let record = run(&experiment(SEGMENTS, &burst("l", "h1", "60000:100")));
+    let l = connection(&record, "l");
+    assert_eq!((l.messages_sent, l.counters["bundle_full"]), (100, 35.0), "65 bundles of one message each");
+    assert!(l.lost >= 35, "{}", l.lost);
+}
+
 /// At twice what the hosts' medium may carry all priority messages arrive, and what becomes of the others is counted.
 #[test]
 fn priority_messages_survive_congestion() {

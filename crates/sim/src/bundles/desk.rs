@@ -20,7 +20,7 @@ use crate::flow::fragment::{Cutter, Gatherer};
 use crate::flow::{IP, UDP_IP};
 use crate::frame::{Content, Datagram, Kit, Packet, Parcel};
 
-/// Messages of a host in the wide area that wait for its interface; one more is refused.
+/// Packets of a host in the wide area that wait for its interface; the next message is refused.
 pub const WAITING: usize = level1::WAITING;
 
 /// A way out of a station.
@@ -91,7 +91,7 @@ pub struct Desk {
     station: u32,
     /// Datagrams sent.
     serial: u32,
-    /// Packets of the datagram that leaves; of a host in the wide area up to [`WAITING`] messages.
+    /// Packets of the datagram that leaves; of a host in the wide area up to [`WAITING`] and those of one message.
     leaving: VecDeque<(Line, Packet)>,
     /// Of each station that sends fragments.
     gatherers: BTreeMap<u32, Gatherer>,
