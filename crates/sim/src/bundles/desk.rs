@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use trunkline_bundle::Host;
 use trunkline_bundle::central::Central;
-use trunkline_bundle::drops::{Drops, Why};
+use trunkline_bundle::drops::Drops;
 use trunkline_bundle::host::{self, Refusal};
 use trunkline_bundle::interest::packet;
 use trunkline_bundle::level1::{self, Level1};
@@ -372,17 +372,10 @@ impl Desk {
 
 /// What was dropped on a way, by why; of priority messages also all together.
 fn dropped(way: &str, drops: &Drops) -> impl Iterator<Item = (String, u64)> + use<> {
-    let name = |why: Why| match why {
-        Why::Congestion => "congestion",
-        Why::Nobody => "nobody",
-        Why::Full => "full",
-        Why::Control => "control",
-        Why::Unfit => "unfit",
-    };
     let priority = Drops::REASONS.iter().map(|why| drops.get(*why, true)).sum();
     let by_why = Drops::REASONS.map(|why| {
         let count = drops.get(why, false) + drops.get(why, true);
-        (format!("bundle.dropped.{way}.{}", name(why)), count)
+        (format!("bundle.dropped.{way}.{}", why.name()), count)
     });
     by_why.into_iter().chain([(format!("bundle.dropped.{way}.priority"), priority)])
 }
