@@ -401,7 +401,7 @@ fn it_ends_when_its_terminal_goes_away_and_keeps_what_it_recorded() {
 
 #[test]
 fn the_screen_of_an_interface_until_its_window_is_closed() {
-    if !can(&["tmux", "-V"]) || !can(&["unshare", "-n", "ip", "link", "add", "a", "type", "veth"]) {
+    if !can(&["tmux", "-V"]) || !can(&["unshare", "-n", "ip", "link", "add", "left", "type", "veth"]) {
         return;
     }
     let desk = Desk::new();
@@ -453,7 +453,7 @@ fn the_screen_of_an_interface_until_its_window_is_closed() {
 #[test]
 fn a_flood_is_counted_to_the_last_frame() {
     const FRAMES: u64 = 100_000;
-    if !can(&["unshare", "-n", "ip", "link", "add", "a", "type", "veth"]) {
+    if !can(&["unshare", "-n", "ip", "link", "add", "left", "type", "veth"]) {
         return;
     }
     // A namespace of this thread, which ends with it.

@@ -171,10 +171,16 @@ fn joining() -> io::Result<Joining> {
 #[cfg(test)]
 mod tests {
     use super::super::traffic::Took;
+    use std::sync::Mutex;
+
     use super::*;
+
+    /// What one test joins the other would hear.
+    static ALONE: Mutex<()> = Mutex::new(());
 
     #[test]
     fn groups_that_were_joined_come_and_others_do_not() {
+        let _alone = ALONE.lock();
         for (joined, least, most) in [(0, 0, 0), (2, 1, u64::MAX)] {
             let members = Members::join(joined).expect("the loopback has groups");
             let port = members.hears.local_addr().unwrap().port();
@@ -194,6 +200,7 @@ mod tests {
 
     #[test]
     fn joining_costs_something() {
+        let _alone = ALONE.lock();
         let Joining { join_us, join_cpu_us, leave_us } = joining().expect("all may join");
         assert!(join_us > 0.0 && join_cpu_us > 0.0 && leave_us > 0.0);
     }
