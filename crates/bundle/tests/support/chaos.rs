@@ -155,6 +155,7 @@ impl Chaos {
             1 | 2 => Place::Level1(self.draw.below(self.level1 as u64) as usize),
             _ => Place::Host(self.draw.below(self.hosts as u64) as usize),
         };
+        self.check("before a restart");
         if let Place::Host(host) = place {
             self.wants[host].clear();
             // What it had before it restarted it may get again: it knows nothing of it.
