@@ -53,9 +53,9 @@ impl<'n> Segments<'n> {
         self.of.get(node).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether packets get from one node to another, and through no third host or converter.
-    pub fn join(&self, a: &str, b: &str) -> bool {
-        self.at(a).iter().any(|segment| self.at(b).contains(segment))
+    /// The segments that any of these nodes touches.
+    pub fn of_all<'m>(&self, nodes: impl IntoIterator<Item = &'m Node>) -> BTreeSet<Segment> {
+        nodes.into_iter().flat_map(|node| self.at(&node.name)).copied().collect()
     }
 }
 
@@ -101,10 +101,11 @@ impl<'n> Sides<'n> {
         };
         let (central, mut level1) = (of_role(ConverterRole::Central), of_role(ConverterRole::Level1));
         level1.sort_by_key(|node| number(node));
+        let inner = segments.of_all(central.iter().copied());
         let (mut hosts, mut wide) = (Vec::new(), Vec::new());
         for node in network.nodes.iter().filter(|node| ends.contains(node.name.as_str())) {
             let NodeKind::Host(costs) = &node.kind else { continue };
-            let is_local = central.iter().any(|central| segments.join(&node.name, &central.name));
+            let is_local = segments.at(&node.name).iter().any(|segment| inner.contains(segment));
             let side = if is_local && !costs.wide_area { &mut hosts } else { &mut wide };
             side.push(node.name.as_str());
         }

@@ -1,5 +1,7 @@
 //! Connections over `bundle`, and the converters between their ends.
 
+use std::collections::BTreeSet;
+
 use super::Context;
 use crate::converters::{Segment, Segments, Sides, number};
 use crate::diagnostic::Diagnostic;
@@ -20,10 +22,11 @@ pub(crate) fn check(cx: &mut Context<'_>, network: &Network, connections: &[Conn
     let segments = Segments::of(network);
     let Some(sides) = Sides::of(network, &segments, connections) else { return };
     let Some(central) = check_central(cx, &sides, connections) else { return };
-    check_level_1(cx, &sides, central, &segments);
-    check_wide_area(cx, &sides, central, &segments);
+    let inner = segments.of_all([central]);
+    check_level_1(cx, &sides, central, &segments, &inner);
+    check_wide_area(cx, &sides, &segments, &inner);
     check_formats(cx, &sides, central);
-    check_hosts(cx, network, &sides, &segments, connections);
+    check_hosts(cx, network, &sides, &segments, &inner, connections);
     if format(central) == BundleFormat::Classic {
         connections.iter().for_each(|c| check_address(cx, c));
     }
@@ -61,7 +64,13 @@ fn check_central<'n>(
 }
 
 /// Each has a number of its own, links to the central converter, and at most one other to the wide area.
-fn check_level_1(cx: &mut Context<'_>, sides: &Sides<'_>, central: &Node, segments: &Segments<'_>) {
+fn check_level_1(
+    cx: &mut Context<'_>,
+    sides: &Sides<'_>,
+    central: &Node,
+    segments: &Segments<'_>,
+    inner: &BTreeSet<Segment>,
+) {
     for pair in sides.level1.windows(2).filter(|pair| number(pair[0]) == number(pair[1])) {
         let message = format!("two converters of level 1 have the number {}", number(pair[1]));
         let error = Diagnostic::error(pair[1].place, message).label("expected another `number`");
@@ -74,7 +83,7 @@ fn check_level_1(cx: &mut Context<'_>, sides: &Sides<'_>, central: &Node, segmen
             cx.report(error.label(format!("expected 1 to {HIGHEST}")));
         }
         let links = segments.at(&node.name);
-        let to_central = links.iter().filter(|link| segments.at(&central.name).contains(link)).count();
+        let to_central = links.iter().filter(|link| inner.contains(link)).count();
         let wrong = match (to_central, links.len()) {
             (0, _) => Some("no link leads from it to the central converter"),
             (_, 3..) => Some("it has more than two links"),
@@ -92,14 +101,19 @@ fn check_level_1(cx: &mut Context<'_>, sides: &Sides<'_>, central: &Node, segmen
 
 /// The segment of the wide area at a converter of level 1: that of the link which does not lead to the central converter, if
 /// it has two.
-fn wide_area(node: &Node, central: &Node, segments: &Segments<'_>) -> Option<Segment> {
-    let (links, inner) = (segments.at(&node.name), segments.at(&central.name));
+fn wide_area(node: &Node, segments: &Segments<'_>, inner: &BTreeSet<Segment>) -> Option<Segment> {
+    let links = segments.at(&node.name);
     links.iter().find(|link| !inner.contains(link)).or(links.first()).copied()
 }
 
 /// There is one wide area: any converter of level 1 may be told to join a group of it.
-fn check_wide_area(cx: &mut Context<'_>, sides: &Sides<'_>, central: &Node, segments: &Segments<'_>) {
-    let outer = |node: &Node| wide_area(node, central, segments);
+fn check_wide_area(
+    cx: &mut Context<'_>,
+    sides: &Sides<'_>,
+    segments: &Segments<'_>,
+    inner: &BTreeSet<Segment>,
+) {
+    let outer = |node: &Node| wide_area(node, segments, inner);
     let Some(first) = sides.level1.first() else { return };
     for node in sides.level1.iter().filter(|node| outer(node) != outer(first)) {
         let (name, other) = (shorten(&node.name), shorten(&first.name));
@@ -124,6 +138,7 @@ fn check_hosts(
     network: &Network,
     sides: &Sides<'_>,
     segments: &Segments<'_>,
+    inner: &BTreeSet<Segment>,
     connections: &[Connection],
 ) {
     let node = |name: &str| network.nodes.iter().find(|node| node.name == name);
@@ -139,10 +154,15 @@ fn check_hosts(
         let error = Diagnostic::error(end.place, message).label(format!("expected at most {HOSTS}"));
         cx.report(error.with(sides.central[0].place, "the central converter"));
     }
+    let areas: BTreeSet<Segment> =
+        sides.level1.iter().filter_map(|level1| wide_area(level1, segments, inner)).collect();
     for name in &sides.wide {
-        let area = |level1: &&Node| wide_area(level1, sides.central[0], segments);
-        if sides.level1.iter().filter_map(area).any(|area| segments.at(name).contains(&area)) {
+        if segments.at(name).iter().any(|segment| areas.contains(segment)) {
             continue;
+        }
+        // Finding where it stands takes long among many; not once nobody sees it.
+        if cx.diagnostics.flooded() {
+            return;
         }
         let (Some(end), Some(node)) = (said(name), node(name)) else { continue };
         let message = format!("`{}` is on no side of the converters", shorten(name));
