@@ -177,6 +177,8 @@ fn colour(class: Class) -> Color {
 
 /// Columns of figures behind name and bar.
 const FIGURES: usize = 10 + 1 + 10 + 1 + 9;
+/// Columns that a long name leaves to the bar.
+const LEAST_BAR: usize = 12;
 
 /// A table with bars: what each key had lately, by class.
 fn table<K: Ord + Copy + Display>(
@@ -188,9 +190,12 @@ fn table<K: Ord + Copy + Display>(
     area: Rect,
 ) {
     let width = usize::from(area.width);
-    let name = (width.saturating_sub(FIGURES) * 3 / 5).clamp(10, 60);
-    let bar = width.saturating_sub(name + FIGURES + 3);
     let rows = ranked(table, app.sort);
+    // A connection is told whole as long as there is a bar.
+    let longest = rows.iter().map(|r| r.key.to_string().len()).max().unwrap_or_default();
+    let most = width.saturating_sub(FIGURES + 3 + LEAST_BAR).min(60);
+    let name = (width.saturating_sub(FIGURES) * 3 / 5).min(60).max(longest.min(most)).max(10);
+    let bar = width.saturating_sub(name + FIGURES + 3);
     let largest = rows.iter().map(|r| weight(app.sort, r.recent)).max().unwrap_or_default();
     let count = if rows.is_empty() { String::new() } else { format!(" ({})", rows.len()) };
     let head = format!(
