@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use trunkline_bundle::Settings;
 use trunkline_bundle::central::{self, Central, Config};
 use trunkline_bundle::host::{self, Host};
 use trunkline_bundle::level::Medium;
 use trunkline_bundle::level1::{self, Level1};
 use trunkline_bundle::wire::classic::{Bundle, CONTROL, Control, LONGEST, Source};
-use trunkline_bundle::{Settings, gather::Timing};
 use trunkline_endpoint::laws::Checked;
 use trunkline_endpoint::{Endpoint, Input, Output, Peer, Port, Transmit, Writable};
 use trunkline_units::{Instant, Span};
@@ -89,7 +89,7 @@ fn bundle(source: Option<Source>, messages: &[(u16, &[u8])]) -> Vec<u8> {
 }
 
 fn settings(pairs: bool) -> Settings {
-    Settings { pairs, timing: Timing::CLASSIC, longest: LONGEST, ..Settings::default() }
+    Settings { pairs, ..Settings::default() }
 }
 
 fn central(pairs: bool) -> Alone<Central> {

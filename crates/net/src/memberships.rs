@@ -17,9 +17,16 @@ const A_HOLDER: usize = 20;
 #[derive(Debug)]
 pub struct Memberships {
     index: u32,
-    holders: Vec<(Socket, usize)>,
+    holders: Vec<Holder>,
     /// By which holder.
     groups: BTreeMap<Ipv4Addr, usize>,
+}
+
+#[derive(Debug)]
+struct Holder {
+    socket: Socket,
+    held: usize,
+    most: usize,
 }
 
 impl Memberships {
@@ -66,18 +73,29 @@ impl Memberships {
             return Ok(());
         }
         let on = InterfaceIndexOrAddress::Index(self.index);
-        let at = match self.holders.iter().position(|(_, held)| *held < A_HOLDER) {
-            Some(at) => at,
-            None => {
-                self.holders.push((Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?, 0));
-                self.holders.len() - 1
+        loop {
+            let at = match self.holders.iter().position(|holder| holder.held < holder.most) {
+                Some(at) => at,
+                None => {
+                    let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
+                    self.holders.push(Holder { socket, held: 0, most: A_HOLDER });
+                    self.holders.len() - 1
+                }
+            };
+            let holder = &mut self.holders[at];
+            match holder.socket.join_multicast_v4_n(&group, &on) {
+                Ok(()) => {
+                    holder.held += 1;
+                    self.groups.insert(group, at);
+                    return Ok(());
+                }
+                // This system lets a socket join fewer.
+                Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) && holder.held > 0 => {
+                    holder.most = holder.held
+                }
+                Err(e) => return Err(e),
             }
-        };
-        let (socket, held) = &mut self.holders[at];
-        socket.join_multicast_v4_n(&group, &on)?;
-        *held += 1;
-        self.groups.insert(group, at);
-        Ok(())
+        }
     }
 
     /// Leaves a group, if it is joined.
@@ -86,9 +104,9 @@ impl Memberships {
     /// What the system says; it is not counted any more.
     pub fn leave(&mut self, group: Ipv4Addr) -> io::Result<()> {
         let Some(at) = self.groups.remove(&group) else { return Ok(()) };
-        let (socket, held) = &mut self.holders[at];
-        *held -= 1;
-        socket.leave_multicast_v4_n(&group, &InterfaceIndexOrAddress::Index(self.index))
+        let holder = &mut self.holders[at];
+        holder.held -= 1;
+        holder.socket.leave_multicast_v4_n(&group, &InterfaceIndexOrAddress::Index(self.index))
     }
 }
 

@@ -127,6 +127,8 @@ ip link set lo up; at ip link set lo up
 ip link add here mtu 1500 type veth peer name there netns $there
 ip addr add 10.9.0.1/24 dev here; ip link set here up
 at ip addr add 10.9.0.2/24 dev there; at ip link set there up
+# A socket may join one group there.
+at sh -c 'echo 1 >/proc/sys/net/ipv4/igmp_max_memberships'
 says() { for _ in $(seq 1000); do grep -q "$2" "$1" 2>/dev/null && return; sleep 0.02; done; cat "$1"; exit 9; }
 nsenter -t $there -n "$trunkline" converter level1 --central 10.9.0.1 --listen 10.9.0.2 --interface 10.9.0.2 >level1 &
 jobs="$jobs $!"

@@ -77,11 +77,13 @@ impl<E: Endpoint> Engine<E> {
         })
     }
 
-    /// Gives the machine a command.
+    /// Gives the machine a command; what comes of it leaves with the next [`drain`](Engine::drain), for which nothing is
+    /// waited.
     ///
     /// # Errors
     /// Its refusal.
     pub fn command(&mut self, command: E::Command<'_>) -> Result<(), E::Refusal> {
+        self.deadline = Some(Instant::ZERO);
         self.machine.handle(self.clock.now(), Input::Command(command))
     }
 

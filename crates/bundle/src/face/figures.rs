@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::drops::{Drops, Why};
+use crate::drops::Drops;
 
 /// Figures by name and labels, those of a name together.
 #[derive(Debug, Default)]
@@ -30,8 +30,10 @@ impl Figures {
     /// What was dropped on a way, by why and priority.
     pub fn drops(&mut self, way: &str, drops: &Drops) {
         for why in Drops::REASONS {
+            // As the reason is named: `Congestion` is `congestion`.
+            let name = format!("{why:?}").to_lowercase();
             for (priority, said) in [(false, "ordinary"), (true, "priority")] {
-                let labels = [("way", way), ("why", name_of(why)), ("priority", said)];
+                let labels = [("way", way), ("why", name.as_str()), ("priority", said)];
                 let what = "Messages dropped, by their way, why, and priority.";
                 self.count("trunkline_converter_dropped_total", what, &labels, drops.get(why, priority));
             }
@@ -86,18 +88,6 @@ impl Figures {
     }
 }
 
-fn name_of(why: Why) -> &'static str {
-    match why {
-        Why::Congestion => "congestion",
-        Why::Nobody => "nobody",
-        Why::Full => "full",
-        Why::Control => "control",
-        Why::Unfit => "unfit",
-        Why::Gone => "gone",
-        Why::Saturated => "saturated",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,6 +101,12 @@ mod tests {
         let page = "# HELP a_total As.\n# TYPE a_total counter\na_total{way=\"in\"} 1\na_total{way=\"out\",to=\"all\"} 22\n\
                     # HELP b Bs.\n# TYPE b gauge\nb 0\n";
         assert_eq!(figures.prometheus(), page);
+        let mut drops = Drops::default();
+        drops.count(crate::drops::Why::Full, true);
+        let mut dropped = Figures::default();
+        dropped.drops("out", &drops);
+        let line = "trunkline_converter_dropped_total{way=\"out\",why=\"full\",priority=\"priority\"} 1\n";
+        assert!(dropped.prometheus().contains(line), "{}", dropped.prometheus());
         assert_eq!(figures.text(), "As.\n             1  way=in\n            22  way=out to=all\n");
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::os::fd::AsFd;
 
-use trunkline_endpoint::Port;
+use trunkline_endpoint::{Endpoint, Input, Port};
 use trunkline_net::ports::Ready;
 use trunkline_net::{Clock, SocketError, socket};
 use trunkline_units::{Instant, Span};
@@ -91,8 +91,9 @@ impl HostFace {
     /// Takes the body of the oldest message that came; whether there was one.
     pub fn take(&mut self, into: &mut Vec<u8>) -> bool {
         let mut taken = false;
-        // It refuses none.
-        let _ = self.engine.command(Command::Take { into, taken: &mut taken });
+        let take = Command::Take { into, taken: &mut taken };
+        // It refuses none, and has nothing to say.
+        let _ = self.engine.machine.handle(self.engine.clock.now(), Input::Command(take));
         taken
     }
 

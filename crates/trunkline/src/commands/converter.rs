@@ -24,7 +24,7 @@ use trunkline_bundle::face::{
 };
 use trunkline_bundle::gather::Timing;
 use trunkline_bundle::level::Medium;
-use trunkline_bundle::wire::classic::{LONGEST, MOST_HOSTS};
+use trunkline_bundle::wire::classic::MOST_HOSTS;
 use trunkline_net::Clock;
 use trunkline_units::Span;
 
@@ -151,7 +151,7 @@ fn settings(common: &Common) -> Result<Settings, Failure> {
         Some(Timers::Processor) => Timing::LEAST_PROCESSOR,
         Some(Timers::Delay) => Timing::LEAST_DELAY,
     };
-    Ok(Settings { timing, pairs: common.pairs, longest: LONGEST })
+    Ok(Settings { timing, pairs: common.pairs, ..Settings::default() })
 }
 
 /// A face that did not open: an address that is taken or not there is the user's to change.
