@@ -11,9 +11,12 @@ use trunkline_net::ports::Ready;
 use trunkline_units::{Instant, Span};
 
 use super::engine::{Engine, Said};
-use super::{Error, Figures, Serve, own};
+use super::{Error, Figures, Serve, life, own};
 use crate::central::{Central, Command, Config};
+use crate::level::Medium;
+use crate::settings::Settings;
 use crate::wire::classic::{MOST_HOSTS, Source};
+use crate::wire::wide::level1_of;
 
 /// Every so often level 1 is told again what it gets, without a reason.
 pub const RETELLS: Span = Span::from_s(10);
@@ -26,13 +29,15 @@ const BUNDLES: usize = 16;
 pub struct CentralOptions {
     /// The machine.
     pub config: Config,
-    /// Where converters of level 1 hear it, in the order of the machine's.
+    /// Where converters of level 1 hear it, in the order of the machine's. Of the classic format: in the wide one they are where
+    /// their bundles come from.
     pub level1: Vec<SocketAddrV4>,
     /// Where it hears them.
     pub listen_level1: SocketAddrV4,
     /// Where it hears hosts.
     pub listen_hosts: SocketAddrV4,
-    /// Where bundles for hosts go: one broadcast or multicast address, or those of hosts.
+    /// Where bundles for hosts go: one broadcast or multicast address, or those of hosts. In the wide format where those go
+    /// that are to all; a host is where its bundles come from.
     pub hosts: Vec<SocketAddrV4>,
     /// How many routers what goes to a multicast address may pass, and one.
     pub ttl: u8,
@@ -51,8 +56,25 @@ pub struct CentralFace {
     options: CentralOptions,
     /// Where hosts sent their last bundles from.
     sources: [Option<SocketAddr>; MOST_HOSTS as usize],
+    /// Where converters of level 1 did, in the order of the machine's; first of all where they are said to be.
+    level1: Vec<Option<SocketAddr>>,
     refused: u64,
     unsent: u64,
+}
+
+impl CentralOptions {
+    /// With one converter of level 1, number 1, on the loopback: what hosts' media of 1 Gb/s carry, and nobody to whom bundles
+    /// to all would go.
+    pub fn on_loopback(
+        settings: Settings,
+        listen_level1: SocketAddrV4,
+        listen_hosts: SocketAddrV4,
+    ) -> CentralOptions {
+        let medium = Medium { capacity: 600_000, interval: Span::from_ms(5) };
+        let config = Config { settings, level1: vec![1], hosts: MOST_HOSTS, local: medium, wide: medium };
+        let (level1, hosts) = Default::default();
+        CentralOptions { config, level1, listen_level1, listen_hosts, hosts, ttl: 1, retell: RETELLS }
+    }
 }
 
 impl CentralFace {
@@ -61,7 +83,7 @@ impl CentralFace {
     /// # Errors
     /// Which did not open, and why.
     pub fn open(options: &CentralOptions, clock: Clock) -> Result<CentralFace, Error> {
-        let machine = Central::new(options.config.clone()).retelling(options.retell);
+        let machine = Central::with_life(life(clock), options.config.clone()).retelling(options.retell);
         let mut engine = Engine::new(machine, clock)?;
         // In the order of the machine's ports.
         engine.ports.add(own(options.listen_level1)?)?;
@@ -75,7 +97,30 @@ impl CentralFace {
         }
         engine.ports.add(hosts)?;
         let sources = [None; MOST_HOSTS as usize];
-        Ok(CentralFace { engine, options: options.clone(), sources, refused: 0, unsent: 0 })
+        let mut level1: Vec<_> = options.level1.iter().map(|at| Some(SocketAddr::V4(*at))).collect();
+        level1.resize(options.config.level1.len(), None);
+        Ok(CentralFace { engine, options: options.clone(), sources, level1, refused: 0, unsent: 0 })
+    }
+
+    /// The machine, to ask it something.
+    pub fn machine(&self) -> &Central {
+        &self.engine.machine
+    }
+
+    /// Where it hears hosts, if a free port was to be found.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn hears_hosts(&self) -> io::Result<SocketAddrV4> {
+        v4(self.engine.ports.socket(usize::from(Central::HOSTS.0)).local_addr()?)
+    }
+
+    /// Where it hears level 1.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn hears_level1(&self) -> io::Result<SocketAddrV4> {
+        v4(self.engine.ports.socket(usize::from(Central::LEVEL1.0)).local_addr()?)
     }
 
     fn refusals(&mut self, port: Port) {
@@ -83,16 +128,27 @@ impl CentralFace {
             self.refused += 1;
             let command = match port {
                 Central::LEVEL1 => {
-                    let at = self.options.level1.iter().position(|to| SocketAddr::V4(*to) == by);
+                    let at = self.level1.iter().position(|at| *at == Some(by));
                     at.map(|at| Command::Level1Refused(self.options.config.level1[at]))
                 }
-                _ => host_of(&self.sources, &self.options.hosts, by).map(Command::HostRefused),
+                _ => match self.engine.machine.wide() {
+                    None => host_of(&self.sources, &self.options.hosts, by).map(Command::HostRefused),
+                    // Whoever is no more is silent.
+                    Some(_) => None,
+                },
             };
             if let Some(command) = command {
                 // It refuses none.
                 let _ = self.engine.command(command);
             }
         }
+    }
+}
+
+fn v4(at: SocketAddr) -> io::Result<SocketAddrV4> {
+    match at {
+        SocketAddr::V4(at) => Ok(at),
+        SocketAddr::V6(_) => Err(io::ErrorKind::Unsupported.into()),
     }
 }
 
@@ -126,7 +182,11 @@ impl Serve for CentralFace {
         }
         if ready.has(usize::from(Central::HOSTS.0)) {
             let sources = &mut self.sources;
+            let is_wide = self.engine.machine.wide().is_some();
             self.engine.receive(Central::HOSTS, BUNDLES, |came, bytes| {
+                if is_wide {
+                    return true;
+                }
                 let mask = bytes.first_chunk().map(|mask| u16::from_be_bytes(*mask));
                 if let Some(Source::Host(host)) = mask.and_then(Source::of) {
                     sources[usize::from(host) - 1] = Some(came.from);
@@ -135,25 +195,34 @@ impl Serve for CentralFace {
             })?;
         }
         if ready.has(usize::from(Central::LEVEL1.0)) {
-            self.engine.receive(Central::LEVEL1, BUNDLES, |_, _| true)?;
+            let (level1, numbers) = (&mut self.level1, &self.options.config.level1);
+            let is_wide = self.engine.machine.wide().is_some();
+            self.engine.receive(Central::LEVEL1, BUNDLES, |came, bytes| {
+                let number = is_wide.then(|| level1_of(bytes)).flatten();
+                let at = number.and_then(|number| numbers.iter().position(|one| *one == number));
+                if let Some(at) = at {
+                    level1[at] = Some(came.from);
+                }
+                true
+            })?;
         }
-        let CentralFace { engine, options, unsent, .. } = self;
+        let CentralFace { engine, options, level1, unsent, .. } = self;
         engine.drain(|ports, said| {
             let (transmit, bytes) = match said {
                 Said::Frame(transmit, bytes) => (transmit, bytes),
                 Said::Event(never) => match never {},
             };
-            let mut send = |to: SocketAddrV4| {
-                *unsent += u64::from(!ports.send(usize::from(transmit.port.0), to.into(), bytes));
+            let mut send = |to: SocketAddr| {
+                *unsent += u64::from(!ports.send(usize::from(transmit.port.0), to, bytes));
             };
             match (transmit.port, address_of(transmit.peer)) {
                 // A machine that answers a host where it came from says so.
-                (Central::HOSTS, Some(SocketAddr::V4(to))) => send(to),
-                (Central::HOSTS, _) => options.hosts.iter().copied().for_each(send),
+                (Central::HOSTS, Some(to)) => send(to),
+                (Central::HOSTS, None) => options.hosts.iter().for_each(|to| send((*to).into())),
                 _ => {
                     let number = transmit.peer.as_bytes().try_into().map_or(0, u16::from_be_bytes);
                     let at = options.config.level1.iter().position(|one| *one == number);
-                    at.and_then(|at| options.level1.get(at)).copied().into_iter().for_each(&mut send);
+                    at.and_then(|at| level1.get(at).copied().flatten()).into_iter().for_each(&mut send);
                 }
             }
         });

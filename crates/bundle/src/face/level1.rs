@@ -9,11 +9,12 @@ use trunkline_net::{Clock, Memberships, memberships, socket};
 use trunkline_units::{Instant, Span};
 
 use super::engine::{Engine, Said};
-use super::{Error, Figures, Serve, own};
+use super::{Error, Figures, Serve, life, own};
 use crate::interest::packet;
 use crate::level1::{Event, Level1};
 use crate::settings::Settings;
 use crate::wire::classic::{Message, PACKETS};
+use crate::wire::wide;
 
 /// After so long without a word of what it gets it asks.
 const ASKS: Span = Span::from_s(1);
@@ -81,7 +82,8 @@ impl Level1Face {
         if !base_is_right(options.base) {
             return Err(Error::Base(options.base));
         }
-        let machine = Level1::new(options.number, options.settings).asking(clock.now() + ASKS);
+        let machine =
+            Level1::with_life(options.number, life(clock), options.settings).asking(clock.now() + ASKS);
         let mut engine = Engine::new(machine, clock)?;
         let memberships = Memberships::new(options.interface)?;
         let hears = memberships::hearing(options.port)?;
@@ -112,8 +114,11 @@ impl Level1Face {
                 return false;
             };
             // What has no address is the machine's to count.
-            let is_right =
-                Message::read(bytes).is_none_or(|message| at(options.base, packet(message.address)) == group);
+            let said = match options.settings.wide() {
+                None => Message::read(bytes).map(|message| packet(message.address)),
+                Some(_) => wide::receiver_of(bytes),
+            };
+            let is_right = said.is_none_or(|packet| at(options.base, packet) == group);
             counts.misplaced += u64::from(!is_right);
             is_right
         })
