@@ -12,9 +12,11 @@ use trunkline_units::{Instant, Span};
 
 use super::engine::{Engine, Said};
 use super::{Error, Figures, Serve, life, own};
-use crate::central::{Central, Command, Config};
+use crate::central::{Central, Command, Config, Statistics};
 use crate::level::Medium;
+use crate::regulator::NO_LIMIT;
 use crate::settings::Settings;
+use crate::wide::central::Machine;
 use crate::wire::classic::{MOST_HOSTS, Source};
 use crate::wire::wide::level1_of;
 
@@ -236,11 +238,12 @@ impl Serve for CentralFace {
         };
         let CentralOptions { listen_level1, listen_hosts, hosts, .. } = &self.options;
         let hosts: Vec<String> = hosts.iter().map(ToString::to_string).collect();
+        let hear =
+            if hosts.is_empty() { String::new() } else { format!(", which hear {}", hosts.join(", ")) };
         format!(
-            "central on {} for level 1 and {} for hosts, which hear {}",
+            "central on {} for level 1 and {} for hosts{hear}",
             listens(Central::LEVEL1, *listen_level1),
             listens(Central::HOSTS, *listen_hosts),
-            hosts.join(", ")
         )
     }
 
@@ -273,16 +276,66 @@ impl Serve for CentralFace {
         let (local, wide) = machine.levels();
         into.gauge(super::LEVEL, super::OF_LEVEL, &[("side", "hosts")], local.into());
         into.gauge(super::LEVEL, super::OF_LEVEL, &[("side", "wide")], wide.into());
+        match machine.wide() {
+            Some(wide) => of_wide(into, wide, s),
+            None => self.of_classic(into),
+        }
+    }
+}
+
+const WANTED: &str = "trunkline_converter_wanted";
+const OF_WANTED: &str = "Message addresses that hosts want.";
+const HELD: &str = "trunkline_converter_held";
+const OF_HELD: &str = "Multicast groups that level 1 is to get.";
+
+impl CentralFace {
+    fn of_classic(&self, into: &mut Figures) {
+        let interest = self.engine.machine.interest();
         for host in 1..=self.options.config.hosts.min(MOST_HOSTS) {
-            let what = "Message addresses that hosts want.";
-            let wanted = machine.interest().of_host(host).count() as u64;
-            into.gauge("trunkline_converter_wanted", what, &[("host", &host.to_string())], wanted);
+            let wanted = interest.of_host(host).count() as u64;
+            into.gauge(WANTED, OF_WANTED, &[("host", &host.to_string())], wanted);
         }
         for number in &self.options.config.level1 {
-            let held = machine.interest().held(*number).count() as u64;
-            let what = "Multicast groups that level 1 is to get.";
-            into.gauge("trunkline_converter_held", what, &[("level1", &number.to_string())], held);
+            let held = interest.held(*number).count() as u64;
+            into.gauge(HELD, OF_HELD, &[("level1", &number.to_string())], held);
         }
+    }
+}
+
+/// What only the wide format has.
+fn of_wide(into: &mut Figures, wide: &Machine, s: &Statistics) {
+    let sides = &s.sides;
+    for (of, met, gone) in [("hosts", s.hosts_met, s.hosts_gone), ("level1", sides.met, sides.gone)] {
+        into.count(super::SESSIONS, super::OF_SESSIONS, &[("of", of)], met);
+        into.count(super::SILENT, super::OF_SILENT, &[("of", of)], gone);
+    }
+    let what = "Groups that moved from one of level 1 to another while somebody wanted them.";
+    into.count("trunkline_converter_moved_total", what, &[], sides.moved);
+    let what = "Microseconds without a group that moved: of all together, and the longest.";
+    for (of, gap) in [("all", sides.gaps), ("longest", sides.longest_gap)] {
+        into.gauge("trunkline_converter_gap_microseconds", what, &[("of", of)], gap.as_ns() / 1_000);
+    }
+    into.count(super::RESENT, super::OF_RESENT, &[], s.repeated);
+    into.count(super::OWN, super::OF_OWN, &[], s.own);
+    super::of_numbers(into, &s.path, s.stale);
+    let (hosts, level1) = wide.rates();
+    for (side, rate) in [("hosts", hosts), ("wide", level1)].into_iter().filter(|(_, rate)| *rate != NO_LIMIT)
+    {
+        let what = "Octets a second of ordinary messages that may be sent to the converter; absent: any.";
+        into.gauge("trunkline_converter_rate_octets", what, &[("side", side)], rate.into());
+    }
+    let what = "Hosts that are there.";
+    into.gauge("trunkline_converter_hosts", what, &[], wide.members().len() as u64);
+    for member in wide.members().iter() {
+        let host = member.number.to_string();
+        let wanted = member.wants().iter().map(|(first, last)| u64::from(last - first) + 1).sum();
+        into.gauge(WANTED, OF_WANTED, &[("host", &host)], wanted);
+        into.count(super::LOST, super::OF_LOST, &[("host", &host)], member.link.lost.into());
+    }
+    for side in wide.sides().iter().filter(|side| side.is_alive()) {
+        let number = side.number.to_string();
+        into.gauge(HELD, OF_HELD, &[("level1", &number)], side.wants().count() as u64);
+        into.count(super::LOST, super::OF_LOST, &[("level1", &number)], side.link.lost.into());
     }
 }
 

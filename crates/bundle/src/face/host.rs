@@ -402,6 +402,13 @@ impl Serve for HostFace {
         let what = "Message addresses that hosts want.";
         let host = self.options.number.to_string();
         into.gauge("trunkline_converter_wanted", what, &[("host", &host)], machine.joined() as u64);
+        if self.options.settings.wide().is_some() {
+            into.count(super::SESSIONS, super::OF_SESSIONS, &[("of", "central")], s.sessions);
+            into.count(super::SILENT, super::OF_SILENT, &[("of", "central")], s.lonely);
+            into.count(super::LOST, super::OF_LOST, &[("from", "central")], s.lost);
+            into.count(super::RESENT, super::OF_RESENT, &[], s.repeated);
+            super::of_numbers(into, &s.path, s.stale);
+        }
         if let Some(dis) = &self.dis {
             dis.figures(into);
         }

@@ -216,6 +216,11 @@ impl Serve for Level1Face {
         ] {
             into.count("trunkline_converter_ignored_total", ignored, &[("why", why)], count);
         }
+        if self.options.settings.wide().is_some() {
+            into.count(super::OWN, super::OF_OWN, &[], statistics.own);
+            into.count(super::SILENT, super::OF_SILENT, &[("of", "central")], statistics.lonely);
+            into.count(super::STALE, super::OF_STALE, &[], statistics.stale);
+        }
         super::of_system(into, self.counts.refused, self.counts.unsent);
         super::of_buffers(into, &self.engine.ports, &["wide", "central"]);
         let level = u64::from(machine.level());

@@ -114,6 +114,35 @@ const OF_MALFORMED: &str = "Bundles that are none or come from nobody, and contr
 const LEVEL: &str = "trunkline_converter_congestion_level";
 const OF_LEVEL: &str = "Level of congestion, 3 (none) to 6.";
 
+/// What the numbers of messages told, and what of bundles was not taken: of the wide format.
+fn of_numbers(into: &mut Figures, path: &crate::path::Counts, stale: u64) {
+    let what = "Messages by what their numbers told: missing, here before, overtaken, too old, or of too many flows to know.";
+    for (told, count) in [
+        ("missing", path.missing),
+        ("doubled", path.doubled),
+        ("reordered", path.reordered),
+        ("stale", path.stale),
+        ("unknown", path.unknown),
+    ] {
+        into.count("trunkline_converter_numbers_total", what, &[("told", told)], count);
+    }
+    into.count(STALE, OF_STALE, &[], stale);
+}
+
+const STALE: &str = "trunkline_converter_stale_total";
+const OF_STALE: &str = "Bundles of an earlier life or session, or of somebody for whom there is no room.";
+const OWN: &str = "trunkline_converter_own_total";
+const OF_OWN: &str = "Messages of this site's hosts that came back from the wide area.";
+const SESSIONS: &str = "trunkline_converter_sessions_total";
+const OF_SESSIONS: &str = "Sessions that began, of hosts, of level 1, or with the central converter.";
+const LOST: &str = "trunkline_converter_lost_total";
+const OF_LOST: &str =
+    "Messages of bundles that did not come, or came late, by who sent them; of those that are there.";
+const RESENT: &str = "trunkline_converter_resent_total";
+const OF_RESENT: &str = "Priority messages sent again until they were acknowledged.";
+const SILENT: &str = "trunkline_converter_silent_total";
+const OF_SILENT: &str = "Times that somebody was silent for too long, or said that it ends.";
+
 /// What the system said to what was sent.
 fn of_system(into: &mut Figures, refused: u64, unsent: u64) {
     let what = "Datagrams that were refused where they were sent to.";
