@@ -56,7 +56,7 @@ bench: ## figures beside other programs, as ratios (docs/benchmarks.md); wants a
 	$(CARGO) bench -p trunkline-llc --bench ethernet --features sockets --locked
 
 # cargo-fuzz asks for nightly flags; RUSTC_BOOTSTRAP grants them to any compiler.
-fuzz: ## throw texts at the language, segments at TCP, frames at arq and llc, for SECONDS each; needs a C++ compiler and cargo-fuzz
+fuzz: ## throw texts at the language, segments at TCP, frames at arq, llc and the bundle converter, for SECONDS each; needs a C++ compiler and cargo-fuzz
 	@command -v cargo-fuzz >/dev/null || { echo "cargo-fuzz is missing: cargo install --locked cargo-fuzz" >&2; exit 1; }
 	@mkdir -p fuzz/corpus/experiment
 	RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run experiment fuzz/corpus/experiment \
@@ -73,11 +73,16 @@ fuzz: ## throw texts at the language, segments at TCP, frames at arq and llc, fo
 	RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run llc_pdu fuzz/corpus/llc_pdu -- -max_total_time=$(SECONDS) -print_final_stats=1
 	RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run llc_station fuzz/corpus/llc_station -- \
 		-max_len=2048 -max_total_time=$(SECONDS) -print_final_stats=1
+	for target in bundle_classic bundle_wide bundle_dis bundle_machines; do \
+		mkdir -p fuzz/corpus/$$target && \
+		RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run $$target fuzz/corpus/$$target fuzz/seeds/$$target -- \
+			-max_len=2048 -max_total_time=$(SECONDS) -print_final_stats=1 || exit 1; \
+	done
 
 # Every round has a seed of its own; the one that fails is the last one printed.
 soak: ## what takes long: theory and real peers, then experiments for SECONDS, seed after seed; the first that fails ends it
-	$(CARGO) test --release --locked -p trunkline-media -p trunkline-tcp -p trunkline-arq -p trunkline-llc -p trunkline-sim \
-		--features trunkline-sim/soak,trunkline-media/soak,trunkline-tcp/soak,trunkline-arq/soak,trunkline-arq/aead,trunkline-llc/soak \
+	$(CARGO) test --release --locked -p trunkline-media -p trunkline-tcp -p trunkline-arq -p trunkline-llc -p trunkline-bundle -p trunkline-sim \
+		--features trunkline-sim/soak,trunkline-media/soak,trunkline-tcp/soak,trunkline-arq/soak,trunkline-arq/aead,trunkline-llc/soak,trunkline-bundle/soak \
 		--test 'soak_*'
 	SOAK_SECONDS=$(SECONDS) $(CARGO) test --release --locked -p trunkline-llc --features sockets,soak \
 		--test ring_stations -- --nocapture

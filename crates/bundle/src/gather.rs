@@ -80,7 +80,7 @@ impl Gather {
         self.push_within(now, address, body, urgent, None)
     }
 
-    /// Adds a message that may wait so long at the most; whether there was room.
+    /// The same for a message that may wait so long at the most.
     pub fn push_within(
         &mut self,
         now: Instant,

@@ -168,6 +168,8 @@ pub struct Statistics {
     pub path: crate::path::Counts,
     /// Messages of bundles that did not come, or came late.
     pub lost: u64,
+    /// Those of them that went to all hosts, whoever wanted them.
+    pub lost_to_all: u64,
     /// Messages sent again, until they were acknowledged.
     pub repeated: u64,
     /// Sessions that the central converter gave: more than one if either restarted, or they lost each other.

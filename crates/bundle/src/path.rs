@@ -16,6 +16,12 @@ pub fn is_later(a: u32, b: u32) -> bool {
     a != b && a.wrapping_sub(b) < 1 << 31
 }
 
+/// The session before the first that the central converter gives in a life: of lives near each other far apart, so that what
+/// was sent in an earlier life is of no session of this one.
+pub fn first_session(life: u32) -> u32 {
+    life.wrapping_mul(0x9E37_79B1)
+}
+
 /// One kind of messages of one source, numbered without holes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Flow {

@@ -1,10 +1,10 @@
 //! What ordinary messages may use of a medium: the levels of 1997, or what is left of it.
 //!
 //! The levels look at what was carried and let all or nearly nothing go, in turns. [`Congestion::Rates`] lets go what the
-//! medium carries, as a bucket of tokens that is filled every interval with 95 % of its capacity. What has priority always
-//! goes and takes its tokens all the same; of them so many are kept back as it used of late. When a bucket ran dry, whoever
-//! sends is told to send less, by an eighth every ten intervals, so that what cannot be carried is dropped where it begins;
-//! when it did not, to send more, by a 128th of the capacity: additive increase and multiplicative decrease, by which
+//! medium carries, as a bucket of tokens that is filled every interval with 95 % of its capacity, and holds what two bring. What has priority always
+//! goes and takes its tokens all the same; of them so many are kept back as it used of late. When it refused more
+//! than a sixteenth of what it admits, whoever sends is told to send less, by an eighth every ten intervals, so that what
+//! cannot be carried is dropped where it begins; when not, to send more, by a 128th of the capacity: additive increase and multiplicative decrease, by which
 //! senders come to like shares (Chiu and Jain, 1989). docs/bundle.md has the curves.
 
 use trunkline_units::{Instant, Span};
@@ -27,6 +27,9 @@ pub const NO_LIMIT: u32 = u32::MAX;
 pub const CHANGE: u64 = 10;
 /// Intervals that are looked at when nobody looked for long: by then all that was is forgotten.
 const MEMORY: u64 = 4_096;
+
+/// Octets that a datagram takes beside its own: preamble, gap and headers of Ethernet, IPv4 and UDP. Small ones are dear.
+const FRAME: usize = 66;
 
 /// Octets that may go, at a rate. Filled every 5 ms, for one such time or one message.
 #[derive(Clone, Debug)]
@@ -88,8 +91,8 @@ pub struct Regulator {
     /// Octets with priority in this interval, and of late.
     urgent: i64,
     reserve: i64,
-    /// Whether ordinary messages were refused since the rate was last looked at.
-    refused: bool,
+    /// Octets of ordinary messages that were refused since the rate was last looked at.
+    refused: i64,
     /// Told to senders, octets a second.
     rate: u32,
     /// Intervals so far.
@@ -108,7 +111,7 @@ impl Regulator {
             tokens: 0,
             urgent: 0,
             reserve: 0,
-            refused: false,
+            refused: 0,
             rate: NO_LIMIT,
             intervals: 0,
             until,
@@ -142,7 +145,7 @@ impl Regulator {
     pub fn carry(&mut self, now: Instant, octets: usize, admitted: usize) {
         self.roll(now);
         self.level.carry(octets);
-        self.take(octets.saturating_sub(admitted));
+        self.take(FRAME + octets.saturating_sub(admitted));
     }
 
     /// Tokens are owed for a few intervals at the most: else much with priority would shut all else out for long.
@@ -158,7 +161,7 @@ impl Regulator {
         if priority {
             self.urgent += octets as i64;
         } else if self.tokens <= (self.reserve - self.urgent).max(0) {
-            self.refused = true;
+            self.refused += octets as i64;
             return false;
         }
         self.take(octets);
@@ -168,7 +171,7 @@ impl Regulator {
     /// When the interval ends, if that may change what senders are told.
     pub fn deadline(&self) -> Option<Instant> {
         let level = self.level.deadline();
-        let rates = (self.refused || self.rate != NO_LIMIT).then_some(self.until);
+        let rates = (self.refused > 0 || self.rate != NO_LIMIT).then_some(self.until);
         level.into_iter().chain(rates).min()
     }
 
@@ -189,13 +192,15 @@ impl Regulator {
     fn end_interval(&mut self) {
         self.reserve += (self.urgent - self.reserve) / 8 - i64::from(self.urgent < self.reserve);
         self.urgent = 0;
-        self.tokens = (self.tokens + self.fill()).min(self.fill().max(self.reserve + 1));
+        self.tokens = (self.tokens + self.fill()).min((2 * self.fill()).max(self.reserve + 1));
         self.intervals += 1;
         if !self.intervals.is_multiple_of(CHANGE) || self.congestion == Congestion::Levels {
             return;
         }
         let capacity = self.capacity();
-        self.rate = match (std::mem::take(&mut self.refused), self.rate) {
+        // A few are refused whenever much comes at once.
+        let many = std::mem::take(&mut self.refused) * 16 > self.fill() * CHANGE as i64;
+        self.rate = match (many, self.rate) {
             (true, rate) => (rate.min(capacity) / 8 * 7).max(capacity / 128),
             (false, NO_LIMIT) => NO_LIMIT,
             (false, rate) if rate >= capacity - capacity / 128 => NO_LIMIT,

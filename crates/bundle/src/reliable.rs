@@ -12,9 +12,9 @@ pub const UNDER_WAY: usize = 64;
 /// Messages that wait or are under way, at the most.
 pub const WAITING: usize = 1_024;
 /// After what time a message is repeated first; then after twice as long, up to [`LONGEST`].
-pub const FIRST: Span = Span::from_ms(10);
+pub const FIRST: Span = Span::from_ms(30);
 /// The longest time between two tries.
-pub const LONGEST: Span = Span::from_ms(160);
+pub const LONGEST: Span = Span::from_ms(240);
 /// How long after it was sent a message is repeated if later ones are acknowledged.
 const OVERTAKEN: Span = Span::from_ms(2);
 
@@ -78,13 +78,14 @@ impl<T> Sender<T> {
         numbered.filter(|(item, _)| !item.acknowledged).map(|(item, at)| (self.first.wrapping_add(at), item))
     }
 
-    /// Has those that are to leave by now leave in their order, as long as `leave` takes them.
-    pub fn send(&mut self, now: Instant, mut leave: impl FnMut(u16, &T) -> bool) {
+    /// Has those that are to leave by now leave in their order, as long as `leave` takes them: by its number, and whether it
+    /// leaves for the first time.
+    pub fn send(&mut self, now: Instant, mut leave: impl FnMut(u16, &T, bool) -> bool) {
         for (item, at) in self.queue.iter_mut().take(UNDER_WAY).zip(0u16..) {
             if item.acknowledged || item.due > now {
                 continue;
             }
-            if !leave(self.first.wrapping_add(at), &item.message) {
+            if !leave(self.first.wrapping_add(at), &item.message, item.sent.is_none()) {
                 return;
             }
             self.repeated += u64::from(item.sent.is_some());
@@ -129,13 +130,14 @@ impl<T> Sender<T> {
 #[derive(Debug)]
 pub struct Receiver<T> {
     next: u16,
+    told: u16,
     /// The first has number `next`, and may be here only until it is given on.
     held: VecDeque<Option<T>>,
 }
 
 impl<T> Default for Receiver<T> {
     fn default() -> Receiver<T> {
-        Receiver { next: 0, held: VecDeque::new() }
+        Receiver { next: 0, told: 0, held: VecDeque::new() }
     }
 }
 
@@ -165,13 +167,19 @@ impl<T> Receiver<T> {
         Some(message)
     }
 
+    /// Messages given on since the last acknowledgement was asked for.
+    pub fn unacknowledged(&self) -> u16 {
+        self.next.wrapping_sub(self.told)
+    }
+
     /// Messages that wait for others before them.
     pub fn held(&self) -> usize {
         self.held.iter().flatten().count()
     }
 
     /// What is acknowledged: all before a number, and which beyond it (bit n: that plus 1 plus n).
-    pub fn acknowledgement(&self) -> (u16, u64) {
+    pub fn acknowledgement(&mut self) -> (u16, u64) {
+        self.told = self.next;
         let here = self.held.iter().skip(1).zip(0u32..);
         (self.next, here.fold(0, |bits, (held, n)| bits | u64::from(held.is_some()) << n))
     }
@@ -196,7 +204,7 @@ mod tests {
             while given < count && sender.push(given, at(ms)) {
                 given += 1;
             }
-            sender.send(at(ms), |number, message| {
+            sender.send(at(ms), |number, message, _| {
                 if draw.chance(0.1) {
                     return false;
                 }
@@ -245,7 +253,7 @@ mod tests {
         let taken = (0..2_000).take_while(|n| sender.push(*n, at(0))).count();
         assert_eq!(taken, WAITING);
         let mut sent = Vec::new();
-        sender.send(at(0), |number, _| {
+        sender.send(at(0), |number, _, _| {
             sent.push(number);
             true
         });
@@ -255,10 +263,10 @@ mod tests {
         for _ in 0..7 {
             let due = sender.deadline().unwrap();
             waits.push(due.since(before).as_ps() / 1_000_000_000);
-            sender.send(due, |_, _| true);
+            sender.send(due, |_, _, _| true);
             before = due;
         }
-        assert_eq!(waits, [10, 20, 40, 80, 160, 160, 160]);
+        assert_eq!(waits, [30, 60, 120, 240, 240, 240, 240]);
         // Nonsense.
         sender.acknowledge(65, 0);
         sender.acknowledge(40_000, u64::MAX);
@@ -271,11 +279,11 @@ mod tests {
     fn a_new_session_begins_with_what_was_not_acknowledged() {
         let mut sender = Sender::default();
         (0..5).for_each(|n| assert!(sender.push(n, at(0))));
-        sender.send(at(0), |_, _| true);
+        sender.send(at(0), |_, _, _| true);
         sender.acknowledge(1, 0b10);
         sender.restart(at(3));
         let mut sent = Vec::new();
-        sender.send(at(3), |number, message| {
+        sender.send(at(3), |number, message, _| {
             sent.push((number, *message));
             true
         });

@@ -5,6 +5,7 @@
 #[path = "support/world.rs"]
 mod world;
 
+#[allow(dead_code, reason = "others need the rest")]
 #[path = "support/chaos.rs"]
 mod chaos;
 

@@ -11,8 +11,9 @@ use trunkline_bundle::drops::Why;
 use trunkline_bundle::gather::Timing;
 use trunkline_bundle::host::{Command, Post, Refusal};
 use trunkline_bundle::settings::{Spread, Wide};
-use trunkline_bundle::wire::wide::{ENTRY, HEADER, LEAST_PATH, LONGEST_BODY};
-use trunkline_bundle::{Format, Settings};
+use trunkline_bundle::wire::wide::control::Control;
+use trunkline_bundle::wire::wide::{Builder, ENTRY, HEADER, Header, LEAST_PATH, LONGEST_BODY, Role};
+use trunkline_bundle::{Format, Level1, Settings};
 use trunkline_units::Span;
 use world::{Place, ROOMY, World};
 
@@ -71,6 +72,31 @@ fn level_1_leaves_all_when_the_central_converter_is_silent() {
     world.start(Place::Central);
     world.run(Span::from_ms(300));
     assert_eq!(world.joined.len(), 1, "the host has told again what it wants");
+}
+
+/// Else the central converter, which heard it all the time, would take it to get what it has left.
+#[test]
+fn level_1_does_not_come_back_to_a_session_that_it_has_left() {
+    let mut world = World::new(1, 1, settings(Wide::default()), ROOMY);
+    world.stop(Place::Central);
+    let mut packets = [0; 256];
+    packets[0] = 0b101;
+    let tell = |world: &mut World, session: u32| {
+        let mut builder = Builder::new(1_000);
+        builder.tell(&Control::Hold { version: 7, packets: &packets });
+        let header = Header { role: Role::Central, number: 0, to: 1, life: 5, session, before: 0 };
+        let mut bytes = vec![0; builder.octets()];
+        builder.finish(&header, &mut bytes);
+        world.give(Place::Level1(0), Level1::CENTRAL, &bytes);
+        world.joined.len()
+    };
+    assert_eq!(tell(&mut world, 3), 2);
+    world.run(Span::from_ms(699));
+    assert_eq!(world.joined.len(), 2);
+    world.run(Span::from_ms(2));
+    assert_eq!(world.joined.len(), 0);
+    assert_eq!(tell(&mut world, 3), 0);
+    assert_eq!(tell(&mut world, 4), 2);
 }
 
 #[test]
@@ -232,6 +258,22 @@ fn a_host_says_how_much_it_takes() {
             + world.host(1).statistics().drops.get(Why::Saturated, false);
         assert_eq!(got(1, false) + dropped, 3_600);
     }
+}
+
+/// Or what was sent to the one would be taken for something else by the other.
+#[test]
+fn two_lives_of_the_central_converter_share_no_session() {
+    let mut world = world(1, 3);
+    let sessions = |world: &World| -> BTreeSet<u32> {
+        let machine = world.central().wide().unwrap();
+        let hosts = machine.members().iter().map(|member| member.session);
+        hosts.chain(machine.sides().iter().map(|side| side.session())).collect()
+    };
+    let before = sessions(&world);
+    world.start(Place::Central);
+    world.run(Span::from_ms(300));
+    let after = sessions(&world);
+    assert!(after.len() == 3 && before.is_disjoint(&after), "{before:?} {after:?}");
 }
 
 /// What a host sends before it has met the central converter waits, or is counted.

@@ -122,6 +122,8 @@ const DOCUMENTS: &[&str] = &[
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
+    "docs/bundle-congestion.md",
+    "docs/bundle-wire.md",
     "docs/bundle.md",
     "docs/guaranteed.md",
     "docs/language.md",

@@ -45,8 +45,8 @@ impl Machine {
         Machine {
             wide,
             life,
-            members: Members::new(&config.settings, wide),
-            sides: Sides::new(&config.level1, &config.settings, wide),
+            members: Members::new(life, &config.settings, wide),
+            sides: Sides::new(life, &config.level1, &config.settings, wide),
             all: Outbox::new(wide.longest(), config.settings.timing, Instant::ZERO),
             local: Regulator::new(wide.congestion, config.local),
             far: Regulator::new(wide.congestion, config.wide),
@@ -85,6 +85,11 @@ impl Machine {
     /// Flows whose numbers are remembered.
     pub fn flows(&self) -> usize {
         self.seen.flows()
+    }
+
+    /// Octets a second of ordinary messages that hosts and converters of level 1 may send.
+    pub fn rates(&self) -> (u32, u32) {
+        (self.limit_hosts().1, self.limit_level1().1)
     }
 
     /// The converters of level 1.
@@ -130,7 +135,7 @@ impl Machine {
                 self.statistics.own += 1;
             } else if self.is_new(now, &message) {
                 self.sides.count(packet_of(message.address));
-                self.to_hosts(now, &Parcel::of(&message));
+                self.give_hosts(now, &Parcel::of(&message));
             }
         }
     }
@@ -153,7 +158,7 @@ impl Machine {
             }
         }
         for message in bundle.messages() {
-            self.from_host(now, &header, in_session, &message);
+            self.hear_host(now, &header, in_session, &message);
         }
         self.members.settle(now, number);
     }
@@ -179,7 +184,7 @@ impl Machine {
         self.statistics.control += u64::from(matches!(control, Control::Join(_) | Control::Drop(_)));
     }
 
-    fn from_host(&mut self, now: Instant, header: &Header, in_session: bool, message: &Message<'_>) {
+    fn hear_host(&mut self, now: Instant, header: &Header, in_session: bool, message: &Message<'_>) {
         if message.source != self.wide.source(header.number) || message.life != header.life {
             return self.statistics.malformed += 1;
         }
@@ -205,7 +210,7 @@ impl Machine {
             return;
         }
         if self.members.segments().hosts(parcel.address).iter().any(|host| *host != number) {
-            self.to_hosts(now, parcel);
+            self.give_hosts(now, parcel);
         }
         let drops = &mut self.statistics.drops_to_level1;
         let Some(at) = self.sides.out(packet_of(parcel.address)) else {
@@ -227,7 +232,7 @@ impl Machine {
     }
 
     /// To the hosts that want it, but never back to its own.
-    fn to_hosts(&mut self, now: Instant, parcel: &Parcel) {
+    fn give_hosts(&mut self, now: Instant, parcel: &Parcel) {
         let own = self.wide.is_own(parcel.source).then_some(parcel.source as u16);
         self.wanting.clear();
         let hosts = self.members.segments().hosts(parcel.address).iter().copied();
@@ -236,11 +241,11 @@ impl Machine {
             return self.statistics.drops_to_hosts.count(Why::Nobody, parcel.priority);
         }
         if self.wide.spread == Spread::All && !parcel.priority {
-            return self.to_all(now, parcel);
+            return self.give_all(now, parcel);
         }
         let wanting = std::mem::take(&mut self.wanting);
         for host in &wanting {
-            match self.to_host(now, *host, parcel) {
+            match self.give_host(now, *host, parcel) {
                 Ok(()) => self.statistics.to_hosts += 1,
                 Err(why) => self.statistics.drops_to_hosts.count(why, parcel.priority),
             }
@@ -248,7 +253,7 @@ impl Machine {
         self.wanting = wanting;
     }
 
-    fn to_all(&mut self, now: Instant, parcel: &Parcel) {
+    fn give_all(&mut self, now: Instant, parcel: &Parcel) {
         let drops = &mut self.statistics.drops_to_hosts;
         if !self.local.admits(false, parcel.octets()) {
             return drops.count(Why::Congestion, false);
@@ -259,7 +264,7 @@ impl Machine {
         }
     }
 
-    fn to_host(&mut self, now: Instant, host: u16, parcel: &Parcel) -> Result<(), Why> {
+    fn give_host(&mut self, now: Instant, host: u16, parcel: &Parcel) -> Result<(), Why> {
         let Some(member) = self.members.get(host) else { return Err(Why::Gone) };
         if !parcel.priority {
             member.admits(now, parcel.octets()).map_err(|limit| match limit {
@@ -346,10 +351,10 @@ impl Machine {
             let limit = self.all.limit(now, level, rate);
             let tell = |builder: &mut Builder| limit.iter().for_each(|limit| _ = builder.tell(limit));
             let length = self.all.leave(now, header, tell, buffer);
-            self.local.carry(now, length, length);
+            self.local.carry(now, length, self.all.admitted());
             return Some(Transmit { port, peer: Peer::NONE, length, segment: None });
         }
-        let number = self.members.next()?;
+        let number = self.members.take_turn()?;
         let session = self.members.get(number)?.session;
         let header = self.header(number, session);
         let member = self.members.get(number)?;
@@ -359,8 +364,8 @@ impl Machine {
         let length = member.outbox.leave(now, header, tell, buffer);
         member.sent(length);
         self.statistics.repeated += member.repeated();
-        let peer = member.peer;
-        self.local.carry(now, length, length);
+        let (peer, admitted) = (member.peer, member.outbox.admitted());
+        self.local.carry(now, length, admitted);
         self.members.settle(now, number);
         Some(Transmit { port, peer, length, segment: None })
     }
@@ -387,7 +392,8 @@ impl Machine {
         };
         let length = side.outbox.leave(now, header, tell, buffer);
         side.tell_again(now);
-        self.far.carry(now, length, length);
+        let admitted = side.outbox.admitted();
+        self.far.carry(now, length, admitted);
         let peer = Peer::new(&number.to_be_bytes());
         Some(Transmit { port: Central::LEVEL1, peer, length, segment: None })
     }

@@ -6,7 +6,7 @@ use trunkline_endpoint::{Idle, Input, Output, Peer, Reason, Segment, Transmit, W
 use trunkline_units::Instant;
 
 use super::outbox::{Outbox, Parcel};
-use super::{ACKNOWLEDGE, AGAIN, HELLO, LONELY};
+use super::{ACKNOWLEDGE, ACKNOWLEDGED, AGAIN, HELLO, LONELY};
 use crate::drops::Why;
 use crate::host::{Command, Event, Host, Post, Refusal, Statistics};
 use crate::inbox::{From, Inbox, Sink};
@@ -337,6 +337,9 @@ impl Machine {
         }
         self.receiver.take(number, || Parcel::of(message));
         while let Some(parcel) = self.receiver.next() {
+            if self.receiver.unacknowledged() >= ACKNOWLEDGED {
+                self.outbox.tell_by(now);
+            }
             let message = parcel.message(None);
             if self.is_new(now, &message) {
                 self.push(from(&message), message.body, sink);
@@ -353,6 +356,7 @@ impl Machine {
 
     fn count(&mut self) {
         self.statistics.path = self.seen.counts();
+        self.statistics.lost_to_all = u64::from(self.to_all.lost);
         self.statistics.lost = u64::from(self.link.lost) + u64::from(self.to_all.lost);
         self.statistics.repeated = self.outbox.reliable.repeated();
     }

@@ -26,6 +26,8 @@ pub struct Machine {
     outbox: Outbox,
     /// The central converter's life, and the session that it gave.
     session: Option<(u32, u32)>,
+    /// The one it took leave of, in which the central converter takes it to have what it has left.
+    left: Option<(u32, u32)>,
     heard: Instant,
     joined: Joined,
     /// The version of the hold that is so, and whether that is to be told.
@@ -51,6 +53,7 @@ impl Machine {
             life,
             outbox: Outbox::new(longest, settings.timing, Instant::ZERO),
             session: None,
+            left: None,
             heard: Instant::ZERO,
             joined: Joined::default(),
             version: None,
@@ -150,9 +153,12 @@ impl Machine {
                 return false;
             }
         }
+        if self.left == Some(theirs) {
+            return false;
+        }
         self.heard = now;
         if self.session != Some(theirs) {
-            self.session = Some(theirs);
+            (self.session, self.left) = (Some(theirs), None);
             self.version = None;
             self.outbox.restart(now, false);
             self.outbox.tell_by(now);
@@ -179,9 +185,10 @@ impl Machine {
     /// Takes leave of a central converter that is silent, and says so by saying no session.
     fn roll(&mut self, now: Instant) {
         if self.session.is_some() && now >= self.heard + LONELY {
-            self.session = None;
+            self.left = self.session.take();
             self.version = None;
             self.joined.become_these(&Packets::NONE);
+            self.outbox.tell_by(now);
             (self.level, self.holds) = (LEAST, false);
             self.bucket.set(NO_LIMIT);
             self.outbox.restart(now, false);

@@ -6,8 +6,8 @@ use trunkline_endpoint::Peer;
 use trunkline_units::{Instant, Span};
 
 use super::outbox::{Outbox, Parcel};
-use super::{ACKNOWLEDGE, AGAIN, SILENCE};
-use crate::path::{Link, is_later};
+use super::{ACKNOWLEDGE, ACKNOWLEDGED, AGAIN, SILENCE};
+use crate::path::{Link, first_session, is_later};
 use crate::ranges::{Ranges, Segments};
 use crate::regulator::{Bucket, NO_LIMIT};
 use crate::reliable::Receiver;
@@ -92,10 +92,12 @@ impl Member {
         &self.wants
     }
 
-    /// A message to be acknowledged came; whether in its session.
+    /// A message to be acknowledged came, in its session.
     pub fn acknowledge(&mut self, now: Instant) {
-        self.acknowledge = true;
-        self.outbox.tell_by(now + ACKNOWLEDGE);
+        let wait = if self.receiver.unacknowledged() < ACKNOWLEDGED { ACKNOWLEDGE } else { Span::ZERO };
+        if !std::mem::replace(&mut self.acknowledge, true) || wait.is_zero() {
+            self.outbox.tell_by(now + wait);
+        }
     }
 
     /// Whether an ordinary message of so many octets may go to it.
@@ -149,9 +151,8 @@ impl Member {
     /// What is told it beside messages, but for the congestion.
     pub fn told(&mut self) -> impl Iterator<Item = Control<'static>> + use<> {
         let told = std::mem::take(&mut self.tell).then_some(Control::Told(self.told));
-        let acknowledges = std::mem::take(&mut self.acknowledge);
-        let (next, beyond) = self.receiver.acknowledgement();
-        told.into_iter().chain(acknowledges.then_some(Control::Ack { next, beyond }))
+        let acknowledgement = std::mem::take(&mut self.acknowledge).then(|| self.receiver.acknowledgement());
+        told.into_iter().chain(acknowledgement.map(|(next, beyond)| Control::Ack { next, beyond }))
     }
 
     /// When something is due.
@@ -184,8 +185,8 @@ pub struct Members {
 }
 
 impl Members {
-    /// Nobody is there.
-    pub fn new(settings: &Settings, wide: Wide) -> Members {
+    /// Nobody is there in this life of the central converter.
+    pub fn new(life: u32, settings: &Settings, wide: Wide) -> Members {
         Members {
             settings: *settings,
             wide,
@@ -195,7 +196,7 @@ impl Members {
             dues: BTreeMap::new(),
             ready: BTreeSet::new(),
             turn: 0,
-            session: 0,
+            session: first_session(life),
             counts: (0, 0),
             dropped: [0; 2],
             changed: false,
@@ -363,7 +364,7 @@ impl Members {
     }
 
     /// The next in turn of those whose bundles are ready.
-    pub fn next(&mut self) -> Option<u16> {
+    pub fn take_turn(&mut self) -> Option<u16> {
         let behind = self.ready.range(self.turn.saturating_add(1)..).next();
         let number = behind.or_else(|| self.ready.first()).copied()?;
         self.turn = number;

@@ -26,5 +26,7 @@ pub const SILENCE: Span = Span::from_ms(900);
 pub const LONELY: Span = Span::from_ms(700);
 /// What was not heard of is told again after this.
 pub const AGAIN: Span = Span::from_ms(20);
-/// An acknowledgement waits for company for so long.
-pub const ACKNOWLEDGE: Span = Span::from_ms(1);
+/// An acknowledgement waits for company for so long, or for so many messages that are to be acknowledged.
+pub const ACKNOWLEDGE: Span = Span::from_ms(4);
+/// So many.
+pub const ACKNOWLEDGED: u16 = 16;

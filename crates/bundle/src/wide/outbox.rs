@@ -100,6 +100,7 @@ pub struct Outbox {
     ready: bool,
     /// Messages sent in this session.
     before: u32,
+    admitted: usize,
     /// The limit that was last told, and when.
     limit: Option<((u8, u32), Instant)>,
 }
@@ -125,7 +126,8 @@ impl Queue {
     }
 
     /// As many as there is room for.
-    fn leave(&mut self, builder: &mut Builder) {
+    fn leave(&mut self, builder: &mut Builder) -> usize {
+        let before = self.octets;
         while let Some((_, parcel)) = self.parcels.front()
             && builder.push(&parcel.message(None))
         {
@@ -134,6 +136,7 @@ impl Queue {
         }
         // What is left came later, but may have less time.
         self.due = self.parcels.iter().map(|(due, _)| *due).min();
+        before - self.octets
     }
 }
 
@@ -152,6 +155,7 @@ impl Outbox {
             tell: now,
             ready: false,
             before: 0,
+            admitted: 0,
             limit: None,
         }
     }
@@ -244,8 +248,13 @@ impl Outbox {
         self.ready
     }
 
-    /// Writes the next bundle: what is told, what is to be acknowledged, then messages by priority; how many octets. Its
-    /// header lacks what went before.
+    /// Octets, with their entries, of messages that left first with the last bundle: what was admitted to the medium.
+    pub fn admitted(&self) -> usize {
+        self.admitted
+    }
+
+    /// Writes the next bundle: what is told, then messages with priority, then others; how many octets. Its header lacks what
+    /// went before.
     pub fn leave(
         &mut self,
         now: Instant,
@@ -254,12 +263,16 @@ impl Outbox {
         buffer: &mut [u8],
     ) -> usize {
         tell(&mut self.builder);
-        self.urgent.leave(&mut self.builder);
+        self.admitted = self.urgent.leave(&mut self.builder);
         if self.open {
-            let builder = &mut self.builder;
-            self.reliable.send(now, |number, parcel| builder.push(&parcel.message(Some(number))));
+            let (builder, admitted) = (&mut self.builder, &mut self.admitted);
+            self.reliable.send(now, |number, parcel, first| {
+                let left = builder.push(&parcel.message(Some(number)));
+                *admitted += if left && first { parcel.octets() } else { 0 };
+                left
+            });
         }
-        self.ordinary.leave(&mut self.builder);
+        self.admitted += self.ordinary.leave(&mut self.builder);
         let count = self.builder.count();
         if count > 0 {
             self.last = Some(now);

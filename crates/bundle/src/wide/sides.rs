@@ -10,7 +10,7 @@ use trunkline_units::{Instant, Span};
 use super::outbox::Outbox;
 use super::{AGAIN, SILENCE};
 use crate::packets::Packets;
-use crate::path::{Link, is_later};
+use crate::path::{Link, first_session, is_later};
 use crate::settings::{Settings, Wide};
 use crate::wire::classic::PACKETS;
 use crate::wire::wide::Header;
@@ -144,8 +144,8 @@ impl Side {
 }
 
 impl Sides {
-    /// Those with these numbers, none of which is there.
-    pub fn new(numbers: &[u16], settings: &Settings, wide: Wide) -> Sides {
+    /// Those with these numbers, none of which is there in this life of the central converter.
+    pub fn new(life: u32, numbers: &[u16], settings: &Settings, wide: Wide) -> Sides {
         Sides {
             sides: numbers.iter().map(|number| Side::new(*number, settings, wide)).collect(),
             wide,
@@ -154,7 +154,7 @@ impl Sides {
             until: Instant::ZERO + LOAD_TIME,
             rebalance: Instant::ZERO + REBALANCE,
             moving: BTreeMap::new(),
-            session: 0,
+            session: first_session(life),
             counts: Counts::default(),
             dropped: [0; 2],
         }
@@ -273,7 +273,7 @@ impl Sides {
             let arrived = told.has(*packet);
             if arrived {
                 let gap = now.since(*since);
-                self.counts.gaps = self.counts.gaps + gap;
+                self.counts.gaps += gap;
                 self.counts.longest_gap = self.counts.longest_gap.max(gap);
             }
             !arrived

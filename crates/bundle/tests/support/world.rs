@@ -29,6 +29,9 @@ pub enum Place {
     Host(usize),
 }
 
+/// Where it goes, by which port and from whom, and its octets.
+type Datagram = (Place, Port, Peer, Vec<u8>);
+
 enum Machine {
     Central(Checked<Central>),
     Level1(Checked<Level1>),
@@ -43,13 +46,48 @@ pub struct Line {
     pub jitter: Span,
 }
 
+/// A medium that all hosts and the central converter share: one frame after the other, and few may wait.
+pub struct Shared {
+    /// Octets a second, and of each frame beside its bundle.
+    pub rate: u64,
+    pub overhead: u64,
+    /// Octets that may wait.
+    pub queue: u64,
+    free: Instant,
+    /// Octets that it carried, and frames that found no room.
+    pub carried: u64,
+    pub lost: u64,
+}
+
+impl Shared {
+    pub fn new(rate: u64, queue: u64) -> Shared {
+        // Ethernet with preamble and gap, IPv4, UDP.
+        Shared { rate, overhead: 66, queue, free: Instant::ZERO, carried: 0, lost: 0 }
+    }
+
+    /// When a frame that comes now has passed.
+    fn pass(&mut self, now: Instant, octets: usize) -> Option<Instant> {
+        let octets = octets as u64 + self.overhead;
+        let time = |octets: u64| {
+            Span::from_ps((u128::from(octets) * 1_000_000_000_000 / u128::from(self.rate)) as u64)
+        };
+        if self.free.since(now) > time(self.queue) {
+            self.lost += 1;
+            return None;
+        }
+        self.carried += octets;
+        self.free = self.free.max(now) + time(octets);
+        Some(self.free)
+    }
+}
+
 pub struct World {
     pub now: Instant,
     pub settings: Settings,
     pub line: Line,
     config: Config,
     machines: BTreeMap<Place, (Machine, Option<Instant>)>,
-    flying: BTreeMap<(Instant, u64), (Place, Port, Peer, Vec<u8>)>,
+    flying: BTreeMap<(Instant, u64), Datagram>,
     number: u64,
     life: u32,
     draw: Stream,
@@ -61,6 +99,10 @@ pub struct World {
     pub out: Vec<(u32, Vec<u8>)>,
     /// What hosts took since this was last emptied.
     pub got: Vec<(usize, From, Vec<u8>)>,
+    /// When that was taken, if it is written down.
+    pub arrived: Option<Vec<Instant>>,
+    /// What lies between hosts and the central converter, if not only time.
+    pub shared: Option<Shared>,
     /// Numbers of what the far host sent, by packet address and class.
     sequences: BTreeMap<(u16, bool), u32>,
     buffer: Vec<u8>,
@@ -89,6 +131,8 @@ impl World {
             overlaps: 0,
             out: Vec::new(),
             got: Vec::new(),
+            arrived: None,
+            shared: None,
             sequences: BTreeMap::new(),
             buffer: vec![0; MAX_BATCH],
         };
@@ -148,6 +192,20 @@ impl World {
         }
     }
 
+    /// Between a host and the central converter, or from that to all hosts.
+    fn cross(&mut self, to: &[Place], port: Port, from: Peer, bytes: &[u8]) {
+        let now = self.now;
+        if let Some(shared) = &mut self.shared {
+            let Some(passed) = shared.pass(now, bytes.len()) else { return };
+            for to in to {
+                self.number += 1;
+                self.flying.insert((passed, self.number), (*to, port, from, bytes.to_vec()));
+            }
+            return;
+        }
+        to.iter().for_each(|to| self.fly(*to, port, from, bytes));
+    }
+
     fn fly(&mut self, to: Place, port: Port, from: Peer, bytes: &[u8]) {
         let copies = 1 + u32::from(self.draw.chance(self.line.doubled));
         for _ in 0..copies {
@@ -172,13 +230,19 @@ impl World {
         }
         match self.machines.get_mut(&place) {
             Some((Machine::Central(central), _)) => {
-                with::<central::Command>(input).map(|input| central.handle(now, input).unwrap());
+                if let Some(input) = with::<central::Command>(input) {
+                    central.handle(now, input).unwrap();
+                }
             }
             Some((Machine::Level1(level1), _)) => {
-                with::<level1::Command>(input).map(|input| level1.handle(now, input).unwrap());
+                if let Some(input) = with::<level1::Command>(input) {
+                    level1.handle(now, input).unwrap();
+                }
             }
             Some((Machine::Host(host), _)) => {
-                with::<host::Command<'_>>(input).map(|input| host.handle(now, input).unwrap());
+                if let Some(input) = with::<host::Command<'_>>(input) {
+                    host.handle(now, input).unwrap();
+                }
             }
             None => return,
         }
@@ -244,6 +308,9 @@ impl World {
             host.handle(self.now, Input::Command(receive)).unwrap();
             let Some(from) = from else { return };
             self.got.push((at, from, into));
+            if let Some(arrived) = &mut self.arrived {
+                arrived.push(self.now);
+            }
         }
     }
 
@@ -255,16 +322,15 @@ impl World {
         let number = transmit.peer.as_bytes();
         match (place, transmit.port) {
             (Place::Host(at), _) => {
-                self.fly(Place::Central, Central::HOSTS, Peer::new(&[at as u8]), bytes);
+                self.cross(&[Place::Central], Central::HOSTS, Peer::new(&[at as u8]), bytes);
             }
-            (Place::Central, Central::HOSTS) if *number == [] => {
-                let all: Vec<Place> = self.machines.keys().copied().collect();
-                for to in all.into_iter().filter(|place| matches!(place, Place::Host(_))) {
-                    self.fly(to, Host::CENTRAL, Peer::NONE, bytes);
-                }
+            (Place::Central, Central::HOSTS) if number.is_empty() => {
+                let all = self.machines.keys().copied();
+                let hosts: Vec<Place> = all.filter(|place| matches!(place, Place::Host(_))).collect();
+                self.cross(&hosts, Host::CENTRAL, Peer::NONE, bytes);
             }
             (Place::Central, Central::HOSTS) => {
-                self.fly(Place::Host(number[0].into()), Host::CENTRAL, Peer::NONE, bytes);
+                self.cross(&[Place::Host(number[0].into())], Host::CENTRAL, Peer::NONE, bytes);
             }
             (Place::Central, _) => {
                 self.fly(Place::Level1(usize::from(number[1]) - 1), Level1::CENTRAL, Peer::NONE, bytes);
