@@ -19,6 +19,21 @@ pub enum Why {
     Saturated,
 }
 
+impl Why {
+    /// The reason in a word, for records and pages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Why::Congestion => "congestion",
+            Why::Nobody => "nobody",
+            Why::Full => "full",
+            Why::Control => "control",
+            Why::Unfit => "unfit",
+            Why::Gone => "gone",
+            Why::Saturated => "saturated",
+        }
+    }
+}
+
 /// How many were dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drops([[u64; 2]; 7]);

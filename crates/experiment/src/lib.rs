@@ -17,6 +17,7 @@
 //! | module | what | may know |
 //! | --- | --- | --- |
 //! | [`plan`] | what an experiment means, as plain data; its hash | nothing here |
+//! | [`converters`] | who stands where about the converters of a plan | plan |
 //! | [`diagnostic`] | what is wrong, as plain data | places |
 //! | `token` | text → words, strings, signs | diagnostics |
 //! | `tree`, `parse` | tokens → one tree for both dialects, recovering | tokens |
@@ -29,6 +30,7 @@
 //! when no error was reported; [`plan_text`] is itself an experiment that means the same plan; files are read only
 //! through the function given to [`parse_with`].
 
+pub mod converters;
 pub mod diagnostic;
 pub mod plan;
 pub mod vary;

@@ -10,7 +10,7 @@ use crate::parse::{self, shorten};
 use crate::plan::{Connection, Network, Place, Plan, Stop};
 use crate::resolve::options::{Given, optional, put, size};
 use crate::resolve::quantity::{Dimension, variable};
-use crate::resolve::{Context, connection, network, pattern, protocol, stations, topology};
+use crate::resolve::{Context, bundles, connection, network, pattern, protocol, stations, topology};
 use crate::token;
 use crate::tree::Value;
 
@@ -137,6 +137,11 @@ pub fn apply_overrides<'c>(
         && new != old
     {
         check_network(new, old, &given, &changed.connections)?;
+    }
+    if let Some(network) = &changed.network {
+        let mut cx = context(Diagnostics::default());
+        bundles::check(&mut cx, network, &changed.connections);
+        first_error(cx).map_or(Ok(()), |message| Err(OverrideError::Together(message)))?;
     }
     *plan = changed;
     Ok(())
@@ -455,7 +460,8 @@ mod tests {
             ("s.buffer", "257 cells", "buffer = 257 cells"),
             ("h.delay", "1us", "delay = 1 us"),
             ("r.token_loss", "1e-3", "token_loss = 0.001"),
-            ("c2.format", "classic", "role = central, number = 1, format = classic"),
+            ("c2.timers", "classic", "format = wide, timers = classic"),
+            ("c2.interrupt", "3us", "interrupt = 3 us"),
             ("b-s.delay", "7ms", "delay = 7 ms"),
             ("b-s.pacing", "2:9", "pacing = 2:9"),
             ("f-s.pacing", "1Mb/s", "pacing = 1 Mb/s"),

@@ -224,7 +224,8 @@ pub enum Protocol {
     Bundle {
         /// Message address.
         address: u32,
-        /// Wide format: priority said outright. None: classic, odd addresses have priority.
+        /// Priority said outright; in the classic format, where odd addresses have it, only if that is so. None: as the
+        /// address says.
         priority: Option<BundlePriority>,
     },
 }
@@ -402,6 +403,9 @@ pub enum NodeKind {
         timers: BundleTimers,
         /// What the medium carries, for congestion levels.
         capacity: Option<Rate>,
+        /// What it costs as a station.
+        #[serde(default, skip_serializing_if = "HostCosts::are_none")]
+        costs: HostCosts,
     },
 }
 
@@ -432,6 +436,16 @@ pub struct HostCosts {
     pub mcast_filter: Option<u32>,
     /// Lab: a program started on this host.
     pub program: Option<String>,
+    /// Whether it is in the wide area of bundles, beyond level 1, although links lead from it to the central converter.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub wide_area: bool,
+}
+
+impl HostCosts {
+    /// Whether all of it is as by default.
+    pub(crate) fn are_none(&self) -> bool {
+        *self == HostCosts::default()
+    }
 }
 
 impl Default for HostCosts {
@@ -450,6 +464,7 @@ impl Default for HostCosts {
             disk: None,
             mcast_filter: None,
             program: None,
+            wide_area: false,
         }
     }
 }

@@ -105,7 +105,14 @@ impl Printer {
         for node in &network.nodes {
             let name = written(&node.name);
             self.line(&match &node.kind {
-                NodeKind::Host(costs) => format!("host {name} ({});", host(costs, self.depth)),
+                NodeKind::Host(costs) => format!(
+                    "host {name} ({}, disk = {}, mcast_filter = {}, program = {}{});",
+                    station_costs(costs, self.depth),
+                    or(costs.disk.map(bps), "none"),
+                    filter(costs),
+                    or(costs.program.as_deref().map(quoted), "none"),
+                    if costs.wide_area { ", wide_area = on" } else { "" },
+                ),
                 NodeKind::Switch { buffer, each_channel, latency } => format!(
                     "switch {name} (buffer = {}, buffer_per = {}, latency = {});",
                     amount(*buffer),
@@ -120,12 +127,16 @@ impl Printer {
                     bps(*rate),
                     size(*frame)
                 ),
-                NodeKind::Converter { role, number, format, timers, capacity } => format!(
-                    "converter {name} (role = {}, number = {number}, format = {}, timers = {}, capacity = {});",
+                NodeKind::Converter { role, number, format, timers, capacity, costs } => format!(
+                    "converter {name} (role = {}, number = {number}, format = {}, timers = {}, capacity = {},\n\
+                     {}{}, mcast_filter = {});",
                     word(ROLES, role),
                     word(FORMATS, format),
                     word(TIMERS, timers),
                     or(capacity.map(bps), "none"),
+                    " ".repeat(self.depth * 2 + 2),
+                    station_costs(costs, self.depth),
+                    filter(costs),
                 ),
             });
         }
@@ -166,12 +177,16 @@ impl Printer {
     }
 }
 
-/// The costs of a host, on two lines.
-fn host(costs: &HostCosts, depth: usize) -> String {
+fn filter(costs: &HostCosts) -> String {
+    or(costs.mcast_filter.map(|bits| bits.to_string()), "none")
+}
+
+/// The costs of a host or converter, on two lines.
+fn station_costs(costs: &HostCosts, depth: usize) -> String {
     let indent = " ".repeat(depth * 2 + 2);
     format!(
         "cpu_packet = {}, cpu_byte = {}, interrupt = {}, dma_byte = {}, crc_byte = {}, sar_cell = {},\n\
-         {indent}cpus = {}, rx_buffer = {}, send_queue = {} packets, disk = {}, mcast_filter = {}, program = {}",
+         {indent}cpus = {}, rx_buffer = {}, send_queue = {} packets",
         span(costs.cpu_packet),
         span(costs.cpu_byte),
         span(costs.interrupt),
@@ -181,9 +196,6 @@ fn host(costs: &HostCosts, depth: usize) -> String {
         costs.cpus,
         or(costs.rx_buffer.map(amount), "none"),
         costs.send_queue,
-        or(costs.disk.map(bps), "none"),
-        or(costs.mcast_filter.map(|bits| bits.to_string()), "none"),
-        or(costs.program.as_deref().map(quoted), "none"),
     )
 }
 

@@ -11,6 +11,7 @@
 //! | [`describe`] | protocols and tests in words |
 //! | [`guaranteed`] | the guaranteed transport: a plan's options, faults on purpose, what it counts |
 //! | [`llc`] | LLC: stations and their service access points, what is promised, what became of messages |
+//! | [`bundle`] | bundles: who wants which messages, what converters agree on |
 //! | [`stages`] | where the time goes on the way of the guaranteed transport's messages |
 //! | [`expect`] | expectations against a record |
 //!
@@ -18,6 +19,7 @@
 
 pub mod assemble;
 pub mod backend;
+pub mod bundle;
 pub mod deframe;
 pub mod describe;
 pub mod ends;

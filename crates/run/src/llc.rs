@@ -206,6 +206,8 @@ pub struct Ends {
     pub refused: u64,
     /// They took longer than they may.
     pub late: u64,
+    /// The system or the interface did not take them.
+    pub failed: u64,
     /// Times they were sent, all together.
     pub tries: u64,
     /// Times one was sent, at the most.
@@ -220,7 +222,8 @@ impl Ends {
             Outcome::Unanswered => self.unanswered += 1,
             Outcome::Refused(_) => self.refused += 1,
             Outcome::Late => self.late += 1,
-            Outcome::Reset | Outcome::Failed => {}
+            Outcome::Failed => self.failed += 1,
+            Outcome::Reset => {}
         }
         self.tries += u64::from(tries);
         self.tries_max = self.tries_max.max(tries.into());
@@ -228,12 +231,13 @@ impl Ends {
 
     /// By name.
     pub fn figures(&self) -> Figures {
-        let &Ends { done, unanswered, refused, late, tries, tries_max } = self;
+        let &Ends { done, unanswered, refused, late, failed, tries, tries_max } = self;
         let all = [
             ("done", done),
             ("unanswered", unanswered),
             ("refused", refused),
             ("late", late),
+            ("failed", failed),
             ("tries", tries),
             ("tries_max", tries_max),
         ];

@@ -12,6 +12,7 @@ use trunkline_run::{Backend, Order, Refusal, Watch, describe, llc};
 use trunkline_traffic::Pattern;
 use trunkline_units::{Instant, Span};
 
+use crate::bundles::{self, Bundles};
 use crate::engine::Engine;
 use crate::flow::{Birth, Flow};
 use crate::network::Network;
@@ -47,13 +48,8 @@ impl Backend for Sim {
         let is_llc = |c: &&Connection| matches!(c.protocol, Protocol::Llc { .. });
         all.extend(plan.connections.iter().filter(|c| !is_llc(c)).flat_map(too_small));
         all.extend(stations::refuse::refuse(plan, network));
+        all.extend(bundles::refuse::refuse(plan, network));
         all.extend(plan.connections.iter().filter_map(|c| refuse_way(c, network)));
-        for node in &network.nodes {
-            if let NodeKind::Converter { .. } = node.kind {
-                let text = format!("`sim` has no bundle converter yet: `{}`", node.name);
-                all.push(Refusal { place: node.place, text });
-            }
-        }
         for link in network.links.iter().filter(|l| l.credits.is_some()) {
             let text = format!("`sim` has no link-by-link credits yet: link {}", link.name);
             all.push(Refusal { place: link.place, text });
@@ -89,6 +85,9 @@ impl Backend for Sim {
             engine: Engine::new(network),
         };
         run.open_stations();
+        if let Some(bundles) = Bundles::new(plan, &topology, run.engine.network()) {
+            run.engine.bundle(bundles);
+        }
         let mut trouble = Vec::new();
         if !self.trace.is_empty() {
             match Tracer::open(&self.trace, run.engine.network(), &topology, &order.out) {
@@ -107,7 +106,7 @@ impl Backend for Sim {
         let connections = plan.connections.iter().zip(&outcomes);
         record.connections = connections.map(|(c, o)| assemble::connection(c, o)).collect();
         record.links = links(engine.network(), end);
-        record.hosts = hosts(engine.network(), engine.llc(), end);
+        record.hosts = hosts(&engine, end);
         let cells = plan.network.iter().flat_map(|n| &n.links);
         if cells.into_iter().any(|l| l.medium == trunkline_experiment::plan::Medium::Atm) {
             let how = if engine.network().trains { "in trains, exact here" } else { "each on its own" };
@@ -136,15 +135,8 @@ fn lacks_network(plan: &Plan) -> String {
 }
 
 fn refuse_connection(c: &Connection) -> Option<Refusal> {
-    let transport = describe::transport(&c.protocol);
     let test = describe::test_name(&c.test);
     let (place, text) = match (&c.protocol, &c.test) {
-        (Protocol::Bundle { .. }, _) => (
-            c.asks.protocol,
-            format!(
-                "`sim` does not carry `{transport}` yet; it carries tcp, udp, multicast, llc and guaranteed"
-            ),
-        ),
         (_, Pattern::Application { .. }) => {
             (c.asks.test, format!("`sim` does not play the application model `{test}` yet"))
         }
@@ -166,7 +158,7 @@ fn refuse_trace(name: &str, network: &plan::Network) -> Option<String> {
         node(name).is_some_and(|n| matches!(n.kind, NodeKind::Hub { .. } | NodeKind::Ring { .. }))
     };
     match (node(name), network.links.iter().find(|l| l.name == name)) {
-        (Some(n), _) if matches!(n.kind, NodeKind::Switch { .. } | NodeKind::Converter { .. }) => {
+        (Some(n), _) if matches!(n.kind, NodeKind::Switch { .. }) => {
             Some(format!("--trace {name}: capture the links of a switch, or the hosts at them"))
         }
         (Some(_), _) => None,
@@ -189,7 +181,8 @@ fn refuse_way(c: &Connection, network: &plan::Network) -> Option<Refusal> {
         return Some(Refusal { place: place(to), text });
     }
     let links = network.links.iter().filter(|l| l.a == c.from.host || l.b == c.from.host).count();
-    if c.to.len() > 1 && links > 1 {
+    let is_bundled = matches!(c.protocol, Protocol::Bundle { .. });
+    if c.to.len() > 1 && links > 1 && !is_bundled {
         let text = format!(
             "{}: `sim` sends a group's packets by one interface, and {} has {links}",
             c.name, c.from.host
@@ -324,6 +317,9 @@ impl Run<'_> {
                 .way(self.topology, from, to)
                 .ok_or_else(|| format!("no links lead to and from {}", c.from.host))
         };
+        if let Protocol::Bundle { .. } = c.protocol {
+            return self.prepare_bundled(turn, place, from, &receivers);
+        }
         let mut ports = vec![(from, way(from, *receivers.first().ok_or("it has no receiver")?)?.port)];
         let mut mtu = u32::MAX;
         for receiver in &receivers {
@@ -384,6 +380,44 @@ impl Run<'_> {
     }
 }
 
+impl Run<'_> {
+    /// A connection over bundles: its ends talk to what bundles beside them, and to nobody else.
+    fn prepare_bundled(
+        &mut self,
+        turn: Turn,
+        place: String,
+        from: u32,
+        receivers: &[u32],
+    ) -> Result<Flow, String> {
+        let ends = std::iter::once(&from).chain(receivers).enumerate();
+        let sides = ends.map(|(side, station)| {
+            let name = format!("{place} / end {side}");
+            self.engine.seat(*station, Port(0), &name, side as u32)
+        });
+        let sides = sides.collect();
+        if let Some(tracer) = &mut self.engine.tracer {
+            tracer.begin(from, To::All, None);
+        }
+        Flow::begin(Birth {
+            plan: &self.plan.connections[turn.connection],
+            connection: turn.connection,
+            flow: self.engine.next_flow(),
+            now: self.engine.now(),
+            place,
+            origin: turn.origin,
+            seed: self.order.seed,
+            sides,
+            to: To::All,
+            back: To::Station(from),
+            mtu: u32::MAX,
+            longest_delay: self.engine.network().longest_delay,
+            disks: [None, None],
+            phases: Default::default(),
+            file_bytes: None,
+        })
+    }
+}
+
 /// The links of the record: point-to-point links, and hubs and rings as one each.
 fn links(network: &Network, end: Instant) -> Vec<schema::Link> {
     let duration = end.since(Instant::ZERO).as_s();
@@ -405,11 +439,13 @@ fn links(network: &Network, end: Instant) -> Vec<schema::Link> {
     all
 }
 
-fn hosts(network: &Network, stations: &Stations, end: Instant) -> Vec<schema::Host> {
+fn hosts(engine: &Engine, end: Instant) -> Vec<schema::Host> {
+    let network = engine.network();
     let duration = end.since(Instant::ZERO);
     let share = |busy: Span| if duration.is_zero() { 0.0 } else { busy.as_s() / duration.as_s() * 100.0 };
     let host = |(number, h): (u32, &crate::network::Host)| {
-        let mut interfaces = stations.counts(number);
+        let mut interfaces = engine.llc().counts(number);
+        interfaces.extend(engine.bundles().counts(number));
         for (n, (medium, port)) in h.down.iter().enumerate() {
             let c = network.media[*medium as usize].medium.counters(*port);
             let counts = [("tx_frames", c.frames), ("tx_bytes", c.bytes), ("tx_dropped", c.full)];

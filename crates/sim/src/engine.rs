@@ -13,6 +13,7 @@ use trunkline_units::Instant;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::agenda::Agenda;
+use crate::bundles::{self, Bundles};
 use crate::flow::messages::Messages;
 use crate::flow::{Flow, Said, Side};
 
@@ -33,6 +34,8 @@ enum Owner {
     },
     /// The LLC station of a host.
     Llc(u32),
+    /// What bundles at a station.
+    Bundles(u32),
 }
 
 /// A simulation under way.
@@ -48,6 +51,7 @@ pub struct Engine {
     stations: Vec<Desk>,
     /// LLC stations, and whoever has to be asked on their account before the step is over.
     llc: Stations,
+    bundles: Bundles,
     roused: VecDeque<Roused>,
     over: VecDeque<u32>,
     kit: Kit,
@@ -62,6 +66,7 @@ pub struct Engine {
 #[derive(Clone, Copy, Debug)]
 enum Roused {
     Llc(u32),
+    Bundles(u32),
     End { flow: u32, side: u32 },
 }
 
@@ -70,7 +75,8 @@ enum Roused {
 struct Desk {
     /// Packets for which an interface's queue had no room, in order.
     held: Vec<VecDeque<Frame>>,
-    /// Ends that have something to send, in the order in which they asked; the LLC station, as [`FLOW`], before all.
+    /// Ends that have something to send, in the order in which they asked; the LLC station, as [`FLOW`], and what bundles
+    /// here, as [`bundles::FLOW`], before all.
     waiting: VecDeque<(u32, u32)>,
 }
 
@@ -89,6 +95,7 @@ impl Engine {
                 .map(|s| Desk { held: s.down.iter().map(|_| VecDeque::new()).collect(), ..Desk::default() })
                 .collect(),
             llc: Stations::default(),
+            bundles: Bundles::default(),
             roused: VecDeque::new(),
             over: VecDeque::new(),
             kit: Kit::default(),
@@ -165,6 +172,23 @@ impl Engine {
         self.ask();
     }
 
+    /// Sets what bundles going.
+    pub fn bundle(&mut self, mut bundles: Bundles) {
+        for station in bundles.stations().to_vec() {
+            let name = format!("{} / bundles", self.network.stations[station as usize].name);
+            let place = self.add(Owner::Bundles(station), mark(&name));
+            bundles.seat(station, place);
+            self.roused.push_back(Roused::Bundles(station));
+        }
+        self.bundles = bundles;
+        self.ask();
+    }
+
+    /// What bundles, to read what it counted.
+    pub fn bundles(&self) -> &Bundles {
+        &self.bundles
+    }
+
     /// The LLC stations, to read what they counted.
     pub fn llc(&self) -> &Stations {
         &self.llc
@@ -180,6 +204,12 @@ impl Engine {
             match self.llc.forms_within() {
                 Some(span) => messages.await_ring(self.now + span),
                 None => messages.open(self.now),
+            }
+        }
+        if let Some(bundled) = flow.bundled() {
+            match self.bundles.settles_within() {
+                Some(span) => bundled.wait(self.now + span),
+                None => bundled.open(self.now),
             }
         }
         self.flows.push(Some(Box::new(flow)));
@@ -233,6 +263,11 @@ impl Engine {
                 self.llc.wake(at, s);
                 self.roused.push_back(Roused::Llc(s));
             }
+            Owner::Bundles(s) => {
+                self.mix(self.marks[place as usize]);
+                self.bundles.wake(at, s);
+                self.roused.push_back(Roused::Bundles(s));
+            }
         }
         self.ask();
         true
@@ -251,6 +286,7 @@ impl Engine {
         while let Some(roused) = self.roused.pop_front() {
             match roused {
                 Roused::Llc(s) => self.drain_llc(s),
+                Roused::Bundles(s) => self.drain_bundles(s),
                 Roused::End { flow, side } => self.drain_end(flow, side),
             }
         }
@@ -492,6 +528,7 @@ impl Engine {
             let Some((flow, side)) = self.stations[s as usize].waiting.pop_front() else { return };
             match flow {
                 FLOW => self.drain_llc(s),
+                bundles::FLOW => self.drain_bundles(s),
                 _ => self.drain_end(flow, side),
             }
         }
@@ -516,6 +553,13 @@ impl Engine {
             self.mix(u64::from(packet.length) << 32 | u64::from(packet.flow));
             self.llc.arrive(self.now, s, *from, bytes);
             self.roused.push_back(Roused::Llc(s));
+            return self.kit.keep(packet);
+        }
+        if let Content::Bundle { .. } = &packet.content {
+            self.mix(u64::from(packet.length) << 32 | u64::from(packet.flow));
+            if self.bundles.arrive(self.now, s, &packet) {
+                self.roused.push_back(Roused::Bundles(s));
+            }
             return self.kit.keep(packet);
         }
         let talk = self.hear(s, &packet);
@@ -585,6 +629,15 @@ impl Engine {
                 self.roused.push_back(Roused::Llc(s));
                 true
             }
+            Said::Bundle { address, header } => {
+                if let Err(why) = self.bundles.send(now, s, number, address, &header)
+                    && let Some(bundled) = flow.bundled()
+                {
+                    bundled.refused(why);
+                }
+                self.roused.push_back(Roused::Bundles(s));
+                true
+            }
             Said::Idle { deadline, blocked } => {
                 let is_over = flow.is_over();
                 self.agenda.set(place, deadline.unwrap_or(Instant::MAX));
@@ -634,6 +687,58 @@ impl Engine {
         }
     }
 
+    /// Hands on what bundles at a station has to say.
+    fn drain_bundles(&mut self, s: u32) {
+        let Some(place) = self.bundles.place(s) else { return };
+        loop {
+            let now = self.now;
+            if let Some((port, (m, at))) = self.bundles.leaving(s) {
+                let medium = &mut self.network.media[m as usize].medium;
+                let line =
+                    self.stations[s as usize].held[port.0 as usize].is_empty() && medium.room(now, at, 1);
+                if line && self.network.stations[s as usize].station.room() {
+                    if let Some(packet) = self.bundles.take(s) {
+                        let frame = self.kit.frame(packet);
+                        self.post(s, port, frame);
+                    }
+                    continue;
+                }
+                self.queue(s, (bundles::FLOW, s), line, (m, at));
+            }
+            match self.bundles.poll(now, s, &mut self.kit) {
+                bundles::Saying::Leaving => {}
+                bundles::Saying::Heard { flow, header } => {
+                    let Some(heard) = self.flows.get_mut(flow as usize).and_then(Option::as_mut) else {
+                        continue;
+                    };
+                    let receiver = heard.sides.iter().skip(1).position(|side| side.station == s);
+                    if let (Some(receiver), Some(bundled)) = (receiver, heard.bundled()) {
+                        bundled.hear(now, receiver, &header);
+                        if bundled.has_all() {
+                            self.roused.push_back(Roused::End { flow, side: 0 });
+                        }
+                    }
+                }
+                bundles::Saying::Join { group, joins } => {
+                    self.network.join(s, self.bundles.switches(s), group, joins);
+                }
+                bundles::Saying::Settled => {
+                    for flow in 0..self.next_flow() {
+                        if let Some(bundled) =
+                            self.flows[flow as usize].as_mut().and_then(|flow| flow.bundled())
+                        {
+                            bundled.open(now);
+                            self.roused.push_back(Roused::End { flow, side: 0 });
+                        }
+                    }
+                }
+                bundles::Saying::Idle { deadline } => {
+                    return self.agenda.set(place, deadline.unwrap_or(Instant::MAX));
+                }
+            }
+        }
+    }
+
     /// Tells a flow over LLC something, after which its ends may have something to say.
     fn rouse(&mut self, flow: u32, side: u32, tell: impl FnOnce(&mut Messages)) {
         // None: a straggler of a run that is over.
@@ -674,7 +779,7 @@ impl Engine {
             return;
         }
         match who.0 {
-            FLOW => waiting.push_front(who),
+            FLOW | bundles::FLOW => waiting.push_front(who),
             _ => waiting.push_back(who),
         }
         // Without room on the line the medium will say when; without room at the processor, the station will.

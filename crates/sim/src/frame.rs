@@ -83,6 +83,27 @@ pub enum Content {
         /// It.
         bytes: Arc<[u8]>,
     },
+    /// A bundle, or a message from or for the wide area, over UDP: every byte is there, and with each fragment all of them.
+    /// Shared among those who hear it.
+    Bundle {
+        /// All of it.
+        parcel: Arc<Parcel>,
+        /// Which fragment this is, and of how many.
+        fragment: u16,
+        /// Fragments, at least 1.
+        fragments: u16,
+    },
+}
+
+/// A datagram with a bundle or a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parcel {
+    /// The station that sent it.
+    pub from: u32,
+    /// As which of its datagrams.
+    pub serial: u32,
+    /// It.
+    pub bytes: Box<[u8]>,
 }
 
 /// A test message in a datagram.

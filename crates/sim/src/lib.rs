@@ -14,6 +14,7 @@
 //! | [`network`] | plan → media, stations, wires and forwarding tables |
 //! | [`engine`] | the loop: wakes places and carries frames from one to the next |
 //! | [`flow`] | one run of a connection: its ends, and what they measure |
+//! | [`bundles`] | the bundle converters, and the interfaces of their hosts |
 //! | [`stations`] | the LLC stations of hosts, and the token among them |
 //! | [`schedule`] | serial, parallel, repeat: when flows begin |
 //! | [`trace`] | captures of links and hosts, as pcapng |
@@ -23,6 +24,7 @@
 
 pub mod agenda;
 pub mod backend;
+pub mod bundles;
 pub mod engine;
 pub mod flow;
 pub mod frame;

@@ -8,8 +8,10 @@
 //! ATM link are its AAL5 packets (`LINKTYPE_SUNATM`), stamped with their last cell.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::BufWriter;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::time::Duration;
 
@@ -25,11 +27,12 @@ use trunkline_endpoint::{Port, To};
 use trunkline_experiment::plan::{Encapsulation, Medium as Framed};
 use trunkline_host::headers;
 use trunkline_llc::wire::{ALL, HEADER as PDU_HEADER, HIGHEST};
+use trunkline_run::bundle;
 use trunkline_run::message::{HEADER, Header};
 use trunkline_units::Instant;
 
 use crate::flow::{IP, UDP_IP};
-use crate::frame::{Content, Datagram, Frame, Packet};
+use crate::frame::{Content, Frame, Packet};
 use crate::network::Network;
 use crate::network::topology::Topology;
 use crate::stations;
@@ -47,6 +50,8 @@ pub struct Tracer {
     stations: Vec<Option<usize>>,
     /// Of each flow.
     flows: Vec<Parties>,
+    /// The addresses of groups to which converters and their hosts send.
+    groups: BTreeMap<u32, [u8; 4]>,
     buffer: Vec<u8>,
     trouble: Option<String>,
 }
@@ -105,6 +110,7 @@ impl Tracer {
             media: vec![None; network.media.len()],
             stations: vec![None; network.stations.len()],
             flows: Vec::new(),
+            groups: groups(network),
             buffer: Vec::new(),
             trouble: None,
         };
@@ -170,7 +176,14 @@ impl Tracer {
             }
             return;
         }
-        let Some(flow) = self.flows.get(packet.flow as usize).copied() else { return };
+        let parties = match (&packet.content, packet.to) {
+            (Content::Bundle { parcel, .. }, to @ To::Group(group)) => {
+                Some((parcel.from, to, self.groups.get(&group).map(|address| (*address, 1))))
+            }
+            (Content::Bundle { parcel, .. }, to) => Some((parcel.from, to, None)),
+            _ => self.flows.get(packet.flow as usize).copied(),
+        };
+        let Some(flow) = parties else { return };
         if let Some(length) = lay(&mut self.buffer, framing, flow, packet)
             && let Err(e) = capture.packet(interface, now, &self.buffer, length)
         {
@@ -233,6 +246,8 @@ fn lay(
     let (protocol, ports) = match packet.content {
         Content::Datagram(_) | Content::Frame(_) => (IpNumber::UDP, PORTS),
         Content::Segment(_) => (IpNumber::TCP, PORTS),
+        // Its channel is its port.
+        Content::Bundle { .. } => (IpNumber::UDP, (packet.channel, packet.channel)),
         Content::Pdu { .. } => return None,
     };
     // What goes back goes from the station that the sender's frames are for.
@@ -276,18 +291,16 @@ fn lay(
     let source = headers::station_ip(from);
     let mut ip =
         Ipv4Header::new(payload.min(u16::MAX - IP as u16), hops, protocol, source, destination).ok()?;
-    if let Content::Datagram(d) = &packet.content
-        && d.fragments > 1
+    let mut offset = 0;
+    if let Some(Fragment { of, at, count, octets }) = Fragment::of(packet)
+        && count > 1
     {
         ip.dont_fragment = false;
-        ip.identification = d.sequence as u16;
-        ip.more_fragments = d.fragment + 1 < d.fragments;
-        let piece = if ip.more_fragments {
-            length - IP
-        } else {
-            last_offset(d, length) / u32::from(d.fragment.max(1))
-        };
-        ip.fragment_offset = IpFragOffset::try_new((piece * u32::from(d.fragment) / 8) as u16).ok()?;
+        ip.identification = of;
+        ip.more_fragments = at + 1 < count;
+        // All but the last are equally long.
+        offset = if ip.more_fragments { (length - IP) * u32::from(at) } else { octets + UDP_IP - length };
+        ip.fragment_offset = IpFragOffset::try_new((offset / 8) as u16).ok()?;
     }
     ip.header_checksum = ip.calc_header_checksum();
     out.extend_from_slice(&ip.to_bytes());
@@ -315,6 +328,18 @@ fn lay(
             let udp = UdpHeader { source_port, destination_port, length: udp, checksum: 0 };
             out.extend_from_slice(&udp.to_bytes());
             out.extend_from_slice(&frame.1);
+        }
+        Content::Bundle { parcel, .. } => {
+            let bytes = &parcel.bytes;
+            let udp = UDP_IP - IP;
+            if offset == 0 {
+                let (source_port, destination_port) = ports;
+                let length = (bytes.len() as u32 + udp).min(u32::from(u16::MAX)) as u16;
+                let header = UdpHeader { source_port, destination_port, length, checksum: 0 };
+                out.extend_from_slice(&header.to_bytes());
+            }
+            let (from, until) = (offset.saturating_sub(udp), offset + length - IP - udp);
+            out.extend_from_slice(bytes.get(from as usize..until as usize).unwrap_or_default());
         }
         Content::Segment(header) => {
             out.extend_from_slice(&header[..trunkline_tcp::header_length(header).min(header.len())]);
@@ -346,7 +371,39 @@ fn lay_pdu(out: &mut Vec<u8>, (from, to): (u8, u8), frame: &[u8], takes: u32) ->
     length as u32
 }
 
-/// Where the last fragment of a datagram begins.
-fn last_offset(d: &Datagram, packet: u32) -> u32 {
-    d.size + UDP_IP - IP - (packet - IP)
+/// Which fragment of a datagram a packet is.
+struct Fragment {
+    /// The datagram's number.
+    of: u16,
+    at: u16,
+    count: u16,
+    /// Octets of the whole datagram behind its headers.
+    octets: u32,
+}
+
+impl Fragment {
+    fn of(packet: &Packet) -> Option<Fragment> {
+        match &packet.content {
+            Content::Datagram(d) => {
+                Some(Fragment { of: d.sequence as u16, at: d.fragment, count: d.fragments, octets: d.size })
+            }
+            Content::Bundle { parcel, fragment, fragments } => Some(Fragment {
+                of: parcel.serial as u16,
+                at: *fragment,
+                count: *fragments,
+                octets: parcel.bytes.len() as u32,
+            }),
+            _ => None,
+        }
+    }
+}
+
+/// The addresses of the network's groups of IPv4. Bundles for hosts go to the one before those of the wide area.
+fn groups(network: &Network) -> BTreeMap<u32, [u8; 4]> {
+    let hosts = Ipv4Addr::from(u32::from(bundle::BASE) - 1);
+    let named = network.groups.iter().filter_map(|(address, group)| match address {
+        IpAddr::V4(address) => Some((*group, address.octets())),
+        IpAddr::V6(_) => None,
+    });
+    named.chain([(network.everybody, hosts.octets())]).collect()
 }

@@ -199,7 +199,8 @@ pub struct Sweep {
 
 #[derive(Debug, Args)]
 pub struct Reproduce {
-    /// The paper: `aai`, also `1996` or `netspec`; `guaranteed`, also `1998` [default: all that there is]
+    /// The paper: `aai`, also `1996` or `netspec`; `guaranteed`, also `1998`; `airnet`, also `1990`; `bundle`, also `1997`
+    /// or `converter` [default: all that there is]
     pub paper: Option<String>,
     /// One of its tables or figures: 12, 17, 18, figure-1, figure-2, ftp-cells; of `guaranteed` 6, or its curves:
     /// curves (all), figure-13, …, figure-20, fec (forward error correction) [default: all but curves]

@@ -9,6 +9,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "a bench measures time")]
 
+#[path = "../../../../benches/contest.rs"]
 mod contest;
 mod one_way;
 mod round_trip;
@@ -39,7 +40,7 @@ fn bulk(check: Check, frame: u16) -> Options {
     }
 }
 
-fn contests() -> Vec<Contest> {
+fn contests() -> Vec<Contest<'static>> {
     let plain = Options::default();
     let unchecked = Options { check: Check::None, ..Options::default() };
     let mut contests = vec![Contest::new(

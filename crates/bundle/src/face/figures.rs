@@ -30,10 +30,8 @@ impl Figures {
     /// What was dropped on a way, by why and priority.
     pub fn drops(&mut self, way: &str, drops: &Drops) {
         for why in Drops::REASONS {
-            // As the reason is named: `Congestion` is `congestion`.
-            let name = format!("{why:?}").to_lowercase();
             for (priority, said) in [(false, "ordinary"), (true, "priority")] {
-                let labels = [("way", way), ("why", name.as_str()), ("priority", said)];
+                let labels = [("way", way), ("why", why.name()), ("priority", said)];
                 let what = "Messages dropped, by their way, why, and priority.";
                 self.count("trunkline_converter_dropped_total", what, &labels, drops.get(why, priority));
             }

@@ -94,7 +94,11 @@ impl Subjects {
         let links = lines.map(|l| &l.name).chain(nodes.map(|n| &n.name));
         let names = plan.connections.iter().map(|c| (&c.name, CONNECTION));
         let names = names.chain(broken.iter().flatten().map(|word| (&word.text, CONNECTION)));
-        let names = names.chain(links.map(|n| (n, LINK))).chain(plan.hosts.iter().map(|n| (n, HOST)));
+        // A converter is a host of the record.
+        let converters = plan.network.iter().flat_map(|n| &n.nodes);
+        let converters = converters.filter(|n| matches!(n.kind, NodeKind::Converter { .. })).map(|n| &n.name);
+        let hosts = plan.hosts.iter().chain(converters);
+        let names = names.chain(links.map(|n| (n, LINK))).chain(hosts.map(|n| (n, HOST)));
         for (name, figures) in names {
             subjects.entry(name.clone()).or_default().push(figures);
         }

@@ -7,10 +7,12 @@
 //! | [`protocol`], [`pattern`], [`connection`] | the 1996 dialect |
 //! | [`netspec3`] | the 1999 dialect |
 //! | [`stations`] | connections over `llc` that share a station |
+//! | [`bundles`] | connections over `bundle`, and the converters between their ends |
 //! | [`network`] | nodes and links, each by itself |
 //! | [`topology`] | what they make together: loops, rings, who can be reached |
 //! | [`expect`] | expectations |
 
+pub(crate) mod bundles;
 pub(crate) mod connection;
 pub(crate) mod expect;
 pub(crate) mod netspec3;
@@ -75,6 +77,9 @@ pub(crate) fn plan(cx: &mut Context<'_>, script: &Script, stem: &str) -> Plan {
     let network = the_network(cx, &resolver.networks);
     if let Some(network) = &network {
         topology::check_connections(cx, network, &connections);
+        if cx.diagnostics.errors() == 0 {
+            bundles::check(cx, network, &connections);
+        }
     }
     let name = script.name.as_ref().map_or(stem, |name| &name.text).to_owned();
     let hosts = hosts(network.as_ref(), &connections);

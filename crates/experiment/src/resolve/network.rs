@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use trunkline_units::{Rate, Size, Span};
 
 use super::options::{
-    Given, Options, choice, integer, one, optional, put, rate, share, single, size, text, time,
+    Given, Options, choice, integer, one, optional, put, rate, share, single, size, switch, text, time,
 };
 use super::quantity::Dimension;
 use super::quantity::number;
@@ -147,6 +147,7 @@ fn default_node(keyword: &str) -> NodeKind {
             format: BundleFormat::Classic,
             timers: BundleTimers::Classic,
             capacity: None,
+            costs: HostCosts::default(),
         },
     }
 }
@@ -178,11 +179,28 @@ pub(crate) fn options(kind: &NodeKind) -> &'static [&'static str] {
             "disk",
             "mcast_filter",
             "program",
+            "wide_area",
         ],
         NodeKind::Switch { .. } => &["buffer", "buffer_per", "latency"],
         NodeKind::Hub { .. } => &["rate", "delay"],
         NodeKind::Ring { .. } => &["rate", "frame", "token_loss"],
-        NodeKind::Converter { .. } => &["role", "number", "format", "timers", "capacity"],
+        NodeKind::Converter { .. } => &[
+            "role",
+            "number",
+            "format",
+            "timers",
+            "capacity",
+            "cpu_packet",
+            "cpu_byte",
+            "interrupt",
+            "dma_byte",
+            "crc_byte",
+            "sar_cell",
+            "cpus",
+            "rx_buffer",
+            "send_queue",
+            "mcast_filter",
+        ],
     }
 }
 
@@ -204,12 +222,13 @@ pub(crate) fn set_node(cx: &mut Context<'_>, kind: &mut NodeKind, name: &str, va
             "frame" => put(frame, size(cx, value)),
             _ => put(token_loss, rarely(cx, value)),
         },
-        NodeKind::Converter { role, number, format, timers, capacity } => match name {
+        NodeKind::Converter { role, number, format, timers, capacity, costs } => match name {
             "role" => put(role, choice(cx, value, ROLES)),
             "number" => put(number, integer(cx, value, 1, u64::from(u32::MAX)).map(|n| n as u32)),
             "format" => put(format, choice(cx, value, FORMATS)),
             "timers" => put(timers, choice(cx, value, TIMERS)),
-            _ => put(capacity, optional(cx, value, "none", rate)),
+            "capacity" => put(capacity, optional(cx, value, "none", rate)),
+            cost => set_host(cx, costs, cost, value),
         },
     }
 }
@@ -244,6 +263,7 @@ fn set_host(cx: &mut Context<'_>, host: &mut HostCosts, name: &str, value: &Valu
             let bits = |cx: &mut Context<'_>, value: &Value| integer(cx, value, 1, 65_536).map(|n| n as u32);
             put(&mut host.mcast_filter, optional(cx, value, "none", bits));
         }
+        "wide_area" => put(&mut host.wide_area, switch(cx, value)),
         _ => {
             let program = |cx: &mut Context<'_>, value: &Value| {
                 text(cx, value, "a command, such as `\"iperf3 -s\"`").map(str::to_owned)

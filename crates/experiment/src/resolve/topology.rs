@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Context;
 use crate::diagnostic::Diagnostic;
 use crate::parse::shorten;
-use crate::plan::{Connection, Link, Medium, Network, Node, NodeKind, Place};
+use crate::plan::{Connection, Link, Medium, Network, Node, NodeKind, Place, Protocol};
 
 /// Stations of a ring at most: their addresses have a byte, and one address means all of them.
 const LARGEST_RING: usize = 255;
@@ -60,6 +60,10 @@ fn check_loops(cx: &mut Context<'_>, network: &Network, index: &BTreeMap<&str, u
     let mut neighbours = vec![Vec::new(); network.nodes.len()];
     for link in &network.links {
         let (a, b) = (index[link.a.as_str()], index[link.b.as_str()]);
+        if is_converter(&network.nodes[a]) || is_converter(&network.nodes[b]) {
+            // No way leads through it, so none leads round.
+            continue;
+        }
         let (first, second) = (root(&mut parent, a), root(&mut parent, b));
         if first == second {
             // Finding the way takes long in a large network; not once nobody sees it.
@@ -145,14 +149,16 @@ pub(crate) fn check_connections(cx: &mut Context<'_>, network: &Network, connect
                     cx.report(error.label(label).with(end.place, "a connection uses it"));
                 }
             } else if islands[from.host.as_str()] == islands[to.host.as_str()] {
-                if from.host != to.host && !reach.joins(&from.host, &to.host) {
-                    let message = format!(
-                        "from `{}` only ways through other hosts lead to `{}`",
-                        shorten(&from.host),
-                        shorten(&to.host)
-                    );
-                    let error =
-                        Diagnostic::error(to.place, message).label("not reached: hosts do not forward");
+                // Bundles go from converter to converter; `bundles` says how far.
+                let is_bundled = matches!(connection.protocol, Protocol::Bundle { .. });
+                if from.host != to.host && !is_bundled && !reach.joins(&from.host, &to.host) {
+                    let (who, label) = match network.nodes.iter().any(is_converter) {
+                        true => ("hosts or converters", "not reached: they do not forward"),
+                        false => ("hosts", "not reached: hosts do not forward"),
+                    };
+                    let (a, b) = (shorten(&from.host), shorten(&to.host));
+                    let message = format!("from `{a}` only ways through other {who} lead to `{b}`");
+                    let error = Diagnostic::error(to.place, message).label(label);
                     cx.report(error.with(from.place, "from here"));
                 }
             } else {
@@ -192,7 +198,12 @@ fn is_host(cx: &mut Context<'_>, kinds: &BTreeMap<&str, &Node>, name: &str, plac
     false
 }
 
-/// Which hosts packets get to from another: along a link, or through nodes that forward, which hosts do not.
+fn is_converter(node: &Node) -> bool {
+    matches!(node.kind, NodeKind::Converter { .. })
+}
+
+/// Which hosts packets get to from another: along a link, or through nodes that forward, which hosts and converters do
+/// not.
 struct Reach<'n> {
     /// Of each host the islands of forwarding nodes that it touches.
     touches: BTreeMap<&'n str, BTreeSet<usize>>,
@@ -203,7 +214,9 @@ struct Reach<'n> {
 impl<'n> Reach<'n> {
     fn new(network: &'n Network) -> Self {
         let index = index(network);
-        let is_host = |at: usize| matches!(network.nodes[at].kind, NodeKind::Host(_));
+        let is_host = |at: usize| {
+            matches!(network.nodes[at].kind, NodeKind::Host(_)) || is_converter(&network.nodes[at])
+        };
         let ends: Vec<(usize, usize)> =
             network.links.iter().map(|l| (index[l.a.as_str()], index[l.b.as_str()])).collect();
         let mut parent: Vec<usize> = (0..network.nodes.len()).collect();

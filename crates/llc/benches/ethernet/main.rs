@@ -10,16 +10,24 @@
 
 #![allow(clippy::disallowed_methods, reason = "a bench measures time")]
 
+#[path = "../../../../benches/contest.rs"]
 mod contest;
 mod one_way;
 mod round_trip;
+#[path = "../../../../benches/spaces.rs"]
 mod spaces;
 
 use contest::Contest;
-use spaces::Spaces;
+use spaces::{DEVICE, Spaces};
+use trunkline_llc::face::Network;
 
 /// Octets of the messages: what NASA asked for in 1990.
 const SIZE: usize = 100;
+
+/// The network at either end.
+fn network() -> Network {
+    Network::Ethernet { interface: DEVICE.into() }
+}
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();

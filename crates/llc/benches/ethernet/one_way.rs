@@ -10,8 +10,9 @@ use trunkline_llc::{Address, Options};
 
 use crate::SIZE;
 use crate::contest::pin;
+use crate::network;
 use crate::round_trip::{frame, socket};
-use crate::spaces::{Spaces, network};
+use crate::spaces::Spaces;
 
 const TIME: Duration = Duration::from_millis(300);
 /// Calls between two looks at the clock.

@@ -14,7 +14,8 @@ use trunkline_units::Span;
 
 use crate::SIZE;
 use crate::contest::{median, pin, sorted};
-use crate::spaces::{DEVICE, Spaces, network};
+use crate::network;
+use crate::spaces::{DEVICE, Spaces};
 
 const TIME: Duration = Duration::from_millis(300);
 const WARM: usize = 300;

@@ -198,6 +198,7 @@ fn enclose(room: &mut [u8], to: u8, station: u8, length: usize) -> usize {
 }
 
 /// Appends the same frame.
+#[inline]
 fn append(into: &mut Vec<u8>, to: u8, station: u8, frame: &[u8]) {
     let Some((first, pdu)) = frame.split_first() else { return };
     into.extend_from_slice(&head(to, station, *first, pdu.len()));

@@ -539,7 +539,7 @@ impl Shared {
     }
 
     /// Keeps an event; whether somebody may wait for it.
-    #[inline]
+    #[inline(always)]
     fn tell(&self, state: &mut State, event: Event) -> bool {
         if !self.events {
             return keep(&mut state.saps, &event);

@@ -375,7 +375,7 @@ impl Station {
     }
 
     /// Keeps a message that was [admitted](Station::admit) as this, until its end is told.
-    #[inline]
+    #[inline(always)]
     fn keep(
         &mut self,
         now: Instant,
@@ -428,7 +428,7 @@ impl Station {
     }
 
     /// A slot for a message of a SAP that has a place for it.
-    #[inline]
+    #[inline(always)]
     fn place(&mut self, now: Instant, number: u8, kind: Kind, to: Address, priority: u8) -> u32 {
         let ticket = self.next_ticket();
         let slot = self.messages.take();
@@ -510,13 +510,9 @@ impl Station {
         }
     }
 
-    /// Takes a message out of its SAP's outbox, if it is there.
-    #[inline]
+    /// Takes a message out of its SAP's outbox.
     fn unready(&mut self, slot: u32) {
-        let Message { place, sap: number, priority, .. } = self.messages[slot];
-        if place != Place::Ready {
-            return;
-        }
+        let Message { sap: number, priority, .. } = self.messages[slot];
         let Some(sap) = self.saps[usize::from(number >> 1)].as_deref_mut() else { return };
         sap.outbox.remove(priority, &slot);
         if !sap.outbox.has(priority) {
@@ -525,9 +521,11 @@ impl Station {
     }
 
     /// Takes a message out of wherever it is.
-    #[inline]
+    #[inline(always)]
     fn withdraw(&mut self, slot: u32, done: bool) {
-        self.unready(slot);
+        if self.messages[slot].place == Place::Ready {
+            self.unready(slot);
+        }
         if matches!(self.messages[slot].kind, Kind::Ac(_)) {
             self.part(slot, done);
         }
@@ -549,7 +547,7 @@ impl Station {
     }
 
     /// A message comes to its end; what there is to tell of that. Of questions nothing is told.
-    #[inline]
+    #[inline(always)]
     fn finish(&mut self, now: Instant, slot: u32, outcome: Outcome) -> Option<Event> {
         self.withdraw(slot, outcome == Outcome::Done);
         let Message { kind, sap: number, ticket, tried: tries, priority, since, .. } = self.messages[slot];

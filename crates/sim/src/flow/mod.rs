@@ -2,6 +2,7 @@
 //!
 //! | module | what |
 //! | --- | --- |
+//! | [`bundled`] | messages over bundles |
 //! | [`datagram`] | messages in datagrams: `udp` and `multicast`, requests and answers over them |
 //! | [`fragment`] | messages longer than a packet |
 //! | [`guaranteed`] | messages over the guaranteed transport, requests and answers over it |
@@ -12,6 +13,7 @@
 //! Both ends of a flow live in one value, so that a stream's message boundaries need not be bytes: TCP hands over
 //! every byte once and in order, and which message a byte belongs to is known on both sides.
 
+pub mod bundled;
 pub mod datagram;
 pub mod fragment;
 pub mod guaranteed;
@@ -23,12 +25,13 @@ use trunkline_endpoint::{Port, To};
 use trunkline_experiment::plan::{self, Protocol};
 use trunkline_run::Ledger;
 use trunkline_run::assemble::Outcome;
-use trunkline_run::message::{HEADER, LARGEST};
+use trunkline_run::message::{HEADER, Header, LARGEST};
 use trunkline_traffic::source::{Bounds, Limit};
 use trunkline_traffic::{Law, Pattern, Source, Variable};
 use trunkline_units::{Instant, Seed, Span};
 
 use crate::frame::{Frame, Kit, Packet};
+use bundled::Bundled;
 use datagram::Datagrams;
 use guaranteed::Guaranteed;
 use messages::{Messages, Sending};
@@ -79,6 +82,7 @@ enum Work {
     Streams(Box<Streams>),
     Guaranteed(Box<Guaranteed>),
     Messages(Box<Messages>),
+    Bundled(Box<Bundled>),
 }
 
 /// What an end says.
@@ -93,6 +97,13 @@ pub enum Said {
     },
     /// Hand this to the LLC station.
     Message(Sending),
+    /// Hand this to what bundles here.
+    Bundle {
+        /// The message address.
+        address: u16,
+        /// What the message says of itself.
+        header: Header,
+    },
     /// Nothing more now.
     Idle {
         /// When to wake it.
@@ -224,6 +235,10 @@ impl Flow {
                 birth.source(start, LARGEST)?;
                 Work::Messages(Box::new(Messages::begin(&birth, start, birth.limit()?)))
             }
+            Protocol::Bundle { .. } => {
+                birth.source(start, LARGEST_DATAGRAM)?;
+                Work::Bundled(Box::new(Bundled::begin(&birth, start, birth.limit()?)))
+            }
             _ => Work::Datagrams(Box::new(Datagrams::begin(
                 &birth,
                 start,
@@ -254,7 +269,7 @@ impl Flow {
                 true
             }
             // A station takes its packets, and hands over messages.
-            Work::Messages(_) => false,
+            Work::Messages(_) | Work::Bundled(_) => false,
         }
     }
 
@@ -267,11 +282,20 @@ impl Flow {
         }
     }
 
+    /// What runs over bundles.
+    #[inline]
+    pub fn bundled(&mut self) -> Option<&mut Bundled> {
+        match &mut self.work {
+            Work::Bundled(b) => Some(b),
+            _ => None,
+        }
+    }
+
     /// Tells an end that its deadline may have come.
     #[inline]
     pub fn wake(&mut self, now: Instant, side: usize) {
         match &mut self.work {
-            Work::Datagrams(_) | Work::Messages(_) => {}
+            Work::Datagrams(_) | Work::Messages(_) | Work::Bundled(_) => {}
             Work::Streams(s) => s.wake(now, side),
             Work::Guaranteed(g) => g.wake(now, side),
         }
@@ -281,7 +305,7 @@ impl Flow {
     pub fn lose(&mut self, packet: &Packet) {
         match &mut self.work {
             Work::Datagrams(d) => d.lose(packet),
-            Work::Streams(_) | Work::Guaranteed(_) | Work::Messages(_) => {}
+            Work::Streams(_) | Work::Guaranteed(_) | Work::Messages(_) | Work::Bundled(_) => {}
         }
     }
 
@@ -293,6 +317,7 @@ impl Flow {
             Work::Streams(s) => s.poll(now, side, room, kit),
             Work::Guaranteed(g) => g.poll(now, side, room, kit),
             Work::Messages(m) => m.poll(now, side),
+            Work::Bundled(b) => b.poll(now, side),
         }
     }
 
@@ -304,6 +329,7 @@ impl Flow {
             Work::Streams(s) => s.is_over(),
             Work::Guaranteed(g) => g.is_over(),
             Work::Messages(m) => m.is_over(),
+            Work::Bundled(b) => b.is_over(),
         }
     }
 
@@ -314,12 +340,14 @@ impl Flow {
             Work::Streams(s) => s.start(),
             Work::Guaranteed(g) => g.start(),
             Work::Messages(m) => m.start(),
+            Work::Bundled(b) => b.start(),
         };
         let (mut sender, receivers, trouble) = match self.work {
             Work::Datagrams(d) => d.reports(),
             Work::Streams(s) => s.reports(),
             Work::Guaranteed(g) => g.reports(),
             Work::Messages(m) => m.reports(),
+            Work::Bundled(b) => b.reports(),
         };
         if let Some(bytes) = self.file_bytes {
             sender.counters.insert("file_bytes".into(), bytes as f64);

@@ -12,7 +12,7 @@ use trunkline_host::{Costs, Interface, Phases, Station};
 use trunkline_media::{
     Framing, Hub, HubOptions, Impairments, LineOptions, Ring, RingOptions, Switch, SwitchOptions,
 };
-use trunkline_run::llc;
+use trunkline_run::{bundle, llc};
 use trunkline_units::{Rate, Seed, Span};
 
 use super::topology::Topology;
@@ -32,18 +32,27 @@ pub(super) fn network(plan: &Plan, topology: &Topology<'_>, seed: Seed) -> Netwo
     let mut network = Network {
         media: Vec::new(),
         stations: Vec::new(),
+        everybody: 0,
         groups: groups(plan),
+        beyond: BTreeMap::new(),
         longest_delay: Span::ZERO,
         trains,
     };
+    network.everybody = network.groups.len() as u32 + 1;
     let stations = llc::stations(plan).into_iter().collect();
-    let groups = &network.groups.clone();
-    let builder = Builder { plan, topology, seed, places: &places, groups, stations, trains };
+    let members = members(plan, &network);
+    let builder = Builder { topology, seed, places: &places, members: &members, stations, trains };
     for (index, node) in topology.network.nodes.iter().enumerate() {
         match &node.kind {
-            NodeKind::Host(costs) => network.stations.push(builder.host(index, costs)),
-            NodeKind::Converter { .. } => {}
+            NodeKind::Host(costs) | NodeKind::Converter { costs, .. } => {
+                network.stations.push(builder.station(index, costs));
+            }
             _ => network.media.push(builder.node(index)),
+        }
+        if let NodeKind::Switch { .. } = node.kind {
+            let counts = builder.members_beyond(index);
+            let switch = places.nodes[index];
+            network.beyond.extend(counts.into_iter().map(|(group, ports)| ((switch, group), ports)));
         }
         if let NodeKind::Switch { latency, .. } = node.kind {
             network.longest_delay += latency;
@@ -74,15 +83,36 @@ fn trains(plan: &Plan, topology: &Topology<'_>) -> bool {
 
 /// Numbers for the multicast groups, in the order of their addresses.
 fn groups(plan: &Plan) -> BTreeMap<std::net::IpAddr, u32> {
-    let named: BTreeSet<_> = plan
-        .connections
-        .iter()
-        .filter_map(|c| match c.protocol {
-            Protocol::Multicast { group, .. } => Some(group),
-            _ => None,
-        })
-        .collect();
+    let named: BTreeSet<_> = plan.connections.iter().filter_map(|c| group_of(&c.protocol)).collect();
     named.into_iter().zip(1..).collect()
+}
+
+/// The group to which plain messages of a connection go.
+fn group_of(protocol: &Protocol) -> Option<std::net::IpAddr> {
+    match *protocol {
+        Protocol::Multicast { group, .. } => Some(group),
+        Protocol::Bundle { address, .. } => Some(bundle::group_of(address).into()),
+        _ => None,
+    }
+}
+
+/// The hosts that are members of each group for the whole run: receivers of `multicast`, and over `bundle` those in the
+/// wide area; of the group of all bundles for hosts the others.
+fn members<'p>(plan: &'p Plan, network: &Network) -> BTreeMap<u32, BTreeSet<&'p str>> {
+    let sides = bundle::sides(plan);
+    let mut members: BTreeMap<u32, BTreeSet<&str>> = BTreeMap::new();
+    for c in &plan.connections {
+        let Some(group) = group_of(&c.protocol) else { continue };
+        let is_plain = |host: &str| match (&c.protocol, &sides) {
+            (Protocol::Bundle { .. }, Some(sides)) => sides.wide.contains(&host),
+            _ => true,
+        };
+        let to = c.to.iter().map(|station| station.host.as_str()).filter(|host| is_plain(host));
+        members.entry(network.groups[&group]).or_default().extend(to);
+    }
+    let hosts = sides.iter().flat_map(|sides| &sides.hosts).copied();
+    members.entry(network.everybody).or_default().extend(hosts);
+    members
 }
 
 /// Which medium or station each node and link of the plan becomes.
@@ -96,15 +126,14 @@ struct Places {
 impl Places {
     fn new(topology: &Topology<'_>) -> Self {
         let (mut stations, mut media) = (0, 0);
-        let mut count = |is_host: bool| {
-            let number = if is_host { &mut stations } else { &mut media };
+        let mut count = |is_station: bool| {
+            let number = if is_station { &mut stations } else { &mut media };
             *number += 1;
             *number - 1
         };
         let nodes = topology.network.nodes.iter();
         let nodes = nodes.map(|n| match n.kind {
-            NodeKind::Host(_) => count(true),
-            NodeKind::Converter { .. } => 0,
+            NodeKind::Host(_) | NodeKind::Converter { .. } => count(true),
             _ => count(false),
         });
         let nodes: Vec<u32> = nodes.collect();
@@ -117,11 +146,10 @@ impl Places {
 }
 
 struct Builder<'b> {
-    plan: &'b Plan,
     topology: &'b Topology<'b>,
     seed: Seed,
     places: &'b Places,
-    groups: &'b BTreeMap<std::net::IpAddr, u32>,
+    members: &'b BTreeMap<u32, BTreeSet<&'b str>>,
     /// Hosts that are LLC stations.
     stations: BTreeSet<&'b str>,
     trains: bool,
@@ -136,8 +164,7 @@ impl Builder<'_> {
     fn at(&self, node: usize, port: u16) -> Wire {
         let number = self.places.nodes[node];
         match self.kind(node) {
-            NodeKind::Host(_) => Wire::Station(number, Port(port)),
-            NodeKind::Converter { .. } => Wire::Nothing,
+            NodeKind::Host(_) | NodeKind::Converter { .. } => Wire::Station(number, Port(port)),
             _ => Wire::Medium(number, Port(port)),
         }
     }
@@ -152,7 +179,8 @@ impl Builder<'_> {
         }
     }
 
-    fn host(&self, node: usize, costs: &HostCosts) -> Host {
+    /// A host or a converter.
+    fn station(&self, node: usize, costs: &HostCosts) -> Host {
         let name = self.topology.network.nodes[node].name.clone();
         let address = self.places.nodes[node];
         let ports = &self.topology.ports[node];
@@ -179,11 +207,8 @@ impl Builder<'_> {
             },
             &interfaces,
         );
-        for c in self.plan.connections.iter().filter(|c| c.to.iter().any(|s| s.host == name)) {
-            if let Protocol::Multicast { group, .. } = c.protocol {
-                station.join(self.groups[&group]);
-            }
-        }
+        let joined = self.members.iter().filter(|(_, hosts)| hosts.contains(name.as_str()));
+        joined.for_each(|(group, _)| station.join(*group));
         Host {
             phases: Phases::draw(&mut self.seed.stream(&format!("{name} / ticks"))),
             down: (0..ports.len() as u16).map(|port| self.below(node, port)).collect(),
@@ -241,7 +266,7 @@ impl Builder<'_> {
         let mut ring = Ring::new(options, &pad(self.bounds_of(node), Bound::NONE), stream);
         for port in 0..self.topology.ports[node].len() {
             for host in self.topology.beyond(node, port) {
-                if self.is_host(host) {
+                if self.is_station(host) {
                     ring.station(self.places.nodes[host], Port(port as u16));
                 }
             }
@@ -280,7 +305,9 @@ impl Builder<'_> {
                 };
                 bound(buffer, *each_channel, counts_cells)
             }
-            NodeKind::Host(costs) => Bound::frames(self.send_queue(node, costs)),
+            NodeKind::Host(costs) | NodeKind::Converter { costs, .. } => {
+                Bound::frames(self.send_queue(node, costs))
+            }
             _ => Bound::NONE,
         }
     }
@@ -298,26 +325,30 @@ impl Builder<'_> {
         let options =
             SwitchOptions { latency, checks: !self.topology.is_cellular(node), ..SwitchOptions::default() };
         let mut switch = Switch::new(ports as u16, options);
-        let mut groups: BTreeMap<u32, Vec<Port>> = BTreeMap::new();
         for port in 0..ports {
             let beyond = self.topology.beyond(node, port);
-            let hosts = beyond.iter().filter(|n| matches!(self.kind(**n), NodeKind::Host(_)));
-            let hosts: BTreeSet<usize> = hosts.copied().collect();
-            hosts.iter().for_each(|h| switch.station(self.places.nodes[*h], Port(port as u16)));
-            let names: BTreeSet<&str> =
-                hosts.iter().map(|h| self.topology.network.nodes[*h].name.as_str()).collect();
-            for (group, number) in self.groups {
-                let member = self.plan.connections.iter().any(|c| {
-                    matches!(c.protocol, Protocol::Multicast { group: g, .. } if g == *group)
-                        && c.to.iter().any(|s| names.contains(s.host.as_str()))
-                });
-                if member {
-                    groups.entry(*number).or_default().push(Port(port as u16));
+            let stations: BTreeSet<usize> = beyond.into_iter().filter(|n| self.is_station(*n)).collect();
+            stations.iter().for_each(|s| switch.station(self.places.nodes[*s], Port(port as u16)));
+        }
+        for (group, counts) in self.members_beyond(node) {
+            switch.group(group, &counts.into_keys().map(Port).collect::<Vec<Port>>());
+        }
+        switch
+    }
+
+    /// Of each group how many members lie beyond each port of a node, where there are any.
+    fn members_beyond(&self, node: usize) -> BTreeMap<u32, BTreeMap<u16, u32>> {
+        let mut counts: BTreeMap<u32, BTreeMap<u16, u32>> = BTreeMap::new();
+        for port in 0..self.topology.ports[node].len() {
+            for name in
+                self.topology.beyond(node, port).into_iter().map(|n| &self.topology.network.nodes[n].name)
+            {
+                for (group, _) in self.members.iter().filter(|(_, hosts)| hosts.contains(name.as_str())) {
+                    *counts.entry(*group).or_default().entry(port as u16).or_default() += 1;
                 }
             }
         }
-        groups.iter().for_each(|(group, ports)| switch.group(*group, ports));
-        switch
+        counts
     }
 
     fn link(&self, index: usize, link: &Link) -> Seat {
@@ -334,7 +365,7 @@ impl Builder<'_> {
                     framing,
                     delay: link.delay,
                     bound: self.bound_at(node, false, 1),
-                    pacing: link.pacing.filter(|_| self.is_host(node)),
+                    pacing: link.pacing.filter(|_| self.is_station(node)),
                     impairments: impairments(link),
                 };
                 Medium::Link(trunkline_media::Link::new(ends.map(line), streams))
@@ -343,8 +374,8 @@ impl Builder<'_> {
         Seat { name: link.name.clone(), medium, wires, rate: link.payload }
     }
 
-    fn is_host(&self, node: usize) -> bool {
-        matches!(self.kind(node), NodeKind::Host(_))
+    fn is_station(&self, node: usize) -> bool {
+        matches!(self.kind(node), NodeKind::Host(_) | NodeKind::Converter { .. })
     }
 
     fn cell_link(
@@ -367,8 +398,8 @@ impl Builder<'_> {
                 PacingCounts::Payload => Counts::Payload,
             };
             let pacing = match (link.pacing, link.pacing_slots) {
-                (Some(rate), _) if self.is_host(node) => Pacing::Rate { rate, counts },
-                (None, Some((send, of))) if self.is_host(node) => {
+                (Some(rate), _) if self.is_station(node) => Pacing::Rate { rate, counts },
+                (None, Some((send, of))) if self.is_station(node) => {
                     Pacing::Slots { send: send.into(), of: of.into() }
                 }
                 _ => Pacing::None,

@@ -31,6 +31,10 @@ pub struct Network {
     pub stations: Vec<Host>,
     /// Numbers of the multicast groups.
     pub groups: BTreeMap<std::net::IpAddr, u32>,
+    /// The group of the bundles for all hosts of the central converter.
+    pub everybody: u32,
+    /// Of each switch and group, how many members lie beyond each port, where there are any.
+    beyond: BTreeMap<(u32, u32), BTreeMap<u16, u32>>,
     /// Sum of all delays: nothing is under way for longer without waiting somewhere.
     pub longest_delay: Span,
     /// Whether the cells of packets are computed in trains.
@@ -140,6 +144,25 @@ impl Network {
         let latency = medium.latency();
         let most_inside = rate * latency.as_s() / SHORTEST_BITS + seat.wires.len() as f64;
         (!latency.is_zero() && most_inside < medium.inside() as f64).then_some(lines)
+    }
+
+    /// A station becomes a member of a group, or none any more; `switches` are those from which it is reached, and their
+    /// ports towards it. They know at once.
+    pub fn join(&mut self, station: u32, switches: &[(u32, Port)], group: u32, joins: bool) {
+        let host = &mut self.stations[station as usize].station;
+        match joins {
+            true => host.join(group),
+            false => host.leave(group),
+        }
+        for (switch, port) in switches {
+            let counts = self.beyond.entry((*switch, group)).or_default();
+            let count = counts.entry(port.0).or_default();
+            *count = if joins { *count + 1 } else { count.saturating_sub(1) };
+            counts.retain(|_, count| *count > 0);
+            if let Medium::Switch(medium) = &mut self.media[*switch as usize].medium {
+                medium.group(group, &counts.keys().copied().map(Port).collect::<Vec<Port>>());
+            }
+        }
     }
 
     /// The station of this name.

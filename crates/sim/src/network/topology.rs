@@ -1,5 +1,5 @@
-//! The plan's network as a graph: who is next to whom, and the way from one host to another. Links form no loop (the
-//! language refuses one), so there is one way or none.
+//! The plan's network as a graph: who is next to whom, and the way from one host to another. Links form no loop but through
+//! converters, which hand nothing on (the language refuses any other), so there is one way or none.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -54,12 +54,20 @@ impl<'p> Topology<'p> {
         self.ports[node].iter().position(|hop| hop.link == link).unwrap_or(0) as u16
     }
 
-    /// Every node that lies beyond a port.
+    /// Whether a node hands on what is not for it.
+    pub fn forwards(&self, node: usize) -> bool {
+        !matches!(self.network.nodes[node].kind, NodeKind::Host(_) | NodeKind::Converter { .. })
+    }
+
+    /// Every node that packets get to beyond a port.
     pub fn beyond(&self, node: usize, port: usize) -> Vec<usize> {
         let (mut found, mut stack) =
             (Vec::new(), vec![(self.ports[node][port].next, self.ports[node][port].link)]);
         while let Some((at, by)) = stack.pop() {
             found.push(at);
+            if !self.forwards(at) {
+                continue;
+            }
             stack.extend(self.ports[at].iter().filter(|hop| hop.link != by).map(|hop| (hop.next, hop.link)));
         }
         found
@@ -81,6 +89,9 @@ impl<'p> Topology<'p> {
                 }
                 way.reverse();
                 return Some(way);
+            }
+            if at != from && !self.forwards(at) {
+                continue;
             }
             for (port, hop) in self.ports[at].iter().enumerate() {
                 if hop.next != from && !back.contains_key(&hop.next) {

@@ -42,7 +42,7 @@ const fn answered(row: &'static str, subject: &'static str, paper: f64) -> Cell 
 }
 
 const fn study(table: &'static str, text: &'static str, cells: &'static [Cell]) -> Study {
-    Study { paper: "airnet", table, text, seeds: 1, cells }
+    Study { paper: "airnet", table, text, seeds: 1, load: None, cells }
 }
 
 /// In the order of the report's appendix.

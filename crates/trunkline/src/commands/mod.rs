@@ -1,6 +1,7 @@
 //! What each command does.
 
 mod airnet;
+mod bundle_1997;
 mod check;
 mod converter;
 mod curves;

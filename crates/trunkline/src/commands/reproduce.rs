@@ -1,9 +1,11 @@
 //! `trunkline reproduce`: the papers' experiments in the simulator; paper, ours and the deviation, cell by cell.
 //!
-//! What is compared stands in [`STUDIES`], that of AirNET in [`airnet`]; the experiments are those of `experiments/`, compiled in.
+//! What is compared stands in [`STUDIES`], that of AirNET in [`airnet`], of the bundle converter in [`bundle_1997`]; the experiments are those of `experiments/`, compiled in.
 
 use serde_json::json;
-use trunkline_experiment::{Plan, Source, parse};
+use trunkline_experiment::plan::{ConverterRole, Node, NodeKind};
+use trunkline_experiment::{OverrideError, Plan, Source, apply_overrides, parse};
+use trunkline_record::Record;
 use trunkline_record::figure::figure;
 use trunkline_report::sweep::Spread;
 use trunkline_run::{Backend, Order, Stop, Unwatched};
@@ -12,7 +14,7 @@ use trunkline_units::Seed;
 
 use super::report::write_whole;
 use super::run::stop_on_signals;
-use super::{airnet, curves, pool};
+use super::{airnet, bundle_1997, curves, pool};
 use crate::failure::{Failure, say};
 use crate::flags::Reproduce;
 
@@ -29,18 +31,36 @@ pub(super) struct Study {
     pub text: &'static str,
     /// Runs, if nobody says how many.
     pub seeds: u64,
+    /// What is changed in it, for a table of several loads.
+    pub load: Option<Load>,
     pub cells: &'static [Cell],
+}
+
+/// A load of the bundle converter's tables.
+#[derive(Clone, Copy)]
+pub(super) struct Load {
+    /// As the tables have it; stands before the row.
+    pub name: &'static str,
+    /// Messages a second of each connection called `local…`.
+    pub host: u32,
+    /// Of those called `wide…` all together.
+    pub wide: u32,
+    /// The central converter's capacity, if another.
+    pub capacity: Option<&'static str>,
+    /// How many converters of level 1 are left; 0: all.
+    pub level1: u32,
 }
 
 /// A figure of the paper and what of our record it is to be compared with.
 pub(super) struct Cell {
     pub row: &'static str,
-    /// Of which connection or host, and which of its figures.
+    /// Of which connection, link or host, and which of its figures. With a `*` at its end: of all connections and hosts whose
+    /// names begin so, the mean.
     pub subject: &'static str,
     pub figure: &'static str,
     pub unit: Unit,
     pub paper: f64,
-    /// How near the mean must be, as a share of the paper's; none: nothing was promised.
+    /// How near the mean must be, as a share of the paper's; infinity: at least that; none: nothing was promised.
     pub within: Option<f64>,
     /// What limits this row, and what was fitted to it.
     pub limit: &'static str,
@@ -54,6 +74,12 @@ pub(super) enum Unit {
     Ms,
     /// Of something counted for ten seconds.
     PerSecond,
+    /// Percent of a link.
+    Share,
+    /// Percent of a processor, with what an Indigo2 uses without packets.
+    Processor,
+    /// A delay in ms, of which a factor is promised, up or down: by a half is by 1.5.
+    Delay,
 }
 
 /// A one-way delay in ms, the median.
@@ -87,6 +113,7 @@ const STUDIES: &[Study] = &[
         table: "figure-1",
         text: include_str!("../../../../experiments/figure-1.ns"),
         seeds: 20,
+        load: None,
         cells: &[
             mbps("KU to GSFC, paced", "KU-GSFC", 33.77, TENTH, "pacing"),
             mbps("GSFC to KU", "GSFC-KU", 27.29, TENTH, "loss, fitted"),
@@ -97,6 +124,7 @@ const STUDIES: &[Study] = &[
         table: "figure-2",
         text: include_str!("../../../../experiments/figure-2.ns"),
         seeds: 1,
+        load: None,
         cells: &[
             mbps("KU to ARL-UT, paced", "KU-ARL", 33.34, TENTH, "pacing"),
             mbps("ARL-UT to KU", "ARL-KU", 33.80, TENTH, "link"),
@@ -107,6 +135,7 @@ const STUDIES: &[Study] = &[
         table: "12",
         text: include_str!("../../../../experiments/table-12.ns"),
         seeds: 3,
+        load: None,
         cells: &[
             mbps("B-A, 31,290 B", "B-A-31290", 3.9, TENTH, "window; acknowledgements fitted"),
             mbps("B-A, 262,144 B", "B-A-262144", 34.6, TENTH, "window"),
@@ -124,6 +153,7 @@ const STUDIES: &[Study] = &[
         table: "ftp-cells",
         text: include_str!("../../../../experiments/ftp-cells.ns"),
         seeds: 1,
+        load: None,
         cells: &[Cell {
             row: "14 million bytes",
             subject: "b",
@@ -139,6 +169,7 @@ const STUDIES: &[Study] = &[
         table: "17",
         text: include_str!("../../../../experiments/table-17-no-pacing.ns"),
         seeds: 100,
+        load: None,
         cells: &[mbps("no pacing", "a-b", 1.20, Some(0.2), "timeouts; delay and TAXI rate fitted")],
     },
     Study {
@@ -146,6 +177,7 @@ const STUDIES: &[Study] = &[
         table: "17",
         text: include_str!("../../../../experiments/table-17-no-timers.ns"),
         seeds: 5,
+        load: None,
         cells: &[mbps("no pacing, no BSD timers", "a-b", 24.0, None, "another TCP (NetSim's, a Tahoe)")],
     },
     Study {
@@ -153,6 +185,7 @@ const STUDIES: &[Study] = &[
         table: "17",
         text: include_str!("../../../../experiments/table-17-pacing.ns"),
         seeds: 5,
+        load: None,
         cells: &[mbps("pacing 70 Mb/s", "a-b", 68.20, Some(0.05), "pacing")],
     },
     Study {
@@ -160,6 +193,7 @@ const STUDIES: &[Study] = &[
         table: "18",
         text: include_str!("../../../../experiments/table-18.ns"),
         seeds: 5,
+        load: None,
         cells: &[mbps("pacing 40 Mb/s", "dec-sgi", 34.2, Some(0.02), "pacing; length fitted")],
     },
     Study {
@@ -167,6 +201,7 @@ const STUDIES: &[Study] = &[
         table: "6",
         text: include_str!("../../../../experiments/guaranteed-1998.ns"),
         seeds: 20,
+        load: None,
         cells: &[
             mbps("bare interface", "raw", 121.8, Some(0.1), "the card, fitted"),
             delay("bare interface, 64 B", "raw-64", 0.85, Some(0.1), "the interface, fitted"),
@@ -179,9 +214,12 @@ const STUDIES: &[Study] = &[
 ];
 
 /// The papers that there are, each by all its names; the first is the study's.
-const PAPERS: [&[&str]; 3] = [&["aai", "1996", "netspec"], &["guaranteed", "1998"], &["airnet", "1990"]];
-/// The papers that wait for their transports.
-const NOT_YET: [&str; 2] = ["bundle", "1997"];
+const PAPERS: [&[&str]; 4] = [
+    &["aai", "1996", "netspec"],
+    &["guaranteed", "1998"],
+    &["airnet", "1990"],
+    &["bundle", "1997", "converter"],
+];
 
 /// A study to be run.
 struct Job {
@@ -194,6 +232,7 @@ struct Job {
 struct Compared {
     paper: &'static str,
     table: &'static str,
+    load: Option<&'static str>,
     cell: &'static Cell,
     ours: Spread,
 }
@@ -239,20 +278,23 @@ fn jobs(flags: &Reproduce) -> Result<Vec<Job>, Failure> {
         Some(name) => match PAPERS.into_iter().find(|names| names.contains(&name)) {
             Some(names) => Some(names[0]),
             None => {
-                let why =
-                    if NOT_YET.contains(&name) { "is not reproduced yet" } else { "is no paper known here" };
+                let why = "is no paper known here";
                 return Err(Failure::input(format!("`{name}` {why}; what there is: {there_is}")));
             }
         },
     };
     let wanted = flags.table.as_deref().map(|table| table.strip_prefix("table-").unwrap_or(table));
+    let wanted = wanted.map(|table| table.strip_prefix("4-").unwrap_or(table));
     let of_paper = |study: &&Study| paper.is_none_or(|paper| paper == study.paper);
-    let all = || STUDIES.iter().chain(airnet::STUDIES);
+    let all = || STUDIES.iter().chain(airnet::STUDIES).chain(bundle_1997::STUDIES);
     let studies = all().filter(of_paper).filter(|study| wanted.is_none_or(|table| table == study.table));
     let jobs: Vec<Job> = studies
         .map(|study| {
             let parsed = parse(&Source { name: study.table, text: study.text, folder: None });
-            let plan = parsed.plan.expect("tests check every experiment");
+            let mut plan = parsed.plan.expect("tests check every experiment");
+            if let Some(load) = &study.load {
+                load.set(&mut plan).expect("tests set every load");
+            }
             Job { study, plan, seeds: flags.seeds.unwrap_or(study.seeds) }
         })
         .collect();
@@ -292,6 +334,7 @@ fn compare(jobs: &[Job], threads: usize, stop: &Stop) -> Result<Vec<Compared>, F
         compared.extend(job.study.cells.iter().enumerate().map(|(at, cell)| Compared {
             paper: job.study.paper,
             table: job.study.table,
+            load: job.study.load.as_ref().map(|load| load.name),
             cell,
             ours: Spread::of(figures.iter().map(|run| run[at]).collect()),
         }));
@@ -313,8 +356,53 @@ fn one(job: &Job, seed: Seed, stop: &Stop) -> Result<Vec<Option<f64>>, String> {
     if record.partial {
         return Err(record.trouble.first().cloned().unwrap_or("it was cut short".into()));
     }
-    let of = |cell: &Cell| figure(&record, cell.subject, cell.figure).map(|x| x / cell.unit.scale());
+    let of = |cell: &Cell| cell.of(&record).map(|x| cell.unit.of(x));
     Ok(job.study.cells.iter().map(of).collect())
+}
+
+impl Cell {
+    /// Its figure in a record.
+    fn of(&self, record: &Record) -> Option<f64> {
+        let Some(front) = self.subject.strip_suffix('*') else {
+            return figure(record, self.subject, self.figure);
+        };
+        let names = record.connections.iter().map(|c| &c.name).chain(record.hosts.iter().map(|h| &h.name));
+        let figures: Vec<f64> = names
+            .filter(|name| name.starts_with(front))
+            .filter_map(|name| figure(record, name, self.figure))
+            .collect();
+        (!figures.is_empty()).then(|| figures.iter().sum::<f64>() / figures.len() as f64)
+    }
+}
+
+impl Load {
+    /// Sets it in a plan.
+    fn set(&self, plan: &mut Plan) -> Result<(), OverrideError> {
+        let names = |front: &str| {
+            let names = plan.connections.iter().map(|c| c.name.clone());
+            names.filter(|name| name.starts_with(front)).collect::<Vec<String>>()
+        };
+        let (wide, local) = (names("wide"), names("local"));
+        let each = f64::from(self.wide) / wide.len().max(1) as f64;
+        let rates = wide.iter().map(|name| (name, each));
+        let rates = rates.chain(local.iter().map(|name| (name, f64::from(self.host))));
+        let mut changes: Vec<(String, String)> =
+            rates.map(|(name, rate)| (format!("{name}.rate"), format!("{rate:.2} /s"))).collect();
+        changes.extend(self.capacity.map(|capacity| ("c2.capacity".to_owned(), capacity.to_owned())));
+        if let Some(network) = plan.network.as_mut().filter(|_| self.level1 > 0) {
+            let is_more = |node: &Node| {
+                let NodeKind::Converter { role: ConverterRole::Level1, number, .. } = node.kind else {
+                    return false;
+                };
+                number > self.level1
+            };
+            let gone: Vec<String> =
+                network.nodes.iter().filter(|n| is_more(n)).map(|n| n.name.clone()).collect();
+            network.nodes.retain(|node| !gone.contains(&node.name));
+            network.links.retain(|link| !gone.contains(&link.a) && !gone.contains(&link.b));
+        }
+        apply_overrides(plan, changes.iter().map(|(key, value)| (key.as_str(), value.as_str())))
+    }
 }
 
 impl Unit {
@@ -324,8 +412,17 @@ impl Unit {
             Unit::Mbps => 1e6,
             Unit::Kbps => 1e3,
             Unit::PerSecond => 10.0,
-            Unit::Cells => 1.0,
-            Unit::Ms => 1e3,
+            Unit::Cells | Unit::Processor => 1.0,
+            Unit::Share => 0.01,
+            Unit::Ms | Unit::Delay => 1e3,
+        }
+    }
+
+    /// What our record has, in the paper's unit.
+    fn of(self, figure: f64) -> f64 {
+        match self {
+            Unit::Processor => (figure + bundle_1997::IDLE_PERCENT).min(100.0),
+            _ => figure / self.scale(),
         }
     }
 
@@ -335,7 +432,8 @@ impl Unit {
             Unit::Kbps => "kb/s",
             Unit::PerSecond => "/s",
             Unit::Cells => "cells",
-            Unit::Ms => "ms",
+            Unit::Ms | Unit::Delay => "ms",
+            Unit::Share | Unit::Processor => "%",
         }
     }
 
@@ -353,11 +451,29 @@ impl Compared {
     /// Whether it is as near as promised; none if nothing was. No figure is not near.
     fn is_within(&self) -> Option<bool> {
         let within = self.cell.within?;
-        Some(self.deviation().is_some_and(|deviation| deviation.abs() <= within))
+        let is_near = |deviation: f64| match self.cell.unit {
+            _ if within.is_infinite() => deviation >= 0.0,
+            Unit::Delay => (1.0 / (1.0 + within)..=1.0 + within).contains(&(1.0 + deviation)),
+            _ => deviation.abs() <= within,
+        };
+        Some(self.deviation().is_some_and(is_near))
+    }
+
+    /// What was promised, for other programs.
+    fn promised(&self) -> serde_json::Value {
+        match self.cell.within {
+            Some(within) if within.is_infinite() => "at least".into(),
+            within => within.into(),
+        }
+    }
+
+    /// The load and the row.
+    fn row(&self) -> String {
+        self.load.map_or(self.cell.row.into(), |load| format!("{load} {}", self.cell.row))
     }
 
     fn columns(&self) -> [String; 9] {
-        let Compared { paper, table, cell, ours } = self;
+        let Compared { paper, table, cell, ours, .. } = self;
         let show = |value: Option<f64>| value.map_or("–".into(), |value| cell.unit.show(value));
         let spread = match ours.n {
             0 | 1 => String::new(),
@@ -370,12 +486,16 @@ impl Compared {
         };
         [
             format!("{paper} {table}"),
-            cell.row.into(),
+            self.row(),
             format!("{} {}", cell.unit.show(cell.paper), cell.unit.name()),
             show(ours.mean),
             spread,
             self.deviation().map_or("–".into(), |share| format!("{:+.1} %", share * 100.0)),
-            cell.within.map_or("–".into(), |share| format!("±{:.0} %", share * 100.0)),
+            cell.within.map_or("–".into(), |share| match cell.unit {
+                _ if share.is_infinite() => "at least".into(),
+                Unit::Delay => format!("×{:.1}", 1.0 + share),
+                _ => format!("±{:.0} %", share * 100.0),
+            }),
             verdict.into(),
             cell.limit.into(),
         ]
@@ -409,9 +529,9 @@ fn table(compared: &[Compared]) -> String {
 fn json(compared: &[Compared]) -> String {
     let cell = |c: &Compared| {
         json!({
-            "of": c.paper, "table": c.table, "row": c.cell.row, "unit": c.cell.unit.name(), "paper": c.cell.paper,
+            "of": c.paper, "table": c.table, "row": c.row(), "unit": c.cell.unit.name(), "paper": c.cell.paper,
             "n": c.ours.n, "mean": c.ours.mean, "sd": c.ours.sd, "min": c.ours.min, "max": c.ours.max,
-            "samples": c.ours.samples, "deviation": c.deviation(), "promised": c.cell.within,
+            "samples": c.ours.samples, "deviation": c.deviation(), "promised": c.promised(),
             "within": c.is_within(), "limited_by": c.cell.limit,
         })
     };

@@ -1,17 +1,19 @@
-//! Contestants that take turns.
+//! Contestants that take turns. Benches of several crates have it as a module of theirs.
+
+#![allow(dead_code, reason = "not every bench needs all of it")]
 
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
 /// Rounds of a contest.
-const ROUNDS: usize = 9;
+const ROUNDS: usize = 7;
 
 /// A measurement: a figure a round.
 type Measure<'a> = Box<dyn Fn() -> f64 + 'a>;
 
 /// Some that do the same.
 pub struct Contest<'a> {
-    name: &'static str,
+    pub name: &'static str,
     unit: &'static str,
     contestants: Vec<(&'static str, Measure<'a>)>,
 }

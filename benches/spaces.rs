@@ -1,4 +1,5 @@
-//! Two network namespaces with a pair of virtual interfaces between them.
+//! Two network namespaces with a pair of virtual interfaces between them. Benches of several crates have it as a module of
+//! theirs.
 //!
 //! The namespaces have no names: nothing but this process holds them, so they go when it does, whatever ends it.
 
@@ -9,7 +10,6 @@ use std::process::Command;
 use std::thread::{self, Scope, ScopedJoinHandle};
 
 use nix::sched::{CloneFlags, setns, unshare};
-use trunkline_llc::face::Network;
 
 /// What the interface at either end is called.
 pub const DEVICE: &str = "line";
@@ -52,21 +52,21 @@ impl Spaces {
         })
     }
 
-    fn run(&self, end: usize, script: &str) -> Result<(), String> {
+    /// What a shell says at one end; the devices of that end are in its `/sys`.
+    ///
+    /// # Errors
+    /// What it says if it fails.
+    pub fn run(&self, end: usize, script: &str) -> Result<String, String> {
         thread::scope(|scope| {
-            let run = || Command::new("sh").args(["-ec", script]).output();
+            let there = format!("mount -t sysfs sysfs /sys && {script}");
+            let run = move || Command::new("unshare").args(["-m", "sh", "-ec", &there]).output();
             let out = self.spawn(scope, end, run).join().expect("a command").map_err(|e| e.to_string())?;
             match out.status.success() {
-                true => Ok(()),
+                true => Ok(String::from_utf8_lossy(&out.stdout).into_owned()),
                 false => Err(format!("{script}: {}", String::from_utf8_lossy(&out.stderr).trim())),
             }
         })
     }
-}
-
-/// The network at either end.
-pub fn network() -> Network {
-    Network::Ethernet { interface: DEVICE.into() }
 }
 
 /// A new namespace.

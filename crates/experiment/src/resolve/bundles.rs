@@ -1,0 +1,180 @@
+//! Connections over `bundle`, and the converters between their ends.
+
+use super::Context;
+use crate::converters::{Segment, Segments, Sides, number};
+use crate::diagnostic::Diagnostic;
+use crate::parse::shorten;
+use crate::plan::{BundleFormat, BundlePriority, Connection, Network, Node, NodeKind, Place, Protocol};
+
+/// A group of the classic format has a bit for each host.
+const HOSTS: usize = 16;
+/// Converters of level 1 (section 3.4.3 of the thesis).
+const LEVEL_1: usize = 6;
+/// Two of the sixteen bits of a mask say that a converter of level 1 sent it.
+const HIGHEST: u32 = 0x3FFF;
+/// A message address of the classic format has sixteen bits.
+const ADDRESSES: u32 = 65_536;
+
+/// Checks what connections over `bundle` need of the network, and the network's converters, if there are such connections.
+pub(crate) fn check(cx: &mut Context<'_>, network: &Network, connections: &[Connection]) {
+    let segments = Segments::of(network);
+    let Some(sides) = Sides::of(network, &segments, connections) else { return };
+    let Some(central) = check_central(cx, &sides, connections) else { return };
+    check_level_1(cx, &sides, central, &segments);
+    check_wide_area(cx, &sides, central, &segments);
+    check_formats(cx, &sides, central);
+    check_hosts(cx, network, &sides, &segments, connections);
+    if format(central) == BundleFormat::Classic {
+        connections.iter().for_each(|c| check_address(cx, c));
+    }
+}
+
+/// There is one, and it has converters of level 1, as many as may be.
+fn check_central<'n>(
+    cx: &mut Context<'_>,
+    sides: &Sides<'n>,
+    connections: &[Connection],
+) -> Option<&'n Node> {
+    let &[central, ref others @ ..] = &sides.central[..] else {
+        let first = connections.iter().find(|c| matches!(c.protocol, Protocol::Bundle { .. }));
+        let place = first.map_or_else(Place::default, |c| c.asks.protocol);
+        let error = Diagnostic::error(place, "bundles need a central converter, and the network has none");
+        cx.report(error.label("expected `converter … (role = central)` in the network"));
+        return None;
+    };
+    if let Some(second) = others.first() {
+        let error = Diagnostic::error(second.place, "a second central converter");
+        let error = error.label("expected one for all hosts");
+        cx.report(error.with(central.place, "the first is here"));
+    }
+    if sides.level1.is_empty() {
+        let message = format!("`{}` has no converter of level 1", shorten(&central.name));
+        let error = Diagnostic::error(central.place, message);
+        cx.report(error.label("expected `converter … (role = level1)` beside it, linked with it"));
+    }
+    if let Some(seventh) = sides.level1.get(LEVEL_1) {
+        let message = format!("{} converters of level 1", sides.level1.len());
+        let error = Diagnostic::error(seventh.place, message);
+        cx.report(error.label(format!("expected at most {LEVEL_1}")).with(central.place, "of this one"));
+    }
+    Some(central)
+}
+
+/// Each has a number of its own, links to the central converter, and at most one other to the wide area.
+fn check_level_1(cx: &mut Context<'_>, sides: &Sides<'_>, central: &Node, segments: &Segments<'_>) {
+    for pair in sides.level1.windows(2).filter(|pair| number(pair[0]) == number(pair[1])) {
+        let message = format!("two converters of level 1 have the number {}", number(pair[1]));
+        let error = Diagnostic::error(pair[1].place, message).label("expected another `number`");
+        cx.report(error.with(pair[0].place, "the first is here"));
+    }
+    for node in &sides.level1 {
+        let name = shorten(&node.name);
+        if number(node) > HIGHEST && format(node) == BundleFormat::Classic {
+            let error = Diagnostic::error(node.place, format!("`{name}` has the number {}", number(node)));
+            cx.report(error.label(format!("expected 1 to {HIGHEST}")));
+        }
+        let links = segments.at(&node.name);
+        let to_central = links.iter().filter(|link| segments.at(&central.name).contains(link)).count();
+        let wrong = match (to_central, links.len()) {
+            (0, _) => Some("no link leads from it to the central converter"),
+            (_, 3..) => Some("it has more than two links"),
+            (2.., _) => Some("both of its links lead to the central converter"),
+            _ => None,
+        };
+        if let Some(wrong) = wrong {
+            let error = Diagnostic::error(node.place, format!("`{name}` cannot be of level 1: {wrong}"));
+            let error =
+                error.label("expected one link to the central converter, and at most one to the wide area");
+            cx.report(error.with(central.place, "the central converter"));
+        }
+    }
+}
+
+/// The segment of the wide area at a converter of level 1: that of the link which does not lead to the central converter, if
+/// it has two.
+fn wide_area(node: &Node, central: &Node, segments: &Segments<'_>) -> Option<Segment> {
+    let (links, inner) = (segments.at(&node.name), segments.at(&central.name));
+    links.iter().find(|link| !inner.contains(link)).or(links.first()).copied()
+}
+
+/// There is one wide area: any converter of level 1 may be told to join a group of it.
+fn check_wide_area(cx: &mut Context<'_>, sides: &Sides<'_>, central: &Node, segments: &Segments<'_>) {
+    let outer = |node: &Node| wide_area(node, central, segments);
+    let Some(first) = sides.level1.first() else { return };
+    for node in sides.level1.iter().filter(|node| outer(node) != outer(first)) {
+        let (name, other) = (shorten(&node.name), shorten(&first.name));
+        let error =
+            Diagnostic::error(node.place, format!("`{name}` and `{other}` are in different wide areas"));
+        let error = error.label("expected links, hubs or switches that join them");
+        cx.report(error.with(first.place, "the first is here"));
+    }
+}
+
+fn check_formats(cx: &mut Context<'_>, sides: &Sides<'_>, central: &Node) {
+    for node in sides.level1.iter().filter(|node| format(node) != format(central)) {
+        let message =
+            format!("`{}` and `{}` have different formats", shorten(&node.name), shorten(&central.name));
+        let error = Diagnostic::error(node.place, message).label("expected the same `format`");
+        cx.report(error.with(central.place, "the central converter"));
+    }
+}
+
+fn check_hosts(
+    cx: &mut Context<'_>,
+    network: &Network,
+    sides: &Sides<'_>,
+    segments: &Segments<'_>,
+    connections: &[Connection],
+) {
+    let node = |name: &str| network.nodes.iter().find(|node| node.name == name);
+    let said = |name: &str| {
+        let bundled = connections.iter().filter(|c| matches!(c.protocol, Protocol::Bundle { .. }));
+        bundled.flat_map(|c| [&c.from].into_iter().chain(&c.to)).find(|end| end.host == name)
+    };
+    if let Some(seventeenth) = sides.hosts.get(HOSTS)
+        && sides.central.iter().all(|central| format(central) == BundleFormat::Classic)
+        && let Some(end) = said(seventeenth)
+    {
+        let message = format!("the central converter has {} hosts", sides.hosts.len());
+        let error = Diagnostic::error(end.place, message).label(format!("expected at most {HOSTS}"));
+        cx.report(error.with(sides.central[0].place, "the central converter"));
+    }
+    for name in &sides.wide {
+        let area = |level1: &&Node| wide_area(level1, sides.central[0], segments);
+        if sides.level1.iter().filter_map(area).any(|area| segments.at(name).contains(&area)) {
+            continue;
+        }
+        let (Some(end), Some(node)) = (said(name), node(name)) else { continue };
+        let message = format!("`{}` is on no side of the converters", shorten(name));
+        let error = Diagnostic::error(end.place, message);
+        let error =
+            error.label("expected links to the central converter, or to the wide area of those of level 1");
+        cx.report(error.with(node.place, "declared here"));
+    }
+}
+
+/// Addresses have sixteen bits, and the lowest is the priority.
+fn check_address(cx: &mut Context<'_>, c: &Connection) {
+    let Protocol::Bundle { address, priority } = c.protocol else { return };
+    if address >= ADDRESSES {
+        let error =
+            Diagnostic::error(c.asks.protocol, format!("no classic message has the address {address}"));
+        cx.report(error.label(format!("expected 0 to {}, or `format = wide`", ADDRESSES - 1)));
+    }
+    let said = match (priority, address % 2) {
+        (Some(BundlePriority::High), 0) => ("high", "even", "odd"),
+        (Some(BundlePriority::Low), 1) => ("low", "odd", "even"),
+        _ => return,
+    };
+    let message = format!("address {address} is {}, and the priority is `{}`", said.1, said.0);
+    let error = Diagnostic::error(c.asks.protocol, message);
+    let error = error.label(format!("expected an address that is {}", said.2));
+    cx.report(error.help("of classic messages those with odd addresses have priority"));
+}
+
+fn format(node: &Node) -> BundleFormat {
+    match node.kind {
+        NodeKind::Converter { format, .. } => format,
+        _ => BundleFormat::Classic,
+    }
+}
