@@ -67,11 +67,6 @@ impl Machine {
         (self.local.level(), self.far.level())
     }
 
-    /// Octets a second of ordinary messages that hosts, and those of level 1, may send; [`NO_LIMIT`]: any.
-    pub fn rates(&self) -> (u32, u32) {
-        (self.local.rate(), self.limit_level1().1)
-    }
-
     /// The hosts that are there.
     pub fn members(&self) -> &Members {
         &self.members
