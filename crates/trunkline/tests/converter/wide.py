@@ -322,7 +322,7 @@ def check_priority_arrives_through_a_path_that_loses():
         place.until("all to arrive", lambda: place.metrics(status)['trunkline_converter_messages_total{way="received"}'] == sent)
         assert place.metrics()["trunkline_converter_resent_total"] > 0
         assert listener.total()[2:] == (sent, 0)
-        assert all(relay.dropped > 50 for relay in relays)
+        assert all(relay.dropped > 0 for relay in relays)
 
 
 def sender_count(place, way):
