@@ -47,6 +47,7 @@ checks! {
     a_host_that_is_killed_or_ends_leaves_the_database
     in_any_order_and_interest_comes_back_by_itself
     priority_arrives_through_a_path_that_loses
+    rules_give_priority
     a_host_takes_no_more_than_it_says
     one_bundle_to_all_by_broadcast_and_multicast
     what_is_no_bundle_is_counted

@@ -123,6 +123,27 @@ impl Level1Face {
             is_right
         })
     }
+
+    /// Does what the machine says.
+    fn flush(&mut self) {
+        let Level1Face { engine, options, memberships, counts, .. } = self;
+        engine.drain(|ports, said| match said {
+            Said::Event(Event::Join(packet)) => {
+                let joined = memberships.join(at(options.base, packet));
+                counts.not_joined += u64::from(joined.is_err());
+            }
+            Said::Event(Event::Leave(packet)) => _ = memberships.leave(at(options.base, packet)),
+            Said::Frame(transmit, bytes) if transmit.port == Level1::CENTRAL => {
+                let sent = ports.send(usize::from(Level1::CENTRAL.0), options.central.into(), bytes);
+                counts.unsent += u64::from(!sent);
+            }
+            Said::Frame(transmit, bytes) => {
+                let packet = transmit.peer.as_bytes().try_into().map_or(0, u16::from_be_bytes);
+                let to = SocketAddrV4::new(at(options.base, packet), options.port);
+                counts.unsent += u64::from(!ports.send(SAYS, to.into(), bytes));
+            }
+        });
+    }
 }
 
 /// The group that something was sent to on an interface.
@@ -169,24 +190,14 @@ impl Serve for Level1Face {
         if ready.has(usize::from(Level1::WIDE.0)) {
             self.receive()?;
         }
-        let Level1Face { engine, options, memberships, counts, .. } = self;
-        engine.drain(|ports, said| match said {
-            Said::Event(Event::Join(packet)) => {
-                let joined = memberships.join(at(options.base, packet));
-                counts.not_joined += u64::from(joined.is_err());
-            }
-            Said::Event(Event::Leave(packet)) => _ = memberships.leave(at(options.base, packet)),
-            Said::Frame(transmit, bytes) if transmit.port == Level1::CENTRAL => {
-                let sent = ports.send(usize::from(Level1::CENTRAL.0), options.central.into(), bytes);
-                counts.unsent += u64::from(!sent);
-            }
-            Said::Frame(transmit, bytes) => {
-                let packet = transmit.peer.as_bytes().try_into().map_or(0, u16::from_be_bytes);
-                let to = SocketAddrV4::new(at(options.base, packet), options.port);
-                counts.unsent += u64::from(!ports.send(SAYS, to.into(), bytes));
-            }
-        });
+        self.flush();
         Ok(ready)
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        self.engine.machine.bye(self.engine.clock.now());
+        self.flush();
+        Ok(())
     }
 
     fn bound(&self) -> String {

@@ -333,6 +333,22 @@ def saturated(place, way, at=None):
     return place.metrics(at)[f'trunkline_converter_dropped_total{{way="{way}",why="saturated",priority="ordinary"}}']
 
 
+def check_rules_give_priority():
+    with Place() as place:
+        central(place)
+        level1(place)
+        dis_host(place, 1, rules=f"[[rule]]\ntype = 2\naddress = {FAR}\npriority = true\n[default]\naddress = {FAR + 1}\n")
+        raw = Host(place, 2, FAR, FAR + 1)
+        wants(place, 2, 2)
+        program, (urgent, other) = Program(place, 1), (pdu(144, kind=2), pdu(200, kind=3))
+        program.send(urgent, other)
+        both = {(FAR, 1 << 16 | 1, 3, urgent), (FAR + 1, 1 << 16 | 1, 0, other)}
+        # Nobody acknowledges: what has priority comes again.
+        place.until("both, and one again", lambda: len(raw.messages()) > 3)
+        raw.ends = True
+        assert set(raw.messages()) == both and raw.messages().count((FAR + 1, 1 << 16 | 1, 0, other)) == 1
+
+
 def check_a_host_takes_no_more_than_it_says():
     with Place() as place:
         central(place)
