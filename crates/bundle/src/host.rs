@@ -6,8 +6,8 @@ use trunkline_units::{Instant, Span};
 
 use crate::drops::{Drops, Why};
 use crate::gather::Gather;
-use crate::inbox::Inbox;
 pub use crate::inbox::{From, WAITING};
+use crate::inbox::{Inbox, Sink};
 use crate::level::{LEAST, Level};
 use crate::retell::{REFUSED, Retell};
 use crate::settings::Settings;
@@ -210,6 +210,15 @@ impl Host {
         })
     }
 
+    /// Takes a datagram from the central converter and gives each message for this host to `each` at once: with what is known
+    /// of it, and its body as it stands in the datagram. None of them waits to be taken. All else is as with a frame.
+    pub fn hear(&mut self, now: Instant, datagram: &[u8], each: &mut impl FnMut(From, &[u8])) {
+        match &mut self.0 {
+            Machine::Classic(classic) => classic.take_bundle(datagram, each),
+            Machine::Wide(wide) => wide.hear(now, datagram, each),
+        }
+    }
+
     /// Tells again what it wants, every so often (zero: only after a refusal): a central converter that restarts has
     /// forgotten. The wide format does that by itself.
     pub fn retelling(mut self, every: Span) -> Host {
@@ -342,7 +351,7 @@ impl Classic {
         );
     }
 
-    fn take_bundle(&mut self, bytes: &[u8]) {
+    fn take_bundle(&mut self, bytes: &[u8], sink: &mut impl Sink) {
         let Ok(bundle) = Bundle::read(bytes) else { return self.statistics.malformed += 1 };
         self.statistics.bundles += 1;
         for message in bundle.messages() {
@@ -356,7 +365,7 @@ impl Classic {
             } else {
                 // The address that said whether it has priority is gone.
                 let from = From { address: message.address.into(), ..From::default() };
-                match self.inbox.push(from, message.body) {
+                match sink.push(from, message.body) {
                     true => self.statistics.received += 1,
                     false => self.statistics.drops.count(Why::Full, false),
                 }
@@ -384,7 +393,9 @@ impl Endpoint for Classic {
     fn handle(&mut self, now: Instant, input: Input<'_, Command<'_>>) -> Result<(), Refusal> {
         match input {
             Input::Frame { port: Host::CENTRAL, bytes, segment, .. } => {
-                Segment::frames(segment, bytes).for_each(|bundle| self.take_bundle(bundle));
+                let mut inbox = std::mem::take(&mut self.inbox);
+                Segment::frames(segment, bytes).for_each(|bundle| self.take_bundle(bundle, &mut inbox));
+                self.inbox = inbox;
                 Ok(())
             }
             Input::Frame { .. } => {

@@ -20,6 +20,26 @@ pub struct From {
     pub priority: bool,
 }
 
+/// Where messages go that came.
+pub trait Sink {
+    /// Has a message; whether there was room.
+    fn push(&mut self, from: From, body: &[u8]) -> bool;
+}
+
+/// Whoever takes each as it comes, straight from the datagram in which it did.
+impl<F: FnMut(From, &[u8])> Sink for F {
+    fn push(&mut self, from: From, body: &[u8]) -> bool {
+        self(from, body);
+        true
+    }
+}
+
+impl Sink for Inbox {
+    fn push(&mut self, from: From, body: &[u8]) -> bool {
+        self.keep(from, body)
+    }
+}
+
 /// Messages in the order in which they came. Room: [`WAITING`] octets.
 #[derive(Debug, Default)]
 pub struct Inbox {
@@ -32,7 +52,7 @@ pub struct Inbox {
 
 impl Inbox {
     /// Keeps a message; whether there was room.
-    pub fn push(&mut self, from: From, body: &[u8]) -> bool {
+    pub fn keep(&mut self, from: From, body: &[u8]) -> bool {
         if self.octets + body.len() > WAITING || self.messages.len() >= MOST {
             return false;
         }

@@ -109,6 +109,13 @@ impl Level1 {
         self
     }
 
+    /// Says that it ends with what leaves next, so that its groups go to others at once. The classic format has no word for it.
+    pub fn bye(&mut self, now: Instant) {
+        if let Machine::Wide(wide) = &mut self.0 {
+            wide.bye(now);
+        }
+    }
+
     /// What it counted.
     pub fn statistics(&self) -> &Statistics {
         match &self.0 {

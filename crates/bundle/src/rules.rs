@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 
 use crate::wire::dis::Pdu;
 
-/// Most cells of a grid: there are no more message addresses.
+/// Most cells of a grid.
 pub const MOST_CELLS: usize = 65_536;
 
 /// Numbers that match: any of these ranges; all, if there is none.
@@ -25,7 +25,7 @@ impl Numbers {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Target {
     /// To this message address.
-    Address(u16),
+    Address(u32),
     /// To that of the cell where they happen; what happens outside of it, or has no location, the rule does not match.
     Grid(Grid),
     /// Nowhere.
@@ -43,12 +43,14 @@ pub struct Rule {
     pub family: Numbers,
     /// Sites of the entity that a PDU is about; what has none no rule matches that names some.
     pub site: Numbers,
+    /// Whether they have priority, whatever their address: of the wide format.
+    pub priority: bool,
     /// Where they go.
     pub target: Target,
 }
 
 impl Rule {
-    fn address(&self, pdu: Pdu<'_>) -> Option<Option<u16>> {
+    fn address(&self, pdu: Pdu<'_>) -> Option<Option<u32>> {
         let matches = self.exercise.has(pdu.exercise().into())
             && self.kind.has(pdu.kind().into())
             && self.family.has(pdu.family().into())
@@ -68,7 +70,7 @@ impl Rule {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Grid {
     /// The address of the first cell.
-    pub first: u16,
+    pub first: u32,
     /// From the address of a cell to that of the next: 2 where odd addresses are those of priority messages.
     pub step: u16,
     /// Metres from the centre of the earth, in world coordinates (IEEE 1278.1).
@@ -94,14 +96,14 @@ pub enum NoGrid {
     #[error("the origin of a grid is a place")]
     Origin,
     /// Its cells have no addresses.
-    #[error("a grid's cells would have addresses above 65535")]
+    #[error("a grid has up to 65536 cells, whose addresses are up to 4294967295")]
     Addresses,
 }
 
 impl Grid {
     /// Along the axes of world coordinates.
     pub fn in_world(
-        first: u16,
+        first: u32,
         step: u16,
         origin: [f64; 3],
         cells: Vec<u32>,
@@ -114,7 +116,7 @@ impl Grid {
 
     /// East and north along the plane that touches the earth (WGS 84) at a latitude and longitude, in degrees.
     pub fn on_earth(
-        first: u16,
+        first: u32,
         step: u16,
         [latitude, longitude]: [f64; 2],
         cells: Vec<u32>,
@@ -151,7 +153,7 @@ impl Grid {
         let last = count.filter(|count| *count <= MOST_CELLS as u64);
         let last = last.map(|count| u64::from(self.first) + (count - 1) * u64::from(self.step));
         match last {
-            Some(last) if last <= u16::MAX.into() && self.step > 0 => Ok(self),
+            Some(last) if last <= u32::MAX.into() && self.step > 0 => Ok(self),
             _ => Err(NoGrid::Addresses),
         }
     }
@@ -173,7 +175,7 @@ impl Grid {
     }
 
     /// The address of a cell; none if there is no such cell.
-    pub fn address(&self, cell: [u32; 3]) -> Option<u16> {
+    pub fn address(&self, cell: [u32; 3]) -> Option<u32> {
         let mut number = 0;
         for (at, cells) in cell.iter().zip(&self.cells).rev() {
             if at >= cells {
@@ -181,11 +183,16 @@ impl Grid {
             }
             number = number * cells + at;
         }
-        u16::try_from(u32::from(self.first) + number * u32::from(self.step)).ok()
+        self.first.checked_add(number * u32::from(self.step))
+    }
+
+    /// The address of the last cell.
+    fn last(&self) -> u32 {
+        self.first + (self.cells.iter().product::<u32>() - 1) * u32::from(self.step)
     }
 
     /// The addresses of a cell and those up to `reach` cells away from it along every axis.
-    pub fn around(&self, cell: [u32; 3], reach: u32) -> BTreeSet<u16> {
+    pub fn around(&self, cell: [u32; 3], reach: u32) -> BTreeSet<u32> {
         let span = |axis: usize| {
             let last = self.cells.get(axis).map_or(0, |cells| cells - 1);
             cell[axis].saturating_sub(reach)..=cell[axis].saturating_add(reach).min(last)
@@ -211,9 +218,9 @@ pub struct Rules {
     /// The first that matches counts.
     pub rules: Vec<Rule>,
     /// Where everything else goes; none: nowhere.
-    pub otherwise: Option<u16>,
+    pub otherwise: Option<u32>,
     /// Addresses that are wanted.
-    pub wanted: BTreeSet<u16>,
+    pub wanted: Vec<RangeInclusive<u32>>,
     /// Entities around which cells of all grids are wanted, and how many cells far.
     pub around: BTreeMap<Entity, u32>,
 }
@@ -221,14 +228,30 @@ pub struct Rules {
 /// Everything to address 0, and nothing wanted.
 impl Default for Rules {
     fn default() -> Rules {
-        Rules { rules: Vec::new(), otherwise: Some(0), wanted: BTreeSet::new(), around: BTreeMap::new() }
+        Rules { rules: Vec::new(), otherwise: Some(0), wanted: Vec::new(), around: BTreeMap::new() }
     }
 }
 
 impl Rules {
-    /// Where a PDU goes; none: nowhere.
-    pub fn address(&self, pdu: Pdu<'_>) -> Option<u16> {
-        self.rules.iter().find_map(|rule| rule.address(pdu)).unwrap_or(self.otherwise)
+    /// Where a PDU goes, and whether it has priority by a rule; none: nowhere.
+    pub fn address(&self, pdu: Pdu<'_>) -> Option<(u32, bool)> {
+        let found = self.rules.iter().find_map(|rule| Some((rule.address(pdu)?, rule.priority)));
+        let (address, priority) = found.unwrap_or((self.otherwise, false));
+        Some((address?, priority))
+    }
+
+    /// The highest address that occurs, and whether a rule gives priority: the classic format has neither those above
+    /// 65,535 nor that.
+    pub fn reach(&self) -> (u32, bool) {
+        let last = |target: &Target| match target {
+            Target::Address(address) => *address,
+            Target::Grid(grid) => grid.last(),
+            Target::Drop => 0,
+        };
+        let targets = self.rules.iter().map(|rule| last(&rule.target));
+        let wanted = self.wanted.iter().map(|range| *range.end());
+        let highest = targets.chain(wanted).chain(self.otherwise).max();
+        (highest.unwrap_or(0), self.rules.iter().any(|rule| rule.priority))
     }
 
     fn grids(&self) -> impl Iterator<Item = &Grid> {
@@ -251,7 +274,7 @@ struct Seen {
     /// In which cell of each grid.
     cells: Vec<Option<[u32; 3]>>,
     /// What is wanted around it.
-    wanted: BTreeSet<u16>,
+    wanted: BTreeSet<u32>,
 }
 
 impl Following {
@@ -276,10 +299,10 @@ impl Following {
         true
     }
 
-    /// All that is wanted now.
-    pub fn wanted(&self, rules: &Rules) -> BTreeSet<u16> {
-        let around = self.seen.values().flat_map(|seen| &seen.wanted);
-        rules.wanted.iter().chain(around).copied().collect()
+    /// All that is wanted now beside what [always](Rules::wanted) is.
+    pub fn wanted(&self, rules: &Rules) -> BTreeSet<u32> {
+        let around = self.seen.values().flat_map(|seen| seen.wanted.iter().copied());
+        around.filter(|address| !rules.wanted.iter().any(|range| range.contains(address))).collect()
     }
 }
 
@@ -308,7 +331,7 @@ mod tests {
 
     fn rule(target: Target) -> Rule {
         let [exercise, kind, family, site] = std::array::from_fn(|_| Numbers::default());
-        Rule { exercise, kind, family, site, target }
+        Rule { exercise, kind, family, site, priority: false, target }
     }
 
     #[test]
@@ -325,7 +348,7 @@ mod tests {
         };
         let of = |exercise, kind, site, location| {
             let bytes = pdu(exercise, kind, [site, 1, 1], location);
-            rules.address(Pdu::split(&bytes).unwrap().0)
+            rules.address(Pdu::split(&bytes).unwrap().0).map(|(address, _)| address)
         };
         let inside = [125.0, -35.0, 1e6];
         assert_eq!(of(1, ENTITY_STATE, 1, inside), Some(1_000 + 2 * (2 + 4)));
@@ -340,7 +363,7 @@ mod tests {
         let mut short = pdu(1, 7, [5, 1, 1], inside);
         short.truncate(12);
         short[8..10].copy_from_slice(&12u16.to_be_bytes());
-        assert_eq!(rules.address(Pdu::split(&short).unwrap().0), Some(0));
+        assert_eq!(rules.address(Pdu::split(&short).unwrap().0), Some((0, false)));
     }
 
     #[test]
@@ -359,7 +382,7 @@ mod tests {
                 "{x}"
             );
         }
-        let last = (1_000 + 2 * 11) as u16;
+        let last = 1_000 + 2 * 11;
         assert_eq!((grid.address([3, 2, 0]), grid.address([4, 2, 0])), (Some(last), None));
         assert_eq!(grid.around([0, 0, 0], 1).into_iter().collect::<Vec<_>>(), [1_000, 1_002, 1_008, 1_010]);
         assert_eq!(grid.around([3, 2, 0], 9).len(), 12);
@@ -370,8 +393,11 @@ mod tests {
         let world =
             |first, step, cells: &[u32], size| Grid::in_world(first, step, [0.0; 3], cells.into(), size);
         assert_eq!(world(0, 1, &[256, 256], 1.0).map(|grid| grid.address([255, 255, 0])), Ok(Some(65_535)));
-        assert_eq!(world(1, 1, &[256, 256], 1.0), Err(NoGrid::Addresses));
-        assert_eq!(world(0, 2, &[256, 256], 1.0), Err(NoGrid::Addresses));
+        let end = u32::MAX - 65_535;
+        assert_eq!(world(end, 1, &[256, 256], 1.0).map(|grid| grid.last()), Ok(u32::MAX));
+        assert_eq!(world(end + 1, 1, &[256, 256], 1.0), Err(NoGrid::Addresses));
+        assert_eq!(world(end, 2, &[256, 256], 1.0), Err(NoGrid::Addresses));
+        assert_eq!(world(0, 1, &[256, 257], 1.0), Err(NoGrid::Addresses));
         assert_eq!(world(0, 0, &[2], 1.0), Err(NoGrid::Addresses));
         assert_eq!(world(0, 1, &[u32::MAX, u32::MAX, 9], 1.0), Err(NoGrid::Addresses));
         assert_eq!(
@@ -415,7 +441,7 @@ mod tests {
     fn what_is_wanted_follows_an_entity() {
         let rules = Rules {
             rules: vec![rule(Target::Grid(grid()))],
-            wanted: [5, 1_000].into(),
+            wanted: vec![5..=5, 1_000..=1_000],
             around: [([7, 8, 9], 1), ([7, 8, 10], 0)].into(),
             ..Rules::default()
         };
@@ -425,12 +451,12 @@ mod tests {
             let changed = following.see(&rules, Pdu::split(&bytes).unwrap().0);
             (changed, following.wanted(&rules).into_iter().collect::<Vec<_>>())
         };
-        assert_eq!(see(ENTITY_STATE, [1, 2, 3], 120.0), (false, vec![5, 1_000]));
-        assert_eq!(see(ENTITY_STATE, [7, 8, 10], 139.0), (true, vec![5, 1_000, 1_006]));
+        assert_eq!(see(ENTITY_STATE, [1, 2, 3], 120.0), (false, vec![]));
+        assert_eq!(see(ENTITY_STATE, [7, 8, 10], 139.0), (true, vec![1_006]));
         let (changed, wanted) = see(ENTITY_STATE, [7, 8, 9], 139.0);
-        assert_eq!((changed, wanted), (true, vec![5, 1_000, 1_004, 1_006, 1_012, 1_014]));
+        assert_eq!((changed, wanted), (true, vec![1_004, 1_006, 1_012, 1_014]));
         assert!(!see(ENTITY_STATE, [7, 8, 9], 131.0).0, "the same cell");
         assert!(!see(2, [7, 8, 9], 101.0).0, "no Entity State");
-        assert_eq!(see(ENTITY_STATE, [7, 8, 9], 200.0), (true, vec![5, 1_000, 1_006]), "it went away");
+        assert_eq!(see(ENTITY_STATE, [7, 8, 9], 200.0), (true, vec![1_006]), "it went away");
     }
 }

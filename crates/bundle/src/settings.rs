@@ -87,8 +87,8 @@ impl Default for Settings {
 
 impl Settings {
     /// Whether a message is a priority message.
-    pub fn is_priority(&self, address: u16) -> bool {
-        self.pairs && address & 1 == 1
+    pub fn is_priority(&self, address: impl Into<u32>) -> bool {
+        self.pairs && address.into() & 1 == 1
     }
 
     /// What the wide format needs to know, if that is the format.

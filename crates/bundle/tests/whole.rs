@@ -78,7 +78,7 @@ fn exchange(seed: u64, timing: Timing, format: Format) {
     let by_sender = |got: &[Vec<u8>]| {
         let mut senders: BTreeMap<(u8, bool), Vec<Vec<u8>>> = BTreeMap::new();
         for body in got {
-            let urgent = format != Format::Classic && settings.is_priority(body[2].into());
+            let urgent = format != Format::Classic && settings.is_priority(body[2]);
             senders.entry((body[0], urgent)).or_default().push(body.clone());
         }
         // The wide area keeps no order among several converters.

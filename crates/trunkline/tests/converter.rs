@@ -208,7 +208,6 @@ fn what_cannot_be_is_told_in_a_line() {
         ("host --script wrong.toml --send 0", "what a script says --join and --send cannot say as well"),
         ("host --script wrong.toml", "wrong.toml: line 1: unknown field `number`"),
         ("host --dis 127.0.0.1 --rules wrong.toml", "wrong.toml: line 1: unknown field `number`"),
-        ("host --format wide", "--format wide: not there yet"),
     ] {
         let words: Vec<&str> = ["converter"].into_iter().chain(words.split(' ')).collect();
         desk.say(&words).assert_line(2, line);

@@ -11,9 +11,14 @@ use trunkline_net::ports::Ready;
 use trunkline_units::{Instant, Span};
 
 use super::engine::{Engine, Said};
-use super::{Error, Figures, Serve, own};
-use crate::central::{Central, Command, Config};
+use super::{Error, Figures, Serve, life, own};
+use crate::central::{Central, Command, Config, Statistics};
+use crate::level::Medium;
+use crate::regulator::NO_LIMIT;
+use crate::settings::Settings;
+use crate::wide::central::Machine;
 use crate::wire::classic::{MOST_HOSTS, Source};
+use crate::wire::wide::level1_of;
 
 /// Every so often level 1 is told again what it gets, without a reason.
 pub const RETELLS: Span = Span::from_s(10);
@@ -26,13 +31,15 @@ const BUNDLES: usize = 16;
 pub struct CentralOptions {
     /// The machine.
     pub config: Config,
-    /// Where converters of level 1 hear it, in the order of the machine's.
+    /// Where converters of level 1 hear it, in the order of the machine's. Of the classic format: in the wide one they are where
+    /// their bundles come from.
     pub level1: Vec<SocketAddrV4>,
     /// Where it hears them.
     pub listen_level1: SocketAddrV4,
     /// Where it hears hosts.
     pub listen_hosts: SocketAddrV4,
-    /// Where bundles for hosts go: one broadcast or multicast address, or those of hosts.
+    /// Where bundles for hosts go: one broadcast or multicast address, or those of hosts. In the wide format where those go
+    /// that are to all; a host is where its bundles come from.
     pub hosts: Vec<SocketAddrV4>,
     /// How many routers what goes to a multicast address may pass, and one.
     pub ttl: u8,
@@ -51,8 +58,25 @@ pub struct CentralFace {
     options: CentralOptions,
     /// Where hosts sent their last bundles from.
     sources: [Option<SocketAddr>; MOST_HOSTS as usize],
+    /// Where converters of level 1 did, in the order of the machine's; first of all where they are said to be.
+    level1: Vec<Option<SocketAddr>>,
     refused: u64,
     unsent: u64,
+}
+
+impl CentralOptions {
+    /// With one converter of level 1, number 1, on the loopback: what hosts' media of 1 Gb/s carry, and nobody to whom bundles
+    /// to all would go.
+    pub fn on_loopback(
+        settings: Settings,
+        listen_level1: SocketAddrV4,
+        listen_hosts: SocketAddrV4,
+    ) -> CentralOptions {
+        let medium = Medium { capacity: 600_000, interval: Span::from_ms(5) };
+        let config = Config { settings, level1: vec![1], hosts: MOST_HOSTS, local: medium, wide: medium };
+        let (level1, hosts) = Default::default();
+        CentralOptions { config, level1, listen_level1, listen_hosts, hosts, ttl: 1, retell: RETELLS }
+    }
 }
 
 impl CentralFace {
@@ -61,7 +85,7 @@ impl CentralFace {
     /// # Errors
     /// Which did not open, and why.
     pub fn open(options: &CentralOptions, clock: Clock) -> Result<CentralFace, Error> {
-        let machine = Central::new(options.config.clone()).retelling(options.retell);
+        let machine = Central::with_life(life(clock), options.config.clone()).retelling(options.retell);
         let mut engine = Engine::new(machine, clock)?;
         // In the order of the machine's ports.
         engine.ports.add(own(options.listen_level1)?)?;
@@ -75,7 +99,30 @@ impl CentralFace {
         }
         engine.ports.add(hosts)?;
         let sources = [None; MOST_HOSTS as usize];
-        Ok(CentralFace { engine, options: options.clone(), sources, refused: 0, unsent: 0 })
+        let mut level1: Vec<_> = options.level1.iter().map(|at| Some(SocketAddr::V4(*at))).collect();
+        level1.resize(options.config.level1.len(), None);
+        Ok(CentralFace { engine, options: options.clone(), sources, level1, refused: 0, unsent: 0 })
+    }
+
+    /// The machine, to ask it something.
+    pub fn machine(&self) -> &Central {
+        &self.engine.machine
+    }
+
+    /// Where it hears hosts, if a free port was to be found.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn hears_hosts(&self) -> io::Result<SocketAddrV4> {
+        v4(self.engine.ports.socket(usize::from(Central::HOSTS.0)).local_addr()?)
+    }
+
+    /// Where it hears level 1.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn hears_level1(&self) -> io::Result<SocketAddrV4> {
+        v4(self.engine.ports.socket(usize::from(Central::LEVEL1.0)).local_addr()?)
     }
 
     fn refusals(&mut self, port: Port) {
@@ -83,16 +130,27 @@ impl CentralFace {
             self.refused += 1;
             let command = match port {
                 Central::LEVEL1 => {
-                    let at = self.options.level1.iter().position(|to| SocketAddr::V4(*to) == by);
+                    let at = self.level1.iter().position(|at| *at == Some(by));
                     at.map(|at| Command::Level1Refused(self.options.config.level1[at]))
                 }
-                _ => host_of(&self.sources, &self.options.hosts, by).map(Command::HostRefused),
+                _ => match self.engine.machine.wide() {
+                    None => host_of(&self.sources, &self.options.hosts, by).map(Command::HostRefused),
+                    // Whoever is no more is silent.
+                    Some(_) => None,
+                },
             };
             if let Some(command) = command {
                 // It refuses none.
                 let _ = self.engine.command(command);
             }
         }
+    }
+}
+
+fn v4(at: SocketAddr) -> io::Result<SocketAddrV4> {
+    match at {
+        SocketAddr::V4(at) => Ok(at),
+        SocketAddr::V6(_) => Err(io::ErrorKind::Unsupported.into()),
     }
 }
 
@@ -126,7 +184,11 @@ impl Serve for CentralFace {
         }
         if ready.has(usize::from(Central::HOSTS.0)) {
             let sources = &mut self.sources;
+            let is_wide = self.engine.machine.wide().is_some();
             self.engine.receive(Central::HOSTS, BUNDLES, |came, bytes| {
+                if is_wide {
+                    return true;
+                }
                 let mask = bytes.first_chunk().map(|mask| u16::from_be_bytes(*mask));
                 if let Some(Source::Host(host)) = mask.and_then(Source::of) {
                     sources[usize::from(host) - 1] = Some(came.from);
@@ -135,25 +197,34 @@ impl Serve for CentralFace {
             })?;
         }
         if ready.has(usize::from(Central::LEVEL1.0)) {
-            self.engine.receive(Central::LEVEL1, BUNDLES, |_, _| true)?;
+            let (level1, numbers) = (&mut self.level1, &self.options.config.level1);
+            let is_wide = self.engine.machine.wide().is_some();
+            self.engine.receive(Central::LEVEL1, BUNDLES, |came, bytes| {
+                let number = is_wide.then(|| level1_of(bytes)).flatten();
+                let at = number.and_then(|number| numbers.iter().position(|one| *one == number));
+                if let Some(at) = at {
+                    level1[at] = Some(came.from);
+                }
+                true
+            })?;
         }
-        let CentralFace { engine, options, unsent, .. } = self;
+        let CentralFace { engine, options, level1, unsent, .. } = self;
         engine.drain(|ports, said| {
             let (transmit, bytes) = match said {
                 Said::Frame(transmit, bytes) => (transmit, bytes),
                 Said::Event(never) => match never {},
             };
-            let mut send = |to: SocketAddrV4| {
-                *unsent += u64::from(!ports.send(usize::from(transmit.port.0), to.into(), bytes));
+            let mut send = |to: SocketAddr| {
+                *unsent += u64::from(!ports.send(usize::from(transmit.port.0), to, bytes));
             };
             match (transmit.port, address_of(transmit.peer)) {
                 // A machine that answers a host where it came from says so.
-                (Central::HOSTS, Some(SocketAddr::V4(to))) => send(to),
-                (Central::HOSTS, _) => options.hosts.iter().copied().for_each(send),
+                (Central::HOSTS, Some(to)) => send(to),
+                (Central::HOSTS, None) => options.hosts.iter().for_each(|to| send((*to).into())),
                 _ => {
                     let number = transmit.peer.as_bytes().try_into().map_or(0, u16::from_be_bytes);
                     let at = options.config.level1.iter().position(|one| *one == number);
-                    at.and_then(|at| options.level1.get(at)).copied().into_iter().for_each(&mut send);
+                    at.and_then(|at| level1.get(at).copied().flatten()).into_iter().for_each(&mut send);
                 }
             }
         });
@@ -167,11 +238,12 @@ impl Serve for CentralFace {
         };
         let CentralOptions { listen_level1, listen_hosts, hosts, .. } = &self.options;
         let hosts: Vec<String> = hosts.iter().map(ToString::to_string).collect();
+        let hear =
+            if hosts.is_empty() { String::new() } else { format!(", which hear {}", hosts.join(", ")) };
         format!(
-            "central on {} for level 1 and {} for hosts, which hear {}",
+            "central on {} for level 1 and {} for hosts{hear}",
             listens(Central::LEVEL1, *listen_level1),
             listens(Central::HOSTS, *listen_hosts),
-            hosts.join(", ")
         )
     }
 
@@ -204,16 +276,66 @@ impl Serve for CentralFace {
         let (local, wide) = machine.levels();
         into.gauge(super::LEVEL, super::OF_LEVEL, &[("side", "hosts")], local.into());
         into.gauge(super::LEVEL, super::OF_LEVEL, &[("side", "wide")], wide.into());
+        match machine.wide() {
+            Some(wide) => of_wide(into, wide, s),
+            None => self.of_classic(into),
+        }
+    }
+}
+
+const WANTED: &str = "trunkline_converter_wanted";
+const OF_WANTED: &str = "Message addresses that hosts want.";
+const HELD: &str = "trunkline_converter_held";
+const OF_HELD: &str = "Multicast groups that level 1 is to get.";
+
+impl CentralFace {
+    fn of_classic(&self, into: &mut Figures) {
+        let interest = self.engine.machine.interest();
         for host in 1..=self.options.config.hosts.min(MOST_HOSTS) {
-            let what = "Message addresses that hosts want.";
-            let wanted = machine.interest().of_host(host).count() as u64;
-            into.gauge("trunkline_converter_wanted", what, &[("host", &host.to_string())], wanted);
+            let wanted = interest.of_host(host).count() as u64;
+            into.gauge(WANTED, OF_WANTED, &[("host", &host.to_string())], wanted);
         }
         for number in &self.options.config.level1 {
-            let held = machine.interest().held(*number).count() as u64;
-            let what = "Multicast groups that level 1 is to get.";
-            into.gauge("trunkline_converter_held", what, &[("level1", &number.to_string())], held);
+            let held = interest.held(*number).count() as u64;
+            into.gauge(HELD, OF_HELD, &[("level1", &number.to_string())], held);
         }
+    }
+}
+
+/// What only the wide format has.
+fn of_wide(into: &mut Figures, wide: &Machine, s: &Statistics) {
+    let sides = &s.sides;
+    for (of, met, gone) in [("hosts", s.hosts_met, s.hosts_gone), ("level1", sides.met, sides.gone)] {
+        into.count(super::SESSIONS, super::OF_SESSIONS, &[("of", of)], met);
+        into.count(super::SILENT, super::OF_SILENT, &[("of", of)], gone);
+    }
+    let what = "Groups that moved from one of level 1 to another while somebody wanted them.";
+    into.count("trunkline_converter_moved_total", what, &[], sides.moved);
+    let what = "Microseconds without a group that moved: of all together, and the longest.";
+    for (of, gap) in [("all", sides.gaps), ("longest", sides.longest_gap)] {
+        into.gauge("trunkline_converter_gap_microseconds", what, &[("of", of)], gap.as_ns() / 1_000);
+    }
+    into.count(super::RESENT, super::OF_RESENT, &[], s.repeated);
+    into.count(super::OWN, super::OF_OWN, &[], s.own);
+    super::of_numbers(into, &s.path, s.stale);
+    let (hosts, level1) = wide.rates();
+    for (side, rate) in [("hosts", hosts), ("wide", level1)].into_iter().filter(|(_, rate)| *rate != NO_LIMIT)
+    {
+        let what = "Octets a second of ordinary messages that may be sent to the converter; absent: any.";
+        into.gauge("trunkline_converter_rate_octets", what, &[("side", side)], rate.into());
+    }
+    let what = "Hosts that are there.";
+    into.gauge("trunkline_converter_hosts", what, &[], wide.members().len() as u64);
+    for member in wide.members().iter() {
+        let host = member.number.to_string();
+        let wanted = member.wants().iter().map(|(first, last)| u64::from(last - first) + 1).sum();
+        into.gauge(WANTED, OF_WANTED, &[("host", &host)], wanted);
+        into.count(super::LOST, super::OF_LOST, &[("host", &host)], member.link.lost.into());
+    }
+    for side in wide.sides().iter().filter(|side| side.is_alive()) {
+        let number = side.number.to_string();
+        into.gauge(HELD, OF_HELD, &[("level1", &number)], side.wants().count() as u64);
+        into.count(super::LOST, super::OF_LOST, &[("level1", &number)], side.link.lost.into());
     }
 }
 

@@ -3,15 +3,17 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::ops::RangeInclusive;
 
 use trunkline_endpoint::{Endpoint, Input, Segment};
 use trunkline_net::{Clock, Ports, socket};
 use trunkline_units::Instant;
 
-use super::host::{listen, shared_on};
+use super::host::{listen, shared_on, wish};
 use super::{Error, Figures};
-use crate::host::{Command, Host};
+use crate::host::{Command, Host, Post};
 use crate::rules::{Following, Rules};
+use crate::settings::Settings;
 use crate::wire::dis::{Malformed, Pdu};
 
 /// Batches of datagrams that it takes in a round.
@@ -39,7 +41,10 @@ pub(super) struct Dis {
     /// Who is to get what comes.
     to: Option<SocketAddr>,
     following: Following,
-    joined: BTreeSet<u16>,
+    /// What is always wanted and not joined yet, the last first; and what else is joined.
+    always: Vec<RangeInclusive<u32>>,
+    joined: BTreeSet<u32>,
+    settings: Settings,
     /// Whether what is wanted may not be what is joined.
     changed: bool,
     message: Vec<u8>,
@@ -74,7 +79,12 @@ impl Counts {
 
 impl Dis {
     /// Opens its sockets, behind those that are in `ports`.
-    pub fn open(options: &DisOptions, interface: Ipv4Addr, ports: &mut Ports) -> Result<Dis, Error> {
+    pub fn open(
+        options: &DisOptions,
+        settings: &Settings,
+        interface: Ipv4Addr,
+        ports: &mut Ports,
+    ) -> Result<Dis, Error> {
         let at = options.listen;
         let hears = ports.add(listen(at, interface)?)?;
         // What it says to all it hears as well, and so says it from a port of its own.
@@ -92,8 +102,26 @@ impl Dis {
         let to = options.to.or(is_shared.then_some(at)).map(SocketAddr::V4);
         let (following, joined, message) = Default::default();
         let (options, counts) = (options.clone(), Counts::default());
-        let changed = true;
-        Ok(Dis { options, hears, says, own, to, following, joined, changed, message, counts })
+        let (settings, changed) = (*settings, true);
+        let wanted = options.rules.wanted.iter().rev().cloned();
+        let always = match settings.wide() {
+            Some(_) => wanted.collect(),
+            None => wanted.flat_map(|range| range.rev().map(|one| one..=one)).collect(),
+        };
+        Ok(Dis {
+            options,
+            hears,
+            says,
+            own,
+            to,
+            following,
+            always,
+            joined,
+            settings,
+            changed,
+            message,
+            counts,
+        })
     }
 
     /// Sockets, to ask what they found.
@@ -107,7 +135,7 @@ impl Dis {
 
     /// Takes what programs said.
     pub fn receive(&mut self, ports: &mut Ports, host: &mut Host, clock: Clock) -> io::Result<()> {
-        let Dis { options, own, to, following, changed, counts, .. } = self;
+        let Dis { options, own, to, following, settings, changed, counts, .. } = self;
         ports.receive(self.hears, DATAGRAMS, |came, bytes| {
             if Some(came.from) == *own {
                 counts.own += 1;
@@ -129,9 +157,10 @@ impl Dis {
                 *changed |= following.see(&options.rules, pdu);
                 match options.rules.address(pdu) {
                     // What is refused is counted by the machine.
-                    Some(address) => {
-                        let send = Command::Send { address, body: pdu.bytes() };
-                        let _ = host.handle(now, Input::Command(send));
+                    Some((address, priority)) => {
+                        let priority = priority || settings.is_priority(address);
+                        let post = Post { address, priority, within: None, body: pdu.bytes() };
+                        let _ = host.handle(now, Input::Command(Command::Post(post)));
                     }
                     None => counts.nowhere += 1,
                 }
@@ -169,20 +198,26 @@ impl Dis {
         if !self.changed {
             return;
         }
+        let settings = self.settings;
+        let mut want = |first, last, joins| {
+            let command = wish(&settings, first, last, joins).map(Input::Command);
+            command.and_then(|command| host.handle(now, command)).is_ok()
+        };
+        while self.always.pop_if(|range| want(*range.start(), *range.end(), true)).is_some() {}
         let wanted = self.following.wanted(&self.options.rules);
-        let leaves: Vec<u16> = self.joined.difference(&wanted).copied().collect();
-        let joins: Vec<u16> = wanted.difference(&self.joined).copied().collect();
+        let leaves: Vec<u32> = self.joined.difference(&wanted).copied().collect();
+        let joins: Vec<u32> = wanted.difference(&self.joined).copied().collect();
         for address in joins {
-            if host.handle(now, Input::Command(Command::Join(address))).is_ok() {
+            if want(address, address, true) {
                 self.joined.insert(address);
             }
         }
         for address in leaves {
-            if host.handle(now, Input::Command(Command::Drop(address))).is_ok() {
+            if want(address, address, false) {
                 self.joined.remove(&address);
             }
         }
-        self.changed = self.joined != wanted;
+        self.changed = self.joined != wanted || !self.always.is_empty();
     }
 
     pub fn bound(&self, ports: &Ports) -> String {

@@ -62,12 +62,26 @@ impl<E: Endpoint> Engine<E> {
         &mut self,
         port: Port,
         most: usize,
+        is_for_it: impl FnMut(&Came, &[u8]) -> bool,
+    ) -> io::Result<()> {
+        self.receive_by(port, usize::from(port.0), most, is_for_it)
+    }
+
+    /// The same of a socket that is another one than that of the port.
+    ///
+    /// # Errors
+    /// As [`Engine::receive`].
+    pub fn receive_by(
+        &mut self,
+        port: Port,
+        socket: usize,
+        most: usize,
         mut is_for_it: impl FnMut(&Came, &[u8]) -> bool,
     ) -> io::Result<()> {
         let (machine, clock) = (&mut self.machine, self.clock);
         // What was waiting together came together.
         let mut now = None;
-        self.ports.receive(usize::from(port.0), most, |came, bytes| {
+        self.ports.receive(socket, most, |came, bytes| {
             let now = *now.get_or_insert_with(|| clock.now());
             for bytes in Segment::frames(came.segment, bytes).filter(|bytes| is_for_it(came, bytes)) {
                 let frame = Input::Frame { port, peer: peer_of(came.from), bytes, segment: None };

@@ -4,15 +4,15 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::os::fd::AsFd;
 
-use trunkline_endpoint::{Endpoint, Input, Port};
+use trunkline_endpoint::{Endpoint, Input, Port, Segment};
 use trunkline_net::ports::Ready;
 use trunkline_net::{Clock, SocketError, socket};
 use trunkline_units::{Instant, Span};
 
 use super::dis::{Dis, DisOptions};
 use super::engine::{Engine, Said};
-use super::{Error, Figures, Serve, own};
-use crate::host::{Command, Host, Refusal};
+use super::{Error, Figures, Serve, life, own};
+use crate::host::{Command, From, Host, Post, Refusal};
 use crate::settings::Settings;
 
 /// Every so often what a host wants is told again.
@@ -26,11 +26,12 @@ const BUNDLES: usize = 16;
 pub struct HostOptions {
     /// What all agree on.
     pub settings: Settings,
-    /// Which host, 1 to 16.
-    pub number: u8,
+    /// Which host, from 1 on: up to 16 in the classic format.
+    pub number: u16,
     /// Where the central converter hears hosts.
     pub central: SocketAddrV4,
-    /// Where bundles for hosts come: an address of this machine, or a broadcast or multicast address.
+    /// Where bundles for hosts come: an address of this machine, or a broadcast or multicast address. In the wide format that
+    /// is for bundles to all; those to this host come where it sends from, a port of its own on `interface`.
     pub listen: SocketAddrV4,
     /// The address of the interface on which a multicast address is joined.
     pub interface: Ipv4Addr,
@@ -41,13 +42,64 @@ pub struct HostOptions {
 }
 
 /// A host's interface on its sockets: it sends from where it listens, so that the central converter knows who refuses.
+///
+/// What comes waits until it is [taken](HostFace::take), or goes to programs of DIS, or each [turn](HostFace::turn_with) has
+/// it given to a closure straight from the datagram. Here are two hosts and a central converter of the wide format, on
+/// free ports of the loopback, in one thread:
+///
+/// ```
+/// use std::net::{Ipv4Addr, SocketAddrV4};
+/// use trunkline_bundle::face::{CentralFace, CentralOptions, HostFace, HostOptions, Serve};
+/// use trunkline_bundle::{Format, Settings, Wide};
+/// use trunkline_net::Clock;
+/// use trunkline_units::{Instant, Span};
+///
+/// let clock = Clock::start();
+/// let settings = Settings { format: Format::Wide(Wide::default()), ..Settings::default() };
+/// let any = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0);
+/// let mut central = CentralFace::open(&CentralOptions::on_loopback(settings, any, any), clock)?;
+/// let mut host = |number| {
+///     let options = HostOptions::on_loopback(settings, number, central.hears_hosts()?);
+///     HostFace::open(&options, clock).map_err(Box::<dyn std::error::Error>::from)
+/// };
+/// let (mut one, mut two) = (host(1)?, host(2)?);
+///
+/// two.join_range(100_000, 100_999)?;
+/// let (mut heard, mut said) = (Vec::new(), 0);
+/// while heard.len() < 3 {
+///     // Before the central converter knows what host 2 wants nobody does; what has priority waits until it is heard of.
+///     if central.machine().statistics().control > 0 && said < 3 {
+///         said += 1;
+///         one.send(100_000 + said, b"a message")?;
+///     }
+///     let soon = Some(clock.now() + Span::from_ms(1));
+///     central.turn(soon)?;
+///     one.turn(soon)?;
+///     two.turn_with(soon, |from, body| heard.push((from.address, from.source, body.to_vec())))?;
+/// }
+/// // Host 1 of site 1.
+/// let source = 1 << 16 | 1;
+/// assert_eq!(heard[0], (100_001, source, b"a message".to_vec()));
+/// assert_eq!(heard.iter().map(|(address, ..)| *address).collect::<Vec<_>>(), [100_001, 100_002, 100_003]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct HostFace {
     engine: Engine<Host>,
     options: HostOptions,
+    /// The socket of bundles to all, if that is another.
+    all: Option<usize>,
     dis: Option<Dis>,
     refused: u64,
     unsent: u64,
+}
+
+impl HostOptions {
+    /// Without DIS, on a free port of the loopback.
+    pub fn on_loopback(settings: Settings, number: u16, central: SocketAddrV4) -> HostOptions {
+        let (listen, interface) = (SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0), Ipv4Addr::LOCALHOST);
+        HostOptions { settings, number, central, listen, interface, retell: RETELLS, dis: None }
+    }
 }
 
 impl HostFace {
@@ -56,36 +108,93 @@ impl HostFace {
     /// # Errors
     /// Why it did not open.
     pub fn open(options: &HostOptions, clock: Clock) -> Result<HostFace, Error> {
-        let machine = Host::new(options.number, options.settings).retelling(options.retell);
+        let HostOptions { settings, listen: at, interface, .. } = options;
+        let machine = Host::with_life(options.number, life(clock), *settings).retelling(options.retell);
         let mut engine = Engine::new(machine, clock)?;
-        engine.ports.add(listen(options.listen, options.interface)?)?;
+        let has_two = settings.wide().is_some() && shared_on(*at.ip(), *interface).is_some();
+        if has_two {
+            engine.ports.add(own(SocketAddrV4::new(*interface, 0))?)?;
+        }
+        let hears = engine.ports.add(listen(*at, *interface)?)?;
         let dis = options.dis.as_ref();
-        let dis = dis.map(|dis| Dis::open(dis, options.interface, &mut engine.ports)).transpose()?;
-        Ok(HostFace { engine, options: options.clone(), dis, refused: 0, unsent: 0 })
+        let dis = dis.map(|dis| Dis::open(dis, settings, *interface, &mut engine.ports)).transpose()?;
+        let all = has_two.then_some(hears);
+        Ok(HostFace { engine, options: options.clone(), all, dis, refused: 0, unsent: 0 })
     }
 
     /// Sends a message.
     ///
     /// # Errors
     /// Why not.
-    pub fn send(&mut self, address: u16, body: &[u8]) -> Result<(), Refusal> {
-        self.engine.command(Command::Send { address, body })
+    pub fn send(&mut self, address: u32, body: &[u8]) -> Result<(), Refusal> {
+        let priority = self.options.settings.is_priority(address);
+        self.post(Post { address, priority, within: None, body })
+    }
+
+    /// Sends a message, with all that can be said of it.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn post(&mut self, post: Post<'_>) -> Result<(), Refusal> {
+        self.engine.command(Command::Post(post))
     }
 
     /// Wants the messages with an address.
     ///
     /// # Errors
     /// [`Refusal::Full`].
-    pub fn join(&mut self, address: u16) -> Result<(), Refusal> {
-        self.engine.command(Command::Join(address))
+    pub fn join(&mut self, address: u32) -> Result<(), Refusal> {
+        self.join_range(address, address)
     }
 
     /// Wants them no more.
     ///
     /// # Errors
     /// [`Refusal::Full`].
-    pub fn leave(&mut self, address: u16) -> Result<(), Refusal> {
-        self.engine.command(Command::Drop(address))
+    pub fn leave(&mut self, address: u32) -> Result<(), Refusal> {
+        self.leave_range(address, address)
+    }
+
+    /// Wants the messages with these addresses.
+    ///
+    /// # Errors
+    /// [`Refusal::Full`]: what found room of a range in the classic format is wanted.
+    pub fn join_range(&mut self, first: u32, last: u32) -> Result<(), Refusal> {
+        self.want(first, last, true)
+    }
+
+    /// Wants them no more.
+    ///
+    /// # Errors
+    /// As [`HostFace::join_range`].
+    pub fn leave_range(&mut self, first: u32, last: u32) -> Result<(), Refusal> {
+        self.want(first, last, false)
+    }
+
+    fn want(&mut self, first: u32, last: u32, joins: bool) -> Result<(), Refusal> {
+        let settings = self.options.settings;
+        if settings.wide().is_some() {
+            return self.engine.command(wish(&settings, first, last, joins)?);
+        }
+        // One that the format does not have ends it.
+        (first..=last).try_for_each(|one| self.engine.command(wish(&settings, one, one, joins)?))
+    }
+
+    /// Takes no more than so many ordinary messages a second from now on; none: any. Of the wide format.
+    ///
+    /// # Errors
+    /// [`Refusal::Format`].
+    pub fn saturate(&mut self, messages: Option<u32>) -> Result<(), Refusal> {
+        self.engine.command(Command::Saturate(messages))
+    }
+
+    /// Takes the oldest message that came, with what is known of it.
+    pub fn receive(&mut self, into: &mut Vec<u8>) -> Option<From> {
+        let mut from = None;
+        let receive = Command::Receive { into, from: &mut from };
+        // It refuses none, and has nothing to say.
+        let _ = self.engine.machine.handle(self.engine.clock.now(), Input::Command(receive));
+        from
     }
 
     /// Takes the body of the oldest message that came; whether there was one.
@@ -107,6 +216,73 @@ impl HostFace {
         &self.engine.machine
     }
 
+    /// A [turn](Serve::turn) in which each message that comes is given to `each` as soon as it is read, with what is known of it,
+    /// and its body as it stands in the datagram: it is neither copied nor kept. So nothing can be taken, and programs of DIS
+    /// get nothing. What waits to be taken from turns before goes first. All is counted as it is without.
+    ///
+    /// # Errors
+    /// As a turn.
+    pub fn turn_with(
+        &mut self,
+        until: Option<Instant>,
+        mut each: impl FnMut(From, &[u8]),
+    ) -> io::Result<Ready> {
+        let mut body = Vec::new();
+        while let Some(from) = self.receive(&mut body) {
+            each(from, &body);
+        }
+        let ready = self.begin(until)?;
+        for socket in self.sockets(ready) {
+            let (machine, clock) = (&mut self.engine.machine, self.engine.clock);
+            let mut now = None;
+            self.engine.ports.receive(socket, BUNDLES, |came, bytes| {
+                let now = *now.get_or_insert_with(|| clock.now());
+                Segment::frames(came.segment, bytes).for_each(|bytes| machine.hear(now, bytes, &mut each));
+            })?;
+        }
+        self.hear_programs(ready)?;
+        if let Some(dis) = &mut self.dis {
+            dis.follow(&mut self.engine.machine, self.engine.clock.now());
+        }
+        self.flush();
+        Ok(ready)
+    }
+
+    /// Waits, and finds out who refused.
+    fn begin(&mut self, until: Option<Instant>) -> io::Result<Ready> {
+        const CENTRAL: Port = Host::CENTRAL;
+        let ready = self.engine.wait(until)?;
+        if ready.refused(usize::from(CENTRAL.0)) {
+            let refused = self.engine.refusals(CENTRAL).count() as u64;
+            self.refused += refused;
+            if refused > 0 {
+                // It refuses none.
+                let _ = self.engine.command(Command::Refused);
+            }
+        }
+        Ok(ready)
+    }
+
+    /// The sockets on which bundles came.
+    fn sockets(&self, ready: Ready) -> impl Iterator<Item = usize> + use<> {
+        let all = [Some(usize::from(Host::CENTRAL.0)), self.all];
+        all.into_iter().flatten().filter(move |socket| ready.has(*socket))
+    }
+
+    /// Takes what programs of DIS said.
+    fn hear_programs(&mut self, ready: Ready) -> io::Result<()> {
+        let Some(dis) = &mut self.dis else { return Ok(()) };
+        for port in [dis.hears(), dis.says()] {
+            while ready.refused(port) && self.engine.ports.refused(port).is_some() {
+                self.refused += 1;
+            }
+        }
+        if ready.has(dis.hears()) {
+            dis.receive(&mut self.engine.ports, &mut self.engine.machine, self.engine.clock)?;
+        }
+        Ok(())
+    }
+
     /// Lets what was said leave.
     pub fn flush(&mut self) {
         let HostFace { engine, options, unsent, .. } = self;
@@ -119,12 +295,34 @@ impl HostFace {
     }
 }
 
+/// To want addresses or no longer, as the format says it: in the classic one an address alone.
+pub(super) fn wish(
+    settings: &Settings,
+    first: u32,
+    last: u32,
+    joins: bool,
+) -> Result<Command<'static>, Refusal> {
+    let classic = |address| u16::try_from(address).map_err(|_| Refusal::Format);
+    Ok(match (settings.wide(), joins) {
+        (Some(_), true) => Command::JoinRange { first, last },
+        (Some(_), false) => Command::DropRange { first, last },
+        (None, _) if first != last => return Err(Refusal::Format),
+        (None, true) => Command::Join(classic(first)?),
+        (None, false) => Command::Drop(classic(first)?),
+    })
+}
+
 /// A socket that hears what is sent to an address, alone or with others.
 pub(super) fn listen(at: SocketAddrV4, interface: Ipv4Addr) -> Result<UdpSocket, SocketError> {
     match shared_on(*at.ip(), interface) {
         Some(on) => socket::shared_receiver(at, on, &socket::Options::default()),
         None => own(at),
     }
+}
+
+/// Whether an address is one that several may hear: broadcast or multicast.
+pub fn is_shared(ip: Ipv4Addr) -> bool {
+    shared_on(ip, Ipv4Addr::LOCALHOST).is_some()
 }
 
 /// The address of this machine by which one speaks to all who share a broadcast or multicast address; none if it is neither.
@@ -141,28 +339,12 @@ impl Serve for HostFace {
     }
 
     fn turn(&mut self, until: Option<Instant>) -> io::Result<Ready> {
-        const CENTRAL: Port = Host::CENTRAL;
-        let ready = self.engine.wait(until)?;
-        if ready.refused(usize::from(CENTRAL.0)) {
-            let refused = self.engine.refusals(CENTRAL).count() as u64;
-            self.refused += refused;
-            if refused > 0 {
-                // It refuses none.
-                let _ = self.engine.command(Command::Refused);
-            }
+        let ready = self.begin(until)?;
+        for socket in self.sockets(ready) {
+            self.engine.receive_by(Host::CENTRAL, socket, BUNDLES, |_, _| true)?;
         }
-        if ready.has(usize::from(CENTRAL.0)) {
-            self.engine.receive(CENTRAL, BUNDLES, |_, _| true)?;
-        }
+        self.hear_programs(ready)?;
         if let Some(dis) = &mut self.dis {
-            for port in [dis.hears(), dis.says()] {
-                while ready.refused(port) && self.engine.ports.refused(port).is_some() {
-                    self.refused += 1;
-                }
-            }
-            if ready.has(dis.hears()) {
-                dis.receive(&mut self.engine.ports, &mut self.engine.machine, self.engine.clock)?;
-            }
             let now = self.engine.clock.now();
             dis.hand_over(&self.engine.ports, &mut self.engine.machine, now);
             dis.follow(&mut self.engine.machine, now);
@@ -171,9 +353,20 @@ impl Serve for HostFace {
         Ok(ready)
     }
 
-    /// Wants nothing any more: nobody else tells the central converter so.
+    /// Wants nothing any more: nobody else tells the central converter so. In the wide format it also says that it ends, once
+    /// what it said is heard; if it is not soon, nobody is there to hear it.
     fn end(&mut self) -> io::Result<()> {
         self.dis = None;
+        if self.options.settings.wide().is_some() {
+            let until = self.engine.clock.now() + crate::wide::LONELY;
+            while self.engine.machine.is_saying() && self.engine.clock.now() < until {
+                self.turn(Some(until))?;
+            }
+            // It refuses none.
+            let _ = self.engine.command(Command::Bye);
+            self.flush();
+            return Ok(());
+        }
         while self.engine.command(Command::DropAll).is_err() {
             self.turn(None)?;
         }
@@ -209,6 +402,13 @@ impl Serve for HostFace {
         let what = "Message addresses that hosts want.";
         let host = self.options.number.to_string();
         into.gauge("trunkline_converter_wanted", what, &[("host", &host)], machine.joined() as u64);
+        if self.options.settings.wide().is_some() {
+            into.count(super::SESSIONS, super::OF_SESSIONS, &[("of", "central")], s.sessions);
+            into.count(super::SILENT, super::OF_SILENT, &[("of", "central")], s.lonely);
+            into.count(super::LOST, super::OF_LOST, &[("from", "central")], s.lost);
+            into.count(super::RESENT, super::OF_RESENT, &[], s.repeated);
+            super::of_numbers(into, &s.path, s.stale);
+        }
         if let Some(dis) = &self.dis {
             dis.figures(into);
         }

@@ -9,11 +9,12 @@ use trunkline_net::{Clock, Memberships, memberships, socket};
 use trunkline_units::{Instant, Span};
 
 use super::engine::{Engine, Said};
-use super::{Error, Figures, Serve, own};
+use super::{Error, Figures, Serve, life, own};
 use crate::interest::packet;
 use crate::level1::{Event, Level1};
 use crate::settings::Settings;
 use crate::wire::classic::{Message, PACKETS};
+use crate::wire::wide;
 
 /// After so long without a word of what it gets it asks.
 const ASKS: Span = Span::from_s(1);
@@ -81,7 +82,8 @@ impl Level1Face {
         if !base_is_right(options.base) {
             return Err(Error::Base(options.base));
         }
-        let machine = Level1::new(options.number, options.settings).asking(clock.now() + ASKS);
+        let machine =
+            Level1::with_life(options.number, life(clock), options.settings).asking(clock.now() + ASKS);
         let mut engine = Engine::new(machine, clock)?;
         let memberships = Memberships::new(options.interface)?;
         let hears = memberships::hearing(options.port)?;
@@ -112,11 +114,35 @@ impl Level1Face {
                 return false;
             };
             // What has no address is the machine's to count.
-            let is_right =
-                Message::read(bytes).is_none_or(|message| at(options.base, packet(message.address)) == group);
+            let said = match options.settings.wide() {
+                None => Message::read(bytes).map(|message| packet(message.address)),
+                Some(_) => wide::receiver_of(bytes),
+            };
+            let is_right = said.is_none_or(|packet| at(options.base, packet) == group);
             counts.misplaced += u64::from(!is_right);
             is_right
         })
+    }
+
+    /// Does what the machine says.
+    fn flush(&mut self) {
+        let Level1Face { engine, options, memberships, counts, .. } = self;
+        engine.drain(|ports, said| match said {
+            Said::Event(Event::Join(packet)) => {
+                let joined = memberships.join(at(options.base, packet));
+                counts.not_joined += u64::from(joined.is_err());
+            }
+            Said::Event(Event::Leave(packet)) => _ = memberships.leave(at(options.base, packet)),
+            Said::Frame(transmit, bytes) if transmit.port == Level1::CENTRAL => {
+                let sent = ports.send(usize::from(Level1::CENTRAL.0), options.central.into(), bytes);
+                counts.unsent += u64::from(!sent);
+            }
+            Said::Frame(transmit, bytes) => {
+                let packet = transmit.peer.as_bytes().try_into().map_or(0, u16::from_be_bytes);
+                let to = SocketAddrV4::new(at(options.base, packet), options.port);
+                counts.unsent += u64::from(!ports.send(SAYS, to.into(), bytes));
+            }
+        });
     }
 }
 
@@ -164,24 +190,14 @@ impl Serve for Level1Face {
         if ready.has(usize::from(Level1::WIDE.0)) {
             self.receive()?;
         }
-        let Level1Face { engine, options, memberships, counts, .. } = self;
-        engine.drain(|ports, said| match said {
-            Said::Event(Event::Join(packet)) => {
-                let joined = memberships.join(at(options.base, packet));
-                counts.not_joined += u64::from(joined.is_err());
-            }
-            Said::Event(Event::Leave(packet)) => _ = memberships.leave(at(options.base, packet)),
-            Said::Frame(transmit, bytes) if transmit.port == Level1::CENTRAL => {
-                let sent = ports.send(usize::from(Level1::CENTRAL.0), options.central.into(), bytes);
-                counts.unsent += u64::from(!sent);
-            }
-            Said::Frame(transmit, bytes) => {
-                let packet = transmit.peer.as_bytes().try_into().map_or(0, u16::from_be_bytes);
-                let to = SocketAddrV4::new(at(options.base, packet), options.port);
-                counts.unsent += u64::from(!ports.send(SAYS, to.into(), bytes));
-            }
-        });
+        self.flush();
         Ok(ready)
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        self.engine.machine.bye(self.engine.clock.now());
+        self.flush();
+        Ok(())
     }
 
     fn bound(&self) -> String {
@@ -210,6 +226,11 @@ impl Serve for Level1Face {
             ("other_address", self.counts.misplaced),
         ] {
             into.count("trunkline_converter_ignored_total", ignored, &[("why", why)], count);
+        }
+        if self.options.settings.wide().is_some() {
+            into.count(super::OWN, super::OF_OWN, &[], statistics.own);
+            into.count(super::SILENT, super::OF_SILENT, &[("of", "central")], statistics.lonely);
+            into.count(super::STALE, super::OF_STALE, &[], statistics.stale);
         }
         super::of_system(into, self.counts.refused, self.counts.unsent);
         super::of_buffers(into, &self.engine.ports, &["wide", "central"]);

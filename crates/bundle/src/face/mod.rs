@@ -19,8 +19,8 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::AsFd;
 
 use thiserror::Error;
-use trunkline_net::SocketError;
 use trunkline_net::ports::Ready;
+use trunkline_net::{Clock, SocketError, socket};
 use trunkline_units::Instant;
 
 pub mod central;
@@ -81,9 +81,28 @@ pub trait Serve {
     fn figures(&self, into: &mut Figures);
 }
 
+/// Most octets of a datagram that the interface which has an address carries in one packet: its MTU less the headers of IPv4
+/// and UDP. None if the address is that of no one interface.
+pub fn carried_by(interface: Ipv4Addr) -> Option<usize> {
+    let all = SocketAddrV4::new(Ipv4Addr::new(224, 0, 0, 1), 9);
+    if interface.is_unspecified() {
+        return None;
+    }
+    // Nothing is sent: a connected socket knows its path.
+    let asks = own(SocketAddrV4::new(interface, 0)).ok()?;
+    socket::multicast_by(&asks, interface).ok()?;
+    asks.connect(all).ok()?;
+    socket::allow_fragments(&asks, all.into()).ok().flatten()
+}
+
+/// The life of a machine that starts now, of the wide format: hundredths of a second since 1970, in a circle of 2³².
+fn life(clock: Clock) -> u32 {
+    (clock.epoch_ns() / 10_000_000) as u32
+}
+
 /// A socket that only its owner has.
 fn own(at: SocketAddrV4) -> Result<std::net::UdpSocket, SocketError> {
-    trunkline_net::socket::udp(at.into(), &trunkline_net::socket::Options::default())
+    socket::udp(at.into(), &socket::Options::default())
 }
 
 const BUNDLES: &str = "trunkline_converter_bundles_total";
@@ -94,6 +113,35 @@ const MALFORMED: &str = "trunkline_converter_malformed_total";
 const OF_MALFORMED: &str = "Bundles that are none or come from nobody, and control that makes no sense.";
 const LEVEL: &str = "trunkline_converter_congestion_level";
 const OF_LEVEL: &str = "Level of congestion, 3 (none) to 6.";
+
+/// What the numbers of messages told, and what of bundles was not taken: of the wide format.
+fn of_numbers(into: &mut Figures, path: &crate::path::Counts, stale: u64) {
+    let what = "Messages by what their numbers told: missing, here before, overtaken, too old, or of too many flows to know.";
+    for (told, count) in [
+        ("missing", path.missing),
+        ("doubled", path.doubled),
+        ("reordered", path.reordered),
+        ("stale", path.stale),
+        ("unknown", path.unknown),
+    ] {
+        into.count("trunkline_converter_numbers_total", what, &[("told", told)], count);
+    }
+    into.count(STALE, OF_STALE, &[], stale);
+}
+
+const STALE: &str = "trunkline_converter_stale_total";
+const OF_STALE: &str = "Bundles of an earlier life or session, or of somebody for whom there is no room.";
+const OWN: &str = "trunkline_converter_own_total";
+const OF_OWN: &str = "Messages of this site's hosts that came back from the wide area.";
+const SESSIONS: &str = "trunkline_converter_sessions_total";
+const OF_SESSIONS: &str = "Sessions that began, of hosts, of level 1, or with the central converter.";
+const LOST: &str = "trunkline_converter_lost_total";
+const OF_LOST: &str =
+    "Messages of bundles that did not come, or came late, by who sent them; of those that are there.";
+const RESENT: &str = "trunkline_converter_resent_total";
+const OF_RESENT: &str = "Priority messages sent again until they were acknowledged.";
+const SILENT: &str = "trunkline_converter_silent_total";
+const OF_SILENT: &str = "Times that somebody was silent for too long, or said that it ends.";
 
 /// What the system said to what was sent.
 fn of_system(into: &mut Figures, refused: u64, unsent: u64) {
@@ -107,7 +155,7 @@ fn of_system(into: &mut Figures, refused: u64, unsent: u64) {
 fn of_buffers(into: &mut Figures, ports: &trunkline_net::Ports, names: &[&str]) {
     let what = "Datagrams that came and found the socket's buffer full, by the socket.";
     for (port, name) in names.iter().enumerate() {
-        let lost = trunkline_net::socket::dropped(ports.socket(port)).unwrap_or(0);
+        let lost = socket::dropped(ports.socket(port)).unwrap_or(0);
         into.count("trunkline_converter_overflow_total", what, &[("socket", name)], lost);
     }
 }

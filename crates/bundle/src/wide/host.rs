@@ -9,7 +9,7 @@ use super::outbox::{Outbox, Parcel};
 use super::{ACKNOWLEDGE, ACKNOWLEDGED, AGAIN, HELLO, LONELY};
 use crate::drops::Why;
 use crate::host::{Command, Event, Host, Post, Refusal, Statistics};
-use crate::inbox::{From, Inbox};
+use crate::inbox::{From, Inbox, Sink};
 use crate::level::{LEAST, Level, Medium};
 use crate::path::{Flow, Link, Seen, Verdict, is_later};
 use crate::ranges::{MOST_RANGES, Ranges};
@@ -195,7 +195,13 @@ impl Machine {
         Ok(())
     }
 
-    fn take_bundle(&mut self, now: Instant, bytes: &[u8]) {
+    pub(crate) fn hear(&mut self, now: Instant, datagram: &[u8], sink: &mut impl Sink) {
+        self.roll(now);
+        self.take_bundle(now, datagram, sink);
+        self.roll(now);
+    }
+
+    fn take_bundle(&mut self, now: Instant, bytes: &[u8], sink: &mut impl Sink) {
         let Ok(bundle) = Bundle::read(bytes) else { return self.statistics.malformed += 1 };
         let header = bundle.header();
         if header.role != Role::Central || ![0, self.number].contains(&header.to) {
@@ -203,7 +209,7 @@ impl Machine {
         }
         self.statistics.bundles += 1;
         if header.to == 0 {
-            return self.take_from_all(now, &bundle);
+            return self.take_from_all(now, &bundle, sink);
         }
         if !self.follow(now, &header) {
             self.statistics.stale += 1;
@@ -220,15 +226,15 @@ impl Machine {
         }
         for message in bundle.messages() {
             match message.reliable {
-                None => self.keep(now, &message),
-                Some(number) => self.keep_in_order(now, number, &message),
+                None => self.keep(now, &message, sink),
+                Some(number) => self.keep_in_order(now, number, &message, sink),
             }
         }
         self.count();
     }
 
     /// A bundle that all hosts get is of no session, and tells only what all may know.
-    fn take_from_all(&mut self, now: Instant, bundle: &Bundle<'_>) {
+    fn take_from_all(&mut self, now: Instant, bundle: &Bundle<'_>, sink: &mut impl Sink) {
         let header = bundle.header();
         if self.session.is_none_or(|(life, _)| life != header.life) || header.session != 0 {
             self.statistics.stale += 1;
@@ -244,7 +250,7 @@ impl Machine {
         bundle
             .messages()
             .filter(|message| message.reliable.is_none())
-            .for_each(|message| self.keep(now, &message));
+            .for_each(|message| self.keep(now, &message, sink));
         self.count();
     }
 
@@ -314,17 +320,17 @@ impl Machine {
         }
     }
 
-    fn keep(&mut self, now: Instant, message: &Message<'_>) {
+    fn keep(&mut self, now: Instant, message: &Message<'_>, sink: &mut impl Sink) {
         if !self.is_new(now, message) {
             return;
         }
         if !message.priority && !self.saturation.admits(now, 1) {
             return self.statistics.drops.count(Why::Saturated, false);
         }
-        self.push(from(message), message.body);
+        self.push(from(message), message.body, sink);
     }
 
-    fn keep_in_order(&mut self, now: Instant, number: u16, message: &Message<'_>) {
+    fn keep_in_order(&mut self, now: Instant, number: u16, message: &Message<'_>, sink: &mut impl Sink) {
         if !self.acknowledge {
             self.acknowledge = true;
             self.outbox.tell_by(now + ACKNOWLEDGE);
@@ -336,13 +342,13 @@ impl Machine {
             }
             let message = parcel.message(None);
             if self.is_new(now, &message) {
-                self.push(from(&message), message.body);
+                self.push(from(&message), message.body, sink);
             }
         }
     }
 
-    fn push(&mut self, from: From, body: &[u8]) {
-        match self.inbox.push(from, body) {
+    fn push(&mut self, from: From, body: &[u8], sink: &mut impl Sink) {
+        match sink.push(from, body) {
             true => self.statistics.received += 1,
             false => self.statistics.drops.count(Why::Full, from.priority),
         }
@@ -410,7 +416,9 @@ impl Machine {
         self.roll(now);
         let done = match input {
             Input::Frame { port: Host::CENTRAL, bytes, segment, .. } => {
-                Segment::frames(segment, bytes).for_each(|bundle| self.take_bundle(now, bundle));
+                let mut inbox = std::mem::take(&mut self.inbox);
+                Segment::frames(segment, bytes).for_each(|bundle| self.take_bundle(now, bundle, &mut inbox));
+                self.inbox = inbox;
                 Ok(())
             }
             Input::Frame { .. } => {

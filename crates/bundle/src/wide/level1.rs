@@ -33,6 +33,7 @@ pub struct Machine {
     /// The version of the hold that is so, and whether that is to be told.
     version: Option<u32>,
     holds: bool,
+    ends: bool,
     level: u8,
     allowed: u8,
     allowed_until: Instant,
@@ -58,6 +59,7 @@ impl Machine {
             joined: Joined::default(),
             version: None,
             holds: false,
+            ends: false,
             level: LEAST,
             allowed: 0,
             allowed_until: Instant::ZERO,
@@ -78,6 +80,13 @@ impl Machine {
 
     pub(crate) fn joined(&self) -> usize {
         self.joined.packets().count()
+    }
+
+    /// Says that it ends with what leaves next.
+    pub(crate) fn bye(&mut self, now: Instant) {
+        self.ends = true;
+        self.outbox.tell_by(now);
+        self.outbox.roll(now);
     }
 
     /// A message from the wide area: alone in its bundle.
@@ -236,8 +245,11 @@ impl Machine {
         }
         if writable.has(Level1::CENTRAL) && self.outbox.is_ready() {
             let (header, version) = (self.header(), self.version);
-            let holds = std::mem::take(&mut self.holds);
+            let (holds, ends) = (std::mem::take(&mut self.holds), std::mem::take(&mut self.ends));
             let tell = |builder: &mut Builder| {
+                if ends {
+                    builder.tell(&Control::Bye);
+                }
                 if let (Some(version), true) = (version, holds) {
                     builder.tell(&Control::Holds(version));
                 }
@@ -273,4 +285,30 @@ fn alone(datagram: &[u8]) -> Option<Message<'_>> {
     let (header, message) = (bundle.header(), bundle.messages().next()?);
     let is_so = header.role == Role::Level1 && header.to == wide::packet_of(message.address);
     (is_so && bundle.count() == 1 && bundle.control().next().is_none()).then_some(message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_ends_says_so_in_its_session() {
+        let wide = Wide::default();
+        let mut level1 = Machine::new(3, 9, &Settings::default(), wide);
+        let now = Instant::ZERO + trunkline_units::Span::from_s(1);
+        let mut bytes = vec![0; wide.longest()];
+        let header = Header { role: Role::Central, number: 0, to: 3, life: 1, session: 8, before: 0 };
+        let length = Builder::new(wide.longest()).finish(&header, &mut bytes);
+        let frame =
+            Input::Frame { port: Level1::CENTRAL, peer: Peer::NONE, bytes: &bytes[..length], segment: None };
+        level1.handle(now, frame);
+        level1.bye(now);
+        let mut told = Vec::new();
+        let mut buffer = vec![0; trunkline_endpoint::MAX_BATCH];
+        while let Output::Transmit(transmit) = level1.poll(now, Writable::ALL, &mut buffer) {
+            let bundle = Bundle::read(&buffer[..transmit.length]).unwrap();
+            told.extend(bundle.control().map(|control| (bundle.header().session, control == Control::Bye)));
+        }
+        assert_eq!(told, [(8, true)]);
+    }
 }

@@ -16,15 +16,18 @@ mod workload;
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use trunkline_bundle::Settings;
 use trunkline_bundle::central::{Config, MOST_LEVEL_1};
 use trunkline_bundle::face::{
     CentralFace, CentralOptions, DisOptions, Error, HostFace, HostOptions, Level1Face, Level1Options, Serve,
-    central, host,
+    carried_by, central, host,
 };
 use trunkline_bundle::gather::Timing;
 use trunkline_bundle::level::Medium;
+use trunkline_bundle::regulator::Congestion;
+use trunkline_bundle::settings::Spread;
 use trunkline_bundle::wire::classic::MOST_HOSTS;
+use trunkline_bundle::wire::wide::PATH;
+use trunkline_bundle::{Format, Settings, Wide};
 use trunkline_net::Clock;
 use trunkline_units::Span;
 
@@ -32,8 +35,8 @@ use self::control::Control;
 use self::workload::Script;
 use crate::failure::{Failure, say};
 use crate::flags::converter::{
-    BASE, CENTRAL_TO_HOSTS, CENTRAL_TO_LEVEL1, Central, Common, Daemon, Format, GROUPS, HOSTS_TO_CENTRAL,
-    Host, LEVEL1_TO_CENTRAL, Level1, Timers,
+    self as flags, BASE, CENTRAL_TO_HOSTS, CENTRAL_TO_LEVEL1, Central, Common, Daemon, GROUPS,
+    HOSTS_TO_CENTRAL, Host, LEVEL1_TO_CENTRAL, Level1, Timers,
 };
 
 /// What the media of today carry in 5 ms: 1 Gb/s Ethernet, as 6,000 octets are 10 Mb/s.
@@ -50,12 +53,19 @@ pub fn converter(daemon: &Daemon) -> Result<(), Failure> {
 }
 
 fn level1(flags: Level1) -> Result<(), Failure> {
+    let interface = flags.interface.unwrap_or(Ipv4Addr::LOCALHOST);
+    let is_wide = flags.common.is_wide();
+    let listen = flags.listen.unwrap_or(if is_wide {
+        SocketAddrV4::new(interface, 0)
+    } else {
+        loopback(CENTRAL_TO_LEVEL1)
+    });
     let options = Level1Options {
-        settings: settings(&flags.common)?,
+        settings: settings(&flags.common, [*listen.ip(), interface])?,
         number: flags.number.unwrap_or(1),
         central: flags.central.unwrap_or(loopback(LEVEL1_TO_CENTRAL)),
-        listen: flags.listen.unwrap_or(loopback(CENTRAL_TO_LEVEL1)),
-        interface: flags.interface.unwrap_or(Ipv4Addr::LOCALHOST),
+        listen,
+        interface,
         base: flags.base.unwrap_or(BASE),
         port: flags.port.unwrap_or(GROUPS),
         ttl: flags.ttl.unwrap_or(1),
@@ -63,46 +73,76 @@ fn level1(flags: Level1) -> Result<(), Failure> {
     serve(Level1Face::open(&options, Clock::start()).map_err(refused)?, &flags.common, |_| {})
 }
 
-fn central(flags: Central) -> Result<(), Failure> {
-    let level1 = match flags.level1.is_empty() {
-        true => vec![(1, loopback(CENTRAL_TO_LEVEL1))],
-        false => flags.level1,
-    };
-    if level1.len() > MOST_LEVEL_1 {
+/// Converters of level 1: their numbers, and where they are if that is to be known.
+fn converters(
+    flags: Vec<(u16, SocketAddrV4)>,
+    is_wide: bool,
+) -> Result<(Vec<u16>, Vec<SocketAddrV4>), Failure> {
+    if flags.is_empty() {
+        return Ok(match is_wide {
+            true => ((1..=MOST_LEVEL_1 as u16).collect(), Vec::new()),
+            false => (vec![1], vec![loopback(CENTRAL_TO_LEVEL1)]),
+        });
+    }
+    if flags.len() > MOST_LEVEL_1 {
         return Err(Failure::input(format!(
             "--level1: there are {}, and at most {MOST_LEVEL_1} may be",
-            level1.len()
+            flags.len()
         )));
     }
-    let (numbers, at): (Vec<u16>, Vec<SocketAddrV4>) = level1.into_iter().unzip();
+    let (numbers, at): (Vec<u16>, Vec<SocketAddrV4>) = flags.into_iter().unzip();
     if let Some(twice) =
         numbers.iter().enumerate().find_map(|(n, one)| numbers[..n].contains(one).then_some(one))
     {
         return Err(Failure::input(format!("--level1: there are two with the number {twice}")));
     }
-    let hosts = match flags.hosts.is_empty() {
-        true => vec![loopback(CENTRAL_TO_HOSTS)],
-        false => flags.hosts,
-    };
-    if hosts.len() > usize::from(MOST_HOSTS) {
+    Ok((numbers, at))
+}
+
+/// Where bundles for hosts go, but for those to one host.
+fn to_hosts(flags: Vec<SocketAddrV4>, is_wide: bool) -> Result<Vec<SocketAddrV4>, Failure> {
+    if is_wide {
+        let is_for_all = |to: &SocketAddrV4| host::is_shared(*to.ip());
+        return match &flags[..] {
+            [] => Ok(flags),
+            [to] if is_for_all(to) => Ok(flags),
+            _ => Err(Failure::input(
+                "--hosts: in the wide format hosts say where they are; it is one address that all of them hear, broadcast or multicast",
+            )),
+        };
+    }
+    if flags.len() > usize::from(MOST_HOSTS) {
         return Err(Failure::input(format!(
             "--hosts: there are {}, and at most {MOST_HOSTS} may be",
-            hosts.len()
+            flags.len()
         )));
+    }
+    Ok(if flags.is_empty() { vec![loopback(CENTRAL_TO_HOSTS)] } else { flags })
+}
+
+fn central(flags: Central) -> Result<(), Failure> {
+    let is_wide = flags.common.is_wide();
+    let (numbers, at) = converters(flags.level1, is_wide)?;
+    let hosts = to_hosts(flags.hosts, is_wide)?;
+    let listen_level1 = flags.listen_level1.unwrap_or(loopback(LEVEL1_TO_CENTRAL));
+    let listen_hosts = flags.listen_hosts.unwrap_or(loopback(HOSTS_TO_CENTRAL));
+    let mut settings = settings(&flags.common, [*listen_level1.ip(), *listen_hosts.ip()])?;
+    if let (Format::Wide(wide), false) = (&mut settings.format, hosts.is_empty()) {
+        wide.spread = Spread::All;
     }
     let capacity = flags.capacity.unwrap_or(CAPACITY);
     let medium = |capacity| Medium { capacity, interval: flags.interval.unwrap_or(INTERVAL) };
     let options = CentralOptions {
         config: Config {
-            settings: settings(&flags.common)?,
+            settings,
             level1: numbers,
             hosts: MOST_HOSTS,
             local: medium(capacity),
             wide: medium(flags.wide_capacity.unwrap_or(capacity)),
         },
         level1: at,
-        listen_level1: flags.listen_level1.unwrap_or(loopback(LEVEL1_TO_CENTRAL)),
-        listen_hosts: flags.listen_hosts.unwrap_or(loopback(HOSTS_TO_CENTRAL)),
+        listen_level1,
+        listen_hosts,
         hosts,
         ttl: flags.ttl.unwrap_or(1),
         retell: flags.retell.unwrap_or(central::RETELLS),
@@ -111,21 +151,42 @@ fn central(flags: Central) -> Result<(), Failure> {
 }
 
 fn host(flags: Host) -> Result<(), Failure> {
-    let script = Script::of(&flags)?;
+    let is_wide = flags.common.is_wide();
+    let number = flags.number.unwrap_or(1);
+    if !is_wide && number > MOST_HOSTS.into() {
+        return Err(Failure::input(format!(
+            "--number {number}: the classic format has hosts 1 to {MOST_HOSTS}; --format wide has more"
+        )));
+    }
+    if !is_wide && (flags.priority || flags.saturate.is_some()) {
+        return Err(Failure::input("--priority and --saturate are of the wide format"));
+    }
+    let script = Script::of(&flags, is_wide)?;
     let dis = |listen| {
-        Ok::<_, Failure>(DisOptions { listen, to: flags.dis_to, rules: rules::read(flags.rules.as_deref())? })
+        let rules = rules::read(flags.rules.as_deref(), is_wide)?;
+        Ok::<_, Failure>(DisOptions { listen, to: flags.dis_to, rules })
     };
+    let interface = flags.interface.unwrap_or(Ipv4Addr::LOCALHOST);
+    let listen = flags.listen.unwrap_or(if is_wide {
+        SocketAddrV4::new(interface, 0)
+    } else {
+        loopback(CENTRAL_TO_HOSTS)
+    });
+    let sends_by = if host::is_shared(*listen.ip()) { interface } else { *listen.ip() };
     let options = HostOptions {
-        settings: settings(&flags.common)?,
-        number: flags.number.unwrap_or(1),
+        settings: settings(&flags.common, [sends_by; 2])?,
+        number,
         central: flags.central.unwrap_or(loopback(HOSTS_TO_CENTRAL)),
-        listen: flags.listen.unwrap_or(loopback(CENTRAL_TO_HOSTS)),
-        interface: flags.interface.unwrap_or(Ipv4Addr::LOCALHOST),
+        listen,
+        interface,
         retell: flags.retell.unwrap_or(host::RETELLS),
         dis: flags.dis.map(dis).transpose()?,
     };
     let clock = Clock::start();
     let mut face = HostFace::open(&options, clock).map_err(refused)?;
+    if flags.saturate.is_some() {
+        face.saturate(flags.saturate).map_err(Failure::run)?;
+    }
     let Some(script) = script else {
         // Without programs of DIS nobody takes what comes: it is only counted.
         let (alone, mut body) = (flags.dis.is_none(), Vec::new());
@@ -141,17 +202,39 @@ fn loopback(port: u16) -> SocketAddrV4 {
     SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)
 }
 
-/// What all converters and hosts agree on.
-fn settings(common: &Common) -> Result<Settings, Failure> {
-    if common.format == Some(Format::Wide) {
-        return Err(Failure::input("--format wide: not there yet; `classic` is"));
+impl Common {
+    fn is_wide(&self) -> bool {
+        self.format == Some(flags::Format::Wide)
     }
+}
+
+/// What all converters and hosts agree on. Bundles are as long as the interfaces that have these addresses carry, unless said.
+fn settings(common: &Common, interfaces: [Ipv4Addr; 2]) -> Result<Settings, Failure> {
+    let format = match common.is_wide() {
+        true => Format::Wide(wide(common, interfaces)),
+        false if common.site.is_some() || common.longest.is_some() || common.congestion.is_some() => {
+            return Err(Failure::input("--site, --longest and --congestion are of the wide format"));
+        }
+        false => Format::Classic,
+    };
     let timing = match common.timers {
         None | Some(Timers::Classic) => Timing::CLASSIC,
         Some(Timers::Processor) => Timing::LEAST_PROCESSOR,
         Some(Timers::Delay) => Timing::LEAST_DELAY,
     };
-    Ok(Settings { timing, pairs: common.pairs, ..Settings::default() })
+    Ok(Settings { timing, pairs: common.pairs, format, ..Settings::default() })
+}
+
+fn wide(common: &Common, interfaces: [Ipv4Addr; 2]) -> Wide {
+    // Of what is not known any path carries this.
+    let carried = interfaces.map(|interface| carried_by(interface).unwrap_or(PATH));
+    let path = carried.into_iter().min().unwrap_or(PATH);
+    let congestion = match common.congestion {
+        Some(flags::Congestion::Levels) => Congestion::Levels,
+        None | Some(flags::Congestion::Rates) => Congestion::Rates,
+    };
+    let (site, path) = (common.site.unwrap_or(1), common.longest.unwrap_or(path));
+    Wide { site, path, congestion, ..Wide::default() }
 }
 
 /// A face that did not open: an address that is taken or not there is the user's to change.

@@ -5,7 +5,8 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
-use trunkline_bundle::wire::classic::MOST_HOSTS;
+use trunkline_bundle::wire::classic::LONGEST;
+use trunkline_bundle::wire::wide::LEAST_PATH;
 use trunkline_units::Span;
 
 /// Where the central converter hears level 1.
@@ -57,6 +58,17 @@ pub struct Common {
     /// Bundles of 1997, or wide ones. The same at all converters and hosts [default: classic]
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<Format>,
+    /// Which site this is: hosts of one central converter. The same at all of it; each site has another. Of the wide format, as
+    /// the two that follow [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16))]
+    pub site: Option<u16>,
+    /// Most octets of a bundle, 512 to 65507 [default: what the interfaces carry in a packet, less 28]
+    #[arg(long, value_name = "OCTETS", value_parser = longest)]
+    pub longest: Option<usize>,
+    /// What is dropped when there is too much: by levels as in 1997, or by what is left of the medium. The same at all of a
+    /// site [default: rates]
+    #[arg(long, value_name = "HOW")]
+    pub congestion: Option<Congestion>,
     /// When bundles leave: with a tick of 5 ms, for least processor time, or for least delay [default: classic]
     #[arg(long, value_name = "HOW")]
     pub timers: Option<Timers>,
@@ -75,6 +87,15 @@ pub enum Format {
     Classic,
     /// Any number of hosts, 32-bit addresses.
     Wide,
+}
+
+/// What is dropped when there is too much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Congestion {
+    /// Level 3 is none; from 4 on 7 − level ordinary messages go in 5 ms, at 6 none
+    Levels,
+    /// Ordinary messages share what priority messages leave of the medium, and get what gets through
+    Rates,
 }
 
 /// When bundles leave.
@@ -96,7 +117,7 @@ pub struct Level1 {
     /// Where the central converter hears level 1 [default: 127.0.0.1:3450]
     #[arg(long, value_name = "ADDR:PORT", value_parser = |text: &str| address(text, LEVEL1_TO_CENTRAL))]
     pub central: Option<SocketAddrV4>,
-    /// Where to hear the central converter [default: 127.0.0.1:3457]
+    /// Where to hear the central converter [default: 127.0.0.1:3457; wide: a free port of --interface]
     #[arg(long, value_name = "ADDR:PORT", value_parser = |text: &str| listening(text, CENTRAL_TO_LEVEL1))]
     pub listen: Option<SocketAddrV4>,
     /// The address of the interface that has the groups [default: 127.0.0.1]
@@ -117,7 +138,8 @@ pub struct Level1 {
 
 #[derive(Clone, Debug, Args)]
 pub struct Central {
-    /// Converters of level 1, and where they hear this one: up to 6 [default: 1=127.0.0.1:3457]
+    /// Converters of level 1, and where they hear this one: up to 6. In the wide format they say where they are, and this says
+    /// which there may be [default: 1=127.0.0.1:3457; wide: numbers 1 to 6]
     #[arg(long, value_name = "N=ADDR:PORT", value_delimiter = ',', value_parser = level1)]
     pub level1: Vec<(u16, SocketAddrV4)>,
     /// Where to hear level 1 [default: 127.0.0.1:3450]
@@ -126,7 +148,8 @@ pub struct Central {
     /// Where to hear hosts [default: 127.0.0.1:3458]
     #[arg(long, value_name = "ADDR:PORT", value_parser = |text: &str| listening(text, HOSTS_TO_CENTRAL))]
     pub listen_hosts: Option<SocketAddrV4>,
-    /// Where bundles for hosts go: one broadcast or multicast address, or a list of hosts [default: 127.0.0.1:3459]
+    /// Where bundles for hosts go: one broadcast or multicast address, or a list of hosts. In the wide format hosts say where they
+    /// are, and get bundles of their own unless this is an address that all of them hear [default: 127.0.0.1:3459; wide: none]
     #[arg(long, value_name = "ADDR:PORT", value_delimiter = ',',
           value_parser = |text: &str| address(text, CENTRAL_TO_HOSTS))]
     pub hosts: Vec<SocketAddrV4>,
@@ -152,17 +175,18 @@ pub struct Central {
 
 #[derive(Clone, Debug, Args)]
 pub struct Host {
-    /// Which host [default: 1]
-    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u8).range(1..=i64::from(MOST_HOSTS)))]
-    pub number: Option<u8>,
+    /// Which host, up to 16; in the wide format up to 65535 [default: 1]
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u16).range(1..))]
+    pub number: Option<u16>,
     /// Where the central converter hears hosts [default: 127.0.0.1:3458]
     #[arg(long, value_name = "ADDR:PORT", value_parser = |text: &str| address(text, HOSTS_TO_CENTRAL))]
     pub central: Option<SocketAddrV4>,
     /// Where bundles for hosts come: an address of this host, or the broadcast or multicast address that all have
-    /// [default: 127.0.0.1:3459]
+    /// [default: 127.0.0.1:3459; wide: a free port of --interface]
     #[arg(long, value_name = "ADDR:PORT", value_parser = |text: &str| listening(text, CENTRAL_TO_HOSTS))]
     pub listen: Option<SocketAddrV4>,
-    /// The address of the interface on which multicast addresses are joined [default: 127.0.0.1]
+    /// The address of the interface on which multicast addresses are joined, and in the wide format of this host [default:
+    /// 127.0.0.1]
     #[arg(long, value_name = "ADDR", value_parser = interface)]
     pub interface: Option<Ipv4Addr>,
     /// Speak plain DIS (IEEE 1278.1) with programs that send there: an address of this host, or a broadcast or multicast
@@ -181,16 +205,23 @@ pub struct Host {
     pub script: Option<PathBuf>,
     /// Play a workload: want these addresses
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = range)]
-    pub join: Vec<RangeInclusive<u16>>,
+    pub join: Vec<RangeInclusive<u32>>,
     /// Play a workload: send to these addresses in turn
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = range)]
-    pub send: Vec<RangeInclusive<u16>>,
+    pub send: Vec<RangeInclusive<u32>>,
     /// Messages a second [default: 1000]
     #[arg(long, value_name = "N", value_parser = rate)]
     pub rate: Option<u32>,
     /// Octets of a message without its address, 24 to 65500, or a range of which each size is as likely [default: 150]
     #[arg(long, value_name = "OCTETS", value_parser = size)]
     pub size: Option<RangeInclusive<usize>>,
+    /// The messages have priority; of the wide format
+    #[arg(long)]
+    pub priority: bool,
+    /// Take no more than so many ordinary messages a second, 1 or more: the others are dropped and counted where they would
+    /// leave. Of the wide format [default: any]
+    #[arg(long, value_name = "N", value_parser = rate)]
+    pub saturate: Option<u32>,
     /// How long the workload is played [default: until all is sent; until it is ended]
     #[arg(long, value_name = "SPAN", value_parser = span)]
     pub time: Option<Span>,
@@ -222,11 +253,11 @@ pub fn span(text: &str) -> Result<Span, String> {
 }
 
 /// `7` or `100-199`.
-pub fn range(text: &str) -> Result<RangeInclusive<u16>, String> {
+pub fn range(text: &str) -> Result<RangeInclusive<u32>, String> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     match (first.trim().parse(), last.trim().parse()) {
         (Ok(first), Ok(last)) if first <= last => Ok(first..=last),
-        _ => Err("expected one or two numbers from 0 to 65535, such as 100-199".into()),
+        _ => Err("expected one or two numbers from 0 to 65535 (wide: 4294967295), such as 100-199".into()),
     }
 }
 
@@ -234,6 +265,12 @@ pub fn range(text: &str) -> Result<RangeInclusive<u16>, String> {
 pub fn rate(text: &str) -> Result<u32, String> {
     let found = text.parse().ok().filter(|rate| (1..=10_000_000).contains(rate));
     found.ok_or_else(|| "expected a number of messages a second, 1 to 10000000".into())
+}
+
+/// Octets of a bundle.
+fn longest(text: &str) -> Result<usize, String> {
+    let found = text.parse().ok().filter(|octets| (LEAST_PATH..=LONGEST).contains(octets));
+    found.ok_or_else(|| format!("expected {LEAST_PATH} to {LONGEST} octets"))
 }
 
 /// Octets of a message of the workload: 24 of them say what it is.

@@ -852,8 +852,8 @@ def check_dis_by_broadcast_and_multicast():
             assert place.metrics(status)["trunkline_converter_pdus_own_total"] == 1
 
 
-def main():
-    checks = {name[6:]: one for name, one in globals().items() if name.startswith("check_")}
+def main(found):
+    checks = {name[6:]: one for name, one in found.items() if name.startswith("check_")}
     wanted = sys.argv[2:] or list(checks)
     seed = int(os.environ.get("SEED", time.time_ns() % 1_000_000))
     for name in wanted:
@@ -867,4 +867,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    main(globals())

@@ -88,6 +88,9 @@ fn word(key: &str, value: &Value) -> Result<String, String> {
 impl Common {
     fn fill(&mut self, other: Common) {
         self.format = self.format.or(other.format);
+        self.site = self.site.or(other.site);
+        self.longest = self.longest.or(other.longest);
+        self.congestion = self.congestion.or(other.congestion);
         self.timers = self.timers.or(other.timers);
         self.pairs |= other.pairs;
         self.status = self.status.or(other.status);
@@ -129,7 +132,8 @@ impl Filled for Host {
     }
 
     fn fill(&mut self, other: Host) {
-        fill!(self, other: number, central, listen, interface, dis, dis_to, rules, script, rate, size, time, retell; join, send);
+        self.priority |= other.priority;
+        fill!(self, other: number, central, listen, interface, dis, dis_to, rules, script, rate, size, saturate, time, retell; join, send);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Rules for PDUs from a file (docs/bundle.md).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -30,7 +30,9 @@ struct OneRule {
     kind: Option<Ranges>,
     family: Option<Ranges>,
     site: Option<Ranges>,
-    address: Option<u16>,
+    address: Option<u32>,
+    #[serde(default)]
+    priority: bool,
     grid: Option<OneGrid>,
     #[serde(default)]
     drop: bool,
@@ -39,7 +41,7 @@ struct OneRule {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Otherwise {
-    address: Option<u16>,
+    address: Option<u32>,
     #[serde(default)]
     drop: bool,
 }
@@ -47,7 +49,7 @@ struct Otherwise {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct OneGrid {
-    address: u16,
+    address: u32,
     #[serde(default = "one")]
     step: u16,
     origin: Option<[f64; 3]>,
@@ -77,7 +79,7 @@ struct Around {
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "expected a number, a range such as \"100-199\", or a list of them")]
 pub enum Ranges {
-    Number(u16),
+    Number(u32),
     Range(String),
     List(Vec<Ranges>),
 }
@@ -88,13 +90,13 @@ fn one() -> u16 {
 
 impl Ranges {
     /// All numbers, in the order in which they were said.
-    pub fn numbers(&self) -> Result<Vec<u16>, String> {
+    pub fn all(&self) -> Result<Vec<RangeInclusive<u32>>, String> {
         let mut ranges = Vec::new();
         self.ranges(&mut ranges)?;
-        Ok(ranges.into_iter().flatten().collect())
+        Ok(ranges)
     }
 
-    fn ranges(&self, into: &mut Vec<RangeInclusive<u16>>) -> Result<(), String> {
+    fn ranges(&self, into: &mut Vec<RangeInclusive<u32>>) -> Result<(), String> {
         match self {
             Ranges::Number(number) => into.push(*number..=*number),
             Ranges::Range(text) => {
@@ -107,10 +109,18 @@ impl Ranges {
 }
 
 /// Rules from a file; without one everything goes to address 0, which is wanted.
-pub fn read(path: Option<&Path>) -> Result<Rules, Failure> {
-    let Some(path) = path else { return Ok(Rules { wanted: [0].into(), ..Rules::default() }) };
+pub fn read(path: Option<&Path>, is_wide: bool) -> Result<Rules, Failure> {
+    let Some(path) = path else { return Ok(Rules { wanted: vec![0..=0], ..Rules::default() }) };
     let text = fs::read_to_string(path).map_err(|e| e.to_string());
-    let rules = text.and_then(|text| parse(&text));
+    let rules = text.and_then(|text| parse(&text)).and_then(|rules| match rules.reach() {
+        (highest, _) if !is_wide && highest > u16::MAX.into() => Err(format!(
+            "{highest} is an address of the wide format; those of the classic one end with 65535"
+        )),
+        (_, true) if !is_wide => {
+            Err("priority = true is of the wide format; the classic one has --pairs".into())
+        }
+        _ => Ok(rules),
+    });
     rules.map_err(|why| Failure::input(format!("{}: {why}", path.display())))
 }
 
@@ -130,7 +140,7 @@ pub fn parse(text: &str) -> Result<Rules, String> {
             Err(_) => return Err("[default] has either an address or drop = true".into()),
         },
     };
-    let wanted: BTreeSet<u16> = numbers(file.subscribe.addresses.as_ref())?.0.into_iter().flatten().collect();
+    let wanted = file.subscribe.addresses.as_ref().map_or(Ok(Vec::new()), Ranges::all)?;
     let around: BTreeMap<Entity, u32> =
         file.subscribe.around.iter().map(|around| (around.entity, around.cells.into())).collect();
     let rules = rules?;
@@ -141,9 +151,11 @@ pub fn parse(text: &str) -> Result<Rules, String> {
 }
 
 fn numbers(told: Option<&Ranges>) -> Result<Numbers, String> {
-    let mut ranges = Vec::new();
-    told.map_or(Ok(()), |told| told.ranges(&mut ranges))?;
-    Ok(Numbers(ranges))
+    let number = |number: u32| u16::try_from(number).map_err(|_| format!("`{number}` is above 65535"));
+    let ranges = told.map_or(Ok(Vec::new()), Ranges::all)?;
+    let ranges: Result<_, String> =
+        ranges.into_iter().map(|range| Ok(number(*range.start())?..=number(*range.end())?)).collect();
+    ranges.map(Numbers)
 }
 
 fn rule(rule: &OneRule) -> Result<Rule, String> {
@@ -152,11 +164,12 @@ fn rule(rule: &OneRule) -> Result<Rule, String> {
         kind: numbers(rule.kind.as_ref())?,
         family: numbers(rule.family.as_ref())?,
         site: numbers(rule.site.as_ref())?,
+        priority: rule.priority,
         target: target(rule.address, rule.grid.as_ref(), rule.drop)?,
     })
 }
 
-fn target(address: Option<u16>, grid: Option<&OneGrid>, drop: bool) -> Result<Target, String> {
+fn target(address: Option<u32>, grid: Option<&OneGrid>, drop: bool) -> Result<Target, String> {
     match (address, grid, drop) {
         (Some(address), None, false) => Ok(Target::Address(address)),
         (None, Some(grid), false) => self::grid(grid).map(Target::Grid),
@@ -212,7 +225,7 @@ mod tests {
         let Target::Grid(grid) = &rules.rules[0].target else { panic!("{rules:?}") };
         assert_eq!((grid.first, grid.address([31, 15, 0])), (4_096, Some(4_096 + 2 * 511)));
         assert_eq!((&rules.rules[1].target, &rules.rules[2].target), (&Target::Address(300), &Target::Drop));
-        assert_eq!((rules.otherwise, rules.wanted), (None, [0, 300, 301, 302].into()));
+        assert_eq!((rules.otherwise, rules.wanted), (None, vec![0..=0, 300..=302]));
         assert_eq!(rules.around, [([7, 8, 256], 2), ([7, 8, 257], 1)].into());
         assert_eq!(parse("").unwrap().otherwise, Some(0));
         assert_eq!(parse("default = { address = 9 }").unwrap().otherwise, Some(9));
@@ -222,7 +235,8 @@ mod tests {
     fn what_is_wrong_is_told_in_a_line() {
         for (text, why) in [
             ("\n[[rule]]\nkind = 1\naddress = 1", "line 3: unknown field `kind`"),
-            ("[[rule]]\naddress = 65536", "line 2: "),
+            ("[[rule]]\naddress = 4294967296", "line 2: "),
+            ("[[rule]]\naddress = 1\nsite = '5-65536'", "rule 1: `65536` is above 65535"),
             ("[[rule]]\ntype = 1", "rule 1: it has one of address, grid and drop = true"),
             ("[[rule]]\naddress = 1\ndrop = true", "rule 1: it has one of"),
             ("[[rule]]\naddress = 1\nsite = '5-3'", "rule 1: `5-3` is no range"),
@@ -231,7 +245,7 @@ mod tests {
             ("[[rule]]\ngrid = { address = 0, size = 1, cells = [2] }", "rule 1: a grid has an origin, or"),
             (
                 "[[rule]]\ngrid = { address = 0, size = 1, cells = [300, 300], origin = [0, 0, 0] }",
-                "rule 1: a grid's cells would have addresses above 65535",
+                "rule 1: a grid has up to 65536 cells",
             ),
             ("subscribe = { around = [{ entity = [1, 2, 3] }] }", "there is no grid in which"),
             ("subscribe = { around = [{ entity = [1, 2] }] }", "line 1: "),

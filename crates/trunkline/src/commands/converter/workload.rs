@@ -11,8 +11,8 @@ use std::path::Path;
 
 use serde::Deserialize;
 use trunkline_bundle::Settings;
-use trunkline_bundle::face::{HostFace, Serve};
-use trunkline_bundle::wire::classic::MOST_HOSTS;
+use trunkline_bundle::face::HostFace;
+use trunkline_bundle::host::{From, Post};
 use trunkline_net::Clock;
 use trunkline_record::Histogram;
 use trunkline_units::{Instant, Seed, Span, Stream};
@@ -23,6 +23,8 @@ use super::rules::Ranges;
 use crate::failure::{Failure, say};
 use crate::flags::converter::{Host, rate, size, span};
 
+/// Streams of messages of which it is known what is to come next.
+const MOST_STREAMS: usize = 1 << 20;
 const MARK: [u8; 4] = *b"TKLW";
 /// Messages that are sent, at the most, before anything is heard.
 const BURST: u64 = 1_000;
@@ -42,15 +44,17 @@ pub struct Script {
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Step {
     at: Span,
-    join: Vec<u16>,
-    leave: Vec<u16>,
+    join: Vec<RangeInclusive<u32>>,
+    leave: Vec<RangeInclusive<u32>>,
     send: Option<Send>,
 }
 
 /// Messages to addresses in turn, at a constant rate.
 #[derive(Clone, Debug, PartialEq)]
 struct Send {
-    addresses: Vec<u16>,
+    addresses: Vec<u32>,
+    /// Besides those that have it by their address.
+    priority: bool,
     /// A second.
     rate: u32,
     /// Octets of a body, uniform.
@@ -80,6 +84,8 @@ struct OneStep {
 #[serde(deny_unknown_fields)]
 struct OneSend {
     addresses: Ranges,
+    #[serde(default)]
+    priority: bool,
     rate: Option<Text>,
     size: Option<Text>,
     time: Option<Text>,
@@ -106,7 +112,7 @@ impl Text {
 
 impl Script {
     /// From a file or flags; none if neither says anything.
-    pub fn of(flags: &Host) -> Result<Option<Script>, Failure> {
+    pub fn of(flags: &Host, is_wide: bool) -> Result<Option<Script>, Failure> {
         let said = !flags.join.is_empty() || !flags.send.is_empty();
         if flags.dis.is_some() && (said || flags.script.is_some()) {
             return Err(Failure::input("a host speaks with programs (--dis) or plays a workload, not both"));
@@ -115,22 +121,44 @@ impl Script {
             return Err(Failure::input("what a script says --join and --send cannot say as well"));
         }
         if let Some(path) = &flags.script {
-            let script = read(path).map_err(|why| Failure::input(format!("{}: {why}", path.display())))?;
+            let script = read(path, is_wide);
+            let script = script.map_err(|why| Failure::input(format!("{}: {why}", path.display())))?;
             return Ok(Some(Script { time: flags.time.or(script.time), ..script }));
         }
         if !said {
             return Ok(None);
         }
-        let all = |ranges: &[RangeInclusive<u16>]| ranges.iter().cloned().flatten().collect::<Vec<u16>>();
         let send = Send {
-            addresses: all(&flags.send),
+            addresses: all_of(&flags.send).map_err(|why| Failure::input(format!("--send: {why}")))?,
+            priority: flags.priority,
             rate: flags.rate.unwrap_or(RATE),
             size: flags.size.clone().unwrap_or(SIZE),
             time: None,
         };
         let send = (!flags.send.is_empty()).then_some(send);
-        let step = Step { at: Span::ZERO, join: all(&flags.join), leave: Vec::new(), send };
-        Ok(Some(Script { steps: vec![step], time: flags.time }))
+        let step = Step { at: Span::ZERO, join: flags.join.clone(), leave: Vec::new(), send };
+        let script = Script { steps: vec![step], time: flags.time };
+        script.check(is_wide).map_err(Failure::input)?;
+        Ok(Some(script))
+    }
+
+    /// What the format does not have.
+    fn check(&self, is_wide: bool) -> Result<(), String> {
+        if is_wide {
+            return Ok(());
+        }
+        let sends = || self.steps.iter().filter_map(|step| step.send.as_ref());
+        if sends().any(|send| send.priority) {
+            return Err("priority is of the wide format; the classic one has --pairs".into());
+        }
+        let ranges = self.steps.iter().flat_map(|step| step.join.iter().chain(&step.leave));
+        let highest = ranges.map(RangeInclusive::end).chain(sends().flat_map(|send| &send.addresses)).max();
+        match highest {
+            Some(highest) if *highest > u16::MAX.into() => Err(format!(
+                "{highest} is an address of the wide format; those of the classic one end with 65535"
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// When it is over, if it ever is.
@@ -146,24 +174,39 @@ impl Script {
 const RATE: u32 = 1_000;
 const SIZE: RangeInclusive<usize> = 150..=150;
 
-fn read(path: &Path) -> Result<Script, String> {
+/// Addresses that a host sends to in turn, at the most.
+const MOST_ADDRESSES: u64 = 1 << 20;
+
+/// Each address of some ranges.
+fn all_of(ranges: &[RangeInclusive<u32>]) -> Result<Vec<u32>, String> {
+    let count: u64 = ranges.iter().map(|range| u64::from(range.end() - range.start()) + 1).sum();
+    match count <= MOST_ADDRESSES {
+        true => Ok(ranges.iter().cloned().flatten().collect()),
+        false => Err(format!("{count} addresses to send to are more than {MOST_ADDRESSES}")),
+    }
+}
+
+fn read(path: &Path, is_wide: bool) -> Result<Script, String> {
     let text = fs::read_to_string(path).map_err(|e| e.to_string())?;
-    parse(&text)
+    let script = parse(&text)?;
+    script.check(is_wide)?;
+    Ok(script)
 }
 
 pub fn parse(text: &str) -> Result<Script, String> {
     let file: File = toml::from_str(text).map_err(|e| told(text, &e))?;
-    let all = |ranges: &Option<Ranges>| ranges.as_ref().map_or(Ok(Vec::new()), Ranges::numbers);
+    let all = |ranges: &Option<Ranges>| ranges.as_ref().map_or(Ok(Vec::new()), Ranges::all);
     let mut steps = Vec::new();
     for (number, one) in (1..).zip(&file.step) {
         let mut step = || {
             let send = |send: &OneSend| {
-                let addresses = send.addresses.numbers()?;
+                let addresses = all_of(&send.addresses.all()?)?;
                 if addresses.is_empty() {
                     return Err("it sends to no address".to_owned());
                 }
                 Ok(Send {
                     addresses,
+                    priority: send.priority,
                     rate: Text::read(&send.rate, rate)?.unwrap_or(RATE),
                     size: Text::read(&send.size, size)?.unwrap_or(SIZE),
                     time: Text::read(&send.time, span)?,
@@ -186,14 +229,14 @@ pub fn play(
     face: &mut HostFace,
     control: &mut Control,
     settings: Settings,
-    host: u8,
+    host: u16,
     clock: Clock,
 ) -> Result<(), Failure> {
     let mut workload = Workload::new(script, settings, host, clock);
     loop {
         let until = workload.act(face, clock.now());
-        let ready = face.turn(until).map_err(Failure::run)?;
-        workload.hear(face, clock);
+        let ready = face.turn_with(until, |from, body| workload.hear(from, body, clock));
+        let ready = ready.map_err(Failure::run)?;
         if let Some(line) = workload.line(clock.now(), face.machine().level()) {
             say(&line)?;
         }
@@ -211,11 +254,11 @@ struct Workload {
     steps: Vec<Step>,
     sending: Vec<Sending>,
     sizes: Stream,
-    /// How many were sent to an address.
-    numbers: BTreeMap<u16, u32>,
+    /// How many were sent to an address, of ordinary messages and those with priority.
+    numbers: BTreeMap<(u32, bool), u32>,
     body: Vec<u8>,
-    /// What each host is to send next to an address; at most 16 times 65,536.
-    next: BTreeMap<(u8, u16), u32>,
+    /// What each host is to send next to an address, ordinary and with priority; at most [`MOST_STREAMS`].
+    next: BTreeMap<(u32, u32, bool), u32>,
     printed: Instant,
     since: Counts,
     total: Counts,
@@ -240,12 +283,12 @@ struct Counts {
 }
 
 impl Workload {
-    fn new(script: &Script, settings: Settings, host: u8, clock: Clock) -> Workload {
+    fn new(script: &Script, settings: Settings, host: u16, clock: Clock) -> Workload {
         let begin = clock.now();
         let mut head = [0; 10];
         head[..4].copy_from_slice(&MARK);
         head[4..8].copy_from_slice(&machine());
-        head[8] = host;
+        head[8..].copy_from_slice(&host.to_le_bytes());
         let mut steps = script.steps.clone();
         steps.reverse();
         Workload {
@@ -294,11 +337,11 @@ impl Workload {
 
     fn begin_step(&mut self, step: Step, face: &mut HostFace) {
         // What finds no room was too much at once, and is counted.
-        for address in step.join {
-            self.since.refused += u64::from(face.join(address).is_err());
+        for range in step.join {
+            self.since.refused += u64::from(face.join_range(*range.start(), *range.end()).is_err());
         }
-        for address in step.leave {
-            self.since.refused += u64::from(face.leave(address).is_err());
+        for range in step.leave {
+            self.since.refused += u64::from(face.leave_range(*range.start(), *range.end()).is_err());
         }
         if let Some(what) = step.send {
             let from = self.begin + step.at;
@@ -311,15 +354,16 @@ impl Workload {
         let Send { addresses, size, .. } = &sending.what;
         let address = addresses[(sending.sent % addresses.len() as u64) as usize];
         let more = self.sizes.below((size.end() - size.start() + 1) as u64) as usize;
-        let number = self.numbers.entry(address).or_default();
+        let priority = sending.what.priority || self.settings.is_priority(address);
+        let number = self.numbers.entry((address, priority)).or_default();
         self.body.clear();
         self.body.extend_from_slice(&self.head);
-        self.body.extend_from_slice(&address.to_be_bytes());
+        self.body.extend_from_slice(&(address as u16).to_be_bytes());
         self.body.extend_from_slice(&number.to_be_bytes());
         self.body.extend_from_slice(&monotonic(now, face).to_be_bytes());
         self.body.resize(size.start() + more, 0);
         sending.sent += 1;
-        match face.send(address, &self.body) {
+        match face.post(Post { address, priority, within: None, body: &self.body }) {
             Ok(()) => {
                 *number = number.wrapping_add(1);
                 self.since.sent += 1;
@@ -328,36 +372,38 @@ impl Workload {
         }
     }
 
-    /// Takes what came.
-    fn hear(&mut self, face: &mut HostFace, clock: Clock) {
-        let mut body = std::mem::take(&mut self.body);
-        while face.take(&mut body) {
-            self.since.received += 1;
-            let Some((head, rest)) = body.split_first_chunk::<10>() else {
-                self.since.strange += 1;
-                continue;
-            };
-            let is_ours = head[..4] == MARK && (1..=MOST_HOSTS).contains(&head[8]);
-            let Some(rest) = rest.first_chunk::<14>().filter(|_| is_ours) else {
-                self.since.strange += 1;
-                continue;
-            };
-            let address = u16::from_be_bytes([rest[0], rest[1]]);
-            let number = u32::from_be_bytes([rest[2], rest[3], rest[4], rest[5]]);
+    /// Takes what came. Of the classic format a message says its address itself.
+    fn hear(&mut self, from: From, body: &[u8], clock: Clock) {
+        self.since.received += 1;
+        let parts =
+            body.split_first_chunk::<10>().and_then(|(head, rest)| Some((head, rest.first_chunk::<14>()?)));
+        let Some((head, rest)) = parts.filter(|(head, _)| head[..4] == MARK && head[8..] != [0; 2]) else {
+            self.since.strange += 1;
+            return;
+        };
+        let said = u32::from(u16::from_be_bytes([rest[0], rest[1]]));
+        let number = u32::from_be_bytes([rest[2], rest[3], rest[4], rest[5]]);
+        let host = u16::from_le_bytes([head[8], head[9]]);
+        let (source, address, priority) = match self.settings.wide() {
+            Some(_) => (from.source, from.address, from.priority),
+            None => (host.into(), said, self.settings.is_priority(said)),
+        };
+        if head[..8] == self.head[..8] {
             let mut sent = [0; 8];
             sent.copy_from_slice(&rest[6..]);
-            if head[..8] == self.head[..8] {
-                let now = clock.epoch_ns() + clock.now().since(Instant::ZERO).as_ns();
-                let delay = Span::from_ns(now.saturating_sub(u64::from_be_bytes(sent)));
-                self.since.delays[usize::from(self.settings.is_priority(address))].record(delay);
-            }
-            if let Some(next) = self.next.insert((head[8], address), number.wrapping_add(1)) {
-                // What goes back is a host that began anew, or a message that was overtaken.
-                let missing = number.wrapping_sub(next);
-                self.since.lost += if missing < 1 << 31 { missing.into() } else { 0 };
-            }
+            let now = clock.epoch_ns() + clock.now().since(Instant::ZERO).as_ns();
+            let delay = Span::from_ns(now.saturating_sub(u64::from_be_bytes(sent)));
+            self.since.delays[usize::from(priority)].record(delay);
         }
-        self.body = body;
+        let stream = (source, address, priority);
+        if self.next.len() >= MOST_STREAMS && !self.next.contains_key(&stream) {
+            return;
+        }
+        if let Some(next) = self.next.insert(stream, number.wrapping_add(1)) {
+            // What goes back is a host that began anew, or a message that was overtaken.
+            let missing = number.wrapping_sub(next);
+            self.since.lost += if missing < 1 << 31 { missing.into() } else { 0 };
+        }
     }
 
     /// A line a second.
@@ -459,9 +505,15 @@ mod tests {
             "#,
         )
         .unwrap();
-        let send = Send { addresses: vec![5, 7], rate: 4_000, size: 100..=200, time: Some(Span::from_s(3)) };
-        let first = Step { at: Span::ZERO, join: vec![0, 1, 2], leave: vec![], send: Some(send) };
-        let second = Step { at: Span::from_s(2), leave: vec![0, 64, 65, 66], ..Step::default() };
+        let send = Send {
+            addresses: vec![5, 7],
+            priority: false,
+            rate: 4_000,
+            size: 100..=200,
+            time: Some(Span::from_s(3)),
+        };
+        let first = Step { at: Span::ZERO, join: vec![0..=2], leave: vec![], send: Some(send) };
+        let second = Step { at: Span::from_s(2), leave: vec![0..=0, 64..=66], ..Step::default() };
         assert_eq!(script.steps, [first.clone(), second]);
         assert_eq!(script.ends(), Some(Span::from_s(4)));
         assert_eq!(parse("time = '9s'").unwrap().ends(), Some(Span::from_s(9)));
@@ -479,6 +531,10 @@ mod tests {
             ("[[step]]\nsend = { addresses = 1, size = 20 }", "step 1: `20`: expected"),
             ("[[step]]\nsend = { addresses = 1, size = 65501 }", "step 1: `65501`: expected"),
             ("[[step]]\nat = 'soon'", "step 1: `soon`: expected"),
+            (
+                "[[step]]\nsend = { addresses = '0-4294967295' }",
+                "step 1: 4294967296 addresses to send to are",
+            ),
             ("[[step]]\njoin = '9-'", "step 1: `9-` is no range"),
         ] {
             let said = parse(text).unwrap_err();
@@ -488,7 +544,7 @@ mod tests {
 
     #[test]
     fn messages_leave_at_their_rate() {
-        let what = Send { addresses: vec![1], rate: 3, size: SIZE, time: None };
+        let what = Send { addresses: vec![1], priority: false, rate: 3, size: SIZE, time: None };
         let from = Instant::ZERO + Span::from_s(5);
         let until = Some(from + Span::from_s(2));
         let mut sending = Sending { what, from, until, sent: 0 };

@@ -1,0 +1,131 @@
+//! The bundle converter in the wide format: real daemons, and a client that has nothing of ours.
+
+#![allow(clippy::disallowed_methods, reason = "these tests watch programs that run in real time")]
+
+mod command;
+
+use std::process::Command;
+
+use command::{Desk, can, repository};
+
+const WIDE: &str = "crates/trunkline/tests/converter/wide.py";
+
+/// Runs a check of the independent client.
+fn check(name: &str) {
+    if !can(&["python3", "--version"]) {
+        return;
+    }
+    let mut command = Command::new("python3");
+    command.arg(repository(WIDE)).arg(env!("CARGO_BIN_EXE_trunkline")).arg(name);
+    let ended = Desk::new().end(command);
+    assert_eq!((ended.status, ended.out), (0, format!("ok {name}\n")), "{}", ended.err);
+}
+
+macro_rules! checks {
+    ($($name:ident)*) => {
+        $(
+            #[test]
+            fn $name() {
+                check(stringify!($name));
+            }
+        )*
+
+        /// Each check of the client is a test here.
+        #[test]
+        fn no_check_is_left_out() {
+            let text = std::fs::read_to_string(repository(WIDE)).unwrap();
+            let there: Vec<&str> =
+                text.lines().filter_map(|line| line.strip_prefix("def check_")?.strip_suffix("():")).collect();
+            assert_eq!(there, [$(stringify!($name)),*]);
+        }
+    };
+}
+
+checks! {
+    twenty_hosts_and_every_pdu_of_a_datagram_is_legal
+    a_level_1_that_is_killed_is_replaced
+    a_host_that_is_killed_or_ends_leaves_the_database
+    in_any_order_and_interest_comes_back_by_itself
+    priority_arrives_through_a_path_that_loses
+    rules_give_priority
+    a_host_takes_no_more_than_it_says
+    one_bundle_to_all_by_broadcast_and_multicast
+    what_is_no_bundle_is_counted
+}
+
+#[test]
+fn what_only_one_format_has_is_told_in_a_line() {
+    let desk = Desk::new();
+    desk.write("far.toml", "default.address = 65536\n");
+    desk.write("urgent.toml", "[[rule]]\ntype = 2\naddress = 1\npriority = true\n");
+    desk.write("far-script.toml", "[[step]]\njoin = 65536\n");
+    desk.write("urgent-script.toml", "[[step]]\nsend = { addresses = 1, priority = true }\n");
+    desk.write("site.toml", "site = 7\n");
+    for (words, line) in [
+        ("host --number 17", "--number 17: the classic format has hosts 1 to 16; --format wide has more"),
+        ("host --join 65536", "65536 is an address of the wide format"),
+        ("host --script far-script.toml", "far-script.toml: 65536 is an address of the wide format"),
+        ("host --script urgent-script.toml", "urgent-script.toml: priority is of the wide format"),
+        ("host --dis 127.0.0.1 --rules far.toml", "far.toml: 65536 is an address of the wide format"),
+        ("host --dis 127.0.0.1 --rules urgent.toml", "urgent.toml: priority = true is of the wide format"),
+        ("host --saturate 5", "--priority and --saturate are of the wide format"),
+        ("level1 --longest 600", "--site, --longest and --congestion are of the wide format"),
+        ("central --config site.toml", "--site, --longest and --congestion are of the wide format"),
+        ("host --format wide --send 0-4294967295", "--send: 4294967296 addresses to send to are more than"),
+        ("central --format wide --hosts 127.0.0.1,127.0.0.2", "--hosts: in the wide format hosts say where"),
+        ("central --format wide --hosts 127.0.0.1", "--hosts: in the wide format hosts say where"),
+    ] {
+        let words: Vec<&str> = ["converter"].into_iter().chain(words.split(' ')).collect();
+        desk.say(&words).assert_line(2, line);
+    }
+    for words in
+        ["host --format wide --number 65536", "host --format wide --longest 511", "host --saturate 0"]
+    {
+        let words: Vec<&str> = ["converter"].into_iter().chain(words.split(' ')).collect();
+        let ended = desk.say(&words);
+        assert_eq!(ended.status, 2, "{ended:?}");
+    }
+}
+
+/// The commands of a section of docs/bundle.md.
+fn commands(heading: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(repository("docs/bundle.md")).unwrap();
+    let (_, section) = text.split_once(heading).expect("a heading");
+    let block = section.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a block");
+    block.lines().filter_map(|line| line.strip_prefix("trunkline ")).map(str::to_owned).collect()
+}
+
+#[test]
+fn two_minutes_in_the_wide_format_go_as_they_are_written() {
+    if !can(&["unshare", "-n", "ip", "link", "set", "lo", "up"]) {
+        return;
+    }
+    let desk = Desk::new();
+    let commands = commands("### The same in the wide format");
+    let [level1, central, one, two] = &commands[..] else { panic!("{commands:?}") };
+    let script = format!(
+        r#"
+        trunkline="$1"; shift
+        ip link set lo up
+        jobs=
+        # Whatever happens, nothing is left behind.
+        trap 'kill $jobs $one $two 2>/dev/null || true; wait' EXIT
+        start() {{ out="$1"; shift; "$trunkline" "$@" >"$out" & }}
+        start one {one}; one=$!
+        start level1 {level1}; jobs="$jobs $!"
+        start central {central}; jobs="$jobs $!"
+        for _ in $(seq 500); do grep -q central one 2>/dev/null && break; sleep 0.02; done
+        sleep 1
+        start two {two}; two=$!
+        wait $two; wait $one
+        kill $jobs; wait $jobs
+        tail -n 1 two; tail -n 1 one
+        "#
+    );
+    let ended = desk.end(desk.unshared("-n", &script, &[]));
+    assert_eq!((ended.status, ended.err.as_str()), (0, ""), "{}", ended.out);
+    let [two, one] = ended.out.lines().collect::<Vec<_>>()[..] else { panic!("{}", ended.out) };
+    let sent = two.strip_prefix("sent ").and_then(|rest| rest.split(',').next()).expect(two);
+    assert!(one.contains(&format!("received {sent}, lost 0 ")), "{two}\n{one}");
+    assert_eq!(sent.parse::<u64>().map(|sent| sent > 0), Ok(true));
+}
