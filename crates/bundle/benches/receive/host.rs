@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use trunkline_bundle::Settings;
 use trunkline_bundle::face::host::RETELLS;
-use trunkline_bundle::face::{HostFace, HostOptions, Serve};
+use trunkline_bundle::face::{HostFace, HostOptions};
 use trunkline_bundle::gather::Timing;
 use trunkline_endpoint::Segment;
 use trunkline_net::usage::thread_time;
@@ -65,13 +65,10 @@ pub fn receive(way: Way, ready: &Barrier, over: &AtomicBool, kernel: impl Fn() -
                 dis: None,
             };
             let mut face = HostFace::open(&options, clock).expect("it opens");
-            let mut message = Vec::new();
             Box::new(move || {
-                face.turn(Some(clock.now() + LOOK)).expect("it turns");
                 let mut came = 0;
-                while face.take(&mut message) {
-                    came += u64::from(message.len() == BODY);
-                }
+                let each = |_, message: &[u8]| came += u64::from(message.len() == BODY);
+                face.turn_with(Some(clock.now() + LOOK), each).expect("it turns");
                 came
             })
         }
