@@ -159,3 +159,16 @@ fn of_buffers(into: &mut Figures, ports: &trunkline_net::Ports, names: &[&str]) 
         into.count("trunkline_converter_overflow_total", what, &[("socket", name)], lost);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_interface_carries_is_known_of_those_that_are_here() {
+        assert_eq!(carried_by(Ipv4Addr::UNSPECIFIED), None);
+        assert_eq!(carried_by(Ipv4Addr::new(192, 0, 2, 1)), None);
+        // The loopback's MTU is what it is set to, commonly 65,536.
+        assert!(carried_by(Ipv4Addr::LOCALHOST).is_some_and(|octets| octets > 500));
+    }
+}

@@ -272,7 +272,8 @@ mod tests {
         let central: Central = config::parse(config).unwrap();
         assert_eq!((central.level1.len(), central.capacity), (2, Some(60_000)));
         let rules = rules::parse(rules).unwrap();
-        assert_eq!((rules.rules.len(), rules.otherwise, rules.wanted.len()), (3, Some(100), 4));
+        assert_eq!((rules.rules.len(), rules.otherwise), (3, Some(100)));
+        assert_eq!(rules.wanted, [100..=100, 101..=103]);
         assert_eq!(rules.around, [([7, 8, 256], 1)].into());
         workload::parse(script).unwrap();
     }
