@@ -128,6 +128,7 @@ impl Station {
     }
 
     /// An acknowledgement leaves: writes its frame; how many octets.
+    #[cfg(any(feature = "sockets", test))]
     #[inline]
     pub(super) fn write_acknowledgement(&mut self, answer: &Acknowledgement, buffer: &mut [u8]) -> usize {
         let &Acknowledgement { level, dsap, ssap, number, last, status, .. } = answer;

@@ -14,6 +14,7 @@ mod answers;
 mod line;
 mod queue;
 mod sap;
+#[cfg(any(feature = "sockets", test))]
 mod short;
 
 use std::collections::VecDeque;
@@ -32,6 +33,7 @@ use answers::Answer;
 use line::crc_of;
 use queue::{Levels, Moments, Pool};
 use sap::{Arrival, Sap};
+#[cfg(feature = "sockets")]
 pub(crate) use short::{Handed, Left};
 
 /// How a station is set up.
