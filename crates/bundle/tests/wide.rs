@@ -123,6 +123,19 @@ fn a_silent_host_leaves_the_database_and_one_that_restarts_wants_nothing() {
 }
 
 #[test]
+fn who_wants_nothing_says_hello_and_no_more() {
+    let mut world = world(1, 2);
+    join(&mut world, 1, 5, 5);
+    let sent = |world: &World| [0, 1].map(|host| world.host(host).statistics().bundles_sent);
+    let before = sent(&world);
+    world.run(Span::from_s(10));
+    for (before, after) in before.into_iter().zip(sent(&world)) {
+        // Four hellos a second, and what the join was told with.
+        assert!((30..=50).contains(&(after - before)), "{before} to {after}");
+    }
+}
+
+#[test]
 fn load_moves_to_who_has_less_and_does_not_come_back() {
     let mut world = world(3, 1);
     join(&mut world, 0, 0, 32 * 30 - 1);

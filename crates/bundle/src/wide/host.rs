@@ -285,8 +285,8 @@ impl Machine {
         // All that it wants is told anew.
         self.told = 0;
         self.changes = self.wants.iter().map(|(first, last)| Change { joins: true, first, last }).collect();
-        self.tell_changes = now;
         self.outbox.tell_by(now);
+        self.tell_what_changed(now);
         true
     }
 
@@ -298,6 +298,11 @@ impl Machine {
         }
         self.changes.drain(..news);
         self.told = count;
+        self.tell_what_changed(now);
+    }
+
+    /// Tells now what is not heard of, and if there is nothing never.
+    fn tell_what_changed(&mut self, now: Instant) {
         self.tell_changes = if self.changes.is_empty() { Instant::MAX } else { now };
         self.outbox.tell_by(self.tell_changes);
     }
