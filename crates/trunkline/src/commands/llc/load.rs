@@ -93,7 +93,7 @@ pub fn load(flags: &Load, stop: &Stop) -> Result<(), Failure> {
         served.collect::<Result<(), Failure>>().and(measured)
     })?;
     say(&if flags.json {
-        as_json(flags, &rows, effects.as_ref())
+        as_json(flags, &rows, effects.as_ref(), stop.asked())
     } else {
         text(flags, &rows, effects.as_ref())
     })?;
@@ -348,7 +348,7 @@ fn text(flags: &Load, rows: &[Row], effects: Option<&Effects>) -> String {
     )
 }
 
-fn as_json(flags: &Load, rows: &[Row], effects: Option<&Effects>) -> String {
+fn as_json(flags: &Load, rows: &[Row], effects: Option<&Effects>, partial: bool) -> String {
     let effects = effects.map(|e| {
         json!({
             "plain": e.plain.json(), "timed": e.timed.json(), "same_station": e.same.json(),
@@ -358,7 +358,7 @@ fn as_json(flags: &Load, rows: &[Row], effects: Option<&Effects>) -> String {
     let whole = json!({
         "version": VERSION, "tool": "load", "network": flags.place.network.to_string(),
         "class": figures::class(flags.acknowledged, flags.crc), "priority": flags.priority, "batch": flags.batch,
-        "rows": rows.iter().map(Row::json).collect::<Vec<_>>(), "effects": effects,
+        "rows": rows.iter().map(Row::json).collect::<Vec<_>>(), "effects": effects, "partial": partial,
     });
     format!("{whole:#}\n")
 }

@@ -110,7 +110,7 @@ pub fn wrap(flags: &Wrap, stop: &Stop) -> Result<(), Failure> {
     let lost_acknowledged =
         rows.iter().filter(|(kind, _)| kind.acknowledged).map(|(_, row)| row.lost).sum::<u64>();
     say(&if flags.json {
-        as_json(flags, &rows, &used, &effects)
+        as_json(flags, &rows, &used, &effects, stop.asked())
     } else {
         text(flags, &rows, &used, &effects)
     })?;
@@ -276,8 +276,13 @@ fn together<T: PartialEq + Copy>(rows: &[(Kind, Row)], of: impl Fn(&Kind) -> T) 
     all
 }
 
-fn median(row: &Row) -> f64 {
-    row.delay.distribution_us().map_or(0.0, |d| d.p50)
+/// How much one thing is of another, in its middle; none if either was not measured.
+fn ratio(of: &Row, by: &Row) -> Option<f64> {
+    Some(median(of)? / median(by)?)
+}
+
+fn median(row: &Row) -> Option<f64> {
+    row.delay.distribution_us().map(|d| d.p50)
 }
 
 fn text(flags: &Wrap, rows: &[(Kind, Row)], used: &Used, effects: &Effects) -> String {
@@ -305,22 +310,22 @@ fn text(flags: &Wrap, rows: &[(Kind, Row)], used: &Used, effects: &Effects) -> S
         text += &format!("{what:<18}{}", line(row));
     }
     text += &format!("\n{}", used.text());
-    let share = measuring.as_us() / median(other).max(1e-9);
+    let told = |ratio: Option<f64>| ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
+    let share = median(other).map(|median| figures::percent(measuring.as_us() / median));
     text += &format!(
         "measuring: {:.3} us a message, {} of the delay\n",
         measuring.as_us(),
-        figures::percent(share)
+        share.as_deref().unwrap_or("-")
     );
-    text +=
-        &format!("the same station: {:.2} of the delay to another\n", median(same) / median(other).max(1e-9));
+    text += &format!("the same station: {} of the delay to another\n", told(ratio(same, other)));
     text += &format!(
-        "next at the signal of completion: {:.2} of the time with polling\n",
-        median(signal) / median(poll).max(1e-9)
+        "next at the signal of completion: {} of the time with polling\n",
+        told(ratio(signal, poll))
     );
     text
 }
 
-fn as_json(flags: &Wrap, rows: &[(Kind, Row)], used: &Used, effects: &Effects) -> String {
+fn as_json(flags: &Wrap, rows: &[(Kind, Row)], used: &Used, effects: &Effects, partial: bool) -> String {
     let row = |row: &Row| json!({ "lost": row.lost, "delay_us": figures::distribution(&row.delay) });
     let one = |(kind, of): &(Kind, Row)| {
         let mut value = row(of);
@@ -331,6 +336,7 @@ fn as_json(flags: &Wrap, rows: &[(Kind, Row)], used: &Used, effects: &Effects) -
     };
     let whole = json!({
         "version": VERSION, "tool": "wrap", "network": flags.place.network.to_string(), "messages": flags.messages,
+        "partial": partial,
         "rows": rows.iter().map(one).collect::<Vec<Value>>(),
         "processors": used.json(),
         "effects": {
