@@ -19,6 +19,8 @@ use crate::wire::classic::{
 pub const MOST_LEVEL_1: usize = 6;
 /// What comes so long after a packet address was given away or up was not under way any more.
 const STRAY: Span = Span::from_ms(100);
+/// A level above the least is told again after so long, by a converter that tells again.
+const REPEATS: Span = Span::from_ms(250);
 /// Over what time the load of a converter of level 1 is told.
 const LOAD_TIME: Span = Span::from_s(1);
 
@@ -78,6 +80,8 @@ struct Classic {
     /// Levels last told.
     told_hosts: u8,
     told_level1: u8,
+    /// When levels above the least are told again, by a converter that tells again.
+    repeats: Instant,
     /// When packet addresses were last given away or up; empty if nothing is told again.
     changed: Box<[Instant]>,
     /// The converter that is asked first whether it has a bundle to send.
@@ -255,6 +259,7 @@ impl Classic {
             wide: Level::new(config.wide),
             told_hosts: LEAST,
             told_level1: LEAST,
+            repeats: Instant::ZERO,
             changed: Box::default(),
             turn: 0,
             statistics: Statistics::default(),
@@ -302,6 +307,11 @@ impl Classic {
             return self.statistics.drops_to_hosts.count(Why::Control, priority);
         }
         self.leave_strays(now, at, packet(message.address));
+        let number = self.level1[at].number;
+        if self.interest.holder(packet(message.address)).is_some_and(|holder| holder != number) {
+            // It comes by who gets it, too; and what a host sent must not come back to it by another way.
+            return self.statistics.drops_to_hosts.count(Why::Nobody, priority);
+        }
         self.give_hosts(now, message, self.interest.group(message.address), priority);
     }
 
@@ -342,7 +352,8 @@ impl Classic {
             self.give_hosts(now, message, group, priority);
         }
         let holder = self.interest.holder(packet(message.address));
-        let at = self.level1.iter().position(|side| Some(side.number) == holder).unwrap_or(0);
+        let of = |number: u16| self.level1.iter().position(|side| side.number == number);
+        let at = holder.and_then(of).or_else(|| of(1)).unwrap_or(0);
         if !self.wide.admits(priority) {
             return self.statistics.drops_to_level1.count(Why::Congestion, priority);
         }
@@ -432,6 +443,13 @@ impl Classic {
     fn roll(&mut self, now: Instant) {
         self.local.roll(now);
         self.wide.roll(now);
+        if !self.changed.is_empty() && now >= self.repeats {
+            // Who did not hear of congestion, or has restarted, hears of it again.
+            self.repeats = now + REPEATS;
+            self.told_hosts = if self.local.get() > LEAST { 0 } else { self.told_hosts };
+            let higher = self.local.get().max(self.wide.get());
+            self.told_level1 = if higher > LEAST { 0 } else { self.told_level1 };
+        }
         if self.local.get() != self.told_hosts {
             let body = Control::write_for_hosts(self.local.get());
             if self.hosts.push(now, EVERY_HOST, &body, true) {

@@ -8,7 +8,7 @@ use crate::drops::{Drops, Why};
 use crate::gather::Gather;
 pub use crate::inbox::{From, WAITING};
 use crate::inbox::{Inbox, Sink};
-use crate::level::{LEAST, Level};
+use crate::level::{LEAST, Level, Told};
 use crate::retell::{REFUSED, Retell};
 use crate::settings::Settings;
 use crate::wide;
@@ -33,7 +33,7 @@ struct Classic {
     settings: Settings,
     bit: u16,
     gather: Gather,
-    level: u8,
+    level: Told,
     allowed: u8,
     allowed_until: Instant,
     inbox: Inbox,
@@ -214,7 +214,7 @@ impl Host {
     /// of it, and its body as it stands in the datagram. None of them waits to be taken. All else is as with a frame.
     pub fn hear(&mut self, now: Instant, datagram: &[u8], each: &mut impl FnMut(From, &[u8])) {
         match &mut self.0 {
-            Machine::Classic(classic) => classic.take_bundle(datagram, each),
+            Machine::Classic(classic) => classic.take_bundle(now, datagram, each),
             Machine::Wide(wide) => wide.hear(now, datagram, each),
         }
     }
@@ -224,6 +224,7 @@ impl Host {
     pub fn retelling(mut self, every: Span) -> Host {
         if let Machine::Classic(classic) = &mut self.0 {
             classic.retell = Retell::new(every);
+            classic.level.fades = true;
         }
         self
     }
@@ -247,7 +248,7 @@ impl Host {
     /// The level of congestion that the central converter last told, 3 to 6.
     pub fn level(&self) -> u8 {
         match &self.0 {
-            Machine::Classic(classic) => classic.level,
+            Machine::Classic(classic) => classic.level.last(),
             Machine::Wide(wide) => wide.level(),
         }
     }
@@ -267,7 +268,7 @@ impl Classic {
             settings,
             bit: bit(number),
             gather: Gather::new(Some(Source::Host(number)), settings.longest, settings.timing),
-            level: LEAST,
+            level: Told::NONE,
             allowed: 0,
             allowed_until: Instant::ZERO,
             inbox: Inbox::default(),
@@ -297,8 +298,8 @@ impl Classic {
             if now >= self.allowed_until {
                 (self.allowed, self.allowed_until) = (0, now + crate::level::Medium::default().interval);
             }
-            (!Level::admit(self.level, &mut self.allowed, priority))
-                .then_some((Why::Congestion, Refusal::Congested(self.level)))
+            (!Level::admit(self.level.now(now), &mut self.allowed, priority))
+                .then_some((Why::Congestion, Refusal::Congested(self.level.last())))
         };
         if let Some((why, refusal)) = refused {
             self.statistics.drops.count(why, priority);
@@ -351,13 +352,13 @@ impl Classic {
         );
     }
 
-    fn take_bundle(&mut self, bytes: &[u8], sink: &mut impl Sink) {
+    fn take_bundle(&mut self, now: Instant, bytes: &[u8], sink: &mut impl Sink) {
         let Ok(bundle) = Bundle::read(bytes) else { return self.statistics.malformed += 1 };
         self.statistics.bundles += 1;
         for message in bundle.messages() {
             if message.octets() == HOST_CONTROL {
                 match Control::read_for_host(message) {
-                    Some(Control::Level(level)) => self.level = level,
+                    Some(Control::Level(level)) => self.level.hear(now, level),
                     _ => self.statistics.malformed += 1,
                 }
             } else if message.address & self.bit == 0 {
@@ -394,7 +395,7 @@ impl Endpoint for Classic {
         match input {
             Input::Frame { port: Host::CENTRAL, bytes, segment, .. } => {
                 let mut inbox = std::mem::take(&mut self.inbox);
-                Segment::frames(segment, bytes).for_each(|bundle| self.take_bundle(bundle, &mut inbox));
+                Segment::frames(segment, bytes).for_each(|bundle| self.take_bundle(now, bundle, &mut inbox));
                 self.inbox = inbox;
                 Ok(())
             }
@@ -435,9 +436,9 @@ impl Endpoint for Classic {
         if self.inbox.became_readable() {
             return Output::Event(Event::Readable);
         }
-        if self.told != self.level {
-            self.told = self.level;
-            return Output::Event(Event::Level(self.level));
+        if self.told != self.level.last() {
+            self.told = self.level.last();
+            return Output::Event(Event::Level(self.told));
         }
         if writable.has(Host::CENTRAL)
             && let Some(length) = self.gather.leave(now, buffer)

@@ -23,6 +23,41 @@ impl Default for Medium {
     }
 }
 
+/// How long a level that was told holds, where it is told again and again: longer than a few such times.
+const HOLDS: Span = Span::from_s(1);
+
+/// A level that the central converter keeps and tells.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Told {
+    level: u8,
+    until: Instant,
+    /// Whether it holds no longer than [`HOLDS`]: who told it may have restarted, or its end may be lost.
+    pub fades: bool,
+}
+
+impl Told {
+    /// Nothing was told.
+    pub const NONE: Told = Told { level: LEAST, until: Instant::MAX, fades: false };
+
+    /// It is told.
+    pub fn hear(&mut self, now: Instant, level: u8) {
+        (self.level, self.until) = (level, if self.fades { now + HOLDS } else { Instant::MAX });
+    }
+
+    /// What it is now.
+    pub fn now(&mut self, now: Instant) -> u8 {
+        if now >= self.until {
+            (self.level, self.until) = (LEAST, Instant::MAX);
+        }
+        self.level
+    }
+
+    /// What was told last.
+    pub fn last(self) -> u8 {
+        self.level
+    }
+}
+
 /// The level of one medium.
 ///
 /// After an interval in which the medium carried more than 80 % of its capacity the level is one higher, after one with

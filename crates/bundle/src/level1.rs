@@ -8,7 +8,7 @@ use trunkline_units::Instant;
 use crate::drops::{Drops, Why};
 use crate::gather::Gather;
 use crate::interest::packet;
-use crate::level::{LEAST, Level};
+use crate::level::{LEAST, Level, Told};
 pub use crate::packets::Event;
 use crate::packets::Joined;
 use crate::settings::Settings;
@@ -41,7 +41,7 @@ struct Classic {
     settings: Settings,
     gather: Gather,
     /// As the central converter says, and what was let through in the tick.
-    level: u8,
+    level: Told,
     allowed: u8,
     allowed_until: Instant,
     /// When it asks what it gets, unless it has been told.
@@ -105,6 +105,7 @@ impl Level1 {
     pub fn asking(mut self, at: Instant) -> Level1 {
         if let Machine::Classic(classic) = &mut self.0 {
             classic.asks = Some(at);
+            classic.level.fades = true;
         }
         self
     }
@@ -127,7 +128,7 @@ impl Level1 {
     /// The level of congestion that the central converter last told, 3 to 6.
     pub fn level(&self) -> u8 {
         match &self.0 {
-            Machine::Classic(classic) => classic.level,
+            Machine::Classic(classic) => classic.level.last(),
             Machine::Wide(wide) => wide.level(),
         }
     }
@@ -146,7 +147,7 @@ impl Classic {
         Classic {
             settings,
             gather: Gather::new(Some(Source::Level1(number)), settings.longest, settings.timing),
-            level: LEAST,
+            level: Told::NONE,
             allowed: 0,
             allowed_until: Instant::ZERO,
             asks: None,
@@ -170,7 +171,7 @@ impl Classic {
         if now >= self.allowed_until {
             (self.allowed, self.allowed_until) = (0, now + crate::level::Medium::default().interval);
         }
-        if !Level::admit(self.level, &mut self.allowed, priority) {
+        if !Level::admit(self.level.now(now), &mut self.allowed, priority) {
             return self.statistics.drops.count(Why::Congestion, priority);
         }
         if !self.gather.push(now, message.address, message.body, priority) {
@@ -179,14 +180,14 @@ impl Classic {
         }
     }
 
-    fn take_bundle(&mut self, bytes: &[u8]) {
+    fn take_bundle(&mut self, now: Instant, bytes: &[u8]) {
         let Ok(bundle) = Bundle::read(bytes) else { return self.statistics.malformed += 1 };
         self.statistics.bundles += 1;
         for message in bundle.messages() {
             match (message.octets() == CONTROL, Control::read(message)) {
                 (true, Some(Control::Join(address))) => self.change(packet(address), true),
                 (true, Some(Control::Drop(address))) => self.change(packet(address), false),
-                (true, Some(Control::Level(level))) => self.level = level,
+                (true, Some(Control::Level(level))) => self.level.hear(now, level),
                 (true, None) => self.statistics.malformed += 1,
                 (false, _) => self.send(message),
             }
@@ -222,7 +223,7 @@ impl Endpoint for Classic {
                 Segment::frames(segment, bytes).for_each(|datagram| self.hear(now, datagram));
             }
             Input::Frame { port: Level1::CENTRAL, bytes, segment, .. } => {
-                Segment::frames(segment, bytes).for_each(|bundle| self.take_bundle(bundle));
+                Segment::frames(segment, bytes).for_each(|bundle| self.take_bundle(now, bundle));
             }
             Input::Frame { .. } => self.statistics.malformed += 1,
             Input::Wake => {

@@ -93,7 +93,12 @@ fn settings(pairs: bool) -> Settings {
 }
 
 fn central(pairs: bool) -> Alone<Central> {
-    let medium = Medium { capacity: 100_000_000, ..Medium::default() };
+    central_on(100_000_000, pairs)
+}
+
+/// Between media that carry so many octets in 5 ms.
+fn central_on(capacity: u64, pairs: bool) -> Alone<Central> {
+    let medium = Medium { capacity, ..Medium::default() };
     let config =
         Config { settings: settings(pairs), level1: vec![1, 2], hosts: 16, local: medium, wide: medium };
     Alone::new(Central::new(config).retelling(Span::from_s(10)))
@@ -188,11 +193,14 @@ fn level_1_that_brings_what_it_is_not_to_get_is_told_to_leave_it() {
     central.run(at(200));
     let told = central.control(Central::LEVEL1, false);
     assert_eq!(told, [(number(2), Control::Drop(32)), (number(2), Control::Drop(64))], "once in a while");
+    // A host gets what it wants from the one that has it, and not twice.
+    assert_eq!(central.machine.inner().statistics().to_hosts, 0);
     // The one that has it is not.
     central.hear(Central::LEVEL1, &bundle(Some(Source::Level1(1)), &[(32, b"right")]));
     central.run(at(400));
     assert_eq!(central.control(Central::LEVEL1, false), []);
     assert_eq!(central.machine.inner().statistics().strays, 2);
+    assert_eq!(central.machine.inner().statistics().to_hosts, 1);
 }
 
 #[test]
@@ -232,4 +240,43 @@ fn a_host_tells_again_what_it_wants_and_nothing_in_the_end() {
     let dropped = [Control::Drop(64), Control::Drop(65_534)].map(|control| (Peer::NONE, control));
     assert_eq!(host.control(Host::CENTRAL, true), dropped);
     assert_eq!((host.machine.inner().joined(), host.machine.inner().is_saying()), (0, false));
+}
+
+/// A host and a converter of level 1 are told a level, and then nothing: whoever kept it may have restarted.
+#[test]
+fn a_level_that_is_told_no_more_fades() {
+    let level = Control::write_for_hosts(6);
+    for retells in [false, true] {
+        let machine = Host::new(1, Settings::default());
+        let mut host = Alone::new(if retells { machine.retelling(Span::from_s(1)) } else { machine });
+        let mut send = |ms, told: bool| {
+            host.run(at(ms));
+            if told {
+                host.hear(Host::CENTRAL, &bundle(None, &[(0xFFFF, &level)]));
+            }
+            let command = host::Command::Send { address: 7, body: b"ordinary" };
+            host.machine.handle(host.now, Input::Command(command)).is_ok()
+        };
+        assert!(send(10, false) && !send(20, true) && !send(900, true), "{retells}");
+        assert!(!send(1_899, false), "{retells}");
+        // As in 1997 it would hold for ever.
+        assert_eq!(send(1_900, false), retells);
+    }
+}
+
+#[test]
+fn a_level_is_told_again_while_it_lasts() {
+    let mut central = central_on(60_000, false);
+    let busy = vec![7; 59_000];
+    let mut levels = 0;
+    for turn in 0..400 {
+        central.run(at(5 * turn));
+        central.hear(Central::HOSTS, &bundle(Some(Source::Host(1)), &[(9, &busy)]));
+        for (_, bytes) in central.sent.drain(..).filter(|(transmit, _)| transmit.port == Central::HOSTS) {
+            let read = Bundle::read(&bytes).unwrap();
+            levels += read.messages().filter(|message| Control::read_for_host(*message).is_some()).count();
+        }
+    }
+    // Three steps up, and then every quarter of a second for two seconds.
+    assert!((9..=13).contains(&levels), "{levels}");
 }

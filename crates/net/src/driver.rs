@@ -454,9 +454,23 @@ impl AsFd for Timer {
 
 /// Whether an error of receiving tells what became of something sent, rather than that receiving is over.
 pub(crate) fn is_of_network(error: &io::Error) -> bool {
-    use Errno::{EACCES, ECONNREFUSED, EHOSTDOWN, EHOSTUNREACH, EMSGSIZE, ENETUNREACH, ENOPROTOOPT, EPROTO};
-    let of_network =
-        [EACCES, ECONNREFUSED, EHOSTDOWN, EHOSTUNREACH, EMSGSIZE, ENETUNREACH, ENOPROTOOPT, EPROTO];
+    use Errno::{
+        EACCES, ECONNREFUSED, EHOSTDOWN, EHOSTUNREACH, EMSGSIZE, ENETUNREACH, ENONET, ENOPROTOOPT,
+        EOPNOTSUPP, EPROTO,
+    };
+    // All that the kernel makes of an ICMP message: anybody may send one.
+    let of_network = [
+        EACCES,
+        ECONNREFUSED,
+        EHOSTDOWN,
+        EHOSTUNREACH,
+        EMSGSIZE,
+        ENETUNREACH,
+        ENONET,
+        ENOPROTOOPT,
+        EOPNOTSUPP,
+        EPROTO,
+    ];
     error.raw_os_error().is_some_and(|raw| of_network.contains(&Errno::from_raw(raw)))
 }
 

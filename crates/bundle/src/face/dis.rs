@@ -141,9 +141,6 @@ impl Dis {
                 counts.own += 1;
                 return;
             }
-            if options.to.is_none() && own.is_none() {
-                *to = Some(came.from);
-            }
             let now = clock.now();
             for pdu in Segment::frames(came.segment, bytes).flat_map(Pdu::all) {
                 let pdu = match pdu {
@@ -154,6 +151,10 @@ impl Dis {
                     }
                 };
                 counts.heard += 1;
+                if options.to.is_none() && own.is_none() {
+                    // Who speaks DIS wants to hear it.
+                    *to = Some(came.from);
+                }
                 *changed |= following.see(&options.rules, pdu);
                 match options.rules.address(pdu) {
                     // What is refused is counted by the machine.

@@ -260,6 +260,10 @@ impl HostFace {
                 let _ = self.engine.command(Command::Refused);
             }
         }
+        if let Some(all) = self.all.filter(|all| ready.refused(*all)) {
+            // Nothing was sent from there; untaken it would wake this thread again and again.
+            while self.engine.ports.refused(all).is_some() {}
+        }
         Ok(ready)
     }
 

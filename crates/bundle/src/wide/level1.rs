@@ -188,6 +188,10 @@ impl Machine {
         if self.out.len() >= WAITING {
             return self.statistics.drops_out.count(Why::Full, message.priority);
         }
+        if wide::is_too_long(message.body, self.wide.longest()) {
+            // Its path carries less than that of who sent it.
+            return self.statistics.drops_out.count(Why::Unfit, message.priority);
+        }
         self.out.push_back(Parcel::of(message));
     }
 
