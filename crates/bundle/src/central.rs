@@ -77,11 +77,9 @@ struct Classic {
     hosts: Gather,
     local: Level,
     wide: Level,
-    /// Levels last told.
-    told_hosts: u8,
-    told_level1: u8,
-    /// When levels above the least are told again, by a converter that tells again.
-    repeats: Instant,
+    /// Levels last told, and when.
+    told_hosts: (u8, Instant),
+    told_level1: (u8, Instant),
     /// When packet addresses were last given away or up; empty if nothing is told again.
     changed: Box<[Instant]>,
     /// The converter that is asked first whether it has a bundle to send.
@@ -257,9 +255,8 @@ impl Classic {
             hosts: gather(),
             local: Level::new(config.local),
             wide: Level::new(config.wide),
-            told_hosts: LEAST,
-            told_level1: LEAST,
-            repeats: Instant::ZERO,
+            told_hosts: (LEAST, Instant::ZERO),
+            told_level1: (LEAST, Instant::ZERO),
             changed: Box::default(),
             turn: 0,
             statistics: Statistics::default(),
@@ -443,22 +440,21 @@ impl Classic {
     fn roll(&mut self, now: Instant) {
         self.local.roll(now);
         self.wide.roll(now);
-        if !self.changed.is_empty() && now >= self.repeats {
-            // Who did not hear of congestion, or has restarted, hears of it again.
-            self.repeats = now + REPEATS;
-            self.told_hosts = if self.local.get() > LEAST { 0 } else { self.told_hosts };
-            let higher = self.local.get().max(self.wide.get());
-            self.told_level1 = if higher > LEAST { 0 } else { self.told_level1 };
-        }
-        if self.local.get() != self.told_hosts {
-            let body = Control::write_for_hosts(self.local.get());
+        // Who did not hear of congestion, or has restarted, hears of it again.
+        let again = !self.changed.is_empty();
+        let is_news = |level: u8, (told, at): (u8, Instant)| {
+            level != told || again && level > LEAST && now >= at + REPEATS
+        };
+        let local = self.local.get();
+        if is_news(local, self.told_hosts) {
+            let body = Control::write_for_hosts(local);
             if self.hosts.push(now, EVERY_HOST, &body, true) {
-                self.told_hosts = self.local.get();
+                self.told_hosts = (local, now);
             }
         }
-        let higher = self.local.get().max(self.wide.get());
-        if higher != self.told_level1 {
-            self.told_level1 = higher;
+        let higher = local.max(self.wide.get());
+        if is_news(higher, self.told_level1) {
+            self.told_level1 = (higher, now);
             self.level1.iter_mut().for_each(|side| side.tell(now, Control::Level(higher)));
         }
         self.hosts.roll(now);
