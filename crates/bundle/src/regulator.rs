@@ -5,7 +5,7 @@
 //! goes and takes its tokens all the same; of them so many are kept back as it used of late. When it refused more
 //! than a sixteenth of what it admits, whoever sends is told to send less, by an eighth every ten intervals, so that what
 //! cannot be carried is dropped where it begins; when not, to send more, by a 128th of the capacity: additive increase and multiplicative decrease, by which
-//! senders come to like shares (Chiu and Jain, 1989). docs/bundle.md has the curves.
+//! senders come to like shares (Chiu and Jain, 1989). docs/bundle-congestion.md has the curves.
 
 use trunkline_units::{Instant, Span};
 
