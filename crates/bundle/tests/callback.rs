@@ -124,7 +124,7 @@ fn by_region() {
     let settings = Settings { pairs: true, format: Format::Wide(Wide::default()), ..Settings::default() };
     let mut central = CentralFace::open(&CentralOptions::on_loopback(settings, ANY, ANY), clock).unwrap();
     let at = central.hears_hosts().unwrap();
-    let mut open = |number| HostFace::open(&HostOptions::on_loopback(settings, number, at), clock).unwrap();
+    let open = |number| HostFace::open(&HostOptions::on_loopback(settings, number, at), clock).unwrap();
     let (mut says, mut hears) = (open(1), open(2));
     for host in [&mut says, &mut hears] {
         assert_eq!(host.define("half a pair", &[(8, 8)]), Err(RegionError::Refused(Refusal::Format)));
