@@ -40,7 +40,7 @@ static void within(void *user, const struct bundle_from *from, const void *body,
 static void refused(char **argv)
 {
     struct at at;
-    struct { struct bundle_settings settings; unsigned more; } later;
+    struct { struct bundle_settings settings; uint64_t more; } later;
     bundle_host *host = NULL;
     int wide = is_wide(argv);
 
@@ -118,7 +118,7 @@ int main(int argc, char **argv)
     struct inside inside;
     bundle_host *host, *other, *third = NULL;
     struct at at;
-    char room[8];
+    char room[8] = "";
     int wide, code;
 
     CHECK(argc == 3);

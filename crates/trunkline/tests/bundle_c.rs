@@ -164,6 +164,29 @@ fn a_network_that_is_congested_says_so() {
 }
 
 #[test]
+fn two_tanks_see_each_other() {
+    let tank = build_c("examples/bundle_tank.c", "bundle_tank");
+    let central = Central::start("wide", &[]);
+    let at = format!("{}:3458", central.address);
+    std::thread::scope(|scope| {
+        for number in ["7", "8"] {
+            let (tank, at) = (&tank, &at);
+            scope.spawn(move || {
+                let said = good(tank, false, &[number, "20", at]);
+                let other = if number == "7" { "host 8 of site 1 is in cell" } else { "host 7 of site 1" };
+                assert!(said.starts_with(other) && said.contains("\nseen "), "{said}");
+            });
+        }
+    });
+    for words in [&[][..], &["0"], &["7", "20", "nowhere"]] {
+        let refused = Command::new(&tank).args(words).output().unwrap();
+        let status = if words.len() > 1 { 1 } else { 2 };
+        assert_eq!(refused.status.code(), Some(status));
+        assert_eq!(String::from_utf8_lossy(&refused.stderr).lines().count(), 1);
+    }
+}
+
+#[test]
 fn the_header_is_c_and_cpp_and_the_libraries_are_both_whole() {
     for (compiler, name, flags, is_static) in [
         ("cc", "bundle-header-99", &["-std=c99", "-pedantic"][..], false),
