@@ -228,5 +228,5 @@ fn every_function_and_number_of_the_header_is_in_a_test() {
         assert!(tests.contains(name), "no test in C has {name}");
     }
     let declared = |name: &&str| header.contains(&format!("{name}("));
-    assert!(FUNCTIONS.iter().all(|name| declared(name)));
+    assert!(FUNCTIONS.iter().all(declared));
 }
