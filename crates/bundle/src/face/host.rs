@@ -319,7 +319,7 @@ pub(super) fn wish(
 /// A socket that hears what is sent to an address, alone or with others.
 pub(super) fn listen(at: SocketAddrV4, interface: Ipv4Addr) -> Result<UdpSocket, SocketError> {
     match shared_on(*at.ip(), interface) {
-        Some(on) => socket::shared_receiver(at, on, &socket::Options::default()),
+        Some(on) => socket::shared_receiver(at, on, &super::options()),
         None => own(at),
     }
 }

@@ -86,7 +86,7 @@ impl Level1Face {
             Level1::with_life(options.number, life(clock), options.settings).asking(clock.now() + ASKS);
         let mut engine = Engine::new(machine, clock)?;
         let memberships = Memberships::new(options.interface)?;
-        let hears = memberships::hearing(options.port)?;
+        let hears = memberships::hearing(options.port, &super::options())?;
         let says =
             socket::multicast_sender(options.interface.into(), options.ttl, &socket::Options::default())?;
         let own_address = says.local_addr()?;

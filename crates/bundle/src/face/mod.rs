@@ -21,7 +21,7 @@ use std::os::fd::AsFd;
 use thiserror::Error;
 use trunkline_net::ports::Ready;
 use trunkline_net::{Clock, SocketError, socket};
-use trunkline_units::Instant;
+use trunkline_units::{Instant, Size};
 
 pub mod central;
 pub mod dis;
@@ -102,7 +102,13 @@ fn life(clock: Clock) -> u32 {
 
 /// A socket that only its owner has.
 fn own(at: SocketAddrV4) -> Result<std::net::UdpSocket, SocketError> {
-    socket::udp(at.into(), &socket::Options::default())
+    socket::udp(at.into(), &options())
+}
+
+/// What a socket of the converter is asked to be. What comes while its process does not run waits in the system: 4 MiB are
+/// half a second of 200,000 messages; the system may grant less (`net.core.rmem_max`).
+fn options() -> socket::Options {
+    socket::Options { receive_buffer: Some(Size::from_bytes(4 << 20)), ..socket::Options::default() }
 }
 
 const BUNDLES: &str = "trunkline_converter_bundles_total";
