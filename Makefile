@@ -11,8 +11,6 @@ TARGET  = $(or $(CARGO_TARGET_DIR),target)
 # Root can do all that tests need: none is skipped.
 MUST    = $(if $(filter 0,$(shell id -u)),TRUNKLINE_MUST=1)
 VERSION = $(shell sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
-# Programs that were linked with a library of this name run with any that has it.
-SONAME  = libllcio.so.0
 
 .DEFAULT_GOAL := help
 .PHONY: help test deps fmt lint doc bench fuzz soak install clean
@@ -97,9 +95,21 @@ soak: ## what takes long: theory and real peers, then experiments for SECONDS, s
 		done; \
 	done
 
-# The installed library has a soname, which the one in target/release must not have, to be found by its path: so it is built
-# aside.
-install: ## the command, its man pages and shell completions, and LLC for C, below PREFIX
+# A library for C: its package, and its name. Programs that were linked with a library of its soname run with any that has it.
+# The one in target/release must not have one, to be found by its path: so the installed one is built aside.
+define library
+	$(CARGO) rustc --release --locked -p $(1) --lib --crate-type cdylib,staticlib \
+		--target-dir "$(TARGET)/install" -- -C link-arg=-Wl,-soname,lib$(2).so.0
+	install -m 644 bindings/c/$(2).h "$(PREFIX)/include/$(2).h"
+	install -m 644 "$(TARGET)/install/release/lib$(2).a" "$(PREFIX)/lib/lib$(2).a"
+	install -m 755 "$(TARGET)/install/release/lib$(2).so" "$(PREFIX)/lib/lib$(2).so.$(VERSION)"
+	ln -sf lib$(2).so.$(VERSION) "$(PREFIX)/lib/lib$(2).so.0"
+	ln -sf lib$(2).so.0 "$(PREFIX)/lib/lib$(2).so"
+	sed -e 's|@PREFIX@|$(abspath $(PREFIX))|' -e 's|@VERSION@|$(VERSION)|' bindings/c/$(2).pc.in \
+		>"$(PREFIX)/lib/pkgconfig/$(2).pc"
+endef
+
+install: ## the command, its man pages and shell completions, and LLC and the bundle converter for C, below PREFIX
 	$(CARGO) install --locked --path crates/trunkline --root "$(PREFIX)"
 	mkdir -p "$(PREFIX)/share/bash-completion/completions" "$(PREFIX)/share/zsh/site-functions" \
 		"$(PREFIX)/share/fish/vendor_completions.d"
@@ -107,16 +117,9 @@ install: ## the command, its man pages and shell completions, and LLC for C, bel
 	"$(PREFIX)/bin/trunkline" completions zsh >"$(PREFIX)/share/zsh/site-functions/_trunkline"
 	"$(PREFIX)/bin/trunkline" completions fish >"$(PREFIX)/share/fish/vendor_completions.d/trunkline.fish"
 	"$(PREFIX)/bin/trunkline" man "$(PREFIX)/share/man/man1"
-	$(CARGO) rustc --release --locked -p trunkline-llcio --lib --crate-type cdylib,staticlib \
-		--target-dir "$(TARGET)/install" -- -C link-arg=-Wl,-soname,$(SONAME)
 	install -d "$(PREFIX)/include" "$(PREFIX)/lib/pkgconfig"
-	install -m 644 bindings/c/llcio.h "$(PREFIX)/include/llcio.h"
-	install -m 644 "$(TARGET)/install/release/libllcio.a" "$(PREFIX)/lib/libllcio.a"
-	install -m 755 "$(TARGET)/install/release/libllcio.so" "$(PREFIX)/lib/libllcio.so.$(VERSION)"
-	ln -sf libllcio.so.$(VERSION) "$(PREFIX)/lib/$(SONAME)"
-	ln -sf $(SONAME) "$(PREFIX)/lib/libllcio.so"
-	sed -e 's|@PREFIX@|$(abspath $(PREFIX))|' -e 's|@VERSION@|$(VERSION)|' bindings/c/llcio.pc.in \
-		>"$(PREFIX)/lib/pkgconfig/llcio.pc"
+	$(call library,trunkline-llcio,llcio)
+	$(call library,trunkline-libbundle,bundle)
 
 clean: ## remove what was built and what was fuzzed
 	$(CARGO) clean

@@ -23,6 +23,7 @@
 //! | [`packets`] | sets of packet addresses |
 //! | [`ranges`] | who wants which of 2³² addresses |
 //! | [`level`] | congestion by levels |
+//! | [`regions`] | sets of addresses by name, which a host publishes and subscribes to |
 //! | [`regulator`] | congestion by levels or by what is left of a medium |
 //! | [`path`] | what the numbers of messages tell: doubles, late and missing ones |
 //! | [`reliable`] | messages that are acknowledged |
@@ -46,6 +47,7 @@ pub mod level1;
 pub mod packets;
 pub mod path;
 pub mod ranges;
+pub mod regions;
 pub mod regulator;
 pub mod reliable;
 pub mod retell;

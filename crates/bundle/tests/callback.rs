@@ -112,3 +112,53 @@ fn in_the_wide_format() {
     assert!(heard.iter().all(|(from, _)| from.source == 1 << 16 | 3));
     assert_eq!(page(told), page(takes));
 }
+
+/// One host publishes, another subscribes to two regions that overlap, and then to one of them no longer.
+#[test]
+fn by_region() {
+    use trunkline_bundle::face::RegionError;
+    use trunkline_bundle::host::Refusal;
+    use trunkline_bundle::regions::NoRegion;
+
+    let clock = Clock::start();
+    let settings = Settings { pairs: true, format: Format::Wide(Wide::default()), ..Settings::default() };
+    let mut central = CentralFace::open(&CentralOptions::on_loopback(settings, ANY, ANY), clock).unwrap();
+    let at = central.hears_hosts().unwrap();
+    let open = |number| HostFace::open(&HostOptions::on_loopback(settings, number, at), clock).unwrap();
+    let (mut says, mut hears) = (open(1), open(2));
+    for host in [&mut says, &mut hears] {
+        assert_eq!(host.define("half a pair", &[(8, 8)]), Err(RegionError::Refused(Refusal::Format)));
+        host.define("north", &[(100, 101), (200, 203)]).unwrap();
+        host.define("east", &[(202, 209)]).unwrap();
+    }
+    assert_eq!(says.send_in("north", 0, b"too early"), Err(NoRegion::Unpublished.into()));
+    says.publish("north").unwrap();
+    says.publish("east").unwrap();
+    hears.subscribe("north").unwrap();
+    hears.subscribe("east").unwrap();
+    let mut heard = Vec::new();
+    let mut turn = |says: &mut HostFace, hears: &mut HostFace, heard: &mut Vec<(u32, Vec<u8>)>| {
+        let soon = Some(clock.now());
+        central.turn(soon).unwrap();
+        says.turn(soon).unwrap();
+        hears.turn_with(soon, |from, body| heard.push((from.address, body.to_vec()))).unwrap();
+        central.machine().statistics().control
+    };
+    while turn(&mut says, &mut hears, &mut heard) < 1 {}
+    // With priority, one after the other; the fourth of the north is wanted by nobody but as one of the east.
+    let mut sent = 0;
+    while heard.len() < 4 {
+        if sent == heard.len() {
+            says.send_in(["north", "north", "east", "east"][sent], [1, 3, 1, 7][sent], &[sent as u8])
+                .unwrap();
+            sent += 1;
+        }
+        turn(&mut says, &mut hears, &mut heard);
+    }
+    assert_eq!(heard.iter().map(|(address, _)| *address).collect::<Vec<_>>(), [101, 201, 203, 209]);
+    assert_eq!(hears.machine().joined(), 12);
+    hears.unsubscribe("north").unwrap();
+    assert_eq!(hears.machine().joined(), 8, "what the east has is wanted");
+    hears.unsubscribe("east").unwrap();
+    assert_eq!(hears.machine().joined(), 0);
+}

@@ -249,6 +249,13 @@ impl Ports {
     }
 }
 
+/// Readable when there is something of which [`wait`](Ports::wait) would tell: for a wait that others share.
+impl AsFd for Ports {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.0.as_fd()
+    }
+}
+
 /// Waits until a socket has room again, for a while.
 fn writable(socket: BorrowedFd<'_>) -> bool {
     use nix::poll::{PollFd, PollFlags, ppoll};

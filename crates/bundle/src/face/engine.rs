@@ -45,6 +45,11 @@ impl<E: Endpoint> Engine<E> {
         Ok(Engine { machine, ports, clock, deadline: Some(Instant::ZERO), buffer: vec![0; MAX_BATCH] })
     }
 
+    /// When the machine wants to know what time it is.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
     /// Waits until there is something to do, or until then.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use trunkline_endpoint::{Endpoint, Input, Port, Segment};
 use trunkline_net::ports::Ready;
@@ -13,6 +13,7 @@ use super::dis::{Dis, DisOptions};
 use super::engine::{Engine, Said};
 use super::{Error, Figures, Serve, life, own};
 use crate::host::{Command, From, Host, Post, Refusal};
+use crate::regions::Regions;
 use crate::settings::Settings;
 
 /// Every so often what a host wants is told again.
@@ -90,6 +91,7 @@ pub struct HostFace {
     /// The socket of bundles to all, if that is another.
     all: Option<usize>,
     dis: Option<Dis>,
+    pub(super) regions: Regions,
     refused: u64,
     unsent: u64,
 }
@@ -119,7 +121,8 @@ impl HostFace {
         let dis = options.dis.as_ref();
         let dis = dis.map(|dis| Dis::open(dis, settings, *interface, &mut engine.ports)).transpose()?;
         let all = has_two.then_some(hears);
-        Ok(HostFace { engine, options: options.clone(), all, dis, refused: 0, unsent: 0 })
+        let (options, regions) = (options.clone(), Regions::default());
+        Ok(HostFace { engine, options, all, dis, regions, refused: 0, unsent: 0 })
     }
 
     /// Sends a message.
@@ -204,6 +207,17 @@ impl HostFace {
         // It refuses none, and has nothing to say.
         let _ = self.engine.machine.handle(self.engine.clock.now(), Input::Command(take));
         taken
+    }
+
+    /// What it agrees on with all others.
+    pub fn settings(&self) -> &Settings {
+        &self.options.settings
+    }
+
+    /// When it wants a [turn](Serve::turn) even if nothing comes; none: never. A message that was sent or wanted since the last
+    /// turn, and did not [leave](HostFace::flush), wants one at once.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.engine.deadline()
     }
 
     /// Its time.
@@ -334,6 +348,13 @@ pub(super) fn shared_on(ip: Ipv4Addr, interface: Ipv4Addr) -> Option<Ipv4Addr> {
     match ip.is_multicast() || ip.is_broadcast() {
         true => Some(interface),
         false => socket::broadcast_on(ip),
+    }
+}
+
+/// Readable when something came for a [turn](Serve::turn): for a wait of one's own, until its [deadline](HostFace::deadline).
+impl AsFd for HostFace {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.engine.ports.as_fd()
     }
 }
 

@@ -5,6 +5,7 @@
 //! | [`level1`] | [`Level1Face`]: between multicast groups and the central converter |
 //! | [`central`] | [`CentralFace`]: in the middle |
 //! | [`host`] | [`HostFace`]: at a simulation |
+//! | [`regions`] | publish and subscribe by named region at a host |
 //! | [`dis`] | plain DIS at a host |
 //! | [`figures`] | what they counted, as text and for Prometheus |
 //! | [`engine`] | a machine, its sockets and its clock |
@@ -29,12 +30,14 @@ pub mod engine;
 pub mod figures;
 pub mod host;
 pub mod level1;
+pub mod regions;
 
 pub use central::{CentralFace, CentralOptions};
 pub use dis::DisOptions;
 pub use figures::Figures;
 pub use host::{HostFace, HostOptions};
 pub use level1::{Level1Face, Level1Options};
+pub use regions::RegionError;
 
 /// Why a face did not open.
 #[derive(Debug, Error)]

@@ -1,0 +1,197 @@
+/* Every code that functions return, but BUNDLE_ECONGESTED, which needs a network that is. */
+#include "bundle_check.h"
+
+struct inside {
+    bundle_host *self, *other;
+    unsigned calls;
+};
+
+/* Called within a turn of `self`. */
+static void within(void *user, const struct bundle_from *from, const void *body, size_t size)
+{
+    struct inside *inside = user;
+    const struct bundle_range range = { 2, 3 };
+    struct bundle_figures figures;
+    char room[16];
+
+    figures.size = sizeof figures;
+    (void)from;
+    inside->calls++;
+    CHECK(bundle_close(inside->self) == BUNDLE_EBUSY);
+    CHECK(bundle_join(inside->self, 1, 1) == BUNDLE_EBUSY && bundle_leave(inside->self, 1, 1) == BUNDLE_EBUSY);
+    CHECK(bundle_define(inside->self, "x", &range, 1) == BUNDLE_EBUSY);
+    CHECK(bundle_publish(inside->self, "x") == BUNDLE_EBUSY && bundle_unpublish(inside->self, "x") == BUNDLE_EBUSY);
+    CHECK(bundle_subscribe(inside->self, "x") == BUNDLE_EBUSY);
+    CHECK(bundle_unsubscribe(inside->self, "x") == BUNDLE_EBUSY);
+    CHECK(bundle_send(inside->self, 1, body, size, 0, BUNDLE_ANYTIME) == BUNDLE_EBUSY);
+    CHECK(bundle_send_in(inside->self, "x", 0, body, size, 0, BUNDLE_ANYTIME) == BUNDLE_EBUSY);
+    CHECK(bundle_turn(inside->self, 0, within, user) == BUNDLE_EBUSY);
+    CHECK(bundle_receive(inside->self, NULL, room, sizeof room, 0) == BUNDLE_EBUSY);
+    CHECK(bundle_saturate(inside->self, 1) == BUNDLE_EBUSY);
+    CHECK(bundle_figures(inside->self, &figures) == BUNDLE_EBUSY);
+    CHECK(bundle_page(inside->self, room, sizeof room) == BUNDLE_EBUSY);
+    CHECK(strcmp(bundle_error(), bundle_text(BUNDLE_EBUSY)) == 0);
+    CHECK(bundle_wake(inside->self) == BUNDLE_OK);
+    /* For another host all is as ever: a gateway sends on. */
+    CHECK(bundle_send(inside->other, 1, "onwards", 7, 0, BUNDLE_ANYTIME) == BUNDLE_OK);
+}
+
+/* Settings that are none, one wrong at a time. */
+static void refused(char **argv)
+{
+    struct at at;
+    struct { struct bundle_settings settings; uint64_t more; } later;
+    bundle_host *host = NULL;
+    int wide = is_wide(argv);
+
+#define REFUSED(field, value, code, word) do { \
+        host_at(&at, argv, 2); \
+        at.settings.field = (value); \
+        CHECK(bundle_open(&host, &at.settings) == (code) && host == NULL); \
+        CHECK(strstr(bundle_error(), (word)) != NULL); \
+    } while (0)
+    REFUSED(size, 0, BUNDLE_EARG, "size");
+    REFUSED(size, sizeof(size_t) - 1, BUNDLE_EARG, "size");
+    REFUSED(size, 1u << 20, BUNDLE_EARG, "size");
+    REFUSED(format, 2, BUNDLE_EARG, "format");
+    REFUSED(timers, 3, BUNDLE_EARG, "timers");
+    REFUSED(pairs, 2, BUNDLE_EARG, "pairs");
+    REFUSED(number, wide ? 65536 : 17, BUNDLE_EARG, "number");
+    REFUSED(site, wide ? 65536 : 1, BUNDLE_EARG, "site");
+    REFUSED(congestion, wide ? 2 : 1, BUNDLE_EARG, "congestion");
+    REFUSED(longest, wide ? 511 : 1472, BUNDLE_EARG, "longest");
+    REFUSED(longest, 65508, BUNDLE_EARG, "longest");
+    REFUSED(central, "nowhere", BUNDLE_EARG, "central");
+    REFUSED(central, "\xff", BUNDLE_EARG, "central");
+    REFUSED(listen, "127.0.0.1:65536", BUNDLE_EARG, "listen");
+    REFUSED(interface, "lo", BUNDLE_EARG, "interface");
+    REFUSED(listen, "192.0.2.1:6002", BUNDLE_ESYSTEM, "192.0.2.1");
+    CHECK(bundle_open(&host, NULL) == BUNDLE_EARG);
+
+    /* Of a later version, with nothing behind what is known, and with something. */
+    host_at(&at, argv, 2);
+    later.settings = at.settings;
+    later.settings.size = sizeof later;
+    later.more = 0;
+    CHECK(bundle_open(&host, &later.settings) == BUNDLE_OK && bundle_close(host) == BUNDLE_OK);
+    later.more = 1;
+    CHECK(bundle_open(&host, &later.settings) == BUNDLE_EARG);
+    /* Of an earlier one, whose interval of telling again is not there. */
+    later.settings.size = offsetof(struct bundle_settings, retell_ms);
+    CHECK(bundle_open(&host, &later.settings) == BUNDLE_OK && bundle_close(host) == BUNDLE_OK);
+}
+
+static void regions(bundle_host *host)
+{
+    static struct bundle_range many[1025];
+    const struct bundle_range good[] = { { 10, 19 }, { 30, 39 } }, bad[] = { { 10, 19 }, { 19, 29 } };
+    unsigned n;
+
+    for (n = 0; n < 1025; n++)
+        many[n].first = many[n].last = 2 * n;
+    CHECK(bundle_define(host, NULL, good, 2) == BUNDLE_EARG && bundle_define(host, "r", NULL, 2) == BUNDLE_EARG);
+    CHECK(bundle_define(host, "\xff", good, 2) == BUNDLE_EARG);
+    CHECK(bundle_define(host, "", good, 2) == BUNDLE_EREGION && bundle_define(host, "r", good, 0) == BUNDLE_EREGION);
+    CHECK(bundle_define(host, "r", bad, 2) == BUNDLE_EREGION);
+    CHECK(bundle_define(host, "r", many, 1025) == BUNDLE_EREGION && bundle_define(host, "m", many, 1024) == 0);
+    CHECK(bundle_define(host, "r", good, 2) == BUNDLE_OK && bundle_define(host, "r", good, 2) == BUNDLE_OK);
+    CHECK(bundle_define(host, "r", good, 1) == BUNDLE_EREGION);
+    CHECK(bundle_publish(host, "s") == BUNDLE_EREGION && bundle_unpublish(host, "s") == BUNDLE_EREGION);
+    CHECK(bundle_subscribe(host, "s") == BUNDLE_EREGION && bundle_unsubscribe(host, "s") == BUNDLE_EREGION);
+    CHECK(bundle_publish(host, NULL) == BUNDLE_EARG && bundle_unpublish(host, NULL) == BUNDLE_EARG);
+    CHECK(bundle_subscribe(host, NULL) == BUNDLE_EARG && bundle_unsubscribe(host, NULL) == BUNDLE_EARG);
+    CHECK(bundle_send_in(host, "s", 0, "?", 1, 0, BUNDLE_ANYTIME) == BUNDLE_EREGION);
+    CHECK(bundle_send_in(host, "r", 0, "?", 1, 0, BUNDLE_ANYTIME) == BUNDLE_EREGION);
+    CHECK(bundle_publish(host, "r") == BUNDLE_OK);
+    CHECK(bundle_send_in(host, NULL, 0, "?", 1, 0, BUNDLE_ANYTIME) == BUNDLE_EARG);
+    CHECK(bundle_send_in(host, "r", 19, "?", 1, 0, BUNDLE_ANYTIME) == BUNDLE_OK);
+    CHECK(bundle_send_in(host, "r", 20, "?", 1, 0, BUNDLE_ANYTIME) == BUNDLE_EREGION);
+    CHECK(strstr(bundle_error(), "addresses") != NULL);
+    CHECK(bundle_unpublish(host, "r") == BUNDLE_OK);
+    CHECK(bundle_send_in(host, "r", 0, "?", 1, 0, BUNDLE_ANYTIME) == BUNDLE_EREGION);
+}
+
+int main(int argc, char **argv)
+{
+    static char large[70000];
+    struct bundle_figures figures;
+    struct inside inside;
+    bundle_host *host, *other, *third = NULL;
+    struct at at;
+    char room[8] = "";
+    int wide, code;
+
+    CHECK(argc == 3);
+    wide = is_wide(argv);
+    CHECK(*bundle_error() == 0);
+    for (code = BUNDLE_EBUG; code <= BUNDLE_OK; code++)
+        CHECK(strcmp(bundle_text(code), "unknown code") != 0 && strcmp(bundle_text(code), bundle_text(code - 1)) != 0);
+    CHECK(strcmp(bundle_text(BUNDLE_EBUG - 1), "unknown code") == 0);
+    refused(argv);
+
+    host = opened(argv, 1);
+    other = opened(argv, 2);
+    if (!wide) {
+        /* The port of a host is its own. */
+        host_at(&at, argv, 1);
+        CHECK(bundle_open(&third, &at.settings) == BUNDLE_ESYSTEM && third == NULL);
+    }
+
+    /* Arguments. */
+    CHECK(bundle_join(host, 2, 1) == BUNDLE_EARG && bundle_leave(host, 2, 1) == BUNDLE_EARG);
+    CHECK(bundle_send(host, 1, NULL, 1, 0, BUNDLE_ANYTIME) == BUNDLE_EARG);
+    CHECK(bundle_send(host, 1, room, 1, 2, BUNDLE_ANYTIME) == BUNDLE_EARG);
+    CHECK(bundle_send(host, 1, room, 1, 0, 500) == BUNDLE_EARG);
+    CHECK(bundle_send(host, 1, room, (size_t)-1, 0, BUNDLE_ANYTIME) == BUNDLE_EARG);
+    CHECK(bundle_receive(host, NULL, NULL, 1, 0) == BUNDLE_EARG);
+    CHECK(bundle_figures(host, NULL) == BUNDLE_EARG);
+    figures.size = sizeof figures.size;
+    CHECK(bundle_figures(host, &figures) == BUNDLE_EARG);
+    CHECK(bundle_page(host, NULL, 1) == BUNDLE_EARG);
+
+    /* What the format does not have. */
+    CHECK(bundle_join(host, 65536, 65537) == (wide ? BUNDLE_OK : BUNDLE_EFORMAT));
+    CHECK(bundle_leave(host, 65536, 65537) == (wide ? BUNDLE_OK : BUNDLE_EFORMAT));
+    CHECK(bundle_saturate(host, 1000) == (wide ? BUNDLE_OK : BUNDLE_EFORMAT));
+    CHECK(bundle_saturate(host, -1) == (wide ? BUNDLE_OK : BUNDLE_EFORMAT));
+    CHECK(bundle_send(host, 2, room, 1, BUNDLE_PRIORITY, 500) == (wide ? BUNDLE_OK : BUNDLE_EFORMAT));
+    CHECK(bundle_send(host, 65536, room, 1, 0, BUNDLE_ANYTIME) == (wide ? BUNDLE_OK : BUNDLE_EFORMAT));
+
+    /* What looks like control, and what is too long. */
+    memset(large, '.', sizeof large);
+    CHECK(bundle_send(host, 1, large, 20, 0, BUNDLE_ANYTIME) == (wide ? BUNDLE_OK : BUNDLE_ECONTROL));
+    CHECK(bundle_send(host, 1, large, 22, 0, BUNDLE_ANYTIME) == (wide ? BUNDLE_OK : BUNDLE_ECONTROL));
+    CHECK(bundle_send(host, 1, large, 21, 0, BUNDLE_ANYTIME) == BUNDLE_OK);
+    CHECK(bundle_send(host, 1, large, sizeof large, 0, BUNDLE_ANYTIME) == BUNDLE_ELARGE);
+
+    regions(host);
+
+    /* Nothing came, or somebody woke it. */
+    CHECK(bundle_receive(other, NULL, room, sizeof room, 0) == BUNDLE_ETIME);
+    CHECK(bundle_receive(other, NULL, room, sizeof room, 20) == BUNDLE_ETIME);
+    CHECK(bundle_wake(other) == BUNDLE_OK && bundle_wake(other) == BUNDLE_OK);
+    CHECK(bundle_receive(other, NULL, room, sizeof room, -1) == BUNDLE_EWOKEN);
+    CHECK(bundle_receive(other, NULL, room, sizeof room, 0) == BUNDLE_ETIME);
+    CHECK(bundle_wake(other) == BUNDLE_OK && bundle_turn(other, -1, hear, NULL) == 0);
+
+    /* From within. */
+    inside.self = other;
+    inside.other = host;
+    inside.calls = 0;
+    CHECK(bundle_join(other, 7, 7) == BUNDLE_OK);
+    while (inside.calls == 0) {
+        CHECK(bundle_send(host, 7, "a question", 10, 0, BUNDLE_ANYTIME) == BUNDLE_OK);
+        CHECK(bundle_turn(host, 1, NULL, NULL) == 0 && bundle_turn(other, 1, within, &inside) >= 0);
+    }
+
+    /* Without a turn all room is taken at last. */
+    do
+        code = bundle_send(host, 1, large, wide ? 1000 : 60000, 0, BUNDLE_ANYTIME);
+    while (code == BUNDLE_OK);
+    CHECK(code == BUNDLE_EFULL);
+    figures = figures_of(host);
+    CHECK(figures.dropped >= 2 && figures.saying == 1);
+
+    CHECK(bundle_close(host) == BUNDLE_OK && bundle_close(other) == BUNDLE_OK);
+    return 0;
+}

@@ -1,0 +1,117 @@
+/*
+ * A thread waits in each of two hosts for ever, and others send and wake them. Nothing else would end the waits in the classic
+ * format: what is sent is due before a host that waits would look again.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "bundle_check.h"
+
+enum { SENDERS = 3, MESSAGES = 100 };
+
+static bundle_host *hosts[2];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static unsigned heard_of, ended;
+
+static void wait_us(long us)
+{
+    const struct timespec time = { 0, us * 1000 };
+
+    nanosleep(&time, NULL);
+}
+
+static void count(void *user, const struct bundle_from *from, const void *body, size_t size)
+{
+    (void)user, (void)from;
+    CHECK(size == 6 && memcmp(body, "thread", 6) == 0);
+    pthread_mutex_lock(&lock);
+    heard_of++;
+    pthread_mutex_unlock(&lock);
+}
+
+static unsigned now(const unsigned *what)
+{
+    unsigned value;
+
+    pthread_mutex_lock(&lock);
+    value = *what;
+    pthread_mutex_unlock(&lock);
+    return value;
+}
+
+static void *waits(void *host)
+{
+    while (!now(&ended))
+        CHECK(bundle_turn(host, -1, count, NULL) >= 0);
+    return NULL;
+}
+
+/* Each message is waited for: none is sent that would not leave by itself. */
+static void *sends(void *host)
+{
+    unsigned before;
+    int n;
+
+    for (n = 0; n < MESSAGES; n++) {
+        before = now(&heard_of);
+        CHECK(bundle_send(host, 7, "thread", 6, 0, BUNDLE_ANYTIME) == BUNDLE_OK);
+        while (now(&heard_of) == before)
+            wait_us(200);
+    }
+    /* The last error is that of the thread. */
+    CHECK(*bundle_error() == 0);
+    return NULL;
+}
+
+static void on_alarm(int number)
+{
+    (void)number;
+    bundle_wake(hosts[0]);
+}
+
+int main(int argc, char **argv)
+{
+    pthread_t waiting[3], sending[SENDERS];
+    struct at at;
+    int n;
+
+    CHECK(argc == 3 && !is_wide(argv));
+    for (n = 0; n < 2; n++) {
+        host_at(&at, argv, n + 1);
+        at.settings.retell_ms = UINT32_MAX;
+        CHECK(bundle_open(&hosts[n], &at.settings) == BUNDLE_OK);
+    }
+    CHECK(bundle_join(hosts[1], 7, 7) == BUNDLE_OK);
+    said(hosts[1], 0);
+
+    /* A signal's handler ends a wait; a signal alone does not. */
+    CHECK(signal(SIGALRM, on_alarm) != SIG_ERR);
+    alarm(1);
+    CHECK(bundle_turn(hosts[0], -1, count, NULL) == 0);
+
+    CHECK(bundle_receive(hosts[0], NULL, NULL, 0, 0) == BUNDLE_ETIME && *bundle_error());
+    for (n = 0; n < 2; n++)
+        CHECK(pthread_create(&waiting[n], NULL, waits, hosts[n]) == 0);
+    /* Two in the same. */
+    CHECK(pthread_create(&waiting[2], NULL, waits, hosts[0]) == 0);
+    for (n = 0; n < SENDERS; n++)
+        CHECK(pthread_create(&sending[n], NULL, sends, hosts[0]) == 0);
+    for (n = 0; n < SENDERS; n++)
+        CHECK(pthread_join(sending[n], NULL) == 0);
+    CHECK(now(&heard_of) >= MESSAGES && figures_of(hosts[0]).sent == SENDERS * MESSAGES);
+    pthread_mutex_lock(&lock);
+    ended = 1;
+    pthread_mutex_unlock(&lock);
+    /* Each wake ends one wait. */
+    CHECK(bundle_wake(hosts[1]) == BUNDLE_OK && pthread_join(waiting[1], NULL) == 0);
+    CHECK(bundle_wake(hosts[0]) == BUNDLE_OK);
+    wait_us(20000);
+    CHECK(bundle_wake(hosts[0]) == BUNDLE_OK);
+    CHECK(pthread_join(waiting[0], NULL) == 0 && pthread_join(waiting[2], NULL) == 0);
+    for (n = 0; n < 2; n++)
+        CHECK(bundle_close(hosts[n]) == BUNDLE_OK);
+    return 0;
+}
