@@ -151,6 +151,10 @@ pub struct Statistics {
     pub hosts_met: u64,
     /// Hosts that ended, fell silent or began a new life.
     pub hosts_gone: u64,
+    /// Joins for which there was no room, or drops that would have cut a range in two.
+    pub changes_refused: u64,
+    /// Times that joins and drops were put off, for too much had to be looked at.
+    pub changes_put_off: u64,
     /// Of the converters of level 1.
     pub sides: wide::sides::Counts,
     /// Messages for hosts that were dropped.

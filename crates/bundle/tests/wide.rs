@@ -10,10 +10,12 @@ use std::collections::BTreeSet;
 use trunkline_bundle::drops::Why;
 use trunkline_bundle::gather::Timing;
 use trunkline_bundle::host::{Command, Post, Refusal};
+use trunkline_bundle::ranges::{MOST_PIECES, MOST_RANGES};
 use trunkline_bundle::settings::{Spread, Wide};
-use trunkline_bundle::wire::wide::control::Control;
+use trunkline_bundle::wire::wide::control::{Changes, Control};
 use trunkline_bundle::wire::wide::{Builder, ENTRY, HEADER, Header, LEAST_PATH, LONGEST_BODY, Role};
-use trunkline_bundle::{Format, Level1, Settings};
+use trunkline_bundle::{Central, Format, Level1, Settings};
+use trunkline_endpoint::Peer;
 use trunkline_units::Span;
 use world::{Place, ROOMY, World};
 
@@ -33,6 +35,56 @@ fn join(world: &mut World, host: usize, first: u32, last: u32) {
 
 fn post(world: &mut World, host: usize, address: u32, priority: bool, body: &[u8]) -> Result<(), Refusal> {
     world.command(host, Command::Post(Post { address, priority, within: None, body }))
+}
+
+/// A host that says what it likes, from a place where nobody else is.
+struct Foreign {
+    number: u16,
+    session: u32,
+    told: u32,
+}
+
+impl Foreign {
+    /// It is met, and in its session.
+    fn new(world: &mut World, number: u16) -> Foreign {
+        let mut foreign = Foreign { number, session: 0, told: 0 };
+        foreign.say(world, &[]);
+        world.run(Span::from_ms(30));
+        let members = world.central().wide().unwrap().members();
+        foreign.session = members.iter().find(|member| member.number == number).unwrap().session;
+        foreign.say(world, &[]);
+        foreign
+    }
+
+    /// Says changes in one datagram, all of which are numbered behind what was heard.
+    fn say(&mut self, world: &mut World, changes: &[(bool, &[(u32, u32)])]) {
+        let mut builder = Builder::new(8_000);
+        let mut number = self.told;
+        for (joins, ranges) in changes {
+            let bytes: Vec<u8> =
+                ranges.iter().flat_map(|(first, last)| Changes::encode(*first, *last)).collect();
+            let item = Changes::new(number, &bytes);
+            assert!(builder.tell(&if *joins { Control::Join(item) } else { Control::Drop(item) }));
+            number += ranges.len() as u32;
+        }
+        let Foreign { number, session, .. } = *self;
+        let header = Header { role: Role::Host, number, to: 0, life: 5, session, before: 0 };
+        let mut bytes = vec![0; builder.octets()];
+        builder.finish(&header, &mut bytes);
+        world.give_from(Place::Central, Central::HOSTS, Peer::new(&[number as u8 + 100]), &bytes);
+        let members = world.central().wide().unwrap().members();
+        self.told = members.iter().find(|member| member.number == number).unwrap().told_of();
+    }
+
+    /// Tells changes until they are heard.
+    fn change(&mut self, world: &mut World, joins: bool, ranges: &[(u32, u32)]) {
+        let begin = self.told;
+        while let Some(left) = ranges.get((self.told - begin) as usize..).filter(|left| !left.is_empty()) {
+            let some: Vec<_> = left.chunks(100).take(4).map(|some| (joins, some)).collect();
+            self.say(world, &some);
+            world.run(Span::from_ms(1));
+        }
+    }
 }
 
 fn packets(world: &World, at: usize) -> BTreeSet<u16> {
@@ -271,6 +323,46 @@ fn a_host_says_how_much_it_takes() {
             + world.host(1).statistics().drops.get(Why::Saturated, false);
         assert_eq!(got(1, false) + dropped, 3_600);
     }
+}
+
+/// Somebody wants ever more pieces, and all of them again and again.
+#[test]
+fn what_hosts_want_has_bounds_and_takes_little_of_a_datagram() {
+    let mut world = World::new(1, 2, settings(Wide::default()), ROOMY);
+    world.run(Span::from_ms(10));
+    join(&mut world, 1, 7, 7);
+    world.run(Span::from_ms(10));
+    let mut foreign = Foreign::new(&mut world, 3);
+    let all: Vec<_> = (0..MOST_RANGES as u32).map(|n| (n * 8, n * 8 + 3)).collect();
+    foreign.change(&mut world, true, &all);
+    assert_eq!(world.central().wide().unwrap().segments().len(), 2 * MOST_RANGES + 1);
+    // Of one host that is all; the others find room for as much again.
+    foreign.change(&mut world, true, &[(1_000_000, 1_000_000)]);
+    assert_eq!(world.central().statistics().changes_refused, 1);
+    let mut other = Foreign::new(&mut world, 4);
+    other.change(
+        &mut world,
+        true,
+        &all.iter().map(|(at, _)| (1 << 20 | *at, 1 << 20 | *at)).collect::<Vec<_>>(),
+    );
+    let segments = world.central().wide().unwrap().segments();
+    assert!(segments.len() <= MOST_PIECES, "{}", segments.len());
+    let refused = world.central().statistics().changes_refused;
+    assert!(refused > 1 && refused < 20, "{refused}");
+    // All of it, in turns: of a datagram one such change is taken, and soon none.
+    let (told, before) = (foreign.told, world.central().statistics().changes_put_off);
+    for _ in 0..20 {
+        foreign.say(&mut world, &[(true, &[(0, u32::MAX)][..]), (false, &[(0, u32::MAX)])].repeat(50));
+    }
+    assert!(foreign.told - told <= 3, "{} changes", foreign.told - told);
+    assert!(world.central().statistics().changes_put_off >= before + 17);
+    // What another wants is heard all the same, a moment later.
+    world.run(Span::from_s(1));
+    join(&mut world, 0, 9, 9);
+    world.run(Span::from_s(1));
+    assert!(!world.host(0).is_saying());
+    assert_eq!(world.central().wide().unwrap().members().len(), 2, "the silent ones are gone");
+    assert_eq!(world.central().wide().unwrap().segments().len(), 5);
 }
 
 /// Or what was sent to the one would be taken for something else by the other.

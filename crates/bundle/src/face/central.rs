@@ -315,6 +315,15 @@ fn of_wide(into: &mut Figures, wide: &Machine, s: &Statistics) {
     for (of, gap) in [("all", sides.gaps), ("longest", sides.longest_gap)] {
         into.gauge("trunkline_converter_gap_microseconds", what, &[("of", of)], gap.as_ns() / 1_000);
     }
+    let what = "Joins and drops of hosts for which there was no room, and times that some were put off.";
+    for (why, count) in [("refused", s.changes_refused), ("put_off", s.changes_put_off)] {
+        into.count("trunkline_converter_changes_total", what, &[("why", why)], count);
+    }
+    let what = "Pieces into which hosts' ranges cut the addresses, and what hosts want of them.";
+    let segments = wide.segments();
+    for (of, count) in [("pieces", segments.len()), ("wants", segments.wants())] {
+        into.gauge("trunkline_converter_interest", what, &[("of", of)], count as u64);
+    }
     into.count(super::RESENT, super::OF_RESENT, &[], s.repeated);
     into.count(super::OWN, super::OF_OWN, &[], s.own);
     super::of_numbers(into, &s.path, s.stale);

@@ -284,8 +284,8 @@ impl Machine {
         self.far.roll(now);
         self.tell_limits(now);
         self.members.roll(now);
-        if self.members.changed() {
-            self.sides.want(now, self.members.segments().packets());
+        if let Some(wanted) = self.members.wanted() {
+            self.sides.want(now, wanted);
         }
         self.sides.roll(now);
         if self.speaks_to_all() {
@@ -300,6 +300,7 @@ impl Machine {
         self.statistics.path = self.seen.counts();
         (self.statistics.hosts_met, self.statistics.hosts_gone) = self.members.counts();
         self.statistics.sides = self.sides.counts();
+        [self.statistics.changes_refused, self.statistics.changes_put_off] = self.members.refused();
     }
 
     /// Has those told at once who are to send less, or may send more. Levels change what all send, rates what those do who do.

@@ -7,6 +7,7 @@ use trunkline_units::{Instant, Span};
 
 use super::outbox::{Outbox, Parcel};
 use super::{ACKNOWLEDGE, ACKNOWLEDGED, AGAIN, SILENCE};
+use crate::packets::Packets;
 use crate::path::{Link, first_session, is_later};
 use crate::ranges::{Ranges, Segments};
 use crate::regulator::{Bucket, NO_LIMIT};
@@ -52,6 +53,36 @@ pub struct Member {
     repeated: u64,
 }
 
+/// Pieces of what hosts want that changes of it may look at in [`AGAIN`], and as a whole range is looked at in one go, one range
+/// more. What is beyond that is put off: the host tells it again then.
+pub const PIECES: i64 = 32_768;
+/// What is looked at anyhow costs as much as so many.
+const A_CHANGE: i64 = 8;
+/// More than so many times [`PIECES`] is not owed.
+const OWED: i64 = 8;
+
+/// How much may still be looked at.
+#[derive(Debug)]
+struct Effort {
+    left: i64,
+    until: Instant,
+}
+
+impl Effort {
+    fn is_left(&mut self, now: Instant) -> bool {
+        if now >= self.until {
+            let times = now.since(self.until).as_ps() / AGAIN.as_ps() + 1;
+            self.until += Span::from_ps(AGAIN.as_ps().saturating_mul(times));
+            self.left = (self.left + PIECES * times.min(2 * OWED as u64) as i64).min(PIECES);
+        }
+        self.left > 0
+    }
+
+    fn spend(&mut self, pieces: usize) {
+        self.left = (self.left - A_CHANGE - pieces as i64).max(-OWED * PIECES);
+    }
+}
+
 /// Why a host gets no more just now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
@@ -90,6 +121,11 @@ impl Member {
     /// What it wants.
     pub fn wants(&self) -> &Ranges {
         &self.wants
+    }
+
+    /// Changes of what it wants that were heard of in its session.
+    pub fn told_of(&self) -> u32 {
+        self.told
     }
 
     /// A message to be acknowledged came, in its session.
@@ -162,7 +198,8 @@ impl Member {
     }
 }
 
-/// All hosts that are there.
+/// All hosts that are there. What they want has room in [`Segments`] and each host's [`Ranges`]; a join for which there is none is
+/// heard and refused, and so is a drop that would cut a range in two.
 #[derive(Debug)]
 pub struct Members {
     settings: Settings,
@@ -182,6 +219,9 @@ pub struct Members {
     dropped: [u64; 2],
     /// Whether what is wanted changed.
     changed: bool,
+    effort: Effort,
+    /// Changes for which there was no room, and times that some were put off.
+    refused: [u64; 2],
 }
 
 impl Members {
@@ -200,6 +240,8 @@ impl Members {
             counts: (0, 0),
             dropped: [0; 2],
             changed: false,
+            effort: Effort { left: 0, until: Instant::ZERO },
+            refused: [0; 2],
         }
     }
 
@@ -233,9 +275,18 @@ impl Members {
         std::mem::take(&mut self.dropped)
     }
 
-    /// Whether what is wanted changed since this was last asked.
-    pub fn changed(&mut self) -> bool {
-        std::mem::take(&mut self.changed)
+    /// Joins and drops for which there was no room, and times that some were put off since much had to be looked at.
+    pub fn refused(&self) -> [u64; 2] {
+        self.refused
+    }
+
+    /// The packet addresses that are wanted, if what is wanted changed since this was last asked.
+    pub fn wanted(&mut self) -> Option<Packets> {
+        let changed = std::mem::take(&mut self.changed);
+        changed.then(|| {
+            self.effort.spend(self.segments.len() / 8);
+            self.segments.packets()
+        })
     }
 
     /// Something came from a host: whether in its session. None: it is a straggler, or there are as many hosts as may be.
@@ -316,12 +367,24 @@ impl Members {
             return;
         }
         for (first, last) in changes.ranges().skip(known as usize) {
-            member.told = member.told.wrapping_add(1);
-            let done = if joins { member.wants.add(first, last) } else { member.wants.remove(first, last) };
-            if done {
-                self.segments.set(number, first, last, joins);
-                self.changed = true;
+            if !self.effort.is_left(now) {
+                self.refused[1] += 1;
+                return;
             }
+            member.told = member.told.wrapping_add(1);
+            if member.wants.is_already(first, last, joins) {
+                self.effort.spend(0);
+                continue;
+            }
+            let room = member.wants.has_room(first, last, joins);
+            let change = room.then(|| self.segments.set(number, first, last, joins));
+            self.effort.spend(change.map_or(0, |change| change.pieces));
+            if change.is_none_or(|change| !change.done) {
+                self.refused[0] += 1;
+                continue;
+            }
+            let _ = if joins { member.wants.add(first, last) } else { member.wants.remove(first, last) };
+            self.changed = true;
         }
     }
 
@@ -329,7 +392,9 @@ impl Members {
     pub fn lose(&mut self, number: u16) {
         let Some(member) = self.members.remove(&number) else { return };
         for (first, last) in member.wants.iter() {
-            self.segments.set(number, first, last, false);
+            let change = self.segments.set(number, first, last, false);
+            debug_assert!(change.done, "what takes a whole range away needs no room");
+            self.effort.spend(change.pieces);
             self.changed = true;
         }
         let (ordinary, urgent) = member.outbox.waiting();

@@ -399,7 +399,12 @@ impl World {
 
     /// Something foreign arrives.
     pub fn give(&mut self, place: Place, port: Port, bytes: &[u8]) {
-        self.handle(place, Input::Frame { port, peer: Peer::NONE, bytes, segment: None });
+        self.give_from(place, port, Peer::NONE, bytes);
+    }
+
+    /// Something arrives from somebody.
+    pub fn give_from(&mut self, place: Place, port: Port, peer: Peer, bytes: &[u8]) {
+        self.handle(place, Input::Frame { port, peer, bytes, segment: None });
     }
 
     /// Until so much later.
