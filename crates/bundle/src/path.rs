@@ -56,7 +56,7 @@ pub struct Counts {
     pub reordered: u64,
     /// Messages of an earlier life of their source, or too old to tell whether they had been here: dropped as doubles.
     pub stale: u64,
-    /// Messages of more flows than are remembered, dropped.
+    /// Messages of more flows than are remembered: ordinary ones are dropped.
     pub unknown: u64,
 }
 
@@ -88,8 +88,17 @@ impl Seen {
         self.flows.len()
     }
 
+    /// Takes note of a message. One with priority of a flow for which there is no room is taken for a new one, for it may have been
+    /// acknowledged: it may come twice, if its sender begins a new session just then.
+    pub fn take(&mut self, now: Instant, flow: Flow, life: u32, sequence: u32) -> Verdict {
+        match self.note(now, flow, life, sequence) {
+            Verdict::Unknown if flow.priority => Verdict::New,
+            verdict => verdict,
+        }
+    }
+
     /// Takes note of a message.
-    pub fn note(&mut self, now: Instant, flow: Flow, life: u32, sequence: u32) -> Verdict {
+    fn note(&mut self, now: Instant, flow: Flow, life: u32, sequence: u32) -> Verdict {
         self.sweep(now);
         let counts = &mut self.counts;
         let full = self.flows.len() >= MOST_FLOWS;

@@ -10,10 +10,13 @@ use std::collections::BTreeSet;
 use trunkline_bundle::drops::Why;
 use trunkline_bundle::gather::Timing;
 use trunkline_bundle::host::{Command, Post, Refusal};
+use trunkline_bundle::path::MOST_FLOWS;
 use trunkline_bundle::ranges::{MOST_PIECES, MOST_RANGES};
 use trunkline_bundle::settings::{Spread, Wide};
 use trunkline_bundle::wire::wide::control::{Changes, Control};
-use trunkline_bundle::wire::wide::{Builder, ENTRY, HEADER, Header, LEAST_PATH, LONGEST_BODY, Role};
+use trunkline_bundle::wire::wide::{
+    self as wire, Builder, ENTRY, HEADER, Header, LEAST_PATH, LONGEST_BODY, Message, Role,
+};
 use trunkline_bundle::{Central, Format, Level1, Settings};
 use trunkline_endpoint::Peer;
 use trunkline_units::Span;
@@ -363,6 +366,47 @@ fn what_hosts_want_has_bounds_and_takes_little_of_a_datagram() {
     assert!(!world.host(0).is_saying());
     assert_eq!(world.central().wide().unwrap().members().len(), 2, "the silent ones are gone");
     assert_eq!(world.central().wide().unwrap().segments().len(), 5);
+}
+
+/// A bundle of messages that nobody acknowledges, to address 7, each from another source, from one on.
+fn many_flows(header: Header, from: u32) -> Vec<u8> {
+    let mut builder = Builder::new(60_000);
+    for source in from..from + 255 {
+        let (life, within, body) = (1, wire::NO_LIMIT, &b""[..]);
+        let (sequence, priority, reliable) = (0, false, None);
+        let message = Message { address: 7, source, life, sequence, within, priority, reliable, body };
+        assert!(builder.push(&message));
+    }
+    let mut bytes = vec![0; builder.octets()];
+    builder.finish(&header, &mut bytes);
+    bytes
+}
+
+/// It was acknowledged: nobody sends it again.
+#[test]
+fn what_has_priority_is_taken_though_no_more_flows_are_remembered() {
+    let mut world = world(2, 2);
+    world.stop(Place::Level1(1));
+    join(&mut world, 1, 7, 7);
+    world.run(Span::from_ms(10));
+    for n in 0..=MOST_FLOWS as u32 / 255 {
+        let header = Header { role: Role::Level1, number: 2, to: 0, life: 77, session: 0, before: 0 };
+        world.give(Place::Central, Central::LEVEL1, &many_flows(header, (9 << 16) + n * 255));
+        // It waits for the host's 64 bundles at the most.
+        world.run(Span::from_ms(1));
+    }
+    assert_eq!(world.central().wide().unwrap().flows(), MOST_FLOWS);
+    let unknown = world.central().statistics().path.unknown;
+    assert!(unknown > 0);
+    assert_eq!(world.central().statistics().drops_to_hosts.get(Why::Full, false), unknown, "all are counted");
+    assert_eq!(world.host(1).statistics().received, MOST_FLOWS as u64);
+    world.got.clear();
+    // Neither of them knows this flow, and there is no room for it.
+    post(&mut world, 0, 7, true, b"urgent").unwrap();
+    world.run(Span::from_ms(100));
+    assert_eq!(world.got.iter().map(|(_, _, body)| &body[..]).collect::<Vec<_>>(), [b"urgent"]);
+    assert_eq!(world.host(0).statistics().drops.total() + world.host(1).statistics().drops.total(), 0);
+    assert!(world.host(1).statistics().path.unknown > 0 && !world.host(0).is_saying());
 }
 
 /// Or what was sent to the one would be taken for something else by the other.

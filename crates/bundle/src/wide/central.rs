@@ -128,9 +128,15 @@ impl Machine {
             self.statistics.from_level1 += 1;
             if self.wide.is_own(message.source) {
                 self.statistics.own += 1;
-            } else if self.is_new(now, &message) {
-                self.sides.count(packet_of(message.address));
-                self.give_hosts(now, &Parcel::of(&message));
+                continue;
+            }
+            match self.look(now, &message) {
+                Verdict::New => {
+                    self.sides.count(packet_of(message.address));
+                    self.give_hosts(now, &Parcel::of(&message));
+                }
+                Verdict::Old => {}
+                Verdict::Unknown => self.statistics.drops_to_hosts.count(Why::Full, message.priority),
             }
         }
     }
@@ -201,8 +207,10 @@ impl Machine {
     /// A message of a host, for other hosts and the wide area.
     fn give_on(&mut self, now: Instant, number: u16, parcel: &Parcel) {
         self.statistics.from_hosts += 1;
-        if !self.is_new(now, &parcel.message(None)) {
-            return;
+        match self.look(now, &parcel.message(None)) {
+            Verdict::New => {}
+            Verdict::Old => return,
+            Verdict::Unknown => return self.statistics.drops_to_level1.count(Why::Full, parcel.priority),
         }
         if self.members.segments().hosts(parcel.address).iter().any(|host| *host != number) {
             self.give_hosts(now, parcel);
@@ -220,10 +228,9 @@ impl Machine {
         }
     }
 
-    fn is_new(&mut self, now: Instant, message: &Message<'_>) -> bool {
+    fn look(&mut self, now: Instant, message: &Message<'_>) -> Verdict {
         let Message { address, source, life, sequence, priority, .. } = *message;
-        self.seen.note(now, Flow { source, packet: packet_of(address), priority }, life, sequence)
-            == Verdict::New
+        self.seen.take(now, Flow { source, packet: packet_of(address), priority }, life, sequence)
     }
 
     /// To the hosts that want it, but never back to its own.

@@ -315,7 +315,7 @@ impl Machine {
             return false;
         }
         let flow = Flow { source, packet: packet_of(address), priority };
-        match self.seen.note(now, flow, life, sequence) {
+        match self.seen.take(now, flow, life, sequence) {
             Verdict::New => true,
             Verdict::Old => false,
             Verdict::Unknown => {
