@@ -11,6 +11,7 @@ use trunkline_net::ports::Ready;
 use trunkline_units::{Instant, Span};
 
 use super::engine::{Engine, Said};
+use super::notices::Notices;
 use super::{Error, Figures, Serve, life, own};
 use crate::central::{Central, Command, Config, Statistics};
 use crate::level::Medium;
@@ -62,6 +63,7 @@ pub struct CentralFace {
     level1: Vec<Option<SocketAddr>>,
     refused: u64,
     unsent: u64,
+    notices: Notices,
 }
 
 impl CentralOptions {
@@ -101,7 +103,8 @@ impl CentralFace {
         let sources = [None; MOST_HOSTS as usize];
         let mut level1: Vec<_> = options.level1.iter().map(|at| Some(SocketAddr::V4(*at))).collect();
         level1.resize(options.config.level1.len(), None);
-        Ok(CentralFace { engine, options: options.clone(), sources, level1, refused: 0, unsent: 0 })
+        let (options, notices) = (options.clone(), Notices::default());
+        Ok(CentralFace { engine, options, sources, level1, refused: 0, unsent: 0, notices })
     }
 
     /// The machine, to ask it something.
@@ -183,9 +186,10 @@ impl Serve for CentralFace {
             }
         }
         if ready.has(usize::from(Central::HOSTS.0)) {
-            let sources = &mut self.sources;
+            let CentralFace { sources, notices, options, .. } = self;
             let is_wide = self.engine.machine.wide().is_some();
             self.engine.receive(Central::HOSTS, BUNDLES, |came, bytes| {
+                notices.look(&options.config.settings, came.from, bytes, true);
                 if is_wide {
                     return true;
                 }
@@ -197,9 +201,11 @@ impl Serve for CentralFace {
             })?;
         }
         if ready.has(usize::from(Central::LEVEL1.0)) {
-            let (level1, numbers) = (&mut self.level1, &self.options.config.level1);
+            let CentralFace { level1, notices, options, .. } = self;
+            let numbers = &options.config.level1;
             let is_wide = self.engine.machine.wide().is_some();
             self.engine.receive(Central::LEVEL1, BUNDLES, |came, bytes| {
+                notices.look(&options.config.settings, came.from, bytes, true);
                 let number = is_wide.then(|| level1_of(bytes)).flatten();
                 let at = number.and_then(|number| numbers.iter().position(|one| *one == number));
                 if let Some(at) = at {
@@ -245,6 +251,10 @@ impl Serve for CentralFace {
             listens(Central::LEVEL1, *listen_level1),
             listens(Central::HOSTS, *listen_hosts),
         )
+    }
+
+    fn notice(&mut self) -> Option<String> {
+        self.notices.take()
     }
 
     fn figures(&self, into: &mut Figures) {

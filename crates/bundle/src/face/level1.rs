@@ -9,6 +9,7 @@ use trunkline_net::{Clock, Memberships, memberships, socket};
 use trunkline_units::{Instant, Span};
 
 use super::engine::{Engine, Said};
+use super::notices::{Kind, Notices, is_central, stranger};
 use super::{Error, Figures, Serve, life, own};
 use crate::interest::packet;
 use crate::level1::{Event, Level1};
@@ -33,7 +34,7 @@ pub struct Level1Options {
     pub settings: Settings,
     /// Which converter, from 1 on.
     pub number: u16,
-    /// Where the central converter hears level 1.
+    /// Where the central converter hears level 1, and from where its bundles come: in the classic format from any port there.
     pub central: SocketAddrV4,
     /// Where it hears the central converter.
     pub listen: SocketAddrV4,
@@ -59,6 +60,7 @@ pub struct Level1Face {
     /// Where its own messages to groups come from.
     own: SocketAddr,
     counts: Counts,
+    notices: Notices,
 }
 
 #[derive(Debug, Default)]
@@ -68,6 +70,7 @@ struct Counts {
     own: u64,
     others: u64,
     misplaced: u64,
+    strangers: u64,
     refused: u64,
     unsent: u64,
     not_joined: u64,
@@ -95,11 +98,27 @@ impl Level1Face {
         engine.ports.add(own(options.listen)?)?;
         engine.ports.add(says)?;
         let options = options.clone();
-        Ok(Level1Face { engine, options, memberships, own: own_address, counts: Counts::default() })
+        let (own, counts, notices) = (own_address, Counts::default(), Notices::default());
+        Ok(Level1Face { engine, options, memberships, own, counts, notices })
+    }
+
+    /// Takes bundles of the central converter, and of nobody else.
+    fn receive_bundles(&mut self) -> io::Result<()> {
+        let Level1Face { engine, options, counts, notices, .. } = self;
+        let Level1Options { settings, central, .. } = options;
+        engine.receive(Level1::CENTRAL, BUNDLES, |came, bytes| {
+            notices.look(settings, came.from, bytes, false);
+            let is_right = is_central(settings, *central, came.from);
+            if !is_right {
+                counts.strangers += 1;
+                notices.once(Kind::Stranger, || stranger(*central, came.from));
+            }
+            is_right
+        })
     }
 
     fn receive(&mut self) -> io::Result<()> {
-        let Level1Face { engine, options, memberships, own, counts } = self;
+        let Level1Face { engine, options, memberships, own, counts, .. } = self;
         let interface = memberships.interface();
         // What the machine gets may change only when it hears the central converter.
         let gets: &Memberships = memberships;
@@ -185,7 +204,7 @@ impl Serve for Level1Face {
             self.engine.ports.receive(SAYS, MESSAGES, |_, _| {})?;
         }
         if ready.has(usize::from(Level1::CENTRAL.0)) {
-            self.engine.receive(Level1::CENTRAL, BUNDLES, |_, _| true)?;
+            self.receive_bundles()?;
         }
         if ready.has(usize::from(Level1::WIDE.0)) {
             self.receive()?;
@@ -209,6 +228,10 @@ impl Serve for Level1Face {
         )
     }
 
+    fn notice(&mut self) -> Option<String> {
+        self.notices.take()
+    }
+
     fn figures(&self, into: &mut Figures) {
         let machine = &self.engine.machine;
         let statistics = machine.statistics();
@@ -217,6 +240,7 @@ impl Serve for Level1Face {
         into.count(super::MESSAGES, super::OF_MESSAGES, &[("way", "from_wide")], statistics.heard);
         into.count(super::MESSAGES, super::OF_MESSAGES, &[("way", "to_wide")], statistics.sent);
         into.count(super::MALFORMED, super::OF_MALFORMED, &[("way", "from_central")], statistics.malformed);
+        into.count(super::STRANGERS, super::OF_STRANGERS, &[], self.counts.strangers);
         into.drops("from_wide", &statistics.drops);
         into.drops("to_wide", &statistics.drops_out);
         let ignored = "Datagrams of the groups' port that are no messages for it.";

@@ -387,9 +387,30 @@ def check_one_bundle_to_all_by_broadcast_and_multicast():
             assert sender_count(place, "to_hosts") == sent
 
 
+def check_who_speaks_the_other_format_is_told_once():
+    with Place() as place:
+        wide, old = central(place), Place()
+        old.ip = place.ip.rsplit(".", 1)[0] + ".255"
+        with old:
+            old.status = old.free()
+            classics = old.central()
+            says = udp(place.ip)
+            # As often as one likes; and what is none at all says nothing.
+            for _ in range(3):
+                says.sendto(bundle(HOST, 7), (old.ip, 3458))
+                says.sendto(classic.bundle([(1, b"a classic bundle")], classic.bit(1)), (place.ip, 3458))
+                says.sendto(b"neither", (place.ip, 3458))
+            at = "{}:{}".format(*says.getsockname())
+            wide.tells = [f"bundles of the classic format come from {at}; here it is the wide one (--format)"]
+            classics.tells = [f"bundles of the wide format come from {at}; here it is the classic one (--format)"]
+            name = 'trunkline_converter_malformed_total{way="in"}'
+            place.until("them to be counted", lambda: place.metrics()[name] == 6)
+            old.until("them to be counted", lambda: old.metrics()[name] == 3)
+
+
 def check_what_is_no_bundle_is_counted():
     with Place() as place:
-        central(place)
+        central(place).tells = ["bundles of the classic format come from"]
         says = udp(place.ip)
         right = bundle(HOST, 7)
         wrong = [b"", b"x", bytes(32), right[:-1], right + bytes(12), right[:14] + b"\x21" + right[15:],
