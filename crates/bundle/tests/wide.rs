@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use trunkline_bundle::drops::Why;
 use trunkline_bundle::gather::Timing;
 use trunkline_bundle::host::{Command, Post, Refusal};
-use trunkline_bundle::path::MOST_FLOWS;
+use trunkline_bundle::path::{MOST_FLOWS, Sessions};
 use trunkline_bundle::ranges::{MOST_PIECES, MOST_RANGES};
 use trunkline_bundle::settings::{Spread, Wide};
 use trunkline_bundle::wire::wide::control::{Changes, Control};
@@ -19,7 +19,7 @@ use trunkline_bundle::wire::wide::{
 };
 use trunkline_bundle::{Central, Format, Level1, Settings};
 use trunkline_endpoint::Peer;
-use trunkline_units::Span;
+use trunkline_units::{Seed, Span};
 use world::{Place, ROOMY, World};
 
 fn settings(wide: Wide) -> Settings {
@@ -409,6 +409,116 @@ fn what_has_priority_is_taken_though_no_more_flows_are_remembered() {
     assert!(world.host(1).statistics().path.unknown > 0 && !world.host(0).is_saying());
 }
 
+/// An empty bundle of a host or a converter of level 1.
+fn hello(role: Role, number: u16, life: u32, session: u32) -> Vec<u8> {
+    let mut bytes = vec![0; HEADER];
+    Builder::new(1_000).finish(&Header { role, number, to: 0, life, session, before: 0 }, &mut bytes);
+    bytes
+}
+
+/// Whoever lies about where he is has little sent there: three times what he said, until it is answered from there.
+#[test]
+fn a_stranger_is_sent_little_until_he_answers() {
+    for (role, port) in [(Role::Host, Central::HOSTS), (Role::Level1, Central::LEVEL1)] {
+        let mut world = world(2, 3);
+        world.stop(Place::Level1(1));
+        world.run(Span::from_s(2));
+        join(&mut world, 0, 0, 70_000);
+        let victim = Peer::new(&[0, 77]);
+        let sent = |world: &World| world.octets_to.get(&(port, victim)).copied().unwrap_or(0);
+        for n in 1..=5 {
+            world.give_from(Place::Central, port, victim, &hello(role, 2, 100, 0));
+            for _ in 0..100 {
+                world.hear(7, false, &[9; 1_000]);
+                post(&mut world, 2, 60_000, false, &[9; 1_000]).unwrap();
+                world.run(Span::from_ms(1));
+            }
+            let most = 3 * n * HEADER;
+            assert!((40..=most).contains(&sent(&world)), "{role:?}: {} after {n}", sent(&world));
+        }
+        // Groups do not wait for it, and what hosts send does not go there.
+        let side = world.central().wide().unwrap().sides().iter().nth(1).unwrap();
+        assert_eq!(side.wants().count(), 0);
+        assert!(
+            world.out.len() >= 500 && world.joined.len() == 2_048,
+            "{} {}",
+            world.out.len(),
+            world.joined.len()
+        );
+        // Guessed sessions are none.
+        let before = sent(&world);
+        for session in 1..1_000 {
+            world.give_from(Place::Central, port, Peer::new(&[0, 78]), &hello(role, 2, 100, session));
+        }
+        world.run(Span::from_ms(500));
+        assert_eq!(sent(&world), before);
+        // Its own opens everything.
+        let machine = world.central().wide().unwrap();
+        let host = machine.members().iter().find(|member| member.number == 2).map(|member| member.session);
+        let side = machine.sides().iter().nth(1).map(|side| side.session());
+        let session = if role == Role::Host { host } else { side };
+        world.give_from(Place::Central, port, victim, &hello(role, 2, 100, session.unwrap()));
+        world.run(Span::from_ms(100));
+        assert!(sent(&world) > before);
+    }
+}
+
+/// Or who knows a host's number and life would get what is for it, wherever he likes.
+#[test]
+fn who_is_there_stays_where_he_is_unless_he_says_his_session() {
+    let mut world = world(1, 2);
+    join(&mut world, 1, 7, 7);
+    world.run(Span::from_ms(10));
+    // Lives are those of the world's starts: central, level 1, and the hosts.
+    let thief = Peer::new(&[0, 77]);
+    for _ in 0..100 {
+        world.give_from(Place::Central, Central::HOSTS, thief, &hello(Role::Host, 2, 4, 0));
+        world.give_from(Place::Central, Central::LEVEL1, thief, &hello(Role::Level1, 1, 2, 0));
+        // Nor is one of an earlier life listened to.
+        world.give_from(Place::Central, Central::LEVEL1, thief, &hello(Role::Level1, 1, 1, 0));
+        world.run(Span::from_ms(20));
+        world.hear(7, false, b"for the host");
+        post(&mut world, 0, 8, false, b"for the wide area").unwrap();
+    }
+    world.run(Span::from_ms(100));
+    assert_eq!((world.got.len(), world.out.len()), (100, 100));
+    assert!(world.octets_to.keys().all(|(_, peer)| *peer != thief));
+    let statistics = world.central().statistics();
+    assert_eq!((statistics.hosts_met, statistics.sides.met, statistics.sides.gone), (2, 1, 0));
+}
+
+/// Both live on: the earlier one is told from what is late of one that has restarted.
+#[test]
+fn two_hosts_of_one_number_are_noticed() {
+    let mut world = world(1, 2);
+    let (first, second) = (Peer::new(&[0]), Peer::new(&[0, 50]));
+    world.give_from(Place::Central, Central::HOSTS, second, &hello(Role::Host, 1, 90, 0));
+    let twins = |world: &World| world.central().wide().unwrap().members().twins();
+    world.run(Span::from_ms(600));
+    assert_eq!(twins(&world), None);
+    for _ in 0..4 {
+        world.run(Span::from_ms(200));
+        world.give_from(Place::Central, Central::HOSTS, second, &hello(Role::Host, 1, 90, 0));
+    }
+    let found = twins(&world).unwrap();
+    assert_eq!((found.number, found.at), (1, [second, first]));
+}
+
+#[test]
+fn sessions_cannot_be_known_without_the_secret() {
+    let sessions = |secret, life, role| {
+        let mut sessions = Sessions::new(Seed(secret), life, role);
+        (0..1_000).map(|_| sessions.give()).collect::<BTreeSet<u32>>()
+    };
+    let all = [(1, 1, Role::Host), (1, 1, Role::Level1), (1, 2, Role::Host), (2, 1, Role::Host)];
+    let all = all.map(|(secret, life, role)| sessions(secret, life, role));
+    // As many in each half, and none in two of them: four thousand of 2³².
+    assert!(all.iter().all(|some| !some.contains(&0) && some.len() == 1_000));
+    assert!(all.iter().all(|some| (400..600).contains(&some.range(1 << 31..).count())));
+    assert_eq!(all.iter().flatten().collect::<BTreeSet<_>>().len(), 4_000);
+    assert_eq!(sessions(1, 1, Role::Host), all[0], "but with it they are");
+}
+
 /// Or what was sent to the one would be taken for something else by the other.
 #[test]
 fn two_lives_of_the_central_converter_share_no_session() {
@@ -422,7 +532,7 @@ fn two_lives_of_the_central_converter_share_no_session() {
     world.start(Place::Central);
     world.run(Span::from_ms(300));
     let after = sessions(&world);
-    assert!(after.len() == 3 && before.is_disjoint(&after), "{before:?} {after:?}");
+    assert!(after.len() == 4 && before.is_disjoint(&after), "{before:?} {after:?}");
 }
 
 /// What a host sends before it has met the central converter waits, or is counted.

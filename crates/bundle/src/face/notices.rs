@@ -13,6 +13,9 @@ pub(super) enum Kind {
     Format,
     /// Somebody else sends what only the central converter may say.
     Stranger,
+    /// Two say that they are the same host, or level 1.
+    Hosts,
+    Level1,
 }
 
 /// Lines that nobody has taken yet, at the most.
@@ -44,6 +47,17 @@ impl Notices {
             self.told.push(kind);
             self.say(line());
         }
+    }
+
+    /// Two say that they are the same.
+    pub fn twins(&mut self, kind: Kind, number: u16, at: [SocketAddr; 2]) {
+        let what = if kind == Kind::Hosts { "hosts" } else { "converters of level 1" };
+        self.once(kind, || {
+            format!(
+                "two {what} say that they are number {number}: {} and {}; each needs its own (--number)",
+                at[0], at[1]
+            )
+        });
     }
 
     /// Looks whether a datagram that came is a bundle of the other format; with a mask it goes to the central converter.

@@ -1,11 +1,11 @@
 //! The central converter in the wide format.
 
 use trunkline_endpoint::{Idle, Input, Output, Peer, Port, Reason, Segment, Transmit, Writable};
-use trunkline_units::Instant;
+use trunkline_units::{Instant, Seed};
 
 use super::members::{Limit, Members};
 use super::outbox::{Outbox, Parcel};
-use super::sides::Sides;
+use super::sides::{Side, Sides};
 use crate::central::{Central, Command, Config, Statistics};
 use crate::drops::Why;
 use crate::level::LEAST;
@@ -40,13 +40,13 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// The central converter in its `life`.
-    pub fn new(life: u32, config: &Config, wide: Wide) -> Machine {
+    /// The central converter in its `life`, whose sessions nobody can guess who does not know the secret.
+    pub fn new(secret: Seed, life: u32, config: &Config, wide: Wide) -> Machine {
         Machine {
             wide,
             life,
-            members: Members::new(life, &config.settings, wide),
-            sides: Sides::new(life, &config.level1, &config.settings, wide),
+            members: Members::new(secret, life, &config.settings, wide),
+            sides: Sides::new(secret, life, &config.level1, &config.settings, wide),
             all: Outbox::new(wide.longest(), config.settings.timing, Instant::ZERO),
             local: Regulator::new(wide.congestion, config.local),
             far: Regulator::new(wide.congestion, config.wide),
@@ -97,7 +97,7 @@ impl Machine {
         let header = bundle.header();
         match (port, header.role) {
             (Central::LEVEL1, Role::Level1) if header.to == 0 => {
-                self.take_from_level1(now, bytes.len(), &bundle)
+                self.take_from_level1(now, peer, bytes.len(), &bundle)
             }
             (Central::HOSTS, Role::Host) if header.to == 0 => {
                 self.take_from_host(now, peer, bytes.len(), &bundle);
@@ -106,9 +106,9 @@ impl Machine {
         }
     }
 
-    fn take_from_level1(&mut self, now: Instant, octets: usize, bundle: &Bundle<'_>) {
+    fn take_from_level1(&mut self, now: Instant, peer: Peer, octets: usize, bundle: &Bundle<'_>) {
         let header = bundle.header();
-        let Some((at, in_session)) = self.sides.hear(now, &header) else {
+        let Some((at, in_session)) = self.sides.hear(now, &header, peer, octets) else {
             self.statistics.stale += 1;
             return;
         };
@@ -144,7 +144,7 @@ impl Machine {
     fn take_from_host(&mut self, now: Instant, peer: Peer, octets: usize, bundle: &Bundle<'_>) {
         let header = bundle.header();
         let number = header.number;
-        let Some(in_session) = self.members.hear(now, &header, peer) else {
+        let Some(in_session) = self.members.hear(now, &header, peer, octets) else {
             self.statistics.stale += 1;
             return;
         };
@@ -376,9 +376,7 @@ impl Machine {
     /// The next bundle for level 1, of each converter in turn.
     fn leave_for_level1(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
         let count = self.sides.len();
-        let ready = |at: &usize| {
-            self.sides.iter().nth(*at).is_some_and(|side| side.is_alive() && side.outbox.is_ready())
-        };
+        let ready = |at: &usize| self.sides.iter().nth(*at).is_some_and(Side::is_ready);
         let at = (0..count).map(|n| (self.turn + n) % count).find(ready)?;
         self.turn = at + 1;
         let (level, rate) = self.limit_level1();
@@ -395,9 +393,9 @@ impl Machine {
         };
         let length = side.outbox.leave(now, header, tell, buffer);
         side.tell_again(now);
-        let admitted = side.outbox.admitted();
+        side.sent(length);
+        let (peer, admitted) = (side.peer, side.outbox.admitted());
         self.far.carry(now, length, admitted);
-        let peer = Peer::new(&number.to_be_bytes());
         Some(Transmit { port: Central::LEVEL1, peer, length, segment: None })
     }
 
@@ -432,7 +430,7 @@ impl Machine {
         let media = [self.local.deadline(), self.far.deadline()];
         let others = [all, self.members.deadline(), self.sides.deadline()];
         let deadline = media.into_iter().chain(others).flatten().min();
-        let level1 = self.sides.iter().any(|side| side.is_alive() && side.outbox.is_ready());
+        let level1 = self.sides.iter().any(Side::is_ready);
         let reason = if self.members.is_ready() || speaks && self.all.is_ready() {
             Reason::Port(Central::HOSTS)
         } else if level1 {

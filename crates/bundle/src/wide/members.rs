@@ -3,29 +3,32 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use trunkline_endpoint::Peer;
-use trunkline_units::{Instant, Span};
+use trunkline_units::{Instant, Seed, Span};
 
 use super::outbox::{Outbox, Parcel};
-use super::{ACKNOWLEDGE, ACKNOWLEDGED, AGAIN, SILENCE};
+use super::{ACKNOWLEDGE, ACKNOWLEDGED, AGAIN, SILENCE, Stranger, Twins};
 use crate::packets::Packets;
-use crate::path::{Link, first_session, is_later};
+use crate::path::{Link, Sessions, is_later};
 use crate::ranges::{Ranges, Segments};
 use crate::regulator::{Bucket, NO_LIMIT};
 use crate::reliable::Receiver;
 use crate::settings::{Settings, Wide};
-use crate::wire::wide::Header;
 use crate::wire::wide::control::{Changes, Control};
+use crate::wire::wide::{Header, Role};
 
 /// One host.
 #[derive(Debug)]
 pub struct Member {
     /// Its number.
     pub number: u16,
-    /// Where it last was heard from.
+    /// Where it was last heard from in its session; before it was in it, where it was last heard from.
     pub peer: Peer,
     life: u32,
     /// Its session.
     pub session: u32,
+    /// What it may be sent until it is heard in its session; none: it was.
+    stranger: Option<Stranger>,
+    met: Instant,
     heard: Instant,
     /// What leaves for it.
     pub outbox: Outbox,
@@ -100,6 +103,8 @@ impl Member {
             peer: Peer::NONE,
             life: header.life,
             session,
+            stranger: Some(Stranger::default()),
+            met: now,
             heard: now,
             outbox: Outbox::new(longest, settings.timing, now),
             receiver: Receiver::default(),
@@ -161,6 +166,12 @@ impl Member {
     /// A bundle of so many octets leaves for it.
     pub fn sent(&mut self, octets: usize) {
         self.octets += octets as u64;
+        self.stranger.iter_mut().for_each(|stranger| stranger.sent(octets));
+    }
+
+    /// Whether a bundle is to leave for it, and may.
+    fn is_ready(&self) -> bool {
+        self.outbox.is_ready() && self.stranger.is_none_or(Stranger::may_be_sent)
     }
 
     /// It says what came. If more than a fiftieth did not, it gets three quarters of what it got; else a sixteenth more each
@@ -212,7 +223,8 @@ pub struct Members {
     ready: BTreeSet<u16>,
     /// The one whose turn it was.
     turn: u16,
-    session: u32,
+    sessions: Sessions,
+    twins: Option<Twins>,
     /// Hosts met, and hosts that went.
     counts: (u64, u64),
     /// Messages that waited for who went: ordinary ones, and those with priority.
@@ -225,8 +237,8 @@ pub struct Members {
 }
 
 impl Members {
-    /// Nobody is there in this life of the central converter.
-    pub fn new(life: u32, settings: &Settings, wide: Wide) -> Members {
+    /// Nobody is there in this life of the central converter, whose secret makes sessions.
+    pub fn new(secret: Seed, life: u32, settings: &Settings, wide: Wide) -> Members {
         Members {
             settings: *settings,
             wide,
@@ -236,7 +248,8 @@ impl Members {
             dues: BTreeMap::new(),
             ready: BTreeSet::new(),
             turn: 0,
-            session: first_session(life),
+            sessions: Sessions::new(secret, life, Role::Host),
+            twins: None,
             counts: (0, 0),
             dropped: [0; 2],
             changed: false,
@@ -289,33 +302,53 @@ impl Members {
         })
     }
 
-    /// Something came from a host: whether in its session. None: it is a straggler, or there are as many hosts as may be.
-    pub fn hear(&mut self, now: Instant, header: &Header, peer: Peer) -> Option<bool> {
+    /// Two that say that they are the same host, if there ever were: the last ones.
+    pub fn twins(&self) -> Option<Twins> {
+        self.twins
+    }
+
+    /// A bundle of so many octets came from a host: whether in its session. None: it is a straggler, or there are as many hosts
+    /// as may be.
+    pub fn hear(&mut self, now: Instant, header: &Header, peer: Peer, octets: usize) -> Option<bool> {
         let number = header.number;
-        match self.members.get(&number).map(|member| member.life) {
-            Some(life) if is_later(life, header.life) => return None,
-            Some(life) if life == header.life => {}
+        match self.members.get(&number) {
+            Some(member) if is_later(member.life, header.life) => {
+                let (last, since) = (member.peer, member.met);
+                self.twins = Twins::of(now, number, since, [last, peer]).or(self.twins);
+                return None;
+            }
+            Some(member) if member.life == header.life => {}
             other => {
                 if other.is_some() {
                     self.lose(number);
                 } else if self.members.len() >= usize::from(self.wide.most_hosts) {
                     return None;
                 }
-                self.session = self.session.wrapping_add(1).max(1);
-                let member = Member::new(now, header, self.session, &self.settings, self.wide);
+                let session = self.sessions.give();
+                let member = Member::new(now, header, session, &self.settings, self.wide);
                 self.members.insert(number, member);
                 self.counts.0 += 1;
             }
         }
         let member = self.members.get_mut(&number)?;
-        (member.heard, member.peer) = (now, peer);
         let in_session = header.session == member.session;
-        if !in_session {
-            member.outbox.tell_by(now + AGAIN);
-        } else if !member.outbox.is_open() {
-            member.outbox.open(now);
+        if in_session {
+            (member.heard, member.peer, member.stranger) = (now, peer, None);
+            if !member.outbox.is_open() {
+                member.outbox.open(now);
+            }
+            return Some(true);
         }
-        Some(in_session)
+        if let Some(stranger) = &mut member.stranger {
+            // Nobody knows yet which of them it is.
+            if std::mem::replace(&mut member.peer, peer) != peer {
+                *stranger = Stranger::default();
+            }
+            stranger.heard(octets);
+            member.heard = now;
+        }
+        member.outbox.tell_by(now + AGAIN);
+        Some(false)
     }
 
     /// All, or those from which messages came since the last time, are to be told how much they may send.
@@ -339,7 +372,7 @@ impl Members {
         let member = self.members.get_mut(&number);
         let due = member.map(|member| {
             member.outbox.roll(now);
-            (member.deadline(), member.outbox.is_ready())
+            (member.deadline(), member.is_ready())
         });
         let before = self.dues.get(&number).copied();
         let next = due.map(|(due, _)| due);
