@@ -17,7 +17,7 @@ use crate::settings::Settings;
 use crate::wire::classic::{Message, PACKETS};
 use crate::wire::wide;
 
-/// After so long without a word of what it gets it asks.
+/// So long after it started it asks what it gets.
 const ASKS: Span = Span::from_s(1);
 /// The socket that says to groups is no port of the machine.
 const SAYS: usize = 2;
