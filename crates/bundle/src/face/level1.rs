@@ -10,6 +10,7 @@ use trunkline_units::{Instant, Span};
 
 use super::engine::{Engine, Said};
 use super::notices::{Kind, Notices, is_central, stranger};
+use super::rejoin::Rejoin;
 use super::{Error, Figures, Serve, life, own};
 use crate::interest::packet;
 use crate::level1::{Event, Level1};
@@ -57,6 +58,7 @@ pub struct Level1Face {
     engine: Engine<Level1>,
     options: Level1Options,
     memberships: Memberships,
+    rejoin: Rejoin,
     /// Where its own messages to groups come from.
     own: SocketAddr,
     counts: Counts,
@@ -99,7 +101,8 @@ impl Level1Face {
         engine.ports.add(says)?;
         let options = options.clone();
         let (own, counts, notices) = (own_address, Counts::default(), Notices::default());
-        Ok(Level1Face { engine, options, memberships, own, counts, notices })
+        let rejoin = Rejoin::default();
+        Ok(Level1Face { engine, options, memberships, rejoin, own, counts, notices })
     }
 
     /// Takes bundles of the central converter, and of nobody else.
@@ -145,23 +148,50 @@ impl Level1Face {
 
     /// Does what the machine says.
     fn flush(&mut self) {
-        let Level1Face { engine, options, memberships, counts, .. } = self;
+        let Level1Face { engine, options, memberships, rejoin, counts, notices, .. } = self;
+        let now = engine.clock.now();
+        let mut holds = Holds { base: options.base, memberships, counts, notices };
+        rejoin.again(now, |packet| holds.join(packet));
         engine.drain(|ports, said| match said {
             Said::Event(Event::Join(packet)) => {
-                let joined = memberships.join(at(options.base, packet));
-                counts.not_joined += u64::from(joined.is_err());
+                if !holds.join(packet) {
+                    rejoin.failed(now, packet);
+                }
             }
-            Said::Event(Event::Leave(packet)) => _ = memberships.leave(at(options.base, packet)),
+            Said::Event(Event::Leave(packet)) => {
+                rejoin.forget(packet);
+                let _ = holds.memberships.leave(at(options.base, packet));
+            }
             Said::Frame(transmit, bytes) if transmit.port == Level1::CENTRAL => {
                 let sent = ports.send(usize::from(Level1::CENTRAL.0), options.central.into(), bytes);
-                counts.unsent += u64::from(!sent);
+                holds.counts.unsent += u64::from(!sent);
             }
             Said::Frame(transmit, bytes) => {
                 let packet = transmit.peer.as_bytes().try_into().map_or(0, u16::from_be_bytes);
                 let to = SocketAddrV4::new(at(options.base, packet), options.port);
-                counts.unsent += u64::from(!ports.send(SAYS, to.into(), bytes));
+                holds.counts.unsent += u64::from(!ports.send(SAYS, to.into(), bytes));
             }
         });
+    }
+}
+
+/// What is needed to join a group, and to tell why not.
+struct Holds<'a> {
+    base: Ipv4Addr,
+    memberships: &'a mut Memberships,
+    counts: &'a mut Counts,
+    notices: &'a mut Notices,
+}
+
+impl Holds<'_> {
+    /// Joins the group of a packet address; whether it did.
+    fn join(&mut self, packet: u16) -> bool {
+        let group = at(self.base, packet);
+        let Err(why) = self.memberships.join(group) else { return true };
+        self.counts.not_joined += 1;
+        self.notices
+            .once(Kind::Group, || format!("group {group} cannot be joined: {why}; it is tried again"));
+        false
     }
 }
 
@@ -189,6 +219,7 @@ impl Serve for Level1Face {
     }
 
     fn turn(&mut self, until: Option<Instant>) -> io::Result<Ready> {
+        let until = until.into_iter().chain(self.rejoin.deadline()).min();
         let ready = self.engine.wait(until)?;
         for port in [Level1::WIDE, Level1::CENTRAL] {
             let number = usize::from(port.0);
@@ -262,8 +293,10 @@ impl Serve for Level1Face {
         into.gauge(super::LEVEL, super::OF_LEVEL, &[("side", "told")], level);
         let groups = "Multicast groups joined.";
         into.gauge("trunkline_converter_groups", groups, &[], self.memberships.len() as u64);
-        let failed = "Multicast groups that the system would not join.";
+        let failed = "Times that the system would not join a multicast group.";
         into.count("trunkline_converter_groups_failed_total", failed, &[], self.counts.not_joined);
+        let waiting = "Multicast groups that the system would not join, which are tried again.";
+        into.gauge("trunkline_converter_groups_waiting", waiting, &[], self.rejoin.len() as u64);
     }
 }
 

@@ -9,6 +9,7 @@
 //! | [`figures`] | what they counted, as text and for Prometheus |
 //! | [`engine`] | a machine, its sockets and its clock |
 //! | `notices` | what a person is to be told at once |
+//! | `rejoin` | groups that could not be joined |
 //!
 //! A face is driven by [`turn`](Serve::turn): it waits for a datagram, a deadline or something [watched](Serve::watch), and
 //! does what is to be done. What a peer says never ends it, nor does a refusal.
@@ -31,6 +32,7 @@ pub mod figures;
 pub mod host;
 pub mod level1;
 mod notices;
+mod rejoin;
 
 pub use central::{CentralFace, CentralOptions};
 pub use dis::DisOptions;

@@ -16,6 +16,8 @@ pub(super) enum Kind {
     /// Two say that they are the same host, or level 1.
     Hosts,
     Level1,
+    /// A group could not be joined.
+    Group,
 }
 
 /// Lines that nobody has taken yet, at the most.
