@@ -257,6 +257,42 @@ fn the_longest_message_gets_through_whatever_else_is_told() {
     }
 }
 
+/// The path of who sent it carries more.
+#[test]
+fn what_is_too_long_for_the_central_converter_is_unfit() {
+    for spread in [Spread::Each, Spread::All] {
+        let wide = Wide { path: 600, spread, ..Wide::default() };
+        let mut world = World::new(2, 2, settings(wide), ROOMY);
+        world.stop(Place::Level1(1));
+        join(&mut world, 1, 7, 7);
+        world.run(Span::from_ms(10));
+        let session = world.central().wide().unwrap().members().iter().next().unwrap().session;
+        for priority in [false, true] {
+            // From the wide area to a host; and from the first host, whose life it is, to the second and to the wide area.
+            for (role, number, life, session, source, port, at) in [
+                (Role::Level1, 2, 90, 0, 9 << 16, Central::LEVEL1, &[0, 1][..]),
+                (Role::Host, 1, 4, session, 1 << 16 | 1, Central::HOSTS, &[0]),
+            ] {
+                let mut builder = Builder::new(2_000);
+                let (within, reliable, body) = (wire::NO_LIMIT, None, &[9; 600][..]);
+                let message =
+                    Message { address: 7, source, life, sequence: 0, within, priority, reliable, body };
+                assert!(builder.push(&message));
+                let mut bytes = vec![0; builder.octets()];
+                builder.finish(&Header { role, number, to: 0, life, session, before: 0 }, &mut bytes);
+                world.give_from(Place::Central, port, Peer::new(at), &bytes);
+            }
+        }
+        for (drops, count) in [
+            (world.central().statistics().drops_to_hosts, 2),
+            (world.central().statistics().drops_to_level1, 1),
+        ] {
+            let found = [false, true].map(|priority| drops.get(Why::Unfit, priority));
+            assert_eq!((found, drops.total()), ([count; 2], 2 * count), "{spread:?}");
+        }
+    }
+}
+
 /// PDUs and other messages come as they went, octet for octet.
 #[test]
 fn bodies_are_not_touched() {

@@ -14,7 +14,7 @@ use crate::ranges::Segments;
 use crate::regulator::{Congestion, NO_LIMIT, Regulator};
 use crate::settings::{Spread, Wide};
 use crate::wire::wide::control::Control;
-use crate::wire::wide::{Builder, Bundle, Header, Message, Role, packet_of};
+use crate::wire::wide::{Builder, Bundle, Header, Message, Role, is_too_long, packet_of};
 
 /// The machine.
 #[derive(Debug)]
@@ -219,6 +219,10 @@ impl Machine {
         let Some(at) = self.sides.out(packet_of(parcel.address)) else {
             return drops.count(Why::Gone, parcel.priority);
         };
+        if is_too_long(&parcel.body, self.wide.longest()) {
+            // Its own path carries less than that of who sent it.
+            return drops.count(Why::Unfit, parcel.priority);
+        }
         if !self.far.admits(parcel.priority, parcel.octets()) {
             return drops.count(Why::Congestion, parcel.priority);
         }
@@ -257,6 +261,9 @@ impl Machine {
 
     fn give_all(&mut self, now: Instant, parcel: &Parcel) {
         let drops = &mut self.statistics.drops_to_hosts;
+        if is_too_long(&parcel.body, self.wide.longest()) {
+            return drops.count(Why::Unfit, false);
+        }
         if !self.local.admits(false, parcel.octets()) {
             return drops.count(Why::Congestion, false);
         }
@@ -268,6 +275,9 @@ impl Machine {
 
     fn give_host(&mut self, now: Instant, host: u16, parcel: &Parcel) -> Result<(), Why> {
         let Some(member) = self.members.get(host) else { return Err(Why::Gone) };
+        if is_too_long(&parcel.body, self.wide.longest()) {
+            return Err(Why::Unfit);
+        }
         if !parcel.priority {
             member.admits(now, parcel.octets()).map_err(|limit| match limit {
                 Limit::Lossy => Why::Congestion,
