@@ -204,6 +204,38 @@ fn the_longest_bundles_cross_a_line_in_fragments_and_groups_are_real() {
     }
 }
 
+/// The system lets no socket join anything, for a while. Then what was said, and whether the group is there.
+const NO_GROUPS: &str = r#"
+trunkline="$1"
+jobs=
+trap 'kill $jobs 2>/dev/null || true; wait' EXIT
+ip link set lo up
+echo 0 >/proc/sys/net/ipv4/igmp_max_memberships
+"$trunkline" converter level1 >level1 2>told & jobs="$jobs $!"
+"$trunkline" converter central >central & jobs="$jobs $!"
+"$trunkline" converter host --join 0 >host & jobs="$jobs $!"
+for _ in $(seq 1500); do [ -s told ] && break; sleep 0.02; done
+cat told
+grep -c 010105EA /proc/net/igmp || true
+echo 20 >/proc/sys/net/ipv4/igmp_max_memberships
+for _ in $(seq 1500); do grep -q 010105EA /proc/net/igmp && break; sleep 0.02; done
+grep -c 010105EA /proc/net/igmp
+"#;
+
+#[test]
+fn a_group_that_could_not_be_joined_is_tried_again() {
+    if !can(&["unshare", "-n", "ip", "link", "set", "lo", "up"]) {
+        return;
+    }
+    let desk = Desk::new();
+    let ended = desk.end(desk.unshared("-n", NO_GROUPS, &[]));
+    assert_eq!((ended.status, ended.err.as_str()), (0, ""), "{}", ended.out);
+    let [told, before, after] = ended.out.lines().collect::<Vec<_>>()[..] else { panic!("{}", ended.out) };
+    let line = "trunkline: group 234.5.1.1 cannot be joined: No buffer space available";
+    assert!(told.starts_with(line) && told.ends_with("it is tried again"), "{told}");
+    assert_eq!((before, after), ("0", "1"));
+}
+
 #[test]
 fn what_cannot_be_is_told_in_a_line() {
     let desk = Desk::new();

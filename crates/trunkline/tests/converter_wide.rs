@@ -50,6 +50,8 @@ checks! {
     rules_give_priority
     a_host_takes_no_more_than_it_says
     one_bundle_to_all_by_broadcast_and_multicast
+    who_speaks_the_other_format_is_told_once
+    two_of_one_number_are_told
     what_is_no_bundle_is_counted
 }
 

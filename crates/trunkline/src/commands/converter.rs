@@ -252,7 +252,7 @@ fn serve<F: Serve>(mut face: F, common: &Common, mut after: impl FnMut(&mut F)) 
     loop {
         let ready = face.turn(None).map_err(Failure::run)?;
         after(&mut face);
-        if control.serve(ready, &face)? {
+        if control.serve(ready, &mut face)? {
             return face.end().map_err(Failure::run);
         }
     }

@@ -108,7 +108,7 @@ class Host:
                 self.datagrams.append(data)
                 role, session, _ = read(data)
                 assert role == CENTRAL
-                self.session = max(self.session, session)
+                self.session = session or self.session
 
     def messages(self):
         return [one for data in list(self.datagrams) for one in read(data)[2]]
@@ -401,9 +401,52 @@ def check_one_bundle_to_all_by_broadcast_and_multicast():
             assert sender_count(place, "to_hosts") == sent
 
 
+def check_who_speaks_the_other_format_is_told_once():
+    with Place() as place:
+        wide, old = central(place), Place()
+        old.ip = place.ip.rsplit(".", 1)[0] + ".255"
+        with old:
+            old.status = old.free()
+            classics = old.central()
+            says = udp(place.ip)
+            # As often as one likes; and what is none at all says nothing.
+            for _ in range(3):
+                says.sendto(bundle(HOST, 7), (old.ip, 3458))
+                says.sendto(classic.bundle([(1, b"a classic bundle")], classic.bit(1)), (place.ip, 3458))
+                says.sendto(b"neither", (place.ip, 3458))
+            at = "{}:{}".format(*says.getsockname())
+            wide.tells = [f"bundles of the classic format come from {at}; here it is the wide one (--format)"]
+            classics.tells = [f"bundles of the wide format come from {at}; here it is the classic one (--format)"]
+            name = 'trunkline_converter_malformed_total{way="in"}'
+            place.until("them to be counted", lambda: place.metrics()[name] == 6)
+            old.until("them to be counted", lambda: old.metrics()[name] == 3)
+
+
+def check_two_of_one_number_are_told():
+    with Place() as place, Place() as other:
+        middle, old = central(place), other.central()
+        middle.tells = ["two hosts say that they are number 7: ", "two converters of level 1 say that they are number 2: "]
+        old.tells = ["two hosts say that they are number 1: "]
+        says, twice = [udp(place.ip) for _ in range(2)], time.monotonic() + 1.5
+        ends = time.monotonic() + LONG
+        stale = 'trunkline_converter_stale_total'
+        # The later life is taken for it; the other one lives on.
+        while time.monotonic() < twice or place.metrics()[stale] < 10:
+            assert time.monotonic() < ends
+            for life, one in zip((1, 2), says):
+                one.sendto(bundle(HOST, 7, life=life), (place.ip, 3458))
+                one.sendto(bundle(LEVEL1, 2, life=life), (place.ip, 3450))
+            time.sleep(0.05)
+        raw = [udp(other.ip) for _ in range(2)]
+        for number in range(6):
+            raw[number % 2].sendto(classic.bundle([(1, b"a message")], classic.bit(1)), (other.ip, 3458))
+        name = 'trunkline_converter_messages_total{way="from_hosts"}'
+        other.until("them to be heard", lambda: other.metrics()[name] == 6)
+
+
 def check_what_is_no_bundle_is_counted():
     with Place() as place:
-        central(place)
+        central(place).tells = ["bundles of the classic format come from"]
         says = udp(place.ip)
         right = bundle(HOST, 7)
         wrong = [b"", b"x", bytes(32), right[:-1], right + bytes(12), right[:14] + b"\x21" + right[15:],
