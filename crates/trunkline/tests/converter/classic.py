@@ -81,8 +81,8 @@ def udp(ip, port=0):
 class Daemon:
     """A daemon, once it has said what it is bound to."""
 
-    def __init__(self, kind, *flags):
-        words = [TRUNKLINE, "converter", kind, *map(str, flags)]
+    def __init__(self, kind, *flags, before=()):
+        words = [*before, TRUNKLINE, "converter", kind, *map(str, flags)]
         self.process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.said = self.process.stdout.readline()
         assert self.said, self.process.stderr.read()
