@@ -85,6 +85,7 @@ soak: ## what takes long: theory and real peers, then experiments for SECONDS, s
 		--test 'soak_*'
 	SOAK_SECONDS=$(SECONDS) $(CARGO) test --release --locked -p trunkline-llc --features sockets,soak \
 		--test ring_stations -- --nocapture
+	$(CARGO) test --release --locked -p trunkline --features soak --test converter_replay -- --nocapture
 	$(CARGO) build --release --locked -p trunkline
 	@set -eu; until=$$(( $$(date +%s) + $(SECONDS) )); seed=0; \
 	while [ "$$(date +%s)" -lt "$$until" ]; do seed=$$(( seed + 1 )); \

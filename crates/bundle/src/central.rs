@@ -1,7 +1,7 @@
 //! [`Central`]: the central converter (section 3.4.3.3).
 
 use trunkline_endpoint::{Endpoint, Idle, Input, Output, Peer, Port, Reason, Segment, Transmit, Writable};
-use trunkline_units::{Instant, Span};
+use trunkline_units::{Instant, Seed, Span};
 
 use crate::drops::{Drops, Why};
 use crate::gather::Gather;
@@ -44,7 +44,8 @@ pub struct Config {
 ///
 /// A [`Peer`] on the port [`LEVEL1`](Central::LEVEL1) is a converter's number, two octets big endian; on
 /// [`HOSTS`](Central::HOSTS) there is only [`Peer::NONE`]: bundles for hosts go to all of them. Who sent a bundle its mask
-/// says. In the wide format, bundles for one host go to the peer from which its bundles come.
+/// says. In the wide format, bundles for one host or converter go to the peer from which its bundles come; until one came in the
+/// session that it was given, it gets no more than three times the octets that came.
 ///
 /// **Congestion** has two levels. That of the hosts' medium is told to hosts, and cuts what goes to them; that of the wide
 /// side cuts what goes to level 1; converters of level 1 are told the higher of both, since what they hear loads both.
@@ -151,6 +152,10 @@ pub struct Statistics {
     pub hosts_met: u64,
     /// Hosts that ended, fell silent or began a new life.
     pub hosts_gone: u64,
+    /// Joins for which there was no room, or drops that would have cut a range in two.
+    pub changes_refused: u64,
+    /// Times that joins and drops were put off, for too much had to be looked at.
+    pub changes_put_off: u64,
     /// Of the converters of level 1.
     pub sides: wide::sides::Counts,
     /// Messages for hosts that were dropped.
@@ -173,11 +178,20 @@ impl Central {
         Central::with_life(0, config)
     }
 
-    /// The same in its `life`: of the wide format, in which each start has a higher one (in a circle of 2³²).
+    /// The same in its `life`: of the wide format, in which each start has a higher one (in a circle of 2³²). Its sessions can be
+    /// guessed.
     ///
     /// # Panics
     /// As [`Central::new`].
     pub fn with_life(life: u32, config: Config) -> Central {
+        Central::with_secret(Seed(0), life, config)
+    }
+
+    /// The same with a secret: of the wide format, whose sessions then nobody can guess.
+    ///
+    /// # Panics
+    /// As [`Central::new`].
+    pub fn with_secret(secret: Seed, life: u32, config: Config) -> Central {
         let Config { settings, level1, .. } = &config;
         assert!((1..=MOST_LEVEL_1).contains(&level1.len()), "there are 1 to {MOST_LEVEL_1} of level 1");
         assert!(
@@ -187,7 +201,7 @@ impl Central {
         Central(match settings.wide() {
             None => Machine::Classic(Box::new(Classic::new(config))),
             Some(wide) => {
-                let machine = wide::central::Machine::new(life, &config, wide);
+                let machine = wide::central::Machine::new(secret, life, &config, wide);
                 Machine::Wide(Box::new(machine), Interest::new(false))
             }
         })

@@ -44,7 +44,7 @@ struct Classic {
     level: Told,
     allowed: u8,
     allowed_until: Instant,
-    /// When it asks what it gets, unless it has been told.
+    /// When it asks what it gets.
     asks: Option<Instant>,
     joined: Joined,
     out: VecDeque<Vec<u8>>,
@@ -99,8 +99,8 @@ impl Level1 {
         })
     }
 
-    /// Asks the central converter at this moment what it gets, if it has not been told of any packet address before: it may
-    /// have restarted. It tells its own level, 3, which a central converter takes for the question, or drops. In the wide
+    /// Asks the central converter at this moment what it gets: it may have restarted, and what it was told by then may be one new
+    /// join of many. It tells its own level, 3, which a central converter takes for the question, or drops. In the wide
     /// format it is told anyhow.
     pub fn asking(mut self, at: Instant) -> Level1 {
         if let Machine::Classic(classic) = &mut self.0 {
@@ -185,18 +185,13 @@ impl Classic {
         self.statistics.bundles += 1;
         for message in bundle.messages() {
             match (message.octets() == CONTROL, Control::read(message)) {
-                (true, Some(Control::Join(address))) => self.change(packet(address), true),
-                (true, Some(Control::Drop(address))) => self.change(packet(address), false),
+                (true, Some(Control::Join(address))) => self.joined.change(packet(address), true),
+                (true, Some(Control::Drop(address))) => self.joined.change(packet(address), false),
                 (true, Some(Control::Level(level))) => self.level.hear(now, level),
                 (true, None) => self.statistics.malformed += 1,
                 (false, _) => self.send(message),
             }
         }
-    }
-
-    fn change(&mut self, packet: u16, joins: bool) {
-        self.asks = None;
-        self.joined.change(packet, joins);
     }
 
     fn send(&mut self, message: Message<'_>) {
@@ -230,7 +225,7 @@ impl Endpoint for Classic {
                 if self.asks.is_some_and(|at| at <= now) {
                     self.asks = None;
                     let (address, body) = Control::Level(LEAST).write();
-                    // Without room there is load, and so it has been told.
+                    // Without room the central converter tells all of it within ten seconds anyhow.
                     self.gather.push(now, address, &body, true);
                 }
                 self.gather.roll(now);

@@ -45,6 +45,16 @@ impl Packets {
         if is_in { *word |= bit } else { *word &= !bit }
     }
 
+    /// Puts in all from one to another, which is not before it.
+    pub fn fill(&mut self, first: u16, last: u16) {
+        for (word, from) in self.0.iter_mut().zip((0u16..).step_by(64)) {
+            let (first, last) = (first.max(from), last.min(from + 63));
+            if first <= last {
+                *word |= u64::MAX >> (63 - (last - first)) << (first - from);
+            }
+        }
+    }
+
     /// How many.
     pub fn count(&self) -> usize {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
@@ -153,6 +163,12 @@ mod tests {
             prop_assert_eq!(p.without(&q), set(&(&a - &b)));
             prop_assert_eq!(Packets::read(&p.write()), p);
             prop_assert!(a.iter().all(|at| p.write()[usize::from(at / 8)] >> (at % 8) & 1 == 1));
+            let mut filled = p;
+            let (first, last) = (a.iter().next().map_or(7, |at| *at), b.iter().next_back().map_or(2_047, |at| *at));
+            if first <= last {
+                filled.fill(first, last);
+                prop_assert_eq!(filled, set(&a.iter().copied().chain(first..=last).collect()));
+            }
             // What is told makes the one of the other, whatever was told before.
             let mut joined = Joined::default();
             joined.become_these(&p);

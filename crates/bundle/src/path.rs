@@ -1,8 +1,12 @@
 //! What the numbers of messages and bundles tell: what is double, late or missing.
 
 use std::collections::BTreeMap;
+use std::hash::Hasher;
 
-use trunkline_units::{Instant, Span};
+use siphasher::sip::SipHasher24;
+use trunkline_units::{Instant, Seed, Span};
+
+use crate::wire::wide::Role;
 
 /// Flows that are remembered at the most: one for each source, packet address and class.
 pub const MOST_FLOWS: usize = 65_536;
@@ -16,10 +20,27 @@ pub fn is_later(a: u32, b: u32) -> bool {
     a != b && a.wrapping_sub(b) < 1 << 31
 }
 
-/// The session before the first that the central converter gives in a life: of lives near each other far apart, so that what
-/// was sent in an earlier life is of no session of this one.
-pub fn first_session(life: u32) -> u32 {
-    life.wrapping_mul(0x9E37_79B1)
+/// Sessions that the central converter gives: who does not know its secret cannot tell which it gave to another.
+#[derive(Debug)]
+pub struct Sessions {
+    secret: SipHasher24,
+    given: u64,
+}
+
+impl Sessions {
+    /// Those of a life, to hosts or to converters of level 1 (`role`). No two lives, roles or secrets share them, but by chance.
+    pub fn new(secret: Seed, life: u32, role: Role) -> Sessions {
+        let secret = SipHasher24::new_with_keys(secret.0, u64::from(life) << 32 | role as u64);
+        Sessions { secret, given: 0 }
+    }
+
+    /// Another one, not 0.
+    pub fn give(&mut self) -> u32 {
+        self.given += 1;
+        let mut hasher = self.secret;
+        hasher.write_u64(self.given);
+        (hasher.finish() as u32).max(1)
+    }
 }
 
 /// One kind of messages of one source, numbered without holes.
@@ -56,7 +77,7 @@ pub struct Counts {
     pub reordered: u64,
     /// Messages of an earlier life of their source, or too old to tell whether they had been here: dropped as doubles.
     pub stale: u64,
-    /// Messages of more flows than are remembered, dropped.
+    /// Messages of more flows than are remembered: ordinary ones are dropped.
     pub unknown: u64,
 }
 
@@ -88,8 +109,17 @@ impl Seen {
         self.flows.len()
     }
 
+    /// Takes note of a message. One with priority of a flow for which there is no room is taken for a new one, for it may have been
+    /// acknowledged: it may come twice, if its sender begins a new session just then.
+    pub fn take(&mut self, now: Instant, flow: Flow, life: u32, sequence: u32) -> Verdict {
+        match self.note(now, flow, life, sequence) {
+            Verdict::Unknown if flow.priority => Verdict::New,
+            verdict => verdict,
+        }
+    }
+
     /// Takes note of a message.
-    pub fn note(&mut self, now: Instant, flow: Flow, life: u32, sequence: u32) -> Verdict {
+    fn note(&mut self, now: Instant, flow: Flow, life: u32, sequence: u32) -> Verdict {
         self.sweep(now);
         let counts = &mut self.counts;
         let full = self.flows.len() >= MOST_FLOWS;

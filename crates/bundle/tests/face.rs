@@ -4,10 +4,11 @@
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 
-use trunkline_bundle::face::{Figures, HostFace, HostOptions, Serve};
+use trunkline_bundle::face::{Figures, HostFace, HostOptions, Level1Face, Level1Options, Serve};
 use trunkline_bundle::gather::Timing;
 use trunkline_bundle::wire::classic::{Bundle, Control, LONGEST, Source};
-use trunkline_bundle::{Settings, wire::classic::Builder};
+use trunkline_bundle::wire::wide::{Builder as WideBuilder, Header, Role};
+use trunkline_bundle::{Format, Settings, Wide, wire::classic::Builder};
 use trunkline_net::Clock;
 use trunkline_units::Span;
 
@@ -74,6 +75,68 @@ fn what_is_said_leaves_and_what_comes_can_be_taken() {
         let page = figures.prometheus();
         assert!(page.contains("\ntrunkline_converter_messages_total{way=\"for_others\"} 1\n"), "{page}");
     }
+}
+
+/// Bundles of strangers are passed over, counted, and told once: of the wide format also those from another port.
+#[test]
+fn a_host_and_level_1_obey_nobody_but_their_central_converter() {
+    let header = Header { role: Role::Central, number: 0, to: 3, life: 1, session: 1, before: 0 };
+    let mut wide = vec![0; 32];
+    WideBuilder::new(1_000).finish(&header, &mut wide);
+    let mut builder = Builder::new(None, LONGEST);
+    builder.push(4, b"for it");
+    let mut classic = vec![0; builder.octets()];
+    builder.finish(&mut classic);
+    for (format, bytes) in [(Format::Classic, classic), (Format::Wide(Wide::default()), wide)] {
+        let is_wide = format != Format::Classic;
+        let settings = Settings { format, ..Settings::default() };
+        let any = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0);
+        let says = [Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST, Ipv4Addr::new(127, 0, 0, 2)];
+        let says = says.map(|ip| UdpSocket::bind((ip, 0)).unwrap());
+        let SocketAddr::V4(central) = says[0].local_addr().unwrap() else { panic!("an IPv4 address") };
+        let host = HostFace::open(&HostOptions::on_loopback(settings, 3, central), Clock::start()).unwrap();
+        let options = Level1Options {
+            settings,
+            number: 3,
+            central,
+            listen: any,
+            interface: Ipv4Addr::LOCALHOST,
+            base: Ipv4Addr::new(239, 44, 0, 0),
+            port: 47_481,
+            ttl: 1,
+        };
+        let level1 = Level1Face::open(&options, Clock::start()).unwrap();
+        let right = if is_wide { 1 } else { 2 };
+        obeys(host, &says, &bytes, right);
+        obeys(level1, &says, &bytes, right);
+    }
+}
+
+/// Of what comes from these, in turns, a face takes that of the first so many.
+fn obeys(mut face: impl Serve, says: &[UdpSocket; 3], bytes: &[u8], right: u64) {
+    // The address is behind the first " on ".
+    let bound = face.bound();
+    let at = bound.split(" on ").nth(1).and_then(|rest| rest.split(',').next()).unwrap();
+    for _ in 0..2 {
+        for one in says {
+            one.send_to(bytes, at).unwrap();
+        }
+    }
+    let figure = |face: &_, name: &str| {
+        let mut figures = Figures::default();
+        Serve::figures(face, &mut figures);
+        let page = figures.prometheus();
+        let line = page.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|line| line.split(' ').next_back()?.parse::<u64>().ok()).unwrap()
+    };
+    let taken = |face: &_| figure(face, "trunkline_converter_bundles_total{way=\"from_central\"}");
+    let strangers = |face: &_| figure(face, "trunkline_converter_strangers_total");
+    while taken(&face) + strangers(&face) < 6 {
+        face.turn(None).unwrap();
+    }
+    assert_eq!((taken(&face), strangers(&face)), (2 * right, 2 * (3 - right)), "{bound}");
+    let line = face.notice().unwrap();
+    assert!(line.contains("not the central converter") && face.notice().is_none(), "{line}");
 }
 
 #[test]

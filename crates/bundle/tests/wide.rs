@@ -10,11 +10,16 @@ use std::collections::BTreeSet;
 use trunkline_bundle::drops::Why;
 use trunkline_bundle::gather::Timing;
 use trunkline_bundle::host::{Command, Post, Refusal};
+use trunkline_bundle::path::{MOST_FLOWS, Sessions};
+use trunkline_bundle::ranges::{MOST_PIECES, MOST_RANGES};
 use trunkline_bundle::settings::{Spread, Wide};
-use trunkline_bundle::wire::wide::control::Control;
-use trunkline_bundle::wire::wide::{Builder, ENTRY, HEADER, Header, LEAST_PATH, LONGEST_BODY, Role};
-use trunkline_bundle::{Format, Level1, Settings};
-use trunkline_units::Span;
+use trunkline_bundle::wire::wide::control::{Changes, Control};
+use trunkline_bundle::wire::wide::{
+    self as wire, Builder, ENTRY, HEADER, Header, LEAST_PATH, LONGEST_BODY, Message, Role,
+};
+use trunkline_bundle::{Central, Format, Level1, Settings};
+use trunkline_endpoint::Peer;
+use trunkline_units::{Seed, Span};
 use world::{Place, ROOMY, World};
 
 fn settings(wide: Wide) -> Settings {
@@ -33,6 +38,56 @@ fn join(world: &mut World, host: usize, first: u32, last: u32) {
 
 fn post(world: &mut World, host: usize, address: u32, priority: bool, body: &[u8]) -> Result<(), Refusal> {
     world.command(host, Command::Post(Post { address, priority, within: None, body }))
+}
+
+/// A host that says what it likes, from a place where nobody else is.
+struct Foreign {
+    number: u16,
+    session: u32,
+    told: u32,
+}
+
+impl Foreign {
+    /// It is met, and in its session.
+    fn new(world: &mut World, number: u16) -> Foreign {
+        let mut foreign = Foreign { number, session: 0, told: 0 };
+        foreign.say(world, &[]);
+        world.run(Span::from_ms(30));
+        let members = world.central().wide().unwrap().members();
+        foreign.session = members.iter().find(|member| member.number == number).unwrap().session;
+        foreign.say(world, &[]);
+        foreign
+    }
+
+    /// Says changes in one datagram, all of which are numbered behind what was heard.
+    fn say(&mut self, world: &mut World, changes: &[(bool, &[(u32, u32)])]) {
+        let mut builder = Builder::new(8_000);
+        let mut number = self.told;
+        for (joins, ranges) in changes {
+            let bytes: Vec<u8> =
+                ranges.iter().flat_map(|(first, last)| Changes::encode(*first, *last)).collect();
+            let item = Changes::new(number, &bytes);
+            assert!(builder.tell(&if *joins { Control::Join(item) } else { Control::Drop(item) }));
+            number += ranges.len() as u32;
+        }
+        let Foreign { number, session, .. } = *self;
+        let header = Header { role: Role::Host, number, to: 0, life: 5, session, before: 0 };
+        let mut bytes = vec![0; builder.octets()];
+        builder.finish(&header, &mut bytes);
+        world.give_from(Place::Central, Central::HOSTS, Peer::new(&[number as u8 + 100]), &bytes);
+        let members = world.central().wide().unwrap().members();
+        self.told = members.iter().find(|member| member.number == number).unwrap().told_of();
+    }
+
+    /// Tells changes until they are heard.
+    fn change(&mut self, world: &mut World, joins: bool, ranges: &[(u32, u32)]) {
+        let begin = self.told;
+        while let Some(left) = ranges.get((self.told - begin) as usize..).filter(|left| !left.is_empty()) {
+            let some: Vec<_> = left.chunks(100).take(4).map(|some| (joins, some)).collect();
+            self.say(world, &some);
+            world.run(Span::from_ms(1));
+        }
+    }
 }
 
 fn packets(world: &World, at: usize) -> BTreeSet<u16> {
@@ -202,6 +257,42 @@ fn the_longest_message_gets_through_whatever_else_is_told() {
     }
 }
 
+/// The path of who sent it carries more.
+#[test]
+fn what_is_too_long_for_the_central_converter_is_unfit() {
+    for spread in [Spread::Each, Spread::All] {
+        let wide = Wide { path: 600, spread, ..Wide::default() };
+        let mut world = World::new(2, 2, settings(wide), ROOMY);
+        world.stop(Place::Level1(1));
+        join(&mut world, 1, 7, 7);
+        world.run(Span::from_ms(10));
+        let session = world.central().wide().unwrap().members().iter().next().unwrap().session;
+        for priority in [false, true] {
+            // From the wide area to a host; and from the first host, whose life it is, to the second and to the wide area.
+            for (role, number, life, session, source, port, at) in [
+                (Role::Level1, 2, 90, 0, 9 << 16, Central::LEVEL1, &[0, 1][..]),
+                (Role::Host, 1, 4, session, 1 << 16 | 1, Central::HOSTS, &[0]),
+            ] {
+                let mut builder = Builder::new(2_000);
+                let (within, reliable, body) = (wire::NO_LIMIT, None, &[9; 600][..]);
+                let message =
+                    Message { address: 7, source, life, sequence: 0, within, priority, reliable, body };
+                assert!(builder.push(&message));
+                let mut bytes = vec![0; builder.octets()];
+                builder.finish(&Header { role, number, to: 0, life, session, before: 0 }, &mut bytes);
+                world.give_from(Place::Central, port, Peer::new(at), &bytes);
+            }
+        }
+        for (drops, count) in [
+            (world.central().statistics().drops_to_hosts, 2),
+            (world.central().statistics().drops_to_level1, 1),
+        ] {
+            let found = [false, true].map(|priority| drops.get(Why::Unfit, priority));
+            assert_eq!((found, drops.total()), ([count; 2], 2 * count), "{spread:?}");
+        }
+    }
+}
+
 /// PDUs and other messages come as they went, octet for octet.
 #[test]
 fn bodies_are_not_touched() {
@@ -273,6 +364,197 @@ fn a_host_says_how_much_it_takes() {
     }
 }
 
+/// Somebody wants ever more pieces, and all of them again and again.
+#[test]
+fn what_hosts_want_has_bounds_and_takes_little_of_a_datagram() {
+    let mut world = World::new(1, 2, settings(Wide::default()), ROOMY);
+    world.run(Span::from_ms(10));
+    join(&mut world, 1, 7, 7);
+    world.run(Span::from_ms(10));
+    let mut foreign = Foreign::new(&mut world, 3);
+    let all: Vec<_> = (0..MOST_RANGES as u32).map(|n| (n * 8, n * 8 + 3)).collect();
+    foreign.change(&mut world, true, &all);
+    assert_eq!(world.central().wide().unwrap().segments().len(), 2 * MOST_RANGES + 1);
+    // Of one host that is all; the others find room for as much again.
+    foreign.change(&mut world, true, &[(1_000_000, 1_000_000)]);
+    assert_eq!(world.central().statistics().changes_refused, 1);
+    let mut other = Foreign::new(&mut world, 4);
+    other.change(
+        &mut world,
+        true,
+        &all.iter().map(|(at, _)| (1 << 20 | *at, 1 << 20 | *at)).collect::<Vec<_>>(),
+    );
+    let segments = world.central().wide().unwrap().segments();
+    assert!(segments.len() <= MOST_PIECES, "{}", segments.len());
+    let refused = world.central().statistics().changes_refused;
+    assert!(refused > 1 && refused < 20, "{refused}");
+    // All of it, in turns: of a datagram one such change is taken, and soon none.
+    let (told, before) = (foreign.told, world.central().statistics().changes_put_off);
+    for _ in 0..20 {
+        foreign.say(&mut world, &[(true, &[(0, u32::MAX)][..]), (false, &[(0, u32::MAX)])].repeat(50));
+    }
+    assert!(foreign.told - told <= 3, "{} changes", foreign.told - told);
+    assert!(world.central().statistics().changes_put_off >= before + 17);
+    // What another wants is heard all the same, a moment later.
+    world.run(Span::from_s(1));
+    join(&mut world, 0, 9, 9);
+    world.run(Span::from_s(1));
+    assert!(!world.host(0).is_saying());
+    assert_eq!(world.central().wide().unwrap().members().len(), 2, "the silent ones are gone");
+    assert_eq!(world.central().wide().unwrap().segments().len(), 5);
+}
+
+/// A bundle of messages that nobody acknowledges, to address 7, each from another source, from one on.
+fn many_flows(header: Header, from: u32) -> Vec<u8> {
+    let mut builder = Builder::new(60_000);
+    for source in from..from + 255 {
+        let (life, within, body) = (1, wire::NO_LIMIT, &b""[..]);
+        let (sequence, priority, reliable) = (0, false, None);
+        let message = Message { address: 7, source, life, sequence, within, priority, reliable, body };
+        assert!(builder.push(&message));
+    }
+    let mut bytes = vec![0; builder.octets()];
+    builder.finish(&header, &mut bytes);
+    bytes
+}
+
+/// It was acknowledged: nobody sends it again.
+#[test]
+fn what_has_priority_is_taken_though_no_more_flows_are_remembered() {
+    let mut world = world(2, 2);
+    world.stop(Place::Level1(1));
+    join(&mut world, 1, 7, 7);
+    world.run(Span::from_ms(10));
+    for n in 0..=MOST_FLOWS as u32 / 255 {
+        let header = Header { role: Role::Level1, number: 2, to: 0, life: 77, session: 0, before: 0 };
+        world.give(Place::Central, Central::LEVEL1, &many_flows(header, (9 << 16) + n * 255));
+        // It waits for the host's 64 bundles at the most.
+        world.run(Span::from_ms(1));
+    }
+    assert_eq!(world.central().wide().unwrap().flows(), MOST_FLOWS);
+    let unknown = world.central().statistics().path.unknown;
+    assert!(unknown > 0);
+    assert_eq!(world.central().statistics().drops_to_hosts.get(Why::Full, false), unknown, "all are counted");
+    assert_eq!(world.host(1).statistics().received, MOST_FLOWS as u64);
+    world.got.clear();
+    // Neither of them knows this flow, and there is no room for it.
+    post(&mut world, 0, 7, true, b"urgent").unwrap();
+    world.run(Span::from_ms(100));
+    assert_eq!(world.got.iter().map(|(_, _, body)| &body[..]).collect::<Vec<_>>(), [b"urgent"]);
+    assert_eq!(world.host(0).statistics().drops.total() + world.host(1).statistics().drops.total(), 0);
+    assert!(world.host(1).statistics().path.unknown > 0 && !world.host(0).is_saying());
+}
+
+/// An empty bundle of a host or a converter of level 1.
+fn hello(role: Role, number: u16, life: u32, session: u32) -> Vec<u8> {
+    let mut bytes = vec![0; HEADER];
+    Builder::new(1_000).finish(&Header { role, number, to: 0, life, session, before: 0 }, &mut bytes);
+    bytes
+}
+
+/// Whoever lies about where he is has little sent there: three times what he said, until it is answered from there.
+#[test]
+fn a_stranger_is_sent_little_until_he_answers() {
+    for (role, port) in [(Role::Host, Central::HOSTS), (Role::Level1, Central::LEVEL1)] {
+        let mut world = world(2, 3);
+        world.stop(Place::Level1(1));
+        world.run(Span::from_s(2));
+        join(&mut world, 0, 0, 70_000);
+        let victim = Peer::new(&[0, 77]);
+        let sent = |world: &World| world.octets_to.get(&(port, victim)).copied().unwrap_or(0);
+        for n in 1..=5 {
+            world.give_from(Place::Central, port, victim, &hello(role, 2, 100, 0));
+            for _ in 0..100 {
+                world.hear(7, false, &[9; 1_000]);
+                post(&mut world, 2, 60_000, false, &[9; 1_000]).unwrap();
+                world.run(Span::from_ms(1));
+            }
+            let most = 3 * n * HEADER;
+            assert!((40..=most).contains(&sent(&world)), "{role:?}: {} after {n}", sent(&world));
+        }
+        // Groups do not wait for it, and what hosts send does not go there.
+        let side = world.central().wide().unwrap().sides().iter().nth(1).unwrap();
+        assert_eq!(side.wants().count(), 0);
+        assert!(
+            world.out.len() >= 500 && world.joined.len() == 2_048,
+            "{} {}",
+            world.out.len(),
+            world.joined.len()
+        );
+        // Guessed sessions are none.
+        let before = sent(&world);
+        for session in 1..1_000 {
+            world.give_from(Place::Central, port, Peer::new(&[0, 78]), &hello(role, 2, 100, session));
+        }
+        world.run(Span::from_ms(500));
+        assert_eq!(sent(&world), before);
+        // Its own opens everything.
+        let machine = world.central().wide().unwrap();
+        let host = machine.members().iter().find(|member| member.number == 2).map(|member| member.session);
+        let side = machine.sides().iter().nth(1).map(|side| side.session());
+        let session = if role == Role::Host { host } else { side };
+        world.give_from(Place::Central, port, victim, &hello(role, 2, 100, session.unwrap()));
+        world.run(Span::from_ms(100));
+        assert!(sent(&world) > before);
+    }
+}
+
+/// Or who knows a host's number and life would get what is for it, wherever he likes.
+#[test]
+fn who_is_there_stays_where_he_is_unless_he_says_his_session() {
+    let mut world = world(1, 2);
+    join(&mut world, 1, 7, 7);
+    world.run(Span::from_ms(10));
+    // Lives are those of the world's starts: central, level 1, and the hosts.
+    let thief = Peer::new(&[0, 77]);
+    for _ in 0..100 {
+        world.give_from(Place::Central, Central::HOSTS, thief, &hello(Role::Host, 2, 4, 0));
+        world.give_from(Place::Central, Central::LEVEL1, thief, &hello(Role::Level1, 1, 2, 0));
+        // Nor is one of an earlier life listened to.
+        world.give_from(Place::Central, Central::LEVEL1, thief, &hello(Role::Level1, 1, 1, 0));
+        world.run(Span::from_ms(20));
+        world.hear(7, false, b"for the host");
+        post(&mut world, 0, 8, false, b"for the wide area").unwrap();
+    }
+    world.run(Span::from_ms(100));
+    assert_eq!((world.got.len(), world.out.len()), (100, 100));
+    assert!(world.octets_to.keys().all(|(_, peer)| *peer != thief));
+    let statistics = world.central().statistics();
+    assert_eq!((statistics.hosts_met, statistics.sides.met, statistics.sides.gone), (2, 1, 0));
+}
+
+/// Both live on: the earlier one is told from what is late of one that has restarted.
+#[test]
+fn two_hosts_of_one_number_are_noticed() {
+    let mut world = world(1, 2);
+    let (first, second) = (Peer::new(&[0]), Peer::new(&[0, 50]));
+    world.give_from(Place::Central, Central::HOSTS, second, &hello(Role::Host, 1, 90, 0));
+    let twins = |world: &World| world.central().wide().unwrap().members().twins();
+    world.run(Span::from_ms(600));
+    assert_eq!(twins(&world), None);
+    for _ in 0..4 {
+        world.run(Span::from_ms(200));
+        world.give_from(Place::Central, Central::HOSTS, second, &hello(Role::Host, 1, 90, 0));
+    }
+    let found = twins(&world).unwrap();
+    assert_eq!((found.number, found.at), (1, [second, first]));
+}
+
+#[test]
+fn sessions_cannot_be_known_without_the_secret() {
+    let sessions = |secret, life, role| {
+        let mut sessions = Sessions::new(Seed(secret), life, role);
+        (0..1_000).map(|_| sessions.give()).collect::<BTreeSet<u32>>()
+    };
+    let all = [(1, 1, Role::Host), (1, 1, Role::Level1), (1, 2, Role::Host), (2, 1, Role::Host)];
+    let all = all.map(|(secret, life, role)| sessions(secret, life, role));
+    // As many in each half, and none in two of them: four thousand of 2³².
+    assert!(all.iter().all(|some| !some.contains(&0) && some.len() == 1_000));
+    assert!(all.iter().all(|some| (400..600).contains(&some.range(1 << 31..).count())));
+    assert_eq!(all.iter().flatten().collect::<BTreeSet<_>>().len(), 4_000);
+    assert_eq!(sessions(1, 1, Role::Host), all[0], "but with it they are");
+}
+
 /// Or what was sent to the one would be taken for something else by the other.
 #[test]
 fn two_lives_of_the_central_converter_share_no_session() {
@@ -286,7 +568,7 @@ fn two_lives_of_the_central_converter_share_no_session() {
     world.start(Place::Central);
     world.run(Span::from_ms(300));
     let after = sessions(&world);
-    assert!(after.len() == 3 && before.is_disjoint(&after), "{before:?} {after:?}");
+    assert!(after.len() == 4 && before.is_disjoint(&after), "{before:?} {after:?}");
 }
 
 /// What a host sends before it has met the central converter waits, or is counted.

@@ -116,10 +116,10 @@ impl Memberships {
 ///
 /// # Errors
 /// If somebody has the port for himself, or what else the system says.
-pub fn hearing(port: u16) -> Result<UdpSocket, SocketError> {
+pub fn hearing(port: u16, options: &socket::Options) -> Result<UdpSocket, SocketError> {
     let address = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port);
     let failed = |step| move |cause| SocketError { step, address: address.into(), cause };
-    let socket = socket::open(address.into(), Type::DGRAM, Protocol::UDP, &socket::Options::default())?;
+    let socket = socket::open(address.into(), Type::DGRAM, Protocol::UDP, options)?;
     socket.set_reuse_address(true).map_err(failed(Step::Open))?;
     socket.set_reuse_port(true).map_err(failed(Step::Open))?;
     socket.set_multicast_all_v4(true).map_err(failed(Step::Open))?;
@@ -153,8 +153,9 @@ mod tests {
         other.join(group(200)).unwrap();
         let mut ports = Ports::new(clock).unwrap();
         // Both share the port, and both hear everything.
-        let hears = [(); 2].map(|()| ports.add(hearing(PORT).unwrap()).unwrap());
-        let says = socket::multicast_sender(Ipv4Addr::LOCALHOST.into(), 1, &socket::Options::default());
+        let options = socket::Options::default();
+        let hears = [(); 2].map(|()| ports.add(hearing(PORT, &options).unwrap()).unwrap());
+        let says = socket::multicast_sender(Ipv4Addr::LOCALHOST.into(), 1, &options);
         let says = says.unwrap();
         memberships.leave(group(1)).unwrap();
         memberships.leave(group(1)).unwrap();

@@ -60,12 +60,60 @@ checks! {
 }
 
 /// The commands under a heading of docs/bundle.md.
-fn commands(heading: &str) -> Vec<Vec<String>> {
+fn commands(heading: &str) -> Vec<String> {
     let text = std::fs::read_to_string(repository("docs/bundle.md")).unwrap();
     let (_, section) = text.split_once(heading).expect("a heading");
     let block = section.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a block");
-    let lines = block.lines().filter_map(|line| line.strip_prefix("trunkline "));
-    lines.map(|line| line.split(' ').map(str::to_owned).collect()).collect()
+    block.lines().filter_map(|line| line.strip_prefix("trunkline ")).map(str::to_owned).collect()
+}
+
+/// What a user does in four terminals: who sends begins when the other is known to hear, and that one ends when it has all.
+const TWO_MINUTES: &str = r#"
+trunkline="$1"
+jobs=
+# Whatever happens, nothing is left behind.
+trap 'kill $jobs $one $two 2>/dev/null || true; wait' EXIT
+ip link set lo up
+start() { out="$1"; shift; "$trunkline" "$@" >"$out" & }
+# Until what a page tells is so; if it does not come to be, all that it tells.
+until_so() {
+    for _ in $(seq 100); do [ "$(python3 page.py "$1" "$2" 2>/dev/null)" = "$3" ] && return; sleep 0.2; done
+    cat one two; python3 page.py 9100; python3 page.py 9101; exit 9
+}
+start one $ONE --status 127.0.0.1:9101; one=$!
+start level1 $LEVEL1; jobs="$jobs $!"
+start central $CENTRAL --status 127.0.0.1:9100; jobs="$jobs $!"
+until_so 9100 "trunkline_converter_wanted{host=\"$HOST\"}" 64
+start two $TWO; two=$!
+wait $two
+sent=$(sed -n 's/^sent \([0-9]*\),.*/\1/p' two)
+until_so 9101 'trunkline_converter_messages_total{way="received"}' "$sent"
+kill -INT $one; wait $one
+kill $jobs; wait $jobs
+cat level1 central; tail -n 1 two; tail -n 1 one
+"#;
+
+/// What a page tells: a figure, or all that are not 0.
+const PAGE: &str = r#"
+import sys, urllib.request
+page = urllib.request.urlopen(f"http://127.0.0.1:{sys.argv[1]}/metrics").read().decode()
+figures = dict(line.rsplit(" ", 1) for line in page.splitlines() if line[0] != '#')
+print(figures[sys.argv[2]] if sys.argv[2:] else {name: n for name, n in figures.items() if n != "0"})
+"#;
+
+fn two_minutes(heading: &str, host: &str) -> [String; 4] {
+    let desk = Desk::new();
+    let commands = commands(heading);
+    desk.write("page.py", PAGE);
+    let mut command = desk.unshared("-n", TWO_MINUTES, &[]);
+    for (name, line) in ["LEVEL1", "CENTRAL", "ONE", "TWO"].iter().zip(&commands) {
+        command.env(name, line);
+    }
+    command.env("HOST", host);
+    let ended = desk.end(command);
+    assert_eq!((commands.len(), ended.status, ended.err.as_str()), (4, 0, ""), "{}", ended.out);
+    let lines: Vec<String> = ended.out.lines().map(str::to_owned).collect();
+    lines.try_into().expect("a line of each")
 }
 
 #[test]
@@ -73,43 +121,15 @@ fn two_minutes_on_one_machine_go_as_they_are_written() {
     if !can(&["unshare", "-n", "ip", "link", "set", "lo", "up"]) {
         return;
     }
-    let desk = Desk::new();
-    let commands = commands("## Two minutes");
-    let [level1, central, hosts @ ..] = &commands[..] else { panic!("{commands:?}") };
-    let script = format!(
-        r#"
-        trunkline="$1"; shift
-        ip link set lo up
-        jobs=
-        # Whatever happens, nothing is left behind.
-        trap 'kill $jobs $one $two 2>/dev/null || true; wait' EXIT
-        # Started together, in any order.
-        start() {{ out="$1"; shift; "$trunkline" "$@" >"$out" & }}
-        start level1 {}; jobs="$jobs $!"
-        start central {}; jobs="$jobs $!"
-        start one {}; one=$!
-        for _ in $(seq 500); do grep -q central one 2>/dev/null && break; sleep 0.02; done
-        sleep 1
-        start two {}; two=$!
-        wait $two; wait $one
-        kill $jobs; wait $jobs
-        cat level1 central; tail -n 1 two; tail -n 1 one
-        "#,
-        level1.join(" "),
-        central.join(" "),
-        hosts[0].join(" "),
-        hosts[1].join(" "),
-    );
-    let ended = desk.end(desk.unshared("-n", &script, &[]));
-    assert_eq!((ended.status, ended.err.as_str()), (0, ""), "{}", ended.out);
-    let lines: Vec<&str> = ended.out.lines().collect();
-    let [level1, central, two, one] = lines[..] else { panic!("{}", ended.out) };
-    assert!(level1.starts_with("level 1 number 1 on 127.0.0.1:3457"), "{level1}");
-    assert!(central.starts_with("central on 127.0.0.1:3450"), "{central}");
-    // `sent 16000, refused 0, received 0, lost 0 in 4.0 s`
-    let sent = two.strip_prefix("sent ").and_then(|rest| rest.split(',').next()).expect(two);
-    assert!(one.contains(&format!("received {sent}, lost 0 ")), "{two}\n{one}");
-    assert_eq!(sent.parse::<u64>().map(|sent| sent > 0), Ok(true));
+    for (heading, host) in [("## Two minutes", "1"), ("### The same in the wide format", "1000")] {
+        let [level1, central, two, one] = two_minutes(heading, host);
+        assert!(level1.starts_with("level 1 number 1 on 127.0.0.1:3457") || host != "1", "{level1}");
+        assert!(central.starts_with("central on 127.0.0.1:3450"), "{central}");
+        // `sent 16000, refused 0, received 0, lost 0 in 4.0 s`
+        let sent = two.strip_prefix("sent ").and_then(|rest| rest.split(',').next()).expect(&two);
+        assert!(one.contains(&format!("received {sent}, lost 0 ")), "{two}\n{one}");
+        assert_eq!(sent.parse::<u64>().map(|sent| sent > 0), Ok(true));
+    }
 }
 
 /// Two namespaces with a line between them: the converter here, with one host; level 1 and the other host there. Then what
@@ -138,13 +158,13 @@ says level1 'on 10.9.0.2:3457'
 jobs="$jobs $!"
 says central '10.9.0.1:3458'
 "$trunkline" converter host --number 1 --central 10.9.0.1 --listen $ONE --interface 10.9.0.1 \
-    --join 0-40 --send 100-140 --rate 100 --size 60000-65500 --time 6s >one &
+    --join 0-40 --send 100-140 --rate 100 --size 60000-65500 --time 9s >one &
 one=$!
 nsenter -t $there -n "$trunkline" converter host --number 2 --central 10.9.0.1 --listen $TWO --interface 10.9.0.2 \
     --script two.toml >two &
 two=$!
 # The groups are joined where level 1 is: 234.5.1.1 and what follows, as the system writes it.
-for _ in $(seq 500); do at grep -q 010105EA /proc/net/igmp && break; sleep 0.02; done
+for _ in $(seq 500); do [ "$(at grep -c '0[1-6]0105EA' /proc/net/igmp)" = 4 ] && break; sleep 0.02; done
 at grep -c '0[1-6]0105EA' /proc/net/igmp
 if grep -c 0105EA /proc/net/igmp; then exit 8; fi
 wait $two; wait $one
@@ -166,7 +186,7 @@ fn the_longest_bundles_cross_a_line_in_fragments_and_groups_are_real() {
         // It is heard once the other one is.
         desk.write(
             "two.toml",
-            "time = '5s'\n[[step]]\njoin = '100-140'\n[[step]]\nat = '1s'\n\
+            "time = '7s'\n[[step]]\njoin = '100-140'\n[[step]]\nat = '3s'\n\
              send = { addresses = '0-40', rate = 100, size = '60000-65500', time = '2s' }\n",
         );
         let mut command = desk.unshared("-n", LINE, &[]);
@@ -182,6 +202,38 @@ fn the_longest_bundles_cross_a_line_in_fragments_and_groups_are_real() {
         let received = two.split("received ").nth(1).and_then(|rest| rest.split(',').next());
         assert!(received.is_some_and(|count| count.parse::<u32>().unwrap() > 100), "{to}: {two}");
     }
+}
+
+/// The system lets no socket join anything, for a while. Then what was said, and whether the group is there.
+const NO_GROUPS: &str = r#"
+trunkline="$1"
+jobs=
+trap 'kill $jobs 2>/dev/null || true; wait' EXIT
+ip link set lo up
+echo 0 >/proc/sys/net/ipv4/igmp_max_memberships
+"$trunkline" converter level1 >level1 2>told & jobs="$jobs $!"
+"$trunkline" converter central >central & jobs="$jobs $!"
+"$trunkline" converter host --join 0 >host & jobs="$jobs $!"
+for _ in $(seq 1500); do [ -s told ] && break; sleep 0.02; done
+cat told
+grep -c 010105EA /proc/net/igmp || true
+echo 20 >/proc/sys/net/ipv4/igmp_max_memberships
+for _ in $(seq 1500); do grep -q 010105EA /proc/net/igmp && break; sleep 0.02; done
+grep -c 010105EA /proc/net/igmp
+"#;
+
+#[test]
+fn a_group_that_could_not_be_joined_is_tried_again() {
+    if !can(&["unshare", "-n", "ip", "link", "set", "lo", "up"]) {
+        return;
+    }
+    let desk = Desk::new();
+    let ended = desk.end(desk.unshared("-n", NO_GROUPS, &[]));
+    assert_eq!((ended.status, ended.err.as_str()), (0, ""), "{}", ended.out);
+    let [told, before, after] = ended.out.lines().collect::<Vec<_>>()[..] else { panic!("{}", ended.out) };
+    let line = "trunkline: group 234.5.1.1 cannot be joined: No buffer space available";
+    assert!(told.starts_with(line) && told.ends_with("it is tried again"), "{told}");
+    assert_eq!((before, after), ("0", "1"));
 }
 
 #[test]

@@ -50,6 +50,8 @@ checks! {
     rules_give_priority
     a_host_takes_no_more_than_it_says
     one_bundle_to_all_by_broadcast_and_multicast
+    who_speaks_the_other_format_is_told_once
+    two_of_one_number_are_told
     what_is_no_bundle_is_counted
 }
 
@@ -85,47 +87,4 @@ fn what_only_one_format_has_is_told_in_a_line() {
         let ended = desk.say(&words);
         assert_eq!(ended.status, 2, "{ended:?}");
     }
-}
-
-/// The commands of a section of docs/bundle.md.
-fn commands(heading: &str) -> Vec<String> {
-    let text = std::fs::read_to_string(repository("docs/bundle.md")).unwrap();
-    let (_, section) = text.split_once(heading).expect("a heading");
-    let block = section.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a block");
-    block.lines().filter_map(|line| line.strip_prefix("trunkline ")).map(str::to_owned).collect()
-}
-
-#[test]
-fn two_minutes_in_the_wide_format_go_as_they_are_written() {
-    if !can(&["unshare", "-n", "ip", "link", "set", "lo", "up"]) {
-        return;
-    }
-    let desk = Desk::new();
-    let commands = commands("### The same in the wide format");
-    let [level1, central, one, two] = &commands[..] else { panic!("{commands:?}") };
-    let script = format!(
-        r#"
-        trunkline="$1"; shift
-        ip link set lo up
-        jobs=
-        # Whatever happens, nothing is left behind.
-        trap 'kill $jobs $one $two 2>/dev/null || true; wait' EXIT
-        start() {{ out="$1"; shift; "$trunkline" "$@" >"$out" & }}
-        start one {one}; one=$!
-        start level1 {level1}; jobs="$jobs $!"
-        start central {central}; jobs="$jobs $!"
-        for _ in $(seq 500); do grep -q central one 2>/dev/null && break; sleep 0.02; done
-        sleep 1
-        start two {two}; two=$!
-        wait $two; wait $one
-        kill $jobs; wait $jobs
-        tail -n 1 two; tail -n 1 one
-        "#
-    );
-    let ended = desk.end(desk.unshared("-n", &script, &[]));
-    assert_eq!((ended.status, ended.err.as_str()), (0, ""), "{}", ended.out);
-    let [two, one] = ended.out.lines().collect::<Vec<_>>()[..] else { panic!("{}", ended.out) };
-    let sent = two.strip_prefix("sent ").and_then(|rest| rest.split(',').next()).expect(two);
-    assert!(one.contains(&format!("received {sent}, lost 0 ")), "{two}\n{one}");
-    assert_eq!(sent.parse::<u64>().map(|sent| sent > 0), Ok(true));
 }

@@ -11,14 +11,15 @@ use trunkline_net::ports::Ready;
 use trunkline_units::{Instant, Span};
 
 use super::engine::{Engine, Said};
+use super::notices::{Kind, Notices};
 use super::{Error, Figures, Serve, life, own};
 use crate::central::{Central, Command, Config, Statistics};
 use crate::level::Medium;
 use crate::regulator::NO_LIMIT;
 use crate::settings::Settings;
+use crate::wide::Twins;
 use crate::wide::central::Machine;
 use crate::wire::classic::{MOST_HOSTS, Source};
-use crate::wire::wide::level1_of;
 
 /// Every so often level 1 is told again what it gets, without a reason.
 pub const RETELLS: Span = Span::from_s(10);
@@ -58,10 +59,11 @@ pub struct CentralFace {
     options: CentralOptions,
     /// Where hosts sent their last bundles from.
     sources: [Option<SocketAddr>; MOST_HOSTS as usize],
-    /// Where converters of level 1 did, in the order of the machine's; first of all where they are said to be.
-    level1: Vec<Option<SocketAddr>>,
+    /// Where they sent from before that.
+    before: [Option<SocketAddr>; MOST_HOSTS as usize],
     refused: u64,
     unsent: u64,
+    notices: Notices,
 }
 
 impl CentralOptions {
@@ -85,7 +87,8 @@ impl CentralFace {
     /// # Errors
     /// Which did not open, and why.
     pub fn open(options: &CentralOptions, clock: Clock) -> Result<CentralFace, Error> {
-        let machine = Central::with_life(life(clock), options.config.clone()).retelling(options.retell);
+        let (secret, life) = (trunkline_net::datagrams::seed()?, life(clock));
+        let machine = Central::with_secret(secret, life, options.config.clone()).retelling(options.retell);
         let mut engine = Engine::new(machine, clock)?;
         // In the order of the machine's ports.
         engine.ports.add(own(options.listen_level1)?)?;
@@ -99,9 +102,9 @@ impl CentralFace {
         }
         engine.ports.add(hosts)?;
         let sources = [None; MOST_HOSTS as usize];
-        let mut level1: Vec<_> = options.level1.iter().map(|at| Some(SocketAddr::V4(*at))).collect();
-        level1.resize(options.config.level1.len(), None);
-        Ok(CentralFace { engine, options: options.clone(), sources, level1, refused: 0, unsent: 0 })
+        let (options, notices) = (options.clone(), Notices::default());
+        let before = sources;
+        Ok(CentralFace { engine, options, sources, before, refused: 0, unsent: 0, notices })
     }
 
     /// The machine, to ask it something.
@@ -130,8 +133,8 @@ impl CentralFace {
             self.refused += 1;
             let command = match port {
                 Central::LEVEL1 => {
-                    let at = self.level1.iter().position(|at| *at == Some(by));
-                    at.map(|at| Command::Level1Refused(self.options.config.level1[at]))
+                    let at = self.options.level1.iter().position(|at| SocketAddr::V4(*at) == by);
+                    at.and_then(|at| self.options.config.level1.get(at)).copied().map(Command::Level1Refused)
                 }
                 _ => match self.engine.machine.wide() {
                     None => host_of(&self.sources, &self.options.hosts, by).map(Command::HostRefused),
@@ -183,32 +186,44 @@ impl Serve for CentralFace {
             }
         }
         if ready.has(usize::from(Central::HOSTS.0)) {
-            let sources = &mut self.sources;
+            let CentralFace { sources, before, notices, options, .. } = self;
             let is_wide = self.engine.machine.wide().is_some();
             self.engine.receive(Central::HOSTS, BUNDLES, |came, bytes| {
+                notices.look(&options.config.settings, came.from, bytes, true);
                 if is_wide {
                     return true;
                 }
                 let mask = bytes.first_chunk().map(|mask| u16::from_be_bytes(*mask));
                 if let Some(Source::Host(host)) = mask.and_then(Source::of) {
-                    sources[usize::from(host) - 1] = Some(came.from);
+                    let at = usize::from(host) - 1;
+                    if let Some(last) = sources[at].replace(came.from).filter(|last| *last != came.from) {
+                        // One that restarts elsewhere does not come back to where it was.
+                        if before[at].replace(last) == Some(came.from) {
+                            notices.twins(Kind::Hosts, host.into(), [last, came.from]);
+                        }
+                    }
                 }
                 true
             })?;
         }
         if ready.has(usize::from(Central::LEVEL1.0)) {
-            let (level1, numbers) = (&mut self.level1, &self.options.config.level1);
-            let is_wide = self.engine.machine.wide().is_some();
+            let CentralFace { notices, options, .. } = self;
             self.engine.receive(Central::LEVEL1, BUNDLES, |came, bytes| {
-                let number = is_wide.then(|| level1_of(bytes)).flatten();
-                let at = number.and_then(|number| numbers.iter().position(|one| *one == number));
-                if let Some(at) = at {
-                    level1[at] = Some(came.from);
-                }
+                notices.look(&options.config.settings, came.from, bytes, true);
                 true
             })?;
         }
-        let CentralFace { engine, options, level1, unsent, .. } = self;
+        if let Some(wide) = self.engine.machine.wide() {
+            for (kind, twins) in [(Kind::Hosts, wide.members().twins()), (Kind::Level1, wide.sides().twins())]
+            {
+                if let Some((Twins { number, .. }, [Some(one), Some(other)])) =
+                    twins.map(|twins| (twins, twins.at.map(address_of)))
+                {
+                    self.notices.twins(kind, number, [one, other]);
+                }
+            }
+        }
+        let CentralFace { engine, options, unsent, .. } = self;
         engine.drain(|ports, said| {
             let (transmit, bytes) = match said {
                 Said::Frame(transmit, bytes) => (transmit, bytes),
@@ -218,13 +233,13 @@ impl Serve for CentralFace {
                 *unsent += u64::from(!ports.send(usize::from(transmit.port.0), to, bytes));
             };
             match (transmit.port, address_of(transmit.peer)) {
-                // A machine that answers a host where it came from says so.
-                (Central::HOSTS, Some(to)) => send(to),
+                // A machine that answers where something came from says so.
+                (_, Some(to)) => send(to),
                 (Central::HOSTS, None) => options.hosts.iter().for_each(|to| send((*to).into())),
                 _ => {
                     let number = transmit.peer.as_bytes().try_into().map_or(0, u16::from_be_bytes);
                     let at = options.config.level1.iter().position(|one| *one == number);
-                    at.and_then(|at| level1.get(at).copied().flatten()).into_iter().for_each(&mut send);
+                    at.and_then(|at| options.level1.get(at)).into_iter().for_each(|to| send((*to).into()));
                 }
             }
         });
@@ -245,6 +260,10 @@ impl Serve for CentralFace {
             listens(Central::LEVEL1, *listen_level1),
             listens(Central::HOSTS, *listen_hosts),
         )
+    }
+
+    fn notice(&mut self) -> Option<String> {
+        self.notices.take()
     }
 
     fn figures(&self, into: &mut Figures) {
@@ -314,6 +333,15 @@ fn of_wide(into: &mut Figures, wide: &Machine, s: &Statistics) {
     let what = "Microseconds without a group that moved: of all together, and the longest.";
     for (of, gap) in [("all", sides.gaps), ("longest", sides.longest_gap)] {
         into.gauge("trunkline_converter_gap_microseconds", what, &[("of", of)], gap.as_ns() / 1_000);
+    }
+    let what = "Joins and drops of hosts for which there was no room, and times that some were put off.";
+    for (why, count) in [("refused", s.changes_refused), ("put_off", s.changes_put_off)] {
+        into.count("trunkline_converter_changes_total", what, &[("why", why)], count);
+    }
+    let what = "Pieces into which hosts' ranges cut the addresses, and what hosts want of them.";
+    let segments = wide.segments();
+    for (of, count) in [("pieces", segments.len()), ("wants", segments.wants())] {
+        into.gauge("trunkline_converter_interest", what, &[("of", of)], count as u64);
     }
     into.count(super::RESENT, super::OF_RESENT, &[], s.repeated);
     into.count(super::OWN, super::OF_OWN, &[], s.own);

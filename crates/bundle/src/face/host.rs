@@ -1,7 +1,7 @@
 //! [`HostFace`]: the interface of a host to the central converter.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use trunkline_endpoint::{Endpoint, Input, Port, Segment};
@@ -11,6 +11,7 @@ use trunkline_units::{Instant, Span};
 
 use super::dis::{Dis, DisOptions};
 use super::engine::{Engine, Said};
+use super::notices::{Kind, Notices, is_central, stranger};
 use super::{Error, Figures, Serve, life, own};
 use crate::host::{Command, From, Host, Post, Refusal};
 use crate::regions::Regions;
@@ -29,7 +30,7 @@ pub struct HostOptions {
     pub settings: Settings,
     /// Which host, from 1 on: up to 16 in the classic format.
     pub number: u16,
-    /// Where the central converter hears hosts.
+    /// Where the central converter hears hosts, and from where its bundles come: in the classic format from any port there.
     pub central: SocketAddrV4,
     /// Where bundles for hosts come: an address of this machine, or a broadcast or multicast address. In the wide format that
     /// is for bundles to all; those to this host come where it sends from, a port of its own on `interface`.
@@ -91,9 +92,33 @@ pub struct HostFace {
     /// The socket of bundles to all, if that is another.
     all: Option<usize>,
     dis: Option<Dis>,
+    hears: Hears,
     pub(super) regions: Regions,
     refused: u64,
     unsent: u64,
+}
+
+/// Whom it hears.
+#[derive(Debug)]
+struct Hears {
+    settings: Settings,
+    central: SocketAddrV4,
+    /// Bundles from others.
+    strangers: u64,
+    notices: Notices,
+}
+
+impl Hears {
+    /// Whether a bundle is from the central converter.
+    fn is_right(&mut self, from: SocketAddr, bytes: &[u8]) -> bool {
+        self.notices.look(&self.settings, from, bytes, false);
+        let is_right = is_central(&self.settings, self.central, from);
+        if !is_right {
+            self.strangers += 1;
+            self.notices.once(Kind::Stranger, || stranger(self.central, from));
+        }
+        is_right
+    }
 }
 
 impl HostOptions {
@@ -121,8 +146,10 @@ impl HostFace {
         let dis = options.dis.as_ref();
         let dis = dis.map(|dis| Dis::open(dis, settings, *interface, &mut engine.ports)).transpose()?;
         let all = has_two.then_some(hears);
+        let notices = Notices::default();
+        let hears = Hears { settings: *settings, central: options.central, strangers: 0, notices };
         let (options, regions) = (options.clone(), Regions::default());
-        Ok(HostFace { engine, options, all, dis, regions, refused: 0, unsent: 0 })
+        Ok(HostFace { engine, options, all, dis, hears, regions, refused: 0, unsent: 0 })
     }
 
     /// Sends a message.
@@ -248,10 +275,13 @@ impl HostFace {
         let ready = self.begin(until)?;
         for socket in self.sockets(ready) {
             let (machine, clock) = (&mut self.engine.machine, self.engine.clock);
-            let mut now = None;
+            let (hears, mut now) = (&mut self.hears, None);
             self.engine.ports.receive(socket, BUNDLES, |came, bytes| {
                 let now = *now.get_or_insert_with(|| clock.now());
-                Segment::frames(came.segment, bytes).for_each(|bytes| machine.hear(now, bytes, &mut each));
+                let bundles = Segment::frames(came.segment, bytes);
+                bundles
+                    .filter(|bytes| hears.is_right(came.from, bytes))
+                    .for_each(|bytes| machine.hear(now, bytes, &mut each));
             })?;
         }
         self.hear_programs(ready)?;
@@ -333,7 +363,7 @@ pub(super) fn wish(
 /// A socket that hears what is sent to an address, alone or with others.
 pub(super) fn listen(at: SocketAddrV4, interface: Ipv4Addr) -> Result<UdpSocket, SocketError> {
     match shared_on(*at.ip(), interface) {
-        Some(on) => socket::shared_receiver(at, on, &socket::Options::default()),
+        Some(on) => socket::shared_receiver(at, on, &super::options()),
         None => own(at),
     }
 }
@@ -366,7 +396,9 @@ impl Serve for HostFace {
     fn turn(&mut self, until: Option<Instant>) -> io::Result<Ready> {
         let ready = self.begin(until)?;
         for socket in self.sockets(ready) {
-            self.engine.receive_by(Host::CENTRAL, socket, BUNDLES, |_, _| true)?;
+            let hears = &mut self.hears;
+            self.engine
+                .receive_by(Host::CENTRAL, socket, BUNDLES, |came, bytes| hears.is_right(came.from, bytes))?;
         }
         self.hear_programs(ready)?;
         if let Some(dis) = &mut self.dis {
@@ -409,6 +441,10 @@ impl Serve for HostFace {
         format!("host {number} on {at}, central {central}{}", dis.unwrap_or_default())
     }
 
+    fn notice(&mut self) -> Option<String> {
+        self.hears.notices.take()
+    }
+
     fn figures(&self, into: &mut Figures) {
         let machine = &self.engine.machine;
         let s = machine.statistics();
@@ -418,6 +454,7 @@ impl Serve for HostFace {
         into.count(super::MESSAGES, super::OF_MESSAGES, &[("way", "sent")], s.sent);
         into.count(super::MESSAGES, super::OF_MESSAGES, &[("way", "for_others")], s.others);
         into.count(super::MALFORMED, super::OF_MALFORMED, &[("way", "from_central")], s.malformed);
+        into.count(super::STRANGERS, super::OF_STRANGERS, &[], self.hears.strangers);
         into.drops("host", &s.drops);
         let what = "Joins told again to those who may have forgotten.";
         into.count("trunkline_converter_retold_total", what, &[], s.retold);

@@ -9,6 +9,8 @@ use trunkline_net::{Clock, Memberships, memberships, socket};
 use trunkline_units::{Instant, Span};
 
 use super::engine::{Engine, Said};
+use super::notices::{Kind, Notices, is_central, stranger};
+use super::rejoin::Rejoin;
 use super::{Error, Figures, Serve, life, own};
 use crate::interest::packet;
 use crate::level1::{Event, Level1};
@@ -16,7 +18,7 @@ use crate::settings::Settings;
 use crate::wire::classic::{Message, PACKETS};
 use crate::wire::wide;
 
-/// After so long without a word of what it gets it asks.
+/// So long after it started it asks what it gets.
 const ASKS: Span = Span::from_s(1);
 /// The socket that says to groups is no port of the machine.
 const SAYS: usize = 2;
@@ -33,7 +35,7 @@ pub struct Level1Options {
     pub settings: Settings,
     /// Which converter, from 1 on.
     pub number: u16,
-    /// Where the central converter hears level 1.
+    /// Where the central converter hears level 1, and from where its bundles come: in the classic format from any port there.
     pub central: SocketAddrV4,
     /// Where it hears the central converter.
     pub listen: SocketAddrV4,
@@ -56,9 +58,11 @@ pub struct Level1Face {
     engine: Engine<Level1>,
     options: Level1Options,
     memberships: Memberships,
+    rejoin: Rejoin,
     /// Where its own messages to groups come from.
     own: SocketAddr,
     counts: Counts,
+    notices: Notices,
 }
 
 #[derive(Debug, Default)]
@@ -68,6 +72,7 @@ struct Counts {
     own: u64,
     others: u64,
     misplaced: u64,
+    strangers: u64,
     refused: u64,
     unsent: u64,
     not_joined: u64,
@@ -86,7 +91,7 @@ impl Level1Face {
             Level1::with_life(options.number, life(clock), options.settings).asking(clock.now() + ASKS);
         let mut engine = Engine::new(machine, clock)?;
         let memberships = Memberships::new(options.interface)?;
-        let hears = memberships::hearing(options.port)?;
+        let hears = memberships::hearing(options.port, &super::options())?;
         let says =
             socket::multicast_sender(options.interface.into(), options.ttl, &socket::Options::default())?;
         let own_address = says.local_addr()?;
@@ -95,11 +100,28 @@ impl Level1Face {
         engine.ports.add(own(options.listen)?)?;
         engine.ports.add(says)?;
         let options = options.clone();
-        Ok(Level1Face { engine, options, memberships, own: own_address, counts: Counts::default() })
+        let (own, counts, notices) = (own_address, Counts::default(), Notices::default());
+        let rejoin = Rejoin::default();
+        Ok(Level1Face { engine, options, memberships, rejoin, own, counts, notices })
+    }
+
+    /// Takes bundles of the central converter, and of nobody else.
+    fn receive_bundles(&mut self) -> io::Result<()> {
+        let Level1Face { engine, options, counts, notices, .. } = self;
+        let Level1Options { settings, central, .. } = options;
+        engine.receive(Level1::CENTRAL, BUNDLES, |came, bytes| {
+            notices.look(settings, came.from, bytes, false);
+            let is_right = is_central(settings, *central, came.from);
+            if !is_right {
+                counts.strangers += 1;
+                notices.once(Kind::Stranger, || stranger(*central, came.from));
+            }
+            is_right
+        })
     }
 
     fn receive(&mut self) -> io::Result<()> {
-        let Level1Face { engine, options, memberships, own, counts } = self;
+        let Level1Face { engine, options, memberships, own, counts, .. } = self;
         let interface = memberships.interface();
         // What the machine gets may change only when it hears the central converter.
         let gets: &Memberships = memberships;
@@ -126,23 +148,50 @@ impl Level1Face {
 
     /// Does what the machine says.
     fn flush(&mut self) {
-        let Level1Face { engine, options, memberships, counts, .. } = self;
+        let Level1Face { engine, options, memberships, rejoin, counts, notices, .. } = self;
+        let now = engine.clock.now();
+        let mut holds = Holds { base: options.base, memberships, counts, notices };
+        rejoin.again(now, |packet| holds.join(packet));
         engine.drain(|ports, said| match said {
             Said::Event(Event::Join(packet)) => {
-                let joined = memberships.join(at(options.base, packet));
-                counts.not_joined += u64::from(joined.is_err());
+                if !holds.join(packet) {
+                    rejoin.failed(now, packet);
+                }
             }
-            Said::Event(Event::Leave(packet)) => _ = memberships.leave(at(options.base, packet)),
+            Said::Event(Event::Leave(packet)) => {
+                rejoin.forget(packet);
+                let _ = holds.memberships.leave(at(options.base, packet));
+            }
             Said::Frame(transmit, bytes) if transmit.port == Level1::CENTRAL => {
                 let sent = ports.send(usize::from(Level1::CENTRAL.0), options.central.into(), bytes);
-                counts.unsent += u64::from(!sent);
+                holds.counts.unsent += u64::from(!sent);
             }
             Said::Frame(transmit, bytes) => {
                 let packet = transmit.peer.as_bytes().try_into().map_or(0, u16::from_be_bytes);
                 let to = SocketAddrV4::new(at(options.base, packet), options.port);
-                counts.unsent += u64::from(!ports.send(SAYS, to.into(), bytes));
+                holds.counts.unsent += u64::from(!ports.send(SAYS, to.into(), bytes));
             }
         });
+    }
+}
+
+/// What is needed to join a group, and to tell why not.
+struct Holds<'a> {
+    base: Ipv4Addr,
+    memberships: &'a mut Memberships,
+    counts: &'a mut Counts,
+    notices: &'a mut Notices,
+}
+
+impl Holds<'_> {
+    /// Joins the group of a packet address; whether it did.
+    fn join(&mut self, packet: u16) -> bool {
+        let group = at(self.base, packet);
+        let Err(why) = self.memberships.join(group) else { return true };
+        self.counts.not_joined += 1;
+        self.notices
+            .once(Kind::Group, || format!("group {group} cannot be joined: {why}; it is tried again"));
+        false
     }
 }
 
@@ -170,6 +219,7 @@ impl Serve for Level1Face {
     }
 
     fn turn(&mut self, until: Option<Instant>) -> io::Result<Ready> {
+        let until = until.into_iter().chain(self.rejoin.deadline()).min();
         let ready = self.engine.wait(until)?;
         for port in [Level1::WIDE, Level1::CENTRAL] {
             let number = usize::from(port.0);
@@ -185,7 +235,7 @@ impl Serve for Level1Face {
             self.engine.ports.receive(SAYS, MESSAGES, |_, _| {})?;
         }
         if ready.has(usize::from(Level1::CENTRAL.0)) {
-            self.engine.receive(Level1::CENTRAL, BUNDLES, |_, _| true)?;
+            self.receive_bundles()?;
         }
         if ready.has(usize::from(Level1::WIDE.0)) {
             self.receive()?;
@@ -209,6 +259,10 @@ impl Serve for Level1Face {
         )
     }
 
+    fn notice(&mut self) -> Option<String> {
+        self.notices.take()
+    }
+
     fn figures(&self, into: &mut Figures) {
         let machine = &self.engine.machine;
         let statistics = machine.statistics();
@@ -217,6 +271,7 @@ impl Serve for Level1Face {
         into.count(super::MESSAGES, super::OF_MESSAGES, &[("way", "from_wide")], statistics.heard);
         into.count(super::MESSAGES, super::OF_MESSAGES, &[("way", "to_wide")], statistics.sent);
         into.count(super::MALFORMED, super::OF_MALFORMED, &[("way", "from_central")], statistics.malformed);
+        into.count(super::STRANGERS, super::OF_STRANGERS, &[], self.counts.strangers);
         into.drops("from_wide", &statistics.drops);
         into.drops("to_wide", &statistics.drops_out);
         let ignored = "Datagrams of the groups' port that are no messages for it.";
@@ -238,8 +293,10 @@ impl Serve for Level1Face {
         into.gauge(super::LEVEL, super::OF_LEVEL, &[("side", "told")], level);
         let groups = "Multicast groups joined.";
         into.gauge("trunkline_converter_groups", groups, &[], self.memberships.len() as u64);
-        let failed = "Multicast groups that the system would not join.";
+        let failed = "Times that the system would not join a multicast group.";
         into.count("trunkline_converter_groups_failed_total", failed, &[], self.counts.not_joined);
+        let waiting = "Multicast groups that the system would not join, which are tried again.";
+        into.gauge("trunkline_converter_groups_waiting", waiting, &[], self.rejoin.len() as u64);
     }
 }
 

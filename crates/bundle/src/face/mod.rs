@@ -9,6 +9,8 @@
 //! | [`dis`] | plain DIS at a host |
 //! | [`figures`] | what they counted, as text and for Prometheus |
 //! | [`engine`] | a machine, its sockets and its clock |
+//! | `notices` | what a person is to be told at once |
+//! | `rejoin` | groups that could not be joined |
 //!
 //! A face is driven by [`turn`](Serve::turn): it waits for a datagram, a deadline or something [watched](Serve::watch), and
 //! does what is to be done. What a peer says never ends it, nor does a refusal.
@@ -22,7 +24,7 @@ use std::os::fd::AsFd;
 use thiserror::Error;
 use trunkline_net::ports::Ready;
 use trunkline_net::{Clock, SocketError, socket};
-use trunkline_units::Instant;
+use trunkline_units::{Instant, Size};
 
 pub mod central;
 pub mod dis;
@@ -30,7 +32,9 @@ pub mod engine;
 pub mod figures;
 pub mod host;
 pub mod level1;
+mod notices;
 pub mod regions;
+mod rejoin;
 
 pub use central::{CentralFace, CentralOptions};
 pub use dis::DisOptions;
@@ -80,6 +84,11 @@ pub trait Serve {
     /// What it is bound to.
     fn bound(&self) -> String;
 
+    /// A line that a person is to be told, if there is one: such as that somebody speaks the other format. Each is told once.
+    fn notice(&mut self) -> Option<String> {
+        None
+    }
+
     /// What it counted.
     fn figures(&self, into: &mut Figures);
 }
@@ -105,7 +114,13 @@ fn life(clock: Clock) -> u32 {
 
 /// A socket that only its owner has.
 fn own(at: SocketAddrV4) -> Result<std::net::UdpSocket, SocketError> {
-    socket::udp(at.into(), &socket::Options::default())
+    socket::udp(at.into(), &options())
+}
+
+/// What a socket of the converter is asked to be. What comes while its process does not run waits in the system: 4 MiB are
+/// half a second of 200,000 messages; the system may grant less (`net.core.rmem_max`).
+fn options() -> socket::Options {
+    socket::Options { receive_buffer: Some(Size::from_bytes(4 << 20)), ..socket::Options::default() }
 }
 
 const BUNDLES: &str = "trunkline_converter_bundles_total";
@@ -114,6 +129,8 @@ const MESSAGES: &str = "trunkline_converter_messages_total";
 const OF_MESSAGES: &str = "Messages, by where they came from or went.";
 const MALFORMED: &str = "trunkline_converter_malformed_total";
 const OF_MALFORMED: &str = "Bundles that are none or come from nobody, and control that makes no sense.";
+const STRANGERS: &str = "trunkline_converter_strangers_total";
+const OF_STRANGERS: &str = "Bundles that did not come from the central converter, passed over.";
 const LEVEL: &str = "trunkline_converter_congestion_level";
 const OF_LEVEL: &str = "Level of congestion, 3 (none) to 6.";
 

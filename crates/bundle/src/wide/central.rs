@@ -1,11 +1,11 @@
 //! The central converter in the wide format.
 
 use trunkline_endpoint::{Idle, Input, Output, Peer, Port, Reason, Segment, Transmit, Writable};
-use trunkline_units::Instant;
+use trunkline_units::{Instant, Seed};
 
 use super::members::{Limit, Members};
 use super::outbox::{Outbox, Parcel};
-use super::sides::Sides;
+use super::sides::{Side, Sides};
 use crate::central::{Central, Command, Config, Statistics};
 use crate::drops::Why;
 use crate::level::LEAST;
@@ -14,7 +14,7 @@ use crate::ranges::Segments;
 use crate::regulator::{Congestion, NO_LIMIT, Regulator};
 use crate::settings::{Spread, Wide};
 use crate::wire::wide::control::Control;
-use crate::wire::wide::{Builder, Bundle, Header, Message, Role, packet_of};
+use crate::wire::wide::{Builder, Bundle, Header, Message, Role, is_too_long, packet_of};
 
 /// The machine.
 #[derive(Debug)]
@@ -40,13 +40,13 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// The central converter in its `life`.
-    pub fn new(life: u32, config: &Config, wide: Wide) -> Machine {
+    /// The central converter in its `life`, whose sessions nobody can guess who does not know the secret.
+    pub fn new(secret: Seed, life: u32, config: &Config, wide: Wide) -> Machine {
         Machine {
             wide,
             life,
-            members: Members::new(life, &config.settings, wide),
-            sides: Sides::new(life, &config.level1, &config.settings, wide),
+            members: Members::new(secret, life, &config.settings, wide),
+            sides: Sides::new(secret, life, &config.level1, &config.settings, wide),
             all: Outbox::new(wide.longest(), config.settings.timing, Instant::ZERO),
             local: Regulator::new(wide.congestion, config.local),
             far: Regulator::new(wide.congestion, config.wide),
@@ -97,7 +97,7 @@ impl Machine {
         let header = bundle.header();
         match (port, header.role) {
             (Central::LEVEL1, Role::Level1) if header.to == 0 => {
-                self.take_from_level1(now, bytes.len(), &bundle)
+                self.take_from_level1(now, peer, bytes.len(), &bundle)
             }
             (Central::HOSTS, Role::Host) if header.to == 0 => {
                 self.take_from_host(now, peer, bytes.len(), &bundle);
@@ -106,9 +106,9 @@ impl Machine {
         }
     }
 
-    fn take_from_level1(&mut self, now: Instant, octets: usize, bundle: &Bundle<'_>) {
+    fn take_from_level1(&mut self, now: Instant, peer: Peer, octets: usize, bundle: &Bundle<'_>) {
         let header = bundle.header();
-        let Some((at, in_session)) = self.sides.hear(now, &header) else {
+        let Some((at, in_session)) = self.sides.hear(now, &header, peer, octets) else {
             self.statistics.stale += 1;
             return;
         };
@@ -128,9 +128,15 @@ impl Machine {
             self.statistics.from_level1 += 1;
             if self.wide.is_own(message.source) {
                 self.statistics.own += 1;
-            } else if self.is_new(now, &message) {
-                self.sides.count(packet_of(message.address));
-                self.give_hosts(now, &Parcel::of(&message));
+                continue;
+            }
+            match self.look(now, &message) {
+                Verdict::New => {
+                    self.sides.count(packet_of(message.address));
+                    self.give_hosts(now, &Parcel::of(&message));
+                }
+                Verdict::Old => {}
+                Verdict::Unknown => self.statistics.drops_to_hosts.count(Why::Full, message.priority),
             }
         }
     }
@@ -138,7 +144,7 @@ impl Machine {
     fn take_from_host(&mut self, now: Instant, peer: Peer, octets: usize, bundle: &Bundle<'_>) {
         let header = bundle.header();
         let number = header.number;
-        let Some(in_session) = self.members.hear(now, &header, peer) else {
+        let Some(in_session) = self.members.hear(now, &header, peer, octets) else {
             self.statistics.stale += 1;
             return;
         };
@@ -201,8 +207,10 @@ impl Machine {
     /// A message of a host, for other hosts and the wide area.
     fn give_on(&mut self, now: Instant, number: u16, parcel: &Parcel) {
         self.statistics.from_hosts += 1;
-        if !self.is_new(now, &parcel.message(None)) {
-            return;
+        match self.look(now, &parcel.message(None)) {
+            Verdict::New => {}
+            Verdict::Old => return,
+            Verdict::Unknown => return self.statistics.drops_to_level1.count(Why::Full, parcel.priority),
         }
         if self.members.segments().hosts(parcel.address).iter().any(|host| *host != number) {
             self.give_hosts(now, parcel);
@@ -211,6 +219,10 @@ impl Machine {
         let Some(at) = self.sides.out(packet_of(parcel.address)) else {
             return drops.count(Why::Gone, parcel.priority);
         };
+        if is_too_long(&parcel.body, self.wide.longest()) {
+            // Its own path carries less than that of who sent it.
+            return drops.count(Why::Unfit, parcel.priority);
+        }
         if !self.far.admits(parcel.priority, parcel.octets()) {
             return drops.count(Why::Congestion, parcel.priority);
         }
@@ -220,10 +232,9 @@ impl Machine {
         }
     }
 
-    fn is_new(&mut self, now: Instant, message: &Message<'_>) -> bool {
+    fn look(&mut self, now: Instant, message: &Message<'_>) -> Verdict {
         let Message { address, source, life, sequence, priority, .. } = *message;
-        self.seen.note(now, Flow { source, packet: packet_of(address), priority }, life, sequence)
-            == Verdict::New
+        self.seen.take(now, Flow { source, packet: packet_of(address), priority }, life, sequence)
     }
 
     /// To the hosts that want it, but never back to its own.
@@ -250,6 +261,9 @@ impl Machine {
 
     fn give_all(&mut self, now: Instant, parcel: &Parcel) {
         let drops = &mut self.statistics.drops_to_hosts;
+        if is_too_long(&parcel.body, self.wide.longest()) {
+            return drops.count(Why::Unfit, false);
+        }
         if !self.local.admits(false, parcel.octets()) {
             return drops.count(Why::Congestion, false);
         }
@@ -261,6 +275,9 @@ impl Machine {
 
     fn give_host(&mut self, now: Instant, host: u16, parcel: &Parcel) -> Result<(), Why> {
         let Some(member) = self.members.get(host) else { return Err(Why::Gone) };
+        if is_too_long(&parcel.body, self.wide.longest()) {
+            return Err(Why::Unfit);
+        }
         if !parcel.priority {
             member.admits(now, parcel.octets()).map_err(|limit| match limit {
                 Limit::Lossy => Why::Congestion,
@@ -284,8 +301,8 @@ impl Machine {
         self.far.roll(now);
         self.tell_limits(now);
         self.members.roll(now);
-        if self.members.changed() {
-            self.sides.want(now, self.members.segments().packets());
+        if let Some(wanted) = self.members.wanted() {
+            self.sides.want(now, wanted);
         }
         self.sides.roll(now);
         if self.speaks_to_all() {
@@ -300,6 +317,7 @@ impl Machine {
         self.statistics.path = self.seen.counts();
         (self.statistics.hosts_met, self.statistics.hosts_gone) = self.members.counts();
         self.statistics.sides = self.sides.counts();
+        [self.statistics.changes_refused, self.statistics.changes_put_off] = self.members.refused();
     }
 
     /// Has those told at once who are to send less, or may send more. Levels change what all send, rates what those do who do.
@@ -368,9 +386,7 @@ impl Machine {
     /// The next bundle for level 1, of each converter in turn.
     fn leave_for_level1(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
         let count = self.sides.len();
-        let ready = |at: &usize| {
-            self.sides.iter().nth(*at).is_some_and(|side| side.is_alive() && side.outbox.is_ready())
-        };
+        let ready = |at: &usize| self.sides.iter().nth(*at).is_some_and(Side::is_ready);
         let at = (0..count).map(|n| (self.turn + n) % count).find(ready)?;
         self.turn = at + 1;
         let (level, rate) = self.limit_level1();
@@ -387,9 +403,9 @@ impl Machine {
         };
         let length = side.outbox.leave(now, header, tell, buffer);
         side.tell_again(now);
-        let admitted = side.outbox.admitted();
+        side.sent(length);
+        let (peer, admitted) = (side.peer, side.outbox.admitted());
         self.far.carry(now, length, admitted);
-        let peer = Peer::new(&number.to_be_bytes());
         Some(Transmit { port: Central::LEVEL1, peer, length, segment: None })
     }
 
@@ -424,7 +440,7 @@ impl Machine {
         let media = [self.local.deadline(), self.far.deadline()];
         let others = [all, self.members.deadline(), self.sides.deadline()];
         let deadline = media.into_iter().chain(others).flatten().min();
-        let level1 = self.sides.iter().any(|side| side.is_alive() && side.outbox.is_ready());
+        let level1 = self.sides.iter().any(Side::is_ready);
         let reason = if self.members.is_ready() || speaks && self.all.is_ready() {
             Reason::Port(Central::HOSTS)
         } else if level1 {

@@ -39,8 +39,9 @@ pub struct Machine {
     number: u16,
     life: u32,
     outbox: Outbox,
-    /// The central converter's life, and the session that it gave.
+    /// The central converter's life, and the session that it gave; and those before.
     session: Option<(u32, u32)>,
+    left: Option<(u32, u32)>,
     heard: Instant,
     /// Whether it has been silent for too long.
     lonely: bool,
@@ -81,6 +82,7 @@ impl Machine {
             life,
             outbox: Outbox::new(longest, settings.timing, Instant::ZERO),
             session: None,
+            left: None,
             heard: Instant::ZERO,
             lonely: false,
             wants: Ranges::default(),
@@ -259,17 +261,15 @@ impl Machine {
         self.bucket.set(rate);
     }
 
-    /// Whether a bundle is of the session that this is in, or of a later one, which then is the session.
+    /// Whether a bundle is of the session that this is in, or of another than it left, which then is the session.
     fn follow(&mut self, now: Instant, header: &Header) -> bool {
         let theirs = (header.life, header.session);
         if theirs.1 == 0 {
             return false;
         }
-        if let Some(ours) = self.session.filter(|_| !self.lonely) {
-            let later = is_later(theirs.0, ours.0) || theirs.0 == ours.0 && is_later(theirs.1, ours.1);
-            if !later && theirs != ours {
-                return false;
-            }
+        let ours = self.session.filter(|_| !self.lonely);
+        if ours.is_some_and(|ours| is_later(ours.0, theirs.0) || self.left == Some(theirs)) {
+            return false;
         }
         (self.heard, self.lonely) = (now, false);
         if self.session == Some(theirs) {
@@ -278,7 +278,7 @@ impl Machine {
         if self.session.is_none_or(|ours| ours.0 != theirs.0) {
             self.to_all = Link::default();
         }
-        self.session = Some(theirs);
+        self.left = self.session.replace(theirs);
         self.statistics.sessions += 1;
         self.outbox.restart(now, true);
         (self.link, self.receiver, self.acknowledge) = (Link::default(), Receiver::default(), false);
@@ -315,7 +315,7 @@ impl Machine {
             return false;
         }
         let flow = Flow { source, packet: packet_of(address), priority };
-        match self.seen.note(now, flow, life, sequence) {
+        match self.seen.take(now, flow, life, sequence) {
             Verdict::New => true,
             Verdict::Old => false,
             Verdict::Unknown => {

@@ -26,7 +26,7 @@ pub struct Machine {
     outbox: Outbox,
     /// The central converter's life, and the session that it gave.
     session: Option<(u32, u32)>,
-    /// The one it took leave of, in which the central converter takes it to have what it has left.
+    /// The one before, of which it took leave: in it the central converter takes it to have what it has left.
     left: Option<(u32, u32)>,
     heard: Instant,
     joined: Joined,
@@ -153,21 +153,15 @@ impl Machine {
         bundle.messages().for_each(|message| self.send(&message));
     }
 
-    /// Whether a bundle is of the session that this is in, or of a later one, which then is the session.
+    /// Whether a bundle is of the session that this is in, or of another than it left, which then is the session.
     fn follow(&mut self, now: Instant, header: &Header) -> bool {
         let theirs = (header.life, header.session);
-        if let Some(ours) = self.session {
-            let later = is_later(theirs.0, ours.0) || theirs.0 == ours.0 && is_later(theirs.1, ours.1);
-            if !later && theirs != ours {
-                return false;
-            }
-        }
-        if self.left == Some(theirs) {
+        if self.session.is_some_and(|ours| is_later(ours.0, theirs.0)) || self.left == Some(theirs) {
             return false;
         }
         self.heard = now;
         if self.session != Some(theirs) {
-            (self.session, self.left) = (Some(theirs), None);
+            self.left = self.session.replace(theirs).or(self.left);
             self.version = None;
             self.outbox.restart(now, false);
             self.outbox.tell_by(now);

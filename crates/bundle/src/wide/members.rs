@@ -3,28 +3,32 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use trunkline_endpoint::Peer;
-use trunkline_units::{Instant, Span};
+use trunkline_units::{Instant, Seed, Span};
 
 use super::outbox::{Outbox, Parcel};
-use super::{ACKNOWLEDGE, ACKNOWLEDGED, AGAIN, SILENCE};
-use crate::path::{Link, first_session, is_later};
+use super::{ACKNOWLEDGE, ACKNOWLEDGED, AGAIN, SILENCE, Stranger, Twins};
+use crate::packets::Packets;
+use crate::path::{Link, Sessions, is_later};
 use crate::ranges::{Ranges, Segments};
 use crate::regulator::{Bucket, NO_LIMIT};
 use crate::reliable::Receiver;
 use crate::settings::{Settings, Wide};
-use crate::wire::wide::Header;
 use crate::wire::wide::control::{Changes, Control};
+use crate::wire::wide::{Header, Role};
 
 /// One host.
 #[derive(Debug)]
 pub struct Member {
     /// Its number.
     pub number: u16,
-    /// Where it last was heard from.
+    /// Where it was last heard from in its session; before it was in it, where it was last heard from.
     pub peer: Peer,
     life: u32,
     /// Its session.
     pub session: u32,
+    /// What it may be sent until it is heard in its session; none: it was.
+    stranger: Option<Stranger>,
+    met: Instant,
     heard: Instant,
     /// What leaves for it.
     pub outbox: Outbox,
@@ -52,6 +56,36 @@ pub struct Member {
     repeated: u64,
 }
 
+/// Pieces of what hosts want that changes of it may look at in [`AGAIN`], and as a whole range is looked at in one go, one range
+/// more. What is beyond that is put off: the host tells it again then.
+pub const PIECES: i64 = 32_768;
+/// What is looked at anyhow costs as much as so many.
+const A_CHANGE: i64 = 8;
+/// More than so many times [`PIECES`] is not owed.
+const OWED: i64 = 8;
+
+/// How much may still be looked at.
+#[derive(Debug)]
+struct Effort {
+    left: i64,
+    until: Instant,
+}
+
+impl Effort {
+    fn is_left(&mut self, now: Instant) -> bool {
+        if now >= self.until {
+            let times = now.since(self.until).as_ps() / AGAIN.as_ps() + 1;
+            self.until += Span::from_ps(AGAIN.as_ps().saturating_mul(times));
+            self.left = (self.left + PIECES * times.min(2 * OWED as u64) as i64).min(PIECES);
+        }
+        self.left > 0
+    }
+
+    fn spend(&mut self, pieces: usize) {
+        self.left = (self.left - A_CHANGE - pieces as i64).max(-OWED * PIECES);
+    }
+}
+
 /// Why a host gets no more just now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
@@ -69,6 +103,8 @@ impl Member {
             peer: Peer::NONE,
             life: header.life,
             session,
+            stranger: Some(Stranger::default()),
+            met: now,
             heard: now,
             outbox: Outbox::new(longest, settings.timing, now),
             receiver: Receiver::default(),
@@ -90,6 +126,11 @@ impl Member {
     /// What it wants.
     pub fn wants(&self) -> &Ranges {
         &self.wants
+    }
+
+    /// Changes of what it wants that were heard of in its session.
+    pub fn told_of(&self) -> u32 {
+        self.told
     }
 
     /// A message to be acknowledged came, in its session.
@@ -125,6 +166,12 @@ impl Member {
     /// A bundle of so many octets leaves for it.
     pub fn sent(&mut self, octets: usize) {
         self.octets += octets as u64;
+        self.stranger.iter_mut().for_each(|stranger| stranger.sent(octets));
+    }
+
+    /// Whether a bundle is to leave for it, and may.
+    fn is_ready(&self) -> bool {
+        self.outbox.is_ready() && self.stranger.is_none_or(Stranger::may_be_sent)
     }
 
     /// It says what came. If more than a fiftieth did not, it gets three quarters of what it got; else a sixteenth more each
@@ -162,7 +209,8 @@ impl Member {
     }
 }
 
-/// All hosts that are there.
+/// All hosts that are there. What they want has room in [`Segments`] and each host's [`Ranges`]; a join for which there is none is
+/// heard and refused, and so is a drop that would cut a range in two.
 #[derive(Debug)]
 pub struct Members {
     settings: Settings,
@@ -175,18 +223,22 @@ pub struct Members {
     ready: BTreeSet<u16>,
     /// The one whose turn it was.
     turn: u16,
-    session: u32,
+    sessions: Sessions,
+    twins: Option<Twins>,
     /// Hosts met, and hosts that went.
     counts: (u64, u64),
     /// Messages that waited for who went: ordinary ones, and those with priority.
     dropped: [u64; 2],
     /// Whether what is wanted changed.
     changed: bool,
+    effort: Effort,
+    /// Changes for which there was no room, and times that some were put off.
+    refused: [u64; 2],
 }
 
 impl Members {
-    /// Nobody is there in this life of the central converter.
-    pub fn new(life: u32, settings: &Settings, wide: Wide) -> Members {
+    /// Nobody is there in this life of the central converter, whose secret makes sessions.
+    pub fn new(secret: Seed, life: u32, settings: &Settings, wide: Wide) -> Members {
         Members {
             settings: *settings,
             wide,
@@ -196,10 +248,13 @@ impl Members {
             dues: BTreeMap::new(),
             ready: BTreeSet::new(),
             turn: 0,
-            session: first_session(life),
+            sessions: Sessions::new(secret, life, Role::Host),
+            twins: None,
             counts: (0, 0),
             dropped: [0; 2],
             changed: false,
+            effort: Effort { left: 0, until: Instant::ZERO },
+            refused: [0; 2],
         }
     }
 
@@ -233,38 +288,67 @@ impl Members {
         std::mem::take(&mut self.dropped)
     }
 
-    /// Whether what is wanted changed since this was last asked.
-    pub fn changed(&mut self) -> bool {
-        std::mem::take(&mut self.changed)
+    /// Joins and drops for which there was no room, and times that some were put off since much had to be looked at.
+    pub fn refused(&self) -> [u64; 2] {
+        self.refused
     }
 
-    /// Something came from a host: whether in its session. None: it is a straggler, or there are as many hosts as may be.
-    pub fn hear(&mut self, now: Instant, header: &Header, peer: Peer) -> Option<bool> {
+    /// The packet addresses that are wanted, if what is wanted changed since this was last asked.
+    pub fn wanted(&mut self) -> Option<Packets> {
+        let changed = std::mem::take(&mut self.changed);
+        changed.then(|| {
+            self.effort.spend(self.segments.len() / 8);
+            self.segments.packets()
+        })
+    }
+
+    /// Two that say that they are the same host, if there ever were: the last ones.
+    pub fn twins(&self) -> Option<Twins> {
+        self.twins
+    }
+
+    /// A bundle of so many octets came from a host: whether in its session. None: it is a straggler, or there are as many hosts
+    /// as may be.
+    pub fn hear(&mut self, now: Instant, header: &Header, peer: Peer, octets: usize) -> Option<bool> {
         let number = header.number;
-        match self.members.get(&number).map(|member| member.life) {
-            Some(life) if is_later(life, header.life) => return None,
-            Some(life) if life == header.life => {}
+        match self.members.get(&number) {
+            Some(member) if is_later(member.life, header.life) => {
+                let (last, since) = (member.peer, member.met);
+                self.twins = Twins::of(now, number, since, [last, peer]).or(self.twins);
+                return None;
+            }
+            Some(member) if member.life == header.life => {}
             other => {
                 if other.is_some() {
                     self.lose(number);
                 } else if self.members.len() >= usize::from(self.wide.most_hosts) {
                     return None;
                 }
-                self.session = self.session.wrapping_add(1).max(1);
-                let member = Member::new(now, header, self.session, &self.settings, self.wide);
+                let session = self.sessions.give();
+                let member = Member::new(now, header, session, &self.settings, self.wide);
                 self.members.insert(number, member);
                 self.counts.0 += 1;
             }
         }
         let member = self.members.get_mut(&number)?;
-        (member.heard, member.peer) = (now, peer);
         let in_session = header.session == member.session;
-        if !in_session {
-            member.outbox.tell_by(now + AGAIN);
-        } else if !member.outbox.is_open() {
-            member.outbox.open(now);
+        if in_session {
+            (member.heard, member.peer, member.stranger) = (now, peer, None);
+            if !member.outbox.is_open() {
+                member.outbox.open(now);
+            }
+            return Some(true);
         }
-        Some(in_session)
+        if let Some(stranger) = &mut member.stranger {
+            // Nobody knows yet which of them it is.
+            if std::mem::replace(&mut member.peer, peer) != peer {
+                *stranger = Stranger::default();
+            }
+            stranger.heard(octets);
+            member.heard = now;
+        }
+        member.outbox.tell_by(now + AGAIN);
+        Some(false)
     }
 
     /// All, or those from which messages came since the last time, are to be told how much they may send.
@@ -288,7 +372,7 @@ impl Members {
         let member = self.members.get_mut(&number);
         let due = member.map(|member| {
             member.outbox.roll(now);
-            (member.deadline(), member.outbox.is_ready())
+            (member.deadline(), member.is_ready())
         });
         let before = self.dues.get(&number).copied();
         let next = due.map(|(due, _)| due);
@@ -316,12 +400,24 @@ impl Members {
             return;
         }
         for (first, last) in changes.ranges().skip(known as usize) {
-            member.told = member.told.wrapping_add(1);
-            let done = if joins { member.wants.add(first, last) } else { member.wants.remove(first, last) };
-            if done {
-                self.segments.set(number, first, last, joins);
-                self.changed = true;
+            if !self.effort.is_left(now) {
+                self.refused[1] += 1;
+                return;
             }
+            member.told = member.told.wrapping_add(1);
+            if member.wants.is_already(first, last, joins) {
+                self.effort.spend(0);
+                continue;
+            }
+            let room = member.wants.has_room(first, last, joins);
+            let change = room.then(|| self.segments.set(number, first, last, joins));
+            self.effort.spend(change.map_or(0, |change| change.pieces));
+            if change.is_none_or(|change| !change.done) {
+                self.refused[0] += 1;
+                continue;
+            }
+            let _ = if joins { member.wants.add(first, last) } else { member.wants.remove(first, last) };
+            self.changed = true;
         }
     }
 
@@ -329,7 +425,9 @@ impl Members {
     pub fn lose(&mut self, number: u16) {
         let Some(member) = self.members.remove(&number) else { return };
         for (first, last) in member.wants.iter() {
-            self.segments.set(number, first, last, false);
+            let change = self.segments.set(number, first, last, false);
+            debug_assert!(change.done, "what takes a whole range away needs no room");
+            self.effort.spend(change.pieces);
             self.changed = true;
         }
         let (ordinary, urgent) = member.outbox.waiting();

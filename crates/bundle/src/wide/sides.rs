@@ -5,15 +5,16 @@
 
 use std::collections::BTreeMap;
 
-use trunkline_units::{Instant, Span};
+use trunkline_endpoint::Peer;
+use trunkline_units::{Instant, Seed, Span};
 
 use super::outbox::Outbox;
-use super::{AGAIN, SILENCE};
+use super::{AGAIN, SILENCE, Stranger, Twins};
 use crate::packets::Packets;
-use crate::path::{Link, first_session, is_later};
+use crate::path::{Link, Sessions, is_later};
 use crate::settings::{Settings, Wide};
 use crate::wire::classic::PACKETS;
-use crate::wire::wide::Header;
+use crate::wire::wide::{Header, Role};
 
 /// Most converters of level 1.
 pub const MOST: usize = crate::central::MOST_LEVEL_1;
@@ -48,6 +49,8 @@ pub struct Counts {
 pub struct Side {
     /// Its number.
     pub number: u16,
+    /// Where it was last heard from in its session; before it was in it, where it was last heard from.
+    pub peer: Peer,
     /// What leaves for it.
     pub outbox: Outbox,
     /// What came from it.
@@ -55,8 +58,10 @@ pub struct Side {
     /// Its life and session, if it is there.
     alive: Option<(u32, u32)>,
     heard: Instant,
-    /// Since when it is in its session.
+    met: Instant,
+    /// Since when it is in its session; until then it gets nothing but that.
     since: Option<Instant>,
+    stranger: Stranger,
     /// What it is to get.
     wants: Packets,
     /// What it was last told to get, and with which version; which version is so.
@@ -82,7 +87,8 @@ pub struct Sides {
     rebalance: Instant,
     /// Since when what moves has nobody.
     moving: BTreeMap<u16, Instant>,
-    session: u32,
+    sessions: Sessions,
+    twins: Option<Twins>,
     counts: Counts,
     dropped: [u64; 2],
 }
@@ -91,11 +97,14 @@ impl Side {
     fn new(number: u16, settings: &Settings, wide: Wide) -> Side {
         Side {
             number,
+            peer: Peer::NONE,
             outbox: Outbox::new(wide.longest(), settings.timing, Instant::ZERO),
             link: Link::default(),
             alive: None,
             heard: Instant::ZERO,
+            met: Instant::ZERO,
             since: None,
+            stranger: Stranger::default(),
             wants: Packets::NONE,
             told: Packets::NONE,
             version: 0,
@@ -107,13 +116,55 @@ impl Side {
 
     /// Whether it took leave of a session that it was in, having heard nothing for too long. What it said before it was in it
     /// may still be on its way, but not for long.
-    fn forgot(&self, now: Instant, header: &Header) -> bool {
-        header.session == 0 && self.since.is_some_and(|since| now >= since + STRAGGLE)
+    fn forgot(&self, now: Instant, header: &Header, peer: Peer) -> bool {
+        header.session == 0 && peer == self.peer && self.since.is_some_and(|since| now >= since + STRAGGLE)
     }
 
-    /// Whether it is there.
+    /// It is heard of first, or anew, in this life.
+    fn meet(&mut self, now: Instant, life: u32, session: u32) {
+        self.alive = Some((life, session));
+        (self.link, self.since, self.stranger) = (Link::default(), None, Stranger::default());
+        (self.told, self.may, self.version, self.holds) = (Packets::NONE, Packets::NONE, 1, 0);
+        (self.met, self.heard) = (now, now);
+        self.outbox.restart(now, false);
+        self.outbox.tell_by(now);
+    }
+
+    /// So many octets came from it, not in its session as yet.
+    fn knock(&mut self, now: Instant, peer: Peer, octets: usize) {
+        if std::mem::replace(&mut self.peer, peer) != peer {
+            self.stranger = Stranger::default();
+        }
+        self.stranger.heard(octets);
+        self.heard = now;
+    }
+
+    /// It is in its session. What it still gets of before nobody knows, until it says that it gets what it was told.
+    fn enter(&mut self, now: Instant) {
+        (self.since, self.may, self.tell) = (Some(now), Packets::ALL, now);
+        self.outbox.tell_by(now);
+    }
+
+    /// Whether it was heard of.
     pub fn is_alive(&self) -> bool {
         self.alive.is_some()
+    }
+
+    /// Whether it is there, and in its session.
+    fn is_in(&self) -> bool {
+        self.is_alive() && self.since.is_some()
+    }
+
+    /// Whether a bundle is to leave for it, and may.
+    pub fn is_ready(&self) -> bool {
+        self.is_alive() && self.outbox.is_ready() && (self.is_in() || self.stranger.may_be_sent())
+    }
+
+    /// A bundle of so many octets leaves for it.
+    pub fn sent(&mut self, octets: usize) {
+        if !self.is_in() {
+            self.stranger.sent(octets);
+        }
     }
 
     /// Its session; 0: none.
@@ -128,7 +179,7 @@ impl Side {
 
     /// The hold that is to be told now, if there is one.
     pub fn hold(&mut self, now: Instant) -> Option<(u32, Packets)> {
-        let due = self.version != self.holds && now >= self.tell;
+        let due = self.is_in() && self.version != self.holds && now >= self.tell;
         if due {
             self.tell = now + AGAIN;
         }
@@ -137,15 +188,15 @@ impl Side {
 
     /// Has it told again soon, if it is not so.
     pub fn tell_again(&mut self, now: Instant) {
-        if self.version != self.holds {
+        if self.is_in() && self.version != self.holds {
             self.outbox.tell_by(self.tell.max(now));
         }
     }
 }
 
 impl Sides {
-    /// Those with these numbers, none of which is there in this life of the central converter.
-    pub fn new(life: u32, numbers: &[u16], settings: &Settings, wide: Wide) -> Sides {
+    /// Those with these numbers, none of which is there in this life of the central converter, whose secret makes sessions.
+    pub fn new(secret: Seed, life: u32, numbers: &[u16], settings: &Settings, wide: Wide) -> Sides {
         Sides {
             sides: numbers.iter().map(|number| Side::new(*number, settings, wide)).collect(),
             wide,
@@ -154,7 +205,8 @@ impl Sides {
             until: Instant::ZERO + LOAD_TIME,
             rebalance: Instant::ZERO + REBALANCE,
             moving: BTreeMap::new(),
-            session: first_session(life),
+            sessions: Sessions::new(secret, life, Role::Level1),
+            twins: None,
             counts: Counts::default(),
             dropped: [0; 2],
         }
@@ -197,40 +249,57 @@ impl Sides {
 
     /// Where what is sent to a packet address leaves: by who gets it, or the first that is there.
     pub fn out(&self, packet: u16) -> Option<usize> {
-        let holder = self.sides.iter().position(|side| side.is_alive() && side.wants.has(packet));
-        holder.or_else(|| self.sides.iter().position(Side::is_alive))
+        let holder = self.sides.iter().position(|side| side.is_in() && side.wants.has(packet));
+        holder.or_else(|| self.sides.iter().position(Side::is_in))
     }
 
-    /// Something came from one; where it is, and whether in its session. None: there is no such, or it is a straggler.
-    pub fn hear(&mut self, now: Instant, header: &Header) -> Option<(usize, bool)> {
+    /// Two that say that they are the same, if there ever were: the last ones.
+    pub fn twins(&self) -> Option<Twins> {
+        self.twins
+    }
+
+    /// A bundle of so many octets came from one; where it is, and whether in its session. None: there is no such, or it is a
+    /// straggler.
+    pub fn hear(
+        &mut self,
+        now: Instant,
+        header: &Header,
+        peer: Peer,
+        octets: usize,
+    ) -> Option<(usize, bool)> {
         let at = self.sides.iter().position(|side| side.number == header.number)?;
         let side = &mut self.sides[at];
         match side.alive {
-            Some((life, _)) if is_later(life, header.life) => return None,
-            Some((life, _)) if life == header.life && !side.forgot(now, header) => {}
+            Some((life, _)) if is_later(life, header.life) => {
+                self.twins = Twins::of(now, side.number, side.met, [side.peer, peer]).or(self.twins);
+                return None;
+            }
+            Some((life, _)) if life == header.life && !side.forgot(now, header, peer) => {}
             other => {
                 if other.is_some() {
                     self.lose(now, at);
                 }
-                self.session = self.session.wrapping_add(1).max(1);
-                let side = &mut self.sides[at];
-                side.alive = Some((header.life, self.session));
-                (side.link, side.since) = (Link::default(), None);
-                // What it still gets of before nobody knows, until it says that it gets what it was told.
-                (side.told, side.may, side.version, side.holds) = (Packets::NONE, Packets::ALL, 1, 0);
-                side.tell = now;
-                side.outbox.restart(now, false);
-                side.outbox.tell_by(now);
+                let session = self.sessions.give();
+                self.sides[at].meet(now, header.life, session);
                 self.counts.met += 1;
-                self.assign(now);
+                if other.is_some() {
+                    self.assign(now);
+                }
             }
         }
         let side = &mut self.sides[at];
-        side.heard = now;
         let in_session = header.session == side.session();
-        match in_session {
-            true => _ = side.since.get_or_insert(now),
-            false => side.outbox.tell_by(now + AGAIN),
+        if in_session {
+            (side.heard, side.peer) = (now, peer);
+            if side.since.is_none() {
+                side.enter(now);
+                self.assign(now);
+            }
+        } else {
+            if !side.is_in() {
+                side.knock(now, peer, octets);
+            }
+            side.outbox.tell_by(now + AGAIN);
         }
         Some((at, in_session))
     }
@@ -302,7 +371,7 @@ impl Sides {
         }
         self.moving.retain(|packet, _| self.wanted.has(*packet));
         let mut loads: Vec<(u64, usize, usize)> = (0..self.sides.len())
-            .filter(|at| self.sides[*at].is_alive())
+            .filter(|at| self.sides[*at].is_in())
             .map(|at| (self.load(at).0, self.load(at).1, at))
             .collect();
         for packet in self.wanted.without(&held).iter() {
@@ -320,7 +389,7 @@ impl Sides {
             let taken = others.fold(Packets::NONE, |all, (_, side)| all.or(&side.may));
             let side = &mut self.sides[at];
             let told = side.wants.without(&taken.without(&side.may));
-            if side.is_alive() && told != side.told {
+            if side.is_in() && told != side.told {
                 side.told = told;
                 side.may = side.may.or(&told);
                 side.version = side.version.wrapping_add(1);
@@ -375,7 +444,7 @@ impl Sides {
     /// brings them nearest, so that nothing comes back.
     fn move_some(&mut self, now: Instant) {
         for _ in 0..MOVES {
-            let alive = (0..self.sides.len()).filter(|at| self.sides[*at].is_alive());
+            let alive = (0..self.sides.len()).filter(|at| self.sides[*at].is_in());
             let loads: Vec<(u64, usize)> = alive.map(|at| (self.load(at).0, at)).collect();
             let (Some(most), Some(least)) = (loads.iter().max(), loads.iter().min()) else { break };
             let between = most.0 - least.0;
@@ -399,7 +468,7 @@ impl Sides {
         let alive = self.sides.iter().filter(|side| side.is_alive());
         let each = alive.flat_map(|side| [Some(side.heard + SILENCE), side.outbox.deadline()]).flatten();
         // Loads matter only where there are two.
-        let two = self.sides.iter().filter(|side| side.is_alive()).count() > 1;
+        let two = self.sides.iter().filter(|side| side.is_in()).count() > 1;
         each.chain(two.then_some(self.rebalance)).min()
     }
 }

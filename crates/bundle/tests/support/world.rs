@@ -103,6 +103,8 @@ pub struct World {
     pub arrived: Option<Vec<Instant>>,
     /// What lies between hosts and the central converter, if not only time.
     pub shared: Option<Shared>,
+    /// Octets that the central converter sent to each.
+    pub octets_to: BTreeMap<(Port, Peer), usize>,
     /// Numbers of what the far host sent, by packet address and class.
     sequences: BTreeMap<(u16, bool), u32>,
     buffer: Vec<u8>,
@@ -133,6 +135,7 @@ impl World {
             got: Vec::new(),
             arrived: None,
             shared: None,
+            octets_to: BTreeMap::new(),
             sequences: BTreeMap::new(),
             buffer: vec![0; MAX_BATCH],
         };
@@ -320,6 +323,9 @@ impl World {
             assert!(bytes.len() <= wide.longest(), "longer than the path carries");
         }
         let number = transmit.peer.as_bytes();
+        if place == Place::Central {
+            *self.octets_to.entry((transmit.port, transmit.peer)).or_default() += bytes.len();
+        }
         match (place, transmit.port) {
             (Place::Host(at), _) => {
                 self.cross(&[Place::Central], Central::HOSTS, Peer::new(&[at as u8]), bytes);
@@ -332,11 +338,14 @@ impl World {
             (Place::Central, Central::HOSTS) => {
                 self.cross(&[Place::Host(number[0].into())], Host::CENTRAL, Peer::NONE, bytes);
             }
+            // Where nobody is.
+            (Place::Central, _) if number.is_empty() => {}
             (Place::Central, _) => {
                 self.fly(Place::Level1(usize::from(number[1]) - 1), Level1::CENTRAL, Peer::NONE, bytes);
             }
-            (Place::Level1(_), Level1::CENTRAL) => {
-                self.fly(Place::Central, Central::LEVEL1, Peer::NONE, bytes)
+            (Place::Level1(at), Level1::CENTRAL) => {
+                let number = at as u16 + 1;
+                self.fly(Place::Central, Central::LEVEL1, Peer::new(&number.to_be_bytes()), bytes)
             }
             (Place::Level1(_), _) => {
                 let (address, body) = self.read_far(bytes);
@@ -399,7 +408,12 @@ impl World {
 
     /// Something foreign arrives.
     pub fn give(&mut self, place: Place, port: Port, bytes: &[u8]) {
-        self.handle(place, Input::Frame { port, peer: Peer::NONE, bytes, segment: None });
+        self.give_from(place, port, Peer::NONE, bytes);
+    }
+
+    /// Something arrives from somebody.
+    pub fn give_from(&mut self, place: Place, port: Port, peer: Peer, bytes: &[u8]) {
+        self.handle(place, Input::Frame { port, peer, bytes, segment: None });
     }
 
     /// Until so much later.

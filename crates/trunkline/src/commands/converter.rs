@@ -4,12 +4,14 @@
 //! | --- | --- |
 //! | [`config`] | flags from a file |
 //! | [`control`] | signals and the status page, in the daemon's one wait |
+//! | [`replay`] | datagrams of a capture once more |
 //! | [`rules`] | rules for PDUs from a file |
 //! | [`status`] | who answers by HTTP |
 //! | [`workload`] | what a host does in place of a simulation |
 
 mod config;
 mod control;
+mod replay;
 mod rules;
 mod status;
 mod workload;
@@ -36,7 +38,7 @@ use self::workload::Script;
 use crate::failure::{Failure, say};
 use crate::flags::converter::{
     self as flags, BASE, CENTRAL_TO_HOSTS, CENTRAL_TO_LEVEL1, Central, Common, Daemon, GROUPS,
-    HOSTS_TO_CENTRAL, Host, LEVEL1_TO_CENTRAL, Level1, Timers,
+    HOSTS_TO_CENTRAL, Host, LEVEL1_TO_CENTRAL, Level1, Timers, loopback,
 };
 
 /// What the media of today carry in 5 ms: 1 Gb/s Ethernet, as 6,000 octets are 10 Mb/s.
@@ -49,6 +51,7 @@ pub fn converter(daemon: &Daemon) -> Result<(), Failure> {
         Daemon::Level1(flags) => level1(config::filled(flags)?),
         Daemon::Central(flags) => central(config::filled(flags)?),
         Daemon::Host(flags) => host(config::filled(flags)?),
+        Daemon::Replay(flags) => replay::replay(flags),
     }
 }
 
@@ -198,10 +201,6 @@ fn host(flags: Host) -> Result<(), Failure> {
     face.end().map_err(Failure::run)
 }
 
-fn loopback(port: u16) -> SocketAddrV4 {
-    SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)
-}
-
 impl Common {
     fn is_wide(&self) -> bool {
         self.format == Some(flags::Format::Wide)
@@ -252,7 +251,7 @@ fn serve<F: Serve>(mut face: F, common: &Common, mut after: impl FnMut(&mut F)) 
     loop {
         let ready = face.turn(None).map_err(Failure::run)?;
         after(&mut face);
-        if control.serve(ready, &face)? {
+        if control.serve(ready, &mut face)? {
             return face.end().map_err(Failure::run);
         }
     }

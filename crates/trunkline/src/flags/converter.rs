@@ -47,6 +47,11 @@ pub enum Daemon {
     ///
     /// One line says what it is bound to. It ends on SIGTERM or Ctrl-C, and says what it counted on SIGUSR1.
     Host(Host),
+    /// Send the datagrams of a capture of DIS once more, to --dis of a host or to programs, at their pace or faster
+    ///
+    /// What they carry leaves as it is, from an address and port of this machine. It ends with the capture, and says how many
+    /// it sent.
+    Replay(Replay),
 }
 
 /// What all of them have, the same at each.
@@ -230,6 +235,27 @@ pub struct Host {
     pub retell: Option<Span>,
     #[command(flatten)]
     pub common: Common,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct Replay {
+    /// A capture: pcap, of Ethernet, IP or Linux's `any`
+    #[arg(value_name = "CAPTURE", value_hint = ValueHint::FilePath)]
+    pub capture: PathBuf,
+    /// Where to send to [default: 127.0.0.1:3000]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = |text: &str| address(text, DIS))]
+    pub to: Option<SocketAddrV4>,
+    /// How many times faster than it was captured, up to 1000000 [default: 1]
+    #[arg(long, value_name = "TIMES", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub speed: Option<u32>,
+    /// The port that the datagrams of the capture went to; all others are passed over [default: 3000]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub port: Option<u16>,
+}
+
+/// A port of the loopback.
+pub fn loopback(port: u16) -> SocketAddrV4 {
+    SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)
 }
 
 /// Where to listen: `ADDR:PORT`, or `ADDR` with the port that is usual there; 0: any.

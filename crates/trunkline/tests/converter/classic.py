@@ -81,18 +81,22 @@ def udp(ip, port=0):
 class Daemon:
     """A daemon, once it has said what it is bound to."""
 
-    def __init__(self, kind, *flags):
-        words = [TRUNKLINE, "converter", kind, *map(str, flags)]
+    def __init__(self, kind, *flags, before=()):
+        words = [*before, TRUNKLINE, "converter", kind, *map(str, flags)]
         self.process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.said = self.process.stdout.readline()
         assert self.said, self.process.stderr.read()
+        # What its lines on standard error are to have in them.
+        self.tells = []
 
     def end(self):
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         out, err = self.process.communicate(timeout=LONG)
         assert self.process.returncode == 0, (self.process.returncode, err)
-        assert (out, err) == ("", ""), (out, err)
+        lines = err.splitlines()
+        told = len(lines) == len(self.tells) and all(any(one in line for line in lines) for one in self.tells)
+        assert out == "" and told, (out, err, self.tells)
 
 
 class Place:

@@ -317,10 +317,9 @@ pub fn receiver_of(datagram: &[u8]) -> Option<u16> {
     (datagram.len() >= HEADER).then(|| u16_at(datagram, 18))
 }
 
-/// Of which converter of level 1 a datagram says it is, whatever else it says.
-pub fn level1_of(datagram: &[u8]) -> Option<u16> {
-    let is_so = datagram.len() >= HEADER && datagram[14] == VERSION << 4 | Role::Level1 as u8;
-    is_so.then(|| u16_at(datagram, 16))
+/// Whether a datagram begins as bundles of this format do, of whatever version.
+pub fn is_ours(datagram: &[u8]) -> bool {
+    datagram.len() >= HEADER && datagram[..4] == DIS && datagram[12..14] == MAGIC
 }
 
 /// The packet address of a message address: that of 1997 up to 65,535, and round again beyond, so that there are never

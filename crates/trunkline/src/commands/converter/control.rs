@@ -1,6 +1,6 @@
 //! Signals and the status page, in the daemon's one wait.
 
-use std::io::{self, PipeReader, Read};
+use std::io::{self, PipeReader, Read, Write};
 use std::net::SocketAddrV4;
 
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
@@ -37,8 +37,12 @@ impl Control {
         Ok(Control { ends, tells, status: status.map(open).transpose()? })
     }
 
-    /// Answers what was asked; whether it is to end.
-    pub fn serve(&mut self, ready: Ready, face: &impl Serve) -> Result<bool, Failure> {
+    /// Answers what was asked, and tells what is to be told at once; whether it is to end.
+    pub fn serve(&mut self, ready: Ready, face: &mut impl Serve) -> Result<bool, Failure> {
+        while let Some(line) = face.notice() {
+            // Whoever does not listen misses it; the daemon goes on.
+            let _ = writeln!(io::stderr(), "trunkline: {line}");
+        }
         if ready.watched(self.ends.0) {
             return Ok(true);
         }

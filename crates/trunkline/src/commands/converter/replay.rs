@@ -1,0 +1,92 @@
+//! `trunkline converter replay`: the datagrams of a capture once more, to programs of DIS or a host's interface, at their pace
+//! or faster. Only what they carry is read; all the rest of a capture is passed over and counted.
+
+use std::fs::File;
+use std::io::{BufReader, ErrorKind, Read, Seek};
+use std::net::{Ipv4Addr, UdpSocket};
+use std::time::Duration;
+
+use etherparse::{SlicedPacket, TransportSlice};
+use pcap_file::pcap::PcapReader;
+use pcap_file::{DataLink, PcapError};
+use trunkline_net::Clock;
+use trunkline_units::Span;
+
+use crate::failure::{Failure, say};
+use crate::flags::converter::{DIS, Replay, loopback};
+
+/// What a capture of the newer kind begins with.
+const PCAPNG: [u8; 4] = [0x0A, 0x0D, 0x0D, 0x0A];
+
+/// Sends what the capture has.
+pub fn replay(flags: &Replay) -> Result<(), Failure> {
+    let name = flags.capture.display();
+    let wrong = |why: &dyn std::fmt::Display| Failure::input(format!("{name}: {why}"));
+    let mut capture = open(flags).map_err(|why| wrong(&why))?;
+    let link = capture.header().datalink;
+    if !matches!(link, DataLink::ETHERNET | DataLink::RAW | DataLink::IPV4 | DataLink::LINUX_SLL) {
+        return Err(wrong(&format!("its frames ({link:?}) are neither Ethernet nor IP")));
+    }
+    let (port, speed) = (flags.port.unwrap_or(DIS), flags.speed.unwrap_or(1));
+    let to = flags.to.unwrap_or(loopback(DIS));
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(Failure::run)?;
+    socket.set_broadcast(true).map_err(Failure::run)?;
+    let (clock, mut first) = (Clock::start(), None);
+    let (mut sent, mut others) = (0u64, 0u64);
+    while let Some(packet) = capture.next_packet() {
+        let packet = packet.map_err(|why| wrong(&told(&why)))?;
+        let Some(body) = datagram(link, &packet.data, port) else {
+            others += 1;
+            continue;
+        };
+        let since = packet.timestamp.saturating_sub(*first.get_or_insert(packet.timestamp));
+        rest(clock, since / speed);
+        socket.send_to(body, to).map_err(|why| Failure::run(format!("to {to}: {why}")))?;
+        sent += 1;
+    }
+    let took = clock.now().since(trunkline_units::Instant::ZERO).as_s();
+    say(&format!("sent {sent} datagrams to {to} in {took:.1} s, passed over {others} packets\n"))
+}
+
+fn open(flags: &Replay) -> Result<PcapReader<BufReader<File>>, String> {
+    let mut file = File::open(&flags.capture).map_err(|why| why.to_string())?;
+    let mut begin = [0; 4];
+    if file.read_exact(&mut begin).is_ok() && begin == PCAPNG {
+        return Err("a pcapng; `editcap -F nsecpcap` makes a pcap of it".into());
+    }
+    file.rewind().map_err(|why| why.to_string())?;
+    PcapReader::new(BufReader::new(file)).map_err(|why| told(&why))
+}
+
+/// What is wrong with a capture, in a line.
+fn told(why: &PcapError) -> String {
+    match why {
+        PcapError::IncompleteBuffer => "it ends too soon".into(),
+        PcapError::IoError(why) if why.kind() == ErrorKind::UnexpectedEof => "it ends too soon".into(),
+        PcapError::IoError(why) => why.to_string(),
+        _ => format!("no capture: {why}"),
+    }
+}
+
+/// The body of a whole datagram to a port, if it is one.
+fn datagram(link: DataLink, bytes: &[u8], port: u16) -> Option<&[u8]> {
+    let packet = match link {
+        DataLink::ETHERNET => SlicedPacket::from_ethernet(bytes),
+        DataLink::LINUX_SLL => SlicedPacket::from_linux_sll(bytes),
+        _ => SlicedPacket::from_ip(bytes),
+    };
+    match packet.ok()?.transport? {
+        TransportSlice::Udp(udp) if udp.destination_port() == port => Some(udp.payload()),
+        _ => None,
+    }
+}
+
+/// Waits until so long after the clock's start.
+#[expect(clippy::disallowed_methods, reason = "a tool keeps a pace in real time")]
+fn rest(clock: Clock, since: Duration) {
+    let due = Span::from_ns(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX / 1_000));
+    let passed = clock.now().since(trunkline_units::Instant::ZERO);
+    if due > passed {
+        std::thread::sleep(Duration::from_nanos(due.as_ns() - passed.as_ns()));
+    }
+}

@@ -1,0 +1,70 @@
+//! The bundle converter behind multicast routers, and on a medium that carries half of what comes: two of level 1 on one
+//! network, sixteen hosts, in namespaces of their own.
+
+#![allow(clippy::disallowed_methods, reason = "these tests watch programs that run in real time")]
+
+mod command;
+
+use std::process::Command;
+
+use command::{Desk, can, repository};
+
+const ROUTER: &str = "crates/trunkline/tests/converter/router.py";
+const OVERLOAD: &str = "crates/trunkline/tests/converter/overload.py";
+
+/// Namespaces that end with what runs in them.
+const UNSHARED: [&str; 7] = ["unshare", "-n", "-m", "-p", "-f", "--kill-child", "--mount-proc"];
+
+/// Runs a check of a client in them; what it measured is printed.
+fn check(client: &str, name: &str) {
+    let works = |command: &[&str]| can(&[&UNSHARED, command].concat());
+    if !works(&["python3", "--version"]) || !can(&["smcrouted", "-h"]) || !can(&["igmpproxy", "-h"]) {
+        return;
+    }
+    let mut command = Command::new(UNSHARED[0]);
+    command.args(&UNSHARED[1..]).arg("python3").arg(repository(client));
+    command.arg(env!("CARGO_BIN_EXE_trunkline")).arg(name);
+    let desk = Desk::new();
+    let ended = desk.end(command);
+    let said = ended.out.strip_suffix(&format!("ok {name}\n"));
+    assert!(ended.status == 0 && said.is_some(), "{}{}", ended.out, ended.err);
+    print!("{}", said.unwrap_or_default());
+}
+
+macro_rules! checks {
+    ($($client:ident: $($name:ident)*;)*) => {
+        $($(
+            #[test]
+            fn $name() {
+                check($client, stringify!($name));
+            }
+        )*)*
+
+        /// Each check of the clients is a test here.
+        #[test]
+        fn no_check_is_left_out() {
+            $(
+                let text = std::fs::read_to_string(repository($client)).unwrap();
+                let there: Vec<&str> =
+                    text.lines().filter_map(|line| line.strip_prefix("def check_")?.strip_suffix("():")).collect();
+                assert_eq!(there, [$(stringify!($name)),*]);
+            )*
+        }
+    };
+}
+
+checks! {
+    ROUTER:
+        routed_classic
+        routed_wide
+        both_ways_classic
+        both_ways_wide
+        all_groups_at_once_classic
+        all_groups_at_once_wide;
+    OVERLOAD:
+        thresholds_classic
+        thresholds_wide
+        twice_the_medium_classic
+        twice_the_medium_wide_by_levels
+        twice_the_medium_wide_by_rates;
+}
