@@ -94,7 +94,7 @@ typedef struct bundle_host bundle_host;
 
 /*
  * Opens a host. It need not find a central converter: that may start later, and again.
- * BUNDLE_EARG: also if there is something behind the settings that this version knows. BUNDLE_EFORMAT, BUNDLE_ESYSTEM.
+ * BUNDLE_EARG: also if something is set behind the settings that this version knows. BUNDLE_ESYSTEM.
  */
 int bundle_open(bundle_host **host, const struct bundle_settings *settings);
 
