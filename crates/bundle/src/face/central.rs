@@ -229,8 +229,9 @@ impl Serve for CentralFace {
                 Said::Frame(transmit, bytes) => (transmit, bytes),
                 Said::Event(never) => match never {},
             };
+            let mut lost = 0;
             let mut send = |to: SocketAddr| {
-                *unsent += u64::from(!ports.send(usize::from(transmit.port.0), to, bytes));
+                lost += usize::from(!ports.send(usize::from(transmit.port.0), to, bytes));
             };
             match (transmit.port, address_of(transmit.peer)) {
                 // A machine that answers where something came from says so.
@@ -242,6 +243,8 @@ impl Serve for CentralFace {
                     at.and_then(|at| options.level1.get(at)).into_iter().for_each(|to| send((*to).into()));
                 }
             }
+            *unsent += lost as u64;
+            lost
         });
         Ok(ready)
     }

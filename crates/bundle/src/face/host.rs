@@ -321,10 +321,10 @@ impl HostFace {
     pub fn flush(&mut self) {
         let HostFace { engine, options, unsent, .. } = self;
         engine.drain(|ports, said| {
-            if let Said::Frame(transmit, bytes) = said {
-                let sent = ports.send(usize::from(transmit.port.0), options.central.into(), bytes);
-                *unsent += u64::from(!sent);
-            }
+            let Said::Frame(transmit, bytes) = said else { return 0 };
+            let sent = ports.send(usize::from(transmit.port.0), options.central.into(), bytes);
+            *unsent += u64::from(!sent);
+            usize::from(!sent)
         });
     }
 }

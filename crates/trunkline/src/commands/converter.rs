@@ -29,7 +29,6 @@ use trunkline_bundle::wire::classic::MOST_HOSTS;
 use trunkline_bundle::wire::wide::PATH;
 use trunkline_bundle::{Format, Settings, Wide};
 use trunkline_net::Clock;
-use trunkline_units::Span;
 
 use self::control::Control;
 use self::workload::Script;
@@ -41,7 +40,6 @@ use crate::flags::converter::{
 
 /// What the media of today carry in 5 ms: 1 Gb/s Ethernet, as 6,000 octets are 10 Mb/s.
 const CAPACITY: u64 = 600_000;
-const INTERVAL: Span = Span::from_ms(5);
 
 /// Does what was said.
 pub fn converter(daemon: &Daemon) -> Result<(), Failure> {
@@ -131,7 +129,7 @@ fn central(flags: Central) -> Result<(), Failure> {
         wide.spread = Spread::All;
     }
     let capacity = flags.capacity.unwrap_or(CAPACITY);
-    let medium = |capacity| Medium { capacity, interval: flags.interval.unwrap_or(INTERVAL) };
+    let medium = |capacity| Medium { capacity, interval: settings.interval };
     let options = CentralOptions {
         config: Config {
             settings,
@@ -222,7 +220,9 @@ fn settings(common: &Common, interfaces: [Ipv4Addr; 2]) -> Result<Settings, Fail
         Some(Timers::Processor) => Timing::LEAST_PROCESSOR,
         Some(Timers::Delay) => Timing::LEAST_DELAY,
     };
-    Ok(Settings { timing, pairs: common.pairs, format, ..Settings::default() })
+    let usual = Settings::default();
+    let interval = common.interval.unwrap_or(usual.interval);
+    Ok(Settings { timing, pairs: common.pairs, interval, format, ..usual })
 }
 
 fn wide(common: &Common, interfaces: [Ipv4Addr; 2]) -> Wide {

@@ -72,6 +72,9 @@ pub struct Common {
     /// When bundles leave: with a tick of 5 ms, for least processor time, or for least delay [default: classic]
     #[arg(long, value_name = "HOW")]
     pub timers: Option<Timers>,
+    /// How long an interval is, of --capacity and of what levels of congestion let go. The same at all [default: 5ms]
+    #[arg(long, value_name = "SPAN", value_parser = interval)]
+    pub interval: Option<Span>,
     /// Odd message addresses have priority, and are joined together with the even one before them. The same at all
     #[arg(long)]
     pub pairs: bool,
@@ -160,9 +163,6 @@ pub struct Central {
     /// The same between this converter and level 1 [default: as --capacity]
     #[arg(long, value_name = "OCTETS", value_parser = capacity())]
     pub wide_capacity: Option<u64>,
-    /// How long an interval is, of both [default: 5ms]
-    #[arg(long, value_name = "SPAN", value_parser = interval)]
-    pub interval: Option<Span>,
     /// How often level 1 is told again what it gets, also without a reason; 0s: never [default: 10s]
     #[arg(long, value_name = "SPAN", value_parser = span)]
     pub retell: Option<Span>,

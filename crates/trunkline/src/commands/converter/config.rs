@@ -92,6 +92,7 @@ impl Common {
         self.longest = self.longest.or(other.longest);
         self.congestion = self.congestion.or(other.congestion);
         self.timers = self.timers.or(other.timers);
+        self.interval = self.interval.or(other.interval);
         self.pairs |= other.pairs;
         self.status = self.status.or(other.status);
     }
@@ -122,7 +123,7 @@ impl Filled for Central {
     }
 
     fn fill(&mut self, other: Central) {
-        fill!(self, other: listen_level1, listen_hosts, capacity, wide_capacity, interval, retell, ttl; level1, hosts);
+        fill!(self, other: listen_level1, listen_hosts, capacity, wide_capacity, retell, ttl; level1, hosts);
     }
 }
 
