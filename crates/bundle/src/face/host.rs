@@ -94,7 +94,13 @@ pub struct HostFace {
     hears: Hears,
     refused: u64,
     unsent: u64,
+    /// When a bundle left last, and when one was refused.
+    sent_at: Option<Instant>,
+    refused_at: Option<Instant>,
 }
+
+/// So long after a bundle its refusal may come: the system tells one a second.
+const REFUSES: Span = Span::from_ms(1_500);
 
 /// Whom it hears.
 #[derive(Debug)]
@@ -146,7 +152,8 @@ impl HostFace {
         let all = has_two.then_some(hears);
         let notices = Notices::default();
         let hears = Hears { settings: *settings, central: options.central, strangers: 0, notices };
-        Ok(HostFace { engine, options: options.clone(), all, dis, hears, refused: 0, unsent: 0 })
+        let (options, sent_at, refused_at) = (options.clone(), None, None);
+        Ok(HostFace { engine, options, all, dis, hears, refused: 0, unsent: 0, sent_at, refused_at })
     }
 
     /// Sends a message.
@@ -233,6 +240,17 @@ impl HostFace {
         taken
     }
 
+    /// Whether the central converter was ever there, as far as that can be told: in the wide format, whether it gave a session. The
+    /// classic one answers nothing: whether a bundle of it came, or what was said last was not refused.
+    pub fn met_central(&self) -> bool {
+        let statistics = self.engine.machine.statistics();
+        if self.options.settings.wide().is_some() {
+            return statistics.sessions > 0;
+        }
+        let heard = |sent: Instant| self.refused_at.is_none_or(|refused| sent > refused + REFUSES);
+        statistics.bundles > 0 || self.sent_at.map_or(self.unsent == 0, heard)
+    }
+
     /// Its time.
     pub fn clock(&self) -> Clock {
         self.engine.clock
@@ -286,6 +304,7 @@ impl HostFace {
             let refused = self.engine.refusals(CENTRAL).count() as u64;
             self.refused += refused;
             if refused > 0 {
+                self.refused_at = Some(self.engine.clock.now());
                 // It refuses none.
                 let _ = self.engine.command(Command::Refused);
             }
@@ -319,11 +338,15 @@ impl HostFace {
 
     /// Lets what was said leave.
     pub fn flush(&mut self) {
-        let HostFace { engine, options, unsent, .. } = self;
+        let HostFace { engine, options, unsent, sent_at, .. } = self;
+        let now = engine.clock.now();
         engine.drain(|ports, said| {
             let Said::Frame(transmit, bytes) = said else { return 0 };
             let sent = ports.send(usize::from(transmit.port.0), options.central.into(), bytes);
             *unsent += u64::from(!sent);
+            if sent {
+                *sent_at = Some(now);
+            }
             usize::from(!sent)
         });
     }

@@ -73,7 +73,7 @@ fn level1(flags: Level1) -> Result<(), Failure> {
 
 /// Converters of level 1: their numbers, and where they are if that is to be known.
 fn converters(
-    flags: Vec<(u16, SocketAddrV4)>,
+    flags: Vec<(u16, Option<SocketAddrV4>)>,
     is_wide: bool,
 ) -> Result<(Vec<u16>, Vec<SocketAddrV4>), Failure> {
     if flags.is_empty() {
@@ -88,7 +88,13 @@ fn converters(
             flags.len()
         )));
     }
-    let (numbers, at): (Vec<u16>, Vec<SocketAddrV4>) = flags.into_iter().unzip();
+    if let (false, Some((number, _))) = (is_wide, flags.iter().find(|(_, at)| at.is_none())) {
+        return Err(Failure::input(format!(
+            "--level1 {number}: in the classic format also where it hears, such as {number}=127.0.0.1:{CENTRAL_TO_LEVEL1}"
+        )));
+    }
+    let numbers: Vec<u16> = flags.iter().map(|(number, _)| *number).collect();
+    let at = flags.into_iter().filter_map(|(_, at)| at).collect();
     if let Some(twice) =
         numbers.iter().enumerate().find_map(|(n, one)| numbers[..n].contains(one).then_some(one))
     {
@@ -159,6 +165,13 @@ fn host(flags: Host) -> Result<(), Failure> {
     if !is_wide && (flags.priority || flags.saturate.is_some()) {
         return Err(Failure::input("--priority and --saturate are of the wide format"));
     }
+    for (flag, is_said) in [("--rules", flags.rules.is_some()), ("--dis-to", flags.dis_to.is_some())] {
+        if is_said && flags.dis.is_none() {
+            return Err(Failure::input(format!(
+                "{flag} is for programs of DIS: say where they send to, by --dis"
+            )));
+        }
+    }
     let script = Script::of(&flags, is_wide)?;
     let dis = |listen| {
         let rules = rules::read(flags.rules.as_deref(), is_wide)?;
@@ -193,7 +206,12 @@ fn host(flags: Host) -> Result<(), Failure> {
     let mut control = Control::of(&mut face, flags.common.status)?;
     say(&format!("{}\n", face.bound()))?;
     workload::play(&script, &mut face, &mut control, options.settings, options.number, clock)?;
-    face.end().map_err(Failure::run)
+    let met = face.met_central();
+    face.end().map_err(Failure::run)?;
+    match met {
+        true => Ok(()),
+        false => Err(Failure::run(format!("no central converter answered at {}", options.central))),
+    }
 }
 
 fn loopback(port: u16) -> SocketAddrV4 {

@@ -152,7 +152,8 @@ mod tests {
             pairs = true
         "#;
         let told: Central = parse(text).unwrap();
-        assert_eq!(told.level1, [(1, "10.0.0.1:3457".parse().unwrap()), (2, "10.0.0.2:99".parse().unwrap())]);
+        let at = |text: &str| Some(text.parse().unwrap());
+        assert_eq!(told.level1, [(1, at("10.0.0.1:3457")), (2, at("10.0.0.2:99"))]);
         assert_eq!((told.hosts.len(), told.capacity, told.common.pairs), (1, Some(60_000), true));
         let mut said: Central = parse("capacity = 7\nhosts = '10.0.0.1,10.0.0.2'").unwrap();
         said.fill(told);
