@@ -3,7 +3,7 @@
 use trunkline_endpoint::{Endpoint, Idle, Input, Output, Peer, Port, Reason, Segment, Transmit, Writable};
 use trunkline_units::{Instant, Seed, Span};
 
-use crate::drops::{Drops, Why};
+use crate::drops::{Drops, Unsent, Why};
 use crate::gather::Gather;
 use crate::interest::{Change, Interest, packet};
 use crate::level::{LEAST, Level, Medium};
@@ -599,5 +599,26 @@ impl Endpoint for Central {
             Machine::Classic(classic) => classic.poll(now, writable, buffer),
             Machine::Wide(wide, _) => wide.poll(now, writable, buffer),
         }
+    }
+}
+
+impl Unsent for Central {
+    fn unsent(&mut self, port: Port, frame: &[u8]) {
+        let classic = match &mut self.0 {
+            Machine::Classic(classic) => classic,
+            Machine::Wide(wide, _) => return wide.unsent(port, frame),
+        };
+        let Ok(bundle) = Bundle::read(frame) else { return };
+        if port == Central::LEVEL1 {
+            let settings = classic.config.settings;
+            let drops = &mut classic.statistics.drops_to_level1;
+            return drops.unsent_classic(&bundle, |address| settings.is_priority(address));
+        }
+        // What hosts get has lost the address that says whether it has priority; control is urgent, and no message.
+        let control = bundle.messages().filter(|message| message.octets() == HOST_CONTROL).count();
+        let urgent = classic.hosts.urgent_left();
+        let drops = &mut classic.statistics.drops_to_hosts;
+        drops.add(Why::Unsent, true, urgent.saturating_sub(control) as u64);
+        drops.add(Why::Unsent, false, bundle.count().saturating_sub(urgent) as u64);
     }
 }

@@ -1,5 +1,9 @@
 //! What was dropped, by why and priority.
 
+use trunkline_endpoint::Port;
+
+use crate::wire::{classic, wide};
+
 /// Why a message was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Why {
@@ -17,6 +21,14 @@ pub enum Why {
     Gone,
     /// The host said that it takes no more.
     Saturated,
+    /// The system would not send it.
+    Unsent,
+}
+
+/// A machine that counts the messages of frames that it gave and that did not leave.
+pub trait Unsent {
+    /// The frame that it gave last did not leave by its port.
+    fn unsent(&mut self, port: Port, frame: &[u8]);
 }
 
 impl Why {
@@ -30,22 +42,44 @@ impl Why {
             Why::Unfit => "unfit",
             Why::Gone => "gone",
             Why::Saturated => "saturated",
+            Why::Unsent => "unsent",
         }
     }
 }
 
 /// How many were dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Drops([[u64; 2]; 7]);
+pub struct Drops([[u64; 2]; 8]);
 
 impl Drops {
     /// All reasons.
-    pub const REASONS: [Why; 7] =
-        [Why::Congestion, Why::Nobody, Why::Full, Why::Control, Why::Unfit, Why::Gone, Why::Saturated];
+    pub const REASONS: [Why; 8] = [
+        Why::Congestion,
+        Why::Nobody,
+        Why::Full,
+        Why::Control,
+        Why::Unfit,
+        Why::Gone,
+        Why::Saturated,
+        Why::Unsent,
+    ];
 
     /// One more.
     pub fn count(&mut self, why: Why, priority: bool) {
         self.add(why, priority, 1);
+    }
+
+    /// A bundle of the wide format that did not leave. What is acknowledged is sent again.
+    pub(crate) fn unsent(&mut self, bundle: &[u8]) {
+        let messages = wide::Bundle::read(bundle).into_iter().flat_map(|bundle| bundle.messages());
+        let lost = messages.filter(|message| message.reliable.is_none());
+        lost.for_each(|message| self.count(Why::Unsent, message.priority));
+    }
+
+    /// One of the classic format, whose messages have their addresses.
+    pub(crate) fn unsent_classic(&mut self, bundle: &classic::Bundle<'_>, is_priority: impl Fn(u16) -> bool) {
+        let data = bundle.messages().filter(|message| message.octets() != classic::CONTROL);
+        data.for_each(|message| self.count(Why::Unsent, is_priority(message.address)));
     }
 
     /// So many more.

@@ -62,8 +62,12 @@ pub struct Gather {
     builder: Builder,
     due: Instant,
     last: Option<Instant>,
-    ready: VecDeque<Vec<u8>>,
+    /// With how many of its messages are urgent.
+    ready: VecDeque<(Vec<u8>, usize)>,
     spare: Vec<Vec<u8>>,
+    /// Urgent messages in the bundle that gathers, and in the one that left last.
+    urgent: usize,
+    left: usize,
 }
 
 impl Gather {
@@ -71,7 +75,7 @@ impl Gather {
     pub fn new(source: Option<Source>, longest: usize, timing: Timing) -> Gather {
         let builder = Builder::new(source, longest);
         let (ready, spare) = (VecDeque::new(), Vec::new());
-        Gather { timing, builder, due: Instant::MAX, last: None, ready, spare }
+        Gather { timing, builder, due: Instant::MAX, last: None, ready, spare, urgent: 0, left: 0 }
     }
 
     /// Adds a message; whether there was room. A bundle that is due by that leaves with the next [`roll`](Gather::roll): what
@@ -102,6 +106,7 @@ impl Gather {
         if !self.builder.push(address, body) {
             return false;
         }
+        self.urgent += usize::from(urgent);
         let due = self.timing.due(now, self.last, urgent);
         self.due = self.due.min(within.map_or(due, |within| due.min(now + within)));
         true
@@ -118,8 +123,13 @@ impl Gather {
         let mut bytes = self.spare.pop().unwrap_or_default();
         bytes.resize(self.builder.octets(), 0);
         self.builder.finish(&mut bytes);
-        self.ready.push_back(bytes);
+        self.ready.push_back((bytes, std::mem::take(&mut self.urgent)));
         (self.due, self.last) = (Instant::MAX, Some(now));
+    }
+
+    /// Urgent messages in the bundle that left last.
+    pub fn urgent_left(&self) -> usize {
+        self.left
     }
 
     /// When the bundle that gathers is due.
@@ -134,7 +144,8 @@ impl Gather {
 
     /// Writes the next bundle that leaves; how many octets.
     pub fn leave(&mut self, now: Instant, buffer: &mut [u8]) -> Option<usize> {
-        let bytes = self.ready.pop_front()?;
+        let (bytes, urgent) = self.ready.pop_front()?;
+        self.left = urgent;
         buffer[..bytes.len()].copy_from_slice(&bytes);
         let length = bytes.len();
         self.spare.push(bytes);

@@ -4,7 +4,7 @@ use thiserror::Error;
 use trunkline_endpoint::{Endpoint, Idle, Input, Output, Peer, Port, Reason, Segment, Transmit, Writable};
 use trunkline_units::{Instant, Span};
 
-use crate::drops::{Drops, Why};
+use crate::drops::{Drops, Unsent, Why};
 use crate::gather::Gather;
 pub use crate::inbox::{From, WAITING};
 use crate::inbox::{Inbox, Sink};
@@ -296,7 +296,7 @@ impl Classic {
             Some((Why::Unfit, Refusal::TooLong))
         } else {
             if now >= self.allowed_until {
-                (self.allowed, self.allowed_until) = (0, now + crate::level::Medium::default().interval);
+                (self.allowed, self.allowed_until) = (0, now + self.settings.interval);
             }
             (!Level::admit(self.level.now(now), &mut self.allowed, priority))
                 .then_some((Why::Congestion, Refusal::Congested(self.level.last())))
@@ -469,6 +469,19 @@ impl Endpoint for Host {
         match &mut self.0 {
             Machine::Classic(classic) => classic.poll(now, writable, buffer),
             Machine::Wide(wide) => wide.poll(now, writable, buffer),
+        }
+    }
+}
+
+impl Unsent for Host {
+    fn unsent(&mut self, _: Port, frame: &[u8]) {
+        match &mut self.0 {
+            Machine::Classic(classic) => {
+                let Ok((_, bundle)) = Bundle::read_with_mask(frame) else { return };
+                let is_priority = |address: u16| classic.settings.is_priority(address);
+                classic.statistics.drops.unsent_classic(&bundle, is_priority);
+            }
+            Machine::Wide(wide) => wide.unsent(frame),
         }
     }
 }

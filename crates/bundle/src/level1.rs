@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use trunkline_endpoint::{Endpoint, Idle, Input, Output, Peer, Port, Reason, Segment, Transmit, Writable};
 use trunkline_units::Instant;
 
-use crate::drops::{Drops, Why};
+use crate::drops::{Drops, Unsent, Why};
 use crate::gather::Gather;
 use crate::interest::packet;
 use crate::level::{LEAST, Level, Told};
@@ -169,7 +169,7 @@ impl Classic {
             return self.statistics.drops.count(Why::Control, priority);
         }
         if now >= self.allowed_until {
-            (self.allowed, self.allowed_until) = (0, now + crate::level::Medium::default().interval);
+            (self.allowed, self.allowed_until) = (0, now + self.settings.interval);
         }
         if !Level::admit(self.level.now(now), &mut self.allowed, priority) {
             return self.statistics.drops.count(Why::Congestion, priority);
@@ -286,6 +286,23 @@ impl Endpoint for Level1 {
         match &mut self.0 {
             Machine::Classic(classic) => classic.poll(now, writable, buffer),
             Machine::Wide(wide) => wide.poll(now, writable, buffer),
+        }
+    }
+}
+
+impl Unsent for Level1 {
+    fn unsent(&mut self, port: Port, frame: &[u8]) {
+        let classic = match &mut self.0 {
+            Machine::Classic(classic) => classic,
+            Machine::Wide(wide) => return wide.unsent(port, frame),
+        };
+        let (settings, statistics) = (classic.settings, &mut classic.statistics);
+        let is_priority = |address: u16| settings.is_priority(address);
+        if port == Level1::WIDE {
+            let message = Message::read(frame).into_iter();
+            message.for_each(|one| statistics.drops_out.count(Why::Unsent, is_priority(one.address)));
+        } else if let Ok((_, bundle)) = Bundle::read_with_mask(frame) {
+            statistics.drops.unsent_classic(&bundle, is_priority);
         }
     }
 }

@@ -1,6 +1,9 @@
 //! What all three machines agree on.
 
+use trunkline_units::Span;
+
 use crate::gather::Timing;
+use crate::level::Medium;
 use crate::regulator::Congestion;
 use crate::wire::classic::LONGEST;
 use crate::wire::wide::{LEAST_PATH, PATH};
@@ -12,6 +15,9 @@ pub struct Settings {
     pub timing: Timing,
     /// Whether odd addresses are priority messages, each joined together with the even one before it.
     pub pairs: bool,
+    /// In which so many ordinary messages go as the level of congestion lets go: an interval of the central converter's
+    /// [media](crate::level::Medium). Not zero.
+    pub interval: Span,
     /// Most octets of a bundle, at most [`LONGEST`]; of the classic format.
     pub longest: usize,
     /// What stands on the wire.
@@ -81,7 +87,14 @@ impl Wide {
 /// As in 1997, without priorities.
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { timing: Timing::CLASSIC, pairs: false, longest: LONGEST, format: Format::Classic }
+        let interval = Medium::default().interval;
+        Settings {
+            timing: Timing::CLASSIC,
+            pairs: false,
+            interval,
+            longest: LONGEST,
+            format: Format::Classic,
+        }
     }
 }
 

@@ -139,6 +139,36 @@ fn obeys(mut face: impl Serve, says: &[UdpSocket; 3], bytes: &[u8], right: u64) 
     assert!(line.contains("not the central converter") && face.notice().is_none(), "{line}");
 }
 
+/// From the loopback nothing goes elsewhere. What is acknowledged would be sent again, and is not lost yet.
+#[test]
+fn messages_that_the_system_would_not_send_are_counted_by_priority() {
+    let nowhere = SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, 1), 9);
+    for format in [Format::Classic, Format::Wide(Wide::default())] {
+        let settings = Settings { format, pairs: true, timing: Timing::LEAST_DELAY, ..Settings::default() };
+        let mut host =
+            HostFace::open(&HostOptions::on_loopback(settings, 3, nowhere), Clock::start()).unwrap();
+        host.join(7).unwrap();
+        for n in 0..5 {
+            host.send(if n < 2 { 7 } else { 8 }, &[n; 30]).unwrap();
+        }
+        let figure = |host: &HostFace, name: &str| {
+            let mut figures = Figures::default();
+            host.figures(&mut figures);
+            let page = figures.prometheus();
+            let line = page.lines().find(|line| line.starts_with(name));
+            line.and_then(|line| line.split(' ').next_back()?.parse::<u64>().ok()).unwrap()
+        };
+        while figure(&host, "trunkline_converter_unsent_total") == 0 {
+            host.turn(None).unwrap();
+        }
+        let dropped = ["ordinary", "priority"].map(|class| {
+            let name = "trunkline_converter_dropped_total{way=\"host\",why=\"unsent\",priority=";
+            figure(&host, &format!("{name}\"{class}\"}}"))
+        });
+        assert_eq!(dropped, if format == Format::Classic { [3, 2] } else { [3, 0] });
+    }
+}
+
 #[test]
 fn many_joins_at_once_find_room_and_the_last_word_is_that_nothing_is_wanted() {
     let (central, mut host) = open(Timing::LEAST_PROCESSOR);

@@ -1,9 +1,11 @@
 //! Who restarts has forgotten, and is told again; who refuses is forgotten.
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 
 use trunkline_bundle::Settings;
 use trunkline_bundle::central::{self, Central, Config};
+use trunkline_bundle::drops::{Drops, Unsent, Why};
 use trunkline_bundle::host::{self, Host};
 use trunkline_bundle::level::Medium;
 use trunkline_bundle::level1::{self, Level1};
@@ -263,6 +265,68 @@ fn a_level_that_is_told_no_more_fades() {
         // As in 1997 it would hold for ever.
         assert_eq!(send(1_900, false), retells);
     }
+}
+
+/// At level 5 two go in an interval of the central converter, however long that is.
+#[test]
+fn what_a_level_lets_go_is_counted_in_the_intervals_of_the_central_converter() {
+    let level = Control::write_for_hosts(5);
+    for ms in [1, 5, 100] {
+        let settings = Settings { interval: Span::from_ms(ms), ..Settings::default() };
+        let mut host = Alone::new(Host::new(1, settings));
+        host.hear(Host::CENTRAL, &bundle(None, &[(0xFFFF, &level)]));
+        let (address, body) = Control::Level(5).write();
+        let mut level1 = Alone::new(Level1::new(1, settings));
+        level1.hear(Level1::CENTRAL, &bundle(None, &[(address, &body)]));
+        let mut sent = 0;
+        for now in 0..1_000 {
+            host.run(at(now));
+            level1.run(at(now));
+            let command = host::Command::Send { address: 7, body: b"ordinary" };
+            sent += u64::from(host.machine.handle(host.now, Input::Command(command)).is_ok());
+            level1.hear(Level1::WIDE, b"\0\x07ordinary");
+        }
+        let dropped = level1.machine.inner().statistics().drops.total();
+        let goes = if ms == 1 { 1_000 } else { 2 * 1_000 / ms };
+        assert_eq!((sent, 1_000 - dropped), (goes, goes), "{ms} ms");
+    }
+}
+
+/// Nothing that a machine gives by then leaves.
+fn lose_all<E: Endpoint<Refusal = Infallible> + Unsent>(machine: &mut E, frames: &[(Port, Vec<u8>)]) {
+    for (port, bytes) in frames {
+        let frame = Input::Frame { port: *port, peer: Peer::NONE, bytes, segment: None };
+        machine.handle(at(1), frame).unwrap();
+    }
+    machine.handle(at(20), Input::Wake).unwrap();
+    let mut buffer = vec![0; LONGEST];
+    loop {
+        match machine.poll(at(20), Writable::ALL, &mut buffer) {
+            Output::Transmit(transmit) => machine.unsent(transmit.port, &buffer[..transmit.length]),
+            Output::Event(_) => {}
+            Output::Idle(_) => return,
+        }
+    }
+}
+
+/// By priority, also where the address that tells it is gone. Control is no message.
+#[test]
+fn what_did_not_leave_is_counted_by_its_machine() {
+    let unsent = |drops: &Drops| [false, true].map(|priority| drops.get(Why::Unsent, priority));
+    let some: [(u16, &[u8]); 4] = [(4, b"one"), (5, b"urgent"), (4, b"two"), (4, b"three")];
+    let medium = Medium { capacity: 100_000_000, ..Medium::default() };
+    let config = Config { settings: settings(true), level1: vec![1], hosts: 16, local: medium, wide: medium };
+    let mut central = Central::new(config);
+    let join = of_host(1, &[Control::Join(4)]);
+    lose_all(&mut central, &[(Central::HOSTS, join), (Central::HOSTS, bundle(Some(Source::Host(2)), &some))]);
+    assert_eq!(unsent(&central.statistics().drops_to_hosts), [3, 1]);
+    assert_eq!(unsent(&central.statistics().drops_to_level1), [3, 1]);
+    let mut level1 = Level1::new(1, settings(true)).asking(at(1));
+    let alone = some.map(|(address, body)| (Level1::WIDE, [&address.to_be_bytes()[..], body].concat()));
+    lose_all(&mut level1, &alone);
+    lose_all(&mut level1, &[(Level1::CENTRAL, bundle(None, &some[1..]))]);
+    assert_eq!(unsent(&level1.statistics().drops), [3, 1]);
+    assert_eq!(unsent(&level1.statistics().drops_out), [2, 1]);
 }
 
 #[test]

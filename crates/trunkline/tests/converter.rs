@@ -236,6 +236,23 @@ fn a_group_that_could_not_be_joined_is_tried_again() {
     assert_eq!((before, after), ("0", "1"));
 }
 
+/// Nobody is at the ports of this address.
+#[test]
+fn a_workload_that_nobody_answers_says_so() {
+    for words in [
+        "host --listen 127.94.4.1 --central 127.94.4.9 --send 0 --rate 50 --time 500ms",
+        "host --listen 127.94.4.2 --central 127.94.4.9 --join 0 --time 500ms",
+        "host --format wide --central 127.94.4.9 --join 0 --time 500ms",
+        "host --format wide --central 127.94.4.9 --send 0 --rate 50 --priority --time 500ms",
+    ] {
+        let desk = Desk::new();
+        let words: Vec<&str> = ["converter"].into_iter().chain(words.split(' ')).collect();
+        let ended = desk.say(&words);
+        ended.assert_line(1, "no central converter answered at 127.94.4.9:3458");
+        assert!(ended.out.contains("\nsent "), "the total is told all the same: {}", ended.out);
+    }
+}
+
 #[test]
 fn what_cannot_be_is_told_in_a_line() {
     let desk = Desk::new();
@@ -252,7 +269,20 @@ fn what_cannot_be_is_told_in_a_line() {
         ("level1 --interface 192.0.2.1", "192.0.2.1 is not an address of this machine"),
         ("level1 --base 239.255.250.0", "239.255.250.0 is no base for 2,048 multicast groups"),
         ("central --level1 1=127.0.0.1 --level1 1=127.0.0.2", "--level1: there are two with the number 1"),
-        ("host --listen 127.94.3.2 --status 127.94.3.1:80", "--status 127.94.3.1:80: Address already in use"),
+        (
+            "host --listen 127.94.3.2 --status 127.94.3.1:80",
+            "--status 127.94.3.1:80: port 80 on 127.94.3.1 is in use",
+        ),
+        ("host --status 192.0.2.1:80 --listen 127.94.3.2", "192.0.2.1 is not an address of this machine"),
+        (
+            "central --level1 7",
+            "--level1 7: in the classic format also where it hears, such as 7=127.0.0.1:3457",
+        ),
+        (
+            "host --rules wrong.toml --join 0",
+            "--rules is for programs of DIS: say where they send to, by --dis",
+        ),
+        ("host --dis-to 127.0.0.1", "--dis-to is for programs of DIS"),
         (
             "host --dis 127.0.0.1 --join 0",
             "a host speaks with programs (--dis) or plays a workload, not both",

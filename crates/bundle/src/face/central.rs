@@ -87,7 +87,7 @@ impl CentralFace {
     /// # Errors
     /// Which did not open, and why.
     pub fn open(options: &CentralOptions, clock: Clock) -> Result<CentralFace, Error> {
-        let (secret, life) = (trunkline_net::datagrams::seed()?, life(clock));
+        let (secret, life) = (trunkline_net::datagrams::seed()?, life());
         let machine = Central::with_secret(secret, life, options.config.clone()).retelling(options.retell);
         let mut engine = Engine::new(machine, clock)?;
         // In the order of the machine's ports.
@@ -229,8 +229,9 @@ impl Serve for CentralFace {
                 Said::Frame(transmit, bytes) => (transmit, bytes),
                 Said::Event(never) => match never {},
             };
+            let mut lost = 0;
             let mut send = |to: SocketAddr| {
-                *unsent += u64::from(!ports.send(usize::from(transmit.port.0), to, bytes));
+                lost += usize::from(!ports.send(usize::from(transmit.port.0), to, bytes));
             };
             match (transmit.port, address_of(transmit.peer)) {
                 // A machine that answers where something came from says so.
@@ -242,6 +243,8 @@ impl Serve for CentralFace {
                     at.and_then(|at| options.level1.get(at)).into_iter().for_each(|to| send((*to).into()));
                 }
             }
+            *unsent += lost as u64;
+            lost
         });
         Ok(ready)
     }

@@ -57,8 +57,9 @@ struct Counts {
     said: u64,
     own: u64,
     nowhere: u64,
-    nobody: u64,
-    unsent: u64,
+    /// Ordinary ones, and those with priority.
+    nobody: [u64; 2],
+    unsent: [u64; 2],
     /// By way (from programs, from the converter), and by why.
     malformed: [[u64; 3]; 2],
 }
@@ -172,21 +173,20 @@ impl Dis {
     /// Hands over what came for programs: PDUs alone, each in a datagram.
     pub fn hand_over(&mut self, ports: &Ports, host: &mut Host, now: Instant) {
         loop {
-            let mut taken = false;
-            let take = Command::Take { into: &mut self.message, taken: &mut taken };
-            let _ = host.handle(now, Input::Command(take));
-            if !taken {
-                return;
-            }
+            let mut from = None;
+            let receive = Command::Receive { into: &mut self.message, from: &mut from };
+            let _ = host.handle(now, Input::Command(receive));
+            let Some(from) = from else { return };
+            let class = usize::from(from.priority);
             for pdu in Pdu::all(&self.message) {
                 match (pdu, self.to) {
                     (Err(why), _) => self.counts.malformed(1, why),
                     (Ok(pdu), to) => {
                         self.changed |= self.following.see(&self.options.rules, pdu);
                         match to {
-                            None => self.counts.nobody += 1,
+                            None => self.counts.nobody[class] += 1,
                             Some(to) if ports.send(self.says, to, pdu.bytes()) => self.counts.said += 1,
-                            Some(_) => self.counts.unsent += 1,
+                            Some(_) => self.counts.unsent[class] += 1,
                         }
                     }
                 }
@@ -244,8 +244,13 @@ impl Dis {
             }
         }
         let what = "PDUs that went nowhere: a rule dropped them, or no program had spoken yet, or the system would not.";
-        for (why, count) in [("rule", counts.nowhere), ("nobody", counts.nobody), ("unsent", counts.unsent)] {
-            into.count("trunkline_converter_pdus_dropped_total", what, &[("why", why)], count);
+        // What a rule drops has no address, and so no priority.
+        let dropped = [("rule", [counts.nowhere, 0]), ("nobody", counts.nobody), ("unsent", counts.unsent)];
+        for (why, [ordinary, priority]) in dropped {
+            for (class, count) in [("ordinary", ordinary), ("priority", priority)] {
+                let labels = [("why", why), ("priority", class)];
+                into.count("trunkline_converter_pdus_dropped_total", what, &labels, count);
+            }
         }
         let what = "Datagrams of its own that it heard.";
         into.count("trunkline_converter_pdus_own_total", what, &[], counts.own);

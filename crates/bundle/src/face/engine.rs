@@ -9,6 +9,8 @@ use trunkline_net::ports::{Came, Ready};
 use trunkline_net::{Clock, Ports};
 use trunkline_units::Instant;
 
+use crate::drops::Unsent;
+
 /// What a machine may say before the sockets are heard again: all that one round of hearing lets it say, since what it cannot
 /// say in time is lost.
 const OUTPUTS: usize = 16_384;
@@ -35,7 +37,7 @@ pub enum Said<'a, V> {
     Event(V),
 }
 
-impl<E: Endpoint> Engine<E> {
+impl<E: Endpoint + Unsent> Engine<E> {
     /// A machine without sockets as yet.
     ///
     /// # Errors
@@ -106,8 +108,9 @@ impl<E: Endpoint> Engine<E> {
         self.machine.handle(self.clock.now(), Input::Command(command))
     }
 
-    /// Lets the machine know what time it is, if it waits for that, and say what it has to say.
-    pub fn drain(&mut self, mut outlet: impl FnMut(&Ports, Said<'_, E::Event>)) {
+    /// Lets the machine know what time it is, if it waits for that, and say what it has to say. Of a frame `outlet` tells how many
+    /// datagrams did not leave, whose messages the machine counts.
+    pub fn drain(&mut self, mut outlet: impl FnMut(&Ports, Said<'_, E::Event>) -> usize) {
         let now = self.clock.now();
         if self.deadline.is_some_and(|due| due <= now) {
             let _ = self.machine.handle(now, Input::Wake);
@@ -115,9 +118,12 @@ impl<E: Endpoint> Engine<E> {
         for _ in 0..OUTPUTS {
             match self.machine.poll(now, Writable::ALL, &mut self.buffer) {
                 Output::Transmit(transmit) => {
-                    outlet(&self.ports, Said::Frame(&transmit, &self.buffer[..transmit.length]));
+                    let frame = &self.buffer[..transmit.length];
+                    for _ in 0..outlet(&self.ports, Said::Frame(&transmit, frame)) {
+                        self.machine.unsent(transmit.port, frame);
+                    }
                 }
-                Output::Event(event) => outlet(&self.ports, Said::Event(event)),
+                Output::Event(event) => _ = outlet(&self.ports, Said::Event(event)),
                 Output::Idle(idle) => return self.deadline = idle.deadline,
             }
         }

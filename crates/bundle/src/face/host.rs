@@ -96,7 +96,13 @@ pub struct HostFace {
     pub(super) regions: Regions,
     refused: u64,
     unsent: u64,
+    /// When a bundle left last, and when one was refused.
+    sent_at: Option<Instant>,
+    refused_at: Option<Instant>,
 }
+
+/// So long after a bundle its refusal may come: the system tells one a second.
+const REFUSES: Span = Span::from_ms(1_500);
 
 /// Whom it hears.
 #[derive(Debug)]
@@ -136,7 +142,7 @@ impl HostFace {
     /// Why it did not open.
     pub fn open(options: &HostOptions, clock: Clock) -> Result<HostFace, Error> {
         let HostOptions { settings, listen: at, interface, .. } = options;
-        let machine = Host::with_life(options.number, life(clock), *settings).retelling(options.retell);
+        let machine = Host::with_life(options.number, life(), *settings).retelling(options.retell);
         let mut engine = Engine::new(machine, clock)?;
         let has_two = settings.wide().is_some() && shared_on(*at.ip(), *interface).is_some();
         if has_two {
@@ -148,8 +154,8 @@ impl HostFace {
         let all = has_two.then_some(hears);
         let notices = Notices::default();
         let hears = Hears { settings: *settings, central: options.central, strangers: 0, notices };
-        let (options, regions) = (options.clone(), Regions::default());
-        Ok(HostFace { engine, options, all, dis, hears, regions, refused: 0, unsent: 0 })
+        let (options, regions, sent_at, refused_at) = (options.clone(), Regions::default(), None, None);
+        Ok(HostFace { engine, options, all, dis, hears, regions, refused: 0, unsent: 0, sent_at, refused_at })
     }
 
     /// Sends a message.
@@ -247,6 +253,17 @@ impl HostFace {
         self.engine.deadline()
     }
 
+    /// Whether the central converter was ever there, as far as that can be told: in the wide format, whether it gave a session. The
+    /// classic one answers nothing: whether a bundle of it came, or what was said last was not refused.
+    pub fn met_central(&self) -> bool {
+        let statistics = self.engine.machine.statistics();
+        if self.options.settings.wide().is_some() {
+            return statistics.sessions > 0;
+        }
+        let heard = |sent: Instant| self.refused_at.is_none_or(|refused| sent > refused + REFUSES);
+        statistics.bundles > 0 || self.sent_at.map_or(self.unsent == 0, heard)
+    }
+
     /// Its time.
     pub fn clock(&self) -> Clock {
         self.engine.clock
@@ -300,6 +317,7 @@ impl HostFace {
             let refused = self.engine.refusals(CENTRAL).count() as u64;
             self.refused += refused;
             if refused > 0 {
+                self.refused_at = Some(self.engine.clock.now());
                 // It refuses none.
                 let _ = self.engine.command(Command::Refused);
             }
@@ -333,12 +351,16 @@ impl HostFace {
 
     /// Lets what was said leave.
     pub fn flush(&mut self) {
-        let HostFace { engine, options, unsent, .. } = self;
+        let HostFace { engine, options, unsent, sent_at, .. } = self;
+        let now = engine.clock.now();
         engine.drain(|ports, said| {
-            if let Said::Frame(transmit, bytes) = said {
-                let sent = ports.send(usize::from(transmit.port.0), options.central.into(), bytes);
-                *unsent += u64::from(!sent);
+            let Said::Frame(transmit, bytes) = said else { return 0 };
+            let sent = ports.send(usize::from(transmit.port.0), options.central.into(), bytes);
+            *unsent += u64::from(!sent);
+            if sent {
+                *sent_at = Some(now);
             }
+            usize::from(!sent)
         });
     }
 }

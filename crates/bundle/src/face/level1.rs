@@ -87,8 +87,7 @@ impl Level1Face {
         if !base_is_right(options.base) {
             return Err(Error::Base(options.base));
         }
-        let machine =
-            Level1::with_life(options.number, life(clock), options.settings).asking(clock.now() + ASKS);
+        let machine = Level1::with_life(options.number, life(), options.settings).asking(clock.now() + ASKS);
         let mut engine = Engine::new(machine, clock)?;
         let memberships = Memberships::new(options.interface)?;
         let hears = memberships::hearing(options.port, &super::options())?;
@@ -152,25 +151,30 @@ impl Level1Face {
         let now = engine.clock.now();
         let mut holds = Holds { base: options.base, memberships, counts, notices };
         rejoin.again(now, |packet| holds.join(packet));
-        engine.drain(|ports, said| match said {
-            Said::Event(Event::Join(packet)) => {
-                if !holds.join(packet) {
-                    rejoin.failed(now, packet);
+        engine.drain(|ports, said| {
+            let sent = match said {
+                Said::Event(Event::Join(packet)) => {
+                    if !holds.join(packet) {
+                        rejoin.failed(now, packet);
+                    }
+                    true
                 }
-            }
-            Said::Event(Event::Leave(packet)) => {
-                rejoin.forget(packet);
-                let _ = holds.memberships.leave(at(options.base, packet));
-            }
-            Said::Frame(transmit, bytes) if transmit.port == Level1::CENTRAL => {
-                let sent = ports.send(usize::from(Level1::CENTRAL.0), options.central.into(), bytes);
-                holds.counts.unsent += u64::from(!sent);
-            }
-            Said::Frame(transmit, bytes) => {
-                let packet = transmit.peer.as_bytes().try_into().map_or(0, u16::from_be_bytes);
-                let to = SocketAddrV4::new(at(options.base, packet), options.port);
-                holds.counts.unsent += u64::from(!ports.send(SAYS, to.into(), bytes));
-            }
+                Said::Event(Event::Leave(packet)) => {
+                    rejoin.forget(packet);
+                    let _ = holds.memberships.leave(at(options.base, packet));
+                    true
+                }
+                Said::Frame(transmit, bytes) if transmit.port == Level1::CENTRAL => {
+                    ports.send(usize::from(Level1::CENTRAL.0), options.central.into(), bytes)
+                }
+                Said::Frame(transmit, bytes) => {
+                    let packet = transmit.peer.as_bytes().try_into().map_or(0, u16::from_be_bytes);
+                    let to = SocketAddrV4::new(at(options.base, packet), options.port);
+                    ports.send(SAYS, to.into(), bytes)
+                }
+            };
+            holds.counts.unsent += u64::from(!sent);
+            usize::from(!sent)
         });
     }
 }

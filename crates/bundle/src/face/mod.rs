@@ -20,10 +20,11 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::AsFd;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use thiserror::Error;
 use trunkline_net::ports::Ready;
-use trunkline_net::{Clock, SocketError, socket};
+use trunkline_net::{SocketError, socket};
 use trunkline_units::{Instant, Size};
 
 pub mod central;
@@ -108,8 +109,10 @@ pub fn carried_by(interface: Ipv4Addr) -> Option<usize> {
 }
 
 /// The life of a machine that starts now, of the wide format: hundredths of a second since 1970, in a circle of 2³².
-fn life(clock: Clock) -> u32 {
-    (clock.epoch_ns() / 10_000_000) as u32
+fn life() -> u32 {
+    // The monotonic clock begins anew with the machine, whose hosts would then be taken for stragglers.
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    (since.as_millis() / 10) as u32
 }
 
 /// A socket that only its owner has.
@@ -183,6 +186,14 @@ fn of_buffers(into: &mut Figures, ports: &trunkline_net::Ports, names: &[&str]) 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Of a machine that starts anew, too.
+    #[test]
+    fn a_life_is_the_time_of_day() {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        let behind = life().wrapping_sub((since.as_secs() * 100) as u32);
+        assert!(behind < 100 * 600, "{behind}");
+    }
 
     #[test]
     fn what_an_interface_carries_is_known_of_those_that_are_here() {

@@ -63,6 +63,11 @@ impl Machine {
         &self.statistics
     }
 
+    pub(crate) fn unsent(&mut self, port: Port, frame: &[u8]) {
+        let Statistics { drops_to_hosts, drops_to_level1, .. } = &mut self.statistics;
+        (if port == Central::HOSTS { drops_to_hosts } else { drops_to_level1 }).unsent(frame);
+    }
+
     pub(crate) fn levels(&self) -> (u8, u8) {
         (self.local.level(), self.far.level())
     }

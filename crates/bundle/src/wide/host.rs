@@ -10,7 +10,7 @@ use super::{ACKNOWLEDGE, ACKNOWLEDGED, AGAIN, HELLO, LONELY};
 use crate::drops::Why;
 use crate::host::{Command, Event, Host, Post, Refusal, Statistics};
 use crate::inbox::{From, Inbox, Sink};
-use crate::level::{LEAST, Level, Medium};
+use crate::level::{LEAST, Level};
 use crate::path::{Flow, Link, Seen, Verdict, is_later};
 use crate::ranges::{MOST_RANGES, Ranges};
 use crate::regulator::{Bucket, Congestion, NO_LIMIT};
@@ -112,6 +112,10 @@ impl Machine {
         &self.statistics
     }
 
+    pub(crate) fn unsent(&mut self, frame: &[u8]) {
+        self.statistics.drops.unsent(frame);
+    }
+
     pub(crate) fn level(&self) -> u8 {
         self.level
     }
@@ -171,7 +175,7 @@ impl Machine {
             return self.bucket.admits(now, wide::ENTRY + wide::carried(body));
         }
         if now >= self.allowed_until {
-            (self.allowed, self.allowed_until) = (0, now + Medium::default().interval);
+            (self.allowed, self.allowed_until) = (0, now + self.settings.interval);
         }
         Level::admit(self.level, &mut self.allowed, false)
     }

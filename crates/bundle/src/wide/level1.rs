@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use trunkline_endpoint::{Idle, Input, Output, Peer, Reason, Segment, Transmit, Writable};
-use trunkline_units::Instant;
+use trunkline_endpoint::{Idle, Input, Output, Peer, Port, Reason, Segment, Transmit, Writable};
+use trunkline_units::{Instant, Span};
 
 use super::LONELY;
 use super::outbox::{Outbox, Parcel};
@@ -21,6 +21,7 @@ use crate::wire::wide::{self, Builder, Bundle, Header, Message, Role};
 #[derive(Debug)]
 pub struct Machine {
     wide: Wide,
+    interval: Span,
     number: u16,
     life: u32,
     outbox: Outbox,
@@ -50,6 +51,7 @@ impl Machine {
         let longest = wide.longest();
         Machine {
             wide,
+            interval: settings.interval,
             number,
             life,
             outbox: Outbox::new(longest, settings.timing, Instant::ZERO),
@@ -72,6 +74,11 @@ impl Machine {
 
     pub(crate) fn statistics(&self) -> &Statistics {
         &self.statistics
+    }
+
+    pub(crate) fn unsent(&mut self, port: Port, frame: &[u8]) {
+        let Statistics { drops, drops_out, .. } = &mut self.statistics;
+        (if port == Level1::WIDE { drops_out } else { drops }).unsent(frame);
     }
 
     pub(crate) fn level(&self) -> u8 {
@@ -124,7 +131,7 @@ impl Machine {
             return self.bucket.admits(now, wide::ENTRY + wide::carried(message.body));
         }
         if now >= self.allowed_until {
-            (self.allowed, self.allowed_until) = (0, now + crate::level::Medium::default().interval);
+            (self.allowed, self.allowed_until) = (0, now + self.interval);
         }
         Level::admit(self.level, &mut self.allowed, false)
     }

@@ -31,7 +31,6 @@ use trunkline_bundle::wire::classic::MOST_HOSTS;
 use trunkline_bundle::wire::wide::PATH;
 use trunkline_bundle::{Format, Settings, Wide};
 use trunkline_net::Clock;
-use trunkline_units::Span;
 
 use self::control::Control;
 use self::workload::Script;
@@ -43,7 +42,6 @@ use crate::flags::converter::{
 
 /// What the media of today carry in 5 ms: 1 Gb/s Ethernet, as 6,000 octets are 10 Mb/s.
 const CAPACITY: u64 = 600_000;
-const INTERVAL: Span = Span::from_ms(5);
 
 /// Does what was said.
 pub fn converter(daemon: &Daemon) -> Result<(), Failure> {
@@ -78,7 +76,7 @@ fn level1(flags: Level1) -> Result<(), Failure> {
 
 /// Converters of level 1: their numbers, and where they are if that is to be known.
 fn converters(
-    flags: Vec<(u16, SocketAddrV4)>,
+    flags: Vec<(u16, Option<SocketAddrV4>)>,
     is_wide: bool,
 ) -> Result<(Vec<u16>, Vec<SocketAddrV4>), Failure> {
     if flags.is_empty() {
@@ -93,7 +91,13 @@ fn converters(
             flags.len()
         )));
     }
-    let (numbers, at): (Vec<u16>, Vec<SocketAddrV4>) = flags.into_iter().unzip();
+    if let (false, Some((number, _))) = (is_wide, flags.iter().find(|(_, at)| at.is_none())) {
+        return Err(Failure::input(format!(
+            "--level1 {number}: in the classic format also where it hears, such as {number}=127.0.0.1:{CENTRAL_TO_LEVEL1}"
+        )));
+    }
+    let numbers: Vec<u16> = flags.iter().map(|(number, _)| *number).collect();
+    let at = flags.into_iter().filter_map(|(_, at)| at).collect();
     if let Some(twice) =
         numbers.iter().enumerate().find_map(|(n, one)| numbers[..n].contains(one).then_some(one))
     {
@@ -134,7 +138,7 @@ fn central(flags: Central) -> Result<(), Failure> {
         wide.spread = Spread::All;
     }
     let capacity = flags.capacity.unwrap_or(CAPACITY);
-    let medium = |capacity| Medium { capacity, interval: flags.interval.unwrap_or(INTERVAL) };
+    let medium = |capacity| Medium { capacity, interval: settings.interval };
     let options = CentralOptions {
         config: Config {
             settings,
@@ -163,6 +167,13 @@ fn host(flags: Host) -> Result<(), Failure> {
     }
     if !is_wide && (flags.priority || flags.saturate.is_some()) {
         return Err(Failure::input("--priority and --saturate are of the wide format"));
+    }
+    for (flag, is_said) in [("--rules", flags.rules.is_some()), ("--dis-to", flags.dis_to.is_some())] {
+        if is_said && flags.dis.is_none() {
+            return Err(Failure::input(format!(
+                "{flag} is for programs of DIS: say where they send to, by --dis"
+            )));
+        }
     }
     let script = Script::of(&flags, is_wide)?;
     let dis = |listen| {
@@ -198,7 +209,12 @@ fn host(flags: Host) -> Result<(), Failure> {
     let mut control = Control::of(&mut face, flags.common.status)?;
     say(&format!("{}\n", face.bound()))?;
     workload::play(&script, &mut face, &mut control, options.settings, options.number, clock)?;
-    face.end().map_err(Failure::run)
+    let met = face.met_central();
+    face.end().map_err(Failure::run)?;
+    match met {
+        true => Ok(()),
+        false => Err(Failure::run(format!("no central converter answered at {}", options.central))),
+    }
 }
 
 impl Common {
@@ -221,7 +237,9 @@ fn settings(common: &Common, interfaces: [Ipv4Addr; 2]) -> Result<Settings, Fail
         Some(Timers::Processor) => Timing::LEAST_PROCESSOR,
         Some(Timers::Delay) => Timing::LEAST_DELAY,
     };
-    Ok(Settings { timing, pairs: common.pairs, format, ..Settings::default() })
+    let usual = Settings::default();
+    let interval = common.interval.unwrap_or(usual.interval);
+    Ok(Settings { timing, pairs: common.pairs, interval, format, ..usual })
 }
 
 fn wide(common: &Common, interfaces: [Ipv4Addr; 2]) -> Wide {

@@ -77,6 +77,9 @@ pub struct Common {
     /// When bundles leave: with a tick of 5 ms, for least processor time, or for least delay [default: classic]
     #[arg(long, value_name = "HOW")]
     pub timers: Option<Timers>,
+    /// How long an interval is, of --capacity and of what levels of congestion let go. The same at all [default: 5ms]
+    #[arg(long, value_name = "SPAN", value_parser = interval)]
+    pub interval: Option<Span>,
     /// Odd message addresses have priority, and are joined together with the even one before them. The same at all
     #[arg(long)]
     pub pairs: bool,
@@ -143,10 +146,10 @@ pub struct Level1 {
 
 #[derive(Clone, Debug, Args)]
 pub struct Central {
-    /// Converters of level 1, and where they hear this one: up to 6. In the wide format they say where they are, and this says
-    /// which there may be [default: 1=127.0.0.1:3457; wide: numbers 1 to 6]
+    /// Converters of level 1, and where they hear this one, such as 1=10.0.0.11: up to 6. In the wide format they say where they
+    /// are, and this says which there may be, such as 7 [default: 1=127.0.0.1:3457; wide: numbers 1 to 6]
     #[arg(long, value_name = "N=ADDR:PORT", value_delimiter = ',', value_parser = level1)]
-    pub level1: Vec<(u16, SocketAddrV4)>,
+    pub level1: Vec<(u16, Option<SocketAddrV4>)>,
     /// Where to hear level 1 [default: 127.0.0.1:3450]
     #[arg(long, value_name = "ADDR:PORT", value_parser = |text: &str| listening(text, LEVEL1_TO_CENTRAL))]
     pub listen_level1: Option<SocketAddrV4>,
@@ -165,9 +168,6 @@ pub struct Central {
     /// The same between this converter and level 1 [default: as --capacity]
     #[arg(long, value_name = "OCTETS", value_parser = capacity())]
     pub wide_capacity: Option<u64>,
-    /// How long an interval is, of both [default: 5ms]
-    #[arg(long, value_name = "SPAN", value_parser = interval)]
-    pub interval: Option<Span>,
     /// How often level 1 is told again what it gets, also without a reason; 0s: never [default: 10s]
     #[arg(long, value_name = "SPAN", value_parser = span)]
     pub retell: Option<Span>,
@@ -308,12 +308,14 @@ pub fn size(text: &str) -> Result<RangeInclusive<usize>, String> {
     }
 }
 
-/// `N=ADDR:PORT`.
-fn level1(text: &str) -> Result<(u16, SocketAddrV4), String> {
-    let wrong = || format!("expected a number and an address, such as 1=127.0.0.1:{CENTRAL_TO_LEVEL1}");
-    let (number, at) = text.split_once('=').ok_or_else(wrong)?;
-    let number = number.parse().ok().filter(|number| (1..=0x3fff).contains(number)).ok_or_else(wrong)?;
-    Ok((number, address(at, CENTRAL_TO_LEVEL1)?))
+/// `N=ADDR:PORT`, or `N`, which is enough in the wide format.
+fn level1(text: &str) -> Result<(u16, Option<SocketAddrV4>), String> {
+    let (number, at) = text.split_once('=').map_or((text, None), |(number, at)| (number, Some(at)));
+    let number = number.parse().ok().filter(|number| (1..=0x3fff).contains(number));
+    let number = number.ok_or_else(|| {
+        format!("expected a number and an address, such as 1=127.0.0.1:{CENTRAL_TO_LEVEL1}; wide: a number, such as 1")
+    })?;
+    Ok((number, at.map(|at| address(at, CENTRAL_TO_LEVEL1)).transpose()?))
 }
 
 /// An address that an interface may have.

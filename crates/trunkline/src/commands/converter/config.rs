@@ -92,6 +92,7 @@ impl Common {
         self.longest = self.longest.or(other.longest);
         self.congestion = self.congestion.or(other.congestion);
         self.timers = self.timers.or(other.timers);
+        self.interval = self.interval.or(other.interval);
         self.pairs |= other.pairs;
         self.status = self.status.or(other.status);
     }
@@ -122,7 +123,7 @@ impl Filled for Central {
     }
 
     fn fill(&mut self, other: Central) {
-        fill!(self, other: listen_level1, listen_hosts, capacity, wide_capacity, interval, retell, ttl; level1, hosts);
+        fill!(self, other: listen_level1, listen_hosts, capacity, wide_capacity, retell, ttl; level1, hosts);
     }
 }
 
@@ -151,7 +152,8 @@ mod tests {
             pairs = true
         "#;
         let told: Central = parse(text).unwrap();
-        assert_eq!(told.level1, [(1, "10.0.0.1:3457".parse().unwrap()), (2, "10.0.0.2:99".parse().unwrap())]);
+        let at = |text: &str| Some(text.parse().unwrap());
+        assert_eq!(told.level1, [(1, at("10.0.0.1:3457")), (2, at("10.0.0.2:99"))]);
         assert_eq!((told.hosts.len(), told.capacity, told.common.pairs), (1, Some(60_000), true));
         let mut said: Central = parse("capacity = 7\nhosts = '10.0.0.1,10.0.0.2'").unwrap();
         said.fill(told);

@@ -5,7 +5,9 @@ use std::net::SocketAddrV4;
 
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use trunkline_bundle::face::{Figures, Serve};
+use trunkline_net::SocketError;
 use trunkline_net::ports::Ready;
+use trunkline_net::socket::Step;
 
 use super::status::{Page, Status};
 use crate::failure::{Failure, say};
@@ -31,7 +33,10 @@ impl Control {
         let ends = signals(&[SIGINT, SIGTERM]).map_err(failed)?;
         let tells = signals(&[SIGUSR1]).map_err(failed)?;
         let open = |at| {
-            let status = Status::open(at).map_err(|e| Failure::input(format!("--status {at}: {e}")))?;
+            let status = Status::open(at).map_err(|cause| {
+                let error = SocketError { step: Step::Bind, address: at.into(), cause };
+                Failure::input(format!("--status {at}: {error}"))
+            })?;
             Ok::<_, Failure>((face.watch(status.bell()).map_err(Failure::run)?, status))
         };
         Ok(Control { ends, tells, status: status.map(open).transpose()? })

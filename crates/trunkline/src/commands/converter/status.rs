@@ -20,6 +20,9 @@ const LONGEST: usize = 8_192;
 /// How long a question and the reading of its answer may take.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// After a connection that could not be taken, since there are too many files open: the next would not be either, at once.
+const PAUSE: Duration = Duration::from_millis(100);
+
 /// A listener whose thread asks the daemon for pages.
 pub struct Status {
     bell: PipeReader,
@@ -35,10 +38,12 @@ impl Status {
         let (ask, questions) = sync_channel(1);
         let (answers, told) = sync_channel(1);
         thread::Builder::new().name("status".into()).spawn(move || {
-            for stream in listener.incoming().flatten() {
+            let serve = |stream| {
                 // Whoever does not read, or goes, has no answer.
                 let _ = serve(stream, |page| question(page, &ask, &mut rope, &told));
-            }
+            };
+            #[expect(clippy::disallowed_methods, reason = "nothing tells when there is room again")]
+            take(listener.incoming(), serve, || thread::sleep(PAUSE));
         })?;
         Ok(Status { bell, questions, answers })
     }
@@ -53,6 +58,16 @@ impl Status {
         let _ = self.bell.read(&mut [0]);
         if let Ok(kind) = self.questions.try_recv() {
             let _ = self.answers.try_send(page(kind));
+        }
+    }
+}
+
+/// Serves each that comes, and pauses after each that could not be taken.
+fn take<T>(comes: impl Iterator<Item = io::Result<T>>, mut serve: impl FnMut(T), mut pause: impl FnMut()) {
+    for one in comes {
+        match one {
+            Ok(stream) => serve(stream),
+            Err(_) => pause(),
         }
     }
 }
@@ -116,4 +131,17 @@ fn asked(stream: &mut TcpStream) -> io::Result<Option<String>> {
         }
     }
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_cannot_be_taken_is_waited_for() {
+        let full = || Err(io::Error::from_raw_os_error(24));
+        let (mut served, mut pauses) = (Vec::new(), 0);
+        take([Ok(1), full(), full(), Ok(2), full()].into_iter(), |one| served.push(one), || pauses += 1);
+        assert_eq!((served, pauses), (vec![1, 2], 3));
+    }
 }
