@@ -388,3 +388,69 @@ fn with_sockets(mut counts: Counts, face: &impl Serve) -> Counts {
     }
     counts
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trunkline_units::Seed;
+
+    /// One whose thread never takes anything.
+    fn idle() -> (Desk, UnixStream) {
+        let (ring, bell) = UnixStream::pair().unwrap();
+        ring.set_nonblocking(true).unwrap();
+        let shared = Shared {
+            leaving: AtomicBool::new(false),
+            bell: ring,
+            outbox: Mutex::default(),
+            ears: Mutex::default(),
+        };
+        let lines = Lines { site: Ipv4Addr::LOCALHOST, base: Ipv4Addr::new(239, 1, 0, 0), port: 20_000 };
+        let place = Place { lines, post: Post::Wide };
+        (Desk(Arc::new(Running { place, shared: Arc::new(shared), thread: Mutex::new(None) })), bell)
+    }
+
+    #[test]
+    fn an_outbox_that_is_full_takes_no_more() {
+        let tally = Arc::<Tally>::default();
+        let most_of = |octets: usize| {
+            let (desk, mut bell) = idle();
+            let taken = (0..10_000).take_while(|_| desk.send(7, &vec![0; octets], &tally)).count();
+            drop(desk);
+            // Rung once, and once more at the end.
+            let mut rung = Vec::new();
+            bell.read_to_end(&mut rung).unwrap();
+            assert_eq!(rung.len(), 2);
+            taken
+        };
+        assert_eq!((most_of(100), most_of(65_500)), (OUTBOX.1, OUTBOX.0 / 65_500));
+    }
+
+    #[test]
+    fn what_comes_before_a_run_begins_is_kept_for_it_as_far_as_there_is_room() {
+        let (desk, _bell) = idle();
+        let payload = Payload::new(Seed(1), "a");
+        let message = |token: u32, sequence: u64| {
+            let header =
+                Header { sequence, sent: Instant::ZERO, length: 40, response: 0, kind: Kind::Pattern };
+            let mut bytes = [&[0; HEADER][..], payload.piece(0, 8)].concat();
+            header.encode(token, bytes.first_chunk_mut().unwrap());
+            bytes
+        };
+        let hearing = desk.hear(5, payload.clone());
+        let shared = &desk.0.shared;
+        let early = EARLY as u64 + 10;
+        (0..early).for_each(|n| shared.hear(Instant::ZERO, &message(5, n)));
+        assert!(hearing.look(|_| ()).is_none());
+        hearing.begin(Instant::ZERO);
+        // One after that, another's, and one that was damaged.
+        shared.hear(Instant::ZERO, &message(5, early));
+        shared.hear(Instant::ZERO, &message(6, 0));
+        let mut damaged = message(5, early + 1);
+        damaged[HEADER + 3] ^= 1;
+        shared.hear(Instant::ZERO, &damaged);
+        let arrivals = hearing.look(|meter| *meter.arrivals()).unwrap();
+        assert_eq!((arrivals.messages, arrivals.corrupted, arrivals.strangers), (EARLY as u64 + 1, 1, 0));
+        drop(hearing);
+        assert!(locked(&shared.ears).is_empty());
+    }
+}
