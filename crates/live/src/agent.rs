@@ -10,6 +10,7 @@ use std::time::Duration;
 use trunkline_net::Clock;
 use trunkline_net::usage::CpuTime;
 
+use crate::bundles::Desk;
 use crate::end::{self, Control};
 use crate::station::Station;
 use crate::wire::{self, EndId, Order, Reader, Word};
@@ -51,12 +52,15 @@ pub fn serve(stream: UnixStream) {
             }
         })
     };
-    obey(stream, &voice, &ends);
+    let desk = obey(stream, &voice, &ends);
     // The controller is gone, or wants no more: nothing may send on.
     if let Ok(ends) = ends.lock() {
         ends.values().for_each(|control| control.stop());
     }
     drop(ends);
+    if let Some(counts) = desk.and_then(|desk| desk.close()) {
+        voice.say(&Word::Counted(counts));
+    }
     let used = CpuTime::of_this_process();
     voice.say(&Word::Used(used.user.as_s(), used.system.as_s()));
     drop((voice, leaving));
@@ -65,22 +69,31 @@ pub fn serve(stream: UnixStream) {
 
 type Ends = Arc<Mutex<BTreeMap<EndId, Arc<Control>>>>;
 
-fn obey(stream: UnixStream, voice: &Voice, ends: &Ends) {
+/// Does what it is told; what bundles here at the end.
+fn obey(stream: UnixStream, voice: &Voice, ends: &Ends) -> Option<Desk> {
     let mut orders = Reader::new(stream);
     let mut clock = Clock::start();
     let mut station = Err("the host has none".to_owned());
+    let mut desk = None;
     let to = |id: EndId| ends.lock().ok().and_then(|e| e.get(&id).cloned());
     while let Ok(Some(order)) = orders.read::<Order>() {
         match order {
-            Order::Hello { epoch_ns, station: place } => {
+            Order::Hello { epoch_ns, station: place, bundles } => {
                 clock = Clock::at(epoch_ns);
                 if let Some(place) = place {
                     station = Station::attach(&place, clock);
                 }
+                if let Some(place) = bundles {
+                    match Desk::open(*place, clock, voice) {
+                        Ok(open) => desk = Some(open),
+                        Err(why) => voice.say(&Word::Unable(why)),
+                    }
+                }
             }
             Order::Prepare(spec) => {
                 let id = spec.id;
-                let (control, threads) = end::prepare(*spec, clock, voice.clone(), station.clone());
+                let (control, threads) =
+                    end::prepare(*spec, clock, voice.clone(), (station.clone(), desk.clone()));
                 if let Ok(mut ends) = ends.lock() {
                     // Ends that are over make room: a long repeat opens many.
                     ends.retain(|_, c| !c.is_over());
@@ -91,7 +104,8 @@ fn obey(stream: UnixStream, voice: &Voice, ends: &Ends) {
             Order::Start(id, at) => to(id).into_iter().for_each(|c| c.start(at)),
             Order::Finish(id, messages) => to(id).into_iter().for_each(|c| c.finish(messages, clock.now())),
             Order::Stop(id) => to(id).into_iter().for_each(|c| c.stop()),
-            Order::Bye => return,
+            Order::Bye => break,
         }
     }
+    desk
 }

@@ -11,7 +11,7 @@ use trunkline_net::{Clock, usage};
 use trunkline_record::Record;
 use trunkline_record::schema::Host;
 use trunkline_run::backend::{self, conclude, expected};
-use trunkline_run::{Backend, Order, Refusal, Watch, assemble, describe, expect, llc};
+use trunkline_run::{Backend, Order, Refusal, Watch, assemble, bundle, describe, expect, llc};
 use trunkline_traffic::{Pattern, Variable};
 use trunkline_units::Instant;
 
@@ -62,6 +62,25 @@ impl Live {
     }
 }
 
+impl Live {
+    /// What of a plan's bundles is not carried.
+    fn refuse_bundles(&self, plan: &Plan) -> Vec<Refusal> {
+        let first = plan.connections.iter().find(|c| matches!(c.protocol, Protocol::Bundle { .. }));
+        let (Some(first), sides) = (first, bundle::sides(plan)) else { return Vec::new() };
+        let Some(sides) = sides else {
+            let text = format!("{}: bundles need the converters of a `network`", first.name);
+            return vec![Refusal { place: first.asks.protocol, text }];
+        };
+        let placed = |name: &&&str| self.at.contains_key(**name);
+        let refusal = |name: &&str| {
+            let text = format!("--at {name}: `live` has its converters and their hosts on the loopback only");
+            Refusal { place: Default::default(), text }
+        };
+        let at = sides.hosts.iter().chain(&sides.wide).filter(placed).map(refusal);
+        at.chain(plan.network.iter().flat_map(|network| bundle::refuse_format("live", network))).collect()
+    }
+}
+
 impl Backend for Live {
     fn name(&self) -> &'static str {
         "live"
@@ -78,6 +97,7 @@ impl Backend for Live {
             let text = format!("--at {name}: `live` has its LLC stations on the loopback only");
             all.push(Refusal { place: Default::default(), text });
         }
+        all.extend(self.refuse_bundles(plan));
         all
     }
 
@@ -92,12 +112,15 @@ impl Backend for Live {
             Ok(places) => places,
             Err(trouble) => return spoilt(record, plan, trouble),
         };
-        let before = counters(&places);
         let controller = match Controller::new(plan, order, &places, self.launch.as_ref(), clock) {
             Ok(controller) => controller,
             Err(trouble) => return spoilt(record, plan, trouble),
         };
-        let expected = expected(plan);
+        if let Err(trouble) = controller.settle() {
+            return spoilt(record, plan, trouble);
+        }
+        let (expected, places) = (expected(plan), controller.addresses());
+        let before = counters(&places);
         std::thread::scope(|scope| {
             let controller = &controller;
             let (running, ended) = mpsc::channel::<()>();
@@ -114,7 +137,7 @@ impl Backend for Live {
         let used = controller.dismiss();
         record.connections =
             plan.connections.iter().zip(&outcomes).map(|(c, o)| assemble::connection(c, o)).collect();
-        record.hosts = hosts(&places, &used, &before, record.duration_s);
+        record.hosts = hosts(&places, (&used, &controller.counted()), &before, record.duration_s);
         conclude(&mut record, plan);
         record
     }
@@ -124,10 +147,11 @@ impl Backend for Live {
 fn blank(plan: &Plan, order: &Order) -> Record {
     let mut environment = environment::describe();
     if plan.network.is_some() {
-        environment.insert(
-            "network".into(),
-            "described in the experiment, not applied: live uses the real one".into(),
-        );
+        let mut said = "described in the experiment, not applied: live uses the real one".to_owned();
+        if bundle::sides(plan).is_some() {
+            said += "; its converters run on the loopback, at no cost but their own";
+        }
+        environment.insert("network".into(), said);
     }
     backend::blank("live", plan, order, environment)
 }
@@ -155,7 +179,7 @@ fn counters(places: &BTreeMap<String, IpAddr>) -> BTreeMap<IpAddr, Counters> {
 
 fn hosts(
     places: &BTreeMap<String, IpAddr>,
-    used: &BTreeMap<String, f64>,
+    (used, counted): (&BTreeMap<String, f64>, &BTreeMap<String, Counters>),
     before: &BTreeMap<IpAddr, Counters>,
     duration_s: f64,
 ) -> Vec<Host> {
@@ -170,7 +194,10 @@ fn hosts(
         name: name.clone(),
         cpu_percent: used.get(name).copied().unwrap_or(0.0) / duration_s * 100.0,
         address: Some(address.to_string()),
-        interfaces: change(address),
+        interfaces: change(address)
+            .into_iter()
+            .chain(counted.get(name).cloned().unwrap_or_default())
+            .collect(),
     };
     places.iter().map(host).collect()
 }
@@ -180,17 +207,15 @@ fn refuse_connection(c: &Connection) -> Vec<Refusal> {
     let mut refuse = |place: Place, text: String| {
         refusals.push(Refusal { place, text: format!("{}: {text}", c.name) });
     };
-    let transport = describe::transport(&c.protocol);
     let test = describe::test_name(&c.test);
     match (&c.protocol, &c.test) {
-        (Protocol::Bundle { .. }, _) => {
-            let text = format!(
-                "`live` does not carry `{transport}` yet; it carries tcp, udp, multicast, llc and guaranteed"
-            );
-            refuse(c.asks.protocol, text);
-        }
         (_, Pattern::Application { .. }) => {
             refuse(c.asks.test, format!("`live` does not play the application model `{test}` yet"));
+        }
+        (Protocol::Bundle { .. }, _) => {
+            if let Some(text) = bundle::refuse_test("live", c) {
+                refuse(c.asks.test, text);
+            }
         }
         (Protocol::Multicast { .. }, Pattern::Request { .. } | Pattern::File { .. }) => {
             refuse(c.asks.test, format!("`live` has no test `{test}` over multicast"));

@@ -22,6 +22,7 @@ use trunkline_traffic::source::Limit;
 use trunkline_units::{Instant, Span};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+use crate::bundles::{self, Post, Wanted};
 use crate::launch::{Ending, Launch};
 use crate::station::Place;
 use crate::wire::{self, End, EndId, Reader, Report, Role, Word};
@@ -36,6 +37,8 @@ const STOPPING: Span = Span::from_s(3);
 const DRAINING: Span = Span::from_ms(1000);
 /// How long receivers may take to report once told that the sender has ended.
 const FINISHING: Span = Span::from_s(60);
+/// How long converters may take to know what is wanted.
+const SETTLING: Span = Span::from_s(20);
 /// From the moment a block is entered to its first message: time to open sockets, so that what stands side by side
 /// begins together.
 const HEADSTART: Span = Span::from_ms(20);
@@ -48,7 +51,25 @@ enum Heard {
     Gone(String, String),
 }
 
-type Mailboxes = Mutex<BTreeMap<EndId, (usize, Sender<Heard>)>>;
+type Mailboxes = Mutex<BTreeMap<EndId, Mailbox>>;
+
+/// Where a run hears of one of its ends.
+struct Mailbox {
+    /// The end's agent.
+    agent: usize,
+    /// Whether the run needs the converters.
+    bundled: bool,
+    sender: Sender<Heard>,
+}
+
+/// What an agent said of itself.
+#[derive(Default)]
+struct Told {
+    used: Mutex<Option<(f64, f64)>>,
+    /// Of its converter, once that is there: how much it knows of what is wanted.
+    knows: Mutex<Option<u64>>,
+    counted: Mutex<BTreeMap<String, u64>>,
+}
 
 /// The agents of a run and the way to each.
 pub struct Controller<'a> {
@@ -68,7 +89,9 @@ struct Agent {
     orders: Mutex<UnixStream>,
     child: Mutex<Option<Child>>,
     gone: Arc<Mutex<Option<String>>>,
-    used: Arc<Mutex<Option<(f64, f64)>>>,
+    told: Arc<Told>,
+    /// What it has to do with bundles.
+    bundles: Option<bundles::Place>,
     leaving: Arc<AtomicBool>,
 }
 
@@ -85,7 +108,7 @@ fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 impl<'a> Controller<'a> {
-    /// Brings up an agent for each host.
+    /// Brings up an agent for each host, and for each converter.
     pub fn new(
         plan: &'a Plan,
         order: &'a Order,
@@ -94,18 +117,60 @@ impl<'a> Controller<'a> {
         clock: Clock,
     ) -> Result<Self, String> {
         let mailboxes: Arc<Mailboxes> = Arc::default();
-        let agents = plan
-            .hosts
-            .iter()
+        let bundles = bundles::places(plan, clock);
+        // First of all: who speaks to one that is not there yet has to say it again.
+        let converters = bundles.iter().filter(|(_, place)| place.is_converter()).map(|(name, _)| name);
+        let agents = converters
+            .clone()
+            .chain(plan.hosts.iter().filter(|host| !converters.clone().any(|name| name == *host)))
             .enumerate()
             .map(|(index, host)| {
-                let station = station(plan, host, clock);
-                Agent::new((index, host), addresses[host], launch, (clock, station), &mailboxes)
+                let place = bundles.get(host);
+                let address = addresses.get(host).copied().or(place.map(bundles::Place::address));
+                let address = address.unwrap_or(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST));
+                let what = (clock, station(plan, host, clock), place.cloned());
+                Agent::new((index, host), address, launch, what, &mailboxes)
                     .map_err(|e| format!("host {host}: its agent cannot be started: {e}"))
             })
             .collect::<Result<_, _>>()?;
         let outcomes = plan.connections.iter().map(|_| Mutex::default()).collect();
         Ok(Controller { plan, order, clock, agents, mailboxes, next_id: AtomicU32::new(1), outcomes })
+    }
+
+    /// Waits until the converters know what is wanted, and get it, or until told to stop.
+    ///
+    /// # Errors
+    /// If they do not in time, or one of them is gone.
+    pub fn settle(&self) -> Result<(), String> {
+        let places = || self.agents.iter().filter_map(|a| Some((a, a.bundles.as_ref()?)));
+        let wanted = Wanted::of(places().map(|(_, place)| place));
+        // None while one of them is not there yet.
+        let known = |of: fn(&Post) -> bool| -> Option<u64> {
+            let of = places().filter(|(_, place)| of(&place.post));
+            of.map(|(agent, _)| *locked(&agent.told.knows)).sum()
+        };
+        let deadline = self.clock.now() + SETTLING;
+        while !self.stop().asked() {
+            for (agent, _) in places() {
+                let gone = locked(&agent.gone).clone();
+                gone.map_or(Ok(()), |why| Err(agent.obituary(&why)))?;
+            }
+            let addresses = known(|post| matches!(post, Post::Central { .. }));
+            let groups = known(|post| matches!(post, Post::Level1 { .. }));
+            if (addresses, groups) == (Some(wanted.addresses), Some(wanted.groups)) {
+                return Ok(());
+            }
+            if self.clock.now() > deadline {
+                let (addresses, groups) = (addresses.unwrap_or(0), groups.unwrap_or(0));
+                return Err(format!(
+                    "after {SETTLING} the converters know of {addresses} of {} addresses that hosts want, and have \
+                     {groups} of {} groups",
+                    wanted.addresses, wanted.groups
+                ));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(())
     }
 
     /// Runs the whole schedule.
@@ -161,8 +226,9 @@ impl<'a> Controller<'a> {
             Block::Repeat { body, .. } => self.is_orphaned(body),
             Block::Connection(index) => {
                 let c = &self.plan.connections[*index];
-                let mut hosts = c.to.iter().chain([&c.from]).map(|s| self.agent(&s.host));
-                hosts.any(|agent| locked(&agent.gone).is_some())
+                let hosts = c.to.iter().chain([&c.from]).map(|s| self.agent(&s.host));
+                let mut all = hosts.chain(self.converters(c));
+                all.any(|agent| locked(&agent.gone).is_some())
             }
         }
     }
@@ -197,6 +263,22 @@ impl<'a> Controller<'a> {
         self.agents.iter().find(|a| a.host == host).expect("every host of the plan has an agent")
     }
 
+    /// The agents of the converters that a connection needs.
+    fn converters(&self, c: &plan::Connection) -> impl Iterator<Item = &Agent> {
+        let bundled = is_bundled(&c.protocol);
+        self.agents.iter().filter(move |agent| bundled && agent.is_converter())
+    }
+
+    /// What bundles counted, by host and name.
+    pub fn counted(&self) -> BTreeMap<String, BTreeMap<String, u64>> {
+        self.agents.iter().map(|a| (a.host.clone(), locked(&a.told.counted).clone())).collect()
+    }
+
+    /// Where each host and converter is.
+    pub fn addresses(&self) -> BTreeMap<String, IpAddr> {
+        self.agents.iter().map(|a| (a.host.clone(), a.address)).collect()
+    }
+
     /// What each connection came to.
     pub fn outcomes(&self) -> impl Iterator<Item = Vec<Outcome>> + '_ {
         self.outcomes.iter().map(|o| std::mem::take(&mut *locked(o)))
@@ -209,12 +291,12 @@ impl<'a> Controller<'a> {
             agent.tell(&wire::Order::Bye);
         }
         let deadline = self.clock.now() + STOPPING;
-        let waiting = |a: &Agent| locked(&a.used).is_none() && locked(&a.gone).is_none();
+        let waiting = |a: &Agent| locked(&a.told.used).is_none() && locked(&a.gone).is_none();
         while self.agents.iter().any(waiting) && self.clock.now() < deadline {
             std::thread::sleep(Duration::from_millis(2));
         }
         self.agents.iter().for_each(Agent::end);
-        let seconds = |a: &Agent| locked(&a.used).map_or(0.0, |(user, system)| user + system);
+        let seconds = |a: &Agent| locked(&a.told.used).map_or(0.0, |(user, system)| user + system);
         self.agents.iter().map(|a| (a.host.clone(), seconds(a))).collect()
     }
 }
@@ -224,12 +306,13 @@ impl Agent {
         (index, host): (usize, &str),
         address: IpAddr,
         launch: &dyn Launch,
-        (clock, station): (Clock, Option<Place>),
+        (clock, station, bundles): (Clock, Option<Place>, Option<bundles::Place>),
         mailboxes: &Arc<Mailboxes>,
     ) -> io::Result<Agent> {
         let launched = launch.launch(host)?;
         let mut orders = launched.stream.try_clone()?;
-        wire::write(&mut orders, &wire::Order::Hello { epoch_ns: clock.epoch_ns(), station })?;
+        let (epoch_ns, place) = (clock.epoch_ns(), bundles.clone().map(Box::new));
+        wire::write(&mut orders, &wire::Order::Hello { epoch_ns, station, bundles: place })?;
         launched.stream.set_read_timeout(Some(SILENCE))?;
         orders.set_write_timeout(Some(SILENCE))?;
         let agent = Agent {
@@ -238,23 +321,30 @@ impl Agent {
             orders: Mutex::new(orders),
             child: Mutex::new(launched.child),
             gone: Arc::default(),
-            used: Arc::default(),
+            told: Arc::default(),
+            bundles,
             leaving: Arc::default(),
         };
-        let (gone, used, leaving) = (agent.gone.clone(), agent.used.clone(), agent.leaving.clone());
+        let (gone, told, leaving) = (agent.gone.clone(), agent.told.clone(), agent.leaving.clone());
+        let carries = agent.is_converter();
         let (host, mailboxes, stream) = (agent.host.clone(), mailboxes.clone(), launched.stream);
         std::thread::Builder::new().name("listener".into()).spawn(move || {
-            let why = listen(stream, &mailboxes, &used);
+            let why = listen(stream, &mailboxes, &told);
             *locked(&gone) = Some(why.clone());
             if !leaving.load(Ordering::Relaxed) {
-                for (at, mailbox) in locked(&mailboxes).values() {
-                    if *at == index {
-                        let _ = mailbox.send(Heard::Gone(host.clone(), why.clone()));
+                for mailbox in locked(&mailboxes).values() {
+                    if mailbox.agent == index || carries && mailbox.bundled {
+                        let _ = mailbox.sender.send(Heard::Gone(host.clone(), why.clone()));
                     }
                 }
             }
         })?;
         Ok(agent)
+    }
+
+    /// Whether it carries for others.
+    fn is_converter(&self) -> bool {
+        self.bundles.as_ref().is_some_and(bundles::Place::is_converter)
     }
 
     /// Gives an order. If the agent is gone, its listener says so to whoever waits for it.
@@ -279,7 +369,7 @@ impl Agent {
 
     fn end(&self) {
         if let Some(mut child) = locked(&self.child).take() {
-            if locked(&self.used).is_none() {
+            if locked(&self.told.used).is_none() {
                 let _ = child.kill();
             }
             let _ = child.wait();
@@ -290,7 +380,7 @@ impl Agent {
 const CLOSED: &str = "has gone away";
 
 /// Passes on what an agent says until it falls silent; why it did.
-fn listen(stream: UnixStream, mailboxes: &Mailboxes, used: &Mutex<Option<(f64, f64)>>) -> String {
+fn listen(stream: UnixStream, mailboxes: &Mailboxes, told: &Told) -> String {
     let mut words = Reader::new(stream);
     loop {
         let word = match words.read::<Word>() {
@@ -305,12 +395,22 @@ fn listen(stream: UnixStream, mailboxes: &Mailboxes, used: &Mutex<Option<(f64, f
         let id = match &word {
             Word::Alive => continue,
             Word::Used(user, system) => {
-                *locked(used) = Some((*user, *system));
+                *locked(&told.used) = Some((*user, *system));
                 continue;
             }
+            Word::Knows(known) => {
+                *locked(&told.knows) = Some(*known);
+                continue;
+            }
+            Word::Counted(counts) => {
+                *locked(&told.counted) = counts.clone();
+                continue;
+            }
+            // What it should carry it does not: that is the end of it.
+            Word::Unable(why) => return format!("cannot bundle: {why}"),
             Word::Ready(id, _) | Word::Progress(id, _) | Word::Done(id, _) | Word::Failed(id, _, _) => *id,
         };
-        let to = locked(mailboxes).get(&id).map(|(_, mailbox)| mailbox.clone());
+        let to = locked(mailboxes).get(&id).map(|mailbox| mailbox.sender.clone());
         if let Some(mailbox) = to {
             let _ = mailbox.send(Heard::Word(word));
         }
@@ -443,11 +543,15 @@ impl<'a, 'c> Run<'a, 'c> {
         let index =
             controller.agents.iter().position(|a| a.host == station.host).expect("a host of the plan");
         let agent = &controller.agents[index];
-        locked(&controller.mailboxes).insert(id, (index, self.mailbox.clone()));
+        let bundled = is_bundled(&self.connection.protocol);
+        let mailbox = Mailbox { agent: index, bundled, sender: self.mailbox.clone() };
+        locked(&controller.mailboxes).insert(id, mailbox);
         // After the mailbox is in place, so that a death cannot fall between.
-        let gone = locked(&agent.gone).clone();
-        if let Some(why) = gone {
-            return Err(agent.obituary(&why));
+        for agent in controller.converters(self.connection).chain([agent]) {
+            let gone = locked(&agent.gone).clone();
+            if let Some(why) = gone {
+                return Err(agent.obituary(&why));
+            }
         }
         self.ends.insert(id, Tracked { host: station.host.clone(), receiver, state: State::Opening });
         agent.tell(&wire::Order::Prepare(Box::new(End {
@@ -534,7 +638,7 @@ impl<'a, 'c> Run<'a, 'c> {
                 let host = self.ends.get(&id).map_or("?", |e| e.host.as_str());
                 return Err(format!("host {host}: {why}"));
             }
-            Word::Alive | Word::Used(..) => {}
+            Word::Alive | Word::Used(..) | Word::Knows(_) | Word::Unable(_) | Word::Counted(_) => {}
         }
         Ok(())
     }
@@ -606,6 +710,10 @@ fn station(plan: &Plan, host: &str, clock: Clock) -> Option<Place> {
     let port = 20_000 + u16::from_be_bytes([p, q]) % 40_000;
     let network = format!("udp:239.{x}.{y}.0:{port}");
     Some(Place { number, stations: stations.len() as u8, network, token: llc::has_token(plan) })
+}
+
+fn is_bundled(protocol: &Protocol) -> bool {
+    matches!(protocol, Protocol::Bundle { .. })
 }
 
 /// A group of the other address family needs an address of that family; only loopback has both for sure.

@@ -15,6 +15,7 @@
 //! | [`wire`] | what controller and agents say to each other |
 //! | [`end`] | the ends themselves: datagrams, streams, requests, files |
 //! | [`station`] | the LLC station of a host, for all its ends |
+//! | [`bundles`] | the converters of a plan's network, and the interfaces of the hosts behind them |
 //! | [`environment`] | what the measurement was made with |
 //! | [`study`] | what sending and receiving costs this machine, apart from any run |
 //!
@@ -24,6 +25,7 @@
 
 pub mod agent;
 pub mod backend;
+pub mod bundles;
 pub mod controller;
 pub mod end;
 pub mod environment;

@@ -1,5 +1,6 @@
 //! What controller and agents say to each other: JSON, a line a message, over a stream that only they hold.
 
+use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use trunkline_traffic::Pattern;
 use trunkline_traffic::source::Limit;
 use trunkline_units::{Instant, Seed, Size};
 
+use crate::bundles;
 use crate::station::Place;
 
 /// A line longer than this is not one of ours.
@@ -29,6 +31,8 @@ pub enum Order {
         epoch_ns: u64,
         /// The LLC station that the host is, if it is one.
         station: Option<Place>,
+        /// What it has to do with bundles, if anything.
+        bundles: Option<Box<bundles::Place>>,
     },
     /// Open an end; answered by `Ready` or `Failed`.
     Prepare(Box<End>),
@@ -55,6 +59,13 @@ pub enum Word {
     Done(EndId, Report),
     /// An end failed: why, in one line, and what it had measured.
     Failed(EndId, String, Option<Report>),
+    /// How much of what is wanted its converter knows of: of the central one what hosts want, of one of level 1 the groups
+    /// that it has.
+    Knows(u64),
+    /// What should bundle here does not: why.
+    Unable(String),
+    /// What that counted, by the record's names.
+    Counted(BTreeMap<String, u64>),
     /// Processor time of the whole agent, user and system, seconds.
     Used(f64, f64),
 }

@@ -96,7 +96,7 @@ fn what_live_cannot_do_is_refused_by_name() {
         }",
     ));
     let texts: Vec<&str> = refusals.iter().map(|r| r.text.as_str()).collect();
-    assert!(texts[0].starts_with("a: `live` does not carry `bundle`"), "{texts:?}");
+    assert!(texts[0].starts_with("a: `live` has no test `full` over bundle"), "{texts:?}");
     assert!(texts[1].starts_with("b: `live` does not play the application model `telnet`"), "{texts:?}");
     assert!(texts[2].starts_with("c: a message of 10 B is too small"), "{texts:?}");
     assert!(texts[3].starts_with("--at nobody"), "{texts:?}");

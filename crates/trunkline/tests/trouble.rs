@@ -145,6 +145,67 @@ fn a_controller_that_is_killed_takes_its_agents_along_and_leaves_a_trace() {
     assert_eq!(desk.archived(3), desk.recorded("out"));
 }
 
+/// Messages through converters that go on until somebody ends them, and a connection beside them that ends by itself.
+const BUNDLES: &str = r#"experiment "bundles" {
+    network {
+        host h1, h2, router, x, y; converter c1 (role = level1); converter c2 (role = central);
+        switch wan, lan; link router - wan (rate = 1 Gb/s); link c1 - wan (rate = 1 Gb/s); link x - y (rate = 1 Gb/s);
+        link c1 - lan (rate = 1 Gb/s); link c2 - lan (rate = 1 Gb/s); link h1 - lan (rate = 1 Gb/s); link h2 - lan (rate = 1 Gb/s);
+    }
+    parallel {
+        connection far { xmt = router; rcv = h1, h2; protocol = bundle (address = 0); test = cbr (messagesize = 100, period = 5 ms); duration = 1 h; }
+        connection near { xmt = h1; rcv = h2, router; protocol = bundle (address = 64); test = cbr (messagesize = 100, period = 5 ms); duration = 1 h; }
+        connection other { xmt = x; rcv = y; protocol = tcp; test = request; duration = 3 s; }
+    }
+}"#;
+
+#[test]
+fn a_converter_that_dies_costs_what_goes_through_it() {
+    for converter in ["c1", "c2"] {
+        let desk = Desk::new();
+        let running = desk.start(BUNDLES, &[]);
+        running.agent_with_results("h2");
+        let agent = running.agent_at(converter);
+        signal(agent, Signal::SIGKILL);
+        let ended = running.end();
+        let words = format!("host {converter}: its agent was killed by signal 9");
+        assert!(ended.status == 1 && ended.err.contains(&words), "{ended:?}");
+        let record = assert_kept(&desk, &words, &["far", "near"]);
+        assert_measured(&record, &["far", "near"]);
+        assert!(is_gone(agent), "nothing is left behind");
+    }
+}
+
+#[test]
+fn ctrl_c_ends_converters_too() {
+    let desk = Desk::new();
+    let running = desk.start(BUNDLES, &[]);
+    running.agent_with_results("h2");
+    let agents = ["c1", "c2", "h1", "h2", "router"].map(|host| running.agent_at(host));
+    signal(running.id(), Signal::SIGINT);
+    let ended = running.end();
+    assert!(ended.status == 1 && ended.err.contains("stopped on request"), "{ended:?}");
+    let record = desk.recorded("out");
+    assert_measured(&record, &["far", "near"]);
+    let hosts = record["hosts"].as_array().unwrap();
+    let central = hosts.iter().find(|host| host["name"] == "c2").unwrap();
+    assert!(central["interfaces"]["bundle.from_level1"].as_u64().unwrap() > 0, "{central}");
+    assert!(agents.into_iter().all(is_gone));
+}
+
+#[test]
+fn a_converter_that_cannot_open_is_named() {
+    if !can(&["unshare", "-n", "true"]) {
+        return;
+    }
+    let desk = Desk::new();
+    desk.write("experiment.ns", BUNDLES);
+    // Its loopback is down.
+    let ended = desk.end(desk.unshared("-n", "exec \"$@\"", &["run", "experiment.ns", "--out", "out"]));
+    assert!(ended.status == 1 && ended.err.contains(" cannot bundle: "), "{ended:?}");
+    assert_eq!(desk.recorded("out")["partial"], true);
+}
+
 #[test]
 fn a_port_in_use_is_named() {
     let holder = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -384,7 +445,10 @@ fn what_live_cannot_do_is_told_where_it_is_asked() {
             "protocol = llc; test = full (messagesize = 1498);",
             "a message of 1498 B does not go into a frame: at most 1497 B do",
         ),
-        ("protocol = bundle (address = 21); test = full;", "`live` does not carry `bundle` yet"),
+        (
+            "protocol = bundle (address = 21); test = poisson (messagesize = 99, rate = 1 /s);",
+            "bundles need the converters of a `network`",
+        ),
         ("protocol = tcp; test = telnet;", "`live` does not play the application model `telnet` yet"),
         ("protocol = udp; test = cbr (messagesize = 31, period = 1 ms);", "a message of 31 B is too small"),
         (

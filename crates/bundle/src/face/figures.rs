@@ -54,6 +54,12 @@ impl Figures {
         }
     }
 
+    /// The sum of a name's values, whatever their labels.
+    pub fn total(&self, name: &str) -> u64 {
+        let named = self.0.iter().filter(|named| named.name == name);
+        named.flat_map(|named| &named.values).map(|(_, value)| value).sum()
+    }
+
     /// Prometheus' text format, version 0.0.4.
     pub fn prometheus(&self) -> String {
         let mut page = String::new();
@@ -99,6 +105,7 @@ mod tests {
         let page = "# HELP a_total As.\n# TYPE a_total counter\na_total{way=\"in\"} 1\na_total{way=\"out\",to=\"all\"} 22\n\
                     # HELP b Bs.\n# TYPE b gauge\nb 0\n";
         assert_eq!(figures.prometheus(), page);
+        assert_eq!((figures.total("a_total"), figures.total("c")), (23, 0));
         let mut drops = Drops::default();
         drops.count(crate::drops::Why::Full, true);
         let mut dropped = Figures::default();

@@ -119,6 +119,16 @@ impl Level1Face {
         })
     }
 
+    /// The machine, to ask it something.
+    pub fn machine(&self) -> &Level1 {
+        &self.engine.machine
+    }
+
+    /// The groups that it has.
+    pub fn memberships(&self) -> &Memberships {
+        &self.memberships
+    }
+
     fn receive(&mut self) -> io::Result<()> {
         let Level1Face { engine, options, memberships, own, counts, .. } = self;
         let interface = memberships.interface();

@@ -130,27 +130,31 @@ pub(crate) fn send_paced(mut bench: Bench, peer: SocketAddr, limit: Limit) -> Re
     let socket = open_sender(&bench, peer, false)?;
     let start = bench.ready(opened(&socket)?)?;
     let mut source = bench.source(start, limit, bench.largest())?;
-    let mut ledger = Ledger::new(start);
-    let result = pace(&mut bench, &socket, &mut source, &mut ledger);
+    let (mut ledger, mut trials) = (Ledger::new(start), Trials::default());
+    let send = |bench: &Bench, datagram: &[u8]| send_patiently(bench, &mut trials, || socket.send(datagram));
+    let result = pace(&mut bench, &mut source, &mut ledger, &[], send);
     let mut report = SenderReport::whole(&ledger, &source);
     report.cpu = bench.cpu();
     report.counters.extend([buffer_counter(&socket, true)]);
     report.notes.insert("pacing".into(), "sleep, then spin; one message a system call, no offload".into());
     match result {
-        Ok(trials) => trials.add_to(&mut report),
+        Ok(()) => trials.add_to(&mut report),
         Err(error) => return Err(Broken { error, report: Some(Report::Sender(Box::new(report))) }),
     }
     Ok(Report::Sender(Box::new(report)))
 }
 
-fn pace(
+/// Sends a source's messages, each at its time and with `front` before it, until it is done, stopped, or `send` says that one
+/// did not leave.
+pub(crate) fn pace(
     bench: &mut Bench,
-    socket: &UdpSocket,
     source: &mut Source,
     ledger: &mut Ledger,
-) -> Result<Trials, EndError> {
-    let mut buffer = filled(bench, bench.largest() as usize);
-    let (mut pacer, mut trials, mut sequence) = (Pacer::new(bench.clock), Trials::default(), 0);
+    front: &[u8],
+    mut send: impl FnMut(&Bench, &[u8]) -> Result<bool, EndError>,
+) -> Result<(), EndError> {
+    let mut buffer = [front, &filled(bench, bench.largest() as usize)].concat();
+    let (mut pacer, mut sequence) = (Pacer::new(bench.clock), 0);
     let control = bench.control.clone();
     let mut now = bench.clock.now();
     loop {
@@ -166,10 +170,10 @@ fn pace(
                 now = bench.clock.now();
                 let length = message.size;
                 let header = Header { sequence, sent: now, length, response: 0, kind: Kind::Pattern };
-                header.encode(bench.spec.token, buffer.first_chunk_mut().expect("room for a header"));
-                let datagram = &buffer[..length as usize];
-                if !send_patiently(bench, &mut trials, || socket.send(datagram))? {
-                    return Ok(trials);
+                let (_, message_at) = buffer.split_at_mut(front.len());
+                header.encode(bench.spec.token, message_at.first_chunk_mut().expect("room for a header"));
+                if !send(bench, &buffer[..front.len() + length as usize])? {
+                    return Ok(());
                 }
                 sequence += 1;
                 ledger.depart(&message, now);
@@ -177,10 +181,10 @@ fn pace(
                     source.departed(now);
                 }
             }
-            Step::Done => return Ok(trials),
+            Step::Done => return Ok(()),
         }
         if control.stopped() {
-            return Ok(trials);
+            return Ok(());
         }
     }
 }

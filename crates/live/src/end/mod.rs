@@ -7,6 +7,7 @@
 //! | [`guaranteed`] | `guaranteed`: every test over it |
 //! | `gauge` | where the time goes there |
 //! | [`messages`] | `llc`: every test over it but files |
+//! | [`bundled`] | `bundle`: tests with a pace |
 //! | [`request`] | requests and answers over either |
 //! | [`mod@file`] | a file, disk to disk, over either |
 //!
@@ -14,6 +15,7 @@
 //! to stop, and reports. Twice a second it leaves a copy of what it has measured where the agent finds it, so that
 //! what was measured survives its death.
 
+pub mod bundled;
 pub mod datagram;
 pub mod file;
 mod gauge;
@@ -40,6 +42,7 @@ use trunkline_traffic::{Pattern, Source, SourceError};
 use trunkline_units::{Instant, Size, Span};
 
 use crate::agent::Voice;
+use crate::bundles::Desk;
 use crate::station::Station;
 use crate::wire::{End, Report, Role, Word};
 
@@ -193,6 +196,9 @@ pub enum EndError {
     /// The LLC station of its host.
     #[error("its station: {0}")]
     Station(String),
+    /// Nothing bundles at its host.
+    #[error("nothing bundles at this host")]
+    Unbundled,
     /// Stopped before it began.
     #[error("stopped before it began")]
     Stopped,
@@ -216,6 +222,8 @@ pub(crate) struct Bench {
     pub payload: Payload,
     /// The LLC station of its host, or why there is none.
     pub station: Result<Station, String>,
+    /// What bundles at its host, if anything does.
+    pub desk: Option<Desk>,
     cpu: CpuTime,
     next_copy: Instant,
 }
@@ -249,6 +257,7 @@ impl Bench {
     pub fn largest(&self) -> u32 {
         match self.spec.protocol {
             Protocol::Tcp { .. } | Protocol::Guaranteed { .. } => LARGEST,
+            Protocol::Bundle { .. } => trunkline_run::bundle::LONGEST,
             Protocol::Llc { .. } => trunkline_run::llc::longest(&self.spec.protocol, crate::station::PDU),
             _ => trunkline_net::batch::LARGEST as u32,
         }
@@ -317,7 +326,7 @@ pub(crate) fn prepare(
     spec: End,
     clock: Clock,
     voice: Voice,
-    station: Result<Station, String>,
+    (station, desk): (Result<Station, String>, Option<Desk>),
 ) -> (Arc<Control>, Option<JoinHandle<()>>) {
     let control = Arc::new(Control { id: spec.id, ..Control::default() });
     let shared = control.clone();
@@ -333,6 +342,7 @@ pub(crate) fn prepare(
             voice,
             payload,
             station,
+            desk,
             cpu,
             next_copy: Instant::ZERO,
         };
@@ -366,6 +376,12 @@ fn run(bench: Bench) -> Result<Report, Broken> {
         return match role {
             Role::Sender { peer, limit, .. } => messages::send(bench, peer, limit),
             Role::Receiver { .. } => messages::receive(bench),
+        };
+    }
+    if let Protocol::Bundle { address, .. } = bench.spec.protocol {
+        return match role {
+            Role::Sender { limit, .. } => bundled::send(bench, address as u16, limit),
+            Role::Receiver { .. } => bundled::receive(bench, address as u16),
         };
     }
     match (&bench.spec.pattern, role) {

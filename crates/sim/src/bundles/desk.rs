@@ -5,13 +5,12 @@ use std::sync::Arc;
 
 use trunkline_bundle::Host;
 use trunkline_bundle::central::Central;
-use trunkline_bundle::drops::Drops;
 use trunkline_bundle::host::{self, Refusal};
 use trunkline_bundle::interest::packet;
 use trunkline_bundle::level1::{self, Level1};
 use trunkline_bundle::wire::classic::Message;
 use trunkline_endpoint::{Endpoint as _, Input, Output, Peer, Port, To, Transmit, Writable};
-use trunkline_run::bundle::PORTS;
+use trunkline_run::bundle::{self, Counts, PORTS};
 use trunkline_run::message::{HEADER, Header, Kind};
 use trunkline_units::Instant;
 
@@ -332,52 +331,19 @@ impl Desk {
     }
 
     /// What it counted, by name.
-    pub fn counts(&self) -> BTreeMap<String, u64> {
-        let mut counts = Vec::new();
-        let mut drops = Vec::new();
-        match &self.what {
+    pub fn counts(&self) -> Counts {
+        let mut counts = match &self.what {
             What::Level1 { machine, joined, .. } => {
-                let s = machine.statistics();
-                counts.extend([("heard", s.heard), ("sent", s.sent)]);
-                counts.extend([("bundles_received", s.bundles), ("bundles_sent", s.bundles_sent)]);
-                counts.extend([("joins", self.joins), ("joined", joined.len() as u64)]);
-                counts.extend([("malformed", s.malformed), ("level", machine.level().into())]);
-                drops.extend([("in", s.drops), ("out", s.drops_out)]);
+                bundle::of_level1(machine, self.joins, joined.len() as u64)
             }
-            What::Central { machine, .. } => {
-                let s = machine.statistics();
-                counts.extend([("from_level1", s.from_level1), ("from_hosts", s.from_hosts)]);
-                counts.extend([("to_level1", s.to_level1), ("to_hosts", s.to_hosts)]);
-                counts.extend([("bundles_received", s.bundles), ("bundles_sent", s.bundles_sent)]);
-                counts.extend([("control", s.control), ("malformed", s.malformed)]);
-                let (local, wide) = machine.levels();
-                counts.extend([("level_local", local.into()), ("level_wide", wide.into())]);
-                drops.extend([("in", s.drops_to_hosts), ("out", s.drops_to_level1)]);
-            }
-            What::Host { machine, .. } => {
-                let s = machine.statistics();
-                counts.extend([("received", s.received), ("others", s.others), ("sent", s.sent)]);
-                counts.extend([("bundles_received", s.bundles), ("bundles_sent", s.bundles_sent)]);
-                counts.extend([("malformed", s.malformed), ("level", machine.level().into())]);
-                drops.push(("messages", s.drops));
-            }
-            What::Wide { .. } => {}
-        }
+            What::Central { machine, .. } => bundle::of_central(machine),
+            What::Host { machine, .. } => bundle::of_host(machine),
+            What::Wide { .. } => Counts::new(),
+        };
         let given_up = self.gatherers.values().map(|gatherer| gatherer.given_up).sum();
-        counts.push(("reassembly_given_up", given_up));
-        let counts = counts.into_iter().map(|(name, count)| (format!("bundle.{name}"), count));
-        counts.chain(drops.iter().flat_map(|(way, drops)| dropped(way, drops))).collect()
+        counts.insert("bundle.reassembly_given_up".into(), given_up);
+        counts
     }
-}
-
-/// What was dropped on a way, by why; of priority messages also all together.
-fn dropped(way: &str, drops: &Drops) -> impl Iterator<Item = (String, u64)> + use<> {
-    let priority = Drops::REASONS.iter().map(|why| drops.get(*why, true)).sum();
-    let by_why = Drops::REASONS.map(|why| {
-        let count = drops.get(why, false) + drops.get(why, true);
-        (format!("bundle.dropped.{way}.{}", why.name()), count)
-    });
-    by_why.into_iter().chain([(format!("bundle.dropped.{way}.priority"), priority)])
 }
 
 /// The number that a peer is.

@@ -17,7 +17,7 @@ pub mod refuse;
 
 use std::collections::BTreeMap;
 
-use trunkline_bundle::central::{Central, Config};
+use trunkline_bundle::central::Central;
 use trunkline_bundle::host::Refusal;
 use trunkline_bundle::interest::packet;
 use trunkline_bundle::level1::Level1;
@@ -25,10 +25,10 @@ use trunkline_bundle::wire::classic::bit;
 use trunkline_bundle::{Host, Settings};
 use trunkline_endpoint::{Port, To};
 use trunkline_experiment::converters::{Sides, number};
-use trunkline_experiment::plan::{BundleTimers, Node, NodeKind, Plan};
+use trunkline_experiment::plan::{Node, NodeKind, Plan};
 use trunkline_run::bundle;
 use trunkline_run::message::Header;
-use trunkline_units::{Instant, Rate, Span};
+use trunkline_units::{Instant, Span};
 
 use crate::flow::fragment::Cutter;
 use crate::frame::{Kit, Packet};
@@ -229,31 +229,19 @@ struct Builder<'b> {
     sides: &'b Sides<'b>,
 }
 
-/// What a converter's node says.
-fn options(node: &Node) -> (Settings, Option<Rate>) {
-    match node.kind {
-        NodeKind::Converter { timers, capacity, .. } => (bundle::settings(timers), capacity),
-        _ => (bundle::settings(BundleTimers::Classic), None),
-    }
+/// How the machine of a converter's node works.
+fn settings(node: &Node) -> Settings {
+    bundle::settings(bundle::options(node).0)
 }
 
 impl Builder<'_> {
     fn central(&self) -> Option<Desk> {
         let node = self.sides.central.first()?;
-        let (settings, capacity) = options(node);
-        let numbers = self.sides.level1.iter().map(|node| number(node) as u16);
-        let wide = self.sides.level1.iter().filter_map(|node| options(node).1).min();
-        let config = Config {
-            settings,
-            level1: numbers.clone().collect(),
-            hosts: self.sides.hosts.len().clamp(1, 16) as u8,
-            local: bundle::medium(capacity),
-            wide: bundle::medium(wide),
-        };
+        let said = bundle::Central::of(self.sides)?;
         let mut level1 = BTreeMap::new();
-        for (number, other) in numbers.zip(&self.sides.level1) {
+        for (number, other) in said.level1.iter().zip(&self.sides.level1) {
             let line = self.line(&node.name, &[other.name.as_str()])?;
-            level1.insert(number, (To::Station(self.network.station(&other.name)?), line));
+            level1.insert(*number, (To::Station(self.network.station(&other.name)?), line));
         }
         // By each interface behind which there are hosts.
         let mut hosts: BTreeMap<u16, Vec<&str>> = BTreeMap::new();
@@ -264,7 +252,7 @@ impl Builder<'_> {
             hosts.values().map(|names| self.line(&node.name, names)).collect::<Option<Vec<Line>>>()?;
         let stations = self.sides.level1.iter().filter_map(|node| self.network.station(&node.name));
         let what = What::Central {
-            machine: Box::new(Central::new(config)),
+            machine: Box::new(Central::new(said.config())),
             of_level1: stations.collect(),
             level1,
             hosts: (To::Group(self.network.everybody), lines),
@@ -281,7 +269,7 @@ impl Builder<'_> {
         let outer = ports.clone().find(|port| *port != inner.port.0).unwrap_or(inner.port.0);
         let wide = self.wide_line(at, outer)?;
         let what = What::Level1 {
-            machine: Box::new(Level1::new(number(node) as u16, options(node).0)),
+            machine: Box::new(Level1::new(number(node) as u16, settings(node))),
             groups: self.groups(),
             joined: Default::default(),
             central: (To::Station(self.network.station(&central.name)?), inner),
@@ -295,7 +283,7 @@ impl Builder<'_> {
         let central = self.sides.central.first()?;
         let to = To::Station(self.network.station(&central.name)?);
         let line = self.line(name, &[central.name.as_str()])?;
-        let machine = Box::new(Host::new(number, options(central).0));
+        let machine = Box::new(Host::new(number, settings(central)));
         Some(Desk::new(self.network.station(name)?, What::Host { machine, to, line }))
     }
 

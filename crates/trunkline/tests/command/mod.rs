@@ -196,11 +196,18 @@ impl Running {
 
     /// The agent of this host, once it serves an end of a connection.
     pub fn agent(&self, host: &str) -> Pid {
+        let agent = self.agent_at(host);
+        within(HANGS, "an agent at work", || serves(agent));
+        agent
+    }
+
+    /// The agent of this host or converter.
+    pub fn agent_at(&self, host: &str) -> Pid {
         let mut found = None;
-        within(HANGS, "an agent at work", || {
+        within(HANGS, "an agent", || {
             let mut agents = children(self.id()).into_iter();
             found = agents.find(|pid| arguments(*pid).ends_with(&["--stdio".into(), host.into()]));
-            found.is_some_and(serves)
+            found.is_some()
         });
         found.unwrap()
     }

@@ -1,0 +1,138 @@
+//! The bundle converter on the loopback: the same body as in the simulator.
+
+#![allow(clippy::disallowed_methods, reason = "what is tested runs in real time")]
+
+#[path = "../../sim/tests/bodies/bundle.rs"]
+mod bodies;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use bodies::SEGMENTS;
+use trunkline_experiment::{Plan, Source, parse};
+use trunkline_live::{Live, Threads};
+use trunkline_record::Record;
+use trunkline_run::{Backend, Order, Stop, Unwatched};
+use trunkline_units::Seed;
+
+fn plan(text: &str) -> Plan {
+    let parsed = parse(&Source { name: "test.ns", text, folder: None });
+    parsed.plan.unwrap_or_else(|| panic!("{:?}", parsed.diagnostics))
+}
+
+fn run(text: &str, stop: Stop) -> Record {
+    let mut live = Live::new(Box::new(Threads), BTreeMap::new());
+    let plan = plan(text);
+    assert_eq!(live.refuse(&plan), []);
+    let order = Order {
+        seed: Seed(7),
+        started: String::new(),
+        text: text.to_owned(),
+        folder: PathBuf::new(),
+        out: std::env::temp_dir(),
+        stop,
+    };
+    live.run(&plan, &order, &mut Unwatched)
+}
+
+/// A machine that has no time for a receiver loses what finds its buffer full, and counts it.
+fn closes(record: &Record) {
+    for c in &record.connections {
+        let told = format!("{}: {:?}", c.name, c.counters);
+        assert_eq!(c.messages_received + c.lost, c.messages_sent * c.to.len() as u64, "{told}");
+        assert_eq!((c.duplicated, c.corrupted, c.partial), (0, 0, false), "{told}");
+    }
+}
+
+#[test]
+fn who_wants_it_gets_it_and_nobody_hears_himself() {
+    for timers in ["classic", "adaptive"] {
+        let network = SEGMENTS.replace("(role", &format!("(timers = {timers}, role"));
+        let runs = (0..3).map(|_| run(&bodies::text(&network), Stop::default()));
+        let whole = runs.inspect(closes).find(|record| record.connections.iter().all(|c| c.lost == 0));
+        bodies::check(&whole.expect("one of three runs loses nothing"));
+    }
+}
+
+/// What the interface of a host did not take and what converters dropped is all that is lost, and none of it had priority.
+#[test]
+fn what_congestion_costs_is_counted() {
+    let capacity = "capacity = 400 kb/s, role = central";
+    let network = SEGMENTS.replace("role = central", capacity);
+    let flow = |name: &str, from: &str, to: &str, address: u32, rate: u32| {
+        format!(
+            "connection {name} {{ xmt = {from}; rcv = {to}; protocol = bundle (address = {address});
+               test = cbr (messagesize = 150, period = {} ms); duration = 2 s; }}",
+            1_000 / rate
+        )
+    };
+    let flows = [
+        flow("ordinary", "router", "h1, h2", 0, 500),
+        flow("urgent", "router", "h1, h2", 65, 20),
+        flow("local", "h3", "h1", 128, 100),
+    ];
+    let text = format!("experiment \"t\" {{ network {{ {network} }} parallel {{ {} }} }}", flows.concat());
+    let dropped = |record: &Record, way: &str| -> u64 {
+        let counts = record.hosts.iter().flat_map(|host| &host.interfaces);
+        counts
+            .filter(|(name, _)| name.starts_with("bundle.dropped.") && name.ends_with(way))
+            .map(|(_, n)| n)
+            .sum()
+    };
+    // Of a machine that has no time datagrams are lost too.
+    let is_of_converters = |record: &Record| {
+        let [ordinary, urgent, local] = &record.connections[..] else { panic!("{:?}", record.connections) };
+        let refused = local.counters["bundle_congested"] as u64;
+        let by_converters = dropped(record, ".congestion") - refused;
+        assert!(ordinary.lost > 0 && refused > 0 && dropped(record, ".priority") == 0, "{refused}");
+        urgent.lost == 0 && ordinary.lost / 2 + local.lost == by_converters + refused
+    };
+    let mut runs = (0..3).map(|_| run(&text, Stop::default())).inspect(closes);
+    assert!(runs.any(|record| is_of_converters(&record)), "in one of three runs converters alone drop");
+}
+
+#[test]
+fn a_stop_ends_what_bundles() {
+    let stop = Stop::default();
+    let later = stop.clone();
+    let asking = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(700));
+        later.ask();
+    });
+    let record = run(&bodies::text(SEGMENTS).replace("2 s", "1 h"), stop);
+    asking.join().unwrap();
+    assert!(record.partial && record.duration_s < 60.0, "{:?}", record.trouble);
+    let counted = |name: &str| {
+        record.hosts.iter().any(|h| h.name == name && h.interfaces.contains_key("bundle.malformed"))
+    };
+    assert!(["c1a", "c1b", "c2", "h1", "h2", "h3"].into_iter().all(counted), "what was counted is kept");
+}
+
+#[test]
+fn what_bundles_live_cannot_do_is_refused() {
+    let connections = "parallel {
+        connection x { xmt = router; rcv = h1; protocol = bundle (address = 0); test = full; }
+        connection y { xmt = router; rcv = h1; protocol = bundle (address = 2); test = poisson (messagesize = 65501, rate = 1 /s); }
+        connection z { xmt = router; rcv = h1; protocol = bundle (address = 4); test = cbr (messagesize = 31, period = 1 s); }
+    }";
+    let network = SEGMENTS.replace("role = ", "format = wide, role = ");
+    let at = BTreeMap::from([("h1".to_owned(), "127.0.0.1".parse().unwrap())]);
+    let texts = |text: &str, at: BTreeMap<_, _>| -> Vec<String> {
+        let refusals = Live::new(Box::new(Threads), at).refuse(&plan(text));
+        refusals.into_iter().map(|refusal| refusal.text).collect()
+    };
+    assert_eq!(
+        texts(&format!("experiment {{ network {{ {network} }} {connections} }}"), at),
+        [
+            "x: `live` has no test `full` over bundle",
+            "y: a message of 65501 B does not go into a bundle: at most 65500 B do",
+            "z: a message of 31 B is too small: 32 B carry sequence number, send time and check",
+            "--at h1: `live` has its converters and their hosts on the loopback only",
+            "`live` has no `format = wide` of bundles yet: `c1a`",
+            "`live` has no `format = wide` of bundles yet: `c1b`",
+            "`live` has no `format = wide` of bundles yet: `c2`",
+        ]
+    );
+    let alone = "experiment { connection x { xmt = a; rcv = b; protocol = bundle (address = 0); test = cbr (messagesize = 100, period = 1 s); } }";
+    assert_eq!(texts(alone, BTreeMap::new()), ["x: bundles need the converters of a `network`"]);
+}
