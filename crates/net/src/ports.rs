@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use nix::sys::socket::sockopt::{Ipv4RecvErr, RcvBuf, RcvBufForce};
+use nix::sys::socket::sockopt::{IpRecvTos, Ipv4RecvErr, RcvBuf, RcvBufForce, ReceiveTimestampns};
 use nix::sys::socket::{MsgFlags, SetSockOpt, SockaddrIn, recvmsg};
 use quinn_udp::{BATCH_SIZE, RecvMeta, UdpSocketState};
 use trunkline_endpoint::Segment;
@@ -107,8 +107,11 @@ impl Ports {
     pub fn add(&mut self, socket: UdpSocket) -> io::Result<usize> {
         assert!(self.lines.len() < 64, "a wait tells of 64 sockets");
         let state = UdpSocketState::new((&socket).into())?;
-        // That forbids fragments.
+        // That forbids fragments, and has each datagram tell what nobody here asks, for a tenth to a fifth of what
+        // receiving costs.
         socket::allow_fragments(&socket, socket.local_addr()?)?;
+        IpRecvTos.set(&socket, &false)?;
+        ReceiveTimestampns.set(&socket, &false)?;
         Ipv4RecvErr.set(&socket, &true)?;
         if RcvBufForce.set(&socket, &BUFFER).is_err() {
             RcvBuf.set(&socket, &BUFFER)?;
