@@ -98,6 +98,11 @@ impl Level1Face {
         Ok(Level1Face { engine, options, memberships, own: own_address, counts: Counts::default() })
     }
 
+    /// The machine, to ask it something.
+    pub fn machine(&self) -> &Level1 {
+        &self.engine.machine
+    }
+
     fn receive(&mut self) -> io::Result<()> {
         let Level1Face { engine, options, memberships, own, counts } = self;
         let interface = memberships.interface();
