@@ -20,7 +20,7 @@ use trunkline_net::{Clock, Ports, socket};
 use trunkline_units::Span;
 
 use crate::line::ENDS;
-use crate::messages::Noted;
+use crate::messages::{BUFFER, Noted};
 use crate::{GROUP, PORT};
 
 /// Where the host listens, and where it takes its converter to be.
@@ -28,8 +28,6 @@ pub const LISTEN: u16 = 3459;
 pub const CENTRAL: u16 = 3458;
 /// Every so manieth message tells its delay.
 const TELLS: u64 = 16;
-/// Octets that may wait in a socket.
-const BUFFER: usize = 16 << 20;
 /// Where programs of DIS send to and listen.
 const SAYS: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 3000);
 const HEARS: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 3001);

@@ -13,7 +13,7 @@ use trunkline_units::{Instant, Span};
 
 use crate::host::{CENTRAL, LISTEN};
 use crate::line::ENDS;
-use crate::messages::{BODY, body, paced};
+use crate::messages::{BODY, body, paced, without_waiting};
 use crate::{GROUP, PORT};
 
 /// Octets of a bundle.
@@ -34,6 +34,7 @@ pub fn send(
         Some(_) => UdpSocket::bind((ENDS[0], CENTRAL)).expect("the port is free"),
         None => socket::multicast_sender(ENDS[0].into(), 1, &socket::Options::default()).expect("it sends"),
     };
+    let socket = without_waiting(socket);
     let to = if bundles.is_some() { (ENDS[1], LISTEN) } else { (GROUP, PORT) };
     socket.connect(to).expect("an address");
     ready.wait();

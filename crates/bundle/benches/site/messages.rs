@@ -2,9 +2,12 @@
 
 #![allow(dead_code, reason = "not every bench needs all of it")]
 
+use std::net::UdpSocket;
 use std::thread;
 use std::time::Duration;
 
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::SndBufForce;
 use trunkline_net::Clock;
 use trunkline_units::{Instant, Span};
 
@@ -13,6 +16,8 @@ pub const BODY: usize = 148;
 /// Where the moment stands, and whether it has priority.
 const MOMENT: std::ops::Range<usize> = 16..24;
 const PRIORITY: usize = 24;
+/// Octets that may wait in a socket.
+pub const BUFFER: usize = 16 << 20;
 /// How often who sends looks at the clock at the least.
 const PULSE: Duration = Duration::from_micros(500);
 
@@ -25,6 +30,13 @@ pub fn body(now: Instant, priority: bool) -> [u8; BODY] {
     body[MOMENT].copy_from_slice(&now.since(Instant::ZERO).as_ns().to_le_bytes());
     body[PRIORITY] = priority.into();
     body
+}
+
+/// Lets what is sent never wait for who receives, as on a wire: between namespaces what the other interface has not taken
+/// yet fills the sender's buffer.
+pub fn without_waiting(socket: UdpSocket) -> UdpSocket {
+    setsockopt(&socket, SndBufForce, &BUFFER).expect("root may have any buffer");
+    socket
 }
 
 /// Has a message sent whenever one is due, and something done at every look at the clock; how many were.

@@ -25,7 +25,7 @@ use trunkline_units::{Instant, Span};
 
 use crate::contest::pin;
 use crate::line::{ENDS, Line};
-use crate::messages::{BODY, Noted, body, paced};
+use crate::messages::{BODY, Noted, body, paced, without_waiting};
 
 /// Who sends and the host; level 1 and the central converter.
 const OUTSIDE: usize = 0;
@@ -196,7 +196,7 @@ fn send(format: Format, traffic: Traffic, clock: Clock) -> (u64, Span) {
     pin(OUTSIDE);
     let begun = clock.now();
     let socket = socket::multicast_sender(ENDS[OUTSIDE].into(), 1, &socket::Options::default());
-    let socket = socket.expect("it sends");
+    let socket = without_waiting(socket.expect("it sends"));
     let mut builder = Builder::new(PATH);
     let mut datagram = vec![0; PATH];
     let (mut count, mut sequences) = (0u64, [[0u32; 2]; GROUPS as usize]);
