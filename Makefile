@@ -47,6 +47,8 @@ doc: ## the documentation of every crate; any warning fails
 bench: ## figures beside other programs, as ratios (docs/benchmarks.md); wants an idle machine
 	$(CARGO) bench -p trunkline --bench figures --locked
 	$(CARGO) bench -p trunkline-bundle --features sockets --bench receive --locked
+	$(CARGO) bench -p trunkline-bundle --features sockets --bench through --locked
+	$(CARGO) bench -p trunkline-bundle --features sockets --bench delay --locked
 	$(CARGO) bench -p trunkline --bench monitor --locked
 	$(CARGO) bench -p trunkline-sim --bench cost --locked
 	$(CARGO) bench -p trunkline-arq --bench engine --features aead --locked

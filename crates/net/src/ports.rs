@@ -8,8 +8,8 @@ use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::socket::sockopt::{IpRecvTos, Ipv4RecvErr, RcvBuf, RcvBufForce, ReceiveTimestampns};
 use nix::sys::socket::{MsgFlags, SetSockOpt, SockaddrIn, recvmsg};
-use quinn_udp::{BATCH_SIZE, RecvMeta, UdpSocketState};
-use trunkline_endpoint::Segment;
+use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSocketState};
+use trunkline_endpoint::{MAX_BATCH, Segment};
 use trunkline_units::{Instant, Span};
 
 use crate::clock::Clock;
@@ -250,6 +250,31 @@ impl Ports {
         }
         false
     }
+
+    /// Sends datagrams that stand end to end, each of `length` octets but for the last, which may be shorter; how many left.
+    /// They leave by as few calls as the system offers, which needs that each is one packet.
+    ///
+    /// # Panics
+    /// If the length is 0.
+    pub fn send_all(&self, port: usize, to: SocketAddr, bytes: &[u8], length: usize) -> usize {
+        let Line { socket, state, .. } = &self.lines[port];
+        let together = state.max_gso_segments().min(MAX_BATCH / length).max(1);
+        let send = |batch: &[u8]| {
+            let transmit = Transmit {
+                destination: to,
+                ecn: None,
+                contents: batch,
+                segment_size: Some(length),
+                src_ip: None,
+            };
+            if batch.len() > length && state.try_send(socket.into(), &transmit).is_ok() {
+                return batch.len().div_ceil(length);
+            }
+            // What the system would not send together it may send alone.
+            batch.chunks(length).filter(|datagram| self.send(port, to, datagram)).count()
+        };
+        bytes.chunks(together * length).map(send).sum()
+    }
 }
 
 /// Readable when there is something of which [`wait`](Ports::wait) would tell: for a wait that others share.
@@ -335,6 +360,25 @@ mod tests {
         let got = (0..9).take_while(|_| there.recv(&mut [0; 99]).is_ok()).count();
         assert_eq!(got, 3, "none was lost to a refusal of another");
         ports.receive(port, BATCH_SIZE, |_, _| panic!("nothing came")).unwrap();
+    }
+
+    #[test]
+    fn datagrams_that_leave_together_come_one_by_one() {
+        let ports = &mut Ports::new(Clock::start()).unwrap();
+        let port = ports.add(socket()).unwrap();
+        let program = socket();
+        program.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
+        let at = program.local_addr().unwrap();
+        // More than one call takes, with a shorter one at the end; one alone; and some that are no packets.
+        for (length, octets) in [(150, 100 * 150 + 7), (150, 150), (150, 20), (30_000, 65_000)] {
+            let bytes: Vec<u8> = (0..octets).map(|at| (at / length) as u8).collect();
+            assert_eq!(ports.send_all(port, at, &bytes, length), octets.div_ceil(length));
+            for datagram in bytes.chunks(length) {
+                let mut room = vec![0; ROOM];
+                let got = program.recv(&mut room).unwrap();
+                assert_eq!(room[..got], *datagram);
+            }
+        }
     }
 
     #[test]

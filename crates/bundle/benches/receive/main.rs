@@ -1,191 +1,229 @@
 //! What it costs a host to receive many small messages: each in a datagram of its own, and in bundles.
 //!
-//! `cargo bench -p trunkline-bundle --features sockets --bench receive [-- RATE…]` measures 4,000, 50,000 and 200,000
+//! `cargo bench -p trunkline-bundle --features sockets --bench receive [-- [--real-time] RATE…]` measures 4,000, 50,000 and 200,000
 //! messages a second, or the rates that are given. It needs root, iproute2, ethtool and util-linux: two network namespaces
 //! of its own are joined by a pair of virtual interfaces, and go when it ends.
 //!
-//! What is told is the host's processor time for a million messages of 150 bytes: of the thread that receives, user and
-//! system, and of the kernel's thread that takes packets from the interface (threaded NAPI), both on one processor; who
-//! sends has another. Contestants take turns; told are the median of the rounds and the median of the ratios to plain
+//! What is told is the host's processor time for a million messages of 150 bytes: of the threads that receive, user and
+//! system, and of the kernel's thread that takes packets from the interface (threaded NAPI), all on one processor; who
+//! sends has another. The rest of the host's processor has work, as that of a simulation has: a loop of least precedence
+//! over a megabyte. Contestants take turns; told are the median of the rounds and the median of the ratios to plain
 //! receiving in the same round. `coalesced` is the kernel's own remedy: the interface waits 5 ms before it says that
 //! something came (`napi_defer_hard_irqs`, `gro_flush_timeout`). What sends bundles gathers as a central converter does
-//! that is set for least processor.
+//! that is set for least processor, or for least delay. The bare receiver takes a bundle a call and finds the messages in
+//! it: no interface of a host can take less.
+//!
+//! With `--real-time` the kernel's thread, who receives and who sends have real-time priorities 10, 9 and 5, as in the
+//! measurement from which the promise of the converter comes: so each message is taken as soon as it is there, however busy
+//! the machine is, where otherwise some gather unasked while the processor is elsewhere.
+//!
+//! After 4,000 messages a second it tells what was claimed in 1997 as ratios of this machine: the share of the processor,
+//! and the most messages a second of which no more than one of a thousand is lost.
 
 #![allow(clippy::disallowed_methods, reason = "a bench measures time")]
 
+mod beside;
 #[path = "../../../../benches/contest.rs"]
 mod contest;
 mod host;
+#[path = "../site/line.rs"]
+mod line;
+#[path = "../site/messages.rs"]
+mod messages;
 mod sender;
 #[path = "../../../../benches/spaces.rs"]
 mod spaces;
 
-use std::fs;
 use std::net::Ipv4Addr;
 use std::sync::Barrier;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
 
-use contest::median;
-use host::Heard;
-use spaces::{DEVICE, Spaces};
+use trunkline_bundle::gather::Timing;
+use trunkline_net::Clock;
+use trunkline_units::Span;
 
-/// Octets of a message's body: with its address 150 bytes, the thesis's typical message.
-const BODY: usize = 148;
+use contest::{median, sorted};
+use host::Way;
+use line::{Line, Thread};
+use messages::quantile;
+
 const ROUNDS: usize = 5;
 const RATES: [u32; 3] = [4_000, 50_000, 200_000];
-/// The ends of the line.
-const SENDER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
-const HOST: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
+/// The rate of which 1997 said that the share of a host's processor fell from 80 to 13 %.
+const CLAIMED: u32 = 4_000;
+/// The share of messages that may be lost where a rate is still carried.
+const HARDLY: f64 = 0.001;
+/// Where messages go that are not bundled.
+const GROUP: Ipv4Addr = Ipv4Addr::new(239, 77, 0, 1);
+const PORT: u16 = 3456;
 
-/// How messages come, and how they are received.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    /// A datagram each, a blocking call for each.
-    Plain,
-    /// A datagram each, taken by batches.
-    Batches,
-    /// Bundles, through the interface of a host.
-    Bundles,
+/// Where they meet.
+struct Arena {
+    line: Line,
+    /// Whether those who measure go before all others of the machine.
+    first: bool,
 }
 
-/// Contestants: name, way, whether the interface waits.
-const CONTESTANTS: [(&str, Way, bool); 4] = [
-    ("plain receive", Way::Plain, false),
-    ("coalesced, by batches", Way::Batches, true),
-    ("bundles of 8 KiB, 5 ms", Way::Bundles, false),
-    ("bundles, coalesced", Way::Bundles, true),
-];
+struct Contestant {
+    name: &'static str,
+    way: Way,
+    /// When bundles leave; none: no bundles.
+    bundles: Option<Timing>,
+    /// Whether the interface waits.
+    waits: bool,
+}
+
+const CONTESTANTS: [Contestant; 7] = {
+    const PROCESSOR: Option<Timing> = Some(Timing::LEAST_PROCESSOR);
+    const DELAY: Option<Timing> = Some(Timing::LEAST_DELAY);
+    const fn new(name: &'static str, way: Way, bundles: Option<Timing>, waits: bool) -> Contestant {
+        Contestant { name, way, bundles, waits }
+    }
+    [
+        new("plain receive", Way::Plain, None, false),
+        new("plain, coalesced, by batches", Way::Batches, None, true),
+        new("bare receiver of bundles, coalesced", Way::Bare, PROCESSOR, true),
+        new("callback, least processor, coalesced", Way::Face, PROCESSOR, true),
+        new("callback, least processor", Way::Face, PROCESSOR, false),
+        new("callback, least delay", Way::Face, DELAY, false),
+        new("a program of DIS, least processor, coalesced", Way::Program, PROCESSOR, true),
+    ]
+};
+
+/// Those that the claim is about.
+const PLAIN: usize = 0;
+const CALLBACK: usize = 3;
 
 fn main() {
     let words = std::env::args().skip(1).filter(|word| !word.starts_with('-'));
     let asked: Vec<u32> = words.filter_map(|word| word.parse().ok()).collect();
     let rates = if asked.is_empty() { RATES.to_vec() } else { asked };
-    let host = match Spaces::new().and_then(Receiver::new) {
-        Ok(host) => host,
+    let line = match Line::new() {
+        Ok(line) => line,
         Err(why) => return println!("skipped: {why}"),
     };
+    let first = std::env::args().any(|word| word == "--real-time");
+    if first {
+        line.precede(Thread::Kernel(1), 10);
+    }
+    let arena = Arena { line, first };
     for rate in rates {
-        contest(&host, rate);
+        let rounds = contest(&arena, rate);
+        if rate == CLAIMED {
+            claim(&arena, &rounds);
+        }
     }
 }
 
-fn contest(host: &Receiver, rate: u32) {
-    let rounds: Vec<Vec<Cost>> = (0..ROUNDS)
-        .map(|_| CONTESTANTS.iter().map(|(_, way, waits)| host.measure(*way, *waits, rate)).collect())
-        .collect();
+/// What was said in 1997: the share of the processor at 4,000 messages a second, and how many a host takes at most.
+fn claim(arena: &Arena, rounds: &[Vec<Cost>]) {
+    println!("\n{:<54} {:>9}  {:>22}", "the claim of 1997", "processor", "most messages a second");
+    let mut figures = Vec::new();
+    for at in [PLAIN, CALLBACK] {
+        let share = median(rounds.iter().map(|round| round[at].host() * f64::from(CLAIMED) / 1e6));
+        let most = most(arena, &CONTESTANTS[at]);
+        println!("  {:<52} {:>8.2}%  {most:>22.0}", CONTESTANTS[at].name, share * 100.0);
+        figures.push((share, most));
+    }
+    let (share, most) = (figures[0].0 / figures[1].0, figures[1].1 / figures[0].1);
+    println!("  {:<52} {share:>9.2}  {most:>22.2}", "times less, times more");
+}
+
+/// The last rate at which hardly any message was lost; it rises until more are, twice, or nobody sends faster.
+fn most(arena: &Arena, one: &Contestant) -> f64 {
+    let (mut most, mut asked) = (0.0, 5_000);
+    loop {
+        let Some(cost) = (0..2).map(|_| measure(arena, one, asked)).find(|cost| cost.lost <= HARDLY) else {
+            return most;
+        };
+        if cost.rate < f64::from(asked) * 0.9 {
+            return cost.rate.max(most);
+        }
+        (most, asked) = (cost.rate, asked + asked / 4);
+    }
+}
+
+fn contest(arena: &Arena, rate: u32) -> Vec<Vec<Cost>> {
+    let rounds: Vec<Vec<Cost>> =
+        (0..ROUNDS).map(|_| CONTESTANTS.iter().map(|one| measure(arena, one, rate)).collect()).collect();
     let head = format!("{rate} messages a second, s of processor a million");
     println!(
-        "\n{head:<52}  {:>7}  {:>7}  {:>7}  {:>10}  {:>15}  {:>7}",
-        "host", "thread", "kernel", "times less", "least to most", "lost"
+        "\n{head:<54} {:>7} {:>7} {:>7}  {:>10}  {:>15}  {:>17}  {:>7}",
+        "host", "threads", "kernel", "times less", "least to most", "delay 50, 99 % ms", "lost"
     );
-    for (at, (name, ..)) in CONTESTANTS.iter().enumerate() {
-        let of = |figure: fn(&Cost) -> f64| median(rounds.iter().map(|round| figure(&round[at])));
-        let times = || rounds.iter().map(|round| round[0].host() / round[at].host());
-        let (least, most) = (times().fold(f64::MAX, f64::min), times().fold(0.0, f64::max));
+    for (at, Contestant { name, .. }) in CONTESTANTS.iter().enumerate() {
+        let of = |figure: &dyn Fn(&Cost) -> f64| median(rounds.iter().map(|round| figure(&round[at])));
+        let times = sorted(rounds.iter().map(|round| round[0].host() / round[at].host()));
         println!(
-            "  {name:<50}  {:>7.3}  {:>7.3}  {:>7.3}  {:>10.2}  {least:>6.2} – {most:>6.2}  {:>6.2}%",
-            of(Cost::host),
-            of(|cost| cost.thread),
-            of(|cost| cost.kernel),
-            median(times()),
-            of(|cost| cost.lost) * 100.0,
+            "  {name:<52} {:>7.3} {:>7.3} {:>7.3}  {:>10.2}  {:>6.2} – {:>6.2}  {:>8.2} {:>8.2}  {:>6.2}%",
+            of(&Cost::host),
+            of(&|cost| cost.threads),
+            of(&|cost| cost.kernel),
+            times[ROUNDS / 2],
+            times[0],
+            times[ROUNDS - 1],
+            of(&|cost| cost.delays[0] * 1e3),
+            of(&|cost| cost.delays[1] * 1e3),
+            of(&|cost| cost.lost) * 100.0,
         );
     }
+    rounds
 }
 
-/// Seconds of processor for a million messages that came, and the share that did not.
+/// Seconds of processor for a million messages that came, and what became of the others.
 struct Cost {
-    thread: f64,
+    threads: f64,
     kernel: f64,
+    /// Messages a second that were sent.
+    rate: f64,
     lost: f64,
+    /// Median and 99th percentile, in seconds.
+    delays: [f64; 2],
 }
 
 impl Cost {
     fn host(&self) -> f64 {
-        self.thread + self.kernel
+        self.threads + self.kernel
     }
 }
 
-/// The line, whose second end is the host's.
-struct Receiver {
-    spaces: Spaces,
-    /// The kernel's thread that takes packets from the interface.
-    napi: Option<u32>,
-}
-
-impl Receiver {
-    fn new(spaces: Spaces) -> Result<Receiver, String> {
-        for (end, ip) in [SENDER, HOST].into_iter().enumerate() {
-            // The longest packets stay what they are, as on a wire.
-            spaces.run(
-                end,
-                &format!(
-                    "ip address add {ip}/24 dev {DEVICE}; ethtool -K {DEVICE} tso off gso off tx-udp-segmentation off \
-                     >/dev/null 2>&1 || true"
-                ),
-            )?;
+fn measure(arena: &Arena, one: &Contestant, rate: u32) -> Cost {
+    let Arena { line, first } = arena;
+    let precede = |precedence| first.then(|| line.precede(Thread::This, precedence));
+    line.wait(1, if one.waits { Span::from_ms(5) } else { Span::ZERO });
+    // Enough messages for a figure, and no more than the machine likes.
+    let time = Span::from_seconds((40_000.0 / f64::from(rate)).clamp(0.4, 1.0));
+    let clock = Clock::start();
+    let (ready, over, ended) = (Barrier::new(2), AtomicBool::new(false), AtomicBool::new(false));
+    thread::scope(|scope| {
+        let _beside = scope.spawn(|| {
+            contest::pin(1);
+            beside::work(&ended);
+        });
+        let host = line.spaces.spawn(scope, 1, || {
+            contest::pin(1);
+            precede(9);
+            let heard = host::receive(one.way, clock, &ready, &over, || line.kernel_time(1));
+            ended.store(true, Ordering::Relaxed);
+            heard
+        });
+        let sends = line.spaces.spawn(scope, 0, || {
+            contest::pin(0);
+            precede(5);
+            sender::send(one.bundles, rate, time, clock, (&ready, &over, &ended))
+        });
+        let (sent, took) = sends.join().expect("the sender ends");
+        let heard = host.join().expect("the host ends").expect("the host receives");
+        let messages = heard.noted.messages;
+        let a_million = 1e6 / messages.max(1) as f64;
+        let delays = sorted(heard.noted.delays[0].iter().copied());
+        Cost {
+            threads: heard.threads.as_s() * a_million,
+            kernel: heard.kernel.as_s() * a_million,
+            rate: sent as f64 / took.as_s(),
+            lost: 1.0 - messages as f64 / sent.max(1) as f64,
+            delays: [0.5, 0.99].map(|of| quantile(&delays, of)),
         }
-        spaces.run(1, &format!("ethtool -K {DEVICE} gro on; echo 1 >/sys/class/net/{DEVICE}/threaded"))?;
-        let napi = napi_thread();
-        if let Some(napi) = napi {
-            spaces.run(1, &format!("taskset -pc 1 {napi} >/dev/null"))?;
-        } else {
-            println!("no thread of the kernel for the interface: its time is not told");
-        }
-        Ok(Receiver { spaces, napi })
-    }
-
-    fn measure(&self, way: Way, waits: bool, rate: u32) -> Cost {
-        let (defers, timeout) = if waits { (50, 5_000_000) } else { (0, 0) };
-        self.spaces
-            .run(
-                1,
-                &format!(
-                    "cd /sys/class/net/{DEVICE}; echo {defers} >napi_defer_hard_irqs; echo {timeout} >gro_flush_timeout"
-                ),
-            )
-            .expect("the interface waits as it is told");
-        // Enough messages for a figure, and no more than the machine likes.
-        let time = Duration::from_secs_f64((40_000.0 / f64::from(rate)).clamp(0.5, 2.0));
-        let (ready, over) = (Barrier::new(2), AtomicBool::new(false));
-        thread::scope(|scope| {
-            let host = self.spaces.spawn(scope, 1, || {
-                contest::pin(1);
-                host::receive(way, &ready, &over, || self.kernel_time())
-            });
-            let sends = self.spaces.spawn(scope, 0, || {
-                contest::pin(0);
-                sender::send(way == Way::Bundles, rate, time, &ready, &over)
-            });
-            let sent = sends.join().expect("the sender ends");
-            let Heard { messages, thread, kernel } = host.join().expect("the host ends");
-            let a_million = 1e6 / messages.max(1) as f64;
-            Cost {
-                thread: thread.as_s() * a_million,
-                kernel: kernel.as_s() * a_million,
-                lost: 1.0 - messages as f64 / sent.max(1) as f64,
-            }
-        })
-    }
-
-    /// What the kernel's thread has used.
-    fn kernel_time(&self) -> trunkline_units::Span {
-        let read = |pid| fs::read_to_string(format!("/proc/{pid}/schedstat")).ok();
-        let text = self.napi.and_then(read).unwrap_or_default();
-        let ns = text.split_whitespace().next().and_then(|word| word.parse().ok());
-        trunkline_units::Span::from_ns(ns.unwrap_or(0))
-    }
-}
-
-/// The youngest thread of the kernel that takes packets from an interface of this name: ours.
-fn napi_thread() -> Option<u32> {
-    let pids =
-        fs::read_dir("/proc").ok()?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let is_one = |pid: &u32| {
-        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        name.starts_with(&format!("napi/{DEVICE}-"))
-    };
-    pids.filter(is_one).max()
+    })
 }

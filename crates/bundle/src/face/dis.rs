@@ -5,7 +5,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::ops::RangeInclusive;
 
-use trunkline_endpoint::{Endpoint, Input, Segment};
+use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, MAX_SEGMENTS, Segment};
 use trunkline_net::{Clock, Ports, socket};
 use trunkline_units::Instant;
 
@@ -15,6 +15,7 @@ use crate::host::{Command, Host, Post};
 use crate::rules::{Following, Rules};
 use crate::settings::Settings;
 use crate::wire::dis::{Malformed, Pdu};
+use crate::wire::wide::PATH;
 
 /// Batches of datagrams that it takes in a round.
 const DATAGRAMS: usize = 16;
@@ -48,7 +49,46 @@ pub(super) struct Dis {
     /// Whether what is wanted may not be what is joined.
     changed: bool,
     message: Vec<u8>,
+    run: Run,
     counts: Counts,
+}
+
+/// PDUs that leave together, a datagram each: those of one length in a row, and perhaps a shorter one behind them. At most a
+/// batch of [`MAX_SEGMENTS`] and [`MAX_BATCH`] octets.
+#[derive(Debug, Default)]
+struct Run {
+    bytes: Vec<u8>,
+    length: usize,
+    /// Whether they have priority, as an index of what is counted.
+    class: usize,
+}
+
+impl Run {
+    /// Adds a PDU; false if it cannot leave with those that are there.
+    fn push(&mut self, pdu: &[u8], class: usize) -> bool {
+        if self.bytes.is_empty() {
+            (self.length, self.class) = (pdu.len(), class);
+        }
+        let whole = self.bytes.len().is_multiple_of(self.length) && pdu.len() <= self.length;
+        let room = self.bytes.len() + pdu.len() <= MAX_BATCH.min(MAX_SEGMENTS * self.length);
+        // Only what is a packet leaves together with others.
+        let fits = self.bytes.is_empty() || whole && room && self.length <= PATH && self.class == class;
+        if fits {
+            self.bytes.extend_from_slice(pdu);
+        }
+        fits
+    }
+
+    /// Lets those that are there leave.
+    fn leave(&mut self, ports: &Ports, says: usize, to: SocketAddr, counts: &mut Counts) {
+        if self.bytes.is_empty() {
+            return;
+        }
+        let said = ports.send_all(says, to, &self.bytes, self.length);
+        counts.said += said as u64;
+        counts.unsent[self.class] += (self.bytes.len().div_ceil(self.length) - said) as u64;
+        self.bytes.clear();
+    }
 }
 
 #[derive(Debug, Default)]
@@ -101,7 +141,7 @@ impl Dis {
         }
         let own = is_shared.then(|| ports.socket(says).local_addr()).transpose()?;
         let to = options.to.or(is_shared.then_some(at)).map(SocketAddr::V4);
-        let (following, joined, message) = Default::default();
+        let (following, joined, message, run) = Default::default();
         let (options, counts) = (options.clone(), Counts::default());
         let (settings, changed) = (*settings, true);
         let wanted = options.rules.wanted.iter().rev().cloned();
@@ -121,6 +161,7 @@ impl Dis {
             settings,
             changed,
             message,
+            run,
             counts,
         })
     }
@@ -172,25 +213,32 @@ impl Dis {
 
     /// Hands over what came for programs: PDUs alone, each in a datagram.
     pub fn hand_over(&mut self, ports: &Ports, host: &mut Host, now: Instant) {
+        let Dis { options, says, to, following, changed, message, run, counts, .. } = self;
         loop {
             let mut from = None;
-            let receive = Command::Receive { into: &mut self.message, from: &mut from };
+            let receive = Command::Receive { into: message, from: &mut from };
             let _ = host.handle(now, Input::Command(receive));
-            let Some(from) = from else { return };
+            let Some(from) = from else { break };
             let class = usize::from(from.priority);
-            for pdu in Pdu::all(&self.message) {
-                match (pdu, self.to) {
-                    (Err(why), _) => self.counts.malformed(1, why),
+            for pdu in Pdu::all(message) {
+                match (pdu, *to) {
+                    (Err(why), _) => counts.malformed(1, why),
                     (Ok(pdu), to) => {
-                        self.changed |= self.following.see(&self.options.rules, pdu);
-                        match to {
-                            None => self.counts.nobody[class] += 1,
-                            Some(to) if ports.send(self.says, to, pdu.bytes()) => self.counts.said += 1,
-                            Some(_) => self.counts.unsent[class] += 1,
+                        *changed |= following.see(&options.rules, pdu);
+                        let Some(to) = to else {
+                            counts.nobody[class] += 1;
+                            continue;
+                        };
+                        if !run.push(pdu.bytes(), class) {
+                            run.leave(ports, *says, to, counts);
+                            run.push(pdu.bytes(), class);
                         }
                     }
                 }
             }
+        }
+        if let Some(to) = *to {
+            run.leave(ports, *says, to, counts);
         }
     }
 
@@ -254,5 +302,28 @@ impl Dis {
         }
         let what = "Datagrams of its own that it heard.";
         into.count("trunkline_converter_pdus_own_total", what, &[], counts.own);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_leaves_together_is_of_one_length_but_for_a_shorter_end() {
+        // Lengths of PDUs, and after how many of them the run is full.
+        for (lengths, fit) in [
+            (vec![150, 150, 150], 3),
+            (vec![150, 20, 150], 2),
+            (vec![150, 20, 20], 2),
+            (vec![20, 150], 1),
+            (vec![150; 100], MAX_SEGMENTS),
+            (vec![PATH; 100], MAX_BATCH / PATH),
+            (vec![PATH + 1, PATH + 1], 1),
+        ] {
+            let mut run = Run::default();
+            let taken = lengths.iter().take_while(|length| run.push(&vec![1; **length], 0)).count();
+            assert_eq!(taken, fit, "{:?}", &lengths[..2]);
+        }
     }
 }

@@ -129,6 +129,11 @@ impl Level1Face {
         &self.memberships
     }
 
+    /// The machine, to ask it something.
+    pub fn machine(&self) -> &Level1 {
+        &self.engine.machine
+    }
+
     fn receive(&mut self) -> io::Result<()> {
         let Level1Face { engine, options, memberships, own, counts, .. } = self;
         let interface = memberships.interface();
