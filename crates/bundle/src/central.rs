@@ -83,6 +83,8 @@ struct Classic {
     told_level1: (u8, Instant),
     /// When packet addresses were last given away or up; empty if nothing is told again.
     changed: Box<[Instant]>,
+    /// By which of `level1`, counted from 1, messages of hosts to packet addresses last left, and when.
+    spoke: Box<[(u8, Instant)]>,
     /// The converter that is asked first whether it has a bundle to send.
     turn: usize,
     statistics: Statistics,
@@ -272,6 +274,7 @@ impl Classic {
             told_hosts: (LEAST, Instant::ZERO),
             told_level1: (LEAST, Instant::ZERO),
             changed: Box::default(),
+            spoke: vec![(0, Instant::ZERO); PACKETS].into(),
             turn: 0,
             statistics: Statistics::default(),
             config,
@@ -369,7 +372,10 @@ impl Classic {
             return self.statistics.drops_to_level1.count(Why::Congestion, priority);
         }
         match self.level1[at].gather.push(now, message.address, message.body, priority) {
-            true => self.statistics.to_level1 += 1,
+            true => {
+                self.statistics.to_level1 += 1;
+                self.spoke[usize::from(packet(message.address))] = (at as u8 + 1, now);
+            }
             false => self.statistics.drops_to_level1.count(Why::Full, priority),
         }
     }
@@ -394,9 +400,12 @@ impl Classic {
             Change::None => {}
             Change::Wanted(packet) => {
                 self.level1.iter_mut().for_each(|side| side.roll(now));
-                let load = |side: &&mut Side| (side.load + side.before, side.packets);
-                let least = self.level1.iter_mut().min_by_key(load);
-                let Some(side) = least else { return };
+                // Another would hear what this one is just saying, and bring it back to who sent it.
+                let (at, when) = self.spoke[usize::from(packet)];
+                let speaks = if now < when + STRAY { usize::from(at) } else { 0 };
+                let load =
+                    |(at, side): &(usize, &mut Side)| (*at != speaks, side.load + side.before, side.packets);
+                let Some((_, side)) = (1..).zip(&mut self.level1).min_by_key(load) else { return };
                 side.packets += 1;
                 side.tell(now, Control::Join(packet * ADDRESSES_A_PACKET));
                 side.retell.keep(now);

@@ -144,6 +144,31 @@ fn a_host_that_refuses_wants_nothing_any_more() {
     }
 }
 
+/// What a host says leaves by one of level 1; if another joined its group a moment later that one might hear it.
+#[test]
+fn who_has_just_spoken_to_a_group_gets_it() {
+    let mut central = central(false);
+    let tells = |central: &mut Alone<Central>, bytes: &[u8]| {
+        central.hear(Central::HOSTS, bytes);
+        let now = central.now + Span::from_ms(5);
+        central.run(now);
+        let wanted = central.control(Central::LEVEL1, false);
+        assert_eq!(wanted.len(), 1);
+        wanted[0].0
+    };
+    // Converter 1 has a group, so that the other has the least.
+    assert_eq!(tells(&mut central, &of_host(1, &[Control::Join(32)])), number(1));
+    let says = |host| bundle(Some(Source::Host(host)), &[(64, b"before anybody wants it")]);
+    central.hear(Central::HOSTS, &says(1));
+    assert_eq!(tells(&mut central, &of_host(1, &[Control::Join(64)])), number(1));
+    tells(&mut central, &of_host(1, &[Control::Drop(64)]));
+    // What was said a while ago is over.
+    central.hear(Central::HOSTS, &says(1));
+    let later = central.now + Span::from_ms(100);
+    central.run(later);
+    assert_eq!(tells(&mut central, &of_host(1, &[Control::Join(64)])), number(2));
+}
+
 #[test]
 fn level_1_that_asks_or_refuses_is_told_again_what_it_gets() {
     let mut central = central(false);

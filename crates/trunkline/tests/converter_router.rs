@@ -57,8 +57,12 @@ checks! {
     ROUTER:
         routed_classic
         routed_wide
-        both_ways_classic
-        both_ways_wide
+        a_switch_classic
+        a_switch_wide
+        joins_classic
+        joins_wide
+        restarts_classic
+        restarts_wide
         all_groups_at_once_classic
         all_groups_at_once_wide;
     OVERLOAD:

@@ -119,11 +119,6 @@ impl Level1Face {
         })
     }
 
-    /// The machine, to ask it something.
-    pub fn machine(&self) -> &Level1 {
-        &self.engine.machine
-    }
-
     /// The groups that it has.
     pub fn memberships(&self) -> &Memberships {
         &self.memberships
