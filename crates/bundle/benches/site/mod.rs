@@ -94,7 +94,7 @@ impl Outcome {
 
 /// Settings for a site, where odd addresses are those of priority messages.
 pub fn settings(format: Format, timing: trunkline_bundle::gather::Timing) -> Settings {
-    Settings { timing, pairs: true, longest: 8_192, format }
+    Settings { timing, pairs: true, longest: 8_192, format, ..Settings::default() }
 }
 
 /// Has a site carry some traffic.
