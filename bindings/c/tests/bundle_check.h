@@ -78,9 +78,9 @@ static inline void said(bundle_host *host, int wide)
     } while (figures.saying || (wide && !figures.sessions));
 }
 
-/* The last message that was heard, and how many were; of each address modulo 512. */
+/* The last message that was heard, and how many were; of each address modulo 512, and of each size up to 14. */
 struct heard {
-    unsigned count, of[512];
+    unsigned count, of[512], of_size[16];
     struct bundle_from from;
     unsigned char body[65536];
     size_t size;
@@ -93,6 +93,7 @@ static inline void hear(void *user, const struct bundle_from *from, const void *
     CHECK(body != NULL && size <= sizeof heard->body);
     heard->count++;
     heard->of[from->address % 512]++;
+    heard->of_size[size < 15 ? size : 15]++;
     heard->from = *from;
     heard->size = size;
     memcpy(heard->body, body, size);

@@ -1,32 +1,26 @@
-/* Messages from host 1 to host 2 of a central converter, by address and by region, and what is counted. */
+/*
+ * Messages from host 1 to host 2 of a central converter, by address and by region, and what is counted. On a busy machine a
+ * message may be lost, or be late: so each is sent until it is heard, and those that come later are passed over, by their sizes.
+ */
 #include "bundle_check.h"
 
 static struct heard heard;
 
-/* Sends until something is heard that was not, which must be this; ordinary messages may be lost. */
+/* Sends until it is heard, as the last of a turn. */
 static void exchange(bundle_host *from, bundle_host *to, uint32_t address, const void *body, size_t size, unsigned flags,
                      long within_us, int wide)
 {
-    const unsigned before = heard.count;
-
-    while (heard.count == before) {
+    memset(&heard, 0, sizeof heard);
+    while (heard.count == 0 || heard.size != size) {
         CHECK(bundle_send(from, address, body, size, flags, within_us) == BUNDLE_OK);
         said(from, wide);
         CHECK(bundle_turn(to, 20, hear, &heard) >= 0);
     }
-    CHECK(heard.size == size && (size == 0 || memcmp(heard.body, body, size) == 0));
+    CHECK(size == 0 || memcmp(heard.body, body, size) == 0);
     /* In the classic format the address is the group: here host 2. */
     CHECK(heard.from.address == (wide ? address : 2));
     CHECK(heard.from.source == (wide ? 1u << 16 | 1001 : 0));
     CHECK(heard.from.priority == (wide && flags == BUNDLE_PRIORITY));
-}
-
-/* Takes all that is under way. */
-static void settle(bundle_host *from, bundle_host *to, int wide)
-{
-    said(from, wide);
-    while (bundle_turn(to, 50, hear, &heard) > 0)
-        ;
 }
 
 static void by_copy(bundle_host *from, bundle_host *to, int wide)
@@ -37,31 +31,28 @@ static void by_copy(bundle_host *from, bundle_host *to, int wide)
 
     memset(&known, 255, sizeof known);
     do {
-        CHECK(bundle_send(from, 64, "0123456", 7, 0, BUNDLE_ANYTIME) == BUNDLE_OK);
+        CHECK(bundle_send(from, 64, "01234", 5, 0, BUNDLE_ANYTIME) == BUNDLE_OK);
         said(from, wide);
         length = bundle_receive(to, &known, room, sizeof room, 20);
-    } while (length == BUNDLE_ETIME);
-    CHECK(length == 7 && memcmp(room, "0123456", 7) == 0);
+    } while (length != 5);
+    CHECK(memcmp(room, "01234", 5) == 0);
     CHECK(known.address == (wide ? 64 : 2) && known.priority == 0 && known.reserved[0] == 0);
-    settle(from, to, wide);
     /* Larger than its room: the rest is lost, and nothing behind is written. */
     room[4] = 9;
     do {
-        CHECK(bundle_send(from, 64, "0123456", 7, 0, BUNDLE_ANYTIME) == BUNDLE_OK);
+        CHECK(bundle_send(from, 64, "0123456789a", 11, 0, BUNDLE_ANYTIME) == BUNDLE_OK);
         said(from, wide);
         length = bundle_receive(to, NULL, room, 4, 20);
-    } while (length == BUNDLE_ETIME);
-    CHECK(length == BUNDLE_ELARGE && memcmp(room, "0123\x09", 5) == 0 && strstr(bundle_error(), "7 octets") != NULL);
-    settle(from, to, wide);
+    } while (length != BUNDLE_ELARGE || strstr(bundle_error(), "11 octets") == NULL);
+    CHECK(memcmp(room, "0123\x09", 5) == 0);
     /* What came in a turn without a receiver waits. */
     do {
-        CHECK(bundle_send(from, 64, "waits", 5, 0, BUNDLE_ANYTIME) == BUNDLE_OK);
+        CHECK(bundle_send(from, 64, "wait", 4, 0, BUNDLE_ANYTIME) == BUNDLE_OK);
         said(from, wide);
         CHECK(bundle_turn(to, 20, NULL, NULL) == 0);
         length = bundle_receive(to, NULL, room, sizeof room, 0);
-    } while (length == BUNDLE_ETIME);
-    CHECK(length == 5);
-    settle(from, to, wide);
+    } while (length != 4);
+    CHECK(memcmp(room, "wait", 4) == 0);
 }
 
 static void by_region(bundle_host *from, bundle_host *to, int wide)
@@ -81,27 +72,25 @@ static void by_region(bundle_host *from, bundle_host *to, int wide)
     CHECK(figures_of(to).wanted == 10 + 100 + 1);
     said(to, wide);
     memset(&heard, 0, sizeof heard);
-    while (heard.count == 0) {
-        CHECK(bundle_send_in(from, "north", 15, "at 205", 6, 0, BUNDLE_ANYTIME) == BUNDLE_OK);
+    while (heard.of_size[12] == 0) {
+        CHECK(bundle_send_in(from, "north", 15, "of both: 205", 12, 0, BUNDLE_ANYTIME) == BUNDLE_OK);
         said(from, wide);
         CHECK(bundle_turn(to, 20, hear, &heard) >= 0);
     }
-    CHECK(heard.size == 6 && memcmp(heard.body, "at 205", 6) == 0 && (!wide || heard.of[205] == heard.count));
-    settle(from, to, wide);
-    /* Without the north only what the east has of it comes: the first message is not it. */
+    CHECK(!wide || heard.of[205] == heard.of_size[12]);
+    /* Without the north only what the east has of it comes. */
     CHECK(bundle_unsubscribe(to, "north") == BUNDLE_OK && figures_of(to).wanted == 95 + 1);
     said(to, wide);
     memset(&heard, 0, sizeof heard);
-    while (heard.count == 0) {
-        CHECK(bundle_send_in(from, "north", 14, "at 204", 6, 0, BUNDLE_ANYTIME) == BUNDLE_OK);
-        CHECK(bundle_send_in(from, "north", 19, "at 209", 6, 0, BUNDLE_ANYTIME) == BUNDLE_OK);
+    while (heard.of_size[14] == 0) {
+        CHECK(bundle_send_in(from, "north", 14, "the north: 204", 13, 0, BUNDLE_ANYTIME) == BUNDLE_OK);
+        CHECK(bundle_send_in(from, "north", 19, "the east, 209.", 14, 0, BUNDLE_ANYTIME) == BUNDLE_OK);
         said(from, wide);
         CHECK(bundle_turn(to, 20, hear, &heard) >= 0);
-        CHECK(heard.count == 0 || memcmp(heard.body, "at 209", 6) == 0);
+        CHECK(heard.of_size[13] == 0);
     }
     CHECK(bundle_unsubscribe(to, "east") == BUNDLE_OK && figures_of(to).wanted == 1);
     CHECK(bundle_unpublish(from, "north") == BUNDLE_OK);
-    settle(from, to, wide);
 }
 
 static void counted(bundle_host *from, bundle_host *to, int wide)
@@ -151,22 +140,19 @@ int main(int argc, char **argv)
         exchange(from, to, 66, "urgent", 6, BUNDLE_PRIORITY, 100, wide);
         exchange(from, to, 67, "as well", 7, BUNDLE_PRIORITY, BUNDLE_ANYTIME, wide);
     }
-    settle(from, to, wide);
     by_copy(from, to, wide);
 
     /* What is left comes no more: what is sent after it does. */
     CHECK(bundle_leave(to, 64, 95) == BUNDLE_OK);
     said(to, wide);
     memset(&heard, 0, sizeof heard);
-    while (heard.count == 0) {
+    while (heard.of_size[3] == 0) {
         CHECK(bundle_send(from, 64, "unwanted", 8, 0, BUNDLE_ANYTIME) == BUNDLE_OK);
-        CHECK(bundle_send(from, 300, "wanted", 6, 0, BUNDLE_ANYTIME) == BUNDLE_OK);
+        CHECK(bundle_send(from, 300, "yes", 3, 0, BUNDLE_ANYTIME) == BUNDLE_OK);
         said(from, wide);
         CHECK(bundle_turn(to, 20, hear, &heard) >= 0);
-        CHECK(heard.count == 0 || heard.size == 6);
+        CHECK(heard.of_size[8] == 0);
     }
-    settle(from, to, wide);
-    CHECK(heard.size == 6);
 
     by_region(from, to, wide);
     counted(from, to, wide);
