@@ -120,7 +120,7 @@ fn products_of_presence(values: &[Option<f64>], lags: usize) -> Vec<f64> {
 /// The power of a series by frequency.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Spectrum {
-    /// `[frequency in Hz, power density in unit² / Hz]`, one-sided, means over some [`BINS`] bands of equal ratio. The
+    /// `[frequency in Hz, power density in unit² / Hz]`, one-sided, means over some 100 bands of equal ratio. The
     /// integral of the density over all frequencies is the variance.
     pub density: Vec<(f64, f64)>,
     /// Frequencies that stand out from those around them, the strongest first, at most ten.

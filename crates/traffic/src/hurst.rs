@@ -7,7 +7,7 @@
 //! | [`wavelet`] | energy by octave (Abry and Veitch 1998) |
 //! | [`variance_time`] | variance of means over longer and longer blocks |
 //! | [`rescaled_range`] | range over standard deviation, R/S (Hurst 1951; Mandelbrot and Wallis 1969) |
-//! | [`calibration`] | what the last two say of fractional Gaussian noise |
+//! | `calibration` | what the last two say of fractional Gaussian noise |
 //!
 //! The first three are unbiased for long series and have a known spread. The last two are neither: a series that ends
 //! has no mean but its own, so both come out too low where memory is long, and R/S too high where there is none. What

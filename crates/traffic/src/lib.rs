@@ -10,7 +10,7 @@
 //! | [`analysis`] | rates, autocorrelation, spectrum and bursts of a series |
 //! | [`hurst`] | the Hurst exponent of a series, by five estimators |
 //! | [`noise`] | exact fractional Gaussian noise |
-//! | [`profile`] | [`Profile`], a law fitted to a series, and series drawn from it |
+//! | [`profile`] | [`profile::Profile`], a law fitted to a series, and series drawn from it |
 //! | `fft` | the Fourier transform, the same on every machine |
 //! | [`source`] | [`Source`], a pattern at work: the messages one by one, and how well they kept to it |
 //!
