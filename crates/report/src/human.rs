@@ -41,7 +41,7 @@ impl Unit {
     }
 
     /// Three significant digits and the unit: `36.9 Mb/s`, `71.2 us`, `0.01 %`.
-    pub(crate) fn show(self, value: f64) -> String {
+    pub fn show(self, value: f64) -> String {
         match self {
             Unit::BitsPerSecond => {
                 scaled(value, &[(1.0, "b/s"), (1e3, "kb/s"), (1e6, "Mb/s"), (1e9, "Gb/s"), (1e12, "Tb/s")])

@@ -7,6 +7,7 @@
 //! | [`html`](mod@html) | one file that opens offline, with plots that zoom |
 //! | [`junit`](mod@junit) | expectations as test cases for somebody's CI |
 //! | [`sweep`](mod@sweep) | figures over points and seeds: table, JSON, CSV, one HTML file of curves |
+//! | [`figures`](mod@figures) | plots of anything on one HTML page |
 //! | `summary` | the table of connections that terminal and HTML share |
 //! | `stages` | where the time goes: the table that terminal and HTML share |
 //! | `human` | [`Unit`]: numbers as people read them; [`plain`]: text made safe to show |
@@ -16,6 +17,7 @@
 //! what goes to a terminal passes [`plain`].
 
 pub mod compare;
+pub mod figures;
 pub mod html;
 mod human;
 pub mod junit;
@@ -25,6 +27,7 @@ pub mod sweep;
 pub mod terminal;
 
 pub use compare::{Comparison, compare};
+pub use figures::figures;
 pub use html::html;
 pub use human::{Unit, plain};
 pub use junit::junit;

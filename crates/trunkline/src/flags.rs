@@ -2,9 +2,11 @@
 //!
 //! | module | what |
 //! | --- | --- |
+//! | [`analyse`] | what is asked of a series |
 //! | [`llc`] | the tools of logical link control |
 //! | [`converter`] | the daemons of the bundle converter |
 
+pub mod analyse;
 pub mod converter;
 pub mod llc;
 
@@ -61,6 +63,10 @@ pub enum Command {
     Llc(llc::Llc),
     /// Daemons of the bundle converter: many small simulation messages in few packets, each host only what it wants
     Converter(converter::Converter),
+    /// Tell what recorded traffic is like: rates, memory, periods, bursts, Hurst exponent; and fit a source to it
+    ///
+    /// Exit status 0 if all went well, 1 if something could not be written, 2 if the input or the usage is wrong.
+    Analyse(analyse::Analyse),
     /// Put records side by side
     Compare(Compare),
     /// Report an old record again, without running anything

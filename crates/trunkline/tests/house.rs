@@ -123,6 +123,7 @@ const DOCUMENTS: &[&str] = &[
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
+    "docs/analyse.md",
     "docs/bundle-congestion.md",
     "docs/bundle-wire.md",
     "docs/bundle.md",

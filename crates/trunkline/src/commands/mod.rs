@@ -1,6 +1,7 @@
 //! What each command does.
 
 mod airnet;
+mod analyse;
 mod bundle_1997;
 mod check;
 mod converter;
@@ -34,6 +35,7 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Top(flags) => crate::top::top(&flags),
         Command::Llc(flags) => llc::llc(&flags.tool),
         Command::Converter(flags) => converter::converter(&flags.daemon),
+        Command::Analyse(flags) => analyse::analyse(&flags),
         Command::Compare(flags) => report::compare(&flags),
         Command::Report(flags) => report::report(&flags),
         Command::Records(flags) => records::records(flags.action),

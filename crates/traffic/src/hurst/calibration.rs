@@ -1,0 +1,88 @@
+//! What R/S and variance–time say of exact fractional Gaussian noise, by exponent and length.
+//!
+//! Drawn with `cargo test --release -p trunkline-traffic --features soak --test soak_hurst -- --nocapture tables`.
+
+use super::{Estimate, Method, NORMAL_95};
+
+/// Exponents of the rows.
+const EXPONENTS: [f64; 10] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95];
+/// Lengths of the columns, as powers of two.
+const LENGTHS: [u32; 5] = [8, 10, 12, 14, 16];
+
+/// Mean and standard deviation of what an estimator says.
+pub(super) struct Table(pub [[(f64, f64); LENGTHS.len()]; EXPONENTS.len()]);
+
+impl Table {
+    /// The exponents that fit what was said: the one of which it is the mean, and those of which it is within 95 %.
+    pub(super) fn estimate(
+        &self,
+        method: Method,
+        n: usize,
+        raw: f64,
+        points: Vec<(f64, f64)>,
+    ) -> Option<Estimate> {
+        let column = self.column(n);
+        let exponent = |sds: f64| {
+            let said: Vec<f64> = column.iter().map(|(mean, sd)| mean + sds * sd).collect();
+            exponent_at(&said, raw)
+        };
+        Some(Estimate {
+            method,
+            h: exponent(0.0),
+            low: exponent(NORMAL_95),
+            high: exponent(-NORMAL_95),
+            raw: Some(raw),
+            fitted: (points.first()?.0, points.last()?.0),
+            points,
+            line_chance: None,
+        })
+    }
+
+    /// Mean and standard deviation for a length, on a line of logarithms between two columns; beyond the last column those
+    /// of the last, whose spread is larger.
+    fn column(&self, n: usize) -> [(f64, f64); EXPONENTS.len()] {
+        let place = (libm::log2(n as f64) - f64::from(LENGTHS[0])) / 2.0;
+        let place = place.clamp(0.0, (LENGTHS.len() - 1) as f64);
+        let left = (place as usize).min(LENGTHS.len() - 2);
+        let part = place - left as f64;
+        let between = |a: f64, b: f64| a + (b - a) * part;
+        self.0.map(|row| {
+            let ((mean_a, sd_a), (mean_b, sd_b)) = (row[left], row[left + 1]);
+            (between(mean_a, mean_b), between(sd_a, sd_b))
+        })
+    }
+}
+
+/// Where a rising curve over [`EXPONENTS`] reaches `raw`; beyond its ends along its last stretch, from −½ to 1½.
+fn exponent_at(said: &[f64], raw: f64) -> f64 {
+    let right = said.partition_point(|s| *s < raw).clamp(1, said.len() - 1);
+    let (a, b) = (right - 1, right);
+    let part = (raw - said[a]) / (said[b] - said[a]);
+    (EXPONENTS[a] + part * (EXPONENTS[b] - EXPONENTS[a])).clamp(-0.5, 1.5)
+}
+
+pub(super) const VARIANCE_TIME: Table = Table([
+    [(0.09189, 0.11720), (0.09681, 0.04719), (0.09722, 0.02563), (0.09803, 0.01632), (0.09745, 0.01191)],
+    [(0.19202, 0.11581), (0.19583, 0.05023), (0.19791, 0.02903), (0.19895, 0.02052), (0.19824, 0.01387)],
+    [(0.29132, 0.11529), (0.29643, 0.05398), (0.29708, 0.03045), (0.29793, 0.02065), (0.29777, 0.01464)],
+    [(0.39054, 0.10921), (0.39393, 0.05694), (0.39634, 0.03368), (0.39917, 0.02348), (0.39740, 0.01762)],
+    [(0.48238, 0.10673), (0.48922, 0.05721), (0.49341, 0.03598), (0.49648, 0.02587), (0.49663, 0.01831)],
+    [(0.57024, 0.10174), (0.58096, 0.05821), (0.58932, 0.03932), (0.59210, 0.02641), (0.59305, 0.02014)],
+    [(0.65470, 0.09518), (0.66707, 0.05912), (0.67624, 0.04048), (0.68242, 0.02902), (0.68809, 0.02069)],
+    [(0.72789, 0.08615), (0.74583, 0.05723), (0.76049, 0.04039), (0.76979, 0.03053), (0.77375, 0.02501)],
+    [(0.79076, 0.07965), (0.81395, 0.05287), (0.83014, 0.03774), (0.84202, 0.03015), (0.85029, 0.02398)],
+    [(0.81841, 0.07529), (0.84262, 0.05013), (0.86071, 0.03729), (0.87190, 0.02983), (0.87955, 0.02450)],
+]);
+
+pub(super) const RESCALED_RANGE: Table = Table([
+    [(0.27024, 0.04993), (0.24025, 0.02025), (0.21920, 0.01155), (0.20318, 0.00700), (0.19095, 0.00462)],
+    [(0.34614, 0.05833), (0.31883, 0.02647), (0.29894, 0.01423), (0.28360, 0.00955), (0.27143, 0.00625)],
+    [(0.42349, 0.06627), (0.39662, 0.03177), (0.37740, 0.01722), (0.36293, 0.01141), (0.35234, 0.00811)],
+    [(0.49778, 0.07261), (0.47638, 0.03527), (0.45887, 0.02052), (0.44770, 0.01342), (0.43793, 0.01003)],
+    [(0.57255, 0.08010), (0.55469, 0.03924), (0.54184, 0.02396), (0.53351, 0.01540), (0.52534, 0.01027)],
+    [(0.64218, 0.08507), (0.63278, 0.04328), (0.62598, 0.02630), (0.61937, 0.01745), (0.61399, 0.01273)],
+    [(0.71037, 0.08666), (0.70752, 0.04684), (0.70559, 0.02826), (0.70534, 0.01892), (0.70342, 0.01417)],
+    [(0.77181, 0.08672), (0.77581, 0.04488), (0.78038, 0.02910), (0.78360, 0.02026), (0.78564, 0.01472)],
+    [(0.82579, 0.08459), (0.83703, 0.04370), (0.84616, 0.02834), (0.85337, 0.02002), (0.85942, 0.01578)],
+    [(0.84744, 0.08349), (0.86231, 0.04386), (0.87293, 0.02673), (0.88243, 0.01970), (0.88920, 0.01407)],
+]);

@@ -1,0 +1,319 @@
+//! Profiles: a law fitted to a series, and series drawn from it, as sources for experiments.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`on_off`] | a source that is on or off, how long each time |
+//! | [`tes`] | transform–expand–sample: the values of the series and its short memory |
+//!
+//! A draw depends on the profile and the stream alone, and is the same on every machine.
+
+pub mod on_off;
+pub mod tes;
+
+use serde::Serialize;
+use trunkline_units::{Span, Stream};
+
+use crate::analysis::distribution;
+use crate::hurst::{HurstError, Method, estimate};
+use crate::noise::{self, Noise};
+use crate::series::Series;
+use crate::{Pattern, Variable};
+
+pub use on_off::OnOff;
+pub use tes::Tes;
+
+/// Values a profile keeps of a series; of a longer one as many, evenly spaced in rank.
+const KEPT: usize = 65_536;
+
+/// The shortest series that is fitted.
+pub const SHORTEST: usize = 16;
+
+/// The most intervals that are drawn at once.
+pub const LONGEST: usize = noise::LONGEST;
+
+/// Which law.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// The values of the series, each as likely as the others, without memory.
+    Empirical,
+    /// On or off.
+    OnOff,
+    /// Fractional Gaussian noise: mean, variance and Hurst exponent.
+    Fgn,
+    /// Transform–expand–sample: the values and their short memory.
+    Tes,
+}
+
+/// A law fitted to a series.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Profile {
+    /// As [`Kind::Empirical`].
+    Empirical(Empirical),
+    /// As [`Kind::OnOff`].
+    OnOff(OnOff),
+    /// As [`Kind::Fgn`].
+    Fgn(Fgn),
+    /// As [`Kind::Tes`].
+    Tes(Tes),
+}
+
+/// The values of a series.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Empirical {
+    /// Ascending; at most 65,536.
+    #[serde(skip)]
+    values: Vec<f64>,
+    /// Their mean.
+    pub mean: f64,
+}
+
+/// Fractional Gaussian noise about a mean.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Fgn {
+    /// Amount an interval.
+    pub mean: f64,
+    /// Its standard deviation.
+    pub sd: f64,
+    /// Local Whittle estimate, held within 0.01 and 0.99.
+    pub hurst: f64,
+    /// Share of the values below 0, where there is no traffic: they are raised to 0, and the mean with them.
+    pub below_zero: f64,
+}
+
+/// Why a series has no such profile, or why nothing can be drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProfileError {
+    /// Fewer intervals than [`SHORTEST`] without a gap.
+    #[error("a profile needs {SHORTEST} intervals in a row, not {0}")]
+    Short(usize),
+    /// An amount below 0.
+    #[error("a source sends no amounts below 0")]
+    Negative,
+    /// All values are the same.
+    #[error("a series that stands still needs no profile")]
+    Still,
+    /// The Hurst exponent.
+    #[error(transparent)]
+    Hurst(#[from] HurstError),
+    /// Nothing, or more than [`LONGEST`] intervals, to be drawn.
+    #[error("1 to {LONGEST} intervals are drawn, not {0}")]
+    Length(usize),
+}
+
+impl Profile {
+    /// Fits a law to a series: to all known values, and where memory matters to its longest stretch without a gap.
+    ///
+    /// # Errors
+    /// [`ProfileError`].
+    pub fn fit(kind: Kind, series: &Series) -> Result<Profile, ProfileError> {
+        let (_, stretch) = series.stretch();
+        if stretch.len() < SHORTEST {
+            return Err(ProfileError::Short(stretch.len()));
+        }
+        if series.known().any(|v| v < 0.0) {
+            return Err(ProfileError::Negative);
+        }
+        let all = distribution(series.known()).ok_or(ProfileError::Short(0))?;
+        if all.min == all.max {
+            return Err(ProfileError::Still);
+        }
+        Ok(match kind {
+            Kind::Empirical => {
+                let values = kept(series);
+                Profile::Empirical(Empirical { mean: all.mean, values })
+            }
+            Kind::OnOff => Profile::OnOff(OnOff::fit(series).ok_or(ProfileError::Still)?),
+            Kind::Fgn => {
+                let hurst = estimate(Method::LocalWhittle, &stretch)?.h.clamp(0.01, 0.99);
+                let (mean, sd) = (all.mean, all.sd);
+                let below_zero = 0.5 * libm::erfc(mean / sd / std::f64::consts::SQRT_2);
+                Profile::Fgn(Fgn { mean, sd, hurst, below_zero })
+            }
+            Kind::Tes => Profile::Tes(Tes::fit(&stretch, kept(series)).ok_or(ProfileError::Still)?),
+        })
+    }
+
+    /// Amounts of `intervals` intervals, one after the other.
+    ///
+    /// # Errors
+    /// [`ProfileError::Length`].
+    pub fn draw(&self, intervals: usize, stream: &mut Stream) -> Result<Vec<f64>, ProfileError> {
+        if !(1..=LONGEST).contains(&intervals) {
+            return Err(ProfileError::Length(intervals));
+        }
+        Ok(match self {
+            Profile::Empirical(e) => (0..intervals).map(|_| quantile(&e.values, stream.unit())).collect(),
+            Profile::OnOff(p) => p.draw(intervals, stream),
+            Profile::Fgn(p) => {
+                let noise = Noise::new(p.hurst, intervals).map_err(|_| ProfileError::Length(intervals))?;
+                let mut path = noise.path(stream);
+                path.iter_mut().for_each(|z| *z = (p.mean + p.sd * *z).max(0.0));
+                path
+            }
+            Profile::Tes(p) => p.draw(intervals, stream),
+        })
+    }
+}
+
+/// The known values, ascending, at most [`KEPT`].
+fn kept(series: &Series) -> Vec<f64> {
+    let mut all: Vec<f64> = series.known().collect();
+    all.sort_unstable_by(f64::total_cmp);
+    if all.len() > KEPT {
+        let last = all.len() - 1;
+        all = (0..KEPT).map(|i| all[i * last / (KEPT - 1)]).collect();
+    }
+    all
+}
+
+/// The value that a share `p` of the sorted ones is at or below.
+fn quantile(sorted: &[f64], p: f64) -> f64 {
+    let rank = libm::ceil(p * sorted.len() as f64) as usize;
+    sorted[rank.clamp(1, sorted.len()) - 1]
+}
+
+/// Amounts of bytes as a pattern that any experiment can send: stairs, a step an interval, in messages of one size.
+///
+/// A step has the messages that fit what is due, evenly spaced; the rest goes with the next step, so the sum is kept to
+/// within a message. Stairs cannot be still: a stretch of intervals without a message is one step slower, with one message
+/// at its beginning, which the next steps lack.
+pub fn stairs(amounts_bytes: &[f64], grain: Span, message_bytes: u32) -> Pattern {
+    let size = f64::from(message_bytes.max(1));
+    let hold_s = grain.as_s();
+    let rate = |messages: f64, steps: usize| messages * size * 8.0 / (steps as f64 * hold_s);
+    let mut rates = Vec::with_capacity(amounts_bytes.len());
+    let (mut credit, mut i) = (0.0, 0);
+    while i < amounts_bytes.len() {
+        credit += amounts_bytes[i] / size;
+        i += 1;
+        if credit >= 1.0 {
+            let messages = libm::floor(credit);
+            credit -= messages;
+            rates.push(rate(messages, 1));
+            continue;
+        }
+        credit -= 1.0;
+        let mut steps = 1;
+        while let Some(next) = amounts_bytes.get(i).map(|a| credit + a / size).filter(|c| *c < 1.0) {
+            credit = next;
+            steps += 1;
+            i += 1;
+        }
+        rates.extend((0..steps).map(|_| rate(1.0, steps)));
+    }
+    Pattern::Stairs {
+        size_bytes: Variable::Constant(size),
+        rates_bps: rates.into_iter().map(Variable::Constant).collect(),
+        hold_s: Variable::Constant(hold_s),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use trunkline_units::{Instant, Seed};
+
+    use super::*;
+    use crate::analysis::autocorrelation;
+    use crate::source::{Bounds, Limit, Source, Step};
+
+    fn series(values: &[f64]) -> Series {
+        Series::new(0, Span::from_s(1), values.iter().copied().map(Some).collect()).unwrap()
+    }
+
+    fn mean_and_sd(values: &[f64]) -> (f64, f64) {
+        let d = distribution(values.iter().copied()).unwrap();
+        (d.mean, d.sd)
+    }
+
+    /// Noise of H = 0.8 about 1000, whose values are skewed.
+    fn measured() -> Vec<f64> {
+        let noise = Noise::new(0.8, 1 << 14).unwrap();
+        noise.path(&mut Seed(1).stream("measured")).into_iter().map(|z| 800.0 * libm::exp(0.3 * z)).collect()
+    }
+
+    #[test]
+    fn what_is_drawn_is_like_what_was_fitted() {
+        let measured = measured();
+        let (mean, sd) = mean_and_sd(&measured);
+        for kind in [Kind::Empirical, Kind::Fgn, Kind::Tes] {
+            let profile = Profile::fit(kind, &series(&measured)).unwrap();
+            let drawn = profile.draw(1 << 15, &mut Seed(2).stream("drawn")).unwrap();
+            let (m, s) = mean_and_sd(&drawn);
+            assert!((m / mean - 1.0).abs() < 0.06 && (s / sd - 1.0).abs() < 0.1, "{kind:?}: {m} {s}");
+            assert!(drawn.iter().all(|v| *v >= 0.0));
+            let h = estimate(Method::LocalWhittle, &drawn).unwrap().h;
+            match kind {
+                Kind::Fgn => assert!((h - 0.8).abs() < 0.05, "{h}"),
+                Kind::Empirical => assert!((h - 0.5).abs() < 0.05, "{h}"),
+                _ => {}
+            }
+            // And the same again.
+            assert_eq!(profile.draw(1 << 15, &mut Seed(2).stream("drawn")).unwrap(), drawn);
+        }
+    }
+
+    #[test]
+    fn tes_keeps_values_and_short_memory() {
+        let measured = measured();
+        let Profile::Tes(profile) = Profile::fit(Kind::Tes, &series(&measured)).unwrap() else { panic!() };
+        let drawn = profile.draw(1 << 16, &mut Seed(3).stream("drawn"));
+        let memory = |v: &[f64]| autocorrelation(&v.iter().copied().map(Some).collect::<Vec<_>>(), 5).r;
+        for (lag, (a, b)) in memory(&measured).iter().zip(memory(&drawn)).enumerate() {
+            assert!((a - b).abs() < 0.15, "lag {lag}: {a} measured, {b} drawn");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_fitted_is_refused() {
+        let fit = |values: &[f64]| Profile::fit(Kind::Tes, &series(values)).unwrap_err();
+        assert_eq!(fit(&[1.0; 15]), ProfileError::Short(15));
+        assert_eq!(fit(&[1.0; 100]), ProfileError::Still);
+        let mut values = measured();
+        assert_eq!(Profile::fit(Kind::Fgn, &series(&values[..20])), Err(HurstError::Short(20).into()));
+        values[5] = -1.0;
+        assert_eq!(fit(&values), ProfileError::Negative);
+        let profile = Profile::fit(Kind::Empirical, &series(&measured())).unwrap();
+        assert_eq!(profile.draw(0, &mut Seed(1).stream("x")), Err(ProfileError::Length(0)));
+        assert_eq!(
+            profile.draw(LONGEST + 1, &mut Seed(1).stream("x")),
+            Err(ProfileError::Length(LONGEST + 1))
+        );
+    }
+
+    /// Bytes a source of this pattern sends in each second.
+    fn sent(pattern: &Pattern, seconds: usize) -> Vec<f64> {
+        let bounds = Bounds { smallest: 1, largest: 65_507 };
+        let mut source =
+            Source::new(pattern, Limit::default(), bounds, Instant::ZERO, Seed(1), "stairs").unwrap();
+        let (mut now, mut bytes) = (Instant::ZERO, vec![0.0; seconds]);
+        loop {
+            match source.next(now) {
+                Step::Send(m) => bytes[(m.due.as_s() + 1e-6) as usize] += f64::from(m.size),
+                Step::Wait(until) => now = until,
+                Step::Done => return bytes,
+            }
+        }
+    }
+
+    #[test]
+    fn stairs_send_what_was_drawn() {
+        let mut stream = Seed(4).stream("stairs");
+        let amounts: Vec<f64> =
+            (0..200).map(|i| if i % 50 < 20 { 0.0 } else { (stream.unit() * 100_000.0).round() }).collect();
+        let sent = sent(&stairs(&amounts, Span::from_s(1), 1000), amounts.len());
+        let (mut asked, mut got) = (0.0, 0.0);
+        for (i, (a, b)) in amounts.iter().zip(&sent).enumerate() {
+            asked += a;
+            got += b;
+            // At no moment more than two messages off: one that waits, and one that came early.
+            assert!((asked - got).abs() <= 2_000.0, "after {i} s: {asked} asked, {got} sent");
+        }
+        assert_eq!(sent[30..48].iter().filter(|b| **b == 0.0).count(), 0);
+        assert_eq!(sent[1..20].iter().sum::<f64>(), 0.0);
+        // Nothing at all: one message, at the beginning.
+        let sent = self::sent(&stairs(&[0.0; 10], Span::from_s(1), 1000), 10);
+        assert_eq!((sent[0], sent.iter().sum::<f64>()), (1000.0, 1000.0));
+    }
+}

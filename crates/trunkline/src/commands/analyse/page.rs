@@ -1,0 +1,166 @@
+//! What was found, as plots.
+
+use trunkline_report::Unit as Shown;
+use trunkline_report::figures::{Curve, Figure, Scale, figures};
+use trunkline_traffic::analysis::noise_shape;
+use trunkline_traffic::hurst::{Estimate, Method};
+
+use super::tell::rate_of;
+use super::{Report, Told};
+use crate::flags::analyse::Unit;
+
+/// Points of the series that are drawn: of each part its least and most.
+const PARTS: usize = 1500;
+
+/// The page.
+pub fn html(report: &Report) -> String {
+    let title = format!("{} {}", report.series, report.column);
+    let mut plots = vec![series(report), distribution(report), memory(report), spectrum(report)];
+    plots.extend(estimates(report).map(exponent));
+    figures(&title, &facts(report), &plots)
+}
+
+fn estimates(report: &Report) -> impl Iterator<Item = &Estimate> {
+    report.hurst.iter().filter_map(|told| match told {
+        Told::Estimate(estimate) => Some(&**estimate),
+        Told::Refused { .. } => None,
+    })
+}
+
+fn facts(report: &Report) -> Vec<(String, String)> {
+    let rate = |v| rate_of(report.loaded.unit, v);
+    let known = report.intervals - report.gaps;
+    let mut facts = vec![
+        (
+            "intervals".into(),
+            format!("{known} of {}, {} each", report.intervals, Shown::Seconds.show(report.grain_s)),
+        ),
+        ("mean".into(), rate(report.rate_per_s.mean)),
+        ("bursts".into(), report.bursts.count.to_string()),
+    ];
+    for e in estimates(report) {
+        let value = format!("{:.3}, {:.3} to {:.3}", e.h, e.low, e.high);
+        facts.push((format!("Hurst, {}", e.method.name()), value));
+    }
+    facts
+}
+
+fn scale(label: &str, unit: Shown, log: bool) -> Scale {
+    Scale { label: label.into(), unit, log }
+}
+
+fn curve(label: &str, points: Vec<(f64, f64)>) -> Curve {
+    Curve { label: label.into(), dash: false, points }
+}
+
+/// What rates are drawn in, and what an own unit is in that.
+fn drawn_in(report: &Report) -> (Shown, f64) {
+    match report.loaded.unit {
+        Some(Unit::Bits) => (Shown::BitsPerSecond, 1.0),
+        Some(Unit::Bytes) => (Shown::BitsPerSecond, 8.0),
+        _ => (Shown::Number, 1.0),
+    }
+}
+
+fn series(report: &Report) -> Figure {
+    let (unit, times) = drawn_in(report);
+    let values = report.loaded.series.values();
+    let rate = |v: f64| v / report.grain_s * times;
+    let part = values.len().div_ceil(PARTS);
+    let mut points = Vec::new();
+    for (i, values) in values.chunks(part).enumerate() {
+        let at = report.grain_s * ((i * part) as f64 + part as f64 / 2.0);
+        let known: Vec<f64> = values.iter().flatten().copied().collect();
+        let most = known.iter().copied().reduce(f64::max);
+        let least = known.iter().copied().reduce(f64::min);
+        points.extend(least.filter(|_| part > 1).map(|v| (at, rate(v))));
+        points.extend(most.map(|v| (at + report.grain_s * part as f64 / 4.0, rate(v))));
+    }
+    Figure {
+        title: "Rate".into(),
+        says: format!(
+            "Mean {}, at most {}; {}",
+            rate_of(report.loaded.unit, report.rate_per_s.mean),
+            rate_of(report.loaded.unit, report.rate_per_s.max),
+            if part > 1 { "least and most of every part that is drawn" } else { "every interval" }
+        ),
+        x: scale("time since the first interval", Shown::Seconds, false),
+        y: scale("rate", unit, false),
+        curves: vec![curve("rate", points)],
+    }
+}
+
+fn distribution(report: &Report) -> Figure {
+    let (unit, times) = drawn_in(report);
+    let d = &report.rate_per_s;
+    let points = d.curve.iter().map(|(share, v)| (v * times, *share)).collect();
+    let show = |v| rate_of(report.loaded.unit, v);
+    Figure {
+        title: "Distribution of the rate".into(),
+        says: format!("Median {}, 99th percentile {}", show(d.p50), show(d.p99)),
+        x: scale("rate", unit, false),
+        y: scale("share at or below", Shown::Share, false),
+        curves: vec![curve("rate", points)],
+    }
+}
+
+fn memory(report: &Report) -> Figure {
+    let a = &report.autocorrelation;
+    let points: Vec<(f64, f64)> = a.r.iter().enumerate().map(|(lag, r)| (lag as f64, *r)).collect();
+    let end = points.len().saturating_sub(1) as f64;
+    let bound =
+        |label: &str, at: f64| Curve { label: label.into(), dash: true, points: vec![(0.0, at), (end, at)] };
+    Figure {
+        title: "Autocorrelation".into(),
+        says: format!("Without memory 95 % lie within ±{:.3}", a.band),
+        x: scale("lag, intervals", Shown::Number, false),
+        y: scale("autocorrelation", Shown::Number, false),
+        curves: vec![curve("series", points), bound("no memory", a.band), bound("no memory", -a.band)],
+    }
+}
+
+/// With what fractional Gaussian noise of the local Whittle exponent would have, of the same power.
+fn spectrum(report: &Report) -> Figure {
+    let density = &report.spectrum.density;
+    let mut curves = vec![curve("series", density.clone())];
+    let whittle = estimates(report).find(|e| e.method == Method::LocalWhittle);
+    if let Some(e) = whittle.filter(|e| e.h > 0.0 && e.h < 1.0) {
+        let shape: Vec<(f64, f64)> =
+            density.iter().map(|(f, _)| (*f, noise_shape(e.h, f * report.grain_s))).collect();
+        let ratio = |((_, a), (_, b)): (&(f64, f64), &(f64, f64))| (*a > 0.0).then(|| (a / b).ln());
+        let ratios: Vec<f64> = density.iter().zip(&shape).filter_map(ratio).collect();
+        let factor = (ratios.iter().sum::<f64>() / ratios.len().max(1) as f64).exp();
+        let points = shape.into_iter().map(|(f, s)| (f, s * factor)).collect();
+        curves.push(Curve { label: format!("noise of H = {:.2}", e.h), dash: true, points });
+    }
+    let lines = report.spectrum.lines.len();
+    Figure {
+        title: "Spectrum".into(),
+        says: match lines {
+            0 => "No period stands out".into(),
+            1 => format!("A period of {} stands out", Shown::Seconds.show(report.spectrum.lines[0].period_s)),
+            n => format!("{n} periods stand out"),
+        },
+        x: scale("frequency, Hz", Shown::Number, true),
+        y: scale("power density", Shown::Number, true),
+        curves,
+    }
+}
+
+fn exponent(e: &Estimate) -> Figure {
+    let (x, y) = match e.method {
+        Method::LocalWhittle | Method::Periodogram => {
+            ("log₂ of the frequency, cycles an interval", "log₂ of the power")
+        }
+        Method::Wavelet => ("octave", "log₂ of the energy"),
+        Method::VarianceTime => ("log₂ of the block, intervals", "log₂ of the variance of means"),
+        Method::RescaledRange => ("log₂ of the block, intervals", "log₂ of R/S"),
+    };
+    Figure {
+        title: format!("Hurst exponent by {}", e.method.name()),
+        says: format!("{:.3}, 95 % interval {:.3} to {:.3}", e.h, e.low, e.high),
+        x: scale(x, Shown::Number, false),
+        y: scale(y, Shown::Number, false),
+        curves: vec![curve("series", e.points.clone())],
+    }
+}
