@@ -48,7 +48,7 @@ fn closes(record: &Record) {
 fn who_wants_it_gets_it_and_nobody_hears_himself() {
     for timers in ["classic", "adaptive"] {
         let network = SEGMENTS.replace("(role", &format!("(timers = {timers}, role"));
-        let runs = (0..3).map(|_| run(&bodies::text(&network), Stop::default()));
+        let runs = (0..3).map(|_| run(&bodies::text(&network, 2), Stop::default()));
         let whole = runs.inspect(closes).find(|record| record.connections.iter().all(|c| c.lost == 0));
         bodies::check(&whole.expect("one of three runs loses nothing"));
     }
@@ -79,13 +79,14 @@ fn what_congestion_costs_is_counted() {
             .map(|(_, n)| n)
             .sum()
     };
-    // Of a machine that has no time datagrams are lost too.
+    // A machine that has no time loses datagrams too, or does not send as much as was asked.
     let is_of_converters = |record: &Record| {
         let [ordinary, urgent, local] = &record.connections[..] else { panic!("{:?}", record.connections) };
         let refused = local.counters["bundle_congested"] as u64;
         let by_converters = dropped(record, ".congestion") - refused;
-        assert!(ordinary.lost > 0 && refused > 0 && dropped(record, ".priority") == 0, "{refused}");
-        urgent.lost == 0 && ordinary.lost / 2 + local.lost == by_converters + refused
+        assert_eq!(dropped(record, ".priority"), 0);
+        let is_congested = by_converters > 0 && refused > 0;
+        is_congested && urgent.lost == 0 && ordinary.lost / 2 + local.lost == by_converters + refused
     };
     let mut runs = (0..3).map(|_| run(&text, Stop::default())).inspect(closes);
     assert!(runs.any(|record| is_of_converters(&record)), "in one of three runs converters alone drop");
@@ -99,7 +100,7 @@ fn a_stop_ends_what_bundles() {
         std::thread::sleep(std::time::Duration::from_millis(700));
         later.ask();
     });
-    let record = run(&bodies::text(SEGMENTS).replace("2 s", "1 h"), stop);
+    let record = run(&bodies::text(SEGMENTS, 3_600), stop);
     asking.join().unwrap();
     assert!(record.partial && record.duration_s < 60.0, "{:?}", record.trouble);
     let counted = |name: &str| {

@@ -45,7 +45,7 @@ fn count(record: &Record, name: &str, counter: &str) -> u64 {
 #[test]
 fn who_wants_it_gets_it_and_nobody_hears_himself() {
     for network in [SEGMENTS, ONE] {
-        bodies::bundle::check(&run(&bodies::bundle::text(network)));
+        bodies::bundle::check(&run(&bodies::bundle::text(network, 2)));
     }
 }
 

@@ -86,6 +86,8 @@ pub struct World {
     pub settings: Settings,
     pub line: Line,
     config: Config,
+    /// Whether who has forgotten is told again, where the format does not see to that.
+    retells: bool,
     machines: BTreeMap<Place, (Machine, Option<Instant>)>,
     flying: BTreeMap<(Instant, u64), Datagram>,
     number: u64,
@@ -124,6 +126,7 @@ impl World {
             settings,
             line: Line::default(),
             config,
+            retells: false,
             machines: BTreeMap::new(),
             flying: BTreeMap::new(),
             number: 0,
@@ -150,17 +153,47 @@ impl World {
         self
     }
 
+    /// Everybody tells again what others may have forgotten, as daemons do.
+    pub fn retelling(mut self) -> World {
+        self.retells = true;
+        let all: Vec<Place> = self.machines.keys().copied().collect();
+        all.into_iter().for_each(|place| self.start(place));
+        self
+    }
+
+    /// The central converter learns something of somebody.
+    pub fn tell_central(&mut self, command: central::Command) {
+        if let Some((Machine::Central(central), _)) = self.machines.get_mut(&Place::Central) {
+            central.handle(self.now, Input::Command(command)).unwrap();
+            self.drain(Place::Central);
+        }
+    }
+
     /// Starts somebody, who knows nothing of what was.
     pub fn start(&mut self, place: Place) {
         self.stop(place);
         self.life += 1;
         let (life, settings) = (self.life, self.settings);
+        // Those of the daemons.
+        let every = |seconds| if self.retells { Span::from_s(seconds) } else { Span::ZERO };
         let machine = match place {
-            Place::Central => Machine::Central(Checked::new(Central::with_life(life, self.config.clone()))),
-            Place::Level1(at) => {
-                Machine::Level1(Checked::new(Level1::with_life(at as u16 + 1, life, settings)))
+            Place::Central => {
+                let central = Central::with_life(life, self.config.clone());
+                Machine::Central(Checked::new(if self.retells {
+                    central.retelling(every(10))
+                } else {
+                    central
+                }))
             }
-            Place::Host(at) => Machine::Host(Checked::new(Host::with_life(at as u16 + 1, life, settings))),
+            Place::Level1(at) => {
+                let level1 = Level1::with_life(at as u16 + 1, life, settings);
+                let asks = self.now + every(1);
+                Machine::Level1(Checked::new(if self.retells { level1.asking(asks) } else { level1 }))
+            }
+            Place::Host(at) => {
+                let host = Host::with_life(at as u16 + 1, life, settings);
+                Machine::Host(Checked::new(if self.retells { host.retelling(every(1)) } else { host }))
+            }
         };
         // It is told the time at once.
         self.machines.insert(place, (machine, Some(self.now)));
