@@ -193,7 +193,8 @@ mod tests {
         regions.subscribe("all").unwrap();
         for part in 0..=16 {
             let name = part.to_string();
-            let pieces: Vec<_> = (0..1_024).map(|n| ((part << 20) | (2 * n), (part << 20) | (2 * n))).collect();
+            let pieces: Vec<_> =
+                (0..1_024).map(|n| ((part << 20) | (2 * n), (part << 20) | (2 * n))).collect();
             regions.define(&name, &pieces).unwrap();
             regions.subscribe(&name).unwrap();
         }
