@@ -56,8 +56,14 @@ pub fn check(record: &Record) {
     };
     // Its own messages would be among these.
     assert_eq!(count("h1", "received"), sent("wide") + sent("b"));
-    assert_eq!(count("h2", "received"), sent("wide") + sent("a") + sent("b"));
     assert_eq!(count("h3", "received"), sent("c"));
+    // Of `b`, for which it is not asked, it may lack what was under way when the run ended.
+    let asked = sent("wide") + sent("a");
+    assert!(
+        (asked + 1..=asked + sent("b")).contains(&count("h2", "received")),
+        "{}",
+        count("h2", "received")
+    );
     assert_eq!((count("h1", "sent"), count("h3", "sent")), (sent("a"), sent("b")));
     assert_eq!(count("c2", "from_level1"), sent("wide"));
     // What is wanted is told again now and then.
@@ -65,7 +71,9 @@ pub fn check(record: &Record) {
     let out = sent("a") + sent("b") + sent("c");
     assert_eq!(count("c2", "from_hosts"), out);
     let level1 = |counter| count("c1a", counter) + count("c1b", counter);
-    assert_eq!((level1("sent"), level1("heard")), (out, sent("wide")));
+    assert_eq!(level1("heard"), sent("wide"));
+    // All goes out; what nobody waits for there may be under way when the run ends.
+    assert!((sent("a")..=out).contains(&level1("sent")), "{} of {out}", level1("sent"));
     // The groups of 0, 100 and 333, shared out.
     assert_eq!(
         (level1("joins"), level1("joined"), count("c1a", "joined").max(count("c1b", "joined"))),
