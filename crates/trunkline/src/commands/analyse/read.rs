@@ -216,8 +216,10 @@ fn even(usual: i64, first: i64, last: i64, steps: i64) -> i64 {
 /// The columns of a CSV: comma, semicolon or tab, a first line of names unless it is numbers, `#` begins a comment.
 fn table(mut input: impl BufRead, time: Option<&str>) -> Result<Vec<Column>, String> {
     let start = input.fill_buf().map_err(|e| e.to_string())?;
-    let line: Vec<u8> = start.iter().copied().take_while(|b| *b != b'\n').collect();
-    let delimiter = [b';', b'\t'].into_iter().find(|d| line.contains(d)).unwrap_or(b',');
+    // The first line that is no comment tells.
+    let line = start.split(|b| *b == b'\n').find(|line| !line.trim_ascii().is_empty() && line[0] != b'#');
+    let has = |d: &u8| line.is_some_and(|line| line.contains(d));
+    let delimiter = [b';', b'\t'].into_iter().find(has).unwrap_or(b',');
     let mut reader = csv::ReaderBuilder::new()
         .has_headers(false)
         .flexible(true)
