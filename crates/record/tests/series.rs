@@ -471,3 +471,37 @@ fn edges_of_buckets_meet() {
         assert!((0..count).all(|at| buckets.edge(at) <= buckets.edge(at + 1)));
     }
 }
+
+/// The seeds of the fuzz target `series_chunk`, which a change of the format makes anew: `BLESS=1 cargo test`.
+#[test]
+fn seeds_of_the_fuzzer_are_read() {
+    use trunkline_record::series::{chunk, row};
+    let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/series_chunk");
+    if std::env::var_os("BLESS").is_some() {
+        let (_dir, path) = folder();
+        let (mut writer, _) = filled(&path, 30, 30);
+        let world = live(&troubled(5, 200));
+        let layout = writer.table(&spec("b", &world.columns)).unwrap();
+        world.responses.iter().for_each(|r| drop(writer.append(layout.table, r).map(|_| ())));
+        writer.flush().unwrap();
+        std::fs::create_dir_all(&seeds).unwrap();
+        let db = rusqlite::Connection::open(&path).unwrap();
+        let bytes = |sql: &str| db.query_row(sql, [], |row| row.get::<_, Vec<u8>>(0)).unwrap();
+        std::fs::write(seeds.join("flush"), bytes("SELECT bytes FROM tails ORDER BY id LIMIT 1")).unwrap();
+        writer.seal_all().unwrap();
+        for (name, order) in [("small", ""), ("troubled", "DESC")] {
+            let body = bytes(&format!("SELECT bytes FROM bodies ORDER BY chunk {order} LIMIT 1"));
+            let summary = bytes(&format!("SELECT summary FROM chunks ORDER BY id {order} LIMIT 1"));
+            std::fs::write(seeds.join(format!("body_{name}")), body).unwrap();
+            std::fs::write(seeds.join(format!("summary_{name}")), summary).unwrap();
+        }
+    }
+    let seed = |name: &str| std::fs::read(seeds.join(name)).unwrap();
+    assert_eq!(chunk::check(&seed("body_small")), Ok(2));
+    assert_eq!(chunk::check(&seed("body_troubled")), Ok(5));
+    assert_eq!(row::check(&seed("flush")), Ok(30));
+    for (name, samples) in [("summary_small", 29), ("summary_troubled", 199)] {
+        let digest = chunk::read_digest(&seed(name).as_slice(), 0).unwrap().unwrap();
+        assert!(digest.summary.samples <= samples && digest.summary.sum > 0, "{digest:?}");
+    }
+}

@@ -134,7 +134,7 @@ fn checksum(part: usize, bytes: &[u8]) -> u32 {
 }
 
 /// Puts parts behind a directory: for each where it ends and its checksum, four bytes each, little endian.
-pub(crate) fn join(parts: &[Vec<u8>]) -> Vec<u8> {
+pub fn join(parts: &[Vec<u8>]) -> Vec<u8> {
     let mut out = MAGIC.to_vec();
     out.extend((parts.len() as u32).to_le_bytes());
     let mut end = HEAD + ENTRY * parts.len();

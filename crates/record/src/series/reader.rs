@@ -5,10 +5,10 @@ use std::path::Path;
 use rusqlite::blob::Blob;
 
 use super::chunk::{Digest, Part, read_digest, read_part, read_rows, walk};
-use super::row::Row;
+use super::row::{Row, read_tail};
 use super::sql::{Db, Entry};
 use super::summary::Buckets;
-use super::writer::{fresh, read_state, read_tail};
+use super::writer::{fresh, read_state};
 use super::{
     ChunkId, Damage, Error, MOST_BUCKETS, MOST_COLUMNS, MOST_POINTS, SeriesId, SeriesInfo, TableId, TableInfo,
 };

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use super::bytes::{Damage, Input, put, put_signed};
-use crate::counter::{Event, Events, Moment, Raw, Response, Verdict, Window};
+use super::MOST_COLUMNS;
+use super::bytes::{Damage, Input, part, put, put_signed};
+use super::chunk::MOST_ROWS;
+use crate::counter::{Events, Moment, Raw, Response, Verdict, Window};
 
 /// A response but for its values, and what was found out about it when it came.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,11 +60,6 @@ impl Row {
 
     pub(crate) fn set_flags(&mut self, flags: u16) {
         (self.held, self.events) = (flags & HELD != 0, Events::from_bits(flags));
-    }
-
-    /// Whether polls before it are known not to have left.
-    pub fn missed(&self) -> bool {
-        self.events.has(Event::Missed)
     }
 }
 
@@ -152,4 +149,15 @@ impl Tail {
         }
         Ok(tail)
     }
+}
+
+/// A flush.
+pub(crate) fn read_tail(bytes: &[u8], columns: usize) -> Result<Tail, Damage> {
+    let bytes = part(&bytes, 0)?.ok_or(Damage::Short)?;
+    Tail::read(&bytes, MOST_ROWS, columns)
+}
+
+/// Reads all of a flush, as a fuzzer or a check does; how many rows it has.
+pub fn check(bytes: &[u8]) -> Result<usize, Damage> {
+    read_tail(bytes, MOST_COLUMNS).map(|tail| tail.rows.len())
 }

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::bytes::{Damage, Input, Source, join, part, put, put_signed};
-use super::chunk::{MOST_ROWS, Part, read_tracker, seal, write_tracker};
-use super::row::{Row, Tail};
+use super::chunk::{Part, read_tracker, seal, write_tracker};
+use super::row::{Row, Tail, read_tail};
 use super::sql::{Db, TailRow};
 use super::{ChunkId, Error, MOST_COLUMNS, SeriesId, TableId, TableSpec};
 use crate::counter::judge::{Hold, Last, State};
@@ -364,12 +364,6 @@ impl Table {
 /// Of a column of which nothing has been read: that it is missing is no news.
 pub(crate) fn fresh() -> Tracker {
     Tracker { gap: true, ..Tracker::default() }
-}
-
-/// A flush.
-pub(crate) fn read_tail(bytes: &[u8], columns: usize) -> Result<Tail, Damage> {
-    let bytes = part(&bytes, 0)?.ok_or(Damage::Short)?;
-    Tail::read(&bytes, MOST_ROWS, columns)
 }
 
 // --- what is known after the last chunk: part 0 of the table, part 1 of its columns
