@@ -197,7 +197,7 @@ pub enum Event {
     Discontinuity,
     /// A counter went back, or grew by more than its line carries, and the agent says nothing: no growth.
     Unsaid,
-    /// No answer came. Told when it begins, and for what grew over it.
+    /// No answer came. Told of each poll without one.
     Silent,
     /// The answer lacked the object. Told when it begins.
     Absent,
@@ -301,7 +301,8 @@ impl fmt::Debug for Events {
     }
 }
 
-/// The response was not asked after the one before it was answered, or answered before it was asked.
+/// The response was not asked after the one before it was answered, or answered before it was asked. Who polls needs a
+/// clock that never goes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the responses of a table are not in order of time")]
 pub struct Disorder;

@@ -97,7 +97,8 @@ impl Writer {
     }
 
     /// Makes a table ready to be written to. Where there is one of that device and name it goes on: series are found
-    /// by their names, new ones added behind; those that are not named any more have no values from now on.
+    /// by their names, new ones added behind; those that are not named any more have no values from now on. A ceiling
+    /// that is told anew holds for raw readings of before as well, while summaries that were made stay as they are.
     pub fn table(&mut self, spec: &TableSpec) -> Result<Layout, Error> {
         let wrong = |reason: String| Error::Spec { table: spec.name.clone(), reason };
         if spec.period.is_zero() {
@@ -304,22 +305,32 @@ impl Writer {
             let old = self.db.old(now.before(age), Some(true), BATCH)?;
             self.remove(&old, false, &mut removed)?;
         }
-        if let Some(most) = retention.bytes
-            && self.db.bytes()? > most
-        {
-            let mut whole = false;
-            let mut old = self.db.old(Moment::LAST, Some(true), 1)?;
-            if old.is_empty() {
-                (whole, old) = (true, self.db.old(Moment::LAST, None, BATCH)?);
-            }
-            self.remove(&old, whole, &mut removed)?;
-            removed.more |= !old.is_empty();
+        if let Some(most) = retention.bytes {
+            self.fit(most, &mut removed)?;
         }
         if removed != Removed::default() {
             self.db.shrink(PAGES)?;
             self.db.checkpoint()?;
         }
         Ok(removed)
+    }
+
+    /// Removes the oldest until the rest fits, at most a batch of chunks.
+    fn fit(&self, most: u64, removed: &mut Removed) -> Result<(), Error> {
+        for _ in 0..BATCH {
+            if self.db.bytes()? <= most {
+                return Ok(());
+            }
+            let raw = self.db.old(Moment::LAST, Some(true), 1)?;
+            let whole = raw.is_empty();
+            let oldest = if whole { self.db.old(Moment::LAST, None, 1)? } else { raw };
+            if oldest.is_empty() {
+                return Ok(()); // what is left waits for its chunk
+            }
+            self.remove(&oldest, whole, removed)?;
+        }
+        removed.more = true;
+        Ok(())
     }
 
     fn remove(&self, chunks: &[ChunkId], whole: bool, removed: &mut Removed) -> Result<(), Error> {
