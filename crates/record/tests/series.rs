@@ -505,3 +505,36 @@ fn seeds_of_the_fuzzer_are_read() {
         assert!(digest.summary.samples <= samples && digest.summary.sum > 0, "{digest:?}");
     }
 }
+
+/// Bytes that are wrong in spite of right checksums are an error or other numbers, never a panic.
+#[test]
+fn no_bytes_are_too_wrong_to_be_read() {
+    use trunkline_record::series::{bytes, chunk, row};
+    let (_dir, path) = folder();
+    let (mut writer, _) = filled(&path, 60, 60);
+    let db = rusqlite::Connection::open(&path).unwrap();
+    let blob = |sql: &str| db.query_row(sql, [], |row| row.get::<_, Vec<u8>>(0)).unwrap();
+    let flush = blob("SELECT bytes FROM tails");
+    writer.seal_all().unwrap();
+    let mut stream = Seed(3).stream("damage");
+    for whole in [flush, blob("SELECT bytes FROM bodies"), blob("SELECT summary FROM chunks")] {
+        let end =
+            |part: usize| u32::from_le_bytes(whole[8 + 8 * part..12 + 8 * part].try_into().unwrap()) as usize;
+        let count = u32::from_le_bytes(whole[4..8].try_into().unwrap()) as usize;
+        for _ in 0..1_500 {
+            let mut wrong = whole.clone();
+            for _ in 0..1 + stream.below(4) {
+                let at = 8 + 8 * count + stream.below((whole.len() - 8 - 8 * count) as u64) as usize;
+                wrong[at] =
+                    if stream.chance(0.5) { stream.bits() as u8 } else { wrong[at] ^ 1 << stream.below(8) };
+            }
+            let begin = |part: usize| if part == 0 { 8 + 8 * count } else { end(part - 1) };
+            let parts: Vec<Vec<u8>> = (0..count).map(|part| wrong[begin(part)..end(part)].to_vec()).collect();
+            let wrong = bytes::join(&parts);
+            let _ = (chunk::check(&wrong), row::check(&wrong));
+            for part in 0..count {
+                let _ = chunk::read_digest(&wrong.as_slice(), part);
+            }
+        }
+    }
+}
