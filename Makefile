@@ -50,6 +50,7 @@ bench: ## figures beside other programs, as ratios (docs/benchmarks.md); wants a
 	$(CARGO) bench -p trunkline-bundle --features sockets --bench through --locked
 	$(CARGO) bench -p trunkline-bundle --features sockets --bench delay --locked
 	$(CARGO) bench -p trunkline --bench monitor --locked
+	$(CARGO) bench -p trunkline-record --bench series --locked
 	$(CARGO) bench -p trunkline-sim --bench cost --locked
 	$(CARGO) bench -p trunkline-arq --bench engine --features aead --locked
 	$(CARGO) bench -p trunkline-arq --bench sockets --features sockets --locked
@@ -57,7 +58,7 @@ bench: ## figures beside other programs, as ratios (docs/benchmarks.md); wants a
 	$(CARGO) bench -p trunkline-llc --bench ethernet --features sockets --locked
 
 # cargo-fuzz asks for nightly flags; RUSTC_BOOTSTRAP grants them to any compiler.
-fuzz: ## throw texts at the language, segments at TCP, frames at arq, llc and the bundle converter, for SECONDS each; needs a C++ compiler and cargo-fuzz
+fuzz: ## throw texts at the language, segments at TCP, frames at arq, llc and the bundle converter, chunks at the archive, for SECONDS each; needs a C++ compiler and cargo-fuzz
 	@command -v cargo-fuzz >/dev/null || { echo "cargo-fuzz is missing: cargo install --locked cargo-fuzz" >&2; exit 1; }
 	@mkdir -p fuzz/corpus/experiment
 	RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run experiment fuzz/corpus/experiment \
@@ -79,12 +80,16 @@ fuzz: ## throw texts at the language, segments at TCP, frames at arq, llc and th
 		RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run $$target fuzz/corpus/$$target fuzz/seeds/$$target -- \
 			-max_len=2048 -max_total_time=$(SECONDS) -print_final_stats=1 || exit 1; \
 	done
+	@mkdir -p fuzz/corpus/series_chunk
+	RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run series_chunk fuzz/corpus/series_chunk fuzz/seeds/series_chunk -- \
+		-max_len=16384 -max_total_time=$(SECONDS) -print_final_stats=1
 
 # Every round has a seed of its own; the one that fails is the last one printed.
 soak: ## what takes long: theory and real peers, then experiments for SECONDS, seed after seed; the first that fails ends it
 	$(CARGO) test --release --locked -p trunkline-traffic -p trunkline-media -p trunkline-tcp -p trunkline-arq -p trunkline-llc -p trunkline-bundle -p trunkline-sim \
 		--features trunkline-traffic/soak,trunkline-sim/soak,trunkline-media/soak,trunkline-tcp/soak,trunkline-arq/soak,trunkline-arq/aead,trunkline-llc/soak,trunkline-bundle/soak \
 		--test 'soak_*'
+	MOMENTS=100 $(CARGO) test --release --locked -p trunkline-record --test series_crash
 	SOAK_SECONDS=$(SECONDS) $(CARGO) test --release --locked -p trunkline-llc --features sockets,soak \
 		--test ring_stations -- --nocapture
 	$(CARGO) test --release --locked -p trunkline --features soak --test converter_replay -- --nocapture

@@ -127,6 +127,7 @@ const DOCUMENTS: &[&str] = &[
     "docs/bundle-congestion.md",
     "docs/bundle-wire.md",
     "docs/bundle.md",
+    "docs/counters.md",
     "docs/guaranteed.md",
     "docs/language.md",
     "docs/llc.md",

@@ -1,0 +1,234 @@
+//! The archive of the flow monitor: every reading of every counter, in one SQLite file.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`writer`] | the one who writes: tables, responses, flushes, chunks, retention |
+//! | [`reader`] | those who read: views that lose no peak, raw points |
+//! | [`summary`] | exact sums, least and most, coverage, events; buckets of them over time |
+//! | [`chunk`] | about a thousand responses, column by column, and a summary of each column |
+//! | [`row`] | a response with what was found out about it; how it waits for its chunk |
+//! | `numbers` | a column of numbers as bytes |
+//! | [`bytes`] | integers in few bytes; parts with checksums |
+//! | `sql` | all SQL |
+//!
+//! ```text
+//!  response ──► Judge ──► row ──flush──► tail ──seal──► chunk ──retention──► summary alone ──► gone
+//!                                         └──────► view: growth between rows, or summaries ◄──┘
+//! ```
+//!
+//! What a series tells is always derived from raw rows by [`counter`](crate::counter), and the same rows give the same
+//! growth whether they lie in a tail or a chunk: with each column of a chunk stands what its tracker knew when the chunk
+//! began. A summary stands in for its chunk where the whole of it falls into one bucket of a view.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::counter::{Column, Disorder, Kind};
+
+pub mod bytes;
+pub mod chunk;
+mod numbers;
+pub mod reader;
+pub mod row;
+mod sql;
+pub mod summary;
+pub mod writer;
+
+pub use bytes::Damage;
+pub use reader::{Point, Points, Reader, View};
+pub use row::Row;
+pub use summary::{Buckets, Range, Summary};
+pub use writer::{Layout, Removed, Retention, Writer};
+
+/// Most columns of a table.
+pub const MOST_COLUMNS: usize = 16_384;
+/// Most buckets of a view.
+pub const MOST_BUCKETS: usize = 8_192;
+/// Most points that are given at once.
+pub const MOST_POINTS: usize = 100_000;
+
+/// Number of a table in its archive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TableId(pub i64);
+
+/// Number of a series in its archive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SeriesId(pub i64);
+
+/// Number of a chunk in its archive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ChunkId(pub i64);
+
+/// A table as it shall be: what one device is asked in one go.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TableSpec {
+    /// Whom: a name or an address.
+    pub device: String,
+    /// What: unique on its device.
+    pub name: String,
+    /// How often.
+    pub period: Duration,
+    /// How old the agent's answers may be; none if that is to be learned.
+    pub refresh: Option<Duration>,
+    /// Its columns.
+    pub series: Vec<SeriesSpec>,
+}
+
+/// A series as it shall be.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SeriesSpec {
+    /// Unique in its table: `ifHCInOctets.3`.
+    pub name: String,
+    /// What it holds. A series keeps its kind.
+    pub kind: Kind,
+    /// What it counts: `octets`, `cells`.
+    pub unit: String,
+    /// As [`Column::ceiling`].
+    pub ceiling: Option<u64>,
+    /// Name of the series of the same table that holds its discontinuity time.
+    pub mark: Option<String>,
+}
+
+/// A table as it is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TableInfo {
+    /// Its number.
+    pub id: TableId,
+    /// As in [`TableSpec`].
+    pub device: String,
+    /// As in [`TableSpec`].
+    pub name: String,
+    /// As in [`TableSpec`].
+    pub period: Duration,
+    /// As in [`TableSpec`].
+    pub refresh: Option<Duration>,
+}
+
+/// A series as it is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SeriesInfo {
+    /// Its number.
+    pub id: SeriesId,
+    /// Its table.
+    pub table: TableId,
+    /// Of its column in the table's chunks.
+    pub position: usize,
+    /// As in [`SeriesSpec`].
+    pub name: String,
+    /// What there is to know of its readings.
+    pub column: Column,
+    /// As in [`SeriesSpec`].
+    pub unit: String,
+}
+
+/// Why the archive could not be used. Each says which file.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file or its folder could not be made or opened.
+    #[error("cannot open the archive {}: {reason}", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        reason: String,
+    },
+    /// The file is something else.
+    #[error("{} is not an archive of counters", path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file is damaged beyond one chunk.
+    #[error("the archive {} is damaged: {reason}", path.display())]
+    Corrupt {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A later program made it.
+    #[error("the archive {} is of version {found}, which this program is too old for", path.display())]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: u64,
+    },
+    /// An earlier program made it and nobody has written since.
+    #[error("the archive {} is of version {found}: write to it once to bring it up to date", path.display())]
+    Older {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: u64,
+    },
+    /// It may be read only.
+    #[error("the archive {} may not be written", path.display())]
+    ReadOnly {
+        /// The file.
+        path: PathBuf,
+    },
+    /// No room is left.
+    #[error("the disk is full: cannot write the archive {}", path.display())]
+    Full {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Another program writes it.
+    #[error("another program holds the archive {}", path.display())]
+    Busy {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A chunk is damaged. Others are not.
+    #[error("the archive {}: chunk {}: {damage}", path.display(), chunk.0)]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// The chunk.
+        chunk: ChunkId,
+        /// What is wrong with it.
+        damage: Damage,
+    },
+    /// A table cannot be as asked.
+    #[error("table `{table}`: {reason}")]
+    Spec {
+        /// Its name.
+        table: String,
+        /// Why.
+        reason: String,
+    },
+    /// There is no such table or series.
+    #[error("the archive {} has no {what}", path.display())]
+    None {
+        /// The file.
+        path: PathBuf,
+        /// What.
+        what: String,
+    },
+    /// A response is not of its time.
+    #[error(transparent)]
+    Disorder(#[from] Disorder),
+    /// A response has not one value a column.
+    #[error("a response has {found} values, its table {columns} columns")]
+    Width {
+        /// Columns.
+        columns: usize,
+        /// Values.
+        found: usize,
+    },
+    /// So much waits to be flushed that no more is taken.
+    #[error("{rows} responses of a table wait to be flushed: no more is taken")]
+    Unflushed {
+        /// How many.
+        rows: usize,
+    },
+    /// Something else went wrong below.
+    #[error("the archive {}: {source}", path.display())]
+    Other {
+        /// The file.
+        path: PathBuf,
+        /// SQLite's reason.
+        source: rusqlite::Error,
+    },
+}

@@ -1,0 +1,457 @@
+//! The one who writes the archive.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use super::bytes::{Damage, Input, Source, join, part, put, put_signed};
+use super::chunk::{Part, read_tracker, seal, write_tracker};
+use super::row::{Row, Tail, read_tail};
+use super::sql::{Db, TailRow};
+use super::{ChunkId, Error, MOST_COLUMNS, SeriesId, TableId, TableSpec};
+use crate::counter::judge::{Hold, Last, State};
+use crate::counter::{Column, Judge, Moment, Raw, Refresh, Response, Tracker, Verdict};
+
+/// Responses in a chunk, unless its table is so wide that they would be too many values.
+const CHUNK_ROWS: usize = 1_024;
+/// Values in a chunk of a wide table; sixteen bytes each while it is made.
+const CHUNK_VALUES: usize = 1 << 21;
+/// Chunks made in a flush, so that tables that began together do not end their chunks together.
+const SEALS: usize = 4;
+/// Chunks that retention touches in one transaction.
+const BATCH: usize = 64;
+/// Pages given back at a time.
+const PAGES: usize = 4_096;
+
+/// The one who writes the archive. It remembers of each table only what the next response is compared with, and what
+/// waits for the next flush: at most a chunk's responses.
+#[derive(Debug)]
+pub struct Writer {
+    db: Db,
+    open: BTreeMap<TableId, Table>,
+}
+
+/// A table that is written to.
+#[derive(Debug)]
+struct Table {
+    columns: Vec<Column>,
+    /// Where each series of the last [`TableSpec`] stands among the columns.
+    order: Vec<usize>,
+    judge: Judge,
+    waiting: Tail,
+    /// Rows that are flushed and in no chunk.
+    flushed: usize,
+    /// Whether it has a chunk.
+    sealed: bool,
+}
+
+/// Where a table's responses go.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Layout {
+    /// The table.
+    pub table: TableId,
+    /// Its series, in the order of its [`TableSpec`], which is the order of values in a response.
+    pub series: Vec<SeriesId>,
+}
+
+/// What a flush did.
+#[derive(Debug, Default)]
+pub struct Flushed {
+    /// Responses that are in the file now and were not before.
+    pub rows: usize,
+    /// Chunks made.
+    pub chunks: usize,
+    /// What of earlier flushes could not be read again and is lost.
+    pub damage: Vec<Error>,
+}
+
+/// How long what is kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Retention {
+    /// Raw readings; after that only summaries are left.
+    pub raw: Option<Duration>,
+    /// Everything.
+    pub all: Option<Duration>,
+    /// Most bytes of the file, its log aside: the oldest raw readings go first, then the oldest summaries.
+    pub bytes: Option<u64>,
+}
+
+/// What retention removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Removed {
+    /// Chunks whose raw readings were removed.
+    pub bodies: usize,
+    /// Chunks removed altogether.
+    pub chunks: usize,
+    /// Flushes of tables that ended before they filled a chunk.
+    pub tails: usize,
+    /// Whether there is more to remove: call again.
+    pub more: bool,
+}
+
+impl Writer {
+    /// Opens the archive at `path` to write; makes it, and its folder, where there is none. There is one writer at a
+    /// time: another gets [`Error::Busy`].
+    pub fn open(path: &Path) -> Result<Writer, Error> {
+        Ok(Writer { db: Db::write(path)?, open: BTreeMap::new() })
+    }
+
+    /// Makes a table ready to be written to. Where there is one of that device and name it goes on: series are found
+    /// by their names, new ones added behind; those that are not named any more have no values from now on. A ceiling
+    /// that is told anew holds for raw readings of before as well, while summaries that were made stay as they are.
+    pub fn table(&mut self, spec: &TableSpec) -> Result<Layout, Error> {
+        let wrong = |reason: String| Error::Spec { table: spec.name.clone(), reason };
+        if spec.period.is_zero() {
+            return Err(wrong("a period of 0".into()));
+        }
+        let found = self.db.find_table(&spec.device, &spec.name)?;
+        let mut columns = found.map_or(Ok(Vec::new()), |id| self.db.columns(id))?;
+        let mut places: BTreeMap<String, usize> =
+            columns.iter().enumerate().map(|(at, (name, _))| (name.clone(), at)).collect();
+        let mut order = Vec::new();
+        for series in &spec.series {
+            let at = *places.entry(series.name.clone()).or_insert(columns.len());
+            match columns.get(at) {
+                None => columns.push((series.name.clone(), Column::new(series.kind))),
+                Some((_, column)) if column.kind != series.kind => {
+                    return Err(wrong(format!("`{}` was of another kind until now", series.name)));
+                }
+                Some(_) if order.contains(&at) => {
+                    return Err(wrong(format!("`{}` is there twice", series.name)));
+                }
+                Some(_) => {}
+            }
+            order.push(at);
+        }
+        if columns.len() > MOST_COLUMNS {
+            return Err(wrong(format!("{} columns, which is more than {MOST_COLUMNS}", columns.len())));
+        }
+        for (series, &at) in spec.series.iter().zip(&order) {
+            let mark = match &series.mark {
+                None => None,
+                Some(name) => Some(*places.get(name).ok_or_else(|| wrong(format!("there is no `{name}`")))?),
+            };
+            columns[at].1 = Column { kind: series.kind, ceiling: series.ceiling, mark };
+        }
+        let rows: Vec<_> =
+            spec.series.iter().zip(&order).map(|(s, &at)| (at, s, columns[at].1.mark)).collect();
+        let (table, series) =
+            self.db.put_table(found, &spec.device, &spec.name, (spec.period, spec.refresh), &rows)?;
+        let columns: Vec<Column> = columns.into_iter().map(|(_, column)| column).collect();
+        let refresh = spec.refresh.map_or(Refresh::default(), Refresh::Told);
+        match self.open.get_mut(&table) {
+            Some(known) => {
+                (known.columns, known.order) = (columns, order);
+                known.judge.tell(spec.period, refresh);
+            }
+            None => {
+                let opened = self.resume(table, columns, order, Judge::new(spec.period, refresh))?;
+                self.open.insert(table, opened);
+            }
+        }
+        Ok(Layout { table, series })
+    }
+
+    /// What is known of a table's past.
+    fn resume(
+        &self,
+        id: TableId,
+        columns: Vec<Column>,
+        order: Vec<usize>,
+        mut judge: Judge,
+    ) -> Result<Table, Error> {
+        let state = self.db.state(id)?;
+        if let Some(state) = &state {
+            let read = read_state(&state.as_slice(), columns.len());
+            judge.state = read.map_err(|d| self.db.corrupt("the state of a table", d))?.0;
+        }
+        let mut flushed = 0;
+        for (_, bytes) in self.db.tails(id)? {
+            // What is damaged is told when its chunk is made.
+            for (row, values) in read_tail(&bytes, columns.len()).unwrap_or_default().rows {
+                flushed += 1;
+                let answer = row.answered.map(|answered| crate::counter::Answer {
+                    answered,
+                    uptime: row.uptime,
+                    values,
+                });
+                let _ = judge.judge(&columns, &Response { due: row.due, asked: row.asked, answer });
+            }
+        }
+        Ok(Table { columns, order, judge, waiting: Tail::default(), flushed, sealed: state.is_some() })
+    }
+
+    /// Takes the next response of a table, to be written with the next flush. Values are in the order of the last
+    /// [`TableSpec`].
+    pub fn append(&mut self, id: TableId, response: &Response) -> Result<Verdict, Error> {
+        let none = || Error::None { path: self.db.path().to_owned(), what: format!("open table {}", id.0) };
+        let table = self.open.get_mut(&id).ok_or_else(none)?;
+        if table.waiting.rows.len() >= table.chunk_rows() {
+            return Err(Error::Unflushed { rows: table.waiting.rows.len() });
+        }
+        let mut response = response.clone();
+        let mut values = vec![None; table.columns.len()];
+        if let Some(answer) = &mut response.answer {
+            if answer.values.len() != table.order.len() {
+                let (columns, found) = (table.order.len(), answer.values.len());
+                return Err(Error::Width { columns, found });
+            }
+            answer.values.iter().zip(&table.order).for_each(|(value, &at)| values[at] = *value);
+            answer.values.clone_from(&values);
+        }
+        let verdict = table.judge.judge(&table.columns, &response)?;
+        table.waiting.rows.push((Row::new(&response, &verdict), values));
+        Ok(verdict)
+    }
+
+    /// Writes what was appended, in one transaction; then makes chunks of tables that have enough for one, each in a
+    /// transaction of its own. After an error nothing of the transaction is written and what waits goes on waiting.
+    pub fn flush(&mut self) -> Result<Flushed, Error> {
+        let waiting = self.open.iter().filter(|(_, table)| !table.waiting.rows.is_empty());
+        let tails: Vec<TailRow> = waiting
+            .map(|(&table, state)| TailRow {
+                table,
+                rows: state.waiting.rows.len(),
+                last: state.waiting.rows.last().map_or(Moment(0), |(row, _)| row.at()),
+                bytes: join(&[state.waiting.write()]),
+            })
+            .collect();
+        let mut done = Flushed { rows: tails.iter().map(|t| t.rows).sum(), ..Flushed::default() };
+        if !tails.is_empty() {
+            self.db.put_tails(&tails)?;
+        }
+        for table in self.open.values_mut() {
+            table.flushed += table.waiting.rows.len();
+            table.waiting.rows.clear();
+        }
+        for id in self.due() {
+            self.seal(id, &mut done)?;
+        }
+        Ok(done)
+    }
+
+    /// The tables whose chunks are to be made now, the fullest first.
+    fn due(&self) -> Vec<TableId> {
+        let share = |id: &TableId, table: &Table| table.flushed * 1_000 / table.threshold(*id);
+        let mut due: Vec<_> = self
+            .open
+            .iter()
+            .map(|(id, t)| (share(id, t), *id))
+            .filter(|(share, _)| *share >= 1_000)
+            .collect();
+        due.sort_by(|a, b| b.cmp(a));
+        let pressing = due.iter().filter(|(share, _)| *share >= 2_000).count();
+        due.into_iter().take(pressing.max(SEALS)).map(|(_, id)| id).collect()
+    }
+
+    /// Makes a chunk of each table's flushed responses, however few.
+    pub fn seal_all(&mut self) -> Result<Flushed, Error> {
+        let mut done = self.flush()?;
+        let ids: Vec<TableId> = self.open.iter().filter(|(_, t)| t.flushed > 0).map(|(id, _)| *id).collect();
+        for id in ids {
+            self.seal(id, &mut done)?;
+        }
+        Ok(done)
+    }
+
+    /// Makes a chunk of what was flushed of a table.
+    fn seal(&mut self, id: TableId, done: &mut Flushed) -> Result<(), Error> {
+        let Some(table) = self.open.get_mut(&id) else { return Ok(()) };
+        let width = table.columns.len();
+        let state = self.db.state(id)?;
+        let trackers = match &state {
+            None => Ok(Vec::new()),
+            Some(bytes) => read_state(&bytes.as_slice(), width).map(|(_, trackers)| trackers),
+        };
+        let mut trackers = trackers.map_err(|d| self.db.corrupt("the state of a table", d))?;
+        trackers.resize(width, fresh());
+        let mut data: Vec<Part> =
+            trackers.into_iter().map(|tracker| Part { tracker, values: Vec::new() }).collect();
+        let (mut rows, mut last) = (Vec::new(), 0);
+        for (number, bytes) in self.db.tails(id)? {
+            last = number;
+            match read_tail(&bytes, width) {
+                Ok(tail) => tail.rows.into_iter().for_each(|(row, values)| {
+                    rows.push(row);
+                    data.iter_mut()
+                        .enumerate()
+                        .for_each(|(at, part)| part.values.push(values.get(at).copied().flatten()));
+                }),
+                Err(damage) => done.damage.push(self.db.corrupt("a flush", damage)),
+            }
+        }
+        let (Some(first), Some(end)) = (rows.first(), rows.last()) else { return Ok(()) };
+        let extent = (first.at(), end.at(), rows.len());
+        let sealed = seal(&table.columns, &rows, &mut data);
+        let trackers: Vec<Tracker> = data.into_iter().map(|part| part.tracker).collect();
+        let state = write_state(&table.judge.state, &trackers);
+        self.db.put_chunk(id, last, extent, &sealed, &state)?;
+        (table.flushed, table.sealed) = (0, true);
+        done.chunks += 1;
+        Ok(())
+    }
+
+    /// Removes what is too old at `now` or too much, a little at a time and in small transactions, and gives the room
+    /// back to the file system.
+    pub fn retain(&self, retention: &Retention, now: Moment) -> Result<Removed, Error> {
+        let mut removed = Removed::default();
+        if let Some(age) = retention.all {
+            let before = now.before(age);
+            let old = self.db.old(before, None, BATCH)?;
+            self.remove(&old, true, &mut removed)?;
+            removed.tails = self.db.remove_tails(before)?;
+        }
+        if let Some(age) = retention.raw {
+            let old = self.db.old(now.before(age), Some(true), BATCH)?;
+            self.remove(&old, false, &mut removed)?;
+        }
+        if let Some(most) = retention.bytes {
+            self.fit(most, &mut removed)?;
+        }
+        if removed != Removed::default() {
+            self.db.shrink(PAGES)?;
+            self.db.checkpoint()?;
+        }
+        Ok(removed)
+    }
+
+    /// Removes the oldest until the rest fits, at most a batch of chunks.
+    fn fit(&self, most: u64, removed: &mut Removed) -> Result<(), Error> {
+        for _ in 0..BATCH {
+            if self.db.bytes()? <= most {
+                return Ok(());
+            }
+            let raw = self.db.old(Moment::LAST, Some(true), 1)?;
+            let whole = raw.is_empty();
+            let oldest = if whole { self.db.old(Moment::LAST, None, 1)? } else { raw };
+            if oldest.is_empty() {
+                return Ok(()); // what is left waits for its chunk
+            }
+            self.remove(&oldest, whole, removed)?;
+        }
+        removed.more = true;
+        Ok(())
+    }
+
+    fn remove(&self, chunks: &[ChunkId], whole: bool, removed: &mut Removed) -> Result<(), Error> {
+        if !chunks.is_empty() {
+            self.db.remove(chunks, whole)?;
+        }
+        *(if whole { &mut removed.chunks } else { &mut removed.bodies }) += chunks.len();
+        removed.more |= chunks.len() == BATCH;
+        Ok(())
+    }
+
+    /// Bytes of the file that hold something, its log aside.
+    pub fn bytes(&self) -> Result<u64, Error> {
+        self.db.bytes()
+    }
+
+    /// Moves the log into the file, as far as no reader needs it.
+    pub fn checkpoint(&self) -> Result<(), Error> {
+        self.db.checkpoint()
+    }
+
+    /// How old the answers of a table's agent may be, as far as that is known.
+    pub fn refresh(&self, table: TableId) -> Option<Duration> {
+        self.open.get(&table).map(|table| table.judge.refresh())
+    }
+}
+
+impl Table {
+    fn chunk_rows(&self) -> usize {
+        (CHUNK_VALUES / self.columns.len().max(1)).clamp(64, CHUNK_ROWS)
+    }
+
+    /// Rows from which on a chunk is made: the first chunk is shorter, by the table's number, so that chunks of many
+    /// tables end at different times.
+    fn threshold(&self, id: TableId) -> usize {
+        let rows = self.chunk_rows();
+        let part = (id.0.unsigned_abs() % 64) as usize;
+        if self.sealed { rows } else { rows / 2 + rows / 2 * part / 64 }
+    }
+}
+
+/// Of a column of which nothing has been read: that it is missing is no news.
+pub(crate) fn fresh() -> Tracker {
+    Tracker { gap: true, ..Tracker::default() }
+}
+
+// --- what is known after the last chunk: part 0 of the table, part 1 of its columns
+
+pub(crate) fn write_state(state: &State, trackers: &[Tracker]) -> Vec<u8> {
+    let mut table = Vec::new();
+    let out = &mut table;
+    let moment = |out: &mut Vec<u8>, moment: Moment| put_signed(out, moment.0);
+    let span = |out: &mut Vec<u8>, span: Duration| put(out, span.as_nanos() as u64);
+    out.push(
+        u8::from(state.polled.is_some())
+            | u8::from(state.last.is_some()) << 1
+            | u8::from(state.hold.is_some()) << 2
+            | u8::from(state.busy) << 3,
+    );
+    if let Some((due, asked)) = state.polled {
+        [due, asked].into_iter().for_each(|m| moment(out, m));
+    }
+    if let Some(last) = &state.last {
+        [last.asked, last.answered].into_iter().for_each(|m| moment(out, m));
+        put(out, last.uptime.map_or(0, |u| u64::from(u) + 1));
+        put(out, last.values.len() as u64);
+        for value in &last.values {
+            out.push(u8::from(value.is_some()));
+            put(out, value.map_or(0, |v| v.0));
+        }
+    }
+    moment(out, state.settled);
+    if let Some(hold) = state.hold {
+        [hold.before_asked, hold.first_answered, hold.last_asked].into_iter().for_each(|m| moment(out, m));
+    }
+    put(out, state.lessons.len() as u64);
+    for (least, most) in &state.lessons {
+        span(out, *least);
+        span(out, *most);
+    }
+    let mut columns = Vec::new();
+    put(&mut columns, trackers.len() as u64);
+    trackers.iter().for_each(|tracker| write_tracker(&mut columns, tracker, state.settled));
+    join(&[table, columns])
+}
+
+pub(crate) fn read_state(bytes: &impl Source, columns: usize) -> Result<(State, Vec<Tracker>), Damage> {
+    let table = part(bytes, 0)?.ok_or(Damage::Short)?;
+    let input = &mut Input(&table);
+    let flags = input.byte()?;
+    let mut state = State { busy: flags & 8 != 0, ..State::default() };
+    if flags & 1 != 0 {
+        state.polled = Some((Moment(input.signed()?), Moment(input.signed()?)));
+    }
+    if flags & 2 != 0 {
+        let (asked, answered) = (Moment(input.signed()?), Moment(input.signed()?));
+        let uptime = input.take()?.checked_sub(1).map(|u| u as u32);
+        let width = input.count(columns)?;
+        let mut values = Vec::with_capacity(width);
+        for _ in 0..width {
+            let there = input.byte()? != 0;
+            let value = Raw(input.take()?);
+            values.push(there.then_some(value));
+        }
+        state.last = Some(Last { asked, answered, uptime, values });
+    }
+    state.settled = Moment(input.signed()?);
+    if flags & 4 != 0 {
+        state.hold = Some(Hold {
+            before_asked: Moment(input.signed()?),
+            first_answered: Moment(input.signed()?),
+            last_asked: Moment(input.signed()?),
+        });
+    }
+    for _ in 0..input.count(64)? {
+        let span = |ns| Duration::from_nanos(ns);
+        state.lessons.push_back((span(input.take()?), span(input.take()?)));
+    }
+    let bytes = part(bytes, 1)?.ok_or(Damage::Short)?;
+    let input = &mut Input(&bytes);
+    let count = input.count(columns)?;
+    let trackers = (0..count).map(|_| read_tracker(input, state.settled)).collect::<Result<_, _>>()?;
+    Ok((state, trackers))
+}

@@ -1,0 +1,146 @@
+//! A writer killed at any moment loses at most what it had not flushed, and nothing that is left is wrong.
+//! `MOMENTS=100 cargo test -p trunkline-record --test series_crash` kills as often as asked.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use trunkline_record::counter::{Answer, Kind, Moment, Raw, Response};
+use trunkline_record::series::{Layout, Reader, Retention, SeriesSpec, TableSpec, Writer};
+use trunkline_units::{Seed, random::Stream};
+
+/// Where the child finds the archive.
+const PLACE: &str = "TRUNKLINE_TEST_SERIES";
+const COLUMNS: usize = 40;
+const TABLES: usize = 3;
+const S: i64 = 1_000_000_000;
+
+fn spec(device: usize) -> TableSpec {
+    let series = |at: usize| SeriesSpec {
+        name: format!("octets.{at}"),
+        kind: Kind::Counter64,
+        unit: "octets".into(),
+        ceiling: None,
+        mark: None,
+    };
+    TableSpec {
+        device: format!("device {device}"),
+        name: "interfaces".into(),
+        period: Duration::from_secs(1),
+        refresh: Some(Duration::ZERO),
+        series: (0..COLUMNS).map(series).collect(),
+    }
+}
+
+/// What a counter says at a response: a function of its place, so that what is read can be checked.
+fn value(column: usize, at: i64) -> u64 {
+    let noise = if column.is_multiple_of(3) { (at as u64).wrapping_mul(0x9e37_79b9) % 997 } else { 0 };
+    at as u64 * 1_000 * (column as u64 + 1) + noise
+}
+
+fn response(at: i64) -> Response {
+    let asked = Moment(at * S);
+    let values = (0..COLUMNS).map(|column| Some(Raw(value(column, at)))).collect();
+    let answer = Answer { answered: Moment(asked.0 + 5_000_000), uptime: Some(at as u32 * 100), values };
+    Response { due: asked, asked, answer: Some(answer) }
+}
+
+fn open(path: &Path) -> (Writer, Vec<Layout>) {
+    let mut writer = Writer::open(path).unwrap();
+    let layouts = (0..TABLES).map(|device| writer.table(&spec(device)).unwrap()).collect();
+    (writer, layouts)
+}
+
+/// How many responses of a table there are; all of them right.
+fn checked(path: &Path, layout: &Layout) -> i64 {
+    let reader = Reader::open(path).unwrap();
+    let mut count = 0;
+    for column in [0, 1, COLUMNS - 1] {
+        let points = reader.points(layout.series[column], Moment::FIRST, Moment::LAST, usize::MAX).unwrap();
+        assert!(points.damaged.is_empty() && points.gone == 0, "{:?}", points.damaged);
+        for (at, point) in (0..).zip(&points.points) {
+            assert_eq!((point.row.asked, point.value), (Moment(at * S), Some(Raw(value(column, at)))));
+        }
+        count = points.points.len() as i64;
+        let view = reader.view(layout.series[column], Moment(-S), Moment((count + 1) * S), 13).unwrap();
+        let sum: i128 = view.buckets.buckets.iter().map(|b| b.sum).sum();
+        let grown = if count == 0 { 0 } else { value(column, count - 1) - value(column, 0) };
+        assert_eq!(sum, i128::from(grown), "views add up to what grew");
+    }
+    count
+}
+
+/// Not a test of its own but the child of the one below, which writes until it is killed.
+#[test]
+fn writer() {
+    let Some(path) = std::env::var_os(PLACE) else { return };
+    let (mut writer, layouts) = open(Path::new(&path));
+    let mut next: Vec<i64> = layouts.iter().map(|layout| checked(Path::new(&path), layout)).collect();
+    loop {
+        for (layout, next) in layouts.iter().zip(&mut next) {
+            for _ in 0..29 {
+                writer.append(layout.table, &response(*next)).unwrap();
+                *next += 1;
+            }
+        }
+        let done = writer.flush().unwrap();
+        assert!(done.damage.is_empty());
+        writer.retain(&Retention::default(), Moment(0)).unwrap();
+        println!("\nflushed {}", next.iter().map(i64::to_string).collect::<Vec<_>>().join(" "));
+    }
+}
+
+/// Starts a writer and kills it after so many flushes and some microseconds; what it said last.
+fn kill_a_writer(path: &Path, flushes: usize, after: Duration) -> Vec<i64> {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "writer", "--nocapture"])
+        .env(PLACE, path)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let numbers = |line: String| -> Option<Vec<i64>> {
+        line.strip_prefix("flushed ")?.split(' ').map(|word| word.parse().ok()).collect()
+    };
+    let said = lines.by_ref().filter_map(numbers).take(flushes).last().expect("the writer writes");
+    #[allow(clippy::disallowed_methods, reason = "the moment of the blow is what is drawn")]
+    std::thread::sleep(after);
+    child.kill().unwrap(); // SIGKILL, in the midst of whatever it does
+    child.wait().unwrap();
+    // What it said between the last line read and its end counts too.
+    lines.filter_map(numbers).last().unwrap_or(said)
+}
+
+fn moments() -> usize {
+    std::env::var("MOMENTS").ok().and_then(|n| n.parse().ok()).unwrap_or(12)
+}
+
+#[test]
+fn a_killed_writer_loses_at_most_what_it_had_not_flushed() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut stream: Stream = Seed(1996).stream("blows");
+    let (mut path, mut blows) = (dir.path().join("0.sqlite"), 0);
+    for moment in 0..moments() {
+        // A new archive now and then, so that the beginning is hit as well.
+        if blows == 6 {
+            (path, blows) = (dir.path().join(format!("{moment}.sqlite")), 0);
+        }
+        blows += 1;
+        let (flushes, after) = (1 + stream.below(12) as usize, Duration::from_micros(stream.below(30_000)));
+        let said = kill_a_writer(&path, flushes, after);
+        let (mut writer, layouts) = open(&path);
+        for (layout, said) in layouts.iter().zip(&said) {
+            let there = checked(&path, layout);
+            assert!(
+                *said <= there && there <= said + 29,
+                "{there} responses, {said} were flushed (moment {moment})"
+            );
+            // It goes on as if nothing had been.
+            writer.append(layout.table, &response(there)).unwrap();
+        }
+        writer.flush().unwrap();
+        layouts.iter().zip(&said).for_each(|(layout, said)| assert!(checked(&path, layout) > *said));
+    }
+}
