@@ -198,7 +198,7 @@ def a_router_that_is_told_by_igmp(format):
         for host in HOSTS:
             flows(site, far, [host], OWN + 32 * host)
         flows(site, far, HOSTS, ALL)
-        assert min(site.groups()) >= 6, f"both have some: {site.groups()}"
+        assert min(site.groups()) > 0, f"both have some: {site.groups()}"
         near = [Capture(network, place, "near") for place in NEAR]
         before = network.forwarded()
         sent, got = ({host: [] for host in HOSTS} for _ in range(2))
