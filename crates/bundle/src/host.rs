@@ -237,6 +237,14 @@ impl Host {
         }
     }
 
+    /// Whether it wants the messages with an address; of a pair, whether it wants either.
+    pub fn wants(&self, address: u32) -> bool {
+        match &self.0 {
+            Machine::Classic(classic) => u16::try_from(address).is_ok_and(|address| classic.wants(address)),
+            Machine::Wide(wide) => wide.wants(address),
+        }
+    }
+
     /// What it counted.
     pub fn statistics(&self) -> &Statistics {
         match &self.0 {
@@ -319,11 +327,22 @@ impl Classic {
         if !self.tell(now, control) {
             return Err(Refusal::Full);
         }
-        let address = if self.settings.pairs { address & !1 } else { address };
-        let (word, bit) = (&mut self.joined[usize::from(address / 64)], 1 << (address % 64));
+        let (word, bit) = self.bit_of(address);
+        let word = &mut self.joined[word];
         *word = if joins { *word | bit } else { *word & !bit };
         self.retell.keep(now);
         Ok(())
+    }
+
+    fn wants(&self, address: u16) -> bool {
+        let (word, bit) = self.bit_of(address);
+        self.joined[word] & bit != 0
+    }
+
+    /// The word of an address in what is joined, and its bit there; of a pair those of the even one.
+    fn bit_of(&self, address: u16) -> (usize, u64) {
+        let address = if self.settings.pairs { address & !1 } else { address };
+        (usize::from(address / 64), 1 << (address % 64))
     }
 
     fn drop_all(&mut self, now: Instant) -> Result<(), Refusal> {

@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 
 use trunkline_bundle::face::{Figures, HostFace, HostOptions, Level1Face, Level1Options, Serve};
 use trunkline_bundle::gather::Timing;
+use trunkline_bundle::host::Refusal;
 use trunkline_bundle::wire::classic::{Bundle, Control, LONGEST, Source};
 use trunkline_bundle::wire::wide::{Builder as WideBuilder, Header, Role};
 use trunkline_bundle::{Format, Settings, Wide, wire::classic::Builder};
@@ -186,4 +187,52 @@ fn many_joins_at_once_find_room_and_the_last_word_is_that_nothing_is_wanted() {
         dropped.extend(next(&central).0);
     }
     assert!(dropped.into_iter().eq((0..1_000).map(|address| told(Control::Drop(address)))));
+}
+
+/// Asks until all found room, in turns; how many times.
+fn ask<E: PartialEq + std::fmt::Debug>(
+    host: &mut HostFace,
+    full: E,
+    mut asks: impl FnMut(&mut HostFace) -> Result<(), E>,
+) -> usize {
+    for times in 1..=10 {
+        let asked = asks(host);
+        host.turn(Some(host.clock().now())).unwrap();
+        match asked {
+            Ok(()) => return times,
+            Err(why) => assert_eq!(why, full),
+        }
+    }
+    panic!("it never found room for the rest");
+}
+
+#[test]
+fn a_range_for_which_there_is_no_room_at_once_is_joined_and_left_when_it_is_asked_again() {
+    let (_central, mut host) = open(Timing::LEAST_PROCESSOR);
+    let full = || Refusal::Full;
+    assert_eq!(ask(&mut host, full(), |host| host.join_range(0, 65_535)), 4, "16,575 find room at once");
+    assert_eq!(host.machine().joined(), 65_536);
+    assert_eq!(ask(&mut host, full(), |host| host.leave_range(0, 65_535)), 4);
+    assert_eq!(host.machine().joined(), 0);
+}
+
+/// One address is told again, wanted or not: what was lost on its way can be told once more.
+#[test]
+fn one_address_is_told_again_and_of_a_range_what_is_not_so() {
+    let (central, mut host) = open(Timing::LEAST_PROCESSOR);
+    host.join(5).unwrap();
+    host.join(5).unwrap();
+    host.join_range(4, 6).unwrap();
+    host.leave_range(6, 7).unwrap();
+    host.leave(7).unwrap();
+    let said = [
+        Control::Join(5),
+        Control::Join(5),
+        Control::Join(4),
+        Control::Join(6),
+        Control::Drop(6),
+        Control::Drop(7),
+    ];
+    host.turn(None).unwrap();
+    assert_eq!(next(&central).0, said.map(|control| (control.write().0, control.write().1.to_vec())));
 }

@@ -154,6 +154,29 @@ fn level_1_does_not_come_back_to_a_session_that_it_has_left() {
     assert_eq!(tell(&mut world, 4), 2);
 }
 
+/// Level 1 was greeted, and nothing of what it then said arrived before it took leave: the central converter, which hears it
+/// again, never had it in the session that it has left.
+#[test]
+fn level_1_that_took_leave_before_it_was_heard_gets_another_session() {
+    let mut world = World::new(1, 1, settings(Wide::default()), ROOMY);
+    let greeted = |world: &World| world.octets_to.keys().any(|(port, _)| *port == Central::LEVEL1);
+    while !greeted(&world) {
+        world.run(Span::from_us(10));
+    }
+    world.line.loss = 1.0;
+    world.run(Span::from_ms(690));
+    assert_eq!((world.level1(0).statistics().bundles, world.level1(0).statistics().lonely), (1, 0));
+    world.line.loss = 0.0;
+    world.run(Span::from_ms(30));
+    assert_eq!(world.level1(0).statistics().lonely, 1);
+    world.run(Span::from_s(3));
+    join(&mut world, 0, 0, 0);
+    world.run(Span::from_ms(10));
+    assert_eq!((world.joined.len(), world.level1(0).statistics().lonely), (1, 1));
+    let counts = world.central().statistics().sides;
+    assert_eq!((counts.met, counts.gone), (1, 0), "nobody was there who could go");
+}
+
 #[test]
 fn a_silent_host_leaves_the_database_and_one_that_restarts_wants_nothing() {
     let mut world = world(1, 3);

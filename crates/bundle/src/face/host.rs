@@ -191,10 +191,12 @@ impl HostFace {
         self.leave_range(address, address)
     }
 
-    /// Wants the messages with these addresses.
+    /// Wants the messages with these addresses. In the classic format the central converter is told each address: of a range those
+    /// that were not wanted yet, one alone in any case.
     ///
     /// # Errors
-    /// [`Refusal::Full`]: what found room of a range in the classic format is wanted.
+    /// [`Refusal::Full`]: what found room of a range in the classic format is wanted, and the rest can be asked for when that has
+    /// [left](HostFace::flush), with the same range. Between two there is room for 16,575 addresses, if nothing else waits.
     pub fn join_range(&mut self, first: u32, last: u32) -> Result<(), Refusal> {
         self.want(first, last, true)
     }
@@ -212,8 +214,14 @@ impl HostFace {
         if settings.wide().is_some() {
             return self.engine.command(wish(&settings, first, last, joins)?);
         }
-        // One that the format does not have ends it.
-        (first..=last).try_for_each(|one| self.engine.command(wish(&settings, one, one, joins)?))
+        for one in first..=last {
+            // What is so already takes no room from the rest, which may be asked for again and again until it finds some.
+            if first == last || self.engine.machine.wants(one) != joins {
+                // One that the format does not have ends it.
+                self.engine.command(wish(&settings, one, one, joins)?)?;
+            }
+        }
+        Ok(())
     }
 
     /// Takes no more than so many ordinary messages a second from now on; none: any. Of the wide format.

@@ -125,6 +125,11 @@ impl Machine {
         self.wants.iter().map(|(first, last)| (last - first) as usize + 1).sum()
     }
 
+    /// Whether it wants those with an address.
+    pub(crate) fn wants(&self, address: u32) -> bool {
+        self.wants.has(address)
+    }
+
     /// Whether the central converter has not heard of something.
     pub(crate) fn is_saying(&self) -> bool {
         let (ordinary, urgent) = self.outbox.waiting();

@@ -9,7 +9,7 @@ use trunkline_endpoint::Peer;
 use trunkline_units::{Instant, Seed, Span};
 
 use super::outbox::Outbox;
-use super::{AGAIN, SILENCE, Stranger, Twins};
+use super::{AGAIN, LONELY, SILENCE, Stranger, Twins};
 use crate::packets::Packets;
 use crate::path::{Link, Sessions, is_later};
 use crate::settings::{Settings, Wide};
@@ -59,6 +59,8 @@ pub struct Side {
     alive: Option<(u32, u32)>,
     heard: Instant,
     met: Instant,
+    /// When its session was given.
+    given: Instant,
     /// Since when it is in its session; until then it gets nothing but that.
     since: Option<Instant>,
     stranger: Stranger,
@@ -103,6 +105,7 @@ impl Side {
             alive: None,
             heard: Instant::ZERO,
             met: Instant::ZERO,
+            given: Instant::ZERO,
             since: None,
             stranger: Stranger::default(),
             wants: Packets::NONE,
@@ -120,14 +123,24 @@ impl Side {
         header.session == 0 && peer == self.peer && self.since.is_some_and(|since| now >= since + STRAGGLE)
     }
 
+    /// Whether it may have taken leave of a session before it was heard in it, to which it then does not come back.
+    fn may_have_left(&self, now: Instant, header: &Header) -> bool {
+        header.session == 0 && self.since.is_none() && now >= self.given + LONELY
+    }
+
     /// It is heard of first, or anew, in this life.
     fn meet(&mut self, now: Instant, life: u32, session: u32) {
-        self.alive = Some((life, session));
+        self.give(now, life, session);
         (self.link, self.since, self.stranger) = (Link::default(), None, Stranger::default());
         (self.told, self.may, self.version, self.holds) = (Packets::NONE, Packets::NONE, 1, 0);
         (self.met, self.heard) = (now, now);
-        self.outbox.restart(now, false);
         self.outbox.tell_by(now);
+    }
+
+    /// It is to have this session.
+    fn give(&mut self, now: Instant, life: u32, session: u32) {
+        (self.alive, self.given) = (Some((life, session)), now);
+        self.outbox.restart(now, false);
     }
 
     /// So many octets came from it, not in its session as yet.
@@ -273,6 +286,9 @@ impl Sides {
             Some((life, _)) if is_later(life, header.life) => {
                 self.twins = Twins::of(now, side.number, side.met, [side.peer, peer]).or(self.twins);
                 return None;
+            }
+            Some((life, _)) if life == header.life && side.may_have_left(now, header) => {
+                side.give(now, life, self.sessions.give());
             }
             Some((life, _)) if life == header.life && !side.forgot(now, header, peer) => {}
             other => {
