@@ -25,7 +25,9 @@
  * of that host may run or be called any more. A thread that waits in bundle_turn or bundle_receive keeps nobody else waiting,
  * and lets leave what another thread sends. A receiver function runs on the thread that called bundle_turn, while other
  * threads' calls for the host wait; for its own host it may call none but bundle_wake (others answer BUNDLE_EBUSY). What it
- * wants to send is sent after the turn. It must not leave by longjmp or an exception.
+ * wants to send is sent after the turn. For another host it may call all, as a gateway does; they answer BUNDLE_EBUSY while that
+ * host's receiver function is called on another thread, so that neither waits for the other: that, too, is sent after the turn.
+ * It must not leave by longjmp or an exception.
  *
  * Errors are less than 0. bundle_error says more of the last one of the calling thread.
  *
@@ -45,7 +47,7 @@ extern "C" {
 #define BUNDLE_OK          0
 #define BUNDLE_EARG       -1  /* a null where something is needed, or a value that makes no sense */
 #define BUNDLE_ESYSTEM    -2  /* the system refused: the address is not here or taken, or it no longer receives */
-#define BUNDLE_EBUSY      -3  /* called for a host by its own receiver function */
+#define BUNDLE_EBUSY     -3  /* called by a receiver function: of this host, or of another while that of this host is called */
 #define BUNDLE_ETIME      -4  /* no message came in time */
 #define BUNDLE_EWOKEN     -5  /* no message came before bundle_wake */
 #define BUNDLE_ELARGE     -6  /* the message does not fit: sent, into a bundle; received, into its room */
