@@ -163,22 +163,24 @@ impl Shared {
         loop {
             // After a wait without looking: whoever calls since then is refused what this thread has, and so does not keep it.
             let mut state = self.lock_again()?;
+            let mut came = Ok(());
             if let Some(result) = waited.take() {
                 state.waiting -= 1;
                 // Whoever else waits may do so for longer than this would have.
                 state.armed = Instant::MAX;
                 let _ = self.bell.read();
-                result?;
+                came = result;
             }
-            let over = match once(&mut state)? {
-                Some(enough) => Some(Ok(enough)),
-                None if self.woken.swap(false, Ordering::SeqCst) => Some(Err(Code::Woken)),
-                None if self.clock.now() >= until => Some(Err(Code::Time)),
-                None => None,
+            let over = match came.and_then(|()| once(&mut state)) {
+                Err(failure) => Some(Err(failure)),
+                Ok(Some(enough)) => Some(Ok(Ok(enough))),
+                Ok(None) if self.woken.swap(false, Ordering::SeqCst) => Some(Ok(Err(Code::Woken))),
+                Ok(None) if self.clock.now() >= until => Some(Ok(Err(Code::Time))),
+                Ok(None) => None,
             };
             if let Some(over) = over {
                 self.pass_on(&mut state);
-                return Ok(over);
+                return over;
             }
             let due = state.face.deadline().unwrap_or(Instant::MAX);
             (state.waiting, state.armed) = (state.waiting + 1, due);
@@ -241,5 +243,29 @@ impl Shared {
             from.map(|from| take(from, body)).transpose()
         })?;
         over.map_err(Failure::code)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddrV4};
+
+    use trunkline_bundle::Settings;
+
+    use super::*;
+
+    /// A receiver that fails, say by a message without room, may leave the host with something due that nobody knows of.
+    #[test]
+    fn others_that_wait_hear_of_what_is_due_also_after_a_failure() {
+        let central = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9);
+        let host = Shared::open(&HostOptions::on_loopback(Settings::default(), 1, central)).unwrap();
+        host.with(|face| Ok(face.join(7)?)).unwrap();
+        // Another thread waits and would not look again.
+        host.state.lock().unwrap().waiting = 1;
+        let failed = host.turns::<()>(0, |_| Err(Failure::room(1))).unwrap_err();
+        assert_eq!(failed.told(), Code::Large);
+        let state = host.state.lock().unwrap();
+        assert!(state.armed < Instant::MAX && Some(state.armed) == state.face.deadline());
+        assert!(host.bell.read().is_ok(), "it was woken");
     }
 }
