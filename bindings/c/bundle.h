@@ -88,9 +88,12 @@ struct bundle_settings {
     uint32_t congestion;   /* wide: BUNDLE_RATES or BUNDLE_LEVELS */
     uint32_t longest;      /* wide: octets of a datagram, 512 to 65507; what the interface carries */
     uint32_t retell_ms;    /* classic: how often what it wants is told again; 1000 */
+    uint32_t interval_us;  /* in which so many messages go as the level of congestion lets go, `--interval` of the converters:
+                              100 to 3600000000; 5000 */
+    uint32_t reserved;     /* 0 */
 };
 
-#define BUNDLE_SETTINGS { sizeof(struct bundle_settings), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define BUNDLE_SETTINGS { sizeof(struct bundle_settings), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 typedef struct bundle_host bundle_host;
 
