@@ -114,6 +114,10 @@ int bundle_close(bundle_host *host);
  * Wants the messages with these addresses, or no longer. To join twice is to join once.
  * BUNDLE_EARG: null, or a last address before the first. BUNDLE_EFORMAT: classic, addresses above 65535. BUNDLE_EFULL: what
  * found room of a range in the classic format is wanted; wide: there are 16384 ranges. BUNDLE_EBUSY.
+ * Wide: BUNDLE_OK does not say that the central converter has room. All hosts' ranges may cut the addresses into 65536 pieces,
+ * and hosts may want 1048576 of them. A join of more is refused there and counted in its figures
+ * (trunkline_converter_changes_total, why="refused"); this host is not told. It asks again in a new session, and when the
+ * program leaves the range and joins it again.
  */
 int bundle_join(bundle_host *host, uint32_t first, uint32_t last);
 int bundle_leave(bundle_host *host, uint32_t first, uint32_t last);
