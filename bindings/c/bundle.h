@@ -25,7 +25,9 @@
  * of that host may run or be called any more. A thread that waits in bundle_turn or bundle_receive keeps nobody else waiting,
  * and lets leave what another thread sends. A receiver function runs on the thread that called bundle_turn, while other
  * threads' calls for the host wait; for its own host it may call none but bundle_wake (others answer BUNDLE_EBUSY). What it
- * wants to send is sent after the turn. It must not leave by longjmp or an exception.
+ * wants to send is sent after the turn. For another host it may call all, as a gateway does; they answer BUNDLE_EBUSY while that
+ * host's receiver function is called on another thread, so that neither waits for the other: that, too, is sent after the turn.
+ * It must not leave by longjmp or an exception.
  *
  * Errors are less than 0. bundle_error says more of the last one of the calling thread.
  *
@@ -45,7 +47,7 @@ extern "C" {
 #define BUNDLE_OK          0
 #define BUNDLE_EARG       -1  /* a null where something is needed, or a value that makes no sense */
 #define BUNDLE_ESYSTEM    -2  /* the system refused: the address is not here or taken, or it no longer receives */
-#define BUNDLE_EBUSY      -3  /* called for a host by its own receiver function */
+#define BUNDLE_EBUSY     -3  /* called by a receiver function: of this host, or of another while that of this host is called */
 #define BUNDLE_ETIME      -4  /* no message came in time */
 #define BUNDLE_EWOKEN     -5  /* no message came before bundle_wake */
 #define BUNDLE_ELARGE     -6  /* the message does not fit: sent, into a bundle; received, into its room */
@@ -86,9 +88,12 @@ struct bundle_settings {
     uint32_t congestion;   /* wide: BUNDLE_RATES or BUNDLE_LEVELS */
     uint32_t longest;      /* wide: octets of a datagram, 512 to 65507; what the interface carries */
     uint32_t retell_ms;    /* classic: how often what it wants is told again; 1000 */
+    uint32_t interval_us;  /* in which so many messages go as the level of congestion lets go, `--interval` of the converters:
+                              100 to 3600000000; 5000 */
+    uint32_t reserved;     /* 0 */
 };
 
-#define BUNDLE_SETTINGS { sizeof(struct bundle_settings), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define BUNDLE_SETTINGS { sizeof(struct bundle_settings), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 typedef struct bundle_host bundle_host;
 
@@ -109,6 +114,10 @@ int bundle_close(bundle_host *host);
  * Wants the messages with these addresses, or no longer. To join twice is to join once.
  * BUNDLE_EARG: null, or a last address before the first. BUNDLE_EFORMAT: classic, addresses above 65535. BUNDLE_EFULL: what
  * found room of a range in the classic format is wanted; wide: there are 16384 ranges. BUNDLE_EBUSY.
+ * Wide: BUNDLE_OK does not say that the central converter has room. All hosts' ranges may cut the addresses into 65536 pieces,
+ * and hosts may want 1048576 of them. A join of more is refused there and counted in its figures
+ * (trunkline_converter_changes_total, why="refused"); this host is not told. It asks again in a new session, and when the
+ * program leaves the range and joins it again.
  */
 int bundle_join(bundle_host *host, uint32_t first, uint32_t last);
 int bundle_leave(bundle_host *host, uint32_t first, uint32_t last);

@@ -61,6 +61,9 @@ static void refused(char **argv)
     REFUSED(congestion, wide ? 2 : 1, BUNDLE_EARG, "congestion");
     REFUSED(longest, wide ? 511 : 1472, BUNDLE_EARG, "longest");
     REFUSED(longest, 65508, BUNDLE_EARG, "longest");
+    REFUSED(interval_us, 99, BUNDLE_EARG, "interval_us");
+    REFUSED(interval_us, 3600000001u, BUNDLE_EARG, "interval_us");
+    REFUSED(reserved, 1, BUNDLE_EARG, "reserved");
     REFUSED(central, "nowhere", BUNDLE_EARG, "central");
     REFUSED(central, "\xff", BUNDLE_EARG, "central");
     REFUSED(listen, "127.0.0.1:65536", BUNDLE_EARG, "listen");
@@ -76,9 +79,16 @@ static void refused(char **argv)
     CHECK(bundle_open(&host, &later.settings) == BUNDLE_OK && bundle_close(host) == BUNDLE_OK);
     later.more = 1;
     CHECK(bundle_open(&host, &later.settings) == BUNDLE_EARG);
-    /* Of an earlier one, whose interval of telling again is not there. */
+    /* Of earlier ones, where there is something else behind what they have. */
+    later.settings.interval_us = 1;
+    later.settings.size = offsetof(struct bundle_settings, interval_us);
+    CHECK(bundle_open(&host, &later.settings) == BUNDLE_OK && bundle_close(host) == BUNDLE_OK);
     later.settings.size = offsetof(struct bundle_settings, retell_ms);
     CHECK(bundle_open(&host, &later.settings) == BUNDLE_OK && bundle_close(host) == BUNDLE_OK);
+    /* That of the central converter. */
+    host_at(&at, argv, 2);
+    at.settings.interval_us = 20000;
+    CHECK(bundle_open(&host, &at.settings) == BUNDLE_OK && bundle_close(host) == BUNDLE_OK);
 }
 
 static void regions(bundle_host *host)

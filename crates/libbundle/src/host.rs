@@ -45,10 +45,14 @@ struct State {
     armed: Instant,
 }
 
-/// Something that only this thread has the address of.
+thread_local! {
+    /// Receiver functions that this thread is in, one within another: of that many hosts it has the lock. Its address is known
+    /// to stand for the thread.
+    static INSIDE: Cell<usize> = const { Cell::new(0) };
+}
+
 fn this_thread() -> usize {
-    thread_local!(static TOKEN: Cell<u8> = const { Cell::new(0) });
-    TOKEN.with(|token| std::ptr::from_ref(token) as usize)
+    INSIDE.with(|inside| std::ptr::from_ref(inside) as usize)
 }
 
 /// While it is there, a receiver function is called.
@@ -56,14 +60,16 @@ struct Calling<'a>(&'a AtomicUsize);
 
 impl Calling<'_> {
     fn by_this_thread(who: &AtomicUsize) -> Calling<'_> {
-        who.store(this_thread(), Ordering::Relaxed);
+        who.store(this_thread(), Ordering::SeqCst);
+        INSIDE.set(INSIDE.get() + 1);
         Calling(who)
     }
 }
 
 impl Drop for Calling<'_> {
     fn drop(&mut self) {
-        self.0.store(0, Ordering::Relaxed);
+        INSIDE.set(INSIDE.get() - 1);
+        self.0.store(0, Ordering::SeqCst);
     }
 }
 
@@ -85,14 +91,24 @@ impl Shared {
         Ok(state.face.end()?)
     }
 
-    /// Whether this is not called by a receiver function.
+    /// Whether this thread may wait for the host's lock: not within its receiver function, nor within that of another host while
+    /// this one's is called, which may want that other.
+    ///
+    /// Each thread says that it calls before it looks here: of those that would wait for one another in a circle, the last that
+    /// looks sees that the next one calls, and does not wait.
     pub fn is_free(&self) -> Result<(), Failure> {
-        let inside = self.calling.load(Ordering::Relaxed) == this_thread();
-        if inside { Err(Failure::code(Code::Busy)) } else { Ok(()) }
+        let calling = self.calling.load(Ordering::SeqCst);
+        let is_busy = calling == this_thread() || (calling != 0 && INSIDE.get() > 0);
+        if is_busy { Err(Failure::code(Code::Busy)) } else { Ok(()) }
     }
 
     fn lock(&self) -> Result<MutexGuard<'_, State>, Failure> {
         self.is_free()?;
+        self.lock_again()
+    }
+
+    /// Has the lock again of a host that was free when the calling function began.
+    fn lock_again(&self) -> Result<MutexGuard<'_, State>, Failure> {
         // A panic under the lock is a bug of ours: nobody knows in what state it left the host.
         self.state.lock().map_err(|_| Failure::code(Code::Bug))
     }
@@ -142,25 +158,29 @@ impl Shared {
             Ok(ms) => self.clock.now() + Span::from_ms(ms),
             Err(_) => Instant::MAX,
         };
+        self.is_free()?;
         let mut waited = None;
         loop {
-            let mut state = self.lock()?;
+            // After a wait without looking: whoever calls since then is refused what this thread has, and so does not keep it.
+            let mut state = self.lock_again()?;
+            let mut came = Ok(());
             if let Some(result) = waited.take() {
                 state.waiting -= 1;
                 // Whoever else waits may do so for longer than this would have.
                 state.armed = Instant::MAX;
                 let _ = self.bell.read();
-                result?;
+                came = result;
             }
-            let over = match once(&mut state)? {
-                Some(enough) => Some(Ok(enough)),
-                None if self.woken.swap(false, Ordering::SeqCst) => Some(Err(Code::Woken)),
-                None if self.clock.now() >= until => Some(Err(Code::Time)),
-                None => None,
+            let over = match came.and_then(|()| once(&mut state)) {
+                Err(failure) => Some(Err(failure)),
+                Ok(Some(enough)) => Some(Ok(Ok(enough))),
+                Ok(None) if self.woken.swap(false, Ordering::SeqCst) => Some(Ok(Err(Code::Woken))),
+                Ok(None) if self.clock.now() >= until => Some(Ok(Err(Code::Time))),
+                Ok(None) => None,
             };
             if let Some(over) = over {
                 self.pass_on(&mut state);
-                return Ok(over);
+                return over;
             }
             let due = state.face.deadline().unwrap_or(Instant::MAX);
             (state.waiting, state.armed) = (state.waiting + 1, due);
@@ -223,5 +243,29 @@ impl Shared {
             from.map(|from| take(from, body)).transpose()
         })?;
         over.map_err(Failure::code)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddrV4};
+
+    use trunkline_bundle::Settings;
+
+    use super::*;
+
+    /// A receiver that fails, say by a message without room, may leave the host with something due that nobody knows of.
+    #[test]
+    fn others_that_wait_hear_of_what_is_due_also_after_a_failure() {
+        let central = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9);
+        let host = Shared::open(&HostOptions::on_loopback(Settings::default(), 1, central)).unwrap();
+        host.with(|face| Ok(face.join(7)?)).unwrap();
+        // Another thread waits and would not look again.
+        host.state.lock().unwrap().waiting = 1;
+        let failed = host.turns::<()>(0, |_| Err(Failure::room(1))).unwrap_err();
+        assert_eq!(failed.told(), Code::Large);
+        let state = host.state.lock().unwrap();
+        assert!(state.armed < Instant::MAX && Some(state.armed) == state.face.deadline());
+        assert!(host.bell.read().is_ok(), "it was woken");
     }
 }

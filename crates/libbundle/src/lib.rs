@@ -31,6 +31,12 @@ pub use settings::CSettings;
 /// A host, as C has it.
 pub struct CHost(Shared);
 
+/// C's threads share hosts, and no compiler looks at what they do with a pointer.
+const _: () = {
+    const fn is_for_all_threads<T: Send + Sync>() {}
+    is_for_all_threads::<CHost>();
+};
+
 /// What is known of a message, as C has it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]

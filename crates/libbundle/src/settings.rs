@@ -34,6 +34,9 @@ pub struct CSettings {
     congestion: u32,
     longest: u32,
     retell_ms: u32,
+    interval_us: u32,
+    /// It fills the last word, which a later version may give a meaning.
+    reserved: u32,
 }
 
 /// Reads settings of an earlier or a later version: what is missing is not said, and what is more must not be.
@@ -70,6 +73,9 @@ impl CSettings {
     /// # Safety
     /// The texts are null or end with a 0.
     unsafe fn options(&self) -> Result<HostOptions, Failure> {
+        if self.reserved != 0 {
+            return Err(Failure::setting("reserved", "0"));
+        }
         let is_wide = choice("format", self.format, &[false, true])?;
         // SAFETY: this function's own condition.
         let [central, listen, interface] = unsafe {
@@ -85,6 +91,7 @@ impl CSettings {
         let settings = Settings {
             timing: choice("timers", self.timers, &timers)?,
             pairs: choice("pairs", self.pairs, &[false, true])?,
+            interval: self.interval()?,
             format: if is_wide { Format::Wide(self.wide(sends_by)?) } else { self.classic()? },
             ..Settings::default()
         };
@@ -99,6 +106,14 @@ impl CSettings {
             ms => Span::from_ms(ms.into()),
         };
         Ok(HostOptions { settings, number, central, listen, interface, retell, dis: None })
+    }
+
+    fn interval(&self) -> Result<Span, Failure> {
+        match self.interval_us {
+            0 => Ok(Settings::default().interval),
+            us @ 100..=3_600_000_000 => Ok(Span::from_us(us.into())),
+            _ => Err(Failure::setting("interval_us", "100 to 3600000000")),
+        }
     }
 
     fn classic(&self) -> Result<Format, Failure> {
@@ -144,4 +159,29 @@ fn place(setting: &'static str, text: Option<&str>, unsaid: SocketAddrV4) -> Res
     text.parse()
         .or_else(|_| text.parse().map(alone))
         .map_err(|_| Failure::setting(setting, "ADDRESS:PORT or ADDRESS"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_interval_is_that_of_the_flags_unless_said() {
+        // SAFETY: all of it are numbers and pointers, which may be 0 and null.
+        let mut settings: CSettings = unsafe { MaybeUninit::zeroed().assume_init() };
+        settings.size = size_of::<CSettings>();
+        for (format, said_us, us) in [(0, 0, 5_000), (1, 0, 5_000), (0, 20_000, 20_000), (1, 100, 100)] {
+            (settings.format, settings.interval_us) = (format, said_us);
+            // SAFETY: it begins with its size, and has no texts.
+            let options = unsafe { read(&raw const settings) }.unwrap();
+            assert_eq!(options.settings.interval, Span::from_us(us));
+        }
+    }
+
+    #[test]
+    fn no_octet_of_the_settings_is_without_a_name() {
+        // What lay between or behind the fields would be anything in C, and could never be given a meaning.
+        let fields = size_of::<usize>() + 3 * size_of::<*const c_char>() + 10 * size_of::<u32>();
+        assert_eq!(size_of::<CSettings>(), fields);
+    }
 }

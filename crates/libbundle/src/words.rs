@@ -16,7 +16,7 @@ pub(crate) enum Code {
     Argument = -1,
     /// The system refused.
     System = -2,
-    /// Called from within.
+    /// Called from within a receiver function.
     Busy = -3,
     /// Nothing came in time.
     Time = -4,
@@ -44,7 +44,7 @@ pub(crate) fn of_code(code: c_int) -> &'static CStr {
         0.. => c"done",
         -1 => c"invalid argument",
         -2 => c"the system refused",
-        -3 => c"called by the host's own receiver function",
+        -3 => c"called by a receiver function, of this host or while this host's is called",
         -4 => c"no message came in time",
         -5 => c"woken before a message came",
         -6 => c"the message does not fit",

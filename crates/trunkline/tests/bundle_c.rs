@@ -159,6 +159,11 @@ fn threads_wait_send_and_wake() {
 }
 
 #[test]
+fn threads_of_a_gateway_do_not_wait_for_each_other_for_ever() {
+    check("bundle_gateway", &["wide"], &[]);
+}
+
+#[test]
 fn a_network_that_is_congested_says_so() {
     check("bundle_congested", &["classic", "wide"], &["--capacity", "600"]);
 }

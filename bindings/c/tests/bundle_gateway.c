@@ -1,0 +1,112 @@
+/*
+ * A gateway of two hosts, each with a thread that hands what it hears to the other from within its receiver function: neither
+ * may wait for the other for ever. A third host says what is to be handed on.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include <pthread.h>
+
+#include "bundle_check.h"
+
+enum { HANDED_ON = 200 };
+
+struct side {
+    bundle_host *self, *other;
+    unsigned heard;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static unsigned inside, answered, ended;
+
+/* Counts one more, and waits until both have. */
+static void both(unsigned *count)
+{
+    pthread_mutex_lock(&lock);
+    ++*count;
+    pthread_cond_broadcast(&changed);
+    while (*count < 2)
+        pthread_cond_wait(&changed, &lock);
+    pthread_mutex_unlock(&lock);
+}
+
+static int is_ended(void)
+{
+    int is;
+
+    pthread_mutex_lock(&lock);
+    is = ended == 2;
+    pthread_mutex_unlock(&lock);
+    return is;
+}
+
+static void hand_on(void *user, const struct bundle_from *from, const void *body, size_t size)
+{
+    struct side *side = user;
+    char room[64];
+    int code;
+
+    (void)from;
+    if (side->heard++ == 0) {
+        /* Both are called: each host is busy, and says so. */
+        both(&inside);
+        CHECK(bundle_send(side->other, 9, body, size, 0, BUNDLE_ANYTIME) == BUNDLE_EBUSY);
+        CHECK(strcmp(bundle_error(), bundle_text(BUNDLE_EBUSY)) == 0);
+        CHECK(bundle_turn(side->other, -1, NULL, NULL) == BUNDLE_EBUSY);
+        both(&answered);
+        return;
+    }
+    /* From here on either may be. */
+    code = bundle_send(side->other, 9, body, size, 0, BUNDLE_ANYTIME);
+    CHECK(code == BUNDLE_OK || code == BUNDLE_EBUSY || code == BUNDLE_EFULL || code == BUNDLE_ECONGESTED);
+    code = bundle_receive(side->other, NULL, room, sizeof room, 1);
+    CHECK(code >= 0 || code == BUNDLE_ETIME || code == BUNDLE_EBUSY);
+}
+
+static void *has_turns(void *user)
+{
+    struct side *side = user;
+    int told = 0;
+
+    while (!is_ended()) {
+        CHECK(bundle_turn(side->self, 5, hand_on, side) >= 0);
+        if (!told && side->heard >= HANDED_ON) {
+            told = 1;
+            pthread_mutex_lock(&lock);
+            ended++;
+            pthread_mutex_unlock(&lock);
+        }
+    }
+    /* Outside of the function one waits for the other: nothing is busy. */
+    CHECK(bundle_send(side->other, 9, "after", 5, 0, BUNDLE_ANYTIME) != BUNDLE_EBUSY);
+    return NULL;
+}
+
+int main(int argc, char **argv)
+{
+    struct side sides[2] = { { 0 } };
+    pthread_t threads[2];
+    bundle_host *says;
+    int n, code;
+
+    CHECK(argc == 3 && is_wide(argv));
+    says = opened(argv, 3);
+    for (n = 0; n < 2; n++)
+        sides[n].self = sides[1 - n].other = opened(argv, n + 1);
+    for (n = 0; n < 2; n++) {
+        CHECK(bundle_join(sides[n].self, 7, 7) == BUNDLE_OK);
+        said(sides[n].self, 1);
+    }
+    for (n = 0; n < 2; n++)
+        CHECK(pthread_create(&threads[n], NULL, has_turns, &sides[n]) == 0);
+    while (!is_ended()) {
+        code = bundle_send(says, 7, "to be handed on", 15, 0, BUNDLE_ANYTIME);
+        CHECK(code == BUNDLE_OK || code == BUNDLE_EFULL || code == BUNDLE_ECONGESTED);
+        CHECK(bundle_turn(says, 1, NULL, NULL) >= 0);
+    }
+    for (n = 0; n < 2; n++)
+        CHECK(pthread_join(threads[n], NULL) == 0);
+    for (n = 0; n < 2; n++)
+        CHECK(bundle_close(sides[n].self) == BUNDLE_OK);
+    CHECK(bundle_close(says) == BUNDLE_OK);
+    return 0;
+}
