@@ -5,6 +5,7 @@
 
 mod command;
 
+use std::io::Write;
 use std::process::Command;
 
 use command::{Desk, can, repository};
@@ -28,7 +29,12 @@ fn check(client: &str, name: &str) {
     let ended = desk.end(command);
     let said = ended.out.strip_suffix(&format!("ok {name}\n"));
     assert!(ended.status == 0 && said.is_some(), "{}{}", ended.out, ended.err);
-    print!("{}", said.unwrap_or_default());
+    let said = said.unwrap_or_default();
+    print!("{said}");
+    // Also where what tests print is kept.
+    for line in said.lines().filter(|line| line.starts_with("skipped: ")) {
+        let _ = writeln!(std::io::stderr(), "{name} {line}");
+    }
 }
 
 macro_rules! checks {
