@@ -1,5 +1,5 @@
 //! The bundle converter behind multicast routers, and on a medium that carries half of what comes: two of level 1 on one
-//! network, sixteen hosts, in namespaces of their own.
+//! network, sixteen hosts, in namespaces of their own. Half of the checks are run by `make soak` only (feature `soak`).
 
 #![allow(clippy::disallowed_methods, reason = "these tests watch programs that run in real time")]
 
@@ -38,8 +38,9 @@ fn check(client: &str, name: &str) {
 }
 
 macro_rules! checks {
-    ($($client:ident: $($name:ident)*;)*) => {
+    ($($client:ident: $($(#[$when:meta])* $name:ident)*;)*) => {
         $($(
+            $(#[$when])*
             #[test]
             fn $name() {
                 check($client, stringify!($name));
@@ -61,20 +62,28 @@ macro_rules! checks {
 
 checks! {
     ROUTER:
+        #[cfg(feature = "soak")]
         routed_classic
         routed_wide
         a_switch_classic
+        #[cfg(feature = "soak")]
         a_switch_wide
         joins_classic
+        #[cfg(feature = "soak")]
         joins_wide
+        #[cfg(feature = "soak")]
         restarts_classic
         restarts_wide
+        #[cfg(feature = "soak")]
         all_groups_at_once_classic
         all_groups_at_once_wide;
     OVERLOAD:
         thresholds_classic
+        #[cfg(feature = "soak")]
         thresholds_wide
+        #[cfg(feature = "soak")]
         twice_the_medium_classic
+        #[cfg(feature = "soak")]
         twice_the_medium_wide_by_levels
         twice_the_medium_wide_by_rates;
 }
