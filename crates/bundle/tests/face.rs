@@ -4,7 +4,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 
-use trunkline_bundle::face::{Figures, HostFace, HostOptions, Level1Face, Level1Options, Serve};
+use trunkline_bundle::face::{Figures, HostFace, HostOptions, Level1Face, Level1Options, RegionError, Serve};
 use trunkline_bundle::gather::Timing;
 use trunkline_bundle::host::Refusal;
 use trunkline_bundle::wire::classic::{Bundle, Control, LONGEST, Source};
@@ -235,4 +235,15 @@ fn one_address_is_told_again_and_of_a_range_what_is_not_so() {
     ];
     host.turn(None).unwrap();
     assert_eq!(next(&central).0, said.map(|control| (control.write().0, control.write().1.to_vec())));
+}
+
+#[test]
+fn a_region_stays_subscribed_until_all_of_it_is_left() {
+    let (_central, mut host) = open(Timing::LEAST_PROCESSOR);
+    let full = || RegionError::from(Refusal::Full);
+    host.define("all", &[(0, 40_000), (50_000, 65_535)]).unwrap();
+    assert_eq!(ask(&mut host, full(), |host| host.subscribe("all")), 4);
+    assert_eq!(host.machine().joined(), 40_001 + 15_536);
+    assert_eq!(ask(&mut host, full(), |host| host.unsubscribe("all")), 4);
+    assert_eq!(host.machine().joined(), 0);
 }
