@@ -219,6 +219,13 @@ fn a_range_for_which_there_is_no_room_at_once_is_joined_and_left_when_it_is_aske
     assert_eq!(host.machine().joined(), 0);
 }
 
+#[test]
+fn of_a_range_that_the_classic_format_does_not_have_nothing_is_joined() {
+    let (_central, mut host) = open(Timing::LEAST_PROCESSOR);
+    assert_eq!(host.join_range(65_000, 70_000), Err(Refusal::Format));
+    assert_eq!(host.machine().joined(), 0);
+}
+
 /// One address is told again, wanted or not: what was lost on its way can be told once more.
 #[test]
 fn one_address_is_told_again_and_of_a_range_what_is_not_so() {

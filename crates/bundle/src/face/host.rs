@@ -229,6 +229,7 @@ impl HostFace {
     /// # Errors
     /// [`Refusal::Full`]: what found room of a range in the classic format is wanted, and the rest can be asked for when that has
     /// [left](HostFace::flush), with the same range. Between two there is room for 16,575 addresses, if nothing else waits.
+    /// [`Refusal::Format`]: the classic format does not have all of these addresses; none of them is wanted. [`Refusal::Range`].
     pub fn join_range(&mut self, first: u32, last: u32) -> Result<(), Refusal> {
         self.want(first, last, true)
     }
@@ -246,10 +247,11 @@ impl HostFace {
         if settings.wide().is_some() {
             return self.engine.command(wish(&settings, first, last, joins)?);
         }
+        // All of it or none.
+        wish(&settings, last, last, joins)?;
         for one in first..=last {
             // What is so already takes no room from the rest, which may be asked for again and again until it finds some.
             if first == last || self.engine.machine.wants(one) != joins {
-                // One that the format does not have ends it.
                 self.engine.command(wish(&settings, one, one, joins)?)?;
             }
         }
