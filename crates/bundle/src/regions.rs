@@ -106,13 +106,14 @@ impl Regions {
         Ok(region.ranges.clone())
     }
 
-    /// Subscribes to it no longer; the ranges that are to be left: those that no other region to which it is subscribed has.
+    /// The ranges that are to be left before it is [unsubscribed](Regions::unsubscribe): those that no other region to which it is
+    /// subscribed has; none if it is not subscribed.
     ///
     /// # Errors
-    /// [`NoRegion::Unknown`]; [`NoRegion::Pieces`]: it stays subscribed.
-    pub fn unsubscribe(&mut self, name: &str) -> Result<Vec<(u32, u32)>, NoRegion> {
+    /// [`NoRegion::Unknown`], [`NoRegion::Pieces`].
+    pub fn leaves(&self, name: &str) -> Result<Vec<(u32, u32)>, NoRegion> {
         let mut left = Ranges::default();
-        if !self.region(name)?.subscribed {
+        if !self.0.get(name).ok_or(NoRegion::Unknown)?.subscribed {
             return Ok(Vec::new());
         }
         let (its, others): (Vec<_>, Vec<_>) = self
@@ -125,8 +126,16 @@ impl Regions {
         if !others.into_iter().all(|(_, (first, last))| left.remove(first, last)) {
             return Err(NoRegion::Pieces);
         }
-        self.region(name)?.subscribed = false;
         Ok(left.iter().collect())
+    }
+
+    /// Subscribes to it no longer: what it alone [has](Regions::leaves) was left.
+    ///
+    /// # Errors
+    /// [`NoRegion::Unknown`].
+    pub fn unsubscribe(&mut self, name: &str) -> Result<(), NoRegion> {
+        self.region(name)?.subscribed = false;
+        Ok(())
     }
 
     /// The nth address of a region, from 0 on, if this host publishes it.
@@ -198,14 +207,12 @@ mod tests {
             regions.define(&name, &pieces).unwrap();
             regions.subscribe(&name).unwrap();
         }
-        assert_eq!(regions.unsubscribe("all"), Err(NoRegion::Pieces));
-        assert_eq!(regions.unsubscribe("16"), Ok(Vec::new()), "all of it is wanted by another");
-        assert_eq!(regions.unsubscribe("15"), Ok(Vec::new()));
-        assert_eq!(
-            regions.unsubscribe("all").map(|left| left.len()),
-            Ok(15 * 1_024),
-            "what is behind each piece"
-        );
+        assert_eq!(regions.leaves("all"), Err(NoRegion::Pieces));
+        for name in ["16", "15"] {
+            assert_eq!(regions.leaves(name), Ok(Vec::new()), "all of it is wanted by another");
+            regions.unsubscribe(name).unwrap();
+        }
+        assert_eq!(regions.leaves("all").map(|left| left.len()), Ok(15 * 1_024), "what is behind each piece");
     }
 
     #[test]
@@ -248,7 +255,8 @@ mod tests {
                     joins.into_iter().for_each(|(first, last)| assert!(wanted.add(first, last)));
                 } else {
                     subscribed.remove(&which);
-                    let leaves = regions.unsubscribe(&name).unwrap();
+                    let leaves = regions.leaves(&name).unwrap();
+                    regions.unsubscribe(&name).unwrap();
                     leaves.into_iter().for_each(|(first, last)| assert!(wanted.remove(first, last)));
                 }
                 let all: BTreeSet<u32> = subscribed.iter().flat_map(|which| sets[*which].clone()).collect();

@@ -4,7 +4,10 @@
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 
-use trunkline_bundle::face::{Figures, HostFace, HostOptions, Level1Face, Level1Options, Serve};
+use trunkline_bundle::face::{
+    CentralFace, CentralOptions, Figures, HostFace, HostOptions, Level1Face, Level1Options, RegionError,
+    Serve,
+};
 use trunkline_bundle::gather::Timing;
 use trunkline_bundle::host::Refusal;
 use trunkline_bundle::wire::classic::{Bundle, Control, LONGEST, Source};
@@ -216,6 +219,13 @@ fn a_range_for_which_there_is_no_room_at_once_is_joined_and_left_when_it_is_aske
     assert_eq!(host.machine().joined(), 0);
 }
 
+#[test]
+fn of_a_range_that_the_classic_format_does_not_have_nothing_is_joined() {
+    let (_central, mut host) = open(Timing::LEAST_PROCESSOR);
+    assert_eq!(host.join_range(65_000, 70_000), Err(Refusal::Format));
+    assert_eq!(host.machine().joined(), 0);
+}
+
 /// One address is told again, wanted or not: what was lost on its way can be told once more.
 #[test]
 fn one_address_is_told_again_and_of_a_range_what_is_not_so() {
@@ -235,4 +245,53 @@ fn one_address_is_told_again_and_of_a_range_what_is_not_so() {
     ];
     host.turn(None).unwrap();
     assert_eq!(next(&central).0, said.map(|control| (control.write().0, control.write().1.to_vec())));
+}
+
+#[test]
+fn a_region_stays_subscribed_until_all_of_it_is_left() {
+    let (_central, mut host) = open(Timing::LEAST_PROCESSOR);
+    let full = || RegionError::from(Refusal::Full);
+    host.define("all", &[(0, 40_000), (50_000, 65_535)]).unwrap();
+    assert_eq!(ask(&mut host, full(), |host| host.subscribe("all")), 4);
+    assert_eq!(host.machine().joined(), 40_001 + 15_536);
+    assert_eq!(ask(&mut host, full(), |host| host.unsubscribe("all")), 4);
+    assert_eq!(host.machine().joined(), 0);
+}
+
+/// A message for several addresses is lost if it left for none of them, and once.
+#[test]
+fn what_some_of_several_addresses_got_is_not_dropped() {
+    let hears = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let SocketAddr::V4(right) = hears.local_addr().unwrap() else { panic!("an IPv4 address") };
+    let [one, other] = [9, 10].map(|port| SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, 1), port));
+    let any = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0);
+    for (hosts, unsent, dropped) in [(vec![one, right], 1, 0), (vec![one, other], 2, 1)] {
+        let settings = Settings { timing: Timing::LEAST_DELAY, ..Settings::default() };
+        let options = CentralOptions { hosts, ..CentralOptions::on_loopback(settings, any, any) };
+        let mut central = CentralFace::open(&options, Clock::start()).unwrap();
+        let mut says = |source, address, body: &[u8]| {
+            let mut builder = Builder::new(Some(source), LONGEST);
+            assert!(builder.push(address, body));
+            let mut bytes = vec![0; builder.octets()];
+            builder.finish(&mut bytes);
+            hears.send_to(&bytes, central.hears_hosts().unwrap()).unwrap();
+            central.turn(None).unwrap();
+        };
+        let (join, control) = Control::Join(6).write();
+        says(Source::Host(3), join, &control);
+        says(Source::Host(2), 6, b"a message of which host 3 is to hear");
+        let figure = |central: &CentralFace, name: &str| {
+            let mut figures = Figures::default();
+            central.figures(&mut figures);
+            let page = figures.prometheus();
+            let line = page.lines().find(|line| line.starts_with(name));
+            line.and_then(|line| line.split(' ').next_back()?.parse::<u64>().ok()).unwrap()
+        };
+        while figure(&central, "trunkline_converter_unsent_total") == 0 {
+            central.turn(None).unwrap();
+        }
+        let name = "trunkline_converter_dropped_total{way=\"to_hosts\",why=\"unsent\",priority=\"ordinary\"}";
+        assert_eq!(figure(&central, "trunkline_converter_unsent_total"), unsent);
+        assert_eq!(figure(&central, name), dropped);
+    }
 }

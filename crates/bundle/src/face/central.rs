@@ -229,9 +229,10 @@ impl Serve for CentralFace {
                 Said::Frame(transmit, bytes) => (transmit, bytes),
                 Said::Event(never) => match never {},
             };
-            let mut lost = 0;
-            let mut send = |to: SocketAddr| {
-                lost += usize::from(!ports.send(usize::from(transmit.port.0), to, bytes));
+            let (mut sent, mut lost) = (0, 0);
+            let mut send = |to: SocketAddr| match ports.send(usize::from(transmit.port.0), to, bytes) {
+                true => sent += 1,
+                false => lost += 1,
             };
             match (transmit.port, address_of(transmit.peer)) {
                 // A machine that answers where something came from says so.
@@ -243,8 +244,9 @@ impl Serve for CentralFace {
                     at.and_then(|at| options.level1.get(at)).into_iter().for_each(|to| send((*to).into()));
                 }
             }
-            *unsent += lost as u64;
-            lost
+            *unsent += lost;
+            // Of several addresses one may be nobody's: a message is lost if it left for none.
+            usize::from(sent == 0 && lost > 0)
         });
         Ok(ready)
     }

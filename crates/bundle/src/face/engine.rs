@@ -109,7 +109,7 @@ impl<E: Endpoint + Unsent> Engine<E> {
     }
 
     /// Lets the machine know what time it is, if it waits for that, and say what it has to say. Of a frame `outlet` tells how many
-    /// datagrams did not leave, whose messages the machine counts.
+    /// times it did not leave, whose messages the machine counts each time.
     pub fn drain(&mut self, mut outlet: impl FnMut(&Ports, Said<'_, E::Event>) -> usize) {
         let now = self.clock.now();
         if self.deadline.is_some_and(|due| due <= now) {

@@ -96,13 +96,45 @@ pub struct HostFace {
     pub(super) regions: Regions,
     refused: u64,
     unsent: u64,
-    /// When a bundle left last, and when one was refused.
-    sent_at: Option<Instant>,
-    refused_at: Option<Instant>,
+    echo: Echo,
 }
 
 /// So long after a bundle its refusal may come: the system tells one a second.
 const REFUSES: Span = Span::from_ms(1_500);
+
+/// Whether somebody is there who answers nothing: what was sent was not refused.
+#[derive(Clone, Copy, Debug, Default)]
+struct Echo {
+    /// When a bundle left last, and the first that is known not to be refused by the last refusal.
+    sent: Option<Instant>,
+    first: Option<Instant>,
+    refused: Option<Instant>,
+    /// Whether one was not refused for as long as that may take, before a refusal.
+    was_there: bool,
+}
+
+impl Echo {
+    fn sent(&mut self, now: Instant) {
+        self.sent = Some(now);
+        if self.is_behind_refusals(now) {
+            self.first.get_or_insert(now);
+        }
+    }
+
+    fn refused(&mut self, now: Instant) {
+        self.was_there |= self.first.take().is_some_and(|first| now >= first + REFUSES);
+        self.refused = Some(now);
+    }
+
+    fn is_behind_refusals(&self, sent: Instant) -> bool {
+        self.refused.is_none_or(|refused| sent > refused + REFUSES)
+    }
+
+    /// Whether somebody is or was there; none: nothing was sent.
+    fn is_heard(&self) -> Option<bool> {
+        self.sent.map(|sent| self.was_there || self.is_behind_refusals(sent))
+    }
+}
 
 /// Whom it hears.
 #[derive(Debug)]
@@ -154,8 +186,8 @@ impl HostFace {
         let all = has_two.then_some(hears);
         let notices = Notices::default();
         let hears = Hears { settings: *settings, central: options.central, strangers: 0, notices };
-        let (options, regions, sent_at, refused_at) = (options.clone(), Regions::default(), None, None);
-        Ok(HostFace { engine, options, all, dis, hears, regions, refused: 0, unsent: 0, sent_at, refused_at })
+        let (options, regions, echo) = (options.clone(), Regions::default(), Echo::default());
+        Ok(HostFace { engine, options, all, dis, hears, regions, refused: 0, unsent: 0, echo })
     }
 
     /// Sends a message.
@@ -197,6 +229,7 @@ impl HostFace {
     /// # Errors
     /// [`Refusal::Full`]: what found room of a range in the classic format is wanted, and the rest can be asked for when that has
     /// [left](HostFace::flush), with the same range. Between two there is room for 16,575 addresses, if nothing else waits.
+    /// [`Refusal::Format`]: the classic format does not have all of these addresses; none of them is wanted. [`Refusal::Range`].
     pub fn join_range(&mut self, first: u32, last: u32) -> Result<(), Refusal> {
         self.want(first, last, true)
     }
@@ -214,10 +247,11 @@ impl HostFace {
         if settings.wide().is_some() {
             return self.engine.command(wish(&settings, first, last, joins)?);
         }
+        // All of it or none.
+        wish(&settings, last, last, joins)?;
         for one in first..=last {
             // What is so already takes no room from the rest, which may be asked for again and again until it finds some.
             if first == last || self.engine.machine.wants(one) != joins {
-                // One that the format does not have ends it.
                 self.engine.command(wish(&settings, one, one, joins)?)?;
             }
         }
@@ -262,14 +296,13 @@ impl HostFace {
     }
 
     /// Whether the central converter was ever there, as far as that can be told: in the wide format, whether it gave a session. The
-    /// classic one answers nothing: whether a bundle of it came, or what was said last was not refused.
+    /// classic one answers nothing: whether a bundle of it came, or something that was said was not refused.
     pub fn met_central(&self) -> bool {
         let statistics = self.engine.machine.statistics();
         if self.options.settings.wide().is_some() {
             return statistics.sessions > 0;
         }
-        let heard = |sent: Instant| self.refused_at.is_none_or(|refused| sent > refused + REFUSES);
-        statistics.bundles > 0 || self.sent_at.map_or(self.unsent == 0, heard)
+        statistics.bundles > 0 || self.echo.is_heard().unwrap_or(self.unsent == 0)
     }
 
     /// Its time.
@@ -325,7 +358,7 @@ impl HostFace {
             let refused = self.engine.refusals(CENTRAL).count() as u64;
             self.refused += refused;
             if refused > 0 {
-                self.refused_at = Some(self.engine.clock.now());
+                self.echo.refused(self.engine.clock.now());
                 // It refuses none.
                 let _ = self.engine.command(Command::Refused);
             }
@@ -359,14 +392,14 @@ impl HostFace {
 
     /// Lets what was said leave.
     pub fn flush(&mut self) {
-        let HostFace { engine, options, unsent, sent_at, .. } = self;
+        let HostFace { engine, options, unsent, echo, .. } = self;
         let now = engine.clock.now();
         engine.drain(|ports, said| {
             let Said::Frame(transmit, bytes) = said else { return 0 };
             let sent = ports.send(usize::from(transmit.port.0), options.central.into(), bytes);
             *unsent += u64::from(!sent);
             if sent {
-                *sent_at = Some(now);
+                echo.sent(now);
             }
             usize::from(!sent)
         });
@@ -504,5 +537,35 @@ impl Serve for HostFace {
         if let Some(dis) = &self.dis {
             dis.figures(into);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is known in the end of a host that sends at these times and is refused at those, in milliseconds.
+    fn heard(sent: &[u64], refused: &[u64]) -> Option<bool> {
+        let at = |ms: u64| Instant::ZERO + Span::from_ms(ms);
+        let mut events: Vec<(u64, bool)> = sent.iter().map(|ms| (*ms, false)).collect();
+        events.extend(refused.iter().map(|ms| (*ms, true)));
+        events.sort_unstable();
+        let mut echo = Echo::default();
+        for (ms, refused) in events {
+            if refused { echo.refused(at(ms)) } else { echo.sent(at(ms)) }
+        }
+        echo.is_heard()
+    }
+
+    #[test]
+    fn who_answers_nothing_was_there_if_what_was_sent_was_once_not_refused() {
+        let often: Vec<u64> = (0..50).map(|n| n * 100).collect();
+        assert_eq!(heard(&[], &[]), None);
+        assert_eq!(heard(&often, &[]), Some(true));
+        assert_eq!(heard(&often, &[1, 1_001, 2_001, 3_001, 4_001]), Some(false));
+        assert_eq!(heard(&often, &[1, 1_001]), Some(true), "it started later");
+        assert_eq!(heard(&often, &[4_001]), Some(true), "it ended before the host");
+        assert_eq!(heard(&often, &[1, 4_001]), Some(true), "it started later and ended before the host");
+        assert_eq!(heard(&[0, 5_000, 10_000], &[1, 5_001, 10_001]), Some(false), "seldom, and each refused");
     }
 }

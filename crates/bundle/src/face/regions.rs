@@ -64,10 +64,12 @@ impl HostFace {
     /// Wants them no more, but those of other regions to which it is subscribed.
     ///
     /// # Errors
-    /// [`NoRegion::Unknown`]; [`Refusal::Full`]: the rest is still wanted, until it is [left](HostFace::leave_range).
+    /// [`NoRegion::Unknown`]; [`Refusal::Full`], [`NoRegion::Pieces`]: it stays subscribed, and what found no room is wanted, until
+    /// this is asked for again.
     pub fn unsubscribe(&mut self, name: &str) -> Result<(), RegionError> {
-        let leaves = self.regions.unsubscribe(name)?;
-        Ok(leaves.into_iter().try_for_each(|(first, last)| self.leave_range(first, last))?)
+        let leaves = self.regions.leaves(name)?;
+        leaves.into_iter().try_for_each(|(first, last)| self.leave_range(first, last))?;
+        Ok(self.regions.unsubscribe(name)?)
     }
 
     /// The nth address of a region, from 0 on, that this host publishes: where to [`post`](HostFace::post).

@@ -4,7 +4,7 @@
 //! A message says which machine and host sent it, when, and which of those to its address it is. What comes from this
 //! machine has a delay; what is missing between two messages of a host to an address was lost, or came before a join.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -12,7 +12,7 @@ use std::path::Path;
 use serde::Deserialize;
 use trunkline_bundle::Settings;
 use trunkline_bundle::face::HostFace;
-use trunkline_bundle::host::{From, Post};
+use trunkline_bundle::host::{From, Post, Refusal};
 use trunkline_net::Clock;
 use trunkline_record::Histogram;
 use trunkline_units::{Instant, Seed, Span, Stream};
@@ -252,6 +252,8 @@ struct Workload {
     begin: Instant,
     end: Option<Instant>,
     steps: Vec<Step>,
+    /// Ranges that are to be joined or left: no more than the script has.
+    wishes: VecDeque<(RangeInclusive<u32>, bool)>,
     sending: Vec<Sending>,
     sizes: Stream,
     /// How many were sent to an address, of ordinary messages and those with priority.
@@ -297,6 +299,7 @@ impl Workload {
             begin,
             end: script.ends().map(|span| begin + span),
             steps,
+            wishes: VecDeque::new(),
             sending: Vec::new(),
             sizes: Seed::default().stream(&format!("host {host} / size")),
             numbers: BTreeMap::new(),
@@ -315,9 +318,12 @@ impl Workload {
     /// Does what is due; when there is more to do.
     fn act(&mut self, face: &mut HostFace, now: Instant) -> Option<Instant> {
         while let Some(step) = self.steps.pop_if(|step| self.begin + step.at <= now) {
-            self.begin_step(step, face);
+            self.begin_step(step);
         }
+        self.wish(face);
         let mut next = self.steps.last().map(|step| self.begin + step.at);
+        // What waits has room once what was said has left.
+        next = next.into_iter().chain((!self.wishes.is_empty()).then_some(now)).min();
         let mut sending = std::mem::take(&mut self.sending);
         for one in &mut sending {
             for _ in 0..BURST {
@@ -335,14 +341,23 @@ impl Workload {
         next.into_iter().chain(self.end).chain([line]).min()
     }
 
-    fn begin_step(&mut self, step: Step, face: &mut HostFace) {
-        // What finds no room was too much at once, and is counted.
-        for range in step.join {
-            self.since.refused += u64::from(face.join_range(*range.start(), *range.end()).is_err());
+    /// Joins and leaves in their order. A classic range for which there is no room waits for the next turn; what else finds none
+    /// was too much at once, and is counted.
+    fn wish(&mut self, face: &mut HostFace) {
+        while let Some((range, joins)) = self.wishes.front() {
+            let (first, last) = (*range.start(), *range.end());
+            let asked = if *joins { face.join_range(first, last) } else { face.leave_range(first, last) };
+            match asked {
+                Err(Refusal::Full) if self.settings.wide().is_none() => return,
+                asked => self.since.refused += u64::from(asked.is_err()),
+            }
+            self.wishes.pop_front();
         }
-        for range in step.leave {
-            self.since.refused += u64::from(face.leave_range(*range.start(), *range.end()).is_err());
-        }
+    }
+
+    fn begin_step(&mut self, step: Step) {
+        self.wishes.extend(step.join.into_iter().map(|range| (range, true)));
+        self.wishes.extend(step.leave.into_iter().map(|range| (range, false)));
         if let Some(what) = step.send {
             let from = self.begin + step.at;
             let until = what.time.map(|time| from + time);
@@ -490,6 +505,10 @@ impl Counts {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, SocketAddrV4};
+
+    use trunkline_bundle::face::{HostOptions, Serve};
+
     use super::*;
 
     #[test]
@@ -520,6 +539,27 @@ mod tests {
         let endless = Script { steps: vec![Step { send: None, ..first }], time: None };
         assert_eq!(endless.ends(), None);
         assert_eq!(parse("[[step]]\nsend.addresses = 1").unwrap().ends(), None);
+    }
+
+    /// So many find no room at once.
+    #[test]
+    fn all_addresses_of_the_classic_format_are_joined_and_left() {
+        let script = parse("step = [{ join = '0-65535' }]").unwrap();
+        let settings = Settings::default();
+        let nowhere = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9);
+        let clock = Clock::start();
+        let mut face = HostFace::open(&HostOptions::on_loopback(settings, 3, nowhere), clock).unwrap();
+        let mut workload = Workload::new(&script, settings, 3, clock);
+        for joined in [65_536, 1] {
+            for _ in 0..9 {
+                let now = clock.now();
+                let until = workload.act(&mut face, now).unwrap();
+                assert!(workload.wishes.is_empty() || until <= now, "it does not wait for the rest");
+                face.turn(Some(clock.now())).unwrap();
+            }
+            assert_eq!((face.machine().joined(), workload.since.refused), (joined, 0));
+            workload.wishes.push_back((1..=65_535, false));
+        }
     }
 
     #[test]
