@@ -111,6 +111,16 @@ fn over_sockets(command: Command, client_loses: u64, server_loses: u64) -> Outco
 
 const ARMS: [(&str, Arm); 2] = [("simulated", simulated), ("over sockets", over_sockets)];
 
+/// Runs it, over sockets up to five times: a machine that stands still for as long as eight tries take gives up.
+fn patiently((arm, run): (&str, Arm), command: Command, client_loses: u64, server_loses: u64) -> Outcome {
+    let gave_up = |outcome: &Outcome| matches!(outcome.events.last(), Some(Event::GaveUp { .. }));
+    let again = if arm == "simulated" { 0 } else { 4 };
+    (0..again)
+        .map(|_| run(command, client_loses, server_loses))
+        .find(|outcome| !gave_up(outcome))
+        .unwrap_or_else(|| run(command, client_loses, server_loses))
+}
+
 /// Every ping is answered, in order, and the last thing said is that it has finished. Returns how many
 /// retransmissions that took.
 fn all_answered(arm: &str, count: u32, outcome: &Outcome) -> u64 {
@@ -135,7 +145,7 @@ fn all_answered(arm: &str, count: u32, outcome: &Outcome) -> u64 {
 #[test]
 fn every_ping_is_answered_in_order() {
     for (arm, run) in ARMS {
-        let outcome = run(Command::Start { count: 100 }, 0, 0);
+        let outcome = patiently((arm, run), Command::Start { count: 100 }, 0, 0);
         all_answered(arm, 100, &outcome);
         assert!(outcome.answered >= 100, "{arm}");
     }
@@ -144,7 +154,7 @@ fn every_ping_is_answered_in_order() {
 #[test]
 fn every_third_frame_lost_each_way_costs_retransmissions_and_no_ping() {
     for (arm, run) in ARMS {
-        let outcome = run(Command::Start { count: 20 }, 3, 3);
+        let outcome = patiently((arm, run), Command::Start { count: 20 }, 3, 3);
         let again = all_answered(arm, 20, &outcome);
         // Each loss costs one; a slow machine may add some of its own, whose answers may be lost as well.
         assert!(outcome.client_lost >= 9 && outcome.server_lost >= 9, "{arm}");
