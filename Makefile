@@ -39,7 +39,7 @@ lint: ## formatting and clippy; any warning fails
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
 	$(CARGO) clippy --workspace --all-targets --locked $(FACES) -- -D warnings
-	$(CARGO) clippy --manifest-path fuzz/Cargo.toml --locked -- -D warnings
+	$(CARGO) metadata --manifest-path fuzz/Cargo.toml --locked --format-version 1 >/dev/null
 
 doc: ## the documentation of every crate; any warning fails
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked $(FACES)
@@ -59,6 +59,7 @@ bench: ## figures beside other programs, as ratios (docs/benchmarks.md); wants a
 
 # cargo-fuzz asks for nightly flags; RUSTC_BOOTSTRAP grants them to any compiler.
 fuzz: ## throw texts at the language, segments at TCP, frames at arq, llc and the bundle converter, chunks at the archive, for SECONDS each; needs a C++ compiler and cargo-fuzz
+	$(CARGO) clippy --manifest-path fuzz/Cargo.toml --locked -- -D warnings
 	@command -v cargo-fuzz >/dev/null || { echo "cargo-fuzz is missing: cargo install --locked cargo-fuzz" >&2; exit 1; }
 	@mkdir -p fuzz/corpus/experiment
 	RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run experiment fuzz/corpus/experiment \
@@ -86,6 +87,7 @@ fuzz: ## throw texts at the language, segments at TCP, frames at arq, llc and th
 
 # Every round has a seed of its own; the one that fails is the last one printed.
 soak: ## what takes long: theory and real peers, then experiments for SECONDS, seed after seed; the first that fails ends it
+	$(CARGO) clippy --manifest-path fuzz/Cargo.toml --locked -- -D warnings
 	$(CARGO) test --release --locked -p trunkline-traffic -p trunkline-media -p trunkline-tcp -p trunkline-arq -p trunkline-llc -p trunkline-bundle -p trunkline-sim \
 		--features trunkline-traffic/soak,trunkline-sim/soak,trunkline-media/soak,trunkline-tcp/soak,trunkline-arq/soak,trunkline-arq/aead,trunkline-llc/soak,trunkline-bundle/soak \
 		--test 'soak_*'
