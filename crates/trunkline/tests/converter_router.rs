@@ -1,5 +1,5 @@
 //! The bundle converter behind multicast routers, and on a medium that carries half of what comes: two of level 1 on one
-//! network, sixteen hosts, in namespaces of their own. Half of the checks are run by `make soak` only (feature `soak`).
+//! network, sixteen hosts, in namespaces of their own. Most of the checks are run by `make soak` only (feature `soak`).
 
 #![allow(clippy::disallowed_methods, reason = "these tests watch programs that run in real time")]
 
@@ -78,6 +78,7 @@ checks! {
         all_groups_at_once_classic
         all_groups_at_once_wide;
     OVERLOAD:
+        #[cfg(feature = "soak")]
         thresholds_classic
         #[cfg(feature = "soak")]
         thresholds_wide

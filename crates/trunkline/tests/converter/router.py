@@ -96,6 +96,9 @@ class Site:
         self.daemons, self.programs = {}, {}
         for place in ("a", "b", "central"):
             self.start(place)
+        # In the wide format whoever is met first would be given all.
+        self.until("both level 1 to be met", lambda: not self.is_wide or all(
+            f'trunkline_converter_held{{level1="{number}"}}' in self.metrics("central") for number in (1, 2)))
         for host in HOSTS:
             self.start(f"h{host}")
             with network.at(f"h{host}"):
