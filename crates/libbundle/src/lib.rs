@@ -20,7 +20,7 @@ mod settings;
 mod words;
 
 use host::Shared;
-use trunkline_bundle::face::RegionError;
+use trunkline_bundle::face::{HostFace, RegionError};
 use trunkline_bundle::host::{From, Post};
 use trunkline_units::Span;
 use words::{Code, Failure};
@@ -211,17 +211,30 @@ pub unsafe extern "C" fn define(
     })
 }
 
+/// What a host does with a region that exists.
+///
+/// # Safety
+/// As `bundle_publish`.
+unsafe fn of_region(
+    host: *const CHost,
+    region: *const c_char,
+    act: impl FnOnce(&mut HostFace, &str) -> Result<(), Failure>,
+) -> c_int {
+    done(|| {
+        // SAFETY: this function's own conditions.
+        let (host, region) = unsafe { (shared(host)?, name(region)?) };
+        host.with(|face| act(face, region))
+    })
+}
+
 /// `bundle_publish`: says that this host sends to a region.
 ///
 /// # Safety
 /// As `bundle_join`; `region` is null or ends with a 0. So at the next three.
 #[unsafe(export_name = "bundle_publish")]
 pub unsafe extern "C" fn publish(host: *const CHost, region: *const c_char) -> c_int {
-    done(|| {
-        // SAFETY: this function's own conditions.
-        let (host, region) = unsafe { (shared(host)?, name(region)?) };
-        host.with(|face| Ok(face.publish(region)?))
-    })
+    // SAFETY: this function's own conditions.
+    unsafe { of_region(host, region, |face, region| Ok(face.publish(region)?)) }
 }
 
 /// `bundle_unpublish`: no more.
@@ -230,11 +243,8 @@ pub unsafe extern "C" fn publish(host: *const CHost, region: *const c_char) -> c
 /// As `bundle_publish`.
 #[unsafe(export_name = "bundle_unpublish")]
 pub unsafe extern "C" fn unpublish(host: *const CHost, region: *const c_char) -> c_int {
-    done(|| {
-        // SAFETY: this function's own conditions.
-        let (host, region) = unsafe { (shared(host)?, name(region)?) };
-        host.with(|face| Ok(face.unpublish(region)?))
-    })
+    // SAFETY: this function's own conditions.
+    unsafe { of_region(host, region, |face, region| Ok(face.unpublish(region)?)) }
 }
 
 /// `bundle_subscribe`: wants all of a region.
@@ -243,11 +253,8 @@ pub unsafe extern "C" fn unpublish(host: *const CHost, region: *const c_char) ->
 /// As `bundle_publish`.
 #[unsafe(export_name = "bundle_subscribe")]
 pub unsafe extern "C" fn subscribe(host: *const CHost, region: *const c_char) -> c_int {
-    done(|| {
-        // SAFETY: this function's own conditions.
-        let (host, region) = unsafe { (shared(host)?, name(region)?) };
-        host.with(|face| Ok(face.subscribe(region)?))
-    })
+    // SAFETY: this function's own conditions.
+    unsafe { of_region(host, region, |face, region| Ok(face.subscribe(region)?)) }
 }
 
 /// `bundle_unsubscribe`: no more.
@@ -256,11 +263,8 @@ pub unsafe extern "C" fn subscribe(host: *const CHost, region: *const c_char) ->
 /// As `bundle_publish`.
 #[unsafe(export_name = "bundle_unsubscribe")]
 pub unsafe extern "C" fn unsubscribe(host: *const CHost, region: *const c_char) -> c_int {
-    done(|| {
-        // SAFETY: this function's own conditions.
-        let (host, region) = unsafe { (shared(host)?, name(region)?) };
-        host.with(|face| Ok(face.unsubscribe(region)?))
-    })
+    // SAFETY: this function's own conditions.
+    unsafe { of_region(host, region, |face, region| Ok(face.unsubscribe(region)?)) }
 }
 
 /// What is said of a message that is sent.

@@ -34,10 +34,15 @@ impl Clock {
         Instant::from_ns(monotonic_ns().saturating_sub(self.epoch_ns))
     }
 
+    /// The wall clock: since 1970, UTC. Unlike the monotonic clock it goes on where a machine starts anew, and may be set.
+    pub fn unix(self) -> Duration {
+        Duration::from_nanos(read(CLOCK_REALTIME))
+    }
+
     /// What this clock showed when the wall clock showed `unix`, a moment ago: the kernel marks packets by the wall
     /// clock. Wrong by as much as that was set since.
     pub fn when(self, unix: Duration) -> Instant {
-        let ago = u128::from(read(CLOCK_REALTIME)).saturating_sub(unix.as_nanos());
+        let ago = self.unix().saturating_sub(unix).as_nanos();
         let ns = monotonic_ns().saturating_sub(u64::try_from(ago).unwrap_or(u64::MAX));
         Instant::from_ns(ns.saturating_sub(self.epoch_ns))
     }
@@ -65,7 +70,7 @@ mod tests {
     fn a_moment_of_the_wall_clock_has_its_place() {
         let clock = Clock::start();
         let before = clock.now();
-        let unix = Duration::from_nanos(read(CLOCK_REALTIME));
+        let unix = clock.unix();
         // Both clocks were read once each, one after the other.
         let when = clock.when(unix);
         assert!(when <= clock.now());

@@ -87,7 +87,7 @@ impl CentralFace {
     /// # Errors
     /// Which did not open, and why.
     pub fn open(options: &CentralOptions, clock: Clock) -> Result<CentralFace, Error> {
-        let (secret, life) = (trunkline_net::datagrams::seed()?, life());
+        let (secret, life) = (trunkline_net::datagrams::seed()?, life(clock.unix()));
         let machine = Central::with_secret(secret, life, options.config.clone()).retelling(options.retell);
         let mut engine = Engine::new(machine, clock)?;
         // In the order of the machine's ports.

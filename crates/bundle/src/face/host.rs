@@ -174,7 +174,8 @@ impl HostFace {
     /// Why it did not open.
     pub fn open(options: &HostOptions, clock: Clock) -> Result<HostFace, Error> {
         let HostOptions { settings, listen: at, interface, .. } = options;
-        let machine = Host::with_life(options.number, life(), *settings).retelling(options.retell);
+        let machine =
+            Host::with_life(options.number, life(clock.unix()), *settings).retelling(options.retell);
         let mut engine = Engine::new(machine, clock)?;
         let has_two = settings.wide().is_some() && shared_on(*at.ip(), *interface).is_some();
         if has_two {

@@ -87,7 +87,8 @@ impl Level1Face {
         if !base_is_right(options.base) {
             return Err(Error::Base(options.base));
         }
-        let machine = Level1::with_life(options.number, life(), options.settings).asking(clock.now() + ASKS);
+        let machine = Level1::with_life(options.number, life(clock.unix()), options.settings)
+            .asking(clock.now() + ASKS);
         let mut engine = Engine::new(machine, clock)?;
         let memberships = Memberships::new(options.interface)?;
         let hears = memberships::hearing(options.port, &super::options())?;
