@@ -211,11 +211,14 @@ jobs=
 trap 'kill $jobs 2>/dev/null || true; wait' EXIT
 ip link set lo up
 echo 0 >/proc/sys/net/ipv4/igmp_max_memberships
+says() { for _ in $(seq 1500); do [ -s "$1" ] && return; sleep 0.02; done; }
 "$trunkline" converter level1 >level1 2>told & jobs="$jobs $!"
+says level1
+# A host that ends within moments of a refusal cannot know that it was heard: central is there first.
 "$trunkline" converter central >central & jobs="$jobs $!"
+says central
 "$trunkline" converter host --join 0 >host & jobs="$jobs $!"
-for _ in $(seq 1500); do [ -s told ] && break; sleep 0.02; done
-cat told
+says told; cat told
 grep -c 010105EA /proc/net/igmp || true
 echo 20 >/proc/sys/net/ipv4/igmp_max_memberships
 for _ in $(seq 1500); do grep -q 010105EA /proc/net/igmp && break; sleep 0.02; done
