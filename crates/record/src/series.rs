@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`writer`] | the one who writes: tables, responses, flushes, chunks, retention |
 //! | [`reader`] | those who read: views that lose no peak, raw points |
+//! | [`place`] | names of series: which port, channel, host or flow, which way, what is counted |
 //! | [`summary`] | exact sums, least and most, coverage, events; buckets of them over time |
 //! | [`chunk`] | about a thousand responses, column by column, and a summary of each column |
 //! | [`row`] | a response with what was found out about it; how it waits for its chunk |
@@ -23,11 +24,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::counter::{Column, Disorder, Kind};
+use crate::counter::{Column, Disorder, Kind, Moment};
 
 pub mod bytes;
 pub mod chunk;
 mod numbers;
+pub mod place;
 pub mod reader;
 pub mod row;
 mod sql;
@@ -35,6 +37,7 @@ pub mod summary;
 pub mod writer;
 
 pub use bytes::Damage;
+pub use place::{Direction, Object, Place};
 pub use reader::{Point, Points, Reader, View};
 pub use row::Row;
 pub use summary::{Buckets, Range, Summary};
@@ -46,6 +49,10 @@ pub const MOST_COLUMNS: usize = 16_384;
 pub const MOST_BUCKETS: usize = 8_192;
 /// Most points that are given at once.
 pub const MOST_POINTS: usize = 100_000;
+/// Most octets of a text; longer ones are cut.
+pub const MOST_TEXT: usize = 1_024;
+/// Most texts of a device that are given at once.
+pub const MOST_TEXTS: usize = 100_000;
 
 /// Number of a table in its archive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -77,7 +84,7 @@ pub struct TableSpec {
 /// A series as it shall be.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SeriesSpec {
-    /// Unique in its table: `ifHCInOctets.3`.
+    /// Unique in its table: mostly a [`Place`], such as `port/eth0/in/octets`.
     pub name: String,
     /// What it holds. A series keeps its kind.
     pub kind: Kind,
@@ -119,6 +126,30 @@ pub struct SeriesInfo {
     pub column: Column,
     /// As in [`SeriesSpec`].
     pub unit: String,
+}
+
+/// A text to be kept beside the numbers: the description of a port, its state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Said<'a> {
+    /// Of what: an [`Object`] as it stands in names of series, or empty for the device itself.
+    pub object: &'a str,
+    /// What is said: `description`, `alias`, `state`.
+    pub key: &'a str,
+    /// In which words; at most [`MOST_TEXT`] octets are kept.
+    pub text: &'a str,
+}
+
+/// A text as it is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Text {
+    /// As in [`Said`].
+    pub object: String,
+    /// As in [`Said`].
+    pub key: String,
+    /// As in [`Said`].
+    pub text: String,
+    /// Since when.
+    pub since: Moment,
 }
 
 /// Why the archive could not be used. Each says which file.

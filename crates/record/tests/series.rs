@@ -14,7 +14,8 @@ use trunkline_record::counter::{
     Answer, Column, Event, Judge, Kind, Moment, Raw, Refresh, Response, Tracker,
 };
 use trunkline_record::series::{
-    Buckets, Error, Layout, MOST_BUCKETS, Reader, Retention, SeriesSpec, TableId, TableSpec, Writer,
+    Buckets, Error, Layout, MOST_BUCKETS, MOST_TEXT, Reader, Retention, Said, SeriesSpec, TableId, TableSpec,
+    Writer,
 };
 use trunkline_units::{Seed, random::Stream};
 
@@ -538,4 +539,38 @@ fn no_bytes_are_too_wrong_to_be_read() {
             }
         }
     }
+}
+
+#[test]
+fn what_devices_say_in_words_is_kept_since_it_changed() {
+    let (_dir, path) = folder();
+    let writer = Writer::open(&path).unwrap();
+    let said = |text| Said { object: "port/eth0", key: "state", text };
+    writer.tell("a", &[said("up"), Said { object: "", key: "name", text: "<b>a</b>" }], Moment(1)).unwrap();
+    writer.tell("a", &[said("up")], Moment(2)).unwrap();
+    writer.tell("b", &[said("down")], Moment(2)).unwrap();
+    let reader = Reader::open(&path).unwrap();
+    let texts = |device| -> Vec<(String, String, Moment)> {
+        reader.texts(device).unwrap().into_iter().map(|t| (t.object, t.text, t.since)).collect()
+    };
+    let name = (String::new(), "<b>a</b>".to_owned(), Moment(1));
+    assert_eq!(texts("a"), [name.clone(), ("port/eth0".into(), "up".into(), Moment(1))]);
+    writer.tell("a", &[said("down")], Moment(3)).unwrap();
+    assert_eq!(texts("a"), [name, ("port/eth0".into(), "down".into(), Moment(3))]);
+    // Too long a text is cut where a character ends.
+    let long = "ü".repeat(MOST_TEXT);
+    writer.tell("b", &[said(&format!("x{long}"))], Moment(3)).unwrap();
+    assert_eq!(texts("b")[0].1.len(), MOST_TEXT - 1);
+}
+
+#[test]
+fn an_archive_of_before_texts_is_brought_up_to_date_by_who_writes() {
+    let (_dir, path) = folder();
+    drop(Writer::open(&path).unwrap());
+    let old = rusqlite::Connection::open(&path).unwrap();
+    old.execute_batch("DROP TABLE texts; PRAGMA user_version = 1").unwrap();
+    drop(old);
+    assert!(matches!(Reader::open(&path), Err(Error::Older { found: 1, .. })));
+    Writer::open(&path).unwrap().tell("a", &[], Moment(0)).unwrap();
+    assert!(Reader::open(&path).unwrap().texts("a").unwrap().is_empty());
 }

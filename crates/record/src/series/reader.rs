@@ -10,7 +10,8 @@ use super::sql::{Db, Entry};
 use super::summary::Buckets;
 use super::writer::{fresh, read_state};
 use super::{
-    ChunkId, Damage, Error, MOST_BUCKETS, MOST_COLUMNS, MOST_POINTS, SeriesId, SeriesInfo, TableId, TableInfo,
+    ChunkId, Damage, Error, MOST_BUCKETS, MOST_COLUMNS, MOST_POINTS, MOST_TEXTS, SeriesId, SeriesInfo,
+    TableId, TableInfo, Text,
 };
 use crate::counter::track::Step;
 use crate::counter::{Moment, Raw};
@@ -83,6 +84,11 @@ impl Reader {
     pub fn one(&self, id: SeriesId) -> Result<SeriesInfo, Error> {
         let none = || Error::None { path: self.db.path().to_owned(), what: format!("series {}", id.0) };
         self.db.one_series(id)?.ok_or_else(none)
+    }
+
+    /// What a device says in words, by object and key; at most [`MOST_TEXTS`].
+    pub fn texts(&self, device: &str) -> Result<Vec<Text>, Error> {
+        self.db.texts(device, MOST_TEXTS)
     }
 
     /// When the first and the last response of a table came, whatever its series; none without a response.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, params};
 
 use super::bytes::Damage;
-use super::{ChunkId, Error, SeriesId, SeriesInfo, SeriesSpec, TableId, TableInfo};
+use super::{ChunkId, Error, Said, SeriesId, SeriesInfo, SeriesSpec, TableId, TableInfo, Text};
 use crate::counter::{Column, Kind, Moment};
 
 /// Marks the file as ours (`PRAGMA application_id`): "TRKC".
@@ -22,7 +22,8 @@ const APPLICATION: i32 = 0x54524B43;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Each step from one version of the tables (`PRAGMA user_version`) to the next. Never change one: add one.
-const MIGRATIONS: [&str; 1] = ["
+const MIGRATIONS: [&str; 2] = [
+    "
     CREATE TABLE tables (
         id         INTEGER PRIMARY KEY,
         device     TEXT    NOT NULL,
@@ -68,7 +69,18 @@ const MIGRATIONS: [&str; 1] = ["
         chunk INTEGER PRIMARY KEY REFERENCES chunks,
         bytes BLOB NOT NULL
     );
-"];
+",
+    "
+    CREATE TABLE texts (                        -- what devices say of themselves in words, as it is now
+        device TEXT    NOT NULL,
+        object TEXT    NOT NULL,                -- as in names of series; empty: the device itself
+        key    TEXT    NOT NULL,
+        text   TEXT    NOT NULL,
+        since  INTEGER NOT NULL,                -- when it was first seen to say so, ns since 1970
+        PRIMARY KEY (device, object, key)
+    ) WITHOUT ROWID;
+",
+];
 
 /// An open file.
 #[derive(Debug)]
@@ -302,6 +314,38 @@ impl Db {
 
     pub fn one_series(&self, id: SeriesId) -> Result<Option<SeriesInfo>, Error> {
         self.sql(|c| c.prepare(&format!("{SERIES} WHERE id = ?1"))?.query_row([id.0], info).optional())
+    }
+
+    // --- texts
+
+    /// Puts what differs from what is there.
+    pub fn put_texts(&self, device: &str, texts: &[Said<'_>], since: Moment) -> Result<(), Error> {
+        self.transaction(|c| {
+            let mut put = c.prepare(
+                "INSERT INTO texts (device, object, key, text, since) VALUES (?1, ?2, ?3, ?4, ?5)
+                 ON CONFLICT DO UPDATE SET text = excluded.text, since = excluded.since WHERE text <> excluded.text",
+            )?;
+            texts.iter().try_for_each(|said| {
+                put.execute(params![device, said.object, said.key, said.text, since.0]).map(|_| ())
+            })
+        })
+    }
+
+    pub fn texts(&self, device: &str, most: usize) -> Result<Vec<Text>, Error> {
+        self.sql(|c| {
+            c.prepare(
+                "SELECT object, key, text, since FROM texts WHERE device = ?1 ORDER BY object, key LIMIT ?2",
+            )?
+            .query_map(params![device, most as i64], |row| {
+                Ok(Text {
+                    object: row.get(0)?,
+                    key: row.get(1)?,
+                    text: row.get(2)?,
+                    since: Moment(row.get(3)?),
+                })
+            })?
+            .collect()
+        })
     }
 
     // --- tails

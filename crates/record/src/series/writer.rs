@@ -8,7 +8,7 @@ use super::bytes::{Damage, Input, Source, join, part, put, put_signed};
 use super::chunk::{Part, read_tracker, seal, write_tracker};
 use super::row::{Row, Tail, read_tail};
 use super::sql::{Db, TailRow};
-use super::{ChunkId, Error, MOST_COLUMNS, SeriesId, TableId, TableSpec};
+use super::{ChunkId, Error, MOST_COLUMNS, MOST_TEXT, Said, SeriesId, TableId, TableSpec};
 use crate::counter::judge::{Hold, Last, State};
 use crate::counter::{Column, Judge, Moment, Raw, Refresh, Response, Tracker, Verdict};
 
@@ -179,6 +179,12 @@ impl Writer {
             }
         }
         Ok(Table { columns, order, judge, waiting: Tail::default(), flushed, sealed: state.is_some() })
+    }
+
+    /// Keeps what a device says in words, from `since` on where it is new, in one transaction.
+    pub fn tell(&self, device: &str, texts: &[Said<'_>], since: Moment) -> Result<(), Error> {
+        let kept: Vec<Said<'_>> = texts.iter().map(|said| Said { text: cut(said.text), ..*said }).collect();
+        self.db.put_texts(device, &kept, since)
     }
 
     /// Takes the next response of a table, to be written with the next flush. Values are in the order of the last
@@ -370,6 +376,12 @@ impl Table {
         let part = (id.0.unsigned_abs() % 64) as usize;
         if self.sealed { rows } else { rows / 2 + rows / 2 * part / 64 }
     }
+}
+
+/// At most [`MOST_TEXT`] octets of a text.
+fn cut(text: &str) -> &str {
+    let end = (0..=MOST_TEXT.min(text.len())).rev().find(|&at| text.is_char_boundary(at));
+    &text[..end.unwrap_or(0)]
 }
 
 /// Of a column of which nothing has been read: that it is missing is no news.
