@@ -1,4 +1,4 @@
-//! The bundle converter from C: a host's interface ([`HostFace`](trunkline_bundle::face::HostFace)) for simulations that are not
+//! The bundle converter from C: a host's interface ([`HostFace`]) for simulations that are not
 //! written in Rust. What each function does stands in `bindings/c/bundle.h`.
 //!
 //! | module | what it holds |
