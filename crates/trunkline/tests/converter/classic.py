@@ -856,6 +856,10 @@ def check_dis_by_broadcast_and_multicast():
             assert place.metrics(status)["trunkline_converter_pdus_own_total"] == 1
 
 
+class Starved(Exception):
+    """A check failed, and daemons count what only a machine counts that had no time for them."""
+
+
 def main(found):
     checks = {name[6:]: one for name, one in found.items() if name.startswith("check_")}
     wanted = sys.argv[2:] or list(checks)
@@ -864,6 +868,9 @@ def main(found):
         random.seed(seed)
         try:
             checks[name]()
+        except Starved as starved:
+            print(f"failed: {name}, SEED={seed}, on a machine that stood still: {starved}", file=sys.stderr, flush=True)
+            sys.exit(os.EX_TEMPFAIL)
         except BaseException:
             print(f"failed: {name}, SEED={seed}", file=sys.stderr, flush=True)
             raise

@@ -143,6 +143,11 @@ class Site:
         lines = [line for line in text.splitlines() if line.startswith("trunkline_")]
         return {name: int(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
 
+    def starved(self):
+        """Who was taken for dead, and whose buffer was full."""
+        return {(place, name): count for place in self.daemons for name, count in self.metrics(place).items()
+                if count and ("_silent_" in name or "_overflow_" in name)}
+
     def groups(self):
         return [self.metrics(place)["trunkline_converter_groups"] for place in NEAR]
 
@@ -170,7 +175,12 @@ def routed(format, router):
     network = Network()
     getattr(network, router)()
     site, far = Site(network, format), Far(network, format)
-    yield network, site, far
+    try:
+        yield network, site, far
+    except AssertionError as failure:
+        if trouble := site.starved():
+            raise classic.Starved(trouble) from failure
+        raise
     site.end()
 
 
