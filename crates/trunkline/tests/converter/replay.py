@@ -154,6 +154,8 @@ def replayed(format, speed, seconds=None):
             grown = {key: value - before[1].get(key, 0) for key, value in sites.counted().items() if value != before[1].get(key, 0)}
             if sites.heard() - before[0] == len(pdus) and not any(what in name for _, name in grown for what in STARVED):
                 break
+        else:
+            raise classic.Starved(f"in each of 5 attempts: {grown}")
         for number in sites.programs:
             expected = sites.wanted(pdus, number)
             assert got[number] == expected, f"host {number} has {len(got[number])} of {len(expected)}: {grown}"
