@@ -83,6 +83,7 @@ fn what_cannot_be_is_told_in_a_line() {
     place.say("ping", &["2", "--network", "eth:nosuch0"]).assert_line(2, "eth:nosuch0");
     place.say("copy", &["nothing", "2"]).assert_line(2, "nothing: No such file");
     place.say("copy", &["nothing", "all"]).assert_line(2, "one station");
+    place.say("copy", &["2", "--force"]).assert_line(2, "which files, and where to?");
     place.desk.write("file", "content");
     place.say("copy", &["file", "2", "--patience", "50ms"]).assert_line(1, "station 2 does not answer");
     let _serving = place.serve(&[]);
@@ -167,7 +168,12 @@ fn files_arrive_whole_and_replace_nothing_unasked() {
     // The same is there already; another of this name is not taken, unless it is to be.
     assert_eq!(place.json("copy", &["one", "2"])["copied"][0]["resumed_from"], 200_000);
     place.desk.write("one", "another");
-    place.say("copy", &["one", "2"]).assert_line(1, "another file of this name is there");
+    // A refusal holds up no other file, and flags may stand between.
+    place.desk.write("two", "two");
+    place
+        .say("copy", &["one", "--priority", "3", "two", "2"])
+        .assert_line(1, "another file of this name is there");
+    assert_eq!(fs::read(place.desk.path("kept/two")).unwrap(), b"two");
     assert_eq!(fs::read(place.desk.path("kept/one")).unwrap(), bytes);
     place.well("copy", &["one", "2:0x60", "--force"]);
     assert_eq!(fs::read(place.desk.path("kept/one")).unwrap(), b"another");

@@ -29,7 +29,7 @@ pub enum Tool {
     Load(Load),
     /// Copy files to a station that serves; what was interrupted goes on where it stopped
     ///
-    /// Exit status 0 if every file is there, whole, 1 if one is not.
+    /// A file that is refused holds up no other. Exit status 0 if every file is there, whole, 1 if one is not.
     Copy(Copy),
     /// Ask a station to send something back (TEST), or what it speaks (XID), once a second
     ///
@@ -146,7 +146,7 @@ pub struct Copy {
     #[command(flatten)]
     pub place: Place,
     /// Files, and behind them the station, or STATION:SAP
-    #[arg(required = true, num_args = 2.., value_name = "FILE… STATION[:SAP]", value_hint = ValueHint::FilePath)]
+    #[arg(required = true, num_args = 1.., value_name = "FILE… STATION[:SAP]", value_hint = ValueHint::FilePath)]
     pub words: Vec<String>,
     /// Replace files that are there
     #[arg(long)]

@@ -22,6 +22,8 @@ use crate::flags::llc::Copy;
 
 /// How long one answer of the other end is waited for before it is asked again.
 const ANSWER: Span = Span::from_s(1);
+/// A station opens its SAPs in this time.
+const STARTS: Span = Span::from_s(2);
 /// Between tries to reach a station that does not answer.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -36,8 +38,8 @@ struct Copied {
 
 /// Copies one file after the other.
 pub fn copy(flags: &Copy, stop: &Stop) -> Result<(), Failure> {
-    let Some((to, files)) = flags.words.split_last() else {
-        return Err(Failure::input("which files, and where to?"));
+    let Some((to, files)) = flags.words.split_last().filter(|(_, files)| !files.is_empty()) else {
+        return Err(Failure::input("which files, and where to? First the files, then the station"));
     };
     let to = address(to, FILES)?;
     if to.station == ALL || to.sap & 1 == 1 {
@@ -57,7 +59,7 @@ pub fn copy(flags: &Copy, stop: &Stop) -> Result<(), Failure> {
     let clock = Clock::start();
     // Told apart from what an earlier program of this station began.
     let first = clock.epoch_ns() as u32;
-    let (mut copied, mut trouble) = (Vec::new(), None);
+    let (mut copied, mut refused, mut trouble) = (Vec::new(), Vec::new(), None);
     for (at, (name, mut file)) in files.into_iter().enumerate() {
         let number = first.wrapping_add(at as u32);
         let mut sender =
@@ -69,12 +71,14 @@ pub fn copy(flags: &Copy, stop: &Stop) -> Result<(), Failure> {
                 }
                 copied.push(done);
             }
-            Err(failure) => {
+            Err(Ended::Refused(why)) => refused.push((name, why)),
+            Err(Ended::Failed(failure)) => {
                 trouble = Some(failure);
                 break;
             }
         }
     }
+    let trouble = trouble.or_else(|| (!refused.is_empty()).then(|| refusal(to.station, &refused)));
     if flags.json {
         let one = |c: &Copied| json!({ "name": c.name, "octets": c.size, "resumed_from": c.resumed, "took_s": c.took.as_s() });
         let whole = json!({
@@ -84,6 +88,26 @@ pub fn copy(flags: &Copy, stop: &Stop) -> Result<(), Failure> {
         say(&format!("{whole:#}\n"))?;
     }
     trouble.map_or(Ok(()), Err)
+}
+
+/// Why a file was not copied.
+enum Ended {
+    /// The other end does not want it; it may want others.
+    Refused(String),
+    /// Nothing more can be copied.
+    Failed(Failure),
+}
+
+impl From<Failure> for Ended {
+    fn from(failure: Failure) -> Ended {
+        Ended::Failed(failure)
+    }
+}
+
+/// What was not taken, in a line.
+fn refusal(station: u8, refused: &[(String, String)]) -> Failure {
+    let each: Vec<String> = refused.iter().map(|(name, why)| format!("{name}: {why}")).collect();
+    Failure::run(format!("station {station} refuses {}", each.join("; ")))
 }
 
 /// A file and its bare name.
@@ -128,7 +152,7 @@ enum Wants {
 }
 
 impl Sender<'_> {
-    fn copy(&mut self, name: &str, file: &mut File, force: bool) -> Result<Copied, Failure> {
+    fn copy(&mut self, name: &str, file: &mut File, force: bool) -> Result<Copied, Ended> {
         let told = |e: io::Error| Failure::run(format!("{name}: {e}"));
         let begun = self.clock.now();
         let size = file.metadata().map_err(told)?.len();
@@ -168,13 +192,13 @@ impl Sender<'_> {
         rest: Range<u64>,
         piece: &mut [u8],
         bar: &ProgressBar,
-    ) -> Result<Wants, Failure> {
+    ) -> Result<Wants, Ended> {
         let mut at = rest.start;
         while at < rest.end {
             let most = (rest.end - at).min(piece.len() as u64) as usize;
             let got = file.read(&mut piece[..most]).map_err(|e| Failure::run(format!("{name}: {e}")))?;
             if got == 0 {
-                return Err(Failure::run(format!("{name}: it was cut while it was copied")));
+                return Err(Failure::run(format!("{name}: it was cut while it was copied")).into());
             }
             self.deliver(Asks::Data { copy: self.number, at, bytes: &piece[..got] })?;
             at += got as u64;
@@ -189,7 +213,7 @@ impl Sender<'_> {
     }
 
     /// Asks until the other end says what it wants.
-    fn ask(&mut self, asks: Asks<'_>) -> Result<Wants, Failure> {
+    fn ask(&mut self, asks: Asks<'_>) -> Result<Wants, Ended> {
         let end = self.clock.now() + self.patience;
         loop {
             self.deliver(asks)?;
@@ -197,29 +221,29 @@ impl Sender<'_> {
                 return Ok(wants);
             }
             if self.clock.now() >= end {
-                return Err(self.silent());
+                return Err(self.silent().into());
             }
         }
     }
 
     /// What the other end says, if it says anything until then.
-    fn answer(&mut self, until: Instant) -> Result<Option<Wants>, Failure> {
+    fn answer(&mut self, until: Instant) -> Result<Option<Wants>, Ended> {
         loop {
             let left = until.since(self.clock.now()).min(Span::from_ms(50));
             match self.sap.receive_within(&mut self.room, Some(left.into())) {
                 Ok(received) if received.from == self.to => {}
                 Ok(_) => continue,
-                Err(Error::TimedOut) if self.stop.asked() => return Err(self.kept()),
+                Err(Error::TimedOut) if self.stop.asked() => return Err(self.kept().into()),
                 Err(Error::TimedOut) if self.clock.now() >= until => return Ok(None),
                 Err(Error::TimedOut) => continue,
-                Err(e) => return Err(failed(e)),
+                Err(e) => return Err(failed(e).into()),
             }
             return match Says::read(&self.room) {
                 Some(Says::From { copy, at }) if copy == self.number => Ok(Some(Wants::From(at))),
                 Some(Says::Done { copy }) if copy == self.number => Ok(Some(Wants::Nothing)),
                 Some(Says::Unknown { copy }) if copy == self.number => Ok(Some(Wants::Again)),
                 Some(Says::Refused { copy, why }) if copy == self.number => {
-                    Err(Failure::run(format!("station {} refuses: {why}", self.to.station)))
+                    Err(Ended::Refused(why.to_string()))
                 }
                 _ => continue,
             };
@@ -230,17 +254,18 @@ impl Sender<'_> {
     fn deliver(&self, asks: Asks<'_>) -> Result<(), Failure> {
         let mut message = Vec::new();
         asks.write(&mut message);
-        let end = self.clock.now() + self.patience;
+        let begun = self.clock.now();
+        let end = begun + self.patience;
         loop {
             if self.stop.asked() {
                 return Err(self.kept());
             }
-            // A station that is there and takes no files may just be starting.
+            // A station that is there and takes no files may just be starting, for a moment.
             let closed = match self.sap.exchange(self.to, &message).map_err(failed)?.outcome {
                 Outcome::Done => return Ok(()),
                 outcome => outcome == Outcome::Refused(CommandStatus::Unimplemented),
             };
-            if self.clock.now() >= end {
+            if self.clock.now() >= if closed { end.min(begun + STARTS) } else { end } {
                 return Err(match closed {
                     true => Failure::run(format!(
                         "station {} keeps no files: `trunkline llc serve --into DIR` does",
