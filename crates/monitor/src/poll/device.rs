@@ -9,7 +9,7 @@ use trunkline_record::counter::{Kind, Moment};
 
 use super::collect::Context;
 use super::config::{self, Ask};
-use super::ports::{self, Ports, Traits};
+use super::ports::{self, Ports, Sheets};
 use super::report::{Report, Word};
 use super::sheet::{Sheet, When};
 use super::time::Schedule;
@@ -47,7 +47,7 @@ struct Table {
 }
 
 enum What {
-    Interfaces(Sheet<Traits>),
+    Interfaces(Sheets),
     Cells { sheet: Sheet<Option<u64>>, paths: bool },
     Other(Sheet<Kind>),
 }
@@ -67,13 +67,10 @@ impl Device {
     /// A device that is polled at `share` of its period. Its tables have the numbers from `number` on.
     pub fn new(config: Arc<config::Device>, context: Context, number: usize, share: f64) -> Device {
         let every = (config.period, config.refresh);
-        let mut what = Vec::new();
+        let (mut what, mut number) = (Vec::new(), number);
         for ask in &config.ask {
-            let number = number + what.len();
             what.push(match ask {
-                Ask::Interfaces => {
-                    What::Interfaces(Sheet::new(number, &config.name, "interfaces", every, ports::WIDTH))
-                }
+                Ask::Interfaces => What::Interfaces(Sheets::new(number, &config.name, every)),
                 Ask::Channels => {
                     let sheet = Sheet::new(number, &config.name, "channels", every, channels::WIDTH);
                     What::Cells { sheet, paths: false }
@@ -83,9 +80,10 @@ impl Device {
                     What::Cells { sheet, paths: true }
                 }
             });
+            number += if *ask == Ask::Interfaces { Sheets::TABLES } else { 1 };
         }
         if !config.objects.is_empty() {
-            what.push(What::Other(Sheet::new(number + what.len(), &config.name, "other", every, 1)));
+            what.push(What::Other(Sheet::new(number, &config.name, "other", every, 1)));
         }
         let count = what.len() as f64;
         let table = |(at, what)| Table {
@@ -111,7 +109,8 @@ impl Device {
 
     /// Tables of the collector that a device with this configuration has.
     pub fn tables(config: &config::Device) -> usize {
-        config.ask.len() + usize::from(!config.objects.is_empty())
+        let unicast = if config.ask.contains(&Ask::Interfaces) { Sheets::TABLES - 1 } else { 0 };
+        config.ask.len() + unicast + usize::from(!config.objects.is_empty())
     }
 
     /// Polls for ever; with `once` each table once, at once.
@@ -137,7 +136,7 @@ impl Device {
         let schedule = self.tables[at].schedule;
         let until = schedule.end();
         let now = self.context.time.now();
-        let mut told = Told { asked: now, answered: None, uptime: None, rows: BTreeMap::new(), fault: None };
+        let mut told = Told::nothing(now);
         match self.open().await {
             Err(fault) => told.fault = Some(fault),
             Ok(()) => {
@@ -268,13 +267,13 @@ impl Device {
         let mut words = Vec::new();
         let table = &mut self.tables[at];
         let left_out = match &mut table.what {
-            What::Interfaces(sheet) => {
-                let filled = self.ports.fill(sheet, &rows, complete);
+            What::Interfaces(sheets) => {
+                let filled = self.ports.fill(sheets, &rows, complete);
                 if complete && answered.is_some() {
                     self.narrow = filled.0;
                 }
                 words = filled.1;
-                sheet.send(when, &self.context.sink)
+                sheets.send(when, &self.context.sink)
             }
             What::Cells { sheet, .. } => {
                 channels::fill(sheet, &rows, &self.ports);

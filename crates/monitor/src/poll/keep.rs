@@ -1,6 +1,6 @@
 //! Who writes what comes into the archive: the one writer, on a thread of its own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
@@ -13,6 +13,8 @@ use super::report::{Over, Report, Reports};
 
 /// How often what is too old or too much is looked for.
 const RETAIN: Duration = Duration::from_secs(60);
+/// Most kinds of trouble that are remembered.
+const MOST_TROUBLES: usize = 100;
 
 /// How the archive is written.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +35,7 @@ pub struct Keeper {
     flushed: Moment,
     retained: Moment,
     /// What could not be written and was told, so that it is told once.
-    trouble: Option<String>,
+    troubles: BTreeSet<String>,
     lost: u64,
 }
 
@@ -42,8 +44,8 @@ impl Keeper {
     pub fn open(path: &Path, keeping: Keeping, time: Time) -> Result<Keeper, Error> {
         let writer = Writer::open(path)?;
         let (flushed, retained) = (time.now(), Moment::FIRST);
-        let (tables, trouble, lost) = (BTreeMap::new(), None, 0);
-        Ok(Keeper { writer, keeping, time, tables, flushed, retained, trouble, lost })
+        let (tables, troubles, lost) = (BTreeMap::new(), BTreeSet::new(), 0);
+        Ok(Keeper { writer, keeping, time, tables, flushed, retained, troubles, lost })
     }
 
     /// Writes until nobody polls any more; then everything is in the file. Each report is shown to `see` first, and
@@ -126,16 +128,16 @@ impl Keeper {
         }
     }
 
-    /// Tells what goes wrong when it begins, changes and ends.
+    /// Tells what goes wrong, each once.
     fn judge(&mut self, done: Result<(), Error>, tell: &mut impl FnMut(&str)) {
-        let now = done.err().map(|error| error.to_string());
-        if let Some(why) = &now
-            && self.trouble.as_ref() != Some(why)
-        {
-            tell(why);
-        }
-        if now.is_some() {
-            self.trouble = now;
+        let Err(error) = done else { return };
+        let why = error.to_string();
+        if !self.troubles.contains(&why) {
+            tell(&why);
+            if self.troubles.len() >= MOST_TROUBLES {
+                self.troubles.clear();
+            }
+            self.troubles.insert(why);
         }
     }
 }

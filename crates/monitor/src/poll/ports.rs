@@ -3,13 +3,14 @@
 //! A port is known by its name, since numbers change when a device starts anew: `ifName`, else `ifDescr`, else its number.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use async_snmp::{Oid, Value};
 use trunkline_record::counter::{Kind, Raw};
 use trunkline_record::series::{Direction, Object, Place, SeriesSpec};
 
-use super::report::Word;
-use super::sheet::Sheet;
+use super::report::{Sink, Word};
+use super::sheet::{Sheet, When};
 use crate::snmp::mib::{LOOPBACK, if_entry, if_x_entry};
 use crate::snmp::walk::Rows;
 
@@ -54,23 +55,53 @@ const WIDE: usize = 17;
 const SPEED: usize = 17;
 
 /// What is counted at a port: which way, what, in which unit.
-const QUANTITIES: [(Direction, &str, &str, Source); 12] = [
+type Quantity = (Direction, &'static str, &'static str, Source);
+
+const QUANTITIES: [Quantity; 10] = [
     (Direction::In, "octets", "octets", Source::Both(1, 18)),
-    (Direction::In, "unicast-packets", "packets", Source::Both(2, 19)),
     (Direction::In, "multicast-packets", "packets", Source::Wide(3)),
     (Direction::In, "broadcast-packets", "packets", Source::Wide(4)),
     (Direction::In, "discards", "packets", Source::Narrow(13)),
     (Direction::In, "errors", "packets", Source::Narrow(14)),
     (Direction::Out, "octets", "octets", Source::Both(5, 20)),
-    (Direction::Out, "unicast-packets", "packets", Source::Both(6, 21)),
     (Direction::Out, "multicast-packets", "packets", Source::Wide(7)),
     (Direction::Out, "broadcast-packets", "packets", Source::Wide(8)),
     (Direction::Out, "discards", "packets", Source::Narrow(15)),
     (Direction::Out, "errors", "packets", Source::Narrow(16)),
 ];
 
-/// Series of a port: counters, speed, state and discontinuity time.
-pub const WIDTH: usize = QUANTITIES.len() + 3;
+/// In a table of their own: net-snmp counts them from 0 when it begins anew, while all else goes on. In one table none would
+/// be taken to have gone on.
+const UNICAST: [Quantity; 2] = [
+    (Direction::In, "unicast-packets", "packets", Source::Both(2, 19)),
+    (Direction::Out, "unicast-packets", "packets", Source::Both(6, 21)),
+];
+
+/// The tables `interfaces` and `unicast` of a device.
+#[derive(Debug)]
+pub struct Sheets {
+    main: Sheet<Traits>,
+    unicast: Sheet<Traits>,
+}
+
+impl Sheets {
+    /// How many tables these are.
+    pub const TABLES: usize = 2;
+
+    /// Empty ones, the collector's `number` and the next.
+    pub fn new(number: usize, device: &str, every: (Duration, Option<Duration>)) -> Sheets {
+        Sheets {
+            main: Sheet::new(number, device, "interfaces", every, QUANTITIES.len() + 3),
+            unicast: Sheet::new(number + 1, device, "unicast", every, UNICAST.len() + 1),
+        }
+    }
+
+    /// As [`Sheet::send`].
+    pub fn send(&mut self, when: When, sink: &Sink) -> usize {
+        self.unicast.send(when, sink);
+        self.main.send(when, sink)
+    }
+}
 
 /// Columns of the table `interfaces`; `narrow`: also the counters of 32 bits.
 pub fn columns(narrow: bool) -> Vec<Oid> {
@@ -190,13 +221,13 @@ impl Ports {
 
     /// Puts an answer into the table; whether some port needs counters of 32 bits, and what there is to tell.
     /// `complete`: the answer lacks no port.
-    pub fn fill(&mut self, sheet: &mut Sheet<Traits>, rows: &Rows, complete: bool) -> (bool, Vec<Word>) {
+    pub fn fill(&mut self, sheets: &mut Sheets, rows: &Rows, complete: bool) -> (bool, Vec<Word>) {
         let (mut narrow, mut words, mut present) = (false, Vec::new(), BTreeSet::new());
         for (index, row) in rows {
             let &[index] = &index[..] else { continue };
             let Some(port) = self.known.get(&index) else { continue };
             let cell = |at: usize| row.get(at).and_then(Option::as_ref);
-            let usual = sheet.traits(&port.name).cloned();
+            let usual = sheets.main.traits(&port.name).cloned();
             let traits = match usual {
                 // What is missing in a part of an answer says nothing.
                 _ if !complete => match usual {
@@ -217,16 +248,23 @@ impl Ports {
                 continue; // its counters were not asked for: next time
             }
             let (is_narrow, speed) = (traits.narrow, traits.speed);
-            let Some(values) = sheet.row(&port.name, traits, |traits| series(&port.name, traits)) else {
-                continue;
+            let counts = |quantities: &[Quantity], values: &mut [Option<Raw>]| {
+                for ((.., source), value) in quantities.iter().zip(values) {
+                    *value = cell(source.column(is_narrow).0).and_then(count);
+                }
             };
-            for ((.., source), value) in QUANTITIES.iter().zip(values.iter_mut()) {
-                *value = cell(source.column(is_narrow).0).and_then(count);
+            let since = cell(MARK).and_then(Value::as_u32).map(|m| Raw::gauge(m.into()));
+            let name = &port.name;
+            if let Some(values) = sheets.unicast.row(name, traits.clone(), |t| unicast_series(name, t)) {
+                counts(&UNICAST, values);
+                values[UNICAST.len()] = since;
             }
+            let Some(values) = sheets.main.row(name, traits, |t| series(name, t)) else { continue };
+            counts(&QUANTITIES, values);
             let [speed_value, state, mark] = &mut values[QUANTITIES.len()..] else { continue };
             *speed_value = speed.map(|s| Raw::gauge(i64::try_from(s).unwrap_or(i64::MAX)));
             *state = cell(OPER).and_then(|v| v.as_i32()).map(|s| Raw::gauge(s.into()));
-            *mark = cell(MARK).and_then(|v| v.as_u32()).map(|m| Raw::gauge(m.into()));
+            *mark = since;
             let now = state_of(cell(ADMIN), cell(OPER));
             if self.states.insert(port.name.clone(), now) != Some(now) {
                 let object = Object::Port(port.name.clone()).to_string();
@@ -245,34 +283,41 @@ impl Ports {
     }
 }
 
+fn named(port: &str, direction: Option<Direction>, quantity: &str) -> String {
+    Place { object: Object::Port(port.into()), direction, quantity: quantity.into() }.to_string()
+}
+
+fn gauge(name: String, unit: &str) -> SeriesSpec {
+    SeriesSpec { name, kind: Kind::Gauge, unit: unit.into(), ceiling: None, mark: None }
+}
+
 fn series(port: &str, traits: &Traits) -> Vec<SeriesSpec> {
-    let named = |direction, quantity: &str| {
-        Place { object: Object::Port(port.into()), direction, quantity: quantity.into() }.to_string()
-    };
-    let mark = named(None, "discontinuity");
-    let mut all: Vec<SeriesSpec> = Vec::with_capacity(WIDTH);
-    for (direction, quantity, unit, source) in QUANTITIES {
-        let fastest = traits.speed.map(|s| if traits.narrow { s } else { s.saturating_mul(BOAST) });
-        let octets = fastest.map(|s| s.div_ceil(8));
-        all.push(SeriesSpec {
-            name: named(Some(direction), quantity),
-            kind: source.column(traits.narrow).1,
-            unit: unit.into(),
-            ceiling: if unit == "octets" { octets } else { octets.map(|o| o.div_ceil(LEAST_PACKET)) },
-            mark: Some(mark.clone()),
-        });
-    }
-    let gauge = |name: String, unit: &str| SeriesSpec {
-        name,
-        kind: Kind::Gauge,
-        unit: unit.into(),
-        ceiling: None,
-        mark: None,
-    };
-    all.push(gauge(named(None, "speed"), "bit/s"));
-    all.push(gauge(named(None, "state"), ""));
+    let mark = named(port, None, "discontinuity");
+    let mut all = counters(port, traits, &QUANTITIES, &mark);
+    all.push(gauge(named(port, None, "speed"), "bit/s"));
+    all.push(gauge(named(port, None, "state"), ""));
     all.push(gauge(mark, "10 ms"));
     all
+}
+
+fn unicast_series(port: &str, traits: &Traits) -> Vec<SeriesSpec> {
+    let mark = named(port, None, "unicast-discontinuity");
+    let mut all = counters(port, traits, &UNICAST, &mark);
+    all.push(gauge(mark, "10 ms"));
+    all
+}
+
+fn counters(port: &str, traits: &Traits, quantities: &[Quantity], mark: &str) -> Vec<SeriesSpec> {
+    let fastest = traits.speed.map(|s| if traits.narrow { s } else { s.saturating_mul(BOAST) });
+    let octets = fastest.map(|s| s.div_ceil(8));
+    let one = |(direction, quantity, unit, source): &Quantity| SeriesSpec {
+        name: named(port, Some(*direction), quantity),
+        kind: source.column(traits.narrow).1,
+        unit: (*unit).into(),
+        ceiling: if *unit == "octets" { octets } else { octets.map(|o| o.div_ceil(LEAST_PACKET)) },
+        mark: Some(mark.into()),
+    };
+    quantities.iter().map(one).collect()
 }
 
 /// A state in words (RFC 2863: `ifAdminStatus`, `ifOperStatus`).

@@ -49,6 +49,18 @@ pub struct Told {
     pub fault: Option<Fault>,
 }
 
+impl Told {
+    /// No answer yet.
+    pub fn nothing(asked: Moment) -> Told {
+        Told { asked, answered: None, uptime: None, rows: Rows::new(), fault: None }
+    }
+
+    /// Of an agent that has not said a word one cannot say that it is slow.
+    fn named(&self, fault: Fault) -> Fault {
+        if fault == Fault::Slow && self.answered.is_none() { Fault::Silent } else { fault }
+    }
+}
+
 impl Session {
     /// Gets ready to ask; nothing is sent. An answer shall have at most `datagram` octets.
     pub async fn open(
@@ -84,8 +96,7 @@ impl Session {
     /// Asks for these columns, until `until` at most. At most `most` rows are taken; `expected` is how many there were.
     pub async fn walk(&mut self, columns: &[Oid], most: usize, expected: usize, until: Moment) -> Told {
         let mut walk = Walk::new(columns.iter().cloned(), self.shape, most, expected);
-        let mut told =
-            Told { asked: self.time.now(), answered: None, uptime: None, rows: Rows::new(), fault: None };
+        let mut told = Told::nothing(self.time.now());
         while let Some((objects, repeats)) = walk.ask() {
             let client = self.client.clone();
             let asked = self.ask(until, || client.get_bulk(&objects, 1, repeats)).await;
@@ -99,7 +110,7 @@ impl Session {
             match taken {
                 Err(Fault::TooBig) if walk.shrink() => {}
                 Err(fault) => {
-                    told.fault = Some(fault);
+                    told.fault = Some(told.named(fault));
                     break;
                 }
                 Ok(()) => {}
@@ -114,8 +125,7 @@ impl Session {
         let mut all = vec![[super::mib::UPTIME, &[0]].concat()];
         all.extend(objects.iter().map(|o| o.arcs().to_vec()));
         let all: Vec<Oid> = all.iter().map(|arcs| Oid::from_slice(arcs)).collect();
-        let mut told =
-            Told { asked: self.time.now(), answered: None, uptime: None, rows: Rows::new(), fault: None };
+        let mut told = Told::nothing(self.time.now());
         // As many at once as surely fit.
         for part in all.chunks(24) {
             let client = self.client.clone();
@@ -137,7 +147,7 @@ impl Session {
                     }
                 }
                 Err(fault) => {
-                    told.fault = Some(fault);
+                    told.fault = Some(told.named(fault));
                     break;
                 }
             }
@@ -166,7 +176,10 @@ impl Session {
                 return Err(Fault::Slow);
             }
             let error = match tokio::time::timeout(room, send()).await {
-                Err(_) => return Err(Fault::Slow),
+                Err(_) => {
+                    self.silent = true;
+                    return Err(Fault::Slow);
+                }
                 Ok(Ok(answer)) => {
                     self.silent = false;
                     return Ok((asked, self.time.now(), answer));

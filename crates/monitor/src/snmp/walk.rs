@@ -18,6 +18,10 @@ const OBJECT: usize = 26;
 const MOST_REPEATS: u32 = 64;
 /// Most parts of a row's number.
 const MOST_INDEX: usize = 32;
+/// Most octets of a text.
+const MOST_TEXT: usize = 4_096;
+/// Most octets of an opaque value that can be a number.
+const MOST_OPAQUE: usize = 16;
 /// An uptime that is less than an hour from its end at 497 days may begin anew.
 const NEAR_WRAP: u32 = u32::MAX - 360_000;
 
@@ -158,13 +162,23 @@ impl Walk {
         if !self.rows.contains_key(index) && self.rows.len() >= self.most {
             return Err(Fault::Rows(self.most));
         }
-        self.rows.entry(index.to_vec()).or_insert_with(|| vec![None; count])[at] = Some(object.value.clone());
+        self.rows.entry(index.to_vec()).or_insert_with(|| vec![None; count])[at] = Some(kept(&object.value));
         Ok(())
     }
 
     /// What came: rows, the last uptime, and what was learned of the agent.
     pub fn end(self) -> (Rows, Option<u32>, Shape) {
         (self.rows, self.uptime, self.shape)
+    }
+}
+
+/// What is kept of a value: texts of a bounded length and apart from the datagram that they came in.
+fn kept(value: &Value) -> Value {
+    match value {
+        Value::OctetString(octets) => Value::from(&octets[..octets.len().min(MOST_TEXT)]),
+        Value::Opaque(octets) if octets.len() > MOST_OPAQUE => Value::Null,
+        Value::Unknown { .. } | Value::Nsap(_) | Value::ObjectIdentifier(_) => Value::Null,
+        other => other.clone(),
     }
 }
 
