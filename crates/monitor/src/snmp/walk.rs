@@ -14,6 +14,8 @@ use super::{Fault, mib};
 const AROUND: usize = 160;
 /// What an object takes until one was seen: its number and a counter.
 const OBJECT: usize = 26;
+/// What it takes at most: a long name. Longer ones are rare, and come in fragments.
+const MOST_OBJECT: usize = 300;
 /// Most rows that are asked for at once.
 const MOST_REPEATS: u32 = 64;
 /// Most parts of a row's number.
@@ -37,6 +39,9 @@ pub struct Walk {
     expected: usize,
     shape: Shape,
     uptime: Option<u32>,
+    /// Octets of an object in the last answer, on average.
+    object: usize,
+    shrunk: bool,
     /// Which columns the last request asked for.
     asked: Vec<usize>,
 }
@@ -46,8 +51,6 @@ pub struct Walk {
 pub struct Shape {
     /// Octets of an answer.
     datagram: usize,
-    /// Most octets of an object so far.
-    object: usize,
     repeats: u32,
     columns: usize,
 }
@@ -63,7 +66,7 @@ struct Column {
 impl Shape {
     /// Of answers of at most so many octets.
     pub fn new(datagram: usize) -> Shape {
-        Shape { datagram, object: OBJECT, repeats: MOST_REPEATS, columns: usize::MAX }
+        Shape { datagram, repeats: MOST_REPEATS, columns: usize::MAX }
     }
 }
 
@@ -72,13 +75,13 @@ impl Walk {
     pub fn new(columns: impl IntoIterator<Item = Oid>, shape: Shape, most: usize, expected: usize) -> Walk {
         let column = |root: Oid| Column { cursor: root.clone(), root, rows: 0, done: false };
         let columns = columns.into_iter().map(column).collect();
-        let (rows, uptime, asked) = (Rows::new(), None, Vec::new());
-        Walk { columns, rows, most, expected, shape, uptime, asked }
+        let (rows, uptime, object, asked) = (Rows::new(), None, OBJECT, Vec::new());
+        Walk { columns, rows, most, expected, shape, uptime, object, shrunk: false, asked }
     }
 
     /// What to ask next: objects, the first of which is the uptime, and how many rows. None at the end.
     pub fn ask(&mut self) -> Option<(Vec<Oid>, u32)> {
-        let room = self.shape.datagram.saturating_sub(AROUND) / self.shape.object;
+        let room = self.shape.datagram.saturating_sub(AROUND) / self.object;
         let most = self.shape.columns.min(room).max(1);
         let left = (0..self.columns.len()).filter(|&at| !self.columns[at].done);
         self.asked = left.take(most).collect();
@@ -96,8 +99,9 @@ impl Walk {
 
     /// Asks for less next time; false if there is no less.
     pub fn shrink(&mut self) -> bool {
+        self.shrunk = true;
         let rows = self.shape.repeats.min(
-            u32::try_from(self.shape.datagram / self.shape.object / self.asked.len().max(1))
+            u32::try_from(self.shape.datagram / self.object / self.asked.len().max(1))
                 .unwrap_or(MOST_REPEATS),
         );
         match (rows, self.asked.len()) {
@@ -118,8 +122,9 @@ impl Walk {
         }
         let asked = std::mem::take(&mut self.asked);
         let wanted = asked.len() * repeats as usize;
+        let octets: usize = objects.clone().map(VarBind::encoded_size).sum();
+        self.object = (octets / objects.len()).clamp(OBJECT, MOST_OBJECT);
         for (object, &at) in objects.take(wanted).zip(asked.iter().cycle()) {
-            self.shape.object = self.shape.object.max(object.encoded_size().min(1_000));
             self.put(at, object)?;
         }
         Ok(())
@@ -166,8 +171,13 @@ impl Walk {
         Ok(())
     }
 
-    /// What came: rows, the last uptime, and what was learned of the agent.
-    pub fn end(self) -> (Rows, Option<u32>, Shape) {
+    /// What came: rows, the last uptime, and what was learned of the agent. Where nothing was too big the next walk may ask
+    /// for more: what was too big once need not be for ever.
+    pub fn end(mut self) -> (Rows, Option<u32>, Shape) {
+        if !self.shrunk {
+            self.shape.repeats = self.shape.repeats.saturating_mul(2).min(MOST_REPEATS);
+            self.shape.columns = self.shape.columns.saturating_mul(2);
+        }
         (self.rows, self.uptime, self.shape)
     }
 }
