@@ -51,6 +51,7 @@ bench: ## figures beside other programs, as ratios (docs/benchmarks.md); wants a
 	$(CARGO) bench -p trunkline-bundle --features sockets --bench delay --locked
 	$(CARGO) bench -p trunkline --bench monitor --locked
 	$(CARGO) bench -p trunkline-record --bench series --locked
+	$(CARGO) bench -p trunkline-monitor --bench poll --features snmp --locked
 	$(CARGO) bench -p trunkline-sim --bench cost --locked
 	$(CARGO) bench -p trunkline-arq --bench engine --features aead --locked
 	$(CARGO) bench -p trunkline-arq --bench sockets --features sockets --locked
@@ -94,7 +95,7 @@ soak: ## what takes long: theory and real peers, then experiments for SECONDS, s
 	MOMENTS=100 $(CARGO) test --release --locked -p trunkline-record --test series_crash
 	SOAK_SECONDS=$(SECONDS) $(CARGO) test --release --locked -p trunkline-llc --features sockets,soak \
 		--test ring_stations -- --nocapture
-	$(CARGO) test --release --locked -p trunkline --features soak --test converter_replay --test converter_router -- --nocapture
+	$(CARGO) test --release --locked -p trunkline --features soak --test converter_replay --test converter_router --test monitor_poll -- --nocapture
 	$(CARGO) build --release --locked -p trunkline
 	@set -eu; until=$$(( $$(date +%s) + $(SECONDS) )); seed=0; \
 	while [ "$$(date +%s)" -lt "$$until" ]; do seed=$$(( seed + 1 )); \

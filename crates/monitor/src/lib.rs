@@ -14,8 +14,10 @@
 //! | [`trace`] | the last so many packets, to be written as pcapng |
 //! | [`decode`] | a packet in words |
 //! | [`monitor`] | [`Monitor`], all of this together |
+//! | `snmp` | agents of other machines, asked by SNMP; with the feature `snmp`, as the next |
+//! | `poll` | the collector of the flow monitor: devices, interfaces and hosts polled into the archive |
 //!
-//! Time is what frames bring, and what the caller says when none come; nothing here reads a clock. Nothing grows without
+//! To the traffic monitor time is what frames bring, and what the caller says when none come; nothing here reads a clock. Nothing grows without
 //! bound: tables have as many rows as they are given ([`monitor::Limits`]), the load [`load::KEPT`] samples, the trace its
 //! length, exchanges [`exchange::MOST`]. What a frame holds is never an error.
 
@@ -26,6 +28,10 @@ pub mod load;
 pub mod monitor;
 pub mod name;
 pub mod packet;
+#[cfg(feature = "snmp")]
+pub mod poll;
+#[cfg(feature = "snmp")]
+pub mod snmp;
 pub mod source;
 pub mod table;
 pub mod token;

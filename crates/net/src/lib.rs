@@ -5,6 +5,7 @@
 //! | [`clock`] | [`Clock`], the monotonic clock of a run, shared by every process of a machine |
 //! | [`driver`] | [`Driver`], runs an endpoint over a UDP socket |
 //! | [`groups`] | [`Groups`], datagrams to and from several multicast groups through one port |
+//! | [`icmp`] | echo requests and answers |
 //! | [`memberships`] | [`Memberships`], very many multicast groups through one socket |
 //! | [`packet`] | [`PacketSocket`], whole Ethernet frames of an interface; a ring for very many |
 //! | [`must`] | tests that need what not every machine grants |
@@ -24,6 +25,7 @@ pub mod clock;
 pub mod datagrams;
 pub mod driver;
 pub mod groups;
+pub mod icmp;
 pub mod memberships;
 pub mod must;
 pub mod pace;

@@ -5,10 +5,12 @@
 //! | [`analyse`] | what is asked of a series |
 //! | [`llc`] | the tools of logical link control |
 //! | [`converter`] | the daemons of the bundle converter |
+//! | [`monitor`] | the flow monitor |
 
 pub mod analyse;
 pub mod converter;
 pub mod llc;
+pub mod monitor;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -63,6 +65,8 @@ pub enum Command {
     Llc(llc::Llc),
     /// Daemons of the bundle converter: many small simulation messages in few packets, each host only what it wants
     Converter(converter::Converter),
+    /// The flow monitor: counters of switches, hosts and this machine, polled and kept
+    Monitor(monitor::Monitor),
     /// Tell what recorded traffic is like: rates, memory, periods, bursts, Hurst exponent; and fit a source to it
     ///
     /// Exit status 0 if all went well, 1 if something could not be written, 2 if the input or the usage is wrong.

@@ -8,6 +8,7 @@ mod converter;
 mod curves;
 mod experiment;
 mod llc;
+mod monitor;
 mod pool;
 mod records;
 mod report;
@@ -35,6 +36,7 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Top(flags) => crate::top::top(&flags),
         Command::Llc(flags) => llc::llc(&flags.tool),
         Command::Converter(flags) => converter::converter(&flags.daemon),
+        Command::Monitor(flags) => monitor::monitor(&flags.tool),
         Command::Analyse(flags) => analyse::analyse(&flags),
         Command::Compare(flags) => report::compare(&flags),
         Command::Report(flags) => report::report(&flags),

@@ -1,0 +1,99 @@
+//! Everybody's tasks, and their end.
+
+use std::io;
+use std::sync::Arc;
+
+use tokio::runtime::Builder;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::device::Device;
+use super::machine;
+use super::ping;
+use super::report::Sink;
+use super::time::share;
+use super::{Config, Time};
+
+/// What every task has.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// The clock.
+    pub time: Time,
+    /// Where reports go.
+    pub sink: Sink,
+}
+
+/// Ends a [`Collector`], from any thread.
+#[derive(Clone, Debug)]
+pub struct Stop(Arc<watch::Sender<bool>>);
+
+impl Stop {
+    /// Ends it soon; what is under way is given up.
+    pub fn stop(&self) {
+        self.0.send_replace(true);
+    }
+}
+
+/// Polls everything that a configuration names, on the thread that calls [`run`](Collector::run).
+#[derive(Debug)]
+pub struct Collector {
+    config: Config,
+    context: Context,
+    stop: watch::Receiver<bool>,
+}
+
+impl Collector {
+    /// One that hands reports to `sink`, and who ends it.
+    pub fn new(config: Config, time: Time, sink: Sink) -> (Collector, Stop) {
+        let (sender, stop) = watch::channel(false);
+        (Collector { config, context: Context { time, sink }, stop }, Stop(Arc::new(sender)))
+    }
+
+    /// Polls until it is stopped; with `once` everything once.
+    ///
+    /// # Errors
+    /// The system's, where it grants no sockets to ping with.
+    pub fn run(self, once: bool) -> io::Result<()> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let Collector { config, context, mut stop } = self;
+        runtime.block_on(async {
+            let mut tasks = JoinSet::new();
+            let count = config.devices.len() + config.machines.len() + config.pings.len();
+            let (mut number, mut place) = (0, 0);
+            for device in config.devices.into_iter().map(Arc::new) {
+                let tables = Device::tables(&device);
+                let device = Device::new(device, context.clone(), number, share(place, count));
+                tasks.spawn(device.run(once));
+                (number, place) = (number + tables, place + 1);
+            }
+            for one in config.machines {
+                tasks.spawn(machine::run(one, context.clone(), number, share(place, count), once));
+                (number, place) = (number + 1, place + 1);
+            }
+            let pings = ping::Pings::open(&config.pings)?;
+            pings.listen(&mut tasks, context.time);
+            for one in config.pings {
+                let task = ping::run(one, pings.clone(), context.clone(), number, share(place, count), once);
+                tasks.spawn(task);
+                (number, place) = (number + 1, place + 1);
+            }
+            // Those who listen for answers to pings never end by themselves.
+            let listeners = pings.listeners();
+            loop {
+                tokio::select! {
+                    _ = stop.wait_for(|stop| *stop) => break,
+                    ended = tasks.join_next() => {
+                        if let Some(Err(error)) = ended && error.is_panic() {
+                            std::panic::resume_unwind(error.into_panic());
+                        }
+                        if tasks.len() <= listeners {
+                            break;
+                        }
+                    }
+                }
+            }
+            tasks.shutdown().await;
+            Ok(())
+        })
+    }
+}
