@@ -5,10 +5,14 @@
 //! | [`analyse`] | what is asked of a series |
 //! | [`llc`] | the tools of logical link control |
 //! | [`converter`] | the daemons of the bundle converter |
+//! | [`monitor`] | the flow monitor |
+//! | [`counters`] | what goes into and out of its archive |
 
 pub mod analyse;
 pub mod converter;
+pub mod counters;
 pub mod llc;
+pub mod monitor;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -63,6 +67,8 @@ pub enum Command {
     Llc(llc::Llc),
     /// Daemons of the bundle converter: many small simulation messages in few packets, each host only what it wants
     Converter(converter::Converter),
+    /// The flow monitor: counters of switches and hosts, kept whole
+    Monitor(monitor::Monitor),
     /// Tell what recorded traffic is like: rates, memory, periods, bursts, Hurst exponent; and fit a source to it
     ///
     /// Exit status 0 if all went well, 1 if something could not be written, 2 if the input or the usage is wrong.
@@ -158,6 +164,9 @@ pub struct Run {
     /// Keep this run out of the archive
     #[arg(long)]
     pub no_archive: bool,
+    /// Put what the run counted over time into this archive of counters, beside those of switches
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub counters: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

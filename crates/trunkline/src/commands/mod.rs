@@ -5,9 +5,11 @@ mod analyse;
 mod bundle_1997;
 mod check;
 mod converter;
+mod counters;
 mod curves;
 mod experiment;
 mod llc;
+mod monitor;
 mod pool;
 mod records;
 mod report;
@@ -20,6 +22,8 @@ mod torture;
 use std::path::PathBuf;
 
 use clap::CommandFactory;
+
+pub use counters::time::{moment, now};
 
 use crate::failure::{Failure, say};
 use crate::flags::{Agent, Command, Flags};
@@ -35,6 +39,7 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Top(flags) => crate::top::top(&flags),
         Command::Llc(flags) => llc::llc(&flags.tool),
         Command::Converter(flags) => converter::converter(&flags.daemon),
+        Command::Monitor(flags) => monitor::monitor(&flags.action),
         Command::Analyse(flags) => analyse::analyse(&flags),
         Command::Compare(flags) => report::compare(&flags),
         Command::Report(flags) => report::report(&flags),
