@@ -8,6 +8,7 @@
 //! | [`filter`] | which frames are wanted, as text |
 //! | [`name`] | stations, services, connections, classes: the keys of the tables and how they are written |
 //! | [`table`] | bounded tables of what each key sent |
+//! | [`flow`] | flows each way, in the order in which they came |
 //! | [`load`] | packets/s and bits/s, sampled |
 //! | [`exchange`] | LLC: tries, answers, priorities |
 //! | [`token`] | the ring of LLC: the token's rotation, and what was lost |
@@ -24,6 +25,7 @@
 pub mod decode;
 pub mod exchange;
 pub mod filter;
+pub mod flow;
 pub mod load;
 pub mod monitor;
 pub mod name;

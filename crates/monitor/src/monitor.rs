@@ -2,6 +2,7 @@
 
 use crate::exchange::{Exchanges, Judgement};
 use crate::filter::Filter;
+use crate::flow::{self, Flows};
 use crate::load::{Load, Step};
 use crate::name::{Connection, Names, Service, Station};
 use crate::packet::{Captured, Packet};
@@ -21,6 +22,8 @@ pub struct Limits {
     pub services: usize,
     /// Connections told apart.
     pub connections: usize,
+    /// Flows told apart, ever.
+    pub flows: usize,
     /// Packets kept.
     pub trace: usize,
 }
@@ -28,7 +31,7 @@ pub struct Limits {
 /// About 7 MB, and 2 MB of packets.
 impl Default for Limits {
     fn default() -> Self {
-        Limits { stations: 1024, services: 512, connections: 4096, trace: 1000 }
+        Limits { stations: 1024, services: 512, connections: 4096, flows: 0, trace: 1000 }
     }
 }
 
@@ -45,6 +48,8 @@ pub struct Config {
     pub judgement: Judgement,
     /// How large everything may grow.
     pub limits: Limits,
+    /// What makes a flow.
+    pub flows_by: flow::By,
 }
 
 /// Everything, sampled once a second.
@@ -56,6 +61,7 @@ impl Default for Config {
             llc_port: None,
             judgement: Judgement::default(),
             limits: Limits::default(),
+            flows_by: flow::By::default(),
         }
     }
 }
@@ -68,6 +74,8 @@ pub struct Monitor {
     stations: Table<Station>,
     services: Table<Service>,
     connections: Table<Connection>,
+    /// As they were when the last sample ended, and as they are.
+    flows: [Flows; 2],
     exchanges: Exchanges,
     ring: Ring,
     trace: Trace,
@@ -84,6 +92,7 @@ impl Monitor {
             stations: Table::new(limits.stations),
             services: Table::new(limits.services),
             connections: Table::new(limits.connections),
+            flows: [(); 2].map(|()| Flows::new(config.flows_by, limits.flows)),
             exchanges: Exchanges::new(config.judgement),
             ring: Ring::default(),
             trace: Trace::new(limits.trace),
@@ -124,6 +133,12 @@ impl Monitor {
         if let Some(connection) = connection {
             self.connections.add(connection, slot, class, count, at_ns);
         }
+        if self.config.limits.flows > 0 {
+            match connection {
+                Some(between) => self.flows[1].add(between, flow::a_sent(&packet, &between, source), count),
+                None => self.flows[1].add_other(count),
+            }
+        }
         self.exchanges.see(&packet);
         self.ring.see(&packet);
         self.trace.add(frame);
@@ -132,6 +147,9 @@ impl Monitor {
     /// It is `now_ns`, nanoseconds since 1970: samples end though no frame comes.
     pub fn advance(&mut self, now_ns: u64) {
         let Step::Ended(samples) = self.load.advance(now_ns) else { return };
+        if self.config.limits.flows > 0 {
+            self.flows[0] = self.flows[1].clone();
+        }
         let silent_ns = now_ns.saturating_sub(SILENCE_NS);
         // After so many no histogram holds anything, nor does the last sample.
         for _ in 0..samples.min(WINDOW as u64 + 1) {
@@ -166,6 +184,11 @@ impl Monitor {
     /// By connection, both ways.
     pub fn connections(&self) -> &Table<Connection> {
         &self.connections
+    }
+
+    /// Flows as they were when the last sample ended, if [`Limits::flows`] of them are asked for; none are otherwise.
+    pub fn flows(&self) -> &Flows {
+        &self.flows[0]
     }
 
     /// What LLC tells of itself.

@@ -276,7 +276,7 @@ fn the_trace_keeps_the_last_with_their_tags() {
 
 #[test]
 fn everything_has_its_bound() {
-    let limits = Limits { stations: 10, services: 10, connections: 10, trace: 10 };
+    let limits = Limits { stations: 10, services: 10, connections: 10, flows: 10, trace: 10 };
     let mut monitor = Monitor::new(Config { limits, interval_ns: S, ..Config::default() });
     let mut bytes = 0;
     for n in 0..14_000u32 {

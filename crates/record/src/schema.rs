@@ -325,6 +325,20 @@ pub struct Link {
     pub dropped: u64,
     /// Most that waited, in bytes.
     pub queue_max: u64,
+    /// What each of its ends sent, against time. Only of simulated runs of which that was asked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ends: Vec<LinkEnd>,
+}
+
+/// What one end of a link, or a station of a hub or ring, sent.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LinkEnd {
+    /// The node at which it is.
+    pub node: String,
+    /// What is counted beside octets: `frames` or `cells`.
+    pub unit: String,
+    /// `[seconds since the run began, octets, frames or cells, dropped]`, counted from the run's begin on.
+    pub counts: Vec<(f64, u64, u64, u64)>,
 }
 
 /// A station.

@@ -4,6 +4,10 @@
 //! | --- | --- |
 //! | [`writer`] | the one who writes: tables, responses, flushes, chunks, retention |
 //! | [`reader`] | those who read: views that lose no peak, raw points |
+//! | [`choose`] | which series are meant: `sw1:port/*/in/octets` |
+//! | [`flat`] | points and views as rows: CSV and, with the feature `parquet`, Parquet |
+//! | [`prometheus`] | the newest values as a page that Prometheus reads; names and labels |
+//! | [`run`] | what a run of an experiment counted over time, put into the archive |
 //! | [`place`] | names of series: which port, channel, host or flow, which way, what is counted |
 //! | [`summary`] | exact sums, least and most, coverage, events; buckets of them over time |
 //! | [`chunk`] | about a thousand responses, column by column, and a summary of each column |
@@ -27,18 +31,23 @@ use std::time::Duration;
 use crate::counter::{Column, Disorder, Kind, Moment};
 
 pub mod bytes;
+pub mod choose;
 pub mod chunk;
+pub mod flat;
 mod numbers;
 pub mod place;
+pub mod prometheus;
 pub mod reader;
 pub mod row;
+pub mod run;
 mod sql;
 pub mod summary;
 pub mod writer;
 
 pub use bytes::Damage;
+pub use choose::Pattern;
 pub use place::{Direction, Object, Place};
-pub use reader::{Point, Points, Reader, View};
+pub use reader::{Point, Points, Reader, Responded, Responses, View};
 pub use row::Row;
 pub use summary::{Buckets, Range, Summary};
 pub use writer::{Layout, Removed, Retention, Writer};

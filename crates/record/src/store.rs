@@ -151,6 +151,7 @@ fn thin(record: &Record) -> Record {
     let mut thin = record.clone();
     thin.partial = true;
     thin.trouble.push("the disk is full: series and curves were left out".into());
+    thin.links.iter_mut().for_each(|link| link.ends.clear());
     for c in &mut thin.connections {
         c.series.clear();
         c.asked.variables.iter_mut().for_each(|v| v.curve.clear());

@@ -13,6 +13,7 @@ use trunkline_traffic::Pattern;
 use trunkline_units::{Instant, Span};
 
 use crate::bundles::{self, Bundles};
+use crate::counts::Counts;
 use crate::engine::Engine;
 use crate::flow::{Birth, Flow};
 use crate::network::Network;
@@ -32,6 +33,8 @@ const LARGEST_WINDOW: u64 = 1 << 30;
 pub struct Sim {
     /// Links and hosts of which a capture is written into the folder of the record, `NAME.pcapng`.
     pub trace: Vec<String>,
+    /// Whether the record shall hold what ends of links sent against time.
+    pub counts: bool,
 }
 
 impl Backend for Sim {
@@ -82,6 +85,7 @@ impl Backend for Sim {
             schedule: Schedule::new(&plan.schedule, Instant::ZERO),
             tickets: BTreeMap::new(),
             outcomes: vec![Vec::new(); plan.connections.len()],
+            counts: self.counts.then(|| Counts::new(&network)),
             engine: Engine::new(network),
         };
         run.open_stations();
@@ -99,13 +103,16 @@ impl Backend for Sim {
         if let Some(Err(line)) = run.engine.tracer.take().map(|tracer| tracer.finish()) {
             trouble.push(line);
         }
-        let Run { engine, outcomes, .. } = run;
+        let Run { engine, outcomes, counts, .. } = run;
         // How long was waited in silence for what had been lost is of no interest.
         let end = engine.last_crossing();
         record.duration_s = end.as_s();
         let connections = plan.connections.iter().zip(&outcomes);
         record.connections = connections.map(|(c, o)| assemble::connection(c, o)).collect();
         record.links = links(engine.network(), end);
+        if let Some(counts) = counts {
+            counts.finish(engine.network(), end, &mut record.links);
+        }
         record.hosts = hosts(&engine, end);
         let cells = plan.network.iter().flat_map(|n| &n.links);
         if cells.into_iter().any(|l| l.medium == trunkline_experiment::plan::Medium::Atm) {
@@ -207,6 +214,7 @@ struct Run<'p> {
     /// Of each flow under way, what the schedule gave it.
     tickets: BTreeMap<u32, usize>,
     outcomes: Vec<Vec<Outcome>>,
+    counts: Option<Counts>,
     engine: Engine,
 }
 
@@ -255,6 +263,9 @@ impl Run<'_> {
             while !self.engine.has_over() {
                 if !self.engine.step() {
                     return self.cut("nothing more can happen");
+                }
+                if let Some(counts) = &mut self.counts {
+                    counts.look(self.engine.network(), self.engine.now());
                 }
                 if self.engine.steps() >= next_look {
                     next_look += LOOK;
@@ -422,7 +433,7 @@ impl Run<'_> {
 fn links(network: &Network, end: Instant) -> Vec<schema::Link> {
     let duration = end.since(Instant::ZERO).as_s();
     let mut all = Vec::new();
-    for seat in network.media.iter().filter(|s| !matches!(s.medium, crate::medium::Medium::Switch(_))) {
+    for seat in network.lines() {
         let ports = (0..seat.wires.len() as u16).map(|p| seat.medium.counters(Port(p)));
         let shared = !matches!(seat.medium, crate::medium::Medium::Link(_) | crate::medium::Medium::Cells(_));
         let (mut utilization, mut dropped, mut queue_max) = (0.0, 0, 0);
@@ -434,7 +445,7 @@ fn links(network: &Network, end: Instant) -> Vec<schema::Link> {
         }
         // What still left after the last thing that anybody heard is not of the run.
         let utilization = utilization.min(1.0);
-        all.push(schema::Link { name: seat.name.clone(), utilization, dropped, queue_max });
+        all.push(schema::Link { name: seat.name.clone(), utilization, dropped, queue_max, ends: Vec::new() });
     }
     all
 }

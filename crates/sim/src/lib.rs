@@ -17,6 +17,7 @@
 //! | [`bundles`] | the bundle converters, and the interfaces of their hosts |
 //! | [`stations`] | the LLC stations of hosts, and the token among them |
 //! | [`schedule`] | serial, parallel, repeat: when flows begin |
+//! | [`counts`] | what ends of links sent, against time |
 //! | [`trace`] | captures of links and hosts, as pcapng |
 //! | [`backend`] | [`Sim`]: plan in, record out |
 //!
@@ -25,6 +26,7 @@
 pub mod agenda;
 pub mod backend;
 pub mod bundles;
+pub mod counts;
 pub mod engine;
 pub mod flow;
 pub mod frame;

@@ -70,7 +70,7 @@ fn a_capture_changes_nothing() {
     let folder = std::env::temp_dir().join(format!("trunkline-sameness-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let without = run(&text);
-    let with = run_by(Sim { trace: vec!["s-t".into()] }, &folder, &text, 1996);
+    let with = run_by(Sim { trace: vec!["s-t".into()], ..Sim::default() }, &folder, &text, 1996);
     std::fs::remove_dir_all(&folder).unwrap();
     assert!(without.links.iter().any(|l| l.dropped > 0), "{:?}", without.links);
     let steps = |r: &Record| r.environment["steps"].parse::<u64>().unwrap();

@@ -6,9 +6,11 @@
 //! | [`llc`] | the tools of logical link control |
 //! | [`converter`] | the daemons of the bundle converter |
 //! | [`monitor`] | the flow monitor |
+//! | [`counters`] | what goes into and out of its archive |
 
 pub mod analyse;
 pub mod converter;
+pub mod counters;
 pub mod llc;
 pub mod monitor;
 
@@ -162,6 +164,9 @@ pub struct Run {
     /// Keep this run out of the archive
     #[arg(long)]
     pub no_archive: bool,
+    /// Put what the run counted over time into this archive of counters, beside those of switches
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub counters: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

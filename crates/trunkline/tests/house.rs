@@ -124,6 +124,7 @@ const DOCUMENTS: &[&str] = &[
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "docs/analyse.md",
+    "docs/archive.md",
     "docs/bundle-congestion.md",
     "docs/bundle-wire.md",
     "docs/bundle.md",

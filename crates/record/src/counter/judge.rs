@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::{Column, Disorder, Event, Events, Moment, Raw, Response, Window};
+use super::{Column, Disorder, Event, Events, Kind, Moment, Raw, Response, Window};
 
 /// Changes of a table that teach its refresh period.
 const LESSONS: usize = 8;
@@ -150,9 +150,10 @@ impl Judge {
         let mut held = false;
         if let Some(last) = self.state.last.take() {
             let alike = compare(columns, &last.values, &now.values);
-            let restarted = restarted(&last, &now);
+            let reset = uptime_wrapped(&last, &now) && unlike_a_wrap(columns, &last, &now, refresh);
+            let restarted = restarted(&last, &now) || reset;
             if restarted {
-                let went_on = alike != Alike::Back && !impossible(columns, &last, &now, refresh);
+                let went_on = alike != Alike::Back && !impossible(columns, &last, &now, refresh) && !reset;
                 events.add(if went_on { Event::Restart } else { Event::ResetByRestart });
             }
             let changed = matches!(alike, Alike::Back | Alike::Grown);
@@ -244,6 +245,20 @@ fn impossible(columns: &[Column], last: &Last, now: &Last, refresh: Duration) ->
     })
 }
 
+/// Whether a counter did what none does that goes on: 64 bits went back, or 32 bits grew, modulo 2^32, by more than the
+/// line carries.
+fn unlike_a_wrap(columns: &[Column], last: &Last, now: &Last, refresh: Duration) -> bool {
+    let longest = now.answered.since(last.asked.before(refresh));
+    columns.iter().zip(last.values.iter().zip(&now.values)).any(|(column, pair)| match (column.kind, pair) {
+        (Kind::Counter64, (Some(was), Some(is))) => is.0 < was.0,
+        (Kind::Counter32, (Some(was), Some(is))) => {
+            let by = (is.0 as u32).wrapping_sub(was.0 as u32);
+            column.ceiling.is_some_and(|ceiling| u128::from(by) > carried(ceiling, longest))
+        }
+        _ => false,
+    })
+}
+
 /// Most that is counted at `ceiling` a second.
 pub(crate) fn carried(ceiling: u64, over: Duration) -> u128 {
     u128::from(ceiling).saturating_mul(over.as_nanos()).div_ceil(1_000_000_000)
@@ -261,4 +276,10 @@ fn restarted(last: &Last, now: &Last) -> bool {
     let too_much = passed > most + slack + most / 100;
     // Too much without having gone back is a clock that was set, not an agent that began anew.
     too_little || too_much && is < was
+}
+
+/// Whether the uptime went back. If by its own wrap, an agent that began anew about then looks the same: its counters
+/// must tell.
+fn uptime_wrapped(last: &Last, now: &Last) -> bool {
+    last.uptime.zip(now.uptime).is_some_and(|(was, is)| is < was)
 }

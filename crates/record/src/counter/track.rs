@@ -50,6 +50,9 @@ impl Tracker {
                 events.add(Event::Absent);
             }
             self.gap = true;
+            if verdict.events.has(Event::ResetByRestart) {
+                self.anchor = None; // what comes next does not go on from before
+            }
             return Step { events, ..Step::default() };
         };
         let marked = self.marked(mark, verdict);

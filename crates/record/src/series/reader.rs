@@ -64,6 +64,24 @@ pub struct Points {
     pub damaged: Vec<Error>,
 }
 
+/// An answer without its judgement.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Responded {
+    /// When it came.
+    pub answered: Moment,
+    /// By position of the series.
+    pub values: Vec<Option<Raw>>,
+}
+
+/// Responses of a table, one by one, with the values of all its series.
+#[derive(Clone, Debug, Default)]
+pub struct Responses {
+    /// In order of time; values by position of the series.
+    pub responses: Vec<(Row, Vec<Option<Raw>>)>,
+    /// Whether there are more.
+    pub more: bool,
+}
+
 impl Reader {
     /// Opens the archive at `path` to read.
     pub fn open(path: &Path) -> Result<Reader, Error> {
@@ -84,6 +102,74 @@ impl Reader {
     pub fn one(&self, id: SeriesId) -> Result<SeriesInfo, Error> {
         let none = || Error::None { path: self.db.path().to_owned(), what: format!("series {}", id.0) };
         self.db.one_series(id)?.ok_or_else(none)
+    }
+
+    /// Bytes of the file that hold something, its log aside.
+    pub fn bytes(&self) -> Result<u64, Error> {
+        self.db.bytes()
+    }
+
+    /// What came of a table after a moment, as far as it is kept: at least `most` responses, at most those and a chunk's.
+    /// Chunks that cannot be read are left out.
+    pub fn responses(&self, table: TableId, after: Moment, most: usize) -> Result<Responses, Error> {
+        let columns = self.db.columns(table)?.len();
+        let mut found = Responses::default();
+        self.db.snapshot(|| {
+            let from = Moment(after.0.saturating_add(1));
+            self.each_chunk(table, from, Moment::LAST, |entry| {
+                if entry.raw && entry.end > after {
+                    let all = self.whole(entry.id, columns).unwrap_or_default();
+                    found.responses.extend(all.into_iter().filter(|(row, _)| row.at() > after));
+                }
+                found.more = found.responses.len() >= most;
+                !found.more
+            })?;
+            if !found.more {
+                found.responses.extend(self.flushed(table)?.into_iter().filter(|(row, _)| row.at() > after));
+            }
+            Ok(found)
+        })
+    }
+
+    /// The last answer of a table, and whether the last request had none.
+    pub fn newest(&self, table: TableId) -> Result<(Option<Responded>, bool), Error> {
+        self.db.snapshot(|| {
+            let mut flushed = self.flushed(table)?;
+            let silent = flushed.last().is_some_and(|(row, _)| row.answered.is_none());
+            if let Some(at) = flushed.iter().rposition(|(row, _)| row.answered.is_some()) {
+                let (row, values) = flushed.swap_remove(at);
+                return Ok((row.answered.map(|answered| Responded { answered, values }), silent));
+            }
+            let Some(state) = self.db.state(table)? else { return Ok((None, silent)) };
+            let read = read_state(&state.as_slice(), MOST_COLUMNS);
+            let state = read.map_err(|damage| self.db.corrupt("the state of a table", damage))?.0;
+            let answered = state.last.as_ref().map(|last| last.asked);
+            let unanswered = state.polled.map(|(_, asked)| asked) != answered;
+            let last = state.last.map(|last| Responded { answered: last.answered, values: last.values });
+            Ok((last, silent || flushed.is_empty() && unanswered))
+        })
+    }
+
+    /// All of a chunk.
+    fn whole(&self, chunk: ChunkId, columns: usize) -> Result<Vec<(Row, Vec<Option<Raw>>)>, Damage> {
+        let blob = self.blob(chunk, true)?;
+        let mut rows: Vec<_> =
+            read_rows(&blob)?.into_iter().map(|row| (row, Vec::with_capacity(columns))).collect();
+        let times: Vec<Row> = rows.iter().map(|(row, _)| *row).collect();
+        for position in 0..columns {
+            let part = read_part(&blob, &times, position)?;
+            rows.iter_mut().zip(part.values).for_each(|((_, values), value)| values.push(value));
+        }
+        Ok(rows)
+    }
+
+    /// All that was flushed and is in no chunk.
+    fn flushed(&self, table: TableId) -> Result<Vec<(Row, Vec<Option<Raw>>)>, Error> {
+        let mut rows = Vec::new();
+        for (_, bytes) in self.db.tails(table)? {
+            rows.extend(read_tail(&bytes, MOST_COLUMNS).unwrap_or_default().rows);
+        }
+        Ok(rows)
     }
 
     /// What a device says in words, by object and key; at most [`MOST_TEXTS`].

@@ -165,6 +165,20 @@ impl Network {
         }
     }
 
+    /// The media that frames are on: all but switches.
+    pub fn lines(&self) -> impl Iterator<Item = &Seat> {
+        self.media.iter().filter(|seat| !matches!(seat.medium, Medium::Switch(_)))
+    }
+
+    /// The name of what stands at a port of a medium.
+    pub fn beyond_port(&self, seat: &Seat, port: Port) -> &str {
+        match seat.wires.get(usize::from(port.0)) {
+            Some(Wire::Medium(medium, _)) => &self.media[*medium as usize].name,
+            Some(Wire::Station(station, _)) => &self.stations[*station as usize].name,
+            Some(Wire::Nothing) | None => "",
+        }
+    }
+
     /// The station of this name.
     pub fn station(&self, name: &str) -> Option<u32> {
         self.stations.iter().position(|h| h.name == name).map(|s| s as u32)

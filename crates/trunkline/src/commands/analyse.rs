@@ -3,10 +3,12 @@
 //! | module | what |
 //! | --- | --- |
 //! | [`read`] | series from CSV files and runs |
+//! | [`archived`] | series from an archive of counters |
 //! | [`tell`] | the report as text |
 //! | [`page`] | the report as plots |
 //! | [`source`] | a fitted source as an experiment |
 
+mod archived;
 mod page;
 mod read;
 mod source;
@@ -111,6 +113,7 @@ pub fn analyse(flags: &Analyse) -> Result<(), Failure> {
         every: flags.every,
         values: flags.values,
         unit: flags.unit,
+        column: flags.column.as_deref(),
         archive: &flags.archive,
     };
     let columns = read::columns(&flags.series, &reading)?;
@@ -161,7 +164,8 @@ fn told(error: SeriesError) -> String {
 
 fn against(flags: &Analyse, series: &Series, other: &str, reading: &Reading<'_>) -> Result<Against, Failure> {
     // How long an interval is, and which column has the times, was said of the first.
-    let reading = Reading { every: None, time: None, values: None, unit: None, ..*reading };
+    let column = flags.against_column.as_deref();
+    let reading = Reading { every: None, time: None, values: None, unit: None, column, ..*reading };
     let columns = read::columns(other, &reading)?;
     let column = read::choose(&columns, flags.against_column.as_deref(), other)?;
     let loaded = column.load(&reading).map_err(|why| wrong(other, &why))?;

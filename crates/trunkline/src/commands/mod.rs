@@ -5,6 +5,7 @@ mod analyse;
 mod bundle_1997;
 mod check;
 mod converter;
+mod counters;
 mod curves;
 mod experiment;
 mod llc;
@@ -21,6 +22,8 @@ mod torture;
 use std::path::PathBuf;
 
 use clap::CommandFactory;
+
+pub use counters::time::{moment, now};
 
 use crate::failure::{Failure, say};
 use crate::flags::{Agent, Command, Flags};

@@ -10,6 +10,7 @@ mod poll;
 #[cfg(feature = "snmp")]
 mod show;
 
+use super::counters;
 use crate::failure::Failure;
 use crate::flags::monitor::Tool;
 
@@ -20,5 +21,11 @@ pub fn monitor(tool: &Tool) -> Result<(), Failure> {
         Tool::Poll(flags) => poll::poll(flags),
         #[cfg(not(feature = "snmp"))]
         Tool::Poll(_) => Err(Failure::input("this trunkline was built without `snmp`")),
+        Tool::List(flags) => counters::list::list(flags),
+        Tool::Export(flags) => counters::export::export(flags),
+        Tool::Import(flags) => counters::import::import(flags),
+        Tool::Capture(flags) => counters::capture::capture(flags),
+        #[cfg(feature = "forward")]
+        Tool::Forward(flags) => counters::forward::forward(flags),
     }
 }

@@ -12,6 +12,7 @@ use trunkline_run::{Backend, Order, Stop, Watch};
 use trunkline_sim::Sim;
 use trunkline_units::{Seed, Span};
 
+use super::counters;
 use super::experiment::{self, Experiment};
 use super::report::{width, write_files};
 use crate::archive;
@@ -43,6 +44,8 @@ pub fn run(flags: &Run) -> Result<(), Failure> {
     let stop = stop_on_signals()?;
     let out = out_folder(&flags.out, &experiment.plan.name);
     let archive = (!flags.no_archive).then(|| archive::open(&flags.archive)).transpose()?;
+    // Whether it can be written to, before anything is run; others may write to it meanwhile.
+    flags.counters.as_deref().map_or(Ok(()), |path| counters::writer(path).map(drop))?;
     let mut records = Vec::new();
     let mut trouble = None;
     for backend in &mut backends {
@@ -65,7 +68,7 @@ pub fn run(flags: &Run) -> Result<(), Failure> {
             record.environment.insert("simulated_in".into(), Span::from(began.elapsed()).to_string());
         }
         note_changes(&mut record, flags);
-        if let Err(failure) = keeper.keep(&record) {
+        if let Err(failure) = keeper.keep(&record).and_then(|()| count(flags, &record)) {
             trouble.get_or_insert(failure);
         }
         records.push(record);
@@ -133,7 +136,7 @@ fn backend(name: &str, flags: &Run) -> Result<Box<dyn Backend>, Failure> {
                 std::env::current_exe().map_err(|e| Failure::run(format!("cannot find myself: {e}")))?;
             Ok(Box::new(Live::new(Box::new(Processes { program }), flags.at.iter().cloned().collect())))
         }
-        "sim" => Ok(Box::new(Sim { trace: flags.trace.clone() })),
+        "sim" => Ok(Box::new(Sim { trace: flags.trace.clone(), counts: true })),
         "lab" => Err(Failure::input(format!(
             "this trunkline has no backend `{name}` yet; it has `live` and `sim`"
         ))),
@@ -168,6 +171,12 @@ pub(super) fn stop_on_signals() -> Result<Stop, Failure> {
         handled.map_err(|e| Failure::run(format!("cannot listen for signals: {e}")))?;
     }
     Ok(stop)
+}
+
+/// Puts what a run counted over time where that was asked for.
+fn count(flags: &Run, record: &Record) -> Result<(), Failure> {
+    let Some(path) = &flags.counters else { return Ok(()) };
+    counters::import::run(&mut counters::writer(path)?, record).map(drop)
 }
 
 /// Says in the record what the command line changed.

@@ -10,10 +10,12 @@ use super::ArchivePlace;
 
 #[derive(Debug, Args)]
 pub struct Analyse {
-    /// A CSV file (`-`: standard input), or a run: its number in the archive, its folder or its record.json
+    /// A CSV file (`-`: standard input); a run: its number in the archive, its folder or its record.json; or an archive of
+    /// counters
     #[arg(value_hint = ValueHint::AnyPath)]
     pub series: String,
-    /// The column; of a run CONNECTION.FIGURE, e.g. bulk.received_bps [default: the first of numbers]
+    /// The column; of a run CONNECTION.FIGURE, e.g. bulk.received_bps; of an archive of counters DEVICE:SERIES [default:
+    /// the first of numbers]
     #[arg(long, value_name = "NAME")]
     pub column: Option<String>,
     /// The column of times, in seconds or RFC 3339 [default: t_s, time or timestamp, else the first of several]
@@ -127,7 +129,7 @@ const GRAINS: [(&str, u64); 7] = [
 ];
 
 /// From a nanosecond to 200 days: `15min`.
-fn grain(text: &str) -> Result<Span, String> {
+pub(super) fn grain(text: &str) -> Result<Span, String> {
     let digits = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let unit = GRAINS.iter().find(|(name, _)| *name == unit.trim());

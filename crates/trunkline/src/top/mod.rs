@@ -21,7 +21,7 @@ mod rank;
 #[cfg(feature = "screen")]
 mod screen;
 #[cfg_attr(not(feature = "screen"), allow(dead_code, reason = "the screen uses the rest"))]
-mod session;
+pub mod session;
 
 use crate::failure::Failure;
 use crate::flags::Top;

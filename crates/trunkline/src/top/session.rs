@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use trunkline_monitor::exchange::Judgement;
 use trunkline_monitor::filter::{BadFilter, Filter};
+use trunkline_monitor::flow::By;
 use trunkline_monitor::load::Sample;
 use trunkline_monitor::monitor::{Config, Limits};
 use trunkline_monitor::source::{Looked, NoSource};
@@ -71,6 +72,11 @@ pub struct Told {
 impl Session {
     /// Opens the source and the file to record in.
     pub fn open(flags: &Top) -> Result<Session, Failure> {
+        Session::open_with(flags, Limits::default(), By::default())
+    }
+
+    /// As [`Session::open`], with these limits but for the trace's, and so told flows apart.
+    pub fn open_with(flags: &Top, limits: Limits, flows_by: By) -> Result<Session, Failure> {
         let (text, filter) = asked(&flags.filter.join(" ")).map_err(Failure::input)?;
         let config = Config {
             interval_ns: flags.interval.as_ns(),
@@ -80,7 +86,8 @@ impl Session {
                 patience_ns: flags.patience.as_ns(),
                 deadline_ns: flags.deadline.map(Span::as_ns),
             },
-            limits: Limits { trace: flags.events as usize, ..Limits::default() },
+            limits: Limits { trace: flags.events as usize, ..limits },
+            flows_by,
         };
         let source = Source::open(&flags.source, (flags.buffer as usize) << 20).map_err(|e| match e {
             NoSource::Forbidden(_) | NoSource::Io { .. } => Failure::run(e),

@@ -10,6 +10,7 @@ use trunkline_traffic::Series;
 use trunkline_traffic::series::LONGEST;
 use trunkline_units::Span;
 
+use super::archived;
 use crate::archive;
 use crate::failure::Failure;
 use crate::flags::ArchivePlace;
@@ -60,6 +61,8 @@ pub struct Reading<'a> {
     pub every: Option<Span>,
     pub values: Option<Values>,
     pub unit: Option<Unit>,
+    /// Of an archive of counters, which series.
+    pub column: Option<&'a str>,
     pub archive: &'a ArchivePlace,
 }
 
@@ -70,6 +73,9 @@ pub fn columns(name: &str, reading: &Reading<'_>) -> Result<Vec<Column>, Failure
     if number || path.is_dir() || path.extension().is_some_and(|e| e == "json") {
         let records = archive::records(&[name.to_owned()], reading.archive)?;
         return Ok(of_records(&records));
+    }
+    if archived::is_archive(path) {
+        return archived::columns(path, reading);
     }
     let fail = |why: String| Failure::input(format!("{name}: {why}"));
     match name {
@@ -98,6 +104,12 @@ pub fn choose<'a>(columns: &'a [Column], name: Option<&str>, from: &str) -> Resu
 }
 
 impl Column {
+    /// Amounts of intervals that begin at these nanoseconds since 1970.
+    pub(super) fn of_intervals(name: String, ns: Vec<i64>, values: Vec<Option<f64>>) -> Column {
+        let times = Times { ns, calendar: true, ends: false };
+        Column { name, times: Some(Rc::new(times)), values, wrong: None }
+    }
+
     /// Numbers and nothing else, and at least one.
     pub fn is_numbers(&self) -> bool {
         self.wrong.is_none() && self.values.iter().any(Option::is_some)
@@ -424,7 +436,8 @@ mod tests {
     fn load(text: &str, name: &str, every: Option<Span>) -> Result<Loaded, String> {
         let columns = read(text)?;
         let archive = ArchivePlace { archive: None };
-        let reading = Reading { time: None, every, values: None, unit: None, archive: &archive };
+        let reading =
+            Reading { time: None, every, values: None, unit: None, column: None, archive: &archive };
         columns.iter().find(|c| c.name == name).expect("the column").load(&reading)
     }
 

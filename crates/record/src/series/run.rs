@@ -1,0 +1,213 @@
+//! A run of an experiment in the archive: what its record counted over time, beside the counters of switches.
+//!
+//! The device is the run, `EXPERIMENT BACKEND STARTED`; each connection is a table of it, `connection/NAME/out/octets` what
+//! was handed to the transport, `…/in/octets` what arrived, and what else the record says of each interval as it stands
+//! there (`…/delay_us`). Of a simulated run each node is a device of its own, `EXPERIMENT BACKEND STARTED NODE`, with
+//! `port/LINK/out/octets` and so on. Simulated time counts from when the run was started.
+
+use std::time::Duration;
+
+use super::{Direction, Error, Layout, Object, Place, SeriesSpec, TableSpec, Writer};
+use crate::counter::{Answer, Kind, Moment, Raw, Response};
+use crate::schema::{Connection, LinkEnd, Record};
+
+/// Responses between two flushes: fewer than any table may let wait.
+const FLUSH: usize = 64;
+
+/// What was put into the archive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Put {
+    /// Tables.
+    pub tables: usize,
+    /// Responses.
+    pub rows: usize,
+}
+
+/// The device of a run.
+pub fn device(record: &Record) -> String {
+    format!("{} {} {}", record.experiment.name, record.backend, record.started)
+}
+
+/// Puts a run that began at a moment into the archive. A run that is there already is [`Error::Disorder`].
+pub fn put(writer: &mut Writer, record: &Record, began: Moment) -> Result<Put, Error> {
+    let device = device(record);
+    let mut put = Put::default();
+    for connection in record.connections.iter().filter(|c| !c.series.is_empty()) {
+        let (spec, rows) = flows(&device, connection, began);
+        table(writer, &spec, rows, &mut put)?;
+    }
+    for link in &record.links {
+        for end in link.ends.iter().filter(|end| !end.counts.is_empty()) {
+            let (spec, rows) = port(&format!("{device} {}", end.node), &link.name, end, began);
+            table(writer, &spec, rows, &mut put)?;
+        }
+    }
+    writer.seal_all()?;
+    Ok(put)
+}
+
+/// Moments and values, in order.
+type Rows = Vec<(Moment, Vec<Option<Raw>>)>;
+
+fn table(writer: &mut Writer, spec: &TableSpec, rows: Rows, put: &mut Put) -> Result<(), Error> {
+    let Layout { table, .. } = writer.table(spec)?;
+    for (count, (at, values)) in rows.into_iter().enumerate() {
+        let answer = Answer { answered: at, uptime: None, values };
+        writer.append(table, &Response { due: at, asked: at, answer: Some(answer) })?;
+        put.rows += 1;
+        if count % FLUSH == FLUSH - 1 {
+            writer.flush()?;
+        }
+    }
+    writer.flush()?;
+    put.tables += 1;
+    Ok(())
+}
+
+fn spec(device: &str, name: String, times: &[f64], series: Vec<SeriesSpec>) -> TableSpec {
+    // All intervals are of one length but the last ones of runs and pauses between them.
+    let mut gaps: Vec<f64> =
+        times.windows(2).map(|pair| pair[1] - pair[0]).filter(|gap| *gap > 0.0).collect();
+    gaps.sort_by(f64::total_cmp);
+    let period = gaps.get(gaps.len() / 2).copied().unwrap_or(1.0);
+    TableSpec {
+        device: device.into(),
+        name,
+        period: Duration::from_nanos((period * 1e9) as u64).max(Duration::from_nanos(1)),
+        refresh: Some(Duration::ZERO),
+        series,
+    }
+}
+
+fn series(place: Place, kind: Kind, unit: &str) -> SeriesSpec {
+    SeriesSpec { name: place.to_string(), kind, unit: unit.into(), ceiling: None, mark: None }
+}
+
+fn flows(device: &str, connection: &Connection, began: Moment) -> (TableSpec, Rows) {
+    let object = || Object::Connection(connection.name.clone());
+    let place = |direction, quantity: &str| Place { object: object(), direction, quantity: quantity.into() };
+    let more: std::collections::BTreeSet<&String> =
+        connection.series.iter().flat_map(|p| p.more.keys()).collect();
+    let mut columns = vec![
+        series(place(Some(Direction::Out), "octets"), Kind::Counter64, "octets"),
+        series(place(Some(Direction::In), "octets"), Kind::Counter64, "octets"),
+    ];
+    let unit = |name: &str| name.rsplit_once('_').map_or("", |(_, unit)| unit).to_owned();
+    columns.extend(more.iter().map(|name| series(place(None, name), Kind::Real, &unit(name))));
+    let start_s = connection.runs.first().map_or(0.0, |run| run.start_s);
+    let empty =
+        |out: f64, arrived: f64| vec![Some(Raw(out.round() as u64)), Some(Raw(arrived.round() as u64))];
+    let mut rows: Rows = Vec::new();
+    let mut push = |t_s: f64, values: Vec<Option<Raw>>| {
+        let at = began.after(span(start_s + t_s));
+        if rows.last().is_none_or(|(last, _)| *last < at) {
+            rows.push((at, values));
+        }
+    };
+    let (mut sent, mut received, mut last_s) = (0.0, 0.0, 0.0);
+    push(0.0, [empty(0.0, 0.0), vec![None; more.len()]].concat());
+    for point in &connection.series {
+        let octets = (point.t_s - last_s).max(0.0) / 8.0;
+        (sent, received) = (sent + point.sent_bps * octets, received + point.received_bps * octets);
+        last_s = point.t_s.max(last_s);
+        let figures = more.iter().map(|name| point.more.get(*name).copied().map(Raw::real));
+        push(point.t_s, empty(sent, received).into_iter().chain(figures).collect());
+    }
+    let mut times: Vec<f64> = vec![0.0];
+    times.extend(connection.series.iter().map(|p| p.t_s));
+    (spec(device, format!("connection {}", connection.name), &times, columns), rows)
+}
+
+fn port(device: &str, link: &str, end: &LinkEnd, began: Moment) -> (TableSpec, Rows) {
+    let place = |quantity: &str| Place {
+        object: Object::Port(link.into()),
+        direction: Some(Direction::Out),
+        quantity: quantity.into(),
+    };
+    let columns = ["octets", &end.unit, "discards"];
+    let columns = columns.map(|quantity| series(place(quantity), Kind::Counter64, quantity)).into();
+    let row = |(t_s, octets, frames, dropped): &(f64, u64, u64, u64)| {
+        (began.after(span(*t_s)), [octets, frames, dropped].map(|count| Some(Raw(*count))).into())
+    };
+    let times: Vec<f64> = end.counts.iter().map(|(t_s, ..)| *t_s).collect();
+    let mut rows: Rows = end.counts.iter().map(row).collect();
+    rows.dedup_by(|next, last| next.0 <= last.0);
+    (spec(device, format!("port {link}"), &times, columns), rows)
+}
+
+/// So many seconds; none if they are no time.
+fn span(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::{Experiment, Link, Point, Run};
+    use crate::series::{Pattern, Reader, flat::Wanted};
+
+    fn record() -> Record {
+        let point = |t_s: f64, sent_bps: f64, more: &[(&str, f64)]| Point {
+            t_s,
+            sent_bps,
+            received_bps: sent_bps / 2.0,
+            more: more.iter().map(|(name, v)| ((*name).to_owned(), *v)).collect(),
+        };
+        // Two runs with a pause between them.
+        let series = vec![
+            point(0.1, 8e5, &[("delay_us", 70.5)]),
+            point(0.2, 1.6e6, &[]),
+            point(9.0, 0.0, &[]),
+            point(9.1, 8e5, &[]),
+        ];
+        let connection = Connection {
+            name: "a/b".into(),
+            runs: vec![Run { start_s: 2.0, ..Run::default() }],
+            series,
+            ..Connection::default()
+        };
+        let end = LinkEnd {
+            node: "s".into(),
+            unit: "cells".into(),
+            counts: vec![(0.0, 0, 0, 0), (0.1, 530, 10, 0), (0.2, 1060, 20, 3)],
+        };
+        Record {
+            backend: "sim".into(),
+            started: "T".into(),
+            experiment: Experiment { name: "n".into(), ..Experiment::default() },
+            connections: vec![connection, Connection::default()],
+            links: vec![Link { name: "a-s".into(), ends: vec![end], ..Link::default() }],
+            ..Record::default()
+        }
+    }
+
+    #[test]
+    fn a_run_is_told_on_the_axis_of_the_counters_and_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("counters.sqlite");
+        let mut writer = Writer::open(&path).unwrap();
+        let began = Moment(1_000 * 1_000_000_000);
+        assert_eq!(put(&mut writer, &record(), began).unwrap(), Put { tables: 2, rows: 5 + 3 });
+        assert!(matches!(put(&mut writer, &record(), began), Err(Error::Disorder(_))));
+        let reader = Reader::open(&path).unwrap();
+        let values = |pattern: &str| {
+            let mut found = Vec::new();
+            let patterns = vec![Pattern::new(pattern)];
+            let wanted = Wanted { patterns, from: Moment::FIRST, to: Moment::LAST, every: None };
+            let told = reader.flat(&wanted, |line| {
+                let crate::series::flat::Cell::Reading(point) = &line.said else { return Ok(()) };
+                let at_ms = (point.row.asked.0 - began.0) / 1_000_000;
+                found.extend(point.value.map(|raw| (at_ms, raw.number(line.series.column.kind))));
+                Ok(())
+            });
+            told.unwrap();
+            found
+        };
+        let out = [(2_000, 0.0), (2_100, 1e4), (2_200, 3e4), (11_000, 3e4), (11_100, 4e4)];
+        assert_eq!(values("n sim T:connection/a%2Fb/out/octets"), out);
+        assert_eq!(values("n sim T:connection/a%2Fb/in/octets"), out.map(|(at, v)| (at, v / 2.0)));
+        assert_eq!(values("n sim T:connection/a%2Fb/delay_us"), [(2_100, 70.5)]);
+        assert_eq!(values("n sim T s:port/a-s/out/cells"), [(0, 0.0), (100, 10.0), (200, 20.0)]);
+        assert_eq!(values("n sim T s:port/a-s/out/discards"), [(0, 0.0), (100, 0.0), (200, 3.0)]);
+    }
+}

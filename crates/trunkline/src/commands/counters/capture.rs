@@ -1,0 +1,201 @@
+//! `trunkline monitor capture`: packets accounted by flow.
+//!
+//! A period is a response of one table: what each flow has passed since the capture began, out and in, octets and packets.
+//! A flow that is new gets a reading of 0 at the end of the period before, so that its first period counts.
+
+use std::path::Path;
+use std::time::Duration;
+
+use trunkline_monitor::flow::{By, Flows};
+use trunkline_monitor::monitor::Limits;
+use trunkline_monitor::table::Count;
+use trunkline_record::counter::{Answer, Kind, Moment, Raw, Response};
+use trunkline_record::series::{Direction, Object, Place, SeriesSpec, TableId, TableSpec, Writer};
+use trunkline_units::Span;
+
+use super::{failed, writer};
+use crate::failure::{Failure, say};
+use crate::flags::Top;
+use crate::flags::counters::{By as ByFlag, Capture};
+use crate::top::session::{Did, Session, Told};
+
+/// Watches until the source ends, the time is over or a signal comes.
+pub fn capture(flags: &Capture) -> Result<(), Failure> {
+    let limits =
+        Limits { flows: flags.flows as usize, stations: 0, services: 0, connections: 0, ..Limits::default() };
+    let by = match flags.by {
+        ByFlag::Ports => By::Ports,
+        ByFlag::Service => By::Service,
+        ByFlag::Stations => By::Stations,
+    };
+    let mut session = Session::open_with(&watched(flags), limits, by)?;
+    let mut book = Book::new(flags, session.name())?;
+    loop {
+        let did = session.watch(Span::from_ms(100))?;
+        let seen = Moment(session.monitor.load().now_ns() as i64);
+        let mut told = session.tell()?;
+        book.write(&told, session.monitor.flows(), Moment::LAST)?;
+        if did == Did::Watched {
+            continue;
+        }
+        // The last period ends with what was seen last.
+        session.close();
+        told = session.tell()?;
+        book.write(&told, session.monitor.flows(), seen)?;
+        break;
+    }
+    let flows = session.monitor.flows();
+    say(&format!(
+        "{} packets, {} octets in {} flows; {} packets of others: {}\n",
+        session.total.packets,
+        session.total.bytes,
+        flows.flows().len(),
+        flows.others().packets,
+        flags.archive.display()
+    ))?;
+    if let Some((_, dropped)) = session.kernel.filter(|(_, dropped)| *dropped > 0) {
+        eprintln!("warning: {dropped} packets were lost for want of room: give more with --buffer");
+    }
+    match (&session.note, session.has_ended()) {
+        (Some(note), true) => Err(Failure::run(format!("{}: {note}", session.name()))),
+        _ => Ok(()),
+    }
+}
+
+/// What a session is asked for.
+fn watched(flags: &Capture) -> Top {
+    Top {
+        source: flags.source.clone(),
+        filter: flags.filter.split_whitespace().map(str::to_owned).collect(),
+        interval: flags.every,
+        llc_udp: None,
+        deadline: None,
+        patience: Span::from_s(1),
+        events: 0,
+        plain: true,
+        json: false,
+        record: None,
+        graph: None,
+        write: None,
+        duration: flags.duration,
+        buffer: flags.buffer,
+    }
+}
+
+/// The table of flows in the archive.
+struct Book {
+    writer: Writer,
+    spec: TableSpec,
+    table: TableId,
+    /// Flows that have series.
+    known: usize,
+    began: Moment,
+    /// The last response.
+    last: Option<(Moment, Vec<Option<Raw>>)>,
+}
+
+impl Book {
+    fn new(flags: &Capture, source: &str) -> Result<Book, Failure> {
+        let stem = |name: &str| Path::new(name).file_stem().map(|s| s.to_string_lossy().into_owned());
+        let device = match &flags.device {
+            Some(device) => device.clone(),
+            None if Path::new(&flags.source).exists() => stem(&flags.source).unwrap_or_default(),
+            None => {
+                std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
+            }
+        };
+        let source = Path::new(source).file_name().map_or(source.into(), |name| name.to_string_lossy());
+        let spec = TableSpec {
+            device,
+            name: format!("flows {source}"),
+            period: Duration::from_nanos(flags.every.as_ns()),
+            refresh: Some(Duration::ZERO),
+            series: ["octets", "packets"].map(|quantity| series("other", None, quantity)).into(),
+        };
+        let mut writer = writer(&flags.archive)?;
+        let table = writer.table(&spec).map_err(failed)?.table;
+        Ok(Book { writer, spec, table, known: 0, began: Moment(0), last: None })
+    }
+
+    /// Writes the samples that have ended; none ends after `seen`.
+    fn write(&mut self, told: &[Told], flows: &Flows, seen: Moment) -> Result<(), Failure> {
+        let Some(first) = told.first() else { return Ok(()) };
+        let begin = Moment(first.sample.at_ns as i64);
+        if self.last.is_none() {
+            self.began = begin;
+            self.append(begin, vec![Some(Raw(0)); 2])?;
+        }
+        self.admit(flows)?;
+        let values = values(flows);
+        // What passed in several samples is known together only, but where all that passed did so in the first.
+        let idle = told[1..].iter().all(|told| told.sample.shown == Count::default());
+        for told in if idle { told } else { &told[told.len() - 1..] } {
+            let end = Moment(told.sample.at_ns as i64).after(self.spec.period).min(seen);
+            let after = self.last.as_ref().map_or(end, |(last, _)| last.after(Duration::from_nanos(1)));
+            self.append(end.max(after), values.clone())?;
+            // However many there are, few wait.
+            self.writer.flush().map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// Gives flows that are new their series, and a reading of 0.
+    fn admit(&mut self, flows: &Flows) -> Result<(), Failure> {
+        let new = &flows.flows()[self.known..];
+        if new.is_empty() {
+            return Ok(());
+        }
+        for flow in new {
+            let name = flow.name.to_string();
+            for direction in [Direction::Out, Direction::In] {
+                self.spec
+                    .series
+                    .extend(["octets", "packets"].map(|quantity| series(&name, Some(direction), quantity)));
+            }
+        }
+        self.writer.table(&self.spec).map_err(failed)?;
+        self.known = flows.flows().len();
+        if let Some((last, mut values)) = self.last.take() {
+            values.resize(self.spec.series.len(), Some(Raw(0)));
+            self.append(last.after(Duration::from_nanos(1)), values)?;
+        }
+        Ok(())
+    }
+
+    fn append(&mut self, at: Moment, values: Vec<Option<Raw>>) -> Result<(), Failure> {
+        // Another capture into the same table counts from 0 again: a restart.
+        let uptime = at.since(self.began).as_millis() / 10;
+        let answer = Answer { answered: at, uptime: Some(uptime as u32), values: values.clone() };
+        let response = Response { due: at, asked: at, answer: Some(answer) };
+        self.writer.append(self.table, &response).map_err(|error| match error {
+            trunkline_record::series::Error::Disorder(_) => Failure::input(format!(
+                "the archive has flows of `{}` of that time or later already",
+                self.spec.device
+            )),
+            error => failed(error),
+        })?;
+        self.last = Some((at, values));
+        Ok(())
+    }
+}
+
+fn values(flows: &Flows) -> Vec<Option<Raw>> {
+    let each = flows.flows().iter().flat_map(|flow| [flow.out, flow.back]);
+    [flows.others()]
+        .into_iter()
+        .chain(each)
+        .flat_map(|c| [c.bytes, c.packets])
+        .map(|n| Some(Raw(n)))
+        .collect()
+}
+
+fn series(flow: &str, direction: Option<Direction>, quantity: &str) -> SeriesSpec {
+    let place = Place { object: Object::Flow(flow.into()), direction, quantity: quantity.into() };
+    SeriesSpec {
+        name: place.to_string(),
+        kind: Kind::Counter64,
+        unit: quantity.into(),
+        ceiling: None,
+        mark: None,
+    }
+}
