@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`writer`] | the one who writes: tables, responses, flushes, chunks, retention |
 //! | [`reader`] | those who read: views that lose no peak, raw points |
+//! | [`recent`] | what the last responses of a table told of all of its series |
 //! | [`place`] | names of series: which port, channel, host or flow, which way, what is counted |
 //! | [`summary`] | exact sums, least and most, coverage, events; buckets of them over time |
 //! | [`chunk`] | about a thousand responses, column by column, and a summary of each column |
@@ -31,6 +32,7 @@ pub mod chunk;
 mod numbers;
 pub mod place;
 pub mod reader;
+pub mod recent;
 pub mod row;
 mod sql;
 pub mod summary;
@@ -39,6 +41,7 @@ pub mod writer;
 pub use bytes::Damage;
 pub use place::{Direction, Object, Place};
 pub use reader::{Point, Points, Reader, View};
+pub use recent::Recent;
 pub use row::Row;
 pub use summary::{Buckets, Range, Summary};
 pub use writer::{Layout, Removed, Retention, Writer};
