@@ -14,6 +14,9 @@ pub const MOST_RECENT: usize = 64;
 /// Flushes that are looked at.
 const FLUSHES: usize = 16;
 
+/// A value as it was read, and what followed.
+pub type Told = (Option<Raw>, Step);
+
 /// What the last responses of a table told.
 #[derive(Debug, Default)]
 pub struct Recent {
@@ -21,7 +24,7 @@ pub struct Recent {
     pub rows: Vec<Row>,
     /// Each series asked for, and what each of the responses told of it. What the first of them told may be missing,
     /// because nobody looked at the reading before it.
-    pub series: Vec<(SeriesInfo, Vec<(Option<Raw>, Step)>)>,
+    pub series: Vec<(SeriesInfo, Vec<Told>)>,
     /// What could not be read.
     pub damaged: Vec<Error>,
 }
