@@ -18,8 +18,8 @@ use super::query::Refused;
 const EVERY: Duration = Duration::from_secs(1);
 /// Somebody who takes nothing for so long is gone.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Looks without news after which a comment keeps the connection alive.
-const QUIET_LOOKS: u32 = 15;
+/// Looks without news after which a comment shows whether somebody is still there.
+const QUIET_LOOKS: u32 = 5;
 
 /// What was new.
 #[derive(Serialize)]

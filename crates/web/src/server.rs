@@ -12,7 +12,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::header::{self, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, Semaphore};
@@ -183,6 +183,9 @@ impl House {
                 refusal(StatusCode::MISDIRECTED_REQUEST, "this server is not called that: use localhost")
             }
             Verdict::Closed => refusal(StatusCode::UNAUTHORIZED, "a token is needed: open the link with it"),
+            _ if is_foreign(request.headers()) && uri.path().starts_with("/api/") => {
+                refusal(StatusCode::FORBIDDEN, "another site's page may not ask")
+            }
             _ if !matches!(*request.method(), Method::GET | Method::HEAD) => {
                 refusal(StatusCode::METHOD_NOT_ALLOWED, "there is only something to read here")
             }
@@ -254,6 +257,12 @@ impl House {
         reply.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
         Ok(reply)
     }
+}
+
+/// Whether a browser says that a page of another site asks (W3C Fetch Metadata). It could not read the answer, but keep
+/// the server busy.
+fn is_foreign(headers: &HeaderMap) -> bool {
+    headers.get("sec-fetch-site").is_some_and(|site| site == "cross-site")
 }
 
 fn plain(status: StatusCode, media: &'static str, body: Bytes) -> Reply {

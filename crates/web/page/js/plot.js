@@ -43,7 +43,8 @@ export class Plot {
     this.known = new Map();
     this.panels = new Map();
     this.cursor = null;
-    this.silent = new Map();
+    this.silent = new Map(); // devices that do not answer, and since when
+    this.read = new Map(); // when each device was asked last
     this.chooser = new Chooser((change) => this.change(change));
     this.presets = PRESETS.map(([last, name]) => el("button", { type: "button", "data-last": last, click: () => this.change({ last }) }, name));
     this.live = el("button", { type: "button", class: "live", "aria-pressed": "false", click: () => this.change({ live: !this.state.live }) }, "Live");
@@ -478,7 +479,9 @@ export class Plot {
     if (this.source) this.source.close();
     this.source = null;
     this.watched = "";
-    clearTimeout(this.soon);
+    this.soon = clearTimeout(this.soon);
+    clearTimeout(this.again);
+    clearInterval(this.ticking);
   }
 
   watch() {
@@ -496,7 +499,31 @@ export class Plot {
     this.source = new EventSource(`/api/live?series=${wanted}`);
     this.source.addEventListener("points", (event) => this.news(JSON.parse(event.data)));
     this.source.addEventListener("open", () => this.live.classList.add("on"));
-    this.source.addEventListener("error", () => this.live.classList.remove("on"));
+    this.source.addEventListener("error", () => {
+      this.live.classList.remove("on");
+      // A browser tries again by itself, unless it was refused.
+      if (this.source?.readyState === EventSource.CLOSED) {
+        this.unwatch();
+        this.again = setTimeout(() => this.watch(), 5000);
+      }
+    });
+    this.tellSilent();
+    this.ticking = setInterval(() => this.tellSilent(), 5000);
+    this.lookBack();
+  }
+
+  /** What was so before somebody watched: a device may be silent already. */
+  async lookBack() {
+    const devices = new Map(this.state.series.map((id) => this.known.get(id)).filter(Boolean).map((one) => [one.device, one]));
+    for (const one of devices.values()) {
+      const now = Date.now() + (this.ahead || 0);
+      const [from_ns, to_ns] = [nanos(now - (20 * one.period_ns) / 1e6), nanos(now)];
+      const { points } = await ask("/api/points", { series: one.id, from_ns, to_ns, most: 100 }).catch(() => ({ points: [] }));
+      const last = points.findLastIndex((point) => point.answered_ns !== null);
+      const silent = points[last + 1];
+      if (points.length) this.read.set(one.device, Math.max(this.read.get(one.device) || 0, millis(points[points.length - 1].asked_ns)));
+      if (silent && !this.silent.has(one.device)) this.silent.set(one.device, millis(silent.asked_ns));
+    }
     this.tellSilent();
   }
 
@@ -504,6 +531,7 @@ export class Plot {
   news(news) {
     for (const { device, points } of news.series) {
       for (const point of points) {
+        this.read.set(device, Math.max(this.read.get(device) || 0, millis(point.asked_ns)));
         const answered = point.answered_ns !== null;
         if (!answered && !this.silent.has(device)) this.silent.set(device, millis(point.asked_ns));
         if (answered && this.silent.delete(device)) say(`${device} answers again`);
@@ -522,6 +550,12 @@ export class Plot {
 
   tellSilent() {
     const lines = [...this.silent].map(([device, since]) => `${device} does not answer since ${clock(since)}`);
+    const now = Date.now() + (this.ahead || 0);
+    for (const [device, last] of this.read) {
+      const plotted = this.state.series.map((id) => this.known.get(id)).filter((one) => one?.device === device);
+      const patience = Math.max(30000, ...plotted.map((one) => (5 * one.period_ns) / 1e6));
+      if (plotted.length && now - last > patience) lines.push(`nobody has asked ${device} since ${clock(last)}`);
+    }
     this.banner.hidden = lines.length === 0;
     const text = lines.join("; ");
     if (this.banner.textContent !== text) {

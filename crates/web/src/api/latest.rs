@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
-use trunkline_record::counter::{Kind, Raw};
+use trunkline_record::counter::{Kind, Moment, Raw};
 use trunkline_record::series::{Object, Place, Recent, Row, SeriesInfo, TableInfo};
 
 use super::lists::words;
@@ -73,7 +73,7 @@ pub fn latest(asked: &Asked<'_>, query: &Query) -> Result<Vec<u8>, Refused> {
     for table in tables_of(asked, device)? {
         asked.in_time()?;
         let recent = asked.reader.recent(table.id, |_| true)?;
-        told.push(table_told(&table, &recent.rows));
+        told.push(table_told(asked, &table, &recent.rows)?);
         for (at, (series, _)) in recent.series.iter().enumerate() {
             count += 1;
             more |= count > MOST_LISTED;
@@ -105,17 +105,41 @@ pub fn latest(asked: &Asked<'_>, query: &Query) -> Result<Vec<u8>, Refused> {
     json(&Latest { device: device.into(), now_ns: asked.now.0, tables: told, texts: own, objects, more })
 }
 
-fn table_told(table: &TableInfo, rows: &[Row]) -> TableTold {
+fn table_told(asked: &Asked<'_>, table: &TableInfo, rows: &[Row]) -> Result<TableTold, Refused> {
     let last = rows.last();
-    let seen = rows.iter().rev().find(|row| row.answered.is_some());
-    TableTold {
+    let answer = rows.iter().rev().find(|row| row.answered.is_some());
+    let seen = match answer.and_then(|row| row.answered) {
+        None if last.is_some() => last_answer(asked, table)?,
+        seen => seen,
+    };
+    Ok(TableTold {
         name: table.name.clone(),
         period_ns: u64::try_from(table.period.as_nanos()).unwrap_or(u64::MAX),
         asked_ns: last.map(|row| row.asked.0),
         responding: last.map(|row| row.answered.is_some()),
-        seen_ns: seen.and_then(|row| row.answered).map(|at| at.0),
-        uptime_s: seen.and_then(|row| row.uptime).map(|hundredths| f64::from(hundredths) / 100.0),
+        seen_ns: seen.map(|at| at.0),
+        uptime_s: answer.and_then(|row| row.uptime).map(|hundredths| f64::from(hundredths) / 100.0),
         events: last.map_or(Vec::new(), |row| events(row.events)),
+    })
+}
+
+/// When a table that has been silent for long was answered last, to a period: ever closer views of one of its series.
+fn last_answer(asked: &Asked<'_>, table: &TableInfo) -> Result<Option<Moment>, Refused> {
+    const BUCKETS: usize = 256;
+    let series = asked.reader.series(table.id)?;
+    let (Some(series), Some((mut from, mut to))) = (series.first(), asked.reader.extent(table.id)?) else {
+        return Ok(None);
+    };
+    loop {
+        asked.in_time()?;
+        let told = asked.reader.view(series.id, from, to, BUCKETS)?.buckets;
+        let Some(bucket) = told.buckets.iter().rposition(|summary| summary.samples > 0) else {
+            return Ok(None);
+        };
+        (from, to) = (told.edge(bucket), told.edge(bucket + 1));
+        if to.since(from) <= table.period {
+            return Ok(Some(to));
+        }
     }
 }
 
@@ -222,7 +246,7 @@ fn host(asked: &Asked<'_>, device: String, tables: &[TableInfo]) -> Result<HostT
             objects.extend(object);
         }
         let recent = asked.reader.recent(table.id, |series| of_host(series).1)?;
-        let rows = table_told(table, &recent.rows);
+        let rows = table_told(asked, table, &recent.rows)?;
         told.uptime_s = told.uptime_s.or(rows.uptime_s);
         // A ping speaks for its host; else who asked last.
         let speaks = if pings != told.pinged { pings } else { rows.asked_ns >= told.asked_ns };
@@ -263,10 +287,15 @@ fn ping(recent: &Recent, told: &mut HostTold) {
                 if last.is_none() {
                     told.responding = recent.rows.last().map(|_| false);
                 }
-                told.seen_ns = newest_value(recent, at).map(|(row, _)| row.at().0);
+                told.seen_ns = newest_value(recent, at).map(|(row, _)| row.at().0).or(told.seen_ns);
             }
             "responding" if series.column.kind == Kind::Gauge => {
                 told.responding = last.map(|raw| raw.0 != 0).or(told.responding);
+            }
+            // Who pings may keep it as a value, which is there however long ago it was.
+            "seen" if series.unit == "ms since 1970" => {
+                let seen = newest_value(recent, at).map(|(_, raw)| (raw.0 as i64).saturating_mul(1_000_000));
+                told.seen_ns = told.seen_ns.max(seen);
             }
             _ => {}
         }

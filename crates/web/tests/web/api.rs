@@ -141,6 +141,24 @@ fn devices_and_ways_are_told() {
 }
 
 #[test]
+fn who_is_silent_for_long_was_seen_when_it_was() {
+    let mut made = Made::new();
+    let all = vec![series("port/eth0/in/octets", Kind::Counter64, "octets")];
+    let mut table = made.table("core1", "interfaces", S, 1_000 * S, all);
+    (0..700).for_each(|_| made.poll(&mut table, &[10], &[]));
+    for _ in 0..900 {
+        made.silence(&mut table);
+        made.flush();
+    }
+    let served = made.serve();
+    let hosts = get(served.address, "/api/hosts").json();
+    let host = &hosts["hosts"][0];
+    assert_eq!((&host["responding"], &host["asked_ns"]), (&false.into(), &(2_599 * S).into()));
+    let seen = host["seen_ns"].as_i64().unwrap();
+    assert!((1_699 * S..=1_701 * S).contains(&seen), "{seen}");
+}
+
+#[test]
 fn wrong_questions_get_one_error() {
     let made = small();
     let served = made.serve();
@@ -191,6 +209,8 @@ fn only_those_who_may_come_in() {
     let to = served.address;
     let stranger = request(to, "GET", "/", &[("Host", "evil.example")], "");
     assert_eq!(stranger.status, 421);
+    let foreign = |path: &str| request(to, "GET", path, &[("Sec-Fetch-Site", "cross-site")], "").status;
+    assert_eq!([foreign("/api/devices"), foreign("/")], [403, 200], "a link may lead here, a page not ask");
     let page = get(to, "/");
     assert_eq!(page.status, 200);
     assert!(page.header("content-security-policy").unwrap().contains("script-src 'self'"));

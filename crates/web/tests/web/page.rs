@@ -288,6 +288,10 @@ fn what_comes_is_seen_and_a_dying_device_too() {
     browser.until("document.getElementById('says').textContent.includes('core1 does not answer')");
     // Its last polls may be ahead of the clock by some seconds.
     browser.until("document.querySelector('.happened').innerText.includes('no answer came')");
+    // Whoever comes later is told as well.
+    browser.reload();
+    browser.until("document.querySelector('.banner').innerText.includes('core1 does not answer since')");
+    browser.until("document.querySelector('.live.on')");
     // And comes back.
     heard(&mut || {
         let end = now().max(table.at + S);
