@@ -8,6 +8,7 @@
 //! | [`flat`] | points and views as rows: CSV and, with the feature `parquet`, Parquet |
 //! | [`prometheus`] | the newest values as a page that Prometheus reads; names and labels |
 //! | [`run`] | what a run of an experiment counted over time, put into the archive |
+//! | [`recent`] | what the last responses of a table told of all of its series |
 //! | [`place`] | names of series: which port, channel, host or flow, which way, what is counted |
 //! | [`summary`] | exact sums, least and most, coverage, events; buckets of them over time |
 //! | [`chunk`] | about a thousand responses, column by column, and a summary of each column |
@@ -38,6 +39,7 @@ mod numbers;
 pub mod place;
 pub mod prometheus;
 pub mod reader;
+pub mod recent;
 pub mod row;
 pub mod run;
 mod sql;
@@ -48,6 +50,7 @@ pub use bytes::Damage;
 pub use choose::Pattern;
 pub use place::{Direction, Object, Place};
 pub use reader::{Point, Points, Reader, Responded, Responses, View};
+pub use recent::Recent;
 pub use row::Row;
 pub use summary::{Buckets, Range, Summary};
 pub use writer::{Layout, Removed, Retention, Writer};

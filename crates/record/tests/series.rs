@@ -13,6 +13,7 @@ use proptest::test_runner::RngSeed;
 use trunkline_record::counter::{
     Answer, Column, Event, Judge, Kind, Moment, Raw, Refresh, Response, Tracker,
 };
+use trunkline_record::series::recent::MOST_RECENT;
 use trunkline_record::series::{
     Buckets, Error, Layout, MOST_BUCKETS, MOST_TEXT, Reader, Retention, Said, SeriesSpec, TableId, TableSpec,
     Writer,
@@ -110,6 +111,14 @@ proptest! {
         for (at, column) in world.columns.iter().enumerate() {
             let points = all(&reader, &layout, at);
             prop_assert_eq!(points.points.len(), polls);
+            let recent = reader.recent(layout.table, |series| series.id == layout.series[at]).unwrap();
+            let last = &points.points[polls - recent.rows.len()..];
+            prop_assert!(recent.rows.len() >= polls.min(2) && recent.series.len() == 1);
+            prop_assert!(recent.rows.iter().zip(last).all(|(row, point)| *row == point.row));
+            for ((value, step), point) in recent.series[0].1.iter().zip(last) {
+                prop_assert_eq!(*value, point.value);
+                prop_assert!(step.growth.is_none_or(|growth| Some(growth) == point.step.growth));
+            }
             let steps = derived(&world, at);
             for (point, (response, step)) in points.points.iter().zip(world.responses.iter().zip(&steps)) {
                 let answer = response.answer.as_ref();
@@ -224,6 +233,38 @@ fn a_view_reads_as_few_chunks_as_it_can() {
     assert!(part.bodies <= 2);
     let most = reader.view(layout.series[0], from, to, usize::MAX).unwrap();
     assert_eq!(most.buckets.buckets.len(), MOST_BUCKETS);
+}
+
+#[test]
+fn the_last_responses_tell_what_they_told_when_read_one_by_one() {
+    for (count, every) in [(1, 1), (1_500, 300), (3_000, 1), (200, 500)] {
+        let (_dir, path) = folder();
+        let (mut writer, layout) = filled(&path, count, every);
+        for sealed in [false, true] {
+            if sealed {
+                writer.seal_all().unwrap();
+            }
+            let reader = Reader::open(&path).unwrap();
+            let recent = reader.recent(layout.table, |_| true).unwrap();
+            assert!(
+                recent.rows.len() <= MOST_RECENT && recent.rows.len() >= count.min(16),
+                "{count}, {every}"
+            );
+            assert!(recent.damaged.is_empty());
+            for (at, (series, told)) in recent.series.iter().enumerate() {
+                let points = all(&reader, &layout, at).points;
+                let skip = points.len() - recent.rows.len();
+                assert_eq!(series.id, layout.series[at]);
+                for ((value, step), point) in told.iter().zip(&points[skip..]).skip(1) {
+                    assert_eq!(
+                        (*value, *step),
+                        (point.value, point.step),
+                        "{count}, {every}, sealed {sealed}"
+                    );
+                }
+            }
+        }
+    }
 }
 
 #[test]

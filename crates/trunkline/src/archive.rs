@@ -10,12 +10,17 @@ use crate::flags::ArchivePlace;
 
 /// The archive file: as said, else in the user's data folder.
 pub fn path(place: &ArchivePlace) -> Result<PathBuf, Failure> {
-    if let Some(path) = &place.archive {
-        return Ok(path.clone());
+    match &place.archive {
+        Some(path) => Ok(path.clone()),
+        None => default("archive.sqlite"),
     }
+}
+
+/// A file in the user's data folder.
+pub fn default(name: &str) -> Result<PathBuf, Failure> {
     let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
     let data = absolute("XDG_DATA_HOME").or_else(|| Some(absolute("HOME")?.join(".local/share")));
-    data.map(|d| d.join("trunkline/archive.sqlite"))
+    data.map(|d| d.join("trunkline").join(name))
         .ok_or_else(|| Failure::input("there is no home folder for the archive: give --archive FILE"))
 }
 

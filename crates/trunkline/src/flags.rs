@@ -3,6 +3,7 @@
 //! | module | what |
 //! | --- | --- |
 //! | [`analyse`] | what is asked of a series |
+//! | [`serve`] | the page over the archive of counters |
 //! | [`llc`] | the tools of logical link control |
 //! | [`converter`] | the daemons of the bundle converter |
 //! | [`monitor`] | the flow monitor |
@@ -13,6 +14,8 @@ pub mod converter;
 pub mod counters;
 pub mod llc;
 pub mod monitor;
+#[cfg(feature = "web")]
+pub mod serve;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -73,6 +76,12 @@ pub enum Command {
     ///
     /// Exit status 0 if all went well, 1 if something could not be written, 2 if the input or the usage is wrong.
     Analyse(analyse::Analyse),
+    /// Show an archive of counters in a browser: plots, live, status of hosts, switches and channels
+    ///
+    /// Listens on this machine only, unless told otherwise; then a token is needed, which is made and printed. Ctrl-C ends
+    /// it. Exit status 0 if it was ended, 1 if it cannot serve, 2 if the input or the usage is wrong.
+    #[cfg(feature = "web")]
+    Serve(serve::Serve),
     /// Put records side by side
     Compare(Compare),
     /// Report an old record again, without running anything

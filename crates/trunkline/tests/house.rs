@@ -53,6 +53,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ),
     ("live", &["run", "net", "arq", "llc", "bundle", "units", "traffic", "endpoint", "experiment", "record"]),
     ("report", &["record"]),
+    ("web", &["net", "record", "units"]),
     (
         "trunkline",
         &[
@@ -70,6 +71,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "sim",
             "report",
             "monitor",
+            "web",
         ],
     ),
 ];
@@ -138,6 +140,7 @@ const DOCUMENTS: &[&str] = &[
     "docs/study.md",
     "docs/sweep.md",
     "docs/top.md",
+    "docs/web.md",
     "docs/wire.md",
     "experiments/README.md",
 ];

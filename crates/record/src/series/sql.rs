@@ -369,6 +369,17 @@ impl Db {
         })
     }
 
+    /// The last flushes of a table, at most `most`, in order.
+    pub fn last_tails(&self, table: TableId, most: usize) -> Result<Vec<Vec<u8>>, Error> {
+        let mut last: Vec<Vec<u8>> = self.sql(|c| {
+            c.prepare("SELECT bytes FROM tails WHERE table_id = ?1 ORDER BY id DESC LIMIT ?2")?
+                .query_map(params![table.0, most as i64], |row| row.get(0))?
+                .collect()
+        })?;
+        last.reverse();
+        Ok(last)
+    }
+
     // --- chunks
 
     /// Puts a chunk in the place of the tails up to `last`.

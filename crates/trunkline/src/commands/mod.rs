@@ -15,6 +15,8 @@ mod records;
 mod report;
 mod reproduce;
 mod run;
+#[cfg(feature = "web")]
+mod serve;
 mod study;
 mod sweep;
 mod torture;
@@ -41,6 +43,8 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Converter(flags) => converter::converter(&flags.daemon),
         Command::Monitor(flags) => monitor::monitor(&flags.tool),
         Command::Analyse(flags) => analyse::analyse(&flags),
+        #[cfg(feature = "web")]
+        Command::Serve(flags) => serve::serve(&flags),
         Command::Compare(flags) => report::compare(&flags),
         Command::Report(flags) => report::report(&flags),
         Command::Records(flags) => records::records(flags.action),

@@ -1,0 +1,566 @@
+// The page of plots: what is plotted, over which time, and what there is to read about it.
+import { address, ask, el, fill, say } from "./ask.js";
+import { Panel, colour } from "./canvas.js";
+import { Chooser } from "./choose.js";
+import { EVENTS, amount, clock, figure, measure, millis, moment, nanos, span, title } from "./figures.js";
+
+const PRESETS = [["3600", "1 hour"], ["10800", "3 hours"], ["432000", "5 days"], ["all", "All"]];
+const MOST_SERIES = 8;
+const MOST_ROWS = 500;
+const SHORTEST = 100; // milliseconds
+
+/** What an address says: series, differences of two, the time. */
+function parse(parameters) {
+  const numbers = (text) => (text || "").split(",").filter((n) => /^\d+$/.test(n)).map(Number);
+  const series = [...new Set(numbers(parameters.get("s")))].slice(0, MOST_SERIES);
+  const minus = (parameters.get("d") || "").split(",").map((pair) => pair.split("-").map(Number))
+    .filter(([a, b]) => series.includes(a) && series.includes(b) && a !== b).slice(0, 4);
+  const from = Number(parameters.get("from"));
+  const to = Number(parameters.get("to"));
+  const zoomed = parameters.has("from") && from < to;
+  const last = zoomed ? null : parameters.get("last") || "3600";
+  const known = last === "all" || Number(last) > 0;
+  return { series, minus, from, to, last: zoomed || known ? last : "3600", live: parameters.get("live") === "1" };
+}
+
+/** As an address says it. */
+function written(state) {
+  return {
+    s: state.series.join(","),
+    d: state.minus.map((pair) => pair.join("-")).join(","),
+    last: state.last,
+    from: state.last ? null : Math.round(state.from),
+    to: state.last ? null : Math.round(state.to),
+    live: state.live ? "1" : null,
+  };
+}
+
+/** The page. `go` changes the address. */
+export class Plot {
+  constructor(root, go) {
+    this.go = go;
+    this.state = parse(new URLSearchParams());
+    this.known = new Map();
+    this.panels = new Map();
+    this.cursor = null;
+    this.silent = new Map(); // devices that do not answer, and since when
+    this.read = new Map(); // when each device was asked last
+    this.chooser = new Chooser((change) => this.change(change));
+    this.presets = PRESETS.map(([last, name]) => el("button", { type: "button", "data-last": last, click: () => this.change({ last }) }, name));
+    this.live = el("button", { type: "button", class: "live", "aria-pressed": "false", click: () => this.change({ live: !this.state.live }) }, "Live");
+    this.shown = el("p", { class: "shown" });
+    this.trouble = el("div", { class: "trouble", role: "alert", hidden: true });
+    this.banner = el("div", { class: "banner", hidden: true });
+    this.plots = el("div", {
+      class: "plots", tabindex: "0", role: "group", "aria-describedby": "keys",
+      "aria-label": "Plot", keydown: (event) => this.key(event), pointerdown: (event) => this.down(event),
+      pointermove: (event) => this.move(event), pointerup: (event) => this.up(event),
+      pointercancel: () => this.let(), pointerleave: () => this.leave(), dblclick: () => this.back(),
+    });
+    this.legend = el("div", { class: "scroll" });
+    this.happened = el("section", { class: "happened", "aria-labelledby": "happened" });
+    this.figures = el("details", { class: "figures", toggle: () => this.table() }, el("summary", {}, "Every figure, as a table"), el("div", { class: "scroll" }));
+    const move = (name, label, by) => el("button", { type: "button", "aria-label": label, title: label, click: by }, name);
+    this.tools = el("div", { class: "tools", role: "group", "aria-label": "Time" },
+      el("span", { class: "presets" }, this.presets),
+      el("span", { class: "moves" },
+        move("‹", "Earlier", () => this.pan(-0.5)), move("›", "Later", () => this.pan(0.5)),
+        move("+", "Zoom in", () => this.zoom(0.5)), move("−", "Zoom out", () => this.zoom(2))),
+      this.live,
+      el("button", { type: "button", id: "reverse", click: () => this.reverse() }, "Other direction"));
+    const keys = el("p", { id: "keys", class: "hint" },
+      "Drag to zoom, double-click to go back. Keys on the plot: ",
+      ...[["←", ""], ["→", " move the cursor (with Shift ten), "], ["Space", " marks a place and "], ["Enter", " zooms to what lies between, "], ["+", " "], ["−", " zoom, "], ["Page ↑", " "], ["Page ↓", " move in time, "], ["Esc", " goes back."]]
+        .flatMap(([key, after]) => [el("kbd", {}, key), after]));
+    fill(root, el("div", { class: "desk" }, this.chooser.element,
+      el("div", { class: "sheet" }, this.tools, this.shown, this.trouble, this.banner, this.plots, keys, this.legend, this.happened, this.figures)));
+    this.watchSize = new ResizeObserver(() => this.view && this.draw());
+    this.watchSize.observe(this.plots);
+    this.theme = () => this.view && this.draw();
+    addEventListener("colours", this.theme);
+  }
+
+  close() {
+    this.closed = true;
+    this.watchSize.disconnect();
+    removeEventListener("colours", this.theme);
+    this.unwatch();
+  }
+
+  /** Shows what an address says. */
+  async show(parameters) {
+    this.state = parse(parameters);
+    for (const button of this.presets) button.setAttribute("aria-pressed", String(button.dataset.last === this.state.last));
+    this.live.setAttribute("aria-pressed", String(this.state.live));
+    await this.refresh();
+    this.watch();
+  }
+
+  change(change) {
+    const state = { ...this.state, ...change };
+    // A preset takes the place of a zoom; a zoom is no longer live.
+    if (change.last) Object.assign(state, { from: 0, to: 0 });
+    if (change.live && !state.last) state.last = "3600";
+    state.minus = state.minus.filter(([a, b]) => state.series.includes(a) && state.series.includes(b));
+    this.go(address("plot", written(state)));
+  }
+
+  // --- what is asked
+
+  /** Asks for what is to be seen, and draws it. Of several at once only the last counts. */
+  async refresh() {
+    const turn = (this.turn = (this.turn || 0) + 1);
+    try {
+      await this.learn();
+      if (turn !== this.turn || this.closed) return;
+      const view = this.state.series.length ? await this.ask() : null;
+      if (turn !== this.turn || this.closed) return;
+      this.trouble.hidden = true;
+      this.view = view;
+      this.lines = view ? this.makeLines(view) : [];
+      this.events = view ? this.makeEvents(view) : [];
+      if (this.cursor !== null && (!view || this.cursor >= view.count)) this.cursor = null;
+      this.draw();
+      // Who drives the page by a program waits for this.
+      this.plots.dataset.ready = view ? String((this.drawn = (this.drawn || 0) + 1)) : "";
+    } catch (error) {
+      if (turn === this.turn) this.fail(error);
+    }
+  }
+
+  fail(error) {
+    fill(this.trouble, error.message);
+    this.trouble.hidden = false;
+  }
+
+  /** What the series are called. */
+  async learn() {
+    const missing = this.state.series.filter((id) => !this.known.has(id) || this.state.last === "all");
+    if (missing.length) {
+      const { series } = await ask("/api/series", { series: missing.join(",") });
+      series.forEach((one) => this.known.set(one.id, one));
+    }
+    this.chooser.plotted(this.state.series, this.known);
+  }
+
+  async ask() {
+    const { state } = this;
+    const count = Math.max(60, Math.min(2000, Math.floor((this.plots.clientWidth || 900) / 1.5)));
+    const parameters = { series: state.series.join(","), buckets: count };
+    if (!state.last) {
+      Object.assign(parameters, { from_ns: nanos(state.from), to_ns: nanos(Math.max(state.to, state.from + SHORTEST)) });
+    } else if (state.last === "all") {
+      const all = state.series.map((id) => this.known.get(id));
+      const begin = Math.min(...all.map((one) => one.begin_ns ?? Infinity));
+      const end = Math.max(...all.map((one) => one.end_ns ?? -Infinity));
+      if (begin < end) Object.assign(parameters, { from_ns: nanos(begin / 1e6 - 1), to_ns: nanos(end / 1e6 + 1) });
+    } else {
+      const now = Date.now() + (this.ahead || 0);
+      Object.assign(parameters, { from_ns: nanos(now - state.last * 1000), to_ns: nanos(now) });
+    }
+    const view = await ask("/api/view", parameters);
+    // The server's clock is the one that counts.
+    this.ahead = millis(view.now_ns) - Date.now();
+    const [from, to] = [millis(view.from_ns), millis(view.to_ns)];
+    return { ...view, from, to, count: view.buckets, length: (to - from) / view.buckets };
+  }
+
+  // --- what follows from it
+
+  makeLines(view) {
+    const lines = view.views.map((one, colour) => {
+      const { unit, factor } = measure(one.series);
+      const counts = one.series.kind.startsWith("counter");
+      // A bucket's share of a growth is a whole number: in short ones that alone would take it out of its bounds.
+      const within = (value, i) => Math.max(one.low[i] ?? value, Math.min(value, one.most[i] ?? value));
+      const mean = one.sum.map((sum, i) => {
+        const by = counts ? one.covered_ns[i] / 1e9 : one.samples[i];
+        return by > 0 ? within(sum / by, i) * factor : NaN;
+      });
+      const gap = new Set(one.events.filter(({ names }) => names.includes("silent") || names.includes("absent")).map(({ bucket }) => bucket));
+      const bound = (all, none) => all.map((value, i) => (value === null ? none(i) : value * factor));
+      return {
+        id: one.series.id, name: title(one.series), series: one.series, colour, unit, mean, gap,
+        covered: one.covered_ns.map((ns, i) => ns > 0 || one.samples[i] > 0),
+        low: bound(one.low, () => NaN),
+        high: bound(one.high, () => NaN),
+        most: bound(one.most, (i) => (one.high[i] === null ? NaN : Infinity)),
+        sum: one.sum.reduce((a, b) => a + b, 0),
+        time: one.covered_ns.reduce((a, b) => a + b, 0) / 1e9,
+        samples: one.samples.reduce((a, b) => a + b, 0),
+        counts, factor, damaged: one.damaged,
+      };
+    });
+    const differences = this.state.minus.map(([a, b]) => [a, b].map((id) => lines.find((line) => line.id === id)))
+      .filter(([a, b]) => a && b && a.unit === b.unit && a.counts === b.counts);
+    return lines.concat(differences.map(([a, b], i) => this.difference(a, b, lines.length + i)));
+  }
+
+  /** What one series is more than another, bucket by bucket, and between which bounds. */
+  difference(a, b, at) {
+    const by = (of) => a.mean.map((_, i) => of(i));
+    return {
+      name: `${a.name} − ${b.name}`, colour: at, dash: true, pair: [a.id, b.id], unit: a.unit, counts: a.counts, factor: a.factor, damaged: [],
+      series: a.series,
+      gap: new Set([...a.gap, ...b.gap]),
+      mean: by((i) => a.mean[i] - b.mean[i]),
+      covered: by((i) => a.covered[i] && b.covered[i]),
+      low: by((i) => a.low[i] - b.high[i]),
+      high: by((i) => a.high[i] - b.low[i]),
+      most: by((i) => a.high[i] - b.low[i]),
+      sum: a.sum - b.sum, time: Math.min(a.time, b.time), samples: Math.min(a.samples, b.samples),
+    };
+  }
+
+  /** What happened, as stretches: the polls of an outage are one. */
+  makeEvents(view) {
+    const all = new Map();
+    for (const { series, events } of view.views) {
+      for (const { bucket, names } of events) {
+        for (const name of names) {
+          const key = `${name} ${series.device}`;
+          if (!all.has(key)) all.set(key, { name, device: series.device, period: series.period_ns / 1e6, buckets: new Map() });
+          const { buckets } = all.get(key);
+          buckets.set(bucket, (buckets.get(bucket) || new Set()).add(series.id));
+        }
+      }
+    }
+    const stretches = [];
+    for (const { name, device, period, buckets } of all.values()) {
+      const near = Math.max(1, Math.ceil((2.5 * period) / view.length));
+      let open = null;
+      for (const bucket of [...buckets.keys()].sort((a, b) => a - b)) {
+        if (!open || bucket - open.last > near) stretches.push((open = { name, device, first: bucket, last: bucket, count: 0, series: new Set() }));
+        open.last = bucket;
+        open.count += 1;
+        buckets.get(bucket).forEach((id) => open.series.add(id));
+      }
+    }
+    return stretches.sort((a, b) => a.first - b.first || a.name.localeCompare(b.name));
+  }
+
+  // --- what is seen
+
+  draw() {
+    const { view, lines } = this;
+    const units = view ? [...new Set(lines.map((line) => line.unit))] : [];
+    for (const [unit, panel] of this.panels) if (!units.includes(unit)) { panel.element.remove(); this.panels.delete(unit); }
+    for (const unit of units) {
+      if (!this.panels.has(unit)) this.panels.set(unit, new Panel(unit));
+      const panel = this.panels.get(unit);
+      if (panel.element.parentNode !== this.plots) this.plots.append(panel.element);
+      const own = lines.filter((line) => line.unit === unit);
+      const ids = own.map((line) => line.id);
+      panel.draw(view, own, this.events.filter((event) => [...event.series].some((id) => ids.includes(id))), units.length > 1 ? 240 : 340);
+    }
+    this.plots.classList.toggle("empty", !view);
+    fill(this.shown, view ? `${moment(view.from)} – ${moment(view.to)} · ${figure((view.length) / 1000, "s")} a bucket` : "Choose a device and one of its parts.");
+    if (view) {
+      const said = this.events.filter((event) => EVENTS[event.name]?.[1] === "bad").length;
+      this.plots.setAttribute("aria-label", `Plot of ${lines.map((line) => line.name).join(", ")}, ${moment(view.from)} to ${moment(view.to)}, ${said ? `${said} troubles` : "no trouble"}`);
+    }
+    this.legendTable();
+    this.list();
+    this.table();
+    this.place(this.cursor, true);
+  }
+
+  /** The legend, with the figures of all that is seen. */
+  legendTable() {
+    if (!this.view) return fill(this.legend);
+    const heads = ["Series", "At the cursor", "Mean", "Lowest", "Highest", "In all", "Covered", ""];
+    const rows = this.lines.map((line) => {
+      const least = line.low.filter((v) => !Number.isNaN(v));
+      const most = line.high.filter((v) => !Number.isNaN(v));
+      const mean = line.counts ? (line.time > 0 ? (line.sum / line.time) * line.factor : NaN) : line.samples > 0 ? (line.sum / line.samples) * line.factor : NaN;
+      const share = Math.min(1, line.time / ((this.view.to - this.view.from) / 1000));
+      line.cell = el("td", { class: "number at" });
+      const swatch = el("span", { class: `swatch${line.dash ? " dash" : ""}`, "aria-hidden": "true" });
+      swatch.style.color = colour(line);
+      const drop = () => this.change(line.pair
+        ? { minus: this.state.minus.filter((pair) => pair.join() !== line.pair.join()) }
+        : { series: this.state.series.filter((id) => id !== line.id) });
+      const others = line.pair ? [] : this.lines.filter((other) => !other.pair && other !== line && other.unit === line.unit && other.counts === line.counts);
+      const less = others.length > 0 && el("select", {
+        "aria-label": `Difference of ${line.name} and another`,
+        change: (event) => event.target.value && this.change({ minus: [...this.state.minus, [line.id, Number(event.target.value)]] }),
+      }, el("option", { value: "" }, "minus …"), others.map((other) => el("option", { value: other.id }, other.name)));
+      return el("tr", {}, el("th", { scope: "row" }, swatch, line.name), line.cell,
+        ...[mean, least.length ? Math.min(...least) : NaN, most.length ? Math.max(...most) : NaN].map((v) => el("td", { class: "number" }, figure(v, line.unit))),
+        el("td", { class: "number" }, line.counts ? amount(line.sum, line.series.unit) : "–"),
+        el("td", { class: "number" }, line.pair ? "–" : `${figure(share * 100, "", 3)}\u202f%`),
+        el("td", { class: "does" }, less, el("button", { type: "button", "aria-label": `Remove ${line.name}`, title: "Remove", click: drop }, "×")));
+    });
+    fill(this.legend, el("table", { class: "legend" },
+      el("caption", { class: "unseen" }, "What is plotted"),
+      el("thead", {}, el("tr", {}, heads.map((head, i) => el("th", { scope: "col", class: i > 0 && i < 7 ? "number" : null }, head)))),
+      el("tbody", {}, rows)));
+    const damaged = this.lines.flatMap((line) => line.damaged);
+    if (damaged.length) this.legend.append(el("p", { class: "bad" }, `Some of it could not be read: ${damaged[0]}`));
+  }
+
+  list() {
+    const { view } = this;
+    if (!view || !this.events.length) return fill(this.happened);
+    const at = (bucket) => moment(view.from + bucket * view.length);
+    const rows = this.events.slice(0, 100).map((event) => {
+      const [words, weight] = EVENTS[event.name] || ["", "note"];
+      const names = this.lines.filter((line) => event.series.has(line.id)).map((line) => line.name);
+      const what = names.length > 1 ? event.device : names[0] || event.device;
+      return el("tr", {},
+        el("td", {}, at(event.first), event.last > event.first ? ` – ${clock(view.from + (event.last + 1) * view.length)}` : ""),
+        el("td", { class: weight }, event.name), el("td", {}, what), el("td", { class: "words" }, words));
+    });
+    fill(this.happened, el("h2", { id: "happened" }, "What happened"),
+      el("div", { class: "scroll" }, el("table", {},
+        el("thead", {}, el("tr", {}, ["When", "What", "Where", "Meaning"].map((head) => el("th", { scope: "col" }, head)))),
+        el("tbody", {}, rows))),
+      this.events.length > rows.length && el("p", { class: "hint" }, `and ${this.events.length - rows.length} more: zoom in`));
+  }
+
+  /** Buckets as rows, while somebody looks at them. */
+  table() {
+    this.figures.hidden = !this.view;
+    if (!this.view || !this.figures.open) return;
+    const { view, lines } = this;
+    const known = Array.from({ length: view.count }, (_, i) => i).filter((i) => lines.some((line) => !Number.isNaN(line.mean[i])));
+    const rows = known.slice(-MOST_ROWS).reverse().map((i) => el("tr", {}, el("th", { scope: "row" }, moment(view.from + i * view.length)),
+      lines.map((line) => el("td", { class: "number" }, figure(line.mean[i], line.unit, 4)))));
+    fill(this.figures.lastChild, el("table", {},
+      el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "From"), lines.map((line) => el("th", { scope: "col", class: "number" }, line.name)))),
+      el("tbody", {}, rows)),
+      known.length > rows.length && el("p", { class: "hint" }, `the last ${rows.length} of ${known.length}`));
+  }
+
+  // --- cursor and zoom
+
+  place(bucket, quiet = false) {
+    this.cursor = bucket;
+    const selection = this.drag || (this.mark !== undefined && bucket !== null ? [this.edge(this.mark), this.edge(bucket + 1)] : null);
+    for (const panel of this.panels.values()) panel.point(bucket, selection);
+    for (const line of this.lines || []) {
+      if (!line.cell) continue;
+      const value = bucket === null ? null : line.mean[bucket];
+      const bounds = bucket !== null && !Number.isNaN(line.low[bucket]) && ` (${figure(line.low[bucket], line.unit)} to ${figure(line.most[bucket], line.unit)})`;
+      fill(line.cell, value === null ? "" : figure(value, line.unit, 4), bounds && el("small", {}, bounds));
+    }
+    if (bucket === null || quiet) return;
+    const names = this.events.filter((event) => event.first <= bucket && bucket <= event.last).map((event) => event.name);
+    clearTimeout(this.saying);
+    this.saying = setTimeout(() => say([moment(this.edge(bucket)), ...this.lines.map((line) => `${line.name} ${figure(line.mean[bucket], line.unit)}`), ...names].join(", ")), 300);
+  }
+
+  edge(bucket) { return this.view.from + bucket * this.view.length; }
+
+  key(event) {
+    if (!this.view || event.ctrlKey || event.metaKey || event.altKey) return;
+    const far = event.shiftKey ? 10 : 1;
+    const from = this.cursor ?? Math.floor(this.view.count / 2);
+    const step = (to) => this.place(Math.max(0, Math.min(this.view.count - 1, to)));
+    const deeds = {
+      ArrowLeft: () => step(from - far),
+      ArrowRight: () => step(from + far),
+      Home: () => step(0),
+      End: () => step(this.view.count - 1),
+      PageUp: () => this.pan(-0.5),
+      PageDown: () => this.pan(0.5),
+      "+": () => this.zoom(0.5),
+      "=": () => this.zoom(0.5),
+      "-": () => this.zoom(2),
+      " ": () => { this.mark = from; step(from); say("marked"); },
+      Enter: () => this.select(),
+      Escape: () => (this.mark === undefined ? this.back() : this.let()),
+    };
+    if (!deeds[event.key]) return;
+    event.preventDefault();
+    deeds[event.key]();
+  }
+
+  /** Zooms to what lies between the mark and the cursor. */
+  select() {
+    if (this.mark === undefined || this.cursor === null) return this.zoom(0.5);
+    const [a, b] = [this.mark, this.cursor].sort((x, y) => x - y);
+    this.mark = undefined;
+    return this.to(this.edge(a), this.edge(b + 1));
+  }
+
+  to(from, to) {
+    if (to - from < SHORTEST) return;
+    this.before = this.state.last || this.before;
+    this.mark = undefined;
+    this.change({ from, to, last: null, live: false });
+  }
+
+  /** Around the cursor, or the middle. */
+  zoom(by) {
+    if (!this.view) return;
+    const { from, to } = this.view;
+    const center = this.cursor === null ? (from + to) / 2 : this.edge(this.cursor + 0.5);
+    this.to(center - (center - from) * by, center + (to - center) * by);
+  }
+
+  pan(by) {
+    if (!this.view) return;
+    const { from, to } = this.view;
+    this.to(from + (to - from) * by, to + (to - from) * by);
+  }
+
+  /** To where it was before somebody zoomed. */
+  back() {
+    if (!this.state.last) this.change({ last: this.before || "3600" });
+  }
+
+  panelAt(event) {
+    return [...this.panels.values()].find((panel) => panel.element.contains(event.target));
+  }
+
+  moment(panel, event) {
+    const at = panel.at(event.clientX - panel.element.getBoundingClientRect().left);
+    return Math.max(this.view.from, Math.min(this.view.to, at));
+  }
+
+  bucket(at) {
+    return Math.max(0, Math.min(this.view.count - 1, Math.floor((at - this.view.from) / this.view.length)));
+  }
+
+  down(event) {
+    const panel = this.view && event.button === 0 && this.panelAt(event);
+    if (!panel) return;
+    this.plots.setPointerCapture(event.pointerId);
+    this.dragged = panel;
+    this.drag = [this.moment(panel, event), this.moment(panel, event)];
+  }
+
+  move(event) {
+    const panel = this.dragged || (this.view && this.panelAt(event));
+    if (!panel) return;
+    const at = this.moment(panel, event);
+    if (this.drag) this.drag[1] = at;
+    this.place(this.bucket(at), true);
+  }
+
+  up(event) {
+    if (!this.drag) return;
+    const panel = this.dragged;
+    const [from, to] = this.drag.sort((a, b) => a - b);
+    const wide = panel.x(to) - panel.x(from);
+    this.let();
+    if (wide > 4) this.to(from, to);
+    else this.place(this.bucket(this.moment(panel, event)), true);
+  }
+
+  let() {
+    [this.drag, this.dragged, this.mark] = [null, null, undefined];
+    if (this.view) this.place(this.cursor, true);
+  }
+
+  leave() {
+    if (!this.drag && this.view && document.activeElement !== this.plots) this.place(null);
+  }
+
+  /** Every series the other way, where there is one. */
+  async reverse() {
+    const { series } = this.state;
+    const other = await Promise.all(series.map(async (id) => {
+      const { device, object, direction, quantity } = this.known.get(id);
+      if (!direction) return id;
+      const all = await ask("/api/series", { device, object });
+      const found = all.series.find((one) => one.quantity === quantity && one.direction && one.direction !== direction);
+      return found ? found.id : id;
+    })).catch((error) => { this.fail(error); return series; });
+    const turned = new Map(series.map((id, i) => [id, other[i]]));
+    const unique = [...new Set(other)];
+    this.change({ series: unique, minus: this.state.minus.map((pair) => pair.map((id) => turned.get(id))) });
+  }
+
+  // --- live
+
+  unwatch() {
+    if (this.source) this.source.close();
+    this.source = null;
+    this.watched = "";
+    this.soon = clearTimeout(this.soon);
+    clearTimeout(this.again);
+    clearInterval(this.ticking);
+  }
+
+  watch() {
+    const wanted = this.state.live ? this.state.series.join(",") : "";
+    if (!wanted) {
+      this.unwatch();
+      this.silent.clear();
+      this.banner.hidden = true;
+      return;
+    }
+    if (wanted === this.watched) return;
+    this.unwatch();
+    this.silent.clear();
+    this.watched = wanted;
+    this.source = new EventSource(`/api/live?series=${wanted}`);
+    this.source.addEventListener("points", (event) => this.news(JSON.parse(event.data)));
+    this.source.addEventListener("open", () => this.live.classList.add("on"));
+    this.source.addEventListener("error", () => {
+      this.live.classList.remove("on");
+      // A browser tries again by itself, unless it was refused.
+      if (this.source?.readyState === EventSource.CLOSED) {
+        this.unwatch();
+        this.again = setTimeout(() => this.watch(), 5000);
+      }
+    });
+    this.tellSilent();
+    this.ticking = setInterval(() => this.tellSilent(), 5000);
+    this.lookBack();
+  }
+
+  /** What was so before somebody watched: a device may be silent already. */
+  async lookBack() {
+    const devices = new Map(this.state.series.map((id) => this.known.get(id)).filter(Boolean).map((one) => [one.device, one]));
+    for (const one of devices.values()) {
+      const now = Date.now() + (this.ahead || 0);
+      const [from_ns, to_ns] = [nanos(now - (20 * one.period_ns) / 1e6), nanos(now)];
+      const { points } = await ask("/api/points", { series: one.id, from_ns, to_ns, most: 100 }).catch(() => ({ points: [] }));
+      const last = points.findLastIndex((point) => point.answered_ns !== null);
+      const silent = points[last + 1];
+      if (points.length) this.read.set(one.device, Math.max(this.read.get(one.device) || 0, millis(points[points.length - 1].asked_ns)));
+      if (silent && !this.silent.has(one.device)) this.silent.set(one.device, millis(silent.asked_ns));
+    }
+    this.tellSilent();
+  }
+
+  /** Something was read. At most once a second all is drawn anew. */
+  news(news) {
+    for (const { device, points } of news.series) {
+      for (const point of points) {
+        this.read.set(device, Math.max(this.read.get(device) || 0, millis(point.asked_ns)));
+        const answered = point.answered_ns !== null;
+        if (!answered && !this.silent.has(device)) this.silent.set(device, millis(point.asked_ns));
+        if (answered && this.silent.delete(device)) say(`${device} answers again`);
+      }
+    }
+    this.tellSilent();
+    this.heard = (this.heard || 0) + 1;
+    this.plots.dataset.heard = String(this.heard);
+    if (!this.soon) {
+      this.soon = setTimeout(() => {
+        this.soon = null;
+        if (!this.drag && this.state.live) this.refresh();
+      }, 1000);
+    }
+  }
+
+  tellSilent() {
+    const lines = [...this.silent].map(([device, since]) => `${device} does not answer since ${clock(since)}`);
+    const now = Date.now() + (this.ahead || 0);
+    for (const [device, last] of this.read) {
+      const plotted = this.state.series.map((id) => this.known.get(id)).filter((one) => one?.device === device);
+      const patience = Math.max(30000, ...plotted.map((one) => (5 * one.period_ns) / 1e6));
+      if (plotted.length && now - last > patience) lines.push(`nobody has asked ${device} since ${clock(last)}`);
+    }
+    this.banner.hidden = lines.length === 0;
+    const text = lines.join("; ");
+    if (this.banner.textContent !== text) {
+      fill(this.banner, text);
+      if (text) say(text);
+    }
+  }
+}

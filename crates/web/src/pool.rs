@@ -1,0 +1,82 @@
+//! Readers of the archive, a few at a time.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::Semaphore;
+use trunkline_net::Clock;
+use trunkline_record::counter::Moment;
+use trunkline_record::series::{self, Reader};
+
+use super::query::Refused;
+
+/// Questions that are answered at the same time, each on a thread.
+pub const READERS: usize = 4;
+/// Questions that wait for their turn; more are refused.
+const MOST_WAITING: usize = 32;
+/// A question that takes longer than this is given up at the next step of it.
+const PATIENCE_NS: u64 = 20_000_000_000;
+
+/// Readers of one archive.
+#[derive(Debug)]
+pub struct Pool {
+    path: PathBuf,
+    idle: Mutex<Vec<Reader>>,
+    turns: Semaphore,
+    places: Semaphore,
+}
+
+/// What a question is answered from.
+#[derive(Debug)]
+pub struct Asked<'a> {
+    /// The archive.
+    pub reader: &'a Reader,
+    /// The wall clock when it was asked.
+    pub now: Moment,
+    clock: Clock,
+}
+
+impl Asked<'_> {
+    /// To be called between the parts of an answer.
+    pub fn in_time(&self) -> Result<(), Refused> {
+        if self.clock.now().as_ns() > PATIENCE_NS { Err(Refused::Slow) } else { Ok(()) }
+    }
+}
+
+impl Pool {
+    /// Readers of the archive at `path`, which must be one.
+    pub fn new(path: &Path) -> Result<Pool, series::Error> {
+        let idle = Mutex::new(vec![Reader::open(path)?]);
+        let (turns, places) = (Semaphore::new(READERS), Semaphore::new(READERS + MOST_WAITING));
+        Ok(Pool { path: path.to_owned(), idle, turns, places })
+    }
+
+    /// Has a question answered on a thread of its own, when it is its turn.
+    pub async fn ask<T: Send + 'static>(
+        self: &Arc<Self>,
+        answer: impl FnOnce(&Asked<'_>) -> Result<T, Refused> + Send + 'static,
+    ) -> Result<T, Refused> {
+        let _place = self.places.try_acquire().map_err(|_| Refused::Busy)?;
+        let _turn = self.turns.acquire().await.map_err(|_| Refused::Lost)?;
+        let pool = self.clone();
+        let asked = tokio::task::spawn_blocking(move || pool.answer(answer));
+        asked.await.unwrap_or(Err(Refused::Lost))
+    }
+
+    fn answer<T>(&self, answer: impl FnOnce(&Asked<'_>) -> Result<T, Refused>) -> Result<T, Refused> {
+        let kept = self.lock().pop();
+        let reader = kept.map_or_else(|| Reader::open(&self.path), Ok)?;
+        let clock = Clock::start();
+        let now = Moment(i64::try_from(clock.unix().as_nanos()).unwrap_or(i64::MAX));
+        let answer = answer(&Asked { reader: &reader, now, clock });
+        // After trouble with the file the next one opens it anew.
+        if !matches!(answer, Err(Refused::Archive(_))) {
+            self.lock().push(reader);
+        }
+        answer
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Reader>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
