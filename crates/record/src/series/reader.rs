@@ -19,6 +19,9 @@ use crate::counter::{Moment, Raw};
 /// Chunks whose places are looked up at once.
 const PAGE: usize = 4_096;
 
+/// Responses of a table, each with a value of every column.
+type Rows = Vec<(Row, Vec<Option<Raw>>)>;
+
 /// One who reads. What it sees is what was flushed before it asked.
 #[derive(Debug)]
 pub struct Reader {
@@ -151,7 +154,7 @@ impl Reader {
     }
 
     /// All of a chunk.
-    fn whole(&self, chunk: ChunkId, columns: usize) -> Result<Vec<(Row, Vec<Option<Raw>>)>, Damage> {
+    fn whole(&self, chunk: ChunkId, columns: usize) -> Result<Rows, Damage> {
         let blob = self.blob(chunk, true)?;
         let mut rows: Vec<_> =
             read_rows(&blob)?.into_iter().map(|row| (row, Vec::with_capacity(columns))).collect();
@@ -164,7 +167,7 @@ impl Reader {
     }
 
     /// All that was flushed and is in no chunk.
-    fn flushed(&self, table: TableId) -> Result<Vec<(Row, Vec<Option<Raw>>)>, Error> {
+    fn flushed(&self, table: TableId) -> Result<Rows, Error> {
         let mut rows = Vec::new();
         for (_, bytes) in self.db.tails(table)? {
             rows.extend(read_tail(&bytes, MOST_COLUMNS).unwrap_or_default().rows);
