@@ -140,7 +140,10 @@ export class Plot {
       const { series } = await ask("/api/series", { series: missing.join(",") });
       series.forEach((one) => this.known.set(one.id, one));
     }
-    this.chooser.plotted(this.state.series, this.known);
+    // Only what is new: somebody may be choosing something else just now.
+    const told = this.state.series.join();
+    if (told !== this.told) this.chooser.plotted(this.state.series, this.known);
+    this.told = told;
   }
 
   async ask() {
@@ -553,7 +556,7 @@ export class Plot {
     const now = Date.now() + (this.ahead || 0);
     for (const [device, last] of this.read) {
       const plotted = this.state.series.map((id) => this.known.get(id)).filter((one) => one?.device === device);
-      const patience = Math.max(30000, ...plotted.map((one) => (5 * one.period_ns) / 1e6));
+      const patience = Math.max(60000, ...plotted.map((one) => (5 * one.period_ns) / 1e6));
       if (plotted.length && now - last > patience) lines.push(`nobody has asked ${device} since ${clock(last)}`);
     }
     this.banner.hidden = lines.length === 0;
