@@ -95,8 +95,10 @@ export class Hosts extends Status {
     const up = [...states.values()].filter((one) => one.className === "good").length;
     const rows = hosts.map((host) => {
       const delay = host.delay && measure({ kind: "gauge", unit: host.delay.unit });
-      return [host.name && host.name !== host.device ? [host.device, el("small", {}, ` ${host.name}`)] : host.device, states.get(host),
-        delay && host.responding ? figure(host.delay.value * delay.factor, delay.unit) : "–", moment(millis(host.seen_ns)),
+      const name = host.ports ? el("a", { href: address("switches", { device: host.device }) }, host.device) : host.device;
+      const far = delay && figure(host.delay.value * delay.factor, delay.unit);
+      return [host.name && host.name !== host.device ? [name, el("small", {}, ` ${host.name}`)] : name, states.get(host),
+        delay ? link([host.delay.id], host.responding ? far : "–") : "–", moment(millis(host.seen_ns)),
         span(host.uptime_s), host.pinged ? "ping" : "SNMP or other"];
     });
     fill(this.body, hosts.length > 0 && el("p", {}, `${up} of ${hosts.length} respond.`),

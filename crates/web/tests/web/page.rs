@@ -130,6 +130,11 @@ fn difference(window: &Window) {
     assert_eq!(browser.run("return document.querySelectorAll('.panel').length"), 1);
     window.open("#/plot?s=1,8&last=all");
     browser.until("document.querySelectorAll('.panel').length === 2");
+    // Cells are bits too: 53 octets each.
+    window.open("#/plot?s=4&last=all");
+    browser.until("document.querySelector('.legend tbody tr')?.innerText.includes('70\u{202f}cells/s')");
+    browser.click("#cells");
+    browser.until("document.querySelector('.legend tbody tr').innerText.includes('29.7\u{202f}kb/s')");
     // Chosen beside it.
     window.open("#/plot?s=1&last=all");
     browser.until("document.querySelector('#part').value === 'port/eth0'");
