@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener as Listener};
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, Semaphore};
+use tokio::time::timeout;
 use trunkline_record::series;
 
 use super::door::{Door, Token, Verdict};
@@ -32,6 +34,9 @@ pub const MOST_WATCHERS: usize = 32;
 const MOST_HEAD: usize = 16 * 1024;
 /// How long a request's head may take, and a connection wait for the next one.
 const HEAD_PATIENCE: Duration = Duration::from_secs(30);
+
+/// How old a connection gets: who takes nothing of an answer holds no place for ever. Browsers connect again.
+const LONGEST: Duration = Duration::from_secs(600);
 
 /// Scripts, styles and answers come from here; nobody puts the page into a frame of theirs.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
@@ -169,8 +174,12 @@ async fn serve(stream: TcpStream, house: Arc<House>) {
     });
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD_PATIENCE).max_buf_size(MOST_HEAD);
+    let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
     // Whoever breaks the connection off has their reasons.
-    let _ = http.serve_connection(TokioIo::new(stream), service).await;
+    if timeout(LONGEST, connection.as_mut()).await.is_err() {
+        connection.as_mut().graceful_shutdown();
+        let _ = timeout(HEAD_PATIENCE, connection).await;
+    }
 }
 
 impl House {

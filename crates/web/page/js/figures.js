@@ -5,9 +5,13 @@ const SMALL = [[1, ""], [1e-3, "m"], [1e-6, "µ"], [1e-9, "n"]];
 const TIMES = { s: 1, ms: 1e-3, us: 1e-6, "µs": 1e-6, ns: 1e-9, seconds: 1, milliseconds: 1e-3, microseconds: 1e-6, nanoseconds: 1e-9 };
 const BITS = ["b/s", "bit/s", "bits/s", "bps"];
 
-/** How a series is shown: its unit, the factor to it. Series of the same unit share a plot. */
-export function measure(series) {
+/** Bits of an ATM cell (ITU-T I.361). */
+const CELL = 424;
+
+/** How a series is shown: its unit, the factor to it. Series of the same unit share a plot. `bits`: cells as bits. */
+export function measure(series, bits = false) {
   if (series.kind.startsWith("counter")) {
+    if (bits && series.unit === "cells") return { unit: "b/s", factor: CELL };
     return series.unit === "octets" ? { unit: "b/s", factor: 8 } : { unit: `${series.unit || "units"}/s`, factor: 1 };
   }
   if (series.unit in TIMES) return { unit: "s", factor: TIMES[series.unit] };

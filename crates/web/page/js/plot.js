@@ -20,7 +20,7 @@ function parse(parameters) {
   const zoomed = parameters.has("from") && from < to;
   const last = zoomed ? null : parameters.get("last") || "3600";
   const known = last === "all" || Number(last) > 0;
-  return { series, minus, from, to, last: zoomed || known ? last : "3600", live: parameters.get("live") === "1" };
+  return { series, minus, from, to, last: zoomed || known ? last : "3600", live: parameters.get("live") === "1", bits: parameters.get("bits") === "1" };
 }
 
 /** As an address says it. */
@@ -32,6 +32,7 @@ function written(state) {
     from: state.last ? null : Math.round(state.from),
     to: state.last ? null : Math.round(state.to),
     live: state.live ? "1" : null,
+    bits: state.bits ? "1" : null,
   };
 }
 
@@ -48,6 +49,7 @@ export class Plot {
     this.chooser = new Chooser((change) => this.change(change));
     this.presets = PRESETS.map(([last, name]) => el("button", { type: "button", "data-last": last, click: () => this.change({ last }) }, name));
     this.live = el("button", { type: "button", class: "live", "aria-pressed": "false", click: () => this.change({ live: !this.state.live }) }, "Live");
+    this.cells = el("button", { type: "button", id: "cells", hidden: true, click: () => this.change({ bits: !this.state.bits }) }, "Cells as bits");
     this.shown = el("p", { class: "shown" });
     this.trouble = el("div", { class: "trouble", role: "alert", hidden: true });
     this.banner = el("div", { class: "banner", hidden: true });
@@ -67,7 +69,8 @@ export class Plot {
         move("‹", "Earlier", () => this.pan(-0.5)), move("›", "Later", () => this.pan(0.5)),
         move("+", "Zoom in", () => this.zoom(0.5)), move("−", "Zoom out", () => this.zoom(2))),
       this.live,
-      el("button", { type: "button", id: "reverse", click: () => this.reverse() }, "Other direction"));
+      el("button", { type: "button", id: "reverse", click: () => this.reverse() }, "Other direction"),
+      this.cells);
     const keys = el("p", { id: "keys", class: "hint" },
       "Drag to zoom, double-click to go back. Keys on the plot: ",
       ...[["←", ""], ["→", " move the cursor (with Shift ten), "], ["Space", " marks a place and "], ["Enter", " zooms to what lies between, "], ["+", " "], ["−", " zoom, "], ["Page ↑", " "], ["Page ↓", " move in time, "], ["Esc", " goes back."]]
@@ -92,6 +95,7 @@ export class Plot {
     this.state = parse(parameters);
     for (const button of this.presets) button.setAttribute("aria-pressed", String(button.dataset.last === this.state.last));
     this.live.setAttribute("aria-pressed", String(this.state.live));
+    this.cells.setAttribute("aria-pressed", String(this.state.bits));
     await this.refresh();
     this.watch();
   }
@@ -140,7 +144,10 @@ export class Plot {
       const { series } = await ask("/api/series", { series: missing.join(",") });
       series.forEach((one) => this.known.set(one.id, one));
     }
-    this.chooser.plotted(this.state.series, this.known);
+    // Only what is new: somebody may be choosing something else just now.
+    const told = this.state.series.join();
+    if (told !== this.told) this.chooser.plotted(this.state.series, this.known);
+    this.told = told;
   }
 
   async ask() {
@@ -169,7 +176,7 @@ export class Plot {
 
   makeLines(view) {
     const lines = view.views.map((one, colour) => {
-      const { unit, factor } = measure(one.series);
+      const { unit, factor } = measure(one.series, this.state.bits);
       const counts = one.series.kind.startsWith("counter");
       // A bucket's share of a growth is a whole number: in short ones that alone would take it out of its bounds.
       const within = (value, i) => Math.max(one.low[i] ?? value, Math.min(value, one.most[i] ?? value));
@@ -242,7 +249,8 @@ export class Plot {
   // --- what is seen
 
   draw() {
-    const { view, lines } = this;
+    const { view, lines = [] } = this;
+    this.cells.hidden = !lines.some((line) => line.series.unit === "cells");
     const units = view ? [...new Set(lines.map((line) => line.unit))] : [];
     for (const [unit, panel] of this.panels) if (!units.includes(unit)) { panel.element.remove(); this.panels.delete(unit); }
     for (const unit of units) {
@@ -553,7 +561,7 @@ export class Plot {
     const now = Date.now() + (this.ahead || 0);
     for (const [device, last] of this.read) {
       const plotted = this.state.series.map((id) => this.known.get(id)).filter((one) => one?.device === device);
-      const patience = Math.max(30000, ...plotted.map((one) => (5 * one.period_ns) / 1e6));
+      const patience = Math.max(60000, ...plotted.map((one) => (5 * one.period_ns) / 1e6));
       if (plotted.length && now - last > patience) lines.push(`nobody has asked ${device} since ${clock(last)}`);
     }
     this.banner.hidden = lines.length === 0;

@@ -57,8 +57,10 @@ function table(caption, columns, rows, none) {
     el("tbody", {}, rows.map((row) => el("tr", {}, cells(row))))));
 }
 
-function state(responding) {
-  if (responding === null) return el("span", { class: "quiet" }, "not asked yet");
+/** Whether it answers; of one that nobody asks any more nothing is known. */
+function state({ responding, asked_ns, period_ns }, now_ns) {
+  if (responding === null || asked_ns === null) return el("span", { class: "quiet" }, "not asked yet");
+  if (now_ns - asked_ns > Math.max(60e9, 5 * period_ns)) return el("span", { class: "quiet" }, "not asked any more");
   return responding ? el("span", { class: "good" }, "responding") : el("span", { class: "bad" }, "unreachable");
 }
 
@@ -86,14 +88,17 @@ export class Hosts extends Status {
 
   ask() { return ask("/api/hosts"); }
 
-  draw({ hosts }) {
+  draw({ hosts, now_ns }) {
     hosts.sort((a, b) => collate.compare(a.device, b.device));
     this.changes(hosts);
-    const up = hosts.filter((host) => host.responding).length;
+    const states = new Map(hosts.map((host) => [host, state(host, now_ns)]));
+    const up = [...states.values()].filter((one) => one.className === "good").length;
     const rows = hosts.map((host) => {
       const delay = host.delay && measure({ kind: "gauge", unit: host.delay.unit });
-      return [host.name && host.name !== host.device ? [host.device, el("small", {}, ` ${host.name}`)] : host.device, state(host.responding),
-        delay && host.responding ? figure(host.delay.value * delay.factor, delay.unit) : "–", moment(millis(host.seen_ns)),
+      const name = host.ports ? el("a", { href: address("switches", { device: host.device }) }, host.device) : host.device;
+      const far = delay && figure(host.delay.value * delay.factor, delay.unit);
+      return [host.name && host.name !== host.device ? [name, el("small", {}, ` ${host.name}`)] : name, states.get(host),
+        delay ? link([host.delay.id], host.responding ? far : "–") : "–", moment(millis(host.seen_ns)),
         span(host.uptime_s), host.pinged ? "ping" : "SNMP or other"];
     });
     fill(this.body, hosts.length > 0 && el("p", {}, `${up} of ${hosts.length} respond.`),
@@ -119,12 +124,12 @@ export class Switches extends Status {
   }
 
   draw(answer) {
-    if (answer.hosts) this.all(answer.hosts); else this.one(answer);
+    if (answer.hosts) this.all(answer); else this.one(answer);
   }
 
-  all(hosts) {
+  all({ hosts, now_ns }) {
     const rows = hosts.filter((host) => host.ports > 0).sort((a, b) => collate.compare(a.device, b.device)).map((host) => [
-      el("a", { href: address("switches", { device: host.device }) }, host.device), state(host.responding), span(host.uptime_s),
+      el("a", { href: address("switches", { device: host.device }) }, host.device), state(host, now_ns), span(host.uptime_s),
       `${host.ports}${host.active ? ` (${host.active} active)` : ""}`, String(host.paths),
       host.channels ? el("a", { href: address("channels", { device: host.device }) }, String(host.channels)) : "0", moment(millis(host.seen_ns))]);
     fill(this.body, table("Switches", [["Switch"], ["Status"], ["Up for", true], ["Ports", true], ["VPs", true], ["VCs", true], ["Last seen"]], rows, "No device has ports yet."));
@@ -146,7 +151,7 @@ export class Switches extends Status {
     });
     const facts = Object.entries(device.texts).map(([key, { text }]) => el("div", {}, el("dt", {}, key), el("dd", {}, text)));
     fill(this.body, el("p", {}, el("a", { href: "#/switches" }, "All switches")), el("h2", {}, device.device),
-      el("p", {}, state(polled?.responding ?? null), polled?.uptime_s !== null && ` · up ${span(polled?.uptime_s)}`, ` · ${ports.length} ports`,
+      el("p", {}, polled && state(polled, device.now_ns), polled?.uptime_s !== null && ` · up ${span(polled?.uptime_s)}`, ` · ${ports.length} ports`,
         ` (${ports.filter((port) => said(port, "state") === "up").length} up) · last seen ${moment(millis(polled?.seen_ns))}`),
       facts.length > 0 && el("dl", { class: "facts" }, facts),
       table("Ports", [["Port"], ["Description"], ["State"], ["For", true], ["Speed", true], ["In", true], ["Out", true], ["Total in", true], ["Total out", true], ["VPs", true], ["VCs", true]], rows, "This device has no ports."));

@@ -195,6 +195,7 @@ struct HostTold {
 
 #[derive(Serialize)]
 struct Delay {
+    id: i64,
     value: Value,
     unit: String,
 }
@@ -280,6 +281,7 @@ fn ping(recent: &Recent, told: &mut HostTold) {
         match named(&series.name).quantity.as_str() {
             "delay" => {
                 let new = |(_, raw)| Delay {
+                    id: series.id.0,
                     value: Value::new(raw, series.column.kind),
                     unit: series.unit.clone(),
                 };

@@ -130,6 +130,19 @@ fn difference(window: &Window) {
     assert_eq!(browser.run("return document.querySelectorAll('.panel').length"), 1);
     window.open("#/plot?s=1,8&last=all");
     browser.until("document.querySelectorAll('.panel').length === 2");
+    // Cells are bits too: 53 octets each.
+    window.open("#/plot?s=4&last=all");
+    browser.until("document.querySelector('.legend tbody tr')?.innerText.includes('70\u{202f}cells/s')");
+    browser.click("#cells");
+    browser.until("document.querySelector('.legend tbody tr').innerText.includes('29.7\u{202f}kb/s')");
+    // Chosen beside it.
+    window.open("#/plot?s=1&last=all");
+    browser.until("document.querySelector('#part').value === 'port/eth0'");
+    window.choose("#device", "alpha");
+    browser.until("document.querySelector('#part option')?.value === 'host'");
+    browser.click("#keep");
+    window.draws(|| window.choose("#part", "host"));
+    assert_eq!(window.hash(), "#/plot?s=1%2C8&last=all");
 }
 
 /// Everything by the keyboard, and said to those who do not see it.
@@ -195,7 +208,7 @@ fn status(window: &Window) {
         let text = window.text(".page");
         words.iter().for_each(|word| assert!(text.contains(word), "{hash}: {word:?} is not in {text}"));
     };
-    shows("#/hosts", &["alpha", "responding", "250\u{202f}µs", "Last seen"]);
+    shows("#/hosts", &["alpha", "not asked any more", "250\u{202f}µs", "Last seen"]);
     shows("#/switches", &["core1", "1 (1 active)"]);
     shows("#/switches?device=core1", &["core1.example", "eth0", "up", "8\u{202f}kb/s", "1\u{202f}Gb/s"]);
     shows("#/channels?device=s1", &["a", "33", "b", "40", "70\u{202f}cells/s"]);
@@ -301,6 +314,11 @@ fn what_comes_is_seen_and_a_dying_device_too() {
     browser.until("document.getElementById('says').textContent.includes('answers again')");
     window.draws(|| browser.click(".live"));
     assert!(!window.hash().contains("live"), "{}", window.hash());
+    // Ahead of the clock, so that a slow machine does not find it forsaken.
+    let end = now() + 120 * S;
+    poll_until(&mut made, &mut table, end, true);
+    window.open("#/hosts");
+    browser.until("document.querySelector('.page td .good')?.innerText === 'responding'");
     assert!(browser.complaints().is_empty(), "{:?}", browser.complaints());
 }
 
