@@ -15,7 +15,7 @@ use trunkline_experiment::plan::{
     BundleFormat, BundleTimers, Connection, Network, Node, NodeKind, Plan, Protocol,
 };
 use trunkline_traffic::{Burst, Pattern, Variable};
-use trunkline_units::{Rate, Span};
+use trunkline_units::{Instant, Rate, Span};
 
 use crate::Refusal;
 
@@ -179,8 +179,8 @@ pub fn refuse_test(backend: &str, c: &Connection) -> Option<String> {
 /// What a machine counted, by the record's names.
 pub type Counts = BTreeMap<String, u64>;
 
-/// What a converter of level 1 counted; it joined groups so many times, and now has so many.
-pub fn of_level1(machine: &Level1, joins: u64, joined: u64) -> Counts {
+/// What a converter of level 1 counted by now; it joined groups so many times, and now has so many.
+pub fn of_level1(machine: &Level1, now: Instant, joins: u64, joined: u64) -> Counts {
     let s = machine.statistics();
     let counts = [
         ("heard", s.heard),
@@ -190,7 +190,7 @@ pub fn of_level1(machine: &Level1, joins: u64, joined: u64) -> Counts {
         ("joins", joins),
         ("joined", joined),
         ("malformed", s.malformed),
-        ("level", machine.level().into()),
+        ("level", machine.level(now).into()),
     ];
     named(&counts, &[("in", s.drops), ("out", s.drops_out)])
 }
@@ -214,8 +214,8 @@ pub fn of_central(machine: &central::Central) -> Counts {
     named(&counts, &[("in", s.drops_to_hosts), ("out", s.drops_to_level1)])
 }
 
-/// What the interface of a host counted.
-pub fn of_host(machine: &Host) -> Counts {
+/// What the interface of a host counted by now.
+pub fn of_host(machine: &Host, now: Instant) -> Counts {
     let s = machine.statistics();
     let counts = [
         ("received", s.received),
@@ -224,7 +224,7 @@ pub fn of_host(machine: &Host) -> Counts {
         ("bundles_received", s.bundles),
         ("bundles_sent", s.bundles_sent),
         ("malformed", s.malformed),
-        ("level", machine.level().into()),
+        ("level", machine.level(now).into()),
     ];
     named(&counts, &[("messages", s.drops)])
 }

@@ -445,7 +445,7 @@ fn hosts(engine: &Engine, end: Instant) -> Vec<schema::Host> {
     let share = |busy: Span| if duration.is_zero() { 0.0 } else { busy.as_s() / duration.as_s() * 100.0 };
     let host = |(number, h): (u32, &crate::network::Host)| {
         let mut interfaces = engine.llc().counts(number);
-        interfaces.extend(engine.bundles().counts(number));
+        interfaces.extend(engine.bundles().counts(end, number));
         for (n, (medium, port)) in h.down.iter().enumerate() {
             let c = network.media[*medium as usize].medium.counters(*port);
             let counts = [("tx_frames", c.frames), ("tx_bytes", c.bytes), ("tx_dropped", c.full)];

@@ -189,6 +189,8 @@ impl Desk {
                     level1: (0..central.level1.len() as u8).map(|at| lines.level1(at)).collect(),
                     hosts: vec![lines.hosts()],
                     ttl: TTL,
+                    // As in the simulator: what was assigned stays, and so nothing is lost by that.
+                    rebalance: Span::ZERO,
                     ..CentralOptions::on_loopback(settings, lines.hears_level1(), lines.hears_hosts())
                 };
                 let face = CentralFace::open(&options, clock).map_err(|e| failed(&e))?;
@@ -354,7 +356,7 @@ impl Work {
             work.tell(now);
             Ok(())
         });
-        with_sockets(bundle::of_level1(face.machine(), joins, joined), &face)
+        with_sockets(bundle::of_level1(face.machine(), self.clock.now(), joins, joined), &face)
     }
 
     fn host(&mut self, mut face: HostFace, (bell, at): (&UnixStream, usize), wants: &[u16]) -> Counts {
@@ -371,7 +373,7 @@ impl Work {
             shared.post(face);
             Ok(())
         });
-        with_sockets(bundle::of_host(face.machine()), &face)
+        with_sockets(bundle::of_host(face.machine(), self.clock.now()), &face)
     }
 }
 

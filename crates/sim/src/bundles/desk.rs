@@ -319,25 +319,26 @@ impl Desk {
     /// Takes all messages that a host's interface has.
     fn read(&mut self, now: Instant) {
         let What::Host { machine, .. } = &mut self.what else { return };
-        let mut taken = true;
-        while taken {
-            let take = host::Command::Take { into: &mut self.scratch, taken: &mut taken };
-            // A take is not refused.
-            let _ = machine.handle(now, Input::Command(take));
-            if taken {
-                self.heard.extend(Header::peek(&self.scratch));
+        loop {
+            let mut from = None;
+            let receive = host::Command::Receive { into: &mut self.scratch, from: &mut from };
+            // To receive is not refused.
+            let _ = machine.handle(now, Input::Command(receive));
+            if from.is_none() {
+                return;
             }
+            self.heard.extend(Header::peek(&self.scratch));
         }
     }
 
-    /// What it counted, by name.
-    pub fn counts(&self) -> Counts {
+    /// What it counted by now, by name.
+    pub fn counts(&self, now: Instant) -> Counts {
         let mut counts = match &self.what {
             What::Level1 { machine, joined, .. } => {
-                bundle::of_level1(machine, self.joins, joined.len() as u64)
+                bundle::of_level1(machine, now, self.joins, joined.len() as u64)
             }
             What::Central { machine, .. } => bundle::of_central(machine),
-            What::Host { machine, .. } => bundle::of_host(machine),
+            What::Host { machine, .. } => bundle::of_host(machine, now),
             What::Wide { .. } => Counts::new(),
         };
         let given_up = self.gatherers.values().map(|gatherer| gatherer.given_up).sum();

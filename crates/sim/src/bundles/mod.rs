@@ -214,10 +214,10 @@ impl Bundles {
         self.wants.iter().all(|want| knows(want) && gets(packet(want.1)))
     }
 
-    /// What stands at a station counted, by name.
-    pub fn counts(&self, station: u32) -> BTreeMap<String, u64> {
+    /// What stands at a station counted by now, by name.
+    pub fn counts(&self, now: Instant, station: u32) -> BTreeMap<String, u64> {
         let desk = self.desks.get(station as usize).and_then(Option::as_deref);
-        desk.map_or_else(BTreeMap::new, Desk::counts)
+        desk.map_or_else(BTreeMap::new, |desk| desk.counts(now))
     }
 }
 
