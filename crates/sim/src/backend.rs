@@ -8,7 +8,8 @@ use trunkline_record::Record;
 use trunkline_record::schema;
 use trunkline_run::assemble::{self, Outcome};
 use trunkline_run::backend::{blank, conclude, expected, too_small};
-use trunkline_run::{Backend, Order, Refusal, Watch, describe, llc};
+use trunkline_run::bundle::Label;
+use trunkline_run::{Backend, Order, Refusal, Watch, bundle, describe, llc};
 use trunkline_traffic::Pattern;
 use trunkline_units::{Instant, Span};
 
@@ -376,6 +377,7 @@ impl Run<'_> {
             disks,
             phases,
             file_bytes,
+            label: None,
         })
     }
 }
@@ -398,6 +400,9 @@ impl Run<'_> {
         if let Some(tracer) = &mut self.engine.tracer {
             tracer.begin(from, To::All, None);
         }
+        let protocol = &self.plan.connections[turn.connection].protocol;
+        let label = bundle::works(self.plan)
+            .and_then(|works| Some((Label::of(protocol, works.format)?, works.longest())));
         Flow::begin(Birth {
             plan: &self.plan.connections[turn.connection],
             connection: turn.connection,
@@ -414,6 +419,7 @@ impl Run<'_> {
             disks: [None, None],
             phases: Default::default(),
             file_bytes: None,
+            label,
         })
     }
 }
