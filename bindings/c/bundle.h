@@ -90,10 +90,13 @@ struct bundle_settings {
     uint32_t retell_ms;    /* classic: how often what it wants is told again; 1000 */
     uint32_t interval_us;  /* in which so many messages go as the level of congestion lets go, `--interval` of the converters:
                               100 to 3600000000; 5000 */
+    uint32_t deadline_us;  /* how long an ordinary message of this host may wait for others in its bundle, with BUNDLE_PROCESSOR
+                              and BUNDLE_DELAY, up to 1000000; 5000 */
+    uint32_t priority_deadline_us; /* the same of a priority message; 0: its bundle leaves at once */
     uint32_t reserved;     /* 0 */
 };
 
-#define BUNDLE_SETTINGS { sizeof(struct bundle_settings), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define BUNDLE_SETTINGS { sizeof(struct bundle_settings), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 typedef struct bundle_host bundle_host;
 

@@ -38,6 +38,9 @@ fuzz_target!(|bytes: &[u8]| {
         ..Settings::default()
     };
     let mut world = World::new(2, 3, settings, Medium::default()).seed((*seed).into());
+    if settings.format == Format::Classic && how & 1 == 0 {
+        world = world.retelling();
+    }
     let mut rest = rest;
     // An octet says what happens, the next where or how much, then what it is about.
     while let [what, much, more @ ..] = rest {
@@ -65,6 +68,9 @@ fuzz_target!(|bytes: &[u8]| {
             }
             10 => world.hear(address, what & 16 != 0, piece),
             11 => _ = world.command(host, Command::Saturate((*much > 8).then_some(u32::from(*much)))),
+            12 if what >> 4 == 1 => {
+                _ = world.command(host, Command::DropAgain { first: address as u16, last: (*much).into() })
+            }
             12 => _ = world.command(host, if *much > 250 { Command::Bye } else { Command::DropAll }),
             _ => world.run(Span::from_us(1 << (much % 22))),
         }

@@ -63,6 +63,8 @@ static void refused(char **argv)
     REFUSED(longest, 65508, BUNDLE_EARG, "longest");
     REFUSED(interval_us, 99, BUNDLE_EARG, "interval_us");
     REFUSED(interval_us, 3600000001u, BUNDLE_EARG, "interval_us");
+    REFUSED(deadline_us, 1000001, BUNDLE_EARG, "deadline_us");
+    REFUSED(priority_deadline_us, 1000001, BUNDLE_EARG, "priority_deadline_us");
     REFUSED(reserved, 1, BUNDLE_EARG, "reserved");
     REFUSED(central, "nowhere", BUNDLE_EARG, "central");
     REFUSED(central, "\xff", BUNDLE_EARG, "central");
@@ -89,6 +91,42 @@ static void refused(char **argv)
     host_at(&at, argv, 2);
     at.settings.interval_us = 20000;
     CHECK(bundle_open(&host, &at.settings) == BUNDLE_OK && bundle_close(host) == BUNDLE_OK);
+}
+
+/*
+ * An ordinary message waits a second here, in which nobody looks again but on a machine that has no time: so until it was seen
+ * to wait. One with priority takes it along at once.
+ */
+static void deadlines(char **argv)
+{
+    bundle_host *host = NULL;
+    struct at at;
+
+    if (is_wide(argv))
+        return; /* what waits leaves with a hello, too */
+    host_at(&at, argv, 2);
+    at.settings.timers = BUNDLE_TICK;
+    at.settings.deadline_us = 1;
+    CHECK(bundle_open(&host, &at.settings) == BUNDLE_EARG && strstr(bundle_error(), "deadline_us") != NULL);
+    at.settings.timers = BUNDLE_PROCESSOR;
+    at.settings.deadline_us = 1000000;
+    at.settings.pairs = 1;
+    CHECK(bundle_open(&host, &at.settings) == BUNDLE_OK);
+    do {
+        CHECK(bundle_send(host, 4, "waits", 5, 0, BUNDLE_ANYTIME) == BUNDLE_OK);
+        CHECK(bundle_turn(host, 0, NULL, NULL) == 0);
+    } while (!figures_of(host).saying);
+    CHECK(bundle_send(host, 5, "leaves", 6, 0, BUNDLE_ANYTIME) == BUNDLE_OK);
+    CHECK(bundle_turn(host, 0, NULL, NULL) == 0 && !figures_of(host).saying);
+    CHECK(bundle_close(host) == BUNDLE_OK);
+    /* One with priority may wait, too. */
+    at.settings.priority_deadline_us = 1000000;
+    CHECK(bundle_open(&host, &at.settings) == BUNDLE_OK);
+    do {
+        CHECK(bundle_send(host, 5, "waits", 5, 0, BUNDLE_ANYTIME) == BUNDLE_OK);
+        CHECK(bundle_turn(host, 0, NULL, NULL) == 0);
+    } while (!figures_of(host).saying);
+    CHECK(bundle_close(host) == BUNDLE_OK);
 }
 
 static void regions(bundle_host *host)
@@ -138,6 +176,7 @@ int main(int argc, char **argv)
         CHECK(strcmp(bundle_text(code), "unknown code") != 0 && strcmp(bundle_text(code), bundle_text(code - 1)) != 0);
     CHECK(strcmp(bundle_text(BUNDLE_EBUG - 1), "unknown code") == 0);
     refused(argv);
+    deadlines(argv);
 
     host = opened(argv, 1);
     other = opened(argv, 2);

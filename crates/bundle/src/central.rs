@@ -1,8 +1,11 @@
 //! [`Central`]: the central converter (section 3.4.3.3).
 
+use std::collections::BTreeMap;
+
 use trunkline_endpoint::{Endpoint, Idle, Input, Output, Peer, Port, Reason, Segment, Transmit, Writable};
 use trunkline_units::{Instant, Seed, Span};
 
+use crate::balance::{self, Loads, MOVES, Move};
 use crate::drops::{Drops, Unsent, Why};
 use crate::gather::Gather;
 use crate::interest::{Change, Interest, packet};
@@ -56,6 +59,11 @@ pub struct Config {
 /// level 1 again to what they get: now and then, when one asks by telling level 3, and after a
 /// [refusal](Command::Level1Refused); and has those leave that bring what they are not to get any more.
 ///
+/// **Rebalancing.** One [that rebalances](Central::rebalancing) moves packet addresses from the converter that hears most to the
+/// one that hears least, but not to one that has brought nothing since this was last looked at. As nobody says that he has left,
+/// the other joins 100 ms after the one was told to leave; in between nobody has it, and what hosts say to it leaves by the
+/// other already, which does not hear itself.
+///
 /// Bounds: 65 bundles for each converter of level 1, and for the hosts. What finds no room is dropped and
 /// [counted](Statistics). Control that finds none is told again when its state is asked for: joins by the next change of
 /// interest, levels by the next change of level.
@@ -85,6 +93,12 @@ struct Classic {
     changed: Box<[Instant]>,
     /// By which of `level1`, counted from 1, messages of hosts to packet addresses last left, and when.
     spoke: Box<[(u8, Instant)]>,
+    /// Messages from level 1 by packet address, as each brought what it gets.
+    loads: Loads,
+    /// How often packet addresses may move, and when they may next; none: never.
+    rebalance: Option<(Span, Instant)>,
+    /// Packet addresses that their holder is told to join at this moment, and since when nobody has them.
+    moving: BTreeMap<u16, (Instant, Instant)>,
     /// The converter that is asked first whether it has a bundle to send.
     turn: usize,
     statistics: Statistics,
@@ -101,6 +115,8 @@ struct Side {
     load: u64,
     before: u64,
     until: Instant,
+    /// When it last brought something.
+    heard: Option<Instant>,
     /// Packet addresses that it could not be told of.
     untold: bool,
     retell: Retell,
@@ -144,7 +160,8 @@ pub struct Statistics {
     pub path: crate::path::Counts,
     /// Messages of bundles from hosts and level 1 that did not come.
     pub lost: u64,
-    /// Bundles of an earlier life of their sender, or of hosts beyond those that there may be.
+    /// Bundles of an earlier life of their sender, of hosts beyond those that there may be, and of who says that he is one in a
+    /// later life and has not said the session that he was told.
     pub stale: u64,
     /// Messages of this site's hosts that came back from the wide area.
     pub own: u64,
@@ -218,6 +235,16 @@ impl Central {
         self
     }
 
+    /// Moves packet addresses, so often (zero: never), from the converter of level 1 that hears most to the one that hears least;
+    /// together with [retelling](Central::retelling), that who did not hear that he is to leave hears it again. The wide
+    /// format does that by itself.
+    pub fn rebalancing(mut self, every: Span) -> Central {
+        if let Machine::Classic(classic) = &mut self.0 {
+            classic.rebalance = (!every.is_zero()).then_some((every, Instant::ZERO + every));
+        }
+        self
+    }
+
     /// What it counted.
     pub fn statistics(&self) -> &Statistics {
         match &self.0 {
@@ -262,6 +289,7 @@ impl Classic {
             load: 0,
             before: 0,
             until: Instant::ZERO + LOAD_TIME,
+            heard: None,
             untold: false,
             retell: Retell::new(Span::ZERO),
         };
@@ -275,6 +303,9 @@ impl Classic {
             told_level1: (LEAST, Instant::ZERO),
             changed: Box::default(),
             spoke: vec![(0, Instant::ZERO); PACKETS].into(),
+            loads: Loads::default(),
+            rebalance: None,
+            moving: BTreeMap::new(),
             turn: 0,
             statistics: Statistics::default(),
             config,
@@ -326,6 +357,7 @@ impl Classic {
             // It comes by who gets it, too; and what a host sent must not come back to it by another way.
             return self.statistics.drops_to_hosts.count(Why::Nobody, priority);
         }
+        self.loads.count(packet(message.address));
         self.give_hosts(now, message, self.interest.group(message.address), priority);
     }
 
@@ -413,11 +445,53 @@ impl Classic {
                 self.note_change(now, packet);
             }
             Change::Unwanted(packet, number) => {
+                self.moving.remove(&packet);
                 if let Some(side) = self.level1.iter_mut().find(|side| side.number == number) {
                     side.packets -= 1;
                     side.tell(now, Control::Drop(packet * ADDRESSES_A_PACKET));
                 }
                 self.note_change(now, packet);
+            }
+        }
+    }
+
+    /// Moves some packet addresses, if that is due, so that all converters have alike to do.
+    fn move_some(&mut self, now: Instant) {
+        let Some((every, due)) = self.rebalance.filter(|(_, due)| *due <= now) else { return };
+        self.rebalance = Some((every, balance::next(due, every, now)));
+        self.loads.roll(now);
+        for _ in 0..MOVES {
+            // Who hears least may be dead: nothing goes to who brought nothing since this was last looked at.
+            let is_there = |at: &usize| self.level1[*at].heard.is_some_and(|heard| now <= heard + every);
+            let there = (0..self.level1.len()).filter(is_there);
+            let best = self.loads.best(there, |at| self.interest.held(self.level1[at].number));
+            let Some(Move { packet, from, to }) = best else { return };
+            self.interest.hold(packet, self.level1[to].number);
+            self.level1[from].packets -= 1;
+            self.level1[to].packets += 1;
+            // One that is on its way to where it now leaves has joined nowhere.
+            let was_moving = self.moving.remove(&packet);
+            self.level1[from].tell(now, Control::Drop(packet * ADDRESSES_A_PACKET));
+            let since = was_moving.map_or(now, |(_, since)| since);
+            self.moving.insert(packet, (now + STRAY, since));
+            self.statistics.sides.moved += 1;
+            self.note_change(now, packet);
+        }
+    }
+
+    /// Has those join who get what has moved.
+    fn arrive(&mut self, now: Instant) {
+        while let Some((packet, (_, since))) =
+            self.moving.iter().find(|(_, (due, _))| *due <= now).map(|(packet, times)| (*packet, *times))
+        {
+            self.moving.remove(&packet);
+            let (gap, counts) = (now.since(since), &mut self.statistics.sides);
+            counts.gaps += gap;
+            counts.longest_gap = counts.longest_gap.max(gap);
+            let number = self.interest.holder(packet);
+            if let Some(side) = self.level1.iter_mut().find(|side| Some(side.number) == number) {
+                side.tell(now, Control::Join(packet * ADDRESSES_A_PACKET));
+                side.retell.keep(now);
             }
         }
     }
@@ -450,11 +524,17 @@ impl Classic {
     fn retell(&mut self, now: Instant) {
         for side in &mut self.level1 {
             let Side { number, gather, retell, .. } = side;
-            let next = |from| self.interest.held_from(*number, from);
+            let (interest, moving) = (&self.interest, &self.moving);
+            let next = |from| {
+                let held = std::iter::successors(interest.held_from(*number, from), |at| {
+                    interest.held_from(*number, at + 1)
+                });
+                held.into_iter().find(|at| !moving.contains_key(&(*at as u16)))
+            };
             retell.tell(now, next, |packet| {
                 let (address, body) = Control::Join(packet as u16 * ADDRESSES_A_PACKET).write();
                 // What finds no room is told the next time.
-                self.statistics.retold += u64::from(gather.push(now, address, &body, true));
+                self.statistics.retold += u64::from(gather.tell(now, address, &body));
             });
         }
     }
@@ -463,6 +543,9 @@ impl Classic {
     fn roll(&mut self, now: Instant) {
         self.local.roll(now);
         self.wide.roll(now);
+        self.loads.roll(now);
+        self.move_some(now);
+        self.arrive(now);
         // Who did not hear of congestion, or has restarted, hears of it again.
         let again = !self.changed.is_empty();
         let is_news = |level: u8, (told, at): (u8, Instant)| {
@@ -471,7 +554,7 @@ impl Classic {
         let local = self.local.get();
         if is_news(local, self.told_hosts) {
             let body = Control::write_for_hosts(local);
-            if self.hosts.push(now, EVERY_HOST, &body, true) {
+            if self.hosts.tell(now, EVERY_HOST, &body) {
                 self.told_hosts = (local, now);
             }
         }
@@ -492,7 +575,7 @@ impl Classic {
         let side = &mut self.level1[at];
         let length = side.gather.leave(now, buffer)?;
         if std::mem::take(&mut side.untold) {
-            for packet in self.interest.held(side.number) {
+            for packet in self.interest.held(side.number).filter(|packet| !self.moving.contains_key(packet)) {
                 side.tell(now, Control::Join(packet * ADDRESSES_A_PACKET));
             }
         }
@@ -511,13 +594,14 @@ impl Side {
     /// Tells it something.
     fn tell(&mut self, now: Instant, control: Control) {
         let (address, body) = control.write();
-        self.untold |= !self.gather.push(now, address, &body, true);
+        self.untold |= !self.gather.tell(now, address, &body);
     }
 
     /// So many messages came from it.
     fn hear(&mut self, now: Instant, messages: u64) {
         self.roll(now);
         self.load += messages;
+        self.heard = Some(now);
     }
 
     /// Begins a new stretch, if the last has ended.
@@ -576,7 +660,11 @@ impl Endpoint for Classic {
         let sides = self.level1.iter().map(|side| side.gather.deadline());
         let levels = [self.local.deadline(), self.wide.deadline()];
         let retell = self.level1.iter().map(|side| side.retell.deadline());
-        let deadline = sides.chain(levels).chain(retell).chain([self.hosts.deadline()]).flatten().min();
+        let arrives = self.moving.values().map(|(due, _)| *due).min();
+        // Loads matter only where there are two.
+        let moves = self.rebalance.filter(|_| self.level1.len() > 1).map(|(_, due)| due);
+        let others = [self.hosts.deadline(), arrives, moves];
+        let deadline = sides.chain(levels).chain(retell).chain(others).flatten().min();
         let reason = if self.hosts.is_ready() {
             Reason::Port(Central::HOSTS)
         } else if self.level1.iter().any(|side| side.gather.is_ready()) {

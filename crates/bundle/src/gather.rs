@@ -36,6 +36,19 @@ impl Timing {
     pub const LEAST_DELAY: Timing =
         Timing::Adaptive { ordinary: Span::from_ms(5), priority: Span::ZERO, gap: Some(Span::from_us(500)) };
 
+    /// The same with other deadlines of ordinary and of priority messages, where they are said. None: they are said, and with a tick
+    /// there are none.
+    pub fn with_deadlines(self, said: Option<Span>, said_priority: Option<Span>) -> Option<Timing> {
+        match self {
+            Timing::Tick(_) => (said.is_none() && said_priority.is_none()).then_some(self),
+            Timing::Adaptive { ordinary, priority, gap } => Some(Timing::Adaptive {
+                ordinary: said.unwrap_or(ordinary),
+                priority: said_priority.unwrap_or(priority),
+                gap,
+            }),
+        }
+    }
+
     /// When a message that comes now has its bundle leave, where the last left at `last`.
     pub(crate) fn due(self, now: Instant, last: Option<Instant>, urgent: bool) -> Instant {
         match self {
@@ -82,6 +95,15 @@ impl Gather {
     /// is urgent and comes together leaves together.
     pub fn push(&mut self, now: Instant, address: u16, body: &[u8], urgent: bool) -> bool {
         self.push_within(now, address, body, urgent, None)
+    }
+
+    /// Adds control, whatever deadlines messages have: it leaves with the tick, or at once.
+    pub fn tell(&mut self, now: Instant, address: u16, body: &[u8]) -> bool {
+        let within = match self.timing {
+            Timing::Tick(_) => None,
+            Timing::Adaptive { .. } => Some(Span::ZERO),
+        };
+        self.push_within(now, address, body, true, within)
     }
 
     /// The same for a message that may wait so long at the most.
@@ -198,6 +220,20 @@ mod tests {
     fn bundles_leave_when_their_oldest_message_must() {
         let messages = [(0, false), (4_000, false), (6_000, false), (7_000, true), (9_000, false)];
         assert_eq!(departures(Timing::LEAST_PROCESSOR, &messages), [(5_000, 2), (7_000, 2), (14_000, 1)]);
+    }
+
+    #[test]
+    fn either_class_may_have_another_deadline() {
+        let ms = |ms| Some(Span::from_ms(ms));
+        let said = |timing: Timing, ordinary, priority| timing.with_deadlines(ordinary, priority);
+        let messages = [(0, false), (1_000, true), (20_000, true), (40_000, false)];
+        let timing = said(Timing::LEAST_PROCESSOR, ms(9), ms(3)).unwrap();
+        assert_eq!(departures(timing, &messages), [(4_000, 2), (23_000, 1), (49_000, 1)]);
+        let timing = said(Timing::LEAST_PROCESSOR, None, ms(3)).unwrap();
+        assert_eq!(departures(timing, &messages), [(4_000, 2), (23_000, 1), (45_000, 1)]);
+        assert_eq!(said(Timing::LEAST_DELAY, None, None), Some(Timing::LEAST_DELAY));
+        assert_eq!(said(Timing::CLASSIC, None, None), Some(Timing::CLASSIC));
+        assert_eq!((said(Timing::CLASSIC, ms(5), None), said(Timing::CLASSIC, None, ms(5))), (None, None));
     }
 
     #[test]

@@ -39,8 +39,9 @@ struct Classic {
     inbox: Inbox,
     /// Whether the level changed and that is to be told.
     told: u8,
-    /// Addresses that it wants, a bit each.
+    /// Addresses that it wants, a bit each; and those that it wants no more, which are told once more.
     joined: Box<[u64]>,
+    left: Box<[u64]>,
     retell: Retell,
     statistics: Statistics,
 }
@@ -59,6 +60,14 @@ pub enum Command<'a> {
     Join(u16),
     /// No more.
     Drop(u16),
+    /// Wants none of these addresses, has said so, and says it once more soon: what it said may be lost. Those that it wants
+    /// are left out. The wide format does that by itself.
+    DropAgain {
+        /// The first.
+        first: u16,
+        /// The last.
+        last: u16,
+    },
     /// Wants nothing any more. If that does not find room at once it is refused, and to be asked again.
     DropAll,
     /// The central converter refused a bundle: when it is back it knows nothing.
@@ -89,13 +98,6 @@ pub enum Command<'a> {
         into: &'a mut Vec<u8>,
         /// Set to what is known of it; none: there is no message.
         from: &'a mut Option<From>,
-    },
-    /// Takes the next message: the oldest.
-    Take {
-        /// Its body takes the place of what is there.
-        into: &'a mut Vec<u8>,
-        /// Set to whether there was one.
-        taken: &'a mut bool,
     },
 }
 
@@ -160,7 +162,7 @@ pub struct Statistics {
     pub sent: u64,
     /// Bundles sent.
     pub bundles_sent: u64,
-    /// Joins told again.
+    /// Joins and drops told again.
     pub retold: u64,
     /// Bundles that were none, and control that makes no sense.
     pub malformed: u64,
@@ -220,7 +222,7 @@ impl Host {
     }
 
     /// Tells again what it wants, every so often (zero: only after a refusal): a central converter that restarts has
-    /// forgotten. The wide format does that by itself.
+    /// forgotten. And once more what it wants no more: that may have been lost. The wide format does that by itself.
     pub fn retelling(mut self, every: Span) -> Host {
         if let Machine::Classic(classic) = &mut self.0 {
             classic.retell = Retell::new(every);
@@ -253,11 +255,11 @@ impl Host {
         }
     }
 
-    /// The level of congestion that the central converter last told, 3 to 6.
-    pub fn level(&self) -> u8 {
+    /// The level of congestion that the central converter told, 3 to 6, as far as that still holds.
+    pub fn level(&self, now: Instant) -> u8 {
         match &self.0 {
-            Machine::Classic(classic) => classic.level.last(),
-            Machine::Wide(wide) => wide.level(),
+            Machine::Classic(classic) => classic.level.at(now),
+            Machine::Wide(wide) => wide.level(now),
         }
     }
 
@@ -282,6 +284,7 @@ impl Classic {
             inbox: Inbox::default(),
             told: LEAST,
             joined: vec![0; 65_536 / 64].into(),
+            left: vec![0; 65_536 / 64].into(),
             retell: Retell::new(Span::ZERO),
             statistics: Statistics::default(),
         }
@@ -306,8 +309,9 @@ impl Classic {
             if now >= self.allowed_until {
                 (self.allowed, self.allowed_until) = (0, now + self.settings.interval);
             }
-            (!Level::admit(self.level.now(now), &mut self.allowed, priority))
-                .then_some((Why::Congestion, Refusal::Congested(self.level.last())))
+            let level = self.level.at(now);
+            (!Level::admit(level, &mut self.allowed, priority))
+                .then_some((Why::Congestion, Refusal::Congested(level)))
         };
         if let Some((why, refusal)) = refused {
             self.statistics.drops.count(why, priority);
@@ -328,10 +332,19 @@ impl Classic {
             return Err(Refusal::Full);
         }
         let (word, bit) = self.bit_of(address);
-        let word = &mut self.joined[word];
-        *word = if joins { *word | bit } else { *word & !bit };
+        let (joined, left) = (&mut self.joined[word], &mut self.left[word]);
+        (*joined, *left) = if joins { (*joined | bit, *left & !bit) } else { (*joined & !bit, *left | bit) };
         self.retell.keep(now);
         Ok(())
+    }
+
+    /// Tells once more, a handful at a time, that it does not want these; of a pair whichever is named.
+    fn leave_again(&mut self, now: Instant, first: u16, last: u16) {
+        for address in first..=last {
+            let (word, bit) = self.bit_of(address);
+            self.left[word] |= bit & !self.joined[word];
+        }
+        self.retell.soon(now);
     }
 
     fn wants(&self, address: u16) -> bool {
@@ -354,21 +367,26 @@ impl Classic {
 
     fn tell(&mut self, now: Instant, control: Control) -> bool {
         let (address, body) = control.write();
-        self.gather.push(now, address, &body, true)
+        self.gather.tell(now, address, &body)
     }
 
     /// Tells again what is due.
     fn retell(&mut self, now: Instant) {
-        let Classic { retell, joined, gather, statistics, .. } = self;
-        retell.tell(
-            now,
-            |from| next_of(joined, from),
-            |address| {
-                let (address, body) = Control::Join(address as u16).write();
-                // What finds no room is told the next time.
-                statistics.retold += u64::from(gather.push(now, address, &body, true));
-            },
-        );
+        let Classic { retell, joined, left, gather, statistics, .. } = self;
+        let mut due = Vec::new();
+        let next = |from| next_of(joined, from).into_iter().chain(next_of(left, from)).min();
+        retell.tell(now, next, |address| due.push(address));
+        for address in due {
+            let (word, bit) = (address / 64, 1 << (address % 64));
+            let joins = joined[word] & bit != 0;
+            let of = address as u16;
+            let (address, body) = if joins { Control::Join(of) } else { Control::Drop(of) }.write();
+            // What finds no room is told the next time.
+            if gather.tell(now, address, &body) {
+                statistics.retold += 1;
+                left[word] &= !bit;
+            }
+        }
     }
 
     fn take_bundle(&mut self, now: Instant, bytes: &[u8], sink: &mut impl Sink) {
@@ -430,13 +448,13 @@ impl Endpoint for Classic {
             Input::Command(Command::Send { address, body }) => self.send(now, address, None, body),
             Input::Command(Command::Join(address)) => self.join(now, address, true),
             Input::Command(Command::Drop(address)) => self.join(now, address, false),
+            Input::Command(Command::DropAgain { first, last }) => {
+                self.leave_again(now, first, last);
+                Ok(())
+            }
             Input::Command(Command::DropAll) => self.drop_all(now),
             Input::Command(Command::Refused) => {
                 self.retell.anew(now + REFUSED);
-                Ok(())
-            }
-            Input::Command(Command::Take { into, taken }) => {
-                *taken = self.inbox.take(into).is_some();
                 Ok(())
             }
             Input::Command(Command::Receive { into, from }) => {
@@ -455,8 +473,8 @@ impl Endpoint for Classic {
         if self.inbox.became_readable() {
             return Output::Event(Event::Readable);
         }
-        if self.told != self.level.last() {
-            self.told = self.level.last();
+        if self.told != self.level.at(now) {
+            self.told = self.level.at(now);
             return Output::Event(Event::Level(self.told));
         }
         if writable.has(Host::CENTRAL)
@@ -467,7 +485,8 @@ impl Endpoint for Classic {
             return Output::Transmit(Transmit { port: Host::CENTRAL, peer, length, segment: None });
         }
         let reason = if self.gather.is_ready() { Reason::Port(Host::CENTRAL) } else { Reason::Input };
-        let deadline = self.gather.deadline().into_iter().chain(self.retell.deadline()).min();
+        let others = [self.retell.deadline(), self.level.deadline(now)];
+        let deadline = self.gather.deadline().into_iter().chain(others.into_iter().flatten()).min();
         Output::Idle(Idle { deadline, reason })
     }
 }

@@ -45,16 +45,13 @@ impl Told {
     }
 
     /// What it is now.
-    pub fn now(&mut self, now: Instant) -> u8 {
-        if now >= self.until {
-            (self.level, self.until) = (LEAST, Instant::MAX);
-        }
-        self.level
+    pub fn at(self, now: Instant) -> u8 {
+        if now >= self.until { LEAST } else { self.level }
     }
 
-    /// What was told last.
-    pub fn last(self) -> u8 {
-        self.level
+    /// When it will fade, if it does.
+    pub fn deadline(self, now: Instant) -> Option<Instant> {
+        (self.at(now) > LEAST && self.until < Instant::MAX).then_some(self.until)
     }
 }
 

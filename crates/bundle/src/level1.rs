@@ -125,11 +125,11 @@ impl Level1 {
         }
     }
 
-    /// The level of congestion that the central converter last told, 3 to 6.
-    pub fn level(&self) -> u8 {
+    /// The level of congestion that the central converter told, 3 to 6, as far as that still holds.
+    pub fn level(&self, now: Instant) -> u8 {
         match &self.0 {
-            Machine::Classic(classic) => classic.level.last(),
-            Machine::Wide(wide) => wide.level(),
+            Machine::Classic(classic) => classic.level.at(now),
+            Machine::Wide(wide) => wide.level(now),
         }
     }
 
@@ -171,7 +171,7 @@ impl Classic {
         if now >= self.allowed_until {
             (self.allowed, self.allowed_until) = (0, now + self.settings.interval);
         }
-        if !Level::admit(self.level.now(now), &mut self.allowed, priority) {
+        if !Level::admit(self.level.at(now), &mut self.allowed, priority) {
             return self.statistics.drops.count(Why::Congestion, priority);
         }
         if !self.gather.push(now, message.address, message.body, priority) {
@@ -226,7 +226,7 @@ impl Endpoint for Classic {
                     self.asks = None;
                     let (address, body) = Control::Level(LEAST).write();
                     // Without room the central converter tells all of it within ten seconds anyhow.
-                    self.gather.push(now, address, &body, true);
+                    self.gather.tell(now, address, &body);
                 }
                 self.gather.roll(now);
             }

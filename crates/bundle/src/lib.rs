@@ -22,6 +22,7 @@
 //! | [`interest`] | who wants which messages, and which converter of level 1 gets them |
 //! | [`packets`] | sets of packet addresses |
 //! | [`ranges`] | who wants which of 2³² addresses |
+//! | [`balance`] | what moves from one converter of level 1 to another |
 //! | [`level`] | congestion by levels |
 //! | [`regions`] | sets of addresses by name, which a host publishes and subscribes to |
 //! | [`regulator`] | congestion by levels or by what is left of a medium |
@@ -34,6 +35,7 @@
 //! | [`wire`] | what stands on the wire |
 //! | `face` | the machines on UDP sockets, with the feature `sockets` |
 
+pub mod balance;
 pub mod central;
 pub mod drops;
 #[cfg(feature = "sockets")]

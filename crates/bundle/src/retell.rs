@@ -33,6 +33,11 @@ impl Retell {
         }
     }
 
+    /// There is something to tell now: in the circle that is under way, or in a new one.
+    pub fn soon(&mut self, now: Instant) {
+        self.due = Some(self.due.map_or(now, |due| due.min(now + PACE)));
+    }
+
     /// Begins a new circle then, wherever this one is.
     pub fn anew(&mut self, at: Instant) {
         (self.at, self.due) = (0, Some(at));

@@ -81,6 +81,33 @@ fn what_is_said_leaves_and_what_comes_can_be_taken() {
     }
 }
 
+/// What was said may be lost, and nobody answers it.
+#[test]
+fn a_range_that_is_left_again_is_told_again() {
+    let (central, mut host) = open(Timing::LEAST_DELAY);
+    central.set_read_timeout(Some(std::time::Duration::from_millis(1))).unwrap();
+    let told = |host: &mut HostFace| {
+        let (mut room, mut got) = (vec![0; LONGEST], Vec::new());
+        for _ in 0..10_000 {
+            host.turn(Some(host.clock().now() + Span::from_ms(1))).unwrap();
+            if let Ok(length) = central.recv(&mut room) {
+                let (_, bundle) = Bundle::read_with_mask(&room[..length]).unwrap();
+                got.extend(bundle.messages().filter_map(Control::read));
+            }
+            if got.len() >= 3 {
+                break;
+            }
+        }
+        got
+    };
+    host.join_range(7, 9).unwrap();
+    assert_eq!(told(&mut host), [7, 8, 9].map(Control::Join));
+    for _ in 0..3 {
+        host.leave_range(7, 9).unwrap();
+        assert_eq!(told(&mut host), [7, 8, 9].map(Control::Drop));
+    }
+}
+
 /// Bundles of strangers are passed over, counted, and told once: of the wide format also those from another port.
 #[test]
 fn a_host_and_level_1_obey_nobody_but_their_central_converter() {

@@ -230,6 +230,50 @@ fn level_1_that_brings_what_it_is_not_to_get_is_told_to_leave_it() {
     assert_eq!(central.machine.inner().statistics().to_hosts, 1);
 }
 
+/// The format acknowledges nothing, and what a host is thought to want it gets for ever.
+#[test]
+fn what_a_host_leaves_is_told_once_more_and_whenever_it_says_so_again() {
+    let mut host = Alone::new(Host::new(3, settings(false)).retelling(Span::from_s(1)));
+    let told = |host: &mut Alone<Host>, until| -> Vec<Control> {
+        host.run(at(until));
+        host.control(Host::CENTRAL, true).into_iter().map(|(_, control)| control).collect()
+    };
+    for command in [host::Command::Join(7), host::Command::Join(9), host::Command::Drop(7)] {
+        host.command(command);
+    }
+    assert_eq!(told(&mut host, 500), [Control::Join(7), Control::Join(9), Control::Drop(7)]);
+    assert_eq!(told(&mut host, 1_500), [Control::Drop(7), Control::Join(9)]);
+    assert_eq!(told(&mut host, 2_500), [Control::Join(9)]);
+    host.command(host::Command::DropAgain { first: 5, last: 9 });
+    let again = [5, 6, 7, 8].map(Control::Drop);
+    let joined = [Control::Join(9)];
+    assert_eq!(told(&mut host, 2_600), [&again[..], &joined].concat(), "but not what it wants");
+    assert_eq!(told(&mut host, 3_900), joined);
+    // What is joined again is not left once more.
+    host.command(host::Command::Drop(9));
+    host.command(host::Command::Join(9));
+    assert_eq!(told(&mut host, 4_000), [Control::Drop(9), Control::Join(9)]);
+    assert_eq!(told(&mut host, 5_000), joined);
+    // Nor does one that tells nothing by itself, but when it is asked to.
+    let mut host = Alone::new(Host::new(3, settings(true)));
+    host.command(host::Command::Drop(8));
+    assert_eq!(told(&mut host, 9_000), [Control::Drop(8)]);
+    host.command(host::Command::DropAgain { first: 8, last: 9 });
+    assert_eq!(told(&mut host, 20_000), [Control::Drop(8)]);
+}
+
+/// Whoever told it may have restarted, and nobody may have told it since.
+#[test]
+fn a_level_fades_when_it_is_read_and_that_is_told() {
+    let mut host = Alone::new(Host::new(3, settings(false)).retelling(Span::from_s(1)));
+    let body = Control::write_for_hosts(5);
+    host.hear(Host::CENTRAL, &bundle(None, &[(0xFFFF, &body)]));
+    let level = |host: &Alone<Host>, ms| host.machine.inner().level(at(ms));
+    assert_eq!((level(&host, 0), level(&host, 999), level(&host, 1_000)), (5, 5, 3), "nobody woke it");
+    host.run(at(3_000));
+    assert_eq!(host.events, [host::Event::Level(5), host::Event::Level(3)]);
+}
+
 /// Also if it was told something: one new join is not all that it got before it restarted.
 #[test]
 fn level_1_asks_once_whatever_it_was_told() {
@@ -259,14 +303,16 @@ fn a_host_tells_again_what_it_wants_and_nothing_in_the_end() {
     assert_eq!(host.control(Host::CENTRAL, true).len(), 5);
     let wanted = [Control::Join(64), Control::Join(65_534)].map(|control| (Peer::NONE, control));
     host.run(at(1_500));
-    assert_eq!(host.control(Host::CENTRAL, true), wanted, "pairs once");
+    let again = host.control(Host::CENTRAL, true);
+    assert_eq!(again[0], (Peer::NONE, Control::Drop(8)), "once more");
+    assert_eq!(again[1..], wanted, "pairs once");
     host.command(host::Command::Refused);
     host.run(at(1_700));
     assert_eq!(host.control(Host::CENTRAL, true), wanted);
     host.command(host::Command::DropAll);
     host.run(at(9_000));
     let dropped = [Control::Drop(64), Control::Drop(65_534)].map(|control| (Peer::NONE, control));
-    assert_eq!(host.control(Host::CENTRAL, true), dropped);
+    assert_eq!(host.control(Host::CENTRAL, true), dropped.repeat(2), "and once more");
     assert_eq!((host.machine.inner().joined(), host.machine.inner().is_saying()), (0, false));
 }
 

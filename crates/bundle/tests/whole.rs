@@ -164,8 +164,8 @@ fn congest(format: Format) -> BTreeSet<u8> {
     assert!(before + central.drops_to_hosts.total() / copies > ordinary / 3);
     world.run(Span::from_s(10));
     assert_eq!(world.central().levels(), (3, 3));
-    assert!((0..2).all(|at| world.level1(at).level() == 3), "all are told that it is over");
-    assert!((0..3).all(|at| world.host(at).level() == 3));
+    assert!((0..2).all(|at| world.level1(at).level(world.now) == 3), "all are told that it is over");
+    assert!((0..3).all(|at| world.host(at).level(world.now) == 3));
     levels
 }
 
@@ -182,4 +182,83 @@ fn so_they_do_in_the_wide_format() {
             congest(Format::Wide(Wide { spread, congestion, ..Wide::default() }));
         }
     }
+}
+
+/// What came of two converters of level 1, where all that is heard is for the groups of the first but for `quiet` messages a
+/// second, and of two hosts that want all of it and say as much as a tenth of it, in 12 s.
+struct Uneven {
+    /// Of the groups with much traffic those that each converter then had.
+    shares: [usize; 2],
+    moved: u64,
+    longest_gap: Span,
+    /// Messages from the wide area that a host lacks, and those of the other host.
+    lacks: [usize; 2],
+}
+
+fn uneven(quiet: u32, loss: f64) -> Uneven {
+    let mut world = World::new(2, 2, Settings::default(), ROOMY).retelling();
+    // By then nobody takes them to be there because they asked when they began.
+    world.run(Span::from_s(7));
+    for host in 0..2 {
+        (0..8).for_each(|packet| world.command(host, host::Command::Join(packet * 32)).unwrap());
+    }
+    world.run(Span::from_ms(50));
+    let of = |world: &World, at| -> Vec<u16> {
+        world.joined.iter().filter(|(other, _)| *other == at).map(|(_, packet)| *packet).collect()
+    };
+    let (busy, others) = (of(&world, 0), of(&world, 1));
+    assert_eq!((busy.len(), others.len()), (4, 4));
+    world.line.loss = loss;
+    let mut heard = 0;
+    for n in 0..12_000u32 {
+        let address = busy[n as usize % 4] * 32;
+        world.hear(address.into(), false, &body(0, address, n, 60));
+        heard += 1;
+        if n % 10 == 0 {
+            // To the groups that move, too.
+            let send = host::Command::Send { address, body: &body(1 + (n / 10 % 2) as u8, address, n, 60) };
+            world.command(n as usize / 10 % 2, send).unwrap();
+        }
+        if n % 1_000 < quiet {
+            let address = others[n as usize % 4] * 32;
+            world.hear(address.into(), false, &body(0, address, 100_000 + n, 60));
+            heard += 1;
+        }
+        world.run(Span::from_ms(1));
+    }
+    world.run(Span::from_ms(50));
+    let mut had = BTreeSet::new();
+    for (at, _, body) in &world.got {
+        assert!(had.insert((*at, body.clone())), "twice");
+        assert_ne!(usize::from(body[0]), at + 1, "it came back");
+    }
+    let got = |sender: u8| world.got.iter().filter(|(at, _, body)| *at == 0 && body[0] == sender).count();
+    let shares = [0, 1].map(|at| of(&world, at).iter().filter(|packet| busy.contains(packet)).count());
+    let counts = world.central().statistics().sides;
+    assert!(loss > 0.0 || world.overlaps == 0, "left, then joined");
+    assert_eq!(counts.gaps, counts.longest_gap * counts.moved, "each gap is as long");
+    let lacks = [heard - got(0), 600 - got(2)];
+    Uneven { shares, moved: counts.moved, longest_gap: counts.longest_gap, lacks }
+}
+
+#[test]
+fn load_moves_in_the_classic_format_and_the_gap_is_counted() {
+    let Uneven { shares, moved, longest_gap, lacks } = uneven(20, 0.0);
+    assert_eq!((shares, moved, longest_gap), ([2, 2], 2, Span::from_ms(100)));
+    // 250 messages a second to each of them; the one is told with the next tick, and so is the other.
+    assert!((40..=60).contains(&lacks[0]) && lacks[1] == 0, "{lacks:?}");
+}
+
+/// Silence says nothing in the classic format: whoever brings nothing may be dead.
+#[test]
+fn nothing_moves_to_who_brings_nothing() {
+    let Uneven { shares, moved, lacks, .. } = uneven(0, 0.0);
+    assert_eq!((shares, moved, lacks), ([4, 0], 0, [0, 0]));
+}
+
+/// Also if who is to leave does not hear it: then he is told again, and what he brings is dropped.
+#[test]
+fn what_moves_comes_neither_twice_nor_back_though_much_is_lost() {
+    let Uneven { shares, moved, .. } = uneven(20, 0.3);
+    assert!(moved >= 2 && shares[1] >= 1, "{moved} {shares:?}");
 }

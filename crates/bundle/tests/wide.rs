@@ -447,7 +447,7 @@ fn what_has_priority_is_taken_though_no_more_flows_are_remembered() {
     let mut world = world(2, 2);
     world.stop(Place::Level1(1));
     join(&mut world, 1, 7, 7);
-    world.run(Span::from_ms(10));
+    world.run(Span::from_s(1));
     for n in 0..=MOST_FLOWS as u32 / 255 {
         let header = Header { role: Role::Level1, number: 2, to: 0, life: 77, session: 0, before: 0 };
         world.give(Place::Central, Central::LEVEL1, &many_flows(header, (9 << 16) + n * 255));
@@ -481,6 +481,7 @@ fn a_stranger_is_sent_little_until_he_answers() {
     for (role, port) in [(Role::Host, Central::HOSTS), (Role::Level1, Central::LEVEL1)] {
         let mut world = world(2, 3);
         world.stop(Place::Level1(1));
+        world.stop(Place::Host(1));
         world.run(Span::from_s(2));
         join(&mut world, 0, 0, 70_000);
         let victim = Peer::new(&[0, 77]);
@@ -546,18 +547,81 @@ fn who_is_there_stays_where_he_is_unless_he_says_his_session() {
     assert_eq!((statistics.hosts_met, statistics.sides.met, statistics.sides.gone), (2, 1, 0));
 }
 
+/// Or who knows no more than a number would put out who has it.
+#[test]
+fn a_later_life_puts_nobody_out_before_it_says_its_session() {
+    let mut world = world(1, 2);
+    join(&mut world, 1, 7, 7);
+    world.run(Span::from_ms(10));
+    let liar = Peer::new(&[77, 77]);
+    for life in 1_000..1_100 {
+        world.give_from(Place::Central, Central::LEVEL1, liar, &hello(Role::Level1, 1, life, 0));
+        // What it says would make all that the host says old.
+        let (source, within, body) = (1 << 16 | 1, wire::NO_LIMIT, &b"a lie"[..]);
+        let message =
+            Message { address: 7, source, life, sequence: 9, within, priority: false, reliable: None, body };
+        let mut builder = Builder::new(1_000);
+        assert!(builder.push(&message));
+        let mut bytes = vec![0; builder.octets()];
+        builder
+            .finish(&Header { role: Role::Host, number: 1, to: 0, life, session: 0, before: 0 }, &mut bytes);
+        world.give_from(Place::Central, Central::HOSTS, liar, &bytes);
+        world.give_from(Place::Central, Central::HOSTS, liar, &hello(Role::Host, 2, life, 0));
+        world.run(Span::from_ms(20));
+        world.hear(7, false, b"for the host");
+        post(&mut world, 0, 7, false, b"for both").unwrap();
+    }
+    world.run(Span::from_ms(100));
+    assert_eq!((world.got.len(), world.out.len()), (200, 100));
+    assert!(world.got.iter().all(|(.., body)| body != b"a lie"));
+    let met = |world: &World| {
+        let counts = world.central().statistics();
+        (counts.hosts_met, counts.hosts_gone, counts.sides.met, counts.sides.gone)
+    };
+    assert_eq!(met(&world), (2, 0, 1, 0));
+    // It is told a session: 40 octets for at least 32.
+    let told = |world: &World, port| world.octets_to.get(&(port, liar)).copied().unwrap_or(0);
+    assert_eq!((told(&world, Central::LEVEL1), told(&world, Central::HOSTS)), (100 * 40, 200 * 40));
+}
+
+/// The host that is there hears the session that was meant for the liar, and is in that then.
+#[test]
+fn a_lie_that_names_the_place_of_who_is_there_costs_him_a_moment() {
+    let mut world = world(1, 2);
+    join(&mut world, 1, 7, 7);
+    world.run(Span::from_ms(10));
+    for (role, port, peer, number) in [
+        (Role::Host, Central::HOSTS, Peer::new(&[1]), 2),
+        (Role::Level1, Central::LEVEL1, Peer::new(&[0, 1]), 1),
+    ] {
+        world.give_from(Place::Central, port, peer, &hello(role, number, 5_000, 0));
+        world.run(Span::from_ms(300));
+        world.hear(7, false, b"for the host");
+        post(&mut world, 0, 7, false, b"for both").unwrap();
+        world.run(Span::from_ms(100));
+        assert_eq!((world.got.drain(..).count(), world.out.drain(..).count()), (2, 1), "{role:?}");
+    }
+}
+
 /// Both live on: the earlier one is told from what is late of one that has restarted.
 #[test]
 fn two_hosts_of_one_number_are_noticed() {
     let mut world = world(1, 2);
     let (first, second) = (Peer::new(&[0]), Peer::new(&[0, 50]));
+    // Host 1 begins with its second life, a moment before the other says that it is it.
+    world.stop(Place::Host(0));
+    world.run(Span::from_s(1));
     world.give_from(Place::Central, Central::HOSTS, second, &hello(Role::Host, 1, 90, 0));
+    world.run(Span::from_ms(10));
+    let session = world.central().wide().unwrap().members().iter().next().unwrap().session;
+    world.give_from(Place::Central, Central::HOSTS, second, &hello(Role::Host, 1, 90, session));
+    world.start(Place::Host(0));
     let twins = |world: &World| world.central().wide().unwrap().members().twins();
     world.run(Span::from_ms(600));
     assert_eq!(twins(&world), None);
     for _ in 0..4 {
         world.run(Span::from_ms(200));
-        world.give_from(Place::Central, Central::HOSTS, second, &hello(Role::Host, 1, 90, 0));
+        world.give_from(Place::Central, Central::HOSTS, second, &hello(Role::Host, 1, 90, session));
     }
     let found = twins(&world).unwrap();
     assert_eq!((found.number, found.at), (1, [second, first]));

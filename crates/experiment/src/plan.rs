@@ -227,6 +227,9 @@ pub enum Protocol {
         /// Priority said outright; in the classic format, where odd addresses have it, only if that is so. None: as the
         /// address says.
         priority: Option<BundlePriority>,
+        /// How long a message with priority may wait in each converter, whatever its timers say.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        within: Option<Span>,
     },
 }
 
@@ -403,6 +406,9 @@ pub enum NodeKind {
         timers: BundleTimers,
         /// What the medium carries, for congestion levels.
         capacity: Option<Rate>,
+        /// How long messages may wait in it, with adaptive timers: 5 ms and no time, where nothing is said.
+        #[serde(default, skip_serializing_if = "BundleDeadlines::are_usual")]
+        deadlines: BundleDeadlines,
         /// What it costs as a station.
         #[serde(default, skip_serializing_if = "HostCosts::are_none")]
         costs: HostCosts,
@@ -501,6 +507,22 @@ pub enum BundleFormat {
     Wide,
 }
 
+/// How long messages may wait in a bundle converter; none: as is usual.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BundleDeadlines {
+    /// Ordinary ones.
+    pub ordinary: Option<Span>,
+    /// Those with priority.
+    pub priority: Option<Span>,
+}
+
+impl BundleDeadlines {
+    /// Whether nothing is said.
+    pub fn are_usual(&self) -> bool {
+        *self == BundleDeadlines::default()
+    }
+}
+
 /// When bundles leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -509,6 +531,8 @@ pub enum BundleTimers {
     Classic,
     /// Full, due, or idle.
     Adaptive,
+    /// Full or due: that costs processors least.
+    Processor,
 }
 
 /// A line between two nodes, the same in both directions.

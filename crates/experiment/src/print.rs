@@ -7,8 +7,8 @@ use trunkline_traffic::{Burst, Pattern, Variable};
 use trunkline_units::{Rate, Size, Span};
 
 use crate::plan::{
-    Amount, Block, BundlePriority, Connection, HostCosts, Link, Medium, Network, NodeKind, Plan, Protocol,
-    Station, Stop,
+    Amount, Block, BundleDeadlines, BundlePriority, Connection, HostCosts, Link, Medium, Network, NodeKind,
+    Plan, Protocol, Station, Stop,
 };
 use crate::resolve::network::{
     BUFFER_PER, CELL_MODES, COUNTS, ENCAPSULATIONS, FORMATS, MEDIA, ROLES, TIMERS,
@@ -127,13 +127,14 @@ impl Printer {
                     bps(*rate),
                     size(*frame)
                 ),
-                NodeKind::Converter { role, number, format, timers, capacity, costs } => format!(
-                    "converter {name} (role = {}, number = {number}, format = {}, timers = {}, capacity = {},\n\
+                NodeKind::Converter { role, number, format, timers, capacity, deadlines, costs } => format!(
+                    "converter {name} (role = {}, number = {number}, format = {}, timers = {}, capacity = {},{}\n\
                      {}{}, mcast_filter = {});",
                     word(ROLES, role),
                     word(FORMATS, format),
                     word(TIMERS, timers),
                     or(capacity.map(bps), "none"),
+                    said_deadlines(deadlines),
                     " ".repeat(self.depth * 2 + 2),
                     station_costs(costs, self.depth),
                     filter(costs),
@@ -250,16 +251,23 @@ fn protocol(protocol: &Protocol) -> String {
             word(CHECKSUMS, checksum),
             or(fec.map(|fec| format!("{}+{}", fec.frames, fec.repairs)), "off"),
         ),
-        Protocol::Bundle { address, priority } => {
+        Protocol::Bundle { address, priority, within } => {
             let priority = match priority {
                 Some(BundlePriority::High) => "high",
                 Some(BundlePriority::Low) => "low",
                 None => "none",
             };
-            format!("address = {address}, priority = {priority}")
+            let within = within.map_or(String::new(), |within| format!(", within = {}", span(within)));
+            format!("address = {address}, priority = {priority}{within}")
         }
     };
     format!("{} ({options})", protocol.name())
+}
+
+/// The deadlines of a converter that are said.
+fn said_deadlines(deadlines: &BundleDeadlines) -> String {
+    let said = [("deadline", deadlines.ordinary), ("priority_deadline", deadlines.priority)];
+    said.iter().filter_map(|(name, at)| Some(format!(" {name} = {},", span((*at)?)))).collect()
 }
 
 fn test(test: &Pattern) -> String {

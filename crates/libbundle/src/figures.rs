@@ -48,7 +48,7 @@ impl CFigures {
             sessions: counted.sessions,
             silent: counted.lonely,
             wanted: machine.joined() as u64,
-            level: machine.level().into(),
+            level: machine.level(face.clock().now()).into(),
             saying: machine.is_saying().into(),
         }
     }

@@ -35,6 +35,8 @@ pub struct CSettings {
     longest: u32,
     retell_ms: u32,
     interval_us: u32,
+    deadline_us: u32,
+    priority_deadline_us: u32,
     /// It fills the last word, which a later version may give a meaning.
     reserved: u32,
 }
@@ -89,7 +91,7 @@ impl CSettings {
         let sends_by = if host::is_shared(*listen.ip()) { interface } else { *listen.ip() };
         let timers = [Timing::CLASSIC, Timing::LEAST_PROCESSOR, Timing::LEAST_DELAY];
         let settings = Settings {
-            timing: choice("timers", self.timers, &timers)?,
+            timing: self.timing(choice("timers", self.timers, &timers)?)?,
             pairs: choice("pairs", self.pairs, &[false, true])?,
             interval: self.interval()?,
             format: if is_wide { Format::Wide(self.wide(sends_by)?) } else { self.classic()? },
@@ -106,6 +108,19 @@ impl CSettings {
             ms => Span::from_ms(ms.into()),
         };
         Ok(HostOptions { settings, number, central, listen, interface, retell, dis: None })
+    }
+
+    /// Such timers, with the deadlines that are said.
+    fn timing(&self, timers: Timing) -> Result<Timing, Failure> {
+        let said = |field, us| match us {
+            0 => Ok(None),
+            us @ 1..=1_000_000 => Ok(Some(Span::from_us(us.into()))),
+            _ => Err(Failure::setting(field, "0 to 1000000")),
+        };
+        let ordinary = said("deadline_us", self.deadline_us)?;
+        let priority = said("priority_deadline_us", self.priority_deadline_us)?;
+        let timing = timers.with_deadlines(ordinary, priority);
+        timing.ok_or(Failure::setting("deadline_us", "0 with BUNDLE_TICK, which has no deadlines"))
     }
 
     fn interval(&self) -> Result<Span, Failure> {
@@ -179,9 +194,26 @@ mod tests {
     }
 
     #[test]
+    fn deadlines_are_those_that_are_said() {
+        // SAFETY: any octets are such settings; null texts are not said.
+        let mut settings: CSettings = unsafe { MaybeUninit::zeroed().assume_init() };
+        settings.size = size_of::<CSettings>();
+        let mut timing = |timers, deadline_us, priority_deadline_us| {
+            settings = CSettings { timers, deadline_us, priority_deadline_us, ..settings };
+            // SAFETY: it begins with its size, and has no texts.
+            unsafe { read(&raw const settings) }.map(|options| options.settings.timing)
+        };
+        let (ordinary, priority) = (Span::from_ms(20), Span::from_us(300));
+        assert_eq!(timing(1, 20_000, 300).unwrap(), Timing::Adaptive { ordinary, priority, gap: None });
+        assert_eq!(timing(2, 0, 0).unwrap(), Timing::LEAST_DELAY);
+        assert_eq!(timing(0, 0, 0).unwrap(), Timing::CLASSIC);
+        assert!(timing(0, 1, 0).is_err() && timing(0, 0, 1).is_err() && timing(1, 1_000_001, 0).is_err());
+    }
+
+    #[test]
     fn no_octet_of_the_settings_is_without_a_name() {
         // What lay between or behind the fields would be anything in C, and could never be given a meaning.
-        let fields = size_of::<usize>() + 3 * size_of::<*const c_char>() + 10 * size_of::<u32>();
+        let fields = size_of::<usize>() + 3 * size_of::<*const c_char>() + 12 * size_of::<u32>();
         assert_eq!(size_of::<CSettings>(), fields);
     }
 }

@@ -76,8 +76,7 @@ impl Live {
             let text = format!("--at {name}: `live` has its converters and their hosts on the loopback only");
             Refusal { place: Default::default(), text }
         };
-        let at = sides.hosts.iter().chain(&sides.wide).filter(placed).map(refusal);
-        at.chain(plan.network.iter().flat_map(|network| bundle::refuse_format("live", network))).collect()
+        sides.hosts.iter().chain(&sides.wide).filter(placed).map(refusal).collect()
     }
 }
 
@@ -87,7 +86,9 @@ impl Backend for Live {
     }
 
     fn refuse(&self, plan: &Plan) -> Vec<Refusal> {
-        let mut all: Vec<Refusal> = plan.connections.iter().flat_map(refuse_connection).collect();
+        let longest = bundle::works(plan).map_or(bundle::LONGEST, |works| works.longest());
+        let mut all: Vec<Refusal> =
+            plan.connections.iter().flat_map(|c| refuse_connection(c, longest)).collect();
         for name in self.at.keys().filter(|name| !plan.hosts.contains(name)) {
             let text = format!("--at {name}: the experiment has no host of that name");
             all.push(Refusal { place: Default::default(), text });
@@ -202,7 +203,8 @@ fn hosts(
     places.iter().map(host).collect()
 }
 
-fn refuse_connection(c: &Connection) -> Vec<Refusal> {
+/// `longest` octets are the most of a message over bundles.
+fn refuse_connection(c: &Connection, longest: u32) -> Vec<Refusal> {
     let mut refusals = Vec::new();
     let mut refuse = |place: Place, text: String| {
         refusals.push(Refusal { place, text: format!("{}: {text}", c.name) });
@@ -213,7 +215,7 @@ fn refuse_connection(c: &Connection) -> Vec<Refusal> {
             refuse(c.asks.test, format!("`live` does not play the application model `{test}` yet"));
         }
         (Protocol::Bundle { .. }, _) => {
-            if let Some(text) = bundle::refuse_test("live", c) {
+            if let Some(text) = bundle::refuse_test("live", c, longest) {
                 refuse(c.asks.test, text);
             }
         }

@@ -95,12 +95,13 @@ fn what_a_machine_without_time_loses_fails_no_test() {
 
 #[test]
 fn who_wants_it_gets_it_and_nobody_hears_himself() {
-    for timers in ["classic", "adaptive"] {
+    for (timers, is_wide) in [("classic", false), ("adaptive", false), ("adaptive", true)] {
         let network = SEGMENTS.replace("(role", &format!("(timers = {timers}, role"));
+        let network = if is_wide { network.replace("(timers", "(format = wide, timers") } else { network };
         let text = bodies::text(&network, 2);
         let whole = |record: &Record| record.connections.iter().all(|c| c.lost == 0);
         match one_of_three(|| closed(&text), whole, is_starved) {
-            Some(record) => bodies::check(&record),
+            Some(record) => bodies::check(&record, is_wide),
             None => skipped("all arrives"),
         }
     }
@@ -169,7 +170,7 @@ fn what_bundles_live_cannot_do_is_refused() {
         connection y { xmt = router; rcv = h1; protocol = bundle (address = 2); test = poisson (messagesize = 65501, rate = 1 /s); }
         connection z { xmt = router; rcv = h1; protocol = bundle (address = 4); test = cbr (messagesize = 31, period = 1 s); }
     }";
-    let network = SEGMENTS.replace("role = ", "format = wide, role = ");
+    let network = SEGMENTS;
     let at = BTreeMap::from([("h1".to_owned(), "127.0.0.1".parse().unwrap())]);
     let texts = |text: &str, at: BTreeMap<_, _>| -> Vec<String> {
         let refusals = Live::new(Box::new(Threads), at).refuse(&plan(text));
@@ -182,10 +183,12 @@ fn what_bundles_live_cannot_do_is_refused() {
             "y: a message of 65501 B does not go into a bundle: at most 65500 B do",
             "z: a message of 31 B is too small: 32 B carry sequence number, send time and check",
             "--at h1: `live` has its converters and their hosts on the loopback only",
-            "`live` has no `format = wide` of bundles yet: `c1a`",
-            "`live` has no `format = wide` of bundles yet: `c1b`",
-            "`live` has no `format = wide` of bundles yet: `c2`",
         ]
+    );
+    let text = format!("experiment {{ network {{ {} }} {connections} }}", bodies::wide(SEGMENTS));
+    assert_eq!(
+        texts(&text, BTreeMap::new())[1],
+        "y: a message of 65501 B does not go into a bundle: at most 1404 B do"
     );
     let alone = "experiment { connection x { xmt = a; rcv = b; protocol = bundle (address = 0); test = cbr (messagesize = 100, period = 1 s); } }";
     assert_eq!(texts(alone, BTreeMap::new()), ["x: bundles need the converters of a `network`"]);

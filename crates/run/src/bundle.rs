@@ -6,18 +6,20 @@ use std::net::Ipv4Addr;
 use serde::{Deserialize, Serialize};
 use trunkline_bundle::drops::Drops;
 use trunkline_bundle::gather::Timing;
-use trunkline_bundle::interest::packet;
+use trunkline_bundle::host::Post;
 use trunkline_bundle::level::Medium;
 use trunkline_bundle::level1::Level1;
-use trunkline_bundle::{Host, Settings, central};
+use trunkline_bundle::wide::alone::Caster;
+use trunkline_bundle::wire::classic::{MOST_HOSTS, bit};
+use trunkline_bundle::wire::wide::{self, LEAST_PATH, packet_of};
+use trunkline_bundle::{Format, Host, Settings, Wide, central};
 use trunkline_experiment::converters::{Segments, Sides, number};
 use trunkline_experiment::plan::{
-    BundleFormat, BundleTimers, Connection, Network, Node, NodeKind, Plan, Protocol,
+    BundleDeadlines, BundleFormat, BundlePriority, BundleTimers, Connection, Network, Node, NodeKind, Plan,
+    Protocol,
 };
 use trunkline_traffic::{Burst, Pattern, Variable};
-use trunkline_units::{Rate, Span};
-
-use crate::Refusal;
+use trunkline_units::{Instant, Rate, Span};
 
 /// The multicast address of the first 32 message addresses in the wide area; the next 32 have the next.
 pub const BASE: Ipv4Addr = Ipv4Addr::new(234, 5, 1, 1);
@@ -41,14 +43,18 @@ pub struct Ports {
     pub to_hosts: u16,
 }
 
-/// Octets of the longest message: with its address, mask, end and count it is a bundle of its own.
+/// Octets of the longest message of the classic format: with its address, mask, end and count it is a bundle of its own.
 pub const LONGEST: u32 = 65_500;
+/// What of a packet is no datagram: the headers of IPv4 and UDP.
+const HEADERS: u64 = 28;
+/// The site of the hosts of the central converter; those in the wide area are of the sites that follow, one each.
+const SITE: u16 = 1;
 /// Over what time a converter looks at its medium.
 const INTERVAL: Span = Span::from_ms(5);
 
 /// The multicast address of a message address in the wide area.
 pub fn group_of(address: u32) -> Ipv4Addr {
-    group(packet(address as u16))
+    group(packet_of(address))
 }
 
 /// The multicast address of a packet address.
@@ -62,32 +68,124 @@ pub fn sides(plan: &Plan) -> Option<Sides<'_>> {
     Sides::of(network, &Segments::of(network), &plan.connections)
 }
 
-/// The message addresses of a plan.
-pub fn addresses(plan: &Plan) -> BTreeSet<u16> {
-    let address = |protocol: &Protocol| match protocol {
-        Protocol::Bundle { address, .. } => Some(*address as u16),
+fn address(protocol: &Protocol) -> Option<u32> {
+    match protocol {
+        Protocol::Bundle { address, .. } => Some(*address),
         _ => None,
-    };
+    }
+}
+
+/// The message addresses of a plan.
+pub fn addresses(plan: &Plan) -> BTreeSet<u32> {
     plan.connections.iter().filter_map(|c| address(&c.protocol)).collect()
 }
 
 /// The message addresses that a host wants.
-pub fn wanted(plan: &Plan, host: &str) -> BTreeSet<u16> {
+pub fn wanted(plan: &Plan, host: &str) -> BTreeSet<u32> {
     let of_host = plan.connections.iter().filter(|c| c.to.iter().any(|to| to.host == host));
-    let address = |protocol: &Protocol| match protocol {
-        Protocol::Bundle { address, .. } => Some(*address as u16),
-        _ => None,
-    };
     of_host.filter_map(|c| address(&c.protocol)).collect()
 }
 
-/// How converters with such timers work. Odd addresses are priority messages.
-pub fn settings(timers: BundleTimers) -> Settings {
-    let timing = match timers {
-        BundleTimers::Classic => Timing::CLASSIC,
-        BundleTimers::Adaptive => Timing::LEAST_DELAY,
-    };
-    Settings { timing, pairs: true, ..Settings::default() }
+/// The site of a host in the wide area, by its place among them.
+pub fn site_in_the_wide_area(at: usize) -> u16 {
+    SITE.saturating_add(1).saturating_add(u16::try_from(at).unwrap_or(u16::MAX))
+}
+
+/// How converters, and the interfaces of hosts, work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Works {
+    /// What stands on the wire.
+    pub format: BundleFormat,
+    /// When bundles leave.
+    pub timers: BundleTimers,
+    /// How long messages may wait.
+    pub deadlines: BundleDeadlines,
+    /// Octets of a datagram that each link carries in one packet; of the wide format.
+    pub path: usize,
+}
+
+impl Works {
+    /// As a converter of a network does.
+    pub fn of(network: &Network, node: &Node) -> Works {
+        let mtu = network.links.iter().map(|link| link.mtu.as_bytes()).min().unwrap_or(0);
+        let path = (mtu.saturating_sub(HEADERS) as usize).max(LEAST_PATH);
+        match node.kind {
+            NodeKind::Converter { format, timers, deadlines, .. } => {
+                Works { format, timers, deadlines, path }
+            }
+            _ => {
+                let (format, timers) = (BundleFormat::Classic, BundleTimers::Classic);
+                Works { format, timers, deadlines: BundleDeadlines::default(), path }
+            }
+        }
+    }
+
+    /// The settings of its machine. In the classic format odd addresses are priority messages.
+    pub fn settings(&self) -> Settings {
+        let usual = match self.timers {
+            BundleTimers::Classic => Timing::CLASSIC,
+            BundleTimers::Adaptive => Timing::LEAST_DELAY,
+            BundleTimers::Processor => Timing::LEAST_PROCESSOR,
+        };
+        let BundleDeadlines { ordinary, priority } = self.deadlines;
+        let timing = usual.with_deadlines(ordinary, priority).unwrap_or(usual);
+        let (format, pairs) = match self.format {
+            BundleFormat::Classic => (Format::Classic, true),
+            BundleFormat::Wide => {
+                (Format::Wide(Wide { site: SITE, path: self.path, ..Wide::default() }), false)
+            }
+        };
+        Settings { timing, pairs, format, ..Settings::default() }
+    }
+
+    /// Octets of the longest message.
+    pub fn longest(&self) -> u32 {
+        match self.format {
+            BundleFormat::Classic => LONGEST,
+            BundleFormat::Wide => wide::longest_body(self.path) as u32,
+        }
+    }
+
+    /// Who sends what a host in the wide area says, which is the one at this place among them; none in the classic format, where
+    /// a message is sent as it is.
+    pub fn caster(&self, at: usize) -> Option<Caster> {
+        let is_wide = self.format == BundleFormat::Wide;
+        is_wide.then(|| Caster::new(site_in_the_wide_area(at), 1, self.path))
+    }
+}
+
+/// How the converters of a plan work, as its central one says; none, if nothing is bundled.
+pub fn works(plan: &Plan) -> Option<Works> {
+    Some(Works::of(plan.network.as_ref()?, sides(plan)?.central.first()?))
+}
+
+/// What the messages of a connection say of themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Label {
+    /// To whom.
+    pub address: u32,
+    /// Whether they have priority.
+    pub priority: bool,
+    /// How long each may wait in each converter, if it says so.
+    pub within: Option<Span>,
+}
+
+impl Label {
+    /// Those of a connection over bundles.
+    pub fn of(protocol: &Protocol, format: BundleFormat) -> Option<Label> {
+        let Protocol::Bundle { address, priority, within } = *protocol else { return None };
+        let priority = match format {
+            BundleFormat::Classic => address % 2 == 1,
+            BundleFormat::Wide => priority == Some(BundlePriority::High),
+        };
+        Some(Label { address, priority, within })
+    }
+
+    /// A message with such a label.
+    pub fn post<'b>(&self, body: &'b [u8]) -> Post<'b> {
+        let Label { address, priority, within } = *self;
+        Post { address, priority, within, body }
+    }
 }
 
 /// The medium that a converter's capacity describes; without one no level of congestion is ever reached.
@@ -96,19 +194,19 @@ pub fn medium(capacity: Option<Rate>) -> Medium {
     Medium { capacity: capacity.map_or(1 << 50, |rate| octets(rate).max(1)), interval: INTERVAL }
 }
 
-/// When bundles leave a converter, and what its medium carries.
-pub fn options(node: &Node) -> (BundleTimers, Option<Rate>) {
+/// What the medium of a converter carries.
+fn capacity(node: &Node) -> Option<Rate> {
     match node.kind {
-        NodeKind::Converter { timers, capacity, .. } => (timers, capacity),
-        _ => (BundleTimers::Classic, None),
+        NodeKind::Converter { capacity, .. } => capacity,
+        _ => None,
     }
 }
 
 /// What a plan says of its central converter.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Central {
-    /// When its bundles leave.
-    pub timers: BundleTimers,
+    /// How it works.
+    pub works: Works,
     /// What the hosts' medium carries.
     pub capacity: Option<Rate>,
     /// What the side of level 1 carries.
@@ -116,47 +214,50 @@ pub struct Central {
     /// The numbers of its converters of level 1.
     pub level1: Vec<u16>,
     /// How many hosts it has.
-    pub hosts: u8,
+    pub hosts: u16,
 }
 
 impl Central {
     /// That of a plan; none, if there is none.
-    pub fn of(sides: &Sides<'_>) -> Option<Central> {
-        let (timers, capacity) = options(sides.central.first()?);
+    pub fn of(network: &Network, sides: &Sides<'_>) -> Option<Central> {
+        let node = *sides.central.first()?;
         Some(Central {
-            timers,
-            capacity,
-            wide: sides.level1.iter().filter_map(|node| options(node).1).min(),
+            works: Works::of(network, node),
+            capacity: capacity(node),
+            wide: sides.level1.iter().filter_map(|node| capacity(node)).min(),
             level1: sides.level1.iter().map(|node| number(node) as u16).collect(),
-            hosts: sides.hosts.len().clamp(1, 16) as u8,
+            hosts: u16::try_from(sides.hosts.len()).unwrap_or(u16::MAX).max(1),
         })
     }
 
     /// What its machine is made from.
     pub fn config(&self) -> central::Config {
+        let mut settings = self.works.settings();
+        if let Format::Wide(wide) = &mut settings.format {
+            wide.most_hosts = wide.most_hosts.max(self.hosts);
+        }
         central::Config {
-            settings: settings(self.timers),
+            settings,
             level1: self.level1.clone(),
-            hosts: self.hosts,
+            hosts: self.hosts.min(MOST_HOSTS.into()) as u8,
             local: medium(self.capacity),
             wide: medium(self.wide),
         }
     }
 }
 
-/// Converters of a network whose format `backend` does not have yet, each by name and place.
-pub fn refuse_format(backend: &str, network: &Network) -> Vec<Refusal> {
-    let is_wide = |node: &&Node| matches!(node.kind, NodeKind::Converter { format: BundleFormat::Wide, .. });
-    let refusal = |node: &Node| {
-        let text = format!("`{backend}` has no `format = wide` of bundles yet: `{}`", node.name);
-        Refusal { place: node.place, text }
-    };
-    network.nodes.iter().filter(is_wide).map(refusal).collect()
+/// Whether a central converter knows that a host wants an address.
+pub fn knows(machine: &central::Central, host: u16, address: u32) -> bool {
+    match machine.wide() {
+        Some(wide) => wide.segments().hosts(address).contains(&host),
+        None => machine.interest().group(address as u16) & bit(host as u8) != 0,
+    }
 }
 
 /// Why a test does not go over bundles on `backend`. A sender must have a pace: a host's interface takes any number of messages
 /// at once, and drops what is too much.
-pub fn refuse_test(backend: &str, c: &Connection) -> Option<String> {
+/// `longest` octets are the most of a message.
+pub fn refuse_test(backend: &str, c: &Connection, longest: u32) -> Option<String> {
     let no_test = |name: &str| Some(format!("`{backend}` has no test `{name}` over bundle"));
     let sizes = match &c.test {
         Pattern::Full { .. } => return no_test("full"),
@@ -169,8 +270,8 @@ pub fn refuse_test(backend: &str, c: &Connection) -> Option<String> {
         | Pattern::Random { burst: Burst { size_bytes, .. }, .. } => size_bytes,
     };
     match sizes {
-        Variable::Constant(size) if *size > f64::from(LONGEST) => {
-            Some(format!("a message of {size} B does not go into a bundle: at most {LONGEST} B do"))
+        Variable::Constant(size) if *size > f64::from(longest) => {
+            Some(format!("a message of {size} B does not go into a bundle: at most {longest} B do"))
         }
         _ => None,
     }
@@ -179,8 +280,8 @@ pub fn refuse_test(backend: &str, c: &Connection) -> Option<String> {
 /// What a machine counted, by the record's names.
 pub type Counts = BTreeMap<String, u64>;
 
-/// What a converter of level 1 counted; it joined groups so many times, and now has so many.
-pub fn of_level1(machine: &Level1, joins: u64, joined: u64) -> Counts {
+/// What a converter of level 1 counted by now; it joined groups so many times, and now has so many.
+pub fn of_level1(machine: &Level1, now: Instant, joins: u64, joined: u64) -> Counts {
     let s = machine.statistics();
     let counts = [
         ("heard", s.heard),
@@ -190,7 +291,7 @@ pub fn of_level1(machine: &Level1, joins: u64, joined: u64) -> Counts {
         ("joins", joins),
         ("joined", joined),
         ("malformed", s.malformed),
-        ("level", machine.level().into()),
+        ("level", machine.level(now).into()),
     ];
     named(&counts, &[("in", s.drops), ("out", s.drops_out)])
 }
@@ -211,11 +312,18 @@ pub fn of_central(machine: &central::Central) -> Counts {
         ("level_local", local.into()),
         ("level_wide", wide.into()),
     ];
-    named(&counts, &[("in", s.drops_to_hosts), ("out", s.drops_to_level1)])
+    let mut named = named(&counts, &[("in", s.drops_to_hosts), ("out", s.drops_to_level1)]);
+    if machine.wide().is_some() {
+        let sides = &s.sides;
+        let gap = sides.gaps.as_ns() / 1_000;
+        let counts = [("repeated", s.repeated), ("lost", s.lost), ("moved", sides.moved), ("gap_us", gap)];
+        named.extend(counts.map(|(name, count)| (format!("bundle.{name}"), count)));
+    }
+    named
 }
 
-/// What the interface of a host counted.
-pub fn of_host(machine: &Host) -> Counts {
+/// What the interface of a host counted by now.
+pub fn of_host(machine: &Host, now: Instant) -> Counts {
     let s = machine.statistics();
     let counts = [
         ("received", s.received),
@@ -224,7 +332,7 @@ pub fn of_host(machine: &Host) -> Counts {
         ("bundles_received", s.bundles),
         ("bundles_sent", s.bundles_sent),
         ("malformed", s.malformed),
-        ("level", machine.level().into()),
+        ("level", machine.level(now).into()),
     ];
     named(&counts, &[("messages", s.drops)])
 }

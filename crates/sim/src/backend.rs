@@ -8,7 +8,8 @@ use trunkline_record::Record;
 use trunkline_record::schema;
 use trunkline_run::assemble::{self, Outcome};
 use trunkline_run::backend::{blank, conclude, expected, too_small};
-use trunkline_run::{Backend, Order, Refusal, Watch, describe, llc};
+use trunkline_run::bundle::Label;
+use trunkline_run::{Backend, Order, Refusal, Watch, bundle, describe, llc};
 use trunkline_traffic::Pattern;
 use trunkline_units::{Instant, Span};
 
@@ -387,6 +388,7 @@ impl Run<'_> {
             disks,
             phases,
             file_bytes,
+            label: None,
         })
     }
 }
@@ -409,6 +411,9 @@ impl Run<'_> {
         if let Some(tracer) = &mut self.engine.tracer {
             tracer.begin(from, To::All, None);
         }
+        let protocol = &self.plan.connections[turn.connection].protocol;
+        let label = bundle::works(self.plan)
+            .and_then(|works| Some((Label::of(protocol, works.format)?, works.longest())));
         Flow::begin(Birth {
             plan: &self.plan.connections[turn.connection],
             connection: turn.connection,
@@ -425,6 +430,7 @@ impl Run<'_> {
             disks: [None, None],
             phases: Default::default(),
             file_bytes: None,
+            label,
         })
     }
 }
@@ -456,7 +462,7 @@ fn hosts(engine: &Engine, end: Instant) -> Vec<schema::Host> {
     let share = |busy: Span| if duration.is_zero() { 0.0 } else { busy.as_s() / duration.as_s() * 100.0 };
     let host = |(number, h): (u32, &crate::network::Host)| {
         let mut interfaces = engine.llc().counts(number);
-        interfaces.extend(engine.bundles().counts(number));
+        interfaces.extend(engine.bundles().counts(end, number));
         for (n, (medium, port)) in h.down.iter().enumerate() {
             let c = network.media[*medium as usize].medium.counters(*port);
             let counts = [("tx_frames", c.frames), ("tx_bytes", c.bytes), ("tx_dropped", c.full)];

@@ -629,8 +629,8 @@ impl Engine {
                 self.roused.push_back(Roused::Llc(s));
                 true
             }
-            Said::Bundle { address, header } => {
-                if let Err(why) = self.bundles.send(now, s, number, address, &header)
+            Said::Bundle { label, header } => {
+                if let Err(why) = self.bundles.send(now, s, number, &label, &header)
                     && let Some(bundled) = flow.bundled()
                 {
                     bundled.refused(why);

@@ -45,7 +45,9 @@ fn count(record: &Record, name: &str, counter: &str) -> u64 {
 #[test]
 fn who_wants_it_gets_it_and_nobody_hears_himself() {
     for network in [SEGMENTS, ONE] {
-        bodies::bundle::check(&run(&bodies::bundle::text(network, 2)));
+        bodies::bundle::check(&run(&bodies::bundle::text(network, 2)), false);
+        let wide = bodies::bundle::wide(network);
+        bodies::bundle::check(&run(&bodies::bundle::text(&wide, 2)), true);
     }
 }
 
@@ -67,6 +69,73 @@ fn a_message_waits_for_two_ticks() {
     let record = run(&experiment(&adaptive, &flow("wide", "router", "h1, h2", "address = 0", 500)));
     let delay = connection(&record, "wide").delay_us.as_ref().unwrap();
     assert!(delay.p50 < 200.0 && delay.max < 1_500.0, "{delay:?}");
+}
+
+/// Of both classes, in the host and in the central converter; and a message's own deadline, which the classic format does not
+/// tell the next.
+#[test]
+fn messages_wait_as_long_as_their_deadlines_say() {
+    let delay = |format: &str, deadlines: &str, options: &str| {
+        // Through a switch nobody waits for anybody else's packet.
+        let network = SEGMENTS
+            .replace("switch wan; hub lan (rate = 100 Mb/s);", "switch wan, lan;")
+            .replace("- lan;", "- lan (rate = 100 Mb/s);")
+            .replace("(role", &format!("(format = {format}, role"))
+            .replace("role = central", &format!("timers = processor, {deadlines}, role = central"));
+        let flow = format!(
+            "connection x {{ xmt = h1; rcv = h2; protocol = bundle ({options});
+               test = cbr (messagesize = 100, period = 100 ms); duration = 1 s; }}"
+        );
+        let record = run(&experiment(&network, &flow));
+        let x = connection(&record, "x");
+        assert_eq!((x.messages_sent, x.lost), (10, 0));
+        x.delay_us.as_ref().unwrap().min
+    };
+    let (high, odd) = ("address = 4, priority = high", "address = 5");
+    for (format, deadlines, options, ms) in [
+        ("classic", "deadline = 7 ms", "address = 4", 14.0),
+        ("classic", "capacity = none", "address = 4", 10.0),
+        ("classic", "capacity = none", odd, 0.0),
+        ("classic", "priority_deadline = 3 ms", odd, 6.0),
+        ("classic", "priority_deadline = 3 ms", &format!("{odd}, within = 1 ms"), 4.0),
+        ("wide", "deadline = 7 ms", "address = 70000", 14.0),
+        ("wide", "priority_deadline = 3 ms", high, 6.0),
+        ("wide", "priority_deadline = 3 ms", &format!("{high}, within = 1 ms"), 2.0),
+    ] {
+        let at_once = delay(format, "deadline = 0 s, priority_deadline = 0 s", options);
+        let waits = (delay(format, deadlines, options) - at_once) / 1_000.0;
+        // As exact as the record tells a delay.
+        assert!((waits - ms).abs() < 0.02, "{format}, {deadlines}, {options}: {waits} ms");
+    }
+}
+
+/// Any number of hosts, any address, and datagrams that no link has to cut.
+#[test]
+fn the_wide_format_has_more_hosts_and_addresses_and_cuts_nothing() {
+    let hosts: Vec<String> = (0..20).map(|n| format!("h{n}")).collect();
+    let links: String = hosts.iter().map(|name| format!("link {name} - lan; ")).collect();
+    let network = format!(
+        "host {}, router; converter c1 (role = level1, format = wide, number = 60000, timers = adaptive);
+         converter c2 (role = central, format = wide, timers = adaptive);
+         switch lan; link router - c1 (rate = 100 Mb/s, mtu = 700 B); link c1 - lan (rate = 100 Mb/s);
+         link c2 - lan (rate = 100 Mb/s); {}",
+        hosts.join(", "),
+        links.replace(" - lan", " - lan (rate = 100 Mb/s)")
+    );
+    let flows = [
+        flow("far", "router", &hosts.join(", "), "address = 4000000000", 200),
+        flow("near", "h19", &hosts[..19].join(", "), "address = 65536, priority = high", 100),
+    ];
+    let record = run(&experiment(&network, &flows.concat()));
+    for (name, copies) in [("far", 20), ("near", 19)] {
+        let c = connection(&record, name);
+        assert!(c.messages_sent > 100 && c.lost == 0, "{name}: {} of {}", c.lost, c.messages_sent);
+        assert_eq!((c.messages_received, c.duplicated, c.reordered), (copies * c.messages_sent, 0, 0));
+    }
+    // Each bundle is one packet.
+    let sent = count(&record, "c1", "bundle.bundles_sent") + count(&record, "c1", "bundle.sent");
+    let frames = count(&record, "c1", "if0.tx_frames") + count(&record, "c1", "if1.tx_frames");
+    assert_eq!(frames, sent);
 }
 
 #[test]
@@ -260,10 +329,14 @@ fn what_is_not_simulated_is_refused() {
     );
     assert_eq!(with("poisson (messagesize = 65500, rate = 1 /s)"), [""; 0]);
     let one = flow("x", "router", "h1", "address = 70000", 1);
-    let wide = SEGMENTS.replace("role = ", "format = wide, role = ");
-    let said =
-        ["c1a", "c1b", "c2"].map(|name| format!("`sim` has no `format = wide` of bundles yet: `{name}`"));
-    assert_eq!(refusals(&experiment(&wide, &one)), said);
+    let wide = bodies::bundle::wide(SEGMENTS);
+    assert_eq!(refusals(&experiment(&wide, &one)), [""; 0]);
+    let long = "connection x { xmt = router; rcv = h1; protocol = bundle (address = 0);
+        test = cbr (messagesize = 1405, period = 1 s); }";
+    assert_eq!(
+        refusals(&experiment(&wide, long)),
+        ["x: a message of 1405 B does not go into a bundle: at most 1404 B do"]
+    );
     let atm = SEGMENTS.replace("link router - wan (", "link router - wan (medium = atm, ");
     let one = flow("x", "router", "h1", "address = 7", 1);
     assert_eq!(

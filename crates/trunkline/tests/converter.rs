@@ -53,6 +53,7 @@ checks! {
     level_1_takes_longest_messages_and_counts_what_is_none
     any_order_and_restarts
     a_daemon_says_one_line_and_pages_when_asked
+    deadlines_are_those_of_the_flags_and_of_the_file
     recorded_dis_arrives_byte_for_byte
     pdus_that_lie_hurt_no_neighbour
     rules_sort_pdus_and_follow_an_entity

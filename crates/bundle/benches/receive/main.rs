@@ -123,14 +123,25 @@ fn claim(arena: &Arena, rounds: &[Vec<Cost>]) {
     for at in [PLAIN, CALLBACK] {
         let share = median(rounds.iter().map(|round| round[at].host() * f64::from(CLAIMED) / 1e6));
         let most = most(arena, &CONTESTANTS[at]);
-        println!("  {:<52} {:>8.2}%  {most:>22.0}", CONTESTANTS[at].name, share * 100.0);
+        println!("  {:<52} {:>8.2}%  {:>22}", CONTESTANTS[at].name, share * 100.0, or_none(most));
         figures.push((share, most));
     }
-    let (share, most) = (figures[0].0 / figures[1].0, figures[1].1 / figures[0].1);
-    println!("  {:<52} {share:>9.2}  {most:>22.2}", "times less, times more");
+    let share = figures[0].0 / figures[1].0;
+    // Of nothing nothing is so many times more.
+    let most = match (figures[0].1, figures[1].1) {
+        (plain, bundled) if plain > 0.0 && bundled > 0.0 => format!("{:.2}", bundled / plain),
+        _ => "-".to_owned(),
+    };
+    println!("  {:<52} {share:>9.2}  {most:>22}", "times less, times more");
 }
 
-/// The last rate at which hardly any message was lost; it rises until more are, twice, or nobody sends faster.
+/// A rate, or that even the least lost too much.
+fn or_none(rate: f64) -> String {
+    if rate > 0.0 { format!("{rate:.0}") } else { "none".to_owned() }
+}
+
+/// The last rate at which hardly any message was lost, 0 if there was none; it rises until more are, twice, or nobody sends
+/// faster.
 fn most(arena: &Arena, one: &Contestant) -> f64 {
     let (mut most, mut asked) = (0.0, 5_000);
     loop {

@@ -13,12 +13,14 @@ use trunkline_units::{Instant, Span};
 use super::engine::{Engine, Said};
 use super::notices::{Kind, Notices};
 use super::{Error, Figures, Serve, life, own};
+pub use crate::balance::REBALANCE;
 use crate::central::{Central, Command, Config, Statistics};
 use crate::level::Medium;
 use crate::regulator::NO_LIMIT;
 use crate::settings::Settings;
 use crate::wide::Twins;
 use crate::wide::central::Machine;
+use crate::wide::sides::Counts;
 use crate::wire::classic::{MOST_HOSTS, Source};
 
 /// Every so often level 1 is told again what it gets, without a reason.
@@ -46,6 +48,9 @@ pub struct CentralOptions {
     pub ttl: u8,
     /// How often level 1 is told again what it gets.
     pub retell: Span,
+    /// How often packet addresses may move from the converter of level 1 that hears most to the one that hears least; zero:
+    /// never. Of the classic format: the wide one does it every [`REBALANCE`].
+    pub rebalance: Span,
 }
 
 /// A central converter on its sockets.
@@ -77,7 +82,8 @@ impl CentralOptions {
         let medium = Medium { capacity: 600_000, interval: Span::from_ms(5) };
         let config = Config { settings, level1: vec![1], hosts: MOST_HOSTS, local: medium, wide: medium };
         let (level1, hosts) = Default::default();
-        CentralOptions { config, level1, listen_level1, listen_hosts, hosts, ttl: 1, retell: RETELLS }
+        let (retell, rebalance) = (RETELLS, REBALANCE);
+        CentralOptions { config, level1, listen_level1, listen_hosts, hosts, ttl: 1, retell, rebalance }
     }
 }
 
@@ -88,7 +94,8 @@ impl CentralFace {
     /// Which did not open, and why.
     pub fn open(options: &CentralOptions, clock: Clock) -> Result<CentralFace, Error> {
         let (secret, life) = (trunkline_net::datagrams::seed()?, life(clock.unix()));
-        let machine = Central::with_secret(secret, life, options.config.clone()).retelling(options.retell);
+        let machine = Central::with_secret(secret, life, options.config.clone());
+        let machine = machine.retelling(options.retell).rebalancing(options.rebalance);
         let mut engine = Engine::new(machine, clock)?;
         // In the order of the machine's ports.
         engine.ports.add(own(options.listen_level1)?)?;
@@ -295,6 +302,7 @@ impl Serve for CentralFace {
         into.count("trunkline_converter_retold_total", what, &[], s.retold);
         let what = "Groups that level 1 had to be told to leave again.";
         into.count("trunkline_converter_strays_total", what, &[], s.strays);
+        of_moves(into, &s.sides);
         super::of_system(into, self.refused, self.unsent);
         super::of_buffers(into, &self.engine.ports, &["level1", "hosts"]);
         let (local, wide) = machine.levels();
@@ -326,18 +334,22 @@ impl CentralFace {
     }
 }
 
+/// Packet addresses that moved.
+fn of_moves(into: &mut Figures, sides: &Counts) {
+    let what = "Groups that moved from one of level 1 to another while somebody wanted them.";
+    into.count("trunkline_converter_moved_total", what, &[], sides.moved);
+    let what = "Microseconds without a group that moved: of all together, and the longest.";
+    for (of, gap) in [("all", sides.gaps), ("longest", sides.longest_gap)] {
+        into.gauge("trunkline_converter_gap_microseconds", what, &[("of", of)], gap.as_ns() / 1_000);
+    }
+}
+
 /// What only the wide format has.
 fn of_wide(into: &mut Figures, wide: &Machine, s: &Statistics) {
     let sides = &s.sides;
     for (of, met, gone) in [("hosts", s.hosts_met, s.hosts_gone), ("level1", sides.met, sides.gone)] {
         into.count(super::SESSIONS, super::OF_SESSIONS, &[("of", of)], met);
         into.count(super::SILENT, super::OF_SILENT, &[("of", of)], gone);
-    }
-    let what = "Groups that moved from one of level 1 to another while somebody wanted them.";
-    into.count("trunkline_converter_moved_total", what, &[], sides.moved);
-    let what = "Microseconds without a group that moved: of all together, and the longest.";
-    for (of, gap) in [("all", sides.gaps), ("longest", sides.longest_gap)] {
-        into.gauge("trunkline_converter_gap_microseconds", what, &[("of", of)], gap.as_ns() / 1_000);
     }
     let what = "Joins and drops of hosts for which there was no room, and times that some were put off.";
     for (why, count) in [("refused", s.changes_refused), ("put_off", s.changes_put_off)] {

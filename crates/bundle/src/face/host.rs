@@ -235,7 +235,8 @@ impl HostFace {
         self.want(first, last, true)
     }
 
-    /// Wants them no more.
+    /// Wants them no more. In the classic format, which acknowledges nothing, what is left is told once more within a second; and
+    /// each time that a range is left again of which nothing is wanted.
     ///
     /// # Errors
     /// As [`HostFace::join_range`].
@@ -250,13 +251,20 @@ impl HostFace {
         }
         // All of it or none.
         wish(&settings, last, last, joins)?;
+        let mut changed = false;
         for one in first..=last {
             // What is so already takes no room from the rest, which may be asked for again and again until it finds some.
             if first == last || self.engine.machine.wants(one) != joins {
                 self.engine.command(wish(&settings, one, one, joins)?)?;
+                changed = true;
             }
         }
-        Ok(())
+        match (u16::try_from(first), u16::try_from(last)) {
+            (Ok(first), Ok(last)) if !joins && !changed => {
+                self.engine.command(Command::DropAgain { first, last })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Takes no more than so many ordinary messages a second from now on; none: any. Of the wide format.
@@ -278,11 +286,7 @@ impl HostFace {
 
     /// Takes the body of the oldest message that came; whether there was one.
     pub fn take(&mut self, into: &mut Vec<u8>) -> bool {
-        let mut taken = false;
-        let take = Command::Take { into, taken: &mut taken };
-        // It refuses none, and has nothing to say.
-        let _ = self.engine.machine.handle(self.engine.clock.now(), Input::Command(take));
-        taken
+        self.receive(into).is_some()
     }
 
     /// What it agrees on with all others.
@@ -520,11 +524,16 @@ impl Serve for HostFace {
         into.count(super::MALFORMED, super::OF_MALFORMED, &[("way", "from_central")], s.malformed);
         into.count(super::STRANGERS, super::OF_STRANGERS, &[], self.hears.strangers);
         into.drops("host", &s.drops);
-        let what = "Joins told again to those who may have forgotten.";
+        let what = "Joins and drops told again to those who may have forgotten.";
         into.count("trunkline_converter_retold_total", what, &[], s.retold);
         super::of_system(into, self.refused, self.unsent);
         super::of_buffers(into, &self.engine.ports, &["central"]);
-        into.gauge(super::LEVEL, super::OF_LEVEL, &[("side", "told")], machine.level().into());
+        into.gauge(
+            super::LEVEL,
+            super::OF_LEVEL,
+            &[("side", "told")],
+            machine.level(self.engine.clock.now()).into(),
+        );
         let what = "Message addresses that hosts want.";
         let host = self.options.number.to_string();
         into.gauge("trunkline_converter_wanted", what, &[("host", &host)], machine.joined() as u64);

@@ -304,7 +304,7 @@ impl Serve for Level1Face {
         }
         super::of_system(into, self.counts.refused, self.counts.unsent);
         super::of_buffers(into, &self.engine.ports, &["wide", "central"]);
-        let level = u64::from(machine.level());
+        let level = u64::from(machine.level(self.engine.clock.now()));
         into.gauge(super::LEVEL, super::OF_LEVEL, &[("side", "told")], level);
         let groups = "Multicast groups joined.";
         into.gauge("trunkline_converter_groups", groups, &[], self.memberships.len() as u64);

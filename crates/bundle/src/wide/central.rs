@@ -373,6 +373,13 @@ impl Machine {
             return Some(Transmit { port, peer: Peer::NONE, length, segment: None });
         }
         let number = self.members.take_turn()?;
+        let newcomer = self.header(number, 0);
+        if let Some(told) = self.members.get(number)?.newcomer() {
+            let (peer, length) = told.tell(now, newcomer, Control::Level { level, rate }, buffer);
+            self.local.carry(now, length, 0);
+            self.members.settle(now, number);
+            return Some(Transmit { port, peer, length, segment: None });
+        }
         let session = self.members.get(number)?.session;
         let header = self.header(number, session);
         let member = self.members.get(number)?;
@@ -399,6 +406,11 @@ impl Machine {
         let side = self.sides.at(at);
         let (number, session) = (side.number, side.session());
         let header = Header { role: Role::Central, number: 0, to: number, life, session, before: 0 };
+        if let Some(newcomer) = side.newcomer() {
+            let (peer, length) = newcomer.tell(now, header, Control::Level { level, rate }, buffer);
+            self.far.carry(now, length, 0);
+            return Some(Transmit { port: Central::LEVEL1, peer, length, segment: None });
+        }
         let (hold, limit) = (side.hold(now), side.outbox.limit(now, level, rate));
         let tell = |builder: &mut Builder| {
             limit.iter().for_each(|limit| _ = builder.tell(limit));

@@ -116,8 +116,8 @@ impl Machine {
         self.statistics.drops.unsent(frame);
     }
 
-    pub(crate) fn level(&self) -> u8 {
-        self.level
+    pub(crate) fn level(&self, now: Instant) -> u8 {
+        if now >= self.heard + LONELY { LEAST } else { self.level }
     }
 
     /// Addresses that it wants.
@@ -151,14 +151,12 @@ impl Machine {
             return Err(refusal);
         }
         let sequence = &mut self.sequences[usize::from(packet_of(address))][usize::from(priority)];
-        let tens =
-            |within: trunkline_units::Span| (within.as_ns() / 10_000).min(u64::from(wide::NO_LIMIT) - 1);
         let parcel = Parcel {
             address,
             source: self.wide.source(self.number),
             life: self.life,
             sequence: *sequence,
-            within: post.within.map_or(wide::NO_LIMIT, |within| tens(within) as u16),
+            within: wide::within(post.within),
             priority,
             body: body.into(),
         };
@@ -458,12 +456,8 @@ impl Machine {
             Command::JoinRange { first, last } => self.want(now, first, last, true),
             Command::DropRange { first, last } => self.want(now, first, last, false),
             Command::DropAll => self.want(now, 0, u32::MAX, false),
-            // Hellos tell who is there.
-            Command::Refused => Ok(()),
-            Command::Take { into, taken } => {
-                *taken = self.inbox.take(into).is_some();
-                Ok(())
-            }
+            // Hellos tell who is there, and what was not heard of is told again.
+            Command::Refused | Command::DropAgain { .. } => Ok(()),
             Command::Receive { into, from } => {
                 *from = self.inbox.take(into);
                 Ok(())

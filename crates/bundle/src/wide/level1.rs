@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use trunkline_endpoint::{Idle, Input, Output, Peer, Port, Reason, Segment, Transmit, Writable};
 use trunkline_units::{Instant, Span};
 
-use super::LONELY;
 use super::outbox::{Outbox, Parcel};
+use super::{LONELY, alone};
 use crate::drops::Why;
 use crate::level::{LEAST, Level};
 use crate::level1::{Command, Event, Level1, Statistics, WAITING};
@@ -81,8 +81,8 @@ impl Machine {
         (if port == Level1::WIDE { drops_out } else { drops }).unsent(frame);
     }
 
-    pub(crate) fn level(&self) -> u8 {
-        self.level
+    pub(crate) fn level(&self, now: Instant) -> u8 {
+        if now >= self.heard + LONELY { LEAST } else { self.level }
     }
 
     pub(crate) fn joined(&self) -> usize {
@@ -99,7 +99,7 @@ impl Machine {
     /// A message from the wide area: alone in its bundle.
     fn hear(&mut self, now: Instant, datagram: &[u8]) {
         self.statistics.heard += 1;
-        let Some(message) = alone(datagram) else {
+        let Some(message) = alone::read(datagram) else {
             return self.statistics.drops.count(Why::Unfit, false);
         };
         let priority = message.priority;
@@ -282,14 +282,6 @@ impl Machine {
         let deadline = self.outbox.deadline().into_iter().chain(lonely).min();
         Output::Idle(Idle { deadline, reason })
     }
-}
-
-/// The message of a bundle as it crosses the wide area.
-fn alone(datagram: &[u8]) -> Option<Message<'_>> {
-    let bundle = Bundle::read(datagram).ok()?;
-    let (header, message) = (bundle.header(), bundle.messages().next()?);
-    let is_so = header.role == Role::Level1 && header.to == wide::packet_of(message.address);
-    (is_so && bundle.count() == 1 && bundle.control().next().is_none()).then_some(message)
 }
 
 #[cfg(test)]

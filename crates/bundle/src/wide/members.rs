@@ -6,7 +6,7 @@ use trunkline_endpoint::Peer;
 use trunkline_units::{Instant, Seed, Span};
 
 use super::outbox::{Outbox, Parcel};
-use super::{ACKNOWLEDGE, ACKNOWLEDGED, AGAIN, SILENCE, Stranger, Twins};
+use super::{ACKNOWLEDGE, ACKNOWLEDGED, AGAIN, Newcomer, SILENCE, Stranger, Twins};
 use crate::packets::Packets;
 use crate::path::{Link, Sessions, is_later};
 use crate::ranges::{Ranges, Segments};
@@ -28,6 +28,8 @@ pub struct Member {
     pub session: u32,
     /// What it may be sent until it is heard in its session; none: it was.
     stranger: Option<Stranger>,
+    /// Who says that he is it in a later life, if anybody did.
+    newcomer: Option<Newcomer>,
     met: Instant,
     heard: Instant,
     /// What leaves for it.
@@ -104,6 +106,7 @@ impl Member {
             life: header.life,
             session,
             stranger: Some(Stranger::default()),
+            newcomer: None,
             met: now,
             heard: now,
             outbox: Outbox::new(longest, settings.timing, now),
@@ -169,9 +172,15 @@ impl Member {
         self.stranger.iter_mut().for_each(|stranger| stranger.sent(octets));
     }
 
-    /// Whether a bundle is to leave for it, and may.
+    /// Whether a bundle is to leave for it, and may; or for who says that he is it.
     fn is_ready(&self) -> bool {
-        self.outbox.is_ready() && self.stranger.is_none_or(Stranger::may_be_sent)
+        let own = self.outbox.is_ready() && self.stranger.is_none_or(Stranger::may_be_sent);
+        own || self.newcomer.is_some_and(|newcomer| newcomer.is_to_be_told())
+    }
+
+    /// Who is to be told his session before anything else leaves.
+    pub(super) fn newcomer(&mut self) -> Option<&mut Newcomer> {
+        self.newcomer.as_mut().filter(|newcomer| newcomer.is_to_be_told())
     }
 
     /// It says what came. If more than a fiftieth did not, it gets three quarters of what it got; else a sixteenth more each
@@ -308,16 +317,27 @@ impl Members {
     }
 
     /// A bundle of so many octets came from a host: whether in its session. None: it is a straggler, or there are as many hosts
-    /// as may be.
+    /// as may be, or its host is there in an earlier life and it has not said its session yet.
     pub fn hear(&mut self, now: Instant, header: &Header, peer: Peer, octets: usize) -> Option<bool> {
         let number = header.number;
-        match self.members.get(&number) {
+        match self.members.get_mut(&number) {
             Some(member) if is_later(member.life, header.life) => {
                 let (last, since) = (member.peer, member.met);
                 self.twins = Twins::of(now, number, since, [last, peer]).or(self.twins);
                 return None;
             }
+            Some(member) if member.newcomer.is_some_and(|newcomer| newcomer.session == header.session) => {
+                self.lose(number);
+                self.meet(now, header, header.session);
+            }
             Some(member) if member.life == header.life => {}
+            Some(member) if member.stranger.is_none() => {
+                let newcomer =
+                    member.newcomer.get_or_insert_with(|| Newcomer::new(now, self.sessions.give()));
+                newcomer.knock(now, peer, octets);
+                self.settle(now, number);
+                return None;
+            }
             other => {
                 if other.is_some() {
                     self.lose(number);
@@ -325,9 +345,7 @@ impl Members {
                     return None;
                 }
                 let session = self.sessions.give();
-                let member = Member::new(now, header, session, &self.settings, self.wide);
-                self.members.insert(number, member);
-                self.counts.0 += 1;
+                self.meet(now, header, session);
             }
         }
         let member = self.members.get_mut(&number)?;
@@ -349,6 +367,13 @@ impl Members {
         }
         member.outbox.tell_by(now + AGAIN);
         Some(false)
+    }
+
+    /// A host is there from now on, and is to have this session.
+    fn meet(&mut self, now: Instant, header: &Header, session: u32) {
+        let member = Member::new(now, header, session, &self.settings, self.wide);
+        self.members.insert(header.number, member);
+        self.counts.0 += 1;
     }
 
     /// All, or those from which messages came since the last time, are to be told how much they may send.

@@ -8,7 +8,9 @@
 //! | [`sides`] | which converter of level 1 gets what, and how that moves |
 //! | [`members`] | hosts as the central converter sees them |
 //! | [`outbox`] | messages that gather until their bundle leaves |
+//! | [`alone`] | a message as it crosses the wide area |
 
+pub mod alone;
 pub mod central;
 pub mod host;
 pub mod level1;
@@ -19,7 +21,8 @@ pub mod sides;
 use trunkline_endpoint::Peer;
 use trunkline_units::{Instant, Span};
 
-use crate::wire::wide as wire;
+use crate::wire::wide::control::Control;
+use crate::wire::wide::{self as wire, Builder, Header};
 
 /// Everybody sends something so often.
 pub const HELLO: Span = Span::from_ms(250);
@@ -61,6 +64,51 @@ impl Stranger {
     /// Whether he may be told his session.
     fn may_be_sent(self) -> bool {
         self.left >= GREETING
+    }
+}
+
+/// Somebody who has the number of one who is there, and a later life: that one has restarted, or somebody lies. He is told a
+/// session, and only when he says that does the other go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Newcomer {
+    session: u32,
+    /// Where he was last heard from.
+    peer: Peer,
+    stranger: Stranger,
+    /// Whether he is to be told his session, and from when on he may be again.
+    knocks: bool,
+    again: Instant,
+}
+
+impl Newcomer {
+    /// One who is to have this session.
+    fn new(now: Instant, session: u32) -> Newcomer {
+        let stranger = Stranger::default();
+        Newcomer { session, peer: Peer::NONE, stranger, knocks: false, again: now }
+    }
+
+    /// A bundle of so many octets came from him, or from another who says so.
+    fn knock(&mut self, now: Instant, peer: Peer, octets: usize) {
+        if std::mem::replace(&mut self.peer, peer) != peer {
+            self.stranger = Stranger::default();
+        }
+        self.stranger.heard(octets);
+        self.knocks |= now >= self.again;
+    }
+
+    /// Whether he is to be told his session now.
+    fn is_to_be_told(&self) -> bool {
+        self.knocks && self.stranger.may_be_sent()
+    }
+
+    /// Writes what tells him; to whom that goes, and how many octets.
+    fn tell(&mut self, now: Instant, header: Header, limit: Control<'_>, into: &mut [u8]) -> (Peer, usize) {
+        let mut builder = Builder::new(wire::LEAST_PATH);
+        builder.tell(&limit);
+        let length = builder.finish(&Header { session: self.session, ..header }, into);
+        self.stranger.sent(length);
+        (self.knocks, self.again) = (false, now + AGAIN);
+        (self.peer, length)
     }
 }
 

@@ -9,25 +9,17 @@ use trunkline_endpoint::Peer;
 use trunkline_units::{Instant, Seed, Span};
 
 use super::outbox::Outbox;
-use super::{AGAIN, LONELY, SILENCE, Stranger, Twins};
+use super::{AGAIN, LONELY, Newcomer, SILENCE, Stranger, Twins};
+use crate::balance::{Loads, MOVES, Move, REBALANCE, next};
 use crate::packets::Packets;
 use crate::path::{Link, Sessions, is_later};
 use crate::settings::{Settings, Wide};
-use crate::wire::classic::PACKETS;
 use crate::wire::wide::{Header, Role};
 
 /// Most converters of level 1.
 pub const MOST: usize = crate::central::MOST_LEVEL_1;
 /// So long what was sent before may be on its way.
 const STRAGGLE: Span = Span::from_ms(100);
-/// Over what time messages are counted to tell loads.
-const LOAD_TIME: Span = Span::from_s(1);
-/// How often packet addresses may move from the most to the least loaded.
-pub const REBALANCE: Span = Span::from_s(5);
-/// Packet addresses that move at once at the most.
-const MOVES: usize = 8;
-/// Messages in [`LOAD_TIME`] below which differences do not matter.
-const LITTLE: u64 = 200;
 
 /// What was counted of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,6 +56,8 @@ pub struct Side {
     /// Since when it is in its session; until then it gets nothing but that.
     since: Option<Instant>,
     stranger: Stranger,
+    /// Who says that he is it in a later life, if anybody did.
+    newcomer: Option<Newcomer>,
     /// What it is to get.
     wants: Packets,
     /// What it was last told to get, and with which version; which version is so.
@@ -83,9 +77,7 @@ pub struct Sides {
     wide: Wide,
     /// What hosts want.
     wanted: Packets,
-    /// Messages by packet address, in this and in the last stretch of [`LOAD_TIME`].
-    load: Box<[[u32; 2]; PACKETS]>,
-    until: Instant,
+    loads: Loads,
     rebalance: Instant,
     /// Since when what moves has nobody.
     moving: BTreeMap<u16, Instant>,
@@ -108,6 +100,7 @@ impl Side {
             given: Instant::ZERO,
             since: None,
             stranger: Stranger::default(),
+            newcomer: None,
             wants: Packets::NONE,
             told: Packets::NONE,
             version: 0,
@@ -132,6 +125,7 @@ impl Side {
     fn meet(&mut self, now: Instant, life: u32, session: u32) {
         self.give(now, life, session);
         (self.link, self.since, self.stranger) = (Link::default(), None, Stranger::default());
+        self.newcomer = None;
         (self.told, self.may, self.version, self.holds) = (Packets::NONE, Packets::NONE, 1, 0);
         (self.met, self.heard) = (now, now);
         self.outbox.tell_by(now);
@@ -168,9 +162,15 @@ impl Side {
         self.is_alive() && self.since.is_some()
     }
 
-    /// Whether a bundle is to leave for it, and may.
+    /// Whether a bundle is to leave for it, and may; or for who says that he is it.
     pub fn is_ready(&self) -> bool {
-        self.is_alive() && self.outbox.is_ready() && (self.is_in() || self.stranger.may_be_sent())
+        let own = self.outbox.is_ready() && (self.is_in() || self.stranger.may_be_sent());
+        self.is_alive() && (own || self.newcomer.is_some_and(|newcomer| newcomer.is_to_be_told()))
+    }
+
+    /// Who is to be told his session before anything else leaves.
+    pub(super) fn newcomer(&mut self) -> Option<&mut Newcomer> {
+        self.newcomer.as_mut().filter(|newcomer| newcomer.is_to_be_told())
     }
 
     /// A bundle of so many octets leaves for it.
@@ -214,8 +214,7 @@ impl Sides {
             sides: numbers.iter().map(|number| Side::new(*number, settings, wide)).collect(),
             wide,
             wanted: Packets::NONE,
-            load: Box::new([[0; 2]; PACKETS]),
-            until: Instant::ZERO + LOAD_TIME,
+            loads: Loads::default(),
             rebalance: Instant::ZERO + REBALANCE,
             moving: BTreeMap::new(),
             sessions: Sessions::new(secret, life, Role::Level1),
@@ -272,7 +271,7 @@ impl Sides {
     }
 
     /// A bundle of so many octets came from one; where it is, and whether in its session. None: there is no such, or it is a
-    /// straggler.
+    /// straggler, or it is there in an earlier life and this has not said its session yet.
     pub fn hear(
         &mut self,
         now: Instant,
@@ -287,10 +286,20 @@ impl Sides {
                 self.twins = Twins::of(now, side.number, side.met, [side.peer, peer]).or(self.twins);
                 return None;
             }
+            Some(_) if side.newcomer.is_some_and(|newcomer| newcomer.session == header.session) => {
+                self.lose(now, at);
+                self.sides[at].meet(now, header.life, header.session);
+                self.counts.met += 1;
+            }
             Some((life, _)) if life == header.life && side.may_have_left(now, header) => {
                 side.give(now, life, self.sessions.give());
             }
             Some((life, _)) if life == header.life && !side.forgot(now, header, peer) => {}
+            Some((life, _)) if life != header.life && side.is_in() => {
+                let newcomer = side.newcomer.get_or_insert_with(|| Newcomer::new(now, self.sessions.give()));
+                newcomer.knock(now, peer, octets);
+                return None;
+            }
             other => {
                 if other.is_some() {
                     self.lose(now, at);
@@ -333,8 +342,7 @@ impl Sides {
 
     /// A message of a packet address came.
     pub fn count(&mut self, packet: u16) {
-        let load = &mut self.load[usize::from(packet)][0];
-        *load = load.saturating_add(1);
+        self.loads.count(packet);
     }
 
     /// Hosts want these packet addresses, and no others.
@@ -366,15 +374,10 @@ impl Sides {
         self.tell(now);
     }
 
-    /// Messages in the last stretch, and so far in this.
-    fn load_of(&self, packet: u16) -> u64 {
-        self.load[usize::from(packet)].iter().map(|load| u64::from(*load)).sum()
-    }
-
     /// The load of one, and how many it gets.
     fn load(&self, at: usize) -> (u64, usize) {
         let wants = &self.sides[at].wants;
-        (wants.iter().map(|packet| self.load_of(packet)).sum(), wants.count())
+        (wants.iter().map(|packet| self.loads.of(packet)).sum(), wants.count())
     }
 
     /// Gives what is wanted to who has least to do, and takes what is not.
@@ -392,7 +395,7 @@ impl Sides {
             .collect();
         for packet in self.wanted.without(&held).iter() {
             let Some(least) = loads.iter_mut().min() else { break };
-            *least = (least.0 + self.load_of(packet), least.1 + 1, least.2);
+            *least = (least.0 + self.loads.of(packet), least.1 + 1, least.2);
             self.sides[least.2].wants.set(packet, true);
         }
         self.tell(now);
@@ -418,6 +421,7 @@ impl Sides {
     /// One is no longer there.
     fn lose(&mut self, now: Instant, at: usize) {
         let side = &mut self.sides[at];
+        side.newcomer = None;
         if side.alive.take().is_none() {
             return;
         }
@@ -442,13 +446,7 @@ impl Sides {
         if !lost.is_empty() {
             self.assign(now);
         }
-        if now >= self.until {
-            let long_ago = now >= self.until + LOAD_TIME;
-            for load in &mut self.load[..] {
-                *load = [0, if long_ago { 0 } else { load[0] }];
-            }
-            self.until = next(self.until, LOAD_TIME, now);
-        }
+        self.loads.roll(now);
         if now >= self.rebalance {
             self.rebalance = next(self.rebalance, REBALANCE, now);
             self.move_some(now);
@@ -456,23 +454,14 @@ impl Sides {
         self.sides.iter_mut().filter(|side| side.is_alive()).for_each(|side| side.outbox.roll(now));
     }
 
-    /// Moves packet addresses from the most to the least loaded, if there is a quarter and more between them: each time what
-    /// brings them nearest, so that nothing comes back.
+    /// Moves some packet addresses, so that all have alike to do.
     fn move_some(&mut self, now: Instant) {
         for _ in 0..MOVES {
-            let alive = (0..self.sides.len()).filter(|at| self.sides[*at].is_in());
-            let loads: Vec<(u64, usize)> = alive.map(|at| (self.load(at).0, at)).collect();
-            let (Some(most), Some(least)) = (loads.iter().max(), loads.iter().min()) else { break };
-            let between = most.0 - least.0;
-            if between <= LITTLE || between * 4 < most.0 {
-                break;
-            }
-            // What has half of the difference evens them out.
-            let packets = self.sides[most.1].wants.iter().map(|packet| (self.load_of(packet), packet));
-            let best = packets.filter(|(load, _)| *load > 0 && *load <= between / 2 + between / 8).max();
-            let Some((_, packet)) = best else { break };
-            self.sides[most.1].wants.set(packet, false);
-            self.sides[least.1].wants.set(packet, true);
+            let there = (0..self.sides.len()).filter(|at| self.sides[*at].is_in());
+            let best = self.loads.best(there, |at| self.sides[at].wants.iter());
+            let Some(Move { packet, from, to }) = best else { break };
+            self.sides[from].wants.set(packet, false);
+            self.sides[to].wants.set(packet, true);
             self.moving.entry(packet).or_insert(now);
             self.counts.moved += 1;
         }
@@ -487,10 +476,4 @@ impl Sides {
         let two = self.sides.iter().filter(|side| side.is_in()).count() > 1;
         each.chain(two.then_some(self.rebalance)).min()
     }
-}
-
-/// The next moment on a grid after `now`.
-fn next(at: Instant, every: Span, now: Instant) -> Instant {
-    let steps = now.since(at).as_ps() / every.as_ps() + 1;
-    at + Span::from_ps(every.as_ps().saturating_mul(steps))
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use trunkline_bundle::balance::REBALANCE;
 use trunkline_bundle::central::{self, Central, Config};
 use trunkline_bundle::host::{self, From, Host};
 use trunkline_bundle::level::Medium;
@@ -180,7 +181,7 @@ impl World {
             Place::Central => {
                 let central = Central::with_life(life, self.config.clone());
                 Machine::Central(Checked::new(if self.retells {
-                    central.retelling(every(10))
+                    central.retelling(every(10)).rebalancing(REBALANCE)
                 } else {
                     central
                 }))
@@ -384,10 +385,9 @@ impl World {
                 let (address, body) = self.read_far(bytes);
                 assert_eq!(number, packet_of(address).to_be_bytes());
                 self.out.push((address, body));
-                // The wide area gives it to whoever gets its packet address, and so to this site, too.
-                if self.settings.wide().is_some() {
-                    self.cast(packet_of(address), bytes);
-                }
+                // The wide area gives it to whoever gets its packet address, and so to this site, too: in the classic format
+                // not to who said it, of which the driver takes care.
+                self.cast(packet_of(address), bytes, self.settings.wide().is_none().then_some(place));
             }
         }
     }
@@ -402,11 +402,11 @@ impl World {
         bundle.messages().next().map(|message| (message.address, message.body.to_vec())).expect("a message")
     }
 
-    fn cast(&mut self, packet: u16, bytes: &[u8]) {
-        let holders: Vec<usize> =
-            self.joined.iter().filter(|(_, at)| *at == packet).map(|(at, _)| *at).collect();
+    fn cast(&mut self, packet: u16, bytes: &[u8], but: Option<Place>) {
+        let holders = self.joined.iter().filter(|(_, at)| *at == packet).map(|(at, _)| Place::Level1(*at));
+        let holders: Vec<Place> = holders.filter(|at| Some(*at) != but).collect();
         for at in holders {
-            self.fly(Place::Level1(at), Level1::WIDE, Peer::NONE, bytes);
+            self.fly(at, Level1::WIDE, Peer::NONE, bytes);
         }
     }
 
@@ -415,7 +415,7 @@ impl World {
         if self.settings.wide().is_none() {
             let address = address as u16;
             let bytes = [&address.to_be_bytes()[..], body].concat();
-            return self.cast(packet(address), &bytes);
+            return self.cast(packet(address), &bytes, None);
         }
         let to = packet_of(address);
         let next = self.sequences.entry((to, priority)).or_default();
@@ -429,7 +429,7 @@ impl World {
         let header = wide::Header { role: wide::Role::Level1, number: 1, to, life, session: 0, before: 0 };
         let mut bytes = vec![0; builder.octets()];
         builder.finish(&header, &mut bytes);
-        self.cast(to, &bytes);
+        self.cast(to, &bytes, None);
     }
 
     pub fn command(&mut self, at: usize, command: host::Command<'_>) -> Result<(), host::Refusal> {

@@ -6,14 +6,17 @@ use super::Context;
 use crate::converters::{Segment, Segments, Sides, number};
 use crate::diagnostic::Diagnostic;
 use crate::parse::shorten;
-use crate::plan::{BundleFormat, BundlePriority, Connection, Network, Node, NodeKind, Place, Protocol};
+use crate::plan::{
+    BundleFormat, BundlePriority, BundleTimers, Connection, Network, Node, NodeKind, Place, Protocol,
+};
 
 /// A group of the classic format has a bit for each host.
 const HOSTS: usize = 16;
 /// Converters of level 1 (section 3.4.3 of the thesis).
 const LEVEL_1: usize = 6;
-/// Two of the sixteen bits of a mask say that a converter of level 1 sent it.
+/// Two of the sixteen bits of a mask say that a converter of level 1 sent it; the wide format has all sixteen.
 const HIGHEST: u32 = 0x3FFF;
+const HIGHEST_WIDE: u32 = 0xFFFF;
 /// A message address of the classic format has sixteen bits.
 const ADDRESSES: u32 = 65_536;
 
@@ -26,6 +29,8 @@ pub(crate) fn check(cx: &mut Context<'_>, network: &Network, connections: &[Conn
     check_level_1(cx, &sides, central, &segments, &inner);
     check_wide_area(cx, &sides, &segments, &inner);
     check_formats(cx, &sides, central);
+    check_deadlines(cx, &sides);
+    connections.iter().for_each(|c| check_within(cx, c, format(central)));
     check_hosts(cx, network, &sides, &segments, &inner, connections);
     if format(central) == BundleFormat::Classic {
         connections.iter().for_each(|c| check_address(cx, c));
@@ -78,9 +83,13 @@ fn check_level_1(
     }
     for node in &sides.level1 {
         let name = shorten(&node.name);
-        if number(node) > HIGHEST && format(node) == BundleFormat::Classic {
+        let highest = match format(node) {
+            BundleFormat::Classic => HIGHEST,
+            BundleFormat::Wide => HIGHEST_WIDE,
+        };
+        if number(node) > highest {
             let error = Diagnostic::error(node.place, format!("`{name}` has the number {}", number(node)));
-            cx.report(error.label(format!("expected 1 to {HIGHEST}")));
+            cx.report(error.label(format!("expected 1 to {highest}")));
         }
         let links = segments.at(&node.name);
         let to_central = links.iter().filter(|link| inner.contains(link)).count();
@@ -133,6 +142,36 @@ fn check_formats(cx: &mut Context<'_>, sides: &Sides<'_>, central: &Node) {
     }
 }
 
+/// With a tick all leave with the next.
+fn check_deadlines(cx: &mut Context<'_>, sides: &Sides<'_>) {
+    for node in sides.central.iter().chain(&sides.level1) {
+        if let NodeKind::Converter { timers: BundleTimers::Classic, deadlines, .. } = node.kind
+            && !deadlines.are_usual()
+        {
+            let message = format!("`{}` has a tick, and no deadlines", shorten(&node.name));
+            let error = Diagnostic::error(node.place, message);
+            cx.report(error.label(
+                "expected `timers = processor` or `adaptive` beside `deadline` and `priority_deadline`",
+            ));
+        }
+    }
+}
+
+/// Only messages with priority say how long they may wait.
+fn check_within(cx: &mut Context<'_>, c: &Connection, format: BundleFormat) {
+    let Protocol::Bundle { address, priority, within: Some(_) } = c.protocol else { return };
+    let (has_priority, label) = match format {
+        BundleFormat::Classic => (address % 2 == 1, "expected an odd address beside `within`"),
+        BundleFormat::Wide => {
+            (priority == Some(BundlePriority::High), "expected `priority = high` beside `within`")
+        }
+    };
+    if !has_priority {
+        let message = "only messages with priority say how long they may wait";
+        cx.report(Diagnostic::error(c.asks.protocol, message).label(label));
+    }
+}
+
 fn check_hosts(
     cx: &mut Context<'_>,
     network: &Network,
@@ -175,7 +214,7 @@ fn check_hosts(
 
 /// Addresses have sixteen bits, and the lowest is the priority.
 fn check_address(cx: &mut Context<'_>, c: &Connection) {
-    let Protocol::Bundle { address, priority } = c.protocol else { return };
+    let Protocol::Bundle { address, priority, .. } = c.protocol else { return };
     if address >= ADDRESSES {
         let error =
             Diagnostic::error(c.asks.protocol, format!("no classic message has the address {address}"));

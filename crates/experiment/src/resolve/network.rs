@@ -13,8 +13,8 @@ use super::{Context, topology};
 use crate::diagnostic::Diagnostic;
 use crate::parse::shorten;
 use crate::plan::{
-    Amount, BundleFormat, BundleTimers, CellMode, ConverterRole, Encapsulation, HostCosts, Link, Medium,
-    Network, Node, NodeKind, PacingCounts, Place,
+    Amount, BundleDeadlines, BundleFormat, BundleTimers, CellMode, ConverterRole, Encapsulation, HostCosts,
+    Link, Medium, Network, Node, NodeKind, PacingCounts, Place,
 };
 use crate::tree::{Declaration, Part, Value, Word};
 
@@ -41,8 +41,11 @@ pub(crate) const ROLES: &[(&str, ConverterRole)] =
     &[("level1", ConverterRole::Level1), ("central", ConverterRole::Central)];
 pub(crate) const FORMATS: &[(&str, BundleFormat)] =
     &[("classic", BundleFormat::Classic), ("wide", BundleFormat::Wide)];
-pub(crate) const TIMERS: &[(&str, BundleTimers)] =
-    &[("classic", BundleTimers::Classic), ("adaptive", BundleTimers::Adaptive)];
+pub(crate) const TIMERS: &[(&str, BundleTimers)] = &[
+    ("classic", BundleTimers::Classic),
+    ("adaptive", BundleTimers::Adaptive),
+    ("processor", BundleTimers::Processor),
+];
 /// Words for the framing of a link.
 pub(crate) const MEDIA: &[(&str, Medium)] =
     &[("atm", Medium::Atm), ("ethernet", Medium::Ethernet), ("ppp", Medium::Ppp)];
@@ -69,6 +72,8 @@ const SLOT: Size = Size::from_bytes(64);
 const SMALLEST_MTU: u64 = 68;
 /// RFC 791: the length of a packet has 16 bits.
 const LARGEST_MTU: u64 = 65_535;
+/// As long as a message may wait in a bundle converter.
+const LONGEST_WAIT: Span = Span::from_s(1);
 /// Bytes of an ATM cell.
 const CELL: u64 = 53;
 /// Bytes of its payload.
@@ -147,6 +152,7 @@ fn default_node(keyword: &str) -> NodeKind {
             format: BundleFormat::Classic,
             timers: BundleTimers::Classic,
             capacity: None,
+            deadlines: BundleDeadlines::default(),
             costs: HostCosts::default(),
         },
     }
@@ -190,6 +196,8 @@ pub(crate) fn options(kind: &NodeKind) -> &'static [&'static str] {
             "format",
             "timers",
             "capacity",
+            "deadline",
+            "priority_deadline",
             "cpu_packet",
             "cpu_byte",
             "interrupt",
@@ -222,12 +230,14 @@ pub(crate) fn set_node(cx: &mut Context<'_>, kind: &mut NodeKind, name: &str, va
             "frame" => put(frame, size(cx, value)),
             _ => put(token_loss, rarely(cx, value)),
         },
-        NodeKind::Converter { role, number, format, timers, capacity, costs } => match name {
+        NodeKind::Converter { role, number, format, timers, capacity, deadlines, costs } => match name {
             "role" => put(role, choice(cx, value, ROLES)),
             "number" => put(number, integer(cx, value, 1, u64::from(u32::MAX)).map(|n| n as u32)),
             "format" => put(format, choice(cx, value, FORMATS)),
             "timers" => put(timers, choice(cx, value, TIMERS)),
             "capacity" => put(capacity, optional(cx, value, "none", rate)),
+            "deadline" => put(&mut deadlines.ordinary, short(cx, value).map(Some)),
+            "priority_deadline" => put(&mut deadlines.priority, short(cx, value).map(Some)),
             cost => set_host(cx, costs, cost, value),
         },
     }
@@ -271,6 +281,17 @@ fn set_host(cx: &mut Context<'_>, host: &mut HostCosts, name: &str, value: &Valu
             put(&mut host.program, optional(cx, value, "none", program));
         }
     }
+}
+
+/// A time for which a message may wait.
+pub(crate) fn short(cx: &mut Context<'_>, value: &Value) -> Option<Span> {
+    let time = time(cx, value)?;
+    if time > LONGEST_WAIT {
+        let error = Diagnostic::error(value.place, format!("no message may wait as long as {time}"));
+        cx.report(error.label(format!("expected up to {LONGEST_WAIT}")));
+        return None;
+    }
+    Some(time)
 }
 
 /// A share below 1: a ring whose token never gets anywhere carries nothing.

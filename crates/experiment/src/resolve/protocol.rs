@@ -76,7 +76,7 @@ pub(crate) fn options(protocol: &Protocol) -> &'static [&'static str] {
             "alter",
             "fec",
         ],
-        Protocol::Bundle { .. } => &["address", "priority"],
+        Protocol::Bundle { .. } => &["address", "priority", "within"],
     }
 }
 
@@ -116,7 +116,7 @@ pub(crate) fn default(name: &str) -> Option<Protocol> {
             alter: 0.0,
             fec: None,
         },
-        "bundle" => Protocol::Bundle { address: 0, priority: None },
+        "bundle" => Protocol::Bundle { address: 0, priority: None, within: None },
         _ => return None,
     })
 }
@@ -224,8 +224,9 @@ pub(crate) fn set(cx: &mut Context<'_>, protocol: &mut Protocol, name: &str, val
             "alter" => put(alter, share(cx, value)),
             _ => put(fec, optional(cx, value, "off", arq_fec)),
         },
-        Protocol::Bundle { address, priority } => match name {
+        Protocol::Bundle { address, priority, within } => match name {
             "address" => put(address, integer(cx, value, 0, u64::from(u32::MAX)).map(|n| n as u32)),
+            "within" => put(within, optional(cx, value, "none", super::network::short)),
             _ => put(priority, bundle_priority(cx, value)),
         },
     }

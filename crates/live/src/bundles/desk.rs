@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Read, Write};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,10 +12,11 @@ use trunkline_bundle::face::{
     CentralFace, CentralOptions, Figures, HostFace, HostOptions, Level1Face, Level1Options, Serve,
 };
 use trunkline_bundle::host::Refusal;
-use trunkline_bundle::wire::classic::bit;
+use trunkline_bundle::wide::alone::Caster;
+use trunkline_experiment::plan::BundleFormat;
 use trunkline_net::Clock;
 use trunkline_run::Meter;
-use trunkline_run::bundle::{self, Counts};
+use trunkline_run::bundle::{self, Counts, Label};
 use trunkline_run::message::{HEADER, Header, Kind, NotAHeader, Payload};
 use trunkline_units::{Instant, Span};
 
@@ -39,6 +40,8 @@ pub(crate) struct Desk(Arc<Running>);
 struct Running {
     place: Place,
     shared: Arc<Shared>,
+    /// Of a host in the wide area, of the wide format: it numbers what all its ends send.
+    caster: Mutex<Option<Caster>>,
     thread: Mutex<Option<JoinHandle<Counts>>>,
 }
 
@@ -61,7 +64,7 @@ struct Outbox {
 
 #[derive(Debug)]
 struct Letter {
-    address: u16,
+    label: Label,
     body: Vec<u8>,
     tally: Arc<Tally>,
 }
@@ -150,8 +153,8 @@ impl Shared {
         if letters.is_empty() {
             return;
         }
-        for Letter { address, body, tally } in letters {
-            match face.send(address.into(), &body) {
+        for Letter { label, body, tally } in letters {
+            match face.post(label.post(&body)) {
                 Ok(()) => {}
                 Err(Refusal::Congested(_)) => _ = tally.congested.fetch_add(1, Ordering::Relaxed),
                 Err(_) => _ = tally.full.fetch_add(1, Ordering::Relaxed),
@@ -180,48 +183,62 @@ impl Desk {
         let mut work = Work { shared: shared.clone(), clock, voice: voice.clone(), told: None };
         let Lines { base, port, .. } = place.lines;
         let lines = place.lines;
-        let thread: Box<dyn FnOnce() -> Counts + Send> = match place.post.clone() {
-            Post::Wide => return Ok(Desk(Arc::new(Running { place, shared, thread: Mutex::new(None) }))),
-            Post::Central { central, wants } => {
-                let settings = bundle::settings(central.timers);
-                let options = CentralOptions {
-                    config: central.config(),
-                    level1: (0..central.level1.len() as u8).map(|at| lines.level1(at)).collect(),
-                    hosts: vec![lines.hosts()],
-                    ttl: TTL,
-                    ..CentralOptions::on_loopback(settings, lines.hears_level1(), lines.hears_hosts())
-                };
-                let face = CentralFace::open(&options, clock).map_err(|e| failed(&e))?;
-                Box::new(move || work.central(face, &wants))
+        let is_wide = place.format() == BundleFormat::Wide;
+        // In the wide format hosts and level 1 are where their bundles come from.
+        let own = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0);
+        let mut caster = None;
+        let thread: Option<Box<dyn FnOnce() -> Counts + Send>> = match place.post.clone() {
+            Post::Wide { works, at } => {
+                caster = works.caster(at);
+                None
             }
-            Post::Level1 { at, number, timers } => {
+            Post::Central { central, wants } => {
+                let config = central.config();
+                let all = (0..central.level1.len() as u8).map(|at| lines.level1(at));
+                let options = CentralOptions {
+                    level1: if is_wide { Vec::new() } else { all.collect() },
+                    hosts: if is_wide { Vec::new() } else { vec![lines.hosts()] },
+                    ttl: TTL,
+                    // As in the simulator: what was assigned stays, and so nothing is lost by that.
+                    rebalance: Span::ZERO,
+                    ..CentralOptions::on_loopback(config.settings, lines.hears_level1(), lines.hears_hosts())
+                };
+                let face = CentralFace::open(&CentralOptions { config, ..options }, clock)
+                    .map_err(|e| failed(&e))?;
+                Some(Box::new(move || work.central(face, &wants)))
+            }
+            Post::Level1 { at, number, works } => {
                 let options = Level1Options {
-                    settings: bundle::settings(timers),
+                    settings: works.settings(),
                     number,
                     central: lines.hears_level1(),
-                    listen: lines.level1(at),
+                    listen: if is_wide { own } else { lines.level1(at) },
                     interface: Ipv4Addr::LOCALHOST,
                     base,
                     port,
                     ttl: TTL,
                 };
                 let face = Level1Face::open(&options, clock).map_err(|e| failed(&e))?;
-                Box::new(move || work.level1(face))
+                Some(Box::new(move || work.level1(face)))
             }
-            Post::Host { number, timers, wants } => {
-                let (settings, central) = (bundle::settings(timers), lines.hears_hosts());
+            Post::Host { number, works, wants } => {
+                let (settings, central) = (works.settings(), lines.hears_hosts());
                 let options = HostOptions {
-                    listen: lines.hosts(),
-                    ..HostOptions::on_loopback(settings, number.into(), central)
+                    listen: if is_wide { own } else { lines.hosts() },
+                    ..HostOptions::on_loopback(settings, number, central)
                 };
                 let mut face = HostFace::open(&options, clock).map_err(|e| failed(&e))?;
                 let at = face.watch(&bell).map_err(|e| failed(&e))?;
-                Box::new(move || work.host(face, (&bell, at), &wants))
+                Some(Box::new(move || work.host(face, (&bell, at), &wants)))
             }
+        };
+        let caster = Mutex::new(caster);
+        let Some(thread) = thread else {
+            return Ok(Desk(Arc::new(Running { place, shared, caster, thread: Mutex::new(None) })));
         };
         let builder = std::thread::Builder::new().name("bundles".into());
         let thread = builder.spawn(thread).map_err(|e| failed(&e))?;
-        Ok(Desk(Arc::new(Running { place, shared, thread: Mutex::new(Some(thread)) })))
+        Ok(Desk(Arc::new(Running { place, shared, caster, thread: Mutex::new(Some(thread)) })))
     }
 
     /// Ends it; what it counted, if it was there to count.
@@ -234,7 +251,7 @@ impl Desk {
     }
 
     /// Puts a message into the outbox, if there is room.
-    pub fn send(&self, address: u16, body: &[u8], tally: &Arc<Tally>) -> bool {
+    pub fn send(&self, label: Label, body: &[u8], tally: &Arc<Tally>) -> bool {
         let shared = &self.0.shared;
         let mut outbox = locked(&shared.outbox);
         let was_empty = outbox.letters.is_empty();
@@ -242,13 +259,18 @@ impl Desk {
             return false;
         }
         outbox.octets += body.len();
-        outbox.letters.push_back(Letter { address, body: body.to_vec(), tally: tally.clone() });
+        outbox.letters.push_back(Letter { label, body: body.to_vec(), tally: tally.clone() });
         drop(outbox);
         if was_empty {
             // A bell that takes no more rings already.
             let _ = (&shared.bell).write(&[0]);
         }
         true
+    }
+
+    /// Writes the datagram of a message into the wide area, in the wide format; how many octets. None: it is too long.
+    pub fn cast(&self, label: &Label, body: &[u8], into: &mut [u8]) -> Option<usize> {
+        locked(&self.0.caster).as_mut()?.cast(&label.post(body), into)
     }
 
     /// From now on messages with this token are heard.
@@ -331,12 +353,11 @@ impl Work {
         }
     }
 
-    fn central(&mut self, mut face: CentralFace, wants: &[(u8, u16)]) -> Counts {
+    fn central(&mut self, mut face: CentralFace, wants: &[(u16, u32)]) -> Counts {
         self.turns(&mut face, |work, face| {
             face.turn(work.until())?;
             if work.told != Some(wants.len() as u64) {
-                let interest = face.machine().interest();
-                let is_known = |(host, address): &&(u8, u16)| interest.group(*address) & bit(*host) != 0;
+                let is_known = |(host, address): &&(u16, u32)| bundle::knows(face.machine(), *host, *address);
                 work.tell(wants.iter().filter(is_known).count() as u64);
             }
             Ok(())
@@ -354,14 +375,14 @@ impl Work {
             work.tell(now);
             Ok(())
         });
-        with_sockets(bundle::of_level1(face.machine(), joins, joined), &face)
+        with_sockets(bundle::of_level1(face.machine(), self.clock.now(), joins, joined), &face)
     }
 
-    fn host(&mut self, mut face: HostFace, (bell, at): (&UnixStream, usize), wants: &[u16]) -> Counts {
+    fn host(&mut self, mut face: HostFace, (bell, at): (&UnixStream, usize), wants: &[u32]) -> Counts {
         let mut wants = wants.iter().peekable();
         self.turns(&mut face, |work, face| {
             // Those that find no room wait for the next turn.
-            while wants.next_if(|address| face.join((**address).into()).is_ok()).is_some() {}
+            while wants.next_if(|address| face.join(**address).is_ok()).is_some() {}
             let (shared, clock) = (&work.shared, work.clock);
             let ready = face.turn_with(work.until(), |_, body| shared.hear(clock.now(), body))?;
             if ready.watched(at) {
@@ -371,7 +392,7 @@ impl Work {
             shared.post(face);
             Ok(())
         });
-        with_sockets(bundle::of_host(face.machine()), &face)
+        with_sockets(bundle::of_host(face.machine(), self.clock.now()), &face)
     }
 }
 
@@ -392,6 +413,8 @@ fn with_sockets(mut counts: Counts, face: &impl Serve) -> Counts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use trunkline_experiment::plan::BundleTimers;
+    use trunkline_run::bundle::Works;
     use trunkline_units::Seed;
 
     /// One whose thread never takes anything.
@@ -405,8 +428,11 @@ mod tests {
             ears: Mutex::default(),
         };
         let lines = Lines { site: Ipv4Addr::LOCALHOST, base: Ipv4Addr::new(239, 1, 0, 0), port: 20_000 };
-        let place = Place { lines, post: Post::Wide };
-        (Desk(Arc::new(Running { place, shared: Arc::new(shared), thread: Mutex::new(None) })), bell)
+        let (format, timers, deadlines) = (BundleFormat::Classic, BundleTimers::Classic, Default::default());
+        let works = Works { format, timers, deadlines, path: 1_472 };
+        let place = Place { lines, post: Post::Wide { works, at: 0 } };
+        let (shared, caster) = (Arc::new(shared), Mutex::new(None));
+        (Desk(Arc::new(Running { place, shared, caster, thread: Mutex::new(None) })), bell)
     }
 
     #[test]
@@ -414,7 +440,8 @@ mod tests {
         let tally = Arc::<Tally>::default();
         let most_of = |octets: usize| {
             let (desk, mut bell) = idle();
-            let taken = (0..10_000).take_while(|_| desk.send(7, &vec![0; octets], &tally)).count();
+            let label = Label { address: 7, priority: true, within: None };
+            let taken = (0..10_000).take_while(|_| desk.send(label, &vec![0; octets], &tally)).count();
             drop(desk);
             // Rung once, and once more at the end.
             let mut rung = Vec::new();

@@ -17,13 +17,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 
 use serde::{Deserialize, Serialize};
-use trunkline_bundle::interest::packet;
 use trunkline_bundle::wire::classic::PACKETS;
+use trunkline_bundle::wire::wide::packet_of;
 use trunkline_experiment::Plan;
 use trunkline_experiment::converters::number;
-use trunkline_experiment::plan::BundleTimers;
+use trunkline_experiment::plan::BundleFormat;
 use trunkline_net::Clock;
-use trunkline_run::bundle::{self, PORTS};
+use trunkline_run::bundle::{self, PORTS, Works};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 pub(crate) use desk::Desk;
@@ -73,8 +73,8 @@ impl Lines {
     }
 
     /// The group of a message address in the wide area.
-    pub(crate) fn group(self, address: u16) -> SocketAddrV4 {
-        SocketAddrV4::new(behind(self.base, packet(address).into()), self.port)
+    pub(crate) fn group(self, address: u32) -> SocketAddrV4 {
+        SocketAddrV4::new(behind(self.base, packet_of(address).into()), self.port)
     }
 }
 
@@ -100,7 +100,7 @@ pub enum Post {
         /// How it is set up.
         central: bundle::Central,
         /// Hosts by their numbers, and what each wants.
-        wants: Vec<(u8, u16)>,
+        wants: Vec<(u16, u32)>,
     },
     /// A converter of level 1.
     Level1 {
@@ -108,20 +108,25 @@ pub enum Post {
         at: u8,
         /// Its number.
         number: u16,
-        /// When its bundles leave.
-        timers: BundleTimers,
+        /// How it works.
+        works: Works,
     },
     /// The interface of a host.
     Host {
         /// Its number, from 1.
-        number: u8,
-        /// When its bundles leave.
-        timers: BundleTimers,
+        number: u16,
+        /// How it works.
+        works: Works,
         /// What it wants.
-        wants: Vec<u16>,
+        wants: Vec<u32>,
     },
     /// A host in the wide area: its ends have sockets of their own.
-    Wide,
+    Wide {
+        /// How the converters work.
+        works: Works,
+        /// Its place among those there.
+        at: usize,
+    },
 }
 
 impl Place {
@@ -130,34 +135,51 @@ impl Place {
         matches!(self.post, Post::Central { .. } | Post::Level1 { .. })
     }
 
+    fn works(&self) -> &Works {
+        match &self.post {
+            Post::Central { central, .. } => &central.works,
+            Post::Level1 { works, .. } | Post::Host { works, .. } | Post::Wide { works, .. } => works,
+        }
+    }
+
+    /// What stands on the wire.
+    pub(crate) fn format(&self) -> BundleFormat {
+        self.works().format
+    }
+
+    /// Octets of the longest message.
+    pub(crate) fn longest(&self) -> u32 {
+        self.works().longest()
+    }
+
     /// Its address.
     pub(crate) fn address(&self) -> IpAddr {
         match self.post {
             Post::Central { .. } => self.lines.site.into(),
             Post::Level1 { at, .. } => (*self.lines.level1(at).ip()).into(),
-            Post::Host { .. } | Post::Wide => Ipv4Addr::LOCALHOST.into(),
+            Post::Host { .. } | Post::Wide { .. } => Ipv4Addr::LOCALHOST.into(),
         }
     }
 }
 
 /// What hosts and converters of a plan have to do with bundles, by their names.
 pub fn places(plan: &Plan, clock: Clock) -> BTreeMap<String, Place> {
-    let Some(sides) = bundle::sides(plan) else { return BTreeMap::new() };
-    let Some(central) = bundle::Central::of(&sides) else { return BTreeMap::new() };
+    let (Some(sides), Some(network)) = (bundle::sides(plan), &plan.network) else { return BTreeMap::new() };
+    let Some(central) = bundle::Central::of(network, &sides) else { return BTreeMap::new() };
     let lines = Lines::of(plan, clock);
-    let (timers, mut all) = (central.timers, BTreeMap::new());
+    let (works, mut all) = (central.works, BTreeMap::new());
     let mut put = |name: &str, post: Post| drop(all.insert(name.to_owned(), Place { lines, post }));
     let mut wants = Vec::new();
     for (number, name) in (1..).zip(&sides.hosts) {
-        let mine: Vec<u16> = bundle::wanted(plan, name).into_iter().collect();
+        let mine: Vec<u32> = bundle::wanted(plan, name).into_iter().collect();
         wants.extend(mine.iter().map(|address| (number, *address)));
-        put(name, Post::Host { number, timers, wants: mine });
+        put(name, Post::Host { number, works, wants: mine });
     }
     for (at, node) in (0..).zip(&sides.level1) {
-        let (timers, number) = (bundle::options(node).0, number(node) as u16);
-        put(&node.name, Post::Level1 { at, number, timers });
+        let (works, number) = (Works::of(network, node), number(node) as u16);
+        put(&node.name, Post::Level1 { at, number, works });
     }
-    sides.wide.iter().for_each(|name| put(name, Post::Wide));
+    sides.wide.iter().enumerate().for_each(|(at, name)| put(name, Post::Wide { works, at }));
     sides.central.iter().take(1).for_each(|node| {
         put(&node.name, Post::Central { central: central.clone(), wants: std::mem::take(&mut wants) });
     });
@@ -180,8 +202,8 @@ impl Wanted {
             Post::Central { wants, .. } => Some(wants),
             _ => None,
         });
-        let wants: Vec<(u8, u16)> = wants.flatten().copied().collect();
-        let groups: BTreeSet<u16> = wants.iter().map(|(_, address)| packet(*address)).collect();
+        let wants: Vec<(u16, u32)> = wants.flatten().copied().collect();
+        let groups: BTreeSet<u16> = wants.iter().map(|(_, address)| packet_of(*address)).collect();
         Wanted { addresses: wants.len() as u64, groups: groups.len() as u64 }
     }
 }
@@ -213,7 +235,9 @@ mod tests {
         let places = places(&plan(), Clock::at(1));
         assert!(matches!(&places["h2"].post, Post::Host { number: 2, wants, .. } if *wants == [0, 31, 32]));
         assert!(matches!(&places["c1"].post, Post::Level1 { at: 0, number: 7, .. }));
-        assert!(matches!(&places["router"].post, Post::Wide) && !places["router"].is_converter());
+        assert!(
+            matches!(&places["router"].post, Post::Wide { at: 0, .. }) && !places["router"].is_converter()
+        );
         assert!(matches!(&places["c2"].post, Post::Central { wants, .. } if wants.len() == 4));
         assert_eq!(Wanted::of(places.values()), Wanted { addresses: 4, groups: 2 });
     }

@@ -5,8 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use trunkline_bundle::wide::alone;
 use trunkline_bundle::wire::classic;
+use trunkline_experiment::plan::BundleFormat;
 use trunkline_net::socket;
+use trunkline_run::bundle::Label;
 use trunkline_run::ends::{ReceiverReport, SenderReport};
 use trunkline_run::{Ledger, Meter};
 use trunkline_traffic::source::Limit;
@@ -31,7 +34,12 @@ fn desk(bench: &Bench) -> Result<Desk, EndError> {
 
 /// Where the converters are, if this host is in the wide area.
 fn wide(desk: &Desk) -> Option<Lines> {
-    matches!(desk.place().post, Post::Wide).then_some(desk.place().lines)
+    matches!(desk.place().post, Post::Wide { .. }).then_some(desk.place().lines)
+}
+
+/// What the messages of its connection say of themselves.
+fn label(bench: &Bench, desk: &Desk) -> Result<Label, EndError> {
+    Label::of(&bench.spec.protocol, desk.place().format()).ok_or(EndError::Unbundled)
 }
 
 /// Where others have a port, what bundles has an address of the host.
@@ -46,21 +54,36 @@ fn refused(report: &mut SenderReport, congested: u64, full: u64) {
 }
 
 /// Sends messages with a pace.
-pub(crate) fn send(mut bench: Bench, address: u16, limit: Limit) -> Result<Report, Broken> {
+pub(crate) fn send(mut bench: Bench, limit: Limit) -> Result<Report, Broken> {
     let desk = desk(&bench)?;
-    let wide = wide(&desk).map(|lines| open_sender(&bench, lines, address)).transpose()?;
+    let label = label(&bench, &desk)?;
+    let wide = wide(&desk).map(|lines| open_sender(&bench, lines, label.address)).transpose()?;
     let start = bench.ready(nowhere(&bench))?;
     let mut source = bench.source(start, limit, bench.largest())?;
     let (mut ledger, mut trials) = (Ledger::new(start), Trials::default());
     let (tally, mut taken, mut no_room) = (Arc::<Tally>::default(), 0, 0);
+    let is_wide = desk.place().format() == BundleFormat::Wide;
     let result = match &wide {
+        Some(socket) if is_wide => {
+            let mut datagram = vec![0; ROOM];
+            pace(&mut bench, &mut source, &mut ledger, &[], |bench, message| {
+                match desk.cast(&label, message, &mut datagram) {
+                    Some(length) => send_patiently(bench, &mut trials, || socket.send(&datagram[..length])),
+                    None => {
+                        no_room += 1;
+                        Ok(true)
+                    }
+                }
+            })
+        }
         Some(socket) => {
-            pace(&mut bench, &mut source, &mut ledger, &address.to_be_bytes(), |bench, message| {
+            let address = (label.address as u16).to_be_bytes();
+            pace(&mut bench, &mut source, &mut ledger, &address, |bench, message| {
                 send_patiently(bench, &mut trials, || socket.send(message))
             })
         }
         None => pace(&mut bench, &mut source, &mut ledger, &[], |_, message| {
-            let count = if desk.send(address, message, &tally) { &mut taken } else { &mut no_room };
+            let count = if desk.send(label, message, &tally) { &mut taken } else { &mut no_room };
             *count += 1;
             Ok(true)
         }),
@@ -87,7 +110,7 @@ fn await_taken(bench: &Bench, tally: &Tally, sent: u64) {
     }
 }
 
-fn open_sender(bench: &Bench, lines: Lines, address: u16) -> Result<UdpSocket, EndError> {
+fn open_sender(bench: &Bench, lines: Lines, address: u32) -> Result<UdpSocket, EndError> {
     let to = SocketAddr::V4(lines.group(address));
     let socket = socket::multicast_sender(IpAddr::V4(Ipv4Addr::LOCALHOST), 1, &bench.options())?;
     socket.connect(to).map_err(io("naming the group"))?;
@@ -96,10 +119,10 @@ fn open_sender(bench: &Bench, lines: Lines, address: u16) -> Result<UdpSocket, E
 }
 
 /// Receives whatever comes.
-pub(crate) fn receive(bench: Bench, address: u16) -> Result<Report, Broken> {
+pub(crate) fn receive(bench: Bench) -> Result<Report, Broken> {
     let desk = desk(&bench)?;
     match wide(&desk) {
-        Some(lines) => receive_plain(bench, lines, address),
+        Some(lines) => receive_plain(bench, &desk, lines),
         None => receive_bundled(bench, &desk),
     }
 }
@@ -126,8 +149,9 @@ fn receive_bundled(mut bench: Bench, desk: &Desk) -> Result<Report, Broken> {
 }
 
 /// Hears the group itself.
-fn receive_plain(mut bench: Bench, lines: Lines, address: u16) -> Result<Report, Broken> {
-    let group = SocketAddr::V4(lines.group(address));
+fn receive_plain(mut bench: Bench, desk: &Desk, lines: Lines) -> Result<Report, Broken> {
+    let group = SocketAddr::V4(lines.group(label(&bench, desk)?.address));
+    let is_wide = desk.place().format() == BundleFormat::Wide;
     let socket = socket::multicast_receiver(group, IpAddr::V4(Ipv4Addr::LOCALHOST), &bench.options())?;
     socket::limit_blocking(&socket, LOOK).map_err(io("setting a time limit"))?;
     let start = bench.ready(nowhere(&bench))?;
@@ -137,8 +161,13 @@ fn receive_plain(mut bench: Bench, lines: Lines, address: u16) -> Result<Report,
         let now = bench.clock.now();
         match got {
             Ok(length) => {
-                if let Some(message) = classic::Message::read(&buffer[..length]) {
-                    Message::read(bench.spec.token, &bench.payload, message.body).count(&mut meter, now);
+                let datagram = &buffer[..length];
+                let body = match is_wide {
+                    true => alone::read(datagram).map(|message| message.body),
+                    false => classic::Message::read(datagram).map(|message| message.body),
+                };
+                if let Some(body) = body {
+                    Message::read(bench.spec.token, &bench.payload, body).count(&mut meter, now);
                 }
             }
             Err(e) if socket::is_timeout(&e) => {}

@@ -257,7 +257,10 @@ impl Bench {
     pub fn largest(&self) -> u32 {
         match self.spec.protocol {
             Protocol::Tcp { .. } | Protocol::Guaranteed { .. } => LARGEST,
-            Protocol::Bundle { .. } => trunkline_run::bundle::LONGEST,
+            Protocol::Bundle { .. } => {
+                let longest = self.desk.as_ref().map(|desk| desk.place().longest());
+                longest.unwrap_or(trunkline_run::bundle::LONGEST)
+            }
             Protocol::Llc { .. } => trunkline_run::llc::longest(&self.spec.protocol, crate::station::PDU),
             _ => trunkline_net::batch::LARGEST as u32,
         }
@@ -378,10 +381,10 @@ fn run(bench: Bench) -> Result<Report, Broken> {
             Role::Receiver { .. } => messages::receive(bench),
         };
     }
-    if let Protocol::Bundle { address, .. } = bench.spec.protocol {
+    if let Protocol::Bundle { .. } = bench.spec.protocol {
         return match role {
-            Role::Sender { limit, .. } => bundled::send(bench, address as u16, limit),
-            Role::Receiver { .. } => bundled::receive(bench, address as u16),
+            Role::Sender { limit, .. } => bundled::send(bench, limit),
+            Role::Receiver { .. } => bundled::receive(bench),
         };
     }
     match (&bench.spec.pattern, role) {

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use trunkline_bundle::Host;
 use trunkline_bundle::central::Central;
 use trunkline_bundle::host::{self, Refusal};
-use trunkline_bundle::interest::packet;
 use trunkline_bundle::level1::{self, Level1};
+use trunkline_bundle::wide::alone::{self, Caster};
 use trunkline_bundle::wire::classic::Message;
+use trunkline_bundle::wire::wide::packet_of;
 use trunkline_endpoint::{Endpoint as _, Input, Output, Peer, Port, To, Transmit, Writable};
-use trunkline_run::bundle::{self, Counts, PORTS};
+use trunkline_run::bundle::{self, Counts, Label, PORTS};
 use trunkline_run::message::{HEADER, Header, Kind};
 use trunkline_units::Instant;
 
@@ -59,8 +60,10 @@ pub enum What {
         of_level1: BTreeSet<u32>,
         /// Where bundles for each of them go, by its number.
         level1: BTreeMap<u16, (To, Line)>,
-        /// Where bundles for hosts go.
+        /// Where bundles for all hosts go.
         hosts: (To, Vec<Line>),
+        /// The line to each host, by its station: of the wide format.
+        each: BTreeMap<u32, Line>,
     },
     /// The interface of a host.
     Host {
@@ -73,6 +76,8 @@ pub enum What {
     },
     /// A host in the wide area.
     Wide {
+        /// Of the wide format: it numbers what is sent.
+        caster: Option<Box<Caster>>,
         /// The group of each packet address.
         groups: BTreeMap<u16, u32>,
         /// Where its messages go.
@@ -118,9 +123,13 @@ impl Desk {
     }
 
     /// A host wants an address from the beginning. More than sixteen thousand find no room, and are not joined.
-    pub fn join(&mut self, address: u16) {
+    pub fn join(&mut self, address: u32) {
         if let What::Host { machine, .. } = &mut self.what {
-            let _ = machine.handle(Instant::ZERO, Input::Command(host::Command::Join(address)));
+            let join = host::Command::JoinRange { first: address, last: address };
+            if machine.handle(Instant::ZERO, Input::Command(join)) == Err(Refusal::Format) {
+                let join = host::Command::Join(address as u16);
+                let _ = machine.handle(Instant::ZERO, Input::Command(join));
+            }
         }
     }
 
@@ -128,27 +137,33 @@ impl Desk {
     ///
     /// # Errors
     /// Why it is not sent.
-    pub fn send(&mut self, now: Instant, flow: u32, address: u16, header: &Header) -> Result<(), Refusal> {
+    pub fn send(&mut self, now: Instant, flow: u32, label: &Label, header: &Header) -> Result<(), Refusal> {
         let mut front = [0; HEADER];
         header.encode(flow, &mut front);
         self.scratch.clear();
-        if let What::Wide { .. } = self.what {
-            self.scratch.extend_from_slice(&address.to_be_bytes());
+        if let What::Wide { caster: None, .. } = self.what {
+            self.scratch.extend_from_slice(&(label.address as u16).to_be_bytes());
         }
         let before = self.scratch.len();
         self.scratch.extend_from_slice(&front);
         self.scratch.resize(before + header.length as usize, 0);
         match &mut self.what {
             What::Host { machine, .. } => {
-                let send = host::Command::Send { address, body: &self.scratch };
-                machine.handle(now, Input::Command(send))
+                let post = host::Command::Post(label.post(&self.scratch));
+                machine.handle(now, Input::Command(post))
             }
-            What::Wide { groups, line } => {
+            What::Wide { caster, groups, line } => {
                 if self.leaving.len() >= WAITING {
                     return Err(Refusal::Full);
                 }
-                let (group, line) = (groups[&packet(address)], *line);
-                let bytes = std::mem::take(&mut self.scratch);
+                let (group, line) = (groups[&packet_of(label.address)], *line);
+                let mut bytes = std::mem::take(&mut self.scratch);
+                if let Some(caster) = caster {
+                    let mut datagram = vec![0; caster.longest()];
+                    let length = caster.cast(&label.post(&bytes), &mut datagram).ok_or(Refusal::TooLong)?;
+                    datagram.truncate(length);
+                    bytes = datagram;
+                }
                 self.leave(&line, (To::Group(group), PORTS.wide), &bytes);
                 self.scratch = bytes;
                 Ok(())
@@ -174,7 +189,8 @@ impl Desk {
             return;
         }
         let is_plain = matches!(packet.to, To::Group(_));
-        let (peer, segment) = (Peer::NONE, None);
+        // The central converter of the wide format answers to where it came from.
+        let (peer, segment) = (Peer::new(&from.to_be_bytes()), None);
         match &mut self.what {
             What::Level1 { machine, .. } => {
                 let port = if is_plain { Level1::WIDE } else { Level1::CENTRAL };
@@ -188,8 +204,12 @@ impl Desk {
                 // Only commands can be refused.
                 let _ = machine.handle(now, Input::Frame { port: Host::CENTRAL, peer, bytes, segment });
             }
-            What::Wide { .. } => {
-                self.heard.extend(Message::read(bytes).and_then(|message| Header::peek(message.body)));
+            What::Wide { caster, .. } => {
+                let body = match caster {
+                    Some(_) => alone::read(bytes).map(|message| message.body),
+                    None => Message::read(bytes).map(|message| message.body),
+                };
+                self.heard.extend(body.and_then(Header::peek));
             }
         }
     }
@@ -277,20 +297,33 @@ impl Desk {
                         Output::Idle(idle) => Saying::Idle { deadline: idle.deadline },
                     }
                 }
-                What::Central { machine, level1, hosts, .. } => match machine.poll(now, ports, buffer) {
-                    Output::Transmit(Transmit { port: Central::LEVEL1, peer, length, .. }) => {
-                        let Some((to, line)) = level1.get(&u16_of(&peer)).copied() else { continue };
-                        self.send_out(&line, (to, PORTS.to_level1), &kit.scratch[..length])
+                What::Central { machine, level1, hosts, each, .. } => {
+                    match machine.poll(now, ports, buffer) {
+                        Output::Transmit(Transmit { port: Central::LEVEL1, peer, length, .. }) => {
+                            // By its station in the wide format, else by its number.
+                            let of_station = |(to, _): &&(To, Line)| {
+                                station_of(&peer).is_some_and(|at| *to == To::Station(at))
+                            };
+                            let found =
+                                level1.values().find(of_station).or_else(|| level1.get(&u16_of(&peer)));
+                            let Some((to, line)) = found.copied() else { continue };
+                            self.send_out(&line, (to, PORTS.to_level1), &kit.scratch[..length])
+                        }
+                        Output::Transmit(Transmit { peer, length, .. }) if station_of(&peer).is_some() => {
+                            let found = station_of(&peer).and_then(|at| Some((at, *each.get(&at)?)));
+                            let Some((at, line)) = found else { continue };
+                            self.send_out(&line, (To::Station(at), PORTS.to_hosts), &kit.scratch[..length])
+                        }
+                        Output::Transmit(Transmit { length, .. }) => {
+                            let (to, lines) = hosts.clone();
+                            let bytes = &kit.scratch[..length];
+                            lines.iter().for_each(|line| self.leave(line, (to, PORTS.to_hosts), bytes));
+                            Saying::Leaving
+                        }
+                        Output::Event(never) => match never {},
+                        Output::Idle(idle) => Saying::Idle { deadline: idle.deadline },
                     }
-                    Output::Transmit(Transmit { length, .. }) => {
-                        let (to, lines) = hosts.clone();
-                        let bytes = &kit.scratch[..length];
-                        lines.iter().for_each(|line| self.leave(line, (to, PORTS.to_hosts), bytes));
-                        Saying::Leaving
-                    }
-                    Output::Event(never) => match never {},
-                    Output::Idle(idle) => Saying::Idle { deadline: idle.deadline },
-                },
+                }
                 What::Host { machine, to, line } => match machine.poll(now, ports, buffer) {
                     Output::Transmit(Transmit { length, .. }) => {
                         let (to, line) = (*to, *line);
@@ -319,31 +352,37 @@ impl Desk {
     /// Takes all messages that a host's interface has.
     fn read(&mut self, now: Instant) {
         let What::Host { machine, .. } = &mut self.what else { return };
-        let mut taken = true;
-        while taken {
-            let take = host::Command::Take { into: &mut self.scratch, taken: &mut taken };
-            // A take is not refused.
-            let _ = machine.handle(now, Input::Command(take));
-            if taken {
-                self.heard.extend(Header::peek(&self.scratch));
+        loop {
+            let mut from = None;
+            let receive = host::Command::Receive { into: &mut self.scratch, from: &mut from };
+            // To receive is not refused.
+            let _ = machine.handle(now, Input::Command(receive));
+            if from.is_none() {
+                return;
             }
+            self.heard.extend(Header::peek(&self.scratch));
         }
     }
 
-    /// What it counted, by name.
-    pub fn counts(&self) -> Counts {
+    /// What it counted by now, by name.
+    pub fn counts(&self, now: Instant) -> Counts {
         let mut counts = match &self.what {
             What::Level1 { machine, joined, .. } => {
-                bundle::of_level1(machine, self.joins, joined.len() as u64)
+                bundle::of_level1(machine, now, self.joins, joined.len() as u64)
             }
             What::Central { machine, .. } => bundle::of_central(machine),
-            What::Host { machine, .. } => bundle::of_host(machine),
+            What::Host { machine, .. } => bundle::of_host(machine, now),
             What::Wide { .. } => Counts::new(),
         };
         let given_up = self.gatherers.values().map(|gatherer| gatherer.given_up).sum();
         counts.insert("bundle.reassembly_given_up".into(), given_up);
         counts
     }
+}
+
+/// The station that a peer is, from which a bundle of the wide format came.
+fn station_of(peer: &Peer) -> Option<u32> {
+    peer.as_bytes().try_into().ok().map(u32::from_be_bytes)
 }
 
 /// The number that a peer is.

@@ -17,16 +17,15 @@ pub mod refuse;
 
 use std::collections::BTreeMap;
 
+use trunkline_bundle::Host;
 use trunkline_bundle::central::Central;
 use trunkline_bundle::host::Refusal;
-use trunkline_bundle::interest::packet;
 use trunkline_bundle::level1::Level1;
-use trunkline_bundle::wire::classic::bit;
-use trunkline_bundle::{Host, Settings};
+use trunkline_bundle::wire::wide::packet_of;
 use trunkline_endpoint::{Port, To};
 use trunkline_experiment::converters::{Sides, number};
-use trunkline_experiment::plan::{Node, NodeKind, Plan};
-use trunkline_run::bundle;
+use trunkline_experiment::plan::{Network as Described, Node, NodeKind, Plan};
+use trunkline_run::bundle::{self, Label, Works};
 use trunkline_run::message::Header;
 use trunkline_units::{Instant, Span};
 
@@ -51,7 +50,7 @@ pub struct Bundles {
     /// The station of the central converter.
     central: u32,
     /// Hosts by their numbers, and what each wants.
-    wants: Vec<(u8, u16)>,
+    wants: Vec<(u16, u32)>,
     settles_within: Span,
     settled: bool,
 }
@@ -89,19 +88,21 @@ impl Bundles {
     pub fn new(plan: &Plan, topology: &Topology<'_>, network: &Network) -> Option<Bundles> {
         let sides = bundle::sides(plan)?;
         let central = network.station(&sides.central.first()?.name)?;
-        let builder = Builder { plan, topology, network, sides: &sides };
+        let described = plan.network.as_ref()?;
+        let works = bundle::works(plan)?;
+        let builder = Builder { plan, described, works, topology, network, sides: &sides };
         let mut bundles =
             Bundles { central, settles_within: PATIENCE + network.longest_delay * 4, ..Bundles::default() };
         bundles.put(central, builder.central()?);
         for node in &sides.level1 {
             bundles.put(network.station(&node.name)?, builder.level1(node)?);
         }
-        for (at, name) in (1u8..).zip(&sides.hosts) {
+        for (at, name) in (1u16..).zip(&sides.hosts) {
             bundles.put(network.station(name)?, builder.host(at, name)?);
             bundles.wants.extend(bundle::wanted(plan, name).into_iter().map(|address| (at, address)));
         }
-        for name in &sides.wide {
-            bundles.put(network.station(name)?, builder.wide(name)?);
+        for (at, name) in sides.wide.iter().enumerate() {
+            bundles.put(network.station(name)?, builder.wide(at, name)?);
         }
         for (host, address) in bundles.wants.clone() {
             let station = network.station(sides.hosts[usize::from(host) - 1])?;
@@ -152,10 +153,10 @@ impl Bundles {
         now: Instant,
         station: u32,
         flow: u32,
-        address: u16,
+        label: &Label,
         header: &Header,
     ) -> Result<(), Refusal> {
-        self.desk(station).map_or(Ok(()), |desk| desk.send(now, flow, address, header))
+        self.desk(station).map_or(Ok(()), |desk| desk.send(now, flow, label, header))
     }
 
     /// Takes a packet that has come to a station; whether there may be something to say to that.
@@ -207,55 +208,60 @@ impl Bundles {
         else {
             return true;
         };
-        let knows = |(host, address): &(u8, u16)| machine.interest().group(*address) & bit(*host) != 0;
+        let knows = |(host, address): &(u16, u32)| bundle::knows(machine, *host, *address);
         let gets = |at: u16| {
             desks().any(|desk| matches!(&desk.what, What::Level1 { joined, .. } if joined.contains(&at)))
         };
-        self.wants.iter().all(|want| knows(want) && gets(packet(want.1)))
+        self.wants.iter().all(|want| knows(want) && gets(packet_of(want.1)))
     }
 
-    /// What stands at a station counted, by name.
-    pub fn counts(&self, station: u32) -> BTreeMap<String, u64> {
+    /// What stands at a station counted by now, by name.
+    pub fn counts(&self, now: Instant, station: u32) -> BTreeMap<String, u64> {
         let desk = self.desks.get(station as usize).and_then(Option::as_deref);
-        desk.map_or_else(BTreeMap::new, Desk::counts)
+        desk.map_or_else(BTreeMap::new, |desk| desk.counts(now))
     }
 }
 
 /// What machines are made from.
 struct Builder<'b> {
     plan: &'b Plan,
+    described: &'b Described,
+    /// How the central converter works, and the hosts.
+    works: Works,
     topology: &'b Topology<'b>,
     network: &'b Network,
     sides: &'b Sides<'b>,
 }
 
-/// How the machine of a converter's node works.
-fn settings(node: &Node) -> Settings {
-    bundle::settings(bundle::options(node).0)
-}
+/// The life of machines, which start once.
+const LIFE: u32 = 1;
 
 impl Builder<'_> {
     fn central(&self) -> Option<Desk> {
         let node = self.sides.central.first()?;
-        let said = bundle::Central::of(self.sides)?;
+        let said = bundle::Central::of(self.described, self.sides)?;
         let mut level1 = BTreeMap::new();
         for (number, other) in said.level1.iter().zip(&self.sides.level1) {
             let line = self.line(&node.name, &[other.name.as_str()])?;
             level1.insert(*number, (To::Station(self.network.station(&other.name)?), line));
         }
-        // By each interface behind which there are hosts.
+        // By each interface behind which there are hosts; in the wide format each by itself.
         let mut hosts: BTreeMap<u16, Vec<&str>> = BTreeMap::new();
+        let mut each = BTreeMap::new();
         for name in &self.sides.hosts {
-            hosts.entry(self.line(&node.name, &[*name])?.port.0).or_default().push(*name);
+            let line = self.line(&node.name, &[*name])?;
+            hosts.entry(line.port.0).or_default().push(*name);
+            each.insert(self.network.station(name)?, line);
         }
         let lines =
             hosts.values().map(|names| self.line(&node.name, names)).collect::<Option<Vec<Line>>>()?;
         let stations = self.sides.level1.iter().filter_map(|node| self.network.station(&node.name));
         let what = What::Central {
-            machine: Box::new(Central::new(said.config())),
+            machine: Box::new(Central::with_life(LIFE, said.config())),
             of_level1: stations.collect(),
             level1,
             hosts: (To::Group(self.network.everybody), lines),
+            each,
         };
         Some(Desk::new(self.network.station(&node.name)?, what))
     }
@@ -269,7 +275,11 @@ impl Builder<'_> {
         let outer = ports.clone().find(|port| *port != inner.port.0).unwrap_or(inner.port.0);
         let wide = self.wide_line(at, outer)?;
         let what = What::Level1 {
-            machine: Box::new(Level1::new(number(node) as u16, settings(node))),
+            machine: Box::new(Level1::with_life(
+                number(node) as u16,
+                LIFE,
+                Works::of(self.described, node).settings(),
+            )),
             groups: self.groups(),
             joined: Default::default(),
             central: (To::Station(self.network.station(&central.name)?), inner),
@@ -279,24 +289,25 @@ impl Builder<'_> {
         Some(Desk::new(station, what))
     }
 
-    fn host(&self, number: u8, name: &str) -> Option<Desk> {
+    fn host(&self, number: u16, name: &str) -> Option<Desk> {
         let central = self.sides.central.first()?;
         let to = To::Station(self.network.station(&central.name)?);
         let line = self.line(name, &[central.name.as_str()])?;
-        let machine = Box::new(Host::new(number, settings(central)));
+        let machine = Box::new(Host::with_life(number, LIFE, self.works.settings()));
         Some(Desk::new(self.network.station(name)?, What::Host { machine, to, line }))
     }
 
-    fn wide(&self, name: &str) -> Option<Desk> {
+    fn wide(&self, place: usize, name: &str) -> Option<Desk> {
         let at = self.topology.node(name)?;
         let reached = self.sides.level1.iter().find_map(|other| self.line(name, &[other.name.as_str()]))?;
         let line = self.wide_line(at, reached.port.0)?;
-        Some(Desk::new(self.network.station(name)?, What::Wide { groups: self.groups(), line }))
+        let caster = self.works.caster(place).map(Box::new);
+        Some(Desk::new(self.network.station(name)?, What::Wide { caster, groups: self.groups(), line }))
     }
 
     /// The group of each packet address that the plan has.
     fn groups(&self) -> BTreeMap<u16, u32> {
-        let packets = bundle::addresses(self.plan).into_iter().map(packet);
+        let packets = bundle::addresses(self.plan).into_iter().map(packet_of);
         packets.filter_map(|at| Some((at, *self.network.groups.get(&bundle::group(at).into())?))).collect()
     }
 

@@ -7,10 +7,11 @@ use crate::network::topology::Topology;
 
 /// What of a plan's bundles the simulator does not carry, each by name and place.
 pub fn refuse(plan: &Plan, network: &Network) -> Vec<Refusal> {
-    let mut all = bundle::refuse_format("sim", network);
+    let mut all = Vec::new();
+    let longest = bundle::works(plan).map_or(bundle::LONGEST, |works| works.longest());
     let topology = Topology::new(network);
     for c in plan.connections.iter().filter(|c| matches!(c.protocol, Protocol::Bundle { .. })) {
-        if let Some(text) = bundle::refuse_test("sim", c) {
+        if let Some(text) = bundle::refuse_test("sim", c, longest) {
             all.push(Refusal { place: c.asks.test, text: format!("{}: {text}", c.name) });
         } else if let Some(text) = refuse_media(plan, &topology) {
             all.push(Refusal { place: c.asks.protocol, text: format!("{}: {text}", c.name) });

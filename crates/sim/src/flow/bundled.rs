@@ -2,8 +2,7 @@
 //! [`bundles`](crate::bundles).
 
 use trunkline_bundle::host::Refusal;
-use trunkline_experiment::plan::Protocol;
-use trunkline_run::bundle::LONGEST;
+use trunkline_run::bundle::Label;
 use trunkline_run::ends::{ReceiverReport, SenderReport};
 use trunkline_run::message::{HEADER, Header, Kind};
 use trunkline_run::{Ledger, Meter};
@@ -23,7 +22,9 @@ pub struct Bundled {
     opened_by: Instant,
     ledger: Ledger,
     meters: Vec<Meter>,
-    address: u16,
+    label: Label,
+    /// Octets of the longest message.
+    longest: u32,
     sequence: u64,
     congested: u64,
     full: u64,
@@ -37,11 +38,12 @@ pub struct Bundled {
 }
 
 impl Bundled {
-    pub(super) fn begin(birth: &Birth<'_>, start: Instant, limit: Limit) -> Self {
-        let address = match birth.plan.protocol {
-            Protocol::Bundle { address, .. } => address as u16,
-            _ => 0,
-        };
+    pub(super) fn begin(
+        birth: &Birth<'_>,
+        start: Instant,
+        limit: Limit,
+        (label, longest): (Label, u32),
+    ) -> Self {
         Bundled {
             recipe: Recipe {
                 test: birth.plan.test.clone(),
@@ -54,7 +56,8 @@ impl Bundled {
             opened_by: Instant::MAX,
             ledger: Ledger::new(start),
             meters: birth.plan.to.iter().map(|_| Meter::new(start)).collect(),
-            address,
+            label,
+            longest,
             sequence: 0,
             congested: 0,
             full: 0,
@@ -79,7 +82,7 @@ impl Bundled {
         }
         let start = self.recipe.earliest.max(now);
         let Recipe { test, limit, seed, place, .. } = &self.recipe;
-        let bounds = Bounds { smallest: HEADER as u32, largest: LONGEST };
+        let bounds = Bounds { smallest: HEADER as u32, largest: self.longest };
         match Source::new(test, *limit, bounds, start, *seed, place) {
             Ok(source) => self.source = Some(source),
             Err(e) => (self.trouble, self.over) = (Some(e.to_string()), true),
@@ -136,7 +139,7 @@ impl Bundled {
                 let (sequence, length) = (self.sequence, message.size);
                 self.sequence += 1;
                 let header = Header { sequence, sent: now, length, response: 0, kind: Kind::Pattern };
-                Said::Bundle { address: self.address, header }
+                Said::Bundle { label: self.label, header }
             }
         }
     }

@@ -25,6 +25,7 @@ use trunkline_endpoint::{Port, To};
 use trunkline_experiment::plan::{self, Protocol};
 use trunkline_run::Ledger;
 use trunkline_run::assemble::Outcome;
+use trunkline_run::bundle::Label;
 use trunkline_run::message::{HEADER, Header, LARGEST};
 use trunkline_traffic::source::{Bounds, Limit};
 use trunkline_traffic::{Law, Pattern, Source, Variable};
@@ -99,8 +100,8 @@ pub enum Said {
     Message(Sending),
     /// Hand this to what bundles here.
     Bundle {
-        /// The message address.
-        address: u16,
+        /// What its connection's messages say of themselves.
+        label: Label,
         /// What the message says of itself.
         header: Header,
     },
@@ -146,6 +147,8 @@ pub struct Birth<'a> {
     pub phases: [(Span, Span); 2],
     /// Bytes of the file that is sent, if it is one.
     pub file_bytes: Option<u64>,
+    /// What messages over bundles say of themselves, and octets of the longest.
+    pub label: Option<(Label, u32)>,
 }
 
 /// What a source is made from, once the connection is open.
@@ -237,7 +240,8 @@ impl Flow {
             }
             Protocol::Bundle { .. } => {
                 birth.source(start, LARGEST_DATAGRAM)?;
-                Work::Bundled(Box::new(Bundled::begin(&birth, start, birth.limit()?)))
+                let label = birth.label.ok_or("nothing bundles")?;
+                Work::Bundled(Box::new(Bundled::begin(&birth, start, birth.limit()?, label)))
             }
             _ => Work::Datagrams(Box::new(Datagrams::begin(
                 &birth,

@@ -20,6 +20,11 @@ const FLOWS: [(&str, &str, &str, &str, u32); 5] = [
     ("around", "router", "listener", "address = 2000", 50),
 ];
 
+/// The network with converters of the wide format.
+pub fn wide(network: &str) -> String {
+    network.replace("(role", "(format = wide, role")
+}
+
 /// The experiment on a network with such hosts and converters, with messages for so many seconds.
 pub fn text(network: &str, seconds: u32) -> String {
     let flow = |(name, from, to, options, rate): (&str, &str, &str, &str, u32)| {
@@ -34,7 +39,8 @@ pub fn text(network: &str, seconds: u32) -> String {
 }
 
 /// What its record of two seconds must show if nothing is lost: who wants it gets it, once and in order, and nobody hears himself.
-pub fn check(record: &Record) {
+/// In the wide format who of level 1 is there first may get all that is wanted by then.
+pub fn check(record: &Record, is_wide: bool) {
     assert!(!record.partial, "{:?}", record.trouble);
     for c in &record.connections {
         let to = c.to.len() as u64;
@@ -66,8 +72,8 @@ pub fn check(record: &Record) {
     );
     assert_eq!((count("h1", "sent"), count("h3", "sent")), (sent("a"), sent("b")));
     assert_eq!(count("c2", "from_level1"), sent("wide"));
-    // What is wanted is told again now and then.
-    assert!(count("c2", "control") >= 5);
+    // What is wanted is told again now and then; in the wide format all that a host wants goes into one item.
+    assert!(count("c2", "control") >= if is_wide { 3 } else { 5 });
     let out = sent("a") + sent("b") + sent("c");
     assert_eq!(count("c2", "from_hosts"), out);
     let level1 = |counter| count("c1a", counter) + count("c1b", counter);
@@ -75,10 +81,9 @@ pub fn check(record: &Record) {
     // All goes out; what nobody waits for there may be under way when the run ends.
     assert!((sent("a")..=out).contains(&level1("sent")), "{} of {out}", level1("sent"));
     // The groups of 0, 100 and 333, shared out.
-    assert_eq!(
-        (level1("joins"), level1("joined"), count("c1a", "joined").max(count("c1b", "joined"))),
-        (3, 3, 2)
-    );
+    assert_eq!((level1("joins"), level1("joined")), (3, 3));
+    let most = count("c1a", "joined").max(count("c1b", "joined"));
+    assert!(most == 2 || is_wide && most == 3, "{most}");
     for name in ["c1a", "c1b", "c2", "h1", "h2", "h3"] {
         assert_eq!(count(name, "malformed"), 0, "{name}");
         assert!(name.starts_with("c1") || count(name, "bundles_sent") > 10, "{name}");

@@ -129,6 +129,9 @@ fn to_hosts(flags: Vec<SocketAddrV4>, is_wide: bool) -> Result<Vec<SocketAddrV4>
 
 fn central(flags: Central) -> Result<(), Failure> {
     let is_wide = flags.common.is_wide();
+    if is_wide && flags.rebalance.is_some() {
+        return Err(Failure::input("--rebalance is of the classic format: the wide one does it by itself"));
+    }
     let (numbers, at) = converters(flags.level1, is_wide)?;
     let hosts = to_hosts(flags.hosts, is_wide)?;
     let listen_level1 = flags.listen_level1.unwrap_or(loopback(LEVEL1_TO_CENTRAL));
@@ -153,6 +156,7 @@ fn central(flags: Central) -> Result<(), Failure> {
         hosts,
         ttl: flags.ttl.unwrap_or(1),
         retell: flags.retell.unwrap_or(central::RETELLS),
+        rebalance: flags.rebalance.unwrap_or(central::REBALANCE),
     };
     serve(CentralFace::open(&options, Clock::start()).map_err(refused)?, &flags.common, |_| {})
 }
@@ -237,6 +241,11 @@ fn settings(common: &Common, interfaces: [Ipv4Addr; 2]) -> Result<Settings, Fail
         Some(Timers::Processor) => Timing::LEAST_PROCESSOR,
         Some(Timers::Delay) => Timing::LEAST_DELAY,
     };
+    let timing = timing.with_deadlines(common.deadline, common.priority_deadline).ok_or_else(|| {
+        Failure::input(
+            "--deadline and --priority-deadline are of --timers processor and delay: a tick has none",
+        )
+    })?;
     let usual = Settings::default();
     let interval = common.interval.unwrap_or(usual.interval);
     Ok(Settings { timing, pairs: common.pairs, interval, format, ..usual })

@@ -77,6 +77,13 @@ pub struct Common {
     /// When bundles leave: with a tick of 5 ms, for least processor time, or for least delay [default: classic]
     #[arg(long, value_name = "HOW")]
     pub timers: Option<Timers>,
+    /// How long an ordinary message may wait for others in its bundle, up to 1s. Each may have its own; of --timers processor and
+    /// delay, as the next [default: 5ms]
+    #[arg(long, value_name = "SPAN", value_parser = deadline)]
+    pub deadline: Option<Span>,
+    /// How long a priority message may; 0s: its bundle leaves at once [default: 0s]
+    #[arg(long, value_name = "SPAN", value_parser = deadline)]
+    pub priority_deadline: Option<Span>,
     /// How long an interval is, of --capacity and of what levels of congestion let go. The same at all [default: 5ms]
     #[arg(long, value_name = "SPAN", value_parser = interval)]
     pub interval: Option<Span>,
@@ -171,6 +178,10 @@ pub struct Central {
     /// How often level 1 is told again what it gets, also without a reason; 0s: never [default: 10s]
     #[arg(long, value_name = "SPAN", value_parser = span)]
     pub retell: Option<Span>,
+    /// How often groups may move from the converter of level 1 that hears most to the one that hears least; 0s: never. Of the
+    /// classic format, in which nobody gets a group for 100 ms when it moves [default: 5s]
+    #[arg(long, value_name = "SPAN", value_parser = span)]
+    pub rebalance: Option<Span>,
     /// How far bundles to a multicast address of --hosts go [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
     pub ttl: Option<u8>,
@@ -326,6 +337,11 @@ fn interface(text: &str) -> Result<Ipv4Addr, String> {
 
 fn capacity() -> clap::builder::RangedU64ValueParser<u64> {
     clap::value_parser!(u64).range(1..=1_000_000_000_000)
+}
+
+fn deadline(text: &str) -> Result<Span, String> {
+    let some = span(text)?;
+    if some <= Span::from_s(1) { Ok(some) } else { Err("expected 0s to 1s".into()) }
 }
 
 fn interval(text: &str) -> Result<Span, String> {

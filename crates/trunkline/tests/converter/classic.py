@@ -605,6 +605,35 @@ def check_a_daemon_says_one_line_and_pages_when_asked():
         assert said[0].startswith("Level of congestion"), said
 
 
+def check_deadlines_are_those_of_the_flags_and_of_the_file():
+    """250 messages in a quarter of a second are one bundle where they may wait a second, and many where they may wait 5 ms. On a
+    machine that has no time they may be two: so until they were seen together."""
+    wrong = [TRUNKLINE, "converter", "central", "--deadline", "1ms"]
+    ended = subprocess.run(wrong, capture_output=True, text=True, timeout=LONG)
+    assert (ended.returncode, ended.stdout) == (2, ""), ended
+    assert "--timers" in ended.stderr and ended.stderr.count("\n") == 1, ended
+    with tempfile.TemporaryDirectory() as folder:
+        file = os.path.join(folder, "central.toml")
+        with open(file, "w") as toml:
+            toml.write('timers = "processor"\npriority-deadline = "1s"\npairs = true\n')
+        for flags, address in ((("--timers", "processor", "--deadline", "1s"), 0), (("--config", file), 1)):
+            with Place() as place:
+                place.central(*flags)
+                host, level1 = Host(place, 1), Level1(place)
+                host.join(address)
+
+                def together():
+                    for n in range(250):
+                        level1.send((address, b"message %d" % n))
+                        time.sleep(0.001)
+                    got = [len(host.take())]
+                    while sum(got) < 250 and got[-1] > 0:
+                        got.append(len(host.take()))
+                    return got == [250]
+
+                place.until("all of them in one bundle", together)
+
+
 # --- plain DIS at hosts
 
 

@@ -17,6 +17,7 @@
 pub mod control;
 
 use thiserror::Error;
+use trunkline_units::Span;
 
 use super::dis::{self, Pdu};
 use crate::interest::packet;
@@ -320,6 +321,17 @@ pub fn receiver_of(datagram: &[u8]) -> Option<u16> {
 /// Whether a datagram begins as bundles of this format do, of whatever version.
 pub fn is_ours(datagram: &[u8]) -> bool {
     datagram.len() >= HEADER && datagram[..4] == DIS && datagram[12..14] == MAGIC
+}
+
+/// How long a message may wait, as it stands in its entry: in 10 µs, rounded down, and no longer than can be said.
+pub fn within(within: Option<Span>) -> u16 {
+    within.map_or(NO_LIMIT, |within| (within.as_ns() / 10_000).min(u64::from(NO_LIMIT) - 1) as u16)
+}
+
+/// Octets of the longest body, which is no PDU, of a message in a datagram of at most `longest` octets.
+pub fn longest_body(longest: usize) -> usize {
+    let carried = longest.saturating_sub(HEADER + ENTRY) / ALIGN * ALIGN;
+    carried.saturating_sub(dis::HEADER).min(LONGEST_BODY)
 }
 
 /// The packet address of a message address: that of 1997 up to 65,535, and round again beyond, so that there are never

@@ -92,6 +92,8 @@ impl Common {
         self.longest = self.longest.or(other.longest);
         self.congestion = self.congestion.or(other.congestion);
         self.timers = self.timers.or(other.timers);
+        self.deadline = self.deadline.or(other.deadline);
+        self.priority_deadline = self.priority_deadline.or(other.priority_deadline);
         self.interval = self.interval.or(other.interval);
         self.pairs |= other.pairs;
         self.status = self.status.or(other.status);
@@ -123,7 +125,7 @@ impl Filled for Central {
     }
 
     fn fill(&mut self, other: Central) {
-        fill!(self, other: listen_level1, listen_hosts, capacity, wide_capacity, retell, ttl; level1, hosts);
+        fill!(self, other: listen_level1, listen_hosts, capacity, wide_capacity, retell, rebalance, ttl; level1, hosts);
     }
 }
 
@@ -140,6 +142,8 @@ impl Filled for Host {
 
 #[cfg(test)]
 mod tests {
+    use trunkline_units::Span;
+
     use super::*;
 
     #[test]
@@ -149,14 +153,21 @@ mod tests {
             hosts = "10.0.0.255"
             capacity = 60000
             interval = "10ms"
+            timers = "delay"
+            deadline = "20ms"
+            priority-deadline = "500us"
             pairs = true
         "#;
         let told: Central = parse(text).unwrap();
         let at = |text: &str| Some(text.parse().unwrap());
         assert_eq!(told.level1, [(1, at("10.0.0.1:3457")), (2, at("10.0.0.2:99"))]);
         assert_eq!((told.hosts.len(), told.capacity, told.common.pairs), (1, Some(60_000), true));
-        let mut said: Central = parse("capacity = 7\nhosts = '10.0.0.1,10.0.0.2'").unwrap();
+        let deadlines = (told.common.deadline, told.common.priority_deadline);
+        assert_eq!(deadlines, (Some(Span::from_ms(20)), Some(Span::from_us(500))));
+        let mut said: Central = parse("capacity = 7\nhosts = '10.0.0.1,10.0.0.2'\ndeadline = '1ms'").unwrap();
         said.fill(told);
+        let deadlines = (said.common.deadline, said.common.priority_deadline);
+        assert_eq!(deadlines, (Some(Span::from_ms(1)), Some(Span::from_us(500))));
         assert_eq!((said.capacity, said.hosts.len(), said.level1.len()), (Some(7), 2, 2));
         assert!(said.common.pairs);
     }

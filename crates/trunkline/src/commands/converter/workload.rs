@@ -237,7 +237,7 @@ pub fn play(
         let until = workload.act(face, clock.now());
         let ready = face.turn_with(until, |from, body| workload.hear(from, body, clock));
         let ready = ready.map_err(Failure::run)?;
-        if let Some(line) = workload.line(clock.now(), face.machine().level()) {
+        if let Some(line) = workload.line(clock.now(), face.machine().level(clock.now())) {
             say(&line)?;
         }
         if control.serve(ready, face)? || workload.is_over(clock.now()) {
