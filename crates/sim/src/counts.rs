@@ -71,7 +71,7 @@ impl Counts {
         let (mut time, mut count) = (0, 0);
         self.times.retain(|_| (time % 2 == 0, time += 1).0);
         let ends = self.ends.max(1);
-        self.counted.retain(|_| (count / ends % 2 == 0, count += 1).0);
+        self.counted.retain(|_| ((count / ends).is_multiple_of(2), count += 1).0);
         self.between = self.between * 2;
     }
 

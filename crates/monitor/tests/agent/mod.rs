@@ -153,7 +153,7 @@ fn answer(request: &[u8], state: &State, number: u64) -> Option<Vec<u8>> {
     let mut id = request.id.to_vec();
     match state.manner {
         Manner::Dead => return None,
-        Manner::Lossy if number % 2 == 0 => return None,
+        Manner::Lossy if number.is_multiple_of(2) => return None,
         Manner::Garbage => return Some(vec![0xff; 40]),
         Manner::OtherNumber => *id.last_mut()? ^= 1,
         Manner::Status(code) => status = code,
