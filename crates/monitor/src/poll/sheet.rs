@@ -152,7 +152,7 @@ mod tests {
     fn rows_keep_their_places_and_the_reader_is_told_what_is_new() {
         let (sink, reports) = queue();
         let mut sheet: Sheet<u8> = Sheet::new(3, "d", "t", (Duration::from_secs(1), None), 2);
-        let mut next = || match reports.next(Duration::ZERO).unwrap().unwrap() {
+        let next = || match reports.next(Duration::ZERO).unwrap().unwrap() {
             Report::Polled { table: 3, spec, response } => (
                 spec.map(|s| s.series.len()),
                 response.answer.unwrap().values.iter().map(|v| v.map(|v| v.0)).collect(),
