@@ -241,6 +241,24 @@ fn what_agents_may_do_is_one_event_and_no_more() {
     }
 }
 
+#[test]
+fn damaged_answers_harm_nobody() {
+    let agents = Agents::one(switch(4));
+    let mut work = Work::start(&device(&agents, "rows = 100\nperiod = '100ms'"));
+    work.polled("interfaces");
+    agents.set(0, |state| state.manner = Manner::Damaged);
+    requests(&agents, 300);
+    agents.set(0, |state| state.manner = Manner::Good);
+    work.until(|said| match said {
+        Said::Polled(name, Some(values)) if name == "interfaces" => {
+            let whole = (1..=4).all(|port| values[&format!("port/eth{port}/out/octets")].is_some());
+            assert!(values.len() <= 13 * 1_260);
+            whole.then_some(())
+        }
+        _ => None,
+    });
+}
+
 /// What stands in an archive.
 struct Kept {
     reader: Reader,

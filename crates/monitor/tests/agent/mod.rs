@@ -54,6 +54,8 @@ pub enum Manner {
     Status(i32),
     /// It sends as much as a datagram carries.
     Huge,
+    /// Octets of its answers are changed, others from answer to answer.
+    Damaged,
     /// It cuts every answer to so many objects.
     Cut(usize),
 }
@@ -221,7 +223,21 @@ fn answer(request: &[u8], state: &State, number: u64) -> Option<Vec<u8>> {
     let mut message = tlv(2, &[1]);
     message.extend(tlv(4, request.community));
     message.extend(tlv(0xa2, &pdu));
-    Some(tlv(0x30, &message))
+    let mut message = tlv(0x30, &message);
+    if state.manner == Manner::Damaged {
+        // Its number stays whole, so that it is read at all.
+        let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        for _ in 0..=number % 4 {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            let at = 26 + state as usize % message.len().saturating_sub(26).max(1);
+            if let Some(octet) = message.get_mut(at) {
+                *octet = (state >> 32) as u8;
+            }
+        }
+    }
+    Some(message)
 }
 
 struct Request<'a> {
