@@ -73,11 +73,14 @@ pub struct Responded {
     pub values: Vec<Option<Raw>>,
 }
 
+/// A response and its values, by position of the series.
+pub type Values = (Row, Vec<Option<Raw>>);
+
 /// Responses of a table, one by one, with the values of all its series.
 #[derive(Clone, Debug, Default)]
 pub struct Responses {
     /// In order of time; values by position of the series.
-    pub responses: Vec<(Row, Vec<Option<Raw>>)>,
+    pub responses: Vec<Values>,
     /// Whether there are more.
     pub more: bool,
 }
@@ -151,7 +154,7 @@ impl Reader {
     }
 
     /// All of a chunk.
-    fn whole(&self, chunk: ChunkId, columns: usize) -> Result<Vec<(Row, Vec<Option<Raw>>)>, Damage> {
+    fn whole(&self, chunk: ChunkId, columns: usize) -> Result<Vec<Values>, Damage> {
         let blob = self.blob(chunk, true)?;
         let mut rows: Vec<_> =
             read_rows(&blob)?.into_iter().map(|row| (row, Vec::with_capacity(columns))).collect();
@@ -164,7 +167,7 @@ impl Reader {
     }
 
     /// All that was flushed and is in no chunk.
-    fn flushed(&self, table: TableId) -> Result<Vec<(Row, Vec<Option<Raw>>)>, Error> {
+    fn flushed(&self, table: TableId) -> Result<Vec<Values>, Error> {
         let mut rows = Vec::new();
         for (_, bytes) in self.db.tails(table)? {
             rows.extend(read_tail(&bytes, MOST_COLUMNS).unwrap_or_default().rows);
