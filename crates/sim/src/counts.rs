@@ -68,10 +68,9 @@ impl Counts {
 
     /// Forgets every other look; the first stays.
     fn thin(&mut self) {
-        let (mut time, mut count) = (0, 0);
-        self.times.retain(|_| (time % 2 == 0, time += 1).0);
-        let ends = self.ends.max(1);
-        self.counted.retain(|_| ((count / ends).is_multiple_of(2), count += 1).0);
+        let looks = self.counted.chunks(self.ends.max(1));
+        self.counted = looks.step_by(2).flatten().copied().collect();
+        self.times = self.times.iter().step_by(2).copied().collect();
         self.between = self.between * 2;
     }
 

@@ -83,6 +83,32 @@ fn a_capture_changes_nothing() {
     assert_eq!(but_steps(&without), but_steps(&with));
 }
 
+#[test]
+fn looking_at_counters_changes_nothing_and_is_bounded() {
+    let long = "experiment \"t\" { network { host a, b; link a - b (rate = 10 Mb/s); }
+        connection x { xmt = a; rcv = b; protocol = udp; test = cbr(messagesize = 1000, period = 5 ms); duration = 8 s; } }";
+    for text in [&busy("", ""), long] {
+        let without = run(text);
+        let mut with = run_by(Sim { counts: true, ..Sim::default() }, &std::env::temp_dir(), text, 1996);
+        for link in &mut with.links {
+            assert!(link.ends.len() >= 2, "{}", link.name);
+            for end in std::mem::take(&mut link.ends) {
+                let (first, last) = (end.counts[0], end.counts[end.counts.len() - 1]);
+                assert_eq!((first, last.0), ((0.0, 0, 0, 0), with.duration_s), "{} {}", link.name, end.node);
+                assert!(
+                    end.counts.windows(2).all(|w| w[0].0 < w[1].0 && w[0].1 <= w[1].1 && w[0].2 <= w[1].2)
+                );
+                assert!((250..=601).contains(&end.counts.len()), "{}", end.counts.len());
+                if let Some(host) = with.hosts.iter().find(|h| h.name == end.node) {
+                    let sent = (host.interfaces["if0.tx_bytes"], host.interfaces["if0.tx_frames"]);
+                    assert_eq!((last.1, last.2), sent, "{} {}", link.name, end.node);
+                }
+            }
+        }
+        assert_eq!(told(&without), told(&with));
+    }
+}
+
 /// What every build and machine must agree on. If a change of the protocols, media or engine alters this, it alters
 /// results: say so in the commit.
 #[test]

@@ -315,8 +315,11 @@ mod remote {
         well(desk, &[&["monitor", "import", "c.sqlite", "x.csv", "--device", "d"], &columns[..]].concat());
     }
 
-    /// Samples by metric: how many, the first and the last.
-    fn samples(told: &mpsc::Receiver<WriteRequest>) -> BTreeMap<String, (usize, (i64, f64), (i64, f64))> {
+    /// How many samples, and time and value of the first and the last.
+    type Told = (usize, (i64, f64), (i64, f64));
+
+    /// Samples by metric.
+    fn samples(told: &mpsc::Receiver<WriteRequest>) -> BTreeMap<String, Told> {
         let mut found = BTreeMap::new();
         for series in told.try_iter().flat_map(|request| request.timeseries) {
             let labels: Vec<&str> = series.labels.iter().map(|l| l.name.as_str()).collect();

@@ -19,13 +19,10 @@ use crate::counter::{Moment, Raw};
 /// Chunks whose places are looked up at once.
 const PAGE: usize = 4_096;
 
-/// Responses of a table, each with a value of every column.
-type Rows = Vec<(Row, Vec<Option<Raw>>)>;
-
 /// One who reads. What it sees is what was flushed before it asked.
 #[derive(Debug)]
 pub struct Reader {
-    pub(super) db: Db,
+    db: Db,
 }
 
 /// A series over time.
@@ -76,11 +73,14 @@ pub struct Responded {
     pub values: Vec<Option<Raw>>,
 }
 
+/// A response and its values, by position of the series.
+pub type Values = (Row, Vec<Option<Raw>>);
+
 /// Responses of a table, one by one, with the values of all its series.
 #[derive(Clone, Debug, Default)]
 pub struct Responses {
     /// In order of time; values by position of the series.
-    pub responses: Vec<(Row, Vec<Option<Raw>>)>,
+    pub responses: Vec<Values>,
     /// Whether there are more.
     pub more: bool,
 }
@@ -154,7 +154,7 @@ impl Reader {
     }
 
     /// All of a chunk.
-    fn whole(&self, chunk: ChunkId, columns: usize) -> Result<Rows, Damage> {
+    fn whole(&self, chunk: ChunkId, columns: usize) -> Result<Vec<Values>, Damage> {
         let blob = self.blob(chunk, true)?;
         let mut rows: Vec<_> =
             read_rows(&blob)?.into_iter().map(|row| (row, Vec::with_capacity(columns))).collect();
@@ -167,7 +167,7 @@ impl Reader {
     }
 
     /// All that was flushed and is in no chunk.
-    fn flushed(&self, table: TableId) -> Result<Rows, Error> {
+    fn flushed(&self, table: TableId) -> Result<Vec<Values>, Error> {
         let mut rows = Vec::new();
         for (_, bytes) in self.db.tails(table)? {
             rows.extend(read_tail(&bytes, MOST_COLUMNS).unwrap_or_default().rows);
@@ -297,7 +297,7 @@ impl Reader {
         })
     }
 
-    pub(super) fn blob(&self, chunk: ChunkId, body: bool) -> Result<Blob<'_>, Damage> {
+    fn blob(&self, chunk: ChunkId, body: bool) -> Result<Blob<'_>, Damage> {
         let (table, column) = if body { ("bodies", "bytes") } else { ("chunks", "summary") };
         self.db.connection.blob_open("main", table, column, chunk.0, true).map_err(|_| Damage::Short)
     }
@@ -350,7 +350,7 @@ impl Reader {
         Ok(stretch)
     }
 
-    pub(super) fn damaged(&self, chunk: ChunkId, damage: Damage) -> Error {
+    fn damaged(&self, chunk: ChunkId, damage: Damage) -> Error {
         Error::Damaged { path: self.db.path().to_owned(), chunk, damage }
     }
 }

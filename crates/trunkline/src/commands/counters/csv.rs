@@ -28,6 +28,9 @@ pub struct Chosen {
     pub series: String,
 }
 
+/// The time of a row, and a value a column.
+pub type Row = (Moment, Vec<Option<Raw>>);
+
 /// An open file.
 pub struct Rows {
     reader: Reader<Lines<File>>,
@@ -99,7 +102,7 @@ impl Rows {
     }
 
     /// The next row: its time, later than the one before, and a value a column.
-    pub fn row(&mut self) -> Result<Option<(Moment, Vec<Option<Raw>>)>, String> {
+    pub fn row(&mut self) -> Result<Option<Row>, String> {
         if !self.reader.read_byte_record(&mut self.record).map_err(|e| wrong(&e))? {
             return Ok(None);
         }
