@@ -80,3 +80,42 @@ impl Pool {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use trunkline_record::series::Writer;
+
+    use super::*;
+
+    #[test]
+    fn too_many_questions_are_refused_and_the_others_answered() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("counters.sqlite");
+        drop(Writer::open(&path).unwrap());
+        let pool = Arc::new(Pool::new(&path).unwrap());
+        let (open, gate) = mpsc::channel::<()>();
+        let gate = Arc::new(Mutex::new(gate));
+        let ask = || {
+            let (pool, gate) = (pool.clone(), gate.clone());
+            tokio::spawn(async move {
+                // Nobody is answered before `open` is dropped.
+                pool.ask(move |_| Ok(gate.lock().unwrap().recv().is_err())).await
+            })
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let all: Vec<_> = (0..READERS + MOST_WAITING).map(|_| ask()).collect();
+            assert!(matches!(ask().await.unwrap(), Err(Refused::Busy)));
+            drop(open);
+            for one in all {
+                assert!(matches!(one.await.unwrap(), Ok(true)));
+            }
+            let fails = pool.ask(|_| -> Result<(), Refused> { panic!("a bug in an answer") });
+            assert!(matches!(fails.await, Err(Refused::Lost)));
+            assert!(pool.ask(|asked| Ok(asked.reader.tables(Default::default(), 1)?)).await.is_ok());
+        });
+        assert!(pool.lock().len() <= READERS);
+    }
+}

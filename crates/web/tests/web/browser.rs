@@ -1,7 +1,7 @@
 //! Chromium, driven by WebDriver (W3C): chromedriver speaks JSON over HTTP.
 
-use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -33,6 +33,8 @@ impl Browser {
             .arg("--port=0")
             // What they leave behind goes with the profile.
             .env("TMPDIR", profile.path())
+            .env("HOME", profile.path())
+            .env_remove("XDG_CONFIG_HOME")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -171,12 +173,23 @@ impl Browser {
 impl Drop for Browser {
     fn drop(&mut self) {
         if !self.session.is_empty() {
-            let path = format!("/session/{}", self.session);
-            let _ = request(self.address, "DELETE", &path, &[], "");
+            // Quietly: the test may have failed already.
+            let _ = end(self.address, &self.session);
         }
         let _ = self.driver.kill();
         let _ = self.driver.wait();
     }
+}
+
+/// Ends a session and with it its browser.
+fn end(driver: SocketAddr, session: &str) -> std::io::Result<()> {
+    let mut stream = TcpStream::connect(driver)?;
+    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+    let request =
+        format!("DELETE /session/{session} HTTP/1.1\r\nHost: {driver}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes())?;
+    // It answers when that is done, and does not close.
+    stream.read(&mut [0; 1]).map(drop)
 }
 
 /// RFC 4648, section 4.
