@@ -6,6 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
+use trunkline_units::Span;
+
 use crate::wire::dis::Pdu;
 
 /// Most cells of a grid.
@@ -45,6 +47,8 @@ pub struct Rule {
     pub site: Numbers,
     /// Whether they have priority, whatever their address: of the wide format.
     pub priority: bool,
+    /// How long those with priority may wait in each converter, if that is said.
+    pub within: Option<Span>,
     /// Where they go.
     pub target: Target,
 }
@@ -233,11 +237,13 @@ impl Default for Rules {
 }
 
 impl Rules {
-    /// Where a PDU goes, and whether it has priority by a rule; none: nowhere.
-    pub fn address(&self, pdu: Pdu<'_>) -> Option<(u32, bool)> {
-        let found = self.rules.iter().find_map(|rule| Some((rule.address(pdu)?, rule.priority)));
-        let (address, priority) = found.unwrap_or((self.otherwise, false));
-        Some((address?, priority))
+    /// Where a PDU goes, whether it has priority by a rule, and how long it may then wait; none: nowhere.
+    pub fn address(&self, pdu: Pdu<'_>) -> Option<(u32, bool, Option<Span>)> {
+        let found = self.rules.iter().find_map(|rule| Some((rule.address(pdu)?, rule)));
+        match found {
+            Some((address, rule)) => Some((address?, rule.priority, rule.within)),
+            None => Some((self.otherwise?, false, None)),
+        }
     }
 
     /// The highest address that occurs, and whether a rule gives priority: the classic format has neither those above
@@ -331,7 +337,7 @@ mod tests {
 
     fn rule(target: Target) -> Rule {
         let [exercise, kind, family, site] = std::array::from_fn(|_| Numbers::default());
-        Rule { exercise, kind, family, site, priority: false, target }
+        Rule { exercise, kind, family, site, priority: false, within: None, target }
     }
 
     #[test]
@@ -348,7 +354,7 @@ mod tests {
         };
         let of = |exercise, kind, site, location| {
             let bytes = pdu(exercise, kind, [site, 1, 1], location);
-            rules.address(Pdu::split(&bytes).unwrap().0).map(|(address, _)| address)
+            rules.address(Pdu::split(&bytes).unwrap().0).map(|(address, ..)| address)
         };
         let inside = [125.0, -35.0, 1e6];
         assert_eq!(of(1, ENTITY_STATE, 1, inside), Some(1_000 + 2 * (2 + 4)));
@@ -363,7 +369,7 @@ mod tests {
         let mut short = pdu(1, 7, [5, 1, 1], inside);
         short.truncate(12);
         short[8..10].copy_from_slice(&12u16.to_be_bytes());
-        assert_eq!(rules.address(Pdu::split(&short).unwrap().0), Some((0, false)));
+        assert_eq!(rules.address(Pdu::split(&short).unwrap().0), Some((0, false, None)));
     }
 
     #[test]

@@ -200,9 +200,10 @@ impl Dis {
                 *changed |= following.see(&options.rules, pdu);
                 match options.rules.address(pdu) {
                     // What is refused is counted by the machine.
-                    Some((address, priority)) => {
+                    Some((address, priority, within)) => {
                         let priority = priority || settings.is_priority(address);
-                        let post = Post { address, priority, within: None, body: pdu.bytes() };
+                        let within = within.filter(|_| priority);
+                        let post = Post { address, priority, within, body: pdu.bytes() };
                         let _ = host.handle(now, Input::Command(Command::Post(post)));
                     }
                     None => counts.nowhere += 1,

@@ -180,7 +180,7 @@ pub struct Central {
     pub retell: Option<Span>,
     /// How often groups may move from the converter of level 1 that hears most to the one that hears least; 0s: never. Of the
     /// classic format, in which nobody gets a group for 100 ms when it moves [default: 5s]
-    #[arg(long, value_name = "SPAN", value_parser = span)]
+    #[arg(long, value_name = "SPAN", value_parser = rebalance)]
     pub rebalance: Option<Span>,
     /// How far bundles to a multicast address of --hosts go [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
@@ -234,6 +234,10 @@ pub struct Host {
     /// The messages have priority; of the wide format
     #[arg(long)]
     pub priority: bool,
+    /// How long each message with priority may wait in a converter, whatever its deadlines; in the classic format only this host
+    /// knows [default: as they say]
+    #[arg(long, value_name = "SPAN", value_parser = deadline)]
+    pub within: Option<Span>,
     /// Take no more than so many ordinary messages a second, 1 or more: the others are dropped and counted where they would
     /// leave. Of the wide format [default: any]
     #[arg(long, value_name = "N", value_parser = rate)]
@@ -339,9 +343,18 @@ fn capacity() -> clap::builder::RangedU64ValueParser<u64> {
     clap::value_parser!(u64).range(1..=1_000_000_000_000)
 }
 
-fn deadline(text: &str) -> Result<Span, String> {
+/// How long a message may wait.
+pub fn deadline(text: &str) -> Result<Span, String> {
     let some = span(text)?;
     if some <= Span::from_s(1) { Ok(some) } else { Err("expected 0s to 1s".into()) }
+}
+
+/// How often groups may move: each time costs messages.
+fn rebalance(text: &str) -> Result<Span, String> {
+    match span(text)? {
+        some if some.is_zero() || some >= Span::from_s(1) => Ok(some),
+        _ => Err("expected 0s, or 1s or more".into()),
+    }
 }
 
 fn interval(text: &str) -> Result<Span, String> {

@@ -136,7 +136,7 @@ impl Filled for Host {
 
     fn fill(&mut self, other: Host) {
         self.priority |= other.priority;
-        fill!(self, other: number, central, listen, interface, dis, dis_to, rules, script, rate, size, saturate, time, retell; join, send);
+        fill!(self, other: number, central, listen, interface, dis, dis_to, rules, script, rate, size, within, saturate, time, retell; join, send);
     }
 }
 

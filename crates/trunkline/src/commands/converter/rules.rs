@@ -7,10 +7,11 @@ use std::path::Path;
 
 use serde::Deserialize;
 use trunkline_bundle::rules::{Entity, Grid, Numbers, Rule, Rules, Target};
+use trunkline_units::Span;
 
 use super::config::told;
 use crate::failure::Failure;
-use crate::flags::converter::range;
+use crate::flags::converter::{deadline, range};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -33,6 +34,7 @@ struct OneRule {
     address: Option<u32>,
     #[serde(default)]
     priority: bool,
+    within: Option<String>,
     grid: Option<OneGrid>,
     #[serde(default)]
     drop: bool,
@@ -165,8 +167,14 @@ fn rule(rule: &OneRule) -> Result<Rule, String> {
         family: numbers(rule.family.as_ref())?,
         site: numbers(rule.site.as_ref())?,
         priority: rule.priority,
+        within: rule.within.as_deref().map(within).transpose()?,
         target: target(rule.address, rule.grid.as_ref(), rule.drop)?,
     })
+}
+
+/// How long a message may wait.
+fn within(text: &str) -> Result<Span, String> {
+    deadline(text).map_err(|why| format!("within: `{text}`: {why}"))
 }
 
 fn target(address: Option<u32>, grid: Option<&OneGrid>, drop: bool) -> Result<Target, String> {
@@ -207,6 +215,8 @@ mod tests {
             family = 4
             site = "100-199"
             address = 300
+            priority = true
+            within = "500us"
 
             [[rule]]
             exercise = 9
@@ -225,6 +235,8 @@ mod tests {
         let Target::Grid(grid) = &rules.rules[0].target else { panic!("{rules:?}") };
         assert_eq!((grid.first, grid.address([31, 15, 0])), (4_096, Some(4_096 + 2 * 511)));
         assert_eq!((&rules.rules[1].target, &rules.rules[2].target), (&Target::Address(300), &Target::Drop));
+        let within = [0, 1].map(|at| rules.rules[at].within);
+        assert_eq!(within, [None, Some(Span::from_us(500))]);
         assert_eq!((rules.otherwise, rules.wanted), (None, vec![0..=0, 300..=302]));
         assert_eq!(rules.around, [([7, 8, 256], 2), ([7, 8, 257], 1)].into());
         assert_eq!(parse("").unwrap().otherwise, Some(0));
@@ -241,6 +253,7 @@ mod tests {
             ("[[rule]]\naddress = 1\ndrop = true", "rule 1: it has one of"),
             ("[[rule]]\naddress = 1\nsite = '5-3'", "rule 1: `5-3` is no range"),
             ("[[rule]]\naddress = 1\nsite = 1.5", "line 3: expected a number, a range"),
+            ("[[rule]]\naddress = 1\nwithin = '2s'", "rule 1: within: `2s`: expected 0s to 1s"),
             ("[default]\naddress = 1\ndrop = true", "[default] has either"),
             ("[[rule]]\ngrid = { address = 0, size = 1, cells = [2] }", "rule 1: a grid has an origin, or"),
             (

@@ -21,7 +21,7 @@ use super::config::told;
 use super::control::Control;
 use super::rules::Ranges;
 use crate::failure::{Failure, say};
-use crate::flags::converter::{Host, rate, size, span};
+use crate::flags::converter::{Host, deadline, rate, size, span};
 
 /// Streams of messages of which it is known what is to come next.
 const MOST_STREAMS: usize = 1 << 20;
@@ -55,6 +55,8 @@ struct Send {
     addresses: Vec<u32>,
     /// Besides those that have it by their address.
     priority: bool,
+    /// How long each with priority may wait in a converter, if that is said.
+    within: Option<Span>,
     /// A second.
     rate: u32,
     /// Octets of a body, uniform.
@@ -86,6 +88,7 @@ struct OneSend {
     addresses: Ranges,
     #[serde(default)]
     priority: bool,
+    within: Option<Text>,
     rate: Option<Text>,
     size: Option<Text>,
     time: Option<Text>,
@@ -131,6 +134,7 @@ impl Script {
         let send = Send {
             addresses: all_of(&flags.send).map_err(|why| Failure::input(format!("--send: {why}")))?,
             priority: flags.priority,
+            within: flags.within,
             rate: flags.rate.unwrap_or(RATE),
             size: flags.size.clone().unwrap_or(SIZE),
             time: None,
@@ -207,6 +211,7 @@ pub fn parse(text: &str) -> Result<Script, String> {
                 Ok(Send {
                     addresses,
                     priority: send.priority,
+                    within: Text::read(&send.within, deadline)?,
                     rate: Text::read(&send.rate, rate)?.unwrap_or(RATE),
                     size: Text::read(&send.size, size)?.unwrap_or(SIZE),
                     time: Text::read(&send.time, span)?,
@@ -378,7 +383,8 @@ impl Workload {
         self.body.extend_from_slice(&monotonic(now, face).to_be_bytes());
         self.body.resize(size.start() + more, 0);
         sending.sent += 1;
-        match face.post(Post { address, priority, within: None, body: &self.body }) {
+        let within = sending.what.within.filter(|_| priority);
+        match face.post(Post { address, priority, within, body: &self.body }) {
             Ok(()) => {
                 *number = number.wrapping_add(1);
                 self.since.sent += 1;
@@ -520,13 +526,14 @@ mod tests {
             leave = [0, "64-66"]
             [[step]]
             join = "0-2"
-            send = { addresses = [5, 7], rate = 4000, size = "100-200", time = "3s" }
+            send = { addresses = [5, 7], rate = 4000, size = "100-200", time = "3s", within = "2ms" }
             "#,
         )
         .unwrap();
         let send = Send {
             addresses: vec![5, 7],
             priority: false,
+            within: Some(Span::from_ms(2)),
             rate: 4_000,
             size: 100..=200,
             time: Some(Span::from_s(3)),
@@ -584,7 +591,8 @@ mod tests {
 
     #[test]
     fn messages_leave_at_their_rate() {
-        let what = Send { addresses: vec![1], priority: false, rate: 3, size: SIZE, time: None };
+        let what =
+            Send { addresses: vec![1], priority: false, within: None, rate: 3, size: SIZE, time: None };
         let from = Instant::ZERO + Span::from_s(5);
         let until = Some(from + Span::from_s(2));
         let mut sending = Sending { what, from, until, sent: 0 };
