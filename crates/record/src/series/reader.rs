@@ -22,7 +22,7 @@ const PAGE: usize = 4_096;
 /// One who reads. What it sees is what was flushed before it asked.
 #[derive(Debug)]
 pub struct Reader {
-    db: Db,
+    pub(super) db: Db,
 }
 
 /// A series over time.
@@ -297,7 +297,7 @@ impl Reader {
         })
     }
 
-    fn blob(&self, chunk: ChunkId, body: bool) -> Result<Blob<'_>, Damage> {
+    pub(super) fn blob(&self, chunk: ChunkId, body: bool) -> Result<Blob<'_>, Damage> {
         let (table, column) = if body { ("bodies", "bytes") } else { ("chunks", "summary") };
         self.db.connection.blob_open("main", table, column, chunk.0, true).map_err(|_| Damage::Short)
     }
@@ -350,7 +350,7 @@ impl Reader {
         Ok(stretch)
     }
 
-    fn damaged(&self, chunk: ChunkId, damage: Damage) -> Error {
+    pub(super) fn damaged(&self, chunk: ChunkId, damage: Damage) -> Error {
         Error::Damaged { path: self.db.path().to_owned(), chunk, damage }
     }
 }
