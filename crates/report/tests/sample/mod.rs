@@ -45,7 +45,13 @@ pub(crate) fn record(backend: &str) -> Record {
         connections: [cbr(random), tcp(random), poisson(random)]
             .map(|c| if backend == "sim" { slower(c) } else { c })
             .into(),
-        links: vec![Link { name: "s-a".into(), utilization: 0.91, dropped: 12, queue_max: 150_000, ends: vec![] }],
+        links: vec![Link {
+            name: "s-a".into(),
+            utilization: 0.91,
+            dropped: 12,
+            queue_max: 150_000,
+            ends: vec![],
+        }],
         hosts: ["a", "b"].map(host).into(),
         expectations: vec![
             outcome("B-A.received_bps > 95 Mb/s", 95e6, 99.98e6, true),
