@@ -274,10 +274,13 @@ fn host(asked: &Asked<'_>, device: String, tables: &[TableInfo]) -> Result<HostT
     Ok(told)
 }
 
-/// What a ping told: its delay, and whether the host responds where that is counted.
+/// What a ping told: its delay, and whether the host responds where that is counted. Whoever pings may tell of a ping
+/// without an answer as of a response that lacks the delay, or as of none.
 fn ping(recent: &Recent, told: &mut HostTold) {
+    let answered = recent.rows.last().is_some_and(|row| row.answered.is_some());
     for (at, (series, values)) in recent.series.iter().enumerate() {
         let last = values.last().and_then(|(value, _)| *value);
+        let newest = newest_value(recent, at);
         match named(&series.name).quantity.as_str() {
             "delay" => {
                 let new = |(_, raw)| Delay {
@@ -285,19 +288,20 @@ fn ping(recent: &Recent, told: &mut HostTold) {
                     value: Value::new(raw, series.column.kind),
                     unit: series.unit.clone(),
                 };
-                told.delay = newest_value(recent, at).map(new);
+                told.delay = newest.map(new);
                 if last.is_none() {
                     told.responding = recent.rows.last().map(|_| false);
                 }
-                told.seen_ns = newest_value(recent, at).map(|(row, _)| row.at().0).or(told.seen_ns);
+                let seen = newest.map(|(row, _)| row.at().0);
+                told.seen_ns = seen.or(told.seen_ns.filter(|_| !answered));
             }
             "responding" if series.column.kind == Kind::Gauge => {
                 told.responding = last.map(|raw| raw.0 != 0).or(told.responding);
             }
-            // Who pings may keep it as a value, which is there however long ago it was.
+            // There however long ago it was.
             "seen" if series.unit == "ms since 1970" => {
-                let seen = newest_value(recent, at).map(|(_, raw)| (raw.0 as i64).saturating_mul(1_000_000));
-                told.seen_ns = told.seen_ns.max(seen);
+                let seen = newest.map(|(_, raw)| (raw.0 as i64).saturating_mul(1_000_000));
+                told.seen_ns = seen.or(told.seen_ns);
             }
             _ => {}
         }
