@@ -95,11 +95,12 @@ pub fn latest(asked: &Asked<'_>, query: &Query) -> Result<Vec<u8>, Refused> {
     let mut own = BTreeMap::new();
     for text in words(asked, device)? {
         let said = Said { text: text.text, since_ns: text.since.0 };
-        match objects.get_mut(&text.object) {
-            Some(object) => object.texts.insert(text.key, said),
-            None if text.object.is_empty() => own.insert(text.key, said),
-            None => None,
-        };
+        // Who answers for the device speaks of the device.
+        if text.object.is_empty() || text.object == "agent" {
+            own.insert(text.key, said);
+        } else if let Some(object) = objects.get_mut(&text.object) {
+            object.texts.insert(text.key, said);
+        }
     }
     let objects = objects.into_values().collect();
     json(&Latest { device: device.into(), now_ns: asked.now.0, tables: told, texts: own, objects, more })

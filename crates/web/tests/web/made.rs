@@ -165,6 +165,11 @@ pub fn small() -> Made {
         }
     }
     made.tell("core1", &[("", "name", "core1.example"), ("port/eth0", "state", "up")], 1_000 * S);
+    made.tell(
+        "core1",
+        &[("agent", "trouble with interfaces", "slow"), ("agent", "trouble with paths", "")],
+        1_000 * S,
+    );
     for (device, from, to) in [("s1", "a/0.33", "b/2.40"), ("s2", "x/2.40", "y/0.99")] {
         let cells =
             |object: &str, way: &str| series(&format!("vc/{object}/{way}/cells"), Kind::Counter32, "cells");
