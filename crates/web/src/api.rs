@@ -25,17 +25,20 @@ pub const MOST_LISTED: usize = 20_000;
 /// How a question is answered.
 pub type Answer = fn(&Asked<'_>, &Query) -> Result<Vec<u8>, Refused>;
 
-/// Every question: its path, its parameters, its answer. Beside them stand `/api/live` and `/api/openapi.json`.
-pub const QUESTIONS: &[(&str, &[&str], Answer)] = &[
-    ("/api/devices", &[], lists::devices),
-    ("/api/objects", &["device"], lists::objects),
-    ("/api/series", &["device", "object", "series"], lists::series),
-    ("/api/texts", &["device", "object"], lists::texts),
-    ("/api/view", &["series", "from_ns", "to_ns", "buckets"], views::view),
-    ("/api/points", &["series", "from_ns", "to_ns", "most"], views::points),
-    ("/api/latest", &["device"], latest::latest),
-    ("/api/hosts", &[], latest::hosts),
-    ("/api/path", &["from", "to"], path::path),
+/// The media type of most answers.
+const JSON: &str = "application/json";
+
+/// Every question: its path, its parameters, the media type of its answer, and who gives it. Beside them stand `/api/live` and `/api/openapi.json`.
+pub const QUESTIONS: &[(&str, &[&str], &str, Answer)] = &[
+    ("/api/devices", &[], JSON, lists::devices),
+    ("/api/objects", &["device"], JSON, lists::objects),
+    ("/api/series", &["device", "object", "series"], JSON, lists::series),
+    ("/api/texts", &["device", "object"], JSON, lists::texts),
+    ("/api/view", &["series", "from_ns", "to_ns", "buckets"], JSON, views::view),
+    ("/api/points", &["series", "from_ns", "to_ns", "most"], JSON, views::points),
+    ("/api/latest", &["device"], JSON, latest::latest),
+    ("/api/hosts", &[], JSON, latest::hosts),
+    ("/api/path", &["from", "to"], JSON, path::path),
 ];
 
 /// As JSON.
@@ -207,7 +210,7 @@ mod tests {
             let list = paths[path]["get"]["parameters"].as_array().expect("a list");
             list.iter().map(|one| one["name"].as_str().expect("a name").to_owned()).collect()
         };
-        for (path, known, _) in QUESTIONS {
+        for (path, known, ..) in QUESTIONS {
             assert_eq!(parameters(path), known.iter().map(|name| (*name).to_owned()).collect(), "{path}");
         }
         assert_eq!(paths.len(), QUESTIONS.len() + 2, "these, /api/live and /api/openapi.json");

@@ -238,7 +238,7 @@ impl House {
         if path == "/api/live" {
             return self.live(query).await.unwrap_or_else(|refused| refuse(&refused));
         }
-        let Some((_, known, answer)) = api::QUESTIONS.iter().find(|(name, ..)| *name == path) else {
+        let Some((_, known, media, answer)) = api::QUESTIONS.iter().find(|(name, ..)| *name == path) else {
             return refusal(StatusCode::NOT_FOUND, "there is nothing here");
         };
         let answer = *answer;
@@ -247,7 +247,7 @@ impl House {
             Err(refused) => Err(refused),
         };
         match answered {
-            Ok(json) => plain(StatusCode::OK, "application/json", json.into()),
+            Ok(text) => plain(StatusCode::OK, media, text.into()),
             Err(refused) => refuse(&refused),
         }
     }

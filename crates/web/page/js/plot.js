@@ -527,7 +527,7 @@ export class Plot {
       const now = Date.now() + (this.ahead || 0);
       const [from_ns, to_ns] = [nanos(now - (20 * one.period_ns) / 1e6), nanos(now)];
       const { points } = await ask("/api/points", { series: one.id, from_ns, to_ns, most: 100 }).catch(() => ({ points: [] }));
-      const last = points.findLastIndex((point) => point.answered_ns !== null);
+      const last = points.findLastIndex((point) => this.answered(one.id, point));
       const silent = points[last + 1];
       if (points.length) this.read.set(one.device, Math.max(this.read.get(one.device) || 0, millis(points[points.length - 1].asked_ns)));
       if (silent && !this.silent.has(one.device)) this.silent.set(one.device, millis(silent.asked_ns));
@@ -535,12 +535,19 @@ export class Plot {
     this.tellSilent();
   }
 
+  /** Whether somebody answered: a ping without an answer may be a response that lacks the delay. */
+  answered(id, point) {
+    const one = this.known.get(id);
+    const dead = point.value === null || (one?.quantity === "responding" && point.value === 0);
+    return point.answered_ns !== null && !(one?.object === "host" && one.quantity !== "seen" && dead);
+  }
+
   /** Something was read. At most once a second all is drawn anew. */
   news(news) {
-    for (const { device, points } of news.series) {
+    for (const { id, device, points } of news.series) {
       for (const point of points) {
         this.read.set(device, Math.max(this.read.get(device) || 0, millis(point.asked_ns)));
-        const answered = point.answered_ns !== null;
+        const answered = this.answered(id, point);
         if (!answered && !this.silent.has(device)) this.silent.set(device, millis(point.asked_ns));
         if (answered && this.silent.delete(device)) say(`${device} answers again`);
       }

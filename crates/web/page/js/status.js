@@ -149,7 +149,8 @@ export class Switches extends Status {
         state ? span((device.now_ns - state.since_ns) / 1e9) : "–", newest(speed), linked(into), linked(out),
         amount(into?.value, into?.unit), amount(out?.value, out?.unit), String(on("path", port)), String(on("channel", port))];
     });
-    const facts = Object.entries(device.texts).map(([key, { text }]) => el("div", {}, el("dt", {}, key), el("dd", {}, text)));
+    const facts = Object.entries(device.texts).filter(([, { text }]) => text)
+      .map(([key, { text }]) => el("div", {}, el("dt", {}, key), el("dd", { class: key.startsWith("trouble") && "bad" }, text)));
     fill(this.body, el("p", {}, el("a", { href: "#/switches" }, "All switches")), el("h2", {}, device.device),
       el("p", {}, polled && state(polled, device.now_ns), polled?.uptime_s !== null && ` · up ${span(polled?.uptime_s)}`, ` · ${ports.length} ports`,
         ` (${ports.filter((port) => said(port, "state") === "up").length} up) · last seen ${moment(millis(polled?.seen_ns))}`),

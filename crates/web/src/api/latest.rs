@@ -95,11 +95,12 @@ pub fn latest(asked: &Asked<'_>, query: &Query) -> Result<Vec<u8>, Refused> {
     let mut own = BTreeMap::new();
     for text in words(asked, device)? {
         let said = Said { text: text.text, since_ns: text.since.0 };
-        match objects.get_mut(&text.object) {
-            Some(object) => object.texts.insert(text.key, said),
-            None if text.object.is_empty() => own.insert(text.key, said),
-            None => None,
-        };
+        // Who answers for the device speaks of the device.
+        if text.object.is_empty() || text.object == "agent" {
+            own.insert(text.key, said);
+        } else if let Some(object) = objects.get_mut(&text.object) {
+            object.texts.insert(text.key, said);
+        }
     }
     let objects = objects.into_values().collect();
     json(&Latest { device: device.into(), now_ns: asked.now.0, tables: told, texts: own, objects, more })
@@ -274,10 +275,13 @@ fn host(asked: &Asked<'_>, device: String, tables: &[TableInfo]) -> Result<HostT
     Ok(told)
 }
 
-/// What a ping told: its delay, and whether the host responds where that is counted.
+/// What a ping told: its delay, and whether the host responds where that is counted. Whoever pings may tell of a ping
+/// without an answer as of a response that lacks the delay, or as of none.
 fn ping(recent: &Recent, told: &mut HostTold) {
+    let answered = recent.rows.last().is_some_and(|row| row.answered.is_some());
     for (at, (series, values)) in recent.series.iter().enumerate() {
         let last = values.last().and_then(|(value, _)| *value);
+        let newest = newest_value(recent, at);
         match named(&series.name).quantity.as_str() {
             "delay" => {
                 let new = |(_, raw)| Delay {
@@ -285,19 +289,20 @@ fn ping(recent: &Recent, told: &mut HostTold) {
                     value: Value::new(raw, series.column.kind),
                     unit: series.unit.clone(),
                 };
-                told.delay = newest_value(recent, at).map(new);
+                told.delay = newest.map(new);
                 if last.is_none() {
                     told.responding = recent.rows.last().map(|_| false);
                 }
-                told.seen_ns = newest_value(recent, at).map(|(row, _)| row.at().0).or(told.seen_ns);
+                let seen = newest.map(|(row, _)| row.at().0);
+                told.seen_ns = seen.or(told.seen_ns.filter(|_| !answered));
             }
             "responding" if series.column.kind == Kind::Gauge => {
                 told.responding = last.map(|raw| raw.0 != 0).or(told.responding);
             }
-            // Who pings may keep it as a value, which is there however long ago it was.
+            // There however long ago it was.
             "seen" if series.unit == "ms since 1970" => {
-                let seen = newest_value(recent, at).map(|(_, raw)| (raw.0 as i64).saturating_mul(1_000_000));
-                told.seen_ns = told.seen_ns.max(seen);
+                let seen = newest.map(|(_, raw)| (raw.0 as i64).saturating_mul(1_000_000));
+                told.seen_ns = seen.or(told.seen_ns);
             }
             _ => {}
         }

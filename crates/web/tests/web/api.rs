@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::http::{get, head, open, request};
 use crate::made::{HOSTILE, Made, S, series, small};
-use trunkline_record::counter::Kind;
+use trunkline_record::counter::{Kind, Raw};
 use trunkline_web::server::MOST_WATCHERS;
 use trunkline_web::{Error, Options, Server};
 
@@ -156,6 +156,31 @@ fn who_is_silent_for_long_was_seen_when_it_was() {
     assert_eq!((&host["responding"], &host["asked_ns"]), (&false.into(), &(2_599 * S).into()));
     let seen = host["seen_ns"].as_i64().unwrap();
     assert!((1_699 * S..=1_701 * S).contains(&seen), "{seen}");
+}
+
+/// As `trunkline monitor poll` keeps pings.
+#[test]
+fn a_ping_without_an_answer_is_none() {
+    let mut made = Made::new();
+    let gauge = |name: &str, unit: &str| series(name, Kind::Gauge, unit);
+    let all =
+        vec![gauge("host/responding", ""), gauge("host/delay", "ns"), gauge("host/seen", "ms since 1970")];
+    let mut table = made.table("alpha", "ping", S, 1_000 * S, all);
+    let seen = Some(Raw::gauge(1_000_500));
+    made.answer(&mut table, vec![Some(Raw::gauge(1)), Some(Raw::gauge(250_000)), seen]);
+    made.flush();
+    let served = made.serve();
+    let host = || get(served.address, "/api/hosts").json()["hosts"][0].clone();
+    let is = |host: &Value, responding: bool| {
+        assert_eq!((&host["responding"], &host["pinged"]), (&responding.into(), &true.into()), "{host}");
+        assert_eq!(host["seen_ns"], 1_000_500_000_000i64, "{host}");
+    };
+    is(&host(), true);
+    for _ in 0..100 {
+        made.answer(&mut table, vec![Some(Raw::gauge(0)), None, seen]);
+    }
+    made.flush();
+    is(&host(), false);
 }
 
 #[test]

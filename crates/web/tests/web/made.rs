@@ -95,6 +95,12 @@ impl Made {
         table.counts.fill(0);
     }
 
+    /// One poll whose answer has these values.
+    pub fn answer(&mut self, table: &mut Table, values: Vec<Option<Raw>>) {
+        let answered = Moment(table.at + S / 50);
+        self.response(table, Some(Answer { answered, uptime: None, values }));
+    }
+
     fn response(&mut self, table: &mut Table, answer: Option<Answer>) {
         let asked = Moment(table.at);
         self.writer.append(table.layout.table, &Response { due: asked, asked, answer }).unwrap();
@@ -159,6 +165,11 @@ pub fn small() -> Made {
         }
     }
     made.tell("core1", &[("", "name", "core1.example"), ("port/eth0", "state", "up")], 1_000 * S);
+    made.tell(
+        "core1",
+        &[("agent", "trouble with interfaces", "slow"), ("agent", "trouble with paths", "")],
+        1_000 * S,
+    );
     for (device, from, to) in [("s1", "a/0.33", "b/2.40"), ("s2", "x/2.40", "y/0.99")] {
         let cells =
             |object: &str, way: &str| series(&format!("vc/{object}/{way}/cells"), Kind::Counter32, "cells");

@@ -210,7 +210,11 @@ fn status(window: &Window) {
     };
     shows("#/hosts", &["alpha", "not asked any more", "250\u{202f}µs", "Last seen"]);
     shows("#/switches", &["core1", "1 (1 active)"]);
-    shows("#/switches?device=core1", &["core1.example", "eth0", "up", "8\u{202f}kb/s", "1\u{202f}Gb/s"]);
+    shows(
+        "#/switches?device=core1",
+        &["core1.example", "trouble with interfaces", "slow", "eth0", "up", "8\u{202f}kb/s", "1\u{202f}Gb/s"],
+    );
+    assert!(!window.text(".page").contains("trouble with paths"), "it is over");
     shows("#/channels?device=s1", &["a", "33", "b", "40", "70\u{202f}cells/s"]);
     shows(
         "#/path?from=alpha&to=omega",
