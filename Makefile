@@ -8,6 +8,8 @@ RUN     = $(CARGO) run --release --quiet --locked --
 # What machines offer beside themselves: sockets of their own, encryption.
 FACES   = --features trunkline-arq/tokio,trunkline-arq/aead,trunkline-llc/sockets,trunkline-bundle/sockets
 TARGET  = $(or $(CARGO_TARGET_DIR),target)
+# Many tests wait for other programs or for time to pass: two at once for each processor.
+THREADS = RUST_TEST_THREADS=$$((2 * $$(nproc)))
 # Root can do all that tests need: none is skipped.
 MUST    = $(if $(filter 0,$(shell id -u)),TRUNKLINE_MUST=1)
 VERSION = $(shell sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
@@ -26,7 +28,7 @@ test: ## what a change must pass: packages, format, lints, documentation, all te
 	@bash .ci/packages
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory doc
-	$(MUST) $(CARGO) test --workspace --locked $(FACES)
+	$(THREADS) $(MUST) $(CARGO) test --workspace --locked $(FACES)
 
 deps: ## install what the tests need, or say what is missing
 	@bash .ci/packages

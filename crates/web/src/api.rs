@@ -39,6 +39,7 @@ pub const QUESTIONS: &[(&str, &[&str], &str, Answer)] = &[
     ("/api/latest", &["device"], JSON, latest::latest),
     ("/api/hosts", &[], JSON, latest::hosts),
     ("/api/path", &["from", "to"], JSON, path::path),
+    ("/metrics", &[], "text/plain; version=0.0.4", latest::metrics),
 ];
 
 /// As JSON.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use trunkline_record::counter::{Kind, Moment, Raw};
-use trunkline_record::series::{Object, Place, Recent, Row, SeriesInfo, TableInfo};
+use trunkline_record::series::{Object, Place, Recent, Row, SeriesInfo, TableInfo, prometheus};
 
 use super::lists::words;
 use super::views::Grown;
@@ -199,6 +199,11 @@ struct Delay {
     id: i64,
     value: Value,
     unit: String,
+}
+
+/// The newest value of every series as Prometheus reads it.
+pub fn metrics(asked: &Asked<'_>, _: &Query) -> Result<Vec<u8>, Refused> {
+    Ok(prometheus::page(asked.reader)?.into_bytes())
 }
 
 /// Every device: whether it answers, how far it is, when it was seen last.

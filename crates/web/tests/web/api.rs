@@ -84,6 +84,22 @@ fn every_answer_is_as_described() {
 }
 
 #[test]
+fn prometheus_reads_the_newest_values() {
+    let made = small();
+    let served = made.serve();
+    let page = get(served.address, "/metrics");
+    assert_eq!(page.status, 200);
+    let text = String::from_utf8(page.body).unwrap();
+    let samples = text.lines().filter(|line| !line.starts_with('#'));
+    assert!(samples.clone().count() > 3, "{text}");
+    assert!(
+        samples.clone().all(|line| line.rsplit(' ').next().is_some_and(|n| n.parse::<f64>().is_ok())),
+        "{text}"
+    );
+    assert_eq!(get(served.address, "/metrics?nonsense=1").status, 400);
+}
+
+#[test]
 fn a_view_tells_what_was_counted() {
     let made = small();
     let served = made.serve();
