@@ -3,6 +3,7 @@
 //! The devices are one thread of this program on loopback addresses; its processor time is taken off. What is left is the
 //! poller, all threads, and its half of the kernel's work. `-- --seconds 60` for each part.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -76,6 +77,7 @@ fn part(time: Duration, dead: usize) {
     let (sink, reports) = queue();
     let (collector, stop) = Collector::new(config, now, sink);
     let (mut answers, mut silent, mut values) = (0u64, 0u64, 0u64);
+    let mut faults = BTreeMap::new();
     let cpu = || (CpuTime::of_this_process(), agents.busy.load(Ordering::Relaxed));
     let (before, asked) = (cpu(), agents.requests.load(Ordering::Relaxed));
     thread::scope(|scope| {
@@ -85,6 +87,9 @@ fn part(time: Duration, dead: usize) {
             stop.stop();
         });
         let see = |report: &Report| {
+            if let Report::Trouble { fault: Some(fault), .. } = report {
+                *faults.entry(fault.name()).or_insert(0u64) += 1;
+            }
             if let Report::Polled { response, .. } = report {
                 match &response.answer {
                     Some(answer) => (answers, values) = (answers + 1, values + answer.values.len() as u64),
@@ -109,6 +114,9 @@ fn part(time: Duration, dead: usize) {
         share(poller),
         share(devices)
     );
+    if !faults.is_empty() {
+        println!("       troubles: {faults:?}");
+    }
 }
 
 /// Polls that were late or missed, as the archive has them.
