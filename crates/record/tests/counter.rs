@@ -101,8 +101,14 @@ fn check(life: &Life, refresh: Refresh) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// A few lives, or as many as `PROPTEST_CASES` says.
+fn config() -> ProptestConfig {
+    let usual = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
+    if std::env::var_os("PROPTEST_CASES").is_some() { usual } else { ProptestConfig { cases: 48, ..usual } }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(config())]
 
     #[test]
     fn what_grew_is_true_when_the_cache_is_told(life in lives()) {
