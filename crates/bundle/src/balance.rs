@@ -14,7 +14,7 @@ const LOAD_TIME: Span = Span::from_s(1);
 /// Messages in [`LOAD_TIME`] below which differences do not matter.
 const LITTLE: u64 = 200;
 
-/// Messages by packet address, in this and in the last stretch of [`LOAD_TIME`].
+/// Messages by packet address, in this and in the last stretch of a second.
 #[derive(Debug)]
 pub struct Loads {
     of: Box<[[u32; 2]; PACKETS]>,
