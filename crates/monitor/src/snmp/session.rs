@@ -1,6 +1,7 @@
 //! One agent, a request at a time.
 
-use std::net::SocketAddr;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,9 +72,9 @@ impl Session {
         time: Time,
     ) -> Result<Session, Fault> {
         let fault = |error: Box<Error>| Fault::of(&error).unwrap_or(Fault::Silent);
-        let any = if at.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+        let any = free(at).map_err(|e| Fault::Network(e.to_string()))?;
         let transport = UdpTransport::builder()
-            .bind(any)
+            .bind(any.to_string())
             .receive_capacity(datagram.clamp(1_472, 65_507))
             .warn_on_source_mismatch(false)
             .build()
@@ -214,11 +215,37 @@ impl Session {
     }
 }
 
+/// An own address for asking `at`, with a port that nobody has. The library lets its sockets share ports (`SO_REUSEADDR`), and
+/// Linux gives such sockets the same one now and then; then one of them hears nothing.
+fn free(at: SocketAddr) -> io::Result<SocketAddr> {
+    let any: IpAddr = if at.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    UdpSocket::bind((any, 0))?.local_addr()
+}
+
 fn is_other_engine(error: &Error) -> bool {
     match error {
         Error::Exchange { source, .. } => is_other_engine(source),
         Error::SharedOperation { source } => is_other_engine(source),
         Error::Report { status, .. } => matches!(**status, ReportStatus::UnknownEngineId { .. }),
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn sessions_share_no_port() {
+        let patience = Patience { timeout: Duration::from_secs(1), retries: 0 };
+        let (mut sessions, mut ports) = (Vec::new(), BTreeSet::new());
+        for _ in 0..400 {
+            let at = SocketAddr::from((Ipv4Addr::LOCALHOST, 161));
+            let session = Session::open(at, &Auth::v2c("x"), 1_400, patience, Time::start()).await.unwrap();
+            assert!(ports.insert(session.transport.local_addr().port()), "two with one port");
+            sessions.push(session);
+        }
     }
 }
