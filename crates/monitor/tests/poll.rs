@@ -247,7 +247,7 @@ fn damaged_answers_harm_nobody() {
     let mut work = Work::start(&device(&agents, "rows = 100\nperiod = '100ms'"));
     work.polled("interfaces");
     agents.set(0, |state| state.manner = Manner::Damaged);
-    requests(&agents, 300);
+    requests(&agents, 100);
     agents.set(0, |state| state.manner = Manner::Good);
     work.until(|said| match said {
         Said::Polled(name, Some(values)) if name == "interfaces" => {
