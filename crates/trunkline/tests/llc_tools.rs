@@ -174,6 +174,8 @@ fn files_arrive_whole_and_replace_nothing_unasked() {
         .say("copy", &["one", "--priority", "3", "two", "2"])
         .assert_line(1, "another file of this name is there");
     assert_eq!(fs::read(place.desk.path("kept/two")).unwrap(), b"two");
+    let told: Value = serde_json::from_str(&place.say("copy", &["one", "two", "2", "--json"]).out).unwrap();
+    assert_eq!((&told["refused"][0]["name"], &told["copied"][0]["name"]), (&"one".into(), &"two".into()));
     assert_eq!(fs::read(place.desk.path("kept/one")).unwrap(), bytes);
     place.well("copy", &["one", "2:0x60", "--force"]);
     assert_eq!(fs::read(place.desk.path("kept/one")).unwrap(), b"another");

@@ -78,12 +78,20 @@ pub fn copy(flags: &Copy, stop: &Stop) -> Result<(), Failure> {
             }
         }
     }
-    let trouble = trouble.or_else(|| (!refused.is_empty()).then(|| refusal(to.station, &refused)));
+    // What ended the rest hides no refusal before it.
+    let trouble = match (trouble, refused.is_empty()) {
+        (trouble, true) => trouble,
+        (Some(Failure::Run(why)), false) => {
+            Some(Failure::run(format!("{}; {why}", refusal(to.station, &refused))))
+        }
+        (trouble, false) => trouble.or_else(|| Some(Failure::run(refusal(to.station, &refused)))),
+    };
     if flags.json {
         let one = |c: &Copied| json!({ "name": c.name, "octets": c.size, "resumed_from": c.resumed, "took_s": c.took.as_s() });
         let whole = json!({
             "version": VERSION, "tool": "copy", "network": flags.place.network.to_string(), "station": to.station,
-            "sap": to.sap, "copied": copied.iter().map(one).collect::<Vec<_>>(), "partial": trouble.is_some(),
+            "sap": to.sap, "copied": copied.iter().map(one).collect::<Vec<_>>(),
+            "refused": refused.iter().map(|(name, why)| json!({ "name": name, "why": why })).collect::<Vec<_>>(), "partial": trouble.is_some(),
         });
         say(&format!("{whole:#}\n"))?;
     }
@@ -105,9 +113,9 @@ impl From<Failure> for Ended {
 }
 
 /// What was not taken, in a line.
-fn refusal(station: u8, refused: &[(String, String)]) -> Failure {
+fn refusal(station: u8, refused: &[(String, String)]) -> String {
     let each: Vec<String> = refused.iter().map(|(name, why)| format!("{name}: {why}")).collect();
-    Failure::run(format!("station {station} refuses {}", each.join("; ")))
+    format!("station {station} refuses {}", each.join("; "))
 }
 
 /// A file and its bare name.
