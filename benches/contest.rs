@@ -5,7 +5,7 @@
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
-/// Rounds of a contest.
+/// Rounds of a contest, unless it has others.
 const ROUNDS: usize = 7;
 
 /// A measurement: a figure a round.
@@ -16,6 +16,7 @@ pub struct Contest<'a> {
     pub name: &'static str,
     unit: &'static str,
     contestants: Vec<(&'static str, Measure<'a>)>,
+    rounds: usize,
 }
 
 impl<'a> Contest<'a> {
@@ -24,19 +25,25 @@ impl<'a> Contest<'a> {
         unit: &'static str,
         contestants: Vec<(&'static str, Measure<'a>)>,
     ) -> Contest<'a> {
-        Contest { name, unit, contestants }
+        Contest { name, unit, contestants, rounds: ROUNDS }
+    }
+
+    /// Of so many rounds. Where a processor's speed changes by the second many short ones tell more than few long ones.
+    pub fn of_rounds(self, rounds: usize) -> Contest<'a> {
+        Contest { rounds, ..self }
     }
 
     /// Measures and prints.
     pub fn run(&self) {
-        let rounds: Vec<Vec<f64>> =
-            (0..ROUNDS).map(|_| self.contestants.iter().map(|(_, measure)| measure()).collect()).collect();
+        let rounds: Vec<Vec<f64>> = (0..self.rounds)
+            .map(|_| self.contestants.iter().map(|(_, measure)| measure()).collect())
+            .collect();
         println!("\n{:<46}  {:>8}  {:>6}  {:>15}", self.name, self.unit, "ratio", "least to most");
         for (at, (name, _)) in self.contestants.iter().enumerate() {
             let figure = median(rounds.iter().map(|round| round[at]));
             let ratios = sorted(rounds.iter().map(|round| round[at] / round[0]));
-            let (least, most) = (ratios[0], ratios[ROUNDS - 1]);
-            let ratio = ratios[ROUNDS / 2];
+            let (least, most) = (ratios[0], ratios[self.rounds - 1]);
+            let ratio = ratios[self.rounds / 2];
             println!("  {name:<44}  {figure:>8.3}  {ratio:>6.3}  {least:>6.3} – {most:>6.3}");
         }
     }

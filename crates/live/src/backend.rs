@@ -18,9 +18,10 @@ use trunkline_units::Instant;
 use crate::controller::Controller;
 use crate::environment;
 use crate::launch::Launch;
+use crate::looks::Looks;
 use crate::station::PDU;
 
-/// How often whoever watches is told how far the run is.
+/// How often whoever watches is told how far the run is, at the least.
 const WATCH: Duration = Duration::from_millis(250);
 
 /// The live backend.
@@ -122,6 +123,7 @@ impl Backend for Live {
         }
         let (expected, places) = (expected(plan), controller.addresses());
         let before = counters(&places);
+        let mut looks = Looks::new(places.values(), clock.now());
         std::thread::scope(|scope| {
             let controller = &controller;
             let (running, ended) = mpsc::channel::<()>();
@@ -129,12 +131,16 @@ impl Backend for Live {
                 controller.run();
                 drop(running); // ends the watch at once
             });
-            while ended.recv_timeout(WATCH) == Err(RecvTimeoutError::Timeout) {
-                watch.progress(clock.now().since(Instant::ZERO), expected);
+            let wait = |looks: &Looks| WATCH.min(looks.wait(clock.now()).into());
+            while ended.recv_timeout(wait(&looks)) == Err(RecvTimeoutError::Timeout) {
+                let now = clock.now();
+                looks.look(now);
+                watch.progress(now.since(Instant::ZERO), expected);
             }
         });
         let outcomes: Vec<_> = controller.outcomes().collect();
         record.duration_s = clock.now().as_s();
+        record.interfaces = looks.finish(clock.now());
         let used = controller.dismiss();
         record.connections =
             plan.connections.iter().zip(&outcomes).map(|(c, o)| assemble::connection(c, o)).collect();

@@ -16,6 +16,7 @@
 //! | [`end`] | the ends themselves: datagrams, streams, requests, files |
 //! | [`station`] | the LLC station of a host, for all its ends |
 //! | [`bundles`] | the converters of a plan's network, and the interfaces of the hosts behind them |
+//! | [`looks`] | what interfaces counted, against time |
 //! | [`environment`] | what the measurement was made with |
 //! | [`study`] | what sending and receiving costs this machine, apart from any run |
 //!
@@ -30,6 +31,7 @@ pub mod controller;
 pub mod end;
 pub mod environment;
 pub mod launch;
+pub mod looks;
 pub mod station;
 pub mod study;
 pub mod wire;

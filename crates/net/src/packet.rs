@@ -13,6 +13,7 @@ pub mod ring;
 
 use std::io;
 use std::mem::MaybeUninit;
+use std::ops::ControlFlow;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use libc::{c_int, c_void, sockaddr_ll, socklen_t};
@@ -290,6 +291,7 @@ impl PacketSocket {
     /// # Errors
     /// `EMSGSIZE` if it is longer than the interface allows, `EINVAL` below 14 octets, `ENETDOWN` on an interface that
     /// is down, or what else the system says.
+    #[inline]
     pub fn send(&self, frame: &[u8]) -> io::Result<bool> {
         self.put(frame, 0)
     }
@@ -407,23 +409,26 @@ impl PacketSocket {
         let flags = if may_wait { 0 } else { libc::MSG_DONTWAIT };
         // SAFETY: the header points at a buffer and room for control messages that live through the call, each with its
         // true size.
-        let got = unsafe { libc::recvmsg(self.socket.as_raw_fd(), &raw mut message, flags) };
+        let got = unsafe { plain::recvmsg(self.socket.as_raw_fd(), &raw mut message, flags) };
         let got = Errno::result(got)? as usize;
         let mut tag = None;
         // SAFETY: the kernel filled the header and the room that it points at.
         unsafe {
-            told(&message, |what| {
-                if let Told::Frame(aux) = what {
+            told(&message, |what| match what {
+                Told::At(_) => ControlFlow::Continue(()),
+                Told::Frame(aux) => {
                     tag = Tag::told(aux.tp_status, aux.tp_vlan_tci, aux.tp_vlan_tpid);
+                    ControlFlow::Break(())
                 }
             });
         }
         Ok((got, tag))
     }
 
+    #[inline]
     fn put(&self, frame: &[u8], flags: c_int) -> io::Result<bool> {
         // SAFETY: the frame lives through the call, and its true size is told.
-        let sent = unsafe { libc::send(self.socket.as_raw_fd(), frame.as_ptr().cast(), frame.len(), flags) };
+        let sent = unsafe { plain::send(self.socket.as_raw_fd(), frame.as_ptr().cast(), frame.len(), flags) };
         match Errno::result(sent) {
             Ok(_) => Ok(true),
             Err(Errno::EAGAIN | Errno::ENOBUFS) => Ok(false),
@@ -452,12 +457,15 @@ impl PacketSocket {
         let (mut at_ns, mut tag, mut original) = (0, None, got);
         // SAFETY: the kernel filled the header and the room that it points at.
         unsafe {
-            told(&message, |what| match what {
-                Told::At(at) => at_ns = at.tv_sec as u64 * 1_000_000_000 + at.tv_nsec as u64,
-                Told::Frame(aux) => {
-                    tag = Tag::told(aux.tp_status, aux.tp_vlan_tci, aux.tp_vlan_tpid);
-                    original = aux.tp_len as usize;
+            told(&message, |what| {
+                match what {
+                    Told::At(at) => at_ns = at.tv_sec as u64 * 1_000_000_000 + at.tv_nsec as u64,
+                    Told::Frame(aux) => {
+                        tag = Tag::told(aux.tp_status, aux.tp_vlan_tci, aux.tp_vlan_tpid);
+                        original = aux.tp_len as usize;
+                    }
                 }
+                ControlFlow::Continue(())
             });
         }
         let length = got.min(buffer.len());
@@ -490,28 +498,58 @@ enum Told {
     Frame(libc::tpacket_auxdata),
 }
 
-/// Reads what the kernel told beside a frame.
+/// Reads what the kernel told beside a frame, as long as somebody hears it.
 ///
 /// # Safety
 /// The kernel has filled the header's room for control messages, and set how far.
 #[inline]
-unsafe fn told(message: &libc::msghdr, mut tell: impl FnMut(Told)) {
+unsafe fn told(message: &libc::msghdr, mut tell: impl FnMut(Told) -> ControlFlow<()>) {
     // SAFETY: so there are whole messages, of the types asked for.
     unsafe {
         let mut one = libc::CMSG_FIRSTHDR(message);
         while let Some(header) = one.as_ref() {
             let data: *const c_void = libc::CMSG_DATA(one).cast();
-            match (header.cmsg_level, header.cmsg_type) {
-                (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
-                    tell(Told::At(data.cast::<libc::timespec>().read_unaligned()));
-                }
+            let what = match (header.cmsg_level, header.cmsg_type) {
                 (libc::SOL_PACKET, libc::PACKET_AUXDATA) => {
-                    tell(Told::Frame(data.cast::<libc::tpacket_auxdata>().read_unaligned()));
+                    Some(Told::Frame(data.cast::<libc::tpacket_auxdata>().read_unaligned()))
                 }
-                _ => {}
+                (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
+                    Some(Told::At(data.cast::<libc::timespec>().read_unaligned()))
+                }
+                _ => None,
+            };
+            if what.is_some_and(|what| tell(what).is_break()) {
+                return;
             }
             one = libc::CMSG_NXTHDR(message, one);
         }
+    }
+}
+
+/// Calls of the system as such. Those of the C library are points where a thread may be cancelled, which takes two atomic
+/// operations each in a program of several threads. Nobody cancels a thread that is in here.
+mod plain {
+    use libc::{c_int, c_long, c_void, msghdr};
+
+    /// `send(2)`.
+    ///
+    /// # Safety
+    /// As of the library's.
+    #[inline]
+    pub unsafe fn send(socket: c_int, from: *const c_void, octets: usize, flags: c_int) -> c_long {
+        let nobody = std::ptr::null::<c_void>();
+        // SAFETY: the caller's; no address is given.
+        unsafe { libc::syscall(libc::SYS_sendto, socket, from, octets, flags, nobody, 0usize) }
+    }
+
+    /// `recvmsg(2)`.
+    ///
+    /// # Safety
+    /// As of the library's.
+    #[inline]
+    pub unsafe fn recvmsg(socket: c_int, message: *mut msghdr, flags: c_int) -> c_long {
+        // SAFETY: the caller's.
+        unsafe { libc::syscall(libc::SYS_recvmsg, socket, message, flags) }
     }
 }
 

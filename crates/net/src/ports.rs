@@ -18,6 +18,10 @@ use crate::socket;
 
 /// Room for what the kernel joins.
 const ROOM: usize = 1 << 16;
+/// From one room to the next: were it a power of two, all rooms would share the same few places of the processor's caches.
+const STRIDE: usize = ROOM + (8 << 10) + 64;
+/// Octets that one call may take: what stays in the nearest cache until it is looked at.
+const NEAR: usize = 32 << 10;
 /// Octets that may wait in a socket to be received: where this process may say so, and otherwise as many as the system lets
 /// it have.
 const BUFFER: usize = 16 << 20;
@@ -45,6 +49,8 @@ struct Line {
     state: UdpSocketState,
     /// Datagrams to ask the socket for.
     asked: usize,
+    /// Octets of the last one.
+    octets: usize,
 }
 
 /// What a wait found: sockets that have something, and watched things that do, by their numbers.
@@ -94,7 +100,7 @@ impl Ports {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let timer = Timer::new(clock)?;
         epoll.add(&timer, EpollEvent::new(EpollFlags::EPOLLIN, TIMER))?;
-        Ok(Ports { epoll, timer, lines: Vec::new(), watched: 0, rooms: vec![0; ROOM * BATCH_SIZE] })
+        Ok(Ports { epoll, timer, lines: Vec::new(), watched: 0, rooms: vec![0; STRIDE * BATCH_SIZE] })
     }
 
     /// Adds a socket, which becomes non-blocking; its number. What is longer than a packet leaves in fragments.
@@ -117,7 +123,7 @@ impl Ports {
             RcvBuf.set(&socket, &BUFFER)?;
         }
         self.epoll.add(&socket, EpollEvent::new(EpollFlags::EPOLLIN, self.lines.len() as u64))?;
-        self.lines.push(Line { socket, state, asked: 1 });
+        self.lines.push(Line { socket, state, asked: 1, octets: 0 });
         Ok(self.lines.len() - 1)
     }
 
@@ -178,7 +184,7 @@ impl Ports {
         Ok(ready)
     }
 
-    /// Hands over what has come to a socket, at most so many batches, and no more than 32.
+    /// Hands over what has come to a socket, at most so many batches, and no more than 32. Long ones are taken by several calls.
     ///
     /// # Errors
     /// If the socket no longer receives.
@@ -190,22 +196,32 @@ impl Ports {
     ) -> io::Result<()> {
         let line = &mut self.lines[port];
         let mut metas = [RecvMeta::default(); BATCH_SIZE];
-        let mut rooms = self.rooms.chunks_exact_mut(ROOM);
+        let mut rooms = self.rooms.chunks_exact_mut(STRIDE);
         let mut slices: [IoSliceMut<'_>; BATCH_SIZE] =
-            std::array::from_fn(|_| IoSliceMut::new(rooms.next().expect("a room for each")));
-        let asked = line.asked.min(most).max(1);
-        let count = match line.state.recv((&line.socket).into(), &mut slices[..asked], &mut metas) {
-            Ok(count) => count,
-            Err(e) if socket::is_timeout(&e) || is_of_network(&e) => return Ok(()),
-            Err(e) => return Err(e),
-        };
+            std::array::from_fn(|_| IoSliceMut::new(&mut rooms.next().expect("a room for each")[..ROOM]));
         // To ask for more than there is costs a look in vain.
-        line.asked = if count == asked { BATCH_SIZE.min(2 * count) } else { count.max(1) };
-        for (meta, bytes) in metas.iter().zip(&slices).take(count) {
-            let segment = Segment::of(meta.stride, meta.len);
-            let (from, to, interface) = (meta.addr, meta.dst_ip, meta.interface_index);
-            each(&Came { from, to, interface, segment }, &bytes[..meta.len]);
+        let expected = line.asked.min(most.clamp(1, BATCH_SIZE));
+        let mut taken = 0;
+        while taken < expected {
+            let near = (NEAR / line.octets.max(1)).clamp(1, BATCH_SIZE);
+            let asked = near.min(expected - taken);
+            let count = match line.state.recv((&line.socket).into(), &mut slices[..asked], &mut metas) {
+                Ok(count) => count,
+                Err(e) if socket::is_timeout(&e) || is_of_network(&e) => break,
+                Err(e) => return Err(e),
+            };
+            for (meta, bytes) in metas.iter().zip(&slices).take(count) {
+                let segment = Segment::of(meta.stride, meta.len);
+                let (from, to, interface) = (meta.addr, meta.dst_ip, meta.interface_index);
+                each(&Came { from, to, interface, segment }, &bytes[..meta.len]);
+                line.octets = meta.len;
+            }
+            taken += count;
+            if count < asked {
+                break;
+            }
         }
+        line.asked = if taken == expected { BATCH_SIZE.min(2 * taken) } else { taken.max(1) };
         Ok(())
     }
 

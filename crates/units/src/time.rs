@@ -122,6 +122,7 @@ impl Span {
 }
 
 impl From<std::time::Duration> for Span {
+    #[inline]
     fn from(d: std::time::Duration) -> Self {
         Span(u64::try_from(d.as_nanos()).map_or(u64::MAX, |ns| ns.saturating_mul(NS)))
     }
