@@ -1,6 +1,6 @@
 //! Local Whittle (Robinson 1995): the exponent under which the low frequencies are most likely.
 
-use super::{Estimate, Method, NORMAL_95, low_frequencies, thinned};
+use super::{Estimate, Method, half_interval, low_frequencies, thinned};
 
 /// Where the exponent is looked for.
 const LEAST: f64 = -0.5;
@@ -9,7 +9,7 @@ const MOST: f64 = 2.0;
 /// Bisections: the interval shrinks to 2e-12.
 const STEPS: u32 = 40;
 
-/// The interval is H ± 1.96 / (2 √Σν²), where ν is the logarithm of a frequency less their mean: 1 / (2 √m) for m
+/// The spread is 1 / (2 √Σν²), where ν is the logarithm of a frequency less their mean: 1 / (2 √m) for m
 /// frequencies, with what few of them lack (Hurvich and Chen 2000).
 pub(super) fn estimate(values: &[f64]) -> Option<Estimate> {
     let (logs, power) = low_frequencies(values);
@@ -34,7 +34,7 @@ pub(super) fn estimate(values: &[f64]) -> Option<Estimate> {
         if slope(middle) < 0.0 { low = middle } else { high = middle }
     }
     let h = (low + high) / 2.0;
-    let far = NORMAL_95 / (2.0 * libm::sqrt(information));
+    let far = half_interval(0.5 / libm::sqrt(information));
     let x: Vec<f64> = logs.iter().map(|l| l / std::f64::consts::LN_2).collect();
     let points = thinned(&x, &power, 60).into_iter().map(|(x, p)| (x, libm::log2(p))).collect();
     let fitted = (*x.first()?, *x.last()?);

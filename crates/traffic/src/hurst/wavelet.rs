@@ -5,7 +5,7 @@
 
 use std::f64::consts::{LN_2, PI};
 
-use super::{Estimate, Method, NORMAL_95, line};
+use super::{Estimate, Method, half_interval, line};
 
 /// Daubechies 1992, table 6.1, N = 3.
 const LOW: [f64; 6] = [
@@ -39,7 +39,7 @@ pub(super) fn estimate(values: &[f64]) -> Option<Estimate> {
     let weights: Vec<f64> = used.iter().map(|o| 1.0 / o.variance()).collect();
     let found = line::weighted(&points, &weights)?;
     let h = (found.slope + 1.0) / 2.0;
-    let far = NORMAL_95 * found.sd / 2.0;
+    let far = half_interval(found.sd / 2.0);
     let off = |((x, y), w): (&(f64, f64), &f64)| w * (y - found.at(*x)) * (y - found.at(*x));
     let chi_square: f64 = points.iter().zip(&weights).map(off).sum();
     let freedom = points.len().saturating_sub(2);
