@@ -43,22 +43,25 @@ fn bulk(check: Check, frame: u16) -> Options {
 fn contests() -> Vec<Contest<'static>> {
     let plain = Options::default();
     let unchecked = Options { check: Check::None, ..Options::default() };
-    let mut contests = vec![Contest::new(
-        "round trip of 64 B, one core",
-        "us",
-        vec![
-            ("raw UDP", Box::new(|| round_trip::udp(64))),
-            ("TCP", Box::new(|| round_trip::tcp(64))),
-            ("ours", Box::new(move || round_trip::ours(64, &plain))),
-            ("ours, no check", Box::new(move || round_trip::ours(64, &unchecked))),
-            (
-                "ours, fixed",
-                Box::new(move || {
-                    round_trip::ours(64, &Options { congestion: Congestion::Fixed, ..Options::default() })
-                }),
-            ),
-        ],
-    )];
+    let mut contests = vec![
+        Contest::new(
+            "round trip of 64 B, one core",
+            "us",
+            vec![
+                ("raw UDP", Box::new(|| round_trip::udp(64))),
+                ("TCP", Box::new(|| round_trip::tcp(64))),
+                ("ours", Box::new(move || round_trip::ours(64, &plain))),
+                ("ours, no check", Box::new(move || round_trip::ours(64, &unchecked))),
+                (
+                    "ours, fixed",
+                    Box::new(move || {
+                        round_trip::ours(64, &Options { congestion: Congestion::Fixed, ..Options::default() })
+                    }),
+                ),
+            ],
+        )
+        .of_rounds(51),
+    ];
     for (size, name) in [(1024, "1 KiB one way"), (8192, "8 KiB one way")] {
         contests.push(Contest::new(
             name,

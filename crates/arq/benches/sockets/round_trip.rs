@@ -10,7 +10,7 @@ use trunkline_arq::{Buffer, Options};
 
 use crate::contest::{median, pin};
 
-const TIME: Duration = Duration::from_millis(400);
+const TIME: Duration = Duration::from_millis(60);
 const WARM: usize = 300;
 
 /// The median of what `once` takes.

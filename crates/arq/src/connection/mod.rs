@@ -382,9 +382,11 @@ impl Connection {
         let taken = self.receiver.take(channel, into);
         match taken {
             Taken::Nothing => self.stages.take_back(Of::Takes, began),
-            Taken::Whole | Taken::Part => self.stages.end(Stage::CopyOut, began),
+            Taken::Whole | Taken::Part => {
+                self.stages.end(Stage::CopyOut, began);
+                self.grant();
+            }
         }
-        self.grant();
         taken
     }
 

@@ -181,7 +181,7 @@ impl Connection {
     #[inline]
     fn send_within(&self, patience: Patience, channel: u16, message: &[u8]) -> Result<(), Error> {
         let Handle { shared, id, .. } = &*self.0;
-        shared.until(patience, |core, now| {
+        shared.briskly(Core::gathers_messages, patience, |core, now| {
             core.send(now, *id, channel, message)?;
             core.say_only(now, &shared.socket, *id);
             Ok(())
@@ -238,7 +238,8 @@ impl Connection {
 
     #[inline]
     fn recv_within(&self, patience: Patience, channel: u16, message: &mut Buffer) -> Result<(), Error> {
-        self.0.shared.until(patience, |core, now| core.take(now, self.0.id, channel, message))
+        let take = |core: &mut Core, now| core.take(now, self.0.id, channel, message);
+        self.0.shared.briskly(Core::gathers, patience, take)
     }
 
     /// The next message of `channel`, if it is there.
@@ -265,7 +266,8 @@ impl Connection {
     /// As [`recv`](Connection::recv).
     pub fn recv_any_into(&self, message: &mut Buffer) -> Result<u16, Error> {
         message.clear();
-        self.0.shared.until(Patience::Endless, |core, now| core.take_any(now, self.0.id, message))
+        let take = |core: &mut Core, now| core.take_any(now, self.0.id, message);
+        self.0.shared.briskly(Core::gathers, Patience::Endless, take)
     }
 
     /// The same, not waiting longer than `patience`.

@@ -195,6 +195,18 @@ pub(super) fn open(
 }
 
 impl Core {
+    /// Whether something is left unsaid that may wait for more.
+    #[inline]
+    pub fn gathers(&self) -> bool {
+        (1..AT_ONCE).contains(&self.unsaid)
+    }
+
+    /// Whether the next message may wait for others as well, as far as is known.
+    #[inline]
+    pub fn gathers_messages(&self) -> bool {
+        self.flows && self.gathers()
+    }
+
     /// Whether the endpoint should speak now: so much has happened, or so long ago.
     #[inline]
     pub fn should_speak(&self, now: Instant) -> bool {
@@ -425,7 +437,8 @@ impl Core {
             true => self.node.in_flight(id).is_some_and(|frames| frames > 0),
             false => self.node.is_busy(id),
         };
-        self.unsaid = if self.flows { self.unsaid.saturating_add(64 + bytes as u32) } else { AT_ONCE };
+        // As on its frame, roughly: what is said at once should fill a batch.
+        self.unsaid = if self.flows { self.unsaid.saturating_add(2 + bytes as u32) } else { AT_ONCE };
     }
 
     /// Sends a copy.
@@ -489,7 +502,7 @@ impl Core {
             let target = part.as_mut().unwrap_or(into);
             let taken = self.node.take(id, channel, target).map_err(Error::Refused)?;
             if taken != Taken::Nothing {
-                self.unsaid += A_LITTLE;
+                self.unsaid += A_LITTLE.min(64 + target.len() as u32);
             }
             if taken == Taken::Whole {
                 if let Some(whole) = part {

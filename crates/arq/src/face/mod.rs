@@ -52,7 +52,8 @@
 //!
 //! Whoever waits receives, on the thread that waits, and if several do one of them receives for all. A second thread of
 //! each socket keeps the time, and receives only while nobody waits. It goes when the last handle has gone and every
-//! connection has come to its end.
+//! connection has come to its end. In full flow what was sent last may wait for that thread, up to about a millisecond, if
+//! its sender goes away without [waiting](Connection::flush) for anything.
 
 use std::io;
 use std::time::Duration;

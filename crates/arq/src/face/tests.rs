@@ -169,6 +169,22 @@ fn what_is_heard_without_anybody_waiting_is_acknowledged() {
 }
 
 #[test]
+fn what_waits_for_others_leaves_though_its_sender_goes_away() {
+    // Nobody would notice by and by: there are no questions, and what was acknowledged needs no timer.
+    let calm = Options { share: Span::from_us(100), keep_alive: Span::ZERO, ..Options::default() };
+    for count in (1..200).step_by(11) {
+        let (client, server) = pair(&calm, &Settings::default());
+        for number in 0..count {
+            client.send(0, &[number; 50]).unwrap();
+        }
+        for number in 0..count {
+            let got = server.recv_timeout(0, Duration::from_secs(20)).unwrap();
+            assert_eq!(*got, [number; 50]);
+        }
+    }
+}
+
+#[test]
 fn who_only_tries_hears_and_is_heard() {
     let (client, server) = plain();
     let mut got = 0;

@@ -21,7 +21,7 @@ pub(crate) mod arrivals;
 pub(crate) mod partials;
 pub(crate) mod repair;
 
-/// A message that begins like the last one gets room for as much, up to so many times its first piece: more is for the
+/// A message that begins like the last one gets room for as much, up to so many times what is there of it: more is for the
 /// peer to pay with credit.
 const UNPAID: usize = 16;
 /// Room for more small messages that a buffer of them gets.
@@ -310,6 +310,9 @@ impl Incoming {
         let last = self.last;
         match (form, self.arrived.back_mut()) {
             (Form::Piece { start: false, end }, Some(Arrived::Message { bytes, whole: false, cost, .. })) => {
+                if bytes.len() + chunk.len() > bytes.capacity() {
+                    grow(bytes, chunk.len(), last, spare);
+                }
                 bytes.extend_from_slice(chunk);
                 *cost += more;
                 if end {
@@ -320,10 +323,7 @@ impl Incoming {
                 return Err(Violation);
             }
             (Form::Piece { start: true, end }, _) => {
-                let mut bytes = obtain(
-                    spare,
-                    if end { chunk.len() } else { last.min(UNPAID * chunk.len()).max(chunk.len()) },
-                );
+                let mut bytes = obtain(spare, if end { chunk.len() } else { room(chunk.len(), last) });
                 bytes.extend_from_slice(chunk);
                 self.arrived.push_back(Arrived::Message { bytes, whole: false, read: 0, cost: more });
                 if end {
@@ -469,6 +469,25 @@ fn shorten(bytes: &mut Buffer, read: &mut usize, end: usize) {
 /// Buffers kept to be used again, and the largest of them.
 const SPARE: usize = 32;
 const LARGEST_SPARE: usize = 256 << 10;
+
+/// Room for a message of which so many bytes are there, and which may become as long as the `last`: as much as is lent,
+/// or, if that is less than a quarter, what is there.
+#[inline]
+fn room(there: usize, last: usize) -> usize {
+    let lent = last.min(UNPAID * there);
+    if lent < last / 4 { there } else { lent.max(there) }
+}
+
+/// Makes room for `more` bytes of a message that grows, at once for as much as the last one had, if that is known of it.
+/// Beyond that, and while little of it is lent, it doubles.
+fn grow(bytes: &mut Buffer, more: usize, last: usize, spare: &mut Vec<Buffer>) {
+    let there = bytes.len() + more;
+    if last >= there && UNPAID * there >= last / 4 {
+        let mut longer = obtain(spare, room(there, last));
+        longer.extend_from_slice(bytes);
+        *bytes = longer;
+    }
+}
 
 /// An empty buffer with room for `bytes`, and not much more.
 #[inline]

@@ -122,19 +122,26 @@ struct Newest {
 
 impl News {
     /// When the last of them had been sent.
+    #[inline]
     pub fn sent_at(&self) -> Option<Instant> {
         self.newest().map(|newest| newest.sent)
     }
 
     /// When the last of them had been sent, if that was its only transmission.
+    #[inline]
     pub fn sent_once_at(&self) -> Option<Instant> {
-        self.newest_once
-            .filter(|once| self.newest().map(|newest| newest.order) == Some(once.order))
-            .map(|once| once.sent)
+        let once = self.newest_once.as_ref()?;
+        let is_newest = self.newest_again.as_ref().is_none_or(|again| again.order < once.order);
+        is_newest.then_some(once.sent)
     }
 
-    fn newest(&self) -> Option<Newest> {
-        [self.newest_once, self.newest_again].into_iter().flatten().max_by_key(|newest| newest.order)
+    #[inline]
+    fn newest(&self) -> Option<&Newest> {
+        match (&self.newest_once, &self.newest_again) {
+            (Some(once), Some(again)) if once.order < again.order => Some(again),
+            (Some(once), _) => Some(once),
+            (None, again) => again.as_ref(),
+        }
     }
 }
 
@@ -356,7 +363,7 @@ impl Flights {
         self.delivered += news.bytes;
         self.delivered_at = now;
         let sure = news.newest_again.is_none_or(|newest| now.since(newest.sent) >= again);
-        let newest = if sure { news.newest() } else { news.newest_once }?;
+        let newest = if sure { news.newest() } else { news.newest_once.as_ref() }?;
         self.arrived = self.arrived.max(newest.order + 1);
         self.delivered_sent = self.delivered_sent.max(newest.sent);
         let sending = newest.sent.since(newest.delivered_sent);

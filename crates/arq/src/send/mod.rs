@@ -218,7 +218,7 @@ impl Sender {
     #[inline]
     pub fn has_room(&mut self, channel: u16) -> bool {
         let most = self.send_buffer;
-        let outgoing = self.channel(channel);
+        let Some(outgoing) = self.channels.get_mut(channel) else { return true };
         outgoing.full = outgoing.kept >= most;
         !outgoing.full
     }
@@ -409,17 +409,24 @@ impl Sender {
     /// Everything before `cumulative` has arrived.
     #[inline]
     pub fn advance(&mut self, cumulative: u64, news: &mut News) {
+        // Of frames that were laid out, mostly many of one channel.
+        let (mut channel, mut bytes) = (CONTROL, 0);
         while self.flights.has_before(cumulative) {
             self.flights.acknowledge(self.flights.base(), news);
             match self.flights.forget_first(news) {
                 Some(Load::Pieces(pieces)) => pieces.iter().for_each(|piece| self.release(piece.place)),
                 Some(Load::Laid(laid)) => {
                     self.sheets.iter_mut().for_each(|sheets| sheets.release(laid.sheet));
-                    self.freed(laid.channel, laid.bytes.into());
+                    if laid.channel != channel {
+                        self.freed(channel, bytes);
+                        (channel, bytes) = (laid.channel, 0);
+                    }
+                    bytes += usize::from(laid.bytes);
                 }
                 None => break,
             }
         }
+        self.freed(channel, bytes);
         if self.is_done() {
             self.pool.shrink();
             self.sheets.iter_mut().for_each(|sheets| sheets.shrink());
@@ -489,7 +496,7 @@ impl Sender {
     #[inline]
     fn freed(&mut self, channel: u16, bytes: usize) {
         let most = self.send_buffer;
-        let outgoing = self.channel(channel);
+        let Some(outgoing) = self.channels.get_mut(channel) else { return };
         outgoing.kept -= bytes;
         if outgoing.full && outgoing.kept <= most / 2 {
             outgoing.full = false;
