@@ -97,9 +97,14 @@ pub enum BadPdu {
 const UI: u8 = 0x03;
 const XID: u8 = 0xAF;
 const TEST: u8 = 0xE3;
-const AC0: u8 = 0x67;
-const AC1: u8 = 0xE7;
-const POLL: u8 = 0x10;
+pub(crate) const AC0: u8 = 0x67;
+const AC1: u8 = AC0 | NUMBER;
+/// The bit of the number of an acknowledged PDU,
+pub(crate) const NUMBER: u8 = 0x80;
+/// the poll or final bit,
+pub(crate) const POLL: u8 = 0x10;
+/// and in the SSAP that of a response.
+pub(crate) const RESPONSE: u8 = 1;
 
 impl<'a> Pdu<'a> {
     /// Reads a PDU.
@@ -112,7 +117,7 @@ impl<'a> Pdu<'a> {
         if information.len() > MAX_INFORMATION {
             return Err(BadPdu::Long);
         }
-        let response = ssap & 1 != 0;
+        let response = ssap & RESPONSE != 0;
         let kind = match control & !POLL {
             UI => Kind::Ui,
             XID => Kind::Xid,
@@ -128,10 +133,11 @@ impl<'a> Pdu<'a> {
             Kind::Ac(_) if response && information.is_empty() => return Err(BadPdu::NoStatus),
             _ => {}
         }
-        Ok(Pdu { dsap, ssap: ssap & !1, response, kind, poll, information })
+        Ok(Pdu { dsap, ssap: ssap & !RESPONSE, response, kind, poll, information })
     }
 
     /// Octets that it takes.
+    #[inline]
     pub fn length(&self) -> usize {
         HEADER + self.information.len()
     }
@@ -146,13 +152,13 @@ impl<'a> Pdu<'a> {
             Kind::Ui => UI,
             Kind::Xid => XID,
             Kind::Test => TEST,
-            Kind::Ac(false) => AC0,
-            Kind::Ac(true) => AC1,
+            Kind::Ac(number) => AC0 | if number { NUMBER } else { 0 },
         };
+        let into = &mut into[..self.length()];
         into[0] = self.dsap;
-        into[1] = self.ssap & !1 | u8::from(self.response);
+        into[1] = self.ssap & !RESPONSE | if self.response { RESPONSE } else { 0 };
         into[2] = control | if self.poll { POLL } else { 0 };
-        into[HEADER..HEADER + self.information.len()].copy_from_slice(self.information);
+        into[HEADER..].copy_from_slice(self.information);
         self.length()
     }
 }
@@ -213,6 +219,7 @@ pub enum ResponseStatus {
 
 impl Status {
     /// Reads the octet; none if it means nothing.
+    #[inline]
     pub fn read(octet: u8) -> Option<Status> {
         let command = match octet & 15 {
             0 => CommandStatus::Ok,
@@ -239,7 +246,8 @@ impl Status {
     }
 
     /// The octet.
-    pub fn octet(self) -> u8 {
+    #[inline]
+    pub const fn octet(self) -> u8 {
         (self.response as u8) << 4 | self.command as u8
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use trunkline_units::{Instant, Span};
 
 use super::engine::Engine;
-use super::shared::{Helper, Shared, State, Told};
+use super::shared::{Helper, Now, Shared, State, Told, Want};
 use super::{Error, Network, Sent, Settings};
 use crate::options::Options;
 use crate::statistics::Statistics;
@@ -264,7 +264,7 @@ impl Sap {
     /// [`Outcome`].
     #[inline]
     pub fn exchange(&self, to: Address, bytes: &[u8]) -> Result<Sent, Error> {
-        let mut sent = None;
+        let (mut sent, mut listed) = (None, false);
         self.shared().until(None, |state, now| {
             let ticket = match sent {
                 Some(ticket) => ticket,
@@ -273,15 +273,31 @@ impl Sap {
                     if let Some(outcome) = outcome {
                         return Ok(at_once(ticket, outcome));
                     }
-                    self.told(state)?.awaited.push((ticket, None));
                     *sent.insert(ticket)
                 }
             };
-            let awaited = &mut self.told(state)?.awaited;
-            let ended = |(of, end): &(Ticket, Option<Sent>)| *of == ticket && end.is_some();
-            let at = awaited.iter().position(ended).ok_or(Error::NotYet)?;
-            awaited.swap_remove(at).1.ok_or(Error::NotYet)
+            let handed = state.handed_end(ticket);
+            if listed {
+                return self.listed(state, ticket, handed);
+            }
+            if handed.is_none() && !self.shared().will_be_handed(state, now) {
+                self.told(state)?.awaited.push((ticket, None));
+                listed = true;
+            }
+            state.want = Want::End(ticket);
+            handed.ok_or(Error::NotYet)
         })
+    }
+
+    /// The end of a message that was listed as awaited, and no more is when it has come.
+    #[cold]
+    fn listed(&self, state: &mut State, ticket: Ticket, handed: Option<Sent>) -> Result<Sent, Error> {
+        state.want = Want::End(ticket);
+        let awaited = &mut self.told(state)?.awaited;
+        let at = awaited.iter().position(|(of, _)| *of == ticket).ok_or(Error::NotYet)?;
+        let end = handed.or(awaited[at].1).ok_or(Error::NotYet)?;
+        awaited.swap_remove(at);
+        Ok(end)
     }
 
     /// The next message, highest priority first; its bytes take the place of what is in `into`. Waits for it.
@@ -419,7 +435,7 @@ impl Sap {
     fn attempt(
         &self,
         state: &mut State,
-        now: Instant,
+        now: &mut Now,
         to: Address,
         bytes: &[u8],
         priority: Option<u8>,
@@ -427,12 +443,17 @@ impl Sap {
         if state.has_too_much_to_tell() {
             return Err(Error::Full);
         }
-        Ok(self.shared().send(state, now, self.number(), to, bytes, priority)?)
+        Ok(self.shared().send(state, now.get(), self.number(), to, bytes, priority)?)
     }
 
     #[inline]
-    fn taken(&self, state: &mut State, now: Instant, into: &mut Vec<u8>) -> Result<Received, Error> {
-        state.engine.message(now, self.number(), into)?.ok_or(Error::NotYet)
+    fn taken(&self, state: &mut State, now: &mut Now, into: &mut Vec<u8>) -> Result<Received, Error> {
+        if let Some(received) = state.handed_message(into) {
+            return Ok(received);
+        }
+        let taken = state.engine.message(now, self.number(), into)?;
+        state.want = Want::Message(self.number());
+        taken.ok_or(Error::NotYet)
     }
 
     fn ask(&self, command: Command<'_>) -> Result<Instant, Error> {
@@ -453,7 +474,7 @@ impl Sap {
             let answers = &mut self.told(state)?.answers;
             while let Some(event) = answers.pop_front() {
                 if let Some(answer) = fits(event) {
-                    return Ok((answer, now.since(begun)));
+                    return Ok((answer, now.get().since(begun)));
                 }
             }
             Err(Error::NotYet)

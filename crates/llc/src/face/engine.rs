@@ -4,7 +4,8 @@
 use trunkline_endpoint::{Endpoint, Input, Output, Peer, Port, Transmit, Writable};
 use trunkline_units::Instant;
 
-use crate::station::{Handed, Left, Station};
+use super::shared::Now;
+use crate::station::{Handed, Left, Station, What};
 use crate::talk::{Command, Event, Received, Refusal, Ticket};
 use crate::token::{self, Ring};
 use crate::wire::Address;
@@ -67,7 +68,7 @@ impl Engine {
     #[inline]
     pub fn message(
         &mut self,
-        now: Instant,
+        now: &mut Now,
         sap: u8,
         into: &mut Vec<u8>,
     ) -> Result<Option<Received>, Refusal> {
@@ -75,7 +76,7 @@ impl Engine {
             Engine::Alone(station) => station.take(sap, into),
             engine @ Engine::Ring(_) => {
                 let mut taken = None;
-                engine.command(now, Command::Take { sap, into, taken: &mut taken })?;
+                engine.command(now.get(), Command::Take { sap, into, taken: &mut taken })?;
                 Ok(taken)
             }
         }
@@ -99,11 +100,21 @@ impl Engine {
         }
     }
 
-    /// A frame of a station, 1 to 254. What comes of it may be handed out if there is a `buffer` for an answer.
+    /// A frame of a station, 1 to 254. What comes of it may be handed out if there is a `buffer` for an answer: also a message
+    /// for the SAP that is `wanted`.
     #[inline]
-    pub fn take(&mut self, now: Instant, station: u8, bytes: &[u8], buffer: Option<&mut [u8]>) -> Handed {
+    pub fn take(
+        &mut self,
+        now: Instant,
+        station: u8,
+        bytes: &[u8],
+        wanted: Option<u8>,
+        buffer: Option<&mut [u8]>,
+    ) -> Handed {
         match (self, buffer) {
-            (Engine::Alone(alone), Some(buffer)) => return alone.take_at_once(now, station, bytes, buffer),
+            (Engine::Alone(alone), Some(buffer)) => {
+                return alone.take_at_once(now, station, bytes, wanted, buffer);
+            }
             (Engine::Alone(alone), None) => alone.take_from(now, station, bytes),
             (Engine::Ring(ring), _) => {
                 let (port, peer) = (Port(0), Peer::new(&[station]));
@@ -111,7 +122,7 @@ impl Engine {
                 let _ = ring.handle(now, Input::Frame { port, peer, bytes, segment: None });
             }
         }
-        Handed { event: None, answer: 0, more: true }
+        Handed { what: What::Nothing, answer: 0, more: true }
     }
 
     pub fn wake(&mut self, now: Instant) {

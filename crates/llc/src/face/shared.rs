@@ -15,6 +15,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -28,10 +29,10 @@ use trunkline_units::{Instant, Span};
 use super::engine::{Engine, Said};
 use super::line::{Came, FRONT, Line, ROOM};
 use super::{Error, Network, Sent, Settings};
-use crate::station::{Config, Left, Station};
-use crate::talk::{Command, Event, Outcome, Refusal, Ticket};
+use crate::station::{Config, Left, Station, What};
+use crate::talk::{Command, Event, Outcome, Received, Refusal, Ticket};
 use crate::token::{self, Ring};
-use crate::wire::Address;
+use crate::wire::{Address, HEADER};
 
 /// How long nobody may have received before the helper does,
 const TICK: Span = Span::from_ms(1);
@@ -84,16 +85,58 @@ pub(super) struct Told {
     pub answers: VecDeque<Event>,
 }
 
+/// The moment of a call. The clock is read by who asks first, since a reading costs as much as a hundred instructions.
+pub(super) struct Now {
+    clock: Clock,
+    /// The begin of the clock until it was read.
+    read: Instant,
+}
+
+impl Now {
+    #[inline]
+    pub fn get(&mut self) -> Instant {
+        if self.read == Instant::ZERO {
+            self.read = self.clock.now();
+        }
+        self.read
+    }
+}
+
+/// What one who waits wants of all that may come. If it is he who receives, he is handed it past the queues.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Want {
+    #[default]
+    Nothing,
+    /// The next message of a SAP.
+    Message(u8),
+    /// The end of a message of its own.
+    End(Ticket),
+}
+
+/// What he is handed.
+#[derive(Debug, Default)]
+pub(super) enum Got {
+    #[default]
+    Nothing,
+    /// A message, which stands here in the room. The rest says [`Station::handed`].
+    Message(Range<usize>),
+    End(Sent),
+}
+
 /// What the lock guards.
 pub(super) struct State {
     pub engine: Engine,
     /// By half the number of the SAP.
-    pub saps: Vec<Option<Box<Told>>>,
+    pub saps: [Option<Box<Told>>; 128],
     /// All events, where they are told in one row.
     pub told: VecDeque<Event>,
     /// Whether the next wait for an event ends at once.
     pub interrupted: bool,
     pub ring: VecDeque<token::Event<()>>,
+    /// What is wanted by who is about to wait; by who receives for all; and what he was handed.
+    pub want: Want,
+    leading: Want,
+    got: Got,
     /// Frames that the line or the system did not take.
     pub unsent: u64,
     /// Handles there are.
@@ -128,6 +171,34 @@ impl State {
     #[inline]
     pub fn touch(&mut self) {
         self.dirty = true;
+    }
+
+    /// Whether the time has come for something.
+    #[inline]
+    fn is_due(&self, now: &mut Now) -> bool {
+        self.deadline < Instant::MAX && self.deadline <= now.get()
+    }
+
+    /// The message that who has waited was handed, if he was; its bytes take the place of what is in `into`.
+    #[inline]
+    pub fn handed_message(&mut self, into: &mut Vec<u8>) -> Option<Received> {
+        let Got::Message(at) = &self.got else { return None };
+        into.clear();
+        into.extend_from_slice(self.room.as_ref()?.get(at.clone())?);
+        self.got = Got::Nothing;
+        Some(self.engine.station().handed())
+    }
+
+    /// The end of his message, the same.
+    #[inline]
+    pub fn handed_end(&mut self, ticket: Ticket) -> Option<Sent> {
+        match self.got {
+            Got::End(sent) if sent.ticket == ticket => {
+                self.got = Got::Nothing;
+                Some(sent)
+            }
+            _ => None,
+        }
     }
 
     /// Not all frames were taken; how many were not.
@@ -174,10 +245,13 @@ impl Shared {
         line.limit_waiting(LONGEST)?;
         let state = State {
             engine,
-            saps: (0..128).map(|_| None).collect(),
+            saps: [const { None }; 128],
             told: VecDeque::new(),
             interrupted: false,
             ring: VecDeque::new(),
+            want: Want::Nothing,
+            leading: Want::Nothing,
+            got: Got::Nothing,
             unsent: 0,
             handles: 0,
             room: Some(Box::new([0; ROOM])),
@@ -237,27 +311,37 @@ impl Shared {
         state.touch();
         // What others wait for may never come now.
         self.rouse(&state);
-        self.leave(state, now);
+        self.leave(state, &mut self.at(now));
         done
     }
 
     /// Tries something once, and once more after a look at the line.
     pub fn once<T>(
         &self,
-        mut attempt: impl FnMut(&mut State, Instant) -> Result<T, Error>,
+        mut attempt: impl FnMut(&mut State, &mut Now) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let mut state = self.lock();
-        let now = self.clock.now();
-        let mut done = attempt(&mut state, now);
+        let mut now = self.unread();
+        let mut done = attempt(&mut state, &mut now);
         if matches!(done, Err(Error::NotYet | Error::Full)) && state.room.is_some() {
             // Who only ever tries shall not be deaf.
-            self.listen(&mut state, now);
-            self.speak(&mut state, now);
-            state.attended = now;
-            done = attempt(&mut state, now);
+            self.listen(&mut state, now.get());
+            self.speak(&mut state, now.get());
+            state.attended = now.get();
+            done = attempt(&mut state, &mut now);
         }
-        self.leave(state, now);
+        self.leave(state, &mut now);
         done
+    }
+
+    #[inline]
+    fn unread(&self) -> Now {
+        Now { clock: self.clock, read: Instant::ZERO }
+    }
+
+    #[inline]
+    fn at(&self, now: Instant) -> Now {
+        Now { clock: self.clock, read: now }
     }
 
     /// Tries something until it says neither [`Error::NotYet`] nor [`Error::Full`], at most as long as `patience`.
@@ -265,41 +349,49 @@ impl Shared {
     pub fn until<T>(
         &self,
         patience: Option<Duration>,
-        mut attempt: impl FnMut(&mut State, Instant) -> Result<T, Error>,
+        mut attempt: impl FnMut(&mut State, &mut Now) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let mut state = self.lock();
-        let mut now = self.clock.now();
-        let end = patience.map_or(Instant::MAX, |patience| now + Span::from(patience));
+        let mut now = self.unread();
+        let mut left = patience.map_or(Span::MAX, Span::from);
+        let mut end = None;
         let mut looked = self.helped;
         loop {
-            match attempt(&mut state, now) {
+            state.want = Want::Nothing;
+            match attempt(&mut state, &mut now) {
                 Err(Error::NotYet | Error::Full) => {}
                 done => {
-                    self.leave(state, now);
+                    self.leave(state, &mut now);
                     return done;
                 }
             }
-            if state.dirty || state.deadline <= now {
+            if state.dirty || state.is_due(&mut now) {
                 // It may be about to tell just what is waited for.
-                self.speak(&mut state, now);
+                self.speak(&mut state, now.get());
                 continue;
             }
             if let Some(error) = &state.failed {
                 let error = copy(error);
-                self.leave(state, now);
+                self.leave(state, &mut now);
                 return Err(error.into());
             }
-            if now >= end {
+            if left.is_zero() {
                 if !looked && state.room.is_some() {
                     // Nobody else hears for who never waits.
                     looked = true;
-                    self.listen(&mut state, now);
+                    self.listen(&mut state, now.get());
                     continue;
                 }
-                self.leave(state, now);
+                self.leave(state, &mut now);
                 return Err(Error::TimedOut);
             }
-            (state, now) = self.wait(state, now, end);
+            let waited;
+            (state, waited) = self.wait(state, &mut now, left);
+            if left < Span::MAX {
+                // Who waits for the first time may not know when he began, only how long it surely was.
+                let end = *end.get_or_insert_with(|| now.get() + (left - waited));
+                left = end.since(now.get());
+            }
         }
     }
 
@@ -319,65 +411,91 @@ impl Shared {
         let State { engine, out, .. } = state;
         let (ticket, left) =
             engine.send(now, sap, to, bytes, priority, short.then_some(&mut out[FRONT..]))?;
-        let outcome = match left {
-            Left::Not => {
-                state.dirty = true;
-                None
-            }
-            Left::Away(length) => {
-                self.put(state, to.station, length, None);
-                state.deadline = state.engine.deadline();
-                None
-            }
-            Left::Done(length) if self.put(state, to.station, length, None) == 0 => Some(Outcome::Done),
-            Left::Done(_) => {
-                state.lost(now, 1);
-                Some(Outcome::Failed)
-            }
+        let (Left::Away(length) | Left::Done(length)) = left else {
+            state.dirty = true;
+            return Ok((ticket, None));
         };
-        Ok((ticket, outcome))
+        let taken = self.put_one(state, to.station, length);
+        if let Left::Away(_) = left {
+            state.deadline = state.engine.deadline();
+            return Ok((ticket, None));
+        }
+        if !taken {
+            state.lost(now, 1);
+        }
+        Ok((ticket, Some(if taken { Outcome::Done } else { Outcome::Failed })))
     }
 
     /// Gives the line what stands ready; how many frames it did not take.
-    #[inline]
     fn put(&self, state: &mut State, to: u8, length: usize, segment: Option<Segment>) -> usize {
         let frames = segment.map_or(1, |segment| length.div_ceil(segment.length()));
         match self.line.send(to, &mut state.out, length, segment, &mut state.scratch) {
             Ok(left) if left == frames => 0,
-            left => {
-                let unsent = state.refused(frames, left);
-                if state.failed.is_some() {
-                    self.rouse(state);
-                }
-                unsent
-            }
+            left => self.refused(state, frames, left),
         }
+    }
+
+    /// Gives the line a frame that stands ready; whether it took it.
+    #[inline(always)]
+    fn put_one(&self, state: &mut State, to: u8, length: usize) -> bool {
+        match self.line.send(to, &mut state.out, length, None, &mut state.scratch) {
+            Ok(1) => true,
+            left => self.refused(state, 1, left) == 0,
+        }
+    }
+
+    /// Not all frames were taken; how many were not.
+    #[cold]
+    fn refused(&self, state: &mut State, frames: usize, left: io::Result<usize>) -> usize {
+        let unsent = state.refused(frames, left);
+        if state.failed.is_some() {
+            self.rouse(state);
+        }
+        unsent
     }
 
     /// A handle has gone.
     pub fn release(&self) {
         let mut state = self.lock();
         state.handles -= 1;
-        self.leave(state, self.clock.now());
+        self.leave(state, &mut self.unread());
     }
 
-    /// Waits for something to happen: receives for all, or follows whoever does.
+    /// Whether who waits now is the one who receives for all.
     #[inline]
-    fn wait<'a>(&'a self, mut state: Guard<'a>, now: Instant, end: Instant) -> (Guard<'a>, Instant) {
-        let until = end.min(state.deadline).min(now + LONGEST).since(now);
-        let room = if self.events && self.helped { None } else { state.room.take() };
+    fn leads(&self, state: &State) -> bool {
+        state.room.is_some() && !(self.events && self.helped)
+    }
+
+    /// Whether who wants something now will be handed it, since nothing is told before he receives for all.
+    #[inline]
+    pub fn will_be_handed(&self, state: &State, now: &mut Now) -> bool {
+        self.leads(state) && !state.dirty && !state.is_due(now)
+    }
+
+    /// Waits for something to happen, about as long as `left` at the most: receives for all, or follows whoever does. How long
+    /// that surely was.
+    fn wait<'a>(&'a self, mut state: Guard<'a>, now: &mut Now, left: Span) -> (Guard<'a>, Span) {
+        let mut until = left.min(LONGEST);
+        if state.deadline < Instant::MAX {
+            until = until.min(state.deadline.since(now.get()));
+        }
+        let room = if self.leads(&state) { state.room.take() } else { None };
         let Some(mut room) = room else {
+            let begin = now.get();
             state.followers += 1;
             self.changed.wait_for(&mut state, until.into());
             state.followers -= 1;
-            return (state, self.clock.now());
+            *now = self.unread();
+            return (state, now.get().since(begin));
         };
-        let hears = now < state.wakeful;
+        state.leading = state.want;
+        let hears = state.wakeful > Instant::ZERO && now.get() < state.wakeful;
         if !hears {
             self.limit(&mut state, until);
         }
         state.hears = hears;
-        self.arm(&mut state, now);
+        self.arm(&mut state);
         MutexGuard::unlock_fair(state);
         if hears {
             // A wait that fails is no worse than one that was cut short.
@@ -385,16 +503,23 @@ impl Shared {
         }
         let came = self.line.receive(&mut room, !hears);
         let mut state = self.lock();
+        let begin = now.read;
+        now.read = self.clock.now();
         state.hears = false;
-        let now = self.clock.now();
         state.lapsed = matches!(&came, Err(e) if e.kind() == io::ErrorKind::WouldBlock);
-        self.take(&mut state, now, came, &room);
+        let waited = match begin {
+            Instant::ZERO if state.lapsed => state.limit,
+            Instant::ZERO => Span::ZERO,
+            begin => now.read.since(begin),
+        };
+        self.take(&mut state, now.read, came, &room);
         state.room = Some(room);
-        state.attended = now;
+        state.attended = now.read;
         if state.dirty || state.followers > 0 {
-            self.speak(&mut state, now);
+            self.speak(&mut state, now.read);
         }
-        (state, now)
+        state.leading = Want::Nothing;
+        (state, waited)
     }
 
     /// Lets the line wait about so long: one of a few spans, so that it needs to be told seldom.
@@ -423,12 +548,12 @@ impl Shared {
     }
 
     /// Lets the station speak, and goes.
-    #[inline]
-    fn leave(&self, mut state: Guard<'_>, now: Instant) {
-        if state.dirty || state.deadline <= now {
-            self.speak(&mut state, now);
+    #[inline(always)]
+    fn leave(&self, mut state: Guard<'_>, now: &mut Now) {
+        if state.dirty || state.is_due(now) {
+            self.speak(&mut state, now.get());
         }
-        self.arm(&mut state, now);
+        self.arm(&mut state);
         if state.followers > 0 && state.room.is_some() {
             // Another leads. What it was to know it has been told.
             self.changed.notify_one();
@@ -457,21 +582,35 @@ impl Shared {
         state.room = Some(room);
     }
 
+    /// Takes what came, or learns why nothing did.
     #[inline]
     fn take(&self, state: &mut State, now: Instant, came: io::Result<Option<Came>>, room: &[u8; ROOM]) {
         match came {
             // What it sent to all comes back over UDP.
             Ok(Some(Came { station, from, to })) if station != self.number => {
+                // Where all events are told in a row, so is that a message has come.
+                let wanted = match state.leading {
+                    Want::Message(sap) if !self.events => Some(sap),
+                    _ => None,
+                };
+                let (from, to) = (usize::from(from), usize::from(to));
                 let State { engine, out, .. } = state;
-                let handed = engine.take(now, station, &room[from..to], Some(&mut out[FRONT..]));
-                if let Some(event) = handed.event {
+                let handed = engine.take(now, station, &room[from..to], wanted, Some(&mut out[FRONT..]));
+                match handed.what {
+                    What::Nothing => {}
+                    What::Message(octets) => {
+                        let from = from + 1 + HEADER;
+                        state.got = Got::Message(from..from + octets);
+                    }
                     // Who has the room hears it, and lets those that follow know.
-                    if self.tell(state, event) {
-                        self.rouse(state);
+                    What::Event(event) => {
+                        if self.tell(state, event) {
+                            self.rouse(state);
+                        }
                     }
                 }
                 if handed.answer > 0 {
-                    self.put(state, station, handed.answer, None);
+                    self.put_one(state, station, handed.answer);
                 }
                 match handed.more {
                     true => state.dirty = true,
@@ -525,7 +664,7 @@ impl Shared {
                     }
                 }
                 Said::Idle(deadline) => match state.own.pop_front() {
-                    Some(frame) => _ = state.engine.take(now, self.number, &frame, None),
+                    Some(frame) => _ = state.engine.take(now, self.number, &frame, None, None),
                     None => break deadline.unwrap_or(Instant::MAX),
                 },
             }
@@ -542,7 +681,13 @@ impl Shared {
     #[inline(always)]
     fn tell(&self, state: &mut State, event: Event) -> bool {
         if !self.events {
-            return keep(&mut state.saps, &event);
+            return match event {
+                Event::Sent { ticket, outcome, tries, took, .. } if state.leading == Want::End(ticket) => {
+                    state.got = Got::End(Sent { ticket, outcome, tries, took });
+                    true
+                }
+                event => keep(&mut state.saps, &event),
+            };
         }
         let answer = matches!(event, Event::Tested { .. } | Event::Identified { .. });
         let known = matches!(event, Event::Readable { .. } | Event::Writable { .. })
@@ -556,7 +701,7 @@ impl Shared {
 
     /// Sees to it that the helper wakes in time.
     #[inline]
-    fn arm(&self, state: &mut State, now: Instant) {
+    fn arm(&self, state: &mut State) {
         if !self.helped {
             return;
         }
@@ -565,7 +710,7 @@ impl Shared {
             by = by.min(state.attended + self.look);
         }
         if state.handles == 0 {
-            by = now;
+            by = Instant::ZERO;
         }
         if by < state.alarm {
             state.alarm = by;

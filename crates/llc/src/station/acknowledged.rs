@@ -14,11 +14,11 @@ use std::collections::VecDeque;
 use trunkline_units::{Instant, Span};
 
 use super::answers::Acknowledgement;
-use super::line::{Effect, checked};
+use super::line::{Coming, Effect, checked};
 use super::queue::Memory;
-use super::{Place, Station};
+use super::{Message, Place, Station};
 use crate::talk::{Outcome, Received};
-use crate::wire::{Address, CommandStatus, Kind, Pdu, ResponseStatus, Status};
+use crate::wire::{Address, CommandStatus, Pdu, ResponseStatus, Status};
 
 const NONE: u32 = u32::MAX;
 
@@ -63,6 +63,13 @@ impl Sequences {
     /// Sequences remembered to send and to receive.
     pub fn remembered(&self) -> (usize, usize) {
         (self.links.len(), self.heard.len())
+    }
+
+    /// What a message of a sequence leaves as: the number, and whether that has to be agreed on first.
+    #[inline]
+    pub fn number(&self, link: u32) -> (bool, bool) {
+        let Link { number, agreed, .. } = self.links[link];
+        (number, !agreed)
     }
 
     /// The sequence with this key. When there are `most`, one is forgotten in which nothing waits; if there is none such,
@@ -111,9 +118,21 @@ impl Sequences {
 }
 
 // Sending.
+impl Message {
+    /// It, or what goes before it, has left and waits for its answer; when it is to be looked at.
+    #[inline]
+    pub(super) fn await_answer(&mut self, now: Instant, lifetime: Span) -> Instant {
+        if self.tried == 1 {
+            // Before its receiver forgets that it has come.
+            self.until = self.limit.min(now + lifetime / 2);
+        }
+        (now + self.patience).min(self.until)
+    }
+}
+
 impl Station {
     /// Puts a message into its sequence; whether it is its turn to leave.
-    #[inline]
+    #[inline(always)]
     pub(super) fn join(&mut self, slot: u32) -> bool {
         let message = &mut self.messages[slot];
         let key = key(message.sap, message.to, message.priority);
@@ -126,26 +145,6 @@ impl Station {
         }
         link.current = slot;
         true
-    }
-
-    /// What a message leaves as: the number, and whether that has to be agreed on first.
-    #[inline]
-    pub(super) fn number(&self, link: u32) -> (bool, bool) {
-        let Link { number, agreed, .. } = self.sequences.links[link];
-        (number, !agreed)
-    }
-
-    /// A message, or what goes before it, has left and waits for its answer.
-    #[inline]
-    pub(super) fn await_answer(&mut self, now: Instant, slot: u32) {
-        let message = &mut self.messages[slot];
-        message.place = Place::Away;
-        if message.tried == 1 {
-            // Before its receiver forgets that it has come.
-            message.until = message.limit.min(now + self.config.lifetime / 2);
-        }
-        let at = (now + message.patience).min(message.until);
-        self.note(slot, at);
     }
 
     /// A moment of a message has come.
@@ -163,6 +162,7 @@ impl Station {
     }
 
     /// A message leaves its sequence; the next one's turn has come.
+    #[inline]
     pub(super) fn part(&mut self, slot: u32, done: bool) {
         let message = &self.messages[slot];
         let link = &mut self.sequences.links[message.link];
@@ -187,8 +187,13 @@ impl Station {
 
     /// The answer to an acknowledged command.
     #[inline(always)]
-    pub(super) fn take_acknowledgement(&mut self, level: u8, station: u8, pdu: &Pdu<'_>) -> Effect {
-        let Kind::Ac(number) = pdu.kind else { return Effect::Nothing };
+    pub(super) fn take_acknowledgement(
+        &mut self,
+        level: u8,
+        station: u8,
+        number: bool,
+        pdu: &Pdu<'_>,
+    ) -> Effect {
         let Some(status) = pdu.information.first().and_then(|octet| Status::read(*octet)) else {
             self.statistics.malformed += 1;
             return Effect::Nothing;
@@ -237,32 +242,33 @@ impl Station {
         now: Instant,
         level: u8,
         station: u8,
+        number: bool,
         pdu: &Pdu<'_>,
+        wanted: Option<u8>,
     ) -> Effect {
-        let (Some((command, readable)), Kind::Ac(number)) =
-            (self.receive(now, level, station, pdu), pdu.kind)
-        else {
+        let Some((command, coming)) = self.receive(now, level, station, number, pdu, wanted) else {
             return Effect::Nothing;
         };
         let response = if pdu.poll { ResponseStatus::NeverSubmitted } else { ResponseStatus::NotRequested };
         let status = Status { command, response };
         let (dsap, ssap, number, last) = (pdu.ssap, pdu.dsap, !number, pdu.poll);
-        Effect::Answers(Acknowledgement { level, station, dsap, ssap, number, last, status }, readable)
+        Effect::Answers(Acknowledgement { level, station, dsap, ssap, number, last, status }, coming)
     }
 
-    /// What becomes of it, and whether its SAP has a message now and had none; none if it is as if it had not come.
-    #[inline]
+    /// What becomes of it, and what its SAP has got; none if it is as if it had not come.
+    #[inline(always)]
     fn receive(
         &mut self,
         now: Instant,
         level: u8,
         station: u8,
+        number: bool,
         pdu: &Pdu<'_>,
-    ) -> Option<(CommandStatus, bool)> {
-        let Kind::Ac(number) = pdu.kind else { return None };
+        wanted: Option<u8>,
+    ) -> Option<(CommandStatus, Coming)> {
         let Some(sap) = self.saps[usize::from(pdu.dsap >> 1)].as_deref() else {
             self.statistics.nobody += 1;
-            return Some((CommandStatus::Unimplemented, false));
+            return Some((CommandStatus::Unimplemented, Coming::Nothing));
         };
         let from = Address { sap: pdu.ssap, station };
         let message = match pdu.information {
@@ -283,7 +289,7 @@ impl Station {
             if now.since(heard.at) <= lifetime && heard.expects != number {
                 heard.at = now;
                 self.statistics.duplicates += 1;
-                return Some((CommandStatus::Ok, false));
+                return Some((CommandStatus::Ok, Coming::Nothing));
             }
         }
         let room = match known {
@@ -293,13 +299,28 @@ impl Station {
         };
         let Some(slot) = room else {
             self.statistics.unavailable += 1;
-            return Some((CommandStatus::Unavailable, false));
+            return Some((CommandStatus::Unavailable, Coming::Nothing));
         };
-        self.sequences.heard[slot] = Heard { expects: !number, at: now };
-        let readable = message.is_some_and(|bytes| {
-            let received = Received { from, to: pdu.dsap, priority: level, acknowledged: true, at: now };
-            self.deliver(pdu.dsap, received, bytes)
-        });
-        Some((CommandStatus::Ok, readable))
+        let received = Received { from, to: pdu.dsap, priority: level, acknowledged: true, at: now };
+        #[cfg(any(feature = "sockets", test))]
+        self.expected.command_after(&received, number, slot);
+        Some((CommandStatus::Ok, self.accept(slot, number, received, message, wanted)))
+    }
+
+    /// A command has the number that its sequence expects, or may have any: takes it, and its message if it has one.
+    #[inline(always)]
+    pub(super) fn accept(
+        &mut self,
+        slot: u32,
+        number: bool,
+        received: Received,
+        message: Option<&[u8]>,
+        wanted: Option<u8>,
+    ) -> Coming {
+        self.sequences.heard[slot] = Heard { expects: !number, at: received.at };
+        match message {
+            Some(bytes) => self.deliver(received.to, received, bytes, wanted),
+            None => Coming::Nothing,
+        }
     }
 }

@@ -137,7 +137,7 @@ impl Station {
         self.respond(level, &pdu, buffer)
     }
 
-    #[inline]
+    #[inline(always)]
     fn respond(&mut self, level: u8, pdu: &Pdu<'_>, buffer: &mut [u8]) -> usize {
         *self.statistics.sent.of(pdu.kind, true) += 1;
         self.statistics.levels[usize::from(level)].sent += 1;

@@ -4,9 +4,10 @@ use crc_fast::{CrcAlgorithm, checksum};
 use trunkline_endpoint::{MAX_BATCH, Peer, Port, Segment, Transmit};
 use trunkline_units::Instant;
 
+use super::acknowledged::Sequences;
 use super::answers::Acknowledgement;
 use super::queue::highest;
-use super::{Place, Station};
+use super::{Message, Place, Station};
 use crate::talk::{Event, Outcome, Received, Refusal};
 use crate::token::Urgent;
 use crate::wire::{ALL, Address, CRC, HEADER, HIGHEST, Kind, NULL_SAP, Pdu};
@@ -33,10 +34,22 @@ pub(super) enum Effect {
     Nothing,
     /// A message of ours, in its slot, comes to its end.
     Ends(u32, Outcome),
-    /// A SAP has a message that can be taken, where there was none.
-    Readable(u8),
-    /// An acknowledgement, and whether that SAP now has such a message.
-    Answers(Acknowledgement, bool),
+    /// A SAP has got a message.
+    Comes(u8, Coming),
+    /// An acknowledgement, and what the SAP that gives it has got.
+    Answers(Acknowledgement, Coming),
+}
+
+/// What a SAP has got.
+#[derive(Clone, Copy)]
+pub(super) enum Coming {
+    /// Nothing, or a message behind others.
+    Nothing,
+    /// A message where there was none.
+    First,
+    /// A message of so many octets that is not kept, since somebody [wants](Station::hear) it.
+    #[cfg_attr(not(any(feature = "sockets", test)), expect(dead_code, reason = "only there it is wanted"))]
+    Handed(u16),
 }
 
 // Out.
@@ -88,12 +101,11 @@ impl Station {
 
     /// What a message leaves as: its kind, the poll bit, and whether without its information, to agree on a number.
     #[inline]
-    fn form(&self, slot: u32) -> (Kind, bool, bool) {
-        let message = &self.messages[slot];
+    fn form(message: &Message, sequences: &Sequences) -> (Kind, bool, bool) {
         match message.kind {
             Kind::Ui => (Kind::Ui, false, false),
             Kind::Ac(_) => {
-                let (number, agrees) = self.number(message.link);
+                let (number, agrees) = sequences.number(message.link);
                 (Kind::Ac(number), agrees, agrees)
             }
             kind => (kind, true, false),
@@ -103,34 +115,35 @@ impl Station {
     /// Octets of the frame that a message leaves in.
     #[inline]
     fn length(&self, slot: u32) -> usize {
-        let (_, _, empty) = self.form(slot);
-        1 + HEADER + if empty { 0 } else { self.messages[slot].bytes.len() }
+        let message = &self.messages[slot];
+        let (_, _, empty) = Station::form(message, &self.sequences);
+        1 + HEADER + if empty { 0 } else { message.bytes.len() }
     }
 
     /// Writes the frame of a message that leaves; how many octets.
-    #[inline]
+    #[inline(always)]
     pub(super) fn put(&mut self, now: Instant, slot: u32, into: &mut [u8]) -> usize {
-        let (kind, poll, empty) = self.form(slot);
         let message = &mut self.messages[slot];
-        let number = message.sap;
+        let (kind, poll, empty) = Station::form(message, &self.sequences);
+        let (number, level) = (message.sap, message.priority);
         message.place = Place::Away;
         message.tried += 1;
-        let tried = message.tried;
         let information = if empty { &[][..] } else { &message.bytes };
-        let pdu = Pdu { dsap: message.to.sap, ssap: message.sap, response: false, kind, poll, information };
-        into[0] = message.priority;
+        let pdu = Pdu { dsap: message.to.sap, ssap: number, response: false, kind, poll, information };
+        into[0] = level;
         let length = 1 + pdu.write(&mut into[1..]);
-        let level = message.priority;
-        self.statistics.levels[usize::from(level)].again += u64::from(tried > 1);
-        self.statistics.agreements += u64::from(empty && tried == 1);
-        self.count(kind, level);
-        match kind {
-            Kind::Ac(_) => self.await_answer(now, slot),
-            _ => {
-                self.last = (number, self.last.1 + usize::from(kind == Kind::Ui));
-                self.end(now, slot, Outcome::Done);
-            }
+        match message.tried {
+            1 => self.statistics.agreements += u64::from(empty),
+            _ => self.statistics.levels[usize::from(level)].again += 1,
         }
+        if let Kind::Ac(_) = kind {
+            let at = message.await_answer(now, self.config.lifetime);
+            self.note(slot, at);
+        } else {
+            self.last = (number, self.last.1 + usize::from(kind == Kind::Ui));
+            self.end(now, slot, Outcome::Done);
+        }
+        self.count(kind, level);
         length
     }
 
@@ -166,22 +179,28 @@ impl Station {
     /// A frame of a station, 1 to 254.
     #[inline]
     pub(crate) fn take_from(&mut self, now: Instant, station: u8, frame: &[u8]) {
-        match self.hear(now, station, frame) {
+        match self.hear(now, station, frame, None) {
             Effect::Nothing => {}
             Effect::Ends(slot, outcome) => self.end(now, slot, outcome),
-            Effect::Readable(sap) => self.tell(Event::Readable { sap }),
-            Effect::Answers(answer, readable) => {
-                if readable {
-                    self.tell(Event::Readable { sap: answer.ssap });
-                }
+            Effect::Comes(sap, coming) => self.tell_coming(sap, coming),
+            Effect::Answers(answer, coming) => {
+                self.tell_coming(answer.ssap, coming);
                 self.acknowledge(answer);
             }
         }
     }
 
-    /// A frame of a station: what comes of it that is not kept here already.
+    #[inline]
+    fn tell_coming(&mut self, sap: u8, coming: Coming) {
+        if let Coming::First = coming {
+            self.tell(Event::Readable { sap });
+        }
+    }
+
+    /// A frame of a station: what comes of it that is not kept here already. A message for the SAP that is wanted is not kept
+    /// if it is the only one there.
     #[inline(always)]
-    pub(super) fn hear(&mut self, now: Instant, station: u8, frame: &[u8]) -> Effect {
+    pub(super) fn hear(&mut self, now: Instant, station: u8, frame: &[u8], wanted: Option<u8>) -> Effect {
         let (level, pdu) = match *frame {
             [level @ 0..=HIGHEST, ref pdu @ ..] => (level, pdu),
             [] => {
@@ -198,42 +217,70 @@ impl Station {
             return Effect::Nothing;
         };
         // The station itself asks and answers, but sends nothing; and one message has one receiver's acknowledgement.
-        let acknowledged = matches!(pdu.kind, Kind::Ac(_));
-        let from_nobody = pdu.ssap == NULL_SAP && (acknowledged || pdu.kind == Kind::Ui);
-        let to_many = pdu.dsap & 1 == 1 && (acknowledged || pdu.response);
-        if from_nobody || to_many || acknowledged && pdu.dsap == NULL_SAP {
+        let (from_nobody, to_many) = (pdu.ssap == NULL_SAP, pdu.dsap & 1 == 1);
+        let bad = match pdu.kind {
+            Kind::Ac(_) => from_nobody || to_many || pdu.dsap == NULL_SAP,
+            Kind::Ui => from_nobody,
+            Kind::Xid | Kind::Test => to_many && pdu.response,
+        };
+        if bad {
             self.statistics.malformed += 1;
             return Effect::Nothing;
         }
-        *self.statistics.received.of(pdu.kind, pdu.response) += 1;
         self.statistics.levels[usize::from(level)].received += 1;
+        let received = &mut self.statistics.received;
         match (pdu.kind, pdu.response) {
-            (Kind::Ac(_), false) => return self.take_acknowledged(now, level, station, &pdu),
-            (Kind::Ac(_), true) => return self.take_acknowledgement(level, station, &pdu),
-            (Kind::Ui, _) => return self.take_datagram(now, level, station, &pdu),
-            (Kind::Xid | Kind::Test, false) => self.take_question(level, station, &pdu),
-            (Kind::Xid | Kind::Test, true) => self.take_reply(station, &pdu),
+            (Kind::Ac(number), false) => {
+                received.ac += 1;
+                return self.take_acknowledged(now, level, station, number, &pdu, wanted);
+            }
+            (Kind::Ac(number), true) => {
+                received.ac_responses += 1;
+                return self.take_acknowledgement(level, station, number, &pdu);
+            }
+            (Kind::Ui, _) => {
+                received.ui += 1;
+                return self.take_datagram(now, level, station, &pdu, wanted);
+            }
+            (kind, response) => {
+                *received.of(kind, response) += 1;
+                match response {
+                    false => self.take_question(level, station, &pdu),
+                    true => self.take_reply(station, &pdu),
+                }
+            }
         }
         Effect::Nothing
     }
 
     /// Unnumbered information, to a SAP or a group of them.
     #[inline]
-    fn take_datagram(&mut self, now: Instant, level: u8, station: u8, pdu: &Pdu<'_>) -> Effect {
+    fn take_datagram(
+        &mut self,
+        now: Instant,
+        level: u8,
+        station: u8,
+        pdu: &Pdu<'_>,
+        wanted: Option<u8>,
+    ) -> Effect {
         let from = Address { sap: pdu.ssap, station };
         let received = Received { from, to: pdu.dsap, priority: level, acknowledged: false, at: now };
         if pdu.dsap & 1 == 0 {
-            let offered = self.offer(pdu.dsap, received, pdu.information);
-            self.statistics.nobody += u64::from(offered.is_err());
-            return if offered == Ok(true) { Effect::Readable(pdu.dsap) } else { Effect::Nothing };
+            return match self.offer(pdu.dsap, received, pdu.information, wanted) {
+                Ok(coming) => Effect::Comes(pdu.dsap, coming),
+                Err(_) => {
+                    self.statistics.nobody += 1;
+                    Effect::Nothing
+                }
+            };
         }
         let mut members = 0;
         for at in 0..self.open.len() {
             let number = self.open[at];
             if self.sap(number).is_ok_and(|sap| sap.is_member(pdu.dsap)) {
                 members += 1;
-                if self.offer(number, received, pdu.information) == Ok(true) {
-                    self.tell(Event::Readable { sap: number });
+                if let Ok(coming) = self.offer(number, received, pdu.information, None) {
+                    self.tell_coming(number, coming);
                 }
             }
         }
@@ -241,24 +288,40 @@ impl Station {
         Effect::Nothing
     }
 
-    /// Gives a SAP a datagram if its checksum holds and there is room; whether it is the only one there.
+    /// Gives a SAP a datagram if its checksum holds and there is room.
     #[inline]
-    fn offer(&mut self, number: u8, received: Received, information: &[u8]) -> Result<bool, Refusal> {
+    fn offer(
+        &mut self,
+        number: u8,
+        received: Received,
+        information: &[u8],
+        wanted: Option<u8>,
+    ) -> Result<Coming, Refusal> {
         let sap = self.sap(number)?;
         match checked(sap.options.crc, information) {
             None => self.statistics.bad_crc += 1,
             Some(_) if !sap.has_room() => {
                 self.statistics.levels[usize::from(received.priority)].dropped += 1;
             }
-            Some(message) => return Ok(self.deliver(number, received, message)),
+            Some(message) => return Ok(self.deliver(number, received, message, wanted)),
         }
-        Ok(false)
+        Ok(Coming::Nothing)
     }
 
-    /// Puts a message into the inbox of a SAP that has room for it; whether it is the only one there.
-    #[inline]
-    pub(super) fn deliver(&mut self, number: u8, received: Received, bytes: &[u8]) -> bool {
-        let Some(sap) = self.saps[usize::from(number >> 1)].as_deref_mut() else { return false };
+    /// A message for a SAP that has room for it: puts it into its inbox, but not the only one of the SAP that is wanted.
+    #[inline(always)]
+    pub(super) fn deliver(
+        &mut self,
+        number: u8,
+        received: Received,
+        bytes: &[u8],
+        wanted: Option<u8>,
+    ) -> Coming {
+        let Some(sap) = self.saps[usize::from(number >> 1)].as_deref_mut() else { return Coming::Nothing };
+        if wanted == Some(number) && sap.held == 0 {
+            self.handed = received;
+            return Coming::Handed(bytes.len() as u16);
+        }
         let slot = self.arrivals.take();
         let arrival = &mut self.arrivals[slot];
         arrival.received = received;
@@ -266,6 +329,6 @@ impl Station {
         arrival.bytes.extend_from_slice(bytes);
         sap.inbox.push(received.priority, slot);
         sap.held += 1;
-        sap.held == 1
+        if sap.held == 1 { Coming::First } else { Coming::Nothing }
     }
 }

@@ -31,10 +31,10 @@ use crate::wire::{
 use acknowledged::Sequences;
 use answers::Answer;
 use line::crc_of;
-use queue::{Levels, Moments, Pool};
+use queue::{Levels, Moments, Noted, Pool};
 use sap::{Arrival, Sap};
 #[cfg(feature = "sockets")]
-pub(crate) use short::{Handed, Left};
+pub(crate) use short::{Handed, Left, What};
 
 /// How a station is set up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,6 +138,13 @@ impl Default for Message {
     }
 }
 
+impl Noted for Message {
+    #[inline]
+    fn noted(&self) -> Instant {
+        self.noted
+    }
+}
+
 /// A station.
 ///
 /// **Order.** What has the highest priority leaves first, so a message waits for at most one frame (or batch) of a lower
@@ -153,7 +160,7 @@ impl Default for Message {
 pub struct Station {
     config: Config,
     /// By half its number.
-    saps: Vec<Option<Box<Sap>>>,
+    saps: [Option<Box<Sap>>; 128],
     /// Numbers of those that are open, in order.
     open: Vec<u8>,
     messages: Pool<Message>,
@@ -172,6 +179,10 @@ pub struct Station {
     /// SAPs that have something to tell.
     news: VecDeque<u8>,
     ticket: u32,
+    #[cfg(any(feature = "sockets", test))]
+    expected: short::Expected,
+    /// The message that was not kept last, since it was wanted.
+    handed: Received,
     /// The SAP of the datagrams that left last, and how many they were.
     last: (u8, usize),
     statistics: Statistics,
@@ -191,7 +202,7 @@ impl Station {
         };
         Station {
             config,
-            saps: (0..128).map(|_| None).collect(),
+            saps: [const { None }; 128],
             open: Vec::new(),
             messages: Pool::default(),
             arrivals: Pool::default(),
@@ -205,6 +216,9 @@ impl Station {
             sequences: Sequences::default(),
             news: VecDeque::new(),
             ticket: 0,
+            #[cfg(any(feature = "sockets", test))]
+            expected: short::Expected::default(),
+            handed: Arrival::default().received,
             last: (0, 0),
             statistics: Statistics::default(),
         }
@@ -467,8 +481,7 @@ impl Station {
     /// [`Command::Take`].
     #[inline]
     pub(crate) fn take(&mut self, number: u8, into: &mut Vec<u8>) -> Result<Option<Received>, Refusal> {
-        self.sap(number)?;
-        let Some(sap) = self.saps[usize::from(number >> 1)].as_deref_mut() else { return Ok(None) };
+        let sap = self.sap_mut(number)?;
         let Some(slot) = sap.inbox.pop_highest() else { return Ok(None) };
         sap.held -= 1;
         let Arrival { received, bytes } = &self.arrivals[slot];
@@ -507,8 +520,7 @@ impl Station {
         }
         message.noted = at;
         if at < Instant::MAX {
-            let messages = &self.messages;
-            self.moments.push(at, slot, messages.len(), |at, slot| messages[slot].noted == at);
+            self.moments.push(at, slot, &self.messages);
         }
     }
 
@@ -537,6 +549,8 @@ impl Station {
     fn release(&mut self, slot: u32) {
         let message = &mut self.messages[slot];
         (message.place, message.noted) = (Place::Free, Instant::MAX);
+        #[cfg(any(feature = "sockets", test))]
+        self.expected.forget_answer();
         self.messages.release(slot);
     }
 
@@ -629,14 +643,12 @@ impl Station {
     /// When something is to be done.
     #[inline]
     pub(crate) fn deadline(&mut self) -> Option<Instant> {
-        let messages = &self.messages;
-        self.moments.first(|at, slot| messages[slot].noted == at).map(|(at, _)| at)
+        self.moments.first(&self.messages).map(|(at, _)| at)
     }
 
     fn wake(&mut self, now: Instant) {
         loop {
-            let messages = &self.messages;
-            match self.moments.first(|at, slot| messages[slot].noted == at) {
+            match self.moments.first(&self.messages) {
                 Some((at, slot)) if at <= now => {
                     self.messages[slot].noted = Instant::MAX;
                     self.expire(now, slot);

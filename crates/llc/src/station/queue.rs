@@ -136,6 +136,11 @@ impl<T> std::ops::IndexMut<u32> for Pool<T> {
     }
 }
 
+/// What says when it must be looked at; [`Instant::MAX`]: never.
+pub(super) trait Noted: Default {
+    fn noted(&self) -> Instant;
+}
+
 /// When slots must be looked at. What was noted before stays until it comes up: it counts only if the slot still says so.
 #[derive(Debug, Default)]
 pub(super) struct Moments {
@@ -146,16 +151,19 @@ pub(super) struct Moments {
 
 impl Moments {
     #[inline]
-    pub fn push(&mut self, at: Instant, slot: u32, slots: usize, counts: impl Fn(Instant, u32) -> bool) {
-        let Some(next) = &mut self.next else {
-            self.next = Some((at, slot));
-            return;
-        };
-        let later = if (at, slot) < *next { std::mem::replace(next, (at, slot)) } else { (at, slot) };
-        self.others.push(Reverse(later));
-        if self.others.len() > STALE + 2 * slots {
+    pub fn push(&mut self, at: Instant, slot: u32, slots: &Pool<impl Noted>) {
+        match self.next {
+            None => self.next = Some((at, slot)),
+            Some(next) => self.push_beside(next, (at, slot), slots),
+        }
+    }
+
+    fn push_beside(&mut self, next: (Instant, u32), new: (Instant, u32), slots: &Pool<impl Noted>) {
+        self.next = Some(next.min(new));
+        self.others.push(Reverse(next.max(new)));
+        if self.others.len() > STALE + 2 * slots.len() {
             let mut left = std::mem::take(&mut self.others).into_vec();
-            left.retain(|Reverse((at, slot))| counts(*at, *slot));
+            left.retain(|Reverse((at, slot))| slots[*slot].noted() == *at);
             left.sort_unstable();
             left.dedup();
             self.others = left.into();
@@ -164,9 +172,9 @@ impl Moments {
 
     /// The first that counts.
     #[inline]
-    pub fn first(&mut self, counts: impl Fn(Instant, u32) -> bool) -> Option<(Instant, u32)> {
+    pub fn first(&mut self, slots: &Pool<impl Noted>) -> Option<(Instant, u32)> {
         while let Some((at, slot)) = self.next
-            && !counts(at, slot)
+            && slots[slot].noted() != at
         {
             self.next = if self.others.is_empty() { None } else { self.pop() };
         }
@@ -267,19 +275,38 @@ mod tests {
 
     #[test]
     fn moments_that_were_overtaken_do_not_pile_up() {
-        let mut moments = Moments::default();
+        let (mut moments, mut slots) = (Moments::default(), Pool::<Slot>::default());
+        slots.take();
         for ps in 0..10_000 {
-            moments.push(Instant::from_ps(ps), 0, 1, |at, _| at == Instant::from_ps(ps));
+            slots[0] = Slot(Instant::from_ps(ps));
+            moments.push(slots[0].0, 0, &slots);
         }
         assert!(moments.others.len() <= STALE + 3);
-        assert_eq!(moments.first(|at, _| at.as_ps() == 9_999), Some((Instant::from_ps(9_999), 0)));
-        assert_eq!(moments.first(|_, _| false), None);
+        assert_eq!(moments.first(&slots), Some((Instant::from_ps(9_999), 0)));
+        slots[0] = Slot::default();
+        assert_eq!(moments.first(&slots), None);
         // Nor does one that is noted again and again.
+        slots[0] = Slot(Instant::from_ps(1 << 40));
         for ps in 0..10_000 {
-            let at = Instant::from_ps(if ps % 2 == 0 { 1 << 40 } else { ps });
-            moments.push(at, 0, 1, |at, _| at.as_ps() == 1 << 40);
+            moments.push(Instant::from_ps(if ps % 2 == 0 { 1 << 40 } else { ps }), 0, &slots);
         }
         assert!(moments.others.len() <= STALE + 3);
+        assert_eq!(moments.first(&slots), Some((slots[0].0, 0)));
+    }
+
+    /// Something with a moment.
+    struct Slot(Instant);
+
+    impl Default for Slot {
+        fn default() -> Self {
+            Slot(Instant::MAX)
+        }
+    }
+
+    impl Noted for Slot {
+        fn noted(&self) -> Instant {
+            self.0
+        }
     }
 
     #[test]

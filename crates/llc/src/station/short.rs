@@ -3,14 +3,79 @@
 //! acknowledged message stands in no queue, nor does an acknowledgement or an event. What leaves, what is counted and what is
 //! told is that of the long way, [`Station::send`] or [`Station::take_from`] and polls; a test below holds both to each
 //! other.
+//!
+//! A frame that is octet for octet what was expected is not even read: what comes of it is known.
 
 use trunkline_units::Instant;
 
 use super::Station;
-use super::line::Effect;
-use super::line::crc_of;
-use crate::talk::{Event, Outcome, Refusal, Ticket};
-use crate::wire::{Address, CRC, Kind, Pdu};
+use super::line::{Coming, Effect, checked, crc_of};
+use crate::talk::{Event, Outcome, Received, Refusal, Ticket};
+use crate::wire::{
+    AC0, Address, CRC, CommandStatus, HIGHEST, Kind, MAX_INFORMATION, NUMBER, POLL, Pdu, RESPONSE,
+    ResponseStatus, Status,
+};
+
+/// What most probably comes next, octet for octet, as TCP predicts headers (Jacobson, *Design Notes on Fast TCP*, 1990). It
+/// spares reading and asking what is known: that it is what it was made of.
+#[derive(Debug, Default)]
+pub(super) struct Expected {
+    /// The answer that ends a message that is under way.
+    answer: Option<Answer>,
+    /// The next command of the sequence that was heard last. Of that and its number, none else may have changed anything.
+    command: Option<Command>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Answer {
+    station: u8,
+    frame: [u8; ANSWER],
+    slot: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Command {
+    station: u8,
+    /// All but the information.
+    head: [u8; 4],
+    /// What is remembered of its sequence.
+    heard: u32,
+}
+
+impl Expected {
+    /// A command left for a station in this frame: if there is no more to agree on, its answer will end the message.
+    #[inline]
+    fn answer_to(&mut self, station: u8, frame: &[u8], slot: u32) {
+        if let Some(head) = frame.first_chunk()
+            && head[3] & POLL == 0
+        {
+            self.answer = Some(Answer { station, frame: answer_to(*head), slot });
+        }
+    }
+
+    /// A message has come to its end: it may be the one whose answer was expected.
+    #[inline]
+    pub fn forget_answer(&mut self) {
+        self.answer = None;
+    }
+
+    /// A command was taken: the next has the other number.
+    #[inline]
+    pub fn command_after(&mut self, received: &Received, number: bool, heard: u32) {
+        let head = [received.priority, received.to, received.from.sap, AC0 | if number { 0 } else { NUMBER }];
+        self.command = Some(Command { station: received.from.station, head, heard });
+    }
+}
+
+/// Octets of an answer.
+const ANSWER: usize = 5;
+
+/// The answer that a command with this head and without the poll bit has, if it is taken.
+#[inline]
+fn answer_to([level, dsap, ssap, control]: [u8; 4]) -> [u8; ANSWER] {
+    const OK: u8 = Status { command: CommandStatus::Ok, response: ResponseStatus::NotRequested }.octet();
+    [level, ssap, dsap | RESPONSE, control ^ NUMBER, OK]
+}
 
 /// What became of a message that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,15 +91,32 @@ pub(crate) enum Left {
 /// What came of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Handed {
-    /// Something to tell.
-    pub event: Option<Event>,
+    pub what: What,
     /// Octets of the frame that answers its station; 0: none.
     pub answer: usize,
     /// Something is to be polled.
     pub more: bool,
 }
 
+/// What is handed out of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    Nothing,
+    /// Something to tell.
+    Event(Event),
+    /// A message of so many octets, behind the head of its PDU, that is not kept, since its SAP is wanted; so nothing is told
+    /// of it. The rest says [`Station::handed`].
+    Message(usize),
+}
+
 impl Station {
+    /// The message that was handed out last, but for its bytes.
+    #[cfg(feature = "sockets")]
+    #[inline]
+    pub(crate) fn handed(&self) -> Received {
+        self.handed
+    }
+
     /// Whether nothing waits to leave or to be told.
     #[inline]
     fn is_quiet(&self) -> bool {
@@ -78,48 +160,108 @@ impl Station {
         }
         self.answered &= !(1 << level);
         self.last = (0, 0);
-        Ok((ticket, Left::Away(self.put(now, slot, buffer))))
+        let length = self.put(now, slot, buffer);
+        self.expected.answer_to(to.station, &buffer[..length], slot);
+        Ok((ticket, Left::Away(length)))
     }
 
-    /// A frame of a station, 1 to 254. What comes of it is handed out at once if nothing waits before it; an acknowledgement
-    /// is written into `buffer`.
+    /// What comes of a frame that is one that was expected.
+    #[inline(always)]
+    fn foresee(
+        &mut self,
+        now: Instant,
+        station: u8,
+        frame: &[u8],
+        wanted: Option<u8>,
+        buffer: &mut [u8],
+    ) -> Option<Handed> {
+        if let Some(answer) = self.expected.answer
+            && answer.station == station
+            && frame.try_into().is_ok_and(|frame: [u8; ANSWER]| frame == answer.frame)
+        {
+            self.statistics.received.ac_responses += 1;
+            self.statistics.levels[usize::from(answer.frame[0] & HIGHEST)].received += 1;
+            let what = self.end_at_once(now, answer.slot, Outcome::Done);
+            return Some(Handed { what, answer: 0, more: !self.is_quiet() });
+        }
+        let Some(Command { station: of, head: next, heard }) = &mut self.expected.command else {
+            return None;
+        };
+        let (&head, information) = frame.split_first_chunk()?;
+        if (*of, *next) != (station, head) || information.len() > MAX_INFORMATION {
+            return None;
+        }
+        let [level, dsap, ssap, control] = head;
+        let sap = self.saps[usize::from(dsap >> 1)].as_deref()?;
+        let message = checked(sap.options.crc, information).filter(|_| sap.has_room())?;
+        let heard = *heard;
+        next[3] ^= NUMBER;
+        self.statistics.received.ac += 1;
+        self.statistics.sent.ac_responses += 1;
+        let counts = &mut self.statistics.levels[usize::from(level & HIGHEST)];
+        (counts.received, counts.sent) = (counts.received + 1, counts.sent + 1);
+        buffer[..ANSWER].copy_from_slice(&answer_to(head));
+        self.answered |= 1 << level;
+        self.last = (0, 0);
+        let from = Address { sap: ssap, station };
+        let received = Received { from, to: dsap, priority: level, acknowledged: true, at: now };
+        let coming = self.accept(heard, control & NUMBER != 0, received, Some(message), wanted);
+        Some(Handed { what: what(dsap, coming), answer: ANSWER, more: false })
+    }
+
+    /// A frame of a station, 1 to 254. What comes of it is handed out at once if nothing waits before it, as is a message for
+    /// the SAP that is `wanted`, if it is the only one there; an acknowledgement is written into `buffer`.
     #[inline]
     pub(crate) fn take_at_once(
         &mut self,
         now: Instant,
         station: u8,
         frame: &[u8],
+        wanted: Option<u8>,
         buffer: &mut [u8],
     ) -> Handed {
         if !self.is_quiet() {
             self.take_from(now, station, frame);
-            return Handed { event: None, answer: 0, more: true };
+            return Handed { what: What::Nothing, answer: 0, more: true };
         }
-        let (event, answer) = match self.hear(now, station, frame) {
-            Effect::Nothing => (None, 0),
+        if let Some(handed) = self.foresee(now, station, frame, wanted, buffer) {
+            return handed;
+        }
+        let (what, answer) = match self.hear(now, station, frame, wanted) {
+            Effect::Nothing => (What::Nothing, 0),
             Effect::Ends(slot, outcome) => (self.end_at_once(now, slot, outcome), 0),
-            Effect::Readable(sap) => (Some(Event::Readable { sap }), 0),
-            Effect::Answers(answer, readable) => {
+            Effect::Comes(sap, coming) => (what(sap, coming), 0),
+            Effect::Answers(answer, coming) => {
                 self.answered |= 1 << answer.level;
                 self.last = (0, 0);
-                let event = readable.then_some(Event::Readable { sap: answer.ssap });
-                (event, self.write_acknowledgement(&answer, buffer))
+                (what(answer.ssap, coming), self.write_acknowledgement(&answer, buffer))
             }
         };
-        Handed { event, answer, more: !self.is_quiet() }
+        Handed { what, answer, more: !self.is_quiet() }
     }
 
     /// A message comes to its end, which is told now.
-    #[inline]
-    fn end_at_once(&mut self, now: Instant, slot: u32, outcome: Outcome) -> Option<Event> {
+    #[inline(always)]
+    fn end_at_once(&mut self, now: Instant, slot: u32, outcome: Outcome) -> What {
         let number = self.messages[slot].sap;
-        let event = self.finish(now, slot, outcome)?;
-        let sap = self.saps[usize::from(number >> 1)].as_deref_mut()?;
-        sap.places -= 1;
-        if sap.has_news() {
-            self.list(number);
+        let Some(event) = self.finish(now, slot, outcome) else { return What::Nothing };
+        if let Some(sap) = self.saps[usize::from(number >> 1)].as_deref_mut() {
+            sap.places -= 1;
+            if sap.has_news() {
+                self.list(number);
+            }
         }
-        Some(event)
+        What::Event(event)
+    }
+}
+
+/// What a SAP has got, as it is handed out.
+#[inline(always)]
+fn what(sap: u8, coming: Coming) -> What {
+    match coming {
+        Coming::Nothing => What::Nothing,
+        Coming::First => What::Event(Event::Readable { sap }),
+        Coming::Handed(octets) => What::Message(octets.into()),
     }
 }
 
@@ -132,7 +274,7 @@ mod tests {
     use super::*;
     use crate::Options;
     use crate::station::Config;
-    use crate::talk::{Command, Received};
+    use crate::talk::Command;
     use crate::wire::{ALL, GLOBAL_SAP};
 
     const SAPS: [u8; 4] = [2, 4, 6, 8];
@@ -206,18 +348,26 @@ mod tests {
             }
         }
 
-        fn take(&mut self, station: u8, frame: &[u8]) {
+        fn take(&mut self, station: u8, frame: &[u8], wanted: Option<u8>) {
             let mut room = [0; ROOM];
-            let handed = self.short.take_at_once(self.now, station, frame, &mut room);
+            let handed = self.short.take_at_once(self.now, station, frame, wanted, &mut room);
             self.long.take_from(self.now, station, frame);
-            if handed.event.is_some() {
-                assert_eq!(self.long.event(), handed.event);
+            match handed.what {
+                What::Nothing => {}
+                What::Event(event) => assert_eq!(self.long.event(), Some(event)),
+                What::Message(octets) => {
+                    let sap = wanted.expect("nothing is handed out that nobody wants");
+                    assert_eq!(self.long.event(), Some(Event::Readable { sap }));
+                    let mut also = Vec::new();
+                    assert_eq!(self.long.take(sap, &mut also), Ok(Some(self.short.handed)));
+                    assert_eq!((&frame[4..][..octets], self.long.readable(sap)), (&also[..], 0));
+                }
             }
             if handed.answer > 0 {
                 assert_eq!(self.long.event(), None);
                 assert_eq!(self.transmit(), (station, room[..handed.answer].to_vec()));
             }
-            self.went.1 += usize::from(handed.event.is_some() || handed.answer > 0);
+            self.went.1 += usize::from(handed.what != What::Nothing || handed.answer > 0);
             assert_eq!(handed.more, !self.long.is_quiet());
         }
 
@@ -271,7 +421,7 @@ mod tests {
                         frame[3] ^= if c == 0 { 0 } else { 0x80 };
                         frame.truncate(4);
                         frame.push([0x40, 0x40, 0x40, 0x49, 0x41, 0x4F, 0x42, 0x40][usize::from(b % 8)]);
-                        self.take(to, &frame);
+                        self.take(to, &frame, None);
                     }
                 }
                 6 | 7 => {
@@ -280,7 +430,8 @@ mod tests {
                     let from = 4 + u8::from(c & 0x40 != 0);
                     let frame = [c & 7, to, from, control, b, c];
                     let cut = if c & 0x38 == 0 { usize::from(a % 7) } else { 6 };
-                    self.take(peer, &frame[..cut.min(frame.len())]);
+                    let wanted = (c & 0x80 == 0).then_some(SAPS[usize::from(c % 4)]);
+                    self.take(peer, &frame[..cut.min(frame.len())], wanted);
                 }
                 8 => {
                     let mut got: [(Option<Received>, Vec<u8>); 2] = Default::default();
@@ -322,14 +473,75 @@ mod tests {
         two.send(2, to, b"a datagram", None, false);
         // The first acknowledged message agrees on its number, which an answer ends; then it is its turn.
         two.send(4, to, b"acknowledged", None, false);
-        two.take(9, &[5, 4, 5, 0xF7, 0x40]);
+        two.take(9, &[5, 4, 5, 0xF7, 0x40], None);
         assert!(two.poll() && !two.poll());
-        two.take(9, &[5, 4, 5, 0x67, 0x40]);
+        two.take(9, &[5, 4, 5, 0x67, 0x40], None);
         two.send(4, to, b"and again", None, false);
-        two.take(9, &[5, 4, 5, 0xE7, 0x40]);
-        two.take(9, &[5, 4, 4, 0x67, 1, 2, 3]);
+        two.take(9, &[5, 4, 5, 0xE7, 0x40], Some(4));
+        // What is wanted is handed out, but not past what is there; else it is kept.
+        two.take(9, &[5, 4, 4, 0x67, 1, 2, 3], Some(4));
+        assert_eq!(two.short.readable(4), 0);
+        two.take(9, &[5, 4, 4, 0xE7, 1, 2, 3], Some(2));
+        two.take(9, &[5, 4, 4, 0x67, 1, 2, 3], Some(4));
         two.compare();
-        assert_eq!((two.went, two.short.is_quiet()), ((3, 3), true));
-        assert_eq!((two.short.statistics().done, two.short.readable(4)), (3, 1));
+        assert_eq!((two.went, two.short.is_quiet()), ((3, 5), true));
+        assert_eq!((two.short.statistics().done, two.short.readable(4)), (3, 2));
+    }
+
+    /// Whether this is foreseen by a station, which takes it the short way.
+    fn foreseen(two: &mut Two, station: u8, frame: &[u8]) -> bool {
+        let mut other = [0; ROOM];
+        two.short.is_quiet() && two.short.foresee(two.now, station, frame, Some(4), &mut other).is_some()
+    }
+
+    #[test]
+    fn only_what_was_expected_is_foreseen() {
+        let mut two =
+            Two { long: station(), short: station(), now: Instant::ZERO, asked: None, went: (0, 0) };
+        // Commands: the next of the sequence heard last, while its SAP has room.
+        two.take(9, &[5, 4, 4, 0x67, 1], Some(4));
+        for (station, other) in [
+            (9, [5, 4, 4, 0x67, 1]),
+            (8, [5, 4, 4, 0xE7, 1]),
+            (9, [6, 4, 4, 0xE7, 1]),
+            (9, [5, 2, 4, 0xE7, 1]),
+            (9, [5, 4, 6, 0xE7, 1]),
+            (9, [5, 4, 4, 0xF7, 1]),
+        ] {
+            assert!(!foreseen(&mut two, station, &other), "{other:x?}");
+        }
+        assert!(!foreseen(&mut two, 9, &[5, 4, 4]));
+        assert!(foreseen(&mut two, 9, &[5, 4, 4, 0xE7, 1]));
+        assert!(!foreseen(&mut two, 9, &[5, 4, 4, 0xE7, 1]), "a double");
+        assert!(foreseen(&mut two, 9, &[5, 4, 4, 0x67, 1]));
+        // Of SAP 8 with a checksum and room for two, which nobody wants.
+        two.take(9, &[5, 8, 4, 0x67, 0, 0, 0, 0], None);
+        assert!(!foreseen(&mut two, 9, &[5, 8, 4, 0xE7, 1, 2, 3, 4]), "damaged");
+        assert!(foreseen(&mut two, 9, &[5, 8, 4, 0xE7, 0, 0, 0, 0]));
+        assert!(!foreseen(&mut two, 9, &[5, 8, 4, 0x67, 0, 0, 0, 0]), "there is no room");
+        two.short.close(8).expect("it was open");
+        assert!(!foreseen(&mut two, 9, &[5, 8, 4, 0x67, 0, 0, 0, 0]), "nobody is there");
+        // Answers: of a message that is under way, once a number is agreed on.
+        let (to, mut room) = (Address { sap: 4, station: 9 }, [0; ROOM]);
+        let mut send = |two: &mut Two| {
+            two.short.send_at_once(two.now, 4, to, b"a message", None, &mut room).expect("it leaves");
+        };
+        send(&mut two);
+        assert!(!foreseen(&mut two, 9, &[5, 4, 5, 0xF7, 0x40]), "an agreement is no answer");
+        two.short.take_at_once(two.now, 9, &[5, 4, 5, 0xF7, 0x40], None, &mut [0; ROOM]);
+        while two.short.event().is_some() || two.short.transmit(two.now, &mut [0; ROOM]).is_some() {}
+        two.short.take_at_once(two.now, 9, &[5, 4, 5, 0x67, 0x40], None, &mut [0; ROOM]);
+        send(&mut two);
+        for (station, other) in
+            [(8, [5, 4, 5, 0xE7, 0x40]), (9, [5, 4, 5, 0x67, 0x40]), (9, [5, 4, 5, 0xE7, 0x49])]
+        {
+            assert!(!foreseen(&mut two, station, &other), "{other:x?}");
+        }
+        assert!(foreseen(&mut two, 9, &[5, 4, 5, 0xE7, 0x40]));
+        assert!(!foreseen(&mut two, 9, &[5, 4, 5, 0xE7, 0x40]), "it has come to its end");
+        send(&mut two);
+        two.short.reset(two.now, 4, true).expect("it is open");
+        while two.short.event().is_some() {}
+        assert!(!foreseen(&mut two, 9, &[5, 4, 5, 0x67, 0x40]), "it was given up");
     }
 }
