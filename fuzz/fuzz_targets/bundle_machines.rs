@@ -20,6 +20,9 @@ use trunkline_endpoint::Port;
 use trunkline_units::Span;
 use world::{Line, Place, World};
 
+/// Time that passes at the most before the end, so that many sites are tried and not a few for long.
+const TIME: Span = Span::from_s(2);
+
 const PLACES: [Place; 6] =
     [Place::Central, Place::Level1(0), Place::Level1(1), Place::Host(0), Place::Host(1), Place::Host(2)];
 
@@ -41,7 +44,7 @@ fuzz_target!(|bytes: &[u8]| {
     if settings.format == Format::Classic && how & 1 == 0 {
         world = world.retelling();
     }
-    let mut rest = rest;
+    let (mut rest, mut time) = (rest, Span::ZERO);
     // An octet says what happens, the next where or how much, then what it is about.
     while let [what, much, more @ ..] = rest {
         let place = PLACES[usize::from(*much) % 6];
@@ -72,7 +75,11 @@ fuzz_target!(|bytes: &[u8]| {
                 _ = world.command(host, Command::DropAgain { first: address as u16, last: (*much).into() })
             }
             12 => _ = world.command(host, if *much > 250 { Command::Bye } else { Command::DropAll }),
-            _ => world.run(Span::from_us(1 << (much % 22))),
+            _ => {
+                let passes = Span::from_us(1 << (much % 22)).min(TIME.saturating_sub(time));
+                time += passes;
+                world.run(passes);
+            }
         }
     }
     world.line = Line::default();

@@ -29,9 +29,10 @@ pub enum Timing {
 impl Timing {
     /// The tick of 1997: 5 ms.
     pub const CLASSIC: Timing = Timing::Tick(Span::from_ms(5));
-    /// Least processor: every bundle gathers for 5 ms, but for priority messages.
+    /// Least processor: every bundle gathers for 20 ms, but for priority messages. What a bundle costs is the wake of who
+    /// receives it; the messages of 1997 took 12 to 22 ms in the mean, those of DIS may take 100 (IEEE 1278.2).
     pub const LEAST_PROCESSOR: Timing =
-        Timing::Adaptive { ordinary: Span::from_ms(5), priority: Span::ZERO, gap: None };
+        Timing::Adaptive { ordinary: Span::from_ms(20), priority: Span::ZERO, gap: None };
     /// Least delay.
     pub const LEAST_DELAY: Timing =
         Timing::Adaptive { ordinary: Span::from_ms(5), priority: Span::ZERO, gap: Some(Span::from_us(500)) };
@@ -218,8 +219,8 @@ mod tests {
 
     #[test]
     fn bundles_leave_when_their_oldest_message_must() {
-        let messages = [(0, false), (4_000, false), (6_000, false), (7_000, true), (9_000, false)];
-        assert_eq!(departures(Timing::LEAST_PROCESSOR, &messages), [(5_000, 2), (7_000, 2), (14_000, 1)]);
+        let messages = [(0, false), (14_000, false), (21_000, false), (22_000, true), (24_000, false)];
+        assert_eq!(departures(Timing::LEAST_PROCESSOR, &messages), [(20_000, 2), (22_000, 2), (44_000, 1)]);
     }
 
     #[test]
@@ -230,7 +231,7 @@ mod tests {
         let timing = said(Timing::LEAST_PROCESSOR, ms(9), ms(3)).unwrap();
         assert_eq!(departures(timing, &messages), [(4_000, 2), (23_000, 1), (49_000, 1)]);
         let timing = said(Timing::LEAST_PROCESSOR, None, ms(3)).unwrap();
-        assert_eq!(departures(timing, &messages), [(4_000, 2), (23_000, 1), (45_000, 1)]);
+        assert_eq!(departures(timing, &messages), [(4_000, 2), (23_000, 1), (60_000, 1)]);
         assert_eq!(said(Timing::LEAST_DELAY, None, None), Some(Timing::LEAST_DELAY));
         assert_eq!(said(Timing::CLASSIC, None, None), Some(Timing::CLASSIC));
         assert_eq!((said(Timing::CLASSIC, ms(5), None), said(Timing::CLASSIC, None, ms(5))), (None, None));
@@ -272,7 +273,7 @@ mod tests {
         assert_eq!(taken, 2 * (WAITING + 1));
         assert_eq!(gather.deadline(), None);
         let mut buffer = vec![0; LONGEST];
-        let left = std::iter::from_fn(|| gather.leave(at(6_000), &mut buffer)).count();
+        let left = std::iter::from_fn(|| gather.leave(at(16_000), &mut buffer)).count();
         assert_eq!(left, WAITING + 1, "what was due leaves when there is room");
         assert!(!gather.push(at(0), 1, &[0; 101], false), "longer than a bundle");
     }

@@ -1,6 +1,6 @@
 //! What it costs a host to receive many small messages: each in a datagram of its own, and in bundles.
 //!
-//! `cargo bench -p trunkline-bundle --features sockets --bench receive [-- [--real-time] RATE…]` measures 4,000, 50,000 and 200,000
+//! `cargo bench -p trunkline-bundle --features sockets --bench receive [-- [--idle] [--real-time] RATE…]` measures 4,000, 50,000 and 200,000
 //! messages a second, or the rates that are given. It needs root, iproute2, ethtool and util-linux: two network namespaces
 //! of its own are joined by a pair of virtual interfaces, and go when it ends.
 //!
@@ -13,8 +13,11 @@
 //! that is set for least processor, or for least delay. The bare receiver takes a bundle a call and finds the messages in
 //! it: no interface of a host can take less.
 //!
-//! With `--real-time` the kernel's thread, who receives and who sends have real-time priorities 10, 9 and 5, as in the
-//! measurement from which the promise of the converter comes: so each message is taken as soon as it is there, however busy
+//! With `--idle` the host's processor has nothing else to do, as in the measurement from which the promise of the converter
+//! comes: then every message that comes alone also pays for a processor that slept.
+//!
+//! With `--real-time` the kernel's thread, who receives and who sends have real-time priorities 10, 9 and 5, as in
+//! that measurement: so each message is taken as soon as it is there, however busy
 //! the machine is, where otherwise some gather unasked while the processor is elsewhere.
 //!
 //! After 4,000 messages a second it tells what was claimed in 1997 as ratios of this machine: the share of the processor,
@@ -63,6 +66,8 @@ struct Arena {
     line: Line,
     /// Whether those who measure go before all others of the machine.
     first: bool,
+    /// Whether the host's processor has nothing else to do.
+    idle: bool,
 }
 
 struct Contestant {
@@ -103,11 +108,11 @@ fn main() {
         Ok(line) => line,
         Err(why) => return println!("skipped: {why}"),
     };
-    let first = std::env::args().any(|word| word == "--real-time");
+    let [first, idle] = ["--real-time", "--idle"].map(|flag| std::env::args().any(|word| word == flag));
     if first {
         line.precede(Thread::Kernel(1), 10);
     }
-    let arena = Arena { line, first };
+    let arena = Arena { line, first, idle };
     for rate in rates {
         let rounds = contest(&arena, rate);
         if rate == CLAIMED {
@@ -200,7 +205,7 @@ impl Cost {
 }
 
 fn measure(arena: &Arena, one: &Contestant, rate: u32) -> Cost {
-    let Arena { line, first } = arena;
+    let Arena { line, first, idle } = arena;
     let precede = |precedence| first.then(|| line.precede(Thread::This, precedence));
     line.wait(1, if one.waits { Span::from_ms(5) } else { Span::ZERO });
     // Enough messages for a figure, and no more than the machine likes.
@@ -208,10 +213,12 @@ fn measure(arena: &Arena, one: &Contestant, rate: u32) -> Cost {
     let clock = Clock::start();
     let (ready, over, ended) = (Barrier::new(2), AtomicBool::new(false), AtomicBool::new(false));
     thread::scope(|scope| {
-        let _beside = scope.spawn(|| {
-            contest::pin(1);
-            beside::work(&ended);
-        });
+        if !idle {
+            scope.spawn(|| {
+                contest::pin(1);
+                beside::work(&ended);
+            });
+        }
         let host = line.spaces.spawn(scope, 1, || {
             contest::pin(1);
             precede(9);

@@ -17,7 +17,7 @@ use crate::messages::{BODY, body, paced, without_waiting};
 use crate::{GROUP, PORT};
 
 /// Octets of a bundle.
-const BUNDLE: usize = 8_192;
+const BUNDLE: usize = 16_384;
 /// Until what is on its way has come, and what the interface holds back.
 const AFTER: Duration = Duration::from_millis(50);
 

@@ -39,21 +39,30 @@ pub fn without_waiting(socket: UdpSocket) -> UdpSocket {
     socket
 }
 
+/// Messages that may leave at once: who sends many is many, and when the machine has stood still they do not all speak at the
+/// same moment. What is behind by more is sent later, and the rate told is the one that was.
+const TOGETHER: u64 = 64;
+
 /// Has a message sent whenever one is due, and something done at every look at the clock; how many were.
 pub fn paced(rate: u32, time: Span, clock: Clock, mut each: impl FnMut(Option<Instant>)) -> u64 {
     // Messages of many are no bursts.
     trunkline_net::pace::no_slack();
     let (begun, mut sent) = (clock.now(), 0u64);
+    // Messages given up while the machine stood still.
+    let mut behind = 0;
     loop {
         let now = clock.now();
         if now >= begun + time {
             return sent;
         }
-        let due = (now.since(begun).as_s() * f64::from(rate)) as u64 + 1;
-        (sent..due).for_each(|_| each(Some(now)));
-        sent = sent.max(due);
+        let due = ((now.since(begun).as_s() * f64::from(rate)) as u64 + 1).saturating_sub(behind);
+        let leaves = due.saturating_sub(sent).min(TOGETHER);
+        (0..leaves).for_each(|_| each(Some(now)));
+        sent += leaves;
+        behind += due.saturating_sub(sent);
         each(None);
-        let (next, now) = (begun + Span::from_seconds(sent as f64 / f64::from(rate)), clock.now());
+        let next = begun + Span::from_seconds((sent + behind) as f64 / f64::from(rate));
+        let now = clock.now();
         thread::sleep(Duration::from(next.max(now).since(now)).min(PULSE));
     }
 }

@@ -52,11 +52,13 @@ impl Outcome {
     }
 }
 
+/// Ordinary messages wait for 5 ms, one interval of control.
+const TIMING: Timing = Timing::Adaptive { ordinary: Span::from_ms(5), priority: Span::ZERO, gap: None };
+
 /// So many times what the medium carries, for so long; without control if there is none.
 pub fn overload(load: f64, congestion: Option<Congestion>, span: Span) -> Outcome {
     let wide = Wide { spread: Spread::All, congestion: congestion.unwrap_or_default(), ..Wide::default() };
-    let settings =
-        Settings { timing: Timing::LEAST_PROCESSOR, format: Format::Wide(wide), ..Settings::default() };
+    let settings = Settings { timing: TIMING, format: Format::Wide(wide), ..Settings::default() };
     let medium = if congestion.is_some() { Medium::default() } else { ROOMY };
     let mut world = World::new(2, HOSTS as u16, settings, medium);
     world.shared = Some(Shared::new(RATE, 16_000));

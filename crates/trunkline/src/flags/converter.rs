@@ -78,7 +78,7 @@ pub struct Common {
     #[arg(long, value_name = "HOW")]
     pub timers: Option<Timers>,
     /// How long an ordinary message may wait for others in its bundle, up to 1s. Each may have its own; of --timers processor and
-    /// delay, as the next [default: 5ms]
+    /// delay, as the next [default: 15ms and 5ms]
     #[arg(long, value_name = "SPAN", value_parser = deadline)]
     pub deadline: Option<Span>,
     /// How long a priority message may; 0s: its bundle leaves at once [default: 0s]
@@ -118,7 +118,7 @@ pub enum Congestion {
 pub enum Timers {
     /// With a free-running tick of 5 ms, as in 1997
     Classic,
-    /// 5 ms after their first message, those with priority at once
+    /// 20 ms after their first message, those with priority at once
     Processor,
     /// At once if the last left 0.5 ms ago
     Delay,
