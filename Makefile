@@ -52,7 +52,7 @@ bench: ## figures beside other programs, as ratios (docs/benchmarks.md); wants a
 	$(CARGO) bench -p trunkline-bundle --features sockets --bench through --locked
 	$(CARGO) bench -p trunkline-bundle --features sockets --bench delay --locked
 	$(CARGO) bench -p trunkline --bench monitor --locked
-	$(CARGO) bench -p trunkline-record --bench series --locked
+	$(CARGO) bench -p trunkline-record --bench series --features postgres --locked
 	$(CARGO) bench -p trunkline-monitor --bench poll --features snmp --locked
 	$(CARGO) bench -p trunkline-sim --bench cost --locked
 	$(CARGO) bench -p trunkline-arq --bench engine --features aead --locked

@@ -59,6 +59,7 @@ fn part(time: Duration, dead: usize) {
         objects: switch(PORTS),
         manner: if number < dead { Manner::Dead } else { Manner::Good },
         runs: Some(clock),
+        ..State::default()
     };
     let states = (0..DEVICES + dead).map(|number| Arc::new(Mutex::new(state(number)))).collect();
     let at: Vec<String> =

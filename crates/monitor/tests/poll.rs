@@ -165,6 +165,17 @@ fn a_port_without_counters_of_64_bits_has_those_of_32() {
 }
 
 #[test]
+fn a_speed_is_exact_also_where_only_megabits_are_asked_for() {
+    let agents = Agents::one(atm());
+    let mut work = Work::start(&patient(&agents, ""));
+    // The first answer has counters of 32 bits and `ifSpeed`, later ones have neither.
+    let speeds = [(); 3].map(|()| work.polled("interfaces")["port/eth1/speed"]);
+    assert_eq!(speeds, [Some(155_520_000); 3]);
+    agents.set(0, |state| state.objects.extend([(wide(15, 1), Value::Gauge(622))]));
+    while work.polled("interfaces")["port/eth1/speed"] != Some(622_000_000) {}
+}
+
+#[test]
 fn a_port_whose_number_moved_is_the_same_series_and_ports_come_and_go() {
     let agents = Agents::one(switch(3));
     let mut work = Work::start(&patient(&agents, ""));
@@ -324,6 +335,10 @@ fn atm() -> Objects {
         }
         objects.insert(vec![1, 3, 6, 1, 2, 1, 37, 1, 14, 1, 9, 1, column, 1, 7], Value::Counter32(start));
     }
+    for column in 3..=5 {
+        objects.insert(vec![1, 3, 6, 1, 2, 1, 37, 1, 12, 1, column, 1, 0, 33], Value::Counter32(column));
+    }
+    objects.insert(vec![1, 3, 6, 1, 4, 1, 9, 3, 7], Value::Counter32(u32::MAX - 1_000));
     objects.insert(vec![1, 3, 6, 1, 4, 1, 9, 1], Value::Gauge(41));
     objects.insert(vec![1, 3, 6, 1, 4, 1, 9, 2, 1], Value::Text(b" 0.25".to_vec()));
     objects.insert(vec![1, 3, 6, 1, 4, 1, 9, 2, 2], Value::Counter64(5));
@@ -334,9 +349,10 @@ fn atm() -> Objects {
 fn cells_of_channels_and_paths_and_any_object_are_kept_and_a_wrap_is_its_event() {
     let agents = Agents::one(atm());
     let folder = tempfile::tempdir().unwrap();
-    let more = "ask = ['channels', 'paths']\ncache = '0s'\nobject = [
+    let more = "ask = ['channels', 'paths', 'aal5']\ncache = '0s'\nobject = [
         { name = 'load', oid = '1.3.6.1.4.1.9.1' }, { name = 'nothing', oid = '1.3.6.1.4.1.9.7.0' },
-        { name = 'rows', oid = '1.3.6.1.4.1.9.2', walk = true, unit = 'things' } ]";
+        { name = 'rows', oid = '1.3.6.1.4.1.9.2', walk = true, unit = 'things' },
+        { name = 'bounded', oid = '1.3.6.1.4.1.9.3', walk = true, most = 20_000_000 } ]";
     let kept = keep(&patient(&agents, more), folder.path(), || {
         requests(&agents, 20);
         agents.set(0, |state| grow(&mut state.objects, 20, 2_000));
@@ -349,10 +365,52 @@ fn cells_of_channels_and_paths_and_any_object_are_kept_and_a_wrap_is_its_event()
     }
     let (sum, events) = kept.whole("vc/eth1/0.33/out/cells");
     assert!(sum == 2_000 && !events.has(Event::Wrap), "{sum} {events:?}");
+    for name in ["crc-errors", "timeouts", "oversized"].map(|what| format!("vc/eth1/0.33/in/{what}")) {
+        assert_eq!(kept.whole(&name).0, 2_000, "{name}");
+    }
+    // Who says how fast it counts is told a wrap from a reset.
+    let (sum, events) = kept.whole("other/bounded.7/value");
+    assert!(sum == 2_000 && events.has(Event::Wrap), "{sum} {events:?}");
     assert_eq!(kept.whole("other/rows.2/value").0, 2_000);
     assert!(kept.series.contains_key("other/rows.1/value") && kept.series.contains_key("other/load/value"));
     assert!(!kept.series.contains_key("other/nothing/value"));
-    assert_eq!(kept.tables.len(), 3);
+    assert_eq!(kept.tables.len(), 4);
+}
+
+/// snmp2 shares no code with the library that the collector uses.
+#[test]
+fn another_library_writes_the_same_requests_and_reads_the_same_values() {
+    let agents = Agents::one(atm());
+    let mut work = Work::start(&patient(&agents, "ask = ['interfaces', 'channels']"));
+    let mut polled = work.polled("interfaces");
+    polled.extend(work.polled("channels"));
+    // What the collector asked, taken apart and put together again by the other one.
+    let heard = agents.states[0].lock().unwrap().heard.clone();
+    let request = snmp2::Pdu::from_bytes(&heard).unwrap();
+    assert_eq!(request.message_type, snmp2::MessageType::GetBulkRequest);
+    assert_eq!((request.community, request.to_bytes().unwrap()), (&b"public"[..], heard.clone()));
+    let mut other = snmp2::SyncSession::new_v2c(agents.at[0], b"public", Some(LIMIT), 1).unwrap();
+    let mut read = |column: &[u32], rows: u32| -> Vec<Option<u64>> {
+        let column: Vec<u64> = column.iter().map(|arc| u64::from(*arc)).collect();
+        let answer = other.getbulk(&[&snmp2::Oid::from(&column).unwrap()], 0, rows).unwrap();
+        let number = |value| match value {
+            snmp2::Value::Counter32(n) => Some(u64::from(n)),
+            snmp2::Value::Counter64(n) => Some(n),
+            other => panic!("{other:?}"),
+        };
+        answer.varbinds.map(|(_, value)| number(value)).collect()
+    };
+    let octets =
+        [("in/octets", 6), ("in/multicast-packets", 8), ("out/octets", 10), ("out/broadcast-packets", 13)];
+    for (series, column) in octets {
+        assert_eq!(read(&wide(column, 1)[..11], 1), [polled[&format!("port/eth1/{series}")]], "{series}");
+    }
+    let cells =
+        ["in/cells", "in/clp0-cells", "in/discards", "in/clp0-discards", "out/cells", "out/clp0-cells"];
+    for (column, series) in (1..).zip(cells) {
+        let channels = [33, 40_000].map(|vci| polled[&format!("vc/eth1/0.{vci}/{series}")]);
+        assert_eq!(read(&[1, 3, 6, 1, 2, 1, 37, 1, 14, 1, 11, 1, column], 2), channels, "{series}");
+    }
 }
 
 #[test]
@@ -361,8 +419,11 @@ fn a_device_that_dies_and_returns_loses_nothing_and_delays_nobody() {
     let states = states.map(|state| Arc::new(std::sync::Mutex::new(state))).collect();
     let agents = Agents::start(&["127.0.0.1:0".into(), "127.0.0.1:0".into()], states);
     let folder = tempfile::tempdir().unwrap();
-    let second =
-        format!("[[device]]\nname = 'b'\naddress = '{}'\ncredentials = 'c'\ncache = '0s'", agents.at[1]);
+    // The healthy one may take its time, as a busy machine makes it do.
+    let second = format!(
+        "[[device]]\nname = 'b'\naddress = '{}'\ncredentials = 'c'\ncache = '0s'\ntimeout = '10s'",
+        agents.at[1]
+    );
     let text = device(&agents, &format!("cache = '0s'\n{second}"));
     let kept = keep(&text, folder.path(), || {
         requests(&agents, 30);
@@ -388,11 +449,9 @@ fn a_device_that_dies_and_returns_loses_nothing_and_delays_nobody() {
     let octets = healthy.iter().find(|s| s.name == "port/eth1/in/octets").unwrap();
     let points = kept.reader.points(octets.id, Moment(0), Moment::LAST, 10_000).unwrap().points;
     let sick = kept.reader.points(series[0].id, Moment(0), Moment::LAST, 10_000).unwrap().points;
-    assert!(sick.iter().any(|p| p.value.is_none()) && points.len() > 2);
-    assert!(
-        points.iter().filter(|p| p.value.is_some()).count() + 2 >= points.len(),
-        "the other one answered"
-    );
+    assert!(sick.iter().any(|p| p.value.is_none()));
+    assert!(points.iter().all(|p| p.value.is_some()), "the other one answered");
+    assert!(2 * points.len() >= sick.len(), "as often: {} and {}", points.len(), sick.len());
 }
 
 #[test]

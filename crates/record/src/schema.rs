@@ -37,6 +37,9 @@ pub struct Record {
     pub connections: Vec<Connection>,
     /// Links, where the backend has them.
     pub links: Vec<Link>,
+    /// Interfaces of the machine on which the run was, against time. Only of live runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub interfaces: Vec<Interface>,
     /// Stations.
     pub hosts: Vec<Host>,
     /// Expectations of the experiment, judged.
@@ -59,6 +62,7 @@ impl Default for Record {
             experiment: Experiment::default(),
             connections: Vec::new(),
             links: Vec::new(),
+            interfaces: Vec::new(),
             hosts: Vec::new(),
             expectations: Vec::new(),
         }
@@ -341,6 +345,16 @@ pub struct LinkEnd {
     pub counts: Vec<(f64, u64, u64, u64)>,
 }
 
+/// What an interface counted, whoever used it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// `[seconds since the run began, [octets, packets, dropped in, octets, packets, dropped out]]`, counted from the first of
+    /// them on.
+    pub counts: Vec<(f64, [u64; 6])>,
+}
+
 /// A station.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Host {
@@ -418,6 +432,7 @@ mod tests {
             environment: words("program"),
             connections: vec![connection, Connection::default()],
             links: vec![Link { queue_max: 7, ..Link::default() }],
+            interfaces: vec![Interface { name: "lo".into(), counts: vec![(hard[0], [u64::MAX; 6])] }],
             hosts: vec![Host { interfaces: [("lo.rx".to_owned(), 3)].into(), ..Host::default() }],
             expectations: vec![Outcome { measured: None, expected: hard[1], ..Outcome::default() }],
             ..Record::default()

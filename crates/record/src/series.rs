@@ -1,4 +1,4 @@
-//! The archive of the flow monitor: every reading of every counter, in one SQLite file.
+//! The archive of the flow monitor: every reading of every counter, in one SQLite file or a database of PostgreSQL.
 //!
 //! | module | what |
 //! | --- | --- |
@@ -9,13 +9,16 @@
 //! | [`prometheus`] | the newest values as a page that Prometheus reads; names and labels |
 //! | [`run`] | what a run of an experiment counted over time, put into the archive |
 //! | [`recent`] | what the last responses of a table told of all of its series |
+//! | [`location`] | where an archive is |
 //! | [`place`] | names of series: which port, channel, host or flow, which way, what is counted |
 //! | [`summary`] | exact sums, least and most, coverage, events; buckets of them over time |
 //! | [`chunk`] | about a thousand responses, column by column, and a summary of each column |
 //! | [`row`] | a response with what was found out about it; how it waits for its chunk |
 //! | `numbers` | a column of numbers as bytes |
 //! | [`bytes`] | integers in few bytes; parts with checksums |
-//! | `sql` | all SQL |
+//! | `catalogue` | what an archive is made of, wherever it lies |
+//! | `sql` | all SQL of the file |
+//! | `postgres` | with the feature `postgres`: the same in a database of PostgreSQL |
 //!
 //! ```text
 //!  response ──► Judge ──► row ──flush──► tail ──seal──► chunk ──retention──► summary alone ──► gone
@@ -26,17 +29,20 @@
 //! growth whether they lie in a tail or a chunk: with each column of a chunk stands what its tracker knew when the chunk
 //! began. A summary stands in for its chunk where the whole of it falls into one bucket of a view.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::counter::{Column, Disorder, Kind, Moment};
 
 pub mod bytes;
+mod catalogue;
 pub mod choose;
 pub mod chunk;
 pub mod flat;
+pub mod location;
 mod numbers;
 pub mod place;
+#[cfg(feature = "postgres")]
+mod postgres;
 pub mod prometheus;
 pub mod reader;
 pub mod recent;
@@ -48,6 +54,7 @@ pub mod writer;
 
 pub use bytes::Damage;
 pub use choose::Pattern;
+pub use location::Location;
 pub use place::{Direction, Object, Place};
 pub use reader::{Point, Points, Reader, Responded, Responses, View};
 pub use recent::Recent;
@@ -164,70 +171,106 @@ pub struct Text {
     pub since: Moment,
 }
 
-/// Why the archive could not be used. Each says which file.
+/// Why the archive could not be used. Each says which archive.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The file or its folder could not be made or opened.
-    #[error("cannot open the archive {}: {reason}", path.display())]
+    /// The file or its folder could not be made or opened, the server not be reached.
+    #[error("cannot open the archive {archive}: {reason}")]
     Open {
-        /// The file.
-        path: PathBuf,
+        /// Which.
+        archive: Location,
         /// The system's reason.
         reason: String,
     },
-    /// The file is something else.
-    #[error("{} is not an archive of counters", path.display())]
+    /// It is something else.
+    #[error("{archive} is not an archive of counters")]
     Foreign {
-        /// The file.
-        path: PathBuf,
+        /// Which.
+        archive: Location,
     },
-    /// The file is damaged beyond one chunk.
-    #[error("the archive {} is damaged: {reason}", path.display())]
+    /// It is damaged beyond one chunk.
+    #[error("the archive {archive} is damaged: {reason}")]
     Corrupt {
-        /// The file.
-        path: PathBuf,
+        /// Which.
+        archive: Location,
         /// What is wrong.
         reason: String,
     },
     /// A later program made it.
-    #[error("the archive {} is of version {found}, which this program is too old for", path.display())]
+    #[error("the archive {archive} is of version {found}, which this program is too old for")]
     Newer {
-        /// The file.
-        path: PathBuf,
+        /// Which.
+        archive: Location,
         /// Its version.
         found: u64,
     },
     /// An earlier program made it and nobody has written since.
-    #[error("the archive {} is of version {found}: write to it once to bring it up to date", path.display())]
+    #[error("the archive {archive} is of version {found}: write to it once to bring it up to date")]
     Older {
-        /// The file.
-        path: PathBuf,
+        /// Which.
+        archive: Location,
         /// Its version.
         found: u64,
     },
     /// It may be read only.
-    #[error("the archive {} may not be written", path.display())]
+    #[error("the archive {archive} may not be written")]
     ReadOnly {
-        /// The file.
-        path: PathBuf,
+        /// Which.
+        archive: Location,
     },
     /// No room is left.
-    #[error("the disk is full: cannot write the archive {}", path.display())]
+    #[error("the disk is full: cannot write the archive {archive}")]
     Full {
-        /// The file.
-        path: PathBuf,
+        /// Which.
+        archive: Location,
     },
     /// Another program writes it.
-    #[error("another program holds the archive {}", path.display())]
+    #[error("another program holds the archive {archive}")]
     Busy {
-        /// The file.
-        path: PathBuf,
+        /// Which.
+        archive: Location,
+    },
+    /// The address of a database says what cannot be.
+    #[error("the archive {archive}: {reason}")]
+    Address {
+        /// Which.
+        archive: Location,
+        /// What.
+        reason: String,
+    },
+    /// Another program writes this device.
+    #[error("another program writes `{device}` in the archive {archive}: {who}")]
+    Held {
+        /// Which.
+        archive: Location,
+        /// The device.
+        device: String,
+        /// Who it is.
+        who: String,
+    },
+    /// The server of the archive is gone for now. What waited to be written goes on waiting.
+    #[error("the archive {archive} is out of reach: {reason}")]
+    Lost {
+        /// Which.
+        archive: Location,
+        /// Why.
+        reason: String,
+    },
+    /// While the server was gone another program wrote a table.
+    #[error("another program wrote `{table}` of `{device}` meanwhile: {rows} responses are left out")]
+    Overtaken {
+        /// Of which device.
+        device: String,
+        /// Which.
+        table: String,
+        /// How many.
+        rows: usize,
     },
     /// A chunk is damaged. Others are not.
-    #[error("the archive {}: chunk {}: {damage}", path.display(), chunk.0)]
+    #[error("the archive {archive}: chunk {}: {damage}", chunk.0)]
     Damaged {
-        /// The file.
-        path: PathBuf,
+        /// Which.
+        archive: Location,
         /// The chunk.
         chunk: ChunkId,
         /// What is wrong with it.
@@ -242,10 +285,10 @@ pub enum Error {
         reason: String,
     },
     /// There is no such table or series.
-    #[error("the archive {} has no {what}", path.display())]
+    #[error("the archive {archive} has no {what}")]
     None {
-        /// The file.
-        path: PathBuf,
+        /// Which.
+        archive: Location,
         /// What.
         what: String,
     },
@@ -267,11 +310,11 @@ pub enum Error {
         rows: usize,
     },
     /// Something else went wrong below.
-    #[error("the archive {}: {source}", path.display())]
+    #[error("the archive {archive}: {source}")]
     Other {
-        /// The file.
-        path: PathBuf,
-        /// SQLite's reason.
-        source: rusqlite::Error,
+        /// Which.
+        archive: Location,
+        /// The database's reason.
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
 }

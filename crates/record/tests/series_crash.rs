@@ -1,13 +1,15 @@
 //! A writer killed at any moment loses at most what it had not flushed, and nothing that is left is wrong.
 //! `MOMENTS=100 cargo test -p trunkline-record --test series_crash` kills as often as asked.
 
-use std::io::{BufRead, BufReader};
-use std::path::Path;
-use std::process::{Command, Stdio};
+#[path = "support/store.rs"]
+mod store;
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use trunkline_record::counter::{Answer, Kind, Moment, Raw, Response};
-use trunkline_record::series::{Layout, Reader, Retention, SeriesSpec, TableSpec, Writer};
+use trunkline_record::series::{Layout, Location, Reader, Retention, SeriesSpec, TableSpec, Writer};
 use trunkline_units::{Seed, random::Stream};
 
 /// Where the child finds the archive.
@@ -46,15 +48,21 @@ fn response(at: i64) -> Response {
     Response { due: asked, asked, answer: Some(answer) }
 }
 
-fn open(path: &Path) -> (Writer, Vec<Layout>) {
-    let mut writer = Writer::open(path).unwrap();
-    let layouts = (0..TABLES).map(|device| writer.table(&spec(device)).unwrap()).collect();
+/// Opens an archive, whose server may not have noticed yet that the last writer is dead.
+fn open(at: &Location) -> (Writer, Vec<Layout>) {
+    let mut writer = Writer::open(at).unwrap();
+    let mut table = |device| {
+        let mut layout = None;
+        store::patiently(|| writer.table(&spec(device)).map(|made| layout = Some(made)).is_ok());
+        layout.unwrap()
+    };
+    let layouts = (0..TABLES).map(&mut table).collect();
     (writer, layouts)
 }
 
 /// How many responses of a table there are; all of them right.
-fn checked(path: &Path, layout: &Layout) -> i64 {
-    let reader = Reader::open(path).unwrap();
+fn checked(at: &Location, layout: &Layout) -> i64 {
+    let reader = Reader::open(at).unwrap();
     let mut count = 0;
     for column in [0, 1, COLUMNS - 1] {
         let points = reader.points(layout.series[column], Moment::FIRST, Moment::LAST, usize::MAX).unwrap();
@@ -74,9 +82,10 @@ fn checked(path: &Path, layout: &Layout) -> i64 {
 /// Not a test of its own but the child of the one below, which writes until it is killed.
 #[test]
 fn writer() {
-    let Some(path) = std::env::var_os(PLACE) else { return };
-    let (mut writer, layouts) = open(Path::new(&path));
-    let mut next: Vec<i64> = layouts.iter().map(|layout| checked(Path::new(&path), layout)).collect();
+    let Some(place) = std::env::var_os(PLACE) else { return };
+    let at = Location::from(place);
+    let (mut writer, layouts) = open(&at);
+    let mut next: Vec<i64> = layouts.iter().map(|layout| checked(&at, layout)).collect();
     loop {
         for (layout, next) in layouts.iter().zip(&mut next) {
             for _ in 0..29 {
@@ -84,33 +93,78 @@ fn writer() {
                 *next += 1;
             }
         }
-        let done = writer.flush().unwrap();
-        assert!(done.damage.is_empty());
-        writer.retain(&Retention::default(), Moment(0)).unwrap();
+        let mut flush = || writer.flush().map(|done| assert!(done.damage.is_empty()));
+        match at.file() {
+            Some(_) => flush().unwrap(),
+            // A server that was stopped comes again.
+            None => store::patiently(|| flush().is_ok()),
+        }
+        let _ = writer.retain(&Retention::default(), Moment(0));
         println!("\nflushed {}", next.iter().map(i64::to_string).collect::<Vec<_>>().join(" "));
     }
 }
 
-/// Starts a writer and kills it after so many flushes and some microseconds; what it said last.
-fn kill_a_writer(path: &Path, flushes: usize, after: Duration) -> Vec<i64> {
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "writer", "--nocapture"])
-        .env(PLACE, path)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
-    let numbers = |line: String| -> Option<Vec<i64>> {
-        line.strip_prefix("flushed ")?.split(' ').map(|word| word.parse().ok()).collect()
-    };
-    let said = lines.by_ref().filter_map(numbers).take(flushes).last().expect("the writer writes");
-    #[allow(clippy::disallowed_methods, reason = "the moment of the blow is what is drawn")]
-    std::thread::sleep(after);
-    child.kill().unwrap(); // SIGKILL, in the midst of whatever it does
-    child.wait().unwrap();
-    // What it said between the last line read and its end counts too.
-    lines.filter_map(numbers).last().unwrap_or(said)
+/// A writer at work, in a process of its own.
+struct Work {
+    child: Child,
+    out: BufReader<ChildStdout>,
+}
+
+impl Work {
+    fn start(place: &str) -> Work {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "writer", "--nocapture"])
+            .env(PLACE, place)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        Work { child, out }
+    }
+
+    /// What it said that is flushed, line by line.
+    fn said(&mut self) -> impl Iterator<Item = Vec<i64>> {
+        let numbers = |line: String| -> Option<Vec<i64>> {
+            line.strip_prefix("flushed ")?.split(' ').map(|word| word.parse().ok()).collect()
+        };
+        self.out.by_ref().lines().map_while(Result::ok).filter_map(numbers)
+    }
+
+    /// Waits for so many flushes and some microseconds; what it said last.
+    fn wait(&mut self, flushes: usize, after: Duration) -> Vec<i64> {
+        let said = self.said().take(flushes).last().expect("the writer writes");
+        #[allow(clippy::disallowed_methods, reason = "the moment of the blow is what is drawn")]
+        std::thread::sleep(after);
+        said
+    }
+
+    /// SIGKILL, in the midst of whatever it does. What it said between the last line read and its end counts too.
+    fn kill(mut self, said: Vec<i64>) -> Vec<i64> {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        self.said().last().unwrap_or(said)
+    }
+}
+
+/// At most the last flush is missing, nothing is wrong, and it goes on as if nothing had been.
+fn goes_on(at: &Location, said: &[i64], moment: usize) {
+    let (mut writer, layouts) = open(at);
+    for (layout, said) in layouts.iter().zip(said) {
+        let there = checked(at, layout);
+        assert!(
+            *said <= there && there <= said + 29,
+            "{there} responses, {said} were flushed (moment {moment})"
+        );
+        writer.append(layout.table, &response(there)).unwrap();
+    }
+    writer.flush().unwrap();
+    layouts.iter().zip(said).for_each(|(layout, said)| assert!(checked(at, layout) > *said));
+}
+
+/// When somebody is struck: after so many flushes and some time.
+fn blow(stream: &mut Stream) -> (usize, Duration) {
+    (1 + stream.below(12) as usize, Duration::from_micros(stream.below(30_000)))
 }
 
 fn moments() -> usize {
@@ -128,19 +182,33 @@ fn a_killed_writer_loses_at_most_what_it_had_not_flushed() {
             (path, blows) = (dir.path().join(format!("{moment}.sqlite")), 0);
         }
         blows += 1;
-        let (flushes, after) = (1 + stream.below(12) as usize, Duration::from_micros(stream.below(30_000)));
-        let said = kill_a_writer(&path, flushes, after);
-        let (mut writer, layouts) = open(&path);
-        for (layout, said) in layouts.iter().zip(&said) {
-            let there = checked(&path, layout);
-            assert!(
-                *said <= there && there <= said + 29,
-                "{there} responses, {said} were flushed (moment {moment})"
-            );
-            // It goes on as if nothing had been.
-            writer.append(layout.table, &response(there)).unwrap();
+        let (flushes, after) = blow(&mut stream);
+        let mut work = Work::start(path.to_str().unwrap());
+        let said = work.wait(flushes, after);
+        goes_on(&Location::from(&path), &work.kill(said), moment);
+    }
+}
+
+/// The same in a database; and the server ends in the midst of it, with the writer alive, who loses nothing at all.
+#[cfg(feature = "postgres")]
+#[test]
+fn a_killed_writer_or_server_loses_at_most_what_was_not_flushed() {
+    if store::server::server().is_none() {
+        return;
+    }
+    let server = store::server::Server::start("on").unwrap();
+    let url = server.database();
+    let at = Location::from(url.as_str());
+    let mut stream: Stream = Seed(1996).stream("blows on a server");
+    for moment in 0..moments() / 3 {
+        let mut work = Work::start(&url);
+        let (flushes, after) = blow(&mut stream);
+        let mut said = work.wait(flushes, after);
+        if moment % 2 == 1 {
+            server.stop();
+            server.restart();
+            said = work.wait(2, Duration::ZERO);
         }
-        writer.flush().unwrap();
-        layouts.iter().zip(&said).for_each(|(layout, said)| assert!(checked(&path, layout) > *said));
+        goes_on(&at, &work.kill(said), moment);
     }
 }

@@ -24,6 +24,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use trunkline_arq::torture::Blackhole;
 use trunkline_arq::{Check as ArqCheck, Mode as ArqMode};
+use trunkline_record::series::Location;
 use trunkline_units::Span;
 
 /// A workbench for message networks.
@@ -110,7 +111,7 @@ pub enum Command {
 #[derive(Debug, Clone, Args)]
 pub struct ArchivePlace {
     /// The archive file [default: trunkline/archive.sqlite in $XDG_DATA_HOME or ~/.local/share]
-    #[arg(long, value_name = "FILE", env = "TRUNKLINE_ARCHIVE", value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "FILE", env = "TRUNKLINE_ARCHIVE", hide_env_values = true, value_hint = ValueHint::FilePath)]
     pub archive: Option<PathBuf>,
 }
 
@@ -173,9 +174,10 @@ pub struct Run {
     /// Keep this run out of the archive
     #[arg(long)]
     pub no_archive: bool,
-    /// Put what the run counted over time into this archive of counters, beside those of switches
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub counters: Option<PathBuf>,
+    /// Put what the run counted over time into this archive of counters, beside those of switches: a file, or
+    /// postgres://USER@HOST/NAME
+    #[arg(long, value_name = "ARCHIVE", value_hint = ValueHint::FilePath)]
+    pub counters: Option<Location>,
 }
 
 #[derive(Debug, Args)]

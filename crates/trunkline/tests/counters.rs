@@ -1,6 +1,12 @@
 //! What goes into and out of an archive of counters, from outside: import, list, export, runs, captures, remote write.
 
+#[cfg(feature = "postgres")]
+#[path = "counters/away.rs"]
+mod away;
 mod command;
+#[cfg(feature = "postgres")]
+#[path = "counters/postgres.rs"]
+mod postgres;
 
 use std::collections::BTreeMap;
 
@@ -205,6 +211,13 @@ fn a_run_stands_beside_the_counters() {
     assert_eq!((again.status, again.err.lines().count()), (2, 1));
     assert!(again.err.contains("has the run `calls sim "), "{}", again.err);
     well(&desk, &["monitor", "import", "other.sqlite", "out/sim/record.json"]);
+    // Live it is this machine's interface, which others may use as well.
+    let ended = desk.run(CALLS, &["--on", "live", "--counters", "live.sqlite"]);
+    assert_eq!((ended.status, ended.out.contains("call")), (0, true), "{}", ended.err);
+    let list = well(&desk, &["monitor", "list", "live.sqlite", "--series", "calls live *"]);
+    for series in ["connection/call/out/octets", "port/lo/in/octets", "port/lo/out/discards"] {
+        assert!(list.contains(series), "{list}");
+    }
 }
 
 #[test]
@@ -306,13 +319,13 @@ mod remote {
         (url, told)
     }
 
-    fn import(desk: &Desk, rows: std::ops::Range<i64>) {
+    fn import(desk: &Desk, archive: &str, rows: std::ops::Range<i64>) {
         let mut text = String::from("time,port/eth0/in/octets,level\n");
         rows.for_each(|i| text += &format!("{},{},{}\n", 1_700_000_000 + i, 10 * i, i));
         desk.write("x.csv", text);
         let columns =
             ["--column", "port/eth0/in/octets=port/eth0/in/octets", "--column", "level=gauge:host/level"];
-        well(desk, &[&["monitor", "import", "c.sqlite", "x.csv", "--device", "d"], &columns[..]].concat());
+        well(desk, &[&["monitor", "import", archive, "x.csv", "--device", "d"], &columns[..]].concat());
     }
 
     /// How many samples, and time and value of the first and the last.
@@ -336,10 +349,63 @@ mod remote {
 
     #[test]
     fn everything_is_sent_once_and_it_goes_on_where_it_stopped() {
+        sent_once("c.sqlite");
+    }
+
+    #[cfg(feature = "postgres")]
+    #[test]
+    fn so_it_does_with_a_database() {
+        if let Some(url) = postgres::database() {
+            sent_once(&url);
+        }
+    }
+
+    /// The server stops while a message is on its way.
+    #[cfg(feature = "postgres")]
+    #[test]
+    fn it_outlives_its_database() {
+        use std::time::Duration;
+
+        use super::command::{Running, signal, within};
+        use super::postgres::server::{Server, server as is_there};
+        use nix::sys::signal::Signal;
+        use trunkline_record::series::Reader;
+
+        const SOON: Duration = Duration::from_secs(100);
+        if is_there().is_none() {
+            return;
+        }
+        let database = Server::start("off").unwrap();
+        let archive = database.database();
         let desk = Desk::new();
-        import(&desk, 0..4_000);
+        import(&desk, &archive, 0..3);
+        let (url, told) = server(&[503, 503]);
+        let [out, err] = ["out", "err"].map(|name| std::fs::File::create_new(desk.path(name)).unwrap());
+        let args = ["monitor", "forward", &archive, "--to", &url, "--from", "0", "--every", "1s"];
+        let mut command = desk.trunkline(&args);
+        command.stdout(out.try_clone().unwrap()).stderr(err.try_clone().unwrap());
+        let running = Running::with(command, out, err);
+        told.recv_timeout(SOON).unwrap();
+        database.stop();
+        within(SOON, "that the database is missed", || {
+            std::fs::read_to_string(desk.path("err")).unwrap().contains("is out of reach")
+        });
+        database.restart();
+        within(SOON, "that it is known to be sent", || {
+            let sent = Reader::open(&archive).and_then(|reader| reader.sent(&url));
+            sent.is_ok_and(|sent| sent.is_some_and(|tables| tables.len() == 1))
+        });
+        signal(running.id(), Signal::SIGTERM);
+        let ended = running.end();
+        assert_eq!(ended.status, 0, "{}", ended.err);
+        assert!(ended.out.ends_with(" samples sent, 0 refused\n"), "{}", ended.out);
+    }
+
+    fn sent_once(archive: &str) {
+        let desk = Desk::new();
+        import(&desk, archive, 0..4_000);
         let (url, told) = server(&[204, 503]);
-        let forward = ["monitor", "forward", "c.sqlite", "--to", &url, "--once", "--from", "0"];
+        let forward = ["monitor", "forward", archive, "--to", &url, "--once", "--from", "0"];
         let ended = desk.say(&forward);
         assert_eq!((ended.status, ended.err.lines().count()), (1, 1), "{}", ended.err);
         assert!(ended.err.contains("503 Service Unavailable so?"), "{}", ended.err);
@@ -351,7 +417,7 @@ mod remote {
         assert_eq!(octets, &(1_500, (1_700_002_500_000, 25_000.0), (1_700_003_999_000, 39_990.0)));
         assert_eq!(found["trunkline_level"].0, 1_500);
         assert_eq!(well(&desk, &forward), "0 samples sent, 0 refused\n");
-        import(&desk, 4_000..4_003);
+        import(&desk, archive, 4_000..4_003);
         assert_eq!(well(&desk, &forward), "6 samples sent, 0 refused\n");
         assert_eq!(samples(&told)["trunkline_octets_total"].0, 3);
     }
@@ -359,7 +425,7 @@ mod remote {
     #[test]
     fn what_is_refused_is_left_out_and_said() {
         let desk = Desk::new();
-        import(&desk, 0..3);
+        import(&desk, "c.sqlite", 0..3);
         let (url, _told) = server(&[400]);
         let forward = ["monitor", "forward", "c.sqlite", "--to", &url, "--once", "--from", "0"];
         let ended = desk.say(&forward);
@@ -371,6 +437,7 @@ mod remote {
         assert_eq!(well(&desk, &other), "0 samples sent, 0 refused\n");
         for (args, words) in [
             (["--to", "ftp://x"], "does not begin with http://"),
+            (["--to", "https://x"], "a proxy on loopback may speak TLS"),
             (["--to", "http://127.0.0.1:1/x"], "cannot send to http://127.0.0.1:1/x"),
         ] {
             let forward = ["monitor", "forward", "c.sqlite", "--once", "--from", "0"];

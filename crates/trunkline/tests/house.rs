@@ -97,7 +97,8 @@ const MACHINES: &[&str] = &[
 
 /// Machines that also stand on sockets by themselves, behind features that no other machine turns on: the folder in which
 /// that happens.
-const FACES: &[(&str, &str)] = &[("arq", "face"), ("llc", "face"), ("bundle", "face")];
+const FACES: &[(&str, &str)] =
+    &[("arq", "face"), ("llc", "face"), ("bundle", "face"), ("record", "series/postgres")];
 
 /// What reads a clock, waits or talks to somebody.
 const NEVER: &[&str] = &[

@@ -4,7 +4,9 @@
 #![allow(clippy::disallowed_methods, reason = "these tests watch programs that run in real time")]
 
 mod command;
+mod snmpsim;
 
+use std::env;
 use std::fs;
 use std::net::UdpSocket;
 use std::path::Path;
@@ -20,8 +22,6 @@ use trunkline_net::must::skip;
 use trunkline_record::counter::{Event, Moment};
 use trunkline_record::series::{Reader, TableId};
 
-/// How long traffic lasts.
-const TRAFFIC: Duration = Duration::from_secs(if cfg!(feature = "soak") { 600 } else { 12 });
 /// Longer than anything takes.
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -190,12 +190,12 @@ fn counted() {
     let base: Vec<_> =
         ["v2", "v3", "here"].iter().map(|d| octets(&archive, d, "left").unwrap().sums).collect();
     let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
-    send(&socket, TRAFFIC / 2);
+    send(&socket, traffic() / 2);
     // In peace, so that it keeps who it is and how often it began.
     signal(Pid::from_raw(agent.0.id() as i32), Signal::SIGTERM);
     within(LIMIT, "the agent to end", || agent.0.try_wait().unwrap().is_some());
     let agent = snmpd(&desk);
-    send(&socket, TRAFFIC / 2);
+    send(&socket, traffic() / 2);
     let after = settled(&archive);
     let log = fs::read_to_string(desk.path("snmpd.log")).unwrap_or_default();
     drop(agent);
@@ -224,6 +224,12 @@ fn counted() {
     assert_eq!(said("", "name"), Some("under-test"));
     assert_eq!(said("port/left", "state"), Some("up"));
     assert_eq!(said("agent", "engine boots"), Some("2"));
+}
+
+/// How long traffic lasts: 12 s, ten minutes with the feature `soak`, or what `SOAK_SECONDS` says.
+fn traffic() -> Duration {
+    let told = env::var("SOAK_SECONDS").ok().map(|text| text.parse().expect("SOAK_SECONDS is a number"));
+    Duration::from_secs(told.unwrap_or(if cfg!(feature = "soak") { 600 } else { 12 }))
 }
 
 /// Traffic for so long.

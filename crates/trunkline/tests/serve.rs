@@ -48,7 +48,7 @@ fn status(link: &str) -> String {
 #[test]
 fn it_serves_until_it_is_ended() {
     let desk = Desk::new();
-    drop(Writer::open(&desk.path("counters.sqlite")).unwrap());
+    drop(Writer::open(desk.path("counters.sqlite")).unwrap());
     for how in [Signal::SIGINT, Signal::SIGTERM] {
         let (running, link) = start(&desk, &["--listen", "127.0.0.1:0"]);
         assert_eq!(status(&link), "HTTP/1.1 200 OK", "{link}");
@@ -64,7 +64,7 @@ fn it_serves_until_it_is_ended() {
 #[test]
 fn a_token_is_made_once_and_kept_secret() {
     let desk = Desk::new();
-    drop(Writer::open(&desk.path("counters.sqlite")).unwrap());
+    drop(Writer::open(desk.path("counters.sqlite")).unwrap());
     let listen = ["--listen", "127.0.0.1:0", "--token-file", "token"];
     let (running, link) = start(&desk, &listen);
     let (bare, secret) = link.split_once("?token=").expect("a new token is told");
@@ -84,9 +84,21 @@ fn what_cannot_be_served_is_refused() {
     say(&[]).assert_line(2, "there is no archive at");
     desk.write("text", "no archive");
     say(&["--archive", "text"]).assert_line(2, "is not an archive of counters");
-    drop(Writer::open(&desk.path("counters.sqlite")).unwrap());
+    drop(Writer::open(desk.path("counters.sqlite")).unwrap());
     desk.write("token", "short");
     say(&["--archive", "counters.sqlite", "--token-file", "token"]).assert_line(2, "16 to 256 letters");
     say(&["--archive", "counters.sqlite", "--token-file", "."]).assert_line(2, "Is a directory");
     assert_eq!(say(&["--listen", "localhost"]).status, 2);
+}
+
+#[test]
+fn help_shows_no_password_of_the_environment() {
+    let desk = Desk::new();
+    for command in [&["serve"][..], &["run"], &["records", "list"]] {
+        let mut help = desk.trunkline(&[command, &["--help"]].concat());
+        help.env("TRUNKLINE_COUNTERS", "postgres://me:hidden@h/x").env("TRUNKLINE_ARCHIVE", "hidden");
+        let ended = desk.end(help);
+        assert_eq!(ended.status, 0);
+        assert!(!ended.out.contains("hidden"), "{command:?}: {}", ended.out);
+    }
 }

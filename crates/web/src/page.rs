@@ -25,6 +25,8 @@ pub const ASSETS: &[Asset] = &[
     asset("/js/ask.js", SCRIPT, include_str!("../page/js/ask.js")),
     asset("/js/figures.js", SCRIPT, include_str!("../page/js/figures.js")),
     asset("/js/plot.js", SCRIPT, include_str!("../page/js/plot.js")),
+    asset("/js/lines.js", SCRIPT, include_str!("../page/js/lines.js")),
+    asset("/js/live.js", SCRIPT, include_str!("../page/js/live.js")),
     asset("/js/canvas.js", SCRIPT, include_str!("../page/js/canvas.js")),
     asset("/js/choose.js", SCRIPT, include_str!("../page/js/choose.js")),
     asset("/js/status.js", SCRIPT, include_str!("../page/js/status.js")),

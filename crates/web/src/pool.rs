@@ -1,12 +1,11 @@
 //! Readers of the archive, a few at a time.
 
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Semaphore;
 use trunkline_net::Clock;
 use trunkline_record::counter::Moment;
-use trunkline_record::series::{self, Reader};
+use trunkline_record::series::{self, Location, Reader};
 
 use super::query::Refused;
 
@@ -20,7 +19,7 @@ const PATIENCE_NS: u64 = 20_000_000_000;
 /// Readers of one archive.
 #[derive(Debug)]
 pub struct Pool {
-    path: PathBuf,
+    archive: Location,
     idle: Mutex<Vec<Reader>>,
     turns: Semaphore,
     places: Semaphore,
@@ -44,11 +43,12 @@ impl Asked<'_> {
 }
 
 impl Pool {
-    /// Readers of the archive at `path`, which must be one.
-    pub fn new(path: &Path) -> Result<Pool, series::Error> {
-        let idle = Mutex::new(vec![Reader::open(path)?]);
+    /// Readers of what must be an archive.
+    pub fn new(archive: impl Into<Location>) -> Result<Pool, series::Error> {
+        let archive = archive.into();
+        let idle = Mutex::new(vec![Reader::open(&archive)?]);
         let (turns, places) = (Semaphore::new(READERS), Semaphore::new(READERS + MOST_WAITING));
-        Ok(Pool { path: path.to_owned(), idle, turns, places })
+        Ok(Pool { archive, idle, turns, places })
     }
 
     /// Has a question answered on a thread of its own, when it is its turn.
@@ -65,11 +65,11 @@ impl Pool {
 
     fn answer<T>(&self, answer: impl FnOnce(&Asked<'_>) -> Result<T, Refused>) -> Result<T, Refused> {
         let kept = self.lock().pop();
-        let reader = kept.map_or_else(|| Reader::open(&self.path), Ok)?;
+        let reader = kept.map_or_else(|| Reader::open(&self.archive), Ok)?;
         let clock = Clock::start();
         let now = Moment(i64::try_from(clock.unix().as_nanos()).unwrap_or(i64::MAX));
         let answer = answer(&Asked { reader: &reader, now, clock });
-        // After trouble with the file the next one opens it anew.
+        // After trouble with the archive the next one opens it anew.
         if !matches!(answer, Err(Refused::Archive(_))) {
             self.lock().push(reader);
         }

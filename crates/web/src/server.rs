@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener as Listener};
-use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +17,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::timeout;
-use trunkline_record::series;
+use trunkline_record::series::{self, Location};
 
 use super::door::{Door, Token, Verdict};
 use super::live::{self, Watch};
@@ -46,7 +45,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The archive of counters.
-    pub archive: PathBuf,
+    pub archive: Location,
     /// Where to listen. Beyond loopback a token is needed.
     pub listen: SocketAddr,
     /// Opens the page.

@@ -1,4 +1,5 @@
-//! Cells of ATM virtual channels and paths: ATM2-MIB (RFC 3606), counters of 32 bits.
+//! ATM virtual channels and paths, counters of 32 bits: cells of both (ATM2-MIB, RFC 3606), and what goes wrong with AAL5 on a
+//! channel (ATM-MIB, RFC 2515), which counts neither PDUs nor octets of a channel.
 
 use async_snmp::Oid;
 use trunkline_record::counter::Kind;
@@ -6,14 +7,25 @@ use trunkline_record::series::{Direction, Object, Place, SeriesSpec};
 
 use super::ports::{Ports, count};
 use super::sheet::Sheet;
-use crate::snmp::mib::{vcl_stat, vpl_stat};
+use crate::snmp::mib::{aal5_vcc, vcl_stat, vpl_stat};
 use crate::snmp::walk::Rows;
 
 /// Bits of a cell.
 const CELL: u64 = 424;
 
-/// What is counted: columns 1 to 7 of both tables.
-const QUANTITIES: [(Direction, &str); 7] = [
+/// A table that has a row for each channel or path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtmTable {
+    /// `atmVclStatTable`.
+    Channels,
+    /// `atmVplStatTable`.
+    Paths,
+    /// `aal5VccTable`.
+    Aal5,
+}
+
+/// Columns 1 to 7 of the tables of cells.
+const CELLS: [(Direction, &str); 7] = [
     (Direction::In, "cells"),
     (Direction::In, "clp0-cells"),
     (Direction::In, "discards"),
@@ -23,13 +35,48 @@ const QUANTITIES: [(Direction, &str); 7] = [
     (Direction::Out, "tagged-cells"),
 ];
 
-/// Series of a channel or path.
-pub const WIDTH: usize = QUANTITIES.len();
+/// Columns 3 to 5 of `aal5VccTable`: PDUs with a wrong CRC, that were never whole in time, that are too large.
+const AAL5: [(Direction, &str); 3] =
+    [(Direction::In, "crc-errors"), (Direction::In, "timeouts"), (Direction::In, "oversized")];
 
-/// Columns of `atmVclStatTable`, or with `paths` of `atmVplStatTable`.
-pub fn columns(paths: bool) -> Vec<Oid> {
-    let column = |c| if paths { Oid::from_slice(&vpl_stat(c)) } else { Oid::from_slice(&vcl_stat(c)) };
-    (1..=7).map(column).collect()
+impl AtmTable {
+    /// Its name in the archive.
+    pub fn name(self) -> &'static str {
+        match self {
+            AtmTable::Channels => "channels",
+            AtmTable::Paths => "paths",
+            AtmTable::Aal5 => "aal5",
+        }
+    }
+
+    /// What is counted of a row.
+    fn quantities(self) -> &'static [(Direction, &'static str)] {
+        match self {
+            AtmTable::Channels | AtmTable::Paths => &CELLS,
+            AtmTable::Aal5 => &AAL5,
+        }
+    }
+
+    fn unit(self) -> &'static str {
+        match self {
+            AtmTable::Channels | AtmTable::Paths => "cells",
+            AtmTable::Aal5 => "PDUs",
+        }
+    }
+
+    /// Series of a row.
+    pub fn width(self) -> usize {
+        self.quantities().len()
+    }
+
+    /// The columns that are asked for, in the order of the series.
+    pub fn columns(self) -> Vec<Oid> {
+        match self {
+            AtmTable::Channels => (1..=7).map(|c| Oid::from_slice(&vcl_stat(c))).collect(),
+            AtmTable::Paths => (1..=7).map(|c| Oid::from_slice(&vpl_stat(c))).collect(),
+            AtmTable::Aal5 => (3..=5).map(|c| Oid::from_slice(&aal5_vcc(c))).collect(),
+        }
+    }
 }
 
 /// The port's number and what a row is of: numbered by port, VPI and VCI or by port and VPI.
@@ -49,11 +96,11 @@ pub fn known(rows: &Rows, ports: &Ports) -> bool {
 }
 
 /// Puts an answer into the table. A row depends on the speed of its port.
-pub fn fill(sheet: &mut Sheet<Option<u64>>, rows: &Rows, ports: &Ports) {
+pub fn fill(table: AtmTable, sheet: &mut Sheet<Option<u64>>, rows: &Rows, ports: &Ports) {
     for (index, row) in rows {
         let Some((port, object)) = object(index, ports) else { continue };
         let name = object.to_string();
-        let Some(values) = sheet.row(&name, ports.speed(port), |speed| series(&object, *speed)) else {
+        let Some(values) = sheet.row(&name, ports.speed(port), |speed| series(table, &object, *speed)) else {
             continue;
         };
         for (value, cell) in values.iter_mut().zip(row) {
@@ -62,14 +109,15 @@ pub fn fill(sheet: &mut Sheet<Option<u64>>, rows: &Rows, ports: &Ports) {
     }
 }
 
-fn series(object: &Object, speed: Option<u64>) -> Vec<SeriesSpec> {
-    let one = |(direction, quantity): (Direction, &str)| SeriesSpec {
-        name: Place { object: object.clone(), direction: Some(direction), quantity: quantity.into() }
+/// A PDU takes a cell at least, so no more of them come in a second than cells.
+fn series(table: AtmTable, object: &Object, speed: Option<u64>) -> Vec<SeriesSpec> {
+    let one = |(direction, quantity): &(Direction, &str)| SeriesSpec {
+        name: Place { object: object.clone(), direction: Some(*direction), quantity: (*quantity).into() }
             .to_string(),
         kind: Kind::Counter32,
-        unit: "cells".into(),
+        unit: table.unit().into(),
         ceiling: speed.map(|bits| bits.div_ceil(CELL)),
         mark: None,
     };
-    QUANTITIES.into_iter().map(one).collect()
+    table.quantities().iter().map(one).collect()
 }

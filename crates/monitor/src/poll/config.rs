@@ -2,12 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use async_snmp::{Auth, AuthProtocol, MasterKeys, Oid, PrivProtocol, UsmConfig};
 use serde::Deserialize;
 use serde::de::Error as _;
+use trunkline_record::series::Location;
 use trunkline_record::series::writer::Retention;
 
 use crate::snmp::Patience;
@@ -25,7 +27,7 @@ const MOST_PERIOD: Duration = Duration::from_secs(86_400);
 #[derive(Debug)]
 pub struct Config {
     /// Where the archive is.
-    pub archive: Option<PathBuf>,
+    pub archive: Option<Location>,
     /// How often what came is written into it.
     pub flush: Duration,
     /// How long what is kept.
@@ -77,6 +79,8 @@ pub enum Ask {
     Channels,
     /// The same of virtual paths.
     Paths,
+    /// ATM-MIB (RFC 2515): what goes wrong with AAL5 on a virtual channel.
+    Aal5,
 }
 
 /// Any object.
@@ -90,6 +94,8 @@ pub struct Object {
     pub walk: bool,
     /// Its unit.
     pub unit: String,
+    /// Most that it counts in a second, if that is known.
+    pub most: Option<u64>,
 }
 
 /// This machine's interfaces.
@@ -214,6 +220,7 @@ struct FileObject {
     walk: bool,
     #[serde(default)]
     unit: String,
+    most: Option<NonZeroU64>,
 }
 
 #[derive(Deserialize)]
@@ -324,7 +331,7 @@ impl File {
         }
         let FileRetention { raw, all, bytes } = self.retention;
         let retention = Retention { raw: raw.map(|s| s.0), all: all.map(|s| s.0), bytes: bytes.map(|b| b.0) };
-        let archive = self.archive.map(|path| folder.join(path));
+        let archive = self.archive.map(|archive| Location::from(archive).below(folder));
         Ok(Config { archive, flush, retention, devices, machines, pings })
     }
 
@@ -390,7 +397,8 @@ impl FileObject {
         if oid.len() < 2 || oid.validate_for_wire().is_err() {
             return Err(wrong());
         }
-        Ok(Object { name: self.name.clone(), oid, walk: self.walk, unit: self.unit.clone() })
+        let (name, unit) = (self.name.clone(), self.unit.clone());
+        Ok(Object { name, oid, walk: self.walk, unit, most: self.most.map(NonZeroU64::get) })
     }
 }
 
@@ -534,6 +542,7 @@ mod tests {
             (device("ask = []"), "nothing is asked"),
             (device("datagram = 10"), "from 484"),
             (device("object = [{ name = 'x', oid = '1.x' }]"), "`1.x` is no object"),
+            (device("object = [{ name = 'x', oid = '1.3', most = 0 }]"), "line 8: "),
             (device("").replace("'::1'", "'a b'"), "`a b` is no address"),
             (device("").replace("'::1'", "'a:70000'"), "`a:70000` is no address"),
             (device("credentials = 'd'"), "duplicate key"),

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use async_snmp::Oid;
 use trunkline_record::counter::{Kind, Moment};
 
+use super::channels::{self, AtmTable};
 use super::collect::Context;
 use super::config::{self, Ask};
+use super::other;
 use super::ports::{self, Ports, Sheets};
 use super::report::{Report, Word};
 use super::sheet::{Sheet, When};
 use super::time::Schedule;
-use super::{channels, other};
 use crate::snmp::session::Told;
 use crate::snmp::{Fault, Session, mib};
 
@@ -48,7 +49,7 @@ struct Table {
 
 enum What {
     Interfaces(Sheets),
-    Cells { sheet: Sheet<Option<u64>>, paths: bool },
+    Atm(AtmTable, Sheet<Option<u64>>),
     Other(Sheet<Kind>),
 }
 
@@ -56,8 +57,7 @@ impl What {
     fn name(&self) -> &'static str {
         match self {
             What::Interfaces(_) => "interfaces",
-            What::Cells { paths: false, .. } => "channels",
-            What::Cells { paths: true, .. } => "paths",
+            What::Atm(table, _) => table.name(),
             What::Other(_) => "other",
         }
     }
@@ -67,18 +67,16 @@ impl Device {
     /// A device that is polled at `share` of its period. Its tables have the numbers from `number` on.
     pub fn new(config: Arc<config::Device>, context: Context, number: usize, share: f64) -> Device {
         let every = (config.period, config.refresh);
+        let atm = |table: AtmTable, number| {
+            What::Atm(table, Sheet::new(number, &config.name, table.name(), every, table.width()))
+        };
         let (mut what, mut number) = (Vec::new(), number);
         for ask in &config.ask {
             what.push(match ask {
                 Ask::Interfaces => What::Interfaces(Sheets::new(number, &config.name, every)),
-                Ask::Channels => {
-                    let sheet = Sheet::new(number, &config.name, "channels", every, channels::WIDTH);
-                    What::Cells { sheet, paths: false }
-                }
-                Ask::Paths => {
-                    let sheet = Sheet::new(number, &config.name, "paths", every, channels::WIDTH);
-                    What::Cells { sheet, paths: true }
-                }
+                Ask::Channels => atm(AtmTable::Channels, number),
+                Ask::Paths => atm(AtmTable::Paths, number),
+                Ask::Aal5 => atm(AtmTable::Aal5, number),
             });
             number += if *ask == Ask::Interfaces { Sheets::TABLES } else { 1 };
         }
@@ -184,9 +182,7 @@ impl Device {
         let Some(session) = &mut self.session else { unreachable!("it was opened") };
         match &self.tables[at].what {
             What::Interfaces(_) => session.walk(&ports::columns(self.narrow), most, expected, until).await,
-            What::Cells { paths, .. } => {
-                session.walk(&channels::columns(*paths), most, expected, until).await
-            }
+            What::Atm(table, _) => session.walk(&table.columns(), most, expected, until).await,
             What::Other(_) => other::ask(session, &self.config.objects, most, until).await,
         }
     }
@@ -195,7 +191,7 @@ impl Device {
     fn knows(&self, at: usize, told: &Told) -> bool {
         match &self.tables[at].what {
             What::Interfaces(_) => self.ports.knows(&told.rows),
-            What::Cells { .. } => channels::known(&told.rows, &self.ports),
+            What::Atm(..) => channels::known(&told.rows, &self.ports),
             What::Other(_) => true,
         }
     }
@@ -275,8 +271,8 @@ impl Device {
                 words = filled.1;
                 sheets.send(when, &self.context.sink)
             }
-            What::Cells { sheet, .. } => {
-                channels::fill(sheet, &rows, &self.ports);
+            What::Atm(table, sheet) => {
+                channels::fill(*table, sheet, &rows, &self.ports);
                 sheet.send(when, &self.context.sink)
             }
             What::Other(sheet) => {

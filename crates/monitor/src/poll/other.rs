@@ -44,13 +44,13 @@ pub fn fill(sheet: &mut Sheet<Kind>, objects: &[Object], rows: &Rows) {
                 false => continue,
             };
             if let Some(Some(value)) = row.first() {
-                put(sheet, &name, &object.unit, value);
+                put(sheet, &name, object, value);
             }
         }
     }
 }
 
-fn put(sheet: &mut Sheet<Kind>, name: &str, unit: &str, value: &Value) {
+fn put(sheet: &mut Sheet<Kind>, name: &str, asked: &Object, value: &Value) {
     let Some((kind, raw)) = read(value) else { return };
     // The kind that it was first is the kind that it has.
     let kind = sheet.traits(name).copied().unwrap_or(kind);
@@ -60,8 +60,8 @@ fn put(sheet: &mut Sheet<Kind>, name: &str, unit: &str, value: &Value) {
         vec![SeriesSpec {
             name: place.to_string(),
             kind: *kind,
-            unit: unit.into(),
-            ceiling: None,
+            unit: asked.unit.clone(),
+            ceiling: asked.most,
             mark: None,
         }]
     };

@@ -18,6 +18,8 @@ use crate::snmp::walk::Rows;
 const MOST_NAME: usize = 255;
 /// Least octets of a packet: a header of IP.
 const LEAST_PACKET: u64 = 20;
+/// By how much `ifHighSpeed` may be off: RFC 2863 has it rounded to a megabit, and some cut it.
+const MEGABIT: u64 = 1_000_000;
 /// By how much a port may be faster than it says. Of those whose counters have 64 bits many are no real lines, and tell a
 /// speed of convention; counters of 32 bits need a true one.
 const BOAST: u64 = 10;
@@ -235,7 +237,10 @@ impl Ports {
                     None => continue,
                 },
                 _ => {
-                    let speed = bits(cell(HIGH_SPEED), cell(SPEED)).or(port.speed);
+                    let told = bits(cell(HIGH_SPEED), cell(SPEED)).or(port.speed);
+                    // Without the plain one it is in megabits; the one that is known may be the same, and exact.
+                    let same = |known: &u64| told.is_some_and(|told| told.abs_diff(*known) < MEGABIT);
+                    let speed = port.speed.filter(|known| cell(SPEED).is_none() && same(known)).or(told);
                     Traits {
                         narrow: cell(IN_OCTETS).is_none() && cell(OUT_OCTETS).is_none(),
                         speed: speed.filter(|_| !port.is_loopback),

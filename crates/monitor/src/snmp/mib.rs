@@ -31,5 +31,10 @@ pub const fn vpl_stat(column: u32) -> [u32; 13] {
     [1, 3, 6, 1, 2, 1, 37, 1, 14, 1, 9, 1, column]
 }
 
+/// A column of `aal5VccTable`: errors of AAL5 connections, by port, VPI and VCI (RFC 2515).
+pub const fn aal5_vcc(column: u32) -> [u32; 11] {
+    [1, 3, 6, 1, 2, 1, 37, 1, 12, 1, column]
+}
+
 /// `ifType` of `softwareLoopback`, whose speed means nothing.
 pub const LOOPBACK: i32 = 24;

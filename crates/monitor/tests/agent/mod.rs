@@ -66,6 +66,8 @@ pub struct State {
     pub manner: Manner,
     /// Since when uptime and counters grow by themselves.
     pub runs: Option<Clock>,
+    /// The last request.
+    pub heard: Vec<u8>,
 }
 
 /// A value so many milliseconds later.
@@ -140,7 +142,9 @@ fn serve(
         for (at, _) in ready.iter().enumerate().filter(|(_, ready)| **ready) {
             let (length, from) = sockets[at].recv_from(&mut buffer).unwrap();
             let number = requests.fetch_add(1, Ordering::Relaxed);
-            let state = states[at].lock().unwrap();
+            let mut state = states[at].lock().unwrap();
+            state.heard.clear();
+            state.heard.extend_from_slice(&buffer[..length]);
             let Some(answer) = answer(&buffer[..length], &state, number) else { continue };
             let by = if state.manner == Manner::Elsewhere { &elsewhere } else { &sockets[at] };
             let _ = by.send_to(&answer, from);

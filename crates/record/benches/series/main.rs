@@ -2,12 +2,16 @@
 //!
 //! Five days of responses every 10 s, 43,200 of them, of as many interfaces as make N points (default 4,320,000; the
 //! issue's size is `--points 100000000`). The same points go to rrdtool and to Prometheus (`promtool tsdb
-//! create-blocks-from openmetrics`), as far as these are installed; `--alone` leaves them out. Bytes do not depend on the
-//! machine; times are told as ratios of one run.
+//! create-blocks-from openmetrics`), as far as these are installed; `--alone` leaves them out. With `--features postgres`
+//! the archive is also made in a database, on a server of the bench's own. Bytes do not depend on the machine; times are
+//! told as ratios of one run.
 
 #![allow(clippy::disallowed_methods, reason = "a bench measures in real time")]
 
 mod peers;
+#[cfg(feature = "postgres")]
+#[path = "../../tests/support/server.rs"]
+mod server;
 mod traffic;
 
 use std::path::Path;
@@ -15,7 +19,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use trunkline_record::counter::{Answer, Moment, Raw, Response};
-use trunkline_record::series::{Layout, Reader, SeriesSpec, TableSpec, Writer};
+use trunkline_record::series::{Layout, Location, Reader, SeriesSpec, TableSpec, Writer};
 use trunkline_units::Seed;
 
 use traffic::{Interface, SERIES, Use};
@@ -116,6 +120,11 @@ fn bench(words: &[String]) -> Outcome<()> {
         SERIES.len()
     );
     let mut shown = vec![ours(&points, &folder.path().join("counters.sqlite"))?];
+    #[cfg(feature = "postgres")]
+    match server::Server::start("on") {
+        Some(server) => shown.push(in_postgres(&points, &server)?),
+        None => println!("left out: PostgreSQL is not installed"),
+    }
     if !alone {
         for peer in [peers::rrdtool, peers::prometheus] {
             match peer(&points, folder.path()) {
@@ -188,8 +197,8 @@ fn response(at: usize, values: &[Raw], stream: &mut trunkline_units::Stream) -> 
 }
 
 /// Writes all points; what was timed is taking and flushing, not making them.
-fn fill(points: &Points, path: &Path) -> Outcome<(Vec<Layout>, Duration)> {
-    let mut writer = Writer::open(path)?;
+fn fill(points: &Points, at: &Location) -> Outcome<(Vec<Layout>, Duration)> {
+    let mut writer = Writer::open(at)?;
     let layouts = open(points, &mut writer)?;
     let mut taken = Duration::ZERO;
     for (layout, device) in layouts.iter().zip(points.devices()) {
@@ -212,9 +221,41 @@ fn fill(points: &Points, path: &Path) -> Outcome<(Vec<Layout>, Duration)> {
 }
 
 fn ours(points: &Points, path: &Path) -> Outcome<Shown> {
-    let (layouts, taken) = fill(points, path)?;
+    let at = Location::from(path);
+    let (layouts, taken) = fill(points, &at)?;
     let bytes = std::fs::metadata(path)?.len();
-    let reader = Reader::open(path)?;
+    let views = views(&at, &layouts)?;
+    Ok(Shown { name: "trunkline", bytes, taken, views, note: "integers, four times a response" })
+}
+
+/// The same in a database: what its tables and indexes take on disk, without the room that removed flushes leave to
+/// later ones, which is much as long as an archive is small.
+#[cfg(feature = "postgres")]
+fn in_postgres(points: &Points, server: &server::Server) -> Outcome<Shown> {
+    let url = server.database();
+    let at = Location::from(url.as_str());
+    let (layouts, taken) = fill(points, &at)?;
+    let client = server.client(server::name(&url));
+    for table in ["tails", "chunks", "bodies", "tables"] {
+        client.batch(&format!("VACUUM FULL trunkline.{table}"));
+    }
+    let bytes = client.number(
+        "SELECT sum(pg_total_relation_size(c.oid))::bigint FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+         WHERE n.nspname = 'trunkline' AND c.relkind = 'r'",
+    );
+    let views = views(&at, &layouts)?;
+    Ok(Shown {
+        name: "postgresql",
+        bytes: bytes.unsigned_abs(),
+        taken,
+        views,
+        note: "the same archive, by a socket",
+    })
+}
+
+/// Times of views over all five days.
+fn views(at: &Location, layouts: &[Layout]) -> Outcome<Vec<Duration>> {
+    let reader = Reader::open(at)?;
     let mut stream = Seed(1996).stream("views");
     let mut views = Vec::new();
     let (from, to) = (Moment(second(0) * 1_000_000_000), Moment(second(RESPONSES) * 1_000_000_000));
@@ -228,7 +269,7 @@ fn ours(points: &Points, path: &Path) -> Outcome<Shown> {
             return Err(format!("{:?}", view.damaged).into());
         }
     }
-    Ok(Shown { name: "trunkline", bytes, taken, views, note: "integers, four times a response" })
+    Ok(views)
 }
 
 /// Bytes a point of each kind of interface alone.

@@ -114,6 +114,16 @@ impl Source for &[u8] {
     }
 }
 
+impl Source for Box<dyn Source + '_> {
+    fn read_at(&self, offset: usize, into: &mut [u8]) -> Result<(), Damage> {
+        (**self).read_at(offset, into)
+    }
+
+    fn length(&self) -> usize {
+        (**self).length()
+    }
+}
+
 impl Source for rusqlite::blob::Blob<'_> {
     fn read_at(&self, offset: usize, into: &mut [u8]) -> Result<(), Damage> {
         self.read_at_exact(into, offset).map_err(|_| Damage::Short)

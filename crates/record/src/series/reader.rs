@@ -1,17 +1,16 @@
 //! Those who read the archive, beside the one who writes.
 
-use std::path::Path;
+use std::collections::BTreeMap;
 
-use rusqlite::blob::Blob;
-
+use super::bytes::Source;
+use super::catalogue::{Catalogue, Entry};
 use super::chunk::{Digest, Part, read_digest, read_part, read_rows, walk};
 use super::row::{Row, read_tail};
-use super::sql::{Db, Entry};
 use super::summary::Buckets;
 use super::writer::{fresh, read_state};
 use super::{
-    ChunkId, Damage, Error, MOST_BUCKETS, MOST_COLUMNS, MOST_POINTS, MOST_TEXTS, SeriesId, SeriesInfo,
-    TableId, TableInfo, Text,
+    ChunkId, Damage, Error, Location, MOST_BUCKETS, MOST_COLUMNS, MOST_POINTS, MOST_TEXTS, SeriesId,
+    SeriesInfo, TableId, TableInfo, Text,
 };
 use crate::counter::track::Step;
 use crate::counter::{Moment, Raw};
@@ -22,7 +21,7 @@ const PAGE: usize = 4_096;
 /// One who reads. What it sees is what was flushed before it asked.
 #[derive(Debug)]
 pub struct Reader {
-    pub(super) db: Db,
+    pub(super) db: Box<dyn Catalogue>,
 }
 
 /// A series over time.
@@ -86,9 +85,9 @@ pub struct Responses {
 }
 
 impl Reader {
-    /// Opens the archive at `path` to read.
-    pub fn open(path: &Path) -> Result<Reader, Error> {
-        Ok(Reader { db: Db::read(path)? })
+    /// Opens an archive to read.
+    pub fn open(at: impl Into<Location>) -> Result<Reader, Error> {
+        Ok(Reader { db: <dyn Catalogue>::read(&at.into())? })
     }
 
     /// Tables by number, those after `after`; at most 10,000 at once.
@@ -103,13 +102,23 @@ impl Reader {
 
     /// One series.
     pub fn one(&self, id: SeriesId) -> Result<SeriesInfo, Error> {
-        let none = || Error::None { path: self.db.path().to_owned(), what: format!("series {}", id.0) };
+        let none = || Error::None { archive: self.db.location().clone(), what: format!("series {}", id.0) };
         self.db.one_series(id)?.ok_or_else(none)
     }
 
-    /// Bytes of the file that hold something, its log aside.
+    /// Bytes that hold something: of the file, its log aside; of a database those of chunks and flushes.
     pub fn bytes(&self) -> Result<u64, Error> {
         self.db.bytes()
+    }
+
+    /// How far each table was sent on to `to`; none if the archive does not keep that, which a file is not asked to.
+    pub fn sent(&self, to: &str) -> Result<Option<BTreeMap<TableId, Moment>>, Error> {
+        self.db.sent(to)
+    }
+
+    /// Keeps how far tables were sent on to `to`, where [`Reader::sent`] tells it. It takes the right to write.
+    pub fn put_sent(&self, to: &str, came: &BTreeMap<TableId, Moment>) -> Result<(), Error> {
+        self.db.put_sent(to, came)
     }
 
     /// What came of a table after a moment, as far as it is kept: at least `most` responses, at most those and a chunk's.
@@ -297,9 +306,8 @@ impl Reader {
         })
     }
 
-    pub(super) fn blob(&self, chunk: ChunkId, body: bool) -> Result<Blob<'_>, Damage> {
-        let (table, column) = if body { ("bodies", "bytes") } else { ("chunks", "summary") };
-        self.db.connection.blob_open("main", table, column, chunk.0, true).map_err(|_| Damage::Short)
+    pub(super) fn blob(&self, chunk: ChunkId, body: bool) -> Result<Box<dyn Source + '_>, Damage> {
+        self.db.blob(chunk, body)
     }
 
     /// Reads of a chunk what one series needs.
@@ -351,7 +359,7 @@ impl Reader {
     }
 
     pub(super) fn damaged(&self, chunk: ChunkId, damage: Damage) -> Error {
-        Error::Damaged { path: self.db.path().to_owned(), chunk, damage }
+        Error::Damaged { archive: self.db.location().clone(), chunk, damage }
     }
 }
 

@@ -1,7 +1,6 @@
 //! What the last responses of a table told of all of its series at once: for those who watch it.
 
-use rusqlite::blob::Blob;
-
+use super::bytes::Source;
 use super::chunk::{Part, read_part, read_rows, walk};
 use super::row::{Row, read_tail};
 use super::writer::{fresh, read_state};
@@ -31,6 +30,8 @@ pub struct Recent {
 
 /// Values of a row, by the position of their column.
 type Values = Vec<Option<Raw>>;
+/// A chunk's body and its rows.
+type LastChunk<'a> = (Box<dyn Source + 'a>, Vec<Row>);
 
 impl Reader {
     /// What the last responses of a table told of those series that `keep` says. The cost does not grow with the table's
@@ -79,7 +80,7 @@ impl Reader {
     }
 
     /// The last chunk of a table if it still has its readings, and its responses.
-    fn last_chunk(&self, table: TableId, recent: &mut Recent) -> Result<Option<(Blob<'_>, Vec<Row>)>, Error> {
+    fn last_chunk(&self, table: TableId, recent: &mut Recent) -> Result<Option<LastChunk<'_>>, Error> {
         let Some((_, last)) = self.db.extent(table)? else { return Ok(None) };
         let entries = self.db.chunks(table, last, Moment::LAST, 1)?;
         let Some(entry) = entries.first().filter(|entry| entry.raw) else { return Ok(None) };

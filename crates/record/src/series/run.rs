@@ -2,14 +2,14 @@
 //!
 //! The device is the run, `EXPERIMENT BACKEND STARTED`; each connection is a table of it, `connection/NAME/out/octets` what
 //! was handed to the transport, `…/in/octets` what arrived, and what else the record says of each interval as it stands
-//! there (`…/delay_us`). Of a simulated run each node is a device of its own, `EXPERIMENT BACKEND STARTED NODE`, with
+//! there (`…/delay_us`). Of a live run the interfaces it was on are tables as well, `port/lo/in/octets`, of the run. Of a simulated run each node is a device of its own, `EXPERIMENT BACKEND STARTED NODE`, with
 //! `port/LINK/out/octets` and so on. Simulated time counts from when the run was started.
 
 use std::time::Duration;
 
 use super::{Direction, Error, Layout, Object, Place, SeriesSpec, TableSpec, Writer};
 use crate::counter::{Answer, Kind, Moment, Raw, Response};
-use crate::schema::{Connection, LinkEnd, Record};
+use crate::schema::{Connection, Interface, LinkEnd, Record};
 
 /// Responses between two flushes: fewer than any table may let wait.
 const FLUSH: usize = 64;
@@ -34,6 +34,10 @@ pub fn put(writer: &mut Writer, record: &Record, began: Moment) -> Result<Put, E
     let mut put = Put::default();
     for connection in record.connections.iter().filter(|c| !c.series.is_empty()) {
         let (spec, rows) = flows(&device, connection, began);
+        table(writer, &spec, rows, &mut put)?;
+    }
+    for one in &record.interfaces {
+        let (spec, rows) = interface(&device, one, began);
         table(writer, &spec, rows, &mut put)?;
     }
     for link in &record.links {
@@ -118,6 +122,25 @@ fn flows(device: &str, connection: &Connection, began: Moment) -> (TableSpec, Ro
     (spec(device, format!("connection {}", connection.name), &times, columns), rows)
 }
 
+fn interface(device: &str, one: &Interface, began: Moment) -> (TableSpec, Rows) {
+    let column = |direction| {
+        move |quantity: &str| {
+            let object = Object::Port(one.name.clone());
+            let place = Place { object, direction: Some(direction), quantity: quantity.into() };
+            series(place, Kind::Counter64, if quantity == "octets" { quantity } else { "packets" })
+        }
+    };
+    let quantities = ["octets", "packets", "discards"];
+    let columns = [Direction::In, Direction::Out].map(|direction| quantities.map(column(direction)));
+    let times: Vec<f64> = one.counts.iter().map(|(t_s, _)| *t_s).collect();
+    let row = |(t_s, counts): &(f64, [u64; 6])| {
+        (began.after(span(*t_s)), counts.iter().map(|count| Some(Raw(*count))).collect())
+    };
+    let mut rows: Rows = one.counts.iter().map(row).collect();
+    rows.dedup_by(|next, last| next.0 <= last.0);
+    (spec(device, format!("port {}", one.name), &times, columns.into_iter().flatten().collect()), rows)
+}
+
 fn port(device: &str, link: &str, end: &LinkEnd, began: Moment) -> (TableSpec, Rows) {
     let place = |quantity: &str| Place {
         object: Object::Port(link.into()),
@@ -143,7 +166,7 @@ fn span(seconds: f64) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schema::{Experiment, Link, Point, Run};
+    use crate::schema::{Experiment, Interface, Link, Point, Run};
     use crate::series::{Pattern, Reader, flat::Wanted};
 
     fn record() -> Record {
@@ -176,6 +199,10 @@ mod tests {
             started: "T".into(),
             experiment: Experiment { name: "n".into(), ..Experiment::default() },
             connections: vec![connection, Connection::default()],
+            interfaces: vec![Interface {
+                name: "lo".into(),
+                counts: vec![(0.0, [0; 6]), (0.1, [70, 7, 0, 50, 5, 1])],
+            }],
             links: vec![Link { name: "a-s".into(), ends: vec![end], ..Link::default() }],
             ..Record::default()
         }
@@ -187,7 +214,7 @@ mod tests {
         let path = dir.path().join("counters.sqlite");
         let mut writer = Writer::open(&path).unwrap();
         let began = Moment(1_000 * 1_000_000_000);
-        assert_eq!(put(&mut writer, &record(), began).unwrap(), Put { tables: 2, rows: 5 + 3 });
+        assert_eq!(put(&mut writer, &record(), began).unwrap(), Put { tables: 3, rows: 5 + 2 + 3 });
         assert!(matches!(put(&mut writer, &record(), began), Err(Error::Disorder(_))));
         let reader = Reader::open(&path).unwrap();
         let values = |pattern: &str| {
@@ -208,6 +235,8 @@ mod tests {
         assert_eq!(values("n sim T:connection/a%2Fb/in/octets"), out.map(|(at, v)| (at, v / 2.0)));
         assert_eq!(values("n sim T:connection/a%2Fb/delay_us"), [(2_100, 70.5)]);
         assert_eq!(values("n sim T s:port/a-s/out/cells"), [(0, 0.0), (100, 10.0), (200, 20.0)]);
+        assert_eq!(values("n sim T:port/lo/in/packets"), [(0, 0.0), (100, 7.0)]);
+        assert_eq!(values("n sim T:port/lo/out/discards"), [(0, 0.0), (100, 1.0)]);
         assert_eq!(values("n sim T s:port/a-s/out/discards"), [(0, 0.0), (100, 0.0), (200, 3.0)]);
     }
 }

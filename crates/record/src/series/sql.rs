@@ -5,19 +5,26 @@
 //! loses nothing that was flushed, a power cut at most the last flushes, and neither damages the file. The price is that
 //! it has to lie in a folder that can be written, on a file system of this machine.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::thread;
 use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, params};
 
-use super::bytes::Damage;
+use super::bytes::{Damage, Source};
+use super::catalogue::{Catalogue, Entry, TailRow, kind, kind_number, length, ns};
+use super::location::Location;
 use super::{ChunkId, Error, Said, SeriesId, SeriesInfo, SeriesSpec, TableId, TableInfo, Text};
-use crate::counter::{Column, Kind, Moment};
+use crate::counter::{Column, Moment};
 
 /// Marks the file as ours (`PRAGMA application_id`): "TRKC".
 const APPLICATION: i32 = 0x54524B43;
 
+/// How often a lock is tried again: a process that is being started by this one has what this one has open, until it is
+/// another program.
+const LOCK_TRIES: u32 = 10_000;
 /// How long to wait for another program.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -85,32 +92,15 @@ const MIGRATIONS: [&str; 2] = [
 /// An open file.
 #[derive(Debug)]
 pub(crate) struct Db {
-    pub connection: Connection,
-    path: PathBuf,
+    connection: Connection,
+    archive: Location,
     /// Held by the one who writes.
     _lock: Option<File>,
 }
 
-/// A chunk as the catalogue has it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
-    pub id: ChunkId,
-    pub begin: Moment,
-    pub end: Moment,
-    pub raw: bool,
-}
-
-/// What a flush leaves behind of one table.
-pub(crate) struct TailRow {
-    pub table: TableId,
-    pub rows: usize,
-    pub last: Moment,
-    pub bytes: Vec<u8>,
-}
-
 impl Db {
     pub fn write(path: &Path) -> Result<Db, Error> {
-        let open = |reason: String| Error::Open { path: path.to_owned(), reason };
+        let open = |reason: String| Error::Open { archive: path.into(), reason };
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).map_err(|e| open(e.to_string()))?;
         }
@@ -118,13 +108,18 @@ impl Db {
         beside.push("-writer");
         let lock =
             File::options().create(true).append(true).open(&beside).map_err(|e| open(e.to_string()))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(Error::Busy { path: path.to_owned() }),
-            Err(TryLockError::Error(e)) => return Err(open(e.to_string())),
+        let mut tries = 0;
+        loop {
+            match lock.try_lock() {
+                Ok(()) => break,
+                Err(TryLockError::WouldBlock) if tries < LOCK_TRIES => tries += 1,
+                Err(TryLockError::WouldBlock) => return Err(Error::Busy { archive: path.into() }),
+                Err(TryLockError::Error(e)) => return Err(open(e.to_string())),
+            }
+            thread::yield_now();
         }
         let connection = Connection::open(path).map_err(|e| open(e.to_string()))?;
-        let db = Db { connection, path: path.to_owned(), _lock: Some(lock) };
+        let db = Db { connection, archive: path.into(), _lock: Some(lock) };
         db.sql(|c| c.busy_timeout(PATIENCE))?;
         db.prepare()?;
         db.sql(|c| c.pragma_update(None, "journal_mode", "WAL"))?;
@@ -135,14 +130,14 @@ impl Db {
 
     pub fn read(path: &Path) -> Result<Db, Error> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let open = |e: rusqlite::Error| Error::Open { path: path.to_owned(), reason: e.to_string() };
+        let open = |e: rusqlite::Error| Error::Open { archive: path.into(), reason: e.to_string() };
         let connection = Connection::open_with_flags(path, flags).map_err(open)?;
-        let db = Db { connection, path: path.to_owned(), _lock: None };
+        let db = Db { connection, archive: path.into(), _lock: None };
         db.sql(|c| c.busy_timeout(PATIENCE))?;
         match db.version()? {
             Some(v) if v == MIGRATIONS.len() => Ok(db),
-            Some(v) => Err(Error::Older { path: path.to_owned(), found: v as u64 }),
-            None => Err(Error::Foreign { path: path.to_owned() }),
+            Some(v) => Err(Error::Older { archive: path.into(), found: v as u64 }),
+            None => Err(Error::Foreign { archive: path.into() }),
         }
     }
 
@@ -166,24 +161,28 @@ impl Db {
     fn version(&self) -> Result<Option<usize>, Error> {
         let number = |pragma: &str| self.sql(|c| c.pragma_query_value(None, pragma, |r| r.get::<_, i64>(0)));
         let version = number("user_version")?;
-        let path = || self.path.clone();
+        let archive = || self.archive.clone();
         if number("application_id")? != i64::from(APPLICATION) {
             let tables: i64 =
                 self.sql(|c| c.query_row("SELECT count(*) FROM sqlite_schema", [], |r| r.get(0)))?;
-            return if (version, tables) == (0, 0) { Ok(None) } else { Err(Error::Foreign { path: path() }) };
+            return if (version, tables) == (0, 0) {
+                Ok(None)
+            } else {
+                Err(Error::Foreign { archive: archive() })
+            };
         }
         match usize::try_from(version) {
             Ok(v) if v <= MIGRATIONS.len() => Ok(Some(v)),
-            _ => Err(Error::Newer { path: path(), found: version.unsigned_abs() }),
+            _ => Err(Error::Newer { archive: archive(), found: version.unsigned_abs() }),
         }
     }
 
-    pub fn sql<T>(&self, f: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, Error> {
+    fn sql<T>(&self, f: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, Error> {
         f(&self.connection).map_err(|e| self.error(e))
     }
 
     /// All that `f` writes, or nothing.
-    pub fn transaction<T>(&self, f: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, Error> {
+    fn transaction<T>(&self, f: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, Error> {
         self.sql(|c| {
             c.execute_batch("BEGIN IMMEDIATE")?;
             let done = f(c).and_then(|value| c.execute_batch("COMMIT").map(|()| value));
@@ -195,38 +194,50 @@ impl Db {
         })
     }
 
-    /// Everything that `f` reads is of one moment.
-    pub fn snapshot<T>(&self, f: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
-        self.sql(|c| c.execute_batch("BEGIN DEFERRED"))?;
-        let done = f();
-        self.sql(|c| c.execute_batch("COMMIT"))?;
-        done
-    }
-
     fn error(&self, source: rusqlite::Error) -> Error {
-        let path = self.path.clone();
+        let archive = self.archive.clone();
         match source.sqlite_error_code() {
-            Some(ErrorCode::NotADatabase) => Error::Foreign { path },
-            Some(ErrorCode::DatabaseCorrupt) => Error::Corrupt { path, reason: source.to_string() },
-            Some(ErrorCode::CannotOpen) => Error::Open { path, reason: source.to_string() },
-            Some(ErrorCode::ReadOnly) => Error::ReadOnly { path },
-            Some(ErrorCode::DiskFull) => Error::Full { path },
-            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Error::Busy { path },
-            _ => Error::Other { path, source },
+            Some(ErrorCode::NotADatabase) => Error::Foreign { archive },
+            Some(ErrorCode::DatabaseCorrupt) => Error::Corrupt { archive, reason: source.to_string() },
+            Some(ErrorCode::CannotOpen) => Error::Open { archive, reason: source.to_string() },
+            Some(ErrorCode::ReadOnly) => Error::ReadOnly { archive },
+            Some(ErrorCode::DiskFull) => Error::Full { archive },
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Error::Busy { archive },
+            _ => Error::Other { archive, source: source.into() },
         }
     }
+}
 
-    pub fn corrupt(&self, what: &str, damage: Damage) -> Error {
-        Error::Corrupt { path: self.path.clone(), reason: format!("{what}: {damage}") }
+impl Catalogue for Db {
+    fn location(&self) -> &Location {
+        &self.archive
     }
 
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// A file is there.
+    fn ready(&self) -> Result<u64, Error> {
+        Ok(0)
+    }
+
+    /// Who writes holds the whole file.
+    fn hold(&self, _: &str) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn taken(&self, _: &str) -> Option<String> {
+        None
+    }
+
+    fn begin(&self) -> Result<(), Error> {
+        self.sql(|c| c.execute_batch("BEGIN DEFERRED"))
+    }
+
+    fn end(&self) -> Result<(), Error> {
+        self.sql(|c| c.execute_batch("COMMIT"))
     }
 
     // --- tables and series
 
-    pub fn find_table(&self, device: &str, name: &str) -> Result<Option<TableId>, Error> {
+    fn find_table(&self, device: &str, name: &str) -> Result<Option<TableId>, Error> {
         self.sql(|c| {
             c.query_row("SELECT id FROM tables WHERE device = ?1 AND name = ?2", [device, name], |r| r.get(0))
                 .optional()
@@ -234,8 +245,7 @@ impl Db {
         .map(|id| id.map(TableId))
     }
 
-    /// Adds a table or tells it anew how it is polled; then adds and renews its series, each at its position.
-    pub fn put_table(
+    fn put_table(
         &self,
         id: Option<TableId>,
         device: &str,
@@ -243,7 +253,6 @@ impl Db {
         (period, refresh): (Duration, Option<Duration>),
         series: &[(usize, &SeriesSpec, Option<usize>)],
     ) -> Result<(TableId, Vec<SeriesId>), Error> {
-        let ns = |d: Duration| i64::try_from(d.as_nanos()).unwrap_or(i64::MAX);
         self.transaction(|c| {
             c.execute(
                 "INSERT INTO tables (id, device, name, period_ns, refresh_ns) VALUES (?1, ?2, ?3, ?4, ?5)
@@ -272,8 +281,7 @@ impl Db {
         })
     }
 
-    /// Names and columns of a table, by position.
-    pub fn columns(&self, table: TableId) -> Result<Vec<(String, Column)>, Error> {
+    fn columns(&self, table: TableId) -> Result<Vec<(String, Column)>, Error> {
         self.sql(|c| {
             c.prepare("SELECT name, kind, ceiling, mark FROM series WHERE table_id = ?1 ORDER BY position")?
                 .query_map([table.0], |row| Ok((row.get(0)?, column(row, 1)?)))?
@@ -281,30 +289,29 @@ impl Db {
         })
     }
 
-    pub fn state(&self, table: TableId) -> Result<Option<Vec<u8>>, Error> {
+    fn state(&self, table: TableId) -> Result<Option<Vec<u8>>, Error> {
         self.sql(|c| c.query_row("SELECT state FROM tables WHERE id = ?1", [table.0], |r| r.get(0)))
     }
 
-    pub fn tables(&self, after: TableId, most: usize) -> Result<Vec<TableInfo>, Error> {
+    fn tables(&self, after: TableId, most: usize) -> Result<Vec<TableInfo>, Error> {
         self.sql(|c| {
             c.prepare(
                 "SELECT id, device, name, period_ns, refresh_ns FROM tables WHERE id > ?1 ORDER BY id LIMIT ?2",
             )?
             .query_map(params![after.0, most as i64], |row| {
-                let ns = |v: i64| Duration::from_nanos(v.unsigned_abs());
                 Ok(TableInfo {
                     id: TableId(row.get(0)?),
                     device: row.get(1)?,
                     name: row.get(2)?,
-                    period: ns(row.get(3)?),
-                    refresh: row.get::<_, Option<i64>>(4)?.map(ns),
+                    period: length(row.get(3)?),
+                    refresh: row.get::<_, Option<i64>>(4)?.map(length),
                 })
             })?
             .collect()
         })
     }
 
-    pub fn series(&self, table: TableId) -> Result<Vec<SeriesInfo>, Error> {
+    fn series(&self, table: TableId) -> Result<Vec<SeriesInfo>, Error> {
         self.sql(|c| {
             c.prepare(&format!("{SERIES} WHERE table_id = ?1 ORDER BY position"))?
                 .query_map([table.0], info)?
@@ -312,14 +319,13 @@ impl Db {
         })
     }
 
-    pub fn one_series(&self, id: SeriesId) -> Result<Option<SeriesInfo>, Error> {
+    fn one_series(&self, id: SeriesId) -> Result<Option<SeriesInfo>, Error> {
         self.sql(|c| c.prepare(&format!("{SERIES} WHERE id = ?1"))?.query_row([id.0], info).optional())
     }
 
     // --- texts
 
-    /// Puts what differs from what is there.
-    pub fn put_texts(&self, device: &str, texts: &[Said<'_>], since: Moment) -> Result<(), Error> {
+    fn put_texts(&self, device: &str, texts: &[Said<'_>], since: Moment) -> Result<(), Error> {
         self.transaction(|c| {
             let mut put = c.prepare(
                 "INSERT INTO texts (device, object, key, text, since) VALUES (?1, ?2, ?3, ?4, ?5)
@@ -331,7 +337,7 @@ impl Db {
         })
     }
 
-    pub fn texts(&self, device: &str, most: usize) -> Result<Vec<Text>, Error> {
+    fn texts(&self, device: &str, most: usize) -> Result<Vec<Text>, Error> {
         self.sql(|c| {
             c.prepare(
                 "SELECT object, key, text, since FROM texts WHERE device = ?1 ORDER BY object, key LIMIT ?2",
@@ -350,7 +356,7 @@ impl Db {
 
     // --- tails
 
-    pub fn put_tails(&self, tails: &[TailRow]) -> Result<(), Error> {
+    fn put_tails(&self, tails: &[TailRow]) -> Result<(), Error> {
         self.transaction(|c| {
             let mut put =
                 c.prepare("INSERT INTO tails (table_id, rows, last, bytes) VALUES (?1, ?2, ?3, ?4)")?;
@@ -360,8 +366,7 @@ impl Db {
         })
     }
 
-    /// What was flushed of a table, each flush with its number, in order.
-    pub fn tails(&self, table: TableId) -> Result<Vec<(i64, Vec<u8>)>, Error> {
+    fn tails(&self, table: TableId) -> Result<Vec<(i64, Vec<u8>)>, Error> {
         self.sql(|c| {
             c.prepare("SELECT id, bytes FROM tails WHERE table_id = ?1 ORDER BY id")?
                 .query_map([table.0], |row| Ok((row.get(0)?, row.get(1)?)))?
@@ -369,8 +374,7 @@ impl Db {
         })
     }
 
-    /// The last flushes of a table, at most `most`, in order.
-    pub fn last_tails(&self, table: TableId, most: usize) -> Result<Vec<Vec<u8>>, Error> {
+    fn last_tails(&self, table: TableId, most: usize) -> Result<Vec<Vec<u8>>, Error> {
         let mut last: Vec<Vec<u8>> = self.sql(|c| {
             c.prepare("SELECT bytes FROM tails WHERE table_id = ?1 ORDER BY id DESC LIMIT ?2")?
                 .query_map(params![table.0, most as i64], |row| row.get(0))?
@@ -382,8 +386,7 @@ impl Db {
 
     // --- chunks
 
-    /// Puts a chunk in the place of the tails up to `last`.
-    pub fn put_chunk(
+    fn put_chunk(
         &self,
         table: TableId,
         last: i64,
@@ -405,8 +408,7 @@ impl Db {
         })
     }
 
-    /// The chunks of a table that tell of the time from `from` to `to`, in order; at most `most`.
-    pub fn chunks(&self, table: TableId, from: Moment, to: Moment, most: usize) -> Result<Vec<Entry>, Error> {
+    fn chunks(&self, table: TableId, from: Moment, to: Moment, most: usize) -> Result<Vec<Entry>, Error> {
         self.sql(|c| {
             c.prepare(
                 "SELECT id, begin, end, raw FROM chunks
@@ -420,8 +422,7 @@ impl Db {
         })
     }
 
-    /// When the first and the last response of a table in a chunk came.
-    pub fn extent(&self, table: TableId) -> Result<Option<(Moment, Moment)>, Error> {
+    fn extent(&self, table: TableId) -> Result<Option<(Moment, Moment)>, Error> {
         let ends: (Option<i64>, Option<i64>) = self.sql(|c| {
             c.query_row(
                 "SELECT (SELECT begin FROM chunks WHERE table_id = ?1 ORDER BY end LIMIT 1),
@@ -433,10 +434,15 @@ impl Db {
         Ok(ends.0.zip(ends.1).map(|(a, b)| (Moment(a), Moment(b))))
     }
 
+    fn blob(&self, chunk: ChunkId, body: bool) -> Result<Box<dyn Source + '_>, Damage> {
+        let (table, column) = if body { ("bodies", "bytes") } else { ("chunks", "summary") };
+        let blob = self.connection.blob_open("main", table, column, chunk.0, true);
+        Ok(Box::new(blob.map_err(|_| Damage::Short)?))
+    }
+
     // --- retention
 
-    /// Chunks that end before `before` and have, or have not, a body; the oldest first.
-    pub fn old(&self, before: Moment, raw: Option<bool>, most: usize) -> Result<Vec<ChunkId>, Error> {
+    fn old(&self, before: Moment, raw: Option<bool>, most: usize) -> Result<Vec<ChunkId>, Error> {
         let ids = |raw: bool| {
             self.sql(|c| {
                 c.prepare("SELECT id FROM chunks WHERE raw = ?1 AND end < ?2 ORDER BY end LIMIT ?3")?
@@ -455,8 +461,7 @@ impl Db {
         }
     }
 
-    /// Takes the bodies of chunks away, or the chunks altogether.
-    pub fn remove(&self, chunks: &[ChunkId], whole: bool) -> Result<(), Error> {
+    fn remove(&self, chunks: &[ChunkId], whole: bool) -> Result<(), Error> {
         self.transaction(|c| {
             let mut body = c.prepare("DELETE FROM bodies WHERE chunk = ?1")?;
             let mut rest = c.prepare(if whole {
@@ -472,12 +477,11 @@ impl Db {
         })
     }
 
-    pub fn remove_tails(&self, before: Moment) -> Result<usize, Error> {
+    fn remove_tails(&self, before: Moment) -> Result<usize, Error> {
         self.transaction(|c| c.execute("DELETE FROM tails WHERE last < ?1", [before.0]))
     }
 
-    /// Gives free pages back to the file system, at most so many.
-    pub fn shrink(&self, pages: usize) -> Result<(), Error> {
+    fn shrink(&self, pages: usize) -> Result<(), Error> {
         self.sql(|c| {
             // The pragma answers with a row for each page.
             let mut give = c.prepare(&format!("PRAGMA incremental_vacuum({pages})"))?;
@@ -487,16 +491,23 @@ impl Db {
         })
     }
 
-    /// Bytes of the file that hold something, its log aside.
-    pub fn bytes(&self) -> Result<u64, Error> {
+    fn bytes(&self) -> Result<u64, Error> {
         let number = |pragma: &str| self.sql(|c| c.pragma_query_value(None, pragma, |r| r.get::<_, i64>(0)));
         let pages = number("page_count")? - number("freelist_count")?;
         Ok(pages.unsigned_abs() * number("page_size")?.unsigned_abs())
     }
 
-    /// Moves the log into the file, as far as no reader needs it.
-    pub fn checkpoint(&self) -> Result<(), Error> {
+    fn checkpoint(&self) -> Result<(), Error> {
         self.sql(|c| c.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())))
+    }
+
+    /// Whoever sends only reads the file.
+    fn sent(&self, _: &str) -> Result<Option<BTreeMap<TableId, Moment>>, Error> {
+        Ok(None)
+    }
+
+    fn put_sent(&self, _: &str, _: &BTreeMap<TableId, Moment>) -> Result<(), Error> {
+        Ok(())
     }
 }
 
@@ -515,23 +526,9 @@ fn info(row: &Row<'_>) -> rusqlite::Result<SeriesInfo> {
 
 /// A column from `kind`, `ceiling` and `mark`, which begin at `at`.
 fn column(row: &Row<'_>, at: usize) -> rusqlite::Result<Column> {
-    let kind = match row.get::<_, i64>(at)? {
-        0 => Kind::Counter32,
-        1 => Kind::Counter64,
-        2 => Kind::Gauge,
-        3 => Kind::Real,
-        other => return Err(rusqlite::Error::IntegralValueOutOfRange(at, other)),
-    };
+    let number = row.get(at)?;
+    let kind = kind(number).ok_or(rusqlite::Error::IntegralValueOutOfRange(at, number))?;
     let ceiling = row.get::<_, Option<i64>>(at + 1)?.map(|c| c as u64);
     let mark = row.get::<_, Option<u32>>(at + 2)?.map(|m| m as usize);
     Ok(Column { kind, ceiling, mark })
-}
-
-fn kind_number(kind: Kind) -> i64 {
-    match kind {
-        Kind::Counter32 => 0,
-        Kind::Counter64 => 1,
-        Kind::Gauge => 2,
-        Kind::Real => 3,
-    }
 }

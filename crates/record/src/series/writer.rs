@@ -1,14 +1,14 @@
 //! The one who writes the archive.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::mem::take;
 use std::time::Duration;
 
 use super::bytes::{Damage, Input, Source, join, part, put, put_signed};
+use super::catalogue::{Catalogue, TailRow};
 use super::chunk::{Part, read_tracker, seal, write_tracker};
 use super::row::{Row, Tail, read_tail};
-use super::sql::{Db, TailRow};
-use super::{ChunkId, Error, MOST_COLUMNS, MOST_TEXT, Said, SeriesId, TableId, TableSpec};
+use super::{ChunkId, Error, Location, MOST_COLUMNS, MOST_TEXT, Said, SeriesId, TableId, TableSpec};
 use crate::counter::judge::{Hold, Last, State};
 use crate::counter::{Column, Judge, Moment, Raw, Refresh, Response, Tracker, Verdict};
 
@@ -16,6 +16,8 @@ use crate::counter::{Column, Judge, Moment, Raw, Refresh, Response, Tracker, Ver
 const CHUNK_ROWS: usize = 1_024;
 /// Values in a chunk of a wide table; sixteen bytes each while it is made.
 const CHUNK_VALUES: usize = 1 << 21;
+/// Values of all tables that wait to be flushed; sixteen bytes each.
+pub const MOST_WAITING: usize = 1 << 23;
 /// Chunks made in a flush, so that tables that began together do not end their chunks together.
 const SEALS: usize = 4;
 /// Chunks that retention touches in one transaction.
@@ -23,22 +25,37 @@ const BATCH: usize = 64;
 /// Pages given back at a time.
 const PAGES: usize = 4_096;
 
-/// The one who writes the archive. It remembers of each table only what the next response is compared with, and what
-/// waits for the next flush: at most a chunk's responses.
+/// The one who writes the archive, or of an archive in PostgreSQL some of its devices. It remembers of each table only
+/// what the next response is compared with, and what waits for the next flush: at most a chunk's responses, and
+/// [`MOST_WAITING`] values of all tables.
 #[derive(Debug)]
 pub struct Writer {
-    db: Db,
+    db: Box<dyn Catalogue>,
     open: BTreeMap<TableId, Table>,
+    /// Values that wait.
+    waiting: usize,
+    /// Whether a transaction failed, so that nobody knows what is in the archive of what waits.
+    in_doubt: bool,
+    /// Which connection it was when that was last known: on another one somebody else may have written in between.
+    connection: u64,
+    /// What was done and found and is still to be told, because of an error after it.
+    untold: Flushed,
 }
 
 /// A table that is written to.
 #[derive(Debug)]
 struct Table {
+    device: String,
+    name: String,
+    /// Who took the device meanwhile: then nothing is taken until the table is made ready again.
+    taken: Option<String>,
     columns: Vec<Column>,
     /// Where each series of the last [`TableSpec`] stands among the columns.
     order: Vec<usize>,
     judge: Judge,
     waiting: Tail,
+    /// When the last response that is in the archive was asked.
+    written: Option<Moment>,
     /// Rows that are flushed and in no chunk.
     flushed: usize,
     /// Whether it has a chunk.
@@ -54,10 +71,10 @@ pub struct Layout {
     pub series: Vec<SeriesId>,
 }
 
-/// What a flush did.
+/// What a flush did, and those before it that ended with an error.
 #[derive(Debug, Default)]
 pub struct Flushed {
-    /// Responses that are in the file now and were not before.
+    /// Responses that are in the archive now and were not before.
     pub rows: usize,
     /// Chunks made.
     pub chunks: usize,
@@ -72,7 +89,8 @@ pub struct Retention {
     pub raw: Option<Duration>,
     /// Everything.
     pub all: Option<Duration>,
-    /// Most bytes of the file, its log aside: the oldest raw readings go first, then the oldest summaries.
+    /// Most bytes of the file, its log aside, or of a database's chunks and flushes: the oldest raw readings go first,
+    /// then the oldest summaries.
     pub bytes: Option<u64>,
 }
 
@@ -90,20 +108,37 @@ pub struct Removed {
 }
 
 impl Writer {
-    /// Opens the archive at `path` to write; makes it, and its folder, where there is none. There is one writer at a
-    /// time: another gets [`Error::Busy`].
-    pub fn open(path: &Path) -> Result<Writer, Error> {
-        Ok(Writer { db: Db::write(path)?, open: BTreeMap::new() })
+    /// Opens an archive to write; makes it, and the folder of a file, where there is none. A file has one writer at a
+    /// time: another gets [`Error::Busy`]. A database has one a device: another gets [`Error::Held`] where it asks for a
+    /// table of it.
+    pub fn open(at: impl Into<Location>) -> Result<Writer, Error> {
+        let db = <dyn Catalogue>::write(&at.into())?;
+        let (open, untold, connection) = (BTreeMap::new(), Flushed::default(), db.ready()?);
+        Ok(Writer { db, open, waiting: 0, in_doubt: false, connection, untold })
     }
 
     /// Makes a table ready to be written to. Where there is one of that device and name it goes on: series are found
     /// by their names, new ones added behind; those that are not named any more have no values from now on. A ceiling
     /// that is told anew holds for raw readings of before as well, while summaries that were made stay as they are.
     pub fn table(&mut self, spec: &TableSpec) -> Result<Layout, Error> {
+        self.twice(|writer| writer.make(spec))
+    }
+
+    /// Does what may fail the first time only because a connection had ended, which is made anew.
+    fn twice<T>(&mut self, work: impl Fn(&mut Writer) -> Result<T, Error>) -> Result<T, Error> {
+        match work(self) {
+            Err(Error::Lost { .. }) => work(self),
+            done => done,
+        }
+    }
+
+    fn make(&mut self, spec: &TableSpec) -> Result<Layout, Error> {
         let wrong = |reason: String| Error::Spec { table: spec.name.clone(), reason };
         if spec.period.is_zero() {
             return Err(wrong("a period of 0".into()));
         }
+        self.db.ready()?;
+        self.db.hold(&spec.device)?;
         let found = self.db.find_table(&spec.device, &spec.name)?;
         let mut columns = found.map_or(Ok(Vec::new()), |id| self.db.columns(id))?;
         let mut places: BTreeMap<String, usize> =
@@ -139,60 +174,61 @@ impl Writer {
             self.db.put_table(found, &spec.device, &spec.name, (spec.period, spec.refresh), &rows)?;
         let columns: Vec<Column> = columns.into_iter().map(|(_, column)| column).collect();
         let refresh = spec.refresh.map_or(Refresh::default(), Refresh::Told);
+        if self.open.get(&table).is_some_and(|known| known.taken.is_some()) {
+            self.open.remove(&table);
+        }
         match self.open.get_mut(&table) {
             Some(known) => {
                 (known.columns, known.order) = (columns, order);
                 known.judge.tell(spec.period, refresh);
             }
             None => {
-                let opened = self.resume(table, columns, order, Judge::new(spec.period, refresh))?;
+                let mut opened = Table {
+                    device: spec.device.clone(),
+                    name: spec.name.clone(),
+                    taken: None,
+                    columns,
+                    order,
+                    judge: Judge::new(spec.period, refresh),
+                    waiting: Tail::default(),
+                    written: None,
+                    flushed: 0,
+                    sealed: false,
+                };
+                opened.resume(&*self.db, &Kept::of(&*self.db, table)?)?;
                 self.open.insert(table, opened);
             }
         }
         Ok(Layout { table, series })
     }
 
-    /// What is known of a table's past.
-    fn resume(
-        &self,
-        id: TableId,
-        columns: Vec<Column>,
-        order: Vec<usize>,
-        mut judge: Judge,
-    ) -> Result<Table, Error> {
-        let state = self.db.state(id)?;
-        if let Some(state) = &state {
-            let read = read_state(&state.as_slice(), columns.len());
-            judge.state = read.map_err(|d| self.db.corrupt("the state of a table", d))?.0;
-        }
-        let mut flushed = 0;
-        for (_, bytes) in self.db.tails(id)? {
-            // What is damaged is told when its chunk is made.
-            for (row, values) in read_tail(&bytes, columns.len()).unwrap_or_default().rows {
-                flushed += 1;
-                let answer = row.answered.map(|answered| crate::counter::Answer {
-                    answered,
-                    uptime: row.uptime,
-                    values,
-                });
-                let _ = judge.judge(&columns, &Response { due: row.due, asked: row.asked, answer });
-            }
-        }
-        Ok(Table { columns, order, judge, waiting: Tail::default(), flushed, sealed: state.is_some() })
-    }
-
     /// Keeps what a device says in words, from `since` on where it is new, in one transaction.
     pub fn tell(&self, device: &str, texts: &[Said<'_>], since: Moment) -> Result<(), Error> {
         let kept: Vec<Said<'_>> = texts.iter().map(|said| Said { text: cut(said.text), ..*said }).collect();
-        self.db.put_texts(device, &kept, since)
+        let put = || {
+            self.db.ready()?;
+            self.db.hold(device)?;
+            self.db.put_texts(device, &kept, since)
+        };
+        match put() {
+            Err(Error::Lost { .. }) => put(),
+            done => done,
+        }
     }
 
     /// Takes the next response of a table, to be written with the next flush. Values are in the order of the last
-    /// [`TableSpec`].
+    /// [`TableSpec`]. While a connection was lost another program may have taken the table's device: then it is
+    /// [`Error::Held`] until [`Writer::table`] has it again.
     pub fn append(&mut self, id: TableId, response: &Response) -> Result<Verdict, Error> {
-        let none = || Error::None { path: self.db.path().to_owned(), what: format!("open table {}", id.0) };
+        let none =
+            || Error::None { archive: self.db.location().clone(), what: format!("open table {}", id.0) };
         let table = self.open.get_mut(&id).ok_or_else(none)?;
-        if table.waiting.rows.len() >= table.chunk_rows() {
+        if let Some(who) = &table.taken {
+            let (archive, device) = (self.db.location().clone(), table.device.clone());
+            return Err(Error::Held { archive, device, who: who.clone() });
+        }
+        let most = self.waiting + table.columns.len() > MOST_WAITING;
+        if most || table.waiting.rows.len() >= table.chunk_rows() {
             return Err(Error::Unflushed { rows: table.waiting.rows.len() });
         }
         let mut response = response.clone();
@@ -206,13 +242,25 @@ impl Writer {
             answer.values.clone_from(&values);
         }
         let verdict = table.judge.judge(&table.columns, &response)?;
+        self.waiting += values.len();
         table.waiting.rows.push((Row::new(&response, &verdict), values));
         Ok(verdict)
     }
 
     /// Writes what was appended, in one transaction; then makes chunks of tables that have enough for one, each in a
-    /// transaction of its own. After an error nothing of the transaction is written and what waits goes on waiting.
+    /// transaction of its own. After an error what waits goes on waiting; what is in the archive of it, because only
+    /// the answer was lost, is found out by the next flush.
     pub fn flush(&mut self) -> Result<Flushed, Error> {
+        self.twice(Writer::write)?;
+        Ok(take(&mut self.untold))
+    }
+
+    fn write(&mut self) -> Result<(), Error> {
+        let connection = self.db.ready()?;
+        if self.in_doubt || connection != self.connection {
+            self.settle()?;
+            (self.in_doubt, self.connection) = (false, connection);
+        }
         let waiting = self.open.iter().filter(|(_, table)| !table.waiting.rows.is_empty());
         let tails: Vec<TailRow> = waiting
             .map(|(&table, state)| TailRow {
@@ -222,18 +270,53 @@ impl Writer {
                 bytes: join(&[state.waiting.write()]),
             })
             .collect();
-        let mut done = Flushed { rows: tails.iter().map(|t| t.rows).sum(), ..Flushed::default() };
         if !tails.is_empty() {
-            self.db.put_tails(&tails)?;
+            let put = self.db.put_tails(&tails);
+            self.in_doubt = put.is_err();
+            put?;
         }
+        self.untold.rows += tails.iter().map(|t| t.rows).sum::<usize>();
         for table in self.open.values_mut() {
             table.flushed += table.waiting.rows.len();
+            table.written = table.waiting.rows.last().map(|(row, _)| row.asked).or(table.written);
             table.waiting.rows.clear();
         }
+        self.waiting = 0;
         for id in self.due() {
-            self.seal(id, &mut done)?;
+            self.seal(id)?;
         }
-        Ok(done)
+        Ok(())
+    }
+
+    /// Finds out what of that which waits is in the archive, and what else.
+    fn settle(&mut self) -> Result<(), Error> {
+        for (id, table) in self.open.iter_mut().filter(|(_, table)| table.taken.is_none()) {
+            let kept = Kept::of(&*self.db, *id)?;
+            let rows = &mut table.waiting.rows;
+            let there = rows.iter().position(|(row, _)| Some(row.asked) == kept.last).map_or(0, |at| at + 1);
+            if let Some(who) = self.db.taken(&table.device) {
+                self.untold.rows += there;
+                let (device, name, rows) = (table.device.clone(), table.name.clone(), rows.len() - there);
+                self.untold.damage.push(Error::Overtaken { device, table: name, rows });
+                (table.taken, table.waiting, table.flushed) = (Some(who), Tail::default(), 0);
+                continue;
+            }
+            if there == 0 && kept.last != table.written {
+                let columns = self.db.columns(*id)?;
+                let (device, name) = (table.device.clone(), table.name.clone());
+                self.untold.damage.push(Error::Overtaken { device, table: name, rows: rows.len() });
+                rows.clear();
+                table.columns = columns.into_iter().map(|(_, column)| column).collect();
+                table.resume(&*self.db, &kept)?;
+                continue;
+            }
+            rows.drain(..there);
+            self.untold.rows += there;
+            (table.written, table.flushed) = (kept.last, kept.rows);
+            table.sealed |= kept.state.is_some();
+        }
+        self.waiting = self.open.values().map(|t| t.waiting.rows.len() * t.columns.len()).sum();
+        Ok(())
     }
 
     /// The tables whose chunks are to be made now, the fullest first.
@@ -252,16 +335,20 @@ impl Writer {
 
     /// Makes a chunk of each table's flushed responses, however few.
     pub fn seal_all(&mut self) -> Result<Flushed, Error> {
-        let mut done = self.flush()?;
-        let ids: Vec<TableId> = self.open.iter().filter(|(_, t)| t.flushed > 0).map(|(id, _)| *id).collect();
-        for id in ids {
-            self.seal(id, &mut done)?;
-        }
-        Ok(done)
+        self.twice(|writer| {
+            writer.write()?;
+            let flushed = writer.open.iter().filter(|(_, table)| table.flushed > 0);
+            let ids: Vec<TableId> = flushed.map(|(id, _)| *id).collect();
+            for id in ids {
+                writer.seal(id)?;
+            }
+            Ok(())
+        })?;
+        Ok(take(&mut self.untold))
     }
 
     /// Makes a chunk of what was flushed of a table.
-    fn seal(&mut self, id: TableId, done: &mut Flushed) -> Result<(), Error> {
+    fn seal(&mut self, id: TableId) -> Result<(), Error> {
         let Some(table) = self.open.get_mut(&id) else { return Ok(()) };
         let width = table.columns.len();
         let state = self.db.state(id)?;
@@ -273,7 +360,7 @@ impl Writer {
         trackers.resize(width, fresh());
         let mut data: Vec<Part> =
             trackers.into_iter().map(|tracker| Part { tracker, values: Vec::new() }).collect();
-        let (mut rows, mut last) = (Vec::new(), 0);
+        let (mut rows, mut last, mut damaged) = (Vec::new(), 0, Vec::new());
         for (number, bytes) in self.db.tails(id)? {
             last = number;
             match read_tail(&bytes, width) {
@@ -283,17 +370,27 @@ impl Writer {
                         .enumerate()
                         .for_each(|(at, part)| part.values.push(values.get(at).copied().flatten()));
                 }),
-                Err(damage) => done.damage.push(self.db.corrupt("a flush", damage)),
+                Err(damage) => damaged.push(self.db.corrupt("a flush", damage)),
             }
         }
-        let (Some(first), Some(end)) = (rows.first(), rows.last()) else { return Ok(()) };
+        let (Some(first), Some(end)) = (rows.first(), rows.last()) else {
+            table.flushed = 0;
+            self.untold.damage.append(&mut damaged);
+            return Ok(());
+        };
         let extent = (first.at(), end.at(), rows.len());
         let sealed = seal(&table.columns, &rows, &mut data);
         let trackers: Vec<Tracker> = data.into_iter().map(|part| part.tracker).collect();
         let state = write_state(&table.judge.state, &trackers);
-        self.db.put_chunk(id, last, extent, &sealed, &state)?;
+        let put = self.db.put_chunk(id, last, extent, &sealed, &state);
+        self.in_doubt |= put.is_err();
+        // Where only the answer was lost, they are gone all the same.
+        if matches!(put, Ok(()) | Err(Error::Lost { .. })) {
+            self.untold.damage.append(&mut damaged);
+        }
+        put?;
         (table.flushed, table.sealed) = (0, true);
-        done.chunks += 1;
+        self.untold.chunks += 1;
         Ok(())
     }
 
@@ -348,7 +445,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Bytes of the file that hold something, its log aside.
+    /// As [`Reader::bytes`](super::Reader::bytes).
     pub fn bytes(&self) -> Result<u64, Error> {
         self.db.bytes()
     }
@@ -364,7 +461,57 @@ impl Writer {
     }
 }
 
+/// What the archive has of a table beside its chunks.
+struct Kept {
+    state: Option<Vec<u8>>,
+    tails: Vec<Vec<u8>>,
+    /// Responses in `tails`.
+    rows: usize,
+    /// When the last response of all was asked.
+    last: Option<Moment>,
+}
+
+impl Kept {
+    fn of(db: &dyn Catalogue, id: TableId) -> Result<Kept, Error> {
+        let state = db.state(id)?;
+        let tails: Vec<Vec<u8>> = db.tails(id)?.into_iter().map(|(_, bytes)| bytes).collect();
+        // What is damaged is told when its chunk is made.
+        let flushed = tails.iter().flat_map(|bytes| read_tail(bytes, MOST_COLUMNS).unwrap_or_default().rows);
+        let (mut rows, mut last) = (0, None);
+        flushed.for_each(|(row, _)| (rows, last) = (rows + 1, Some(row.asked)));
+        if last.is_none()
+            && let Some(Ok((known, _))) = state.as_ref().map(|s| read_state(&s.as_slice(), MOST_COLUMNS))
+        {
+            last = known.polled.map(|(_, asked)| asked);
+        }
+        Ok(Kept { state, tails, rows, last })
+    }
+}
+
 impl Table {
+    /// Goes on where the archive's past of it ends.
+    fn resume(&mut self, db: &dyn Catalogue, kept: &Kept) -> Result<(), Error> {
+        self.judge.state = match &kept.state {
+            None => State::default(),
+            Some(state) => {
+                let read = read_state(&state.as_slice(), self.columns.len());
+                read.map_err(|damage| db.corrupt("the state of a table", damage))?.0
+            }
+        };
+        for bytes in &kept.tails {
+            for (row, values) in read_tail(bytes, self.columns.len()).unwrap_or_default().rows {
+                let answer = row.answered.map(|answered| crate::counter::Answer {
+                    answered,
+                    uptime: row.uptime,
+                    values,
+                });
+                let _ = self.judge.judge(&self.columns, &Response { due: row.due, asked: row.asked, answer });
+            }
+        }
+        (self.flushed, self.written, self.sealed) = (kept.rows, kept.last, kept.state.is_some());
+        Ok(())
+    }
+
     fn chunk_rows(&self) -> usize {
         (CHUNK_VALUES / self.columns.len().max(1)).clamp(64, CHUNK_ROWS)
     }

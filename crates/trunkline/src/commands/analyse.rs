@@ -17,6 +17,7 @@ mod tell;
 use std::path::Path;
 
 use serde::Serialize;
+use trunkline_record::series::Location;
 use trunkline_traffic::Series;
 use trunkline_traffic::analysis::{self, Autocorrelation, Distribution, Inventory, Spectrum};
 use trunkline_traffic::hurst::{self, Estimate, Method};
@@ -117,6 +118,8 @@ pub fn analyse(flags: &Analyse) -> Result<(), Failure> {
         archive: &flags.archive,
     };
     let columns = read::columns(&flags.series, &reading)?;
+    // The address of a database may hold what nobody else is to see.
+    let flags = &Analyse { series: shown(&flags.series), ..flags.clone() };
     if flags.inventory {
         return inventory(flags, &columns, &reading);
     }
@@ -150,6 +153,10 @@ pub fn analyse(flags: &Analyse) -> Result<(), Failure> {
     say(&text)
 }
 
+fn shown(series: &str) -> String {
+    Location::from(series).to_string()
+}
+
 fn wrong(series: &str, why: &str) -> Failure {
     Failure::input(format!("{series}: {why}"))
 }
@@ -167,10 +174,11 @@ fn against(flags: &Analyse, series: &Series, other: &str, reading: &Reading<'_>)
     let column = flags.against_column.as_deref();
     let reading = Reading { every: None, time: None, values: None, unit: None, column, ..*reading };
     let columns = read::columns(other, &reading)?;
-    let column = read::choose(&columns, flags.against_column.as_deref(), other)?;
-    let loaded = column.load(&reading).map_err(|why| wrong(other, &why))?;
-    let correlation = series.correlate(&loaded.series).map_err(|e| wrong(other, &told(e)))?;
-    Ok(Against { series: other.to_owned(), column: loaded.name, correlation })
+    let other = shown(other);
+    let column = read::choose(&columns, flags.against_column.as_deref(), &other)?;
+    let loaded = column.load(&reading).map_err(|why| wrong(&other, &why))?;
+    let correlation = series.correlate(&loaded.series).map_err(|e| wrong(&other, &told(e)))?;
+    Ok(Against { series: other, column: loaded.name, correlation })
 }
 
 fn report(flags: &Analyse, loaded: Loaded, correlation: Option<Against>) -> Result<Report, Failure> {

@@ -19,29 +19,28 @@ pub mod import;
 pub mod list;
 pub mod time;
 
-use std::path::Path;
-
-use trunkline_record::series::{Error, Pattern, Reader, Writer};
+use trunkline_record::series::{Error, Location, Pattern, Reader, Writer};
 
 use crate::failure::Failure;
 
 /// Opens an archive that should be there.
-pub fn existing(path: &Path) -> Result<Reader, Failure> {
-    if !path.exists() {
-        return Err(Failure::input(format!("there is no archive at {}", path.display())));
+pub fn existing(archive: &Location) -> Result<Reader, Failure> {
+    if !archive.may_exist() {
+        return Err(Failure::input(format!("there is no archive at {archive}")));
     }
-    Reader::open(path).map_err(failed)
+    Reader::open(archive).map_err(failed)
 }
 
 /// Opens an archive to write, and makes it where there is none.
-pub fn writer(path: &Path) -> Result<Writer, Failure> {
-    Writer::open(path).map_err(failed)
+pub fn writer(archive: &Location) -> Result<Writer, Failure> {
+    Writer::open(archive).map_err(failed)
 }
 
 /// What is wrong with an archive: what was asked, or the machine.
 pub fn failed(error: Error) -> Failure {
     match error {
-        Error::Foreign { .. }
+        Error::Address { .. }
+        | Error::Foreign { .. }
         | Error::Newer { .. }
         | Error::Older { .. }
         | Error::Spec { .. }

@@ -45,7 +45,7 @@ pub fn run(flags: &Run) -> Result<(), Failure> {
     let out = out_folder(&flags.out, &experiment.plan.name);
     let archive = (!flags.no_archive).then(|| archive::open(&flags.archive)).transpose()?;
     // Whether it can be written to, before anything is run; others may write to it meanwhile.
-    flags.counters.as_deref().map_or(Ok(()), |path| counters::writer(path).map(drop))?;
+    flags.counters.as_ref().map_or(Ok(()), |archive| counters::writer(archive).map(drop))?;
     let mut records = Vec::new();
     let mut trouble = None;
     for backend in &mut backends {
@@ -175,8 +175,8 @@ pub(super) fn stop_on_signals() -> Result<Stop, Failure> {
 
 /// Puts what a run counted over time where that was asked for.
 fn count(flags: &Run, record: &Record) -> Result<(), Failure> {
-    let Some(path) = &flags.counters else { return Ok(()) };
-    counters::import::run(&mut counters::writer(path)?, record).map(drop)
+    let Some(archive) = &flags.counters else { return Ok(()) };
+    counters::import::run(&mut counters::writer(archive)?, record).map(drop)
 }
 
 /// Says in the record what the command line changed.

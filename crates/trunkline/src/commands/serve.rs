@@ -8,6 +8,7 @@ use std::path::Path;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use trunkline_record::series::Location;
 use trunkline_web::{Error, Options, Server, Token};
 
 use crate::archive;
@@ -19,9 +20,10 @@ const MOST_TOKEN_FILE: u64 = 4_096;
 
 /// Does what was said.
 pub fn serve(flags: &Serve) -> Result<(), Failure> {
-    let archive = flags.archive.clone().map_or_else(|| archive::default("counters.sqlite"), Ok)?;
-    if !archive.exists() {
-        return Err(Failure::input(format!("there is no archive at {}", archive.display())));
+    let archive =
+        flags.archive.clone().map_or_else(|| archive::default("counters.sqlite").map(Location::from), Ok)?;
+    if !archive.may_exist() {
+        return Err(Failure::input(format!("there is no archive at {archive}")));
     }
     let (token, is_new) = token(flags)?;
     let server = Server::bind(&Options { archive, listen: flags.listen, token: token.clone() });

@@ -8,10 +8,10 @@ use trunkline_units::Span;
 
 use super::ArchivePlace;
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct Analyse {
     /// A CSV file (`-`: standard input); a run: its number in the archive, its folder or its record.json; or an archive of
-    /// counters
+    /// counters, a file or postgres://USER@HOST/NAME
     #[arg(value_hint = ValueHint::AnyPath)]
     pub series: String,
     /// The column; of a run CONNECTION.FIGURE, e.g. bulk.received_bps; of an archive of counters DEVICE:SERIES [default:

@@ -4,15 +4,16 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, ValueEnum, ValueHint};
 use trunkline_record::counter::{Kind, Moment};
+use trunkline_record::series::Location;
 use trunkline_units::Span;
 
 use super::analyse::grain;
 
 #[derive(Debug, Args)]
 pub struct List {
-    /// The archive of counters
+    /// The archive of counters: a file, or postgres://USER@HOST/NAME
     #[arg(value_hint = ValueHint::FilePath)]
-    pub archive: PathBuf,
+    pub archive: Location,
     /// Name the series that are meant instead, e.g. sw1, sw1:port/eth0/in/octets or '*:port/*/in/*'
     #[arg(long, value_name = "DEVICE[:SERIES]")]
     pub series: Vec<String>,
@@ -24,9 +25,9 @@ pub struct List {
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("format").required(true)))]
 pub struct Export {
-    /// The archive of counters
+    /// The archive of counters: a file, or postgres://USER@HOST/NAME
     #[arg(value_hint = ValueHint::FilePath)]
-    pub archive: PathBuf,
+    pub archive: Location,
     /// Which series, e.g. sw1, sw1:port/eth0/in/octets or '*:port/*/in/*' [default: all]
     #[arg(long, value_name = "DEVICE[:SERIES]")]
     pub series: Vec<String>,
@@ -49,9 +50,9 @@ pub struct Export {
 
 #[derive(Debug, Args)]
 pub struct Import {
-    /// The archive of counters; it is made where there is none
+    /// The archive of counters, a file or postgres://USER@HOST/NAME; it is made where there is none
     #[arg(value_hint = ValueHint::FilePath)]
-    pub archive: PathBuf,
+    pub archive: Location,
     /// A CSV file with a row of names; or a run: its folder or record.json
     #[arg(value_hint = ValueHint::AnyPath)]
     pub file: PathBuf,
@@ -108,9 +109,9 @@ pub struct Capture {
     /// An interface; or a pcap or pcapng file
     #[arg(value_hint = ValueHint::FilePath)]
     pub source: String,
-    /// The archive of counters; it is made where there is none
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub archive: PathBuf,
+    /// The archive of counters, a file or postgres://USER@HOST/NAME; it is made where there is none
+    #[arg(long, value_name = "ARCHIVE", value_hint = ValueHint::FilePath)]
+    pub archive: Location,
     /// Only packets that this filter passes, e.g. 'tcp port 80'; @FILE reads it from a file
     #[arg(long, value_name = "FILTER", default_value = "")]
     pub filter: String,
@@ -148,9 +149,9 @@ pub enum By {
 #[cfg(feature = "forward")]
 #[derive(Debug, Args)]
 pub struct Forward {
-    /// The archive of counters
+    /// The archive of counters: a file, or postgres://USER@HOST/NAME
     #[arg(value_hint = ValueHint::FilePath)]
-    pub archive: PathBuf,
+    pub archive: Location,
     /// Where to, e.g. http://127.0.0.1:9090/api/v1/write
     #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
     pub to: String,
@@ -163,7 +164,7 @@ pub struct Forward {
     /// End when all that is there has been sent
     #[arg(long)]
     pub once: bool,
-    /// Where it is kept how far it came [default: beside the archive, ARCHIVE-forward]
+    /// Where it is kept how far it came [default: beside the archive, ARCHIVE-forward, or in its database]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub state: Option<PathBuf>,
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
+use trunkline_record::series::Location;
 
 use super::counters::{Capture, Export, Import, List};
 
@@ -51,9 +52,10 @@ pub struct Poll {
     /// What is polled: a TOML file (docs/monitor.md)
     #[arg(value_hint = ValueHint::FilePath)]
     pub config: PathBuf,
-    /// The archive of counters to write into [default: that of the configuration, if it names one]
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub archive: Option<PathBuf>,
+    /// The archive of counters to write into, a file or postgres://USER@HOST/NAME [default: that of the configuration, if
+    /// it names one]
+    #[arg(long, value_name = "ARCHIVE", value_hint = ValueHint::FilePath)]
+    pub archive: Option<Location>,
     /// Poll everything once, print a table of devices and ports, and end
     #[arg(long)]
     pub once: bool,

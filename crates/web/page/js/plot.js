@@ -2,7 +2,9 @@
 import { address, ask, el, fill, say } from "./ask.js";
 import { Panel, colour } from "./canvas.js";
 import { Chooser } from "./choose.js";
-import { EVENTS, amount, clock, figure, measure, millis, moment, nanos, span, title } from "./figures.js";
+import { EVENTS, amount, clock, figure, millis, moment, nanos } from "./figures.js";
+import { events, lines } from "./lines.js";
+import { Live } from "./live.js";
 
 const PRESETS = [["3600", "1 hour"], ["10800", "3 hours"], ["432000", "5 days"], ["all", "All"]];
 const MOST_SERIES = 8;
@@ -44,15 +46,13 @@ export class Plot {
     this.known = new Map();
     this.panels = new Map();
     this.cursor = null;
-    this.silent = new Map(); // devices that do not answer, and since when
-    this.read = new Map(); // when each device was asked last
+    this.watching = new Live(this);
     this.chooser = new Chooser((change) => this.change(change));
     this.presets = PRESETS.map(([last, name]) => el("button", { type: "button", "data-last": last, click: () => this.change({ last }) }, name));
     this.live = el("button", { type: "button", class: "live", "aria-pressed": "false", click: () => this.change({ live: !this.state.live }) }, "Live");
     this.cells = el("button", { type: "button", id: "cells", hidden: true, click: () => this.change({ bits: !this.state.bits }) }, "Cells as bits");
     this.shown = el("p", { class: "shown" });
     this.trouble = el("div", { class: "trouble", role: "alert", hidden: true });
-    this.banner = el("div", { class: "banner", hidden: true });
     this.plots = el("div", {
       class: "plots", tabindex: "0", role: "group", "aria-describedby": "keys",
       "aria-label": "Plot", keydown: (event) => this.key(event), pointerdown: (event) => this.down(event),
@@ -76,7 +76,7 @@ export class Plot {
       ...[["←", ""], ["→", " move the cursor (with Shift ten), "], ["Space", " marks a place and "], ["Enter", " zooms to what lies between, "], ["+", " "], ["−", " zoom, "], ["Page ↑", " "], ["Page ↓", " move in time, "], ["Esc", " goes back."]]
         .flatMap(([key, after]) => [el("kbd", {}, key), after]));
     fill(root, el("div", { class: "desk" }, this.chooser.element,
-      el("div", { class: "sheet" }, this.tools, this.shown, this.trouble, this.banner, this.plots, keys, this.legend, this.happened, this.figures)));
+      el("div", { class: "sheet" }, this.tools, this.shown, this.trouble, this.watching.banner, this.plots, keys, this.legend, this.happened, this.figures)));
     this.watchSize = new ResizeObserver(() => this.view && this.draw());
     this.watchSize.observe(this.plots);
     this.theme = () => this.view && this.draw();
@@ -87,7 +87,7 @@ export class Plot {
     this.closed = true;
     this.watchSize.disconnect();
     removeEventListener("colours", this.theme);
-    this.unwatch();
+    this.watching.unwatch();
   }
 
   /** Shows what an address says. */
@@ -97,7 +97,7 @@ export class Plot {
     this.live.setAttribute("aria-pressed", String(this.state.live));
     this.cells.setAttribute("aria-pressed", String(this.state.bits));
     await this.refresh();
-    this.watch();
+    this.watching.watch();
   }
 
   change(change) {
@@ -121,8 +121,8 @@ export class Plot {
       if (turn !== this.turn || this.closed) return;
       this.trouble.hidden = true;
       this.view = view;
-      this.lines = view ? this.makeLines(view) : [];
-      this.events = view ? this.makeEvents(view) : [];
+      this.lines = view ? lines(view, this.state) : [];
+      this.events = view ? events(view) : [];
       if (this.cursor !== null && (!view || this.cursor >= view.count)) this.cursor = null;
       this.draw();
       // Who drives the page by a program waits for this.
@@ -170,80 +170,6 @@ export class Plot {
     this.ahead = millis(view.now_ns) - Date.now();
     const [from, to] = [millis(view.from_ns), millis(view.to_ns)];
     return { ...view, from, to, count: view.buckets, length: (to - from) / view.buckets };
-  }
-
-  // --- what follows from it
-
-  makeLines(view) {
-    const lines = view.views.map((one, colour) => {
-      const { unit, factor } = measure(one.series, this.state.bits);
-      const counts = one.series.kind.startsWith("counter");
-      // A bucket's share of a growth is a whole number: in short ones that alone would take it out of its bounds.
-      const within = (value, i) => Math.max(one.low[i] ?? value, Math.min(value, one.most[i] ?? value));
-      const mean = one.sum.map((sum, i) => {
-        const by = counts ? one.covered_ns[i] / 1e9 : one.samples[i];
-        return by > 0 ? within(sum / by, i) * factor : NaN;
-      });
-      const gap = new Set(one.events.filter(({ names }) => names.includes("silent") || names.includes("absent")).map(({ bucket }) => bucket));
-      const bound = (all, none) => all.map((value, i) => (value === null ? none(i) : value * factor));
-      return {
-        id: one.series.id, name: title(one.series), series: one.series, colour, unit, mean, gap,
-        covered: one.covered_ns.map((ns, i) => ns > 0 || one.samples[i] > 0),
-        low: bound(one.low, () => NaN),
-        high: bound(one.high, () => NaN),
-        most: bound(one.most, (i) => (one.high[i] === null ? NaN : Infinity)),
-        sum: one.sum.reduce((a, b) => a + b, 0),
-        time: one.covered_ns.reduce((a, b) => a + b, 0) / 1e9,
-        samples: one.samples.reduce((a, b) => a + b, 0),
-        counts, factor, damaged: one.damaged,
-      };
-    });
-    const differences = this.state.minus.map(([a, b]) => [a, b].map((id) => lines.find((line) => line.id === id)))
-      .filter(([a, b]) => a && b && a.unit === b.unit && a.counts === b.counts);
-    return lines.concat(differences.map(([a, b], i) => this.difference(a, b, lines.length + i)));
-  }
-
-  /** What one series is more than another, bucket by bucket, and between which bounds. */
-  difference(a, b, at) {
-    const by = (of) => a.mean.map((_, i) => of(i));
-    return {
-      name: `${a.name} − ${b.name}`, colour: at, dash: true, pair: [a.id, b.id], unit: a.unit, counts: a.counts, factor: a.factor, damaged: [],
-      series: a.series,
-      gap: new Set([...a.gap, ...b.gap]),
-      mean: by((i) => a.mean[i] - b.mean[i]),
-      covered: by((i) => a.covered[i] && b.covered[i]),
-      low: by((i) => a.low[i] - b.high[i]),
-      high: by((i) => a.high[i] - b.low[i]),
-      most: by((i) => a.high[i] - b.low[i]),
-      sum: a.sum - b.sum, time: Math.min(a.time, b.time), samples: Math.min(a.samples, b.samples),
-    };
-  }
-
-  /** What happened, as stretches: the polls of an outage are one. */
-  makeEvents(view) {
-    const all = new Map();
-    for (const { series, events } of view.views) {
-      for (const { bucket, names } of events) {
-        for (const name of names) {
-          const key = `${name} ${series.device}`;
-          if (!all.has(key)) all.set(key, { name, device: series.device, period: series.period_ns / 1e6, buckets: new Map() });
-          const { buckets } = all.get(key);
-          buckets.set(bucket, (buckets.get(bucket) || new Set()).add(series.id));
-        }
-      }
-    }
-    const stretches = [];
-    for (const { name, device, period, buckets } of all.values()) {
-      const near = Math.max(1, Math.ceil((2.5 * period) / view.length));
-      let open = null;
-      for (const bucket of [...buckets.keys()].sort((a, b) => a - b)) {
-        if (!open || bucket - open.last > near) stretches.push((open = { name, device, first: bucket, last: bucket, count: 0, series: new Set() }));
-        open.last = bucket;
-        open.count += 1;
-        buckets.get(bucket).forEach((id) => open.series.add(id));
-      }
-    }
-    return stretches.sort((a, b) => a.first - b.first || a.name.localeCompare(b.name));
   }
 
   // --- what is seen
@@ -479,103 +405,5 @@ export class Plot {
     const turned = new Map(series.map((id, i) => [id, other[i]]));
     const unique = [...new Set(other)];
     this.change({ series: unique, minus: this.state.minus.map((pair) => pair.map((id) => turned.get(id))) });
-  }
-
-  // --- live
-
-  unwatch() {
-    if (this.source) this.source.close();
-    this.source = null;
-    this.watched = "";
-    this.soon = clearTimeout(this.soon);
-    clearTimeout(this.again);
-    clearInterval(this.ticking);
-  }
-
-  watch() {
-    const wanted = this.state.live ? this.state.series.join(",") : "";
-    if (!wanted) {
-      this.unwatch();
-      this.silent.clear();
-      this.banner.hidden = true;
-      return;
-    }
-    if (wanted === this.watched) return;
-    this.unwatch();
-    this.silent.clear();
-    this.watched = wanted;
-    this.source = new EventSource(`/api/live?series=${wanted}`);
-    this.source.addEventListener("points", (event) => this.news(JSON.parse(event.data)));
-    this.source.addEventListener("open", () => this.live.classList.add("on"));
-    this.source.addEventListener("error", () => {
-      this.live.classList.remove("on");
-      // A browser tries again by itself, unless it was refused.
-      if (this.source?.readyState === EventSource.CLOSED) {
-        this.unwatch();
-        this.again = setTimeout(() => this.watch(), 5000);
-      }
-    });
-    this.tellSilent();
-    this.ticking = setInterval(() => this.tellSilent(), 5000);
-    this.lookBack();
-  }
-
-  /** What was so before somebody watched: a device may be silent already. */
-  async lookBack() {
-    const devices = new Map(this.state.series.map((id) => this.known.get(id)).filter(Boolean).map((one) => [one.device, one]));
-    for (const one of devices.values()) {
-      const now = Date.now() + (this.ahead || 0);
-      const [from_ns, to_ns] = [nanos(now - (20 * one.period_ns) / 1e6), nanos(now)];
-      const { points } = await ask("/api/points", { series: one.id, from_ns, to_ns, most: 100 }).catch(() => ({ points: [] }));
-      const last = points.findLastIndex((point) => this.answered(one.id, point));
-      const silent = points[last + 1];
-      if (points.length) this.read.set(one.device, Math.max(this.read.get(one.device) || 0, millis(points[points.length - 1].asked_ns)));
-      if (silent && !this.silent.has(one.device)) this.silent.set(one.device, millis(silent.asked_ns));
-    }
-    this.tellSilent();
-  }
-
-  /** Whether somebody answered: a ping without an answer may be a response that lacks the delay. */
-  answered(id, point) {
-    const one = this.known.get(id);
-    const dead = point.value === null || (one?.quantity === "responding" && point.value === 0);
-    return point.answered_ns !== null && !(one?.object === "host" && one.quantity !== "seen" && dead);
-  }
-
-  /** Something was read. At most once a second all is drawn anew. */
-  news(news) {
-    for (const { id, device, points } of news.series) {
-      for (const point of points) {
-        this.read.set(device, Math.max(this.read.get(device) || 0, millis(point.asked_ns)));
-        const answered = this.answered(id, point);
-        if (!answered && !this.silent.has(device)) this.silent.set(device, millis(point.asked_ns));
-        if (answered && this.silent.delete(device)) say(`${device} answers again`);
-      }
-    }
-    this.tellSilent();
-    this.heard = (this.heard || 0) + 1;
-    this.plots.dataset.heard = String(this.heard);
-    if (!this.soon) {
-      this.soon = setTimeout(() => {
-        this.soon = null;
-        if (!this.drag && this.state.live) this.refresh();
-      }, 1000);
-    }
-  }
-
-  tellSilent() {
-    const lines = [...this.silent].map(([device, since]) => `${device} does not answer since ${clock(since)}`);
-    const now = Date.now() + (this.ahead || 0);
-    for (const [device, last] of this.read) {
-      const plotted = this.state.series.map((id) => this.known.get(id)).filter((one) => one?.device === device);
-      const patience = Math.max(60000, ...plotted.map((one) => (5 * one.period_ns) / 1e6));
-      if (plotted.length && now - last > patience) lines.push(`nobody has asked ${device} since ${clock(last)}`);
-    }
-    this.banner.hidden = lines.length === 0;
-    const text = lines.join("; ");
-    if (this.banner.textContent !== text) {
-      fill(this.banner, text);
-      if (text) say(text);
-    }
   }
 }

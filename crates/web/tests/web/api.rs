@@ -274,10 +274,13 @@ fn only_those_who_may_come_in() {
     let other = get(to, &format!("//evil.example/?token={secret}"));
     assert_eq!((other.status, other.header("location")), (303, Some("/")), "no way to lead elsewhere");
 
-    let options =
-        |listen: &str| Options { archive: made.path.clone(), listen: listen.parse().unwrap(), token: None };
+    let options = |listen: &str| Options {
+        archive: made.path.clone().into(),
+        listen: listen.parse().unwrap(),
+        token: None,
+    };
     assert!(matches!(Server::bind(&options("0.0.0.0:0")), Err(Error::Open(_))));
-    let none = Options { archive: made.folder.path().join("none"), ..options("127.0.0.1:0") };
+    let none = Options { archive: made.folder.path().join("none").into(), ..options("127.0.0.1:0") };
     assert!(matches!(Server::bind(&none), Err(Error::Archive(_))));
 }
 

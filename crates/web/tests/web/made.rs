@@ -122,7 +122,7 @@ impl Made {
     pub fn serve_with(&self, token: Option<&str>) -> Served {
         let token = token.map(|token| Token::new(token).unwrap());
         let listen = "127.0.0.1:0".parse().unwrap();
-        let server = Server::bind(&Options { archive: self.path.clone(), listen, token }).unwrap();
+        let server = Server::bind(&Options { archive: self.path.clone().into(), listen, token }).unwrap();
         let (address, stop) = (server.address(), server.stopper());
         let thread = std::thread::spawn(move || server.run().unwrap());
         Served { address, stop, thread: Some(thread) }

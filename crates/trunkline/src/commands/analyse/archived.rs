@@ -3,27 +3,27 @@
 use std::fs::File;
 use std::io::Read;
 use std::ops::ControlFlow;
-use std::path::Path;
 use std::time::Duration;
 
 use trunkline_record::counter::{Kind, Moment};
 use trunkline_record::series::flat::{FlatError, Wanted};
-use trunkline_record::series::{Pattern, Reader, SeriesInfo, Summary};
+use trunkline_record::series::{Location, Pattern, Reader, SeriesInfo, Summary};
 use trunkline_traffic::series::LONGEST;
 
 use super::read::{Column, Reading};
 use crate::commands::counters;
 use crate::failure::Failure;
 
-/// Whether a file is one of SQLite.
-pub fn is_archive(path: &Path) -> bool {
+/// Whether it is a database, or a file of SQLite.
+pub fn is_archive(at: &Location) -> bool {
+    let Some(path) = at.file() else { return true };
     let mut head = [0; 16];
     File::open(path).and_then(|mut file| file.read_exact(&mut head)).is_ok() && &head == b"SQLite format 3\0"
 }
 
 /// The series that is named, else all, together no longer than one may be.
-pub fn columns(path: &Path, reading: &Reading<'_>) -> Result<Vec<Column>, Failure> {
-    let reader = counters::existing(path)?;
+pub fn columns(at: &Location, reading: &Reading<'_>) -> Result<Vec<Column>, Failure> {
+    let reader = counters::existing(at)?;
     let patterns: Vec<Pattern> = reading.column.map(Pattern::new).into_iter().collect();
     let wanted = Wanted { patterns, from: Moment::FIRST, to: Moment::LAST, every: None };
     let mut found = Vec::new();
@@ -46,10 +46,9 @@ pub fn columns(path: &Path, reading: &Reading<'_>) -> Result<Vec<Column>, Failur
     });
     match done.map_err(counters::failed)? {
         ControlFlow::Continue(()) => Ok(found),
-        ControlFlow::Break(FlatError::Many(_)) => Err(Failure::input(format!(
-            "{}: too many intervals: name one series with --column",
-            path.display()
-        ))),
+        ControlFlow::Break(FlatError::Many(_)) => {
+            Err(Failure::input(format!("{at}: too many intervals: name one series with --column")))
+        }
         ControlFlow::Break(error) => Err(Failure::run(error)),
     }
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use trunkline_record::Record;
+use trunkline_record::series::Location;
 use trunkline_traffic::Series;
 use trunkline_traffic::series::LONGEST;
 use trunkline_units::Span;
@@ -74,8 +75,9 @@ pub fn columns(name: &str, reading: &Reading<'_>) -> Result<Vec<Column>, Failure
         let records = archive::records(&[name.to_owned()], reading.archive)?;
         return Ok(of_records(&records));
     }
-    if archived::is_archive(path) {
-        return archived::columns(path, reading);
+    let at = Location::from(name);
+    if archived::is_archive(&at) {
+        return archived::columns(&at, reading);
     }
     let fail = |why: String| Failure::input(format!("{name}: {why}"));
     match name {

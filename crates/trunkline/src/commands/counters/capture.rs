@@ -10,7 +10,7 @@ use trunkline_monitor::flow::{By, Flows};
 use trunkline_monitor::monitor::Limits;
 use trunkline_monitor::table::Count;
 use trunkline_record::counter::{Answer, Kind, Moment, Raw, Response};
-use trunkline_record::series::{Direction, Object, Place, SeriesSpec, TableId, TableSpec, Writer};
+use trunkline_record::series::{Direction, Error, Object, Place, SeriesSpec, TableId, TableSpec, Writer};
 use trunkline_units::Span;
 
 use super::{failed, writer};
@@ -51,7 +51,7 @@ pub fn capture(flags: &Capture) -> Result<(), Failure> {
         session.total.bytes,
         flows.flows().len(),
         flows.others().packets,
-        flags.archive.display()
+        flags.archive
     ))?;
     if let Some((_, dropped)) = session.kernel.filter(|(_, dropped)| *dropped > 0) {
         eprintln!("warning: {dropped} packets were lost for want of room: give more with --buffer");
@@ -92,6 +92,8 @@ struct Book {
     began: Moment,
     /// The last response.
     last: Option<(Moment, Vec<Option<Raw>>)>,
+    /// Whether the archive was out of reach the last time.
+    away: bool,
 }
 
 impl Book {
@@ -114,7 +116,7 @@ impl Book {
         };
         let mut writer = writer(&flags.archive)?;
         let table = writer.table(&spec).map_err(failed)?.table;
-        Ok(Book { writer, spec, table, known: 0, began: Moment(0), last: None })
+        Ok(Book { writer, spec, table, known: 0, began: Moment(0), last: None, away: false })
     }
 
     /// Writes the samples that have ended; none ends after `seen`.
@@ -123,28 +125,53 @@ impl Book {
         let begin = Moment(first.sample.at_ns as i64);
         if self.last.is_none() {
             self.began = begin;
-            self.append(begin, vec![Some(Raw(0)); 2])?;
+            self.append(begin, vec![Some(Raw(0)); 2]).map_err(|error| self.refused(error))?;
         }
-        self.admit(flows)?;
+        match self.admit(flows) {
+            // Flows count on: the next response has what passed in between.
+            Err(error) if self.is_away(&error) && seen == Moment::LAST => return Ok(()),
+            done => done.map_err(|error| self.refused(error))?,
+        }
         let values = values(flows);
         // What passed in several samples is known together only, but where all that passed did so in the first.
         let idle = told[1..].iter().all(|told| told.sample.shown == Count::default());
         for told in if idle { told } else { &told[told.len() - 1..] } {
             let end = Moment(told.sample.at_ns as i64).after(self.spec.period).min(seen);
             let after = self.last.as_ref().map_or(end, |(last, _)| last.after(Duration::from_nanos(1)));
-            self.append(end.max(after), values.clone())?;
-            // However many there are, few wait.
-            self.writer.flush().map_err(failed)?;
+            match self.append(end.max(after), values.clone()) {
+                // No more can wait: as above.
+                Err(error) if self.is_away(&error) && seen == Moment::LAST => return Ok(()),
+                done => done.map_err(|error| self.refused(error))?,
+            }
+            // However many there are, few wait; more while an archive is out of reach.
+            match self.writer.flush() {
+                Err(error) if self.is_away(&error) && seen == Moment::LAST => {}
+                done => {
+                    done.map_err(failed)?;
+                    self.away = false;
+                }
+            }
         }
         Ok(())
     }
 
+    /// Whether an error will pass; tells it once.
+    fn is_away(&mut self, error: &Error) -> bool {
+        let is = matches!(error, Error::Lost { .. });
+        if is && !self.away {
+            eprintln!("warning: {}", trunkline_report::plain(&error.to_string()));
+        }
+        self.away |= is;
+        is
+    }
+
     /// Gives flows that are new their series, and a reading of 0.
-    fn admit(&mut self, flows: &Flows) -> Result<(), Failure> {
+    fn admit(&mut self, flows: &Flows) -> Result<(), Error> {
         let new = &flows.flows()[self.known..];
         if new.is_empty() {
             return Ok(());
         }
+        let before = self.spec.series.len();
         for flow in new {
             let name = flow.name.to_string();
             for direction in [Direction::Out, Direction::In] {
@@ -153,29 +180,46 @@ impl Book {
                     .extend(["octets", "packets"].map(|quantity| series(&name, Some(direction), quantity)));
             }
         }
-        self.writer.table(&self.spec).map_err(failed)?;
-        self.known = flows.flows().len();
-        if let Some((last, mut values)) = self.last.take() {
-            values.resize(self.spec.series.len(), Some(Raw(0)));
-            self.append(last.after(Duration::from_nanos(1)), values)?;
+        let made = self.writer.table(&self.spec).and_then(|_| self.begin());
+        if made.is_err() {
+            self.spec.series.truncate(before);
         }
+        made?;
+        self.known = flows.flows().len();
         Ok(())
     }
 
-    fn append(&mut self, at: Moment, values: Vec<Option<Raw>>) -> Result<(), Failure> {
+    /// A reading of 0 of what is new, right after the last response.
+    fn begin(&mut self) -> Result<(), Error> {
+        let Some((last, mut values)) = self.last.clone() else { return Ok(()) };
+        values.resize(self.spec.series.len(), Some(Raw(0)));
+        self.append(last.after(Duration::from_nanos(1)), values)
+    }
+
+    fn append(&mut self, at: Moment, values: Vec<Option<Raw>>) -> Result<(), Error> {
         // Another capture into the same table counts from 0 again: a restart.
         let uptime = at.since(self.began).as_millis() / 10;
         let answer = Answer { answered: at, uptime: Some(uptime as u32), values: values.clone() };
         let response = Response { due: at, asked: at, answer: Some(answer) };
-        self.writer.append(self.table, &response).map_err(|error| match error {
-            trunkline_record::series::Error::Disorder(_) => Failure::input(format!(
+        match self.writer.append(self.table, &response) {
+            Err(Error::Unflushed { .. }) => {
+                self.writer.flush()?;
+                self.writer.append(self.table, &response)?;
+            }
+            appended => drop(appended?),
+        }
+        self.last = Some((at, values));
+        Ok(())
+    }
+
+    fn refused(&self, error: Error) -> Failure {
+        match error {
+            Error::Disorder(_) => Failure::input(format!(
                 "the archive has flows of `{}` of that time or later already",
                 self.spec.device
             )),
             error => failed(error),
-        })?;
-        self.last = Some((at, values));
-        Ok(())
+        }
     }
 }
 

@@ -1,20 +1,21 @@
 //! `trunkline monitor forward`: what comes into the archive goes on to Prometheus or its like.
 //!
 //! Remote write 1.0: a protobuf message, compressed by Snappy, posted over HTTP. How far each table was sent is kept in a
-//! small file after each message that was taken, so that a program that ends at any moment sends at most one message twice
-//! when it begins again. Nothing is kept in memory but what is read of a table at a time and one message.
+//! small file, or in the archive's database, after each message that was taken, so that a program that ends at any
+//! moment sends at most one message twice when it begins again. Nothing is kept in memory but what is read of a table at
+//! a time and one message.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use prost::Message;
 use trunkline_record::counter::{Moment, Raw};
 use trunkline_record::series::prometheus::{Name, milliseconds, sample};
-use trunkline_record::series::{Reader, Row, SeriesInfo, TableId, TableInfo};
+use trunkline_record::series::{Error, Reader, Row, SeriesInfo, TableId, TableInfo};
 use trunkline_run::Stop;
 
 use super::{existing, failed};
@@ -71,16 +72,107 @@ enum Sent {
     Later(String),
 }
 
+/// Why a round ended early.
+enum Ended {
+    /// The database is away for a while.
+    Away(Error),
+    Failed(Failure),
+}
+
+impl From<Error> for Ended {
+    fn from(error: Error) -> Ended {
+        if matches!(error, Error::Lost { .. }) { Ended::Away(error) } else { Ended::Failed(failed(error)) }
+    }
+}
+
+impl From<Failure> for Ended {
+    fn from(failure: Failure) -> Ended {
+        Ended::Failed(failure)
+    }
+}
+
+/// How far each table was sent: when the last response that was sent came.
+enum State {
+    /// In a file, of each server and table; nanoseconds since 1970.
+    File(PathBuf, BTreeMap<String, BTreeMap<String, i64>>),
+    /// In the archive itself.
+    Archive(BTreeMap<TableId, Moment>),
+}
+
+impl State {
+    fn new(flags: &Forward, reader: &Reader) -> Result<State, Failure> {
+        let kept = if flags.state.is_some() { None } else { reader.sent(&flags.to).map_err(failed)? };
+        let place = match (&flags.state, kept, flags.archive.file()) {
+            (_, Some(came), _) => return Ok(State::Archive(came)),
+            (Some(place), ..) => place.clone(),
+            (None, None, file) => {
+                let mut name = file.unwrap_or(Path::new("archive")).as_os_str().to_owned();
+                name.push("-forward");
+                name.into()
+            }
+        };
+        match fs::read(&place) {
+            Ok(bytes) => match serde_json::from_slice(&bytes) {
+                Ok(came) => Ok(State::File(place, came)),
+                Err(e) => {
+                    Err(Failure::input(format!("{} does not say how far it came: {e}", place.display())))
+                }
+            },
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(State::File(place, BTreeMap::new())),
+            Err(e) => Err(Failure::run(format!("cannot read {}: {e}", place.display()))),
+        }
+    }
+
+    fn after(&self, to: &str, table: TableId) -> Option<Moment> {
+        match self {
+            State::File(_, came) => came.get(to)?.get(&table.0.to_string()).copied().map(Moment),
+            State::Archive(came) => came.get(&table).copied(),
+        }
+    }
+
+    fn put(&mut self, to: &str, new: BTreeMap<TableId, Moment>, reader: &Reader) -> Result<(), Ended> {
+        match self {
+            State::File(place, came) => {
+                let tables = came.entry(to.to_owned()).or_default();
+                tables.extend(new.into_iter().map(|(table, at)| (table.0.to_string(), at.0)));
+                Ok(write_whole(place, &serde_json::to_vec(&came).map_err(Failure::run)?)?)
+            }
+            State::Archive(came) => {
+                reader.put_sent(to, &new)?;
+                came.extend(new);
+                Ok(())
+            }
+        }
+    }
+}
+
 /// Sends what is there, and what comes.
 pub fn forward(flags: &Forward) -> Result<(), Failure> {
     if !flags.to.starts_with("http://") {
-        return Err(Failure::input(format!("`{}` does not begin with http://", flags.to)));
+        let why = if flags.to.starts_with("https://") { ": a proxy on loopback may speak TLS" } else { "" };
+        return Err(Failure::input(format!("`{}` does not begin with http://{why}", flags.to)));
     }
     let reader = existing(&flags.archive)?;
     let stop = stop_on_signals()?;
-    let mut sender = Sender::new(flags, stop)?;
+    let mut sender = Sender::new(flags, stop, &reader)?;
+    let mut pause = PAUSE.0;
     loop {
-        let sent = sender.round(&reader)?;
+        let sent = match sender.round() {
+            // It comes back, and what was not noted as sent is sent then.
+            Err(Ended::Away(error)) if !flags.once => {
+                complain(&format!("{error}; trying again in {} s", pause.as_secs()));
+                sender.wait(pause);
+                if sender.stop.asked() {
+                    return Err(failed(error));
+                }
+                pause = (pause * 2).min(PAUSE.1);
+                continue;
+            }
+            Err(Ended::Away(error)) => return Err(failed(error)),
+            Err(Ended::Failed(failure)) => return Err(failure),
+            Ok(sent) => sent,
+        };
+        pause = PAUSE.0;
         if flags.once || sender.stop.asked() {
             return say(&format!("{} samples sent, {} refused\n", sender.taken, sender.refused));
         }
@@ -94,9 +186,8 @@ struct Sender<'a> {
     flags: &'a Forward,
     agent: ureq::Agent,
     stop: Stop,
-    place: PathBuf,
-    /// Of each server and table, when the last response that was sent came; nanoseconds since 1970.
-    came: BTreeMap<String, BTreeMap<String, i64>>,
+    reader: &'a Reader,
+    state: State,
     /// Where what was never sent begins.
     from: Moment,
     taken: u64,
@@ -104,20 +195,8 @@ struct Sender<'a> {
 }
 
 impl<'a> Sender<'a> {
-    fn new(flags: &'a Forward, stop: Stop) -> Result<Sender<'a>, Failure> {
-        let beside = || {
-            let mut name = flags.archive.as_os_str().to_owned();
-            name.push("-forward");
-            PathBuf::from(name)
-        };
-        let place = flags.state.clone().unwrap_or_else(beside);
-        let came = match fs::read(&place) {
-            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|e| {
-                Failure::input(format!("{} does not say how far it came: {e}", place.display()))
-            })?,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => BTreeMap::new(),
-            Err(e) => return Err(Failure::run(format!("cannot read {}: {e}", place.display()))),
-        };
+    fn new(flags: &'a Forward, stop: Stop, reader: &'a Reader) -> Result<Sender<'a>, Failure> {
+        let state = State::new(flags, reader)?;
         let config = ureq::Agent::config_builder()
             .timeout_global(Some(PATIENCE))
             .http_status_as_error(false)
@@ -127,26 +206,25 @@ impl<'a> Sender<'a> {
         let hour = Duration::from_secs(3600);
         let from =
             flags.from.unwrap_or_else(|| super::time::now().before(hour)).before(Duration::from_nanos(1));
-        Ok(Sender { flags, agent: config.into(), stop, place, came, from, taken: 0, refused: 0 })
+        Ok(Sender { flags, agent: config.into(), stop, reader, state, from, taken: 0, refused: 0 })
     }
 
     /// Sends everything that is there now; how many samples.
-    fn round(&mut self, reader: &Reader) -> Result<u64, Failure> {
+    fn round(&mut self) -> Result<u64, Ended> {
+        let reader = self.reader;
         let mut tables = Vec::new();
-        let _: ControlFlow<()> = reader
-            .each_table(|table| {
-                tables.push(table.clone());
-                Ok(ControlFlow::Continue(()))
-            })
-            .map_err(failed)?;
+        let _: ControlFlow<()> = reader.each_table(|table| {
+            tables.push(table.clone());
+            Ok(ControlFlow::Continue(()))
+        })?;
         let before = self.taken + self.refused;
         let mut message = Pending::default();
         for table in &tables {
-            let series = reader.series(table.id).map_err(failed)?;
+            let series = reader.series(table.id)?;
             let mut after = self.after(table.id);
             loop {
                 let rows = (SAMPLES / series.len().max(1)).max(1);
-                let found = reader.responses(table.id, after, rows).map_err(failed)?;
+                let found = reader.responses(table.id, after, rows)?;
                 for part in found.responses.chunks(rows) {
                     message.add(table, &series, part);
                     after = part.last().map_or(after, |(row, _)| row.at());
@@ -168,12 +246,11 @@ impl<'a> Sender<'a> {
     }
 
     fn after(&self, table: TableId) -> Moment {
-        let came = self.came.get(&self.flags.to).and_then(|tables| tables.get(&table.0.to_string()));
-        came.map_or(self.from, |ns| Moment(*ns))
+        self.state.after(&self.flags.to, table).unwrap_or(self.from)
     }
 
     /// Sends a message until it is taken or refused; none if there is nothing in it.
-    fn send(&mut self, message: Pending) -> Result<(), Failure> {
+    fn send(&mut self, message: Pending) -> Result<(), Ended> {
         let Pending { request, samples, came } = message;
         if samples > 0 {
             let bytes = request.encode_to_vec();
@@ -191,7 +268,7 @@ impl<'a> Sender<'a> {
                         break;
                     }
                     Sent::Later(why) if self.flags.once => {
-                        return Err(Failure::run(format!("cannot send to {}: {why}", self.flags.to)));
+                        return Err(Failure::run(format!("cannot send to {}: {why}", self.flags.to)).into());
                     }
                     Sent::Later(why) => {
                         complain(&format!("cannot send, trying again in {} s: {why}", pause.as_secs()));
@@ -205,10 +282,7 @@ impl<'a> Sender<'a> {
             }
         }
         if !came.is_empty() {
-            let tables = self.came.entry(self.flags.to.clone()).or_default();
-            tables.extend(came.into_iter().map(|(table, at)| (table.0.to_string(), at.0)));
-            let json = serde_json::to_vec(&self.came).map_err(Failure::run)?;
-            write_whole(&self.place, &json)?;
+            self.state.put(&self.flags.to, came, self.reader)?;
         }
         Ok(())
     }

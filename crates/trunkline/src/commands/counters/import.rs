@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use trunkline_record::Record;
 use trunkline_record::counter::{Answer, Moment, Raw, Response};
-use trunkline_record::series::{Error, Layout, Reader, SeriesSpec, TableSpec, Writer, run};
+use trunkline_record::series::{Error, Layout, Location, Reader, SeriesSpec, TableSpec, Writer, run};
 use trunkline_record::store;
 
 use super::csv::{Asked, Rows};
@@ -87,7 +87,7 @@ fn csv(flags: &Import) -> Result<(), Failure> {
         Trouble::File(why) => wrong(why),
         Trouble::Archive(error) => failed(error),
     })?;
-    say(&format!("{count} rows of {} series: {}\n", layout.series.len(), flags.archive.display()))
+    say(&format!("{count} rows of {} series: {}\n", layout.series.len(), flags.archive))
 }
 
 fn series(name: &str, kind: CsvKind) -> SeriesSpec {
@@ -112,7 +112,7 @@ struct Past {
     values: Vec<Option<Raw>>,
 }
 
-fn past(archive: &Path, layout: &Layout) -> Result<Past, Error> {
+fn past(archive: &Location, layout: &Layout) -> Result<Past, Error> {
     let reader = Reader::open(archive)?;
     let last = reader.extent(layout.table)?.map(|(_, last)| last);
     let newest = reader.newest(layout.table)?.0.map(|n| n.values).unwrap_or_default();

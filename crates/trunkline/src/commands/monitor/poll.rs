@@ -25,8 +25,8 @@ pub fn poll(flags: &Poll) -> Result<(), Failure> {
     let archive = flags.archive.clone().or(config.archive.take());
     let keeping = Keeping { flush: config.flush, retention: config.retention };
     let time = Time::start();
-    let opened = |path| Keeper::open(path, keeping, time).map_err(refused);
-    let keeper = archive.as_deref().map(opened).transpose()?;
+    let opened = |archive| Keeper::open(archive, keeping, time).map_err(refused);
+    let keeper = archive.as_ref().map(opened).transpose()?;
     let (sink, reports) = queue();
     let mut show = Show::new(&config, keeper.is_some(), flags);
     let (collector, stop) = Collector::new(config, time, sink);
@@ -122,7 +122,9 @@ fn end_on_signals(stop: &Stop) -> Result<(), Failure> {
 /// An archive that is something else or belongs to somebody else is the user's to change.
 fn refused(error: Error) -> Failure {
     match error {
-        Error::Foreign { .. } | Error::Newer { .. } | Error::Busy { .. } => Failure::input(error),
+        Error::Address { .. } | Error::Foreign { .. } | Error::Newer { .. } | Error::Busy { .. } => {
+            Failure::input(error)
+        }
         _ => Failure::run(error),
     }
 }

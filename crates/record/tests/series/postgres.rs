@@ -1,0 +1,450 @@
+//! What is of databases alone: who writes what, servers that go away, answers that are lost, databases of others.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use super::store::patiently;
+use super::store::server::{self, Client, Server, USER};
+use super::*;
+
+/// A law of a server alone: tells the test's server.
+fn with(test: impl FnOnce(&'static Server)) {
+    if let Some(server) = server::server() {
+        test(server);
+    }
+}
+
+fn client(server: &Server, url: &str) -> Client {
+    server.client(server::name(url))
+}
+
+/// The values of the first series, in order.
+fn values(url: &str, layout: &Layout) -> Vec<u64> {
+    let points = all(&Reader::open(url).unwrap(), layout, 0);
+    assert!(points.damaged.is_empty(), "{:?}", points.damaged);
+    points.points.iter().map(|point| point.value.unwrap().0).collect()
+}
+
+fn counts(responses: &[Response]) -> Vec<u64> {
+    responses.iter().map(|r| r.answer.as_ref().unwrap().values[0].unwrap().0).collect()
+}
+
+fn some(count: usize) -> Vec<Response> {
+    plain(count, &mut Seed(7).stream("plain"))
+}
+
+/// Ends the connections of everybody else to a database.
+fn cut(server: &Server, url: &str) {
+    client(server, url).batch(
+        "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity
+         WHERE datname = current_database() AND pid <> pg_backend_pid()",
+    );
+}
+
+#[test]
+fn a_device_has_one_writer_who_is_named_to_others() {
+    with(|server| {
+        let url = server.database();
+        let named = |name: &str| format!("{url}&application_name={name}");
+        let (a, b) = (spec("a", &two()), spec("b", &two()));
+        let mut first = Writer::open(&named("first")).unwrap();
+        let mut second = Writer::open(&named("second")).unwrap();
+        let layouts = (first.table(&a).unwrap(), second.table(&b).unwrap());
+        assert_ne!(layouts.0.table, layouts.1.table);
+        let refused = second.table(&a).unwrap_err().to_string();
+        assert!(refused.contains("writes `a`") && refused.contains(": first, process "), "{refused}");
+        assert!(!refused.contains('\n'));
+        let told = first.tell("b", &[], Moment(0)).unwrap_err();
+        assert!(matches!(told, Error::Held { .. }), "{told}");
+        for response in &some(50) {
+            first.append(layouts.0.table, response).unwrap();
+            second.append(layouts.1.table, response).unwrap();
+            first.flush().unwrap();
+            second.flush().unwrap();
+        }
+        assert_eq!(values(&url, &layouts.0), counts(&some(50)));
+        assert_eq!(values(&url, &layouts.1), counts(&some(50)));
+        drop(first);
+        patiently(|| second.table(&a).is_ok());
+    });
+}
+
+#[test]
+fn a_connection_that_ends_costs_nothing() {
+    with(|server| {
+        let url = server.database();
+        let mut writer = Writer::open(&url).unwrap();
+        let layout = writer.table(&spec("a", &two())).unwrap();
+        let reader = Reader::open(&url).unwrap();
+        let responses = some(1_500);
+        for (at, response) in responses.iter().enumerate() {
+            writer.append(layout.table, response).unwrap();
+            if at % 100 == 50 {
+                cut(server, &url);
+                assert_eq!(writer.flush().unwrap().damage.len(), 0);
+                assert_eq!(all(&reader, &layout, 0).points.len(), at + 1);
+                let other = Writer::open(&url).and_then(|mut w| w.table(&spec("a", &two())));
+                assert!(matches!(other, Err(Error::Held { .. })), "its lock is held again: {other:?}");
+            }
+            if at % 700 == 0 {
+                cut(server, &url);
+                writer.tell("a", &[Said { object: "", key: "name", text: "a" }], Moment(0)).unwrap();
+                assert_eq!(writer.table(&spec("a", &two())).unwrap(), layout);
+            }
+        }
+        cut(server, &url);
+        writer.seal_all().unwrap();
+        assert_eq!(values(&url, &layout), counts(&responses));
+    });
+}
+
+#[test]
+fn who_wrote_meanwhile_is_not_written_over() {
+    with(|server| [false, true].into_iter().for_each(|notices| overtake(server, notices)));
+}
+
+/// The first one notices that its connection has ended when it flushes, or before.
+fn overtake(server: &'static Server, notices: bool) {
+    let url = server.database();
+    let mut first = Writer::open(&url).unwrap();
+    let layout = first.table(&spec("a", &two())).unwrap();
+    let responses = some(100);
+    // The other one asks at other moments.
+    let mut others = responses.clone();
+    for other in &mut others {
+        other.asked.0 += 500;
+    }
+    let feed = |writer: &mut Writer, responses: &[Response]| {
+        for response in responses {
+            writer.append(layout.table, response).unwrap();
+        }
+    };
+    feed(&mut first, &responses[0..10]);
+    first.flush().unwrap();
+    feed(&mut first, &responses[10..20]);
+    let mut second = Writer::open(&url).unwrap();
+    cut(server, &url);
+    patiently(|| second.table(&spec("a", &two())).is_ok());
+    let mut damage = Vec::new();
+    if !notices {
+        damage = first.flush().unwrap().damage;
+        let kept = first.append(layout.table, &responses[20]).unwrap_err();
+        assert!(matches!(kept, Error::Held { .. }), "{kept}");
+    }
+    feed(&mut second, &others[10..15]);
+    let mut wider = spec("a", &two());
+    wider.series.push(SeriesSpec { name: "new".into(), ..wider.series[0].clone() });
+    second.table(&wider).unwrap();
+    let mut last = others[15].clone();
+    last.answer.as_mut().unwrap().values.push(Some(Raw(7)));
+    second.append(layout.table, &last).unwrap();
+    second.flush().unwrap();
+    drop(second);
+    if notices {
+        patiently(|| first.tell("a", &[], Moment(0)).is_ok());
+    } else {
+        patiently(|| first.table(&spec("a", &two())).is_ok());
+    }
+    damage.append(&mut first.flush().unwrap().damage);
+    let said: Vec<String> = damage.iter().map(Error::to_string).collect();
+    assert!(
+        said.len() == 1 && said[0].contains("`interfaces` of `a`") && said[0].contains("10 resp"),
+        "{said:?}"
+    );
+    assert!(matches!(first.append(layout.table, &responses[15]), Err(Error::Disorder(_))));
+    feed(&mut first, &responses[20..100]);
+    first.seal_all().unwrap();
+    let expected = [&responses[..16], &responses[20..]].concat();
+    assert_eq!(values(&url, &layout), counts(&expected));
+}
+
+/// Who lost one device to another goes on with its others.
+#[test]
+fn a_device_that_is_taken_stops_no_other() {
+    with(|server| {
+        let url = server.database();
+        let mut first = Writer::open(&url).unwrap();
+        let specs = ["a", "b"].map(|device| spec(device, &two()));
+        let layouts = [&specs[0], &specs[1]].map(|spec| first.table(spec).unwrap());
+        let responses = some(30);
+        let feed = |writer: &mut Writer, layout: &Layout, from: usize, to: usize| {
+            for response in &responses[from..to] {
+                writer.append(layout.table, response).unwrap();
+            }
+        };
+        layouts.iter().for_each(|layout| feed(&mut first, layout, 0, 5));
+        first.flush().unwrap();
+        layouts.iter().for_each(|layout| feed(&mut first, layout, 5, 10));
+        let mut second = Writer::open(&format!("{url}&application_name=second")).unwrap();
+        cut(server, &url);
+        patiently(|| second.table(&specs[0]).is_ok());
+        let done = first.flush().unwrap();
+        assert_eq!(done.rows, 5, "of b");
+        assert!(
+            matches!(&done.damage[..], [Error::Overtaken { device, rows: 5, .. }] if device == "a"),
+            "{done:?}"
+        );
+        let held = first.append(layouts[0].table, &responses[10]).unwrap_err().to_string();
+        assert!(held.contains("writes `a`") && held.contains(": second, process "), "{held}");
+        feed(&mut first, &layouts[1], 10, 20);
+        feed(&mut second, &layouts[0], 10, 20);
+        assert_eq!(first.flush().unwrap().rows, 10);
+        second.flush().unwrap();
+        drop(second);
+        patiently(|| first.table(&specs[0]).is_ok());
+        layouts.iter().for_each(|layout| feed(&mut first, layout, 20, 30));
+        assert_eq!(first.seal_all().unwrap().rows, 20);
+        assert_eq!(values(&url, &layouts[0]), counts(&[&responses[..5], &responses[10..]].concat()));
+        assert_eq!(values(&url, &layouts[1]), counts(&responses));
+    });
+}
+
+/// When a relay is to cut a connection.
+struct Cut {
+    /// After so many more octets from the server; once.
+    left: AtomicU64,
+    times: AtomicU64,
+    /// Whether the server is left in the belief that the connection goes on.
+    dangling: bool,
+    kept: Mutex<Vec<UnixStream>>,
+}
+
+/// Stands between a writer and the server.
+fn relay(server: &Server, cut: &Arc<Cut>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (cut, socket) = (cut.clone(), server.socket());
+    thread::spawn(move || {
+        while let Ok((stream, _)) = listener.accept() {
+            let (cut, to) = (cut.clone(), UnixStream::connect(&socket).unwrap());
+            let (mut from_client, mut to_server) = (stream.try_clone().unwrap(), to.try_clone().unwrap());
+            let notices = !cut.dangling;
+            thread::spawn(move || {
+                let _ = std::io::copy(&mut from_client, &mut to_server);
+                if notices {
+                    let _ = to_server.shutdown(Shutdown::Both);
+                }
+            });
+            thread::spawn(move || pass(to, stream, &cut));
+        }
+    });
+    port
+}
+
+fn pass(mut from: UnixStream, mut to: TcpStream, cut: &Cut) {
+    let mut buffer = [0; 4_096];
+    while let Ok(length @ 1..) = from.read(&mut buffer) {
+        let left = cut.left.load(Ordering::SeqCst);
+        let length = length.min(left as usize);
+        let ends = length as u64 == left;
+        cut.left.store(if ends { u64::MAX } else { left - length as u64 }, Ordering::SeqCst);
+        cut.times.fetch_add(ends.into(), Ordering::SeqCst);
+        if ends || to.write_all(&buffer[..length]).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Both);
+    match cut.dangling {
+        true => cut.kept.lock().unwrap().push(from),
+        false => drop(from.shutdown(Shutdown::Both)),
+    }
+}
+
+/// Wherever a connection breaks, also between a commit and its answer, and whether the server notices or not.
+#[test]
+fn nothing_is_lost_or_there_twice_wherever_a_connection_breaks() {
+    with(|server| {
+        for dangling in [false, true] {
+            let url = server.database();
+            let (left, times) = (AtomicU64::new(u64::MAX), AtomicU64::new(0));
+            let cut = Arc::new(Cut { left, times, dangling, kept: Mutex::default() });
+            let port = relay(server, &cut);
+            let through = format!("postgres://{USER}@127.0.0.1:{port}/{}", server::name(&url));
+            let mut writer = Writer::open(&through).unwrap();
+            let layout = writer.table(&spec("a", &two())).unwrap();
+            let mut stream = Seed(1996).stream("cuts");
+            let (responses, mut told) = (some(1_200), 0);
+            for (at, response) in responses.iter().enumerate() {
+                writer.append(layout.table, response).unwrap();
+                if at % 60 != 59 {
+                    continue;
+                }
+                // A flush is answered with a few dozen octets; making a chunk with more.
+                let short = at % 120 == 59;
+                cut.left.store(1 + stream.below(if short { 60 } else { 600 }), Ordering::SeqCst);
+                let write = if short { Writer::flush } else { Writer::seal_all };
+                patiently(|| write(&mut writer).map(|done| told += done.rows).is_ok());
+            }
+            cut.left.store(u64::MAX, Ordering::SeqCst);
+            patiently(|| writer.seal_all().map(|done| told += done.rows).is_ok());
+            assert_eq!(told, responses.len(), "each is told once; dangling {dangling}");
+            assert_eq!(values(&url, &layout), counts(&responses), "dangling {dangling}");
+            let tails = client(server, &url).number("SELECT count(*) FROM trunkline.tails");
+            let times = cut.times.load(Ordering::SeqCst);
+            assert!(tails == 0 && times > 5, "{tails} flushes, {times} cuts");
+            let mut third = Writer::open(&url).unwrap();
+            drop(writer);
+            if !dangling {
+                patiently(|| third.table(&spec("a", &two())).is_ok());
+            }
+        }
+    });
+}
+
+#[test]
+fn what_waits_for_a_server_is_bounded() {
+    // The bound is the same for both kinds.
+    let (_dir, path) = Store::File.folder();
+    let mut writer = Writer::open(&path).unwrap();
+    let wide = vec![Column::new(Kind::Gauge); 16_000];
+    let tables: Vec<TableId> =
+        (0..8).map(|at| writer.table(&spec(&format!("d{at}"), &wide)).unwrap().table).collect();
+    let mut taken = 0;
+    let refused = 'all: loop {
+        for table in &tables {
+            let asked = Moment(taken as i64 * S);
+            let answer = Answer { answered: asked, uptime: None, values: vec![None; wide.len()] };
+            match writer.append(*table, &Response { due: asked, asked, answer: Some(answer) }) {
+                Ok(_) => taken += 1,
+                Err(error) => break 'all error,
+            }
+        }
+    };
+    assert!(matches!(refused, Error::Unflushed { .. }), "{refused}");
+    assert_eq!(taken, trunkline_record::series::writer::MOST_WAITING / wide.len());
+}
+
+#[test]
+fn databases_of_others_are_refused_in_a_line() {
+    with(|server| {
+        let url = server.database();
+        let both = |url: &str| -> [Error; 2] {
+            [Reader::open(url).unwrap_err(), Writer::open(url).map(drop).unwrap_err()]
+        };
+        assert!(matches!(Reader::open(&url), Err(Error::Foreign { .. })), "empty");
+        for sql in [
+            "CREATE SCHEMA trunkline; CREATE TABLE trunkline.mine (x int)",
+            "CREATE TABLE trunkline.archive (x int)",
+            "DROP TABLE trunkline.archive; CREATE TABLE trunkline.archive (kind text, version int)",
+            "INSERT INTO trunkline.archive VALUES ('something else', 1)",
+        ] {
+            client(server, &url).batch(sql);
+            assert!(both(&url).iter().all(|error| matches!(error, Error::Foreign { .. })), "{sql}");
+        }
+        let url = server.database();
+        // Somebody who may make schemas made it for us.
+        client(server, &url).batch("CREATE SCHEMA trunkline");
+        drop(Writer::open(&url).unwrap());
+        client(server, &url).batch("UPDATE trunkline.archive SET version = 7");
+        assert!(both(&url).iter().all(|error| matches!(error, Error::Newer { found: 7, .. })));
+        client(server, &url).batch("UPDATE trunkline.archive SET version = 0");
+        assert!(matches!(Reader::open(&url), Err(Error::Older { found: 0, .. })));
+        let names: Vec<String> = ["forwards", "texts", "bodies", "chunks", "tails", "series", "tables"]
+            .map(|name| format!("DROP TABLE trunkline.{name};"))
+            .into();
+        client(server, &url).batch(&names.concat());
+        drop(Writer::open(&url).unwrap());
+        assert!(Reader::open(&url).unwrap().tables(TableId(0), 1).unwrap().is_empty(), "brought up to date");
+    });
+}
+
+#[test]
+fn all_who_make_a_new_database_at_once_write_it() {
+    with(|server| {
+        for _ in 0..4 {
+            let url = server.database();
+            let begin = std::sync::Barrier::new(6);
+            let one = |at: usize| {
+                begin.wait();
+                let mut writer = Writer::open(&url)?;
+                writer.table(&spec(&format!("d{at}"), &two())).map(|_| writer)
+            };
+            let one = &one;
+            thread::scope(|scope| {
+                let all: Vec<_> = (0..6).map(|at| scope.spawn(move || one(at))).collect();
+                // Those who write stay until the last has come.
+                let all: Vec<_> = all.into_iter().map(|one| one.join().unwrap()).collect();
+                all.iter().for_each(|done| assert!(done.is_ok(), "{done:?}"));
+            });
+            assert_eq!(Reader::open(&url).unwrap().tables(TableId(0), 10).unwrap().len(), 6);
+        }
+    });
+}
+
+#[test]
+fn names_are_measured_as_they_are_kept() {
+    with(|server| {
+        let url = server.database();
+        let mut writer = Writer::open(&url).unwrap();
+        // Kept in four octets each, and in six.
+        for (name, fits) in
+            [("\u{0}".repeat(499), true), ("\u{0}".repeat(999), false), ("␛".repeat(499), false)]
+        {
+            let made = writer.table(&TableSpec { name, ..spec("a", &two()) });
+            let told = made.as_ref().err();
+            assert_eq!(made.is_ok(), fits, "{told:?}");
+            assert!(told.is_none_or(|told| matches!(told, Error::Spec { .. })), "{told:?}");
+        }
+    });
+}
+
+#[test]
+fn who_may_not_is_told_so_without_a_password() {
+    with(|server| {
+        let url = server.database();
+        let mut writer = Writer::open(&url).unwrap();
+        writer.table(&spec("a", &two())).unwrap();
+        let admin = client(server, &url);
+        admin.batch("CREATE ROLE locked LOGIN PASSWORD 'right'");
+        let name = server::name(&url);
+        let socket = server.folder.display();
+        let told = |url: &str| {
+            let line = Reader::open(url).unwrap_err().to_string();
+            assert!(!line.contains('\n') && !line.contains("wrong") && !line.contains("right"), "{line}");
+            line
+        };
+        let locked = |password: &str| format!("postgres://locked:{password}@/{name}?host={socket}");
+        assert!(told(&locked("wrong")).contains("password authentication failed"));
+        assert!(told(&locked("right")).contains("permission denied"));
+        assert!(told(&format!("postgres://u:wrong@/none?host={socket}")).contains("none"));
+        assert!(told(&format!("postgres://u:wrong@/{name}?host={socket}/none")).contains("No such file"));
+        assert!(
+            told(&format!("postgres://u:wrong@/{name}?host={socket}&sslmode=require"))
+                .contains("without TLS")
+        );
+        // What a reader needs, and no more.
+        admin.batch(
+            "GRANT USAGE ON SCHEMA trunkline TO locked; GRANT SELECT ON ALL TABLES IN SCHEMA trunkline TO locked",
+        );
+        let reader = Reader::open(&locked("right")).unwrap();
+        assert_eq!(reader.tables(TableId(0), 10).unwrap().len(), 1);
+        assert!(reader.put_sent("x", &[(TableId(1), Moment(1))].into()).is_err());
+        let refused = Writer::open(&locked("right")).and_then(|mut w| w.table(&spec("b", &two())));
+        assert!(refused.is_err_and(|error| error.to_string().contains("permission denied")));
+        admin.batch("DROP OWNED BY locked; DROP ROLE locked");
+    });
+}
+
+#[test]
+fn how_far_things_were_sent_is_kept() {
+    with(|server| {
+        let url = server.database();
+        let mut writer = Writer::open(&url).unwrap();
+        let tables = ["a", "b"].map(|device| writer.table(&spec(device, &two())).unwrap().table);
+        let reader = Reader::open(&url).unwrap();
+        assert_eq!(reader.sent("x").unwrap(), Some([].into()));
+        reader.put_sent("x", &tables.map(|table| (table, Moment(1))).into()).unwrap();
+        reader.put_sent("x", &[(tables[0], Moment(2))].into()).unwrap();
+        reader.put_sent("y", &[(tables[1], Moment(3))].into()).unwrap();
+        let again = Reader::open(&url).unwrap();
+        assert_eq!(again.sent("x").unwrap(), Some([(tables[0], Moment(2)), (tables[1], Moment(1))].into()));
+        assert_eq!(again.sent("y").unwrap(), Some([(tables[1], Moment(3))].into()));
+        let (_dir, file) = Store::File.folder();
+        drop(Writer::open(&file).unwrap());
+        assert_eq!(Reader::open(&file).unwrap().sent("x").unwrap(), None);
+    });
+}
