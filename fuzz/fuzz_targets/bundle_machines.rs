@@ -76,7 +76,7 @@ fuzz_target!(|bytes: &[u8]| {
             }
             12 => _ = world.command(host, if *much > 250 { Command::Bye } else { Command::DropAll }),
             _ => {
-                let passes = Span::from_us(1 << (much % 22)).min(TIME.saturating_sub(time));
+                let passes = Span::from_us(1 << (much % 22)).min(TIME - time);
                 time += passes;
                 world.run(passes);
             }
