@@ -273,7 +273,7 @@ mod tests {
         assert_eq!(taken, 2 * (WAITING + 1));
         assert_eq!(gather.deadline(), None);
         let mut buffer = vec![0; LONGEST];
-        let left = std::iter::from_fn(|| gather.leave(at(16_000), &mut buffer)).count();
+        let left = std::iter::from_fn(|| gather.leave(at(21_000), &mut buffer)).count();
         assert_eq!(left, WAITING + 1, "what was due leaves when there is room");
         assert!(!gather.push(at(0), 1, &[0; 101], false), "longer than a bundle");
     }

@@ -117,7 +117,7 @@ fn device(agents: &Agents, more: &str) -> String {
     )
 }
 
-/// A thread cannot be starved for so long that these time out.
+/// Nothing but the next poll ends a poll, however long a thread is starved.
 fn patient(agents: &Agents, more: &str) -> String {
     device(agents, more).replace("'100ms'", "'10s'")
 }
@@ -419,39 +419,61 @@ fn a_device_that_dies_and_returns_loses_nothing_and_delays_nobody() {
     let states = states.map(|state| Arc::new(std::sync::Mutex::new(state))).collect();
     let agents = Agents::start(&["127.0.0.1:0".into(), "127.0.0.1:0".into()], states);
     let folder = tempfile::tempdir().unwrap();
-    // The healthy one may take its time, as a busy machine makes it do.
-    let second = format!(
-        "[[device]]\nname = 'b'\naddress = '{}'\ncredentials = 'c'\ncache = '0s'\ntimeout = '10s'",
-        agents.at[1]
-    );
+    let second =
+        format!("[[device]]\nname = 'b'\naddress = '{}'\ncredentials = 'c'\ncache = '0s'", agents.at[1]);
     let text = device(&agents, &format!("cache = '0s'\n{second}"));
+    // When a device was asked and whether it answered, as far as is kept; `None` before anything is.
+    let polls = |reader: &Reader, device: &str| -> Option<Vec<(Moment, bool)>> {
+        let tables = reader.tables(TableId(0), 10).ok()?;
+        let table = tables.iter().find(|t| t.device == device && t.name == "interfaces")?.id;
+        let series = reader.series(table).ok()?;
+        let octets = series.iter().find(|s| s.name == "port/eth1/in/octets")?;
+        let points = reader.points(octets.id, Moment(0), Moment::LAST, 10_000).ok()?.points;
+        Some(points.iter().map(|p| (p.row.asked, p.value.is_some())).collect())
+    };
+    let trouble = |reader: &Reader| {
+        let texts = reader.texts("sw").ok()?;
+        texts.into_iter().find(|t| t.key == "trouble with interfaces").map(|t| t.text)
+    };
+    let path = folder.path().join("archive");
+    let wait = |what: &str, seen: &dyn Fn(&Reader) -> Option<bool>| {
+        let over = (0..12_000).any(|_| {
+            let is_so = Reader::open(&path).ok().and_then(|reader| seen(&reader)) == Some(true);
+            is_so || {
+                thread::park_timeout(Duration::from_millis(5));
+                false
+            }
+        });
+        assert!(over, "{what}");
+    };
+    let answers = |polls: &[(Moment, bool)]| polls.iter().filter(|(_, answered)| *answered).count();
     let kept = keep(&text, folder.path(), || {
-        requests(&agents, 30);
+        wait("both answer", &|reader| {
+            Some(answers(&polls(reader, "sw")?) > 1 && answers(&polls(reader, "b")?) > 1)
+        });
         agents.set(0, |state| state.manner = Manner::Dead);
-        requests(&agents, 40);
+        wait("the one is silent for long, the other answers meanwhile", &|reader| {
+            let sick = polls(reader, "sw")?;
+            let last = sick.iter().rev().find(|(_, answered)| *answered)?.0;
+            let silent = sick.iter().filter(|(at, _)| *at > last).count();
+            let meanwhile = polls(reader, "b")?.into_iter().filter(|(at, answered)| *at > last && *answered);
+            Some(silent > 4 && meanwhile.count() > 4)
+        });
         agents.set(0, |state| {
             grow(&mut state.objects, 0, 500);
             state.manner = Manner::Good;
         });
-        requests(&agents, 30);
+        wait("it is over", &|reader| {
+            Some(polls(reader, "sw")?.last()?.1 && trouble(reader).is_some_and(|text| text.is_empty()))
+        });
     });
     let tables = kept.reader.tables(TableId(0), 10).unwrap();
-    let of = |device: &str| tables.iter().find(|t| t.device == device && t.name == "interfaces").unwrap().id;
-    let series = kept.reader.series(of("sw")).unwrap();
+    let table = tables.iter().find(|t| t.device == "sw" && t.name == "interfaces").unwrap().id;
+    let series = kept.reader.series(table).unwrap();
     let octets = series.iter().find(|s| s.name == "port/eth1/in/octets").unwrap();
     let view = kept.reader.view(octets.id, Moment(0), Moment::LAST, 1).unwrap();
     let whole = &view.buckets.buckets[0];
     assert!(whole.events.has(Event::Silent) && whole.sum == 500, "{whole:?}");
-    let texts = kept.reader.texts("sw").unwrap();
-    let trouble = texts.iter().find(|t| t.key == "trouble with interfaces").unwrap();
-    assert_eq!(trouble.text, "", "it is over");
-    let healthy = kept.reader.series(of("b")).unwrap();
-    let octets = healthy.iter().find(|s| s.name == "port/eth1/in/octets").unwrap();
-    let points = kept.reader.points(octets.id, Moment(0), Moment::LAST, 10_000).unwrap().points;
-    let sick = kept.reader.points(series[0].id, Moment(0), Moment::LAST, 10_000).unwrap().points;
-    assert!(sick.iter().any(|p| p.value.is_none()));
-    assert!(points.iter().all(|p| p.value.is_some()), "the other one answered");
-    assert!(2 * points.len() >= sick.len(), "as often: {} and {}", points.len(), sick.len());
 }
 
 #[test]

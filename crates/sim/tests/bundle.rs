@@ -94,7 +94,7 @@ fn messages_wait_as_long_as_their_deadlines_say() {
     let (high, odd) = ("address = 4, priority = high", "address = 5");
     for (format, deadlines, options, ms) in [
         ("classic", "deadline = 7 ms", "address = 4", 14.0),
-        ("classic", "capacity = none", "address = 4", 30.0),
+        ("classic", "capacity = none", "address = 4", 40.0),
         ("classic", "capacity = none", odd, 0.0),
         ("classic", "priority_deadline = 3 ms", odd, 6.0),
         ("classic", "priority_deadline = 3 ms", &format!("{odd}, within = 1 ms"), 4.0),
