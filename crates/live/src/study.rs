@@ -282,7 +282,14 @@ impl Pair {
 
     fn receive(&self, buffer: &mut [u8]) -> Result<(), StudyError> {
         let size = buffer.len();
-        match self.to.recv(buffer) {
+        let got = loop {
+            match self.to.recv(buffer) {
+                // As after a halt of the program.
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                got => break got,
+            }
+        };
+        match got {
             Ok(length) if length == size => Ok(()),
             Ok(_) => Err(StudyError::Lost { size }),
             Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {

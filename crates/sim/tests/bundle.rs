@@ -45,9 +45,12 @@ fn count(record: &Record, name: &str, counter: &str) -> u64 {
 #[test]
 fn who_wants_it_gets_it_and_nobody_hears_himself() {
     for network in [SEGMENTS, ONE] {
-        bodies::bundle::check(&run(&bodies::bundle::text(network, 2)), false);
-        let wide = bodies::bundle::wide(network);
-        bodies::bundle::check(&run(&bodies::bundle::text(&wide, 2)), true);
+        for (network, is_wide) in [(network.to_owned(), false), (bodies::bundle::wide(network), true)] {
+            let record = run(&bodies::bundle::text(&network, 2));
+            bodies::bundle::check(&record, is_wide);
+            // Nobody here has no time.
+            assert_eq!(count(&record, "c1a", "bundle.joins") + count(&record, "c1b", "bundle.joins"), 3);
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use trunkline_net::usage::thread_time;
-use trunkline_net::{Clock, pace};
+use trunkline_net::{Clock, pace, socket as net_socket};
 use trunkline_units::{Instant, Span};
 
 /// Octets asked for the receiver's buffer.
@@ -110,6 +110,7 @@ pub(super) fn run(
                     }
                     Ok(octets) => received += take(&room[..octets]),
                     Err(_) if over.load(Ordering::Relaxed) => break Ok((received, thread_time() - before)),
+                    Err(e) if net_socket::is_timeout(&e) => {}
                     Err(e) => break Err(e),
                 }
             }

@@ -80,8 +80,9 @@ pub fn check(record: &Record, is_wide: bool) {
     assert_eq!(level1("heard"), sent("wide"));
     // All goes out; what nobody waits for there may be under way when the run ends.
     assert!((sent("a")..=out).contains(&level1("sent")), "{} of {out}", level1("sent"));
-    // The groups of 0, 100 and 333, shared out.
-    assert_eq!((level1("joins"), level1("joined")), (3, 3));
+    // The groups of 0, 100 and 333, shared out; taken over from who had no time to say that it is there.
+    assert_eq!(level1("joined"), 3);
+    assert!(level1("joins") >= 3);
     let most = count("c1a", "joined").max(count("c1b", "joined"));
     assert!(most == 2 || is_wide && most == 3, "{most}");
     for name in ["c1a", "c1b", "c2", "h1", "h2", "h3"] {
