@@ -65,6 +65,21 @@ impl Guard {
         }
     }
 
+    /// Seals numbered frames that lie side by side, each `length` bytes long, from `number` on; none acknowledges anything.
+    #[inline]
+    pub fn seal_run(&mut self, number: u64, frames: &mut [u8], length: usize) {
+        let end = number + (frames.len() / length) as u64;
+        match self {
+            Guard::Sum { check, key, way } if epoch(number) == epoch(end) => {
+                check.seal_each(key.secret(*way, epoch(number)), frames, length);
+            }
+            _ => {
+                let frames = frames.chunks_exact_mut(length);
+                frames.zip(number..).for_each(|(frame, number)| self.seal_numbered(number, None, frame));
+            }
+        }
+    }
+
     /// Decrypts a numbered frame, whose acknowledged number is near `near`. What it held is to be given back to
     /// [`keep`](Guard::keep).
     pub fn decrypt(&mut self, near: u64, frame: &[u8]) -> Result<Vec<u8>, Unopened> {
