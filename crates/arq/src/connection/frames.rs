@@ -131,13 +131,18 @@ impl Connection {
     /// A frame has been taken: its acknowledgement is owed.
     #[inline]
     pub(super) fn owe(&mut self, now: Instant, arrival: Arrival, asked: bool) {
-        self.came = self.came.saturating_add(1);
-        self.owed.frames += 1;
+        self.owe_for(now, 1, asked || matches!(arrival, Arrival::OpensGap | Arrival::Filled));
+    }
+
+    /// So many frames have been taken: their acknowledgement is owed, and if it is `wanted` at once.
+    #[inline]
+    pub(super) fn owe_for(&mut self, now: Instant, frames: u32, wanted: bool) {
+        self.came = self.came.saturating_add(frames);
+        self.owed.frames += frames;
         self.owed.told = false;
         self.owed.last = now;
         let counted = self.owed.frames >= u32::from(self.options.ack_every);
-        let told = matches!(arrival, Arrival::OpensGap | Arrival::Filled);
-        if asked || counted || told {
+        if wanted || counted {
             self.owed.at = now;
         } else if self.owed.at == Instant::MAX {
             self.owed.at = now + self.options.ack_delay;

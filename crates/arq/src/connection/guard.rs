@@ -56,6 +56,15 @@ impl Guard {
         }
     }
 
+    /// The check of the peer's numbered frames of an epoch, and its secret, if they are not encrypted.
+    #[inline]
+    pub fn sum(&self, epoch: u64) -> Option<(Check, u64)> {
+        match self {
+            Guard::Sum { check, key, way } => Some((*check, key.secret(way.reverse(), epoch))),
+            Guard::Sealed(_) => None,
+        }
+    }
+
     /// Seals the numbered frame `number`, which acknowledges all before `acknowledged`.
     #[inline]
     pub fn seal_numbered(&mut self, number: u64, acknowledged: Option<u64>, frame: &mut [u8]) {
