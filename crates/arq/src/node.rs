@@ -462,6 +462,34 @@ impl Node {
         self.wake_up(number);
     }
 
+    /// Takes frames that came in one piece: as many at once as are alike.
+    #[inline]
+    fn take_batch(&mut self, now: Instant, peer: Peer, bytes: &[u8], segment: Option<Segment>) {
+        let length = segment.map_or(bytes.len(), Segment::length);
+        let mut rest = bytes;
+        loop {
+            if let Some((last, number)) = self.last
+                && last == peer
+                && let State::Standing(connection) = &mut self.slots[number as usize].state
+            {
+                let taken = connection.take_run(now, rest, length);
+                if taken > 0 {
+                    rest = &rest[taken..];
+                    self.wake_up(number);
+                }
+            }
+            if rest.is_empty() && !bytes.is_empty() {
+                return;
+            }
+            let (frame, more) = rest.split_at(length.min(rest.len()));
+            self.take_frame(now, peer, frame);
+            if more.is_empty() {
+                return;
+            }
+            rest = more;
+        }
+    }
+
     fn wake(&mut self, now: Instant) {
         while let Some(&Reverse((at, number))) = self.deadlines.peek() {
             if at > now {
@@ -626,7 +654,7 @@ impl Endpoint for Node {
                 return Ok(());
             }
             Input::Frame { peer, bytes, segment, .. } => {
-                Segment::frames(segment, bytes).for_each(|frame| self.take_frame(now, peer, frame));
+                self.take_batch(now, peer, bytes, segment);
                 return Ok(());
             }
             Input::Wake => {

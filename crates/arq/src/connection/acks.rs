@@ -96,10 +96,9 @@ impl Connection {
         let mut at = cumulative;
         for (missing, arrived) in ack.runs() {
             at += u64::from(missing);
-            for number in at..(at + u64::from(arrived)).min(unsent) {
-                self.sender.flights.acknowledge(number, &mut news);
-            }
-            at += u64::from(arrived);
+            let end = at + u64::from(arrived);
+            self.sender.flights.acknowledge(at, end.min(unsent), &mut news);
+            at = end;
         }
         // Of an acknowledgement that was itself overtaken the count is behind.
         let doubles = ack.doubles.wrapping_sub(self.doubles_told) as i8;

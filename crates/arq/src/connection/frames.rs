@@ -8,6 +8,7 @@ use crate::End;
 use crate::congestion::Sent;
 use crate::options::Mode;
 use crate::receive::arrivals::Arrival;
+use crate::send::sheets::{self, Laid};
 use crate::stages::{Of, Stage};
 use crate::wire::check::Unopened;
 use crate::wire::data::{self, ACK, ASK, CONTROL, Chunks, Head, NACK};
@@ -130,13 +131,18 @@ impl Connection {
     /// A frame has been taken: its acknowledgement is owed.
     #[inline]
     pub(super) fn owe(&mut self, now: Instant, arrival: Arrival, asked: bool) {
-        self.came = self.came.saturating_add(1);
-        self.owed.frames += 1;
+        self.owe_for(now, 1, asked || matches!(arrival, Arrival::OpensGap | Arrival::Filled));
+    }
+
+    /// So many frames have been taken: their acknowledgement is owed, and if it is `wanted` at once.
+    #[inline]
+    pub(super) fn owe_for(&mut self, now: Instant, frames: u32, wanted: bool) {
+        self.came = self.came.saturating_add(frames);
+        self.owed.frames += frames;
         self.owed.told = false;
         self.owed.last = now;
         let counted = self.owed.frames >= u32::from(self.options.ack_every);
-        let told = matches!(arrival, Arrival::OpensGap | Arrival::Filled);
-        if asked || counted || told {
+        if wanted || counted {
             self.owed.at = now;
         } else if self.owed.at == Instant::MAX {
             self.owed.at = now + self.options.ack_delay;
@@ -409,7 +415,7 @@ impl Connection {
         if self.lays_from == u32::MAX || self.probe.is_some() || flights.due().is_some() {
             return None;
         }
-        let (holds, window, check) = (now < self.hold_until, self.allowed, self.options.check.bytes());
+        let (holds, window) = (now < self.hold_until, self.allowed);
         let ahead = flights.next() - flights.base();
         let may = window.saturating_sub(flights.in_flight().into()).min(self.window.saturating_sub(ahead));
         if may == 0 || holds && self.sender.waiting() < self.enough() {
@@ -419,25 +425,21 @@ impl Connection {
         // One that is not full yet waits as long as any.
         let first = self.sender.next_laid(!holds)?;
         let (begin, mut sheet) = (first.at as usize, self.sender.lend(first.sheet));
-        let (mut at, mut segment, mut frames) = (0, 0, 0);
+        let segment = usize::from(first.length);
+        let (mut at, mut frames, most) = (0, 0, may.min(MAX_SEGMENTS as u64) as u16);
         let mut next = Some(first);
         while let Some(laid) = next
             && (laid.sheet, laid.at as usize) == (first.sheet, begin + at)
+            && usize::from(laid.length) <= segment
         {
-            let length = data::HEADER + usize::from(laid.body) + check;
-            if frames > 0 && length > segment {
-                break;
-            }
-            let flags = if self.is_last_for_now(window) { ASK } else { 0 };
-            let frame = &mut sheet[begin + at..begin + at + length];
-            let began = self.stages.begin(Of::FramesOut);
-            let number = self.sender.send_laid(now, &laid, flags, frame);
-            let written = self.stages.next(Stage::Frame, began);
-            self.guard.seal_numbered(number, None, frame);
-            self.stages.end(Stage::Seal, written);
-            (at, frames) = (at + length, frames + 1);
-            segment = if frames == 1 { length } else { segment };
-            if length < segment || frames as u64 == may.min(MAX_SEGMENTS as u64) || at + segment > budget {
+            let length = usize::from(laid.length);
+            // What is shorter ends the batch.
+            let room = if length < segment { 1 } else { ((budget - at) / length).max(1) as u16 };
+            let count = laid.count.min(room).min(most - frames);
+            let end = at + usize::from(count) * length;
+            self.send_run(now, Laid { count, ..laid }, window, &mut sheet[begin + at..begin + end]);
+            (at, frames) = (end, frames + count);
+            if length < segment || frames == most || at + segment > budget {
                 break;
             }
             next = self.sender.next_laid(!holds);
@@ -446,8 +448,30 @@ impl Connection {
         self.sender.give_back(first.sheet, sheet);
         self.placed = Some((first.sheet, begin));
         self.statistics.frames_sent += u64::from(frames);
-        self.note_left(now, frames, at);
+        self.note_left(now, frames.into(), at);
         Some((at, Segment::of(segment, at)))
+    }
+
+    /// Completes frames that were laid out, where they lie, and has them leave.
+    #[inline]
+    fn send_run(&mut self, now: Instant, laid: Laid, window: u64, frames: &mut [u8]) {
+        let length = usize::from(laid.length);
+        let mut number = self.sender.flights.next();
+        if self.fills(window, laid.count.into()) {
+            frames[usize::from(laid.count - 1) * length] |= ASK;
+        }
+        // One in so many frames is measured, so each goes alone then.
+        let step = if self.stages.has_meter() { length } else { frames.len() };
+        let mut bytes = 0;
+        for run in frames.chunks_mut(step) {
+            let began = self.stages.begin(Of::FramesOut);
+            bytes += sheets::number(run, length, number);
+            let written = self.stages.next(Stage::Frame, began);
+            self.guard.seal_run(number, run, length);
+            self.stages.end(Stage::Seal, written);
+            number += (run.len() / length) as u64;
+        }
+        self.sender.leave_laid(now, Laid { bytes, ..laid });
     }
 
     #[inline]
@@ -513,6 +537,12 @@ impl Connection {
     /// reach it.
     #[inline]
     pub(super) fn is_last_for_now(&self, window: u64) -> bool {
-        window <= self.peer_ack_every && u64::from(self.sender.flights.in_flight()) + 1 >= window
+        self.fills(window, 1)
+    }
+
+    /// The same of the last of so many frames.
+    #[inline]
+    fn fills(&self, window: u64, frames: u64) -> bool {
+        window <= self.peer_ack_every && u64::from(self.sender.flights.in_flight()) + frames >= window
     }
 }

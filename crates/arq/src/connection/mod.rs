@@ -10,6 +10,7 @@
 //! | [`path`] | how long frames may be on the path, probed; what follows when it shrinks |
 //! | [`search`] | which lengths to probe, and when |
 //! | [`parts`] | frames in parts, where the path no longer carries them whole |
+//! | [`run`] | many frames that come in one piece |
 //! | [`short`] | the short way of a frame that comes or goes alone |
 
 use std::collections::VecDeque;
@@ -36,6 +37,7 @@ mod guard;
 mod parts;
 mod path;
 mod repair;
+mod run;
 mod search;
 mod short;
 mod timers;

@@ -112,6 +112,13 @@ impl Arrivals {
         self.end = self.end.max(self.next);
     }
 
+    /// Notes that so many next numbers have arrived, where there is no gap.
+    #[inline]
+    pub fn note_run(&mut self, count: u64) {
+        self.next += count;
+        self.end = self.end.max(self.next);
+    }
+
     /// Missing, then arrived, in turns from the first that has not arrived to the last that has.
     pub fn runs(&self) -> impl Iterator<Item = (u16, u16)> + '_ {
         let mut at = self.next;

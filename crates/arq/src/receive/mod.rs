@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::Buffer;
 use crate::channels::Channels;
 use crate::options::CHUNK_COST;
-use crate::wire::data::{Chunk, Form, is_pack, unpack};
+use crate::wire::data::{Chunk, Chunks, Form, is_pack, unpack};
 use crate::wire::expand16;
 
 pub(crate) mod arrivals;
@@ -156,6 +156,27 @@ impl Receiver {
         Ok(())
     }
 
+    /// Begins to take chunks that are the next of a channel, of which some have come, while none is early on any. They use
+    /// credit only as far as it is not short: what makes it so goes the long way.
+    #[inline]
+    pub fn begin_run(&mut self, channel: u16) -> Option<Run<'_>> {
+        if !self.early.is_empty() {
+            return None;
+        }
+        let incoming = self.channels.get_mut(channel)?;
+        let least = if self.tight { 0 } else { self.least };
+        let left = self.limit.saturating_sub(self.received + least);
+        let left = left.min(incoming.limit.saturating_sub(incoming.received));
+        Some(Run { incoming, spare: &mut self.spare, channel, left, came: 0 })
+    }
+
+    /// Chunks that [a run](Receiver::begin_run) took have used so much credit.
+    #[inline]
+    pub fn end_run(&mut self, channel: u16, came: u64) {
+        self.received += came;
+        self.tell(channel);
+    }
+
     /// Tells that a channel has something to take, if it does and nobody knows.
     #[inline]
     fn tell(&mut self, channel: u16) {
@@ -257,6 +278,56 @@ impl Receiver {
     }
 }
 
+/// Chunks of one channel that come in order, one after another.
+#[derive(Debug)]
+pub(crate) struct Run<'a> {
+    incoming: &'a mut Incoming,
+    spare: &'a mut Vec<Buffer>,
+    channel: u16,
+    /// Credit that may be used, and what was.
+    left: u64,
+    came: u64,
+}
+
+impl Run<'_> {
+    /// Takes the piece that is all of a frame, if it is the next and leaves nothing to be looked into; whether it did.
+    #[inline]
+    pub fn take_piece(&mut self, sequence: u16, (start, end): (bool, bool), bytes: &[u8]) -> bool {
+        let came = self.came + bytes.len() as u64 + CHUNK_COST;
+        let next = sequence == self.incoming.next as u16 && start != self.incoming.is_partial();
+        if !next || came > self.left {
+            return false;
+        }
+        self.came = came;
+        self.incoming.accept(Form::Piece { start, end }, bytes, self.spare).is_ok()
+    }
+
+    /// The same of the chunks of a frame: all or none.
+    pub fn take_pieces(&mut self, chunks: Chunks<'_>) -> bool {
+        let (mut next, mut partial) = (self.incoming.next, self.incoming.is_partial());
+        let mut came = self.came;
+        for chunk in chunks.clone() {
+            let Form::Piece { start, end } = chunk.form else { return false };
+            came += chunk.bytes.len() as u64 + CHUNK_COST;
+            let is_next = (chunk.channel, chunk.sequence) == (self.channel, next as u16);
+            if !is_next || start == partial || came > self.left {
+                return false;
+            }
+            (next, partial) = (next + 1, !end);
+        }
+        self.came = came;
+        let mut chunks = chunks;
+        chunks.all(|chunk| self.incoming.accept(chunk.form, chunk.bytes, self.spare).is_ok())
+    }
+
+    /// That was all; the credit that it used.
+    #[inline]
+    pub fn end(self) -> u64 {
+        self.incoming.received += self.came;
+        self.came
+    }
+}
+
 impl Incoming {
     fn new(first: u64, credit: u64) -> Self {
         Incoming {
@@ -268,6 +339,12 @@ impl Incoming {
             told: false,
             last: 0,
         }
+    }
+
+    /// Whether the last message has not come to its end.
+    #[inline]
+    fn is_partial(&self) -> bool {
+        matches!(self.arrived.back(), Some(Arrived::Message { whole: false, .. }))
     }
 
     /// So much more has been taken; whether more should be granted, which it should not before.

@@ -1,5 +1,8 @@
 //! Frames in flight: which are acknowledged, which are taken for lost.
 //!
+//! Frames that were laid out and leave in one batch are a *run*, with one record until something happens to one of them
+//! alone: then it is parted.
+//!
 //! A frame keeps its number when it is sent again; its *order* tells transmissions apart. What was sent well before
 //! something that has arrived is lost: three transmissions before, or a quarter of a round trip (RFC 8985, the
 //! algorithm RACK, with its threshold in frames).
@@ -33,8 +36,15 @@ pub(crate) type Pieces = SmallVec<[Piece; 2]>;
 pub(crate) enum Load {
     /// At least one.
     Pieces(Pieces),
-    /// Messages of one channel, where they were laid out.
+    /// Messages of one channel, where they were laid out; more than one frame only of a run.
     Laid(Laid),
+}
+
+impl Default for Load {
+    #[inline]
+    fn default() -> Self {
+        Load::Pieces(Pieces::new())
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,17 +57,21 @@ pub(crate) enum State {
     Acknowledged,
 }
 
-/// A frame that is not acknowledged, or behind one that is not.
+/// A frame that is not acknowledged, or behind one that is not; or a run of such frames, all alike.
 #[derive(Debug)]
 pub(crate) struct Flight {
     pub load: Load,
-    /// Its chunks' bytes with their heads.
+    /// The number of the first, and how many they are.
+    pub first: u64,
+    count: u16,
+    /// Its chunks' bytes with their heads, here and below of each.
     pub body: u16,
     pub state: State,
     pub transmissions: u8,
     /// Bytes of the last transmission.
     length: u16,
     sent: Instant,
+    /// Of the first.
     order: u64,
     /// When it was sent: bytes acknowledged until then, when the last of those were, and when the last of those had
     /// been sent.
@@ -70,6 +84,8 @@ impl Flight {
     pub fn new(load: Load, body: usize) -> Self {
         Flight {
             load,
+            first: 0,
+            count: 1,
             body: body as u16,
             state: State::Cut,
             transmissions: 0,
@@ -156,20 +172,31 @@ pub(crate) struct Missing {
     pub shortest: u16,
 }
 
+/// Frames of consecutive numbers that left in a row.
+#[derive(Clone, Copy, Debug)]
+struct Departure {
+    order: u64,
+    number: u64,
+    count: u64,
+}
+
 /// All frames from the first that is not acknowledged to the last that was cut.
 #[derive(Debug, Default)]
 pub(crate) struct Flights {
     /// Whether single frames are taken for lost. If not, transmissions are not remembered in order.
     selective: bool,
-    ring: VecDeque<Flight>,
+    /// Of each frame, where its record is: those of a run have one together.
+    ring: VecDeque<u32>,
+    records: Vec<Flight>,
+    free: Vec<u32>,
     /// The number of the first.
     base: u64,
     /// The number of the first that was never sent.
     unsent: u64,
     in_flight: u32,
     lost: BTreeSet<u64>,
-    /// Transmissions, in order: the frame's order and number. Those overtaken by events are skipped.
-    sequence: VecDeque<(u64, u64)>,
+    /// Transmissions, in order. Those overtaken by events are skipped.
+    sequence: VecDeque<Departure>,
     order: u64,
     /// The order of the last transmission known to have arrived, and one more.
     arrived: u64,
@@ -221,13 +248,96 @@ impl Flights {
     /// Adds a frame, not sent yet; its number.
     #[inline]
     pub fn cut(&mut self, flight: Flight) -> u64 {
-        self.ring.push_back(flight);
-        self.next() - 1
+        let number = self.next();
+        self.add(Flight { first: number, ..flight });
+        number
     }
 
     #[inline]
+    fn add(&mut self, flight: Flight) {
+        let count = flight.count.into();
+        let record = self.record(flight);
+        match count {
+            1 => self.ring.push_back(record),
+            _ => self.ring.extend(std::iter::repeat_n(record, count)),
+        }
+    }
+
+    #[inline]
+    fn record(&mut self, flight: Flight) -> u32 {
+        if let Some(record) = self.free.pop() {
+            self.records[record as usize] = flight;
+            return record;
+        }
+        self.records.push(flight);
+        self.records.len() as u32 - 1
+    }
+
+    /// Where the record of a frame is.
+    #[inline]
+    fn find(&self, number: u64) -> Option<usize> {
+        let at = usize::try_from(number.checked_sub(self.base)?).ok()?;
+        self.ring.get(at).map(|record| *record as usize)
+    }
+
+    #[inline]
+    fn at(&self, number: u64) -> usize {
+        self.ring[(number - self.base) as usize] as usize
+    }
+
+    /// The record of a frame, alone or in its run.
+    #[inline]
     pub fn get(&self, number: u64) -> Option<&Flight> {
-        self.ring.get(usize::try_from(number.checked_sub(self.base)?).ok()?)
+        self.find(number).map(|record| &self.records[record])
+    }
+
+    /// A run that goes on at `number` ends before it, and another begins there.
+    fn part(&mut self, number: u64) {
+        let Some(record) = self.find(number) else { return };
+        let flight = &mut self.records[record];
+        let before = (number - flight.first) as u16;
+        let Load::Laid(laid) = &mut flight.load else { return };
+        if before == 0 {
+            return;
+        }
+        let rest = Flight {
+            load: Load::Laid(laid.part(before)),
+            first: number,
+            count: flight.count - before,
+            order: flight.order + u64::from(before),
+            ..*flight
+        };
+        flight.count = before;
+        let (from, count) = ((number - self.base) as usize, usize::from(rest.count));
+        let record = self.record(rest);
+        self.ring.range_mut(from..from + count).for_each(|slot| *slot = record);
+    }
+
+    /// The record of a frame, of which it is the only one from now on.
+    #[inline]
+    fn single(&mut self, number: u64) -> &mut Flight {
+        if self.records[self.at(number)].count > 1 {
+            self.part(number);
+            self.part(number + 1);
+        }
+        let record = self.at(number);
+        &mut self.records[record]
+    }
+
+    /// Frames leave that are the next in order.
+    #[inline]
+    fn depart(&mut self, number: u64, count: u64) {
+        let order = self.order;
+        self.order += count;
+        if !self.selective {
+            return;
+        }
+        match self.sequence.back_mut() {
+            Some(last) if last.order + last.count == order && last.number + last.count == number => {
+                last.count += count;
+            }
+            _ => self.sequence.push_back(Departure { order, number, count }),
+        }
     }
 
     /// The frame to be sent next: what was lost, lowest number first, then what was never sent.
@@ -251,10 +361,15 @@ impl Flights {
         if self.in_flight == 0 {
             (self.delivered_at, self.delivered_sent) = (now, now);
         }
-        let order = self.order;
-        self.order += 1;
-        let flight = &mut self.ring[(number - self.base) as usize];
-        match flight.state {
+        let (order, delivered, delivered_at) = (self.order, self.delivered, self.delivered_at);
+        let delivered_sent = self.delivered_sent;
+        let flight = self.single(number);
+        let before = std::mem::replace(&mut flight.state, State::InFlight);
+        flight.transmissions = flight.transmissions.saturating_add(1);
+        (flight.sent, flight.order, flight.length) = (now, order, length as u16);
+        (flight.delivered, flight.delivered_at) = (delivered, delivered_at);
+        flight.delivered_sent = delivered_sent;
+        match before {
             State::Cut => self.unsent = number + 1,
             State::Lost => {
                 self.lost.remove(&number);
@@ -262,62 +377,78 @@ impl Flights {
             State::InFlight | State::Acknowledged => self.in_flight -= 1,
         }
         self.in_flight += 1;
-        flight.state = State::InFlight;
-        flight.transmissions = flight.transmissions.saturating_add(1);
-        (flight.sent, flight.order, flight.length) = (now, order, length as u16);
-        (flight.delivered, flight.delivered_at) = (self.delivered, self.delivered_at);
-        flight.delivered_sent = self.delivered_sent;
-        if self.selective {
-            self.sequence.push_back((order, number));
-        }
+        self.depart(number, 1);
     }
 
-    /// A frame is cut and leaves at once, `length` bytes long, when all that were cut before have left.
+    /// Frames that were laid out are cut and leave at once, when all that were cut before have left. Their chunks have
+    /// `body` bytes with their heads, of each.
     #[inline]
-    pub fn leave_first(&mut self, now: Instant, load: Load, body: u16, length: u16) {
+    pub fn leave_run(&mut self, now: Instant, laid: Laid, body: u16) {
         if self.in_flight == 0 {
             (self.delivered_at, self.delivered_sent) = (now, now);
         }
-        let (order, number) = (self.order, self.next());
-        self.ring.push_back(Flight {
-            load,
+        let (number, count) = (self.next(), laid.count);
+        self.add(Flight {
+            load: Load::Laid(laid),
+            first: number,
+            count,
             body,
             state: State::InFlight,
             transmissions: 1,
-            length,
+            length: laid.length,
             sent: now,
-            order,
+            order: self.order,
             delivered: self.delivered,
             delivered_at: self.delivered_at,
             delivered_sent: self.delivered_sent,
         });
-        (self.order, self.in_flight, self.unsent) = (order + 1, self.in_flight + 1, number + 1);
-        if self.selective {
-            self.sequence.push_back((order, number));
+        self.in_flight += u32::from(count);
+        self.unsent = number + u64::from(count);
+        self.depart(number, count.into());
+    }
+
+    /// If all before `cumulative` has arrived the first frame has, or as much of the first run: nobody needs it any
+    /// more. What it carried.
+    #[inline]
+    pub fn forget_first(&mut self, cumulative: u64, news: &mut News) -> Option<Load> {
+        let before = cumulative.checked_sub(self.base).filter(|before| *before > 0)?;
+        let record = *self.ring.front()?;
+        let flight = &mut self.records[record as usize];
+        let count = before.min(flight.count.into()) as u16;
+        match flight.state {
+            State::InFlight => {
+                self.in_flight -= u32::from(count);
+                news.add(flight, count);
+            }
+            State::Lost => {
+                self.lost.remove(&self.base);
+                news.add(flight, count);
+            }
+            State::Cut | State::Acknowledged => {}
         }
-    }
-
-    /// Whether there are frames before `cumulative`.
-    #[inline]
-    pub fn has_before(&self, cumulative: u64) -> bool {
-        self.base < cumulative && !self.ring.is_empty()
-    }
-
-    /// The first frame has arrived, and nobody needs it any more: what it carried.
-    #[inline]
-    pub fn forget_first(&mut self, news: &mut News) -> Option<Load> {
-        let first = self.ring.pop_front()?;
-        self.base += 1;
-        self.unsent = self.unsent.max(self.base);
         news.advanced = true;
-        Some(first.load)
+        self.base += u64::from(count);
+        self.unsent = self.unsent.max(self.base);
+        self.ring.drain(..usize::from(count));
+        match &mut flight.load {
+            Load::Laid(laid) if count < flight.count => {
+                let rest = laid.part(count);
+                (flight.first, flight.count) = (self.base, flight.count - count);
+                flight.order += u64::from(count);
+                Some(Load::Laid(std::mem::replace(laid, rest)))
+            }
+            load => {
+                self.free.push(record);
+                Some(std::mem::take(load))
+            }
+        }
     }
 
     /// Whether there is one frame, in flight, with one piece.
     #[inline]
     pub fn has_only_one(&self) -> bool {
         self.ring.len() == 1
-            && self.ring.front().is_some_and(|flight| {
+            && self.get(self.base).is_some_and(|flight| {
                 flight.state == State::InFlight
                     && matches!(&flight.load, Load::Pieces(pieces) if pieces.len() == 1)
             })
@@ -326,35 +457,49 @@ impl Flights {
     /// The only frame has arrived, and nobody needs it any more: what it carried.
     #[inline]
     pub fn settle(&mut self, news: &mut News) -> Option<Piece> {
-        let flight = self.ring.pop_front()?;
-        news.add(&flight);
+        let record = self.ring.pop_front()?;
+        self.free.push(record);
+        let flight = &mut self.records[record as usize];
+        news.add(flight, 1);
         news.advanced = true;
         // No transmission is of interest any more.
         while self.sequence.pop_front().is_some() {}
         self.base += 1;
         self.in_flight = 0;
-        match &flight.load {
+        match std::mem::take(&mut flight.load) {
             Load::Pieces(pieces) => pieces.first().copied(),
             Load::Laid(_) => None,
         }
     }
 
-    /// A frame further on has arrived.
-    #[inline]
-    pub fn acknowledge(&mut self, number: u64, news: &mut News) {
-        let Some(at) = number.checked_sub(self.base) else { return };
-        let Some(flight) = self.ring.get_mut(at as usize) else { return };
-        match std::mem::replace(&mut flight.state, State::Acknowledged) {
-            State::InFlight => self.in_flight -= 1,
-            State::Lost => {
-                self.lost.remove(&number);
+    /// Frames further on have arrived, `from` and all after it before `to`.
+    pub fn acknowledge(&mut self, from: u64, to: u64, news: &mut News) {
+        let (mut number, to) = (from.max(self.base), to.min(self.next()));
+        while number < to {
+            let record = self.at(number);
+            let flight = &self.records[record];
+            let end = flight.first + u64::from(flight.count);
+            if matches!(flight.state, State::Cut | State::Acknowledged) {
+                number = end;
+                continue;
             }
-            before @ (State::Cut | State::Acknowledged) => {
-                flight.state = before;
-                return;
+            if number > flight.first {
+                self.part(number);
+                continue;
             }
+            if end > to {
+                self.part(to);
+            }
+            let flight = &mut self.records[record];
+            match std::mem::replace(&mut flight.state, State::Acknowledged) {
+                State::Lost => {
+                    self.lost.remove(&number);
+                }
+                _ => self.in_flight -= u32::from(flight.count),
+            }
+            news.add(flight, flight.count);
+            number += u64::from(flight.count);
         }
-        news.add(flight);
     }
 
     /// Takes account of what has arrived. It was the last transmission of a frame that was sent more than once if that is
@@ -383,39 +528,57 @@ impl Flights {
         patience: Span,
         missing: &mut Missing,
     ) -> Option<Instant> {
-        while let Some(&(order, number)) = self.sequence.front() {
-            if !self.is_current(order, number) {
-                self.sequence.pop_front();
+        while let Some(&Departure { order, number, count }) = self.sequence.front() {
+            if number < self.base {
+                self.skip(count.min(self.base - number));
                 continue;
             }
+            let Some(sent) = self.sent_in(order, number) else {
+                self.skip(1);
+                continue;
+            };
             if order + 1 >= self.arrived {
                 return None;
             }
-            let sent = self.ring[(number - self.base) as usize].sent;
             if order + 1 + threshold > self.arrived && sent + patience > now {
                 return Some(sent + patience);
             }
-            self.sequence.pop_front();
+            self.skip(1);
             self.lose(number, missing);
         }
         None
     }
 
+    /// The first transmissions are of no more interest, so many.
     #[inline]
-    fn is_current(&self, order: u64, number: u64) -> bool {
-        self.get(number).is_some_and(|f| f.state == State::InFlight && f.order == order)
+    fn skip(&mut self, count: u64) {
+        if let Some(first) = self.sequence.front_mut() {
+            (first.order, first.number) = (first.order + count, first.number + count);
+            first.count -= count;
+            if first.count == 0 {
+                self.sequence.pop_front();
+            }
+        }
+    }
+
+    /// When a frame was sent, if it is in flight and that was the transmission.
+    #[inline]
+    fn sent_in(&self, order: u64, number: u64) -> Option<Instant> {
+        let flight = self.get(number)?;
+        let last = flight.order + (number - flight.first) == order;
+        (flight.state == State::InFlight && last).then_some(flight.sent)
     }
 
     fn lose(&mut self, number: u64, missing: &mut Missing) {
-        let flight = &mut self.ring[(number - self.base) as usize];
+        let flight = self.single(number);
         flight.state = State::Lost;
+        let (length, sent) = (flight.length, flight.sent);
         self.in_flight -= 1;
         self.lost.insert(number);
         missing.frames += 1;
-        missing.bytes += u64::from(flight.length);
-        missing.sent_at = missing.sent_at.max(flight.sent);
-        missing.shortest =
-            if missing.frames == 1 { flight.length } else { missing.shortest.min(flight.length) };
+        missing.bytes += u64::from(length);
+        missing.sent_at = missing.sent_at.max(sent);
+        missing.shortest = if missing.frames == 1 { length } else { missing.shortest.min(length) };
     }
 
     /// Takes a frame in flight for lost.
@@ -428,7 +591,7 @@ impl Flights {
     /// Takes frames in flight for lost that are longer than `length`.
     pub fn lose_longer(&mut self, length: usize, missing: &mut Missing) {
         for number in self.base..self.unsent {
-            let flight = &self.ring[(number - self.base) as usize];
+            let flight = &self.records[self.at(number)];
             if flight.state == State::InFlight && usize::from(flight.length) > length {
                 self.lose(number, missing);
             }
@@ -437,7 +600,8 @@ impl Flights {
 
     /// Bytes of the frames in flight, in order.
     pub fn lengths_in_flight(&self) -> impl Iterator<Item = usize> + '_ {
-        self.ring.iter().filter(|flight| flight.state == State::InFlight).map(|flight| flight.length.into())
+        let flights = self.ring.iter().map(|record| &self.records[*record as usize]);
+        flights.filter(|flight| flight.state == State::InFlight).map(|flight| flight.length.into())
     }
 
     /// Whether a frame is there and not acknowledged.
@@ -448,7 +612,7 @@ impl Flights {
     /// Takes everything in flight for lost.
     pub fn lose_all(&mut self, missing: &mut Missing) {
         for number in self.base..self.unsent {
-            if self.ring[(number - self.base) as usize].state == State::InFlight {
+            if self.records[self.at(number)].state == State::InFlight {
                 self.lose(number, missing);
             }
         }
@@ -466,29 +630,28 @@ impl Flights {
     }
 }
 
-impl Newest {
+impl News {
+    /// The first `count` frames of a record are among it.
     #[inline]
-    fn of(flight: &Flight) -> Newest {
-        Newest {
-            order: flight.order,
-            sent: flight.sent,
-            delivered: flight.delivered,
-            delivered_at: flight.delivered_at,
-            delivered_sent: flight.delivered_sent,
+    fn add(&mut self, flight: &Flight, count: u16) {
+        let many = u32::from(count);
+        self.frames += many;
+        self.bytes += u64::from(many * u32::from(flight.length));
+        self.again += if flight.transmissions > 1 { many } else { 0 };
+        self.longest = self.longest.max(flight.length);
+        let newest = if flight.transmissions == 1 { &mut self.newest_once } else { &mut self.newest_again };
+        let order = flight.order + u64::from(count) - 1;
+        if newest.is_none_or(|other| other.order < order) {
+            *newest = Some(Newest {
+                order,
+                sent: flight.sent,
+                delivered: flight.delivered,
+                delivered_at: flight.delivered_at,
+                delivered_sent: flight.delivered_sent,
+            });
         }
     }
 }
 
-impl News {
-    #[inline]
-    fn add(&mut self, flight: &Flight) {
-        self.frames += 1;
-        self.bytes += u64::from(flight.length);
-        self.again += u32::from(flight.transmissions > 1);
-        self.longest = self.longest.max(flight.length);
-        let newest = if flight.transmissions == 1 { &mut self.newest_once } else { &mut self.newest_again };
-        if newest.is_none_or(|other| other.order < flight.order) {
-            *newest = Some(Newest::of(flight));
-        }
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -52,8 +52,9 @@ struct Outgoing {
     open: bool,
     /// Of the first message, what has been cut.
     cut: u32,
-    /// Chunks cut so far.
+    /// Chunks cut so far; and those with what is laid out, while that waits.
     sequence: u64,
+    ahead: u64,
     /// What the peer takes, ever, and what was used of it.
     limit: u64,
     used: u64,
@@ -71,7 +72,7 @@ struct Outgoing {
 enum Message {
     /// A message, or small ones.
     Kept(Place),
-    /// A frame of messages.
+    /// Frames of messages. Only such stand before them.
     Laid(Laid),
 }
 
@@ -117,22 +118,49 @@ impl Outgoing {
     fn lay(&mut self, channel: u16, begin: usize, message: &[u8], sheets: &mut Sheets) {
         let mut at = begin;
         while at < message.len() {
-            let (length, laid) = sheets.put(channel, at == 0, &message[at..]);
+            let (length, chunks, laid) = sheets.put(channel, self.ahead, at == 0, &message[at..]);
             at += length;
-            self.used += if length == 0 { 0 } else { length as u64 + CHUNK_COST };
+            self.ahead += chunks;
+            self.used += length as u64 + CHUNK_COST * chunks;
             if let Some(laid) = laid {
-                self.messages.push_back(Message::Laid(laid));
+                self.push(laid);
             }
         }
         self.open = sheets.open().is_some();
     }
 
+    /// More frames wait, in the last record if they are like its.
+    #[inline]
+    fn push(&mut self, laid: Laid) {
+        match self.messages.back_mut() {
+            Some(Message::Laid(last)) if last.goes_on_with(&laid) => last.join(&laid),
+            _ => self.messages.push_back(Message::Laid(laid)),
+        }
+    }
+
     /// Nothing more will stand on its open frame.
     fn take_open(&mut self, sheets: &mut Sheets) {
         if let Some(laid) = sheets.close() {
-            self.messages.push_back(Message::Laid(laid));
+            self.push(laid);
         }
         self.open = false;
+    }
+
+    /// The first `count` frames that it had laid out leave, with so many bytes of messages.
+    #[inline]
+    fn leave(&mut self, count: u16, bytes: u32) {
+        if let Some(Message::Laid(first)) = self.messages.front_mut() {
+            if count < first.count {
+                let rest = first.part(count);
+                *first = Laid { bytes: rest.bytes - bytes, ..rest };
+            } else {
+                self.messages.pop_front();
+            }
+        }
+        if !self.open && !matches!(self.messages.front(), Some(Message::Laid(_))) {
+            self.sequence = self.ahead;
+        }
+        self.queued = self.has_more();
     }
 
     /// It has something to send: its turn will come.
@@ -316,6 +344,9 @@ impl Sender {
         let (before, mut again) = (outgoing.used, 0);
         let places: SmallVec<[Place; RELAID]> = outgoing.kept_last().collect();
         outgoing.messages.truncate(outgoing.messages.len() - places.len());
+        if !outgoing.has_more() {
+            outgoing.ahead = outgoing.sequence;
+        }
         for place in places.iter().rev() {
             let kept = self.store.get_mut(*place);
             let begin = std::mem::take(&mut outgoing.cut) as usize;
@@ -411,19 +442,17 @@ impl Sender {
     pub fn advance(&mut self, cumulative: u64, news: &mut News) {
         // Of frames that were laid out, mostly many of one channel.
         let (mut channel, mut bytes) = (CONTROL, 0);
-        while self.flights.has_before(cumulative) {
-            self.flights.acknowledge(self.flights.base(), news);
-            match self.flights.forget_first(news) {
-                Some(Load::Pieces(pieces)) => pieces.iter().for_each(|piece| self.release(piece.place)),
-                Some(Load::Laid(laid)) => {
-                    self.sheets.iter_mut().for_each(|sheets| sheets.release(laid.sheet));
+        while let Some(load) = self.flights.forget_first(cumulative, news) {
+            match load {
+                Load::Pieces(pieces) => pieces.iter().for_each(|piece| self.release(piece.place)),
+                Load::Laid(laid) => {
+                    self.sheets.iter_mut().for_each(|sheets| sheets.release(&laid));
                     if laid.channel != channel {
                         self.freed(channel, bytes);
                         (channel, bytes) = (laid.channel, 0);
                     }
-                    bytes += usize::from(laid.bytes);
+                    bytes += laid.bytes as usize;
                 }
-                None => break,
             }
         }
         self.freed(channel, bytes);
@@ -538,7 +567,7 @@ impl Sender {
     fn cut_laid(&mut self, level: usize, channel: u16) -> Option<u64> {
         let laid = self.take_laid(channel)?;
         self.turns.pass(level, self.channels.get(channel).is_some_and(|outgoing| outgoing.queued));
-        Some(self.flights.cut(Flight::new(Load::Laid(laid), laid.body.into())))
+        self.cut_taken(laid)
     }
 
     /// Whoever has a turn is short of everybody's credit. What was laid out has taken its own before, and must not wait
@@ -551,7 +580,12 @@ impl Sender {
         if !outgoing.queued {
             self.turns.remove(usize::from(outgoing.priority), channel);
         }
-        Some(self.flights.cut(Flight::new(Load::Laid(laid), laid.body.into())))
+        self.cut_taken(laid)
+    }
+
+    fn cut_taken(&mut self, laid: Laid) -> Option<u64> {
+        let body = self.sheets.as_ref()?.body(&laid);
+        Some(self.flights.cut(Flight::new(Load::Laid(laid), body)))
     }
 
     /// The next frame that a channel has had laid out.
@@ -562,11 +596,9 @@ impl Sender {
             outgoing.take_open(sheets);
         }
         let Some(&Message::Laid(laid)) = outgoing.messages.front() else { return None };
-        outgoing.messages.pop_front();
-        sheets.number(&laid, outgoing.sequence);
-        outgoing.sequence += u64::from(laid.chunks);
-        outgoing.queued = outgoing.has_more();
-        self.waiting -= usize::from(laid.bytes);
+        let laid = Laid { count: 1, bytes: sheets.carried(&laid), ..laid };
+        outgoing.leave(1, laid.bytes);
+        self.waiting -= laid.bytes as usize;
         Some(laid)
     }
 
@@ -661,13 +693,14 @@ impl Sender {
     /// Writes a frame at the start of `frame`; how long it is without its check.
     #[inline]
     pub fn write(&self, number: u64, flags: u8, acknowledged: Option<u64>, frame: &mut [u8]) -> usize {
-        let pieces = match self.flights.get(number).map(|flight| &flight.load) {
-            Some(Load::Pieces(pieces)) => pieces,
-            Some(Load::Laid(laid)) => {
-                let sheets = self.sheets.as_ref();
-                return sheets.map_or(0, |sheets| sheets.copy(laid, flags, number, acknowledged, frame));
+        let Some(flight) = self.flights.get(number) else { return 0 };
+        let pieces = match &flight.load {
+            Load::Pieces(pieces) => pieces,
+            Load::Laid(laid) => {
+                let Some(sheets) = &self.sheets else { return 0 };
+                let laid = laid.after(number - flight.first);
+                return sheets.copy(&laid, flags, number, acknowledged, frame);
             }
-            None => return 0,
         };
         if let [piece] = &pieces[..] {
             let (kind, form) = match piece.flags & PACK {
@@ -690,35 +723,35 @@ impl Sender {
         at
     }
 
-    /// The frame that is to be cut next, if it was laid out; one that is not full only if that is wanted.
+    /// The frames that are to be cut next, if they were laid out; one that is not full only if that is wanted.
     #[inline]
     pub fn next_laid(&mut self, open: bool) -> Option<Laid> {
-        let (_, channel) = self.turns.first()?;
+        let (level, channel) = self.turns.first()?;
         let outgoing = self.channels.get_mut(channel)?;
         if open && outgoing.open && outgoing.messages.is_empty() {
             outgoing.take_open(self.sheets.as_mut()?);
         }
         match outgoing.messages.front() {
-            Some(Message::Laid(laid)) => Some(*laid),
+            // Others have their turns between its frames.
+            Some(&Message::Laid(laid)) if self.turns.levels[level].len() > 1 => {
+                Some(Laid { count: 1, ..laid })
+            }
+            Some(&Message::Laid(laid)) => Some(laid),
             _ => None,
         }
     }
 
-    /// The frame that [`next_laid`](Sender::next_laid) told leaves, completed in `frame` but for its check; its number.
-    /// No frame that was cut before waits.
+    /// Of the frames that [`next_laid`](Sender::next_laid) told, the first leave: as many as are said now, with as many
+    /// bytes of messages. No frame that was cut before waits.
     #[inline]
-    pub fn send_laid(&mut self, now: Instant, laid: &Laid, flags: u8, frame: &mut [u8]) -> u64 {
-        let number = self.flights.next();
-        if let Some(outgoing) = self.channels.get_mut(laid.channel) {
-            outgoing.messages.pop_front();
-            sheets::complete(laid, outgoing.sequence, flags, number, frame);
-            outgoing.sequence += u64::from(laid.chunks);
-            outgoing.queued = outgoing.has_more();
-            self.turns.pass(outgoing.priority.into(), outgoing.queued);
-        }
-        self.waiting -= usize::from(laid.bytes);
-        self.flights.leave_first(now, Load::Laid(*laid), laid.body, frame.len() as u16);
-        number
+    pub fn leave_laid(&mut self, now: Instant, laid: Laid) {
+        let (Some(outgoing), Some(sheets)) = (self.channels.get_mut(laid.channel), &self.sheets) else {
+            return;
+        };
+        outgoing.leave(laid.count, laid.bytes);
+        self.turns.pass(outgoing.priority.into(), outgoing.queued);
+        self.waiting -= laid.bytes as usize;
+        self.flights.leave_run(now, laid, sheets.body(&laid) as u16);
     }
 
     /// Whether the next frame to be cut was laid out, and leaves from where it lies.

@@ -1,8 +1,9 @@
 //! Frames that are laid out when their messages come, in the memory from which they leave.
 //!
 //! In full flow a message's bytes are copied once: into *sheets*, each as long as a batch, with room left for heads and
-//! checks, so that a stretch of a sheet is a batch. What is not known yet (numbers, whether to ask) is written when a
-//! frame is cut or leaves. Frames that are sent again are copied from there.
+//! checks, so that a stretch of a sheet is a batch. What is not known yet (numbers, whether to ask) is written when
+//! frames leave; until then how many bytes of messages a frame carries stands in the place of its number. Frames that are
+//! sent again are copied from there.
 //!
 //! Bounds: what a channel may keep bounds the frames. A sheet stays while one of its frames does; frames are laid out
 //! only while one channel alone has something to send, so those that wait lie side by side, and 32 sheets are kept to be
@@ -13,29 +14,59 @@ use trunkline_endpoint::{MAX_BATCH, MAX_SEGMENTS};
 use super::OF_ONE_CHANNEL;
 use crate::Buffer;
 use crate::wire::data::{self, ACK, ALONE, AMONG, ASK, END, Form, HEADER, Head, NACK, START};
-use crate::wire::{KIND_MANY, KIND_PIECE, kind};
+use crate::wire::{KIND_MANY, KIND_PIECE, get24, kind};
 
 /// Sheets kept to be used again.
 const SPARE: usize = 32;
 
-/// A frame that was laid out.
+/// Frames of equal length that were laid out side by side: one or several.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Laid {
     pub sheet: u32,
-    /// Where it begins.
+    /// Where the first begins.
     pub at: u32,
+    /// Bytes of messages that can be forgotten with them. Those of a run that was parted after it left are all with its
+    /// last part: it is forgotten last.
+    pub bytes: u32,
     pub channel: u16,
-    /// Bytes between its header and its check, and those of them that are messages'.
-    pub body: u16,
-    pub bytes: u16,
-    pub chunks: u8,
+    pub count: u16,
+    /// Bytes of each, header and check included.
+    pub length: u16,
 }
 
 impl Laid {
+    /// Where frames end.
     #[inline]
-    fn body(&self) -> std::ops::Range<usize> {
-        let begin = self.at as usize + HEADER;
-        begin..begin + usize::from(self.body)
+    fn end(&self) -> u32 {
+        self.at + u32::from(self.count) * u32::from(self.length)
+    }
+
+    /// Whether `other` frames lie beside these and are as long.
+    #[inline]
+    pub fn goes_on_with(&self, other: &Laid) -> bool {
+        (self.sheet, self.length, self.end()) == (other.sheet, other.length, other.at)
+    }
+
+    /// Makes them one.
+    #[inline]
+    pub fn join(&mut self, other: &Laid) {
+        self.count += other.count;
+        self.bytes += other.bytes;
+    }
+
+    /// Keeps the first `count`; the others, with all bytes.
+    #[inline]
+    pub fn part(&mut self, count: u16) -> Laid {
+        let at = self.at + u32::from(count) * u32::from(self.length);
+        let rest = Laid { at, count: self.count - count, ..*self };
+        (self.count, self.bytes) = (count, 0);
+        rest
+    }
+
+    /// The one after so many.
+    #[inline]
+    pub fn after(&self, count: u64) -> Laid {
+        Laid { at: self.at + count as u32 * u32::from(self.length), count: 1, bytes: 0, ..*self }
     }
 }
 
@@ -96,67 +127,78 @@ impl Sheets {
         self.open.as_ref().map(|open| open.channel)
     }
 
-    /// Copies the first of `rest`, the rest of a message of which this is the `start` or not, onto a frame; how many
-    /// bytes, none if the frame has no room for any. The frame, if nothing more will stand on it. One that is open is of
-    /// this channel.
+    /// Copies the first of `rest`, the rest of a message of which this is the `start` or not, onto frames, in chunks whose
+    /// numbers begin with `sequence`: how many bytes, none if the open frame has no room for any, and in how many chunks.
+    /// The frames, if nothing more will stand on them. One that is open is of this channel.
     #[inline]
-    pub fn put(&mut self, channel: u16, start: bool, rest: &[u8]) -> (usize, Option<Laid>) {
-        let flags = u8::from(start) * START;
+    pub fn put(
+        &mut self,
+        channel: u16,
+        sequence: u64,
+        start: bool,
+        rest: &[u8],
+    ) -> (usize, u64, Option<Laid>) {
         if self.open.is_none() {
-            let bytes = self.begin();
+            let sheet = self.begin();
             let alone = self.frame - self.check - HEADER - ALONE;
             if rest.len() >= alone {
-                let frame = &mut self.sheets[bytes as usize].bytes[self.at..self.at + self.frame];
-                let flags = flags | (u8::from(rest.len() == alone) * END);
-                Head::write(KIND_PIECE, flags, 0, None, frame);
-                data::write_alone(channel, 0, &mut frame[HEADER..]);
-                frame[HEADER + ALONE..][..alone].copy_from_slice(&rest[..alone]);
-                let open = Open { channel, cursor: HEADER + ALONE + alone, bytes: alone, chunks: 1 };
-                return (alone, Some(self.finish(open)));
+                let laid = self.put_whole(sheet, channel, sequence, start, rest);
+                return (laid.bytes as usize, laid.count.into(), Some(laid));
             }
             self.open = Some(Open { channel, cursor: HEADER, bytes: 0, chunks: 0 });
         }
-        let (Some(open), Some(sheet)) = (&mut self.open, self.filling) else { return (0, None) };
+        let (Some(open), Some(sheet)) = (&mut self.open, self.filling) else { return (0, 0, None) };
         let room = self.frame - self.check - open.cursor;
         let length = rest.len().min(room.saturating_sub(AMONG));
         if length > 0 {
             let frame = &mut self.sheets[sheet as usize].bytes[self.at..self.at + self.frame];
-            if open.chunks == 0 {
-                Head::write(KIND_MANY, 0, 0, None, frame);
-            }
             let form = Form::Piece { start, end: length == rest.len() };
             let chunk = &mut frame[open.cursor..];
-            data::write_among(channel, 0, form, length as u16, chunk);
+            data::write_among(channel, sequence as u16, form, length as u16, chunk);
             chunk[AMONG..AMONG + length].copy_from_slice(&rest[..length]);
             open.cursor += AMONG + length;
             open.bytes += length;
             open.chunks += 1;
+            // Each time, for it may be closed while its sheet is lent.
+            Head::write(KIND_MANY, 0, open.bytes as u64, None, frame);
         }
         // Equal frames make a batch: a piece of any length is worth its head.
         let full = room <= 2 * AMONG + length || open.chunks >= OF_ONE_CHANNEL;
-        (length, if full { self.close() } else { None })
+        (length, u64::from(length > 0), if full { self.close() } else { None })
+    }
+
+    /// Copies of `rest` what fills frames alone, as far as the sheet has room: at least one frame.
+    #[inline]
+    fn put_whole(&mut self, sheet: u32, channel: u16, sequence: u64, start: bool, rest: &[u8]) -> Laid {
+        let alone = self.frame - self.check - HEADER - ALONE;
+        let (at, most) = (self.at, (self.length() - self.at) / self.frame);
+        let kept = &mut self.sheets[sheet as usize];
+        let (mut number, mut left, mut flags) = (sequence, rest, u8::from(start) * START);
+        for frame in kept.bytes[at..].chunks_exact_mut(self.frame).take(most) {
+            let Some((piece, more)) = left.split_at_checked(alone) else { break };
+            flags |= u8::from(more.is_empty()) * END;
+            Head::write(KIND_PIECE, flags, alone as u64, None, frame);
+            data::write_alone(channel, number as u16, &mut frame[HEADER..]);
+            frame[HEADER + ALONE..][..alone].copy_from_slice(piece);
+            (number, left, flags) = (number + 1, more, 0);
+        }
+        let count = (number - sequence) as u16;
+        kept.users += u32::from(count);
+        self.at += usize::from(count) * self.frame;
+        let bytes = (rest.len() - left.len()) as u32;
+        Laid { sheet, at: at as u32, bytes, channel, count, length: self.frame as u16 }
     }
 
     /// Nothing more will stand on the open frame.
     pub fn close(&mut self) -> Option<Laid> {
         let open = self.open.take()?;
-        Some(self.finish(open))
-    }
-
-    #[inline]
-    fn finish(&mut self, open: Open) -> Laid {
         let sheet = self.filling.expect("a frame is on a sheet");
-        self.sheets[sheet as usize].users += 1;
-        let at = self.at as u32;
-        self.at += open.cursor + self.check;
-        Laid {
-            sheet,
-            at,
-            channel: open.channel,
-            body: (open.cursor - HEADER) as u16,
-            bytes: open.bytes as u16,
-            chunks: open.chunks as u8,
-        }
+        let kept = &mut self.sheets[sheet as usize];
+        kept.users += 1;
+        let (at, length) = (self.at as u32, open.cursor + self.check);
+        self.at += length;
+        let bytes = open.bytes as u32;
+        Some(Laid { sheet, at, bytes, channel: open.channel, count: 1, length: length as u16 })
     }
 
     /// A sheet with room for a frame.
@@ -191,7 +233,7 @@ impl Sheets {
     /// No more frames come onto the sheet that was being filled.
     fn put_aside(&mut self) {
         if let Some(before) = self.filling.take() {
-            self.release(before);
+            self.let_go(before, 1);
         }
     }
 
@@ -203,11 +245,16 @@ impl Sheets {
         }
     }
 
-    /// A frame is not needed any more.
+    /// Frames are not needed any more.
     #[inline]
-    pub fn release(&mut self, sheet: u32) {
+    pub fn release(&mut self, laid: &Laid) {
+        self.let_go(laid.sheet, laid.count.into());
+    }
+
+    #[inline]
+    fn let_go(&mut self, sheet: u32, users: u32) {
         let kept = &mut self.sheets[sheet as usize];
-        kept.users -= 1;
+        kept.users -= users;
         if kept.users == 0 {
             self.free.push(sheet);
             let bytes = std::mem::take(&mut kept.bytes);
@@ -226,11 +273,16 @@ impl Sheets {
         }
     }
 
-    /// Numbers the chunks of a frame, from `first` on.
+    /// Bytes of messages that a frame carries which has not left, the first of these.
     #[inline]
-    pub fn number(&mut self, laid: &Laid, first: u64) {
-        let sheet = &mut self.sheets[laid.sheet as usize].bytes;
-        number(laid, first, &mut sheet[laid.at as usize..]);
+    pub fn carried(&self, laid: &Laid) -> u32 {
+        get24(&self.sheets[laid.sheet as usize].bytes[laid.at as usize + 1..])
+    }
+
+    /// Bytes of each frame between its header and its check.
+    #[inline]
+    pub fn body(&self, laid: &Laid) -> usize {
+        usize::from(laid.length) - HEADER - self.check
     }
 
     /// Writes a frame's header anew, and a copy of what follows it, at the start of `into`; how long that is.
@@ -246,7 +298,7 @@ impl Sheets {
         let first = frame[laid.at as usize];
         let flags = flags | own(first);
         let at = Head::write(kind(first), flags, number, acknowledged, into);
-        let body = &frame[laid.body()];
+        let body = &frame[laid.at as usize + HEADER..][..self.body(laid)];
         into[at..at + body.len()].copy_from_slice(body);
         at + body.len()
     }
@@ -269,35 +321,21 @@ impl Sheets {
     }
 }
 
-/// Completes a frame where it lies, which is where `frame` begins, but for its check: says that its number is `of`, and numbers its
-/// chunks from `first` on.
+/// Numbers frames of `length` bytes where they lie, from `first` on; the bytes of messages that they carry.
 #[inline]
-pub(crate) fn complete(laid: &Laid, first: u64, flags: u8, of: u64, frame: &mut [u8]) {
-    number(laid, first, frame);
-    Head::write(kind(frame[0]), flags | own(frame[0]), of, None, frame);
-}
-
-#[inline]
-fn number(laid: &Laid, first: u64, frame: &mut [u8]) {
-    if kind(frame[0]) == KIND_PIECE {
-        return put_sequence(&mut frame[HEADER..], first);
+pub(crate) fn number(frames: &mut [u8], length: usize, first: u64) -> u32 {
+    let mut bytes = 0;
+    for (frame, number) in frames.chunks_exact_mut(length).zip(first..) {
+        bytes += get24(&frame[1..]);
+        Head::write(kind(frame[0]), frame[0] & 31, number, None, frame);
     }
-    let mut at = HEADER;
-    for sequence in first..first + u64::from(laid.chunks) {
-        put_sequence(&mut frame[at..], sequence);
-        at += AMONG + usize::from(u16::from_be_bytes([frame[at + 5], frame[at + 6]]));
-    }
+    bytes
 }
 
 /// The flags of a first byte that the frame has whenever it leaves.
 #[inline]
 fn own(first: u8) -> u8 {
     first & 31 & !(ASK | ACK | NACK)
-}
-
-#[inline]
-fn put_sequence(chunk: &mut [u8], sequence: u64) {
-    chunk[2..4].copy_from_slice(&(sequence as u16).to_be_bytes());
 }
 
 #[cfg(test)]
@@ -307,19 +345,25 @@ mod tests {
     use super::*;
     use crate::wire::data::Chunks;
 
-    /// The message bytes of a frame, and whether a message ends with each chunk; what stands there is looked at as a
+    /// The message bytes of frames, and whether a message ends with each chunk; what stands there is looked at as a
     /// receiver does.
     fn read(sheets: &Sheets, laid: &Laid, sequence: &mut u64) -> Vec<(Vec<u8>, Form)> {
-        let frame = &sheets.bytes(laid.sheet)[laid.at as usize..laid.body().end];
-        let (head, rest) = Head::read(frame).unwrap();
-        let chunks: Vec<_> = Chunks::read(&head, rest).unwrap().collect();
-        assert_eq!(chunks.len(), usize::from(laid.chunks));
-        assert_eq!(chunks.iter().map(|chunk| chunk.bytes.len()).sum::<usize>(), usize::from(laid.bytes));
-        for chunk in &chunks {
-            assert_eq!((chunk.channel, chunk.sequence), (laid.channel, *sequence as u16));
-            *sequence += 1;
+        let mut said = Vec::new();
+        for at in 0..u64::from(laid.count) {
+            let one = laid.after(at);
+            let frame = &sheets.bytes(one.sheet)[one.at as usize..][..HEADER + sheets.body(&one)];
+            let (head, rest) = Head::read(frame).unwrap();
+            let chunks: Vec<_> = Chunks::read(&head, rest).unwrap().collect();
+            let bytes = chunks.iter().map(|chunk| chunk.bytes.len() as u32).sum::<u32>();
+            assert_eq!(bytes, sheets.carried(&one));
+            for chunk in &chunks {
+                assert_eq!((chunk.channel, chunk.sequence), (laid.channel, *sequence as u16));
+                *sequence += 1;
+            }
+            said.extend(chunks.iter().map(|chunk| (chunk.bytes.to_vec(), chunk.form)));
         }
-        chunks.iter().map(|chunk| (chunk.bytes.to_vec(), chunk.form)).collect()
+        assert_eq!(said.iter().map(|(bytes, _)| bytes.len()).sum::<usize>(), laid.bytes as usize);
+        said
     }
 
     proptest! {
@@ -333,30 +377,33 @@ mod tests {
             let mut sheets = Sheets::new(frame, check);
             let messages: Vec<Vec<u8>> =
                 sizes.iter().enumerate().map(|(m, size)| (0..*size).map(|i| (i * 7 + m) as u8).collect()).collect();
-            let (mut frames, mut chunks) = (Vec::new(), 0);
+            let begin = (1 << 16) - 3;
+            let (mut frames, mut chunks): (Vec<Laid>, u64) = (Vec::new(), 0);
             for (index, message) in messages.iter().enumerate() {
                 let (mut at, mut own) = (0, 0);
                 while at < message.len() {
-                    let (length, laid) = sheets.put(9, at == 0, &message[at..]);
+                    let (length, more, laid) = sheets.put(9, begin + chunks, at == 0, &message[at..]);
                     at += length;
-                    own += u64::from(length > 0);
-                    frames.extend(laid);
+                    own += more;
+                    chunks += more;
+                    if let Some(laid) = laid {
+                        match frames.last_mut() {
+                            Some(last) if last.goes_on_with(&laid) => last.join(&laid),
+                            _ => frames.push(laid),
+                        }
+                    }
                 }
                 prop_assert!(own <= sheets.most_chunks(message.len()));
-                chunks += own;
                 if index % close_every == 0 {
                     frames.extend(sheets.close());
                 }
             }
             frames.extend(sheets.close());
-            prop_assert_eq!(chunks, frames.iter().map(|laid| u64::from(laid.chunks)).sum::<u64>());
-            let (mut sequence, mut numbered) = ((1 << 16) - 3, (1 << 16) - 3);
+            let mut sequence = begin;
             let (mut got, mut partial): (Vec<Vec<u8>>, Option<Vec<u8>>) = (Vec::new(), None);
             for laid in &frames {
-                prop_assert!(laid.body().end + check <= sheets.length());
-                prop_assert!(HEADER + usize::from(laid.body) + check <= frame);
-                sheets.number(laid, numbered);
-                numbered += u64::from(laid.chunks);
+                prop_assert!((laid.end() as usize) <= sheets.length());
+                prop_assert!(usize::from(laid.length) <= frame);
                 for (bytes, form) in read(&sheets, laid, &mut sequence) {
                     let Form::Piece { start, end } = form else { panic!("no pack was laid out") };
                     prop_assert_eq!(start, partial.is_none());
@@ -366,15 +413,24 @@ mod tests {
                 }
             }
             prop_assert_eq!(&got, &messages);
-            // A copy differs in what is said of it only.
-            let (laid, mut copy) = (&frames[0], vec![0; frame]);
-            let length = sheets.copy(laid, ASK, 77, None, &mut copy);
+            prop_assert_eq!(sequence, begin + chunks);
+            // A copy of one differs from it in what is said of it only.
+            let (laid, mut copy) = (frames[0], vec![0; frame]);
+            let last = laid.after(u64::from(laid.count) - 1);
+            let length = sheets.copy(&last, 0, 76 + u64::from(laid.count), None, &mut copy);
             let mut there = sheets.lend(laid.sheet);
-            complete(laid, (1 << 16) - 3, ASK, 77, &mut there[laid.at as usize..]);
-            prop_assert_eq!(&copy[..length], &there[laid.at as usize..laid.body().end]);
+            let stretch = laid.at as usize..laid.end() as usize;
+            prop_assert_eq!(number(&mut there[stretch], laid.length.into(), 77), laid.bytes);
+            prop_assert_eq!(&copy[..length], &there[last.at as usize..][..length]);
             sheets.give_back(laid.sheet, there);
-            for laid in &frames {
-                sheets.release(laid.sheet);
+            // Parted or not, they are given back once.
+            for mut laid in frames {
+                if laid.count > 1 {
+                    let rest = laid.part(laid.count / 2);
+                    prop_assert!(laid.goes_on_with(&rest));
+                    sheets.release(&rest);
+                }
+                sheets.release(&laid);
             }
             let users: u32 = sheets.sheets.iter().map(|sheet| sheet.users).sum();
             prop_assert!(users <= 1 && sheets.spare.len() <= SPARE);
@@ -386,10 +442,10 @@ mod tests {
     #[test]
     fn so_many_sheets_are_kept_to_be_used_again() {
         let mut sheets = Sheets::new(1472, 4);
-        let frames: Vec<Laid> = (0..100 * 44).filter_map(|_| sheets.put(0, true, &[1; 1460]).1).collect();
+        let frames: Vec<Laid> = (0..100 * 44).filter_map(|n| sheets.put(0, n, true, &[1; 1460]).2).collect();
         assert_eq!(frames.len(), 4400);
         assert_eq!(sheets.sheets.len(), 100);
-        frames.iter().for_each(|laid| sheets.release(laid.sheet));
+        frames.iter().for_each(|laid| sheets.release(laid));
         assert_eq!(sheets.spare.len(), SPARE);
     }
 }
