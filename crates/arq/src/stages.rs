@@ -58,6 +58,12 @@ impl Stages {
         Stages { meter: Some(meter), every, left: [every; 4] }
     }
 
+    /// Whether anything is measured.
+    #[inline]
+    pub fn has_meter(&self) -> bool {
+        self.meter.is_some()
+    }
+
     /// The time, if this one is to be measured.
     #[inline]
     pub fn begin(&mut self, of: Of) -> Option<Instant> {

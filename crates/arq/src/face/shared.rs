@@ -21,7 +21,7 @@ use trunkline_units::{Instant, Span};
 
 use super::core::{self, Core, GRACE};
 use super::{Error, Patience, Settings};
-use crate::Options;
+use crate::{Buffer, ConnectionId, Options};
 
 /// A socket that threads share.
 pub(super) struct Shared {
@@ -144,9 +144,19 @@ impl Shared {
         &self,
         may: impl FnOnce(&Core) -> bool,
         patience: Patience,
+        attempt: impl FnMut(&mut Core, Instant) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.go_briskly(self.lock(), may, patience, attempt)
+    }
+
+    #[inline]
+    fn go_briskly<'a, T>(
+        &'a self,
+        mut state: Guard<'a>,
+        may: impl FnOnce(&Core) -> bool,
+        patience: Patience,
         mut attempt: impl FnMut(&mut Core, Instant) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let mut state = self.lock();
         if state.brisk < BRISK && may(&state.core) {
             let now = state.now;
             let done = attempt(&mut state.core, now);
@@ -162,6 +172,61 @@ impl Shared {
         }
         let now = self.time(&mut state);
         self.go_on(state, now, patience, attempt)
+    }
+
+    /// Sends a message: at once, if that is all there is to say.
+    #[inline]
+    pub fn send(
+        &self,
+        patience: Patience,
+        id: ConnectionId,
+        channel: u16,
+        bytes: &[u8],
+    ) -> Result<(), Error> {
+        let mut state = self.lock();
+        if !state.core.flows {
+            let now = self.time(&mut state);
+            if state.core.send_at_once(now, &self.socket, id, channel, bytes) {
+                self.leave(state, now);
+                return Ok(());
+            }
+        }
+        self.go_briskly(state, Core::gathers_messages, patience, |core, now| {
+            core.send(now, id, channel, bytes)?;
+            core.say_only(now, &self.socket, id);
+            Ok(())
+        })
+    }
+
+    /// Takes the next message of a channel into `message`, which is empty: if there is none, from the socket, if it is the
+    /// next to come.
+    #[inline]
+    pub fn receive(
+        &self,
+        patience: Patience,
+        id: ConnectionId,
+        channel: u16,
+        message: &mut Buffer,
+    ) -> Result<(), Error> {
+        let mut state = self.lock();
+        if let Patience::Endless = patience
+            && state.core.awaits(id, channel)
+            && let Some(mut rooms) = state.core.rooms.take()
+        {
+            let now = state.now;
+            self.arm(&mut state, now);
+            drop(state);
+            let received = rooms.receive(&self.socket, true);
+            state = self.lock();
+            let now = self.time(&mut state);
+            if received.is_ok() && state.core.take_at_once(now, &rooms, id, channel, message) {
+                state.core.rooms = Some(rooms);
+                self.leave(state, now);
+                return Ok(());
+            }
+            state.core.take_received(now, rooms, received);
+        }
+        self.go_briskly(state, Core::gathers, patience, |core, now| core.take(now, id, channel, message))
     }
 
     /// Goes on trying.
@@ -225,10 +290,7 @@ impl Shared {
                 let received = rooms.receive(&self.socket, true);
                 let mut state = self.lock();
                 let now = self.time(&mut state);
-                if let Err(error) = received {
-                    state.core.fail(error);
-                }
-                state.core.take_rooms(now, rooms);
+                state.core.take_received(now, rooms, received);
                 (state, now)
             }
         }
