@@ -14,7 +14,6 @@ use crate::congestion::{Acked, Sent};
 use crate::options::Mode;
 use crate::receive::arrivals::Arrival;
 use crate::send::alone::Around;
-use crate::send::flight::News;
 use crate::stages::{Of, Stage};
 use crate::wire::data::{ACK, ALONE, ASK, CONTROL, Chunk, END, Form, HEADER, NACK, PIGGYBACK, START};
 use crate::wire::{KIND_PACK, KIND_PIECE, epoch, get16, get24, kind};
@@ -106,30 +105,20 @@ impl Connection {
     /// All that was in flight, which is one frame, has been acknowledged.
     #[inline]
     fn take_only_ack(&mut self, now: Instant) {
-        let mut news = News::default();
-        self.sender.settle(&mut news);
-        if let Some(sent) = news.sent_once_at() {
+        let Some(flight) = self.sender.settle() else { return };
+        let (sent_at, once) = (flight.sent_at(), flight.was_sent_once());
+        if once {
             self.doubled = 0;
-            self.round_trip.sample(now, now.since(sent));
+            self.round_trip.sample(now, now.since(sent_at));
         }
-        let round_trip = news.sent_once_at().and(self.round_trip.latest());
-        let sent_at = news.sent_at().unwrap_or(now);
+        let round_trip = if once { self.round_trip.latest() } else { None };
         let least = self.round_trip.least().unwrap_or_default();
-        let rate = self.sender.flights.take_stock(now, &news, least, self.surely_again());
+        let rate = self.sender.flights.take_stock_of(now, &flight, least, self.surely_again());
         let idle = self.sender.waiting() == 0;
-        let (frames, bytes) = (news.frames, news.bytes);
         let came = std::mem::take(&mut self.came);
-        self.policy.acknowledged(&Acked {
-            now,
-            frames,
-            bytes,
-            in_flight: 1,
-            round_trip,
-            rate,
-            idle,
-            came,
-            sent_at,
-        });
+        let (frames, bytes, in_flight) = (1, flight.bytes(), 1);
+        let acked = Acked { now, frames, bytes, in_flight, round_trip, rate, idle, came, sent_at };
+        self.policy.acknowledged(&acked);
         self.consult();
         (self.backoff, self.retransmit_at) = (0, Instant::MAX);
         if self.repaired_at.is_some_and(|number| self.sender.flights.base() >= number) {
@@ -177,8 +166,11 @@ impl Connection {
         self.echoes.note(frame);
         if let Some(rate) = self.pace {
             let from = self.pace_at.max(Instant::from_ps(now.as_ps().saturating_sub(CATCH_UP.as_ps())));
-            let most = self.round_trip.timeout(self.peer_ack_delay);
-            self.pace_at = from + rate.time_for(Size::from_bytes(length)).min(most);
+            let time = rate.time_for(Size::from_bytes(length));
+            // No timeout is less than the floor.
+            let within = time <= self.options.timeout.floor;
+            self.pace_at =
+                from + if within { time } else { time.min(self.round_trip.timeout(self.peer_ack_delay)) };
         }
         if self.retransmit_at == Instant::MAX {
             self.arm(now);

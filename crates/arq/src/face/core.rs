@@ -7,7 +7,7 @@ mod alone;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 #[cfg(feature = "tokio")]
 use std::task::Waker;
 
@@ -38,23 +38,28 @@ const DEAF: u32 = 8;
 /// Room for what is received. Whoever has it receives for all.
 pub(super) struct Rooms {
     bytes: Box<[u8]>,
-    arrived: [Option<Arrived>; ROOMS],
+    /// What came, as much as that was.
+    arrived: [Arrived; ROOMS],
+    count: usize,
 }
 
 impl Rooms {
     fn new() -> Box<Rooms> {
-        Box::new(Rooms { bytes: vec![0; ROOMS * ROOM].into(), arrived: [None; ROOMS] })
+        let nothing = Arrived { from: (Ipv4Addr::UNSPECIFIED, 0).into(), length: 0, stride: 0 };
+        Box::new(Rooms { bytes: vec![0; ROOMS * ROOM].into(), arrived: [nothing; ROOMS], count: 0 })
     }
 
     /// Receives what came, at first waiting for it if that is wanted. More is asked for only after a batch, which says
     /// that the peer is in full flow: else it would be a look in vain.
     #[inline]
     pub fn receive(&mut self, socket: &Datagrams, wait: bool) -> io::Result<()> {
-        self.arrived = [None; ROOMS];
+        self.count = 0;
         let mut wait = wait;
         for (room, arrived) in self.bytes.chunks_exact_mut(ROOM).zip(&mut self.arrived) {
-            *arrived = socket.receive(room, wait)?;
-            if arrived.is_none_or(|arrived| arrived.segment().is_none()) {
+            let Some(came) = socket.receive(room, wait)? else { break };
+            *arrived = came;
+            self.count += 1;
+            if came.stride >= came.length {
                 break;
             }
             wait = false;
@@ -229,9 +234,7 @@ impl Core {
     /// Hands what was received to the endpoint, and takes the rooms back.
     #[inline]
     pub fn take_rooms(&mut self, now: Instant, rooms: Box<Rooms>) {
-        for (room, arrived) in
-            rooms.bytes.chunks_exact(ROOM).zip(rooms.arrived).map_while(|(r, a)| Some((r, a?)))
-        {
+        for (room, arrived) in rooms.bytes.chunks_exact(ROOM).zip(rooms.arrived).take(rooms.count) {
             if arrived.length == 0 {
                 continue;
             }
@@ -266,7 +269,7 @@ impl Core {
     pub fn listen(&mut self, now: Instant, socket: &Datagrams) -> bool {
         let Some(mut rooms) = self.rooms.take() else { return false };
         let received = rooms.receive(socket, false);
-        let came = rooms.arrived[0].is_some();
+        let came = rooms.count > 0;
         self.take_received(now, rooms, received);
         came
     }

@@ -437,14 +437,16 @@ impl Sender {
 
     /// The only frame there is, which is in flight, has arrived.
     #[inline]
-    pub fn settle(&mut self, news: &mut News) {
-        if let Some(piece) = self.flights.settle(news) {
-            self.release(piece.place);
+    pub fn settle(&mut self) -> Option<Flight> {
+        let flight = self.flights.settle()?;
+        if let Load::Pieces(pieces) = &flight.load {
+            pieces.iter().for_each(|piece| self.release(piece.place));
         }
         if self.waiting == 0 {
             self.pool.shrink();
             self.sheets.iter_mut().for_each(|sheets| sheets.shrink());
         }
+        Some(flight)
     }
 
     /// Whether no channel is to be told of.

@@ -5,9 +5,7 @@
 
 use std::net::SocketAddr;
 
-use trunkline_endpoint::Segment;
 use trunkline_net::Datagrams;
-use trunkline_net::datagrams::ROOM;
 use trunkline_units::Instant;
 
 use super::{A_LITTLE, Core, DEAF, Rooms, put};
@@ -98,12 +96,16 @@ impl Core {
         channel: u16,
         into: &mut Buffer,
     ) -> bool {
-        let [Some(arrived), None, ..] = rooms.arrived else { return false };
+        let arrived = &rooms.arrived[0];
         let plain = self.plain.is_some_and(|plain| plain.id == id && plain.peer == arrived.from);
-        if !plain || self.unsaid > 0 || Segment::of(arrived.stride, arrived.length).is_some() {
+        if !plain || rooms.count != 1 || self.unsaid > 0 || arrived.stride < arrived.length {
             return false;
         }
-        let frame = &rooms.bytes[..arrived.length.min(ROOM)];
+        // Who waits until all has been acknowledged is told by the endpoint's speaking only.
+        if !self.flushing.is_empty() {
+            return false;
+        }
+        let frame = &rooms.bytes[..arrived.length];
         if !self.node.take_at_once(now, frame, id, channel, into) {
             return false;
         }
