@@ -84,6 +84,14 @@ struct Slot {
     forget_at: Option<Instant>,
 }
 
+impl Slot {
+    /// Whether it is that connection's, and nothing is to be told of its beginning or its end.
+    #[inline]
+    fn is_plain(&self, id: ConnectionId) -> bool {
+        self.generation == id.generation && !self.opened && !self.greet && self.forget_at.is_none()
+    }
+}
+
 /// Connections with any number of peers through one port.
 ///
 /// Queues: answers to strangers at most 64; of events one for each thing that can happen to a channel or connection;
@@ -425,6 +433,84 @@ impl Node {
         Some(said)
     }
 
+    /// Sends a copy of a message in a frame of its own, written into `buffer`, if that is then all that anybody has to say;
+    /// how long it is. As [`Command::Send`] and a poll, of which nothing but this frame comes. If not, nothing has changed.
+    #[doc(hidden)]
+    #[inline]
+    pub fn send_at_once(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        channel: u16,
+        bytes: &[u8],
+        buffer: &mut [u8],
+    ) -> Option<usize> {
+        let slot = self.slots.get_mut(id.slot as usize).filter(|slot| slot.is_plain(id))?;
+        if self.ready.len() != usize::from(slot.ready) || !self.answers.is_empty() {
+            return None;
+        }
+        let State::Standing(connection) = &mut slot.state else { return None };
+        let length = connection.send_at_once(now, channel, bytes, buffer)?;
+        let deadline = connection.settled_deadline();
+        if std::mem::take(&mut slot.ready) {
+            self.ready.clear();
+        }
+        self.note_at(id.slot, deadline);
+        Some(length)
+    }
+
+    /// Takes a frame of a connection's peer if it brings the message of a channel that is wanted next, which is appended
+    /// to `into`; whether it did. As [`Input::Frame`] and [`Command::Take`]. If not, nothing has changed.
+    #[doc(hidden)]
+    #[inline]
+    pub fn take_at_once(
+        &mut self,
+        now: Instant,
+        frame: &[u8],
+        id: ConnectionId,
+        channel: u16,
+        into: &mut Buffer,
+    ) -> bool {
+        let slot = self.slots.get_mut(id.slot as usize).filter(|slot| slot.is_plain(id));
+        let Some(Slot { state: State::Standing(connection), .. }) = slot else { return false };
+        if !self.ready.is_empty()
+            || !self.answers.is_empty()
+            || !connection.take_at_once(now, frame, channel, into)
+        {
+            return false;
+        }
+        if connection.is_settled(now) {
+            let deadline = connection.settled_deadline();
+            self.note_at(id.slot, deadline);
+        } else {
+            self.wake_up(id.slot);
+        }
+        true
+    }
+
+    /// Whether nobody has anything to say or to tell, and nothing of a channel is there to be taken.
+    #[inline]
+    #[cfg_attr(not(feature = "sockets"), expect(dead_code, reason = "for the faces"))]
+    pub(crate) fn awaits(&mut self, id: ConnectionId, channel: u16) -> bool {
+        let slot = self.slots.get_mut(id.slot as usize).filter(|slot| slot.is_plain(id));
+        let Some(Slot { state: State::Standing(connection), .. }) = slot else { return false };
+        self.ready.is_empty() && self.answers.is_empty() && connection.awaits(channel)
+    }
+
+    /// When a connection that has nothing to say must be woken.
+    #[inline]
+    #[cfg_attr(not(feature = "sockets"), expect(dead_code, reason = "for the faces"))]
+    pub(crate) fn own_deadline(&self, id: ConnectionId) -> Instant {
+        self.slots.get(id.slot as usize).map_or(Instant::ZERO, |slot| slot.own)
+    }
+
+    /// Whether nobody has anything to say or to tell.
+    #[inline]
+    #[cfg_attr(not(feature = "sockets"), expect(dead_code, reason = "for the faces"))]
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.ready.is_empty() && self.answers.is_empty()
+    }
+
     /// [`Command::Take`].
     #[inline]
     pub(crate) fn take(
@@ -604,6 +690,11 @@ impl Node {
     #[inline]
     fn note(&mut self, number: u32) {
         let deadline = self.deadline(number);
+        self.note_at(number, deadline);
+    }
+
+    #[inline]
+    fn note_at(&mut self, number: u32, deadline: Instant) {
         let slot = &mut self.slots[number as usize];
         slot.own = deadline;
         if deadline < slot.noted {

@@ -79,6 +79,7 @@ impl RoundTrip {
 
     /// A frame that was sent once was acknowledged so long after it left, the peer's delay taken off (RFC 6298 2.2, 2.3
     /// and, that it was sent once, section 3).
+    #[inline]
     pub fn sample(&mut self, now: Instant, round_trip: Span) {
         let round_trip = round_trip.min(LONGEST);
         if self.latest.is_none() {
@@ -93,11 +94,13 @@ impl RoundTrip {
     }
 
     /// The last measurement; none before the first.
+    #[inline]
     pub fn latest(&self) -> Option<Span> {
         self.latest
     }
 
     /// The mean; none before the first measurement.
+    #[inline]
     pub fn smoothed(&self) -> Option<Span> {
         self.latest.map(|_| self.smoothed)
     }
@@ -108,11 +111,13 @@ impl RoundTrip {
     }
 
     /// The least of the last 10 s to 20 s of measurements; none before the first.
+    #[inline]
     pub fn least(&self) -> Option<Span> {
         self.least.get()
     }
 
     /// How long to wait for an acknowledgement that the peer may hold back for `peer_ack_delay`.
+    #[inline]
     pub fn timeout(&self, peer_ack_delay: Span) -> Span {
         let plain = match self.latest {
             None => self.options.initial,
@@ -127,6 +132,7 @@ impl RoundTrip {
     }
 
     /// When to ask after the last frames of a burst: two round trips, and never later than the timeout.
+    #[inline]
     pub fn probe(&self, peer_ack_delay: Span) -> Span {
         let timeout = self.timeout(peer_ack_delay);
         match self.latest {
@@ -155,6 +161,7 @@ impl RoundTrip {
         }
     }
 
+    #[inline]
     fn bound(&self, timeout: Span) -> Span {
         // Not `clamp`, which would panic on a ceiling below the floor.
         timeout.min(self.options.ceiling).max(self.options.floor)
@@ -178,6 +185,7 @@ impl Least {
         Least { window, began: Instant::ZERO, current: None, previous: None }
     }
 
+    #[inline]
     pub(crate) fn sample(&mut self, now: Instant, value: Span) {
         if now.since(self.began) >= self.window {
             self.began = now;
@@ -186,8 +194,12 @@ impl Least {
         self.current = Some(self.current.map_or(value, |least| least.min(value)));
     }
 
+    #[inline]
     pub(crate) fn get(&self) -> Option<Span> {
-        self.current.into_iter().chain(self.previous).min()
+        match (self.current, self.previous) {
+            (Some(current), Some(previous)) => Some(current.min(previous)),
+            (current, previous) => current.or(previous),
+        }
     }
 }
 

@@ -58,7 +58,7 @@ impl Stages {
         Stages { meter: Some(meter), every, left: [every; 4] }
     }
 
-    /// Whether any is measured.
+    /// Whether anything is measured.
     #[inline]
     pub fn has_meter(&self) -> bool {
         self.meter.is_some()

@@ -112,6 +112,8 @@ pub struct Paced {
     went: f64,
     /// A timeout, and nothing acknowledged since.
     silent: bool,
+    /// What follows from all that: the window, and the pace.
+    allows: (u32, Option<Rate>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -134,7 +136,7 @@ enum Mode {
 impl Paced {
     /// Never more than `most` frames in flight, where the peer acknowledges every `ack_every` frames or more often.
     pub fn new(most: u32, ack_every: u32) -> Paced {
-        Paced {
+        let mut paced = Paced {
             most: most.max(1),
             ack_every: f64::from(ack_every),
             mode: Mode::Startup { rate: 0.0, rounds: 0 },
@@ -151,7 +153,39 @@ impl Paced {
             came: 0.0,
             went: 0.0,
             silent: false,
+            allows: (1, None),
+        };
+        paced.conclude();
+        paced
+    }
+
+    /// Works out what is allowed now.
+    fn conclude(&mut self) {
+        let (rate, full, bits) = (self.rate(), self.full_rate(), self.frame_bits());
+        let least = self.least.get().map_or(0.0, Span::as_s);
+        let held = full * least / bits;
+        let frames = match self.mode {
+            _ if self.silent => 0.0,
+            Mode::Startup { .. } => (2.0 * held + self.late()).max(START),
+            Mode::Empty { .. } => held / 2.0,
+            Mode::Drain | Mode::Cycle { .. } => 2.0 * held + self.late().max(self.held_up()),
+        };
+        // `as` saturates.
+        let window = (frames.max(LEAST) as u32).min(self.most);
+        if rate == 0.0 || least == 0.0 {
+            return self.allows = (window, None);
         }
+        let (pace, least_window) = match self.mode {
+            Mode::Startup { .. } => (STARTUP * full, START),
+            Mode::Drain => (full / STARTUP, LEAST),
+            Mode::Cycle { phase: PROBE } => ((1.0 + self.push.excess) * full, LEAST),
+            Mode::Cycle { phase: DRAIN } => (DRAIN_PACE * rate, LEAST),
+            Mode::Cycle { phase: EVEN } => (rate, LEAST),
+            Mode::Cycle { .. } | Mode::Empty { .. } => (full, LEAST),
+        };
+        // Never below what the least window sends a round: else a rate measured too low would stay so.
+        let pace = pace.max(least_window * bits / least).max(1.0);
+        self.allows = (window, Some(Rate::from_bps(pace as u64)));
     }
 
     /// The highest rate delivered of late, in bits per second.
@@ -168,6 +202,11 @@ impl Paced {
     fn held(&self) -> f64 {
         let least = self.least.get().map_or(0.0, Span::as_s);
         self.full_rate() * least / self.frame_bits()
+    }
+
+    /// The window in the mode that empties the queue.
+    fn empty_window(&self) -> f64 {
+        ((self.held() / 2.0).max(LEAST) as u32).min(self.most).into()
     }
 
     /// Frames in flight whose acknowledgement is merely late: counted up, or held back to come in a lump.
@@ -247,9 +286,9 @@ impl Paced {
     /// Goes on to the next phase if this one is over.
     fn cycle(&mut self, now: Instant, in_flight: f64) {
         let Mode::Cycle { phase } = self.mode else { return };
-        let drained = in_flight <= self.held() + self.late();
         let over = match phase {
-            DRAIN => drained || now.since(self.since) >= self.phase_length() * LONGEST_DRAIN,
+            DRAIN if in_flight <= self.held() + self.late() => true,
+            DRAIN => now.since(self.since) >= self.phase_length() * LONGEST_DRAIN,
             _ => now.since(self.since) >= self.phase_length(),
         };
         if !over {
@@ -284,7 +323,7 @@ impl Paced {
             Mode::Cycle { .. } if now.since(self.least_seen) >= LEAST_WINDOW => {
                 self.enter(Mode::Empty { until: None }, now);
             }
-            Mode::Empty { until: None } if in_flight <= f64::from(self.window()) => {
+            Mode::Empty { until: None } if in_flight <= self.empty_window() => {
                 self.mode = Mode::Empty { until: Some(now + self.least.get().unwrap_or(Span::ZERO)) };
             }
             Mode::Empty { until: Some(until) } if now >= until => {
@@ -298,37 +337,16 @@ impl Paced {
 
 impl Policy for Paced {
     fn window(&self) -> u32 {
-        let frames = match self.mode {
-            _ if self.silent => 0.0,
-            Mode::Startup { .. } => (2.0 * self.held() + self.late()).max(START),
-            Mode::Empty { .. } => self.held() / 2.0,
-            Mode::Drain | Mode::Cycle { .. } => 2.0 * self.held() + self.late().max(self.held_up()),
-        };
-        // `as` saturates.
-        (frames.max(LEAST) as u32).min(self.most)
+        self.allows.0
     }
 
     fn pace(&self) -> Option<Rate> {
-        let least = self.least.get()?.as_s();
-        if self.rate() == 0.0 || least == 0.0 {
-            return None;
-        }
-        let full = self.full_rate();
-        let (pace, window) = match self.mode {
-            Mode::Startup { .. } => (STARTUP * full, START),
-            Mode::Drain => (full / STARTUP, LEAST),
-            Mode::Cycle { phase: PROBE } => ((1.0 + self.push.excess) * full, LEAST),
-            Mode::Cycle { phase: DRAIN } => (DRAIN_PACE * self.rate(), LEAST),
-            Mode::Cycle { phase: EVEN } => (self.rate(), LEAST),
-            Mode::Cycle { .. } | Mode::Empty { .. } => (full, LEAST),
-        };
-        // Never below what the least window sends a round: else a rate measured too low would stay so.
-        let pace = pace.max(window * self.frame_bits() / least).max(1.0);
-        Some(Rate::from_bps(pace as u64))
+        self.allows.1
     }
 
     fn met(&mut self, now: Instant, round_trip: Span) {
         self.least.sample(now, round_trip);
+        self.conclude();
     }
 
     fn sent(&mut self, sent: &Sent) {
@@ -349,6 +367,7 @@ impl Policy for Paced {
         }
         self.cycle(acked.now, in_flight);
         self.look_for_least(acked.now, in_flight);
+        self.conclude();
     }
 
     fn lost(&mut self, lost: &Lost) {
@@ -360,6 +379,7 @@ impl Policy for Paced {
             self.path_loss.count(lost.sent_at, 0.0, f64::from(lost.frames));
             self.push.count(lost.sent_at, 0.0, f64::from(lost.frames));
         }
+        self.conclude();
     }
 }
 

@@ -9,10 +9,11 @@ use trunkline_units::{Instant, Size};
 
 use super::Connection;
 use super::frames::CATCH_UP;
+use crate::Buffer;
 use crate::congestion::{Acked, Sent};
 use crate::options::Mode;
 use crate::receive::arrivals::Arrival;
-use crate::send::flight::News;
+use crate::send::alone::Around;
 use crate::stages::{Of, Stage};
 use crate::wire::data::{ACK, ALONE, ASK, CONTROL, Chunk, END, Form, HEADER, NACK, PIGGYBACK, START};
 use crate::wire::{KIND_PACK, KIND_PIECE, epoch, get16, get24, kind};
@@ -21,25 +22,22 @@ use crate::wire::{KIND_PACK, KIND_PIECE, epoch, get16, get24, kind};
 const BEFORE: usize = HEADER + PIGGYBACK + ALONE;
 
 impl Connection {
-    /// Takes a frame if it is the one expected; whether it was.
-    #[inline]
-    pub(super) fn take_next(&mut self, now: Instant, frame: &[u8]) -> bool {
-        let Some(head) = frame.first_chunk::<BEFORE>() else { return false };
-        if frame.len() < BEFORE + self.options.check.bytes() {
-            return false;
-        }
+    /// The frame that is the next of the peer, and acknowledges the only frame in flight: its head's flags, and its only
+    /// chunk. Its check is still to be opened.
+    #[inline(always)]
+    fn foresee<'a>(&self, frame: &'a [u8]) -> Option<(u8, Chunk<'a>)> {
+        let head = frame.first_chunk::<BEFORE>()?;
+        let bytes = frame.get(BEFORE..frame.len().checked_sub(self.options.check.bytes())?)?;
         let form = match (kind(head[0]), head[0] & (START | END)) {
             (KIND_PACK, _) => Form::Pack,
             (KIND_PIECE, flags) if flags == START | END => Form::Piece { start: true, end: true },
-            _ => return false,
+            _ => return None,
         };
-        let number = self.arrivals.next();
         let flights = &self.sender.flights;
-        let acknowledged = flights.unsent();
         let channel = get16(&head[HEADER + PIGGYBACK..]);
         let expected = head[0] & (ACK | NACK) == ACK
-            && u64::from(get24(&head[1..])) == number & LOW
-            && u64::from(get24(&head[HEADER..])) == acknowledged & LOW
+            && u64::from(get24(&head[1..])) == self.arrivals.next() & LOW
+            && u64::from(get24(&head[HEADER..])) == flights.unsent() & LOW
             && channel != CONTROL
             && flights.has_only_one()
             && !self.arrivals.has_gap()
@@ -47,57 +45,80 @@ impl Connection {
             && self.over.is_none()
             && !self.closing.wanted
             && self.closing.peer.is_none();
-        if !expected {
-            return false;
-        }
-        let began = self.stages.begin(Of::FramesIn);
-        let Ok(body) = self.guard.open(epoch(number), frame) else {
-            self.stages.take_back(Of::FramesIn, began);
-            return false;
-        };
-        let opened = self.stages.next(Stage::Open, began);
+        let sequence = get16(&head[HEADER + PIGGYBACK + 2..]);
+        expected.then_some((head[0], Chunk { channel, sequence, form, bytes }))
+    }
+
+    /// It has come, and its check holds.
+    #[inline(always)]
+    fn note_next(&mut self, now: Instant, flags: u8) {
         self.hear(now);
         self.arrivals.note_next();
         self.statistics.frames_received += 1;
-        self.owe(now, Arrival::InOrder, head[0] & ASK != 0);
-        let sequence = get16(&head[HEADER + PIGGYBACK + 2..]);
-        let chunk = Chunk { channel, sequence, form, bytes: body.get(BEFORE..).unwrap_or_default() };
+        self.statistics.acks_received_piggybacked += 1;
+        self.owe(now, Arrival::InOrder, flags & ASK != 0);
+    }
+
+    /// Takes a frame if it is the one expected; whether it was.
+    #[inline]
+    pub(super) fn take_next(&mut self, now: Instant, frame: &[u8]) -> bool {
+        let Some((flags, chunk)) = self.foresee(frame) else { return false };
+        let began = self.stages.begin(Of::FramesIn);
+        if self.guard.open(epoch(self.arrivals.next()), frame).is_err() {
+            self.stages.take_back(Of::FramesIn, began);
+            return false;
+        }
+        let opened = self.stages.next(Stage::Open, began);
+        self.note_next(now, flags);
         if self.receiver.take_chunk(&chunk).is_err() {
             self.end_for_violation();
         }
         self.stages.end(Stage::Join, opened);
-        self.statistics.acks_received_piggybacked += 1;
         self.take_only_ack(now);
         true
+    }
+
+    /// Takes a frame if it is the one expected and brings the next message of a channel, which is appended to `into`;
+    /// whether it did. If not, nothing has changed.
+    #[inline]
+    pub fn take_at_once(&mut self, now: Instant, frame: &[u8], channel: u16, into: &mut Buffer) -> bool {
+        if !self.plain || self.stages.has_meter() {
+            return false;
+        }
+        let Some((flags, chunk)) = self.foresee(frame) else { return false };
+        let opens = chunk.channel == channel && self.guard.open(epoch(self.arrivals.next()), frame).is_ok();
+        if !opens || !self.receiver.pass_on(&chunk, into) {
+            return false;
+        }
+        self.note_next(now, flags);
+        self.take_only_ack(now);
+        self.grant();
+        true
+    }
+
+    /// Whether nothing is there to be taken of a channel that is known, and something may still come.
+    #[inline]
+    pub fn awaits(&mut self, channel: u16) -> bool {
+        self.over.is_none() && !self.closing.finished && self.receiver.has_nothing(channel)
     }
 
     /// All that was in flight, which is one frame, has been acknowledged.
     #[inline]
     fn take_only_ack(&mut self, now: Instant) {
-        let mut news = News::default();
-        self.sender.settle(&mut news);
-        if let Some(sent) = news.sent_once_at() {
+        let Some(flight) = self.sender.settle() else { return };
+        let (sent_at, once) = (flight.sent_at(), flight.was_sent_once());
+        if once {
             self.doubled = 0;
-            self.round_trip.sample(now, now.since(sent));
+            self.round_trip.sample(now, now.since(sent_at));
         }
-        let round_trip = news.sent_once_at().and(self.round_trip.latest());
-        let sent_at = news.sent_at().unwrap_or(now);
+        let round_trip = if once { self.round_trip.latest() } else { None };
         let least = self.round_trip.least().unwrap_or_default();
-        let rate = self.sender.flights.take_stock(now, &news, least, self.surely_again());
+        let rate = self.sender.flights.take_stock_of(now, &flight, least, self.surely_again());
         let idle = self.sender.waiting() == 0;
-        let (frames, bytes) = (news.frames, news.bytes);
         let came = std::mem::take(&mut self.came);
-        self.policy.acknowledged(&Acked {
-            now,
-            frames,
-            bytes,
-            in_flight: 1,
-            round_trip,
-            rate,
-            idle,
-            came,
-            sent_at,
-        });
+        let (frames, bytes, in_flight) = (1, flight.bytes(), 1);
+        let acked = Acked { now, frames, bytes, in_flight, round_trip, rate, idle, came, sent_at };
+        self.policy.acknowledged(&acked);
         self.consult();
         (self.backoff, self.retransmit_at) = (0, Instant::MAX);
         if self.repaired_at.is_some_and(|number| self.sender.flights.base() >= number) {
@@ -109,55 +130,114 @@ impl Connection {
         }
     }
 
-    /// Writes the frame of the only message or pack that waits, if nothing is in flight and nothing else is to be said;
-    /// how long it is.
-    #[inline]
-    pub(super) fn send_alone(&mut self, now: Instant, buffer: &mut [u8]) -> Option<usize> {
-        let free = self.sender.can_cut()
-            && self.sender.flights.is_empty()
-            && self.errands.is_empty()
+    /// Whether a frame may leave that carries all there is to say, as far as that has not to do with messages.
+    #[inline(always)]
+    fn may_leave_alone(&self, now: Instant) -> bool {
+        self.errands.is_empty()
             && self.probe.is_none()
             && self.over.is_none()
             && !self.resting
             && !self.closing.wanted
             && !(self.arrivals.has_gap() && self.options.mode == Mode::Selective)
             && (self.pace.is_none() || self.pace_at <= now)
-            && (now >= self.hold_until || self.sender.waiting() >= self.room());
-        if !free {
-            return None;
-        }
+    }
+
+    /// Its flags, and what it acknowledges if it does.
+    #[inline(always)]
+    fn around(&self, now: Instant) -> Around {
         let owes = self.owed.frames > 0 || self.owed.at <= now;
-        let room = self.room() - if owes { PIGGYBACK } else { 0 };
-        let (number, body) = self.sender.cut_only(room)?;
+        let asks = if self.is_last_for_now(self.allowed) { ASK } else { 0 };
+        let negative = if owes && self.owed.negative { NACK } else { 0 };
         let acknowledged = owes.then(|| self.arrivals.next());
-        let length = HEADER + if owes { PIGGYBACK } else { 0 } + body + self.options.check.bytes();
-        let mut flags = if self.is_last_for_now(self.allowed) { ASK } else { 0 };
-        if owes {
-            flags |= if self.owed.negative { NACK } else { 0 };
+        Around { flags: asks | negative, acknowledged, check: self.options.check.bytes() }
+    }
+
+    /// It was written and sealed, and leaves.
+    #[inline(always)]
+    fn left_alone(&mut self, now: Instant, around: &Around, frame: &[u8]) {
+        if around.acknowledged.is_some() {
             self.statistics.acks_piggybacked += 1;
             self.statistics.nacks_sent += u64::from(self.owed.negative);
             self.owed.settle();
         }
-        let frame = &mut buffer[..length];
-        let began = self.stages.begin(Of::FramesOut);
-        self.sender.write(number, flags, acknowledged, frame);
-        let written = self.stages.next(Stage::Frame, began);
-        self.guard.seal_numbered(number, acknowledged, frame);
-        self.stages.end(Stage::Seal, written);
+        let length = frame.len() as u64;
         self.statistics.frames_sent += 1;
-        self.sender.flights.leave(now, number, length);
+        self.statistics.bytes_sent += length;
         self.echoes.note(frame);
         if let Some(rate) = self.pace {
             let from = self.pace_at.max(Instant::from_ps(now.as_ps().saturating_sub(CATCH_UP.as_ps())));
-            let most = self.round_trip.timeout(self.peer_ack_delay);
-            self.pace_at = from + rate.time_for(Size::from_bytes(length as u64)).min(most);
+            let time = rate.time_for(Size::from_bytes(length));
+            // No timeout is less than the floor.
+            let within = time <= self.options.timeout.floor;
+            self.pace_at =
+                from + if within { time } else { time.min(self.round_trip.timeout(self.peer_ack_delay)) };
         }
         if self.retransmit_at == Instant::MAX {
             self.arm(now);
         }
-        self.policy.sent(&Sent { now, frames: 1, bytes: length as u64, in_flight: 1 });
-        self.statistics.bytes_sent += length as u64;
+        self.policy.sent(&Sent { now, frames: 1, bytes: length, in_flight: 1 });
+    }
+
+    /// Writes the frame of the only message or pack that waits, if nothing is in flight and nothing else is to be said;
+    /// how long it is.
+    #[inline]
+    pub(super) fn send_alone(&mut self, now: Instant, buffer: &mut [u8]) -> Option<usize> {
+        let free = self.sender.can_cut()
+            && self.sender.flights.is_empty()
+            && self.may_leave_alone(now)
+            && (now >= self.hold_until || self.sender.waiting() >= self.room());
+        if !free {
+            return None;
+        }
+        let around = self.around(now);
+        let before = HEADER + if around.acknowledged.is_some() { PIGGYBACK } else { 0 };
+        let (number, body) = self.sender.cut_only(self.room() + HEADER - before)?;
+        let length = before + body + around.check;
+        let frame = &mut buffer[..length];
+        let began = self.stages.begin(Of::FramesOut);
+        self.sender.write(number, around.flags, around.acknowledged, frame);
+        let written = self.stages.next(Stage::Frame, began);
+        self.guard.seal_numbered(number, around.acknowledged, frame);
+        self.stages.end(Stage::Seal, written);
+        self.sender.flights.leave(now, number, length);
+        self.left_alone(now, &around, frame);
         Some(length)
+    }
+
+    /// Takes a copy of a message and writes the frame that carries it, if that is then all there is to say and nothing is
+    /// to be told; how long it is. If not, nothing has changed.
+    #[inline]
+    pub fn send_at_once(
+        &mut self,
+        now: Instant,
+        channel: u16,
+        bytes: &[u8],
+        buffer: &mut [u8],
+    ) -> Option<usize> {
+        let free = self.plain
+            && !self.closing.finished
+            && self.lays_from > 0
+            && now >= self.hold_until
+            && self.receiver.has_told()
+            && self.sender.has_told()
+            && !self.stages.has_meter()
+            && channel != CONTROL
+            && self.may_leave_alone(now);
+        if !free {
+            return None;
+        }
+        let around = self.around(now);
+        let (number, length) = self.sender.send_alone(now, channel, bytes, around, buffer)?;
+        let frame = &mut buffer[..length];
+        self.guard.seal_numbered(number, around.acknowledged, frame);
+        self.left_alone(now, &around, frame);
+        Some(length)
+    }
+
+    /// The [deadline](Connection::deadline) of one that is [settled](Connection::is_settled).
+    #[inline]
+    pub fn settled_deadline(&self) -> Instant {
+        self.retransmit_at.min(self.loss_at).min(self.ask_at).min(self.owed.at)
     }
 
     /// The same, if nothing is to be told and afterwards nothing is left to say.

@@ -180,12 +180,7 @@ impl Connection {
 
     #[inline]
     fn send_within(&self, patience: Patience, channel: u16, message: &[u8]) -> Result<(), Error> {
-        let Handle { shared, id, .. } = &*self.0;
-        shared.briskly(Core::gathers_messages, patience, |core, now| {
-            core.send(now, *id, channel, message)?;
-            core.say_only(now, &shared.socket, *id);
-            Ok(())
-        })
+        self.0.shared.send(patience, self.0.id, channel, message)
     }
 
     /// Sends `message` itself, without a copy. Best for large ones.
@@ -238,8 +233,7 @@ impl Connection {
 
     #[inline]
     fn recv_within(&self, patience: Patience, channel: u16, message: &mut Buffer) -> Result<(), Error> {
-        let take = |core: &mut Core, now| core.take(now, self.0.id, channel, message);
-        self.0.shared.briskly(Core::gathers, patience, take)
+        self.0.shared.receive(patience, self.0.id, channel, message)
     }
 
     /// The next message of `channel`, if it is there.

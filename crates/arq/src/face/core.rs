@@ -3,9 +3,11 @@
 //! Nothing here waits. Whoever holds the lock hands in what came, tries what it wants, and lets the endpoint speak; what
 //! is to be waited for, and how, is the faces' business.
 
+mod alone;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 #[cfg(feature = "tokio")]
 use std::task::Waker;
 
@@ -15,6 +17,7 @@ use trunkline_net::driver::{address_of, peer_of};
 use trunkline_net::{Clock, Datagrams, socket};
 use trunkline_units::{Instant, Size, Span};
 
+use self::alone::Plain;
 use super::{Error, Settings};
 use crate::{Buffer, Command, Config, ConnectionId, End, News, Node, Options, Refusal, Taken};
 
@@ -35,23 +38,28 @@ const DEAF: u32 = 8;
 /// Room for what is received. Whoever has it receives for all.
 pub(super) struct Rooms {
     bytes: Box<[u8]>,
-    arrived: [Option<Arrived>; ROOMS],
+    /// What came, as much as that was.
+    arrived: [Arrived; ROOMS],
+    count: usize,
 }
 
 impl Rooms {
     fn new() -> Box<Rooms> {
-        Box::new(Rooms { bytes: vec![0; ROOMS * ROOM].into(), arrived: [None; ROOMS] })
+        let nothing = Arrived { from: (Ipv4Addr::UNSPECIFIED, 0).into(), length: 0, stride: 0 };
+        Box::new(Rooms { bytes: vec![0; ROOMS * ROOM].into(), arrived: [nothing; ROOMS], count: 0 })
     }
 
     /// Receives what came, at first waiting for it if that is wanted. More is asked for only after a batch, which says
     /// that the peer is in full flow: else it would be a look in vain.
     #[inline]
     pub fn receive(&mut self, socket: &Datagrams, wait: bool) -> io::Result<()> {
-        self.arrived = [None; ROOMS];
+        self.count = 0;
         let mut wait = wait;
         for (room, arrived) in self.bytes.chunks_exact_mut(ROOM).zip(&mut self.arrived) {
-            *arrived = socket.receive(room, wait)?;
-            if arrived.is_none_or(|arrived| arrived.segment().is_none()) {
+            let Some(came) = socket.receive(room, wait)? else { break };
+            *arrived = came;
+            self.count += 1;
+            if came.stride >= came.length {
                 break;
             }
             wait = false;
@@ -118,6 +126,8 @@ struct Held {
 pub(super) struct Core {
     node: Node,
     users: BTreeMap<ConnectionId, User>,
+    /// The one of them that last took a message, if it may be handled briefly.
+    plain: Option<Plain>,
     /// Connections that peers opened and nobody took yet; no more than there may be connections.
     came: VecDeque<ConnectionId>,
     /// Connections whose users wait until all has been acknowledged; each once.
@@ -139,7 +149,7 @@ pub(super) struct Core {
     pub flows: bool,
     /// Batches sent since the socket was heard.
     sent: u32,
-    /// When the endpoint wants to be woken.
+    /// When the endpoint wants to be woken, or earlier.
     pub deadline: Instant,
     /// Something was told since it was last looked at.
     pub news: bool,
@@ -171,6 +181,7 @@ pub(super) fn open(
     let mut core = Core {
         node,
         users: BTreeMap::new(),
+        plain: None,
         came: VecDeque::new(),
         flushing: Vec::new(),
         accepts: accept.is_some(),
@@ -209,22 +220,21 @@ impl Core {
 
     /// Whether the endpoint should speak now: so much has happened, or so long ago.
     #[inline]
-    pub fn should_speak(&self, now: Instant) -> bool {
-        self.unsaid >= AT_ONCE || self.deadline <= now || self.unsaid > 0 && now.since(self.spoke) >= GRACE
+    pub fn should_speak(&mut self, now: Instant) -> bool {
+        let long = self.unsaid > 0 && now.since(self.spoke) >= GRACE;
+        self.unsaid >= AT_ONCE || long || self.is_due(now)
     }
 
     /// Whether it may have something to say.
     #[inline]
-    pub fn may_speak(&self, now: Instant) -> bool {
-        self.unsaid > 0 || self.deadline <= now
+    pub fn may_speak(&mut self, now: Instant) -> bool {
+        self.unsaid > 0 || self.is_due(now)
     }
 
     /// Hands what was received to the endpoint, and takes the rooms back.
     #[inline]
     pub fn take_rooms(&mut self, now: Instant, rooms: Box<Rooms>) {
-        for (room, arrived) in
-            rooms.bytes.chunks_exact(ROOM).zip(rooms.arrived).map_while(|(r, a)| Some((r, a?)))
-        {
+        for (room, arrived) in rooms.bytes.chunks_exact(ROOM).zip(rooms.arrived).take(rooms.count) {
             if arrived.length == 0 {
                 continue;
             }
@@ -246,14 +256,21 @@ impl Core {
         self.rooms = Some(rooms);
     }
 
+    /// The same, or notes that receiving failed.
+    #[inline]
+    pub fn take_received(&mut self, now: Instant, rooms: Box<Rooms>, received: io::Result<()>) {
+        if let Err(error) = received {
+            self.fail(error);
+        }
+        self.take_rooms(now, rooms);
+    }
+
     /// Takes what has come, if nobody else is there to do it; whether something had.
     pub fn listen(&mut self, now: Instant, socket: &Datagrams) -> bool {
         let Some(mut rooms) = self.rooms.take() else { return false };
-        if let Err(error) = rooms.receive(socket, false) {
-            self.fail(error);
-        }
-        let came = rooms.arrived[0].is_some();
-        self.take_rooms(now, rooms);
+        let received = rooms.receive(socket, false);
+        let came = rooms.count > 0;
+        self.take_received(now, rooms, received);
         came
     }
 
@@ -271,11 +288,11 @@ impl Core {
     /// Does what is due and lets the endpoint say all it has to say.
     #[inline]
     pub fn speak(&mut self, now: Instant, socket: &Datagrams) {
-        if self.deadline <= now || self.sent >= DEAF {
+        if self.is_due(now) || self.sent >= DEAF {
             // What has come may make the deadline moot.
             self.listen(now, socket);
         }
-        if self.deadline <= now {
+        if self.is_due(now) {
             self.node.handle(now, Input::Wake).expect("only commands are refused");
         }
         if self.failed.is_some() {
@@ -456,8 +473,7 @@ impl Core {
     /// is left to [`speak`](Core::speak).
     #[inline]
     pub fn say_only(&mut self, now: Instant, socket: &Datagrams, id: ConnectionId) {
-        if self.flows || self.deadline <= now || self.sent >= DEAF || self.held.is_some() || self.has_failed()
-        {
+        if self.flows || self.is_due(now) || self.sent >= DEAF || self.held.is_some() || self.has_failed() {
             return;
         }
         if let Some((peer, length)) = self.node.say_only(now, id, &mut self.output) {
@@ -508,12 +524,14 @@ impl Core {
                 if let Some(whole) = part {
                     *into = whole;
                 }
+                self.note_plain(id);
                 return Ok(());
             }
             if taken == Taken::Nothing && part.is_none() && into.is_empty() {
                 return Err(self.nothing(id));
             }
             let part = part.unwrap_or_else(|| std::mem::take(into));
+            self.forget_plain(id);
             let user = self.users.get_mut(&id).expect("it was there");
             user.held += part.len();
             let held = user.held;
@@ -679,6 +697,7 @@ impl Core {
 
     fn forget(&mut self, now: Instant, id: ConnectionId) {
         self.users.remove(&id);
+        self.forget_plain(id);
         self.unsaid = AT_ONCE;
         // One that never stood is gone already.
         let _ = self.node.handle(now, Input::Command(Command::Forget { id }));

@@ -21,7 +21,7 @@ use trunkline_units::{Instant, Span};
 
 use super::core::{self, Core, GRACE};
 use super::{Error, Patience, Settings};
-use crate::Options;
+use crate::{Buffer, ConnectionId, Options};
 
 /// A socket that threads share.
 pub(super) struct Shared {
@@ -144,9 +144,19 @@ impl Shared {
         &self,
         may: impl FnOnce(&Core) -> bool,
         patience: Patience,
+        attempt: impl FnMut(&mut Core, Instant) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.go_briskly(self.lock(), may, patience, attempt)
+    }
+
+    #[inline]
+    fn go_briskly<'a, T>(
+        &'a self,
+        mut state: Guard<'a>,
+        may: impl FnOnce(&Core) -> bool,
+        patience: Patience,
         mut attempt: impl FnMut(&mut Core, Instant) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let mut state = self.lock();
         if state.brisk < BRISK && may(&state.core) {
             let now = state.now;
             let done = attempt(&mut state.core, now);
@@ -162,6 +172,63 @@ impl Shared {
         }
         let now = self.time(&mut state);
         self.go_on(state, now, patience, attempt)
+    }
+
+    /// Sends a message: at once, if that is all there is to say.
+    #[inline]
+    pub fn send(
+        &self,
+        patience: Patience,
+        id: ConnectionId,
+        channel: u16,
+        bytes: &[u8],
+    ) -> Result<(), Error> {
+        let mut state = self.lock();
+        let attempt = |core: &mut Core, now| {
+            core.send(now, id, channel, bytes)?;
+            core.say_only(now, &self.socket, id);
+            Ok(())
+        };
+        if state.core.flows {
+            return self.go_briskly(state, Core::gathers_messages, patience, attempt);
+        }
+        let now = self.time(&mut state);
+        if !state.core.send_at_once(now, &self.socket, id, channel, bytes) {
+            return self.go_on(state, now, patience, attempt);
+        }
+        self.leave_quietly(state, now);
+        Ok(())
+    }
+
+    /// Takes the next message of a channel into `message`, which is empty: if there is none, from the socket, if it is the
+    /// next to come.
+    #[inline]
+    pub fn receive(
+        &self,
+        patience: Patience,
+        id: ConnectionId,
+        channel: u16,
+        message: &mut Buffer,
+    ) -> Result<(), Error> {
+        let mut state = self.lock();
+        if let Patience::Endless = patience
+            && state.core.awaits(id, channel)
+            && let Some(mut rooms) = state.core.rooms.take()
+        {
+            let now = state.now;
+            self.arm(&mut state, now);
+            drop(state);
+            let received = rooms.receive(&self.socket, true);
+            state = self.lock();
+            let now = self.time(&mut state);
+            if received.is_ok() && state.core.take_at_once(now, &rooms, id, channel, message) {
+                state.core.rooms = Some(rooms);
+                self.leave_quietly(state, now);
+                return Ok(());
+            }
+            state.core.take_received(now, rooms, received);
+        }
+        self.go_briskly(state, Core::gathers, patience, |core, now| core.take(now, id, channel, message))
     }
 
     /// Goes on trying.
@@ -225,10 +292,7 @@ impl Shared {
                 let received = rooms.receive(&self.socket, true);
                 let mut state = self.lock();
                 let now = self.time(&mut state);
-                if let Err(error) = received {
-                    state.core.fail(error);
-                }
-                state.core.take_rooms(now, rooms);
+                state.core.take_received(now, rooms, received);
                 (state, now)
             }
         }
@@ -248,6 +312,16 @@ impl Shared {
         }
     }
 
+    /// Goes, where nothing was told and mostly nothing is left unsaid.
+    #[inline]
+    fn leave_quietly(&self, mut state: Guard<'_>, now: Instant) {
+        if state.followers > 0 || state.core.may_speak(now) {
+            return self.leave(state, now);
+        }
+        state.attended = now;
+        self.arm(&mut state, now);
+    }
+
     /// Tells those that wait that something has happened. Whoever leads is woken too, unless it is the caller.
     #[inline]
     fn tell(&self, state: &mut State) {
@@ -265,16 +339,19 @@ impl Shared {
     #[inline]
     fn arm(&self, state: &mut State, now: Instant) {
         let mut by = state.core.deadline.min(state.patience);
-        if state.core.flows && state.core.rooms.is_some() {
+        let alone = state.core.rooms.is_some();
+        if alone && state.core.flows {
             // What is due is done when the next messages are sent.
             by = by.max(now + state.nap);
         }
-        if state.core.may_speak(now) || state.core.rooms.is_some() && !state.listening {
+        if alone && !state.listening || state.core.may_speak(now) {
             by = by.min(now + state.nap);
         }
         // Nobody is there any more to be in time for.
         let by = if state.core.handles == 0 { now } else { by };
-        if by < state.alarm {
+        // Not for what is no longer than timers are late anyway: in question and answer each answer's deadline is a little
+        // earlier than its question's.
+        if by + SLACK < state.alarm {
             state.alarm = by;
             match state.listening {
                 true => self.bell.ring(),
@@ -338,6 +415,8 @@ impl Shared {
     }
 }
 
+/// How exactly the system wakes a thread, if nobody asks for better.
+const SLACK: Span = Span::from_us(50);
 /// Calls in a row that may do without the time.
 const BRISK: u32 = 8;
 /// Longest nap: what a thread in full flow leaves unsaid when it goes away without waiting may stay so for so long.

@@ -484,6 +484,25 @@ fn what_is_flushed_has_arrived() {
 }
 
 #[test]
+fn an_answer_that_another_thread_takes_ends_a_flush() {
+    let (client, server) = plain();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while let Ok(question) = server.recv(0) {
+                server.send(0, &question).unwrap();
+            }
+        });
+        for round in 0..50 {
+            let waits = scope.spawn(|| client.recv(0).unwrap());
+            client.send(0, &[round]).unwrap();
+            client.flush().unwrap();
+            assert_eq!(*waits.join().unwrap(), [round]);
+        }
+        client.finish().unwrap();
+    });
+}
+
+#[test]
 fn a_flush_ends_with_the_patience_or_the_connection() {
     let options = Options { credit: 100_000, channel_credit: 50_000, ..Options::default() };
     let (client, server) = pair(&options, &Settings::default());

@@ -2,6 +2,7 @@
 //!
 //! | module | what it holds |
 //! | --- | --- |
+//! | [`alone`] | a message that comes whole, for somebody who waits |
 //! | [`arrivals`] | which frames have arrived |
 //! | [`partials`] | frames that come in parts |
 //! | [`repair`] | frames rebuilt from others |
@@ -17,6 +18,7 @@ use crate::options::CHUNK_COST;
 use crate::wire::data::{Chunk, Chunks, Form, is_pack, unpack};
 use crate::wire::expand16;
 
+mod alone;
 pub(crate) mod arrivals;
 pub(crate) mod partials;
 pub(crate) mod repair;

@@ -98,6 +98,23 @@ impl Flight {
         }
     }
 
+    /// When it was last sent.
+    #[inline]
+    pub fn sent_at(&self) -> Instant {
+        self.sent
+    }
+
+    /// Bytes of its last transmission.
+    #[inline]
+    pub fn bytes(&self) -> u64 {
+        self.length.into()
+    }
+
+    #[inline]
+    pub fn was_sent_once(&self) -> bool {
+        self.transmissions == 1
+    }
+
     /// Whether it carries nothing of the user's, or is acknowledged.
     pub fn is_told(&self) -> bool {
         self.state == State::Acknowledged
@@ -454,22 +471,45 @@ impl Flights {
             })
     }
 
-    /// The only frame has arrived, and nobody needs it any more: what it carried.
+    /// The only frame has arrived, and nobody needs it any more.
     #[inline]
+<<<<<<< HEAD
     pub fn settle(&mut self, news: &mut News) -> Option<Piece> {
         let record = self.ring.pop_front()?;
         self.free.push(record);
         let flight = &mut self.records[record as usize];
         news.add(flight, 1);
         news.advanced = true;
+=======
+    pub fn settle(&mut self) -> Option<Flight> {
+        let flight = self.ring.pop_front()?;
+>>>>>>> w-rt
         // No transmission is of interest any more.
         while self.sequence.pop_front().is_some() {}
         self.base += 1;
         self.in_flight = 0;
+<<<<<<< HEAD
         match std::mem::take(&mut flight.load) {
             Load::Pieces(pieces) => pieces.first().copied(),
             Load::Laid(_) => None,
+=======
+        Some(flight)
+    }
+
+    /// As [`take_stock`](Flights::take_stock), of the only frame that there was.
+    #[inline]
+    pub fn take_stock_of(&mut self, now: Instant, flight: &Flight, least: Span, again: Span) -> Option<Rate> {
+        self.delivered += flight.bytes();
+        self.delivered_at = now;
+        if !flight.was_sent_once() && now.since(flight.sent) < again {
+            return None;
+>>>>>>> w-rt
         }
+        self.arrived = self.arrived.max(flight.order + 1);
+        self.delivered_sent = self.delivered_sent.max(flight.sent);
+        let time = now.since(flight.delivered_at).max(flight.sent.since(flight.delivered_sent));
+        let bytes = self.delivered - flight.delivered;
+        (!time.is_zero() && time >= least).then(|| Rate::of(Size::from_bytes(bytes), time))
     }
 
     /// Frames further on have arrived, `from` and all after it before `to`.

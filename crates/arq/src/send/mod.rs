@@ -2,6 +2,7 @@
 //!
 //! | module | what it holds |
 //! | --- | --- |
+//! | [`alone`] | a message that leaves at once in a frame of its own |
 //! | [`store`] | messages until they are acknowledged, and buffers to be used again |
 //! | [`flight`] | frames until they are acknowledged |
 //! | [`repair`] | repair frames, as they are made |
@@ -23,6 +24,7 @@ use crate::options::CHUNK_COST;
 use crate::wire::data::{self, ALONE, AMONG, CONTROL, END, Form, Head, LONGEST_PACKED, PACK, START, packed};
 use crate::wire::{KIND_MANY, KIND_PACK, KIND_PIECE};
 
+pub(crate) mod alone;
 pub(crate) mod flight;
 pub(crate) mod repair;
 pub(crate) mod sheets;
@@ -464,14 +466,16 @@ impl Sender {
 
     /// The only frame there is, which is in flight, has arrived.
     #[inline]
-    pub fn settle(&mut self, news: &mut News) {
-        if let Some(piece) = self.flights.settle(news) {
-            self.release(piece.place);
+    pub fn settle(&mut self) -> Option<Flight> {
+        let flight = self.flights.settle()?;
+        if let Load::Pieces(pieces) = &flight.load {
+            pieces.iter().for_each(|piece| self.release(piece.place));
         }
         if self.waiting == 0 {
             self.pool.shrink();
             self.sheets.iter_mut().for_each(|sheets| sheets.shrink());
         }
+        Some(flight)
     }
 
     /// Whether no channel is to be told of.
