@@ -116,6 +116,7 @@ impl dyn Catalogue {
         match at {
             Location::File(path) => Ok(Box::new(Db::write(path)?)),
             Location::Server(url) => server(url, true),
+            Location::Elsewhere(_) => Err(elsewhere(at)),
         }
     }
 
@@ -124,6 +125,7 @@ impl dyn Catalogue {
         match at {
             Location::File(path) => Ok(Box::new(Db::read(path)?)),
             Location::Server(url) => server(url, false),
+            Location::Elsewhere(_) => Err(elsewhere(at)),
         }
     }
 }
@@ -140,6 +142,11 @@ impl dyn Catalogue + '_ {
     pub fn corrupt(&self, what: &str, damage: Damage) -> Error {
         Error::Corrupt { archive: self.location().clone(), reason: format!("{what}: {damage}") }
     }
+}
+
+fn elsewhere(at: &Location) -> Error {
+    let reason = "a database is written postgres://USER@HOST/NAME; a file of that name begins with ./".into();
+    Error::Address { archive: at.clone(), reason }
 }
 
 #[cfg(feature = "postgres")]
