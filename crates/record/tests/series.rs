@@ -431,6 +431,18 @@ fn real_numbers_keep_their_bits(store: &Store) {
     assert_eq!(bits, hard.iter().cycle().take(100).map(|v| v.to_bits()).collect::<Vec<_>>());
 }
 
+/// As a program has it that is being started by this one, until it is another.
+#[test]
+fn a_lock_that_is_held_for_a_moment_is_waited_for() {
+    let (_dir, path) = Store::File.folder();
+    drop(Writer::open(&path).unwrap());
+    let lock = std::fs::File::open(format!("{path}-writer")).unwrap();
+    lock.try_lock().unwrap();
+    let mut other = std::process::Command::new("sleep").arg("0.3").stdin(lock).spawn().unwrap();
+    drop(Writer::open(&path).unwrap());
+    assert!(other.wait().unwrap().success());
+}
+
 fn readers_read_beside_the_writer_and_a_second_writer_waits(store: &Store) {
     let (_dir, path) = store.folder();
     let (mut writer, layout) = filled(&path, 100, 10);
