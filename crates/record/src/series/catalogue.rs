@@ -39,6 +39,10 @@ pub(crate) trait Catalogue: Debug + Send {
     /// Makes sure, for who writes, that there is a connection; its number, which is another one after it was lost. Nothing
     /// else connects.
     fn ready(&self) -> Result<u64, Error>;
+    /// How often a connection was tried.
+    fn tries(&self) -> u64;
+    /// The next try to connect waits for nothing.
+    fn press(&self);
     /// Makes sure that nobody else writes a device.
     fn hold(&self, device: &str) -> Result<(), Error>;
     /// Who has a device now that was held on an earlier connection and could not be had again.

@@ -223,6 +223,12 @@ impl Catalogue for Db {
         Ok(0)
     }
 
+    fn tries(&self) -> u64 {
+        0
+    }
+
+    fn press(&self) {}
+
     /// Who writes holds the whole file.
     fn hold(&self, _: &str) -> Result<(), Error> {
         Ok(())
