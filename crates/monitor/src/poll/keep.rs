@@ -96,6 +96,7 @@ impl Keeper {
                 self.flush(reports, &mut tell);
             }
         }
+        self.writer.press();
         told(&self.writer.flush()?, &mut tell);
         let said = self.say_again();
         self.judge(said, &mut tell);

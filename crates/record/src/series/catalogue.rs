@@ -39,6 +39,10 @@ pub(crate) trait Catalogue: Debug + Send {
     /// Makes sure, for who writes, that there is a connection; its number, which is another one after it was lost. Nothing
     /// else connects.
     fn ready(&self) -> Result<u64, Error>;
+    /// How often a connection was tried.
+    fn tries(&self) -> u64;
+    /// The next try to connect waits for nothing.
+    fn press(&self);
     /// Makes sure that nobody else writes a device.
     fn hold(&self, device: &str) -> Result<(), Error>;
     /// Who has a device now that was held on an earlier connection and could not be had again.
@@ -116,6 +120,7 @@ impl dyn Catalogue {
         match at {
             Location::File(path) => Ok(Box::new(Db::write(path)?)),
             Location::Server(url) => server(url, true),
+            Location::Elsewhere(_) => Err(elsewhere(at)),
         }
     }
 
@@ -124,6 +129,7 @@ impl dyn Catalogue {
         match at {
             Location::File(path) => Ok(Box::new(Db::read(path)?)),
             Location::Server(url) => server(url, false),
+            Location::Elsewhere(_) => Err(elsewhere(at)),
         }
     }
 }
@@ -140,6 +146,11 @@ impl dyn Catalogue + '_ {
     pub fn corrupt(&self, what: &str, damage: Damage) -> Error {
         Error::Corrupt { archive: self.location().clone(), reason: format!("{what}: {damage}") }
     }
+}
+
+fn elsewhere(at: &Location) -> Error {
+    let reason = "a database is written postgres://USER@HOST/NAME; a file of that name begins with ./".into();
+    Error::Address { archive: at.clone(), reason }
 }
 
 #[cfg(feature = "postgres")]

@@ -50,6 +50,14 @@ impl Catalogue for Pg {
         self.ready()
     }
 
+    fn tries(&self) -> u64 {
+        self.tries()
+    }
+
+    fn press(&self) {
+        self.press();
+    }
+
     fn hold(&self, device: &str) -> Result<(), Error> {
         self.hold(device)
     }

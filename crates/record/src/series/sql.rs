@@ -22,9 +22,9 @@ use crate::counter::{Column, Moment};
 /// Marks the file as ours (`PRAGMA application_id`): "TRKC".
 const APPLICATION: i32 = 0x54524B43;
 
-/// How often a lock is tried again: a process that is being started by this one has what this one has open, until it is
-/// another program.
-const LOCK_TRIES: u32 = 10_000;
+/// How often a lock is tried, and the pause between, two seconds in all: a process that is being started by this one has what
+/// this one has open until it is another program, for which it wants a processor.
+const LOCK: (u32, Duration) = (2_000, Duration::from_millis(1));
 /// How long to wait for another program.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -89,6 +89,17 @@ const MIGRATIONS: [&str; 2] = [
 ",
 ];
 
+/// Takes a lock, or gives up.
+fn locked(lock: &File) -> Result<(), TryLockError> {
+    for _ in 1..LOCK.0 {
+        match lock.try_lock() {
+            Err(TryLockError::WouldBlock) => thread::park_timeout(LOCK.1),
+            done => return done,
+        }
+    }
+    lock.try_lock()
+}
+
 /// An open file.
 #[derive(Debug)]
 pub(crate) struct Db {
@@ -108,16 +119,10 @@ impl Db {
         beside.push("-writer");
         let lock =
             File::options().create(true).append(true).open(&beside).map_err(|e| open(e.to_string()))?;
-        let mut tries = 0;
-        loop {
-            match lock.try_lock() {
-                Ok(()) => break,
-                Err(TryLockError::WouldBlock) if tries < LOCK_TRIES => tries += 1,
-                Err(TryLockError::WouldBlock) => return Err(Error::Busy { archive: path.into() }),
-                Err(TryLockError::Error(e)) => return Err(open(e.to_string())),
-            }
-            thread::yield_now();
-        }
+        locked(&lock).map_err(|error| match error {
+            TryLockError::WouldBlock => Error::Busy { archive: path.into() },
+            TryLockError::Error(e) => open(e.to_string()),
+        })?;
         let connection = Connection::open(path).map_err(|e| open(e.to_string()))?;
         let db = Db { connection, archive: path.into(), _lock: Some(lock) };
         db.sql(|c| c.busy_timeout(PATIENCE))?;
@@ -217,6 +222,12 @@ impl Catalogue for Db {
     fn ready(&self) -> Result<u64, Error> {
         Ok(0)
     }
+
+    fn tries(&self) -> u64 {
+        0
+    }
+
+    fn press(&self) {}
 
     /// Who writes holds the whole file.
     fn hold(&self, _: &str) -> Result<(), Error> {

@@ -124,12 +124,18 @@ impl Writer {
         self.twice(|writer| writer.make(spec))
     }
 
-    /// Does what may fail the first time only because a connection had ended, which is made anew.
+    /// Does what may fail the first time only because a connection had ended, which is made anew; once.
     fn twice<T>(&mut self, work: impl Fn(&mut Writer) -> Result<T, Error>) -> Result<T, Error> {
+        let before = self.db.tries();
         match work(self) {
-            Err(Error::Lost { .. }) => work(self),
+            Err(Error::Lost { .. }) if self.db.tries() == before => work(self),
             done => done,
         }
+    }
+
+    /// What comes next connects at once if it has to, whatever the pause: for who writes for the last time.
+    pub fn press(&self) {
+        self.db.press();
     }
 
     fn make(&mut self, spec: &TableSpec) -> Result<Layout, Error> {
@@ -210,8 +216,9 @@ impl Writer {
             self.db.hold(device)?;
             self.db.put_texts(device, &kept, since)
         };
+        let before = self.db.tries();
         match put() {
-            Err(Error::Lost { .. }) => put(),
+            Err(Error::Lost { .. }) if self.db.tries() == before => put(),
             done => done,
         }
     }

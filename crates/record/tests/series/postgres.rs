@@ -2,8 +2,9 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -126,9 +127,9 @@ fn overtake(server: &'static Server, notices: bool) {
     feed(&mut first, &responses[0..10]);
     first.flush().unwrap();
     feed(&mut first, &responses[10..20]);
-    let mut second = Writer::open(&url).unwrap();
     cut(server, &url);
-    patiently(|| second.table(&spec("a", &two())).is_ok());
+    let mut second = Writer::open(&url).unwrap();
+    second.table(&spec("a", &two())).unwrap();
     let mut damage = Vec::new();
     if !notices {
         damage = first.flush().unwrap().damage;
@@ -179,9 +180,9 @@ fn a_device_that_is_taken_stops_no_other() {
         layouts.iter().for_each(|layout| feed(&mut first, layout, 0, 5));
         first.flush().unwrap();
         layouts.iter().for_each(|layout| feed(&mut first, layout, 5, 10));
-        let mut second = Writer::open(&format!("{url}&application_name=second")).unwrap();
         cut(server, &url);
-        patiently(|| second.table(&specs[0]).is_ok());
+        let mut second = Writer::open(&format!("{url}&application_name=second")).unwrap();
+        second.table(&specs[0]).unwrap();
         let done = first.flush().unwrap();
         assert_eq!(done.rows, 5, "of b");
         assert!(
@@ -203,14 +204,78 @@ fn a_device_that_is_taken_stops_no_other() {
     });
 }
 
+/// Whoever comes back first, when all connections have ended.
+#[test]
+fn a_stand_by_leaves_devices_to_who_had_them() {
+    with(|server| {
+        let url = server.database();
+        let mut first = Writer::open(&format!("{url}&application_name=first")).unwrap();
+        let layout = first.table(&spec("a", &two())).unwrap();
+        let responses = some(10);
+        for response in &responses {
+            first.append(layout.table, response).unwrap();
+        }
+        let mut other = Writer::open(&url).unwrap();
+        let mut refused = |device: &str| {
+            let why = other.table(&spec(device, &two())).unwrap_err();
+            assert!(matches!(why, Error::Held { .. }), "{why}");
+            assert!(matches!(other.tell(device, &[], Moment(0)), Err(Error::Held { .. })));
+            why.to_string()
+        };
+        assert!(refused("a").contains("first, process "));
+        cut(server, &url);
+        assert!(refused("a").ends_with("has a minute to come back"));
+        let flushed = first.flush().unwrap();
+        assert!(flushed.rows == 10 && flushed.damage.is_empty(), "{flushed:?}");
+        assert!(refused("a").contains("first, process "));
+        assert!(refused("b").ends_with("has a minute to come back"));
+        // Who has just come had no connection that ended.
+        Writer::open(&url).unwrap().table(&spec("b", &two())).unwrap();
+        assert_eq!(values(&url, &layout), counts(&responses));
+    });
+}
+
+/// Who writes for the last time has no time for a pause.
+#[test]
+fn a_pause_can_be_cut_short() {
+    with(|server| {
+        let url = server.database();
+        let mut writer = Writer::open(&url).unwrap();
+        let layout = writer.table(&spec("a", &two())).unwrap();
+        let (admin, name) = (server.client("postgres"), server::name(&url));
+        writer.append(layout.table, &some(1)[0]).unwrap();
+        admin.batch(&format!(
+            "ALTER DATABASE {name} ALLOW_CONNECTIONS false;
+             SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE datname = '{name}'"
+        ));
+        let why = writer.flush().unwrap_err();
+        assert!(matches!(why, Error::Lost { .. }), "{why}");
+        admin.batch(&format!("ALTER DATABASE {name} ALLOW_CONNECTIONS true"));
+        writer.press();
+        assert_eq!(writer.flush().unwrap().rows, 1);
+    });
+}
+
 /// When a relay is to cut a connection.
+#[derive(Default)]
 struct Cut {
     /// After so many more octets from the server; once.
     left: AtomicU64,
     times: AtomicU64,
     /// Whether the server is left in the belief that the connection goes on.
     dangling: bool,
-    kept: Mutex<Vec<UnixStream>>,
+    /// Whether nobody is told that the server has ended a connection, but by the server's last words.
+    mute: bool,
+    kept: Mutex<Vec<OwnedFd>>,
+    /// Whether who connects hears nothing for longer than the first pause, and is then cut off.
+    silent: AtomicBool,
+    /// How many connected.
+    came: AtomicU64,
+}
+
+/// The address of a database behind a relay.
+fn behind(server: &Server, url: &str, cut: &Arc<Cut>) -> String {
+    format!("postgres://{USER}@127.0.0.1:{}/{}", relay(server, cut), server::name(url))
 }
 
 /// Stands between a writer and the server.
@@ -220,6 +285,12 @@ fn relay(server: &Server, cut: &Arc<Cut>) -> u16 {
     let (cut, socket) = (cut.clone(), server.socket());
     thread::spawn(move || {
         while let Ok((stream, _)) = listener.accept() {
+            cut.came.fetch_add(1, Ordering::SeqCst);
+            if cut.silent.load(Ordering::SeqCst) {
+                stream.set_read_timeout(Some(Duration::from_millis(1_500))).unwrap();
+                let _ = std::io::copy(&mut &stream, &mut std::io::sink());
+                continue;
+            }
             let (cut, to) = (cut.clone(), UnixStream::connect(&socket).unwrap());
             let (mut from_client, mut to_server) = (stream.try_clone().unwrap(), to.try_clone().unwrap());
             let notices = !cut.dangling;
@@ -247,9 +318,12 @@ fn pass(mut from: UnixStream, mut to: TcpStream, cut: &Cut) {
             break;
         }
     }
-    let _ = to.shutdown(Shutdown::Both);
+    match cut.mute {
+        true => cut.kept.lock().unwrap().push(to.into()),
+        false => drop(to.shutdown(Shutdown::Both)),
+    }
     match cut.dangling {
-        true => cut.kept.lock().unwrap().push(from),
+        true => cut.kept.lock().unwrap().push(from.into()),
         false => drop(from.shutdown(Shutdown::Both)),
     }
 }
@@ -260,11 +334,8 @@ fn nothing_is_lost_or_there_twice_wherever_a_connection_breaks() {
     with(|server| {
         for dangling in [false, true] {
             let url = server.database();
-            let (left, times) = (AtomicU64::new(u64::MAX), AtomicU64::new(0));
-            let cut = Arc::new(Cut { left, times, dangling, kept: Mutex::default() });
-            let port = relay(server, &cut);
-            let through = format!("postgres://{USER}@127.0.0.1:{port}/{}", server::name(&url));
-            let mut writer = Writer::open(&through).unwrap();
+            let cut = Arc::new(Cut { left: AtomicU64::new(u64::MAX), dangling, ..Cut::default() });
+            let mut writer = Writer::open(&behind(server, &url, &cut)).unwrap();
             let layout = writer.table(&spec("a", &two())).unwrap();
             let mut stream = Seed(1996).stream("cuts");
             let (responses, mut told) = (some(1_200), 0);
@@ -292,6 +363,59 @@ fn nothing_is_lost_or_there_twice_wherever_a_connection_breaks() {
                 patiently(|| third.table(&spec("a", &two())).is_ok());
             }
         }
+    });
+}
+
+/// However long a try takes, the pause is after it.
+#[test]
+fn a_silent_host_is_tried_once_a_flush() {
+    with(|server| {
+        let url = server.database();
+        let relay = Arc::new(Cut { left: AtomicU64::new(u64::MAX), ..Cut::default() });
+        let mut writer = Writer::open(&behind(server, &url, &relay)).unwrap();
+        let layout = writer.table(&spec("a", &two())).unwrap();
+        writer.append(layout.table, &some(1)[0]).unwrap();
+        let mut tries = || {
+            assert!(matches!(writer.flush(), Err(Error::Lost { .. })));
+            relay.came.load(Ordering::SeqCst)
+        };
+        relay.silent.store(true, Ordering::SeqCst);
+        cut(server, &url);
+        assert_eq!(tries(), 2);
+        assert_eq!(tries(), 2, "the pause goes on");
+    });
+}
+
+/// Whatever the server has against a connection, it is made anew.
+#[test]
+fn a_session_that_the_server_ends_is_made_anew() {
+    with(|server| {
+        let url = server.database();
+        let relay = Arc::new(Cut { left: AtomicU64::new(u64::MAX), mute: true, ..Cut::default() });
+        let idle = "options=-c%20idle_session_timeout%3D1s&application_name=idle";
+        let through = format!("{}?{idle}", behind(server, &url, &relay));
+        let mut writer = Writer::open(&through).unwrap();
+        let layout = writer.table(&spec("a", &two())).unwrap();
+        writer.append(layout.table, &some(1)[0]).unwrap();
+        let reader = Reader::open(&through).unwrap();
+        let client = client(server, &url);
+        let sessions = "SELECT count(*) FROM pg_stat_activity
+            WHERE datname = current_database() AND application_name = 'idle'";
+        patiently(|| client.number(sessions) == 0);
+        assert_eq!(reader.tables(TableId(0), 10).unwrap().len(), 1);
+        assert_eq!(writer.flush().unwrap().rows, 1);
+    });
+}
+
+/// What of it holds over TCP alone can be seen in the server's log.
+#[test]
+fn a_server_is_told_when_to_give_up() {
+    with(|server| {
+        let url = server.database();
+        drop(Writer::open(&format!("{url}&options=-c%20log_statement%3Dall")).unwrap());
+        patiently(|| {
+            server.log().contains("'60000', false) FROM pg_settings WHERE name = 'tcp_user_timeout'")
+        });
     });
 }
 

@@ -48,8 +48,11 @@ pub(in super::super) fn shown(url: &str) -> String {
 
 /// What an address says.
 fn read(url: &str) -> Result<Config, String> {
-    if url.matches('@').count() > 1 {
-        return Err("`@` in a user's name or password is written %40".into());
+    // Where a user's name ends `tokio-postgres` takes any `@` for, `libpq` only one before the first `/` or `?`.
+    let behind = url.split_once("://").map_or(url, |(_, behind)| behind);
+    let (who, rest) = behind.split_at(behind.find(['/', '?']).unwrap_or(behind.len()));
+    if who.matches('@').count() > 1 || rest.contains('@') {
+        return Err("`@` in a user's name, a password or an option is written %40".into());
     }
     let asked = url.split_once('?').map_or("", |(_, options)| options).split('&');
     for mode in asked.filter_map(|option| option.strip_prefix("sslmode=")) {
@@ -60,10 +63,14 @@ fn read(url: &str) -> Result<Config, String> {
             ));
         }
     }
-    let config: Config = url.parse().map_err(|e: tokio_postgres::Error| {
-        std::error::Error::source(&e).map_or_else(|| e.to_string(), ToString::to_string)
-    })?;
-    Ok(config)
+    url.parse().map_err(|error: tokio_postgres::Error| {
+        let why = std::error::Error::source(&error).map(ToString::to_string);
+        // What else it says may be the end of a password with an `&` in it.
+        why.filter(|why| why.starts_with("invalid value for option `")).unwrap_or_else(|| {
+            "an option that is not known, or not OPTION=VALUE; `&` in a password is written %26, `%` %25"
+                .into()
+        })
+    })
 }
 
 /// What it takes to connect: what an address says, and where it says nothing, what `libpq` would take.
@@ -176,7 +183,11 @@ mod tests {
         }
         for (url, part) in [
             ("postgres://u:a@b@h/c", "%40"),
-            ("postgres://u@h/c?x=y", "`x`"),
+            ("postgres://h/c?password=a@b", "%40"),
+            ("postgres://u:a/b@h/c", "%40"),
+            ("postgres://u@h/c?x=y", "not known"),
+            ("postgres://u@h/c?x", "not known"),
+            ("postgres://u:%ff@h/%ff", "not known"),
             ("postgres://u@h:x/c", "`port`"),
         ] {
             let why = config(url, "").unwrap_err();

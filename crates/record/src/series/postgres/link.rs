@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{Severity, SqlState};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Config, Error, NoTls, Row, Statement};
 
@@ -18,7 +18,8 @@ const ENTRY: Duration = Duration::from_secs(20);
 const ANSWER: Duration = Duration::from_secs(60);
 
 /// What a session wants of its server: no names but those of the server itself, answers in time, and to notice within a
-/// minute if this end is gone, because what it holds then has to be free.
+/// minute if this end is gone, because what it holds then has to be free: probes find that out where nothing is under way,
+/// the last setting where an answer is, unless the server is too old to have it.
 const SETTINGS: &str = "
     SET search_path = pg_catalog;
     SET statement_timeout = '50s';
@@ -26,6 +27,7 @@ const SETTINGS: &str = "
     SET tcp_keepalives_idle = 30;
     SET tcp_keepalives_interval = 10;
     SET tcp_keepalives_count = 3;
+    SELECT set_config(name, '60000', false) FROM pg_settings WHERE name = 'tcp_user_timeout';
 ";
 
 /// A connection.
@@ -165,9 +167,12 @@ impl Trouble {
     /// Whether the connection is of no use any more, as far as the error tells.
     pub fn ends_it(&self) -> bool {
         let Trouble::Told(error) = self else { return true };
-        match self.code() {
-            Some(code) => [SqlState::ADMIN_SHUTDOWN, SqlState::CRASH_SHUTDOWN, SqlState::CANNOT_CONNECT_NOW]
-                .contains(code),
+        match error.as_db_error() {
+            Some(told) => {
+                let fatal = matches!(told.parsed_severity(), Some(Severity::Fatal | Severity::Panic));
+                let gone = [SqlState::ADMIN_SHUTDOWN, SqlState::CRASH_SHUTDOWN, SqlState::CANNOT_CONNECT_NOW];
+                fatal || gone.contains(told.code())
+            }
             None => error.is_closed() || error.source().is_some_and(|source| source.is::<io::Error>()),
         }
     }

@@ -3,7 +3,8 @@
 //! Who writes holds an advisory lock for each device and, shared, one for the archive, which bringing its tables up to
 //! date needs alone. The server frees them when the connection ends. After that a writer connects anew with the next
 //! call, but not before a pause that doubles; it ends what the server still has of its last connection, so that nothing
-//! of that can come after, and takes its locks again. What it had under way then is the caller's to find out.
+//! of that can come after, and takes its locks again. What it had under way then is the caller's to find out. For a
+//! minute it leaves devices to those who had them, whose connections will have ended as well.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -30,6 +31,10 @@ const ALONE: &str = "SELECT pg_advisory_lock($1)";
 /// Between tries to connect, at first and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
+/// After a connection was made anew, devices are left so long to who had them: what waits there would be lost if another
+/// came first. The longest pause fits in, and the longest try.
+const RETURN: Duration = Duration::from_secs(60);
+
 /// Former connections of which the server may have something left.
 const MOST_FORMER: usize = 16;
 
@@ -40,15 +45,17 @@ pub(crate) struct Pg {
     config: Config,
     writes: bool,
     link: RefCell<Option<Link>>,
-    /// How many connections there were.
+    /// How often a connection was tried.
     number: Cell<u64>,
     /// The server's processes behind connections that have ended and may have held locks, the last [`MOST_FORMER`].
     former: RefCell<VecDeque<(i32, i64)>>,
     /// The devices whose locks are held, or were and are to be held again.
     held: RefCell<BTreeSet<String>>,
-    /// The devices that were held until another took them, and who that is.
-    taken: RefCell<BTreeMap<String, String>>,
+    /// The devices that were held until another took them, who that is, and which try found it out.
+    taken: RefCell<BTreeMap<String, (String, u64)>>,
     rest: RefCell<Option<Rest>>,
+    /// When a connection was made in the place of one that had ended.
+    back: Cell<Option<Instant>>,
     /// Whether what is read is to be of one moment.
     at_once: Cell<bool>,
     /// What went wrong in the midst of that, where nobody could be told.
@@ -92,6 +99,7 @@ impl Pg {
             held: RefCell::default(),
             taken: RefCell::default(),
             rest: RefCell::default(),
+            back: Cell::default(),
             at_once: Cell::default(),
             untold: RefCell::default(),
         };
@@ -113,14 +121,27 @@ impl Pg {
         Ok(self.number.get())
     }
 
+    /// How often a connection was tried.
+    pub fn tries(&self) -> u64 {
+        self.number.get()
+    }
+
+    /// The next try does not wait until the pause is over.
+    pub fn press(&self) {
+        self.rest.take();
+    }
+
     /// A question, with its answer. Who only reads asks a second time if the connection had ended meanwhile; who writes
     /// has to know that it is another one, and uses [`Pg::ready`].
     pub(super) fn ask<T>(
         &self,
         question: impl AsyncFn(&Link) -> Result<T, tokio_postgres::Error>,
     ) -> Result<T, Error> {
+        let before = self.tries();
         match self.ask_once(&question) {
-            Err(Error::Lost { .. }) if !self.writes && !self.at_once.get() => self.ask_once(&question),
+            Err(Error::Lost { .. }) if !self.writes && !self.at_once.get() && self.tries() == before => {
+                self.ask_once(&question)
+            }
             answer => answer,
         }
     }
@@ -192,12 +213,13 @@ impl Pg {
         if self.at_once.get() {
             return Err(self.lost("the connection ended".into()));
         }
-        #[expect(clippy::disallowed_methods, reason = "a server that is gone is not asked all the time")]
-        let now = Instant::now();
-        if let Some(rest) = self.rest.borrow().as_ref().filter(|rest| now < rest.until) {
+        if let Some(rest) = self.rest.borrow().as_ref().filter(|rest| now() < rest.until) {
             return Err(self.lost(rest.why.clone()));
         }
+        self.number.set(self.number.get() + 1);
         let entered = self.enter();
+        // A try may take longer than the pause after it.
+        let now = now();
         let mut rest = self.rest.borrow_mut();
         *rest = match &entered {
             Ok(_) => None,
@@ -211,7 +233,7 @@ impl Pg {
             }
         };
         *self.link.borrow_mut() = Some(entered?);
-        self.number.set(self.number.get() + 1);
+        self.back.set(Some(now));
         Ok(())
     }
 
@@ -355,14 +377,25 @@ impl Pg {
             return Ok(());
         }
         let key = key("device", device);
+        let held = |who: String| {
+            let (archive, device) = (self.location.clone(), device.to_owned());
+            Err(Error::Held { archive, device, who })
+        };
+        let was_held = self.taken.borrow().get(device).is_some_and(|(_, tries)| *tries == self.tries());
+        if !was_held && self.back.get().is_some_and(|back| now() < back + RETURN) {
+            let who = self.ask(async |link| holder(link, key).await)?;
+            return held(who.map_or_else(
+                || "whoever did before the connection ended has a minute to come back".into(),
+                |who| named(Some(who)),
+            ));
+        }
         let got = self.ask(async |link| {
             let row = link.row("SELECT pg_try_advisory_lock($1)", &[&key]).await?;
             row.map_or(Ok(false), |row| row.try_get(0))
         })?;
         if !got {
             let who = self.ask(async |link| holder(link, key).await)?;
-            let (archive, device) = (self.location.clone(), device.to_owned());
-            return Err(Error::Held { archive, device, who: named(who) });
+            return held(named(who));
         }
         self.taken.borrow_mut().remove(device);
         self.held.borrow_mut().insert(device.to_owned());
@@ -370,7 +403,7 @@ impl Pg {
     }
 
     pub fn taken(&self, device: &str) -> Option<String> {
-        self.taken.borrow().get(device).cloned()
+        self.taken.borrow().get(device).map(|(who, _)| who.clone())
     }
 
     /// Takes the locks of former connections again, but for those that somebody else has taken.
@@ -386,7 +419,7 @@ impl Pg {
         for device in devices {
             if let Some(who) = self.take(link, &device)? {
                 self.held.borrow_mut().remove(&device);
-                self.taken.borrow_mut().insert(device, who);
+                self.taken.borrow_mut().insert(device, (who, self.tries()));
             }
         }
         self.former.borrow_mut().clear();
@@ -434,6 +467,9 @@ impl Pg {
     /// What a server that answers has against it.
     fn error(&self, trouble: Trouble) -> Error {
         let (archive, reason) = (self.location.clone(), trouble.reason());
+        if trouble.ends_it() {
+            return self.lost(reason);
+        }
         match trouble.code() {
             Some(&SqlState::READ_ONLY_SQL_TRANSACTION) => Error::ReadOnly { archive },
             Some(&SqlState::DISK_FULL) => Error::Full { archive },
@@ -444,10 +480,14 @@ impl Pg {
                 Error::Corrupt { archive, reason }
             }
             Some(_) => Error::Other { archive, source: reason.into() },
-            None if trouble.ends_it() => self.lost(reason),
             None => Error::Corrupt { archive, reason },
         }
     }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a server that is gone is not asked all the time")]
+fn now() -> Instant {
+    Instant::now()
 }
 
 /// The lock of something of the archive. Locks belong to a database, as the archive does.

@@ -70,12 +70,13 @@ pub struct Reading<'a> {
 /// Every column of a file or figure of a run.
 pub fn columns(name: &str, reading: &Reading<'_>) -> Result<Vec<Column>, Failure> {
     let path = Path::new(name);
+    let at = Location::from(name);
     let number = name.trim_start_matches('#').parse::<i64>().is_ok() && !path.exists();
-    if number || path.is_dir() || path.extension().is_some_and(|e| e == "json") {
+    let record = number || path.is_dir() || path.extension().is_some_and(|e| e == "json");
+    if record && at.file().is_some() {
         let records = archive::records(&[name.to_owned()], reading.archive)?;
         return Ok(of_records(&records));
     }
-    let at = Location::from(name);
     if archived::is_archive(&at) {
         return archived::columns(&at, reading);
     }

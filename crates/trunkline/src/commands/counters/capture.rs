@@ -41,6 +41,7 @@ pub fn capture(flags: &Capture) -> Result<(), Failure> {
         // The last period ends with what was seen last.
         session.close();
         told = session.tell()?;
+        book.writer.press();
         book.write(&told, session.monitor.flows(), seen)?;
         break;
     }
