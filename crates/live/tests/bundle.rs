@@ -13,15 +13,15 @@ use bodies::SEGMENTS;
 use trunkline_experiment::{Plan, Source, parse};
 use trunkline_live::{Live, Threads};
 use trunkline_record::Record;
-use trunkline_run::{Backend, Order, Stop, Unwatched};
-use trunkline_units::Seed;
+use trunkline_run::{Backend, Order, Stop, Unwatched, Watch};
+use trunkline_units::{Seed, Span};
 
 fn plan(text: &str) -> Plan {
     let parsed = parse(&Source { name: "test.ns", text, folder: None });
     parsed.plan.unwrap_or_else(|| panic!("{:?}", parsed.diagnostics))
 }
 
-fn run(text: &str, stop: Stop) -> Record {
+fn run(text: &str, stop: Stop, watch: &mut dyn Watch) -> Record {
     let mut live = Live::new(Box::new(Threads), BTreeMap::new());
     let plan = plan(text);
     assert_eq!(live.refuse(&plan), []);
@@ -33,12 +33,23 @@ fn run(text: &str, stop: Stop) -> Record {
         out: std::env::temp_dir(),
         stop,
     };
-    live.run(&plan, &order, &mut Unwatched)
+    live.run(&plan, &order, watch)
+}
+
+/// Asks to stop when a run has lasted so long.
+struct StopAfter(Span, Stop);
+
+impl Watch for StopAfter {
+    fn progress(&mut self, elapsed: Span, _: Option<Span>) {
+        if elapsed >= self.0 {
+            self.1.ask();
+        }
+    }
 }
 
 /// A run that closes: a machine that has no time for a receiver loses what finds its buffer full, and counts it.
 fn closed(text: &str) -> Record {
-    let record = run(text, Stop::default());
+    let record = run(text, Stop::default(), &mut Unwatched);
     for c in &record.connections {
         let told = format!("{}: {:?}", c.name, c.counters);
         assert_eq!(c.messages_received + c.lost, c.messages_sent * c.to.len() as u64, "{told}");
@@ -148,19 +159,18 @@ fn what_congestion_costs_is_counted() {
 
 #[test]
 fn a_stop_ends_what_bundles() {
-    let stop = Stop::default();
-    let later = stop.clone();
-    let asking = std::thread::spawn(move || {
-        std::thread::sleep(std::time::Duration::from_millis(700));
-        later.ask();
-    });
-    let record = run(&bodies::text(SEGMENTS, 3_600), stop);
-    asking.join().unwrap();
-    assert!(record.partial && record.duration_s < 60.0, "{:?}", record.trouble);
-    let counted = |name: &str| {
+    let counted = |record: &Record, name: &str| {
         record.hosts.iter().any(|h| h.name == name && h.interfaces.contains_key("bundle.malformed"))
     };
-    assert!(["c1a", "c1b", "c2", "h1", "h2", "h3"].into_iter().all(counted), "what was counted is kept");
+    // On a machine that stands still not all may be at work when it is asked to stop: then later.
+    let is_whole = [750, 6_000, 45_000].into_iter().any(|ms| {
+        let stop = Stop::default();
+        let record =
+            run(&bodies::text(SEGMENTS, 3_600), stop.clone(), &mut StopAfter(Span::from_ms(ms), stop));
+        assert!(record.partial && record.duration_s < 600.0, "{:?}", record.trouble);
+        ["c1a", "c1b", "c2", "h1", "h2", "h3"].into_iter().all(|name| counted(&record, name))
+    });
+    assert!(is_whole, "what was counted is kept");
 }
 
 #[test]

@@ -5,7 +5,8 @@
 mod command;
 
 use std::fs;
-use std::process::Command;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
@@ -52,11 +53,35 @@ impl Place {
         serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}"))
     }
 
+    /// One under way, and where it can be read what it says.
+    fn read(&self, mut command: Command) -> (Running, PathBuf) {
+        let told = tempfile::Builder::new().prefix("told").tempfile_in(self.desk.path("")).unwrap();
+        let ((out, path), err) = (told.keep().unwrap(), tempfile::tempfile().unwrap());
+        command.stdout(out.try_clone().unwrap()).stderr(err.try_clone().unwrap());
+        (Running::with(command, out, err), path)
+    }
+
     /// A station that serves, once it does.
     fn serve(&self, words: &[&str]) -> Running {
-        let running = Running::start(self.command("serve", words));
-        within(LONG, "the station", || self.say("ping", &["2", "-c", "1", "-W", "200ms"]).status == 0);
+        self.serves(self.command("serve", words))
+    }
+
+    /// It is not asked: what it answers too late would answer who asks next.
+    fn serves(&self, command: Command) -> Running {
+        let (running, told) = self.read(command);
+        within(LONG, "the station", || fs::read_to_string(&told).unwrap().contains("serving station 2"));
         running
+    }
+
+    /// A station that dies of the octet of a file that is one too many: 5 MB, or 10 MB where blocks are of 1024.
+    fn serve_until_it_dies(&self, words: &[&str]) -> Running {
+        let inner = self.command("serve", words);
+        let mut command = Command::new("sh");
+        command.args(["-ec", "ulimit -c 0; ulimit -f 10000; exec \"$0\" \"$@\""]);
+        command.arg(inner.get_program()).args(inner.get_args()).stdin(Stdio::null());
+        command.current_dir(inner.get_current_dir().unwrap()).env("LLC_NETWORK", &self.network);
+        command.env_remove("LLC_STATION");
+        self.serves(command)
     }
 }
 
@@ -87,7 +112,14 @@ fn what_cannot_be_is_told_in_a_line() {
     place.desk.write("file", "content");
     place.say("copy", &["file", "2", "--patience", "50ms"]).assert_line(1, "station 2 does not answer");
     let _serving = place.serve(&[]);
-    place.say("copy", &["file", "2", "--patience", "50ms"]).assert_line(1, "keeps no files");
+    let mut refused = None;
+    within(LONG, "an acknowledgement", || {
+        let ended = place.say("copy", &["file", "2", "--patience", "50ms"]);
+        let is_silent = ended.err.contains("does not answer");
+        refused = Some(ended);
+        !is_silent
+    });
+    refused.unwrap().assert_line(1, "keeps no files");
     place.say("serve", &[]).assert_line(2, "a station 2 there already");
     for words in [["--network", "nowhere"], ["--station", "255"], ["--size", "1498"]] {
         assert_eq!(place.say("ping", &[&["2"], &words[..]].concat()).status, 2);
@@ -98,33 +130,39 @@ fn what_cannot_be_is_told_in_a_line() {
 fn ping_counts_answers() {
     let place = Place::new();
     let _serving = place.serve(&[]);
-    let told = place.json("ping", &["2:0x64", "-c", "5", "-i", "1ms", "-s", "1497"]);
+    let told = place.json("ping", &["2:0x64", "-c", "5", "-i", "1ms", "-s", "1497", "-W", "30s"]);
     assert_eq!((&told["sent"], &told["answered"], &told["damaged"]), (&5.into(), &5.into(), &0.into()));
     assert!(told["each"].as_array().unwrap().iter().all(|one| one["octets"] == 1497 && one["sap"] == 0x64));
-    let told = place.json("ping", &["2", "-c", "1", "--xid"]);
+    let told = place.json("ping", &["2", "-c", "1", "--xid", "-W", "30s"]);
     assert_eq!(told["each"][0]["types"], Value::from(vec![1, 3]));
-    let all = place.json("ping", &["all:255", "-c", "1", "-W", "300ms"]);
-    assert_eq!((&all["answered"], &all["answers"]), (&1.into(), &5.into()), "every SAP answers: {all}");
+    let mut size = 56;
+    within(LONG, "an answer of every SAP", || {
+        // What comes too late is not counted where another length is asked for.
+        size += 1;
+        let words = ["all:255", "-c", "1", "-W", "300ms", "--json", "-s", &size.to_string()];
+        let ended = place.say("ping", &words);
+        let all: Value = serde_json::from_str(&ended.out).unwrap_or_else(|e| panic!("{e}: {ended:?}"));
+        let answers = all["answers"].as_u64().unwrap();
+        assert!(answers <= 5, "{all}");
+        answers == 5 && all["answered"] == 1
+    });
     // Ctrl-C ends it with what was measured.
-    let under_way = Running::start(place.command("ping", &["2", "--json"]));
-    std::thread::sleep(Duration::from_millis(700));
+    let (under_way, told) = place.read(place.command("ping", &["2", "-i", "50ms", "-W", "30s"]));
+    within(LONG, "an answer", || fs::read_to_string(&told).unwrap().contains(" octets from station 2"));
     signal(under_way.id(), Signal::SIGINT);
     let ended = under_way.end();
     assert_eq!(ended.status, 0, "{}", ended.err);
-    assert!(serde_json::from_str::<Value>(&ended.out).unwrap()["sent"].as_u64() >= Some(1));
+    let (asked, _) = ended.out.split_once(" asked, ").expect("what was measured");
+    assert!(asked.lines().last().unwrap().parse::<u64>().unwrap() >= 1, "{}", ended.out);
 }
 
 #[test]
 fn an_answer_that_comes_late_answers_nothing() {
     let place = Place::new();
     let serving = place.serve(&[]);
-    let path = place.desk.path("told");
-    let mut command = place.command("ping", &["2", "-i", "0s", "-W", "20ms"]);
-    let out = fs::File::options().read(true).write(true).create_new(true).open(&path).unwrap();
-    command.stdout(out.try_clone().unwrap());
     signal(serving.id(), Signal::SIGSTOP);
-    let pinging = Running::with(command, out, tempfile::tempfile().unwrap());
-    let tells = |what: &str| within(LONG, what, || fs::read_to_string(&path).unwrap().contains(what));
+    let (pinging, told) = place.read(place.command("ping", &["2", "-i", "0s", "-W", "20ms"]));
+    let tells = |what: &str| within(LONG, what, || fs::read_to_string(&told).unwrap().contains(what));
     tells("no answer to 9 within");
     signal(serving.id(), Signal::SIGCONT);
     tells("DAMAGED OR LATE");
@@ -194,21 +232,20 @@ fn a_copy_survives_the_death_of_either_end() {
         let parts = fs::read_dir(place.desk.path("kept/.partial")).into_iter().flatten().flatten();
         parts.filter_map(|part| part.metadata().ok()).map(|about| about.len()).max().unwrap_or_default()
     };
-    let grows = |from: u64| within(LONG, "more octets", || partial() > from + 100_000);
-    let serving = place.serve(&["--into", "kept"]);
+    let copy = |more: &[&str]| place.command("copy", &[&["large", "2", "--patience", "100s"], more].concat());
+    // However late this test looks, not all is there.
+    let serving = place.serve_until_it_dies(&["--into", "kept"]);
     // Who sends is killed, and then goes on.
-    let sending = Running::start(place.command("copy", &["large", "2"]));
-    grows(0);
+    let sending = Running::start(copy(&[]));
+    within(LONG, "some octets", || partial() > 100_000);
     signal(sending.id(), Signal::SIGKILL);
     sending.end();
     let before = partial();
     assert!(before > 100_000 && before < 20_000_000, "{before}");
-    // Who keeps is killed under way and comes back.
-    let sending = Running::start(place.command("copy", &["large", "2", "--json"]));
-    grows(before);
-    signal(serving.id(), Signal::SIGKILL);
-    serving.end();
-    assert!(partial() < 20_000_000, "killed too late to tell anything");
+    // Who keeps dies under way and comes back.
+    let sending = Running::start(copy(&["--json"]));
+    assert_eq!(serving.end().status, -(Signal::SIGXFSZ as i32));
+    assert!(partial() >= before && partial() < 20_000_000, "{before}, {}", partial());
     let _serving = place.serve_again(&["--into", "kept"]);
     let ended = sending.end();
     assert_eq!(ended.status, 0, "{}", ended.err);

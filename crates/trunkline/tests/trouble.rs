@@ -67,7 +67,8 @@ fn assert_measured(record: &Value, names: &[&str]) {
 fn lose_the_agent_of(host: &str, how: Signal, words: &str) {
     let desk = Desk::new();
     let running = desk.start(LONG, &[]);
-    let agent = running.agent_with_results(host);
+    running.agents_with_results(["a", "b"]);
+    let agent = running.agent_at(host);
     signal(agent, how);
     let ended = running.end();
     let words = format!("host {host}{words}");
@@ -98,8 +99,8 @@ fn an_agent_that_falls_silent_does_not_answer() {
 fn stop_with(ask: impl FnOnce(&Running)) {
     let desk = Desk::new();
     let running = desk.start(LONG, &[]);
-    let agents = ["c", "d", "a", "b"].map(|host| running.agent(host));
-    running.agent_with_results("b");
+    let agents = ["c", "d", "a", "b"].map(|host| running.agent_at(host));
+    running.agents_with_results(["a", "b"]);
     ask(&running);
     let ended = running.end();
     ended.assert_line(1, "stopped on request");
@@ -130,7 +131,8 @@ fn a_controller_that_is_killed_takes_its_agents_along_and_leaves_a_trace() {
     assert_eq!(desk.run(SHORT, &[]).status, 0);
     let before = desk.recorded("out");
     let running = desk.start(LONG, &[]);
-    let agents = ["a", "b", "c", "d"].map(|host| running.agent(host));
+    running.agent("a");
+    let agents = ["a", "b", "c", "d"].map(|host| running.agent_at(host));
     signal(running.id(), Signal::SIGKILL);
     assert_eq!(running.end().status, -9);
     within(Duration::from_secs(30), "the agents to go", || agents.into_iter().all(is_gone));
@@ -164,7 +166,7 @@ fn a_converter_that_dies_costs_what_goes_through_it() {
     for converter in ["c1", "c2"] {
         let desk = Desk::new();
         let running = desk.start(BUNDLES, &[]);
-        running.agent_with_results("h2");
+        running.agents_with_results(["h1", "h2", "router"]);
         let agent = running.agent_at(converter);
         signal(agent, Signal::SIGKILL);
         let ended = running.end();
@@ -180,7 +182,7 @@ fn a_converter_that_dies_costs_what_goes_through_it() {
 fn ctrl_c_ends_converters_too() {
     let desk = Desk::new();
     let running = desk.start(BUNDLES, &[]);
-    running.agent_with_results("h2");
+    running.agents_with_results(["h1", "h2", "router"]);
     let agents = ["c1", "c2", "h1", "h2", "router"].map(|host| running.agent_at(host));
     signal(running.id(), Signal::SIGINT);
     let ended = running.end();
@@ -254,10 +256,11 @@ fn a_host_that_does_not_answer_is_named() {
 
 #[test]
 fn a_host_that_answers_no_more_does_not_hold_a_run_for_ever() {
-    let text = "connection q { xmt = a; rcv = b; protocol = tcp; test = request; duration = 4 s; }
+    let text = "connection q { xmt = a; rcv = b; protocol = tcp; test = request; duration = 1 h; }
                 connection other { xmt = c; rcv = d; protocol = tcp; test = full; bytes = 1 MB; }";
-    let script =
-        format!("\"$@\" & until pgrep -P $! > /dev/null; do sleep 0.1; done; sleep 2; {CUT}; wait $!");
+    // Until requests and answers have passed, each a packet and more.
+    let under_way = "awk '$1 == \"lo:\" && $3 > 2000 { found = 1 } END { exit !found }' /proc/net/dev";
+    let script = format!("\"$@\" & until {under_way}; do sleep 0.1; done; {CUT}; wait $!");
     let desk = Desk::new();
     if let Some(ended) = in_a_network(&desk, &script, text) {
         ended.assert_line(1, "has taken nothing for 30 s");

@@ -212,12 +212,27 @@ impl Running {
         found.unwrap()
     }
 
-    /// As `agent`, and long enough after for its ends to have passed on what they measured, which they do twice a
-    /// second.
-    pub fn agent_with_results(&self, host: &str) -> Pid {
-        let agent = self.agent(host);
-        std::thread::sleep(Duration::from_secs(2));
-        agent
+    /// The agents of these hosts, once all their ends have had messages and passed on what they measured.
+    ///
+    /// That is seen by how often their threads have waited. A copy of what an end measured is left twice a second, and a
+    /// thread that is named as the program passes it on as often.
+    pub fn agents_with_results<const N: usize>(&self, hosts: [&str; N]) -> [Pid; N] {
+        let agents = hosts.map(|host| self.agent(host));
+        let are_busy = |agent: &Pid| {
+            let mut ends = threads(*agent).into_iter().filter(|(_, name, _)| name.starts_with("end "));
+            // Without messages it takes 5 s to wait so often.
+            ends.all(|(.., waits)| waits >= 100)
+        };
+        within(HANGS, "messages", || agents.iter().all(are_busy));
+        let beats = |agent: Pid| -> u64 {
+            let threads = threads(agent);
+            let first = threads.iter().find(|(id, ..)| *id == agent).expect("the agent lives");
+            threads.iter().filter(|one| one.1 == first.1 && one.0 != agent).map(|one| one.2).sum()
+        };
+        let before = agents.map(beats);
+        let passed_on = || agents.iter().zip(before).all(|(agent, before)| beats(*agent) >= before + 3);
+        within(HANGS, "results to be passed on", passed_on);
+        agents
     }
 }
 
@@ -267,9 +282,19 @@ fn arguments(pid: Pid) -> Vec<String> {
 
 /// Whether an agent has an end of a connection open: each has a thread of this name.
 fn serves(pid: Pid) -> bool {
+    threads(pid).iter().any(|(_, name, _)| name.starts_with("end "))
+}
+
+/// The threads of a process: what they are called, and how often each has waited.
+fn threads(pid: Pid) -> Vec<(Pid, String, u64)> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let mut names = threads.filter_map(|t| fs::read_to_string(t.path().join("comm")).ok());
-    names.any(|name| name.starts_with("end "))
+    let told = threads.filter_map(|thread| {
+        let status = fs::read_to_string(thread.path().join("status")).ok()?;
+        let of = |key: &str| status.lines().find_map(|line| line.strip_prefix(key)).map(str::trim_start);
+        let id = Pid::from_raw(of("Pid:")?.parse().ok()?);
+        Some((id, of("Name:")?.to_owned(), of("voluntary_ctxt_switches:")?.parse().ok()?))
+    });
+    told.collect()
 }
 
 /// Whether a command works here; a test that cannot do without it says that it is skipped.
