@@ -111,6 +111,49 @@ fn amounts_are_counted_up() {
 }
 
 #[test]
+fn a_file_that_was_cut_off_is_completed() {
+    for kind in ["amount", "counter64"] {
+        let desk = Desk::new();
+        let file = |rows: std::ops::Range<u64>, odd: u64| {
+            let row = |i: u64| match (kind, i % 7) {
+                (_, 3) => format!("{},\n", 1_700_000_000 + 15 * i),
+                ("amount", _) => format!("{},{}\n", 1_700_000_000 + 15 * i, i * i % 97 + u64::from(i == odd)),
+                _ => format!("{},{}\n", 1_700_000_000 + 15 * i, 1_000 * i + u64::from(i == odd)),
+            };
+            rows.map(row).fold(String::from("time,in\n"), |text, row| text + &row)
+        };
+        let none = u64::MAX;
+        desk.write("before.csv", file(0..40, none));
+        desk.write("part.csv", file(40..140, none));
+        desk.write("other.csv", file(40..3_000, 120));
+        desk.write("whole.csv", file(40..3_000, none));
+        let import = |archive: &str, file: &str| {
+            let flags = ["--device", "sw1", "--table", "t", "--kind", kind];
+            desk.say(&[&["monitor", "import", archive, file], &flags[..]].concat())
+        };
+        for (archive, files) in
+            [("a.sqlite", &["before.csv"][..]), ("b.sqlite", &["before.csv", "part.csv"]), ("c.sqlite", &[])]
+        {
+            files.iter().for_each(|file| assert_eq!(import(archive, file).status, 0));
+        }
+        assert_eq!(import("a.sqlite", "whole.csv").status, 0);
+        let other = import("b.sqlite", "other.csv");
+        assert_eq!((other.status, other.err.lines().count()), (2, 1), "{}", other.err);
+        let rest = import("b.sqlite", "whole.csv");
+        assert!(rest.out.starts_with("2860 rows of 1 series: "), "{} {}", rest.out, rest.err);
+        let [straight, completed] = ["a.sqlite", "b.sqlite"]
+            .map(|archive| well(&desk, &["monitor", "export", archive, "--csv", "-"]));
+        assert_eq!(straight, completed, "{kind}");
+        let again = import("b.sqlite", "whole.csv");
+        assert_eq!((again.status, again.err.lines().count()), (2, 1), "{}", again.err);
+        assert!(again.err.contains(" already, and the file begins before"), "{}", again.err);
+        // Also where nothing was before.
+        assert_eq!(import("c.sqlite", "part.csv").status, 0);
+        assert!(import("c.sqlite", "whole.csv").out.starts_with("2860 rows "));
+    }
+}
+
+#[test]
 fn what_is_wrong_is_said_in_one_line_and_leaves_nothing_behind() {
     let desk = Desk::new();
     for (text, more, words) in [

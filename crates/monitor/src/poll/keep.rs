@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use trunkline_record::counter::Moment;
+use trunkline_record::counter::{Moment, Response};
 use trunkline_record::series::writer::{Flushed, Retention};
 use trunkline_record::series::{Error, Layout, Location, Said, TableSpec, Writer};
 
 use super::Time;
+use super::late::Late;
 use super::report::{Over, Report, Reports};
 
 /// How often what is too old or too much is looked for.
@@ -17,6 +18,9 @@ const RETAIN: Duration = Duration::from_secs(60);
 const MOST_TROUBLES: usize = 100;
 /// Most texts that wait for an archive that is out of reach or a device that is free.
 const MOST_UNSAID: usize = 1 << 18;
+
+/// Most values that wait for tables that cannot be made while the archive is out of reach.
+const MOST_LATE: usize = 1 << 22;
 
 /// How the archive is written.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +40,12 @@ pub struct Keeper {
     tables: BTreeMap<usize, (Layout, Arc<TableSpec>)>,
     /// Tables that could not be made yet: the archive was out of reach or full, somebody else writes their device.
     unmade: BTreeMap<usize, Arc<TableSpec>>,
+    /// What came for those while the archive was out of reach.
+    late: Late,
+    /// Devices that somebody else writes, and who.
+    held: BTreeMap<String, String>,
+    /// Those, and of how many devices each that was told.
+    holders: BTreeMap<String, usize>,
     /// Texts that could not be written yet, the last of each, by device, object and key; at most [`MOST_UNSAID`].
     unsaid: BTreeMap<(String, String, String), (Moment, String)>,
     /// Texts for which there was no room any more.
@@ -60,6 +70,9 @@ impl Keeper {
             time,
             tables: BTreeMap::new(),
             unmade: BTreeMap::new(),
+            late: Late::new(MOST_LATE),
+            held: BTreeMap::new(),
+            holders: BTreeMap::new(),
             unsaid: BTreeMap::new(),
             dropped: 0,
             flushed,
@@ -71,7 +84,7 @@ impl Keeper {
     }
 
     /// Writes until nobody polls any more; then everything is in the file. Each report is shown to `see` first, and
-    /// what goes wrong is told to `tell`, a line each.
+    /// what goes wrong is told to `tell`, a line each; at last how much is lost.
     ///
     /// # Errors
     /// What waited at the end and could not be written.
@@ -97,9 +110,13 @@ impl Keeper {
             }
         }
         self.writer.press();
-        told(&self.writer.flush()?, &mut tell);
-        let said = self.say_again();
-        self.judge(said, &mut tell);
+        let written = self.write(&mut tell);
+        if written.is_ok() {
+            let said = self.say_again();
+            self.judge(said, &mut tell);
+        }
+        self.take_leave(reports, &mut tell);
+        written?;
         self.writer.checkpoint()
     }
 
@@ -109,30 +126,22 @@ impl Keeper {
                 if let Some(spec) = spec {
                     // If it cannot be as it shall be, nothing is taken until it can.
                     self.tables.remove(table);
-                    self.unmade.remove(table);
-                    self.make(*table, spec)?;
-                } else if let Some(spec) = self.unmade.remove(table) {
-                    self.make(*table, &spec)?;
+                    self.unmade.insert(*table, spec.clone());
                 }
-                let Some((layout, spec)) = self.tables.get(table) else { return Ok(()) };
-                match self.writer.append(layout.table, response) {
-                    Err(Error::Unflushed { .. }) => {
-                        match self.writer.flush() {
-                            Ok(flushed) => told(&flushed, tell),
-                            Err(error) => {
-                                *self.away.get_or_insert(0) += 1;
-                                return Err(error);
-                            }
-                        }
-                        self.writer.append(layout.table, response).map(|_| ())
+                if let Err(error) = self.ready(*table, tell) {
+                    if let (Error::Lost { .. }, Some(spec)) = (&error, self.unmade.get(table))
+                        && !self.late.put(*table, (spec.clone(), response.clone()))
+                    {
+                        self.miss(1);
                     }
-                    Err(error @ Error::Held { .. }) => {
-                        self.unmade.insert(*table, spec.clone());
-                        self.tables.remove(table);
-                        Err(error)
-                    }
-                    appended => appended.map(|_| ()),
+                    return Err(error);
                 }
+                let appended = self.append(*table, response, tell);
+                match &appended {
+                    Ok(()) | Err(Error::Held { .. } | Error::Disorder(_) | Error::Width { .. }) => {}
+                    Err(_) => self.miss(1),
+                }
+                appended
             }
             Report::Words { device, words, at } => {
                 let said: Vec<Said<'_>> =
@@ -145,6 +154,33 @@ impl Keeper {
                 self.say(device, &[Said { object: "agent", key: &key, text: &text }], *at)
             }
         }
+    }
+
+    fn append(
+        &mut self,
+        table: usize,
+        response: &Response,
+        tell: &mut impl FnMut(&str),
+    ) -> Result<(), Error> {
+        let Some((layout, spec)) = self.tables.get(&table) else { return Ok(()) };
+        let id = layout.table;
+        let appended = match self.writer.append(id, response) {
+            Err(Error::Unflushed { .. }) => {
+                told(&self.writer.flush()?, tell);
+                self.writer.append(id, response)
+            }
+            appended => appended,
+        };
+        if let Err(Error::Held { .. }) = &appended {
+            self.unmade.entry(table).or_insert(spec.clone());
+            self.tables.remove(&table);
+        }
+        appended.map(drop)
+    }
+
+    /// So many responses are not kept; that is told when the archive is written again.
+    fn miss(&mut self, count: u64) {
+        *self.away.get_or_insert(0) += count;
     }
 
     /// Writes texts, now or later: who says them does so once.
@@ -164,6 +200,9 @@ impl Keeper {
                 _ => drop(self.unsaid.remove(&place)),
             }
         }
+        if said.is_ok() {
+            self.held.remove(device);
+        }
         said
     }
 
@@ -182,7 +221,10 @@ impl Keeper {
                 continue;
             }
             match self.writer.tell(device, &texts, at) {
-                Ok(()) => drop(taken.insert((device.to_owned(), at))),
+                Ok(()) => {
+                    self.held.remove(device);
+                    taken.insert((device.to_owned(), at));
+                }
                 Err(error) => {
                     let lost = matches!(error, Error::Lost { .. });
                     (done, refused) = (Err(error), Some(device));
@@ -196,45 +238,93 @@ impl Keeper {
         done
     }
 
-    /// Makes a table, now or later.
-    fn make(&mut self, table: usize, spec: &Arc<TableSpec>) -> Result<(), Error> {
-        match self.writer.table(spec) {
-            Ok(layout) => drop(self.tables.insert(table, (layout, spec.clone()))),
-            Err(error) => {
-                if passes(&error) {
-                    self.unmade.insert(table, spec.clone());
+    /// Makes a table that could not be made yet, and gives it what came meanwhile.
+    fn ready(&mut self, table: usize, tell: &mut impl FnMut(&str)) -> Result<(), Error> {
+        let Some(spec) = self.unmade.get(&table).cloned() else { return Ok(()) };
+        if let Err(error) = self.catch_up(table, tell) {
+            if !matches!(error, Error::Lost { .. }) {
+                match self.late.give_up(table) {
+                    0 => {}
+                    missing => self.miss(missing),
                 }
-                return Err(error);
+            }
+            return Err(error);
+        }
+        let made = self.make(table, &spec);
+        if made.as_ref().err().is_none_or(|error| !passes(error)) {
+            self.unmade.remove(&table);
+        }
+        made
+    }
+
+    /// Gives a table what waits for it, each in the table that it came for.
+    fn catch_up(&mut self, table: usize, tell: &mut impl FnMut(&str)) -> Result<(), Error> {
+        while let Some(one) = self.late.take(table) {
+            let taken = self.make(table, &one.0).and_then(|()| self.append(table, &one.1, tell));
+            match taken {
+                Ok(()) => {}
+                // Somebody else wrote meanwhile.
+                Err(error @ Error::Disorder(_)) => {
+                    self.miss(1);
+                    self.judge(Err(error), tell);
+                }
+                Err(error) => {
+                    self.late.back(table, one);
+                    return Err(error);
+                }
             }
         }
         Ok(())
     }
 
-    fn flush(&mut self, reports: &Reports, tell: &mut impl FnMut(&str)) {
-        let flushed = self.writer.flush();
-        self.flushed = self.time.now();
-        match &flushed {
-            Ok(flushed) => {
-                told(flushed, tell);
-                if let Some(missing) = self.away.take() {
-                    tell(&format!("the archive is written again; {missing} responses are missing"));
-                    self.troubles.clear();
-                }
+    fn make(&mut self, table: usize, spec: &Arc<TableSpec>) -> Result<(), Error> {
+        if self.tables.get(&table).is_some_and(|(_, made)| Arc::ptr_eq(made, spec)) {
+            return Ok(());
+        }
+        self.tables.remove(&table);
+        let layout = self.writer.table(spec)?;
+        self.held.remove(&spec.device);
+        self.tables.insert(table, (layout, spec.clone()));
+        Ok(())
+    }
+
+    /// Writes all responses that wait.
+    fn write(&mut self, tell: &mut impl FnMut(&str)) -> Result<(), Error> {
+        for table in self.late.tables() {
+            match self.ready(table, tell) {
+                Err(error @ Error::Lost { .. }) => return Err(error),
+                done => self.judge(done, tell),
             }
-            Err(Error::Lost { .. }) => drop(self.away.get_or_insert(0)),
-            Err(_) => {}
         }
-        let done = flushed.and_then(|_| self.say_again());
+        told(&self.writer.flush()?, tell);
+        if let Some(missing) = self.away.take() {
+            tell(&format!("the archive is written again; {missing} responses are missing"));
+            self.troubles.clear();
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self, reports: &Reports, tell: &mut impl FnMut(&str)) {
+        let written = self.write(tell);
+        self.flushed = self.time.now();
+        let done = written.and_then(|()| self.say_again());
         self.judge(done, tell);
-        let dropped = std::mem::take(&mut self.dropped);
-        if dropped > 0 {
-            tell(&format!("{dropped} texts are lost: {MOST_UNSAID} wait to be written"));
-        }
-        if self.flushed.since(self.retained) >= RETAIN {
+        let now_and_then = self.flushed.since(self.retained) >= RETAIN;
+        self.tell_holders(now_and_then, tell);
+        if now_and_then {
             let removed = self.writer.retain(&self.keeping.retention, self.flushed);
             // What is more goes with the next flush.
             self.retained = if matches!(&removed, Ok(r) if r.more) { self.retained } else { self.flushed };
             self.judge(removed.map(|_| ()), tell);
+        }
+        self.tell_lost(reports, tell);
+    }
+
+    /// Tells what there was no room for.
+    fn tell_lost(&mut self, reports: &Reports, tell: &mut impl FnMut(&str)) {
+        let dropped = std::mem::take(&mut self.dropped);
+        if dropped > 0 {
+            tell(&format!("{dropped} texts are lost: {MOST_UNSAID} wait to be written"));
         }
         let lost = reports.lost();
         if lost > self.lost {
@@ -243,10 +333,53 @@ impl Keeper {
         }
     }
 
-    /// Tells what goes wrong, each once.
+    /// Tells at the end what never came into the archive; what others write is theirs.
+    fn take_leave(&mut self, reports: &Reports, tell: &mut impl FnMut(&str)) {
+        self.tell_holders(true, tell);
+        self.tell_lost(reports, tell);
+        let missing = self.away.unwrap_or(0) + self.late.count() + self.writer.waiting() as u64;
+        if missing > 0 {
+            tell(&format!("{missing} responses are lost"));
+        }
+        let unsaid = self.unsaid.keys().filter(|(device, ..)| !self.held.contains_key(device)).count();
+        if unsaid > 0 {
+            tell(&format!("{unsaid} texts are lost"));
+        }
+    }
+
+    /// Tells who writes how many devices: when they have doubled, or with `all` when they are more.
+    fn tell_holders(&mut self, all: bool, tell: &mut impl FnMut(&str)) {
+        let mut holders: BTreeMap<&String, (usize, &String)> = BTreeMap::new();
+        for (device, who) in &self.held {
+            holders.entry(who).or_insert((0, device)).0 += 1;
+        }
+        self.holders.retain(|who, _| holders.contains_key(who));
+        for (who, (count, device)) in holders {
+            let told = self.holders.entry(who.clone()).or_default();
+            if count > *told && (all || count >= 2 * *told) {
+                tell(&format!("another program writes {count} devices, `{device}` and others: {who}"));
+                *told = count;
+            }
+            *told = count.min(*told);
+        }
+    }
+
+    /// Tells what goes wrong, each once; of devices that somebody else writes the first, others are counted.
     fn judge(&mut self, done: Result<(), Error>, tell: &mut impl FnMut(&str)) {
         let Err(error) = done else { return };
         let why = error.to_string();
+        match &error {
+            Error::Lost { .. } => self.miss(0),
+            Error::Held { device, who, .. } => {
+                self.held.insert(device.clone(), who.clone());
+                if !self.holders.contains_key(who) {
+                    tell(&why);
+                    self.holders.insert(who.clone(), 1);
+                }
+                return;
+            }
+            _ => {}
+        }
         if !self.troubles.contains(&why) {
             tell(&why);
             if self.troubles.len() >= MOST_TROUBLES {

@@ -13,6 +13,7 @@
 //! | [`ping`] | hosts that are pinged |
 //! | [`report`] | what comes of it, through a bounded queue |
 //! | [`keep`] | who writes it into the archive |
+//! | `late` | what waits until there is a table for it |
 //! | [`rates`] | who makes rates of it as it comes |
 //! | [`time`] | a clock that never goes back, and when polls are due |
 //!
@@ -30,6 +31,7 @@ pub mod collect;
 pub mod config;
 pub mod device;
 pub mod keep;
+mod late;
 pub mod machine;
 pub mod other;
 pub mod ping;

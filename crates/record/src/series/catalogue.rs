@@ -70,7 +70,7 @@ pub(crate) trait Catalogue: Debug + Send {
     fn series(&self, table: TableId) -> Result<Vec<SeriesInfo>, Error>;
     fn one_series(&self, id: SeriesId) -> Result<Option<SeriesInfo>, Error>;
 
-    /// Puts what differs from what is there.
+    /// Puts what differs from what is there; of two of the same the later.
     fn put_texts(&self, device: &str, texts: &[Said<'_>], since: Moment) -> Result<(), Error>;
     fn texts(&self, device: &str, most: usize) -> Result<Vec<Text>, Error>;
 

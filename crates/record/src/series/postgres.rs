@@ -181,17 +181,19 @@ impl Catalogue for Pg {
 
     fn put_texts(&self, device: &str, texts: &[Said<'_>], since: Moment) -> Result<(), Error> {
         texts.iter().try_for_each(|said| fit(device, &[device, said.object, said.key]))?;
+        // The later of two of the same stands: a statement changes a row once.
+        let last: BTreeMap<(&str, &str), &str> =
+            texts.iter().map(|said| ((said.object, said.key), said.text)).collect();
+        let objects: Vec<Cow<'_, str>> = last.keys().map(|(object, _)| kept(object)).collect();
+        let keys: Vec<Cow<'_, str>> = last.keys().map(|(_, key)| kept(key)).collect();
+        let texts: Vec<Cow<'_, str>> = last.values().map(|text| kept(text)).collect();
         let device = kept(device);
-        self.transaction(async |link| {
-            // One after the other: the later of two of the same stands.
-            for said in texts {
-                let sql = "INSERT INTO trunkline.texts AS t (device, object, key, text, since) VALUES ($1, $2, $3, $4, $5)
-                    ON CONFLICT (device, object, key) DO UPDATE SET text = excluded.text, since = excluded.since
-                    WHERE t.text <> excluded.text";
-                let [object, key, text] = [said.object, said.key, said.text].map(kept);
-                link.execute(sql, &[&device, &object, &key, &text, &since.0]).await?;
-            }
-            Ok(())
+        self.ask(async |link| {
+            let sql = "INSERT INTO trunkline.texts AS t (device, object, key, text, since)
+                SELECT $1::text, said.*, $5::bigint FROM unnest($2::text[], $3::text[], $4::text[]) AS said
+                ON CONFLICT (device, object, key) DO UPDATE SET text = excluded.text, since = excluded.since
+                WHERE t.text <> excluded.text";
+            link.execute(sql, &[&device, &objects, &keys, &texts, &since.0]).await.map(drop)
         })
     }
 

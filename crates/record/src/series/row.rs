@@ -70,12 +70,12 @@ pub(crate) struct Tail {
 }
 
 impl Tail {
-    /// As bytes, each number as its difference to the row before.
-    pub fn write(&self) -> Vec<u8> {
+    /// Rows as bytes, each number as its difference to the row before.
+    pub fn write(rows: &[(Row, Vec<Option<Raw>>)]) -> Vec<u8> {
         let mut out = Vec::new();
-        put(&mut out, self.rows.len() as u64);
+        put(&mut out, rows.len() as u64);
         let (mut before, mut last) = (Row::default(), Vec::new());
-        for (row, values) in &self.rows {
+        for (row, values) in rows {
             put_signed(&mut out, row.due.0.wrapping_sub(before.due.0));
             put_signed(&mut out, row.asked.0.wrapping_sub(row.due.0));
             put(&mut out, u64::from(row.answered.is_some()) | u64::from(row.uptime.is_some()) << 1);

@@ -7,14 +7,16 @@
 
 use std::time::Duration;
 
-use super::{Direction, Error, Layout, Object, Place, SeriesSpec, TableSpec, Writer};
-use crate::counter::{Answer, Kind, Moment, Raw, Response};
+use super::{Direction, Error, Layout, Object, Place, Reader, SeriesSpec, TableId, TableSpec, Writer};
+use crate::counter::{Answer, Disorder, Kind, Moment, Raw, Response};
 use crate::schema::{Connection, Interface, LinkEnd, Record};
 
 /// Responses between two flushes: fewer than any table may let wait.
 const FLUSH: usize = 64;
+/// Responses that are looked at together.
+const PAGE: usize = 4_096;
 
-/// What was put into the archive.
+/// What was put into the archive and was not there before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Put {
     /// Tables.
@@ -28,26 +30,84 @@ pub fn device(record: &Record) -> String {
     format!("{} {} {}", record.experiment.name, record.backend, record.started)
 }
 
-/// Puts a run that began at a moment into the archive. A run that is there already is [`Error::Disorder`].
+/// Puts a run that began at a moment into the archive; of one that is there in part, what is missing. One that is there
+/// already, or another in its place, is [`Error::Disorder`].
 pub fn put(writer: &mut Writer, record: &Record, began: Moment) -> Result<Put, Error> {
+    let reader = Reader::open(writer.location().clone())?;
+    let (mut there, mut rows, mut known) = (Vec::new(), 0, 0);
+    each(record, began, &mut |spec, wanted| {
+        let count = match writer.find(&spec)? {
+            Some(table) => begun(&reader, table, &spec, &wanted)?,
+            None => 0,
+        };
+        (rows, known) = (rows + wanted.len(), known + count);
+        there.push(count);
+        Ok(())
+    })?;
+    if rows > 0 && rows == known {
+        return Err(Disorder.into());
+    }
+    let (mut put, mut there) = (Put::default(), there.into_iter());
+    each(record, began, &mut |spec, mut rows| {
+        rows.drain(..there.next().unwrap_or_default());
+        table(writer, &spec, rows, &mut put)
+    })?;
+    writer.seal_all()?;
+    Ok(put)
+}
+
+/// Calls `see` with each table of a run.
+fn each(
+    record: &Record,
+    began: Moment,
+    see: &mut dyn FnMut(TableSpec, Rows) -> Result<(), Error>,
+) -> Result<(), Error> {
     let device = device(record);
-    let mut put = Put::default();
     for connection in record.connections.iter().filter(|c| !c.series.is_empty()) {
         let (spec, rows) = flows(&device, connection, began);
-        table(writer, &spec, rows, &mut put)?;
+        see(spec, rows)?;
     }
     for one in &record.interfaces {
         let (spec, rows) = interface(&device, one, began);
-        table(writer, &spec, rows, &mut put)?;
+        see(spec, rows)?;
     }
     for link in &record.links {
         for end in link.ends.iter().filter(|end| !end.counts.is_empty()) {
             let (spec, rows) = port(&format!("{device} {}", end.node), &link.name, end, began);
-            table(writer, &spec, rows, &mut put)?;
+            see(spec, rows)?;
         }
     }
-    writer.seal_all()?;
-    Ok(put)
+    Ok(())
+}
+
+/// How many of a table's rows, from the first on, are in the archive, and nothing else is.
+fn begun(reader: &Reader, table: TableId, spec: &TableSpec, rows: &Rows) -> Result<usize, Error> {
+    let names: Vec<String> = reader.series(table)?.into_iter().map(|series| series.name).collect();
+    let place = |series: &SeriesSpec| names.iter().position(|name| *name == series.name);
+    let places: Option<Vec<usize>> = spec.series.iter().map(place).collect();
+    let places = places.filter(|places| places.len() == names.len()).ok_or(Disorder)?;
+    let (mut count, mut after) = (0, Moment::FIRST);
+    loop {
+        let found = reader.responses(table, after, PAGE)?;
+        for (row, values) in &found.responses {
+            let same = rows.get(count).is_some_and(|(at, wanted)| {
+                let mut pairs = wanted.iter().zip(&places);
+                row.answered == Some(*at)
+                    && pairs.all(|(value, &place)| *value == values.get(place).copied().flatten())
+            });
+            if !same {
+                return Err(Disorder.into());
+            }
+            (count, after) = (count + 1, row.at());
+        }
+        if !found.more {
+            break;
+        }
+    }
+    // Rows that only summaries are left of cannot be told from others.
+    let last = reader.extent(table)?.map(|(_, last)| last);
+    let ends = count.checked_sub(1).and_then(|at| rows.get(at)).map(|(at, _)| *at);
+    if last == ends { Ok(count) } else { Err(Disorder.into()) }
 }
 
 /// Moments and values, in order.
@@ -55,6 +115,7 @@ type Rows = Vec<(Moment, Vec<Option<Raw>>)>;
 
 fn table(writer: &mut Writer, spec: &TableSpec, rows: Rows, put: &mut Put) -> Result<(), Error> {
     let Layout { table, .. } = writer.table(spec)?;
+    put.tables += usize::from(!rows.is_empty());
     for (count, (at, values)) in rows.into_iter().enumerate() {
         let answer = Answer { answered: at, uptime: None, values };
         writer.append(table, &Response { due: at, asked: at, answer: Some(answer) })?;
@@ -64,7 +125,6 @@ fn table(writer: &mut Writer, spec: &TableSpec, rows: Rows, put: &mut Put) -> Re
         }
     }
     writer.flush()?;
-    put.tables += 1;
     Ok(())
 }
 
@@ -205,6 +265,54 @@ mod tests {
             }],
             links: vec![Link { name: "a-s".into(), ends: vec![end], ..Link::default() }],
             ..Record::default()
+        }
+    }
+
+    #[test]
+    fn a_run_that_was_cut_off_is_completed_and_another_is_refused() {
+        let began = Moment(1_000 * 1_000_000_000);
+        let dir = tempfile::tempdir().unwrap();
+        let all = |record: &Record| {
+            let mut all = Vec::new();
+            each(record, began, &mut |spec, rows| {
+                all.push((spec, rows));
+                Ok(())
+            })
+            .unwrap();
+            all
+        };
+        // The first table and some rows of the second.
+        for cut in 0..10 {
+            let path = dir.path().join(format!("{cut}.sqlite"));
+            let mut writer = Writer::open(&path).unwrap();
+            let mut left = cut;
+            for (spec, mut rows) in all(&record()) {
+                rows.truncate(left);
+                left -= rows.len();
+                table(&mut writer, &spec, rows, &mut Put::default()).unwrap();
+                if left == 0 {
+                    break;
+                }
+            }
+            if cut % 2 == 0 {
+                writer.seal_all().unwrap();
+            }
+            drop(writer);
+            let mut writer = Writer::open(&path).unwrap();
+            if cut > 5 {
+                let mut other = record();
+                other.interfaces[0].counts[0].1[0] = 1;
+                assert!(matches!(put(&mut writer, &other, began), Err(Error::Disorder(_))), "{cut}");
+            }
+            assert_eq!(put(&mut writer, &record(), began).unwrap().rows, 10 - cut);
+            assert!(matches!(put(&mut writer, &record(), began), Err(Error::Disorder(_))));
+            let reader = Reader::open(&path).unwrap();
+            for (spec, rows) in all(&record()) {
+                let id = writer.find(&spec).unwrap().unwrap();
+                let found = reader.responses(id, Moment::FIRST, 100).unwrap().responses;
+                let found: Rows = found.into_iter().map(|(row, values)| (row.at(), values)).collect();
+                assert_eq!(found, rows);
+            }
         }
     }
 

@@ -20,6 +20,8 @@ const CHUNK_VALUES: usize = 1 << 21;
 pub const MOST_WAITING: usize = 1 << 23;
 /// Chunks made in a flush, so that tables that began together do not end their chunks together.
 const SEALS: usize = 4;
+/// Octets of a transaction of a flush: what piled up goes through a slow tunnel in parts, each in time.
+const PART: usize = 1 << 20;
 /// Chunks that retention touches in one transaction.
 const BATCH: usize = 64;
 /// Pages given back at a time.
@@ -117,6 +119,16 @@ impl Writer {
         Ok(Writer { db, open, waiting: 0, in_doubt: false, connection, untold })
     }
 
+    /// Where the archive is.
+    pub fn location(&self) -> &Location {
+        self.db.location()
+    }
+
+    /// The table of that device and name, if there is one.
+    pub(crate) fn find(&self, spec: &TableSpec) -> Result<Option<TableId>, Error> {
+        self.db.find_table(&spec.device, &spec.name)
+    }
+
     /// Makes a table ready to be written to. Where there is one of that device and name it goes on: series are found
     /// by their names, new ones added behind; those that are not named any more have no values from now on. A ceiling
     /// that is told anew holds for raw readings of before as well, while summaries that were made stay as they are.
@@ -208,13 +220,15 @@ impl Writer {
         Ok(Layout { table, series })
     }
 
-    /// Keeps what a device says in words, from `since` on where it is new, in one transaction.
+    /// Keeps what a device says in words, from `since` on where it is new; of two texts of the same the later. After an
+    /// error some of it may be kept: to say it again does no harm.
     pub fn tell(&self, device: &str, texts: &[Said<'_>], since: Moment) -> Result<(), Error> {
         let kept: Vec<Said<'_>> = texts.iter().map(|said| Said { text: cut(said.text), ..*said }).collect();
         let put = || {
             self.db.ready()?;
             self.db.hold(device)?;
-            self.db.put_texts(device, &kept, since)
+            let size = |said: &Said<'_>| said.object.len() + said.key.len() + said.text.len();
+            parts(&kept, size).try_for_each(|part| self.db.put_texts(device, part, since))
         };
         let before = self.db.tries();
         match put() {
@@ -254,9 +268,9 @@ impl Writer {
         Ok(verdict)
     }
 
-    /// Writes what was appended, in one transaction; then makes chunks of tables that have enough for one, each in a
-    /// transaction of its own. After an error what waits goes on waiting; what is in the archive of it, because only
-    /// the answer was lost, is found out by the next flush.
+    /// Writes what was appended, about a megabyte in a transaction; then makes chunks of tables that have enough for
+    /// one, each in a transaction of its own. After an error what is not written goes on waiting; what is in the archive
+    /// of it, because only the answer was lost, is found out by the next flush.
     pub fn flush(&mut self) -> Result<Flushed, Error> {
         self.twice(Writer::write)?;
         Ok(take(&mut self.untold))
@@ -268,31 +282,34 @@ impl Writer {
             self.settle()?;
             (self.in_doubt, self.connection) = (false, connection);
         }
-        let waiting = self.open.iter().filter(|(_, table)| !table.waiting.rows.is_empty());
-        let tails: Vec<TailRow> = waiting
-            .map(|(&table, state)| TailRow {
-                table,
-                rows: state.waiting.rows.len(),
-                last: state.waiting.rows.last().map_or(Moment(0), |(row, _)| row.at()),
-                bytes: join(&[state.waiting.write()]),
-            })
-            .collect();
-        if !tails.is_empty() {
-            let put = self.db.put_tails(&tails);
+        let mut tails: Vec<TailRow> = Vec::new();
+        for (&table, state) in &self.open {
+            pieces(table, &state.waiting.rows, &mut tails);
+        }
+        for part in parts(&tails, |tail| tail.bytes.len()) {
+            let put = self.db.put_tails(part);
             self.in_doubt = put.is_err();
             put?;
-        }
-        self.untold.rows += tails.iter().map(|t| t.rows).sum::<usize>();
-        for table in self.open.values_mut() {
-            table.flushed += table.waiting.rows.len();
-            table.written = table.waiting.rows.last().map(|(row, _)| row.asked).or(table.written);
-            table.waiting.rows.clear();
+            self.wrote(part);
         }
         self.waiting = 0;
         for id in self.due() {
             self.seal(id)?;
         }
         Ok(())
+    }
+
+    /// What was written waits no more.
+    fn wrote(&mut self, tails: &[TailRow]) {
+        for tail in tails {
+            let Some(table) = self.open.get_mut(&tail.table) else { continue };
+            for (row, values) in table.waiting.rows.drain(..tail.rows) {
+                self.waiting = self.waiting.saturating_sub(values.len());
+                table.written = Some(row.asked);
+            }
+            table.flushed += tail.rows;
+            self.untold.rows += tail.rows;
+        }
     }
 
     /// Finds out what of that which waits is in the archive, and what else.
@@ -462,6 +479,11 @@ impl Writer {
         self.db.checkpoint()
     }
 
+    /// Responses that wait to be flushed.
+    pub fn waiting(&self) -> usize {
+        self.open.values().map(|table| table.waiting.rows.len()).sum()
+    }
+
     /// How old the answers of a table's agent may be, as far as that is known.
     pub fn refresh(&self, table: TableId) -> Option<Duration> {
         self.open.get(&table).map(|table| table.judge.refresh())
@@ -530,6 +552,35 @@ impl Table {
         let part = (id.0.unsigned_abs() % 64) as usize;
         if self.sealed { rows } else { rows / 2 + rows / 2 * part / 64 }
     }
+}
+
+/// What waits of a table, as it is flushed: in one piece, or in several where that would be more than [`PART`].
+fn pieces(table: TableId, rows: &[(Row, Vec<Option<Raw>>)], into: &mut Vec<TailRow>) {
+    let Some((row, _)) = rows.last() else { return };
+    let bytes = join(&[Tail::write(rows)]);
+    if bytes.len() > PART && rows.len() > 1 {
+        let (first, rest) = rows.split_at(rows.len() / 2);
+        pieces(table, first, into);
+        pieces(table, rest, into);
+        return;
+    }
+    into.push(TailRow { table, rows: rows.len(), last: row.at(), bytes });
+}
+
+/// Parts of about [`PART`] octets, each with one thing at least.
+fn parts<T>(things: &[T], size: impl Fn(&T) -> usize) -> impl Iterator<Item = &[T]> {
+    let mut rest = things;
+    std::iter::from_fn(move || {
+        let mut octets = 0;
+        let fits = |thing: &&T| {
+            octets += size(thing);
+            octets <= PART
+        };
+        let count = rest.iter().take_while(fits).count().max(1);
+        let (part, more) = rest.split_at_checked(count)?;
+        rest = more;
+        Some(part)
+    })
 }
 
 /// At most [`MOST_TEXT`] octets of a text.

@@ -419,6 +419,77 @@ fn a_server_is_told_when_to_give_up() {
     });
 }
 
+/// Lets at most so many statements insert into a table, none of them more than so many octets of `what`.
+fn limit(server: &Server, url: &str, (table, what): (&str, &str), statements: u32, octets: u32) {
+    client(server, url).batch(&format!(
+        "CREATE TABLE IF NOT EXISTS public.done (n int);
+         DELETE FROM public.done; INSERT INTO public.done VALUES (0);
+         CREATE OR REPLACE FUNCTION public.count() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+             UPDATE public.done SET n = n + 1;
+             IF (SELECT n FROM public.done) > {statements}
+                 OR (SELECT sum(octet_length({what})) FROM new) > {octets} THEN
+                 RAISE 'too much';
+             END IF;
+             RETURN NULL;
+         END $$;
+         CREATE OR REPLACE TRIGGER count AFTER INSERT ON trunkline.{table}
+             REFERENCING NEW TABLE AS new FOR EACH STATEMENT EXECUTE FUNCTION public.count()"
+    ));
+}
+
+/// However far away the server is.
+#[test]
+fn words_of_many_ports_are_one_statement() {
+    with(|server| {
+        let url = server.database();
+        let writer = Writer::open(&url).unwrap();
+        limit(server, &url, ("texts", "text"), 2, 1 << 20);
+        let ports: Vec<String> = (0..3_000).map(|port| format!("port/{port}")).collect();
+        let said = |object, text| Said { object, key: "state", text };
+        let mut texts: Vec<Said<'_>> = ports.iter().map(|port| said(port, "up")).collect();
+        texts.push(said(&ports[7], "down"));
+        writer.tell("a", &texts, Moment(1)).unwrap();
+        writer.tell("a", &texts[..10], Moment(2)).unwrap();
+        let kept = Reader::open(&url).unwrap().texts("a").unwrap();
+        assert_eq!(kept.len(), 3_000);
+        let of = |port: &str| kept.iter().find(|text| text.object == port).unwrap();
+        assert_eq!((of("port/7").text.as_str(), of("port/7").since), ("up", Moment(2)), "the later stands");
+        assert_eq!((of("port/8").text.as_str(), of("port/8").since), ("up", Moment(1)));
+    });
+}
+
+/// Over a slow line no statement has time for much.
+#[test]
+fn what_piled_up_is_written_in_parts() {
+    with(|server| {
+        let url = server.database();
+        let mut writer = Writer::open(&url).unwrap();
+        let (wide, count) = (vec![Column::new(Kind::Gauge); 2_000], 300);
+        let layout = writer.table(&spec("wide", &wide)).unwrap();
+        let small = writer.table(&spec("small", &two())).unwrap();
+        let mut stream = Seed(3).stream("gauges");
+        let mut expected = Vec::new();
+        for (at, response) in some(count).iter().enumerate() {
+            writer.append(small.table, response).unwrap();
+            let asked = Moment(at as i64 * S);
+            let values: Vec<_> = wide.iter().map(|_| Some(Raw(stream.below(u64::MAX)))).collect();
+            expected.push(values[0].unwrap().0);
+            let answer = Answer { answered: asked, uptime: None, values };
+            writer.append(layout.table, &Response { due: asked, asked, answer: Some(answer) }).unwrap();
+        }
+        // About six megabytes; some of it goes through.
+        limit(server, &url, ("tails", "bytes"), 2, 3 << 19);
+        let refused = writer.flush().unwrap_err().to_string();
+        assert!(refused.contains("too much"), "{refused}");
+        assert!((1..2 * count).contains(&writer.waiting()), "{}", writer.waiting());
+        limit(server, &url, ("tails", "bytes"), 20, 3 << 19);
+        assert_eq!(writer.flush().unwrap().rows, 2 * count);
+        assert_eq!(writer.waiting(), 0);
+        assert_eq!(values(&url, &layout), expected);
+        assert_eq!(values(&url, &small), counts(&some(count)));
+    });
+}
+
 #[test]
 fn what_waits_for_a_server_is_bounded() {
     // The bound is the same for both kinds.

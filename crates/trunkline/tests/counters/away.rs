@@ -50,6 +50,15 @@ mod keeper {
             self.put(Report::Polled { table: 0, spec, response: response(second * 1_000_000_000) });
         }
 
+        /// The response of a second of a table that has one more series from then on.
+        fn poll_wider(&self, second: u64, new: bool) {
+            let mut wider = spec();
+            wider.series.push(SeriesSpec { name: "y".into(), ..wider.series[0].clone() });
+            let mut response = response(second * 1_000_000_000);
+            response.answer.as_mut().unwrap().values.push(Some(Raw(second)));
+            self.put(Report::Polled { table: 0, spec: new.then(|| wider.into()), response });
+        }
+
         fn until_told(&self, words: &str) {
             within(SOON, words, || self.told.lock().unwrap().iter().any(|line| line.contains(words)));
         }
@@ -83,23 +92,45 @@ mod keeper {
         Response { due: at, asked: at, answer: Some(answer) }
     }
 
-    /// What is told of a keeper that flushes so often, until `work` is done and it has ended.
+    /// What is told of a keeper that flushes so often, until `work` is done and it has ended well.
     fn keep(url: &str, flush: Duration, work: impl FnOnce(Desk)) -> Vec<String> {
+        let (told, ended) = kept(url, flush, work);
+        ended.unwrap();
+        told
+    }
+
+    /// How it ends as well.
+    fn kept(
+        url: &str,
+        flush: Duration,
+        work: impl FnOnce(Desk),
+    ) -> (Vec<String>, Result<(), trunkline_record::series::Error>) {
         let (sink, reports) = queue();
         let seen: &AtomicUsize = Box::leak(Box::default());
         let told: &Mutex<Vec<String>> = Box::leak(Box::default());
-        thread::scope(|scope| {
-            scope.spawn(move || {
+        let ended = thread::scope(|scope| {
+            let running = scope.spawn(move || {
                 let keeping = Keeping { flush, retention: Default::default() };
                 let keeper = Keeper::open(url, keeping, Time::start()).unwrap();
                 let see = |_: &Report| {
                     seen.fetch_add(1, Ordering::Relaxed);
                 };
-                keeper.run(&reports, see, |line| told.lock().unwrap().push(line.into())).unwrap();
+                keeper.run(&reports, see, |line| told.lock().unwrap().push(line.into()))
             });
             work(Desk { sink, seen, told });
+            running.join().unwrap()
         });
-        told.lock().unwrap().clone()
+        (told.lock().unwrap().clone(), ended)
+    }
+
+    /// How many responses there are of the table, which is the only one.
+    fn rows(url: &str) -> usize {
+        let found = Reader::open(url).and_then(|reader| {
+            let tables = reader.tables(TableId(0), 1)?;
+            let table = tables.first().map(|table| reader.responses(table.id, Moment(0), 10_000));
+            Ok(table.transpose()?.map_or(0, |found| found.responses.len()))
+        });
+        found.unwrap_or_default()
     }
 
     /// The text of a key and since when, as soon as there is one of that moment.
@@ -137,6 +168,80 @@ mod keeper {
             assert_eq!(until_said(&url, "trouble with interfaces", 4), "no answer");
         });
         assert!(told.iter().any(|line| line.contains("is written again")), "{told:?}");
+    }
+
+    #[test]
+    fn a_table_that_changes_while_it_was_away_has_all_afterwards() {
+        if server::server().is_none() {
+            return;
+        }
+        let server = Server::start("off").unwrap();
+        let url = server.database();
+        let told = keep(&url, Duration::from_millis(50), |desk| {
+            desk.poll(1, true);
+            within(SOON, "a response", || rows(&url) == 1);
+            server.stop();
+            desk.poll(2, false);
+            desk.poll_wider(3, true);
+            desk.poll_wider(4, false);
+            desk.poll(5, true);
+            desk.poll_wider(6, true);
+            desk.until_seen(6);
+            desk.until_told("is out of reach");
+            server.restart();
+            desk.until_told("is written again; 0 responses are missing");
+            desk.poll_wider(7, false);
+        });
+        assert_eq!(told.len(), 2, "{told:?}");
+        let reader = Reader::open(&url).unwrap();
+        let table = reader.tables(TableId(0), 1).unwrap()[0].id;
+        let found = reader.responses(table, Moment(0), 100).unwrap().responses;
+        let values: Vec<Option<u64>> =
+            found.iter().map(|(_, values)| values.get(1).copied().flatten().map(|raw| raw.0)).collect();
+        assert_eq!(values, [None, None, Some(3), Some(4), None, Some(6), Some(7)]);
+    }
+
+    #[test]
+    fn how_much_is_lost_is_told_at_the_end() {
+        if server::server().is_none() {
+            return;
+        }
+        let server = Server::start("off").unwrap();
+        let url = server.database();
+        let (told, ended) = kept(&url, Duration::from_millis(50), |desk| {
+            desk.poll(1, true);
+            within(SOON, "a response", || rows(&url) == 1);
+            server.stop();
+            desk.poll(2, false);
+            desk.poll(3, false);
+            desk.poll_wider(4, true);
+            desk.say("down", 5);
+        });
+        assert!(ended.unwrap_err().to_string().contains("is out of reach"));
+        assert_eq!(told[told.len() - 2..], ["3 responses are lost", "1 texts are lost"], "{told:?}");
+    }
+
+    /// However many devices a poller stands by for.
+    #[test]
+    fn who_writes_many_devices_is_told_in_few_lines() {
+        let Some(server) = server::server() else { return };
+        let url = server.database();
+        let first = Writer::open(&url).unwrap();
+        let name = |at: usize| format!("d{at}");
+        let texts = [Said { object: "", key: "state", text: "up" }];
+        (0..40).for_each(|at| first.tell(&name(at), &texts, Moment(1)).unwrap());
+        let told = keep(&url, Duration::from_secs(3_600), |desk| {
+            for round in 0..3 {
+                for at in 0..40 {
+                    let words = vec![Word { object: String::new(), key: "state", text: "down".into() }];
+                    let (device, at) = (name(at).as_str().into(), Moment(2 + round));
+                    desk.put(Report::Words { device, words, at });
+                }
+            }
+        });
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(told[0].starts_with("another program writes `d0` in the archive"), "{told:?}");
+        assert!(told[1].starts_with("another program writes 40 devices, `d0` and others: "), "{told:?}");
     }
 
     #[test]
@@ -195,6 +300,7 @@ mod keeper {
                 within(SOON, "the device", || {
                     server.client(server::name(&url)).batch(
                         "SELECT pg_terminate_backend(l.pid, 60000) FROM pg_locks l
+                         JOIN pg_database d ON d.oid = l.database AND d.datname = current_database()
                          WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.mode = 'ExclusiveLock'",
                     );
                     second.table(&spec()).is_ok()
@@ -299,4 +405,60 @@ fn a_capture_outlives_its_server() {
     let mut reader = csv::Reader::from_reader(text.as_bytes());
     let rows: Vec<BTreeMap<String, String>> = reader.deserialize().map(|row| row.unwrap()).collect();
     assert_eq!(sum(&rows, "grew"), u64::from(sent), "flows count on");
+}
+
+/// Ends the connection of a capture while nothing comes, and writes its table.
+#[test]
+fn what_a_capture_loses_to_another_writer_is_told() {
+    use trunkline_record::counter::{Answer, Kind, Moment, Raw, Response};
+    use trunkline_record::series::{SeriesSpec, TableSpec, Writer};
+    let Some(server) = server::server() else { return };
+    let url = server.database();
+    drop(Writer::open(&url).unwrap());
+    let desk = Desk::new();
+    let pipe = desk.path("wire.pcap");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let capture = ["monitor", "capture", "wire.pcap", "--archive", &url, "--every", "1s", "--device", "d"];
+    let running = Running::start(desk.trunkline(&capture));
+    let mut feed = Feed::open(&pipe);
+    let client = server.client(server::name(&url));
+    let rows = || client.number("SELECT coalesce(sum(rows), 0)::bigint FROM trunkline.tails");
+    (0..5).for_each(|_| feed.packet());
+    // A reading of 0 for the capture and one for the flow, and four samples.
+    within(SOON, "samples", || rows() >= 6);
+    let series = SeriesSpec {
+        name: "flow/other/octets".into(),
+        kind: Kind::Counter64,
+        unit: "octets".into(),
+        ceiling: None,
+        mark: None,
+    };
+    let spec = TableSpec {
+        device: "d".into(),
+        name: "flows wire.pcap".into(),
+        period: Duration::from_secs(1),
+        refresh: Some(Duration::ZERO),
+        series: vec![series],
+    };
+    let mut second = Writer::open(&url).unwrap();
+    client.batch(
+        "SELECT pg_terminate_backend(l.pid, 60000) FROM pg_locks l
+         JOIN pg_database d ON d.oid = l.database AND d.datname = current_database()
+         WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.mode = 'ExclusiveLock'",
+    );
+    let table = second.table(&spec).unwrap().table;
+    let at = Moment(1_700_000_004_500_000_000);
+    let answer = Answer { answered: at, uptime: None, values: vec![Some(Raw(0))] };
+    second.append(table, &Response { due: at, asked: at, answer: Some(answer) }).unwrap();
+    second.flush().unwrap();
+    drop(second);
+    let free = "SELECT count(*) FROM pg_locks
+        WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    within(SOON, "the device to be free", || client.number(free) == 0);
+    (0..5).for_each(|_| feed.packet());
+    drop(feed);
+    let ended = running.end();
+    assert_eq!(ended.status, 0, "{}", ended.err);
+    let lines: Vec<&str> = ended.err.lines().filter(|line| line.contains("are left out")).collect();
+    assert!(matches!(lines[..], [line] if line.contains("`flows wire.pcap` of `d`")), "{}", ended.err);
 }

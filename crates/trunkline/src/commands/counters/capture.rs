@@ -10,6 +10,7 @@ use trunkline_monitor::flow::{By, Flows};
 use trunkline_monitor::monitor::Limits;
 use trunkline_monitor::table::Count;
 use trunkline_record::counter::{Answer, Kind, Moment, Raw, Response};
+use trunkline_record::series::writer::Flushed;
 use trunkline_record::series::{Direction, Error, Object, Place, SeriesSpec, TableId, TableSpec, Writer};
 use trunkline_units::Span;
 
@@ -145,7 +146,7 @@ impl Book {
                 done => done.map_err(|error| self.refused(error))?,
             }
             // However many there are, few wait; more while an archive is out of reach.
-            match self.writer.flush() {
+            match self.writer.flush().map(told_of) {
                 Err(error) if self.is_away(&error) && seen == Moment::LAST => {}
                 done => {
                     done.map_err(failed)?;
@@ -204,7 +205,7 @@ impl Book {
         let response = Response { due: at, asked: at, answer: Some(answer) };
         match self.writer.append(self.table, &response) {
             Err(Error::Unflushed { .. }) => {
-                self.writer.flush()?;
+                told_of(self.writer.flush()?);
                 self.writer.append(self.table, &response)?;
             }
             appended => drop(appended?),
@@ -221,6 +222,13 @@ impl Book {
             )),
             error => failed(error),
         }
+    }
+}
+
+/// Tells what a flush has lost.
+fn told_of(flushed: Flushed) {
+    for damage in flushed.damage {
+        eprintln!("warning: {}", trunkline_report::plain(&damage.to_string()));
     }
 }
 
