@@ -66,7 +66,7 @@ impl Sender {
         (kept.pieces, kept.cut) = (1, true);
         let piece = Piece { place, offset: 0, length: size as u16, channel, sequence, flags: PACK };
         let load = Load::Pieces(smallvec![piece]);
-        self.flights.leave_first(now, load, (size + ALONE) as u16, length as u16);
+        self.flights.leave_first(now, load, 1, (size + ALONE) as u16, length as u16);
         Some((number, length))
     }
 }

@@ -401,18 +401,24 @@ impl Flights {
     /// `body` bytes with their heads, of each.
     #[inline]
     pub fn leave_run(&mut self, now: Instant, laid: Laid, body: u16) {
+        self.leave_first(now, Load::Laid(laid), laid.count, body, laid.length);
+    }
+
+    /// The same of any `count` frames, each `length` bytes long.
+    #[inline]
+    pub fn leave_first(&mut self, now: Instant, load: Load, count: u16, body: u16, length: u16) {
         if self.in_flight == 0 {
             (self.delivered_at, self.delivered_sent) = (now, now);
         }
-        let (number, count) = (self.next(), laid.count);
+        let number = self.next();
         self.add(Flight {
-            load: Load::Laid(laid),
+            load,
             first: number,
             count,
             body,
             state: State::InFlight,
             transmissions: 1,
-            length: laid.length,
+            length,
             sent: now,
             order: self.order,
             delivered: self.delivered,
@@ -473,26 +479,14 @@ impl Flights {
 
     /// The only frame has arrived, and nobody needs it any more.
     #[inline]
-<<<<<<< HEAD
-    pub fn settle(&mut self, news: &mut News) -> Option<Piece> {
+    pub fn settle(&mut self) -> Option<Flight> {
         let record = self.ring.pop_front()?;
         self.free.push(record);
-        let flight = &mut self.records[record as usize];
-        news.add(flight, 1);
-        news.advanced = true;
-=======
-    pub fn settle(&mut self) -> Option<Flight> {
-        let flight = self.ring.pop_front()?;
->>>>>>> w-rt
+        let flight = std::mem::replace(&mut self.records[record as usize], Flight::new(Load::default(), 0));
         // No transmission is of interest any more.
         while self.sequence.pop_front().is_some() {}
         self.base += 1;
         self.in_flight = 0;
-<<<<<<< HEAD
-        match std::mem::take(&mut flight.load) {
-            Load::Pieces(pieces) => pieces.first().copied(),
-            Load::Laid(_) => None,
-=======
         Some(flight)
     }
 
@@ -503,7 +497,6 @@ impl Flights {
         self.delivered_at = now;
         if !flight.was_sent_once() && now.since(flight.sent) < again {
             return None;
->>>>>>> w-rt
         }
         self.arrived = self.arrived.max(flight.order + 1);
         self.delivered_sent = self.delivered_sent.max(flight.sent);
