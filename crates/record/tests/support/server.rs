@@ -103,7 +103,7 @@ impl Server {
             .arg("-k")
             .arg(&folder)
             .args(["-c", "listen_addresses=", "-c", &format!("fsync={fsync}")])
-            .args(["-c", "max_connections=60", "-c", "shared_buffers=16MB", "-c", "timezone=UTC"])
+            .args(["-c", "max_connections=300", "-c", "shared_buffers=16MB", "-c", "timezone=UTC"])
             .current_dir("/")
             .env("LC_ALL", "C")
             .stdin(Stdio::piped())
