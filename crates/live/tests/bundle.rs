@@ -4,52 +4,20 @@
 
 #[path = "../../sim/tests/bodies/bundle.rs"]
 mod bodies;
+mod support;
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::PathBuf;
 
 use bodies::SEGMENTS;
-use trunkline_experiment::{Plan, Source, parse};
+use support::{plan, run, stopped_after};
 use trunkline_live::{Live, Threads};
 use trunkline_record::Record;
-use trunkline_run::{Backend, Order, Stop, Unwatched, Watch};
-use trunkline_units::{Seed, Span};
-
-fn plan(text: &str) -> Plan {
-    let parsed = parse(&Source { name: "test.ns", text, folder: None });
-    parsed.plan.unwrap_or_else(|| panic!("{:?}", parsed.diagnostics))
-}
-
-fn run(text: &str, stop: Stop, watch: &mut dyn Watch) -> Record {
-    let mut live = Live::new(Box::new(Threads), BTreeMap::new());
-    let plan = plan(text);
-    assert_eq!(live.refuse(&plan), []);
-    let order = Order {
-        seed: Seed(7),
-        started: String::new(),
-        text: text.to_owned(),
-        folder: PathBuf::new(),
-        out: std::env::temp_dir(),
-        stop,
-    };
-    live.run(&plan, &order, watch)
-}
-
-/// Asks to stop when a run has lasted so long.
-struct StopAfter(Span, Stop);
-
-impl Watch for StopAfter {
-    fn progress(&mut self, elapsed: Span, _: Option<Span>) {
-        if elapsed >= self.0 {
-            self.1.ask();
-        }
-    }
-}
+use trunkline_run::Backend;
 
 /// A run that closes: a machine that has no time for a receiver loses what finds its buffer full, and counts it.
 fn closed(text: &str) -> Record {
-    let record = run(text, Stop::default(), &mut Unwatched);
+    let record = run(text);
     for c in &record.connections {
         let told = format!("{}: {:?}", c.name, c.counters);
         assert_eq!(c.messages_received + c.lost, c.messages_sent * c.to.len() as u64, "{told}");
@@ -164,9 +132,7 @@ fn a_stop_ends_what_bundles() {
     };
     // On a machine that stands still not all may be at work when it is asked to stop: then later.
     let is_whole = [750, 6_000, 45_000].into_iter().any(|ms| {
-        let stop = Stop::default();
-        let record =
-            run(&bodies::text(SEGMENTS, 3_600), stop.clone(), &mut StopAfter(Span::from_ms(ms), stop));
+        let record = stopped_after(ms, &bodies::text(SEGMENTS, 3_600));
         assert!(record.partial && record.duration_s < 600.0, "{:?}", record.trouble);
         ["c1a", "c1b", "c2", "h1", "h2", "h3"].into_iter().all(|name| counted(&record, name))
     });

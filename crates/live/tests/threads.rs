@@ -2,49 +2,13 @@
 
 #![allow(clippy::disallowed_methods, reason = "what is tested runs in real time")]
 
+mod support;
+
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
-use trunkline_experiment::{Plan, Source, parse};
+use support::{plan, run, stopped_after};
 use trunkline_live::{Live, Threads};
-use trunkline_record::Record;
-use trunkline_run::{Backend, Order, Stop, Unwatched, Watch};
-use trunkline_units::{Seed, Span};
-
-fn plan(text: &str) -> Plan {
-    let parsed = parse(&Source { name: "test.ns", text, folder: None });
-    parsed.plan.unwrap_or_else(|| panic!("{:?}", parsed.diagnostics))
-}
-
-fn run(text: &str) -> Record {
-    watched(text, Stop::default(), &mut Unwatched)
-}
-
-fn watched(text: &str, stop: Stop, watch: &mut dyn Watch) -> Record {
-    let mut live = Live::new(Box::new(Threads), BTreeMap::new());
-    let plan = plan(text);
-    assert_eq!(live.refuse(&plan), []);
-    let order = Order {
-        seed: Seed(7),
-        started: String::new(),
-        text: text.into(),
-        folder: PathBuf::new(),
-        out: std::env::temp_dir(),
-        stop,
-    };
-    live.run(&plan, &order, watch)
-}
-
-/// Asks to stop when a run has lasted so long.
-struct StopAfter(Span, Stop);
-
-impl Watch for StopAfter {
-    fn progress(&mut self, elapsed: Span, _: Option<Span>) {
-        if elapsed >= self.0 {
-            self.1.ask();
-        }
-    }
-}
+use trunkline_run::Backend;
 
 #[test]
 fn every_message_is_accounted_for() {
@@ -79,10 +43,7 @@ fn a_stop_keeps_what_was_measured() {
             connection never { xmt = a; rcv = b; protocol = tcp; test = full; duration = 1 s; }
         } }";
     // On a machine that stands still nothing may have arrived when it is asked to stop: then later.
-    let stopped = |ms| {
-        let stop = Stop::default();
-        watched(text, stop.clone(), &mut StopAfter(Span::from_ms(ms), stop))
-    };
+    let stopped = |ms| stopped_after(ms, text);
     let mut records = [750, 6_000, 45_000].into_iter().map(stopped);
     let record = records.find(|record| record.connections[0].messages_received > 0);
     let record = record.expect("what arrived is kept");
