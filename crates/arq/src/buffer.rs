@@ -32,6 +32,18 @@ impl Buffer {
         self.0.extend_from_slice(bytes);
     }
 
+    /// Makes it hold just `bytes`.
+    #[inline(always)]
+    pub(crate) fn refill(&mut self, bytes: &[u8]) {
+        if self.0.len() == bytes.len() {
+            // As the last time, in question and answer: nothing grows.
+            self.0.copy_from_slice(bytes);
+        } else {
+            self.0.clear();
+            self.0.extend_from_slice(bytes);
+        }
+    }
+
     /// Appends one byte.
     #[inline]
     pub fn push(&mut self, byte: u8) {

@@ -15,7 +15,7 @@ use trunkline_endpoint::{
 use trunkline_units::{Instant, Span, Stream};
 
 use crate::Buffer;
-use crate::connection::Connection;
+use crate::connection::{Brought, Connection};
 use crate::options::Options;
 use crate::receive::Taken;
 use crate::statistics::{Reach, Statistics};
@@ -434,7 +434,8 @@ impl Node {
     }
 
     /// Sends a copy of a message in a frame of its own, written into `buffer`, if that is then all that anybody has to say;
-    /// how long it is. As [`Command::Send`] and a poll, of which nothing but this frame comes. If not, nothing has changed.
+    /// how long it is, and when the connection must be woken. As [`Command::Send`] and a poll, of which nothing but this frame
+    /// comes. If not, nothing has changed.
     #[doc(hidden)]
     #[inline]
     pub fn send_at_once(
@@ -444,7 +445,7 @@ impl Node {
         channel: u16,
         bytes: &[u8],
         buffer: &mut [u8],
-    ) -> Option<usize> {
+    ) -> Option<(usize, Instant)> {
         let slot = self.slots.get_mut(id.slot as usize).filter(|slot| slot.is_plain(id))?;
         if self.ready.len() != usize::from(slot.ready) || !self.answers.is_empty() {
             return None;
@@ -456,13 +457,12 @@ impl Node {
             self.ready.clear();
         }
         self.note_at(id.slot, deadline);
-        Some(length)
+        Some((length, deadline))
     }
 
-    /// Takes a frame of a connection's peer if it brings the message of a channel that is wanted next, which is appended
-    /// to `into`; whether it did. As [`Input::Frame`] and [`Command::Take`]. If not, nothing has changed.
+    /// Takes a frame of a connection's peer if it brings the message of a channel that is wanted next, which fills `into`,
+    /// whatever that held; whether it did. As [`Input::Frame`] and [`Command::Take`]. If not, nothing has changed.
     #[doc(hidden)]
-    #[inline]
     pub fn take_at_once(
         &mut self,
         now: Instant,
@@ -471,21 +471,31 @@ impl Node {
         channel: u16,
         into: &mut Buffer,
     ) -> bool {
+        self.pass_at_once(now, frame, id, channel, into) != Brought::Nothing
+    }
+
+    /// The same, and what became of the frame.
+    #[inline]
+    pub(crate) fn pass_at_once(
+        &mut self,
+        now: Instant,
+        frame: &[u8],
+        id: ConnectionId,
+        channel: u16,
+        into: &mut Buffer,
+    ) -> Brought {
         let slot = self.slots.get_mut(id.slot as usize).filter(|slot| slot.is_plain(id));
-        let Some(Slot { state: State::Standing(connection), .. }) = slot else { return false };
-        if !self.ready.is_empty()
-            || !self.answers.is_empty()
-            || !connection.take_at_once(now, frame, channel, into)
-        {
-            return false;
+        let Some(Slot { state: State::Standing(connection), .. }) = slot else { return Brought::Nothing };
+        if !self.ready.is_empty() || !self.answers.is_empty() {
+            return Brought::Nothing;
         }
-        if connection.is_settled(now) {
-            let deadline = connection.settled_deadline();
-            self.note_at(id.slot, deadline);
-        } else {
-            self.wake_up(id.slot);
+        let brought = connection.take_at_once(now, frame, channel, into);
+        match brought {
+            Brought::Nothing => {}
+            Brought::Settled(deadline) => self.note_at(id.slot, deadline),
+            Brought::Message => self.wake_up(id.slot),
         }
-        true
+        brought
     }
 
     /// Whether nobody has anything to say or to tell, and nothing of a channel is there to be taken.
@@ -495,20 +505,6 @@ impl Node {
         let slot = self.slots.get_mut(id.slot as usize).filter(|slot| slot.is_plain(id));
         let Some(Slot { state: State::Standing(connection), .. }) = slot else { return false };
         self.ready.is_empty() && self.answers.is_empty() && connection.awaits(channel)
-    }
-
-    /// When a connection that has nothing to say must be woken.
-    #[inline]
-    #[cfg_attr(not(feature = "sockets"), expect(dead_code, reason = "for the faces"))]
-    pub(crate) fn own_deadline(&self, id: ConnectionId) -> Instant {
-        self.slots.get(id.slot as usize).map_or(Instant::ZERO, |slot| slot.own)
-    }
-
-    /// Whether nobody has anything to say or to tell.
-    #[inline]
-    #[cfg_attr(not(feature = "sockets"), expect(dead_code, reason = "for the faces"))]
-    pub(crate) fn is_quiet(&self) -> bool {
-        self.ready.is_empty() && self.answers.is_empty()
     }
 
     /// [`Command::Take`].

@@ -79,7 +79,7 @@ impl RoundTrip {
 
     /// A frame that was sent once was acknowledged so long after it left, the peer's delay taken off (RFC 6298 2.2, 2.3
     /// and, that it was sent once, section 3).
-    #[inline]
+    #[inline(always)]
     pub fn sample(&mut self, now: Instant, round_trip: Span) {
         let round_trip = round_trip.min(LONGEST);
         if self.latest.is_none() {
@@ -132,12 +132,15 @@ impl RoundTrip {
     }
 
     /// When to ask after the last frames of a burst: two round trips, and never later than the timeout.
-    #[inline]
+    #[inline(always)]
     pub fn probe(&self, peer_ack_delay: Span) -> Span {
-        let timeout = self.timeout(peer_ack_delay);
         match self.latest {
-            None => timeout,
-            Some(_) => self.bound(self.smoothed * 2 + peer_ack_delay).min(timeout),
+            None => self.bound(self.options.initial),
+            Some(_) => {
+                // Two round trips, or the timeout if that is earlier.
+                let more = self.smoothed.min((self.variation * 4).max(self.options.granularity));
+                self.bound(self.smoothed + more + peer_ack_delay)
+            }
         }
     }
 
@@ -192,6 +195,11 @@ impl Least {
             self.previous = self.current.take();
         }
         self.current = Some(self.current.map_or(value, |least| least.min(value)));
+    }
+
+    /// Until when samples change nothing that are no less than so much.
+    pub(crate) fn lasts(&self) -> Option<(Instant, Span)> {
+        self.current.map(|least| (self.began + self.window, least))
     }
 
     #[inline]

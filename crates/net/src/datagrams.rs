@@ -7,8 +7,8 @@ use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, PipeReader, PipeWriter, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
@@ -37,9 +37,13 @@ pub struct Datagrams {
     local: SocketAddr,
     /// Where it hears itself.
     own: SocketAddr,
-    /// Its only peer, and whether it is connected to it now.
-    peer: OnceLock<SocketAddr>,
-    connected: AtomicBool,
+    /// The peers to which it was connected, one after the other, and which of them it is now, from 1 on; 0: none.
+    peers: [OnceLock<SocketAddr>; CONNECTS],
+    connected: AtomicUsize,
+    /// Nothing leaves in fragments.
+    whole: AtomicBool,
+    /// What hears all others meanwhile, if there are any.
+    door: Mutex<Option<Arc<UdpSocket>>>,
     /// Frames of a batch at the most.
     most: AtomicUsize,
     /// The longest frames of a batch that the system may be able to split.
@@ -47,6 +51,9 @@ pub struct Datagrams {
     /// Long datagrams that came in a row, until the kernel is told to join them; then [`JOINS`].
     long: AtomicUsize,
 }
+
+/// So often it is connected at the most: whoever must be woken again and again has not only one peer.
+const CONNECTS: usize = 8;
 
 /// So many datagrams of so many bytes in a row are a flow.
 const FLOW: usize = 4;
@@ -92,8 +99,8 @@ impl Datagrams {
         let most = if UdpGsoSegment.get(&socket).is_ok() { MAX_SEGMENTS } else { 1 };
         let (most, longest, long) =
             (AtomicUsize::new(most), AtomicUsize::new(usize::MAX), AtomicUsize::new(0));
-        let (peer, connected) = (OnceLock::new(), AtomicBool::new(false));
-        let datagrams = Datagrams { socket, local, own, peer, connected, most, longest, long };
+        let (peers, connected, whole, door) = Default::default();
+        let datagrams = Datagrams { socket, local, own, peers, connected, whole, door, most, longest, long };
         // Where not even the loopback is up nobody could be woken: then nobody sleeps for long.
         datagrams.wake();
         if recv(datagrams.socket.as_raw_fd(), &mut [0], MsgFlags::MSG_DONTWAIT).is_err() {
@@ -138,22 +145,96 @@ impl Datagrams {
     /// # Errors
     /// If the system cannot.
     pub fn forbid_fragments(&self) -> io::Result<()> {
+        self.whole.store(true, Ordering::Relaxed);
         socket::forbid_fragments(&self.socket, self.local)
     }
 
-    /// There is no other peer than `to`: what goes there need not look for its way each time, which takes 5 % of a round
-    /// trip of short datagrams. That lasts until somebody is to be woken: only a socket that is not connected hears itself.
-    pub fn connect(&self, to: SocketAddr) {
-        if self.peer.set(to).is_ok() {
-            self.connected.store(self.socket.connect(to).is_ok(), Ordering::Relaxed);
+    /// There is no other peer than `to`: what goes there need not look for its way each time, and what comes need not be
+    /// asked where from, which takes 5 % of a round trip of short datagrams. That lasts until somebody is to be woken: only
+    /// a socket that is not connected hears itself. Over IPv4 only. Whether it is so from now on.
+    ///
+    /// Nobody is to [wake](Datagrams::wake) it meanwhile.
+    pub fn connect(&self, to: SocketAddr) -> bool {
+        self.connect_after(to, || Ok(()))
+    }
+
+    /// The same where others may come besides, for as long as `to` is the only one: until somebody is to be woken they are
+    /// heard at the [door](Datagrams::door) alone, and somebody has to [listen](Datagrams::hear) there. Whether it is so
+    /// from now on.
+    pub fn connect_beside(&self, to: SocketAddr) -> bool {
+        self.connect_after(to, || {
+            let door = socket::udp_beside(&self.socket, self.local, &Options::default())
+                .map_err(|error| error.cause)?;
+            door.set_nonblocking(true)?;
+            if self.whole.load(Ordering::Relaxed) {
+                socket::forbid_fragments(&door, self.local)?;
+            }
+            *self.door.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(door));
+            Ok(())
+        })
+    }
+
+    /// Connects it, if it can be taken back: Linux lets a socket of IPv6 hear the address of its last peer only, for ever, and
+    /// one that is bound to a device forgets that.
+    ///
+    /// What others have sent and nobody has received by then passes for the peer's: a lie about where one is does no more.
+    fn connect_after(&self, to: SocketAddr, prepare: impl FnOnce() -> io::Result<()>) -> bool {
+        let free = self.peers.iter().position(|peer| peer.get().is_none());
+        let Some(at) = free.filter(|_| self.connected.load(Ordering::Relaxed) == 0) else { return false };
+        if !self.local.is_ipv4() || socket::is_bound_to_device(&self.socket) {
+            return false;
+        }
+        let connected = prepare().and_then(|()| self.socket.connect(to)).is_ok();
+        if connected && self.peers[at].set(to).is_ok() {
+            self.connected.store(at + 1, Ordering::Relaxed);
+            return true;
+        }
+        let _ = socket::disconnect(&self.socket);
+        self.close_door();
+        false
+    }
+
+    /// The peer that it is connected to.
+    #[inline]
+    fn peer(&self) -> Option<SocketAddr> {
+        let at = self.connected.load(Ordering::Relaxed).checked_sub(1)?;
+        self.peers[at].get().copied()
+    }
+
+    /// What hears all others while it is [connected](Datagrams::connect_beside) to one of several peers.
+    pub fn door(&self) -> Option<Arc<UdpSocket>> {
+        self.door.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whoever still waits at it hears nobody there any more.
+    fn close_door(&self) {
+        let Some(door) = self.door.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
+        // Nobody sends from the port of what is thrown away (RFC 863).
+        let nobody = if self.own.port() == 9 { 10 } else { 9 };
+        let _ = door.connect((self.own.ip(), nobody));
+    }
+
+    /// Receives one datagram that came to a door, into `room`; none if there is none.
+    ///
+    /// # Errors
+    /// If it no longer receives.
+    pub fn hear(door: &UdpSocket, room: &mut [u8]) -> io::Result<Option<Arrived>> {
+        loop {
+            match door.recv_from(room) {
+                Ok((length, from)) => return Ok(Some(Arrived { from, length, stride: length })),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted || is_of_network(&error) => {}
+                Err(error) => return Err(error),
+            }
         }
     }
 
     /// Makes a thread that waits in [`receive`](Datagrams::receive) return, by an empty datagram to itself.
     pub fn wake(&self) {
-        if self.connected.swap(false, Ordering::Relaxed) {
+        if self.connected.swap(0, Ordering::Relaxed) != 0 {
             // It fails no more than it did to connect.
             let _ = socket::disconnect(&self.socket);
+            self.close_door();
         }
         // If its buffer is full nobody waits.
         let _ = self.socket.send_to(&[], self.own);
@@ -198,7 +279,11 @@ impl Datagrams {
     /// Receives one datagram, while none are joined.
     #[inline]
     fn receive_one(&self, room: &mut [u8]) -> io::Result<Option<Arrived>> {
-        match self.socket.recv_from(room) {
+        let received = match self.peer() {
+            Some(peer) => self.socket.recv(room).map(|length| (length, peer)),
+            None => self.socket.recv_from(room),
+        };
+        match received {
             Ok((length, from)) => {
                 self.heed(length);
                 Ok(Some(Arrived { from, length, stride: length }))
@@ -221,16 +306,25 @@ impl Datagrams {
     /// [`io::ErrorKind::WouldBlock`].
     #[inline]
     pub fn send(&self, to: SocketAddr, bytes: &[u8], segment: Option<Segment>) -> io::Result<()> {
-        match segment {
-            None if self.connected.load(Ordering::Relaxed) && self.peer.get() == Some(&to) => {
-                match self.socket.send(bytes) {
-                    Ok(_) => Ok(()),
-                    // It said what became of something sent before, or has just been disconnected.
-                    Err(_) => self.socket.send_to(bytes, to).map(drop),
-                }
+        match (segment, self.peer()) {
+            (None, Some(peer)) if peer == to => match self.socket.send(bytes) {
+                Ok(_) => Ok(()),
+                // It said what became of something sent before, or has just been disconnected.
+                Err(_) => self.socket.send_to(bytes, to).map(drop),
+            },
+            // Connected, the socket may have an address that is not for others.
+            (segment, Some(peer))
+                if peer != to
+                    && let Some(door) = self.door() =>
+            {
+                // It does not block: what finds no room is lost.
+                Segment::frames(segment, bytes).try_for_each(|frame| match door.send_to(frame, to) {
+                    Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+                    _ => Ok(()),
+                })
             }
-            None => self.socket.send_to(bytes, to).map(drop),
-            Some(segment) => self.send_batch(to, bytes, segment),
+            (None, _) => self.socket.send_to(bytes, to).map(drop),
+            (Some(segment), _) => self.send_batch(to, bytes, segment),
         }
     }
 
@@ -293,16 +387,14 @@ impl Bell {
     ///
     /// # Errors
     /// If the system no longer waits.
-    pub fn wait(&self, socket: &impl AsFd, limit: Option<Span>) -> io::Result<()> {
-        let mut fds = [
-            PollFd::new(socket.as_fd(), PollFlags::POLLIN),
-            PollFd::new(self.ear.as_fd(), PollFlags::POLLIN),
-        ];
+    pub fn wait(&self, sockets: &[BorrowedFd<'_>], limit: Option<Span>) -> io::Result<()> {
+        let fds = std::iter::once(self.ear.as_fd()).chain(sockets.iter().copied());
+        let mut fds: Vec<PollFd<'_>> = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
         match ppoll(&mut fds, limit.map(|limit| TimeSpec::from_duration(limit.into())), None) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(error) => return Err(error.into()),
         }
-        if fds[1].any() == Some(true) {
+        if fds[0].any() == Some(true) {
             let _ = (&self.ear).read(&mut [0; 64])?;
         }
         Ok(())
@@ -446,8 +538,9 @@ mod tests {
                 let arrived = datagrams.receive(room, true).unwrap().expect("it comes");
                 assert_eq!((arrived.length, arrived.from), (2, at), "{local}");
             };
+            let connects = datagrams.local().is_ipv4();
             datagrams.connect(at);
-            assert!(datagrams.connected.load(Ordering::Relaxed), "{local}");
+            assert_eq!(datagrams.peer().is_some(), connects, "{local}");
             exchange(&mut room);
             std::thread::scope(|scope| {
                 let waits =
@@ -455,11 +548,86 @@ mod tests {
                 datagrams.wake();
                 assert_eq!(waits.join().unwrap(), Some(0), "{local}");
             });
-            assert!(!datagrams.connected.load(Ordering::Relaxed));
+            assert!(datagrams.peer().is_none());
             exchange(&mut room);
-            // Once is enough.
+            // Often enough is enough.
+            for _ in 1..CONNECTS {
+                datagrams.connect(at);
+                assert_eq!(datagrams.peer().is_some(), connects, "{local}");
+                exchange(&mut room);
+                datagrams.wake();
+                assert_eq!(datagrams.receive(&mut room, true).unwrap().map(|woken| woken.length), Some(0));
+            }
             datagrams.connect(at);
-            assert!(!datagrams.connected.load(Ordering::Relaxed));
+            assert!(datagrams.peer().is_none());
+        }
+    }
+
+    #[test]
+    fn one_of_ipv6_hears_itself_whoever_it_was_to_be_connected_to() {
+        let Ok(datagrams) = Datagrams::bind("[::]:0".parse().unwrap(), &Options::default()) else { return };
+        socket::limit_blocking(datagrams.socket(), Span::from_s(20)).unwrap();
+        for _ in 0..2 {
+            datagrams.connect("[::ffff:127.0.0.1]:9".parse().unwrap());
+            assert!(!datagrams.connect_beside("[::ffff:127.0.0.1]:9".parse().unwrap()));
+            datagrams.wake();
+            assert_eq!(datagrams.receive(&mut [0; 10], true).unwrap().map(|woken| woken.length), Some(0));
+        }
+    }
+
+    #[test]
+    fn others_are_heard_at_the_door() {
+        for local in ["127.0.0.1:0", "0.0.0.0:0"] {
+            let datagrams = Datagrams::bind(local.parse().unwrap(), &Options::default()).unwrap();
+            socket::limit_blocking(datagrams.socket(), Span::from_s(20)).unwrap();
+            let to = datagrams.own;
+            let peers = [0, 1].map(|_| {
+                let peer = UdpSocket::bind((to.ip(), 0)).unwrap();
+                peer.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
+                peer
+            });
+            let at = peers.each_ref().map(|peer| peer.local_addr().unwrap());
+            let mut room = vec![0; ROOM];
+            for _ in 0..2 {
+                // A program that another test starts keeps the door before this one until it is loaded.
+                let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+                while !datagrams.connect_beside(at[0]) && std::time::Instant::now() < until {
+                    std::thread::yield_now();
+                }
+                assert!(datagrams.peer().is_some(), "{local}");
+                let door = datagrams.door().expect("it is open");
+                assert!(UdpSocket::bind(datagrams.local()).is_err(), "nobody else gets the port");
+                for n in 0..2 {
+                    peers[1].send_to(&[1, 1], to).unwrap();
+                    peers[0].send_to(&[0, 0, n], to).unwrap();
+                    let arrived = datagrams.receive(&mut room, true).unwrap().unwrap();
+                    assert_eq!((arrived.from, arrived.length), (at[0], 3), "{local}");
+                    let bell = Bell::new().unwrap();
+                    bell.wait(&[door.as_fd()], Some(Span::from_s(20))).unwrap();
+                    let arrived = Datagrams::hear(&door, &mut room).unwrap().unwrap();
+                    assert_eq!((arrived.from, arrived.length), (at[1], 2), "{local}");
+                    assert!(Datagrams::hear(&door, &mut room).unwrap().is_none());
+                }
+                for (n, peer) in peers.iter().enumerate() {
+                    for segment in [None, Segment::of(1, 2)] {
+                        datagrams.send(at[n], &[n as u8, n as u8], segment).unwrap();
+                        let frames = if segment.is_some() { 2 } else { 1 };
+                        for _ in 0..frames {
+                            let (length, from) = peer.recv_from(&mut room).unwrap();
+                            assert_eq!((length, from), (3 - frames, to), "{local}");
+                        }
+                    }
+                }
+                datagrams.wake();
+                assert!(datagrams.door().is_none());
+                assert_eq!(datagrams.receive(&mut room, true).unwrap().unwrap().length, 0);
+                // The door, which is still in somebody's hands, hears nothing any more.
+                for n in [1, 0, 1] {
+                    peers[n].send_to(&[7], to).unwrap();
+                    assert_eq!(datagrams.receive(&mut room, true).unwrap().unwrap().from, at[n], "{local}");
+                }
+                assert!(Datagrams::hear(&door, &mut room).unwrap().is_none());
+            }
         }
     }
 
@@ -476,15 +644,15 @@ mod tests {
     fn a_bell_ends_a_wait_that_began_or_not() {
         let (datagrams, bell) = (bind(), Bell::new().unwrap());
         bell.ring();
-        bell.wait(&datagrams, None).unwrap();
+        bell.wait(&[datagrams.as_fd()], None).unwrap();
         std::thread::scope(|scope| {
-            let waits = scope.spawn(|| bell.wait(&datagrams, None));
+            let waits = scope.spawn(|| bell.wait(&[datagrams.as_fd()], None));
             bell.ring();
             waits.join().unwrap().unwrap();
         });
-        bell.wait(&datagrams, Some(Span::from_us(1))).unwrap();
+        bell.wait(&[datagrams.as_fd()], Some(Span::from_us(1))).unwrap();
         datagrams.wake();
-        bell.wait(&datagrams, None).unwrap();
+        bell.wait(&[datagrams.as_fd()], None).unwrap();
     }
 
     #[test]

@@ -121,10 +121,10 @@ mod tests {
     fn each_hears_its_groups_and_who_spoke() {
         let group = |last| Ipv4Addr::new(239, 77, 41, last);
         let open = |source, groups: &[Ipv4Addr]| {
-            Groups::open(Ipv4Addr::LOCALHOST, 47_300, source, groups, 1 << 16, 0).unwrap()
+            Groups::open(Ipv4Addr::LOCALHOST, 27_300, source, groups, 1 << 16, 0).unwrap()
         };
-        let left = open(47_301, &[group(1), group(255)]);
-        let right = open(47_302, &[group(2), group(255)]);
+        let left = open(27_301, &[group(1), group(255)]);
+        let right = open(27_302, &[group(2), group(255)]);
         let mut room = [0; 100];
         let mut heard = |by: &Groups| {
             by.limit_waiting(Span::from_s(5)).unwrap();
@@ -133,13 +133,13 @@ mod tests {
         };
         assert!(left.send(group(2), b"to two").unwrap());
         assert!(left.send(group(255), b"to all").unwrap());
-        assert_eq!(heard(&right), (b"to two".to_vec(), 47_301));
-        assert_eq!(heard(&right), (b"to all".to_vec(), 47_301));
-        assert_eq!(heard(&left), (b"to all".to_vec(), 47_301));
+        assert_eq!(heard(&right), (b"to two".to_vec(), 27_301));
+        assert_eq!(heard(&right), (b"to all".to_vec(), 27_301));
+        assert_eq!(heard(&left), (b"to all".to_vec(), 27_301));
         for by in [&left, &right] {
             assert_eq!(by.receive(&mut [0; 9], false).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         }
-        let taken = Groups::open(Ipv4Addr::LOCALHOST, 47_300, 47_301, &[], 0, 0).unwrap_err();
+        let taken = Groups::open(Ipv4Addr::LOCALHOST, 27_300, 27_301, &[], 0, 0).unwrap_err();
         assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
     }
 }

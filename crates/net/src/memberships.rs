@@ -134,7 +134,7 @@ mod tests {
     use crate::ports::Ports;
     use trunkline_endpoint::Segment;
 
-    const PORT: u16 = 47_320;
+    const PORT: u16 = 27_320;
 
     fn group(number: u16) -> Ipv4Addr {
         let [high, low] = number.to_be_bytes();

@@ -108,19 +108,37 @@ pub fn udp(local: SocketAddr, options: &Options) -> Result<UdpSocket, SocketErro
 
 /// The same, which keeps its port when it is no longer connected: the system forgets one that it chose itself.
 pub fn udp_to_connect(local: SocketAddr, options: &Options) -> Result<UdpSocket, SocketError> {
-    let open = |at: SocketAddr| -> Result<Socket, SocketError> {
-        let socket = open(at, Type::DGRAM, Protocol::UDP, options)?;
-        socket.set_reuse_address(true).map_err(self::at(Step::Open, at))?;
-        socket.bind(&at.into()).map_err(self::at(Step::Bind, at))?;
-        Ok(socket)
-    };
-    // Whoever asks for a port by its number may have it while the socket lives that was given it.
-    let chosen: UdpSocket = open(local)?.into();
+    let chosen = udp(local, options)?;
     let address = chosen.local_addr().map_err(at(Step::Open, local))?;
-    let socket = open(address)?;
-    drop(chosen);
-    socket.set_reuse_address(false).map_err(at(Step::Open, address))?;
-    Ok(socket.into())
+    // Whoever asks for a port by its number may have it while the socket lives that was given it.
+    let socket = udp_beside(&chosen, address, options)?;
+    // At once, and of copies that programs being started have: they would hear what is sent here.
+    disconnect(&chosen).map_err(at(Step::Open, address))?;
+    Ok(socket)
+}
+
+/// A UDP socket bound to the same address as `other`. Only who has this user's rights and asks for that port by its number
+/// could get it too: both say for a moment only that they share. (Of those that let addresses be used again, two that ask
+/// for any port at once are now and then given the same.)
+pub(crate) fn udp_beside(
+    other: &UdpSocket,
+    local: SocketAddr,
+    options: &Options,
+) -> Result<UdpSocket, SocketError> {
+    let fail = at(Step::Open, local);
+    let (first, second) = (SockRef::from(other), open(local, Type::DGRAM, Protocol::UDP, options)?);
+    second.set_reuse_port(true).map_err(&fail)?;
+    first.set_reuse_port(true).map_err(&fail)?;
+    let bound = second.bind(&local.into()).map_err(at(Step::Bind, local));
+    first.set_reuse_port(false).map_err(&fail)?;
+    bound?;
+    second.set_reuse_port(false).map_err(&fail)?;
+    Ok(second.into())
+}
+
+/// Whether a socket belongs to one interface, or to the routes of some.
+pub(crate) fn is_bound_to_device(socket: &UdpSocket) -> bool {
+    SockRef::from(socket).device().is_ok_and(|device| device.is_some())
 }
 
 /// Takes back that a UDP socket was connected.
@@ -391,7 +409,10 @@ mod tests {
         let error = udp(foreign, &Options::default()).unwrap_err();
         assert_eq!(error.to_string(), "192.0.2.1 is not an address of this machine");
         let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
-        let closed = tcp_listen(any, &Options::default()).unwrap().local_addr().unwrap();
+        // Bound, so that nobody else has it, and it listens not.
+        let silent = open(any, Type::STREAM, Protocol::TCP, &Options::default()).unwrap();
+        silent.bind(&any.into()).unwrap();
+        let closed = silent.local_addr().unwrap().as_socket().unwrap();
         let error = tcp_connect(any, closed, Span::from_s(1), &Options::default()).unwrap_err();
         assert_eq!(error.to_string(), format!("127.0.0.1 refuses port {}", closed.port()));
         let odd = Options { congestion: Some("nonesuch".into()), ..Options::default() };

@@ -36,6 +36,10 @@ impl Policy for Fixed {
 
     fn acknowledged(&mut self, _: &Acked) {}
 
+    fn reconsiders(&mut self, _: &Acked) -> bool {
+        false
+    }
+
     fn lost(&mut self, _: &Lost) {}
 }
 

@@ -40,6 +40,12 @@ pub trait Policy: Send + std::fmt::Debug {
     /// Frames have been acknowledged.
     fn acknowledged(&mut self, acked: &Acked);
 
+    /// The same; whether what it allows may be other than before.
+    fn reconsiders(&mut self, acked: &Acked) -> bool {
+        self.acknowledged(acked);
+        true
+    }
+
     /// Frames are taken for lost. They will be sent again, or were rebuilt.
     fn lost(&mut self, lost: &Lost);
 }

@@ -65,12 +65,12 @@ const MOST_LOSS: f64 = 0.2;
 /// Frames from which loss is told; older ones fade.
 const LOSS_FRAMES: f64 = 2048.0;
 
-/// Loss is the path's own while round trips exceed the least by no more than this share, and the time of the frames that
+/// Loss is the path's own while round trips exceed the least by no more than this part of it, and the time of the frames that
 /// may be acknowledged late or wait for those that left with them.
-const NEAR: f64 = 1.0 / 16.0;
+const NEAR: u64 = 16;
 
-/// A round trip within this much of the least confirms it.
-const NEAR_LEAST: f64 = 1.125;
+/// A round trip that exceeds the least by no more than this part of it confirms it.
+const NEAR_LEAST: u64 = 8;
 
 /// How long frames that were acknowledged in a lump are remembered, and the longest lump that is made up for, in seconds
 /// at the rate.
@@ -114,6 +114,42 @@ pub struct Paced {
     silent: bool,
     /// What follows from all that: the window, and the pace.
     allows: (u32, Option<Rate>),
+    /// What of the measurements it followed from; something else has changed since.
+    basis: Basis,
+    changed: bool,
+    /// The rate to send at so that the path is full behind what it loses.
+    full: f64,
+    usual: Usual,
+}
+
+/// What is measured with each acknowledgement, as far as it decides how much is allowed. Of questions and their answers few
+/// change any of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Basis {
+    rate: f64,
+    bits: f64,
+    late: f64,
+    least: Span,
+    peer_sends: bool,
+}
+
+/// What an acknowledgement of a single frame is like that changes nothing of what is allowed. That is most of what comes to
+/// a sender that asks and waits for answers, which never leaves startup.
+#[derive(Clone, Copy, Debug, Default)]
+struct Usual {
+    /// Before the windows of what is remembered turn; zero if none is.
+    until: Instant,
+    bytes: u64,
+    /// With frames that leave so together.
+    batch: f64,
+    /// At the most, in bits per second.
+    rate: u64,
+    /// The least round trip, and the least time since the one before.
+    least: Span,
+    gap: Span,
+    /// The longest round trips that confirm the least, and that are near it.
+    confirms: Span,
+    near: Span,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -154,21 +190,43 @@ impl Paced {
             went: 0.0,
             silent: false,
             allows: (1, None),
+            basis: Basis { rate: 0.0, bits: 0.0, late: 0.0, least: Span::ZERO, peer_sends: false },
+            changed: true,
+            full: 0.0,
+            usual: Usual::default(),
         };
         paced.conclude();
         paced
     }
 
-    /// Works out what is allowed now.
+    #[inline]
+    fn basis(&self) -> Basis {
+        let (rate, bits, late) = (self.rate(), self.frame_bits(), self.late());
+        let least = self.least.get().unwrap_or(Span::ZERO);
+        Basis { rate, bits, late, least, peer_sends: self.came > PEER_SENDS * (self.came + self.went) }
+    }
+
+    /// Works out what is allowed now, if anything that decides has changed.
+    #[inline]
     fn conclude(&mut self) {
-        let (rate, full, bits) = (self.rate(), self.full_rate(), self.frame_bits());
-        let least = self.least.get().map_or(0.0, Span::as_s);
+        let basis = self.basis();
+        if self.changed || basis != self.basis {
+            (self.basis, self.changed) = (basis, false);
+            self.allow();
+        }
+    }
+
+    fn allow(&mut self) {
+        let Basis { rate, bits, late, least, peer_sends } = self.basis;
+        self.full = self.full_rate();
+        let (full, least) = (self.full, least.as_s());
         let held = full * least / bits;
+        let held_up = if peer_sends { HELD_UP } else { 0.0 };
         let frames = match self.mode {
             _ if self.silent => 0.0,
-            Mode::Startup { .. } => (2.0 * held + self.late()).max(START),
+            Mode::Startup { .. } => (2.0 * held + late).max(START),
             Mode::Empty { .. } => held / 2.0,
-            Mode::Drain | Mode::Cycle { .. } => 2.0 * held + self.late().max(self.held_up()),
+            Mode::Drain | Mode::Cycle { .. } => 2.0 * held + late.max(held_up),
         };
         // `as` saturates.
         let window = (frames.max(LEAST) as u32).min(self.most);
@@ -214,11 +272,6 @@ impl Paced {
         self.ack_every + self.lumps.most()
     }
 
-    /// How many the peer's own frames may hold up at the least.
-    fn held_up(&self) -> f64 {
-        if self.came > PEER_SENDS * (self.came + self.went) { HELD_UP } else { 0.0 }
-    }
-
     fn frame_bits(&self) -> f64 {
         self.frame.max(1.0) * 8.0
     }
@@ -232,40 +285,109 @@ impl Paced {
         if mode == (Mode::Cycle { phase: EVEN }) && self.mode != (Mode::Cycle { phase: DRAIN }) {
             self.path_loss.quiet = Interval::from(now);
         }
-        self.mode = mode;
-        self.since = now;
+        (self.mode, self.since, self.changed) = (mode, now, true);
     }
 
+    /// Takes account of an acknowledgement that changes nothing of what is allowed. Whether it is one; if not, nothing has
+    /// changed.
+    #[inline]
+    fn stays(&mut self, acked: &Acked) -> bool {
+        let Some(round_trip) = acked.round_trip else { return false };
+        let usual = &self.usual;
+        let stays = acked.now < usual.until
+            && acked.idle
+            && acked.frames == 1
+            && acked.bytes == usual.bytes
+            && self.batch == usual.batch
+            && acked.rate.is_none_or(|rate| rate.as_bps() <= usual.rate)
+            && round_trip >= usual.least
+            && acked.now.since(self.lumps.since) > usual.gap;
+        if stays {
+            if round_trip <= usual.confirms {
+                self.least_seen = acked.now;
+            }
+            self.path_loss.near = round_trip <= usual.near;
+            self.lumps.since = acked.now;
+            self.measure_shares(f64::from(acked.came), 1.0);
+            self.note_round(acked);
+        }
+        stays
+    }
+
+    /// Looks what acknowledgements would change nothing.
+    fn expect(&mut self) {
+        self.usual.until = Instant::ZERO;
+        if let Mode::Startup { .. } = self.mode
+            && self.lumps.is_one()
+            && let Some((until, least)) = self.least.lasts()
+        {
+            let Basis { rate, bits, .. } = self.basis;
+            // What is rounded off must not decide.
+            let gap = Span::from_seconds(bits / rate.max(1.0)) + Span::from_ns(1);
+            let (confirms, near) = self.near(bits);
+            let (until, bytes) = (until.min(self.lumps.window + LUMP_WINDOW), self.usual.bytes);
+            let (rate, batch) = (rate as u64, self.batch);
+            self.usual = Usual { until, bytes, batch, rate, least, gap, confirms, near };
+        }
+    }
+
+    /// The longest round trips that confirm the least, and that are near it.
+    #[inline]
+    fn near(&self, bits: f64) -> (Span, Span) {
+        let least = self.least.get().unwrap_or(Span::ZERO);
+        let waited = Span::from_seconds((self.basis.late + self.batch) * bits / self.full.max(1.0));
+        (least + least / NEAR_LEAST, least + least / NEAR + waited)
+    }
+
+    #[inline]
+    fn measure_shares(&mut self, came: f64, went: f64) {
+        (self.came, self.went) = (self.came + came, self.went + went);
+        if self.came + self.went > SHARE_FRAMES {
+            (self.came, self.went) = (self.came / 2.0, self.went / 2.0);
+        }
+    }
+
+    /// Counts frames to their round; that round, if they end it.
+    #[inline]
+    fn note_round(&mut self, acked: &Acked) -> Option<Round> {
+        self.round.acked += u64::from(acked.frames);
+        let next = Round { began: acked.now, ..Round::default() };
+        (acked.sent_at >= self.round.began).then(|| std::mem::replace(&mut self.round, next))
+    }
+
+    #[inline]
     fn measure(&mut self, acked: &Acked) {
         let frames = f64::from(acked.frames);
         if acked.frames > 0 {
             let weight = if self.frame == 0.0 { 1.0 } else { frames / (frames + 64.0) };
-            self.frame += (acked.bytes as f64 / frames - self.frame) * weight;
+            let (bytes, mean) = (acked.bytes as f64 / frames, self.frame);
+            // What has come so near is there: it would take thousands of frames more to change nothing.
+            self.frame = if (bytes - mean).abs() < 1e-3 { bytes } else { mean + (bytes - mean) * weight };
+            self.usual.bytes = if acked.frames == 1 && self.frame == mean { acked.bytes } else { 0 };
         }
-        (self.came, self.went) = (self.came + f64::from(acked.came), self.went + frames);
-        if self.came + self.went > SHARE_FRAMES {
-            (self.came, self.went) = (self.came / 2.0, self.went / 2.0);
-        }
+        let bits = self.frame_bits();
+        self.measure_shares(f64::from(acked.came), frames);
         if let Some(round_trip) = acked.round_trip {
             self.least.sample(acked.now, round_trip);
-            let least = self.least.get().map_or(0.0, Span::as_s);
-            if round_trip.as_s() <= least * NEAR_LEAST {
+            let (confirms, near) = self.near(bits);
+            if round_trip <= confirms {
                 self.least_seen = acked.now;
             }
-            let waited = (self.late() + self.batch) * self.frame_bits() / self.full_rate().max(1.0);
-            self.path_loss.near = round_trip.as_s() <= least * (1.0 + NEAR) + waited;
+            self.path_loss.near = round_trip <= near;
         }
+        let mut highest = self.rate();
         if let Some(rate) = acked.rate {
             let rate = rate.as_bps() as f64;
             // What an idle sender delivered tells that the path carries at least this.
-            if !acked.idle || rate > self.rate() {
+            if !acked.idle || rate > highest {
                 self.rates[0] = self.rates[0].max(rate);
+                highest = self.rate();
             }
         }
-        self.path_loss.count(acked.sent_at, frames, 0.0);
+        self.changed |= self.path_loss.count(acked.sent_at, frames, 0.0);
         self.push.count(acked.sent_at, frames, 0.0);
-        let most = (self.rate() * LONGEST_LUMP / self.frame_bits()).max(LEAST);
-        self.lumps.count(acked.now, frames, self.rate() / self.frame_bits(), most);
+        let most = (highest * LONGEST_LUMP / bits).max(LEAST);
+        self.lumps.count(acked.now, frames, highest / bits, most);
     }
 
     /// Looks whether startup has come to the rate of the line; once a round.
@@ -324,6 +446,7 @@ impl Paced {
                 self.enter(Mode::Empty { until: None }, now);
             }
             Mode::Empty { until: None } if in_flight <= self.empty_window() => {
+                // Which allows the same.
                 self.mode = Mode::Empty { until: Some(now + self.least.get().unwrap_or(Span::ZERO)) };
             }
             Mode::Empty { until: Some(until) } if now >= until => {
@@ -332,6 +455,25 @@ impl Paced {
             }
             _ => {}
         }
+    }
+
+    /// Takes account of an acknowledgement that may change what is allowed.
+    #[inline(never)]
+    fn reconsider(&mut self, acked: &Acked) -> bool {
+        self.changed |= std::mem::take(&mut self.silent);
+        self.measure(acked);
+        let in_flight = f64::from(acked.in_flight.saturating_sub(acked.frames));
+        if let Some(round) = self.note_round(acked) {
+            self.grow(acked, round);
+        }
+        if self.mode == Mode::Drain && in_flight <= self.held() + self.late() {
+            self.enter(Mode::Cycle { phase: EVEN }, acked.now);
+        }
+        self.cycle(acked.now, in_flight);
+        self.look_for_least(acked.now, in_flight);
+        self.conclude();
+        self.expect();
+        true
     }
 }
 
@@ -346,6 +488,7 @@ impl Policy for Paced {
 
     fn met(&mut self, now: Instant, round_trip: Span) {
         self.least.sample(now, round_trip);
+        self.usual.until = Instant::ZERO;
         self.conclude();
     }
 
@@ -354,20 +497,11 @@ impl Policy for Paced {
     }
 
     fn acknowledged(&mut self, acked: &Acked) {
-        self.silent = false;
-        self.measure(acked);
-        let in_flight = f64::from(acked.in_flight.saturating_sub(acked.frames));
-        self.round.acked += u64::from(acked.frames);
-        if acked.sent_at >= self.round.began {
-            let round = std::mem::replace(&mut self.round, Round { began: acked.now, ..Round::default() });
-            self.grow(acked, round);
-        }
-        if self.mode == Mode::Drain && in_flight <= self.held() + self.late() {
-            self.enter(Mode::Cycle { phase: EVEN }, acked.now);
-        }
-        self.cycle(acked.now, in_flight);
-        self.look_for_least(acked.now, in_flight);
-        self.conclude();
+        self.reconsiders(acked);
+    }
+
+    fn reconsiders(&mut self, acked: &Acked) -> bool {
+        !self.stays(acked) && self.reconsider(acked)
     }
 
     fn lost(&mut self, lost: &Lost) {
@@ -379,6 +513,7 @@ impl Policy for Paced {
             self.path_loss.count(lost.sent_at, 0.0, f64::from(lost.frames));
             self.push.count(lost.sent_at, 0.0, f64::from(lost.frames));
         }
+        (self.changed, self.usual.until) = (true, Instant::ZERO);
         self.conclude();
     }
 }
@@ -425,6 +560,11 @@ impl Lumps {
         self.most[0] = self.most[0].max((self.frames - expected).min(most));
     }
 
+    /// Whether it is as after a single frame that was expected, which another such would not change.
+    fn is_one(&self) -> bool {
+        self.frames == 1.0 && self.most[0] >= 1.0
+    }
+
     fn most(&self) -> f64 {
         self.most[0].max(self.most[1])
     }
@@ -464,9 +604,11 @@ struct PathLoss {
 }
 
 impl PathLoss {
-    fn count(&mut self, sent_at: Instant, acked: f64, lost: f64) {
+    /// Whether it counts.
+    #[inline]
+    fn count(&mut self, sent_at: Instant, acked: f64, lost: f64) -> bool {
         if !self.quiet.holds(sent_at) {
-            return;
+            return false;
         }
         self.acked += acked;
         self.lost += if self.near { lost } else { 0.0 };
@@ -474,6 +616,8 @@ impl PathLoss {
             self.acked /= 2.0;
             self.lost /= 2.0;
         }
+        // While nothing was ever lost that changes nothing.
+        self.lost > 0.0
     }
 
     fn share(&self) -> f64 {
@@ -521,281 +665,4 @@ impl Push {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::congestion::line::{FRAME, Flow, Line, Run};
-    use trunkline_units::Seed;
-
-    const MOST: u32 = 1 << 20;
-
-    fn alone(line: &Line, seconds: f64) -> Run {
-        line.run(seconds, vec![Flow::new(Box::new(Paced::new(MOST, 3)))])
-    }
-
-    /// The part of what the line's own loss leaves of its rate.
-    fn of_what_is_left(line: &Line, fill: f64) -> f64 {
-        fill / (1.0 - line.loss)
-    }
-
-    #[test]
-    fn a_line_that_holds_nothing_is_filled_and_its_queue_is_not() {
-        for loss in [0.0, 0.01, 0.05, 0.2] {
-            let line = Line { rate: 121_800_000, delay_us: 25, queue: 150_000, loss, ..Line::default() };
-            let run = alone(&line, 3.0);
-            let fill = of_what_is_left(&line, run.fill());
-            assert!(fill > 0.995, "{fill} at {loss}");
-            assert_eq!(run.overflow(), 0.0, "at {loss}");
-            assert!(run.mean_queue < 0.15 * 150_000.0, "{} bytes wait at {loss}", run.mean_queue);
-        }
-    }
-
-    #[test]
-    fn a_receiver_that_stalls_leaves_no_gap() {
-        for (burst, loss) in [(0, 0.0), (30_000, 0.0), (30_000, 0.05)] {
-            let stalls_us = (50_000, 3_000);
-            let (rate, queue) = (121_800_000, 150_000);
-            let line = Line { rate, delay_us: 25, queue, burst, loss, stalls_us, ..Line::default() };
-            let run = alone(&line, 5.0);
-            let fill = of_what_is_left(&line, run.fill());
-            assert!(fill > 0.995, "{fill} with a burst of {burst} at {loss}");
-            assert_eq!(run.overflow(), 0.0, "with a burst of {burst} at {loss}");
-        }
-    }
-
-    #[test]
-    fn random_loss_costs_what_it_loses() {
-        for (loss, least) in [(0.0, 0.999), (0.01, 0.995), (0.05, 0.995), (0.1, 0.99), (0.2, 0.98)] {
-            let line = Line { delay_us: 40_000, queue: 500_000, loss, ..Line::default() };
-            let run = alone(&line, 10.0);
-            let (whole, late) = (of_what_is_left(&line, run.fill()), of_what_is_left(&line, run.fill_late()));
-            assert!(whole > 0.95, "{whole} at {loss}");
-            assert!(late > least, "{late} at {loss}");
-            assert!(run.overflow() < 0.003, "{} at {loss}", run.overflow());
-        }
-    }
-
-    #[test]
-    fn short_queues_are_not_kept_full() {
-        for (queue, loss) in [(10_000, 0.0), (50_000, 0.01), (200_000, 0.05)] {
-            let line = Line { delay_us: 40_000, queue, loss, ..Line::default() };
-            let run = alone(&line, 20.0);
-            let fill = of_what_is_left(&line, run.fill_late());
-            assert!(fill > 0.995, "{fill} with {queue} bytes at {loss}");
-            assert!(run.overflow_late() < 0.003, "{} with {queue} bytes at {loss}", run.overflow_late());
-        }
-    }
-
-    #[test]
-    fn lumps_of_acknowledgements_do_not_bind() {
-        let batches =
-            Line { rate: 10_000_000_000, delay_us: 25, batch: 44, ack_every: 44, ..Line::default() };
-        let faster = Line { rate: 30_000_000_000, ..batches.clone() };
-        let held_back = Line { delay_us: 50, ack_every: 1000, ack_delay_us: 200, ..batches.clone() };
-        let lossy = Line { loss: 0.1, ack_every: 1, delay_us: 50, ..batches.clone() };
-        let few = Line { ack_loss: 0.3, ack_every: 16, ..batches.clone() };
-        for line in [batches, faster, held_back, lossy, few] {
-            let run = alone(&line, 0.1);
-            let fill = of_what_is_left(&line, run.fill_late());
-            assert!(fill > 0.99, "{fill} of {line:?}");
-            assert_eq!(run.overflow(), 0.0, "{line:?}");
-        }
-    }
-
-    #[test]
-    fn any_line_is_filled() {
-        for seed in 0..if cfg!(feature = "soak") { 400 } else { 16 } {
-            let mut random = Seed(seed).stream("lines");
-            let mut one_of = |choices: &[u64]| choices[random.below(choices.len() as u64) as usize];
-            let rate = one_of(&[1, 3, 10, 100, 1_000, 10_000]) * 1_000_000;
-            let delay_us = one_of(&[50, 200, 1_000, 5_000, 20_000, 100_000]);
-            let loss = one_of(&[0, 1, 5, 20, 50, 100]) as f64 / 1000.0;
-            let held = rate / 8 * delay_us / 1_000_000;
-            let batch = if rate >= 1_000_000_000 { 44 } else { 1 };
-            let ack_every = one_of(&[1, 3, 16]) as usize;
-            let queue = held.max(40 * FRAME * u64::from(batch));
-            let line = Line { rate, delay_us, queue, loss, batch, ack_every, seed, ..Line::default() };
-            // Startup takes rounds; what the line carries in them bounds how many there can be.
-            let frame_us = FRAME as f64 * 8e6 / rate as f64;
-            let seconds = (300.0 * (delay_us as f64 + 16.0 * frame_us) / 1e6).min(1e5 * frame_us / 1e6);
-            if seconds < 60.0 * delay_us as f64 / 1e6 {
-                continue;
-            }
-            let run = alone(&line, seconds);
-            let fill = of_what_is_left(&line, run.fill_late());
-            assert!(fill > 0.97, "{fill} of {line:?}");
-            assert!(run.overflow_late() < 0.003, "{} of {line:?}", run.overflow_late());
-        }
-    }
-
-    #[test]
-    fn flows_share_a_line() {
-        for (delay_us, queue) in [(25, 150_000), (10_000, 200_000), (40_000, 500_000), (40_000, 100_000)] {
-            let line = Line { delay_us, queue, ..Line::default() };
-            let second = Instant::ZERO + Span::from_s(2);
-            let flows = [Instant::ZERO, second].map(|at| Flow::starting(Box::new(Paced::new(MOST, 3)), at));
-            let run = line.run(20.0, flows.into());
-            let all: u64 = run.flows.iter().map(|flow| flow.delivered_late).sum();
-            for flow in &run.flows {
-                let share = flow.delivered_late as f64 / all as f64;
-                assert!(share > 0.25, "{share} at {delay_us} us with {queue} bytes");
-            }
-            assert!(run.fill_late() > 0.995, "{}", run.fill_late());
-            // A fifth of what the path holds is too short a queue for two.
-            let most = if queue == 100_000 { 0.05 } else { 0.005 };
-            let overflow = run.overflow_late();
-            assert!(overflow < most, "{overflow} at {delay_us} us with {queue} bytes");
-        }
-    }
-
-    #[test]
-    fn a_line_that_changes_is_followed() {
-        for loss in [0.0, 0.05] {
-            // The second half has another rate; the fill is told of the first.
-            let line = |rate, after| {
-                let step = (10.0, after);
-                Line { rate, step, delay_us: 10_000, queue: 200_000, loss, ..Line::default() }
-            };
-            let up = line(10_000_000, 100_000_000);
-            let fill = of_what_is_left(&up, alone(&up, 20.0).fill_late());
-            assert!(fill > 8.0, "tenfold rate, {fill} of it found at {loss}");
-            let down = line(100_000_000, 10_000_000);
-            let run = alone(&down, 20.0);
-            let fill = of_what_is_left(&down, run.fill_late());
-            assert!(fill > 0.095, "a tenth, {fill} of it kept at {loss}");
-            assert!(run.overflow_late() < 0.1, "{} at {loss}", run.overflow_late());
-        }
-    }
-
-    #[test]
-    fn a_path_that_dies_is_asked_little_and_comes_back() {
-        let line = Line { delay_us: 20_000, dead: (2.0, 3.0), ..Line::default() };
-        let run = alone(&line, 10.0);
-        assert!(run.flows[0].timeouts > 2, "{}", run.flows[0].timeouts);
-        assert_eq!(run.flows[0].windows.0, LEAST as u32);
-        assert!(run.fill_late() > 0.995, "{}", run.fill_late());
-    }
-
-    fn at(us: u64) -> Instant {
-        Instant::ZERO + Span::from_us(us)
-    }
-
-    /// An acknowledgement of frames sent a millisecond before.
-    fn acked(us: u64, frames: u32, mbps: u64, idle: bool) -> Acked {
-        Acked {
-            now: at(us),
-            frames,
-            bytes: u64::from(frames) * FRAME,
-            in_flight: frames,
-            round_trip: Some(Span::from_ms(1)),
-            rate: Some(Rate::from_bps(mbps * 1_000_000)),
-            idle,
-            came: 0,
-            sent_at: at(us - 1_000),
-        }
-    }
-
-    fn lost(us: u64, frames: u32, timeout: bool) -> Lost {
-        let bytes = u64::from(frames) * FRAME;
-        Lost { now: at(us), frames, bytes, sent_at: at(us - 1_000), in_flight: frames, timeout }
-    }
-
-    #[test]
-    fn nothing_is_paced_before_anything_is_known() {
-        let paced = Paced::new(MOST, 3);
-        assert_eq!((paced.pace(), paced.window()), (None, 10));
-    }
-
-    #[test]
-    fn startup_ends_when_the_rate_stops_growing() {
-        let mut paced = Paced::new(MOST, 3);
-        for (round, mbps) in [10, 20, 40, 50, 50, 51].into_iter().enumerate() {
-            paced.acknowledged(&acked(2_000 + 2_000 * round as u64, 40, mbps, false));
-            assert!(matches!(paced.mode, Mode::Startup { .. }), "round {round}");
-        }
-        paced.acknowledged(&acked(20_000, 40, 51, false));
-        assert!(!matches!(paced.mode, Mode::Startup { .. }));
-        assert_eq!(paced.rate(), 51e6);
-    }
-
-    #[test]
-    fn a_round_that_lost_a_fifth_ends_startup_if_the_rate_did_not_grow() {
-        for (frames, ends) in [(10, false), (20, true)] {
-            let mut paced = Paced::new(MOST, 3);
-            paced.acknowledged(&acked(2_000, 40, 50, false));
-            paced.lost(&lost(3_000, frames, false));
-            paced.acknowledged(&acked(4_000, 40, 60, false));
-            assert_eq!(!matches!(paced.mode, Mode::Startup { .. }), ends, "{frames} of {} lost", frames + 40);
-        }
-    }
-
-    #[test]
-    fn an_idle_sender_learns_nothing_bad() {
-        let mut paced = Paced::new(MOST, 3);
-        for round in 1..200 {
-            paced.acknowledged(&acked(2_000 * round, 1, 1, true));
-        }
-        assert!(matches!(paced.mode, Mode::Startup { .. }), "startup waits for something to send");
-        for round in 200..210 {
-            paced.acknowledged(&acked(2_000 * round, 40, 100, false));
-        }
-        assert!(matches!(paced.mode, Mode::Cycle { .. }), "{:?}", paced.mode);
-        for round in 210..2_000 {
-            paced.acknowledged(&acked(2_000 * round, 1, 1, true));
-        }
-        assert_eq!(paced.rate(), 100e6);
-        // Twice the 8.5 frames that the path holds, and 3 whose acknowledgement may be late.
-        assert_eq!(paced.window(), 20);
-    }
-
-    #[test]
-    fn a_peer_that_sends_too_may_hold_acknowledgements_up() {
-        let mut paced = Paced::new(MOST, 3);
-        let mut windows = Vec::new();
-        // The peer begins after a while, and ends: some hundred frames tell.
-        for (rounds, came) in [(1..1_000, 0), (1_000..2_000, 1), (2_000..3_000, 0)] {
-            for round in rounds {
-                paced.acknowledged(&Acked { came, ..acked(2_000 * round, 1, 100, false) });
-            }
-            windows.push(paced.window());
-        }
-        assert_eq!(windows, [20, 112, 20]);
-    }
-
-    #[test]
-    fn a_timeout_means_four_frames_until_something_is_acknowledged() {
-        let mut paced = Paced::new(MOST, 3);
-        (1..20).for_each(|round| paced.acknowledged(&acked(2_000 * round, 40, 100, false)));
-        let window = paced.window();
-        assert!(window > 16, "{window}");
-        paced.lost(&lost(50_000, 5, false));
-        assert!(paced.window() >= window, "single losses do not slow it down");
-        paced.lost(&lost(60_000, 5, true));
-        assert_eq!(paced.window(), 4);
-        paced.acknowledged(&acked(70_000, 1, 100, true));
-        assert!(paced.window() > 16);
-    }
-
-    #[test]
-    fn the_least_round_trip_is_looked_for_when_it_has_not_been_seen() {
-        let mut paced = Paced::new(MOST, 3);
-        let mut halved = Vec::new();
-        for round in 1..15_000 {
-            // Others keep the queue filled from 1 s on, except while this sender looks.
-            let us = 2_000 * round;
-            let looks = matches!(paced.mode, Mode::Empty { .. });
-            let waits = us > 1_000_000 && !looks;
-            let round_trip = Some(Span::from_us(if waits { 1_500 } else { 1_000 }));
-            paced.acknowledged(&Acked { round_trip, ..acked(us, 40, 100, false) });
-            if looks {
-                halved.push(us);
-            }
-        }
-        assert!(halved.len() >= 2, "{halved:?}");
-        assert!(halved.len() < 12, "it costs next to nothing: {halved:?}");
-        assert_eq!(
-            paced.least.get(),
-            Some(Span::from_ms(1)),
-            "so what others queue is not taken for the path"
-        );
-    }
-}
+mod tests;

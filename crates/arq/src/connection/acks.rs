@@ -155,8 +155,9 @@ impl Connection {
             let (frames, bytes) = (news.frames - news.rebuilt, news.bytes);
             let came = std::mem::take(&mut self.came);
             let acked = Acked { now, frames, bytes, in_flight, round_trip, rate, idle, came, sent_at };
-            self.policy.acknowledged(&acked);
-            self.consult();
+            if self.policy.reconsiders(&acked) {
+                self.consult();
+            }
             self.backoff = 0;
             self.arm(now);
             if self.repaired_at.is_some_and(|number| self.sender.flights.base() >= number) {
@@ -241,6 +242,7 @@ impl Connection {
     }
 
     /// Asks the policy, which changes its mind only when it is told something.
+    #[inline(always)]
     pub(super) fn consult(&mut self) {
         self.allowed = self.without_repairs(self.policy.window()).min(self.window);
         self.pace = self.policy.pace();

@@ -10,8 +10,32 @@ use crate::wire::{epoch, expand, get24, part};
 /// How frames are sealed and opened. The bytes at their end are [`Check::bytes`] of either.
 #[derive(Debug)]
 pub(super) enum Guard {
-    Sum { check: Check, key: Key, way: Way },
+    Sum { check: Check, own: Word, peers: Word },
     Sealed(Box<Cipher>),
+}
+
+/// The word that the frames of one direction are known by, worked out once an epoch.
+#[derive(Debug)]
+pub(super) struct Word {
+    key: Key,
+    way: Way,
+    epoch: u64,
+    secret: u64,
+}
+
+impl Word {
+    fn new(key: Key, way: Way) -> Word {
+        Word { key, way, epoch: 0, secret: key.secret(way, 0) }
+    }
+
+    /// Of an epoch.
+    #[inline(always)]
+    fn of(&mut self, epoch: u64) -> u64 {
+        if epoch != self.epoch {
+            (self.epoch, self.secret) = (epoch, self.key.secret(self.way, epoch));
+        }
+        self.secret
+    }
 }
 
 impl Guard {
@@ -19,7 +43,14 @@ impl Guard {
     pub fn new(options: &Options, ids: (u64, u64), way: Way) -> Guard {
         match &options.key {
             Some(key) => Guard::Sealed(Cipher::new(key, ids, way)),
-            None => Guard::Sum { check: options.check, key: Key::of(ids.0, ids.1), way },
+            None => {
+                let key = Key::of(ids.0, ids.1);
+                Guard::Sum {
+                    check: options.check,
+                    own: Word::new(key, way),
+                    peers: Word::new(key, way.reverse()),
+                }
+            }
         }
     }
 
@@ -40,36 +71,34 @@ impl Guard {
     #[inline]
     pub fn seal(&mut self, epoch: u64, frame: &mut [u8]) {
         match self {
-            Guard::Sum { check, key, way } => check.seal(key.secret(*way, epoch), frame),
+            Guard::Sum { check, own, .. } => check.seal(own.of(epoch), frame),
             Guard::Sealed(cipher) => cipher.seal(frame.len() - Check::Aead.bytes(), epoch, frame),
         }
     }
 
     /// What such a frame holds before its check.
-    #[inline]
+    #[inline(always)]
     pub fn open<'a>(&mut self, epoch: u64, frame: &'a [u8]) -> Result<&'a [u8], Unopened> {
         match self {
-            Guard::Sum { check, key, way } => {
-                check.open(key.secret(way.reverse(), epoch), frame).ok_or(Unopened::Damaged)
-            }
+            Guard::Sum { check, peers, .. } => check.open(peers.of(epoch), frame).ok_or(Unopened::Damaged),
             Guard::Sealed(cipher) => cipher.open(epoch, frame),
         }
     }
 
     /// The check of the peer's numbered frames of an epoch, and its secret, if they are not encrypted.
     #[inline]
-    pub fn sum(&self, epoch: u64) -> Option<(Check, u64)> {
+    pub fn sum(&mut self, epoch: u64) -> Option<(Check, u64)> {
         match self {
-            Guard::Sum { check, key, way } => Some((*check, key.secret(way.reverse(), epoch))),
+            Guard::Sum { check, peers, .. } => Some((*check, peers.of(epoch))),
             Guard::Sealed(_) => None,
         }
     }
 
     /// Seals the numbered frame `number`, which acknowledges all before `acknowledged`.
-    #[inline]
+    #[inline(always)]
     pub fn seal_numbered(&mut self, number: u64, acknowledged: Option<u64>, frame: &mut [u8]) {
         match self {
-            Guard::Sum { check, key, way } => check.seal(key.secret(*way, epoch(number)), frame),
+            Guard::Sum { check, own, .. } => check.seal(own.of(epoch(number)), frame),
             Guard::Sealed(cipher) => cipher.seal(clear(frame), acknowledged.map_or(0, epoch), frame),
         }
     }
@@ -79,8 +108,8 @@ impl Guard {
     pub fn seal_run(&mut self, number: u64, frames: &mut [u8], length: usize) {
         let end = number + (frames.len() / length) as u64;
         match self {
-            Guard::Sum { check, key, way } if epoch(number) == epoch(end) => {
-                check.seal_each(key.secret(*way, epoch(number)), frames, length);
+            Guard::Sum { check, own, .. } if epoch(number) == epoch(end) => {
+                check.seal_each(own.of(epoch(number)), frames, length);
             }
             _ => {
                 let frames = frames.chunks_exact_mut(length);
@@ -104,7 +133,7 @@ impl Guard {
     /// Seals a part of the frame `number`.
     pub fn seal_part(&mut self, number: u64, frame: &mut [u8]) {
         match self {
-            Guard::Sum { check, key, way } => check.seal(key.secret(*way, epoch(number)), frame),
+            Guard::Sum { check, own, .. } => check.seal(own.of(epoch(number)), frame),
             Guard::Sealed(cipher) => cipher.seal(part::HEADER, 0, frame),
         }
     }
@@ -118,7 +147,7 @@ impl Guard {
     /// Seals a repair frame of the block from `first` on.
     pub fn seal_repair(&mut self, first: u64, frame: &mut [u8]) {
         match self {
-            Guard::Sum { check, key, way } => check.seal(key.secret(*way, epoch(first)), frame),
+            Guard::Sum { check, own, .. } => check.seal(own.of(epoch(first)), frame),
             Guard::Sealed(cipher) => cipher.seal(REPAIR_HEADER, 0, frame),
         }
     }

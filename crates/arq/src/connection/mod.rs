@@ -48,6 +48,7 @@ use guard::Guard;
 use path::Path;
 use repair::Correction;
 use search::{Search, Trial};
+pub(crate) use short::Brought;
 
 /// What the ends tell each other, as the content of the control channel's chunks: a byte that says what, and it.
 pub(crate) mod control {
@@ -107,6 +108,8 @@ pub(crate) struct Connection {
     window: u64,
     /// Longest frame sent whole; and what every path of this connection carries, which is the same unless it probes.
     frame: usize,
+    /// Bytes of the check at the end of each.
+    tail: usize,
     guard: Guard,
     floor: usize,
     path: Option<Box<Path>>,
@@ -209,6 +212,7 @@ impl Connection {
             peer_ack_every: theirs.ack_every.into(),
             window: window.into(),
             frame,
+            tail: options.check.bytes(),
             guard: Guard::new(&options, (client, server), way),
             floor,
             way,
@@ -410,8 +414,14 @@ impl Connection {
     }
 
     /// Tells the peer that it may send more, once that is worth it.
-    #[inline]
+    #[inline(always)]
     fn grant(&mut self) {
+        if self.receiver.may_grant() {
+            self.tell_granted();
+        }
+    }
+
+    fn tell_granted(&mut self) {
         if self.over.is_some() || self.closing.finished {
             return;
         }

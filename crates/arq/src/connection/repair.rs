@@ -142,6 +142,7 @@ impl Connection {
     }
 
     /// Of so many frames that the policy lets be in flight, those that may be data.
+    #[inline]
     pub(super) fn without_repairs(&self, frames: u32) -> u64 {
         match &self.correction {
             None => frames.into(),

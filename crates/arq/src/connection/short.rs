@@ -14,39 +14,56 @@ use crate::congestion::{Acked, Sent};
 use crate::options::Mode;
 use crate::receive::arrivals::Arrival;
 use crate::send::alone::Around;
+use crate::send::flight::Settled;
 use crate::stages::{Of, Stage};
 use crate::wire::data::{ACK, ALONE, ASK, CONTROL, Chunk, END, Form, HEADER, NACK, PIGGYBACK, START};
-use crate::wire::{KIND_PACK, KIND_PIECE, epoch, get16, get24, kind};
+use crate::wire::{KIND_PACK, KIND_PIECE, epoch, kind};
+
+/// What became of a frame that might bring the next message of a channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Brought {
+    /// It did not, and nothing has changed.
+    Nothing,
+    /// It did, and there is nothing to say before this deadline.
+    Settled(Instant),
+    /// It did.
+    Message,
+}
 
 /// What stands before the message.
 const BEFORE: usize = HEADER + PIGGYBACK + ALONE;
 
 impl Connection {
-    /// The frame that is the next of the peer, and acknowledges the only frame in flight: its head's flags, and its only
-    /// chunk. Its check is still to be opened.
+    /// The frame that is the next of the peer, and acknowledges the only frame in flight: its head's flags, its only chunk,
+    /// and the record of what it acknowledges. Its check is still to be opened.
     #[inline(always)]
-    fn foresee<'a>(&self, frame: &'a [u8]) -> Option<(u8, Chunk<'a>)> {
+    fn foresee<'a>(&self, frame: &'a [u8]) -> Option<(u8, Chunk<'a>, u32)> {
         let head = frame.first_chunk::<BEFORE>()?;
-        let bytes = frame.get(BEFORE..frame.len().checked_sub(self.options.check.bytes())?)?;
-        let form = match (kind(head[0]), head[0] & (START | END)) {
+        let bytes = frame.get(BEFORE..frame.len().checked_sub(self.tail)?)?;
+        // Two words that overlap in a byte: flags and number; the end of that, what is acknowledged, channel, sequence.
+        let (first, rest) = (head.first_chunk()?, head.last_chunk()?);
+        let (first, rest) = (u32::from_be_bytes(*first), u64::from_be_bytes(*rest));
+        let flags = (first >> 24) as u8;
+        let form = match (kind(flags), flags & (START | END)) {
             (KIND_PACK, _) => Form::Pack,
             (KIND_PIECE, flags) if flags == START | END => Form::Piece { start: true, end: true },
             _ => return None,
         };
         let flights = &self.sender.flights;
-        let channel = get16(&head[HEADER + PIGGYBACK..]);
-        let expected = head[0] & (ACK | NACK) == ACK
-            && u64::from(get24(&head[1..])) == self.arrivals.next() & LOW
-            && u64::from(get24(&head[HEADER..])) == flights.unsent() & LOW
+        let (channel, sequence) = ((rest >> 16) as u16, rest as u16);
+        let expected = flags & (ACK | NACK) == ACK
+            && u64::from(first) & LOW == self.arrivals.next() & LOW
+            && rest >> 32 & LOW == flights.unsent() & LOW
             && channel != CONTROL
-            && flights.has_only_one()
             && !self.arrivals.has_gap()
             && !self.guard.is_sealed()
             && self.over.is_none()
             && !self.closing.wanted
             && self.closing.peer.is_none();
-        let sequence = get16(&head[HEADER + PIGGYBACK + 2..]);
-        expected.then_some((head[0], Chunk { channel, sequence, form, bytes }))
+        if !expected {
+            return None;
+        }
+        Some((flags, Chunk { channel, sequence, form, bytes }, flights.only()?))
     }
 
     /// It has come, and its check holds.
@@ -62,7 +79,7 @@ impl Connection {
     /// Takes a frame if it is the one expected; whether it was.
     #[inline]
     pub(super) fn take_next(&mut self, now: Instant, frame: &[u8]) -> bool {
-        let Some((flags, chunk)) = self.foresee(frame) else { return false };
+        let Some((flags, chunk, record)) = self.foresee(frame) else { return false };
         let began = self.stages.begin(Of::FramesIn);
         if self.guard.open(epoch(self.arrivals.next()), frame).is_err() {
             self.stages.take_back(Of::FramesIn, began);
@@ -74,26 +91,34 @@ impl Connection {
             self.end_for_violation();
         }
         self.stages.end(Stage::Join, opened);
-        self.take_only_ack(now);
+        self.take_only_ack(now, record);
         true
     }
 
-    /// Takes a frame if it is the one expected and brings the next message of a channel, which is appended to `into`;
-    /// whether it did. If not, nothing has changed.
-    #[inline]
-    pub fn take_at_once(&mut self, now: Instant, frame: &[u8], channel: u16, into: &mut Buffer) -> bool {
+    /// Takes a frame if it is the one expected and brings the next message of a channel, which fills `into`.
+    // Not inlined, here and below: as a part of something larger it has too few registers.
+    #[inline(never)]
+    pub fn take_at_once(&mut self, now: Instant, frame: &[u8], channel: u16, into: &mut Buffer) -> Brought {
         if !self.plain || self.stages.has_meter() {
-            return false;
+            return Brought::Nothing;
         }
-        let Some((flags, chunk)) = self.foresee(frame) else { return false };
+        let Some((flags, chunk, record)) = self.foresee(frame) else { return Brought::Nothing };
         let opens = chunk.channel == channel && self.guard.open(epoch(self.arrivals.next()), frame).is_ok();
         if !opens || !self.receiver.pass_on(&chunk, into) {
-            return false;
+            return Brought::Nothing;
         }
         self.note_next(now, flags);
-        self.take_only_ack(now);
+        self.take_only_ack(now, record);
         self.grant();
-        true
+        // What else that asks has been asked above.
+        let settled = self.sender.waiting() == 0
+            && self.errands.is_empty()
+            && self.owed.at > now
+            && self.probe.is_none()
+            && !self.resting
+            && self.sender.has_told();
+        debug_assert_eq!(settled, self.is_settled(now));
+        if settled { Brought::Settled(self.settled_deadline()) } else { Brought::Message }
     }
 
     /// Whether nothing is there to be taken of a channel that is known, and something may still come.
@@ -103,23 +128,25 @@ impl Connection {
     }
 
     /// All that was in flight, which is one frame, has been acknowledged.
-    #[inline]
-    fn take_only_ack(&mut self, now: Instant) {
-        let Some(flight) = self.sender.settle() else { return };
-        let (sent_at, once) = (flight.sent_at(), flight.was_sent_once());
+    #[inline(never)]
+    fn take_only_ack(&mut self, now: Instant, record: u32) {
+        let (sent_at, once) = self.sender.flights.only_sent(record);
         if once {
             self.doubled = 0;
             self.round_trip.sample(now, now.since(sent_at));
         }
         let round_trip = if once { self.round_trip.latest() } else { None };
         let least = self.round_trip.least().unwrap_or_default();
-        let rate = self.sender.flights.take_stock_of(now, &flight, least, self.surely_again());
+        let sure = once || now.since(sent_at) >= self.surely_again();
+        let settled = self.sender.settle(record, now, least, sure);
+        let Some(Settled { bytes, rate, .. }) = settled else { return };
         let idle = self.sender.waiting() == 0;
         let came = std::mem::take(&mut self.came);
-        let (frames, bytes, in_flight) = (1, flight.bytes(), 1);
+        let (frames, in_flight) = (1, 1);
         let acked = Acked { now, frames, bytes, in_flight, round_trip, rate, idle, came, sent_at };
-        self.policy.acknowledged(&acked);
-        self.consult();
+        if self.policy.reconsiders(&acked) {
+            self.consult();
+        }
         (self.backoff, self.retransmit_at) = (0, Instant::MAX);
         if self.repaired_at.is_some_and(|number| self.sender.flights.base() >= number) {
             self.repaired_at = None;
@@ -149,15 +176,17 @@ impl Connection {
         let asks = if self.is_last_for_now(self.allowed) { ASK } else { 0 };
         let negative = if owes && self.owed.negative { NACK } else { 0 };
         let acknowledged = owes.then(|| self.arrivals.next());
-        Around { flags: asks | negative, acknowledged, check: self.options.check.bytes() }
+        Around { flags: asks | negative, acknowledged, check: self.tail }
     }
 
     /// It was written and sealed, and leaves.
-    #[inline(always)]
-    fn left_alone(&mut self, now: Instant, around: &Around, frame: &[u8]) {
-        if around.acknowledged.is_some() {
+    #[inline(never)]
+    fn left_alone(&mut self, now: Instant, acknowledges: bool, frame: &[u8]) {
+        if acknowledges {
             self.statistics.acks_piggybacked += 1;
-            self.statistics.nacks_sent += u64::from(self.owed.negative);
+            if self.owed.negative {
+                self.statistics.nacks_sent += 1;
+            }
             self.owed.settle();
         }
         let length = frame.len() as u64;
@@ -200,13 +229,13 @@ impl Connection {
         self.guard.seal_numbered(number, around.acknowledged, frame);
         self.stages.end(Stage::Seal, written);
         self.sender.flights.leave(now, number, length);
-        self.left_alone(now, &around, frame);
+        self.left_alone(now, around.acknowledged.is_some(), frame);
         Some(length)
     }
 
     /// Takes a copy of a message and writes the frame that carries it, if that is then all there is to say and nothing is
     /// to be told; how long it is. If not, nothing has changed.
-    #[inline]
+    #[inline(never)]
     pub fn send_at_once(
         &mut self,
         now: Instant,
@@ -230,7 +259,7 @@ impl Connection {
         let (number, length) = self.sender.send_alone(now, channel, bytes, around, buffer)?;
         let frame = &mut buffer[..length];
         self.guard.seal_numbered(number, around.acknowledged, frame);
-        self.left_alone(now, &around, frame);
+        self.left_alone(now, around.acknowledged.is_some(), frame);
         Some(length)
     }
 

@@ -76,7 +76,7 @@ impl Connection {
     }
 
     /// Sets the timer of what is in flight, or stops it.
-    #[inline]
+    #[inline(always)]
     pub(super) fn arm(&mut self, now: Instant) {
         let delay = self.peer_ack_delay;
         self.retransmit_at = match self.sender.flights.in_flight() {

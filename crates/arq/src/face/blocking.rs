@@ -72,6 +72,12 @@ impl Listener {
         self.0.0.lock().core.fail(io::ErrorKind::Other.into());
     }
 
+    /// Whether it hears others than one peer at a socket of their own.
+    #[cfg(test)]
+    pub(super) fn has_door(&self) -> bool {
+        self.0.0.socket.door().is_some()
+    }
+
     fn accept_within(&self, patience: Patience) -> Result<Connection, Error> {
         let id = self.0.0.until(patience, |core, _| {
             let id = core.accept()?;
@@ -136,8 +142,12 @@ impl Connection {
         let opened = shared.now(|core, now| core.connect(now, to, options));
         let id = opened.inspect_err(|_| shared.release())?;
         let connection = Connection::new(shared, id);
-        connection.0.shared.until(Patience::Endless, |core, _| core.is_open(id))?;
-        connection.0.shared.socket.connect(to);
+        let shared = &connection.0.shared;
+        shared.until(Patience::Endless, |core, _| {
+            core.is_open(id)?;
+            shared.socket.connect(to);
+            Ok(())
+        })?;
         Ok(connection)
     }
 
@@ -218,7 +228,6 @@ impl Connection {
     /// As [`recv`](Connection::recv).
     #[inline]
     pub fn recv_into(&self, channel: u16, message: &mut Buffer) -> Result<(), Error> {
-        message.clear();
         self.recv_within(Patience::Endless, channel, message)
     }
 

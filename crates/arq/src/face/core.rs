@@ -7,7 +7,7 @@ mod alone;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 #[cfg(feature = "tokio")]
 use std::task::Waker;
 
@@ -32,6 +32,8 @@ const A_LITTLE: u32 = AT_ONCE / 32;
 pub(super) const GRACE: Span = Span::from_us(200);
 /// Frames in flight from which on messages are laid out in frames: two batches.
 const LAYS_FROM: u32 = 128;
+/// Datagrams received at the door in a row.
+const AT_THE_DOOR: usize = 64;
 /// Batches sent without hearing the socket.
 const DEAF: u32 = 8;
 
@@ -51,18 +53,24 @@ impl Rooms {
 
     /// Receives what came, at first waiting for it if that is wanted. More is asked for only after a batch, which says
     /// that the peer is in full flow: else it would be a look in vain.
-    #[inline]
+    #[inline(always)]
     pub fn receive(&mut self, socket: &Datagrams, wait: bool) -> io::Result<()> {
         self.count = 0;
-        let mut wait = wait;
-        for (room, arrived) in self.bytes.chunks_exact_mut(ROOM).zip(&mut self.arrived) {
-            let Some(came) = socket.receive(room, wait)? else { break };
+        let Some(came) = socket.receive(&mut self.bytes[..ROOM], wait)? else { return Ok(()) };
+        let alone = came.stride >= came.length;
+        (self.arrived[0], self.count) = (came, 1);
+        if alone { Ok(()) } else { self.receive_more(socket) }
+    }
+
+    /// Receives what is there.
+    fn receive_more(&mut self, socket: &Datagrams) -> io::Result<()> {
+        for (room, arrived) in self.bytes.chunks_exact_mut(ROOM).zip(&mut self.arrived).skip(1) {
+            let Some(came) = socket.receive(room, false)? else { break };
             *arrived = came;
             self.count += 1;
             if came.stride >= came.length {
                 break;
             }
-            wait = false;
         }
         Ok(())
     }
@@ -132,8 +140,9 @@ pub(super) struct Core {
     came: VecDeque<ConnectionId>,
     /// Connections whose users wait until all has been acknowledged; each once.
     flushing: Vec<ConnectionId>,
-    /// Somebody may take them.
+    /// Somebody may take them; and whether anybody ever could, so that there may be others than those that users have.
     accepts: bool,
+    listens: bool,
     longest: usize,
     /// Messages may wait for others.
     shares: bool,
@@ -141,6 +150,8 @@ pub(super) struct Core {
     held: Option<Held>,
     /// Nobody receives: here it is.
     pub rooms: Option<Box<Rooms>>,
+    /// Room for what is received at the door, once there was one.
+    porch: Vec<u8>,
     /// What may make the endpoint speak and has happened since it did; what should not wait counts [`AT_ONCE`].
     unsaid: u32,
     /// When the endpoint last spoke.
@@ -185,11 +196,13 @@ pub(super) fn open(
         came: VecDeque::new(),
         flushing: Vec::new(),
         accepts: accept.is_some(),
+        listens: accept.is_some(),
         longest: settings.longest,
         shares: false,
         output: vec![0; MAX_BATCH].into(),
         held: None,
         rooms: Some(Rooms::new()),
+        porch: Vec::new(),
         unsaid: 0,
         spoke: Instant::ZERO,
         flows: false,
@@ -235,25 +248,30 @@ impl Core {
     #[inline]
     pub fn take_rooms(&mut self, now: Instant, rooms: Box<Rooms>) {
         for (room, arrived) in rooms.bytes.chunks_exact(ROOM).zip(rooms.arrived).take(rooms.count) {
-            if arrived.length == 0 {
-                continue;
-            }
-            let (peer, bytes, segment) = (peer_of(arrived.from), &room[..arrived.length], arrived.segment());
-            self.unsaid += if segment.is_some() { AT_ONCE } else { A_LITTLE };
-            let mut give = |bytes, segment| {
-                let frame = Input::Frame { port: SOCKET, peer, bytes, segment };
-                self.node.handle(now, frame).expect("only commands are refused");
-            };
-            if Segment::fits(segment, bytes.len()) {
-                give(bytes, segment);
-            } else {
-                // IPv6 carries up to 20 bytes more than a batch has.
-                let frames = Segment::frames(segment, bytes).filter(|frame| frame.len() <= MAX_BATCH);
-                frames.for_each(|frame| give(frame, None));
-            }
+            self.take_arrived(now, &arrived, &room[..arrived.length]);
         }
         self.sent = 0;
         self.rooms = Some(rooms);
+    }
+
+    #[inline]
+    fn take_arrived(&mut self, now: Instant, arrived: &Arrived, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        let (peer, segment) = (peer_of(arrived.from), arrived.segment());
+        self.unsaid += if segment.is_some() { AT_ONCE } else { A_LITTLE };
+        let mut give = |bytes, segment| {
+            let frame = Input::Frame { port: SOCKET, peer, bytes, segment };
+            self.node.handle(now, frame).expect("only commands are refused");
+        };
+        if Segment::fits(segment, bytes.len()) {
+            give(bytes, segment);
+        } else {
+            // IPv6 carries up to 20 bytes more than a batch has.
+            let frames = Segment::frames(segment, bytes).filter(|frame| frame.len() <= MAX_BATCH);
+            frames.for_each(|frame| give(frame, None));
+        }
     }
 
     /// The same, or notes that receiving failed.
@@ -271,6 +289,28 @@ impl Core {
         let received = rooms.receive(socket, false);
         let came = rooms.count > 0;
         self.take_received(now, rooms, received);
+        came
+    }
+
+    /// The same at the door where others than the peer of a connected socket are heard.
+    pub fn listen_at(&mut self, now: Instant, door: &UdpSocket) -> bool {
+        let mut room = std::mem::take(&mut self.porch);
+        room.resize(ROOM, 0);
+        let mut came = false;
+        for _ in 0..AT_THE_DOOR {
+            match Datagrams::hear(door, &mut room) {
+                Ok(None) => break,
+                Ok(Some(arrived)) => {
+                    came = true;
+                    self.take_arrived(now, &arrived, &room[..arrived.length]);
+                }
+                Err(error) => {
+                    self.fail(error);
+                    break;
+                }
+            }
+        }
+        self.porch = room;
         came
     }
 
@@ -307,7 +347,7 @@ impl Core {
                     let to = address_of(transmit.peer).expect("an endpoint answers peers it was told");
                     let bytes = self.node.transmitted(&self.output, transmit.length);
                     self.sent += 1;
-                    self.held = put(socket, to, bytes, transmit.segment);
+                    self.held = put(socket, &to, bytes, transmit.segment);
                 }
                 Output::Event(event) => self.note(now, event.id, event.news),
                 Output::Idle(idle) => break self.deadline = idle.deadline.unwrap_or(Instant::MAX),
@@ -326,7 +366,7 @@ impl Core {
 
     fn send_held(&mut self, socket: &Datagrams) {
         if let Some(Held { to, bytes, segment }) = self.held.take() {
-            self.held = put(socket, to, &bytes, segment);
+            self.held = put(socket, &to, &bytes, segment);
         }
     }
 
@@ -478,7 +518,7 @@ impl Core {
         }
         if let Some((peer, length)) = self.node.say_only(now, id, &mut self.output) {
             let to = address_of(peer).expect("an endpoint answers peers it was told");
-            self.held = put(socket, to, &self.output[..length], None);
+            self.held = put(socket, &to, &self.output[..length], None);
             self.sent += 1;
             (self.unsaid, self.spoke) = (0, now);
             self.deadline = self.node.first_deadline().unwrap_or(Instant::MAX);
@@ -715,12 +755,13 @@ impl Core {
 }
 
 /// Sends; what finds the socket full is given back. Other trouble is a loss like any other.
-#[inline]
-fn put(socket: &Datagrams, to: SocketAddr, bytes: &[u8], segment: Option<Segment>) -> Option<Held> {
-    match socket.send(to, bytes, segment) {
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            Some(Held { to, bytes: bytes.into(), segment })
-        }
-        _ => None,
-    }
+#[inline(always)]
+fn put(socket: &Datagrams, to: &SocketAddr, bytes: &[u8], segment: Option<Segment>) -> Option<Held> {
+    let Err(error) = socket.send(*to, bytes, segment) else { return None };
+    hold_back(&error, to, bytes, segment)
+}
+
+#[cold]
+fn hold_back(error: &io::Error, to: &SocketAddr, bytes: &[u8], segment: Option<Segment>) -> Option<Held> {
+    (error.kind() == io::ErrorKind::WouldBlock).then(|| Held { to: *to, bytes: bytes.into(), segment })
 }

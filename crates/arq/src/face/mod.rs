@@ -52,7 +52,10 @@
 //!
 //! Whoever waits receives, on the thread that waits, and if several do one of them receives for all. A second thread of
 //! each socket keeps the time, and receives only while nobody waits. It goes when the last handle has gone and every
-//! connection has come to its end. In full flow what was sent last may wait for that thread, up to about a millisecond, if
+//! connection has come to its end. Over IPv4 a client's socket is connected to its peer,
+//! for what a round trip takes, and so is a listener's with whose only peer threads have long exchanged questions and answers: it
+//! hears others at a second socket of the same address. Both end when somebody else comes, or a thread that waits is to be woken,
+//! and begin again, after longer each time, no more than a few times. In full flow what was sent last may wait for that thread, up to about a millisecond, if
 //! its sender goes away without [waiting](Connection::flush) for anything.
 
 use std::io;

@@ -4,13 +4,15 @@
 //! reader. If several wait, one leads and the others follow; one that has what it wants lets another lead. Deadlines are
 //! kept by a helper on a thread of its own, which sleeps until the first that it knew when it fell asleep: one that moves
 //! later lets it wake in vain, once, which costs less than telling it each time. While nobody leads, for [`TICK`] and
-//! longer, the helper hears the socket.
+//! longer, the helper hears the socket. Where it is connected to the one peer that somebody has a conversation with
+//! ([`Core::connect_socket`]), the helper hears others at its door all the time.
 //!
 //! In full flow most calls only add a message to those that wait for others, or take one of many. Such a call is *brisk*:
 //! it asks no clock, which would be a fifth of what it costs, and sets no alarm, for whoever left the first thing unsaid
 //! has set it. Every [`BRISK`]th asks.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -46,8 +48,12 @@ pub(super) struct State {
     patience: Instant,
     /// When somebody last led or let the endpoint speak.
     attended: Instant,
-    /// When the helper wakes, and whether it hears the socket until then.
+    /// Questions and answers in a row with one peer, and how many of them it takes to connect the socket to it.
+    exchanges: u32,
+    connects_at: u32,
+    /// When the helper wakes, whether it waits for the bell until then, and whether it hears the socket.
     alarm: Instant,
+    at_bell: bool,
     /// How long it sleeps while others attend to the socket: longer each time that it woke in vain.
     nap: Span,
     listening: bool,
@@ -64,9 +70,20 @@ impl Shared {
     ) -> Result<Arc<Shared>, Error> {
         let (socket, clock, core) = core::open(local, accept, settings)?;
         let (patience, now, alarm) = (Instant::MAX, clock.now(), Instant::MAX);
-        let (attended, brisk, nap) = (now, 0, GRACE);
-        let state =
-            State { core, now, brisk, followers: 0, patience, attended, alarm, nap, listening: false };
+        let state = State {
+            core,
+            now,
+            brisk: 0,
+            followers: 0,
+            patience,
+            attended: now,
+            exchanges: 0,
+            connects_at: CONNECTS_AT,
+            alarm,
+            at_bell: false,
+            nap: GRACE,
+            listening: false,
+        };
         let (changed, timer) = (Condvar::new(), Condvar::new());
         let shared =
             Arc::new(Shared { socket, clock, state: Mutex::new(state), changed, timer, bell: Bell::new()? });
@@ -184,24 +201,35 @@ impl Shared {
         bytes: &[u8],
     ) -> Result<(), Error> {
         let mut state = self.lock();
-        let attempt = |core: &mut Core, now| {
-            core.send(now, id, channel, bytes)?;
-            core.say_only(now, &self.socket, id);
-            Ok(())
-        };
         if state.core.flows {
+            let attempt = self.sending(id, channel, bytes);
             return self.go_briskly(state, Core::gathers_messages, patience, attempt);
         }
         let now = self.time(&mut state);
         if !state.core.send_at_once(now, &self.socket, id, channel, bytes) {
-            return self.go_on(state, now, patience, attempt);
+            return self.go_on(state, now, patience, self.sending(id, channel, bytes));
         }
-        self.leave_quietly(state, now);
+        // Before that nothing was due, and it left nothing unsaid.
+        self.leave_silently(state, now);
         Ok(())
     }
 
-    /// Takes the next message of a channel into `message`, which is empty: if there is none, from the socket, if it is the
-    /// next to come.
+    #[inline]
+    fn sending<'a>(
+        &'a self,
+        id: ConnectionId,
+        channel: u16,
+        bytes: &'a [u8],
+    ) -> impl FnMut(&mut Core, Instant) -> Result<(), Error> + 'a {
+        move |core, now| {
+            core.send(now, id, channel, bytes)?;
+            core.say_only(now, &self.socket, id);
+            Ok(())
+        }
+    }
+
+    /// Takes the next message of a channel into `message`, whatever that held: if there is none, from the socket, if it is
+    /// the next to come.
     #[inline]
     pub fn receive(
         &self,
@@ -223,12 +251,33 @@ impl Shared {
             let now = self.time(&mut state);
             if received.is_ok() && state.core.take_at_once(now, &rooms, id, channel, message) {
                 state.core.rooms = Some(rooms);
+                self.note_exchange(&mut state);
                 self.leave_quietly(state, now);
                 return Ok(());
             }
+            state.exchanges = 0;
             state.core.take_received(now, rooms, received);
         }
-        self.go_briskly(state, Core::gathers, patience, |core, now| core.take(now, id, channel, message))
+        message.clear();
+        self.go_briskly(state, Core::gathers, patience, move |core, now| core.take(now, id, channel, message))
+    }
+
+    /// Connects the socket to a peer with whom questions and answers have long been all there is. It takes longer each time:
+    /// whoever is to be woken, and whoever else comes, takes it back.
+    #[inline]
+    fn note_exchange(&self, state: &mut State) {
+        state.exchanges = state.exchanges.saturating_add(1);
+        if state.exchanges == state.connects_at {
+            // Where it cannot be, that is tried more and more seldom.
+            state.connects_at = state.connects_at.saturating_mul(2);
+            if state.core.connect_socket(&self.socket) {
+                // The helper is to hear the others.
+                match state.at_bell {
+                    true => self.bell.ring(),
+                    false => self.timer.notify_one(),
+                }
+            }
+        }
     }
 
     /// Goes on trying.
@@ -313,13 +362,22 @@ impl Shared {
     }
 
     /// Goes, where nothing was told and mostly nothing is left unsaid.
-    #[inline]
+    #[inline(always)]
     fn leave_quietly(&self, mut state: Guard<'_>, now: Instant) {
-        if state.followers > 0 || state.core.may_speak(now) {
+        if state.core.may_speak(now) {
+            return self.leave(state, now);
+        }
+        self.leave_silently(state, now);
+    }
+
+    /// Goes, where nothing was told and nothing is left unsaid.
+    #[inline(always)]
+    fn leave_silently(&self, mut state: Guard<'_>, now: Instant) {
+        if state.followers > 0 {
             return self.leave(state, now);
         }
         state.attended = now;
-        self.arm(&mut state, now);
+        self.arm_for(&mut state, now, false);
     }
 
     /// Tells those that wait that something has happened. Whoever leads is woken too, unless it is the caller.
@@ -338,13 +396,20 @@ impl Shared {
     /// Sees to it that the helper wakes in time.
     #[inline]
     fn arm(&self, state: &mut State, now: Instant) {
+        let may_speak = state.core.may_speak(now);
+        self.arm_for(state, now, may_speak);
+    }
+
+    /// The same, where it is known whether something may be left to say.
+    #[inline(always)]
+    fn arm_for(&self, state: &mut State, now: Instant, may_speak: bool) {
         let mut by = state.core.deadline.min(state.patience);
         let alone = state.core.rooms.is_some();
         if alone && state.core.flows {
             // What is due is done when the next messages are sent.
             by = by.max(now + state.nap);
         }
-        if alone && !state.listening || state.core.may_speak(now) {
+        if alone && !state.listening || may_speak {
             by = by.min(now + state.nap);
         }
         // Nobody is there any more to be in time for.
@@ -353,7 +418,7 @@ impl Shared {
         // earlier than its question's.
         if by + SLACK < state.alarm {
             state.alarm = by;
-            match state.listening {
+            match state.at_bell {
                 true => self.bell.ring(),
                 false => self.timer.notify_one(),
             }
@@ -384,12 +449,15 @@ impl Shared {
                 at = at.max(now + state.nap);
             }
             let quiet = state.attended + TICK;
-            if !leads && quiet <= now && !state.core.has_failed() {
-                state = self.listen(state, now, at);
+            let hears = !leads && quiet <= now && !state.core.has_failed();
+            // One that leads for long says so by `arm` when it leaves.
+            let alarm = if hears || quiet <= now { at } else { at.min(now + state.nap) };
+            let door = self.socket.door().filter(|_| !state.core.has_failed());
+            if hears || door.is_some() {
+                state = self.listen(state, now, alarm, hears, door.as_deref());
                 continue;
             }
-            // One that leads for long says so by `arm` when it leaves.
-            state.alarm = if quiet <= now { at } else { at.min(now + state.nap) };
+            state.alarm = alarm;
             state = match state.alarm {
                 Instant::MAX => self.timer.wait(state).unwrap_or_else(PoisonError::into_inner),
                 alarm => {
@@ -400,23 +468,45 @@ impl Shared {
         }
     }
 
-    /// Waits for the socket until `at`, and takes what came, unless somebody else does.
-    fn listen<'a>(&'a self, mut state: Guard<'a>, now: Instant, at: Instant) -> Guard<'a> {
-        (state.alarm, state.listening) = (at, true);
+    /// Waits until `at` for the socket, if it is to be heard, and for the door, if there is one, and takes what came, unless
+    /// somebody else does.
+    fn listen<'a>(
+        &'a self,
+        mut state: Guard<'a>,
+        now: Instant,
+        at: Instant,
+        hears: bool,
+        door: Option<&UdpSocket>,
+    ) -> Guard<'a> {
+        (state.alarm, state.at_bell, state.listening) = (at, true, hears);
         drop(state);
+        let (socket, door_fd) = (hears.then(|| self.socket.as_fd()), door.map(AsFd::as_fd));
+        let sockets: Vec<_> = socket.into_iter().chain(door_fd).collect();
         // A wait that fails is no worse than one that was cut short.
-        let _ = self.bell.wait(&self.socket, (at < Instant::MAX).then(|| at.since(now)));
+        let _ = self.bell.wait(&sockets, (at < Instant::MAX).then(|| at.since(now)));
         let mut state = self.lock();
         let now = self.time(&mut state);
-        state.listening = false;
-        state.core.listen(now, &self.socket);
-        state.core.speak(now, &self.socket);
+        (state.at_bell, state.listening) = (false, false);
+        let came = door.is_some_and(|door| state.core.listen_at(now, door));
+        if let Some(door) = door.filter(|_| came) {
+            // There are others, and whoever leads is to hear them. What came to the door until it closed is still there.
+            self.socket.wake();
+            state.core.listen_at(now, door);
+        }
+        if hears {
+            state.core.listen(now, &self.socket);
+        }
+        if hears || came {
+            state.core.speak(now, &self.socket);
+        }
         state
     }
 }
 
 /// How exactly the system wakes a thread, if nobody asks for better.
 const SLACK: Span = Span::from_us(50);
+/// Questions and answers after which the socket is connected to their peer first.
+const CONNECTS_AT: u32 = 64;
 /// Calls in a row that may do without the time.
 const BRISK: u32 = 8;
 /// Longest nap: what a thread in full flow leaves unsaid when it goes away without waiting may stay so for so long.

@@ -340,6 +340,53 @@ fn connections_have_a_bound_and_one_listener_serves_many() {
 }
 
 #[test]
+fn question_and_answer_with_one_keeps_nobody_else_out() {
+    for local in [LOOPBACK, "0.0.0.0:0"] {
+        let options = Options::default();
+        let listener = Listener::bind(local, &options).unwrap();
+        let address = (std::net::Ipv4Addr::LOCALHOST, listener.address().port());
+        // A machine that has nothing to do needs a few hundred.
+        const MANY: usize = 200_000;
+        // Says whether others are heard at a door.
+        let answer = |to: &Connection| {
+            to.recv(0).unwrap();
+            let door = listener.has_door();
+            to.send(0, &[door.into()]).unwrap();
+            door
+        };
+        let ask = |of: &Connection| {
+            of.send(0, b"Is the door open?").unwrap();
+            of.recv(0).unwrap()[0] == 1
+        };
+        thread::scope(|scope| {
+            let server = scope.spawn(|| {
+                let first = listener.accept().unwrap();
+                assert!((0..MANY).any(|_| answer(&first)), "never connected");
+                let second = listener.accept().unwrap();
+                assert!(!listener.has_door(), "somebody came to it");
+                for _ in 0..100 {
+                    assert!(!answer(&second) && !answer(&first));
+                }
+                second.close().unwrap();
+                drop(second);
+                assert!((0..MANY).any(|_| answer(&first)), "not connected again");
+                first.close().unwrap();
+            });
+            let first = Connection::connect(address, &options).unwrap();
+            assert!((0..MANY).any(|_| ask(&first)));
+            let second = Connection::connect(address, &options).unwrap();
+            for _ in 0..100 {
+                assert!(!ask(&second) && !ask(&first));
+            }
+            second.close().unwrap();
+            assert!((0..MANY).any(|_| ask(&first)));
+            first.close().unwrap();
+            server.join().unwrap();
+        });
+    }
+}
+
+#[test]
 fn who_comes_after_the_listener_has_gone_is_sent_away() {
     let listener = Listener::bind(LOOPBACK, &Options::default()).unwrap();
     let address = listener.address();

@@ -15,10 +15,10 @@ impl Receiver {
         nothing
     }
 
-    /// Appends the message that a chunk is to `into`, if it is the next of its channel and whole, and nothing is there
-    /// before it, nor waits for it; whether it was. If not, nothing has changed. As
+    /// Fills `into`, whatever it holds, with the message that a chunk is, if it is the next of its channel and whole, and
+    /// nothing is there before it, nor waits for it; whether it was. If not, nothing has changed. As
     /// [`take_chunk`](Receiver::take_chunk) and [`take`](Receiver::take), without a place in between.
-    #[inline]
+    #[inline(always)]
     pub fn pass_on(&mut self, chunk: &Chunk<'_>, into: &mut Buffer) -> bool {
         let Some(incoming) = self.channels.get_mut(chunk.channel) else { return false };
         let message = match chunk.form {
@@ -37,7 +37,7 @@ impl Receiver {
         if !(next && alone && within) {
             return false;
         }
-        into.extend_from_slice(message);
+        into.refill(message);
         if chunk.form != Form::Pack {
             incoming.last = message.len();
         }

@@ -109,7 +109,7 @@ impl Arrivals {
     #[inline]
     pub fn note_next(&mut self) {
         self.next += 1;
-        self.end = self.end.max(self.next);
+        self.end = self.next;
     }
 
     /// Notes that so many next numbers have arrived, where there is no gap.

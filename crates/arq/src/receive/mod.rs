@@ -258,6 +258,12 @@ impl Receiver {
         }
     }
 
+    /// Whether the peer may be told that it may send more.
+    #[inline]
+    pub fn may_grant(&self) -> bool {
+        self.taken + self.credit - self.limit >= self.credit / 2 || !self.grants.is_empty()
+    }
+
     /// What the peer may be told that it may send: of all channels together, once half of the credit is used up.
     #[inline]
     pub fn grant(&mut self) -> Option<u64> {

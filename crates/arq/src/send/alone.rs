@@ -1,10 +1,9 @@
 //! A message that leaves at once in a frame of its own, when nothing else waits or is in flight.
 
-use smallvec::smallvec;
 use trunkline_units::Instant;
 
 use super::Sender;
-use super::flight::{Load, Piece};
+use super::flight::Piece;
 use crate::options::CHUNK_COST;
 use crate::wire::KIND_PACK;
 use crate::wire::data::{self, ALONE, Head, LONGEST_PACKED, PACK, packed};
@@ -23,7 +22,7 @@ impl Sender {
     /// check, into `frame`: its number and its length. None, and nothing has changed, if it is not the only thing to send,
     /// or nobody knows its channel yet. As [`copy`](Sender::copy), [`cut_only`](Sender::cut_only) and
     /// [`write`](Sender::write) one after the other, without the queues in between.
-    #[inline]
+    #[inline(always)]
     pub fn send_alone(
         &mut self,
         now: Instant,
@@ -43,30 +42,26 @@ impl Sender {
         if cost > credit || outgoing.kept >= self.send_buffer || outgoing.has_more() {
             return None;
         }
-        let mut pack = self.pool.take(self.longest_pack);
-        match bytes.len() {
-            short @ 0..128 => pack.push(short as u8),
-            long => pack.extend_from_slice(&(0x8000 | long as u16).to_be_bytes()),
-        }
-        pack.extend_from_slice(bytes);
         let number = self.flights.next();
         let at = Head::write(KIND_PACK, around.flags, number, around.acknowledged, frame);
         let sequence = outgoing.sequence as u16;
         data::write_alone(channel, sequence, &mut frame[at..]);
         let at = at + ALONE;
-        frame[at..at + size].copy_from_slice(&pack);
+        let written = &mut frame[at..at + size];
+        match bytes.len() {
+            short @ 0..128 => written[0] = short as u8,
+            long => written[..2].copy_from_slice(&(0x8000 | long as u16).to_be_bytes()),
+        }
+        written[size - bytes.len()..].copy_from_slice(bytes);
+        let place = self.store.keep_pack(written, channel, self.longest_pack, &mut self.pool);
         let length = at + size + around.check;
         (outgoing.full, outgoing.queued) = (false, false);
         outgoing.sequence += 1;
         outgoing.used += cost;
         outgoing.kept += size;
         (self.used, self.last_of_channel, self.blocked) = (self.used + cost, true, false);
-        let place = self.store.keep(pack, channel, true);
-        let kept = self.store.get_mut(place);
-        (kept.pieces, kept.cut) = (1, true);
         let piece = Piece { place, offset: 0, length: size as u16, channel, sequence, flags: PACK };
-        let load = Load::Pieces(smallvec![piece]);
-        self.flights.leave_first(now, load, 1, (size + ALONE) as u16, length as u16);
+        self.flights.leave_only(now, piece, (size + ALONE) as u16, length as u16);
         Some((number, length))
     }
 }

@@ -28,13 +28,15 @@ pub(crate) struct Piece {
     pub flags: u8,
 }
 
-/// The chunks of a frame: mostly one, or the end of a message and the start of the next.
+/// The chunks of a frame: mostly the end of a message and the start of the next.
 pub(crate) type Pieces = SmallVec<[Piece; 2]>;
 
 /// What a frame carries.
 #[derive(Debug)]
 pub(crate) enum Load {
-    /// At least one.
+    /// One chunk, as most have.
+    Piece(Piece),
+    /// Several.
     Pieces(Pieces),
     /// Messages of one channel, where they were laid out; more than one frame only of a run.
     Laid(Laid),
@@ -98,27 +100,11 @@ impl Flight {
         }
     }
 
-    /// When it was last sent.
-    #[inline]
-    pub fn sent_at(&self) -> Instant {
-        self.sent
-    }
-
-    /// Bytes of its last transmission.
-    #[inline]
-    pub fn bytes(&self) -> u64 {
-        self.length.into()
-    }
-
-    #[inline]
-    pub fn was_sent_once(&self) -> bool {
-        self.transmissions == 1
-    }
-
     /// Whether it carries nothing of the user's, or is acknowledged.
     pub fn is_told(&self) -> bool {
         self.state == State::Acknowledged
             || match &self.load {
+                Load::Piece(piece) => piece.channel == CONTROL,
                 Load::Pieces(pieces) => pieces.iter().all(|piece| piece.channel == CONTROL),
                 Load::Laid(_) => false,
             }
@@ -151,6 +137,16 @@ struct Newest {
     delivered: u64,
     delivered_at: Instant,
     delivered_sent: Instant,
+}
+
+/// What is to be known of the only frame there was once it has arrived.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settled {
+    /// Where what it carried is kept.
+    pub place: Place,
+    /// Bytes of its last transmission.
+    pub bytes: u64,
+    pub rate: Option<Rate>,
 }
 
 impl News {
@@ -342,7 +338,7 @@ impl Flights {
     }
 
     /// Frames leave that are the next in order.
-    #[inline]
+    #[inline(always)]
     fn depart(&mut self, number: u64, count: u64) {
         let order = self.order;
         self.order += count;
@@ -430,6 +426,26 @@ impl Flights {
         self.depart(number, count.into());
     }
 
+    /// The same of one frame, of one chunk, where there is no other.
+    #[inline(never)]
+    pub fn leave_only(&mut self, now: Instant, piece: Piece, body: u16, length: u16) {
+        let (number, order) = (self.base, self.order);
+        let record = match self.free.pop() {
+            Some(record) => record,
+            None => self.record(Flight::new(Load::default(), 0)),
+        };
+        let flight = &mut self.records[record as usize];
+        flight.load = Load::Piece(piece);
+        (flight.first, flight.count, flight.body, flight.length) = (number, 1, body, length);
+        (flight.state, flight.transmissions) = (State::InFlight, 1);
+        (flight.sent, flight.order, flight.delivered) = (now, order, self.delivered);
+        (flight.delivered_at, flight.delivered_sent) = (now, now);
+        (self.delivered_at, self.delivered_sent) = (now, now);
+        (self.in_flight, self.unsent) = (1, number + 1);
+        self.ring.push_back(record);
+        self.depart(number, 1);
+    }
+
     /// If all before `cumulative` has arrived the first frame has, or as much of the first run: nobody needs it any
     /// more. What it carried.
     #[inline]
@@ -467,42 +483,47 @@ impl Flights {
         }
     }
 
-    /// Whether there is one frame, in flight, with one piece.
-    #[inline]
-    pub fn has_only_one(&self) -> bool {
-        self.ring.len() == 1
-            && self.get(self.base).is_some_and(|flight| {
-                flight.state == State::InFlight
-                    && matches!(&flight.load, Load::Pieces(pieces) if pieces.len() == 1)
-            })
+    /// The record of the only frame, if that is in flight, with one piece.
+    #[inline(always)]
+    pub fn only(&self) -> Option<u32> {
+        let (Some(&record), 1) = (self.ring.front(), self.ring.len()) else { return None };
+        let flight = &self.records[record as usize];
+        (flight.state == State::InFlight && matches!(&flight.load, Load::Piece(_))).then_some(record)
     }
 
-    /// The only frame has arrived, and nobody needs it any more.
+    /// When that was sent, and whether once.
     #[inline]
-    pub fn settle(&mut self) -> Option<Flight> {
-        let record = self.ring.pop_front()?;
+    pub fn only_sent(&self, record: u32) -> (Instant, bool) {
+        let flight = &self.records[record as usize];
+        (flight.sent, flight.transmissions == 1)
+    }
+
+    /// The only frame, of one chunk, has arrived, and nobody needs it any more. Its bytes, and as
+    /// [`take_stock`](Flights::take_stock), which is `sure` or not that its last transmission has.
+    #[inline(always)]
+    pub fn settle(&mut self, record: u32, now: Instant, least: Span, sure: bool) -> Option<Settled> {
+        let flight = &self.records[record as usize];
+        let Load::Piece(Piece { place, .. }) = flight.load else { return None };
+        let bytes = u64::from(flight.length);
+        self.delivered += bytes;
+        self.delivered_at = now;
+        let mut rate = None;
+        if sure {
+            self.arrived = self.arrived.max(flight.order + 1);
+            self.delivered_sent = self.delivered_sent.max(flight.sent);
+            let time = now.since(flight.delivered_at).max(flight.sent.since(flight.delivered_sent));
+            let bytes = Size::from_bytes(self.delivered - flight.delivered);
+            rate = (!time.is_zero() && time >= least).then(|| Rate::of(bytes, time));
+        }
         self.free.push(record);
-        let flight = std::mem::replace(&mut self.records[record as usize], Flight::new(Load::default(), 0));
-        // No transmission is of interest any more.
-        while self.sequence.pop_front().is_some() {}
+        self.ring.clear();
+        // No transmission is of interest any more. One departure goes on with the next.
+        if self.sequence.len() > 1 {
+            self.sequence.clear();
+        }
         self.base += 1;
         self.in_flight = 0;
-        Some(flight)
-    }
-
-    /// As [`take_stock`](Flights::take_stock), of the only frame that there was.
-    #[inline]
-    pub fn take_stock_of(&mut self, now: Instant, flight: &Flight, least: Span, again: Span) -> Option<Rate> {
-        self.delivered += flight.bytes();
-        self.delivered_at = now;
-        if !flight.was_sent_once() && now.since(flight.sent) < again {
-            return None;
-        }
-        self.arrived = self.arrived.max(flight.order + 1);
-        self.delivered_sent = self.delivered_sent.max(flight.sent);
-        let time = now.since(flight.delivered_at).max(flight.sent.since(flight.delivered_sent));
-        let bytes = self.delivered - flight.delivered;
-        (!time.is_zero() && time >= least).then(|| Rate::of(Size::from_bytes(bytes), time))
+        Some(Settled { place, bytes, rate })
     }
 
     /// Frames further on have arrived, `from` and all after it before `to`.

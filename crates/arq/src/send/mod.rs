@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 
 use smallvec::SmallVec;
 use trunkline_endpoint::MAX_BATCH;
-use trunkline_units::Instant;
+use trunkline_units::{Instant, Span};
 
 use crate::Buffer;
 use crate::channels::Channels;
@@ -30,7 +30,7 @@ pub(crate) mod repair;
 pub(crate) mod sheets;
 pub(crate) mod store;
 
-use flight::{Flight, Flights, Load, News, Piece, Pieces};
+use flight::{Flight, Flights, Load, News, Piece, Pieces, Settled};
 use sheets::{Laid, Sheets};
 use store::{Place, Pool, Store};
 
@@ -446,6 +446,7 @@ impl Sender {
         let (mut channel, mut bytes) = (CONTROL, 0);
         while let Some(load) = self.flights.forget_first(cumulative, news) {
             match load {
+                Load::Piece(piece) => self.release(piece.place),
                 Load::Pieces(pieces) => pieces.iter().for_each(|piece| self.release(piece.place)),
                 Load::Laid(laid) => {
                     self.sheets.iter_mut().for_each(|sheets| sheets.release(&laid));
@@ -464,18 +465,21 @@ impl Sender {
         }
     }
 
-    /// The only frame there is, which is in flight, has arrived.
-    #[inline]
-    pub fn settle(&mut self) -> Option<Flight> {
-        let flight = self.flights.settle()?;
-        if let Load::Pieces(pieces) = &flight.load {
-            pieces.iter().for_each(|piece| self.release(piece.place));
+    /// The only frame there is, which is in flight and has this record, has arrived.
+    #[inline(always)]
+    pub fn settle(&mut self, record: u32, now: Instant, least: Span, sure: bool) -> Option<Settled> {
+        let settled = self.flights.settle(record, now, least, sure)?;
+        match self.store.rest(settled.place) {
+            Some((channel, bytes)) => self.freed(channel, bytes),
+            None => self.release(settled.place),
         }
         if self.waiting == 0 {
             self.pool.shrink();
-            self.sheets.iter_mut().for_each(|sheets| sheets.shrink());
+            if let Some(sheets) = &mut self.sheets {
+                sheets.shrink();
+            }
         }
-        Some(flight)
+        Some(settled)
     }
 
     /// Whether no channel is to be told of.
@@ -514,7 +518,7 @@ impl Sender {
         self.waiting = 0;
         self.turns.pass(level, false);
         let body = length + ALONE;
-        Some((self.flights.cut(Flight::new(Load::Pieces(smallvec::smallvec![piece]), body)), body))
+        Some((self.flights.cut(Flight::new(Load::Piece(piece), body)), body))
     }
 
     /// What a frame that is done with carried can be forgotten.
@@ -526,7 +530,7 @@ impl Sender {
     }
 
     /// So many bytes of a channel need not be kept any more.
-    #[inline]
+    #[inline(always)]
     fn freed(&mut self, channel: u16, bytes: usize) {
         let most = self.send_buffer;
         let Some(outgoing) = self.channels.get_mut(channel) else { return };
@@ -563,8 +567,11 @@ impl Sender {
                 break;
             }
         }
-        let body = if pieces.len() == 1 { alone } else { body };
-        Some(self.flights.cut(Flight::new(Load::Pieces(pieces), body)))
+        let (load, body) = match &pieces[..] {
+            [piece] => (Load::Piece(*piece), alone),
+            _ => (Load::Pieces(pieces), body),
+        };
+        Some(self.flights.cut(Flight::new(load, body)))
     }
 
     /// Takes the frame that a channel has had laid out as the next.
@@ -699,6 +706,7 @@ impl Sender {
     pub fn write(&self, number: u64, flags: u8, acknowledged: Option<u64>, frame: &mut [u8]) -> usize {
         let Some(flight) = self.flights.get(number) else { return 0 };
         let pieces = match &flight.load {
+            Load::Piece(piece) => std::slice::from_ref(piece),
             Load::Pieces(pieces) => pieces,
             Load::Laid(laid) => {
                 let Some(sheets) = &self.sheets else { return 0 };
@@ -706,7 +714,7 @@ impl Sender {
                 return sheets.copy(&laid, flags, number, acknowledged, frame);
             }
         };
-        if let [piece] = &pieces[..] {
+        if let [piece] = pieces {
             let (kind, form) = match piece.flags & PACK {
                 0 => (KIND_PIECE, piece.flags),
                 _ => (KIND_PACK, 0),

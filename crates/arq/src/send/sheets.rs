@@ -265,12 +265,16 @@ impl Sheets {
     }
 
     /// Nothing is under way: keeps nothing.
-    #[inline]
+    #[inline(always)]
     pub fn shrink(&mut self) {
         if !self.sheets.is_empty() && self.open.is_none() {
-            self.put_aside();
-            (self.sheets, self.free, self.spare) = (Vec::new(), Vec::new(), Vec::new());
+            self.forget_all();
         }
+    }
+
+    fn forget_all(&mut self) {
+        self.put_aside();
+        (self.sheets, self.free, self.spare) = (Vec::new(), Vec::new(), Vec::new());
     }
 
     /// Bytes of messages that a frame carries which has not left, the first of these.

@@ -40,8 +40,14 @@ impl Pool {
     }
 
     /// Keeps what an idle sender may.
-    #[inline]
+    #[inline(always)]
     pub fn shrink(&mut self) {
+        if self.bytes > IDLE {
+            self.shrink_now();
+        }
+    }
+
+    fn shrink_now(&mut self) {
         while self.bytes > IDLE {
             self.bytes -= self.buffers.pop().map_or(self.bytes, |buffer| buffer.capacity());
         }
@@ -69,6 +75,8 @@ pub(crate) type Place = u32;
 pub(crate) struct Store {
     kept: Vec<Kept>,
     free: Vec<Place>,
+    /// A place with the pack that was last there alone, for the next.
+    resting: Option<Place>,
 }
 
 impl Store {
@@ -85,6 +93,34 @@ impl Store {
                 self.kept.len() as Place - 1
             }
         }
+    }
+
+    /// Keeps a copy of a pack that has been cut whole, in a buffer from the pool, with room for `room` bytes, or where the
+    /// last such rests.
+    #[inline(always)]
+    pub fn keep_pack(&mut self, pack: &[u8], channel: u16, room: usize, pool: &mut Pool) -> Place {
+        let place = match self.resting.take() {
+            Some(place) => place,
+            None => self.keep(pool.take(room), channel, true),
+        };
+        let kept = &mut self.kept[place as usize];
+        kept.bytes.refill(pack);
+        (kept.channel, kept.pieces, kept.cut) = (channel, 1, true);
+        place
+    }
+
+    /// The only piece of a pack has been acknowledged, which stays where it is for [`keep_pack`](Store::keep_pack): its
+    /// channel and its bytes. None, and nothing has changed, if it is none, or has to go.
+    #[inline(always)]
+    pub fn rest(&mut self, place: Place) -> Option<(u16, usize)> {
+        let kept = &self.kept[place as usize];
+        let rests = self.resting.is_none() && kept.is_pack && kept.pieces == 1 && kept.cut;
+        // A large one, which the pool had from elsewhere, goes back there and shrinks with it.
+        if !rests || kept.bytes.capacity() > IDLE {
+            return None;
+        }
+        self.resting = Some(place);
+        Some((kept.channel, kept.bytes.len()))
     }
 
     #[inline]

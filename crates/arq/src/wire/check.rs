@@ -70,8 +70,19 @@ impl Check {
     /// # Panics
     /// If the frame is shorter than the check, or the check is [`Check::Aead`], which takes a
     /// [`Cipher`](super::aead::Cipher).
-    #[inline]
+    #[inline(always)]
     pub fn seal(self, secret: u64, frame: &mut [u8]) {
+        // The most common one, with what is then known of its length.
+        if self == Check::Crc32c {
+            let (body, room) = frame.split_last_chunk_mut().expect("there is room for the check");
+            *room = (secret as u32 ^ crc32c(body)).to_be_bytes();
+        } else {
+            self.seal_otherwise(secret, frame);
+        }
+    }
+
+    #[inline]
+    fn seal_otherwise(self, secret: u64, frame: &mut [u8]) {
         let (body, room) = frame.split_at_mut(frame.len() - self.bytes());
         match self {
             Check::Crc64 => room.copy_from_slice(&self.sum(secret, body).to_be_bytes()),
@@ -93,8 +104,18 @@ impl Check {
     }
 
     /// What `frame` holds before its check; none if the check fails, as [`Check::Aead`] does here always.
-    #[inline]
+    #[inline(always)]
     pub fn open(self, secret: u64, frame: &[u8]) -> Option<&[u8]> {
+        if self == Check::Crc32c {
+            let (body, check) = frame.split_last_chunk()?;
+            (u32::from_be_bytes(*check) == secret as u32 ^ crc32c(body)).then_some(body)
+        } else {
+            self.open_otherwise(secret, frame)
+        }
+    }
+
+    #[inline]
+    fn open_otherwise(self, secret: u64, frame: &[u8]) -> Option<&[u8]> {
         let (body, check) = frame.split_at_checked(frame.len().checked_sub(self.bytes())?)?;
         if self == Check::Aead {
             return None;
@@ -112,13 +133,18 @@ impl Check {
         secret
             ^ match self {
                 Check::None => 0,
-                // Without the choice among all algorithms, which short frames feel.
-                Check::Crc32c => crc32_iscsi(body).into(),
+                Check::Crc32c => crc32c(body).into(),
                 Check::Crc64 => checksum(CrcAlgorithm::Crc64Nvme, body),
                 Check::Folded => u64::from(folded(body)),
                 Check::Aead => unreachable!("a sum is no tag"),
             }
     }
+}
+
+/// Without the choice among all algorithms, which short frames feel.
+#[inline(always)]
+fn crc32c(bytes: &[u8]) -> u32 {
+    crc32_iscsi(bytes)
 }
 
 /// The sum of 1998: big endian words of 64 bits, the last filled up with zeros.

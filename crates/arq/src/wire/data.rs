@@ -74,17 +74,18 @@ impl Head {
     }
 
     /// Writes it at the start of `frame`; how long it is.
-    #[inline]
+    #[inline(always)]
     pub fn write(kind: u8, flags: u8, number: u64, acknowledged: Option<u64>, frame: &mut [u8]) -> usize {
-        put24(&mut frame[1..], number);
+        let first = |flags: u8| u32::from(kind << 5 | flags) << 24 | number as u32 & 0xFF_FFFF;
         match acknowledged {
             None => {
-                frame[0] = kind << 5 | flags;
+                frame[..HEADER].copy_from_slice(&first(flags).to_be_bytes());
                 HEADER
             }
             Some(cumulative) => {
-                frame[0] = kind << 5 | flags | ACK;
-                put24(&mut frame[HEADER..], cumulative);
+                let head = &mut frame[..HEADER + PIGGYBACK];
+                head[..HEADER].copy_from_slice(&first(flags | ACK).to_be_bytes());
+                put24(&mut head[HEADER..], cumulative);
                 HEADER + PIGGYBACK
             }
         }
@@ -195,10 +196,10 @@ impl<'a> Iterator for Chunks<'a> {
 }
 
 /// Writes the head of a chunk that is alone.
-#[inline]
+#[inline(always)]
 pub fn write_alone(channel: u16, sequence: u16, frame: &mut [u8]) {
-    frame[..2].copy_from_slice(&channel.to_be_bytes());
-    frame[2..4].copy_from_slice(&sequence.to_be_bytes());
+    let both = u32::from(channel) << 16 | u32::from(sequence);
+    frame[..ALONE].copy_from_slice(&both.to_be_bytes());
 }
 
 /// Writes the head of a chunk among several.

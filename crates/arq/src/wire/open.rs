@@ -364,6 +364,7 @@ impl Terms {
 }
 
 /// What tells a frame from every other: its first 12 and last 4 bytes. None if it is too short to be worth an answer.
+#[inline]
 pub fn echo(frame: &[u8]) -> Option<[u8; 16]> {
     if frame.len() < UNKNOWN_BYTES {
         return None;

@@ -16,6 +16,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -499,7 +500,7 @@ impl Shared {
         MutexGuard::unlock_fair(state);
         if hears {
             // A wait that fails is no worse than one that was cut short.
-            let _ = self.nudge.wait(&self.line, Some(until));
+            let _ = self.nudge.wait(&[self.line.as_fd()], Some(until));
         }
         let came = self.line.receive(&mut room, !hears);
         let mut state = self.lock();
@@ -744,7 +745,7 @@ impl Shared {
                 (state.alarm, state.listening) = (at, true);
                 MutexGuard::unlock_fair(state);
                 // A wait that fails is no worse than one that was cut short.
-                let _ = self.bell.wait(&self.line, (at < Instant::MAX).then(|| at.since(now)));
+                let _ = self.bell.wait(&[self.line.as_fd()], (at < Instant::MAX).then(|| at.since(now)));
                 state = self.lock();
                 state.listening = false;
                 let now = self.clock.now();

@@ -9,6 +9,7 @@ use trunkline_net::Datagrams;
 use trunkline_units::Instant;
 
 use super::{A_LITTLE, Core, DEAF, Rooms, put};
+use crate::connection::Brought;
 use crate::{Buffer, ConnectionId};
 
 /// A connection that stands, of which no part of a message waits.
@@ -50,6 +51,13 @@ impl Core {
         self.plain.take_if(|plain| plain.id == id);
     }
 
+    /// Connects the socket to the peer of the only connection there is, if it may be handled briefly; whether it did. Where
+    /// others may come they are then heard at the door.
+    pub fn connect_socket(&self, socket: &Datagrams) -> bool {
+        let Some(Plain { peer, .. }) = self.plain.filter(|_| self.users.len() == 1) else { return false };
+        if self.listens { socket.connect_beside(peer) } else { socket.connect(peer) }
+    }
+
     /// Sends a message at once in a frame of its own, if that is all there is to say; whether it did.
     #[inline]
     pub fn send_at_once(
@@ -60,17 +68,18 @@ impl Core {
         channel: u16,
         bytes: &[u8],
     ) -> bool {
-        let Some(Plain { peer, .. }) = self.plain.filter(|plain| plain.id == id) else { return false };
         if self.is_due(now) || self.sent >= DEAF || self.held.is_some() || self.has_failed() {
             return false;
         }
-        let Some(length) = self.node.send_at_once(now, id, channel, bytes, &mut self.output) else {
-            return false;
-        };
-        self.held = put(socket, peer, &self.output[..length], None);
+        let Some(plain) = self.plain.as_ref().filter(|plain| plain.id == id) else { return false };
+        let said = self.node.send_at_once(now, id, channel, bytes, &mut self.output);
+        let Some((length, deadline)) = said else { return false };
+        if let held @ Some(_) = put(socket, &plain.peer, &self.output[..length], None) {
+            self.held = held;
+        }
         self.sent += 1;
         (self.unsaid, self.spoke, self.flows) = (0, now, false);
-        self.deadline = self.deadline.min(self.node.own_deadline(id));
+        self.deadline = self.deadline.min(deadline);
         true
     }
 
@@ -82,7 +91,7 @@ impl Core {
             && !self.flows
             && self.rooms.is_some()
             && self.failed.is_none()
-            && self.plain.is_some_and(|plain| plain.id == id)
+            && self.plain.as_ref().is_some_and(|plain| plain.id == id)
             && self.node.awaits(id, channel)
     }
 
@@ -97,7 +106,7 @@ impl Core {
         into: &mut Buffer,
     ) -> bool {
         let arrived = &rooms.arrived[0];
-        let plain = self.plain.is_some_and(|plain| plain.id == id && plain.peer == arrived.from);
+        let plain = self.plain.as_ref().is_some_and(|plain| plain.id == id && plain.peer == arrived.from);
         if !plain || rooms.count != 1 || self.unsaid > 0 || arrived.stride < arrived.length {
             return false;
         }
@@ -106,14 +115,12 @@ impl Core {
             return false;
         }
         let frame = &rooms.bytes[..arrived.length];
-        if !self.node.take_at_once(now, frame, id, channel, into) {
-            return false;
-        }
-        if !self.node.is_quiet() {
-            self.unsaid += 2 * A_LITTLE;
+        match self.node.pass_at_once(now, frame, id, channel, into) {
+            Brought::Nothing => return false,
+            Brought::Settled(deadline) => self.deadline = self.deadline.min(deadline),
+            Brought::Message => self.unsaid += 2 * A_LITTLE,
         }
         self.sent = 0;
-        self.deadline = self.deadline.min(self.node.own_deadline(id));
         true
     }
 }
