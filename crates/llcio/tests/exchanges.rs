@@ -174,7 +174,8 @@ fn over_ethernet(body: &(impl Fn(&Between<'_>) + Sync)) {
     let script = "set -e; echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6; \
         ip link add direct0 type veth peer name direct1; \
         for n in 0 1; do ip link add at$n type veth peer name to$n; \
-        ip link set direct$n up; ip link set at$n up; ip link set to$n up; done";
+        ip link set direct$n up; ip link set at$n up; ip link set to$n up; done; \
+        for try in $(seq 500); do [ $(ip link show up | grep -c 'state UP') = 6 ] && exit; sleep 0.02; done; exit 1";
     if !Command::new("sh").args(["-c", script]).status().is_ok_and(|status| status.success()) {
         return skip("no Ethernet, for no interfaces (is iproute2 installed?)");
     }

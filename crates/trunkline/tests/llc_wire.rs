@@ -20,6 +20,8 @@ echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6
 ip link set lo up
 ip link add left type veth peer name right
 ip link set left up; ip link set right up
+# What is sent before that is lost.
+for try in $(seq 500); do [ $(ip link show up | grep -c 'state UP') = 2 ] && break; sleep 0.02; done
 trap 'kill $jobs 2>/dev/null || true; wait' EXIT
 jobs=
 # Waits until a file says something.

@@ -120,6 +120,8 @@ const PAIR: &str = r#"
 for kind in all default; do echo 1 >/proc/sys/net/ipv6/conf/$kind/disable_ipv6; done
 ip link add left type veth peer name right
 ip link set left up; ip link set right up
+# What is sent before that is lost.
+for try in $(seq 500); do [ $(ip link show up | grep -c 'state UP') = 2 ] && break; sleep 0.02; done
 "#;
 
 /// Starts the monitor on one interface of a pair, sends through the other, ends the monitor.

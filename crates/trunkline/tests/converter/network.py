@@ -78,6 +78,12 @@ class Network:
                 for dev, address in [(name, ip)] * (one == place) + [(there, peer)] * (other == place):
                     text += f"addr add {address}/24 broadcast + dev {dev}\nlink set {dev} up\n"
             run("ip", "-n", place, "-batch", "-", input=text)
+        # What is sent before its ends are up is lost.
+        deadline = time.monotonic() + LONG
+        for where in [[], *(["-n", place] for place in places)]:
+            while "DOWN" in run("ip", *where, "link", "show", "up"):
+                assert time.monotonic() < deadline, "links do not come up"
+                time.sleep(0.02)
         with self.at("router"):
             for name, value in [("ip_forward", 1), ("igmp_max_memberships", 4096)]:
                 with open(f"/proc/sys/net/ipv4/{name}", "w") as file:
