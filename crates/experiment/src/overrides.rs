@@ -532,6 +532,11 @@ mod tests {
             ("h-s.medium", "atm", "link `h-s`: the stations of `h` have their own framing"),
             ("x.window", "2", "connection `x`: an acknowledgement would come after the window is full"),
             ("y.messagesize", "70000", "connection `y`: a message of 70000 bytes"),
+            (
+                "x.messagesize",
+                "1073741825",
+                "a message of 1073741825 bytes is longer than guaranteed delivery",
+            ),
             ("minPeriod", "5ms", "connection `y`: the longest period is shorter than the shortest"),
         ] {
             let error = set(&[(key, value)]).expect_err(key);

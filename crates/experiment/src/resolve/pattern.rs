@@ -40,6 +40,8 @@ pub(crate) const MODELS: &[(&str, Application)] = &[
 
 /// RFC 768 and RFC 791: 65,535 bytes of an IPv4 packet less 20 of its header and 8 of UDP's.
 const LARGEST_DATAGRAM: f64 = 65_507.0;
+/// And of guaranteed delivery: 1 GiB.
+const LARGEST_GUARANTEED: f64 = 1_073_741_824.0;
 
 /// A message when the text does not say: the 1996 block over a byte stream, one packet over the rest.
 fn default_size(protocol: Option<&Protocol>, bulk: bool) -> Variable {
@@ -149,12 +151,16 @@ pub(crate) fn trouble(pattern: &Pattern, protocol: &Protocol) -> Option<(&'stati
         let label = "expected at least `minPeriod`".to_owned();
         return Some(("maxPeriod", "the longest period is shorter than the shortest".to_owned(), label));
     }
-    if !matches!(protocol, Protocol::Udp { .. } | Protocol::Multicast { .. }) {
-        return None;
-    }
-    let (option, largest) = sizes(pattern).into_iter().find(|(_, size)| *size > LARGEST_DATAGRAM)?;
-    let message = format!("a message of {largest} bytes does not fit a UDP datagram");
-    Some((option, message, format!("expected at most {LARGEST_DATAGRAM} bytes over `{}`", protocol.name())))
+    let (most, trouble) = match protocol {
+        Protocol::Udp { .. } | Protocol::Multicast { .. } => {
+            (LARGEST_DATAGRAM, "does not fit a UDP datagram")
+        }
+        Protocol::Guaranteed { .. } => (LARGEST_GUARANTEED, "is longer than guaranteed delivery takes"),
+        _ => return None,
+    };
+    let (option, largest) = sizes(pattern).into_iter().find(|(_, size)| *size > most)?;
+    let message = format!("a message of {largest} bytes {trouble}");
+    Some((option, message, format!("expected at most {most} bytes over `{}`", protocol.name())))
 }
 
 /// The largest message each option can ask for, where that is known.
