@@ -98,7 +98,8 @@ impl<T> Sender<T> {
     /// All before `next` are there, and the others whose bit is set.
     pub fn acknowledge(&mut self, next: u16, beyond: u64) {
         let there = usize::from(next.wrapping_sub(self.first));
-        let sent = |item: &Item<T>| item.sent.is_some();
+        // In this session.
+        let sent = |item: &Item<T>| item.tries > 0;
         if there > UNDER_WAY || !self.queue.iter().take(there).all(sent) || there > self.queue.len() {
             // Older than one that came, or of messages that were never sent.
             return;
@@ -107,7 +108,7 @@ impl<T> Sender<T> {
         self.first = next;
         let Some(last) = beyond.checked_ilog2() else { return };
         for (item, at) in self.queue.iter_mut().take(last as usize + 2).zip(0u32..) {
-            let Some(sent) = item.sent else { return };
+            let Some(sent) = item.sent.filter(|_| item.tries > 0) else { return };
             match at.checked_sub(1).is_some_and(|bit| beyond >> bit & 1 == 1) {
                 true => item.acknowledged = true,
                 false if item.tries == 1 => item.due = item.due.min(sent + OVERTAKEN),
@@ -116,12 +117,12 @@ impl<T> Sender<T> {
         }
     }
 
-    /// A new session: all leave anew, numbered from 0, at once.
+    /// A new session: all leave anew, numbered from 0, at once. What the receiver of the last one held for want of one before
+    /// it was never given on.
     pub fn restart(&mut self, now: Instant) {
         self.first = 0;
-        self.queue.retain(|item| !item.acknowledged);
         for item in &mut self.queue {
-            (item.due, item.tries) = (item.due.min(now), 0);
+            (item.due, item.tries, item.acknowledged) = (item.due.min(now), 0, false);
         }
     }
 }
@@ -276,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_session_begins_with_what_was_not_acknowledged() {
+    fn a_new_session_begins_with_what_was_not_given_on() {
         let mut sender = Sender::default();
         (0..5).for_each(|n| assert!(sender.push(n, at(0))));
         sender.send(at(0), |_, _, _| true);
@@ -287,6 +288,6 @@ mod tests {
             sent.push((number, *message));
             true
         });
-        assert_eq!(sent, [(0, 1), (1, 2), (2, 4)]);
+        assert_eq!(sent, [(0, 1), (1, 2), (2, 3), (3, 4)]);
     }
 }

@@ -133,7 +133,7 @@ fn a_host_and_level_1_obey_nobody_but_their_central_converter() {
             listen: any,
             interface: Ipv4Addr::LOCALHOST,
             base: Ipv4Addr::new(239, 44, 0, 0),
-            port: 47_481,
+            port: 27_481,
             ttl: 1,
         };
         let level1 = Level1Face::open(&options, Clock::start()).unwrap();

@@ -17,10 +17,10 @@ use trunkline_bundle::wire::wide::control::{Changes, Control};
 use trunkline_bundle::wire::wide::{
     self as wire, Builder, ENTRY, HEADER, Header, LEAST_PATH, LONGEST_BODY, Message, Role,
 };
-use trunkline_bundle::{Central, Format, Level1, Settings};
+use trunkline_bundle::{Central, Format, Host, Level1, Settings};
 use trunkline_endpoint::Peer;
 use trunkline_units::{Seed, Span};
-use world::{Place, ROOMY, World};
+use world::{HOP, Line, Place, ROOMY, World};
 
 fn settings(wide: Wide) -> Settings {
     Settings { timing: Timing::LEAST_DELAY, format: Format::Wide(wide), ..Settings::default() }
@@ -175,6 +175,65 @@ fn level_1_that_took_leave_before_it_was_heard_gets_another_session() {
     assert_eq!((world.joined.len(), world.level1(0).statistics().lonely), (1, 1));
     let counts = world.central().statistics().sides;
     assert_eq!((counts.met, counts.gone), (1, 0), "nobody was there who could go");
+}
+
+/// What the central converter says to a host in a session.
+fn to_host(number: u16, session: u32, control: &[Control<'_>]) -> Vec<u8> {
+    let mut builder = Builder::new(LEAST_PATH);
+    control.iter().for_each(|control| assert!(builder.tell(control)));
+    let header = Header { role: Role::Central, number: 0, to: number, life: 1, session, before: 0 };
+    let mut bytes = vec![0; builder.octets()];
+    builder.finish(&header, &mut bytes);
+    bytes
+}
+
+#[test]
+fn a_host_that_a_straggler_leads_astray_gets_another_session_and_what_it_wants() {
+    let mut world = world(1, 2);
+    (0..4).for_each(|n| join(&mut world, 0, n * 100, n * 100));
+    world.run(Span::from_ms(100));
+    // Of a session of its life before, which came late; and what it drops then is not heard.
+    world.give(Place::Host(0), Host::CENTRAL, &to_host(1, 4711, &[]));
+    world.command(0, Command::DropRange { first: 0, last: 0 }).unwrap();
+    join(&mut world, 0, 999, 999);
+    world.run(Span::from_s(3));
+    let members = world.central().wide().unwrap().members();
+    let wants: Vec<_> = members.iter().next().unwrap().wants().iter().collect();
+    assert_eq!(wants, [(100, 100), (200, 200), (300, 300), (999, 999)]);
+    assert!(!world.host(0).is_saying());
+    assert_eq!(world.host(0).statistics().sessions, 3);
+}
+
+#[test]
+fn a_host_that_leaves_its_session_before_it_was_heard_in_it_gets_another() {
+    let mut world = World::new(1, 1, settings(Wide::default()), ROOMY);
+    join(&mut world, 0, 7, 7);
+    // It gets its session, and the straggler before any of its own gets through.
+    world.run(HOP + Span::from_us(10));
+    world.line.loss = 1.0;
+    world.run(Span::from_ms(1));
+    assert_eq!(world.host(0).statistics().sessions, 1);
+    world.give(Place::Host(0), Host::CENTRAL, &to_host(1, 4711, &[]));
+    world.line.loss = 0.0;
+    world.run(Span::from_s(3));
+    let members = world.central().wide().unwrap().members();
+    assert!(members.iter().next().unwrap().wants().has(7));
+}
+
+#[test]
+fn an_acknowledgement_of_a_session_that_was_left_acknowledges_nothing() {
+    let mut world = world(1, 2);
+    join(&mut world, 1, 7, 7);
+    world.run(Span::from_ms(50));
+    // What it says is lost from here on.
+    world.line = Line { loss: 1.0, ..Line::default() };
+    (0..3).for_each(|n| post(&mut world, 0, 7, true, &[n]).unwrap());
+    world.run(Span::from_ms(5));
+    world.line = Line::default();
+    world.give(Place::Host(0), Host::CENTRAL, &to_host(1, 4711, &[Control::Ack { next: 3, beyond: 0 }]));
+    world.run(Span::from_s(3));
+    let bodies: Vec<_> = world.got.iter().map(|(_, _, body)| body[0]).collect();
+    assert_eq!(bodies, [0, 1, 2]);
 }
 
 #[test]

@@ -4,11 +4,17 @@
 
 mod command;
 
+use std::fs::File;
+use std::path::Path;
 use std::process::Command;
 use std::thread;
+use std::time::Duration;
 
-use command::{Desk, can, repository};
+use command::{Desk, Running, can, repository, signal, within};
+use nix::sys::signal::Signal;
 
+/// What has not come by then does not come.
+const LIMIT: Duration = Duration::from_secs(30);
 const CLASSIC: &str = "crates/trunkline/tests/converter/classic.py";
 
 /// Runs a check of the independent client.
@@ -149,6 +155,8 @@ ip link set lo up; at ip link set lo up
 ip link add here mtu 1500 type veth peer name there netns $there
 ip addr add 10.9.0.1/24 dev here; ip link set here up
 at ip addr add 10.9.0.2/24 dev there; at ip link set there up
+# What is sent before that is lost.
+for _ in $(seq 500); do ip link show here | grep -q 'state UP' && at ip link show there | grep -q 'state UP' && break; sleep 0.02; done
 # A socket may join one group there.
 at sh -c 'echo 1 >/proc/sys/net/ipv4/igmp_max_memberships'
 says() { for _ in $(seq 1000); do grep -q "$2" "$1" 2>/dev/null && return; sleep 0.02; done; cat "$1"; exit 9; }
@@ -263,6 +271,34 @@ fn a_workload_that_nobody_answers_says_so() {
     }
 }
 
+/// A daemon goes on, and says it once; level 1 of the classic format is told nothing before somebody wants something.
+#[test]
+fn a_daemon_that_nobody_answers_says_so() {
+    for (words, flags) in [
+        ("host --listen 127.94.4.3 --dis 127.94.4.3", "--central"),
+        ("host --format wide --dis 127.94.4.4", "--central, --site"),
+        ("level1 --format wide", "--central, --site, --number"),
+    ] {
+        let desk = Desk::new();
+        let open =
+            |path: &Path| File::options().create(true).truncate(true).read(true).write(true).open(path);
+        let (out, err) = (desk.path("out"), desk.path("err"));
+        let [said, line] = [&out, &err].map(|path| open(path).unwrap());
+        let words = format!("converter {words} --central 127.94.4.9:3458");
+        let mut command = desk.trunkline(&words.split(' ').collect::<Vec<_>>());
+        command.stdout(said.try_clone().unwrap()).stderr(line.try_clone().unwrap());
+        let daemon = Running::with(command, said, line);
+        let told = || std::fs::read_to_string(&err).unwrap();
+        within(LIMIT, "a line that nobody answers", || told().ends_with('\n'));
+        let line = format!(
+            "no central converter has answered at 127.94.4.9:3458 as yet ({flags}); it is asked again"
+        );
+        assert_eq!(told(), format!("trunkline: {line}\n"));
+        signal(daemon.id(), Signal::SIGTERM);
+        assert_eq!(daemon.end().status, 0);
+    }
+}
+
 #[test]
 fn what_cannot_be_is_told_in_a_line() {
     let desk = Desk::new();
@@ -274,7 +310,7 @@ fn what_cannot_be_is_told_in_a_line() {
         ("central --config odd.toml", "odd.toml: there is no `speed`"),
         ("level1 --config wrong.toml", "wrong.toml: invalid value '0' for '--number <N>'"),
         ("host --config nowhere.toml", "nowhere.toml: No such file"),
-        ("central --listen-hosts 127.94.3.1", "port 3458 on 127.94.3.1 is in use"),
+        ("central --listen-level1 127.94.3.1 --listen-hosts 127.94.3.1", "port 3458 on 127.94.3.1 is in use"),
         ("host --listen 192.0.2.1", "192.0.2.1 is not an address of this machine"),
         ("level1 --interface 192.0.2.1", "192.0.2.1 is not an address of this machine"),
         ("level1 --base 239.255.250.0", "239.255.250.0 is no base for 2,048 multicast groups"),

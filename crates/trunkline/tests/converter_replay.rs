@@ -203,6 +203,7 @@ fn what_is_no_capture_is_told_in_a_line() {
     desk.write("text", "a text that is longer than the header of a capture");
     desk.write("short", [0xd4, 0xc3, 0xb2, 0xa1]);
     desk.write("new.pcapng", [0x0A, 0x0D, 0x0D, 0x0A, 0, 0, 0, 0]);
+    desk.write("others", capture(1, &[&[], &[0; 60]]));
     desk.write("radio", capture(127, &[]));
     let whole = recording();
     desk.write("cut", &whole[..whole.len() - 1]);
@@ -213,6 +214,7 @@ fn what_is_no_capture_is_told_in_a_line() {
         ("new.pcapng", "new.pcapng: a pcapng; `editcap -F nsecpcap` makes a pcap of it"),
         ("radio", "radio: its frames (IEEE802_11_RADIOTAP) are neither Ethernet nor IP"),
         ("cut", "cut: it ends too soon"),
+        ("others", "others: none of its 2 packets is a datagram to port 3000 (--port)"),
     ] {
         let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let to = nobody.local_addr().unwrap().to_string();

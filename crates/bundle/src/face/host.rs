@@ -11,7 +11,7 @@ use trunkline_units::{Instant, Span};
 
 use super::dis::{Dis, DisOptions};
 use super::engine::{Engine, Said};
-use super::notices::{Kind, Notices, is_central, stranger};
+use super::notices::{ANSWERS, Doubts, Kind, Notices, alone, is_central, stranger};
 use super::{Error, Figures, Serve, life, own};
 use crate::host::{Command, From, Host, Post, Refusal};
 use crate::regions::Regions;
@@ -97,10 +97,13 @@ pub struct HostFace {
     refused: u64,
     unsent: u64,
     echo: Echo,
+    doubts: Doubts,
 }
 
 /// So long after a bundle its refusal may come: the system tells one a second.
 const REFUSES: Span = Span::from_ms(1_500);
+/// So long one of the classic format may take to be there: until more is sent than its last refusal may be of.
+const STARTS: Span = Span::from_s(4);
 
 /// Whether somebody is there who answers nothing: what was sent was not refused.
 #[derive(Clone, Copy, Debug, Default)]
@@ -122,7 +125,10 @@ impl Echo {
     }
 
     fn refused(&mut self, now: Instant) {
-        self.was_there |= self.first.take().is_some_and(|first| now >= first + REFUSES);
+        // What was sent last, since a refusal may be read late.
+        let known = |first| self.sent.is_some_and(|sent| sent >= first + REFUSES);
+        self.was_there |= self.first.is_some_and(known);
+        self.first = None;
         self.refused = Some(now);
     }
 
@@ -188,7 +194,8 @@ impl HostFace {
         let notices = Notices::default();
         let hears = Hears { settings: *settings, central: options.central, strangers: 0, notices };
         let (options, regions, echo) = (options.clone(), Regions::default(), Echo::default());
-        Ok(HostFace { engine, options, all, dis, hears, regions, refused: 0, unsent: 0, echo })
+        let doubts = Doubts::default();
+        Ok(HostFace { engine, options, all, dis, hears, regions, refused: 0, unsent: 0, echo, doubts })
     }
 
     /// Sends a message.
@@ -304,10 +311,14 @@ impl HostFace {
     /// classic one answers nothing: whether a bundle of it came, or something that was said was not refused.
     pub fn met_central(&self) -> bool {
         let statistics = self.engine.machine.statistics();
-        if self.options.settings.wide().is_some() {
+        if self.is_wide() {
             return statistics.sessions > 0;
         }
         statistics.bundles > 0 || self.echo.is_heard().unwrap_or(self.unsent == 0)
+    }
+
+    fn is_wide(&self) -> bool {
+        self.options.settings.wide().is_some()
     }
 
     /// Its time.
@@ -351,6 +362,7 @@ impl HostFace {
         if let Some(dis) = &mut self.dis {
             dis.follow(&mut self.engine.machine, self.engine.clock.now());
         }
+        self.doubt();
         self.flush();
         Ok(ready)
     }
@@ -358,6 +370,7 @@ impl HostFace {
     /// Waits, and finds out who refused.
     fn begin(&mut self, until: Option<Instant>) -> io::Result<Ready> {
         const CENTRAL: Port = Host::CENTRAL;
+        let until = until.into_iter().chain(self.doubts.deadline()).min();
         let ready = self.engine.wait(until)?;
         if ready.refused(usize::from(CENTRAL.0)) {
             let refused = self.engine.refusals(CENTRAL).count() as u64;
@@ -373,6 +386,14 @@ impl HostFace {
             while self.engine.ports.refused(all).is_some() {}
         }
         Ok(ready)
+    }
+
+    /// Tells, when all that came was heard, whether nobody has answered for too long.
+    fn doubt(&mut self) {
+        if self.doubts.are_due(|| self.engine.clock.now()) && !self.met_central() {
+            let flags = if self.is_wide() { "--central, --site" } else { "--central" };
+            self.hears.notices.once(Kind::Alone, || alone(self.options.central, flags));
+        }
     }
 
     /// The sockets on which bundles came.
@@ -397,7 +418,8 @@ impl HostFace {
 
     /// Lets what was said leave.
     pub fn flush(&mut self) {
-        let HostFace { engine, options, unsent, echo, .. } = self;
+        let patience = if self.is_wide() { ANSWERS } else { STARTS };
+        let HostFace { engine, options, unsent, echo, doubts, .. } = self;
         let now = engine.clock.now();
         engine.drain(|ports, said| {
             let Said::Frame(transmit, bytes) = said else { return 0 };
@@ -405,6 +427,7 @@ impl HostFace {
             *unsent += u64::from(!sent);
             if sent {
                 echo.sent(now);
+                doubts.asked(now, patience);
             }
             usize::from(!sent)
         });
@@ -474,6 +497,7 @@ impl Serve for HostFace {
             dis.hand_over(&self.engine.ports, &mut self.engine.machine, now);
             dis.follow(&mut self.engine.machine, now);
         }
+        self.doubt();
         self.flush();
         Ok(ready)
     }
@@ -482,7 +506,7 @@ impl Serve for HostFace {
     /// what it said is heard; if it is not soon, nobody is there to hear it.
     fn end(&mut self) -> io::Result<()> {
         self.dis = None;
-        if self.options.settings.wide().is_some() {
+        if self.is_wide() {
             let until = self.engine.clock.now() + crate::wide::LONELY;
             while self.engine.machine.is_saying() && self.engine.clock.now() < until {
                 self.turn(Some(until))?;
@@ -537,7 +561,7 @@ impl Serve for HostFace {
         let what = "Message addresses that hosts want.";
         let host = self.options.number.to_string();
         into.gauge("trunkline_converter_wanted", what, &[("host", &host)], machine.joined() as u64);
-        if self.options.settings.wide().is_some() {
+        if self.is_wide() {
             into.count(super::SESSIONS, super::OF_SESSIONS, &[("of", "central")], s.sessions);
             into.count(super::SILENT, super::OF_SILENT, &[("of", "central")], s.lonely);
             into.count(super::LOST, super::OF_LOST, &[("from", "central")], s.lost);
@@ -572,6 +596,7 @@ mod tests {
         let often: Vec<u64> = (0..50).map(|n| n * 100).collect();
         assert_eq!(heard(&[], &[]), None);
         assert_eq!(heard(&often, &[]), Some(true));
+        assert_eq!(heard(&[0], &[2_000]), Some(false), "a refusal that was read late");
         assert_eq!(heard(&often, &[1, 1_001, 2_001, 3_001, 4_001]), Some(false));
         assert_eq!(heard(&often, &[1, 1_001]), Some(true), "it started later");
         assert_eq!(heard(&often, &[4_001]), Some(true), "it ended before the host");

@@ -9,7 +9,7 @@ use trunkline_net::{Clock, Memberships, memberships, socket};
 use trunkline_units::{Instant, Span};
 
 use super::engine::{Engine, Said};
-use super::notices::{Kind, Notices, is_central, stranger};
+use super::notices::{ANSWERS, Doubts, Kind, Notices, alone, is_central, stranger};
 use super::rejoin::Rejoin;
 use super::{Error, Figures, Serve, life, own};
 use crate::interest::packet;
@@ -63,6 +63,8 @@ pub struct Level1Face {
     own: SocketAddr,
     counts: Counts,
     notices: Notices,
+    /// One of the classic format says nothing before somebody wants something: there are none.
+    doubts: Doubts,
 }
 
 #[derive(Debug, Default)]
@@ -102,7 +104,8 @@ impl Level1Face {
         let options = options.clone();
         let (own, counts, notices) = (own_address, Counts::default(), Notices::default());
         let rejoin = Rejoin::default();
-        Ok(Level1Face { engine, options, memberships, rejoin, own, counts, notices })
+        let doubts = if options.settings.wide().is_some() { Doubts::Unasked } else { Doubts::Over };
+        Ok(Level1Face { engine, options, memberships, rejoin, own, counts, notices, doubts })
     }
 
     /// Takes bundles of the central converter, and of nobody else.
@@ -158,7 +161,7 @@ impl Level1Face {
 
     /// Does what the machine says.
     fn flush(&mut self) {
-        let Level1Face { engine, options, memberships, rejoin, counts, notices, .. } = self;
+        let Level1Face { engine, options, memberships, rejoin, counts, notices, doubts, .. } = self;
         let now = engine.clock.now();
         let mut holds = Holds { base: options.base, memberships, counts, notices };
         rejoin.again(now, |packet| holds.join(packet));
@@ -176,6 +179,7 @@ impl Level1Face {
                     true
                 }
                 Said::Frame(transmit, bytes) if transmit.port == Level1::CENTRAL => {
+                    doubts.asked(now, ANSWERS);
                     ports.send(usize::from(Level1::CENTRAL.0), options.central.into(), bytes)
                 }
                 Said::Frame(transmit, bytes) => {
@@ -234,7 +238,7 @@ impl Serve for Level1Face {
     }
 
     fn turn(&mut self, until: Option<Instant>) -> io::Result<Ready> {
-        let until = until.into_iter().chain(self.rejoin.deadline()).min();
+        let until = until.into_iter().chain(self.rejoin.deadline()).chain(self.doubts.deadline()).min();
         let ready = self.engine.wait(until)?;
         for port in [Level1::WIDE, Level1::CENTRAL] {
             let number = usize::from(port.0);
@@ -254,6 +258,10 @@ impl Serve for Level1Face {
         }
         if ready.has(usize::from(Level1::WIDE.0)) {
             self.receive()?;
+        }
+        if self.doubts.are_due(|| self.engine.clock.now()) && self.engine.machine.statistics().bundles == 0 {
+            let Level1Options { central, .. } = self.options;
+            self.notices.once(Kind::Alone, || alone(central, "--central, --site, --number"));
         }
         self.flush();
         Ok(ready)

@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::net::{SocketAddr, SocketAddrV4};
 
+use trunkline_units::{Instant, Span};
+
 use crate::settings::Settings;
 use crate::wire::{classic, wide};
 
@@ -18,6 +20,8 @@ pub(super) enum Kind {
     Level1,
     /// A group could not be joined.
     Group,
+    /// The central converter has not answered.
+    Alone,
 }
 
 /// Lines that nobody has taken yet, at the most.
@@ -86,6 +90,50 @@ pub(super) fn is_central(settings: &Settings, central: SocketAddrV4, from: Socke
         Some(_) => from == SocketAddr::V4(central),
         None => from.ip() == *central.ip(),
     }
+}
+
+/// Whether it is still to be told that no central converter has answered.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) enum Doubts {
+    /// Nothing was said to it.
+    #[default]
+    Unasked,
+    /// Then, if it has not.
+    Until(Instant),
+    Over,
+}
+
+impl Doubts {
+    /// Something was said to it, and may be answered for so long.
+    pub fn asked(&mut self, now: Instant, patience: Span) {
+        if matches!(self, Doubts::Unasked) {
+            *self = Doubts::Until(now + patience);
+        }
+    }
+
+    pub fn deadline(&self) -> Option<Instant> {
+        match self {
+            Doubts::Until(at) => Some(*at),
+            Doubts::Unasked | Doubts::Over => None,
+        }
+    }
+
+    /// Whether it is time to look, once.
+    pub fn are_due(&mut self, now: impl FnOnce() -> Instant) -> bool {
+        let due = self.deadline().is_some_and(|at| now() >= at);
+        if due {
+            *self = Doubts::Over;
+        }
+        due
+    }
+}
+
+/// So long a central converter of the wide format may take to answer.
+pub(super) const ANSWERS: Span = Span::from_s(2);
+
+/// A line about a central converter that has not answered, with what may be wrong.
+pub(super) fn alone(central: SocketAddrV4, flags: &str) -> String {
+    format!("no central converter has answered at {central} as yet ({flags}); it is asked again")
 }
 
 /// A line about bundles of a stranger.

@@ -23,6 +23,9 @@ use crate::wire::wide::{self, Builder, Bundle, Header, Message, Role, packet_of}
 /// Joins and drops that were not heard of, at the most: then the host waits until they are.
 const MOST_CHANGES: usize = 2 * MOST_RANGES;
 
+/// Sessions that it left and does not come back to: more are not on their way at once.
+const LEFT: usize = 4;
+
 /// A join or a drop of a range.
 #[derive(Clone, Copy, Debug)]
 struct Change {
@@ -39,9 +42,9 @@ pub struct Machine {
     number: u16,
     life: u32,
     outbox: Outbox,
-    /// The central converter's life, and the session that it gave; and those before.
+    /// The central converter's life, and the session that it gave; and the last ones before, in no order.
     session: Option<(u32, u32)>,
-    left: Option<(u32, u32)>,
+    left: [Option<(u32, u32)>; LEFT],
     heard: Instant,
     /// Whether it has been silent for too long.
     lonely: bool,
@@ -82,7 +85,7 @@ impl Machine {
             life,
             outbox: Outbox::new(longest, settings.timing, Instant::ZERO),
             session: None,
-            left: None,
+            left: [None; LEFT],
             heard: Instant::ZERO,
             lonely: false,
             wants: Ranges::default(),
@@ -275,7 +278,7 @@ impl Machine {
             return false;
         }
         let ours = self.session.filter(|_| !self.lonely);
-        if ours.is_some_and(|ours| is_later(ours.0, theirs.0) || self.left == Some(theirs)) {
+        if ours.is_some_and(|ours| is_later(ours.0, theirs.0)) || self.left.contains(&Some(theirs)) {
             return false;
         }
         (self.heard, self.lonely) = (now, false);
@@ -285,7 +288,7 @@ impl Machine {
         if self.session.is_none_or(|ours| ours.0 != theirs.0) {
             self.to_all = Link::default();
         }
-        self.left = self.session.replace(theirs);
+        self.left[self.statistics.sessions as usize % LEFT] = self.session.replace(theirs);
         self.statistics.sessions += 1;
         self.outbox.restart(now, true);
         (self.link, self.receiver, self.acknowledge) = (Link::default(), Receiver::default(), false);

@@ -6,7 +6,7 @@ use trunkline_endpoint::Peer;
 use trunkline_units::{Instant, Seed, Span};
 
 use super::outbox::{Outbox, Parcel};
-use super::{ACKNOWLEDGE, ACKNOWLEDGED, AGAIN, Newcomer, SILENCE, Stranger, Twins};
+use super::{ACKNOWLEDGE, ACKNOWLEDGED, AGAIN, LONELY, Newcomer, SILENCE, Stranger, Twins};
 use crate::packets::Packets;
 use crate::path::{Link, Sessions, is_later};
 use crate::ranges::{Ranges, Segments};
@@ -24,8 +24,9 @@ pub struct Member {
     /// Where it was last heard from in its session; before it was in it, where it was last heard from.
     pub peer: Peer,
     life: u32,
-    /// Its session.
+    /// Its session, and when it was given that.
     pub session: u32,
+    given: Instant,
     /// What it may be sent until it is heard in its session; none: it was.
     stranger: Option<Stranger>,
     /// Who says that he is it in a later life, if anybody did.
@@ -105,6 +106,7 @@ impl Member {
             peer: Peer::NONE,
             life: header.life,
             session,
+            given: now,
             stranger: Some(Stranger::default()),
             newcomer: None,
             met: now,
@@ -134,6 +136,12 @@ impl Member {
     /// Changes of what it wants that were heard of in its session.
     pub fn told_of(&self) -> u32 {
         self.told
+    }
+
+    /// Whether it may have taken leave of its session before it was heard in it: it does not come back to that.
+    fn may_have_left(&self, now: Instant, header: &Header) -> bool {
+        let outside = self.life == header.life && self.session != header.session;
+        outside && self.stranger.is_some() && now >= self.given + LONELY
     }
 
     /// A message to be acknowledged came, in its session.
@@ -330,7 +338,12 @@ impl Members {
                 self.lose(number);
                 self.meet(now, header, header.session);
             }
-            Some(member) if member.life == header.life => {}
+            Some(member) if member.life == header.life => {
+                if member.may_have_left(now, header) {
+                    (member.session, member.given) = (self.sessions.give(), now);
+                    member.outbox.restart(now, false);
+                }
+            }
             Some(member) if member.stranger.is_none() => {
                 let newcomer =
                     member.newcomer.get_or_insert_with(|| Newcomer::new(now, self.sessions.give()));

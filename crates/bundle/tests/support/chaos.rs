@@ -28,8 +28,10 @@ pub struct Chaos {
     sent: Vec<Sent>,
     /// What each host got.
     got: Vec<BTreeSet<u32>>,
-    /// The highest number with priority by receiver and sender.
+    /// The highest number with priority by receiver and sender, since the central converter is there.
     highest: BTreeMap<(usize, u32), u32>,
+    /// The first number since then. What was sent before is repeated to it, and who came to want it since gets it then.
+    first: u32,
 }
 
 /// Ranges to choose from: near and far ones that share packet addresses, and a large one.
@@ -64,6 +66,7 @@ impl Chaos {
             sent: Vec::new(),
             got: vec![BTreeSet::new(); hosts],
             highest: BTreeMap::new(),
+            first: 0,
         }
     }
 
@@ -118,11 +121,13 @@ impl Chaos {
             assert_eq!((address, source), (sent.address, of), "{place}: message {number}");
             assert_ne!(sent.sender, host + 1, "{place}: reflected");
             assert!(self.got[host].insert(number), "{place}: {number} twice at host {host}");
-            let before = self.highest.insert((host, source), number).unwrap_or(0);
-            let in_order = !priority || sent.sender == 0 || before <= number;
-            assert!(in_order, "{place}: {number} after {before} at host {host}");
-            if !priority {
-                self.highest.insert((host, source), before);
+            if priority && sent.sender > 0 {
+                let highest = self.highest.entry((host, source)).or_default();
+                assert!(
+                    number > *highest || *highest == 0,
+                    "{place}: {number} after {highest} at host {host}"
+                );
+                *highest = if number >= self.first { number } else { *highest };
             }
         }
     }
@@ -161,6 +166,10 @@ impl Chaos {
             // What it had before it restarted it may get again: it knows nothing of it.
             self.got[host].clear();
             self.highest.retain(|(at, _), _| *at != host);
+        }
+        if place == Place::Central {
+            self.highest.clear();
+            self.first = self.sent.len() as u32;
         }
         match self.draw.chance(0.5) {
             true => self.world.start(place),

@@ -78,7 +78,7 @@ pub struct Common {
     #[arg(long, value_name = "HOW")]
     pub timers: Option<Timers>,
     /// How long an ordinary message may wait for others in its bundle, up to 1s. Each may have its own; of --timers processor and
-    /// delay, as the next [default: 15ms and 5ms]
+    /// delay, as the next [default: 20ms and 5ms]
     #[arg(long, value_name = "SPAN", value_parser = deadline)]
     pub deadline: Option<Span>,
     /// How long a priority message may; 0s: its bundle leaves at once [default: 0s]

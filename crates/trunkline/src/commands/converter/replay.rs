@@ -44,6 +44,10 @@ pub fn replay(flags: &Replay) -> Result<(), Failure> {
         socket.send_to(body, to).map_err(|why| Failure::run(format!("to {to}: {why}")))?;
         sent += 1;
     }
+    if sent == 0 {
+        let what = format!("none of its {others} packets is a datagram to port {port} (--port)");
+        return Err(wrong(&what));
+    }
     let took = clock.now().since(trunkline_units::Instant::ZERO).as_s();
     say(&format!("sent {sent} datagrams to {to} in {took:.1} s, passed over {others} packets\n"))
 }
