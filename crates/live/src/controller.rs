@@ -707,7 +707,8 @@ fn station(plan: &Plan, host: &str, clock: Clock) -> Option<Place> {
     let stations = llc::stations(plan);
     let number = stations.iter().position(|other| *other == host)? as u8 + 1;
     let [x, y, p, q, ..] = xxh3_64_with_seed(plan.name.as_bytes(), clock.epoch_ns()).to_be_bytes();
-    let port = 20_000 + u16::from_be_bytes([p, q]) % 40_000;
+    // Below those that systems choose themselves.
+    let port = 20_000 + u16::from_be_bytes([p, q]) % 12_000;
     let network = format!("udp:239.{x}.{y}.0:{port}");
     Some(Place { number, stations: stations.len() as u8, network, token: llc::has_token(plan) })
 }

@@ -197,6 +197,10 @@ fn counted() {
     let agent = snmpd(&desk);
     send(&socket, traffic() / 2);
     let after = settled(&archive);
+    within(LIMIT, "the archive to say that the agent began again", || {
+        let texts = Reader::open(&archive).and_then(|reader| reader.texts("v3")).unwrap_or_default();
+        texts.iter().any(|t| t.object == "agent" && t.key == "engine boots" && t.text == "2")
+    });
     let log = fs::read_to_string(desk.path("snmpd.log")).unwrap_or_default();
     drop(agent);
     signal(poller.id(), Signal::SIGTERM);

@@ -248,7 +248,9 @@ fn an_ipv6_group_reaches_every_receiver() {
     }
     // Linux has no IPv6 groups on the loopback; an interface of a network of our own bothers nobody.
     let network = "ip link add one type veth peer name two; ip link set lo up
-        ip link set one up; ip link set two up; ip addr add fd00:77::1/64 dev one nodad; exec \"$@\"";
+        ip link set one up; ip link set two up; ip addr add fd00:77::1/64 dev one nodad
+        for try in $(seq 500); do [ $(ip link show up | grep -c 'state UP') = 2 ] && break; sleep 0.02; done
+        exec \"$@\"";
     let hosts = ["a", "b", "c", "d"].map(|host| format!("--at={host}=fd00:77::1"));
     let run = |desk: &Desk, text: &str| {
         desk.write("experiment.ns", text);
@@ -435,7 +437,7 @@ fn the_scripts_of_1996_run_as_printed() {
 fn what_is_asked_of_a_socket_is_told() {
     let text = "serial {
         connection w { xmt = a (xmtbuf = 40 kB); rcv = b (rcvbuf = 60 kB); protocol = tcp (congestion = reno);
-                       test = full; bytes = 1 MB; }
+                       test = full; duration = 1 s; }
         connection v { xmt = a; rcv = b; protocol = tcp (window = 50 kB, congestion = ANOTHER, nodelay = off);
                        test = full; bytes = 1 MB; }
         connection u { xmt = a (xmtbuf = 40 kB); rcv = b (rcvbuf = 60 kB); protocol = udp;
@@ -454,7 +456,9 @@ fn what_is_asked_of_a_socket_is_told() {
     assert_eq!(connection(&record, "w")["notes"]["congestion"], "reno");
     assert_eq!(connection(&record, "v")["notes"]["congestion"], another);
     assert!(connection(&record, "u")["notes"]["pacing"].is_string());
-    assert!(number(&connection(&record, "w")["series"][0]["cwnd_bytes"]) > 0.0);
+    // Where this machine slept there may be none for an interval.
+    let series = connection(&record, "w")["series"].as_array().unwrap();
+    assert!(series.iter().any(|interval| interval["cwnd_bytes"].as_f64() > Some(0.0)), "{series:?}");
 }
 
 #[test]

@@ -60,6 +60,7 @@ impl Rate {
     }
 
     /// How long `size` takes at this rate, rounded up to a picosecond; at rate zero, for ever.
+    #[inline]
     pub fn time_for(self, size: Size) -> Span {
         if self.0 == 0 {
             return Span::MAX;
