@@ -12,5 +12,6 @@ mod hand;
 mod operations;
 
 use libfuzzer_sys::fuzz_target;
+use trunkline_arq::PresharedKey;
 
-fuzz_target!(|bytes: &[u8]| operations::operate(bytes));
+fuzz_target!(|bytes: &[u8]| operations::operate(bytes, Some(PresharedKey::new(&[7; 32]))));

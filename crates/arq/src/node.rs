@@ -14,6 +14,7 @@ use trunkline_endpoint::{
 };
 use trunkline_units::{Instant, Span, Stream};
 
+use self::greetings::Secrets;
 use crate::Buffer;
 use crate::connection::{Brought, Connection};
 use crate::options::Options;
@@ -38,7 +39,7 @@ pub struct Config {
     pub accept: Option<Options>,
     /// Most connections, opened by either end.
     pub connections: usize,
-    /// Where numbers nobody should guess come from.
+    /// Where the secrets come from that nobody should guess: a node draws them when it is made, and nothing later.
     pub random: Stream,
 }
 
@@ -108,7 +109,7 @@ pub struct Node {
     /// What slots have noted, and what they noted before: only an entry that is still noted counts.
     deadlines: BinaryHeap<Reverse<(Instant, u32)>>,
     answers: VecDeque<(Peer, Greeting)>,
-    cookie_key: [u8; 16],
+    secrets: Secrets,
     strangers: Strangers,
     /// The first numbers of frames and of chunks: zero, but in tests.
     first: (u64, u64),
@@ -123,10 +124,9 @@ pub struct Node {
 impl Node {
     /// A node without connections.
     pub fn new(mut config: Config) -> Self {
-        let mut cookie_key = [0; 16];
-        cookie_key[..8].copy_from_slice(&config.random.bits().to_be_bytes());
-        cookie_key[8..].copy_from_slice(&config.random.bits().to_be_bytes());
-        config.accept = config.accept.map(|options| options.within_bounds());
+        let secrets = Secrets::draw(&mut config.random);
+        // The peer's mode decides what else is within bounds.
+        config.accept = config.accept.map(|o| Options { check: o.within_bounds().check, ..o });
         Node {
             config,
             slots: Vec::new(),
@@ -136,7 +136,7 @@ impl Node {
             ready: VecDeque::new(),
             deadlines: BinaryHeap::new(),
             answers: VecDeque::new(),
-            cookie_key,
+            secrets,
             strangers: Strangers::default(),
             first: (0, 0),
             long_ways: false,
@@ -356,7 +356,7 @@ impl Node {
             return Err(Refusal::NoKey);
         }
         let (client, options, cookie) =
-            (self.config.random.bits(), options.within_bounds(), [0; COOKIE_BYTES]);
+            (self.secrets.number(), options.within_bounds(), [0; COOKIE_BYTES]);
         let opening = Opening {
             peer,
             client,

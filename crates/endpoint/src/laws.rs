@@ -66,6 +66,13 @@ impl<E: Endpoint> Checked<E> {
         &self.inner
     }
 
+    /// The endpoint itself, to be commanded otherwise than by an input.
+    pub fn besides(&mut self, now: Instant) -> &mut E {
+        self.pass_time(now);
+        (self.idle, self.woken) = (None, Woken::No);
+        &mut self.inner
+    }
+
     fn pass_time(&mut self, now: Instant) {
         assert!(now >= self.now, "law: time never goes back ({now} after {})", self.now);
         self.now = now;

@@ -19,7 +19,7 @@ use nix::sys::socket::{
 };
 use nix::sys::time::TimeSpec;
 use trunkline_endpoint::{MAX_SEGMENTS, Segment};
-use trunkline_units::{Seed, Span};
+use trunkline_units::{Seed, Span, Stream};
 
 use crate::driver::is_of_network;
 use crate::socket::{self, Options, SocketError};
@@ -428,9 +428,21 @@ fn plain(address: &SockaddrStorage) -> Option<SocketAddr> {
 /// # Errors
 /// If the system has none.
 pub fn seed() -> io::Result<Seed> {
-    let mut bytes = [0; 8];
+    unguessed().map(|bytes| Seed(u64::from_ne_bytes(bytes)))
+}
+
+/// A stream that begins where nobody can guess, from the system.
+///
+/// # Errors
+/// If the system has no such bits.
+pub fn random() -> io::Result<Stream> {
+    unguessed().map(Stream::of_bits)
+}
+
+fn unguessed<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(Seed(u64::from_ne_bytes(bytes)))
+    Ok(bytes)
 }
 
 #[cfg(test)]

@@ -40,6 +40,12 @@ impl Seed {
 pub struct Stream(Pcg64Mcg);
 
 impl Stream {
+    /// The stream that begins with these bits, such as the system's. Its first two numbers are as hard to guess as they; who
+    /// has been told some can work out the others.
+    pub fn of_bits(bits: [u8; 16]) -> Stream {
+        Stream(Pcg64Mcg::from_seed(bits))
+    }
+
     /// The next 64 random bits.
     pub fn bits(&mut self) -> u64 {
         self.0.next_u64()

@@ -185,7 +185,7 @@ pub(super) fn open(
     if settings.probe_mtu {
         socket.forbid_fragments().map_err(Error::System)?;
     }
-    let random = trunkline_net::datagrams::seed().map_err(Error::System)?.stream("socket");
+    let random = trunkline_net::datagrams::random().map_err(Error::System)?;
     let connections = settings.connections;
     let mut node = Node::new(Config { port: SOCKET, accept: accept.cloned(), connections, random });
     node.lay_frames(LAYS_FROM);

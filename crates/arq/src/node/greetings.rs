@@ -4,7 +4,7 @@ use std::hash::Hasher;
 
 use siphasher::sip128::{Hasher128, SipHasher24};
 use trunkline_endpoint::Peer;
-use trunkline_units::{Instant, Span};
+use trunkline_units::{Instant, Span, Stream};
 
 use super::{Node, Opening, State};
 use crate::connection::Connection;
@@ -17,6 +17,32 @@ use crate::wire::open::{self, COOKIE_BYTES, Greeting, Reason, Terms};
 const ANSWERS: usize = 64;
 /// How long a cookie is good: this, and once more.
 const COOKIE_LIFE: Span = Span::from_s(16);
+
+/// What strangers must not guess.
+#[derive(Debug)]
+pub(super) struct Secrets {
+    cookies: [u8; 16],
+    numbers: [u8; 16],
+    drawn: u64,
+}
+
+impl Secrets {
+    pub fn draw(random: &mut Stream) -> Secrets {
+        let mut key = || {
+            let words = [random.bits(), random.bits()].map(u64::to_be_bytes);
+            words.concat().try_into().expect("two words are sixteen bytes")
+        };
+        Secrets { cookies: key(), numbers: key(), drawn: 0 }
+    }
+
+    /// The number of a connection, which its peer is told: whoever has heard others cannot guess it, nor how cookies are made.
+    pub fn number(&mut self) -> u64 {
+        self.drawn += 1;
+        let mut hasher = SipHasher24::new_with_key(&self.numbers);
+        hasher.write(&self.drawn.to_be_bytes());
+        hasher.finish128().h1
+    }
+}
 
 impl Node {
     /// A frame of a peer without a connection, who may think that it has one.
@@ -165,7 +191,7 @@ impl Node {
             }
             return;
         }
-        let ids = (client, self.config.random.bits());
+        let ids = (client, self.secrets.number());
         let ours = options.terms();
         let mut connection = Connection::new(now, peer, ids, Way::Back, options, ours, terms);
         connection.number_from(self.first);
@@ -230,7 +256,7 @@ impl Node {
             Some(State::Standing(connection)) => connection.server,
             _ => 0,
         };
-        let mut hasher = SipHasher24::new_with_key(&self.cookie_key);
+        let mut hasher = SipHasher24::new_with_key(&self.secrets.cookies);
         hasher.write(&standing.to_be_bytes());
         hasher.write(&client.to_be_bytes());
         hasher.write(&bucket.to_be_bytes());

@@ -3,11 +3,13 @@
 
 use std::collections::VecDeque;
 
-use trunkline_arq::{Buffer, Check, Command, Congestion, End, Fec, Mode, News, Options, Refusal, Taken};
-use trunkline_endpoint::{Endpoint, Input};
+use trunkline_arq::{
+    Buffer, Check, Command, Congestion, End, Fec, Mode, News, Options, PresharedKey, Refusal, Taken,
+};
+use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Port, Segment};
 use trunkline_units::Span;
 
-use crate::hand::{HOP, Hand};
+use crate::hand::{ADDRESSES, HOP, Hand};
 
 /// Frames that the path holds each way; the oldest is lost.
 const MOST: usize = 64;
@@ -27,6 +29,8 @@ struct Line {
 
 struct World {
     hand: Hand,
+    /// Frames may be damaged.
+    damages: bool,
     /// Frames on their way to each end.
     flying: [VecDeque<Vec<u8>>; 2],
     lines: [[Line; CHANNELS]; 2],
@@ -35,10 +39,10 @@ struct World {
     closed: [Option<End>; 2],
 }
 
-/// Does what `bytes` say: three for the options, then three for each operation.
-pub fn operate(bytes: &[u8]) {
-    let [a, b, c, operations @ ..] = bytes else { return };
-    let mut world = World::new(*a, *b, *c);
+/// Does what `bytes` say: four for the options, then three for each operation. Some of it with a key, if there is one.
+pub fn operate(bytes: &[u8], key: Option<PresharedKey>) {
+    let [a, b, c, d, operations @ ..] = bytes else { return };
+    let mut world = World::new([*a, *b, *c, *d], key);
     for operation in operations.chunks_exact(3) {
         world.operate(operation[0], operation[1], operation[2]);
     }
@@ -46,11 +50,12 @@ pub fn operate(bytes: &[u8]) {
 }
 
 impl World {
-    fn new(a: u8, b: u8, c: u8) -> World {
+    fn new([a, b, c, d]: [u8; 4], key: Option<PresharedKey>) -> World {
         let options = Options {
             mode: [Mode::Selective, Mode::GoBackN, Mode::StopAndWait][usize::from(a % 3)],
             congestion: [Congestion::Fixed, Congestion::Reno, Congestion::Paced][usize::from(a / 3 % 3)],
-            check: [Check::Crc32c, Check::Crc64][usize::from(a / 9 % 2)],
+            check: [Check::Crc32c, Check::Crc64, Check::None][usize::from(a / 9 % 3)],
+            key: key.filter(|_| d & 1 != 0),
             window: 1 + u16::from(b % 16),
             frame: 128 + u16::from(b / 16) * 16,
             ack_every: 1 + u16::from(c % 8),
@@ -59,11 +64,21 @@ impl World {
             send_buffer: if c & 32 == 0 { 100 } else { 4096 },
             share: if c & 64 == 0 { Span::ZERO } else { Span::from_us(300) },
             fec: (c & 128 != 0).then_some(Fec { frames: 1 + b % 5, repairs: 1 + b / 16 % 3 }),
+            probe_up_to: (d & 2 != 0).then_some(1400),
             patience: Span::from_s(40 * 3600),
             ..Options::default()
         };
+        // Some run over the bits of the numbers on the wire.
+        let first = if d & 4 != 0 { ((1 << 24) - 20, (1 << 16) - 20) } else { (0, 0) };
+        let lays_from = (d & 8 != 0).then_some(u32::from(d >> 4 & 3));
+        let prepare = |node: &mut trunkline_arq::Node| {
+            node.number_from(first.0, first.1);
+            lays_from.into_iter().for_each(|from| node.lay_frames(from));
+        };
         World {
-            hand: Hand::open(&options),
+            // Without a check what is damaged is taken.
+            damages: options.check != Check::None || options.key.is_some(),
+            hand: Hand::prepared(&options, &options, prepare).opened(),
             flying: Default::default(),
             lines: Default::default(),
             reset: false,
@@ -74,7 +89,7 @@ impl World {
 
     fn operate(&mut self, what: u8, which: u8, much: u8) {
         let (end, channel) = (usize::from(which & 1), usize::from(which / 2) % CHANNELS);
-        match what % 12 {
+        match what % 16 {
             0 | 1 => self.send(end, channel, 1 + usize::from(much) * if what & 128 == 0 { 1 } else { 8 }),
             2 | 3 => self.deliver(end, usize::from(much)),
             4 => drop(self.pick(end, usize::from(much))),
@@ -85,8 +100,10 @@ impl World {
             }
             6 => {
                 if let Some(mut frame) = self.pick(end, usize::from(much)) {
-                    let bit = usize::from(which) % (frame.len() * 8);
-                    frame[bit / 8] ^= 1 << (bit % 8);
+                    if self.damages {
+                        let bit = usize::from(which) % (frame.len() * 8);
+                        frame[bit / 8] ^= 1 << (bit % 8);
+                    }
                     self.flying[end].push_back(frame);
                 }
             }
@@ -100,12 +117,20 @@ impl World {
                 let (id, priority) = (self.hand.ids[end], much);
                 self.command(end, Command::Prioritize { id, channel: channel as u16, priority });
             }
-            _ if much < 16 => self.close(end),
-            _ if much > 252 => {
+            11 if much < 16 => self.close(end),
+            11 if much > 252 => {
                 self.command(end, Command::Reset { id: self.hand.ids[end] });
                 self.reset = true;
             }
-            _ => {}
+            11 => {}
+            12 | 13 if what & 128 != 0 => {
+                self.calm();
+                self.send_at_once(1 - end, channel, 1 + usize::from(much));
+                self.take_at_once(end, channel, 0);
+            }
+            12 => self.send_at_once(end, channel, 1 + usize::from(much)),
+            13 => self.take_at_once(end, channel, usize::from(much)),
+            _ => self.deliver_batch(end, 2 + usize::from(much % 64)),
         }
         for end in 0..2 {
             let said = self.hand.hear(end);
@@ -133,22 +158,86 @@ impl World {
         }
     }
 
+    /// Everything on its way arrives and is taken, and so are the answers.
+    fn calm(&mut self) {
+        for _ in 0..4 {
+            for end in 0..2 {
+                let frames: Vec<Vec<u8>> = self.flying[end].drain(..).collect();
+                let said = self.hand.give(end, &frames);
+                (0..CHANNELS).for_each(|channel| while self.take(end, channel, true, 0) {});
+                self.fly(end, said);
+                let said = self.hand.hear(end);
+                self.fly(end, said);
+            }
+        }
+    }
+
+    /// Frames that come in one piece, as the system joins them: as long as the first, and the last may be shorter.
+    fn deliver_batch(&mut self, end: usize, most: usize) {
+        let flying = &mut self.flying[end];
+        let Some(length) = flying.front().map(Vec::len) else { return };
+        let mut bytes = Vec::new();
+        while let Some(frame) = flying.front()
+            && bytes.len() < most * length
+            && bytes.len().is_multiple_of(length)
+            && frame.len() <= length
+            && bytes.len() + frame.len() <= MAX_BATCH
+        {
+            bytes.append(&mut flying.pop_front().unwrap_or_default());
+        }
+        let segment = Segment::of(length, bytes.len());
+        let input = Input::Frame { port: Port(0), peer: ADDRESSES[1 - end], bytes: &bytes, segment };
+        self.hand.nodes[end].handle(self.hand.now, input).expect("a frame is never refused");
+    }
+
+    /// A message of which the next frame comes at once, if nobody has anything else to say.
+    fn send_at_once(&mut self, end: usize, channel: usize, length: usize) {
+        let message = self.message(end, channel, length);
+        let (now, id, mut room) = (self.hand.now, self.hand.ids[end], vec![0; MAX_BATCH]);
+        let node = self.hand.nodes[end].besides(now);
+        if let Some((length, _)) = node.send_at_once(now, id, channel as u16, &message, &mut room) {
+            self.sent(end, channel, message);
+            self.fly(end, vec![room[..length].to_vec()]);
+        }
+    }
+
+    /// A frame that comes to somebody who waits for a message of that channel.
+    fn take_at_once(&mut self, end: usize, channel: usize, at: usize) {
+        let Some(frame) = self.pick(end, at) else { return };
+        let (now, id, mut into) = (self.hand.now, self.hand.ids[end], Buffer::from(&b"before"[..]));
+        let node = self.hand.nodes[end].besides(now);
+        if !node.take_at_once(now, &frame, id, channel as u16, &mut into) {
+            let said = self.hand.give(end, &[frame]);
+            return self.fly(end, said);
+        }
+        let line = &mut self.lines[1 - end][channel];
+        assert!(line.partial.is_empty() && line.received == 0, "a message begins where one ended");
+        assert!(line.messages.pop_front().is_some_and(|message| into[..] == message), "it is what was sent");
+    }
+
     fn command(&mut self, end: usize, command: Command<'_>) -> Option<Refusal> {
         self.hand.nodes[end].handle(self.hand.now, Input::Command(command)).err()
     }
 
-    fn send(&mut self, end: usize, channel: usize, length: usize) {
+    /// The next message of a channel.
+    fn message(&self, end: usize, channel: usize, length: usize) -> Vec<u8> {
         let number = self.lines[end][channel].number;
         let of_byte = |at: usize| (number as u8).wrapping_mul(31) ^ (at as u8).wrapping_add((at >> 8) as u8);
-        let message: Vec<u8> = (0..length).map(|at| of_byte(at) ^ (channel as u8) << 6).collect();
+        (0..length).map(|at| of_byte(at) ^ (channel as u8) << 6).collect()
+    }
+
+    fn sent(&mut self, end: usize, channel: usize, message: Vec<u8>) {
+        let line = &mut self.lines[end][channel];
+        line.messages.push_back(message);
+        line.number += 1;
+    }
+
+    fn send(&mut self, end: usize, channel: usize, length: usize) {
+        let message = self.message(end, channel, length);
         let id = self.hand.ids[end];
         let refusal = self.command(end, Command::Send { id, channel: channel as u16, bytes: &message });
         match refusal {
-            None => {
-                let line = &mut self.lines[end][channel];
-                line.messages.push_back(message);
-                line.number += 1;
-            }
+            None => self.sent(end, channel, message),
             Some(Refusal::Full | Refusal::Closed) => {}
             Some(other) => panic!("a message was refused: {other}"),
         }

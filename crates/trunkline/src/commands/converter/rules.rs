@@ -152,8 +152,12 @@ pub fn parse(text: &str) -> Result<Rules, String> {
     Ok(Rules { rules, otherwise, wanted, around })
 }
 
-fn numbers(told: Option<&Ranges>) -> Result<Numbers, String> {
-    let number = |number: u32| u16::try_from(number).map_err(|_| format!("`{number}` is above 65535"));
+/// Numbers up to `most`, as wide as their field in a PDU.
+fn numbers(told: Option<&Ranges>, most: u16) -> Result<Numbers, String> {
+    let number = |number: u32| match u16::try_from(number) {
+        Ok(number) if number <= most => Ok(number),
+        _ => Err(format!("`{number}` is above {most}")),
+    };
     let ranges = told.map_or(Ok(Vec::new()), Ranges::all)?;
     let ranges: Result<_, String> =
         ranges.into_iter().map(|range| Ok(number(*range.start())?..=number(*range.end())?)).collect();
@@ -161,11 +165,12 @@ fn numbers(told: Option<&Ranges>) -> Result<Numbers, String> {
 }
 
 fn rule(rule: &OneRule) -> Result<Rule, String> {
+    let octet = u8::MAX.into();
     Ok(Rule {
-        exercise: numbers(rule.exercise.as_ref())?,
-        kind: numbers(rule.kind.as_ref())?,
-        family: numbers(rule.family.as_ref())?,
-        site: numbers(rule.site.as_ref())?,
+        exercise: numbers(rule.exercise.as_ref(), octet)?,
+        kind: numbers(rule.kind.as_ref(), octet)?,
+        family: numbers(rule.family.as_ref(), octet)?,
+        site: numbers(rule.site.as_ref(), u16::MAX)?,
         priority: rule.priority,
         within: rule.within.as_deref().map(within).transpose()?,
         target: target(rule.address, rule.grid.as_ref(), rule.drop)?,
@@ -249,6 +254,7 @@ mod tests {
             ("\n[[rule]]\nkind = 1\naddress = 1", "line 3: unknown field `kind`"),
             ("[[rule]]\naddress = 4294967296", "line 2: "),
             ("[[rule]]\naddress = 1\nsite = '5-65536'", "rule 1: `65536` is above 65535"),
+            ("[[rule]]\naddress = 1\ntype = [1, 256]", "rule 1: `256` is above 255"),
             ("[[rule]]\ntype = 1", "rule 1: it has one of address, grid and drop = true"),
             ("[[rule]]\naddress = 1\ndrop = true", "rule 1: it has one of"),
             ("[[rule]]\naddress = 1\nsite = '5-3'", "rule 1: `5-3` is no range"),
