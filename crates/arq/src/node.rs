@@ -355,8 +355,7 @@ impl Node {
         if options.check == Check::Aead && options.key.is_none() {
             return Err(Refusal::NoKey);
         }
-        let (client, options, cookie) =
-            (self.secrets.number(), options.within_bounds(), [0; COOKIE_BYTES]);
+        let (client, options, cookie) = (self.secrets.number(), options.within_bounds(), [0; COOKIE_BYTES]);
         let opening = Opening {
             peer,
             client,

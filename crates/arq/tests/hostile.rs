@@ -9,7 +9,9 @@ use trunkline_arq::wire::check::{Key, Way};
 use trunkline_arq::wire::data::{self, AMONG, Form, Head, write_among};
 use trunkline_arq::wire::open::{Greeting, Reason, Terms};
 use trunkline_arq::wire::repair::Repair;
-use trunkline_arq::{Check, Command, Config, ConnectionId, End, Fec, Mode, News, Node, Options, wire};
+use trunkline_arq::{
+    Check, Command, Config, Congestion, ConnectionId, End, Fec, Mode, News, Node, Options, wire,
+};
 use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Output, Port, Segment, Writable};
 use trunkline_units::{Instant, Seed, Span};
 
@@ -142,6 +144,21 @@ fn options_of_nothing_are_held_within_bounds() {
     assert!(!first.is_empty() && again > 0);
     hand.give(1, &first);
     assert!(hand.events.iter().any(|(end, news)| *end == 1 && matches!(news, News::Readable { .. })));
+}
+
+#[test]
+fn a_listeners_own_mode_binds_nobody_who_chose_another() {
+    let fec = Some(Fec { frames: 2, repairs: 1 });
+    let congestion = Congestion::Fixed;
+    let client = Options { fec, congestion, ..Options::default() };
+    for mode in Mode::ALL {
+        let mut hand = Hand::between(&client, &Options { mode, ..client.clone() }).opened();
+        hand.send(1, &[7; 20_000]);
+        hand.hear(1);
+        let (in_flight, repairs) =
+            (hand.nodes[1].inner().in_flight(hand.ids[1]), hand.statistics(1).repairs_sent);
+        assert!(in_flight > Some(10) && repairs > 3, "{mode:?}: {in_flight:?}, {repairs}");
+    }
 }
 
 /// A node with a connection that stands, opened by frames made here, and the secret of the client's frames.

@@ -15,7 +15,7 @@ use trunkline_units::{Instant, Seed, Span, Stream};
 #[test]
 fn forged_packets_open_nothing() {
     let mut node = forge::server(10);
-    forge::flood(&mut node, 100_000, 7);
+    forge::flood(&mut node, Instant::ZERO, 100_000, 7, None);
     assert!(node.strangers().cookies > 10_000 && node.strangers().forged > 10_000);
 }
 

@@ -277,3 +277,21 @@ impl Node {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trunkline_units::Seed;
+
+    #[test]
+    fn numbers_of_connections_are_none_of_what_the_secrets_came_from() {
+        let mut random = Seed(1).stream("node");
+        let mut known = random.clone();
+        let mut secrets = Secrets::draw(&mut random);
+        let known: Vec<u64> = (0..1000).map(|_| known.bits()).collect();
+        let mut numbers: Vec<u64> = (0..1000).map(|_| secrets.number()).collect();
+        assert!(numbers.iter().all(|number| !known.contains(number)));
+        numbers.sort_unstable();
+        assert!(numbers.is_sorted_by(|a, b| a < b), "none comes twice");
+    }
+}

@@ -85,12 +85,8 @@ fn a_sender_that_floods_a_reader_who_never_reads_is_stopped() {
 
 #[test]
 fn strangers_take_no_memory() {
-    let mut node = forge::server(10);
-    forge::flood(&mut node, 1000, 1);
-    let grown = measure(|| forge::flood(&mut node, 20_000, 2));
-    // The flood's own buffers come and go.
-    assert_eq!(grown.bytes_current, 0);
-    assert!(grown.bytes_max < 200_000, "{}", grown.bytes_max);
+    let (bare, with_a_friend) = memory::of_strangers(20_000);
+    assert!(bare.max(with_a_friend) < 200_000, "{bare} and {with_a_friend} bytes");
 }
 
 #[test]

@@ -49,7 +49,7 @@ fn sealed(draw: &mut Stream, check: Check, secret: u64) -> ([u8; 128], usize) {
 }
 
 /// One draw decides nearly all, since this is what takes the time.
-fn apply(draw: &mut Stream, damage: Damage, frame: &mut [u8]) {
+pub fn apply(draw: &mut Stream, damage: Damage, frame: &mut [u8]) {
     let word = draw.bits();
     let place = |nth: u32, size: usize, count: usize| {
         let share = (word >> (14 * nth)) as usize & 0x3FFF;

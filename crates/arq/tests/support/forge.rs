@@ -62,14 +62,16 @@ fn random_bytes(draw: &mut Stream, bytes: &mut [u8]) {
     bytes.chunks_mut(8).for_each(|chunk| chunk.copy_from_slice(&draw.bits().to_le_bytes()[..chunk.len()]));
 }
 
-/// Sends so many to a node; each is answered to its sender, and never by more bytes than it has.
-pub fn flood(node: &mut Node, packets: u64, seed: u64) {
-    let mut draw = Seed(seed).stream("strangers");
+/// Sends so many to a node, some as if by somebody who has a connection; each is answered to its sender, and never by more
+/// bytes than it has. When the last came.
+pub fn flood(node: &mut Node, begin: Instant, packets: u64, seed: u64, friend: Option<Peer>) -> Instant {
+    let (mut draw, connections) = (Seed(seed).stream("strangers"), node.connections());
     let (mut question, mut answer) = (vec![0; MAX_BATCH], vec![0; MAX_BATCH]);
-    let mut now = Instant::ZERO;
+    let mut now = begin;
     for number in 0..packets {
         let length = forge(&mut draw, &mut question);
-        let peer = Peer::new(&draw.bits().to_be_bytes());
+        let stranger = Peer::new(&draw.bits().to_be_bytes());
+        let peer = friend.filter(|_| number % 4 == 0).unwrap_or(stranger);
         now += Span::from_us(draw.below(20));
         let bytes = &question[..length];
         node.handle(now, Input::Frame { port: Port(0), peer, bytes, segment: None }).expect("never refused");
@@ -83,5 +85,6 @@ pub fn flood(node: &mut Node, packets: u64, seed: u64) {
         }
         assert!(answers <= 1, "packet {number}");
     }
-    assert_eq!(node.connections(), 0);
+    assert_eq!(node.connections(), connections);
+    now
 }

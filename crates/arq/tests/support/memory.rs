@@ -5,6 +5,8 @@ use trunkline_arq::{Buffer, Command, Config, ConnectionId, Event, News, Node, Op
 use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Output, Peer, Port, Writable};
 use trunkline_units::{Instant, Seed, Span};
 
+use crate::forge;
+
 /// Two nodes in one place: what one says, the other hears at once.
 pub struct Near {
     pub nodes: [Node; 2],
@@ -114,12 +116,38 @@ pub fn of_idle_channels(count: u16) -> [i64; 2] {
     // What a connection has anyway.
     use_all(&mut near, 0..64);
     let grown = measure(|| use_all(&mut near, 64..64 + count));
+    // All are still of use, and take no more for it.
+    let again = measure(|| use_all(&mut near, 64..64 + count));
+    assert!(again.bytes_current <= 0, "{} bytes", again.bytes_current);
     let (mut own, nodes) = ([0; 2], near.nodes);
     for (end, node) in nodes.into_iter().enumerate() {
         own[end] = -measure(|| drop(node)).bytes_current;
     }
     let all: i64 = own.iter().sum();
     own.map(|own| grown.bytes_current * own / all / i64::from(count))
+}
+
+/// The most memory that so many forged packets take for a time, the flood's own buffers among it: of a node that knows nobody,
+/// and of one with a connection, as if by whose peer some of them come. Afterwards none of it is left.
+pub fn of_strangers(packets: u64) -> (u64, u64) {
+    let mut bare = forge::server(10);
+    let begun = forge::flood(&mut bare, Instant::ZERO, 1000, 1, None);
+    let alone = measure(|| {
+        forge::flood(&mut bare, begun, packets, 2, None);
+    });
+    let mut near = Near::open(&Options::default());
+    let friend = Some(ADDRESSES[0]);
+    let flood = |near: &mut Near, packets, seed| {
+        near.now = forge::flood(&mut near.nodes[1], near.now, packets, seed, friend);
+    };
+    flood(&mut near, 1000, 3);
+    let beside = measure(|| flood(&mut near, packets, 4));
+    assert_eq!([alone.bytes_current, beside.bytes_current], [0, 0]);
+    near.run();
+    near.send(0, 3, b"still here");
+    near.run();
+    assert_eq!(near.take(1), (1, 10));
+    (alone.bytes_max, beside.bytes_max)
 }
 
 /// The most memory that both ends take while a message of `length` bytes passes, beyond that message.
