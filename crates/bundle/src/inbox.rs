@@ -24,6 +24,11 @@ pub struct From {
 pub trait Sink {
     /// Has a message; whether there was room.
     fn push(&mut self, from: From, body: &[u8]) -> bool;
+
+    /// Whether there is room for a message.
+    fn has_room(&self, _body: &[u8]) -> bool {
+        true
+    }
 }
 
 /// Whoever takes each as it comes, straight from the datagram in which it did.
@@ -37,6 +42,10 @@ impl<F: FnMut(From, &[u8])> Sink for F {
 impl Sink for Inbox {
     fn push(&mut self, from: From, body: &[u8]) -> bool {
         self.keep(from, body)
+    }
+
+    fn has_room(&self, body: &[u8]) -> bool {
+        self.octets + body.len() <= WAITING && self.messages.len() < MOST
     }
 }
 
@@ -53,7 +62,7 @@ pub struct Inbox {
 impl Inbox {
     /// Keeps a message; whether there was room.
     pub fn keep(&mut self, from: From, body: &[u8]) -> bool {
-        if self.octets + body.len() > WAITING || self.messages.len() >= MOST {
+        if !self.has_room(body) {
             return false;
         }
         let mut kept = self.spare.pop().unwrap_or_default();

@@ -31,11 +31,13 @@ const MEMORY: u64 = 4_096;
 /// Octets that a datagram takes beside its own: preamble, gap and headers of Ethernet, IPv4 and UDP. Small ones are dear.
 const FRAME: usize = 66;
 
-/// Octets that may go, at a rate. Filled every 5 ms, for one such time or one message.
+/// What may go at a rate, such as octets. Filled every 5 ms.
 #[derive(Clone, Debug)]
 pub struct Bucket {
     /// A second.
     rate: u32,
+    /// For so many fills.
+    depth: i64,
     /// In [`FILLS`]ths.
     tokens: i64,
     /// What may go at once at the least.
@@ -44,14 +46,16 @@ pub struct Bucket {
 }
 
 /// How often a bucket is filled.
-const FILL: Span = Span::from_ms(5);
+pub const FILL: Span = Span::from_ms(5);
 /// How many times a second that is.
 const FILLS: i64 = 200;
 
 impl Bucket {
-    /// Without a limit; with one, at least `least` may go at once.
-    pub fn new(least: usize) -> Bucket {
-        Bucket { rate: NO_LIMIT, tokens: 0, least: least as i64, until: Instant::ZERO }
+    /// Without a limit. With one as much may go at once as else in a time, at least `least`: what comes in bundles comes at
+    /// once.
+    pub fn new(least: usize, at_once: Span) -> Bucket {
+        let depth = (at_once.as_ps() / FILL.as_ps()).max(1) as i64;
+        Bucket { rate: NO_LIMIT, depth, tokens: 0, least: least as i64, until: Instant::ZERO }
     }
 
     /// The rate; [`NO_LIMIT`]: none.
@@ -71,7 +75,7 @@ impl Bucket {
         }
         if now >= self.until {
             let fills = now.since(self.until).as_ps() / FILL.as_ps() + 1;
-            let most = i64::from(self.rate).max(self.least * FILLS);
+            let most = (i64::from(self.rate) * self.depth).max(self.least * FILLS);
             self.tokens = (self.tokens + i64::from(self.rate) * fills.min(MEMORY) as i64).min(most);
             self.until += Span::from_ps(FILL.as_ps().saturating_mul(fills));
         }
@@ -303,9 +307,19 @@ mod tests {
     }
 
     #[test]
+    fn a_bucket_lets_its_rate_go_though_it_is_asked_seldom() {
+        let mut bucket = Bucket::new(1, Span::from_ms(250));
+        bucket.set(1_000);
+        let mut of_bundle = |ms| (0..40).filter(|_| bucket.admits(at(ms), 1)).count();
+        let went: usize = (0..500).map(|bundle| of_bundle(20 * bundle)).sum();
+        // 20,000 asked in ten seconds.
+        assert!((9_950..=10_300).contains(&went), "{went}");
+    }
+
+    #[test]
     fn a_bucket_lets_its_rate_go_however_small() {
         for rate in [10u32, 1_000, 150_000, 10_000_000] {
-            let mut bucket = Bucket::new(1);
+            let mut bucket = Bucket::new(1, FILL);
             bucket.set(rate);
             let went =
                 (0..100_000).filter(|n| bucket.admits(at(n / 10), (rate / 1_000).max(1) as usize)).count();

@@ -159,6 +159,11 @@ impl<T> Receiver<T> {
         new
     }
 
+    /// The same, still held.
+    pub fn peek(&self) -> Option<&T> {
+        self.held.front()?.as_ref()
+    }
+
     /// The next in order, if it is here.
     #[allow(clippy::should_implement_trait, reason = "more may come after none")]
     pub fn next(&mut self) -> Option<T> {

@@ -439,11 +439,71 @@ fn a_host_says_how_much_it_takes() {
             got.count() as u64
         };
         assert_eq!((got(0, false), got(0, true), got(1, true)), (3_600, 400, 400));
-        assert!((790..=850).contains(&got(1, false)), "{}", got(1, false));
-        let dropped = world.central().statistics().drops_to_hosts.get(Why::Saturated, false)
-            + world.host(1).statistics().drops.get(Why::Saturated, false);
-        assert_eq!(got(1, false) + dropped, 3_600);
+        assert!((790..=870).contains(&got(1, false)), "{}", got(1, false));
+        let dropped = |world: &World| {
+            world.central().statistics().drops_to_hosts.get(Why::Saturated, false)
+                + world.host(1).statistics().drops.get(Why::Saturated, false)
+        };
+        assert_eq!(got(1, false) + dropped(&world), 3_600);
+        // And that it takes all again.
+        world.command(1, Command::Saturate(None)).unwrap();
+        world.run(Span::from_ms(10));
+        world.got.clear();
+        let before = dropped(&world);
+        for _ in 0..1_000 {
+            world.hear(7, false, b"much");
+            world.run(Span::from_us(100));
+        }
+        world.run(Span::from_ms(100));
+        assert_eq!((world.got.len(), dropped(&world)), (2_000, before));
     }
+}
+
+#[test]
+fn what_a_host_takes_may_come_in_bundles() {
+    let settings = Settings { timing: Timing::LEAST_PROCESSOR, ..settings(Wide::default()) };
+    let mut world = World::new(1, 1, settings, ROOMY);
+    world.run(Span::from_ms(10));
+    join(&mut world, 0, 7, 7);
+    world.command(0, Command::Saturate(Some(1_000))).unwrap();
+    world.run(Span::from_ms(50));
+    for _ in 0..8_000 {
+        world.hear(7, false, b"twice as much");
+        world.run(Span::from_us(500));
+    }
+    assert!((3_900..=4_300).contains(&world.got.len()), "{}", world.got.len());
+}
+
+#[test]
+fn who_takes_nothing_acknowledges_nothing_for_which_there_is_no_room() {
+    let mut world = world(1, 2);
+    world.run(Span::from_ms(10));
+    join(&mut world, 1, 7, 7);
+    world.run(Span::from_ms(50));
+    world.takes = false;
+    let body = [1; 1_000];
+    // 4 MiB may wait.
+    for _ in 0..5_000 {
+        world.hear(7, false, &body);
+        world.run(Span::from_us(50));
+    }
+    for n in 0..50u8 {
+        post(&mut world, 0, 7, true, &[n]).unwrap();
+    }
+    post(&mut world, 0, 7, true, &body).unwrap();
+    world.run(Span::from_s(1));
+    assert!(world.got.is_empty());
+    let drops = |world: &World, priority| world.host(1).statistics().drops.get(Why::Full, priority);
+    assert!(drops(&world, false) > 500);
+    world.takes_again(1);
+    world.hear(7, true, b"last");
+    world.run(Span::from_s(2));
+    let urgent: Vec<&[u8]> =
+        world.got.iter().filter(|(_, from, _)| from.priority).map(|(_, _, body)| &body[..]).collect();
+    let sent: Vec<[u8; 1]> = (0..50).map(|n| [n]).collect();
+    let sent: Vec<&[u8]> = sent.iter().map(|one| &one[..]).chain([&body[..], &b"last"[..]]).collect();
+    assert!(urgent == sent, "{} of {}", urgent.len(), sent.len());
+    assert_eq!(drops(&world, true), 0);
 }
 
 /// Somebody wants ever more pieces, and all of them again and again.

@@ -6,14 +6,14 @@ use trunkline_endpoint::{Idle, Input, Output, Peer, Reason, Segment, Transmit, W
 use trunkline_units::Instant;
 
 use super::outbox::{Outbox, Parcel};
-use super::{ACKNOWLEDGE, ACKNOWLEDGED, AGAIN, HELLO, LONELY};
+use super::{ACKNOWLEDGE, ACKNOWLEDGED, AGAIN, HELLO, LONELY, SATURATED};
 use crate::drops::Why;
 use crate::host::{Command, Event, Host, Post, Refusal, Statistics};
 use crate::inbox::{From, Inbox, Sink};
 use crate::level::{LEAST, Level};
 use crate::path::{Flow, Link, Seen, Verdict, is_later};
 use crate::ranges::{MOST_RANGES, Ranges};
-use crate::regulator::{Bucket, Congestion, NO_LIMIT};
+use crate::regulator::{Bucket, Congestion, FILL, NO_LIMIT};
 use crate::reliable::Receiver;
 use crate::settings::{Settings, Wide};
 use crate::wire::classic::PACKETS;
@@ -70,6 +70,8 @@ pub struct Machine {
     bucket: Bucket,
     /// Ordinary messages that it takes.
     saturation: Bucket,
+    /// Whether it ever said so: then it says also that it takes all again.
+    was_saturated: bool,
     ends: bool,
     statistics: Statistics,
 }
@@ -104,8 +106,9 @@ impl Machine {
             told_level: LEAST,
             allowed: 0,
             allowed_until: Instant::ZERO,
-            bucket: Bucket::new(longest),
-            saturation: Bucket::new(1),
+            bucket: Bucket::new(longest, FILL),
+            saturation: Bucket::new(1, SATURATED),
+            was_saturated: false,
             ends: false,
             statistics: Statistics::default(),
         }
@@ -351,7 +354,15 @@ impl Machine {
             self.outbox.tell_by(now + ACKNOWLEDGE);
         }
         self.receiver.take(number, || Parcel::of(message));
-        while let Some(parcel) = self.receiver.next() {
+        self.give_on(now, sink);
+    }
+
+    /// Gives on what comes next of what is acknowledged, as far as there is room: what has none is not acknowledged, and comes
+    /// again.
+    fn give_on(&mut self, now: Instant, sink: &mut impl Sink) {
+        while self.receiver.peek().is_some_and(|parcel| sink.has_room(&parcel.body))
+            && let Some(parcel) = self.receiver.next()
+        {
             if self.receiver.unacknowledged() >= ACKNOWLEDGED {
                 self.outbox.tell_by(now);
             }
@@ -393,7 +404,8 @@ impl Machine {
         let header =
             Header { role: Role::Host, number: self.number, to: 0, life: self.life, session, before: 0 };
         let Machine { outbox, changes, told, tell_changes, receiver, acknowledge, link, report, .. } = self;
-        let (saturation, ends) = (self.saturation.rate(), std::mem::take(&mut self.ends));
+        let (saturation, was_saturated) = (self.saturation.rate(), self.was_saturated);
+        let ends = std::mem::take(&mut self.ends);
         let mut again = None;
         let tell = |builder: &mut Builder| {
             if ends {
@@ -408,8 +420,8 @@ impl Machine {
             }
             if now >= *report {
                 *report = now + HELLO;
-                builder.tell(&Control::Report { received: link.received, lost: link.lost });
-                if saturation != NO_LIMIT {
+                builder.tell(&Control::Report { received: link.received, lost: link.missing() });
+                if was_saturated {
                     builder.tell(&Control::Saturation(saturation));
                 }
             }
@@ -463,10 +475,18 @@ impl Machine {
             Command::Refused | Command::DropAgain { .. } => Ok(()),
             Command::Receive { into, from } => {
                 *from = self.inbox.take(into);
+                if self.receiver.peek().is_some() {
+                    self.acknowledge = true;
+                    self.outbox.tell_by(now + ACKNOWLEDGE);
+                    let mut inbox = std::mem::take(&mut self.inbox);
+                    self.give_on(now, &mut inbox);
+                    self.inbox = inbox;
+                }
                 Ok(())
             }
             Command::Saturate(messages) => {
                 self.saturation.set(messages.unwrap_or(NO_LIMIT));
+                self.was_saturated |= messages.is_some();
                 self.report = now;
                 self.outbox.tell_by(now);
                 Ok(())

@@ -12,7 +12,7 @@ use crate::level::{LEAST, Level};
 use crate::level1::{Command, Event, Level1, Statistics, WAITING};
 use crate::packets::{Joined, Packets};
 use crate::path::is_later;
-use crate::regulator::{Bucket, Congestion, NO_LIMIT};
+use crate::regulator::{Bucket, Congestion, FILL, NO_LIMIT};
 use crate::settings::{Settings, Wide};
 use crate::wire::wide::control::Control;
 use crate::wire::wide::{self, Builder, Bundle, Header, Message, Role};
@@ -65,7 +65,7 @@ impl Machine {
             level: LEAST,
             allowed: 0,
             allowed_until: Instant::ZERO,
-            bucket: Bucket::new(longest),
+            bucket: Bucket::new(longest, FILL),
             out: VecDeque::new(),
             builder: Builder::new(longest),
             statistics: Statistics::default(),

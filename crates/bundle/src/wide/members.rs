@@ -6,7 +6,7 @@ use trunkline_endpoint::Peer;
 use trunkline_units::{Instant, Seed, Span};
 
 use super::outbox::{Outbox, Parcel};
-use super::{ACKNOWLEDGE, ACKNOWLEDGED, AGAIN, LONELY, Newcomer, SILENCE, Stranger, Twins};
+use super::{ACKNOWLEDGE, ACKNOWLEDGED, AGAIN, LONELY, Newcomer, RATED, SATURATED, SILENCE, Stranger, Twins};
 use crate::packets::Packets;
 use crate::path::{Link, Sessions, is_later};
 use crate::ranges::{Ranges, Segments};
@@ -121,8 +121,8 @@ impl Member {
             reported: (0, 0),
             octets: 0,
             since: now,
-            rate: Bucket::new(longest),
-            saturation: Bucket::new(1),
+            rate: Bucket::new(longest, RATED),
+            saturation: Bucket::new(1, SATURATED),
             limited: 0,
             repeated: 0,
         }
@@ -197,13 +197,15 @@ impl Member {
         let news = (received.wrapping_sub(self.reported.0), lost.wrapping_sub(self.reported.1));
         let time = now.since(self.since);
         // Reports that overtook each other tell nothing.
-        if news.0 > i32::MAX as u32 || news.1 > i32::MAX as u32 || time.is_zero() {
+        if news.0 > i32::MAX as u32 || time.is_zero() {
             return;
         }
+        // What was missing may have come since.
+        let missing = if news.1 > i32::MAX as u32 { 0 } else { news.1 };
         let got = u128::from(self.octets) * u128::from(Span::from_s(1).as_ps()) / u128::from(time.as_ps());
         let got = u32::try_from(got).unwrap_or(NO_LIMIT - 1);
         let rate = self.rate.rate();
-        if u64::from(news.1) * 50 > u64::from(news.0) + u64::from(news.1) {
+        if u64::from(missing) * 50 > u64::from(news.0) + u64::from(missing) {
             self.rate.set((got.min(rate) / 4 * 3).max(enough / 128).max(1));
         } else if rate != NO_LIMIT {
             let more = rate.saturating_add(rate / 16 + 1);

@@ -36,6 +36,10 @@ pub const AGAIN: Span = Span::from_ms(20);
 pub const ACKNOWLEDGE: Span = Span::from_ms(4);
 /// So many.
 pub const ACKNOWLEDGED: u16 = 16;
+/// What a host takes of ordinary messages may come at once for so long: a bundle brings what was gathered.
+pub const SATURATED: Span = Span::from_ms(250);
+/// And what gets through to it.
+pub const RATED: Span = Span::from_ms(25);
 
 /// So many times what came from somebody is sent to him before he is known to be where that came from.
 const ANSWER: usize = 3;

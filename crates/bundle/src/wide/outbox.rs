@@ -10,7 +10,7 @@ use crate::gather::Timing;
 use crate::reliable;
 use crate::wire::wide::control::Control;
 use crate::wire::wide::{
-    Builder, ENTRY, HEADER, Header, LEAST_PATH, Message, NO_LIMIT, carried, is_too_long,
+    Builder, ENTRY, HEADER, Header, LEAST_PATH, MOST_MESSAGES, Message, NO_LIMIT, carried, is_too_long,
 };
 
 /// Full bundles' worth of messages that may wait, of ordinary ones and as many of those with priority.
@@ -234,7 +234,8 @@ impl Outbox {
 
     /// Whether now there is something to send.
     pub fn roll(&mut self, now: Instant) {
-        let full = self.ordinary.octets + self.urgent.octets + HEADER >= self.longest;
+        let full = self.ordinary.octets + self.urgent.octets + HEADER >= self.longest
+            || self.ordinary.parcels.len() + self.urgent.parcels.len() >= MOST_MESSAGES;
         self.ready |= full || self.due() <= now;
     }
 

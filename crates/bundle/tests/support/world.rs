@@ -102,6 +102,8 @@ pub struct World {
     pub out: Vec<(u32, Vec<u8>)>,
     /// What hosts took since this was last emptied.
     pub got: Vec<(usize, From, Vec<u8>)>,
+    /// Whether they take anything.
+    pub takes: bool,
     /// When that was taken, if it is written down.
     pub arrived: Option<Vec<Instant>>,
     /// What lies between hosts and the central converter, if not only time.
@@ -137,6 +139,7 @@ impl World {
             overlaps: 0,
             out: Vec::new(),
             got: Vec::new(),
+            takes: true,
             arrived: None,
             shared: None,
             octets_to: BTreeMap::new(),
@@ -326,6 +329,18 @@ impl World {
         self.buffer = buffer;
     }
 
+    /// A host takes again.
+    pub fn takes_again(&mut self, host: usize) {
+        self.takes = true;
+        let place = Place::Host(host);
+        let Some((mut machine, deadline)) = self.machines.remove(&place) else { return };
+        if let Machine::Host(host) = &mut machine {
+            self.take(place, host);
+        }
+        self.machines.insert(place, (machine, deadline));
+        self.drain(place);
+    }
+
     fn change(&mut self, place: Place, event: level1::Event) {
         let Place::Level1(at) = place else { return };
         match event {
@@ -339,7 +354,7 @@ impl World {
 
     fn take(&mut self, place: Place, host: &mut Checked<Host>) {
         let Place::Host(at) = place else { return };
-        loop {
+        while self.takes {
             let (mut into, mut from) = (Vec::new(), None);
             let receive = host::Command::Receive { into: &mut into, from: &mut from };
             host.handle(self.now, Input::Command(receive)).unwrap();
