@@ -68,7 +68,7 @@ const char *bundle_error(void);
 #define BUNDLE_CLASSIC    0 /* format: 16 hosts, 16-bit addresses */
 #define BUNDLE_WIDE       1 /* any number of hosts, 32-bit addresses, priority messages acknowledged */
 #define BUNDLE_TICK       0 /* timers: bundles leave with a tick of 5 ms */
-#define BUNDLE_PROCESSOR  1 /* 15 ms after their first message, with a priority message at once: least processor */
+#define BUNDLE_PROCESSOR  1 /* 20 ms after their first message, with a priority message at once: least processor */
 #define BUNDLE_DELAY      2 /* 5 ms, and at once if the last left half a millisecond ago or more: least delay */
 #define BUNDLE_RATES      0 /* congestion, of the wide format: by what is left of the medium */
 #define BUNDLE_LEVELS     1 /* by the levels of 1997 */
@@ -91,7 +91,7 @@ struct bundle_settings {
     uint32_t interval_us;  /* in which so many messages go as the level of congestion lets go, `--interval` of the converters:
                               100 to 3600000000; 5000 */
     uint32_t deadline_us;  /* how long an ordinary message of this host may wait for others in its bundle, with BUNDLE_PROCESSOR
-                              and BUNDLE_DELAY, up to 1000000; 15000 and 5000 */
+                              and BUNDLE_DELAY, up to 1000000; 20000 and 5000 */
     uint32_t priority_deadline_us; /* the same of a priority message; 0: its bundle leaves at once */
     uint32_t reserved;     /* 0 */
 };

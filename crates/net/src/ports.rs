@@ -127,6 +127,11 @@ impl Ports {
         Ok(self.lines.len() - 1)
     }
 
+    /// Whether the system may hand over datagrams of one sender to a socket in one piece (GRO).
+    pub fn coalesces(&self, port: usize) -> bool {
+        self.lines[port].state.gro_segments() > 1
+    }
+
     /// Watches something else as well; its number.
     ///
     /// # Errors

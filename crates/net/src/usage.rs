@@ -1,6 +1,7 @@
 //! What a thread and an interface have used.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::net::IpAddr;
 
 use nix::sys::resource::{UsageWho, getrusage};
@@ -66,6 +67,21 @@ pub fn interface_of(address: IpAddr) -> Option<String> {
             .or_else(|| at.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())))?;
         held(ip).then_some(entry.interface_name)
     })
+}
+
+/// How long an interface waits before it says that something came: its `gro_flush_timeout`, if `napi_defer_hard_irqs` has it
+/// wait. None where the system does not tell.
+pub fn interface_waits(interface: &str) -> Option<Span> {
+    let told = |what: &str| -> Option<u64> {
+        fs::read_to_string(format!("/sys/class/net/{interface}/{what}")).ok()?.trim().parse().ok()
+    };
+    // What stands there may be of another network's interfaces.
+    let number = nix::net::if_::if_nametoindex(interface).ok()?;
+    if told("ifindex")? != u64::from(number) {
+        return None;
+    }
+    let waits = if told("napi_defer_hard_irqs")? > 0 { told("gro_flush_timeout")? } else { 0 };
+    Some(Span::from_ns(waits))
 }
 
 /// The kernel's counters of an interface: `rx_bytes`, `rx_packets`, `rx_errors`, `rx_dropped` and the same for

@@ -311,7 +311,7 @@ impl Serve for Level1Face {
             into.count(super::STALE, super::OF_STALE, &[], statistics.stale);
         }
         super::of_system(into, self.counts.refused, self.counts.unsent);
-        super::of_buffers(into, &self.engine.ports, &["wide", "central"]);
+        super::of_sockets(into, &self.engine.ports, &["wide", "central"]);
         let level = u64::from(machine.level(self.engine.clock.now()));
         into.gauge(super::LEVEL, super::OF_LEVEL, &[("side", "told")], level);
         let groups = "Multicast groups joined.";

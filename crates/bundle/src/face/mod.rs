@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 use trunkline_net::ports::Ready;
+use trunkline_net::usage::{interface_of, interface_waits};
 use trunkline_net::{SocketError, socket};
 use trunkline_units::{Instant, Size};
 
@@ -173,12 +174,25 @@ fn of_system(into: &mut Figures, refused: u64, unsent: u64) {
     into.count("trunkline_converter_unsent_total", what, &[], unsent);
 }
 
-/// What came and found the buffers of the first sockets full.
-fn of_buffers(into: &mut Figures, ports: &trunkline_net::Ports, names: &[&str]) {
+/// What came and found the buffers of the first sockets full, and how it is gathered on the way in.
+fn of_sockets(into: &mut Figures, ports: &trunkline_net::Ports, names: &[&str]) {
     let what = "Datagrams that came and found the socket's buffer full, by the socket.";
     for (port, name) in names.iter().enumerate() {
         let lost = socket::dropped(ports.socket(port)).unwrap_or(0);
         into.count("trunkline_converter_overflow_total", what, &[("socket", name)], lost);
+    }
+    let what = "Whether the system may hand over datagrams of one sender in one piece (GRO), by the socket.";
+    for (port, name) in names.iter().enumerate() {
+        let joins = ports.coalesces(port).into();
+        into.gauge("trunkline_converter_coalescing", what, &[("socket", name)], joins);
+    }
+    let what = "Microseconds that the socket's interface waits before it says that something came.";
+    for (port, name) in names.iter().enumerate() {
+        let at = ports.socket(port).local_addr();
+        let Some(interface) = at.ok().and_then(|at| interface_of(at.ip())) else { continue };
+        let Some(waits) = interface_waits(&interface) else { continue };
+        let labels = [("socket", *name), ("interface", &interface)];
+        into.gauge("trunkline_converter_interface_wait_microseconds", what, &labels, waits.as_ns() / 1_000);
     }
 }
 

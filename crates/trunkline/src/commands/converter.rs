@@ -181,7 +181,7 @@ fn host(flags: Host) -> Result<(), Failure> {
     }
     let script = Script::of(&flags, is_wide)?;
     let dis = |listen| {
-        let rules = rules::read(flags.rules.as_deref(), is_wide)?;
+        let rules = rules::read(flags.rules.as_deref(), is_wide, flags.common.pairs)?;
         Ok::<_, Failure>(DisOptions { listen, to: flags.dis_to, rules })
     };
     let interface = flags.interface.unwrap_or(Ipv4Addr::LOCALHOST);
@@ -231,8 +231,8 @@ impl Common {
 fn settings(common: &Common, interfaces: [Ipv4Addr; 2]) -> Result<Settings, Failure> {
     let format = match common.is_wide() {
         true => Format::Wide(wide(common, interfaces)),
-        false if common.site.is_some() || common.longest.is_some() || common.congestion.is_some() => {
-            return Err(Failure::input("--site, --longest and --congestion are of the wide format"));
+        false if common.site.is_some() || common.congestion.is_some() => {
+            return Err(Failure::input("--site and --congestion are of the wide format"));
         }
         false => Format::Classic,
     };
@@ -248,7 +248,8 @@ fn settings(common: &Common, interfaces: [Ipv4Addr; 2]) -> Result<Settings, Fail
     })?;
     let usual = Settings::default();
     let interval = common.interval.unwrap_or(usual.interval);
-    Ok(Settings { timing, pairs: common.pairs, interval, format, ..usual })
+    let longest = common.longest.unwrap_or(usual.longest);
+    Ok(Settings { timing, pairs: common.pairs, interval, longest, format })
 }
 
 fn wide(common: &Common, interfaces: [Ipv4Addr; 2]) -> Wide {

@@ -63,15 +63,16 @@ pub struct Common {
     /// Bundles of 1997, or wide ones. The same at all converters and hosts [default: classic]
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<Format>,
-    /// Which site this is: hosts of one central converter. The same at all of it; each site has another. Of the wide format, as
-    /// the two that follow [default: 1]
+    /// Which site this is: hosts of one central converter. The same at all of it; each site has another. Of the wide format
+    /// [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16))]
     pub site: Option<u16>,
-    /// Most octets of a bundle, 512 to 65507 [default: what the interfaces carry in a packet, less 28]
+    /// Most octets of a bundle, 512 to 65507 [default: 65507 of the classic format; of the wide one what the interfaces carry in a
+    /// packet, less 28]
     #[arg(long, value_name = "OCTETS", value_parser = longest)]
     pub longest: Option<usize>,
-    /// What is dropped when there is too much: by levels as in 1997, or by what is left of the medium. The same at all of a
-    /// site [default: rates]
+    /// What is dropped when there is too much: by levels as in 1997, or by what is left of the medium. Of the wide format, and the
+    /// same at all of a site [default: rates]
     #[arg(long, value_name = "HOW")]
     pub congestion: Option<Congestion>,
     /// When bundles leave: with a tick of 5 ms, for least processor time, or for least delay [default: classic]

@@ -111,7 +111,7 @@ impl Ranges {
 }
 
 /// Rules from a file; without one everything goes to address 0, which is wanted.
-pub fn read(path: Option<&Path>, is_wide: bool) -> Result<Rules, Failure> {
+pub fn read(path: Option<&Path>, is_wide: bool, pairs: bool) -> Result<Rules, Failure> {
     let Some(path) = path else { return Ok(Rules { wanted: vec![0..=0], ..Rules::default() }) };
     let text = fs::read_to_string(path).map_err(|e| e.to_string());
     let rules = text.and_then(|text| parse(&text)).and_then(|rules| match rules.reach() {
@@ -120,6 +120,15 @@ pub fn read(path: Option<&Path>, is_wide: bool) -> Result<Rules, Failure> {
         )),
         (_, true) if !is_wide => {
             Err("priority = true is of the wide format; the classic one has --pairs".into())
+        }
+        // Who leaves a cell would leave the one beside it, too.
+        _ if pairs
+            && rules
+                .rules
+                .iter()
+                .any(|rule| matches!(&rule.target, Target::Grid(grid) if grid.step % 2 == 1)) =>
+        {
+            Err("with --pairs cells need addresses of their own pairs: step = 2".into())
         }
         _ => Ok(rules),
     });
