@@ -304,7 +304,7 @@ impl Serve for CentralFace {
         into.count("trunkline_converter_strays_total", what, &[], s.strays);
         of_moves(into, &s.sides);
         super::of_system(into, self.refused, self.unsent);
-        super::of_sockets(into, &self.engine.ports, &["level1", "hosts"]);
+        super::of_buffers(into, &self.engine.ports, &["level1", "hosts"]);
         let (local, wide) = machine.levels();
         into.gauge(super::LEVEL, super::OF_LEVEL, &[("side", "hosts")], local.into());
         into.gauge(super::LEVEL, super::OF_LEVEL, &[("side", "wide")], wide.into());
@@ -312,6 +312,7 @@ impl Serve for CentralFace {
             Some(wide) => of_wide(into, wide, s),
             None => self.of_classic(into),
         }
+        super::of_gathering(into, &self.engine.ports, &["level1", "hosts"]);
     }
 }
 

@@ -551,7 +551,7 @@ impl Serve for HostFace {
         let what = "Joins and drops told again to those who may have forgotten.";
         into.count("trunkline_converter_retold_total", what, &[], s.retold);
         super::of_system(into, self.refused, self.unsent);
-        super::of_sockets(into, &self.engine.ports, &["central"]);
+        super::of_buffers(into, &self.engine.ports, &["central"]);
         into.gauge(
             super::LEVEL,
             super::OF_LEVEL,
@@ -571,6 +571,7 @@ impl Serve for HostFace {
         if let Some(dis) = &self.dis {
             dis.figures(into);
         }
+        super::of_gathering(into, &self.engine.ports, &["central"]);
     }
 }
 

@@ -311,7 +311,7 @@ impl Serve for Level1Face {
             into.count(super::STALE, super::OF_STALE, &[], statistics.stale);
         }
         super::of_system(into, self.counts.refused, self.counts.unsent);
-        super::of_sockets(into, &self.engine.ports, &["wide", "central"]);
+        super::of_buffers(into, &self.engine.ports, &["wide", "central"]);
         let level = u64::from(machine.level(self.engine.clock.now()));
         into.gauge(super::LEVEL, super::OF_LEVEL, &[("side", "told")], level);
         let groups = "Multicast groups joined.";
@@ -320,6 +320,7 @@ impl Serve for Level1Face {
         into.count("trunkline_converter_groups_failed_total", failed, &[], self.counts.not_joined);
         let waiting = "Multicast groups that the system would not join, which are tried again.";
         into.gauge("trunkline_converter_groups_waiting", waiting, &[], self.rejoin.len() as u64);
+        super::of_gathering(into, &self.engine.ports, &["wide", "central"]);
     }
 }
 

@@ -174,13 +174,17 @@ fn of_system(into: &mut Figures, refused: u64, unsent: u64) {
     into.count("trunkline_converter_unsent_total", what, &[], unsent);
 }
 
-/// What came and found the buffers of the first sockets full, and how it is gathered on the way in.
-fn of_sockets(into: &mut Figures, ports: &trunkline_net::Ports, names: &[&str]) {
+/// What came and found the buffers of the first sockets full.
+fn of_buffers(into: &mut Figures, ports: &trunkline_net::Ports, names: &[&str]) {
     let what = "Datagrams that came and found the socket's buffer full, by the socket.";
     for (port, name) in names.iter().enumerate() {
         let lost = socket::dropped(ports.socket(port)).unwrap_or(0);
         into.count("trunkline_converter_overflow_total", what, &[("socket", name)], lost);
     }
+}
+
+/// How that is gathered on the way in.
+fn of_gathering(into: &mut Figures, ports: &trunkline_net::Ports, names: &[&str]) {
     let what = "Whether the system may hand over datagrams of one sender in one piece (GRO), by the socket.";
     for (port, name) in names.iter().enumerate() {
         let joins = ports.coalesces(port).into();
