@@ -80,9 +80,10 @@ fuzz: ## throw texts at the language, segments at TCP, frames at arq, llc and th
 	RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run llc_station fuzz/corpus/llc_station -- \
 		-max_len=2048 -max_total_time=$(SECONDS) -print_final_stats=1
 	for target in bundle_classic bundle_wide bundle_dis bundle_machines; do \
+		case $$target in bundle_classic|bundle_dis) longest=16384;; *) longest=2048;; esac; \
 		mkdir -p fuzz/corpus/$$target && \
 		RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run $$target fuzz/corpus/$$target fuzz/seeds/$$target -- \
-			-max_len=2048 -max_total_time=$(SECONDS) -print_final_stats=1 || exit 1; \
+			-max_len=$$longest -max_total_time=$(SECONDS) -print_final_stats=1 || exit 1; \
 	done
 	@mkdir -p fuzz/corpus/series_chunk
 	RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run series_chunk fuzz/corpus/series_chunk fuzz/seeds/series_chunk -- \
