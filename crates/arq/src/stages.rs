@@ -64,6 +64,20 @@ impl Stages {
         self.meter.is_some()
     }
 
+    /// How many come before one is measured.
+    #[inline]
+    pub fn unmeasured(&self, of: Of) -> usize {
+        if self.has_meter() { self.left[of as usize].saturating_sub(1) as usize } else { usize::MAX }
+    }
+
+    /// So many of those went together.
+    #[inline]
+    pub fn pass(&mut self, of: Of, count: u64) {
+        if self.has_meter() {
+            self.left[of as usize] -= count as u32;
+        }
+    }
+
     /// The time, if this one is to be measured.
     #[inline]
     pub fn begin(&mut self, of: Of) -> Option<Instant> {

@@ -460,16 +460,18 @@ impl Connection {
         if self.fills(window, laid.count.into()) {
             frames[usize::from(laid.count - 1) * length] |= ASK;
         }
-        // One in so many frames is measured, so each goes alone then.
-        let step = if self.stages.has_meter() { length } else { frames.len() };
-        let mut bytes = 0;
-        for run in frames.chunks_mut(step) {
-            let began = self.stages.begin(Of::FramesOut);
+        let (mut bytes, mut rest) = (0, frames);
+        while !rest.is_empty() {
+            // One that is to be measured goes alone.
+            let together = (rest.len() / length).min(self.stages.unmeasured(Of::FramesOut));
+            let (run, more) = rest.split_at_mut(together.max(1) * length);
+            let began = if together == 0 { self.stages.begin(Of::FramesOut) } else { None };
+            self.stages.pass(Of::FramesOut, together as u64);
             bytes += sheets::number(run, length, number);
             let written = self.stages.next(Stage::Frame, began);
             self.guard.seal_run(number, run, length);
             self.stages.end(Stage::Seal, written);
-            number += (run.len() / length) as u64;
+            (number, rest) = (number + together.max(1) as u64, more);
         }
         self.sender.leave_laid(now, Laid { bytes, ..laid });
     }

@@ -7,6 +7,7 @@
 use trunkline_units::Instant;
 
 use super::Connection;
+use crate::stages::Of;
 use crate::wire::data::{ACK, ALONE, ASK, CONTROL, Chunks, END, HEADER, Head, NACK, START};
 use crate::wire::{KIND_MANY, KIND_PIECE, epoch, get16, get24, kind};
 
@@ -15,11 +16,8 @@ impl Connection {
     /// how many bytes they have.
     pub fn take_run(&mut self, now: Instant, batch: &[u8], length: usize) -> usize {
         let first = self.arrivals.next();
-        let free = self.plain
-            && !self.arrivals.has_gap()
-            && self.over.is_none()
-            && self.closing.peer.is_none()
-            && !self.stages.has_meter();
+        let free =
+            self.plain && !self.arrivals.has_gap() && self.over.is_none() && self.closing.peer.is_none();
         let Some(head) = batch.first_chunk::<{ HEADER + ALONE }>() else { return 0 };
         let channel = get16(&head[HEADER..]);
         if !free || length == 0 || channel == CONTROL {
@@ -28,7 +26,8 @@ impl Connection {
         let Some((check, secret)) = self.guard.sum(epoch(first)) else { return 0 };
         let Some(mut run) = self.receiver.begin_run(channel) else { return 0 };
         let (mut number, mut bytes, mut asked) = (first, 0, false);
-        for frame in batch.chunks(length) {
+        // One that is to be measured goes alone.
+        for frame in batch.chunks(length).take(self.stages.unmeasured(Of::FramesIn)) {
             // What is cheap to ask first: what goes the long way is opened there.
             let Some(head) = frame.first_chunk::<HEADER>() else { break };
             let expected = u64::from(get24(&head[1..])) == number & LOW
@@ -62,6 +61,7 @@ impl Connection {
             self.receiver.end_run(channel, came);
             self.hear(now);
             self.arrivals.note_run(frames);
+            self.stages.pass(Of::FramesIn, frames);
             self.statistics.frames_received += frames;
             self.owe_for(now, frames as u32, asked);
         }

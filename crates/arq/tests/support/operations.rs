@@ -4,10 +4,11 @@
 use std::collections::VecDeque;
 
 use trunkline_arq::{
-    Buffer, Check, Command, Congestion, End, Fec, Mode, News, Options, PresharedKey, Refusal, Taken,
+    Buffer, Check, Command, Congestion, End, Fec, Meter, Mode, News, Options, PresharedKey, Refusal, Stage,
+    Taken,
 };
 use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Port, Segment};
-use trunkline_units::Span;
+use trunkline_units::{Instant, Span};
 
 use crate::hand::{ADDRESSES, HOP, Hand};
 
@@ -16,6 +17,18 @@ const MOST: usize = 64;
 const CHANNELS: usize = 3;
 /// Rounds of a good path within which everything arrives.
 const ROUNDS: usize = 20_000;
+
+/// A clock that stands, for who is measured.
+#[derive(Debug)]
+struct Still;
+
+impl Meter for Still {
+    fn now(&mut self) -> Instant {
+        Instant::ZERO
+    }
+
+    fn took(&mut self, _: Stage, _: Span) {}
+}
 
 /// What a channel carries one way.
 #[derive(Default)]
@@ -75,7 +88,7 @@ impl World {
             node.number_from(first.0, first.1);
             lays_from.into_iter().for_each(|from| node.lay_frames(from));
         };
-        World {
+        let mut world = World {
             // Without a check what is damaged is taken.
             damages: options.check != Check::None || options.key.is_some(),
             hand: Hand::prepared(&options, &options, prepare).opened(),
@@ -84,7 +97,14 @@ impl World {
             reset: false,
             closing: [false; 2],
             closed: [None; 2],
+        };
+        for end in 0..2 {
+            if d & 64 != 0 {
+                let (id, every) = (world.hand.ids[end], 1 + u32::from(d >> 4 & 3) * 5);
+                world.command(end, Command::Measure { id, every, meter: Box::new(Still) });
+            }
         }
+        world
     }
 
     fn operate(&mut self, what: u8, which: u8, much: u8) {
