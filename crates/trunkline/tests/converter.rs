@@ -300,6 +300,46 @@ fn a_daemon_that_nobody_answers_says_so() {
 }
 
 #[test]
+fn who_loses_the_central_converter_or_is_of_another_site_is_told() {
+    let desk = Desk::new();
+    let start = |name: &str, words: &str| {
+        let open =
+            |path: &Path| File::options().create(true).truncate(true).read(true).write(true).open(path);
+        let [said, line] = ["out", "err"].map(|of| open(&desk.path(&format!("{name}.{of}"))).unwrap());
+        let words = format!("converter {words} --format wide");
+        let mut command = desk.trunkline(&words.split(' ').collect::<Vec<_>>());
+        command.stdout(said.try_clone().unwrap()).stderr(line.try_clone().unwrap());
+        Running::with(command, said, line)
+    };
+    let told = |name: &str, line: &str| {
+        let path = desk.path(&format!("{name}.err"));
+        within(LIMIT, line, || std::fs::read_to_string(&path).unwrap() == format!("trunkline: {line}\n"));
+    };
+    let central = start("central", "central --listen-level1 127.94.5.1 --listen-hosts 127.94.5.1");
+    let of_host = "--central 127.94.5.1 --rate 20 --time 60s --send 7";
+    let daemons = [
+        start("level1", "level1 --central 127.94.5.1:3450"),
+        start("astray", &format!("host --number 6 --site 2 {of_host}")),
+        start("host", &format!("host --number 7 {of_host}")),
+    ];
+    told("central", "host 6 says that it is of site 2: what it sends is not taken (--site)");
+    // All have heard of it.
+    let lines =
+        |name: &str| std::fs::read_to_string(desk.path(&format!("{name}.out"))).unwrap().lines().count();
+    within(LIMIT, "hosts that speak", || lines("astray").min(lines("host")) > 3);
+    signal(central.id(), Signal::SIGKILL);
+    central.end();
+    told("level1", "nothing comes from the central converter at 127.94.5.1:3450 any more; it is asked again");
+    for name in ["astray", "host"] {
+        told(name, "nothing comes from the central converter at 127.94.5.1:3458 any more; it is asked again");
+    }
+    for daemon in daemons {
+        signal(daemon.id(), Signal::SIGTERM);
+        daemon.end();
+    }
+}
+
+#[test]
 fn what_cannot_be_is_told_in_a_line() {
     let desk = Desk::new();
     desk.write("odd.toml", "capacity = 7\nspeed = 3\n");
@@ -311,6 +351,10 @@ fn what_cannot_be_is_told_in_a_line() {
         ("level1 --config wrong.toml", "wrong.toml: invalid value '0' for '--number <N>'"),
         ("host --config nowhere.toml", "nowhere.toml: No such file"),
         ("central --listen-level1 127.94.3.1 --listen-hosts 127.94.3.1", "port 3458 on 127.94.3.1 is in use"),
+        (
+            "host --longest 512 --send 4 --size 100-600",
+            "a body of 600 octets is too long: no message here has more than 505",
+        ),
         ("host --listen 192.0.2.1", "192.0.2.1 is not an address of this machine"),
         ("level1 --interface 192.0.2.1", "192.0.2.1 is not an address of this machine"),
         ("level1 --base 239.255.250.0", "239.255.250.0 is no base for 2,048 multicast groups"),

@@ -221,6 +221,11 @@ impl Serve for CentralFace {
             })?;
         }
         if let Some(wide) = self.engine.machine.wide() {
+            if let Some((host, site)) = wide.astray() {
+                self.notices.once(Kind::Site, || {
+                    format!("host {host} says that it is of site {site}: what it sends is not taken (--site)")
+                });
+            }
             for (kind, twins) in [(Kind::Hosts, wide.members().twins()), (Kind::Level1, wide.sides().twins())]
             {
                 if let Some((Twins { number, .. }, [Some(one), Some(other)])) =
@@ -312,7 +317,7 @@ impl Serve for CentralFace {
             Some(wide) => of_wide(into, wide, s),
             None => self.of_classic(into),
         }
-        super::of_gathering(into, &self.engine.ports, &["level1", "hosts"]);
+        super::of_gathering(into, &self.engine.ports, &["level1", "hosts"], std::net::Ipv4Addr::UNSPECIFIED);
     }
 }
 

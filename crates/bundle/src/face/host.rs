@@ -11,7 +11,7 @@ use trunkline_units::{Instant, Span};
 
 use super::dis::{Dis, DisOptions};
 use super::engine::{Engine, Said};
-use super::notices::{ANSWERS, Doubts, Kind, Notices, alone, is_central, stranger};
+use super::notices::{ANSWERS, Doubts, Kind, Notices, alone, is_central, silent, stranger};
 use super::{Error, Figures, Serve, life, own};
 use crate::host::{Command, From, Host, Post, Refusal};
 use crate::regions::Regions;
@@ -394,6 +394,9 @@ impl HostFace {
             let flags = if self.is_wide() { "--central, --site" } else { "--central" };
             self.hears.notices.once(Kind::Alone, || alone(self.options.central, flags));
         }
+        if self.engine.machine.statistics().lonely > 0 {
+            self.hears.notices.once(Kind::Silent, || silent(self.options.central));
+        }
     }
 
     /// The sockets on which bundles came.
@@ -571,7 +574,7 @@ impl Serve for HostFace {
         if let Some(dis) = &self.dis {
             dis.figures(into);
         }
-        super::of_gathering(into, &self.engine.ports, &["central"]);
+        super::of_gathering(into, &self.engine.ports, &["central"], self.options.interface);
     }
 }
 

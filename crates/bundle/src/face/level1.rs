@@ -9,7 +9,7 @@ use trunkline_net::{Clock, Memberships, memberships, socket};
 use trunkline_units::{Instant, Span};
 
 use super::engine::{Engine, Said};
-use super::notices::{ANSWERS, Doubts, Kind, Notices, alone, is_central, stranger};
+use super::notices::{ANSWERS, Doubts, Kind, Notices, alone, is_central, silent, stranger};
 use super::rejoin::Rejoin;
 use super::{Error, Figures, Serve, life, own};
 use crate::interest::packet;
@@ -263,6 +263,9 @@ impl Serve for Level1Face {
             let Level1Options { central, .. } = self.options;
             self.notices.once(Kind::Alone, || alone(central, "--central, --site, --number"));
         }
+        if self.engine.machine.statistics().lonely > 0 {
+            self.notices.once(Kind::Silent, || silent(self.options.central));
+        }
         self.flush();
         Ok(ready)
     }
@@ -320,7 +323,7 @@ impl Serve for Level1Face {
         into.count("trunkline_converter_groups_failed_total", failed, &[], self.counts.not_joined);
         let waiting = "Multicast groups that the system would not join, which are tried again.";
         into.gauge("trunkline_converter_groups_waiting", waiting, &[], self.rejoin.len() as u64);
-        super::of_gathering(into, &self.engine.ports, &["wide", "central"]);
+        super::of_gathering(into, &self.engine.ports, &["wide", "central"], self.options.interface);
     }
 }
 

@@ -183,8 +183,8 @@ fn of_buffers(into: &mut Figures, ports: &trunkline_net::Ports, names: &[&str]) 
     }
 }
 
-/// How that is gathered on the way in.
-fn of_gathering(into: &mut Figures, ports: &trunkline_net::Ports, names: &[&str]) {
+/// How that is gathered on the way in. What is bound to no address is heard by the interface that has this one.
+fn of_gathering(into: &mut Figures, ports: &trunkline_net::Ports, names: &[&str], else_at: Ipv4Addr) {
     let what = "Whether the system may hand over datagrams of one sender in one piece (GRO), by the socket.";
     for (port, name) in names.iter().enumerate() {
         let joins = ports.coalesces(port).into();
@@ -192,8 +192,9 @@ fn of_gathering(into: &mut Figures, ports: &trunkline_net::Ports, names: &[&str]
     }
     let what = "Microseconds that the socket's interface waits before it says that something came.";
     for (port, name) in names.iter().enumerate() {
-        let at = ports.socket(port).local_addr();
-        let Some(interface) = at.ok().and_then(|at| interface_of(at.ip())) else { continue };
+        let at = ports.socket(port).local_addr().map_or(else_at.into(), |at| at.ip());
+        let at = if at.is_unspecified() { else_at.into() } else { at };
+        let Some(interface) = interface_of(at) else { continue };
         let Some(waits) = interface_waits(&interface) else { continue };
         let labels = [("socket", *name), ("interface", &interface)];
         into.gauge("trunkline_converter_interface_wait_microseconds", what, &labels, waits.as_ns() / 1_000);

@@ -22,6 +22,10 @@ pub(super) enum Kind {
     Group,
     /// The central converter has not answered.
     Alone,
+    /// It did, and does no longer.
+    Silent,
+    /// A host names another site.
+    Site,
 }
 
 /// Lines that nobody has taken yet, at the most.
@@ -134,6 +138,11 @@ pub(super) const ANSWERS: Span = Span::from_s(2);
 /// A line about a central converter that has not answered, with what may be wrong.
 pub(super) fn alone(central: SocketAddrV4, flags: &str) -> String {
     format!("no central converter has answered at {central} as yet ({flags}); it is asked again")
+}
+
+/// A line about a central converter that was there.
+pub(super) fn silent(central: SocketAddrV4) -> String {
+    format!("nothing comes from the central converter at {central} any more; it is asked again")
 }
 
 /// A line about bundles of a stranger.

@@ -36,6 +36,8 @@ pub struct Machine {
     turn: usize,
     /// Hosts that want a message.
     wanting: Vec<u16>,
+    /// A host of this site that says it is of another, and of which.
+    astray: Option<(u16, u16)>,
     statistics: Statistics,
 }
 
@@ -55,6 +57,7 @@ impl Machine {
             told_level1: (LEAST, NO_LIMIT),
             turn: 0,
             wanting: Vec::new(),
+            astray: None,
             statistics: Statistics::default(),
         }
     }
@@ -80,6 +83,11 @@ impl Machine {
     /// Who wants what.
     pub fn segments(&self) -> &Segments {
         self.members.segments()
+    }
+
+    /// A host that speaks here and names another site in what it sends, and that site: the first such.
+    pub fn astray(&self) -> Option<(u16, u16)> {
+        self.astray
     }
 
     /// Flows whose numbers are remembered.
@@ -192,6 +200,9 @@ impl Machine {
 
     fn hear_host(&mut self, now: Instant, header: &Header, in_session: bool, message: &Message<'_>) {
         if message.source != self.wide.source(header.number) || message.life != header.life {
+            if !self.wide.is_own(message.source) {
+                self.astray.get_or_insert((header.number, (message.source >> 16) as u16));
+            }
             return self.statistics.malformed += 1;
         }
         let Some(number) = message.reliable else {

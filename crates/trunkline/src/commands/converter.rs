@@ -27,8 +27,8 @@ use trunkline_bundle::gather::Timing;
 use trunkline_bundle::level::Medium;
 use trunkline_bundle::regulator::Congestion;
 use trunkline_bundle::settings::Spread;
-use trunkline_bundle::wire::classic::MOST_HOSTS;
-use trunkline_bundle::wire::wide::PATH;
+use trunkline_bundle::wire::classic::{self, MOST_HOSTS, Source};
+use trunkline_bundle::wire::wide::{self as wire, PATH};
 use trunkline_bundle::{Format, Settings, Wide};
 use trunkline_net::Clock;
 
@@ -200,6 +200,12 @@ fn host(flags: Host) -> Result<(), Failure> {
         retell: flags.retell.unwrap_or(host::RETELLS),
         dis: flags.dis.map(dis).transpose()?,
     };
+    let longest = longest_body(&options.settings);
+    if let Some(size) = script.as_ref().and_then(Script::longest).filter(|size| *size > longest) {
+        return Err(Failure::input(format!(
+            "a body of {size} octets is too long: no message here has more than {longest} (--longest)"
+        )));
+    }
     let clock = Clock::start();
     let mut face = HostFace::open(&options, clock).map_err(refused)?;
     if flags.saturate.is_some() {
@@ -262,6 +268,14 @@ fn wide(common: &Common, interfaces: [Ipv4Addr; 2]) -> Wide {
     };
     let (site, path) = (common.site.unwrap_or(1), common.longest.unwrap_or(path));
     Wide { site, path, congestion, ..Wide::default() }
+}
+
+/// Octets of the longest body that a host may send, if it is no PDU.
+fn longest_body(settings: &Settings) -> usize {
+    match settings.wide() {
+        Some(wide) => wire::longest_body(wide.longest()),
+        None => classic::Builder::new(Some(Source::Host(1)), settings.longest).longest_body(),
+    }
 }
 
 /// A face that did not open: an address that is taken or not there is the user's to change.

@@ -128,7 +128,7 @@ pub fn read(path: Option<&Path>, is_wide: bool, pairs: bool) -> Result<Rules, Fa
                 .iter()
                 .any(|rule| matches!(&rule.target, Target::Grid(grid) if grid.step % 2 == 1)) =>
         {
-            Err("with --pairs cells need addresses of their own pairs: step = 2".into())
+            Err("with --pairs cells of a grid need addresses of their own pairs: step = 2".into())
         }
         _ => Ok(rules),
     });

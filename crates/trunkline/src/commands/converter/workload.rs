@@ -165,6 +165,11 @@ impl Script {
         }
     }
 
+    /// Octets of the longest body that it sends.
+    pub fn longest(&self) -> Option<usize> {
+        self.steps.iter().filter_map(|step| Some(*step.send.as_ref()?.size.end())).max()
+    }
+
     /// When it is over, if it ever is.
     fn ends(&self) -> Option<Span> {
         let ends = |step: &Step| step.send.as_ref().map(|send| Some(step.at + send.time?));
