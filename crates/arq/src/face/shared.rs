@@ -51,6 +51,8 @@ pub(super) struct State {
     /// Questions and answers in a row with one peer, and how many of them it takes to connect the socket to it.
     exchanges: u32,
     connects_at: u32,
+    /// How much later than a deadline the helper comes.
+    lazy: Span,
     /// When the helper wakes, whether it waits for the bell until then, and whether it hears the socket.
     alarm: Instant,
     at_bell: bool,
@@ -79,6 +81,7 @@ impl Shared {
             attended: now,
             exchanges: 0,
             connects_at: CONNECTS_AT,
+            lazy: Span::ZERO,
             alarm,
             at_bell: false,
             nap: GRACE,
@@ -403,7 +406,7 @@ impl Shared {
     /// The same, where it is known whether something may be left to say.
     #[inline(always)]
     fn arm_for(&self, state: &mut State, now: Instant, may_speak: bool) {
-        let mut by = state.core.deadline.min(state.patience);
+        let mut by = (state.core.deadline + state.lazy).min(state.patience);
         let alone = state.core.rooms.is_some();
         if alone && state.core.flows {
             // What is due is done when the next messages are sent.
@@ -432,6 +435,7 @@ impl Shared {
             let now = self.time(&mut state);
             let vain = !state.core.should_speak(now);
             state.nap = if vain { (state.nap * 2).min(LONGEST_NAP) } else { GRACE };
+            state.lazy = if vain { (state.lazy * 2).max(LEAST_LAZY).min(LAZIEST) } else { Span::ZERO };
             if state.core.may_speak(now) && (!vain || state.core.rooms.is_none()) {
                 state.core.speak(now, &self.socket);
             }
@@ -444,7 +448,7 @@ impl Shared {
                 return;
             }
             let leads = state.core.rooms.is_none();
-            let mut at = state.core.deadline.min(state.patience);
+            let mut at = (state.core.deadline + state.lazy).min(state.patience);
             if state.core.flows && !leads {
                 at = at.max(now + state.nap);
             }
@@ -502,6 +506,11 @@ impl Shared {
         state
     }
 }
+
+/// While deadlines only ever move, as those of questions do that are answered, the helper comes ever later, up to so much: in vain
+/// anyhow, and it takes the processor from who asks.
+const LEAST_LAZY: Span = Span::from_us(20);
+const LAZIEST: Span = Span::from_us(640);
 
 /// How exactly the system wakes a thread, if nobody asks for better.
 const SLACK: Span = Span::from_us(50);
