@@ -52,8 +52,8 @@ bench: ## figures beside other programs, as ratios (docs/benchmarks.md); wants a
 	$(CARGO) bench -p trunkline-bundle --features sockets --bench through --locked
 	$(CARGO) bench -p trunkline-bundle --features sockets --bench delay --locked
 	$(CARGO) bench -p trunkline --bench monitor --locked
-	$(CARGO) bench -p trunkline-record --bench series --features postgres --locked
-	$(CARGO) bench -p trunkline-monitor --bench poll --features snmp --locked
+	$(CARGO) bench -p trunkline-counters --bench archive --features postgres --locked
+	$(CARGO) bench -p trunkline-collector --bench poll --locked
 	$(CARGO) bench -p trunkline-sim --bench cost --locked
 	$(CARGO) bench -p trunkline-arq --bench engine --features aead --locked
 	$(CARGO) bench -p trunkline-arq --bench sockets --features sockets --locked
@@ -92,10 +92,10 @@ fuzz: ## throw texts at the language, segments at TCP, frames at arq, llc and th
 # Every round has a seed of its own; the one that fails is the last one printed.
 soak: ## what takes long: theory and real peers, then experiments for SECONDS, seed after seed; the first that fails ends it
 	$(CARGO) clippy --manifest-path fuzz/Cargo.toml --locked -- -D warnings
-	$(CARGO) test --release --locked -p trunkline-traffic -p trunkline-media -p trunkline-tcp -p trunkline-arq -p trunkline-llc -p trunkline-bundle -p trunkline-sim \
-		--features trunkline-traffic/soak,trunkline-sim/soak,trunkline-media/soak,trunkline-tcp/soak,trunkline-arq/soak,trunkline-arq/aead,trunkline-llc/soak,trunkline-bundle/soak \
+	$(CARGO) test --release --locked -p trunkline-traffic -p trunkline-models -p trunkline-tcp -p trunkline-arq -p trunkline-llc -p trunkline-bundle -p trunkline-sim \
+		--features trunkline-traffic/soak,trunkline-sim/soak,trunkline-models/soak,trunkline-tcp/soak,trunkline-arq/soak,trunkline-arq/aead,trunkline-llc/soak,trunkline-bundle/soak \
 		--test 'soak_*'
-	MOMENTS=100 $(CARGO) test --release --locked -p trunkline-record --test series_crash
+	MOMENTS=100 $(CARGO) test --release --locked -p trunkline-counters --test archive_crash
 	SOAK_SECONDS=$(SECONDS) $(CARGO) test --release --locked -p trunkline-llc --features sockets,soak \
 		--test ring_stations -- --nocapture
 	$(CARGO) test --release --locked -p trunkline --features soak --test converter_replay --test converter_router --test monitor_poll -- --nocapture
@@ -132,8 +132,8 @@ install: ## the command, its man pages and shell completions, and LLC and the bu
 	"$(PREFIX)/bin/trunkline" completions fish >"$(PREFIX)/share/fish/vendor_completions.d/trunkline.fish"
 	"$(PREFIX)/bin/trunkline" man "$(PREFIX)/share/man/man1"
 	install -d "$(PREFIX)/include" "$(PREFIX)/lib/pkgconfig"
-	$(call library,trunkline-llcio,llcio)
-	$(call library,trunkline-libbundle,bundle)
+	$(call library,trunkline-capi-llc,llcio)
+	$(call library,trunkline-capi-bundle,bundle)
 
 clean: ## remove what was built and what was fuzzed
 	$(CARGO) clean

@@ -6,7 +6,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use trunkline_record::series::{bytes, chunk, row};
+use trunkline_counters::archive::{bytes, chunk, row};
 
 /// The parts that a directory tells of, whatever its checksums say; at most a few.
 fn parts(bytes: &[u8]) -> Vec<Vec<u8>> {

@@ -12,7 +12,7 @@ use nix::sys::time::TimeSpec;
 use trunkline_arq::face::{Connection, Listener};
 use trunkline_arq::torture::{Faults, Torturer};
 use trunkline_arq::{Check, Congestion, Mode, Options};
-use trunkline_net::Clock;
+use trunkline_io::Clock;
 use trunkline_units::{Instant, Seed, Span, Stream};
 
 const SEEDS: u64 = if cfg!(feature = "soak") { 300 } else { 8 };

@@ -25,7 +25,7 @@ fn inside(name: &str) -> bool {
         tried.is_ok_and(|output| output.status.success())
     };
     let Some(flags) = ["-n", "-Urn"].into_iter().find(|flags| can(flags)) else {
-        trunkline_net::must::skip("no namespace of its own, or no ip");
+        trunkline_io::must::skip("no namespace of its own, or no ip");
         return false;
     };
     let mut process = Command::new("unshare");

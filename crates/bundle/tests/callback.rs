@@ -8,7 +8,7 @@ use trunkline_bundle::face::{CentralFace, CentralOptions, Figures, HostFace, Hos
 use trunkline_bundle::host::From;
 use trunkline_bundle::wire::classic::Builder;
 use trunkline_bundle::{Format, Settings, Wide};
-use trunkline_net::Clock;
+use trunkline_io::Clock;
 use trunkline_units::Span;
 
 const ANY: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0);

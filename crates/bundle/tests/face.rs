@@ -13,7 +13,7 @@ use trunkline_bundle::host::Refusal;
 use trunkline_bundle::wire::classic::{Bundle, Control, LONGEST, Source};
 use trunkline_bundle::wire::wide::{Builder as WideBuilder, Header, Role};
 use trunkline_bundle::{Format, Settings, Wide, wire::classic::Builder};
-use trunkline_net::Clock;
+use trunkline_io::Clock;
 use trunkline_units::Span;
 
 /// Where a central converter would be, and an interface that talks to it.

@@ -7,8 +7,8 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use trunkline_net::Clock;
-use trunkline_net::usage::CpuTime;
+use trunkline_io::Clock;
+use trunkline_io::usage::CpuTime;
 
 use crate::bundles::Desk;
 use crate::end::{self, Control};

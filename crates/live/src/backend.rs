@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use trunkline_experiment::Plan;
 use trunkline_experiment::plan::{Connection, Place, Protocol};
-use trunkline_net::{Clock, usage};
+use trunkline_io::{Clock, usage};
 use trunkline_record::Record;
 use trunkline_record::schema::Host;
 use trunkline_run::backend::{self, conclude, expected};

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use trunkline_experiment::Plan;
 use trunkline_experiment::plan::{self, Block, Protocol};
-use trunkline_net::{Clock, Pacer};
+use trunkline_io::{Clock, Pacer};
 use trunkline_run::assemble::Outcome;
 use trunkline_run::{Order, Stop, llc};
 use trunkline_traffic::Pattern;

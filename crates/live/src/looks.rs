@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use trunkline_net::usage;
+use trunkline_io::usage;
 use trunkline_record::schema::Interface;
 use trunkline_units::{Instant, Span};
 

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use trunkline_experiment::plan::Protocol;
+use trunkline_io::Clock;
 use trunkline_llc::face::{Attached, Error, Sap, Settings};
 use trunkline_llc::token;
 use trunkline_llc::wire::{HEADER as PDU_HEADER, MAX_INFORMATION};
 use trunkline_llc::{Address, Event, Outcome, Ticket};
-use trunkline_net::Clock;
 use trunkline_run::ends::Figures;
 use trunkline_run::llc;
 use trunkline_run::message::HEADER;

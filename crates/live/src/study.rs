@@ -16,9 +16,9 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use serde::Serialize;
-use trunkline_net::socket::{self, Options};
-use trunkline_net::usage::thread_time;
-use trunkline_net::{Clock, SocketError};
+use trunkline_io::socket::{self, Options};
+use trunkline_io::usage::thread_time;
+use trunkline_io::{Clock, SocketError};
 use trunkline_units::{Size, Span};
 
 pub mod multicast;

@@ -10,10 +10,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sched::{CloneFlags, unshare};
+use trunkline_io::must::skip;
 use trunkline_llc::face::{Attached, Error, Network, Sap, Settings};
 use trunkline_llc::wire::{ALL, CommandStatus};
 use trunkline_llc::{Address, Command, Event, Options, Outcome, Refusal, token};
-use trunkline_net::must::skip;
 use trunkline_units::Span;
 
 const SECONDS: Option<Duration> = Some(Duration::from_secs(20));

@@ -17,12 +17,12 @@ use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::Duration;
 
 use nix::sched::{CloneFlags, setns, unshare};
+use trunkline_io::must::skip;
+use trunkline_io::{Clock, Pacer};
 use trunkline_llc::admit::{self, Network as Bounded, Promise};
 use trunkline_llc::face::{Attached, Error, Network, Settings};
 use trunkline_llc::token::{Line, Options as RingOptions};
 use trunkline_llc::{Address, Options, Outcome};
-use trunkline_net::must::skip;
-use trunkline_net::{Clock, Pacer};
 use trunkline_units::{Instant, Rate, Span};
 
 const STATIONS: u8 = 16;
@@ -331,7 +331,7 @@ fn watch(course: &Course, processor: usize, pauses: &Mutex<Vec<Pause>>) {
     let mut set = nix::sched::CpuSet::new();
     set.set(processor).expect("a small number");
     nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set).expect("this processor is there");
-    trunkline_net::pace::no_slack();
+    trunkline_io::pace::no_slack();
     let nap = Duration::from_micros(100);
     let mut before = course.clock.now();
     while !course.is_over() {

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use trunkline_endpoint::{Arrival, Frame as _, Passage, Port};
-use trunkline_host::{Cause, Output};
+use trunkline_models::host::{Cause, Output};
 use trunkline_run::message::Kind;
 use trunkline_units::Instant;
 use xxhash_rust::xxh3::xxh3_64;

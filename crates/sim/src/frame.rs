@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use trunkline_atm::{CellFrame, Train};
 use trunkline_endpoint::{Frame as Crossing, MAX_BATCH, To};
+use trunkline_models::atm::{CellFrame, Train};
 use trunkline_run::message::Kind;
 use trunkline_units::Instant;
 

@@ -1,8 +1,8 @@
 //! Any medium, by one name: dispatch by an enum, so that the loop has no indirect calls.
 
-use trunkline_atm::CellLink;
 use trunkline_endpoint::{Arrival, Counters, Medium as _, Passage, Port};
-use trunkline_media::{Hub, Link, Ring, Switch};
+use trunkline_models::atm::CellLink;
+use trunkline_models::media::{Hub, Link, Ring, Switch};
 use trunkline_units::Instant;
 
 use crate::frame::Frame;

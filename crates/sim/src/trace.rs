@@ -22,11 +22,11 @@ use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketBlock;
 use pcap_file::pcapng::blocks::interface_description::{
     InterfaceDescriptionBlock, InterfaceDescriptionOption,
 };
-use trunkline_atm::CellFrame as _;
 use trunkline_endpoint::{Port, To};
 use trunkline_experiment::plan::{Encapsulation, Medium as Framed};
-use trunkline_host::headers;
 use trunkline_llc::wire::{ALL, HEADER as PDU_HEADER, HIGHEST};
+use trunkline_models::atm::CellFrame as _;
+use trunkline_models::host::headers;
 use trunkline_run::bundle;
 use trunkline_run::message::{HEADER, Header};
 use trunkline_units::Instant;

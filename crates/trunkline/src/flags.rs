@@ -24,7 +24,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use trunkline_arq::torture::Blackhole;
 use trunkline_arq::{Check as ArqCheck, Mode as ArqMode};
-use trunkline_record::series::Location;
+use trunkline_counters::archive::Location;
 use trunkline_units::Span;
 
 /// A workbench for message networks.

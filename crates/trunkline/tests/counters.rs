@@ -414,7 +414,7 @@ mod remote {
         use super::command::{Running, signal, within};
         use super::postgres::server::{Server, server as is_there};
         use nix::sys::signal::Signal;
-        use trunkline_record::series::Reader;
+        use trunkline_counters::archive::Reader;
 
         const SOON: Duration = Duration::from_secs(100);
         if is_there().is_none() {

@@ -19,31 +19,29 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("units", &[]),
     ("traffic", &["units"]),
     ("endpoint", &["units"]),
-    ("net", &["endpoint", "units"]),
+    ("io", &["endpoint", "units"]),
     ("experiment", &["units", "traffic"]),
     ("record", &["units", "traffic"]),
-    ("media", &["endpoint", "units"]),
-    ("atm", &["endpoint", "units"]),
+    ("models", &["endpoint", "units"]),
     ("tcp", &["endpoint", "units"]),
-    ("host", &["endpoint", "units"]),
     ("arq", &["endpoint", "units"]),
     ("llc", &["endpoint", "units"]),
     ("bundle", &["endpoint", "units"]),
-    ("monitor", &["llc", "net", "record", "units"]),
-    ("llcio", &["llc", "net", "units"]),
-    ("libbundle", &["bundle", "net", "units"]),
+    ("counters", &["record", "units"]),
+    ("capture", &["llc", "io", "units"]),
+    ("collector", &["counters", "io"]),
+    ("capi-llc", &["llc", "io", "units"]),
+    ("capi-bundle", &["bundle", "io", "units"]),
     ("run", &["units", "traffic", "endpoint", "arq", "llc", "bundle", "experiment", "record"]),
     (
         "sim",
         &[
             "run",
-            "media",
-            "atm",
+            "models",
             "tcp",
             "arq",
             "llc",
             "bundle",
-            "host",
             "units",
             "traffic",
             "endpoint",
@@ -51,16 +49,16 @@ const ROOMS: &[(&str, &[&str])] = &[
             "record",
         ],
     ),
-    ("live", &["run", "net", "arq", "llc", "bundle", "units", "traffic", "endpoint", "experiment", "record"]),
+    ("live", &["run", "io", "arq", "llc", "bundle", "units", "traffic", "endpoint", "experiment", "record"]),
     ("report", &["record"]),
-    ("web", &["net", "record", "units"]),
+    ("web", &["io", "counters", "units"]),
     (
         "trunkline",
         &[
             "units",
             "traffic",
             "endpoint",
-            "net",
+            "io",
             "arq",
             "llc",
             "bundle",
@@ -70,7 +68,9 @@ const ROOMS: &[(&str, &[&str])] = &[
             "live",
             "sim",
             "report",
-            "monitor",
+            "capture",
+            "collector",
+            "counters",
             "web",
         ],
     ),
@@ -81,15 +81,14 @@ const MACHINES: &[&str] = &[
     "units",
     "traffic",
     "endpoint",
-    "media",
-    "atm",
+    "models",
     "tcp",
     "arq",
     "llc",
     "bundle",
-    "host",
     "experiment",
     "record",
+    "counters",
     "run",
     "sim",
     "report",
@@ -98,7 +97,7 @@ const MACHINES: &[&str] = &[
 /// Machines that also stand on sockets by themselves, behind features that no other machine turns on: the folder in which
 /// that happens.
 const FACES: &[(&str, &str)] =
-    &[("arq", "face"), ("llc", "face"), ("bundle", "face"), ("record", "series/postgres")];
+    &[("arq", "face"), ("llc", "face"), ("bundle", "face"), ("counters", "archive/postgres")];
 
 /// What reads a clock, waits or talks to somebody.
 const NEVER: &[&str] = &[
@@ -199,9 +198,17 @@ fn packages() -> BTreeMap<String, Value> {
     packages.iter().map(|p| (room(p["name"].as_str().unwrap()).to_owned(), p.clone())).collect()
 }
 
-/// `trunkline-net` lives in `net`; the command's own room is `trunkline`.
+/// `trunkline-io` lives in `io`; the command's own room is `trunkline`.
 fn room(package: &str) -> &str {
     package.strip_prefix("trunkline-").unwrap_or(package)
+}
+
+/// Where a crate lives.
+fn folder(name: &str) -> PathBuf {
+    match name.strip_prefix("capi-") {
+        Some(library) => root().join("bindings/c").join(library),
+        None => root().join("crates").join(name),
+    }
 }
 
 /// What a package depends on.
@@ -252,11 +259,11 @@ fn the_arrows_hold() {
             let allowed = match dependency.tests {
                 // And the library for C to the command's daemons.
                 true => {
-                    used == "net"
+                    used == "io"
                         || reachable(name).contains(used)
-                        || (*name, used) == ("trunkline", "libbundle")
+                        || (*name, used) == ("trunkline", "capi-bundle")
                 }
-                false => uses.contains(&used) || used == "net" && dependency.optional && has_face(name),
+                false => uses.contains(&used) || used == "io" && dependency.optional && has_face(name),
             };
             assert!(!ours || allowed, "`{name}` must not use `{used}`");
         }
@@ -297,7 +304,7 @@ fn machines_read_no_clock_and_open_no_socket() {
 #[test]
 fn every_crate_has_a_map_of_its_modules() {
     for (name, _) in ROOMS {
-        let source = root().join("crates").join(name).join("src");
+        let source = folder(name).join("src");
         let main = [source.join("lib.rs"), source.join("main.rs")].into_iter().find(|p| p.exists());
         let main = main.unwrap_or_else(|| panic!("{name} has no root file"));
         let text = read(&main);

@@ -18,9 +18,9 @@ use command::{Desk, Running, can, signal, within};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
-use trunkline_net::must::skip;
-use trunkline_record::counter::{Event, Moment};
-use trunkline_record::series::{Reader, TableId};
+use trunkline_counters::archive::{Reader, TableId};
+use trunkline_counters::counter::{Event, Moment};
+use trunkline_io::must::skip;
 
 /// Longer than anything takes.
 const LIMIT: Duration = Duration::from_secs(120);

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use command::{Desk, Running, signal, within};
 use nix::sys::signal::Signal;
-use trunkline_record::series::Writer;
+use trunkline_counters::archive::Writer;
 
 const SOON: Duration = Duration::from_secs(60);
 

@@ -18,7 +18,7 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use serde_json::Value;
-use trunkline_net::packet::{Options, PacketSocket};
+use trunkline_io::packet::{Options, PacketSocket};
 
 /// Longer than any step on a busy machine.
 const SOON: Duration = Duration::from_secs(60);

@@ -13,8 +13,8 @@ pub mod path;
 pub mod views;
 
 use serde::Serialize;
-use trunkline_record::counter::{Events, Kind, Raw};
-use trunkline_record::series::{Object, Place, SeriesInfo, TableId, TableInfo};
+use trunkline_counters::archive::{Object, Place, SeriesInfo, TableId, TableInfo};
+use trunkline_counters::counter::{Events, Kind, Raw};
 
 use super::pool::Asked;
 use super::query::{Query, Refused};
@@ -216,7 +216,7 @@ mod tests {
         }
         assert_eq!(paths.len(), QUESTIONS.len() + 2, "these, /api/live and /api/openapi.json");
         let events = &described["components"]["schemas"]["Event"]["enum"];
-        let names = trunkline_record::counter::Event::ALL.map(trunkline_record::counter::Event::name);
+        let names = trunkline_counters::counter::Event::ALL.map(trunkline_counters::counter::Event::name);
         assert_eq!(*events, serde_json::json!(names));
     }
 }

@@ -10,7 +10,7 @@
 //! | `live` | what is flushed while somebody watches, as server-sent events |
 //! | `page` | the page: HTML, styles and scripts, in the binary |
 //!
-//! Everything is read from the archive ([`trunkline_record::series`]) beside the one who writes it; nothing is ever
+//! Everything is read from the archive ([`trunkline_counters::archive`]) beside the one who writes it; nothing is ever
 //! written. `openapi.json` beside these modules describes the interface, and a test holds it against what is served.
 
 mod api;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use http_body_util::channel::Sender;
 use hyper::body::Bytes;
 use serde::Serialize;
-use trunkline_record::counter::Moment;
-use trunkline_record::series::{Point, SeriesId, TableId};
+use trunkline_counters::archive::{Point, SeriesId, TableId};
+use trunkline_counters::counter::Moment;
 
 use super::api::views::PointTold;
 use super::pool::{Asked, Pool};

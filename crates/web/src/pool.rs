@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Semaphore;
-use trunkline_net::Clock;
-use trunkline_record::counter::Moment;
-use trunkline_record::series::{self, Location, Reader};
+use trunkline_counters::archive::{self, Location, Reader};
+use trunkline_counters::counter::Moment;
+use trunkline_io::Clock;
 
 use super::query::Refused;
 
@@ -44,7 +44,7 @@ impl Asked<'_> {
 
 impl Pool {
     /// Readers of what must be an archive.
-    pub fn new(archive: impl Into<Location>) -> Result<Pool, series::Error> {
+    pub fn new(archive: impl Into<Location>) -> Result<Pool, archive::Error> {
         let archive = archive.into();
         let idle = Mutex::new(vec![Reader::open(&archive)?]);
         let (turns, places) = (Semaphore::new(READERS), Semaphore::new(READERS + MOST_WAITING));
@@ -85,7 +85,7 @@ impl Pool {
 mod tests {
     use std::sync::mpsc;
 
-    use trunkline_record::series::Writer;
+    use trunkline_counters::archive::Writer;
 
     use super::*;
 

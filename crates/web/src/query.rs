@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-use trunkline_record::counter::Moment;
-use trunkline_record::series::{self, SeriesId};
+use trunkline_counters::archive::{self, SeriesId};
+use trunkline_counters::counter::Moment;
 
 /// Most series of a question.
 pub const MOST_SERIES: usize = 8;
@@ -28,16 +28,16 @@ pub enum Refused {
     Slow,
     /// The archive could not be read.
     #[error("{0}")]
-    Archive(series::Error),
+    Archive(archive::Error),
     /// The server itself.
     #[error("the question was not answered")]
     Lost,
 }
 
-impl From<series::Error> for Refused {
-    fn from(error: series::Error) -> Refused {
+impl From<archive::Error> for Refused {
+    fn from(error: archive::Error) -> Refused {
         match error {
-            series::Error::None { what, .. } => Refused::None(format!("there is no {what}")),
+            archive::Error::None { what, .. } => Refused::None(format!("there is no {what}")),
             error => Refused::Archive(error),
         }
     }

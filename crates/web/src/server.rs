@@ -17,7 +17,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::timeout;
-use trunkline_record::series::{self, Location};
+use trunkline_counters::archive::{self, Location};
 
 use super::door::{Door, Token, Verdict};
 use super::live::{self, Watch};
@@ -60,7 +60,7 @@ pub enum Error {
     Open(SocketAddr),
     /// The archive cannot be read.
     #[error(transparent)]
-    Archive(#[from] series::Error),
+    Archive(#[from] archive::Error),
     /// The address is taken, or not this machine's.
     #[error("cannot listen on {address}: {reason}")]
     Listen {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use trunkline_arq::face::{Connection, Error, Listener};
 use trunkline_arq::{Options, Statistics};
-use trunkline_net::socket;
+use trunkline_io::socket;
 use trunkline_units::{Size, Span};
 
 use crate::spaces::{Side, Spaces};

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use trunkline_arq::face::{Connection, Listener};
 use trunkline_arq::{Buffer, Options};
-use trunkline_net::socket;
+use trunkline_io::socket;
 use trunkline_units::Span;
 
 use crate::spaces::{Side, Spaces};

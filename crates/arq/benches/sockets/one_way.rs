@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use trunkline_arq::face::{Connection, Listener};
 use trunkline_arq::{Buffer, Options};
 use trunkline_endpoint::Segment;
-use trunkline_net::batch::{BatchReceiver, BatchSender};
-use trunkline_net::datagrams::{Datagrams, ROOM};
-use trunkline_net::socket;
+use trunkline_io::batch::{BatchReceiver, BatchSender};
+use trunkline_io::datagrams::{Datagrams, ROOM};
+use trunkline_io::socket;
 use trunkline_units::{Size, Span};
 
 use crate::contest::pin;

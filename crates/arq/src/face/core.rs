@@ -12,9 +12,9 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::task::Waker;
 
 use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Output, Port, Segment, Writable};
-use trunkline_net::datagrams::{Arrived, ROOM};
-use trunkline_net::driver::{address_of, peer_of};
-use trunkline_net::{Clock, Datagrams, socket};
+use trunkline_io::datagrams::{Arrived, ROOM};
+use trunkline_io::driver::{address_of, peer_of};
+use trunkline_io::{Clock, Datagrams, socket};
 use trunkline_units::{Instant, Size, Span};
 
 use self::alone::Plain;
@@ -185,7 +185,7 @@ pub(super) fn open(
     if settings.probe_mtu {
         socket.forbid_fragments().map_err(Error::System)?;
     }
-    let random = trunkline_net::datagrams::random().map_err(Error::System)?;
+    let random = trunkline_io::datagrams::random().map_err(Error::System)?;
     let connections = settings.connections;
     let mut node = Node::new(Config { port: SOCKET, accept: accept.cloned(), connections, random });
     node.lay_frames(LAYS_FROM);

@@ -17,8 +17,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use trunkline_net::datagrams::Bell;
-use trunkline_net::{Clock, Datagrams};
+use trunkline_io::datagrams::Bell;
+use trunkline_io::{Clock, Datagrams};
 use trunkline_units::{Instant, Span};
 
 use super::core::{self, Core, GRACE};

@@ -34,8 +34,8 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, Interest, ReadBuf};
 use tokio::net::UdpSocket;
 use tokio::net::unix::pipe::Receiver;
-use trunkline_net::driver::Timer;
-use trunkline_net::{Clock, Datagrams};
+use trunkline_io::driver::Timer;
+use trunkline_io::{Clock, Datagrams};
 use trunkline_units::{Instant, Span};
 
 use super::core::{self, Core, GRACE};

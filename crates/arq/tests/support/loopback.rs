@@ -7,8 +7,8 @@ use nix::sys::time::TimeSpec;
 use trunkline_arq::{Event, Refusal};
 use trunkline_endpoint::pair::{Ended, PEER_A, PEER_B};
 use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Output, Port, Writable};
-use trunkline_net::datagrams::ROOM;
-use trunkline_net::{Clock, Datagrams, socket};
+use trunkline_io::datagrams::ROOM;
+use trunkline_io::{Clock, Datagrams, socket};
 use trunkline_units::{Instant, Span};
 
 use crate::host::{Host, Order};

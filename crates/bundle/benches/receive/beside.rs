@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use trunkline_net::pace;
+use trunkline_io::pace;
 
 /// Octets that it looks at again and again.
 const WORKING_SET: usize = 1 << 20;

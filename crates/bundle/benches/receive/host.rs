@@ -14,9 +14,9 @@ use trunkline_bundle::rules::Rules;
 use trunkline_bundle::wire::classic::{Bundle, bit};
 use trunkline_bundle::{Settings, host::From};
 use trunkline_endpoint::Segment;
-use trunkline_net::ports::Came;
-use trunkline_net::usage::thread_time;
-use trunkline_net::{Clock, Ports, socket};
+use trunkline_io::ports::Came;
+use trunkline_io::usage::thread_time;
+use trunkline_io::{Clock, Ports, socket};
 use trunkline_units::Span;
 
 use crate::line::ENDS;

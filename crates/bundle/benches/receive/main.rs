@@ -43,7 +43,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use trunkline_bundle::gather::Timing;
-use trunkline_net::Clock;
+use trunkline_io::Clock;
 use trunkline_units::Span;
 
 use contest::{median, sorted};

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use trunkline_bundle::gather::{Gather, Timing};
 use trunkline_bundle::wire::classic::bit;
-use trunkline_net::{Clock, socket};
+use trunkline_io::{Clock, socket};
 use trunkline_units::{Instant, Span};
 
 use crate::host::{CENTRAL, LISTEN};

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::SndBufForce;
-use trunkline_net::Clock;
+use trunkline_io::Clock;
 use trunkline_units::{Instant, Span};
 
 /// Octets of a message's body: with its address 150 bytes, the thesis's typical message. It is a PDU of DIS.
@@ -46,7 +46,7 @@ const TOGETHER: u64 = 64;
 /// Has a message sent whenever one is due, and something done at every look at the clock; how many were.
 pub fn paced(rate: u32, time: Span, clock: Clock, mut each: impl FnMut(Option<Instant>)) -> u64 {
     // Messages of many are no bursts.
-    trunkline_net::pace::no_slack();
+    trunkline_io::pace::no_slack();
     let (begun, mut sent) = (clock.now(), 0u64);
     // Messages given up while the machine stood still.
     let mut behind = 0;

@@ -20,7 +20,7 @@ use trunkline_bundle::host::From;
 use trunkline_bundle::level1;
 use trunkline_bundle::wire::wide::{Builder, Header, Message, NO_LIMIT, PATH, Role};
 use trunkline_bundle::{Format, Settings};
-use trunkline_net::{Clock, socket};
+use trunkline_io::{Clock, socket};
 use trunkline_units::{Instant, Span};
 
 use crate::contest::pin;
@@ -171,7 +171,7 @@ fn serve<F: Serve>(
     face: &mut F,
     task: &AtomicU32,
     over: PipeReader,
-    mut turn: impl FnMut(&mut F) -> io::Result<trunkline_net::ports::Ready>,
+    mut turn: impl FnMut(&mut F) -> io::Result<trunkline_io::ports::Ready>,
 ) -> io::Result<()> {
     let over = face.watch(&over)?;
     task.store(nix::unistd::gettid().as_raw() as u32, Ordering::Relaxed);

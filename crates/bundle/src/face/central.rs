@@ -5,9 +5,9 @@ use std::net::{SocketAddr, SocketAddrV4};
 use std::os::fd::AsFd;
 
 use trunkline_endpoint::Port;
-use trunkline_net::Clock;
-use trunkline_net::driver::address_of;
-use trunkline_net::ports::Ready;
+use trunkline_io::Clock;
+use trunkline_io::driver::address_of;
+use trunkline_io::ports::Ready;
 use trunkline_units::{Instant, Span};
 
 use super::engine::{Engine, Said};
@@ -93,7 +93,7 @@ impl CentralFace {
     /// # Errors
     /// Which did not open, and why.
     pub fn open(options: &CentralOptions, clock: Clock) -> Result<CentralFace, Error> {
-        let (secret, life) = (trunkline_net::datagrams::seed()?, life(clock.unix()));
+        let (secret, life) = (trunkline_io::datagrams::seed()?, life(clock.unix()));
         let machine = Central::with_secret(secret, life, options.config.clone());
         let machine = machine.retelling(options.retell).rebalancing(options.rebalance);
         let mut engine = Engine::new(machine, clock)?;
@@ -105,7 +105,7 @@ impl CentralFace {
         if !options.listen_hosts.ip().is_unspecified()
             && options.hosts.iter().any(|to| to.ip().is_multicast())
         {
-            trunkline_net::socket::multicast_by(&hosts, *options.listen_hosts.ip())?;
+            trunkline_io::socket::multicast_by(&hosts, *options.listen_hosts.ip())?;
         }
         engine.ports.add(hosts)?;
         let sources = [None; MOST_HOSTS as usize];

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::ops::RangeInclusive;
 
 use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, MAX_SEGMENTS, Segment};
-use trunkline_net::{Clock, Ports, socket};
+use trunkline_io::{Clock, Ports, socket};
 use trunkline_units::Instant;
 
 use super::host::{listen, shared_on, wish};

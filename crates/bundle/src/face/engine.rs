@@ -4,9 +4,9 @@ use std::io;
 use std::net::SocketAddr;
 
 use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Output, Port, Segment, Transmit, Writable};
-use trunkline_net::driver::peer_of;
-use trunkline_net::ports::{Came, Ready};
-use trunkline_net::{Clock, Ports};
+use trunkline_io::driver::peer_of;
+use trunkline_io::ports::{Came, Ready};
+use trunkline_io::{Clock, Ports};
 use trunkline_units::Instant;
 
 use crate::drops::Unsent;

@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use trunkline_endpoint::{Endpoint, Input, Port, Segment};
-use trunkline_net::ports::Ready;
-use trunkline_net::{Clock, SocketError, socket};
+use trunkline_io::ports::Ready;
+use trunkline_io::{Clock, SocketError, socket};
 use trunkline_units::{Instant, Span};
 
 use super::dis::{Dis, DisOptions};
@@ -53,7 +53,7 @@ pub struct HostOptions {
 /// use std::net::{Ipv4Addr, SocketAddrV4};
 /// use trunkline_bundle::face::{CentralFace, CentralOptions, HostFace, HostOptions, Serve};
 /// use trunkline_bundle::{Format, Settings, Wide};
-/// use trunkline_net::Clock;
+/// use trunkline_io::Clock;
 /// use trunkline_units::{Instant, Span};
 ///
 /// let clock = Clock::start();

@@ -4,8 +4,8 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::AsFd;
 
-use trunkline_net::ports::{Came, Ready};
-use trunkline_net::{Clock, Memberships, memberships, socket};
+use trunkline_io::ports::{Came, Ready};
+use trunkline_io::{Clock, Memberships, memberships, socket};
 use trunkline_units::{Instant, Span};
 
 use super::engine::{Engine, Said};

@@ -23,9 +23,9 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use thiserror::Error;
-use trunkline_net::ports::Ready;
-use trunkline_net::usage::{interface_of, interface_waits};
-use trunkline_net::{SocketError, socket};
+use trunkline_io::ports::Ready;
+use trunkline_io::usage::{interface_of, interface_waits};
+use trunkline_io::{SocketError, socket};
 use trunkline_units::{Instant, Size};
 
 pub mod central;
@@ -175,7 +175,7 @@ fn of_system(into: &mut Figures, refused: u64, unsent: u64) {
 }
 
 /// What came and found the buffers of the first sockets full.
-fn of_buffers(into: &mut Figures, ports: &trunkline_net::Ports, names: &[&str]) {
+fn of_buffers(into: &mut Figures, ports: &trunkline_io::Ports, names: &[&str]) {
     let what = "Datagrams that came and found the socket's buffer full, by the socket.";
     for (port, name) in names.iter().enumerate() {
         let lost = socket::dropped(ports.socket(port)).unwrap_or(0);
@@ -184,7 +184,7 @@ fn of_buffers(into: &mut Figures, ports: &trunkline_net::Ports, names: &[&str]) 
 }
 
 /// How that is gathered on the way in. What is bound to no address is heard by the interface that has this one.
-fn of_gathering(into: &mut Figures, ports: &trunkline_net::Ports, names: &[&str], else_at: Ipv4Addr) {
+fn of_gathering(into: &mut Figures, ports: &trunkline_io::Ports, names: &[&str], else_at: Ipv4Addr) {
     let what = "Whether the system may hand over datagrams of one sender in one piece (GRO), by the socket.";
     for (port, name) in names.iter().enumerate() {
         let joins = ports.coalesces(port).into();

@@ -14,7 +14,7 @@ use trunkline_bundle::face::{
 use trunkline_bundle::host::Refusal;
 use trunkline_bundle::wide::alone::Caster;
 use trunkline_experiment::plan::BundleFormat;
-use trunkline_net::Clock;
+use trunkline_io::Clock;
 use trunkline_run::Meter;
 use trunkline_run::bundle::{self, Counts, Label};
 use trunkline_run::message::{HEADER, Header, Kind, NotAHeader, Payload};

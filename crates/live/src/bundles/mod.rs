@@ -22,7 +22,7 @@ use trunkline_bundle::wire::wide::packet_of;
 use trunkline_experiment::Plan;
 use trunkline_experiment::converters::number;
 use trunkline_experiment::plan::BundleFormat;
-use trunkline_net::Clock;
+use trunkline_io::Clock;
 use trunkline_run::bundle::{self, PORTS, Works};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 

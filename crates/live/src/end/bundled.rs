@@ -8,7 +8,7 @@ use std::time::Duration;
 use trunkline_bundle::wide::alone;
 use trunkline_bundle::wire::classic;
 use trunkline_experiment::plan::BundleFormat;
-use trunkline_net::socket;
+use trunkline_io::socket;
 use trunkline_run::bundle::Label;
 use trunkline_run::ends::{ReceiverReport, SenderReport};
 use trunkline_run::{Ledger, Meter};

@@ -11,8 +11,8 @@ use std::path::Path;
 
 use socket2::SockRef;
 use trunkline_experiment::plan::Protocol;
-use trunkline_net::batch::{BatchReceiver, BatchSender};
-use trunkline_net::{Pacer, SocketError, socket};
+use trunkline_io::batch::{BatchReceiver, BatchSender};
+use trunkline_io::{Pacer, SocketError, socket};
 use trunkline_run::ends::{ReceiverReport, SenderReport};
 use trunkline_run::message::{HEADER, Header, Kind, NotAHeader};
 use trunkline_run::{Ledger, Meter};
@@ -452,7 +452,7 @@ fn whole(bench: &Bench, meter: &Meter, calls: u64, socket: &UdpSocket, offload: 
 pub(crate) fn receive_full(mut bench: Bench) -> Result<Report, Broken> {
     let (socket, address) = open_receiver(&bench, true)?;
     let start = bench.ready(address)?;
-    trunkline_net::pace::no_slack();
+    trunkline_io::pace::no_slack();
     let mut teller = Teller::new(&bench, &socket, true);
     let mut receiver = BatchReceiver::new(socket).map_err(io("asking for coalescing"))?;
     let mut meter = Meter::new(start);

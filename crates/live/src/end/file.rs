@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use trunkline_experiment::plan::Protocol;
-use trunkline_net::Pacer;
+use trunkline_io::Pacer;
 use trunkline_run::Ledger;
 use trunkline_run::ends::SenderReport;
 use trunkline_run::message::{HEADER, Header, Kind};

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use trunkline_arq::{Buffer, Command, Config, ConnectionId, End, Event, News, Node, Refusal, Taken};
 use trunkline_endpoint::Port;
-use trunkline_net::driver::{Direction, Driver, Turn, peer_of};
-use trunkline_net::socket;
+use trunkline_io::driver::{Direction, Driver, Turn, peer_of};
+use trunkline_io::socket;
 use trunkline_record::Histogram;
 use trunkline_run::ends::{ReceiverReport, SenderReport};
 use trunkline_run::guaranteed::{self, Faulty};

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::mpsc::RecvTimeoutError;
 
-use trunkline_net::Pacer;
+use trunkline_io::Pacer;
 use trunkline_record::Histogram;
 use trunkline_run::ends::{ReceiverReport, SenderReport};
 use trunkline_run::llc::{self, Ends};

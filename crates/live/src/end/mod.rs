@@ -31,9 +31,9 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 
 use trunkline_experiment::plan::Protocol;
-use trunkline_net::socket::Options;
-use trunkline_net::usage::CpuTime;
-use trunkline_net::{Clock, SocketError};
+use trunkline_io::socket::Options;
+use trunkline_io::usage::CpuTime;
+use trunkline_io::{Clock, SocketError};
 use trunkline_run::ends::{ReceiverReport, SenderReport};
 use trunkline_run::message::{HEADER, LARGEST, Payload};
 use trunkline_run::{Ledger, Meter};
@@ -262,7 +262,7 @@ impl Bench {
                 longest.unwrap_or(trunkline_run::bundle::LONGEST)
             }
             Protocol::Llc { .. } => trunkline_run::llc::longest(&self.spec.protocol, crate::station::PDU),
-            _ => trunkline_net::batch::LARGEST as u32,
+            _ => trunkline_io::batch::LARGEST as u32,
         }
     }
 
@@ -406,7 +406,7 @@ fn run(bench: Bench) -> Result<Report, Broken> {
 
 /// The two granted socket buffers, as counters.
 pub(crate) fn buffer_counter(socket: &impl std::os::fd::AsFd, sender: bool) -> (String, f64) {
-    let (send, receive) = trunkline_net::socket::granted_buffers(socket);
+    let (send, receive) = trunkline_io::socket::granted_buffers(socket);
     let bytes = |s: Size| s.as_bytes() as f64;
     match sender {
         true => ("sender_buffer_bytes".into(), bytes(send)),

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 
 use trunkline_experiment::plan::Protocol;
-use trunkline_net::socket;
+use trunkline_io::socket;
 use trunkline_record::Histogram;
 use trunkline_run::ends::{ReceiverReport, SenderReport};
 use trunkline_run::message::{HEADER, Header, Kind};
@@ -186,7 +186,7 @@ fn converse(
     ledger: &mut Ledger,
     tally: &mut Tally,
 ) -> Result<(), EndError> {
-    let mut pacer = trunkline_net::Pacer::new(bench.clock);
+    let mut pacer = trunkline_io::Pacer::new(bench.clock);
     let control = bench.control.clone();
     let (mut mouth, mut request, mut sequence) = (Mouth::new(), Vec::new(), 0);
     while !control.stopped() {

@@ -4,8 +4,8 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 
-use trunkline_net::tcp::TcpInfo;
-use trunkline_net::{Pacer, socket};
+use trunkline_io::tcp::TcpInfo;
+use trunkline_io::{Pacer, socket};
 use trunkline_record::Histogram;
 use trunkline_run::deframe::{Deframer, Part};
 use trunkline_run::ends::{Figures, ReceiverReport, SenderReport};

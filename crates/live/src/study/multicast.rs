@@ -10,8 +10,8 @@ use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 
 use serde::Serialize;
 use socket2::{Domain, InterfaceIndexOrAddress, Protocol, Socket, Type};
-use trunkline_net::Clock;
-use trunkline_net::usage::thread_time;
+use trunkline_io::Clock;
+use trunkline_io::usage::thread_time;
 use trunkline_units::{Instant, Span};
 
 use super::StudyError;

@@ -12,7 +12,7 @@ use std::net::UdpSocket;
 use serde::Serialize;
 use trunkline_bundle::gather::{Gather, Timing};
 use trunkline_bundle::wire::classic::{Bundle, bit};
-use trunkline_net::socket::{self, Options};
+use trunkline_io::socket::{self, Options};
 use trunkline_units::{Instant, Size, Span};
 
 use super::StudyError;

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
-use trunkline_net::usage::thread_time;
-use trunkline_net::{Clock, pace, socket as net_socket};
+use trunkline_io::usage::thread_time;
+use trunkline_io::{Clock, pace, socket as net_socket};
 use trunkline_units::{Instant, Span};
 
 /// Octets asked for the receiver's buffer.

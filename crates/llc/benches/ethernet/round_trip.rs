@@ -7,9 +7,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::{MsgFlags, recv, send};
+use trunkline_io::packet::{self, PacketSocket};
 use trunkline_llc::face::{Attached, Settings};
 use trunkline_llc::{Address, Options, Outcome};
-use trunkline_net::packet::{self, PacketSocket};
 use trunkline_units::Span;
 
 use crate::SIZE;

@@ -5,8 +5,8 @@ use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use trunkline_endpoint::Segment;
-use trunkline_net::Groups;
-use trunkline_net::packet::{self, PacketSocket};
+use trunkline_io::Groups;
+use trunkline_io::packet::{self, PacketSocket};
 use trunkline_units::Span;
 
 use super::Network;

@@ -23,8 +23,8 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use trunkline_endpoint::{MAX_BATCH, Port, Segment};
-use trunkline_net::Clock;
-use trunkline_net::datagrams::Bell;
+use trunkline_io::Clock;
+use trunkline_io::datagrams::Bell;
 use trunkline_units::{Instant, Span};
 
 use super::engine::{Engine, Said};

@@ -1,7 +1,7 @@
 //! Messages in datagrams.
 
 use trunkline_endpoint::To;
-use trunkline_host::Disk;
+use trunkline_models::host::Disk;
 use trunkline_record::Histogram;
 use trunkline_run::ends::{ReceiverReport, SenderReport};
 use trunkline_run::message::{HEADER, Header, Kind};

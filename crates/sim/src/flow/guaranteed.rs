@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use trunkline_arq::{Buffer, Command, Config, ConnectionId, End, Event, News, Node, Taken};
 use trunkline_endpoint::{Endpoint as _, Idle, Input, MAX_BATCH, Output, Peer, Port, Segment, To, Writable};
-use trunkline_host::Disk;
+use trunkline_models::host::Disk;
 use trunkline_record::Histogram;
 use trunkline_run::ends::{ReceiverReport, SenderReport};
 use trunkline_run::guaranteed::{self, Faulty};

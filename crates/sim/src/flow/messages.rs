@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 
 use trunkline_experiment::plan::Protocol;
-use trunkline_host::Disk;
 use trunkline_llc::Outcome;
+use trunkline_models::host::Disk;
 use trunkline_record::Histogram;
 use trunkline_run::ends::{ReceiverReport, SenderReport};
 use trunkline_run::llc::{self, Ends};

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use trunkline_endpoint::{Endpoint as _, Input, Output, Peer, Port, Reason, To, Writable};
 use trunkline_experiment::plan::{Protocol, TcpTimers};
-use trunkline_host::Disk;
+use trunkline_models::host::Disk;
 use trunkline_record::Histogram;
 use trunkline_run::ends::{Figures, ReceiverReport, SenderReport};
 use trunkline_run::message::{HEADER, Header, Kind, LARGEST};

@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use trunkline_atm::{CellLink, Config, Counts, End, Mode, Pacing};
 use trunkline_endpoint::{Bound, Port, Room};
 use trunkline_experiment::plan::{
     Amount, CellMode, Encapsulation, HostCosts, Link, Medium as Framed, NodeKind, PacingCounts, Plan,
     Protocol,
 };
-use trunkline_host::{Costs, Interface, Phases, Station};
-use trunkline_media::{
+use trunkline_models::atm::{CellLink, Config, Counts, End, Mode, Pacing};
+use trunkline_models::host::{Costs, Interface, Phases, Station};
+use trunkline_models::media::{
     Framing, Hub, HubOptions, Impairments, LineOptions, Ring, RingOptions, Switch, SwitchOptions,
 };
 use trunkline_run::{bundle, llc};
@@ -368,7 +368,7 @@ impl Builder<'_> {
                     pacing: link.pacing.filter(|_| self.is_station(node)),
                     impairments: impairments(link),
                 };
-                Medium::Link(trunkline_media::Link::new(ends.map(line), streams))
+                Medium::Link(trunkline_models::media::Link::new(ends.map(line), streams))
             }
         };
         Seat { name: link.name.clone(), medium, wires, rate: link.payload }
@@ -385,8 +385,8 @@ impl Builder<'_> {
         streams: [trunkline_units::Stream; 2],
     ) -> CellLink<crate::frame::Frame> {
         let encapsulation = match link.encapsulation {
-            Encapsulation::Llc => trunkline_atm::Encapsulation::LlcSnap,
-            Encapsulation::Null => trunkline_atm::Encapsulation::VcMux,
+            Encapsulation::Llc => trunkline_models::atm::Encapsulation::LlcSnap,
+            Encapsulation::Null => trunkline_models::atm::Encapsulation::VcMux,
         };
         let cells = u64::from(cells_of(link.encapsulation)(link.mtu.as_bytes() as u32));
         let end = |node: usize| {
@@ -406,7 +406,7 @@ impl Builder<'_> {
             };
             End::Adapter { pacing, queue: self.bound_at(node, false, cells), encapsulation }
         };
-        let i = trunkline_atm::Impairments {
+        let i = trunkline_models::atm::Impairments {
             loss: link.loss,
             corrupt: link.corrupt,
             duplicate: link.duplicate,
@@ -443,8 +443,12 @@ fn pad<T: Clone>(mut list: Vec<T>, with: T) -> Vec<T> {
 /// Cells of a packet.
 fn cells_of(encapsulation: Encapsulation) -> fn(u32) -> u32 {
     match encapsulation {
-        Encapsulation::Llc => |bytes| trunkline_atm::cells_of(bytes, trunkline_atm::Encapsulation::LlcSnap),
-        Encapsulation::Null => |bytes| trunkline_atm::cells_of(bytes, trunkline_atm::Encapsulation::VcMux),
+        Encapsulation::Llc => {
+            |bytes| trunkline_models::atm::cells_of(bytes, trunkline_models::atm::Encapsulation::LlcSnap)
+        }
+        Encapsulation::Null => {
+            |bytes| trunkline_models::atm::cells_of(bytes, trunkline_models::atm::Encapsulation::VcMux)
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use trunkline_endpoint::Port;
 use trunkline_experiment::plan::Plan;
-use trunkline_host::{Phases, Station};
+use trunkline_models::host::{Phases, Station};
 use trunkline_units::{Rate, Seed, Span};
 
 use crate::frame::Frame;

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 
 use etherparse::{IpNumber, Ipv4Header, Ipv4HeaderSlice, TcpSlice};
 use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Output, Peer, Port, Writable};
-use trunkline_net::{Clock, Tun};
+use trunkline_io::{Clock, Tun};
 use trunkline_tcp::{Bytes, Command, Event, Options, Problem, State, Tcp, checksum};
 use trunkline_units::{Instant, Seed, Span, Stream};
 
@@ -56,7 +56,7 @@ pub fn inside(name: &str) -> bool {
         tried.is_ok_and(|output| output.status.success())
     };
     let Some(flags) = ["-Urn", "-n"].into_iter().find(|flags| can(flags)) else {
-        trunkline_net::must::skip("no namespace of its own, or no /dev/net/tun");
+        trunkline_io::must::skip("no namespace of its own, or no /dev/net/tun");
         return false;
     };
     let mut process = Process::new("unshare");

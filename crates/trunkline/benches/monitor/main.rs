@@ -15,7 +15,7 @@ use nix::sched::{CloneFlags, CpuSet, sched_setaffinity, unshare};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use trunkline_net::packet::{Options, PacketSocket};
+use trunkline_io::packet::{Options, PacketSocket};
 
 type Outcome<T> = Result<T, String>;
 

@@ -17,7 +17,7 @@ mod tell;
 use std::path::Path;
 
 use serde::Serialize;
-use trunkline_record::series::Location;
+use trunkline_counters::archive::Location;
 use trunkline_traffic::Series;
 use trunkline_traffic::analysis::{self, Autocorrelation, Distribution, Inventory, Spectrum};
 use trunkline_traffic::hurst::{self, Estimate, Method};

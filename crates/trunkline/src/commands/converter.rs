@@ -30,7 +30,7 @@ use trunkline_bundle::settings::Spread;
 use trunkline_bundle::wire::classic::{self, MOST_HOSTS, Source};
 use trunkline_bundle::wire::wide::{self as wire, PATH};
 use trunkline_bundle::{Format, Settings, Wide};
-use trunkline_net::Clock;
+use trunkline_io::Clock;
 
 use self::control::Control;
 use self::workload::Script;

@@ -19,7 +19,7 @@ pub mod import;
 pub mod list;
 pub mod time;
 
-use trunkline_record::series::{Error, Location, Pattern, Reader, Writer};
+use trunkline_counters::archive::{Error, Location, Pattern, Reader, Writer};
 
 use crate::failure::Failure;
 

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use trunkline_record::series::Location;
+use trunkline_counters::archive::Location;
 use trunkline_web::{Error, Options, Server, Token};
 
 use crate::archive;

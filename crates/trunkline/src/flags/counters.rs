@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, ValueEnum, ValueHint};
-use trunkline_record::counter::{Kind, Moment};
-use trunkline_record::series::Location;
+use trunkline_counters::archive::Location;
+use trunkline_counters::counter::{Kind, Moment};
 use trunkline_units::Span;
 
 use super::analyse::grain;

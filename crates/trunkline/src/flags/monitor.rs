@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
-use trunkline_record::series::Location;
+use trunkline_counters::archive::Location;
 
 use super::counters::{Capture, Export, Import, List};
 

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
-use trunkline_record::series::Location;
+use trunkline_counters::archive::Location;
 
 #[derive(Debug, Args)]
 pub struct Serve {

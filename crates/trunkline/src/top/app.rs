@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use trunkline_monitor::Monitor;
+use trunkline_capture::Monitor;
 
 use super::rank::{Sort, grouped};
 use super::session::{Session, asked};

@@ -7,12 +7,12 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Paragraph, Sparkline};
-use trunkline_monitor::Monitor;
-use trunkline_monitor::decode;
-use trunkline_monitor::exchange::{Parties, Times};
-use trunkline_monitor::name::{Class, Station};
-use trunkline_monitor::packet::Packet;
-use trunkline_monitor::table::{Count, Table};
+use trunkline_capture::Monitor;
+use trunkline_capture::decode;
+use trunkline_capture::exchange::{Parties, Times};
+use trunkline_capture::name::{Class, Station};
+use trunkline_capture::packet::Packet;
+use trunkline_capture::table::{Count, Table};
 
 use super::app::{App, Goal, Page};
 use super::rank::{Ranked, Sort, clock, grouped, ranked, scaled, time, with_recent};

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use trunkline_monitor::load::Sample;
-use trunkline_monitor::table::Count;
+use trunkline_capture::load::Sample;
+use trunkline_capture::table::Count;
 
 use super::rank::{clock, grouped, scaled};
 

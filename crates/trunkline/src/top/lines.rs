@@ -1,10 +1,10 @@
 //! A line or a JSON object an interval, for pipes and scripts.
 
 use serde_json::{Value, json};
-use trunkline_monitor::Monitor;
-use trunkline_monitor::exchange::Times;
-use trunkline_monitor::name::{Class, Connection, Service, Station};
-use trunkline_monitor::table::{Row, Table};
+use trunkline_capture::Monitor;
+use trunkline_capture::exchange::Times;
+use trunkline_capture::name::{Class, Connection, Service, Station};
+use trunkline_capture::table::{Row, Table};
 use trunkline_units::Span;
 
 use super::rank::{Sort, clock, grouped, ranked, scaled};

@@ -2,8 +2,8 @@
 
 use std::cmp::Reverse;
 
-use trunkline_monitor::name::Class;
-use trunkline_monitor::table::{Count, Row, Table};
+use trunkline_capture::name::Class;
+use trunkline_capture::table::{Count, Row, Table};
 
 /// What rows are ordered by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
-use trunkline_net::Clock;
+use trunkline_io::Clock;
 use trunkline_units::{Instant, Span};
 
 use super::app::{App, Flow};

@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use trunkline_monitor::exchange::Judgement;
-use trunkline_monitor::filter::{BadFilter, Filter};
-use trunkline_monitor::flow::By;
-use trunkline_monitor::load::Sample;
-use trunkline_monitor::monitor::{Config, Limits};
-use trunkline_monitor::source::{Looked, NoSource};
-use trunkline_monitor::table::Count;
-use trunkline_monitor::{Monitor, Source};
-use trunkline_net::Clock;
-use trunkline_net::packet::Ring;
+use trunkline_capture::exchange::Judgement;
+use trunkline_capture::filter::{BadFilter, Filter};
+use trunkline_capture::flow::By;
+use trunkline_capture::load::Sample;
+use trunkline_capture::monitor::{Config, Limits};
+use trunkline_capture::source::{Looked, NoSource};
+use trunkline_capture::table::Count;
+use trunkline_capture::{Monitor, Source};
+use trunkline_io::Clock;
+use trunkline_io::packet::Ring;
 use trunkline_units::Span;
 
 use super::graph::{self, Graph};
@@ -319,7 +319,7 @@ impl Recorder {
         let (tally, rotation) = (monitor.exchanges().total(), monitor.ring().rotation());
         let of_kernel = |pick: fn((u64, u64)) -> u64| kernel.map(|k| pick(k).to_string()).unwrap_or_default();
         let us = |ns: Option<u64>| ns.map(|ns| format!("{:.3}", ns as f64 / 1e3)).unwrap_or_default();
-        let max = |times: trunkline_monitor::exchange::Times| (times.count > 0).then_some(times.max_ns);
+        let max = |times: trunkline_capture::exchange::Times| (times.count > 0).then_some(times.max_ns);
         writeln!(
             self.file,
             "{:.6},{},{},{},{packets_s:.3},{bits_s:.3},{},{},{},{},{},{},{},{},{},{},{},{},{},{}",

@@ -15,7 +15,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
-use trunkline_net::must::skip;
+use trunkline_io::must::skip;
 
 /// Longer than any run of these tests takes, however busy the machine: a program that hangs fails its test.
 const HANGS: Duration = Duration::from_secs(120);

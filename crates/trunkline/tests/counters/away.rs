@@ -20,10 +20,10 @@ mod keeper {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::thread;
 
-    use trunkline_monitor::poll::report::{Report, Sink, Word, queue};
-    use trunkline_monitor::poll::{Keeper, Keeping, Time};
-    use trunkline_record::counter::{Answer, Kind, Moment, Raw, Response};
-    use trunkline_record::series::{Reader, Said, SeriesSpec, TableId, TableSpec, Writer};
+    use trunkline_collector::poll::report::{Report, Sink, Word, queue};
+    use trunkline_collector::poll::{Keeper, Keeping, Time};
+    use trunkline_counters::archive::{Reader, Said, SeriesSpec, TableId, TableSpec, Writer};
+    use trunkline_counters::counter::{Answer, Kind, Moment, Raw, Response};
 
     use super::*;
 
@@ -104,7 +104,7 @@ mod keeper {
         url: &str,
         flush: Duration,
         work: impl FnOnce(Desk),
-    ) -> (Vec<String>, Result<(), trunkline_record::series::Error>) {
+    ) -> (Vec<String>, Result<(), trunkline_counters::archive::Error>) {
         let (sink, reports) = queue();
         let seen: &AtomicUsize = Box::leak(Box::default());
         let told: &Mutex<Vec<String>> = Box::leak(Box::default());
@@ -157,7 +157,7 @@ mod keeper {
             server.stop();
             desk.say("up again", 2);
             desk.say("down", 3);
-            let fault = Some(trunkline_monitor::snmp::Fault::Silent);
+            let fault = Some(trunkline_collector::snmp::Fault::Silent);
             let device = "sw1".into();
             desk.put(Report::Trouble { device, table: "interfaces", fault, at: Moment(4) });
             desk.put(Report::Words { device: "sw1".into(), words: Vec::new(), at: Moment(5) });
@@ -372,7 +372,7 @@ fn a_capture_outlives_its_server() {
     }
     let server = Server::start("off").unwrap();
     let url = server.database();
-    drop(trunkline_record::series::Writer::open(&url).unwrap());
+    drop(trunkline_counters::archive::Writer::open(&url).unwrap());
     let desk = Desk::new();
     let pipe = desk.path("wire.pcap");
     nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
@@ -410,8 +410,8 @@ fn a_capture_outlives_its_server() {
 /// Ends the connection of a capture while nothing comes, and writes its table.
 #[test]
 fn what_a_capture_loses_to_another_writer_is_told() {
-    use trunkline_record::counter::{Answer, Kind, Moment, Raw, Response};
-    use trunkline_record::series::{SeriesSpec, TableSpec, Writer};
+    use trunkline_counters::archive::{SeriesSpec, TableSpec, Writer};
+    use trunkline_counters::counter::{Answer, Kind, Moment, Raw, Response};
     let Some(server) = server::server() else { return };
     let url = server.database();
     drop(Writer::open(&url).unwrap());

@@ -2,7 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "these tests watch programs that run in real time")]
 
-#[path = "../../../record/tests/support/server.rs"]
+#[path = "../../../counters/tests/support/server.rs"]
 pub mod server;
 
 use std::fs::{self, File};

@@ -13,9 +13,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::Signal;
-use trunkline_net::must::skip;
-use trunkline_record::counter::{Event, Kind, Moment, Raw};
-use trunkline_record::series::{Point, Reader, SeriesInfo, TableId};
+use trunkline_counters::archive::{Point, Reader, SeriesInfo, TableId};
+use trunkline_counters::counter::{Event, Kind, Moment, Raw};
+use trunkline_io::must::skip;
 
 use super::command::{Desk, Running, can, signal, within};
 use super::{Ends, LIMIT, sh};

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
-use trunkline_record::counter::{Kind, Moment, Raw};
-use trunkline_record::series::{Object, Place, Recent, Row, SeriesInfo, TableInfo, prometheus};
+use trunkline_counters::archive::{Object, Place, Recent, Row, SeriesInfo, TableInfo, prometheus};
+use trunkline_counters::counter::{Kind, Moment, Raw};
 
 use super::lists::words;
 use super::views::Grown;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
-use trunkline_record::series::{Error, SeriesInfo, TableInfo, Text};
+use trunkline_counters::archive::{Error, SeriesInfo, TableInfo, Text};
 
 use super::{MOST_LISTED, SeriesTold, json, named, tables, tables_of};
 use crate::pool::Asked;

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
-use trunkline_record::series::Object;
+use trunkline_counters::archive::Object;
 
 use super::lists::words;
 use super::{json, tables};

@@ -1,8 +1,8 @@
 //! Series over time in buckets; readings one by one.
 
 use serde::Serialize;
-use trunkline_record::counter::{Growth, Kind};
-use trunkline_record::series::{Point, View};
+use trunkline_counters::archive::{Point, View};
+use trunkline_counters::counter::{Growth, Kind};
 
 use super::{SeriesTold, Value, events, json, tables};
 use crate::pool::Asked;
@@ -66,7 +66,7 @@ pub fn view(asked: &Asked<'_>, query: &Query) -> Result<Vec<u8>, Refused> {
 fn told(view: &View, series: SeriesTold) -> Told {
     let all = &view.buckets.buckets;
     let real = view.series.column.kind == Kind::Real;
-    let happened = |(bucket, summary): (usize, &trunkline_record::series::Summary)| Happened {
+    let happened = |(bucket, summary): (usize, &trunkline_counters::archive::Summary)| Happened {
         bucket,
         names: events(summary.events),
     };

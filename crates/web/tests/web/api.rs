@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::http::{get, head, open, request};
 use crate::made::{HOSTILE, Made, S, series, small};
-use trunkline_record::counter::{Kind, Raw};
+use trunkline_counters::counter::{Kind, Raw};
 use trunkline_web::server::MOST_WATCHERS;
 use trunkline_web::{Error, Options, Server};
 

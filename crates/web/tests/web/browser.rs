@@ -23,7 +23,7 @@ pub fn is_there() -> bool {
     let paths = std::env::var_os("PATH").unwrap_or_default();
     let has = |name: &&str| std::env::split_paths(&paths).any(|folder| folder.join(name).exists());
     let missing = ["chromedriver", "chromium"].into_iter().find(|name| !has(name));
-    missing.inspect(|name| trunkline_net::must::skip(format!("there is no {name}"))).is_none()
+    missing.inspect(|name| trunkline_io::must::skip(format!("there is no {name}"))).is_none()
 }
 
 impl Browser {

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use trunkline_net::Clock;
-use trunkline_record::counter::{Answer, Kind, Moment, Raw, Response};
-use trunkline_record::series::{Layout, Said, SeriesSpec, TableSpec, Writer};
+use trunkline_counters::archive::{Layout, Said, SeriesSpec, TableSpec, Writer};
+use trunkline_counters::counter::{Answer, Kind, Moment, Raw, Response};
+use trunkline_io::Clock;
 use trunkline_units::{Seed, random::Stream};
 use trunkline_web::{Options, Server, Stop, Token};
 

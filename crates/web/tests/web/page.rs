@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::browser::{Browser, is_there};
 use crate::made::{HOSTILE, HOSTILE_PORT, Made, S, Served, Table, now, plausible, series, small};
-use trunkline_record::counter::Kind;
+use trunkline_counters::counter::Kind;
 
 /// Keys by WebDriver's names.
 const TAB: &str = "\u{e004}";

@@ -5,7 +5,7 @@
 
 use std::net::SocketAddr;
 
-use trunkline_net::Datagrams;
+use trunkline_io::Datagrams;
 use trunkline_units::Instant;
 
 use super::{A_LITTLE, Core, DEAF, Rooms, put};

@@ -5,9 +5,9 @@ use std::io::Read;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use trunkline_record::counter::{Kind, Moment};
-use trunkline_record::series::flat::{FlatError, Wanted};
-use trunkline_record::series::{Location, Pattern, Reader, SeriesInfo, Summary};
+use trunkline_counters::archive::flat::{FlatError, Wanted};
+use trunkline_counters::archive::{Location, Pattern, Reader, SeriesInfo, Summary};
+use trunkline_counters::counter::{Kind, Moment};
 use trunkline_traffic::series::LONGEST;
 
 use super::read::{Column, Reading};
@@ -82,5 +82,5 @@ fn amount(summary: &Summary, kind: Kind, every: Duration) -> Option<f64> {
     if kind.counts() {
         return (summary.covered >= every).then_some(summary.sum as f64);
     }
-    trunkline_record::series::flat::mean(summary, kind)
+    trunkline_counters::archive::flat::mean(summary, kind)
 }

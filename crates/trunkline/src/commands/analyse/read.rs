@@ -5,8 +5,8 @@ use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 use std::rc::Rc;
 
+use trunkline_counters::archive::Location;
 use trunkline_record::Record;
-use trunkline_record::series::Location;
 use trunkline_traffic::Series;
 use trunkline_traffic::series::LONGEST;
 use trunkline_units::Span;

@@ -5,9 +5,9 @@ use std::net::SocketAddrV4;
 
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use trunkline_bundle::face::{Figures, Serve};
-use trunkline_net::SocketError;
-use trunkline_net::ports::Ready;
-use trunkline_net::socket::Step;
+use trunkline_io::SocketError;
+use trunkline_io::ports::Ready;
+use trunkline_io::socket::Step;
 
 use super::status::{Page, Status};
 use crate::failure::{Failure, say};

@@ -9,7 +9,7 @@ use std::time::Duration;
 use etherparse::{SlicedPacket, TransportSlice};
 use pcap_file::pcap::PcapReader;
 use pcap_file::{DataLink, PcapError};
-use trunkline_net::Clock;
+use trunkline_io::Clock;
 use trunkline_units::Span;
 
 use crate::failure::{Failure, say};

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use trunkline_bundle::Settings;
 use trunkline_bundle::face::HostFace;
 use trunkline_bundle::host::{From, Post, Refusal};
-use trunkline_net::Clock;
+use trunkline_io::Clock;
 use trunkline_record::Histogram;
 use trunkline_units::{Instant, Seed, Span, Stream};
 

@@ -6,12 +6,12 @@
 use std::path::Path;
 use std::time::Duration;
 
-use trunkline_monitor::flow::{By, Flows};
-use trunkline_monitor::monitor::Limits;
-use trunkline_monitor::table::Count;
-use trunkline_record::counter::{Answer, Kind, Moment, Raw, Response};
-use trunkline_record::series::writer::Flushed;
-use trunkline_record::series::{Direction, Error, Object, Place, SeriesSpec, TableId, TableSpec, Writer};
+use trunkline_capture::flow::{By, Flows};
+use trunkline_capture::monitor::Limits;
+use trunkline_capture::table::Count;
+use trunkline_counters::archive::writer::Flushed;
+use trunkline_counters::archive::{Direction, Error, Object, Place, SeriesSpec, TableId, TableSpec, Writer};
+use trunkline_counters::counter::{Answer, Kind, Moment, Raw, Response};
 use trunkline_units::Span;
 
 use super::{failed, writer};

@@ -5,7 +5,7 @@ use std::io::{self, BufReader, Read};
 use std::path::Path;
 
 use csv::{ByteRecord, Reader, ReaderBuilder};
-use trunkline_record::counter::{Moment, Raw};
+use trunkline_counters::counter::{Moment, Raw};
 
 use super::time::moment;
 use crate::flags::counters::CsvKind;
@@ -137,7 +137,7 @@ impl Rows {
 }
 
 fn usual(asked: &Asked<'_>, name: &str) -> String {
-    use trunkline_record::series::{Object, Place};
+    use trunkline_counters::archive::{Object, Place};
     Place { object: Object::Other(asked.table.into()), direction: None, quantity: name.into() }.to_string()
 }
 

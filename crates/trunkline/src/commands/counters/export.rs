@@ -6,9 +6,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use tempfile::NamedTempFile;
-use trunkline_record::counter::Moment;
-use trunkline_record::series::Reader;
-use trunkline_record::series::flat::{Csv, FlatError, Wanted, Written};
+use trunkline_counters::archive::Reader;
+use trunkline_counters::archive::flat::{Csv, FlatError, Wanted, Written};
+use trunkline_counters::counter::Moment;
 
 use super::{existing, failed, patterns};
 use crate::failure::{Failure, say};
@@ -54,7 +54,7 @@ fn csv(reader: &Reader, wanted: &Wanted, out: impl Write) -> Result<Written, Fai
 
 #[cfg(feature = "parquet")]
 fn parquet(reader: &Reader, wanted: &Wanted, out: File) -> Result<Written, Failure> {
-    use trunkline_record::series::flat::parquet::{Sheet, io};
+    use trunkline_counters::archive::flat::parquet::{Sheet, io};
     let mut sheet = Sheet::new(BufWriter::new(out), wanted.every.is_some()).map_err(Failure::run)?;
     let written = reader.flat(wanted, |line| sheet.row(line).map_err(io)).map_err(wrong)?;
     sheet.finish().map_err(Failure::run)?;

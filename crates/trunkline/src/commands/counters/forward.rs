@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use prost::Message;
-use trunkline_record::counter::{Moment, Raw};
-use trunkline_record::series::prometheus::{Name, milliseconds, sample};
-use trunkline_record::series::{Error, Reader, Row, SeriesInfo, TableId, TableInfo};
+use trunkline_counters::archive::prometheus::{Name, milliseconds, sample};
+use trunkline_counters::archive::{Error, Reader, Row, SeriesInfo, TableId, TableInfo};
+use trunkline_counters::counter::{Moment, Raw};
 use trunkline_run::Stop;
 
 use super::{existing, failed};

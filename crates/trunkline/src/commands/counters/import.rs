@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
+use trunkline_counters::archive::{Error, Layout, Reader, SeriesSpec, TableSpec, Writer, run};
+use trunkline_counters::counter::{Answer, Moment, Raw, Response};
 use trunkline_record::Record;
-use trunkline_record::counter::{Answer, Moment, Raw, Response};
-use trunkline_record::series::{Error, Layout, Reader, SeriesSpec, TableSpec, Writer, run};
 use trunkline_record::store;
 
 use super::csv::{Asked, Row, Rows};

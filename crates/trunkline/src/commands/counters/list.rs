@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use serde_json::json;
-use trunkline_record::series::flat;
+use trunkline_counters::archive::flat;
 use trunkline_report::plain;
 
 use super::time::written;

@@ -1,6 +1,6 @@
 //! Moments as people write them.
 
-use trunkline_record::counter::Moment;
+use trunkline_counters::counter::Moment;
 
 /// Now, by the clock of the wall.
 pub fn now() -> Moment {

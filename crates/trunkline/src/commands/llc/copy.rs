@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
+use trunkline_io::Clock;
 use trunkline_llc::face::{Error, Sap};
 use trunkline_llc::wire::{ALL, CommandStatus};
 use trunkline_llc::{Address, Options, Outcome};
-use trunkline_net::Clock;
 use trunkline_run::Stop;
 use trunkline_units::{Instant, Rate, Size, Span};
 

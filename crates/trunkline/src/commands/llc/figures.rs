@@ -3,8 +3,8 @@
 use std::fs;
 
 use serde_json::{Value, json};
-use trunkline_net::Clock;
-use trunkline_net::usage::CpuTime;
+use trunkline_io::Clock;
+use trunkline_io::usage::CpuTime;
 use trunkline_record::Histogram;
 use trunkline_units::{Instant, Span};
 

@@ -5,10 +5,10 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use trunkline_io::{Clock, Pacer};
 use trunkline_llc::face::{Attached, Error, Sap, Settings};
 use trunkline_llc::wire::{CRC, MAX_INFORMATION};
 use trunkline_llc::{Address, Options, Outcome};
-use trunkline_net::{Clock, Pacer};
 use trunkline_record::Histogram;
 use trunkline_run::Stop;
 use trunkline_units::{Rate, Size, Span};

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use trunkline_io::Clock;
 use trunkline_llc::face::Error;
 use trunkline_llc::wire::{ALL, NULL_SAP};
 use trunkline_llc::{Address, Event, Options};
-use trunkline_net::Clock;
 use trunkline_record::Histogram;
 use trunkline_run::Stop;
 use trunkline_units::Span;

@@ -9,9 +9,9 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::json;
+use trunkline_io::Clock;
 use trunkline_llc::face::{Attached, Error, Sap};
 use trunkline_llc::{Address, Options};
-use trunkline_net::Clock;
 use trunkline_run::Stop;
 use trunkline_units::Span;
 

@@ -10,10 +10,10 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use trunkline_io::Clock;
 use trunkline_llc::face::{Error, Sap};
 use trunkline_llc::wire::{CRC, MAX_INFORMATION};
 use trunkline_llc::{Address, Options, Outcome};
-use trunkline_net::Clock;
 use trunkline_record::Histogram;
 use trunkline_run::Stop;
 use trunkline_units::{Instant, Span};

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use trunkline_monitor::poll::report::{Over, Reports, queue};
-use trunkline_monitor::poll::{Collector, Config, Keeper, Keeping, Report, Stop, Time};
-use trunkline_record::series::Error;
+use trunkline_collector::poll::report::{Over, Reports, queue};
+use trunkline_collector::poll::{Collector, Config, Keeper, Keeping, Report, Stop, Time};
+use trunkline_counters::archive::Error;
 
 use super::show::Show;
 use crate::failure::{Failure, say};
@@ -62,7 +62,7 @@ struct Watch<'a> {
     stop: Stop,
     gone: Option<Failure>,
     time: Time,
-    looked: trunkline_record::counter::Moment,
+    looked: trunkline_counters::counter::Moment,
 }
 
 impl Watch<'_> {

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use serde_json::{Value, json};
-use trunkline_monitor::poll::rates::Rate;
-use trunkline_monitor::poll::{Config, Rates, Report};
-use trunkline_record::counter::{Kind, Moment, Raw};
-use trunkline_record::series::{Direction, Object, Place};
+use trunkline_collector::poll::rates::Rate;
+use trunkline_collector::poll::{Config, Rates, Report};
+use trunkline_counters::archive::{Direction, Object, Place};
+use trunkline_counters::counter::{Kind, Moment, Raw};
 
 use crate::failure::{Failure, say};
 use crate::flags::monitor::Poll;
@@ -115,7 +115,7 @@ fn told(report: &Report) -> Vec<Value> {
     match report {
         Report::Polled { .. } => Vec::new(),
         Report::Words { device, words, at: when } => {
-            let one = |w: &trunkline_monitor::poll::report::Word| json!({ "at": at(*when), "device": &**device, "object": w.object, "key": w.key, "text": w.text });
+            let one = |w: &trunkline_collector::poll::report::Word| json!({ "at": at(*when), "device": &**device, "object": w.object, "key": w.key, "text": w.text });
             words.iter().map(one).collect()
         }
         Report::Trouble { device, table, fault, at: when } => {

@@ -10,8 +10,8 @@ use trunkline_arq::torture::{Tortured, Torturer};
 use trunkline_arq::{Command, Config, ConnectionId, Event, News, Node, Refusal};
 use trunkline_endpoint::pair::{Counts, PEER_B, Pair};
 use trunkline_endpoint::{Endpoint, Impairments, Input, Output, Peer, Port, Writable};
-use trunkline_net::driver::{Turn, peer_of};
-use trunkline_net::{Clock, Driver};
+use trunkline_io::driver::{Turn, peer_of};
+use trunkline_io::{Clock, Driver};
 use trunkline_run::Stop;
 use trunkline_units::{Instant, Seed, Span};
 

@@ -1,0 +1,567 @@
+//! What shall be polled, from a TOML file.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::num::NonZeroU64;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use async_snmp::{Auth, AuthProtocol, MasterKeys, Oid, PrivProtocol, UsmConfig};
+use serde::Deserialize;
+use serde::de::Error as _;
+use trunkline_counters::archive::Location;
+use trunkline_counters::archive::writer::Retention;
+
+use crate::snmp::Patience;
+
+/// Most devices, machines and hosts together.
+pub const MOST_DEVICES: usize = 10_000;
+/// Most other objects of a device.
+pub const MOST_OBJECTS: usize = 1_000;
+/// The shortest period.
+const LEAST_PERIOD: Duration = Duration::from_millis(100);
+/// The longest.
+const MOST_PERIOD: Duration = Duration::from_secs(86_400);
+
+/// Everything that a file says, checked.
+#[derive(Debug)]
+pub struct Config {
+    /// Where the archive is.
+    pub archive: Option<Location>,
+    /// How often what came is written into it.
+    pub flush: Duration,
+    /// How long what is kept.
+    pub retention: Retention,
+    /// By SNMP.
+    pub devices: Vec<Device>,
+    /// This machine, by as many names as wanted.
+    pub machines: Vec<Machine>,
+    /// By ICMP.
+    pub pings: Vec<Ping>,
+}
+
+/// A device with an SNMP agent.
+#[derive(Debug)]
+pub struct Device {
+    /// Its name in the archive.
+    pub name: String,
+    /// Where it is.
+    pub host: String,
+    /// Where its agent hears.
+    pub port: u16,
+    /// Who asks.
+    pub auth: Auth,
+    /// How often its tables are asked.
+    pub period: Duration,
+    /// How often its words are.
+    pub words: Duration,
+    /// How long it is waited for.
+    pub patience: Patience,
+    /// How old its answers may be; none: that is learned.
+    pub refresh: Option<Duration>,
+    /// Most octets of an answer.
+    pub datagram: usize,
+    /// Most rows of a table.
+    pub rows: usize,
+    /// What is asked.
+    pub ask: BTreeSet<Ask>,
+    /// What else is asked.
+    pub objects: Vec<Object>,
+}
+
+/// Tables of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ask {
+    /// IF-MIB (RFC 2863): octets, packets, discards, errors, speeds, states of ports.
+    Interfaces,
+    /// ATM2-MIB (RFC 3606): cells of virtual channels.
+    Channels,
+    /// The same of virtual paths.
+    Paths,
+    /// ATM-MIB (RFC 2515): what goes wrong with AAL5 on a virtual channel.
+    Aal5,
+}
+
+/// Any object.
+#[derive(Debug)]
+pub struct Object {
+    /// Its name in the archive: `other/NAME/value`.
+    pub name: String,
+    /// Which.
+    pub oid: Oid,
+    /// Whether all below it is asked for, a series a row: `other/NAME.ROW/value`.
+    pub walk: bool,
+    /// Its unit.
+    pub unit: String,
+    /// Most that it counts in a second, if that is known.
+    pub most: Option<u64>,
+}
+
+/// This machine's interfaces.
+#[derive(Debug)]
+pub struct Machine {
+    /// Its name in the archive.
+    pub name: String,
+    /// Which; empty: all.
+    pub interfaces: Vec<String>,
+    /// How often.
+    pub period: Duration,
+}
+
+/// A host that is pinged.
+#[derive(Debug)]
+pub struct Ping {
+    /// Its name in the archive.
+    pub name: String,
+    /// Where it is.
+    pub address: IpAddr,
+    /// How often.
+    pub period: Duration,
+    /// How long an answer is waited for.
+    pub timeout: Duration,
+}
+
+impl Config {
+    /// Reads a file. What is wrong is told in a line.
+    pub fn read(path: &Path) -> Result<Config, String> {
+        let told = |why: String| format!("{}: {why}", path.display());
+        let text = std::fs::read_to_string(path).map_err(|e| told(e.to_string()))?;
+        Config::parse(&text, path.parent().unwrap_or(Path::new(""))).map_err(told)
+    }
+
+    /// Reads a text; files that it names are looked for in `folder`.
+    pub fn parse(text: &str, folder: &Path) -> Result<Config, String> {
+        let file: File = toml::from_str(text).map_err(|error| place(text, &error))?;
+        file.checked(folder)
+    }
+}
+
+/// What is wrong with a text, and in which line.
+fn place(text: &str, error: &toml::de::Error) -> String {
+    let why = error.message().replace('\n', "; ");
+    match error.span().and_then(|at| text.get(..at.start)) {
+        Some(before) => format!("line {}: {why}", before.matches('\n').count() + 1),
+        None => why,
+    }
+}
+
+// --- as it stands in the file
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    archive: Option<PathBuf>,
+    flush: Option<Span>,
+    period: Option<Span>,
+    words: Option<Span>,
+    timeout: Option<Span>,
+    retries: Option<u32>,
+    #[serde(default)]
+    retention: FileRetention,
+    #[serde(default)]
+    credentials: Vec<FileCredentials>,
+    #[serde(default)]
+    device: Vec<FileDevice>,
+    #[serde(default)]
+    machine: Vec<FileMachine>,
+    #[serde(default)]
+    ping: Vec<FilePing>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileRetention {
+    raw: Option<Span>,
+    all: Option<Span>,
+    bytes: Option<Bytes>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileCredentials {
+    name: String,
+    community: Option<Secret>,
+    user: Option<String>,
+    auth: Option<String>,
+    #[serde(rename = "auth-password")]
+    auth_password: Option<Secret>,
+    #[serde(rename = "priv")]
+    privacy: Option<String>,
+    #[serde(rename = "priv-password")]
+    priv_password: Option<Secret>,
+    context: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileDevice {
+    name: String,
+    address: String,
+    credentials: String,
+    period: Option<Span>,
+    words: Option<Span>,
+    timeout: Option<Span>,
+    retries: Option<u32>,
+    cache: Option<Span>,
+    datagram: Option<usize>,
+    rows: Option<usize>,
+    ask: Option<Vec<Ask>>,
+    #[serde(default)]
+    object: Vec<FileObject>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileObject {
+    name: String,
+    oid: String,
+    #[serde(default)]
+    walk: bool,
+    #[serde(default)]
+    unit: String,
+    most: Option<NonZeroU64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileMachine {
+    name: String,
+    #[serde(default)]
+    interfaces: Vec<String>,
+    period: Option<Span>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FilePing {
+    name: String,
+    address: IpAddr,
+    period: Option<Span>,
+    timeout: Option<Span>,
+}
+
+/// A secret: itself, or where it is.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Secret {
+    Itself(String),
+    File { file: PathBuf },
+    Variable { env: String },
+}
+
+/// A duration such as `10s`, `500ms`, `30d`.
+#[derive(Clone, Copy)]
+struct Span(Duration);
+
+/// A size such as `10GB`, or a number of bytes.
+struct Bytes(u64);
+
+const SPANS: [(&str, u64); 5] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
+const SIZES: [(&str, u64); 5] =
+    [("", 1), ("kB", 1_000), ("MB", 1_000_000), ("GB", 1_000_000_000), ("TB", 1_000_000_000_000)];
+
+/// A number with one of these units.
+fn unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, word) = text.split_at(digits);
+    let (_, of) = units.iter().find(|(name, _)| *name == word.trim())?;
+    number.parse::<u64>().ok()?.checked_mul(*of)
+}
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Span, D::Error> {
+        let text = String::deserialize(from)?;
+        let ms = unit(&text, &SPANS).filter(|ms| *ms <= 1 << 42);
+        let wrong = || D::Error::custom(format!("`{text}` is no time such as 500ms, 10s, 5m, 1h or 30d"));
+        ms.map(|ms| Span(Duration::from_millis(ms))).ok_or_else(wrong)
+    }
+}
+
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Bytes, D::Error> {
+        let text = String::deserialize(from)?;
+        let wrong = || D::Error::custom(format!("`{text}` is no size such as 500MB or 10GB"));
+        unit(&text, &SIZES).map(Bytes).ok_or_else(wrong)
+    }
+}
+
+// --- as it is used
+
+impl File {
+    fn checked(self, folder: &Path) -> Result<Config, String> {
+        let count = self.device.len() + self.machine.len() + self.ping.len();
+        if count == 0 {
+            return Err("there is nothing to poll: no [[device]], [[machine]] or [[ping]]".into());
+        }
+        if count > MOST_DEVICES {
+            return Err(format!("{count} devices, which is more than {MOST_DEVICES}"));
+        }
+        let mut credentials: Vec<(&str, Auth)> = Vec::new();
+        for one in &self.credentials {
+            if credentials.iter().any(|(name, _)| *name == one.name) {
+                return Err(format!("there are two credentials `{}`", one.name));
+            }
+            let auth = one.auth(folder).map_err(|why| format!("credentials `{}`: {why}", one.name))?;
+            credentials.push((&one.name, auth));
+        }
+        let mut devices = Vec::new();
+        for one in &self.device {
+            let device = self.device(one, &credentials);
+            devices.push(device.map_err(|why| format!("device `{}`: {why}", one.name))?);
+        }
+        let mut machines = Vec::new();
+        for FileMachine { name, interfaces, period } in &self.machine {
+            let period = self.period(*period).map_err(|why| format!("machine `{name}`: {why}"))?;
+            machines.push(Machine { name: name.clone(), interfaces: interfaces.clone(), period });
+        }
+        let mut pings = Vec::new();
+        for one in &self.ping {
+            let period = self.period(one.period).map_err(|why| format!("ping `{}`: {why}", one.name))?;
+            let timeout = one.timeout.or(self.timeout).map_or(Duration::from_secs(2), |s| s.0).min(period);
+            pings.push(Ping { name: one.name.clone(), address: one.address, period, timeout });
+        }
+        let names = devices.iter().map(|d| &d.name).chain(machines.iter().map(|m| &m.name));
+        unique(names.map(String::as_str))?;
+        unique(pings.iter().map(|p| p.name.as_str()))?;
+        let flush = self.flush.map_or(Duration::from_secs(5), |s| s.0);
+        if !(Duration::from_millis(100)..=Duration::from_secs(3_600)).contains(&flush) {
+            return Err("`flush` is from 100ms to 1h".into());
+        }
+        let FileRetention { raw, all, bytes } = self.retention;
+        let retention = Retention { raw: raw.map(|s| s.0), all: all.map(|s| s.0), bytes: bytes.map(|b| b.0) };
+        let archive = self.archive.map(|archive| Location::from(archive).below(folder));
+        Ok(Config { archive, flush, retention, devices, machines, pings })
+    }
+
+    fn period(&self, own: Option<Span>) -> Result<Duration, String> {
+        let period = own.or(self.period).map_or(Duration::from_secs(10), |s| s.0);
+        match (LEAST_PERIOD..=MOST_PERIOD).contains(&period) {
+            true => Ok(period),
+            false => Err("a period is from 100ms to 1d".into()),
+        }
+    }
+
+    fn device(&self, one: &FileDevice, credentials: &[(&str, Auth)]) -> Result<Device, String> {
+        let auth = credentials.iter().find(|(name, _)| *name == one.credentials);
+        let (_, auth) = auth.ok_or_else(|| format!("there are no credentials `{}`", one.credentials))?;
+        let period = self.period(one.period)?;
+        let timeout = one.timeout.or(self.timeout).map_or(Duration::from_secs(2), |s| s.0);
+        if timeout.is_zero() {
+            return Err("a timeout of 0".into());
+        }
+        let retries = one.retries.or(self.retries).unwrap_or(2);
+        let datagram = one.datagram.unwrap_or(1_400);
+        if !(484..=65_507).contains(&datagram) || retries > 10 {
+            return Err("`datagram` is from 484 to 65507 octets, `retries` at most 10".into());
+        }
+        let rows = one.rows.unwrap_or(4_096);
+        if !(1..=16_384).contains(&rows) {
+            return Err("`rows` is from 1 to 16384".into());
+        }
+        let asks_none = one.ask.is_none() && !one.object.is_empty();
+        let usual = if asks_none { vec![] } else { vec![Ask::Interfaces] };
+        let ask: BTreeSet<Ask> = one.ask.clone().unwrap_or(usual).into_iter().collect();
+        if one.object.len() > MOST_OBJECTS {
+            return Err(format!("more than {MOST_OBJECTS} objects"));
+        }
+        if ask.is_empty() && one.object.is_empty() {
+            return Err("nothing is asked".into());
+        }
+        unique(one.object.iter().map(|o| o.name.as_str()))?;
+        let objects = one.object.iter().map(FileObject::checked).collect::<Result<_, _>>()?;
+        let (host, port) = address(&one.address)?;
+        Ok(Device {
+            name: one.name.clone(),
+            host,
+            port,
+            auth: auth.clone(),
+            period,
+            words: one.words.or(self.words).map_or(Duration::from_secs(600), |s| s.0).max(period),
+            patience: Patience { timeout, retries },
+            refresh: one.cache.map(|s| s.0),
+            datagram,
+            rows,
+            ask,
+            objects,
+        })
+    }
+}
+
+impl FileObject {
+    fn checked(&self) -> Result<Object, String> {
+        let wrong =
+            || format!("object `{}`: `{}` is no object such as 1.3.6.1.2.1.1.3.0", self.name, self.oid);
+        let oid = Oid::parse(self.oid.trim_start_matches('.')).map_err(|_| wrong())?;
+        if oid.len() < 2 || oid.validate_for_wire().is_err() {
+            return Err(wrong());
+        }
+        let (name, unit) = (self.name.clone(), self.unit.clone());
+        Ok(Object { name, oid, walk: self.walk, unit, most: self.most.map(NonZeroU64::get) })
+    }
+}
+
+impl FileCredentials {
+    fn auth(&self, folder: &Path) -> Result<Auth, String> {
+        match (&self.community, &self.user) {
+            (Some(community), None) => {
+                let v3 = [&self.auth, &self.privacy, &self.context].into_iter().any(Option::is_some);
+                if v3 || self.auth_password.is_some() || self.priv_password.is_some() {
+                    return Err("`auth`, `priv` and `context` go with a `user`".into());
+                }
+                Ok(Auth::v2c(community.told(folder)?))
+            }
+            (None, Some(user)) => self.user(user, folder),
+            _ => Err("either a `community` (version 2c) or a `user` (version 3)".into()),
+        }
+    }
+
+    fn user(&self, user: &str, folder: &Path) -> Result<Auth, String> {
+        let both =
+            |what: &str, protocol: &Option<String>, password: &Option<Secret>| match (protocol, password) {
+                (None, None) => Ok(None),
+                (Some(protocol), Some(password)) => Ok(Some((protocol.clone(), password.told(folder)?))),
+                _ => Err(format!("`{what}` and `{what}-password` go together")),
+            };
+        let auth = both("auth", &self.auth, &self.auth_password)?;
+        let privacy = both("priv", &self.privacy, &self.priv_password)?;
+        let mut usm = UsmConfig::new(user.to_owned());
+        if let Some(context) = &self.context {
+            usm = usm.context_name(context.clone());
+        }
+        let Some((protocol, password)) = auth else {
+            return match privacy {
+                None => Ok(usm.into()),
+                Some(_) => Err("`priv` goes with `auth`".into()),
+            };
+        };
+        let no = |what: &str| {
+            format!(
+                "there is no `{what}`: auth is sha1, sha224, sha256, sha384, sha512 or md5; priv is aes128, aes192-blumenthal, aes192-cisco, aes256-blumenthal, aes256-cisco"
+            )
+        };
+        let protocol: AuthProtocol = protocol.parse().map_err(|_| no(&protocol))?;
+        let short = |_| "a password has at least eight octets".to_owned();
+        // A password is stretched to a megabyte: once, not once a device.
+        let mut keys = MasterKeys::new(protocol, password.as_bytes()).map_err(short)?;
+        if let Some((protocol, password)) = privacy {
+            let protocol: PrivProtocol = protocol.parse().map_err(|_| no(&protocol))?;
+            keys = keys.with_privacy(protocol, password.as_bytes()).map_err(short)?;
+        }
+        let usm = usm.with_master_keys(keys).map_err(|e| e.to_string())?;
+        Ok(usm.into())
+    }
+}
+
+impl Secret {
+    fn told(&self, folder: &Path) -> Result<String, String> {
+        let text = match self {
+            Secret::Itself(text) => text.clone(),
+            Secret::File { file } => {
+                let path = folder.join(file);
+                let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+                text.trim_end_matches(['\n', '\r']).to_owned()
+            }
+            Secret::Variable { env } => {
+                std::env::var(env).map_err(|_| format!("the environment has no `{env}`"))?
+            }
+        };
+        if text.is_empty() { Err("a secret is empty".into()) } else { Ok(text) }
+    }
+}
+
+/// A name or address with a port, or that of SNMP.
+fn address(text: &str) -> Result<(String, u16), String> {
+    let wrong =
+        || format!("`{text}` is no address such as 192.0.2.1, [2001:db8::1]:161 or switch.example:161");
+    if let Ok(ip) = text.parse::<IpAddr>() {
+        return Ok((ip.to_string(), 161));
+    }
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) => (host, port.parse().map_err(|_| wrong())?),
+        None => (text, 161),
+    };
+    let host = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
+    let is_name = host.chars().all(|c| c.is_ascii_alphanumeric() || ".-_".contains(c));
+    let is_host = host.parse::<IpAddr>().is_ok() || !host.is_empty() && is_name;
+    if is_host && port > 0 { Ok((host.to_owned(), port)) } else { Err(wrong()) }
+}
+
+fn unique<'a>(names: impl Iterator<Item = &'a str>) -> Result<(), String> {
+    let mut seen = BTreeSet::new();
+    for name in names {
+        if name.is_empty() || name.len() > 255 || name.chars().any(char::is_control) {
+            return Err(format!("`{}` is no name", name.escape_debug()));
+        }
+        if !seen.insert(name) {
+            return Err(format!("the name `{name}` is there twice"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = "[[credentials]]\nname = 'c'\ncommunity = 'public'\n";
+
+    #[test]
+    fn a_file_says_what_is_polled() {
+        let text = format!(
+            "period = '30s'\nflush = '1s'\n[retention]\nraw = '30d'\nbytes = '10GB'\n{HEAD}
+            [[credentials]]\nname = 's'\nuser = 'u'\nauth = 'sha256'\nauth-password = 'longenough'
+            priv = 'aes128'\npriv-password = 'alsolongenough'
+            [[device]]\nname = 'a'\naddress = '192.0.2.1'\ncredentials = 'c'
+            [[device]]\nname = 'b'\naddress = '[2001:db8::1]:1161'\ncredentials = 's'\nperiod = '5s'
+            ask = ['channels', 'interfaces']\nobject = [{{ name = 'load', oid = '.1.3.6.1.4.1.2021.10.1.3.1' }}]
+            [[machine]]\nname = 'here'\n[[ping]]\nname = 'a'\naddress = '192.0.2.1'"
+        );
+        let config = Config::parse(&text, Path::new("")).unwrap();
+        let [a, b] = &config.devices[..] else { panic!() };
+        assert_eq!((a.host.as_str(), a.port, a.period.as_secs()), ("192.0.2.1", 161, 30));
+        assert_eq!((b.host.as_str(), b.port, b.period.as_secs()), ("2001:db8::1", 1161, 5));
+        assert_eq!(b.ask, [Ask::Interfaces, Ask::Channels].into());
+        assert_eq!(b.objects.len(), 1);
+        assert_eq!((config.flush.as_secs(), config.retention.bytes), (1, Some(10_000_000_000)));
+        assert_eq!((config.machines.len(), config.pings.len()), (1, 1));
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_in_a_line() {
+        let device =
+            |more: &str| format!("{HEAD}[[device]]\nname = 'a'\naddress = '::1'\ncredentials = 'c'\n{more}");
+        let ping = |more: &str| format!("[[ping]]\nname = 'p'\naddress = '::1'\n{more}");
+        for (text, why) in [
+            (String::new(), "there is nothing to poll"),
+            ("period 3".into(), "line 1: "),
+            (device("colour = 'red'"), "line 8: unknown field `colour`"),
+            (device("period = '10'"), "`10` is no time"),
+            (device("period = '1ms'"), "device `a`: a period is from 100ms to 1d"),
+            (device("ask = []"), "nothing is asked"),
+            (device("datagram = 10"), "from 484"),
+            (device("object = [{ name = 'x', oid = '1.x' }]"), "`1.x` is no object"),
+            (device("object = [{ name = 'x', oid = '1.3', most = 0 }]"), "line 8: "),
+            (device("").replace("'::1'", "'a b'"), "`a b` is no address"),
+            (device("").replace("'::1'", "'a:70000'"), "`a:70000` is no address"),
+            (device("credentials = 'd'"), "duplicate key"),
+            (device("").replace("credentials = 'c'", "credentials = 'd'"), "there are no credentials `d`"),
+            (
+                device("[[device]]\nname = 'a'\naddress = 'b'\ncredentials = 'c'"),
+                "the name `a` is there twice",
+            ),
+            (device("").replace("'public'", "{ env = 'NOT_SET_ANYWHERE' }"), "the environment has no"),
+            (device("").replace("'public'", "{ file = 'not/there' }"), "not/there: "),
+            (device("").replace("'public'", "''"), "a secret is empty"),
+            (device("").replace("community = 'public'", ""), "either a `community`"),
+            (device("").replace("community = 'public'", "user = 'u'\nauth = 'sha1'"), "go together"),
+            (ping("period = '2d'"), "a period is from"),
+            (ping("[[ping]]\nname = \"a\\n\"\naddress = '::1'"), "is no name"),
+        ] {
+            let said = Config::parse(&text, Path::new("")).map(|_| ()).unwrap_err();
+            let known = said.contains(why);
+            assert!(known && !said.contains('\n'), "{text}: {said}");
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! The stated mix: interfaces of switches, ten series each, from a seed.
+//!
+//! Of ten interfaces four are busy, three see only what a segment tells everybody, three are down. Busy traffic is the
+//! sum of sixteen sources a direction that are on and off for Pareto times (shape 1.4: bursts at every time scale), up
+//! to a gigabit. Packets are octets by a mean size that drifts. A gauge walks (temperature in tenths of a degree), the
+//! other says up or down.
+
+use trunkline_counters::counter::{Kind, Raw};
+use trunkline_units::{Seed, random::Stream};
+
+/// Series of an interface: octets and packets in and out, multicast in and out, discards, errors, status, temperature.
+pub const SERIES: [(&str, Kind); 10] = [
+    ("ifHCInOctets", Kind::Counter64),
+    ("ifHCOutOctets", Kind::Counter64),
+    ("ifHCInUcastPkts", Kind::Counter64),
+    ("ifHCOutUcastPkts", Kind::Counter64),
+    ("ifHCInMulticastPkts", Kind::Counter64),
+    ("ifHCOutMulticastPkts", Kind::Counter64),
+    ("ifOutDiscards", Kind::Counter32),
+    ("ifInErrors", Kind::Counter32),
+    ("ifOperStatus", Kind::Gauge),
+    ("entSensorValue", Kind::Gauge),
+];
+
+/// How an interface is used.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Use {
+    Busy,
+    Quiet,
+    Down,
+}
+
+/// An interface and its counters.
+pub struct Interface {
+    pub used: Use,
+    stream: Stream,
+    /// Of each direction and source: whether on, and for how many seconds more; and its rate, octets a second.
+    sources: Vec<(bool, f64, f64)>,
+    size: [f64; 2],
+    values: [u64; SERIES.len()],
+}
+
+fn pareto(stream: &mut Stream, least: f64) -> f64 {
+    (least * stream.unit().powf(-1.0 / 1.4)).min(40_000.0)
+}
+
+impl Interface {
+    pub fn new(number: usize) -> Interface {
+        let mut stream = Seed(1996).stream(&format!("interface {number}"));
+        let used = match number % 10 {
+            0..4 => Use::Busy,
+            4..7 => Use::Quiet,
+            _ => Use::Down,
+        };
+        let one =
+            |stream: &mut Stream| (stream.chance(0.3), pareto(stream, 2.0), 125e6 / 16.0 * stream.unit());
+        let sources = (0..32).map(|_| one(&mut stream)).collect();
+        let mut values = [0; SERIES.len()];
+        if used != Use::Down {
+            values.iter_mut().take(8).for_each(|v| *v = stream.below(1 << 31));
+        }
+        values[8] = if used == Use::Down { 2 } else { 1 };
+        values[9] = 350 + stream.below(100);
+        Interface { used, stream, sources, size: [700.0, 300.0], values }
+    }
+
+    /// What it says `seconds` later.
+    pub fn next(&mut self, seconds: f64) -> [Raw; SERIES.len()] {
+        let (stream, values) = (&mut self.stream, &mut self.values);
+        for direction in 0..2 {
+            let mut octets = 0.0;
+            if self.used == Use::Busy {
+                for (on, left, rate) in &mut self.sources[16 * direction..16 * direction + 16] {
+                    let mut time = seconds;
+                    while time > 0.0 {
+                        let part = left.min(time);
+                        octets += if *on { part * *rate } else { 0.0 };
+                        (time, *left) = (time - part, *left - part);
+                        if *left <= 0.0 {
+                            *on = !*on;
+                            *left = pareto(stream, if *on { 1.0 } else { 3.0 });
+                        }
+                    }
+                }
+            }
+            let told = if self.used == Use::Down { 0 } else { stream.below(12) };
+            let size = &mut self.size[direction];
+            *size = (*size + 20.0 * (stream.unit() - 0.5)).clamp(90.0, 1_400.0);
+            let noise = 1.0 + 0.02 * (stream.unit() - 0.5);
+            values[direction] += octets as u64 + 90 * told;
+            values[2 + direction] += (octets / *size * noise) as u64;
+            values[4 + direction] += told;
+        }
+        if self.used == Use::Busy {
+            values[6] += if stream.chance(0.02) { stream.below(200) } else { 0 };
+            values[7] += u64::from(stream.chance(0.001));
+        }
+        if self.used != Use::Down {
+            values[9] = values[9].saturating_add_signed(stream.below(3) as i64 - 1).clamp(200, 700);
+        }
+        values.map(Raw)
+    }
+}

@@ -1,0 +1,214 @@
+//! A writer killed at any moment loses at most what it had not flushed, and nothing that is left is wrong.
+//! `MOMENTS=100 cargo test -p trunkline-record --test series_crash` kills as often as asked.
+
+#[path = "support/store.rs"]
+mod store;
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use trunkline_counters::archive::{Layout, Location, Reader, Retention, SeriesSpec, TableSpec, Writer};
+use trunkline_counters::counter::{Answer, Kind, Moment, Raw, Response};
+use trunkline_units::{Seed, random::Stream};
+
+/// Where the child finds the archive.
+const PLACE: &str = "TRUNKLINE_TEST_SERIES";
+const COLUMNS: usize = 40;
+const TABLES: usize = 3;
+const S: i64 = 1_000_000_000;
+
+fn spec(device: usize) -> TableSpec {
+    let series = |at: usize| SeriesSpec {
+        name: format!("octets.{at}"),
+        kind: Kind::Counter64,
+        unit: "octets".into(),
+        ceiling: None,
+        mark: None,
+    };
+    TableSpec {
+        device: format!("device {device}"),
+        name: "interfaces".into(),
+        period: Duration::from_secs(1),
+        refresh: Some(Duration::ZERO),
+        series: (0..COLUMNS).map(series).collect(),
+    }
+}
+
+/// What a counter says at a response: a function of its place, so that what is read can be checked.
+fn value(column: usize, at: i64) -> u64 {
+    let noise = if column.is_multiple_of(3) { (at as u64).wrapping_mul(0x9e37_79b9) % 997 } else { 0 };
+    at as u64 * 1_000 * (column as u64 + 1) + noise
+}
+
+fn response(at: i64) -> Response {
+    let asked = Moment(at * S);
+    let values = (0..COLUMNS).map(|column| Some(Raw(value(column, at)))).collect();
+    let answer = Answer { answered: Moment(asked.0 + 5_000_000), uptime: Some(at as u32 * 100), values };
+    Response { due: asked, asked, answer: Some(answer) }
+}
+
+/// Opens an archive, whose server may not have noticed yet that the last writer is dead.
+fn open(at: &Location) -> (Writer, Vec<Layout>) {
+    let mut writer = Writer::open(at).unwrap();
+    let mut table = |device| {
+        let mut layout = None;
+        store::patiently(|| writer.table(&spec(device)).map(|made| layout = Some(made)).is_ok());
+        layout.unwrap()
+    };
+    let layouts = (0..TABLES).map(&mut table).collect();
+    (writer, layouts)
+}
+
+/// How many responses of a table there are; all of them right.
+fn checked(at: &Location, layout: &Layout) -> i64 {
+    let reader = Reader::open(at).unwrap();
+    let mut count = 0;
+    for column in [0, 1, COLUMNS - 1] {
+        let points = reader.points(layout.series[column], Moment::FIRST, Moment::LAST, usize::MAX).unwrap();
+        assert!(points.damaged.is_empty() && points.gone == 0, "{:?}", points.damaged);
+        for (at, point) in (0..).zip(&points.points) {
+            assert_eq!((point.row.asked, point.value), (Moment(at * S), Some(Raw(value(column, at)))));
+        }
+        count = points.points.len() as i64;
+        let view = reader.view(layout.series[column], Moment(-S), Moment((count + 1) * S), 13).unwrap();
+        let sum: i128 = view.buckets.buckets.iter().map(|b| b.sum).sum();
+        let grown = if count == 0 { 0 } else { value(column, count - 1) - value(column, 0) };
+        assert_eq!(sum, i128::from(grown), "views add up to what grew");
+    }
+    count
+}
+
+/// Not a test of its own but the child of the one below, which writes until it is killed.
+#[test]
+fn writer() {
+    let Some(place) = std::env::var_os(PLACE) else { return };
+    let at = Location::from(place);
+    let (mut writer, layouts) = open(&at);
+    let mut next: Vec<i64> = layouts.iter().map(|layout| checked(&at, layout)).collect();
+    loop {
+        for (layout, next) in layouts.iter().zip(&mut next) {
+            for _ in 0..29 {
+                writer.append(layout.table, &response(*next)).unwrap();
+                *next += 1;
+            }
+        }
+        let mut flush = || writer.flush().map(|done| assert!(done.damage.is_empty()));
+        match at.file() {
+            Some(_) => flush().unwrap(),
+            // A server that was stopped comes again.
+            None => store::patiently(|| flush().is_ok()),
+        }
+        let _ = writer.retain(&Retention::default(), Moment(0));
+        println!("\nflushed {}", next.iter().map(i64::to_string).collect::<Vec<_>>().join(" "));
+    }
+}
+
+/// A writer at work, in a process of its own.
+struct Work {
+    child: Child,
+    out: BufReader<ChildStdout>,
+}
+
+impl Work {
+    fn start(place: &str) -> Work {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "writer", "--nocapture"])
+            .env(PLACE, place)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        Work { child, out }
+    }
+
+    /// What it said that is flushed, line by line.
+    fn said(&mut self) -> impl Iterator<Item = Vec<i64>> {
+        let numbers = |line: String| -> Option<Vec<i64>> {
+            line.strip_prefix("flushed ")?.split(' ').map(|word| word.parse().ok()).collect()
+        };
+        self.out.by_ref().lines().map_while(Result::ok).filter_map(numbers)
+    }
+
+    /// Waits for so many flushes and some microseconds; what it said last.
+    fn wait(&mut self, flushes: usize, after: Duration) -> Vec<i64> {
+        let said = self.said().take(flushes).last().expect("the writer writes");
+        #[allow(clippy::disallowed_methods, reason = "the moment of the blow is what is drawn")]
+        std::thread::sleep(after);
+        said
+    }
+
+    /// SIGKILL, in the midst of whatever it does. What it said between the last line read and its end counts too.
+    fn kill(mut self, said: Vec<i64>) -> Vec<i64> {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        self.said().last().unwrap_or(said)
+    }
+}
+
+/// At most the last flush is missing, nothing is wrong, and it goes on as if nothing had been.
+fn goes_on(at: &Location, said: &[i64], moment: usize) {
+    let (mut writer, layouts) = open(at);
+    for (layout, said) in layouts.iter().zip(said) {
+        let there = checked(at, layout);
+        assert!(
+            *said <= there && there <= said + 29,
+            "{there} responses, {said} were flushed (moment {moment})"
+        );
+        writer.append(layout.table, &response(there)).unwrap();
+    }
+    writer.flush().unwrap();
+    layouts.iter().zip(said).for_each(|(layout, said)| assert!(checked(at, layout) > *said));
+}
+
+/// When somebody is struck: after so many flushes and some time.
+fn blow(stream: &mut Stream) -> (usize, Duration) {
+    (1 + stream.below(12) as usize, Duration::from_micros(stream.below(30_000)))
+}
+
+fn moments() -> usize {
+    std::env::var("MOMENTS").ok().and_then(|n| n.parse().ok()).unwrap_or(12)
+}
+
+#[test]
+fn a_killed_writer_loses_at_most_what_it_had_not_flushed() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut stream: Stream = Seed(1996).stream("blows");
+    let (mut path, mut blows) = (dir.path().join("0.sqlite"), 0);
+    for moment in 0..moments() {
+        // A new archive now and then, so that the beginning is hit as well.
+        if blows == 6 {
+            (path, blows) = (dir.path().join(format!("{moment}.sqlite")), 0);
+        }
+        blows += 1;
+        let (flushes, after) = blow(&mut stream);
+        let mut work = Work::start(path.to_str().unwrap());
+        let said = work.wait(flushes, after);
+        goes_on(&Location::from(&path), &work.kill(said), moment);
+    }
+}
+
+/// The same in a database; and the server ends in the midst of it, with the writer alive, who loses nothing at all.
+#[cfg(feature = "postgres")]
+#[test]
+fn a_killed_writer_or_server_loses_at_most_what_was_not_flushed() {
+    if store::server::server().is_none() {
+        return;
+    }
+    let server = store::server::Server::start("on").unwrap();
+    let url = server.database();
+    let at = Location::from(url.as_str());
+    let mut stream: Stream = Seed(1996).stream("blows on a server");
+    for moment in 0..moments() / 3 {
+        let mut work = Work::start(&url);
+        let (flushes, after) = blow(&mut stream);
+        let mut said = work.wait(flushes, after);
+        if moment % 2 == 1 {
+            server.stop();
+            server.restart();
+            said = work.wait(2, Duration::ZERO);
+        }
+        goes_on(&at, &work.kill(said), moment);
+    }
+}

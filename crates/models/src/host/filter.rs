@@ -1,0 +1,136 @@
+//! Which groups a card lets pass.
+
+use std::collections::BTreeMap;
+
+use crate::host::headers::group_mac;
+
+/// The groups that a station has joined, and what its card makes of them.
+///
+/// Ethernet cards of the time had a table of few bits: the hash of every joined address sets one, and a frame passes
+/// whose hash finds its bit set. What passes wrongly the processor throws away (section 4.2 of the 1997 report).
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    /// How often each group was joined.
+    joined: BTreeMap<u32, u32>,
+    /// How many joined groups fall into each bucket; empty: the card filters exactly.
+    buckets: Vec<u32>,
+}
+
+/// What a card does with a frame for a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Passes {
+    /// The station has joined the group.
+    Wanted,
+    /// It has not, but the hash is that of a group that it has joined.
+    Wrongly,
+    /// The card ignores it.
+    Not,
+}
+
+impl Filter {
+    /// A card with a hash of so many buckets, or an exact one.
+    pub fn new(buckets: Option<u32>) -> Self {
+        Filter { joined: BTreeMap::new(), buckets: vec![0; buckets.map_or(0, |count| count.max(1) as usize)] }
+    }
+
+    /// Joins; several programs may.
+    pub fn join(&mut self, group: u32) {
+        let count = self.joined.entry(group).or_insert(0);
+        *count += 1;
+        if *count == 1 && !self.buckets.is_empty() {
+            let bucket = bucket(group, self.buckets.len());
+            self.buckets[bucket] += 1;
+        }
+    }
+
+    /// Takes one join back; one that was never made is ignored.
+    pub fn leave(&mut self, group: u32) {
+        let Some(count) = self.joined.get_mut(&group) else { return };
+        *count -= 1;
+        if *count > 0 {
+            return;
+        }
+        self.joined.remove(&group);
+        if !self.buckets.is_empty() {
+            let bucket = bucket(group, self.buckets.len());
+            self.buckets[bucket] -= 1;
+        }
+    }
+
+    /// What becomes of a frame for `group`.
+    pub fn passes(&self, group: u32) -> Passes {
+        if self.joined.contains_key(&group) {
+            Passes::Wanted
+        } else if !self.buckets.is_empty() && self.buckets[bucket(group, self.buckets.len())] > 0 {
+            Passes::Wrongly
+        } else {
+            Passes::Not
+        }
+    }
+}
+
+/// The bucket of a group: the upper bits of the CRC-32 of its MAC address. With 64 buckets the upper six, as the
+/// LANCE (Am7990) takes them.
+pub fn bucket(group: u32, buckets: usize) -> usize {
+    let crc = group_mac(group).iter().fold(u32::MAX, |crc, &octet| {
+        (0..8).fold(crc ^ u32::from(octet), |crc, _| (crc >> 1) ^ (0xEDB8_8320 * (crc & 1)))
+    });
+    ((u64::from(crc) * buckets as u64) >> 32) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trunkline_units::Seed;
+
+    #[test]
+    fn a_hash_takes_the_upper_bits_of_the_crc() {
+        // The CRC as the standard draws it: bit by bit, the low bit of an octet first.
+        let crc = |group| {
+            let mac = group_mac(group);
+            let bits = mac.iter().flat_map(|octet| (0..8).map(move |at| u32::from(octet >> at) & 1));
+            bits.fold(u32::MAX, |crc, bit| match (crc & 1) ^ bit {
+                0 => crc >> 1,
+                _ => (crc >> 1) ^ 0xEDB8_8320,
+            })
+        };
+        for group in [1, 5, 0x7F_FFFF, 0x0001_0203] {
+            assert_eq!(bucket(group, 64) as u32, crc(group) >> 26);
+            assert_eq!(bucket(group, 1), 0);
+        }
+    }
+
+    #[test]
+    fn joins_are_counted() {
+        for buckets in [None, Some(64), Some(1)] {
+            let mut filter = Filter::new(buckets);
+            assert_eq!(filter.passes(7), Passes::Not);
+            filter.join(7);
+            filter.join(7);
+            filter.leave(7);
+            assert_eq!(filter.passes(7), Passes::Wanted);
+            filter.leave(7);
+            filter.leave(7);
+            assert_eq!(filter.passes(7), Passes::Not);
+        }
+    }
+
+    #[test]
+    fn a_small_hash_lets_much_pass_wrongly() {
+        let wrongly = |buckets, joined| {
+            let mut filter = Filter::new(buckets);
+            let mut stream = Seed(2).stream("filter");
+            let mut group = || stream.below(1 << 23) as u32;
+            (0..joined).for_each(|_| filter.join(group()));
+            (0..4_000).filter(|_| filter.passes(group()) == Passes::Wrongly).count()
+        };
+        assert_eq!(wrongly(None, 100), 0);
+        assert_eq!(wrongly(Some(1), 1), 4_000);
+        // n groups thrown into 64 buckets leave (63/64)^n of them empty.
+        for joined in [5, 20, 50, 100] {
+            let expected = 4_000.0 * (1.0 - (63.0f64 / 64.0).powi(joined));
+            let found = wrongly(Some(64), joined as u32) as f64;
+            assert!((found - expected).abs() < 600.0, "{joined} joined: {found}, not {expected}");
+        }
+    }
+}

@@ -1,0 +1,491 @@
+//! A station: packets go out and come in past what limits them.
+
+use std::collections::VecDeque;
+
+use trunkline_endpoint::{Frame, Port, To};
+use trunkline_units::{Instant, Span};
+
+use crate::host::filter::{Filter, Passes};
+use crate::host::processors::{Finished, Processors};
+use crate::host::server::Server;
+use crate::host::{Costs, Interface};
+
+/// Packets that a card holds from their arrival until their interrupt is served. More are lost [`Cause::Full`],
+/// without an interrupt: cards have as much memory as that and no more.
+pub const CARD: usize = 256;
+
+/// What a station says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output<F> {
+    /// Hand `frame` to the medium at `port`.
+    Transmit {
+        /// Where.
+        port: Port,
+        /// What.
+        frame: F,
+    },
+    /// Hand `frame` to its transport.
+    Deliver {
+        /// Where it came from.
+        port: Port,
+        /// What.
+        frame: F,
+    },
+    /// A frame that came in is no more.
+    Lost {
+        /// What.
+        frame: F,
+        /// Why.
+        cause: Cause,
+    },
+    /// Senders may send again: there was no room, and now there is.
+    Room,
+    /// Nothing more now.
+    Idle {
+        /// When to wake it, if nothing comes before.
+        deadline: Option<Instant>,
+    },
+}
+
+/// Why a frame went no further.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Cause {
+    /// No room in the receive buffer, after its interrupt was served; or none on the card.
+    Full,
+    /// It had been damaged, as the processor found.
+    Damaged,
+    /// For a group that the station has not joined, as the processor found behind a card that filters by a hash.
+    Unwanted,
+    /// For somebody else: the card ignored it, at no cost. Nothing is wrong.
+    Foreign,
+}
+
+/// What a station counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Packets taken from transports.
+    pub sent: u64,
+    /// Packets handed to media.
+    pub transmitted: u64,
+    /// Frames that media brought and the card did not ignore.
+    pub received: u64,
+    /// Packets handed to transports.
+    pub delivered: u64,
+    /// Lost for want of room.
+    pub full: u64,
+    /// Lost because damaged.
+    pub damaged: u64,
+    /// Thrown away by the processor because not wanted.
+    pub unwanted: u64,
+    /// Ignored by the card.
+    pub foreign: u64,
+    /// Interrupts begun.
+    pub interrupts: u64,
+    /// Most packets that waited in the receive buffer.
+    pub waiting_max: u64,
+    /// Most bytes that waited there.
+    pub waiting_bytes_max: u64,
+}
+
+/// A packet on its way through the station.
+#[derive(Clone, Debug)]
+struct Job<F> {
+    frame: F,
+    port: Port,
+    leaves: bool,
+    unwanted: bool,
+}
+
+impl<F> Job<F> {
+    fn transmit(self) -> Output<F> {
+        Output::Transmit { port: self.port, frame: self.frame }
+    }
+}
+
+/// What limits a station, between its transports and its media.
+///
+/// **Out.** Protocol work on a processor ([`Costs::cpu_packet`] and the bytes), then the bus, then segmentation on the
+/// card, then [`Output::Transmit`]. At most [`Costs::send_queue`] packets are on this way; `send` refuses more.
+///
+/// **In.** Reassembly on the card, then the bus, then an interrupt on the first processor, then the receive buffer
+/// ([`Costs::rx_buffer`]), then protocol work, then [`Output::Deliver`]. At most [`CARD`] packets are between arrival
+/// and the end of their interrupt; a packet counts in the receive buffer until its work begins.
+///
+/// **Servers.** Each processor, the bus, and of each interface segmentation and reassembly serve one packet at a
+/// time. The first processor takes all interrupts, each at once; work it had begun waits and goes on afterwards.
+/// Work goes to the other processors first; packets that came in before packets that go out, as 4.3BSD's software
+/// interrupts precede its processes. So a flood of packets takes the first processor whole, and what it has no time
+/// for is lost after its interrupt was paid.
+///
+/// **Nothing vanishes.** Every frame taken comes out again, if it is not still under way.
+///
+/// The calls keep the contract of a [`Medium`](trunkline_endpoint::Medium): time never goes back, [`wake`](Self::wake)
+/// at the deadline makes progress, early it does nothing; after every call it is polled until idle.
+#[derive(Clone, Debug)]
+pub struct Station<F> {
+    address: u32,
+    costs: Costs,
+    /// Nothing costs anything: packets pass straight through.
+    free: bool,
+    interfaces: Vec<Card<F>>,
+    filter: Filter,
+    processors: Processors<Job<F>>,
+    bus: Server<Job<F>>,
+    /// Packets between card and processor.
+    received: VecDeque<Job<F>>,
+    received_bytes: u64,
+    /// Packets from transports, before the processor.
+    sending: VecDeque<Job<F>>,
+    /// Packets on their way in, up to the end of their interrupt.
+    on_card: usize,
+    /// Packets on their way out.
+    leaving: u64,
+    output: VecDeque<Output<F>>,
+    now: Instant,
+    /// When and where something happens next.
+    due: (Instant, Place),
+    counters: Counters,
+}
+
+/// The servers of an interface.
+#[derive(Clone, Debug)]
+struct Card<F> {
+    interface: Interface,
+    segmentation: Server<Job<F>>,
+    reassembly: Server<Job<F>>,
+}
+
+/// Where something happens next; of several at one moment the first comes first.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Reassembly(usize),
+    Bus,
+    Processor,
+    Segmentation(usize),
+}
+
+impl<F: Frame> Station<F> {
+    /// A station, idle, with a port for each interface.
+    pub fn new(address: u32, costs: Costs, interfaces: &[Interface]) -> Self {
+        let card = |&interface| Card { interface, segmentation: Server::new(), reassembly: Server::new() };
+        Station {
+            address,
+            free: costs.are_none(),
+            interfaces: interfaces.iter().map(card).collect(),
+            filter: Filter::new(costs.mcast_filter),
+            processors: Processors::new(costs.cpus, costs.interrupt),
+            bus: Server::new(),
+            received: VecDeque::new(),
+            received_bytes: 0,
+            sending: VecDeque::new(),
+            on_card: 0,
+            leaving: 0,
+            output: VecDeque::new(),
+            now: Instant::ZERO,
+            due: (Instant::MAX, Place::Bus),
+            counters: Counters::default(),
+            costs,
+        }
+    }
+
+    /// Wants frames for `group`. Joins are counted: as many leaves end it.
+    pub fn join(&mut self, group: u32) {
+        self.filter.join(group);
+    }
+
+    /// Takes back one join.
+    pub fn leave(&mut self, group: u32) {
+        self.filter.leave(group);
+    }
+
+    /// Whether [`send`](Self::send) takes one more.
+    #[inline]
+    pub fn room(&self) -> bool {
+        self.leaving < self.costs.send_queue.max(1)
+    }
+
+    /// Whether nothing costs anything: then packets pass straight through, and [`pass_out`](Self::pass_out) and
+    /// [`pass_in`](Self::pass_in) do what `send` and `arrive` do without the detour over `poll`.
+    #[inline]
+    pub fn is_free(&self) -> bool {
+        self.free
+    }
+
+    /// Counts a packet that leaves a free station.
+    #[inline]
+    pub fn pass_out(&mut self) {
+        self.counters.sent += 1;
+        self.counters.transmitted += 1;
+    }
+
+    /// Counts a frame that a medium brings to a free station; whether it goes to a transport.
+    #[inline]
+    pub fn pass_in(&mut self, frame: &F) -> bool {
+        let wanted = match frame.to() {
+            To::Station(station) => station == self.address,
+            To::All => true,
+            To::Group(group) => match self.filter.passes(group) {
+                Passes::Wanted => true,
+                Passes::Not => false,
+                Passes::Wrongly => {
+                    self.counters.received += 1;
+                    self.counters.unwanted += 1;
+                    return false;
+                }
+            },
+        };
+        if !wanted {
+            self.counters.foreign += 1;
+            return false;
+        }
+        self.counters.received += 1;
+        if frame.is_damaged() {
+            self.counters.damaged += 1;
+            return false;
+        }
+        self.counters.delivered += 1;
+        true
+    }
+
+    /// Takes a packet from a transport, to leave by `port`.
+    ///
+    /// # Errors
+    /// The packet, if there is no room. [`Output::Room`] tells when there is.
+    #[inline]
+    pub fn send(&mut self, now: Instant, port: Port, frame: F) -> Result<(), F> {
+        if !self.free {
+            self.advance(now);
+        }
+        if !self.room() {
+            return Err(frame);
+        }
+        self.leaving += 1;
+        self.counters.sent += 1;
+        if self.free {
+            self.output.push_back(Output::Transmit { port, frame });
+        } else {
+            self.sending.push_back(Job { frame, port, leaves: true, unwanted: false });
+            self.proceed(now);
+        }
+        Ok(())
+    }
+
+    /// Takes a frame that the medium at `port` brought.
+    #[inline]
+    pub fn arrive(&mut self, now: Instant, port: Port, frame: F) {
+        let unwanted = match frame.to() {
+            To::Station(station) if station == self.address => false,
+            To::All => false,
+            To::Station(_) => return self.lose(frame, Cause::Foreign),
+            To::Group(group) => match self.filter.passes(group) {
+                Passes::Wanted => false,
+                Passes::Wrongly => true,
+                Passes::Not => return self.lose(frame, Cause::Foreign),
+            },
+        };
+        self.counters.received += 1;
+        let job = Job { frame, port, leaves: false, unwanted };
+        if self.free {
+            return self.finish_arrival(job);
+        }
+        self.advance(now);
+        if self.on_card >= CARD {
+            return self.lose(job.frame, Cause::Full);
+        }
+        self.on_card += 1;
+        self.reassemble(now, job);
+        self.proceed(now);
+    }
+
+    /// The deadline may have come.
+    #[inline]
+    pub fn wake(&mut self, now: Instant) {
+        if now >= self.due.0 {
+            self.advance(now);
+        }
+    }
+
+    /// What it has to say, until [`Output::Idle`].
+    #[inline]
+    pub fn poll(&mut self, _now: Instant) -> Output<F> {
+        match self.output.pop_front() {
+            Some(Output::Transmit { port, frame }) => {
+                self.counters.transmitted += 1;
+                if !self.room() {
+                    self.output.push_back(Output::Room);
+                }
+                self.leaving -= 1;
+                Output::Transmit { port, frame }
+            }
+            Some(output) => output,
+            None => Output::Idle { deadline: (self.due.0 < Instant::MAX).then_some(self.due.0) },
+        }
+    }
+
+    /// What it counted until now.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Processor time used until now, of all processors together.
+    pub fn busy(&self) -> Span {
+        self.processors.used(self.now)
+    }
+
+    /// How much has been used until `now`, which is not before the last call.
+    pub fn busy_at(&self, now: Instant) -> Span {
+        self.processors.used(now.max(self.now))
+    }
+
+    /// Does what is due until `now`, in order of time.
+    fn advance(&mut self, now: Instant) {
+        while self.due.0 <= now {
+            let (at, place) = self.due;
+            self.step(at, place);
+            self.proceed(at);
+        }
+        self.now = now;
+    }
+
+    /// Gives work to idle processors, and finds out what comes next.
+    fn proceed(&mut self, now: Instant) {
+        self.now = now;
+        while let Some(processor) = self.processors.idle() {
+            let Some(job) = self.next_work() else { break };
+            let cost = if job.unwanted { self.costs.cpu_packet } else { self.costs.work(job.frame.length()) };
+            self.processors.begin(processor, now, cost, job);
+        }
+        self.due = self.next();
+    }
+
+    fn next_work(&mut self) -> Option<Job<F>> {
+        let Some(job) = self.received.pop_front() else { return self.sending.pop_front() };
+        self.received_bytes -= u64::from(job.frame.length());
+        Some(job)
+    }
+
+    /// When and where something happens next.
+    fn next(&self) -> (Instant, Place) {
+        let mut next = (self.processors.next(), Place::Processor);
+        let mut consider = |at: Instant, place: Place, before: bool| {
+            if at < next.0 || (before && at == next.0 && at < Instant::MAX) {
+                next = (at, place);
+            }
+        };
+        consider(self.bus.next(), Place::Bus, true);
+        for (number, card) in self.interfaces.iter().enumerate().rev() {
+            consider(card.reassembly.next(), Place::Reassembly(number), true);
+            consider(card.segmentation.next(), Place::Segmentation(number), false);
+        }
+        next
+    }
+
+    /// One packet goes one step further.
+    fn step(&mut self, now: Instant, place: Place) {
+        match place {
+            Place::Reassembly(number) => {
+                let job = self.interfaces[number].reassembly.take();
+                job.into_iter().for_each(|job| self.cross_bus(now, job));
+            }
+            Place::Bus => {
+                let job = self.bus.take();
+                job.into_iter().for_each(|job| self.leave_bus(now, job));
+            }
+            Place::Processor => match self.processors.finish(now) {
+                Some(Finished::Interrupt(job)) => self.finish_interrupt(job),
+                Some(Finished::Work(job)) if job.leaves => self.cross_bus(now, job),
+                Some(Finished::Work(job)) => self.finish_arrival(job),
+                None => {}
+            },
+            Place::Segmentation(number) => {
+                let job = self.interfaces[number].segmentation.take();
+                self.output.extend(job.map(Job::transmit));
+            }
+        }
+    }
+
+    /// The card's server that handles a packet, and its time for it; none, where it takes no time.
+    fn sar(&mut self, job: &Job<F>) -> Option<(&mut Card<F>, Span)> {
+        let cell = self.costs.sar_cell;
+        let card = self.interfaces.get_mut(usize::from(job.port.0))?;
+        let cells = card.interface.cells.filter(|_| !cell.is_zero())?;
+        Some((card, cell * u64::from(cells(job.frame.length()))))
+    }
+
+    fn reassemble(&mut self, now: Instant, job: Job<F>) {
+        match self.sar(&job) {
+            Some((card, cost)) => card.reassembly.give(now, cost, job),
+            None => self.cross_bus(now, job),
+        }
+    }
+
+    fn segment(&mut self, now: Instant, job: Job<F>) {
+        match self.sar(&job) {
+            Some((card, cost)) => card.segmentation.give(now, cost, job),
+            None => self.output.push_back(job.transmit()),
+        }
+    }
+
+    fn cross_bus(&mut self, now: Instant, job: Job<F>) {
+        if self.costs.dma_byte.is_zero() {
+            return self.leave_bus(now, job);
+        }
+        self.bus.give(now, self.costs.dma_byte * u64::from(job.frame.length()), job);
+    }
+
+    fn leave_bus(&mut self, now: Instant, job: Job<F>) {
+        if job.leaves {
+            return self.segment(now, job);
+        }
+        self.counters.interrupts += 1;
+        if self.costs.interrupt.is_zero() {
+            return self.finish_interrupt(job);
+        }
+        self.processors.interrupt(now, job);
+    }
+
+    /// Its interrupt has been served: it waits for the processor, if there is room.
+    fn finish_interrupt(&mut self, job: Job<F>) {
+        self.on_card -= 1;
+        let bound = self.costs.rx_buffer;
+        let (mut frames, mut bytes) = (self.received.len() as u64, self.received_bytes);
+        if bound.each_channel {
+            let channel = job.frame.channel();
+            let same = self.received.iter().filter(|other| other.frame.channel() == channel);
+            (frames, bytes) =
+                same.fold((0, 0), |(n, sum), other| (n + 1, sum + u64::from(other.frame.length())));
+        }
+        if !bound.fits(frames, bytes, job.frame.length()) {
+            return self.lose(job.frame, Cause::Full);
+        }
+        self.received_bytes += u64::from(job.frame.length());
+        self.received.push_back(job);
+        let counters = &mut self.counters;
+        counters.waiting_max = counters.waiting_max.max(self.received.len() as u64);
+        counters.waiting_bytes_max = counters.waiting_bytes_max.max(self.received_bytes);
+    }
+
+    /// The last step on the way in.
+    #[inline]
+    fn finish_arrival(&mut self, job: Job<F>) {
+        if job.unwanted {
+            self.lose(job.frame, Cause::Unwanted);
+        } else if job.frame.is_damaged() {
+            self.lose(job.frame, Cause::Damaged);
+        } else {
+            self.counters.delivered += 1;
+            self.output.push_back(Output::Deliver { port: job.port, frame: job.frame });
+        }
+    }
+
+    fn lose(&mut self, frame: F, cause: Cause) {
+        let counter = match cause {
+            Cause::Full => &mut self.counters.full,
+            Cause::Damaged => &mut self.counters.damaged,
+            Cause::Unwanted => &mut self.counters.unwanted,
+            Cause::Foreign => &mut self.counters.foreign,
+        };
+        *counter += 1;
+        self.output.push_back(Output::Lost { frame, cause });
+    }
+}

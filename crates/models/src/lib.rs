@@ -1,0 +1,14 @@
+//! Models of what a frame crosses between two transports: media, ATM links and hosts.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`media`] | point-to-point links, switches, shared Ethernet (CSMA/CD), token rings, impairments |
+//! | [`atm`] | cells, AAL5, pacing, links of cells |
+//! | [`host`] | processors, bus, network card, buffers and disk of a host; its timer phases and packet headers |
+//!
+//! All models are state machines: they open no socket, read no clock, and draw random numbers only from the streams
+//! that the caller passes in.
+
+pub mod atm;
+pub mod host;
+pub mod media;

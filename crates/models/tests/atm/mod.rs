@@ -1,0 +1,5 @@
+mod agree;
+mod common;
+mod link;
+mod plain;
+mod short;

@@ -1,0 +1,13 @@
+mod common;
+mod csma;
+mod hub;
+mod hub_plain;
+mod hub_theory;
+mod link;
+mod queueing;
+mod ring;
+mod short;
+mod soak_hub_theory;
+mod soak_theory;
+mod switch;
+mod theory;
