@@ -2,7 +2,6 @@
 //! formula does not describe. `soak_hub_theory.rs` is the same for more sizes, stations and delays, and
 //! compares with what was measured.
 
-use super::common;
 use super::csma;
 
 use csma::{FARTHEST, SLOT, many_stations, metcalfe_boggs, saturate, sending, taken, two_stations};

@@ -1,6 +1,5 @@
 //! A link against queueing theory, briefly. `soak_theory.rs` is the same with enough frames for 1 %.
 
-use super::common;
 use super::queueing;
 
 use queueing::{Service, check};

@@ -7,7 +7,7 @@ use trunkline_endpoint::{Bound, Passage, To};
 use trunkline_models::media::{Hub, HubOptions};
 use trunkline_units::{Instant, Rate, Seed, Span};
 
-use crate::common::{Packet, World};
+use super::common::{Packet, World};
 
 /// A bit at 10 Mb/s, in ns.
 pub const BIT: u64 = 100;

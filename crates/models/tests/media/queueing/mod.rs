@@ -6,7 +6,7 @@ use trunkline_endpoint::{Arrival, Bound, Medium, Passage, Port, To};
 use trunkline_models::media::{Framing, LineOptions, Link};
 use trunkline_units::{Instant, Rate, Seed, Span, Stream};
 
-use crate::common::Packet;
+use super::common::Packet;
 
 /// Bytes of a mean frame: so many that rounding to bytes does not show.
 const MEAN: f64 = 100_000.0;
