@@ -4,18 +4,20 @@ CARGO   ?= cargo
 SECONDS ?= 60
 PREFIX  ?= $(HOME)/.local
 
-RUN     = $(CARGO) run --release --quiet --locked --
-# What machines offer beside themselves: sockets of their own, encryption.
-FACES   = --features trunkline-arq/tokio,trunkline-arq/aead,trunkline-llc/sockets,trunkline-bundle/sockets
+RUN     = $(CARGO) run --release --quiet --locked --features full --
+# Every command, and the socket APIs and encryption of the protocol crates.
+FEATURES = --features trunkline/full,trunkline-arq/tokio,trunkline-arq/aead,trunkline-llc/sockets,trunkline-bundle/sockets
+# The fuzz targets are a workspace of their own, but share the target folder.
+FUZZ     = --manifest-path fuzz/Cargo.toml --locked --target-dir $(TARGET)
 TARGET  = $(or $(CARGO_TARGET_DIR),target)
-# Many tests wait for other programs or for time to pass: two at once for each processor.
+# Many tests wait for other programs or for timers: run two per processor.
 THREADS = RUST_TEST_THREADS=$$((2 * $$(nproc)))
-# Root can do all that tests need: none is skipped.
+# Root has every privilege that tests need, so no test may be skipped.
 MUST    = $(if $(filter 0,$(shell id -u)),TRUNKLINE_MUST=1)
 VERSION = $(shell sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help test deps fmt lint doc bench fuzz soak install clean
+.PHONY: help test check deps fmt lint doc docs bench fuzz soak install clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1|/p' $(MAKEFILE_LIST) | \
@@ -23,12 +25,19 @@ help: ## list the targets
 	@echo
 	@echo "  fuzz and soak take SECONDS=$(SECONDS); install takes PREFIX=$(PREFIX)."
 
-# One after the other, so that the first trouble is the last thing on the screen.
+# One step after the other, so that the first failure is the last thing on the screen.
 test: ## what a change must pass: packages, format, lints, documentation, all tests
 	@bash .ci/packages
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory doc
-	$(THREADS) $(MUST) $(CARGO) test --workspace --locked $(FACES)
+	@bash .ci/book --if-installed
+	$(THREADS) $(MUST) $(CARGO) test --workspace --locked $(FEATURES)
+	$(CARGO) test --locked -p trunkline-arq --features sockets --tests
+
+check: ## a quick look at a change: format, compile everything, rules of the source tree
+	$(CARGO) fmt --all --check
+	$(CARGO) check --workspace --all-targets --locked $(FEATURES)
+	$(CARGO) test --quiet --locked -p trunkline $(FEATURES) --test conventions
 
 deps: ## install what the tests need, or say what is missing
 	@bash .ci/packages
@@ -40,18 +49,22 @@ fmt: ## format all sources
 lint: ## formatting and clippy; any warning fails
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
-	$(CARGO) clippy --workspace --all-targets --locked $(FACES) -- -D warnings
-	$(CARGO) metadata --manifest-path fuzz/Cargo.toml --locked --format-version 1 >/dev/null
+	$(CARGO) clippy --workspace --all-targets --locked $(FEATURES) -- -D warnings
+	$(CARGO) clippy $(FUZZ) -- -D warnings
+	$(CARGO) check --locked -p trunkline
 
-doc: ## the documentation of every crate; any warning fails
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked $(FACES)
+doc: ## the API documentation of every crate; any warning fails
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked $(FEATURES)
+
+docs: ## the book, in target/book; installs mdbook below target if it is missing
+	bash .ci/book
 
 bench: ## figures beside other programs, as ratios (docs/benchmarks.md); wants an idle machine
-	$(CARGO) bench -p trunkline --bench figures --locked
+	$(CARGO) bench -p trunkline --features full --bench figures --locked
 	$(CARGO) bench -p trunkline-bundle --features sockets --bench receive --locked
 	$(CARGO) bench -p trunkline-bundle --features sockets --bench through --locked
 	$(CARGO) bench -p trunkline-bundle --features sockets --bench delay --locked
-	$(CARGO) bench -p trunkline --bench monitor --locked
+	$(CARGO) bench -p trunkline --features full --bench monitor --locked
 	$(CARGO) bench -p trunkline-counters --bench archive --features postgres --locked
 	$(CARGO) bench -p trunkline-collector --bench poll --locked
 	$(CARGO) bench -p trunkline-sim --bench cost --locked
@@ -62,7 +75,7 @@ bench: ## figures beside other programs, as ratios (docs/benchmarks.md); wants a
 
 # cargo-fuzz asks for nightly flags; RUSTC_BOOTSTRAP grants them to any compiler.
 fuzz: ## throw texts at the language, segments at TCP, frames at arq, llc and the bundle converter, chunks at the archive, for SECONDS each; needs a C++ compiler and cargo-fuzz
-	$(CARGO) clippy --manifest-path fuzz/Cargo.toml --locked -- -D warnings
+	$(CARGO) clippy $(FUZZ) -- -D warnings
 	@command -v cargo-fuzz >/dev/null || { echo "cargo-fuzz is missing: cargo install --locked cargo-fuzz" >&2; exit 1; }
 	@mkdir -p fuzz/corpus/experiment
 	RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run experiment fuzz/corpus/experiment \
@@ -79,7 +92,7 @@ fuzz: ## throw texts at the language, segments at TCP, frames at arq, llc and th
 	RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run llc_pdu fuzz/corpus/llc_pdu -- -max_total_time=$(SECONDS) -print_final_stats=1
 	RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run llc_station fuzz/corpus/llc_station -- \
 		-max_len=2048 -max_total_time=$(SECONDS) -print_final_stats=1
-	for target in bundle_classic bundle_wide bundle_dis bundle_machines; do \
+	for target in bundle_classic bundle_format2 bundle_dis bundle_machines; do \
 		case $$target in bundle_classic|bundle_dis) longest=16384;; *) longest=2048;; esac; \
 		mkdir -p fuzz/corpus/$$target && \
 		RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run $$target fuzz/corpus/$$target fuzz/seeds/$$target -- \
@@ -91,15 +104,15 @@ fuzz: ## throw texts at the language, segments at TCP, frames at arq, llc and th
 
 # Every round has a seed of its own; the one that fails is the last one printed.
 soak: ## what takes long: theory and real peers, then experiments for SECONDS, seed after seed; the first that fails ends it
-	$(CARGO) clippy --manifest-path fuzz/Cargo.toml --locked -- -D warnings
+	$(CARGO) clippy $(FUZZ) -- -D warnings
 	$(CARGO) test --release --locked -p trunkline-traffic -p trunkline-models -p trunkline-tcp -p trunkline-arq -p trunkline-llc -p trunkline-bundle -p trunkline-sim \
 		--features trunkline-traffic/soak,trunkline-sim/soak,trunkline-models/soak,trunkline-tcp/soak,trunkline-arq/soak,trunkline-arq/aead,trunkline-llc/soak,trunkline-bundle/soak \
 		--test 'soak_*'
 	MOMENTS=100 $(CARGO) test --release --locked -p trunkline-counters --test archive_crash
 	SOAK_SECONDS=$(SECONDS) $(CARGO) test --release --locked -p trunkline-llc --features sockets,soak \
 		--test ring_stations -- --nocapture
-	$(CARGO) test --release --locked -p trunkline --features soak --test converter_replay --test converter_router --test monitor_poll -- --nocapture
-	$(CARGO) build --release --locked -p trunkline
+	$(CARGO) test --release --locked -p trunkline --features full,soak --test converter_replay --test converter_router --test monitor_poll -- --nocapture
+	$(CARGO) build --release --locked -p trunkline --features full
 	@set -eu; until=$$(( $$(date +%s) + $(SECONDS) )); seed=0; \
 	while [ "$$(date +%s)" -lt "$$until" ]; do seed=$$(( seed + 1 )); \
 		for name in quickstart netspec3; do \
@@ -124,7 +137,7 @@ define library
 endef
 
 install: ## the command, its man pages and shell completions, and LLC and the bundle converter for C, below PREFIX
-	$(CARGO) install --locked --path crates/trunkline --root "$(PREFIX)"
+	$(CARGO) install --locked --features full --path crates/trunkline --root "$(PREFIX)"
 	mkdir -p "$(PREFIX)/share/bash-completion/completions" "$(PREFIX)/share/zsh/site-functions" \
 		"$(PREFIX)/share/fish/vendor_completions.d"
 	"$(PREFIX)/bin/trunkline" completions bash >"$(PREFIX)/share/bash-completion/completions/trunkline"

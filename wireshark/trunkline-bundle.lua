@@ -1,4 +1,4 @@
--- Bundles of Trunkline's converter for Wireshark 4 and tshark, in both formats; docs/bundle-wire.md describes them.
+-- Bundles of Trunkline's converter for Wireshark 4 and tshark, in both formats; docs/reference/bundle-wire.md describes them.
 --
 --   tshark -X lua_script:wireshark/trunkline-bundle.lua -r CAPTURE
 --

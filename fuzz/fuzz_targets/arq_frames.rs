@@ -1,21 +1,21 @@
-//! Anything as frames, to a node with a connection that stands: raw, and with a check that holds, as if by its peer; alone
-//! and many in one piece. Nothing may panic, no law of an endpoint may be broken, and it never keeps more than its credit.
+//! Arbitrary frames to a node with an established connection: raw, and with a valid check as if sent by the peer, single
+//! and in batches. The node must not panic or violate the contract of an endpoint, and stores no more than its credit.
 //!
 //! `RUSTC_BOOTSTRAP=1 cargo fuzz run arq_frames`
 
 #![no_main]
 
 #[allow(dead_code, reason = "others need the rest")]
-#[path = "../../crates/arq/tests/support/hand.rs"]
-mod hand;
+#[path = "../../crates/arq/tests/support/manual_pair.rs"]
+mod manual_pair;
 
-use hand::{ADDRESSES, HOP, Hand};
 use libfuzzer_sys::fuzz_target;
+use manual_pair::{ADDRESSES, HOP, Hand};
 use trunkline_arq::wire::aead::Cipher;
-use trunkline_arq::wire::check::{Check, Key, Way};
+use trunkline_arq::wire::check::{Check, ChecksumKey, Direction};
 use trunkline_arq::wire::data::{ACK, HEADER, PIGGYBACK};
-use trunkline_arq::wire::open::Greeting;
-use trunkline_arq::{Buffer, Command, Fec, Mode, Node, Options, PresharedKey, Taken};
+use trunkline_arq::wire::handshake::Handshake;
+use trunkline_arq::{Buffer, Command, Fec, Mode, Node, Options, PresharedKey, ReceiveStatus};
 use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, MAX_SEGMENTS, Port, Segment};
 use trunkline_units::Span;
 
@@ -44,12 +44,13 @@ fuzz_target!(|bytes: &[u8]| {
         fec: (kind & 2 != 0).then_some(Fec { frames: 4, repairs: 2 }),
         ..Options::default()
     };
-    let lays_from = (more & 32 != 0).then_some(u32::from(more >> 6));
-    let (mut hand, ids) = open(&options, |node| lays_from.into_iter().for_each(|from| node.lay_frames(from)));
-    let mut seals = [Way::Back, Way::Out].map(|way| Seal {
+    let encode_from = (more & 32 != 0).then_some(u32::from(more >> 6));
+    let (mut hand, ids) =
+        open(&options, |node| encode_from.into_iter().for_each(|from| node.enable_pre_encoding(from)));
+    let mut seals = [Direction::ToClient, Direction::ToServer].map(|direction| Seal {
         check: options.check,
-        secret: Key::of(ids.0, ids.1).secret(way, 0),
-        cipher: options.key.as_ref().map(|key| Cipher::new(key, ids, way)),
+        secret: ChecksumKey::new(ids.0, ids.1).secret(direction, 0),
+        cipher: options.key.as_ref().map(|key| Cipher::new(key, ids, direction)),
     });
     let mut rest = rest;
     // A byte says what happens, the next how much of it.
@@ -68,7 +69,7 @@ fuzz_target!(|bytes: &[u8]| {
                 frame(&mut hand, end, &bytes, None);
             }
             9 => frame(&mut hand, end, piece, None),
-            // Frames of one length in one piece.
+            // A batch of frames of equal length.
             16 | 17 => {
                 let length = 1 + piece.first().map_or(0, |first| usize::from(first % 64));
                 let sealed: Vec<Vec<u8>> =
@@ -78,41 +79,41 @@ fuzz_target!(|bytes: &[u8]| {
             }
             18 => {
                 let (now, mut room) = (hand.now, vec![0; MAX_BATCH]);
-                let _ = hand.nodes[end].besides(now).send_at_once(now, id, (*much).into(), piece, &mut room);
+                let _ = hand.nodes[end].besides(now).send_message(now, id, (*much).into(), piece, &mut room);
             }
             19 => {
                 let (now, bytes, mut into) = (hand.now, seals[end].seal(piece), Buffer::new());
-                let _ = hand.nodes[end].besides(now).take_at_once(now, &bytes, id, 0, &mut into);
+                let _ = hand.nodes[end].besides(now).receive_message(now, &bytes, id, 0, &mut into);
             }
             10 => {
-                let said = hand.wake(end);
-                hand.give(1 - end, &said);
+                let output = hand.wake(end);
+                hand.give(1 - end, &output);
             }
             11 => hand.pass(Span::from_us(1 << (much % 32))),
             12 => command(&mut hand, end, Command::Send { id, channel: (*much).into(), bytes: piece }),
             13 => {
-                let (mut into, mut taken) = (Buffer::new(), Taken::Nothing);
+                let (mut buffer, mut status) = (Buffer::new(), ReceiveStatus::Empty);
                 for channel in CHANNELS {
                     command(
                         &mut hand,
                         end,
-                        Command::Take { id, channel, into: &mut into, taken: &mut taken },
+                        Command::Receive { id, channel, buffer: &mut buffer, status: &mut status },
                     );
                 }
             }
             14 => {
-                let (mut into, mut read) = ([0; 100], 0);
-                let into = &mut into[..usize::from(much % 100)];
-                command(&mut hand, end, Command::Read { id, channel: 0, into, read: &mut read });
+                let (mut bytes, mut read) = ([0; 100], 0);
+                let buffer = &mut bytes[..usize::from(much % 100)];
+                command(&mut hand, end, Command::Read { id, channel: 0, buffer, read: &mut read });
             }
             _ => match much {
                 0 => command(&mut hand, end, Command::Close { id }),
                 1 => command(&mut hand, end, Command::Reset { id }),
                 2 => command(&mut hand, end, Command::Forget { id }),
-                // What the real peer says.
+                // Output of the real peer.
                 _ => {
-                    let said = hand.hear(1 - end);
-                    hand.give(end, &said);
+                    let output = hand.hear(1 - end);
+                    hand.give(end, &output);
                 }
             },
         }
@@ -120,15 +121,17 @@ fuzz_target!(|bytes: &[u8]| {
         hand.hear(1);
         for end in 0..2 {
             let node = hand.nodes[end].inner();
-            let held: u64 =
-                (0..=255).chain(CHANNELS[4..].iter().copied()).map(|c| node.held(hand.ids[end], c)).sum();
-            assert!(held <= CREDIT.into(), "{held} bytes are held");
-            assert!(node.connections() <= 2);
+            let unread: u64 = (0..=255)
+                .chain(CHANNELS[4..].iter().copied())
+                .map(|c| node.unread_bytes(hand.ids[end], c))
+                .sum();
+            assert!(unread <= CREDIT.into(), "{unread} bytes are unread");
+            assert!(node.connection_count() <= 2);
         }
     }
 });
 
-/// What makes frames those of an end.
+/// Seals frames like an end of the connection.
 struct Seal {
     check: Check,
     secret: u64,
@@ -141,7 +144,7 @@ impl Seal {
         match &mut self.cipher {
             Some(cipher) => {
                 bytes.resize(piece.len() + Check::Aead.bytes(), 0);
-                // Those that acknowledge say so in the open too.
+                // Acknowledgements are part of the unencrypted header.
                 let clear = if piece.first().is_some_and(|first| first & ACK != 0) {
                     HEADER + PIGGYBACK
                 } else {
@@ -158,22 +161,22 @@ impl Seal {
     }
 }
 
-/// An open connection and the numbers of its ends, which are told by the frame that opened it.
+/// Opens a connection; returns it with the connection numbers in its opened frame.
 fn open(options: &Options, prepare: impl Fn(&mut Node)) -> (Hand, (u64, u64)) {
     let mut hand = Hand::prepared(options, options, prepare);
     let mut ids = None;
-    let mut said = [hand.hear(0), hand.hear(1)];
-    while said.iter().any(|said| !said.is_empty()) {
-        for frame in said.iter().flatten() {
-            if let Some(Greeting::Opened { client, server, .. }) = Greeting::read(frame) {
+    let mut output = [hand.hear(0), hand.hear(1)];
+    while output.iter().any(|frames| !frames.is_empty()) {
+        for frame in output.iter().flatten() {
+            if let Some(Handshake::Opened { client, server, .. }) = Handshake::read(frame) {
                 ids = Some((client, server));
             }
         }
         hand.pass(HOP);
-        let [a, b] = said;
-        said = [hand.give(0, &b), hand.give(1, &a)];
+        let [a, b] = output;
+        output = [hand.give(0, &b), hand.give(1, &a)];
     }
-    (hand, ids.expect("it opens"))
+    (hand, ids.expect("the connection opens"))
 }
 
 fn command(hand: &mut Hand, end: usize, command: Command<'_>) {

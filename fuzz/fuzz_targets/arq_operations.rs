@@ -6,8 +6,8 @@
 #![no_main]
 
 #[allow(dead_code, reason = "others need the rest")]
-#[path = "../../crates/arq/tests/support/hand.rs"]
-mod hand;
+#[path = "../../crates/arq/tests/support/manual_pair.rs"]
+mod manual_pair;
 #[path = "../../crates/arq/tests/support/operations.rs"]
 mod operations;
 

@@ -1,49 +1,49 @@
-//! Anything as a classic bundle: what is whole is written again octet for octet, and every machine makes something of it or
-//! counts it.
+//! Reads arbitrary octets as a classic bundle: a valid one encodes to the same octets again, and every endpoint
+//! handles or counts it.
 //!
 //! `RUSTC_BOOTSTRAP=1 cargo fuzz run bundle_classic fuzz/corpus/bundle_classic fuzz/seeds/bundle_classic`
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use trunkline_bundle::central::Config;
+use trunkline_bundle::central::CentralConfig;
 use trunkline_bundle::level::Medium;
-use trunkline_bundle::wire::classic::{Builder, Bundle, LONGEST};
+use trunkline_bundle::wire::classic::{ClassicBuilder, ClassicBundle, MAX_BUNDLE};
 use trunkline_bundle::{Central, Host, Level1, Settings};
 use trunkline_endpoint::{Endpoint, Input, Output, Peer, Port, Writable};
 use trunkline_units::Instant;
 
 fuzz_target!(|bytes: &[u8]| {
-    if bytes.len() > LONGEST {
+    if bytes.len() > MAX_BUNDLE {
         return;
     }
-    if let Ok((source, bundle)) = Bundle::read_with_mask(bytes) {
-        let mut builder = Builder::new(Some(source), LONGEST);
+    if let Ok((source, bundle)) = ClassicBundle::read_with_mask(bytes) {
+        let mut builder = ClassicBuilder::new(Some(source), MAX_BUNDLE);
         assert!(bundle.messages().all(|message| builder.push(message.address, message.body)));
-        same(builder, bytes);
+        assert_same(builder, bytes);
     }
-    if let Ok(bundle) = Bundle::read(bytes) {
-        let mut builder = Builder::new(None, LONGEST);
+    if let Ok(bundle) = ClassicBundle::read(bytes) {
+        let mut builder = ClassicBuilder::new(None, MAX_BUNDLE);
         assert!(bundle.messages().all(|message| builder.push(message.address, message.body)));
-        same(builder, bytes);
+        assert_same(builder, bytes);
     }
     let settings = Settings::default();
     let medium = Medium::default();
-    let config = Config { settings, level1: vec![1, 2], hosts: 16, local: medium, wide: medium };
-    give(Central::new(config), bytes);
-    give(Level1::new(1, settings), bytes);
-    give(Host::new(3, settings), bytes);
+    let config = CentralConfig { settings, level1: vec![1, 2], hosts: 16, local: medium, wide_area: medium };
+    deliver(Central::new(config), bytes);
+    deliver(Level1::new(1, settings), bytes);
+    deliver(Host::new(3, settings), bytes);
 });
 
-fn same(mut builder: Builder, bytes: &[u8]) {
-    let mut into = vec![0; builder.octets()];
-    builder.finish(&mut into);
-    assert_eq!(into, bytes);
+fn assert_same(mut builder: ClassicBuilder, bytes: &[u8]) {
+    let mut written = vec![0; builder.octets()];
+    builder.finish(&mut written);
+    assert_eq!(written, bytes);
 }
 
-/// To both ports, and then all that it says.
-fn give<E: Endpoint>(mut machine: E, bytes: &[u8]) {
-    let mut buffer = vec![0; LONGEST];
+/// Delivers the octets to both ports and drains all outputs.
+fn deliver<E: Endpoint>(mut machine: E, bytes: &[u8]) {
+    let mut buffer = vec![0; MAX_BUNDLE];
     for port in [Port(0), Port(1)] {
         let frame = Input::Frame { port, peer: Peer::NONE, bytes, segment: None };
         machine.handle(Instant::ZERO, frame).expect("a frame is never refused");

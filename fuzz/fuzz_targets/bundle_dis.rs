@@ -1,14 +1,14 @@
-//! Anything as a datagram of DIS: PDUs follow each other without a gap, and it comes to an end.
+//! Reads arbitrary octets as a DIS datagram: PDUs follow each other without gaps, and the iteration ends.
 //!
 //! `RUSTC_BOOTSTRAP=1 cargo fuzz run bundle_dis fuzz/corpus/bundle_dis fuzz/seeds/bundle_dis`
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use trunkline_bundle::wire::dis::{HEADER, LONGEST, Pdu};
+use trunkline_bundle::wire::dis::{HEADER, MAX_PDU, Pdu};
 
 fuzz_target!(|bytes: &[u8]| {
-    let (mut at, mut ended) = (0, false);
+    let (mut offset, mut ended) = (0, false);
     for pdu in Pdu::all(bytes) {
         assert!(!ended, "what lies is the last");
         let Ok(pdu) = pdu else {
@@ -16,9 +16,9 @@ fuzz_target!(|bytes: &[u8]| {
             continue;
         };
         let octets = pdu.bytes();
-        assert_eq!(octets, &bytes[at..at + octets.len()]);
-        assert!((HEADER..=LONGEST).contains(&octets.len()));
-        at += octets.len();
+        assert_eq!(octets, &bytes[offset..offset + octets.len()]);
+        assert!((HEADER..=MAX_PDU).contains(&octets.len()));
+        offset += octets.len();
         let _ = (
             pdu.version(),
             pdu.exercise(),
@@ -29,5 +29,5 @@ fuzz_target!(|bytes: &[u8]| {
             pdu.location(),
         );
     }
-    assert!(ended || at == bytes.len());
+    assert!(ended || offset == bytes.len());
 });

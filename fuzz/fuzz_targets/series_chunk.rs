@@ -1,14 +1,14 @@
-//! Anything as a chunk, a summary and a flush of the archive of counters: as it is, and with checksums that are right, so
-//! that what lies behind them is reached. What is wrong is said, and memory stays small.
+//! Decodes arbitrary bytes as a chunk, a summary and a flush of the archive of counters: unchanged, and with
+//! corrected checksums to reach the code behind them. Errors are reported and memory stays bounded.
 //!
 //! `RUSTC_BOOTSTRAP=1 cargo fuzz run series_chunk fuzz/corpus/series_chunk fuzz/seeds/series_chunk`
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use trunkline_counters::archive::{bytes, chunk, row};
+use trunkline_counters::archive::{chunk, encoding, row};
 
-/// The parts that a directory tells of, whatever its checksums say; at most a few.
+/// Returns the parts of a directory regardless of their checksums; at most eight.
 fn parts(bytes: &[u8]) -> Vec<Vec<u8>> {
     let word =
         |at: usize| bytes.get(at..at + 4).map(|w| u32::from_le_bytes(w.try_into().expect("four")) as usize);
@@ -24,14 +24,14 @@ fn parts(bytes: &[u8]) -> Vec<Vec<u8>> {
 }
 
 fn read(bytes: &[u8]) {
-    let _ = chunk::check(bytes);
-    let _ = row::check(bytes);
+    let _ = chunk::validate_chunk(bytes);
+    let _ = row::validate_tail(bytes);
     for position in 0..8 {
-        let _ = chunk::read_digest(&bytes, position);
+        let _ = chunk::decode_summary(&bytes, position);
     }
 }
 
 fuzz_target!(|data: &[u8]| {
     read(data);
-    read(&bytes::join(&parts(data)));
+    read(&encoding::encode_parts(&parts(data)));
 });

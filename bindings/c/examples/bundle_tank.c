@@ -1,6 +1,6 @@
 /*
- * A tank that drives through a world of 16 by 16 cells, and sees those that are on its side of it. Start two, at one central
- * converter of the wide format; each ends when both have seen the other COUNT times.
+ * A tank that drives through a world of 16 by 16 cells and sees the tanks in its half. Start two of them at one central converter
+ * in format 2; each ends when both have seen the other COUNT times.
  *
  *     bundle_tank NUMBER [COUNT [CENTRAL]]        100 times, 127.0.0.1:3458
  */
@@ -12,7 +12,7 @@
 
 enum { CELLS = 16, FIRST = 70000, RADIO = 69999, PERIOD_MS = 20, STEPS = 5 };
 
-/* What is said of a tank, in octets that are the same on every machine. */
+/* The state of a tank, one octet per field, independent of byte order. */
 enum { WHO, ROW, COLUMN, STATE = 8 };
 
 struct tank {
@@ -28,7 +28,7 @@ static void need(int answer, const char *what)
     exit(1);
 }
 
-/* Called with each message, where it stands in the datagram. What it leads to is done after the turn. */
+/* Called with each message, which is still in the datagram. Replies are sent after the turn. */
 static void see(void *user, const struct bundle_from *from, const void *body, size_t size)
 {
     struct tank *tank = user;
@@ -40,7 +40,7 @@ static void see(void *user, const struct bundle_from *from, const void *body, si
         printf("host %u of site %u is in cell %u, %u\n", from->source & 0xffff, from->source >> 16, state[ROW], state[COLUMN]);
 }
 
-/* To and fro, a cell every few steps. */
+/* Drives back and forth, a cell every few steps. */
 static unsigned char to_and_fro(unsigned step)
 {
     const unsigned at = step / STEPS % (2 * CELLS - 2);
@@ -50,7 +50,7 @@ static unsigned char to_and_fro(unsigned step)
 
 int main(int argc, char **argv)
 {
-    /* A row has CELLS addresses. The middle rows are of both sides: who is near the border sees across it. */
+    /* A row has CELLS addresses. The middle rows belong to both halves, so that tanks near the border see across it. */
     const struct bundle_range north = { FIRST, FIRST + CELLS * 9 - 1 };
     const struct bundle_range south = { FIRST + CELLS * 7, FIRST + CELLS * CELLS - 1 };
     const struct bundle_range world = { FIRST, FIRST + CELLS * CELLS - 1 }, radio = { RADIO, RADIO };
@@ -90,9 +90,9 @@ int main(int argc, char **argv)
                 need(bundle_unsubscribe(host, side), "bundle_unsubscribe");
             side = now;
         }
-        /* Of a state that is not sent now the next will tell. */
+        /* A lost state is replaced by the next one. */
         bundle_send_in(host, "world", tank.state[ROW] * CELLS + tank.state[COLUMN], tank.state, STATE, 0, BUNDLE_ANYTIME);
-        /* What must arrive has priority: within 1 ms. */
+        /* This message must arrive: it has priority, and leaves within 1 ms. */
         if (tank.seen >= tank.wanted)
             bundle_send_in(host, "radio", 0, "enough", 6, BUNDLE_PRIORITY, 1000);
         need(bundle_turn(host, PERIOD_MS, see, &tank), "bundle_turn");

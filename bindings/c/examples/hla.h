@@ -1,4 +1,4 @@
-/* What hla_tank.cpp and hla_gateway.cpp share: a federate of IEEE 1516-2010 that joins the federation of hla.xml. */
+/* A federate of IEEE 1516-2010 that joins the federation of hla.xml, shared by hla_tank.cpp and hla_gateway.cpp. */
 #ifndef HLA_H
 #define HLA_H
 
@@ -11,8 +11,8 @@
 
 using namespace rti1516e;
 
-/* Text of ours is ASCII. */
-inline std::wstring wide(const std::string &text)
+/* For ASCII text only. */
+inline std::wstring to_wide(const std::string &text)
 {
     return std::wstring(text.begin(), text.end());
 }
@@ -25,16 +25,16 @@ inline std::string text_of(const VariableLengthData &data)
 class Federate : public NullFederateAmbassador
 {
 public:
-    /* Joins at the RTI of `url` ("rti://127.0.0.1:14321"), and says and hears all that there is. */
+    /* Joins at the RTI at `url` ("rti://127.0.0.1:14321"), and publishes and subscribes to everything. */
     void join(const std::string &url, const std::string &name, const std::string &fom)
     {
         rti = RTIambassadorFactory().createRTIambassador();
-        rti->connect(*this, HLA_EVOKED, wide(url));
+        rti->connect(*this, HLA_EVOKED, to_wide(url));
         try {
-            rti->createFederationExecution(L"tanks", wide(fom));
+            rti->createFederationExecution(L"tanks", to_wide(fom));
         } catch (const FederationExecutionAlreadyExists &) {
         }
-        rti->joinFederationExecution(wide(name), L"federate", L"tanks");
+        rti->joinFederationExecution(to_wide(name), L"federate", L"tanks");
         tank = rti->getObjectClassHandle(L"Tank");
         state = rti->getAttributeHandle(tank, L"State");
         fire = rti->getInteractionClassHandle(L"Fire");
@@ -67,10 +67,10 @@ public:
         rti->sendInteraction(fire, values, VariableLengthData());
     }
 
-    /* Somebody else's tank is so. */
-    virtual void seen(ObjectInstanceHandle object, const std::string &value) = 0;
-    /* Somebody else fired. */
-    virtual void heard(const std::string &value) = 0;
+    /* Called when another tank updates its state. */
+    virtual void updated(ObjectInstanceHandle object, const std::string &value) = 0;
+    /* Called when another federate fires. */
+    virtual void shot_received(const std::string &value) = 0;
 
     void reflectAttributeValues(ObjectInstanceHandle object, const AttributeHandleValueMap &values,
                                 const VariableLengthData &, OrderType, TransportationType,
@@ -78,7 +78,7 @@ public:
     {
         const auto found = values.find(state);
         if (found != values.end())
-            seen(object, text_of(found->second));
+            updated(object, text_of(found->second));
     }
 
     void receiveInteraction(InteractionClassHandle, const ParameterHandleValueMap &values, const VariableLengthData &,
@@ -87,7 +87,7 @@ public:
     {
         const auto found = values.find(shot);
         if (found != values.end())
-            heard(text_of(found->second));
+            shot_received(text_of(found->second));
     }
 
     std::unique_ptr<RTIambassador> rti;

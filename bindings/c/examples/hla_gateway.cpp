@@ -1,11 +1,11 @@
 /*
- * A gateway between a federation of an RTI and the bundle converter: a federate that hands on what the others say to the
- * gateways of other sites, and what those say to its own federation. So federations become one over a wide area that
- * knows nothing of HLA: attribute updates, best effort, as ordinary messages; interactions, reliable, as priority messages.
+ * A gateway between an HLA federation and the bundle converter: a federate that forwards updates and interactions of its
+ * federation to the gateways of other sites, and theirs to its federation. Federations are thus joined over a wide area without
+ * HLA support: attribute updates (best effort) as ordinary messages, interactions (reliable) as priority messages.
  *
  *     hla_gateway RTI NUMBER CENTRAL FOM        rti://127.0.0.1:14321 1 127.0.0.1:3458 hla.xml
  *
- * It ends on SIGTERM and SIGINT, and prints what it handed on.
+ * It ends on SIGTERM and SIGINT and prints the numbers of forwarded messages.
  */
 #include "hla.h"
 
@@ -32,36 +32,36 @@ static void need(int answer, const char *what)
     std::exit(1);
 }
 
-/* A message is a letter, and: T an object's name, a 0 and its state; F a shot. */
+/* A message is a letter with its argument: T, an object name, NUL and the state; or F and a shot. */
 class Gateway : public Federate
 {
 public:
-    void seen(ObjectInstanceHandle object, const std::string &value) override
+    void updated(ObjectInstanceHandle object, const std::string &value) override
     {
         const std::wstring name = rti->getObjectInstanceName(object);
         const std::string message = "T" + std::string(name.begin(), name.end()) + '\0' + value;
         to_bundles += bundle_send_in(host, "tanks", 0, message.data(), message.size(), 0, BUNDLE_ANYTIME) == BUNDLE_OK;
     }
 
-    void heard(const std::string &value) override
+    void shot_received(const std::string &value) override
     {
         const std::string message = "F" + value;
         to_bundles +=
             bundle_send_in(host, "shots", 0, message.data(), message.size(), BUNDLE_PRIORITY, 0) == BUNDLE_OK;
     }
 
-    /* What another gateway said. */
-    void hand_on(const bundle_from &from, const std::string &message)
+    /* Forwards a message of another gateway. */
+    void forward(const bundle_from &from, const std::string &message)
     {
         const size_t zero = message.find('\0');
         if (message[0] == 'F') {
             shoot(message.substr(1));
         } else if (message[0] == 'T' && zero != std::string::npos) {
-            /* Here it is an object of this federate: one for each of each site. */
-            const auto whose = std::make_pair(from.source, message.substr(1, zero - 1));
-            if (!there.count(whose))
-                there[whose] = rti->registerObjectInstance(tank);
-            update(there[whose], message.substr(zero + 1));
+            /* This federate registers one object for each object of another site. */
+            const auto owner = std::make_pair(from.source, message.substr(1, zero - 1));
+            if (!objects.count(owner))
+                objects[owner] = rti->registerObjectInstance(tank);
+            update(objects[owner], message.substr(zero + 1));
         }
         from_bundles++;
     }
@@ -69,15 +69,15 @@ public:
     unsigned long to_bundles = 0, from_bundles = 0;
 
 private:
-    std::map<std::pair<uint32_t, std::string>, ObjectInstanceHandle> there;
+    std::map<std::pair<uint32_t, std::string>, ObjectInstanceHandle> objects;
 };
 
 static void take(void *user, const bundle_from *from, const void *body, size_t size)
 {
-    /* No exception may leave this. */
+    /* Exceptions must not leave this function. */
     try {
         if (size > 0)
-            static_cast<Gateway *>(user)->hand_on(*from, std::string(static_cast<const char *>(body), size));
+            static_cast<Gateway *>(user)->forward(*from, std::string(static_cast<const char *>(body), size));
     } catch (const Exception &exception) {
         std::fprintf(stderr, "hla_gateway: %ls\n", exception.what().c_str());
     }

@@ -1,6 +1,6 @@
 /*
- * A federate that knows nothing of bundles: it says where it is, 50 times a second, and fires once it has seen others COUNT
- * times. It ends half a second after it has heard a shot as well: others may still wait for its own.
+ * A federate that knows nothing of bundles: it sends its position 50 times per second, and fires once it has seen others COUNT
+ * times. It ends half a second after it has also received a shot, since others may still wait for its own.
  *
  *     hla_tank RTI NAME COUNT FOM        rti://127.0.0.1:14321 left 100 hla.xml
  */
@@ -10,19 +10,19 @@
 #include <cstdlib>
 #include <thread>
 
-/* Steps of 20 ms. */
+/* In steps of 20 ms. */
 static const int AFTER = 25;
 
 class Tank : public Federate
 {
 public:
-    void seen(ObjectInstanceHandle, const std::string &value) override
+    void updated(ObjectInstanceHandle, const std::string &value) override
     {
         if (++times == 1)
             std::printf("sees %s\n", value.c_str());
     }
 
-    void heard(const std::string &value) override
+    void shot_received(const std::string &value) override
     {
         if (++shots == 1)
             std::printf("hears a shot of %s\n", value.c_str());

@@ -1,48 +1,48 @@
-/* Every code that functions return, but BUNDLE_ECONGESTED, which needs a network that is. */
+/* All return codes except BUNDLE_ECONGESTED, which needs a congested network. */
 #include "bundle_check.h"
 
-struct inside {
+struct nested {
     bundle_host *self, *other;
     unsigned calls;
 };
 
 /* Called within a turn of `self`. */
-static void within(void *user, const struct bundle_from *from, const void *body, size_t size)
+static void from_receiver(void *user, const struct bundle_from *from, const void *body, size_t size)
 {
-    struct inside *inside = user;
+    struct nested *nested = user;
     const struct bundle_range range = { 2, 3 };
     struct bundle_figures figures;
-    char room[16];
+    char buffer[16];
 
     figures.size = sizeof figures;
     (void)from;
-    inside->calls++;
-    CHECK(bundle_close(inside->self) == BUNDLE_EBUSY);
-    CHECK(bundle_join(inside->self, 1, 1) == BUNDLE_EBUSY && bundle_leave(inside->self, 1, 1) == BUNDLE_EBUSY);
-    CHECK(bundle_define(inside->self, "x", &range, 1) == BUNDLE_EBUSY);
-    CHECK(bundle_publish(inside->self, "x") == BUNDLE_EBUSY && bundle_unpublish(inside->self, "x") == BUNDLE_EBUSY);
-    CHECK(bundle_subscribe(inside->self, "x") == BUNDLE_EBUSY);
-    CHECK(bundle_unsubscribe(inside->self, "x") == BUNDLE_EBUSY);
-    CHECK(bundle_send(inside->self, 1, body, size, 0, BUNDLE_ANYTIME) == BUNDLE_EBUSY);
-    CHECK(bundle_send_in(inside->self, "x", 0, body, size, 0, BUNDLE_ANYTIME) == BUNDLE_EBUSY);
-    CHECK(bundle_turn(inside->self, 0, within, user) == BUNDLE_EBUSY);
-    CHECK(bundle_receive(inside->self, NULL, room, sizeof room, 0) == BUNDLE_EBUSY);
-    CHECK(bundle_saturate(inside->self, 1) == BUNDLE_EBUSY);
-    CHECK(bundle_figures(inside->self, &figures) == BUNDLE_EBUSY);
-    CHECK(bundle_page(inside->self, room, sizeof room) == BUNDLE_EBUSY);
+    nested->calls++;
+    CHECK(bundle_close(nested->self) == BUNDLE_EBUSY);
+    CHECK(bundle_join(nested->self, 1, 1) == BUNDLE_EBUSY && bundle_leave(nested->self, 1, 1) == BUNDLE_EBUSY);
+    CHECK(bundle_define(nested->self, "x", &range, 1) == BUNDLE_EBUSY);
+    CHECK(bundle_publish(nested->self, "x") == BUNDLE_EBUSY && bundle_unpublish(nested->self, "x") == BUNDLE_EBUSY);
+    CHECK(bundle_subscribe(nested->self, "x") == BUNDLE_EBUSY);
+    CHECK(bundle_unsubscribe(nested->self, "x") == BUNDLE_EBUSY);
+    CHECK(bundle_send(nested->self, 1, body, size, 0, BUNDLE_ANYTIME) == BUNDLE_EBUSY);
+    CHECK(bundle_send_in(nested->self, "x", 0, body, size, 0, BUNDLE_ANYTIME) == BUNDLE_EBUSY);
+    CHECK(bundle_turn(nested->self, 0, from_receiver, user) == BUNDLE_EBUSY);
+    CHECK(bundle_receive(nested->self, NULL, buffer, sizeof buffer, 0) == BUNDLE_EBUSY);
+    CHECK(bundle_saturate(nested->self, 1) == BUNDLE_EBUSY);
+    CHECK(bundle_figures(nested->self, &figures) == BUNDLE_EBUSY);
+    CHECK(bundle_page(nested->self, buffer, sizeof buffer) == BUNDLE_EBUSY);
     CHECK(strcmp(bundle_error(), bundle_text(BUNDLE_EBUSY)) == 0);
-    CHECK(bundle_wake(inside->self) == BUNDLE_OK);
-    /* For another host all is as ever: a gateway sends on. */
-    CHECK(bundle_send(inside->other, 1, "onwards", 7, 0, BUNDLE_ANYTIME) == BUNDLE_OK);
+    CHECK(bundle_wake(nested->self) == BUNDLE_OK);
+    /* Calls for another host succeed, as a gateway needs. */
+    CHECK(bundle_send(nested->other, 1, "onwards", 7, 0, BUNDLE_ANYTIME) == BUNDLE_OK);
 }
 
-/* Settings that are none, one wrong at a time. */
+/* Invalid settings, one at a time. */
 static void refused(char **argv)
 {
     struct at at;
     struct { struct bundle_settings settings; uint64_t more; } later;
     bundle_host *host = NULL;
-    int wide = is_wide(argv);
+    int format2 = is_format2(argv);
 
 #define REFUSED(field, value, code, word) do { \
         host_at(&at, argv, 2); \
@@ -56,10 +56,10 @@ static void refused(char **argv)
     REFUSED(format, 2, BUNDLE_EARG, "format");
     REFUSED(timers, 3, BUNDLE_EARG, "timers");
     REFUSED(pairs, 2, BUNDLE_EARG, "pairs");
-    REFUSED(number, wide ? 65536 : 17, BUNDLE_EARG, "number");
-    REFUSED(site, wide ? 65536 : 1, BUNDLE_EARG, "site");
-    REFUSED(congestion, wide ? 2 : 1, BUNDLE_EARG, "congestion");
-    REFUSED(longest, wide ? 511 : 1472, BUNDLE_EARG, "longest");
+    REFUSED(number, format2 ? 65536 : 17, BUNDLE_EARG, "number");
+    REFUSED(site, format2 ? 65536 : 1, BUNDLE_EARG, "site");
+    REFUSED(congestion, format2 ? 2 : 1, BUNDLE_EARG, "congestion");
+    REFUSED(longest, format2 ? 511 : 1472, BUNDLE_EARG, "longest");
     REFUSED(longest, 65508, BUNDLE_EARG, "longest");
     REFUSED(interval_us, 99, BUNDLE_EARG, "interval_us");
     REFUSED(interval_us, 3600000001u, BUNDLE_EARG, "interval_us");
@@ -73,7 +73,7 @@ static void refused(char **argv)
     REFUSED(listen, "192.0.2.1:6002", BUNDLE_ESYSTEM, "192.0.2.1");
     CHECK(bundle_open(&host, NULL) == BUNDLE_EARG);
 
-    /* Of a later version, with nothing behind what is known, and with something. */
+    /* Settings of a later version: unknown fields that are 0, and one that is not. */
     host_at(&at, argv, 2);
     later.settings = at.settings;
     later.settings.size = sizeof later;
@@ -81,29 +81,29 @@ static void refused(char **argv)
     CHECK(bundle_open(&host, &later.settings) == BUNDLE_OK && bundle_close(host) == BUNDLE_OK);
     later.more = 1;
     CHECK(bundle_open(&host, &later.settings) == BUNDLE_EARG);
-    /* Of earlier ones, where there is something else behind what they have. */
+    /* Settings of earlier versions, with other data behind them. */
     later.settings.interval_us = 1;
     later.settings.size = offsetof(struct bundle_settings, interval_us);
     CHECK(bundle_open(&host, &later.settings) == BUNDLE_OK && bundle_close(host) == BUNDLE_OK);
     later.settings.size = offsetof(struct bundle_settings, retell_ms);
     CHECK(bundle_open(&host, &later.settings) == BUNDLE_OK && bundle_close(host) == BUNDLE_OK);
-    /* That of the central converter. */
+    /* The interval of the central converter. */
     host_at(&at, argv, 2);
     at.settings.interval_us = 20000;
     CHECK(bundle_open(&host, &at.settings) == BUNDLE_OK && bundle_close(host) == BUNDLE_OK);
 }
 
 /*
- * An ordinary message waits a second here, in which nobody looks again but on a machine that has no time: so until it was seen
- * to wait. One with priority takes it along at once.
+ * Here an ordinary message waits one second. Repeat until it was observed to wait, in case the machine is too slow. A priority
+ * message takes it along at once.
  */
 static void deadlines(char **argv)
 {
     bundle_host *host = NULL;
     struct at at;
 
-    if (is_wide(argv))
-        return; /* what waits leaves with a hello, too */
+    if (is_format2(argv))
+        return; /* a waiting message may leave with a hello */
     host_at(&at, argv, 2);
     at.settings.timers = BUNDLE_TICK;
     at.settings.deadline_us = 1;
@@ -119,7 +119,7 @@ static void deadlines(char **argv)
     CHECK(bundle_send(host, 5, "leaves", 6, 0, BUNDLE_ANYTIME) == BUNDLE_OK);
     CHECK(bundle_turn(host, 0, NULL, NULL) == 0 && !figures_of(host).saying);
     CHECK(bundle_close(host) == BUNDLE_OK);
-    /* One with priority may wait, too. */
+    /* A priority message may wait, too. */
     at.settings.priority_deadline_us = 1000000;
     CHECK(bundle_open(&host, &at.settings) == BUNDLE_OK);
     do {
@@ -163,14 +163,14 @@ int main(int argc, char **argv)
 {
     static char large[70000];
     struct bundle_figures figures;
-    struct inside inside;
+    struct nested nested;
     bundle_host *host, *other, *third = NULL;
     struct at at;
-    char room[8] = "";
-    int wide, code;
+    char buffer[8] = "";
+    int format2, code;
 
     CHECK(argc == 3);
-    wide = is_wide(argv);
+    format2 = is_format2(argv);
     CHECK(*bundle_error() == 0);
     for (code = BUNDLE_EBUG; code <= BUNDLE_OK; code++)
         CHECK(strcmp(bundle_text(code), "unknown code") != 0 && strcmp(bundle_text(code), bundle_text(code - 1)) != 0);
@@ -180,62 +180,62 @@ int main(int argc, char **argv)
 
     host = opened(argv, 1);
     other = opened(argv, 2);
-    if (!wide) {
-        /* The port of a host is its own. */
+    if (!format2) {
+        /* A host uses its port exclusively. */
         host_at(&at, argv, 1);
         CHECK(bundle_open(&third, &at.settings) == BUNDLE_ESYSTEM && third == NULL);
     }
 
-    /* Arguments. */
+    /* Invalid arguments. */
     CHECK(bundle_join(host, 2, 1) == BUNDLE_EARG && bundle_leave(host, 2, 1) == BUNDLE_EARG);
     CHECK(bundle_send(host, 1, NULL, 1, 0, BUNDLE_ANYTIME) == BUNDLE_EARG);
-    CHECK(bundle_send(host, 1, room, 1, 2, BUNDLE_ANYTIME) == BUNDLE_EARG);
-    CHECK(bundle_send(host, 1, room, 1, 0, 500) == BUNDLE_EARG);
-    CHECK(bundle_send(host, 1, room, (size_t)-1, 0, BUNDLE_ANYTIME) == BUNDLE_EARG);
+    CHECK(bundle_send(host, 1, buffer, 1, 2, BUNDLE_ANYTIME) == BUNDLE_EARG);
+    CHECK(bundle_send(host, 1, buffer, 1, 0, 500) == BUNDLE_EARG);
+    CHECK(bundle_send(host, 1, buffer, (size_t)-1, 0, BUNDLE_ANYTIME) == BUNDLE_EARG);
     CHECK(bundle_receive(host, NULL, NULL, 1, 0) == BUNDLE_EARG);
     CHECK(bundle_figures(host, NULL) == BUNDLE_EARG);
     figures.size = sizeof figures.size;
     CHECK(bundle_figures(host, &figures) == BUNDLE_EARG);
     CHECK(bundle_page(host, NULL, 1) == BUNDLE_EARG);
 
-    /* What the format does not have. */
-    CHECK(bundle_join(host, 65536, 65537) == (wide ? BUNDLE_OK : BUNDLE_EFORMAT));
-    CHECK(bundle_leave(host, 65536, 65537) == (wide ? BUNDLE_OK : BUNDLE_EFORMAT));
-    CHECK(bundle_saturate(host, 1000) == (wide ? BUNDLE_OK : BUNDLE_EFORMAT));
-    CHECK(bundle_saturate(host, -1) == (wide ? BUNDLE_OK : BUNDLE_EFORMAT));
-    CHECK(bundle_send(host, 2, room, 1, BUNDLE_PRIORITY, 500) == (wide ? BUNDLE_OK : BUNDLE_EFORMAT));
-    CHECK(bundle_send(host, 65536, room, 1, 0, BUNDLE_ANYTIME) == (wide ? BUNDLE_OK : BUNDLE_EFORMAT));
+    /* Unsupported by format 1. */
+    CHECK(bundle_join(host, 65536, 65537) == (format2 ? BUNDLE_OK : BUNDLE_EFORMAT));
+    CHECK(bundle_leave(host, 65536, 65537) == (format2 ? BUNDLE_OK : BUNDLE_EFORMAT));
+    CHECK(bundle_saturate(host, 1000) == (format2 ? BUNDLE_OK : BUNDLE_EFORMAT));
+    CHECK(bundle_saturate(host, -1) == (format2 ? BUNDLE_OK : BUNDLE_EFORMAT));
+    CHECK(bundle_send(host, 2, buffer, 1, BUNDLE_PRIORITY, 500) == (format2 ? BUNDLE_OK : BUNDLE_EFORMAT));
+    CHECK(bundle_send(host, 65536, buffer, 1, 0, BUNDLE_ANYTIME) == (format2 ? BUNDLE_OK : BUNDLE_EFORMAT));
 
-    /* What looks like control, and what is too long. */
+    /* Lengths of control messages, and too long ones. */
     memset(large, '.', sizeof large);
-    CHECK(bundle_send(host, 1, large, 20, 0, BUNDLE_ANYTIME) == (wide ? BUNDLE_OK : BUNDLE_ECONTROL));
-    CHECK(bundle_send(host, 1, large, 22, 0, BUNDLE_ANYTIME) == (wide ? BUNDLE_OK : BUNDLE_ECONTROL));
+    CHECK(bundle_send(host, 1, large, 20, 0, BUNDLE_ANYTIME) == (format2 ? BUNDLE_OK : BUNDLE_ECONTROL));
+    CHECK(bundle_send(host, 1, large, 22, 0, BUNDLE_ANYTIME) == (format2 ? BUNDLE_OK : BUNDLE_ECONTROL));
     CHECK(bundle_send(host, 1, large, 21, 0, BUNDLE_ANYTIME) == BUNDLE_OK);
     CHECK(bundle_send(host, 1, large, sizeof large, 0, BUNDLE_ANYTIME) == BUNDLE_ELARGE);
 
     regions(host);
 
-    /* Nothing came, or somebody woke it. */
-    CHECK(bundle_receive(other, NULL, room, sizeof room, 0) == BUNDLE_ETIME);
-    CHECK(bundle_receive(other, NULL, room, sizeof room, 20) == BUNDLE_ETIME);
+    /* Timeouts and wake-ups. */
+    CHECK(bundle_receive(other, NULL, buffer, sizeof buffer, 0) == BUNDLE_ETIME);
+    CHECK(bundle_receive(other, NULL, buffer, sizeof buffer, 20) == BUNDLE_ETIME);
     CHECK(bundle_wake(other) == BUNDLE_OK && bundle_wake(other) == BUNDLE_OK);
-    CHECK(bundle_receive(other, NULL, room, sizeof room, -1) == BUNDLE_EWOKEN);
-    CHECK(bundle_receive(other, NULL, room, sizeof room, 0) == BUNDLE_ETIME);
-    CHECK(bundle_wake(other) == BUNDLE_OK && bundle_turn(other, -1, hear, NULL) == 0);
+    CHECK(bundle_receive(other, NULL, buffer, sizeof buffer, -1) == BUNDLE_EWOKEN);
+    CHECK(bundle_receive(other, NULL, buffer, sizeof buffer, 0) == BUNDLE_ETIME);
+    CHECK(bundle_wake(other) == BUNDLE_OK && bundle_turn(other, -1, record, NULL) == 0);
 
-    /* From within. */
-    inside.self = other;
-    inside.other = host;
-    inside.calls = 0;
+    /* Calls within a receiver function. */
+    nested.self = other;
+    nested.other = host;
+    nested.calls = 0;
     CHECK(bundle_join(other, 7, 7) == BUNDLE_OK);
-    while (inside.calls == 0) {
+    while (nested.calls == 0) {
         CHECK(bundle_send(host, 7, "a question", 10, 0, BUNDLE_ANYTIME) == BUNDLE_OK);
-        CHECK(bundle_turn(host, 1, NULL, NULL) == 0 && bundle_turn(other, 1, within, &inside) >= 0);
+        CHECK(bundle_turn(host, 1, NULL, NULL) == 0 && bundle_turn(other, 1, from_receiver, &nested) >= 0);
     }
 
-    /* Without a turn all room is taken at last. */
+    /* Without turns the queue fills up. */
     do
-        code = bundle_send(host, 1, large, wide ? 1000 : 60000, 0, BUNDLE_ANYTIME);
+        code = bundle_send(host, 1, large, format2 ? 1000 : 60000, 0, BUNDLE_ANYTIME);
     while (code == BUNDLE_OK);
     CHECK(code == BUNDLE_EFULL);
     figures = figures_of(host);

@@ -1,6 +1,6 @@
 /*
- * What the tests of bundle.h share. Each is run as PROGRAM FORMAT ADDRESS, where a central converter hears hosts at
- * ADDRESS:3458, and hosts 1 and 2 of the classic format at ADDRESS:6001 and ADDRESS:6002.
+ * Helpers for the tests of bundle.h. Each test runs as PROGRAM FORMAT ADDRESS. A central converter receives from hosts at
+ * ADDRESS:3458; hosts 1 and 2 in format 1 receive at ADDRESS:6001 and ADDRESS:6002.
  */
 #ifndef BUNDLE_CHECK_H
 #define BUNDLE_CHECK_H
@@ -11,24 +11,24 @@
 
 #include <bundle.h>
 
-/* Ends the program with 1 if it does not hold. */
-#define CHECK(holds) check((holds) != 0, #holds, __FILE__, __LINE__)
+/* Exits with status 1 if a condition is false. */
+#define CHECK(condition) check((condition) != 0, #condition, __FILE__, __LINE__)
 
-static void check(int holds, const char *what, const char *file, int line)
+static void check(int condition, const char *what, const char *file, int line)
 {
-    if (holds)
+    if (condition)
         return;
-    fprintf(stderr, "%s:%d: does not hold: %s; the last error: %s\n", file, line, what, bundle_error());
+    fprintf(stderr, "%s:%d: check failed: %s; last error: %s\n", file, line, what, bundle_error());
     exit(1);
 }
 
-/* Host 1 or 2 of the classic format, 1001 or 1002 of the wide one. */
+/* Host 1 or 2 in format 1, 1001 or 1002 in format 2. */
 struct at {
     char central[32], listen[32];
     struct bundle_settings settings;
 };
 
-static inline int is_wide(char **argv)
+static inline int is_format2(char **argv)
 {
     return strcmp(argv[1], "wide") == 0;
 }
@@ -42,9 +42,9 @@ static inline void host_at(struct at *at, char **argv, unsigned n)
     snprintf(at->listen, sizeof at->listen, "%s:%u", argv[2], 6000 + n);
     at->settings.central = at->central;
     at->settings.timers = BUNDLE_PROCESSOR;
-    at->settings.format = is_wide(argv) ? BUNDLE_WIDE : BUNDLE_CLASSIC;
-    at->settings.number = is_wide(argv) ? 1000 + n : n;
-    if (!is_wide(argv))
+    at->settings.format = is_format2(argv) ? BUNDLE_WIDE : BUNDLE_CLASSIC;
+    at->settings.number = is_format2(argv) ? 1000 + n : n;
+    if (!is_format2(argv))
         at->settings.listen = at->listen;
 }
 
@@ -67,36 +67,36 @@ static inline struct bundle_figures figures_of(bundle_host *host)
     return figures;
 }
 
-/* Has turns until all that the host said has left; in the wide format, is heard of. */
-static inline void said(bundle_host *host, int wide)
+/* Runs turns until everything has been sent and, in format 2, confirmed. */
+static inline void drain(bundle_host *host, int format2)
 {
     struct bundle_figures figures;
 
     do {
         CHECK(bundle_turn(host, 5, NULL, NULL) == 0);
         figures = figures_of(host);
-    } while (figures.saying || (wide && !figures.sessions));
+    } while (figures.saying || (format2 && !figures.sessions));
 }
 
-/* The last message that was heard, and how many were; of each address modulo 512, and of each size up to 14. */
-struct heard {
+/* The last received message, and counts: of all messages, per address modulo 512, and per size up to 14. */
+struct received {
     unsigned count, of[512], of_size[16];
     struct bundle_from from;
     unsigned char body[65536];
     size_t size;
 };
 
-static inline void hear(void *user, const struct bundle_from *from, const void *body, size_t size)
+static inline void record(void *user, const struct bundle_from *from, const void *body, size_t size)
 {
-    struct heard *heard = user;
+    struct received *received = user;
 
-    CHECK(body != NULL && size <= sizeof heard->body);
-    heard->count++;
-    heard->of[from->address % 512]++;
-    heard->of_size[size < 15 ? size : 15]++;
-    heard->from = *from;
-    heard->size = size;
-    memcpy(heard->body, body, size);
+    CHECK(body != NULL && size <= sizeof received->body);
+    received->count++;
+    received->of[from->address % 512]++;
+    received->of_size[size < 15 ? size : 15]++;
+    received->from = *from;
+    received->size = size;
+    memcpy(received->body, body, size);
 }
 
 #endif

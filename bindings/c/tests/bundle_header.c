@@ -1,4 +1,4 @@
-/* The header is C of 1999 and C++, alone and twice: it is compiled as each, and run. */
+/* The header compiles as C99 and as C++, and may be included twice. This program is built as each of them and run. */
 #include <bundle.h>
 #include <bundle.h>
 
@@ -15,7 +15,7 @@ int main(void)
     struct bundle_from from;
     char octet = 0;
 
-    /* Nothing is open. */
+    /* Without an open host. */
     figures.size = sizeof figures;
     settings.format = BUNDLE_WIDE;
     if (bundle_open(0, &settings) != BUNDLE_EARG || bundle_close(0) != BUNDLE_EARG)

@@ -1,6 +1,6 @@
 /*
- * A thread waits in each of two hosts for ever, and others send and wake them. Nothing else would end the waits in the classic
- * format: what is sent is due before a host that waits would look again.
+ * A thread waits in each of two hosts forever, while others send and wake them. In format 1 nothing else would end the waits: a
+ * sent message is due before a waiting host would look again.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
@@ -14,7 +14,7 @@ enum { SENDERS = 3, MESSAGES = 100 };
 
 static bundle_host *hosts[2];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static unsigned heard_of, ended, gone;
+static unsigned received_count, ended, gone;
 
 static void wait_us(long us)
 {
@@ -28,7 +28,7 @@ static void count(void *user, const struct bundle_from *from, const void *body, 
     (void)user, (void)from;
     CHECK(size == 6 && memcmp(body, "thread", 6) == 0);
     pthread_mutex_lock(&lock);
-    heard_of++;
+    received_count++;
     pthread_mutex_unlock(&lock);
 }
 
@@ -42,7 +42,7 @@ static unsigned now(const unsigned *what)
     return value;
 }
 
-static void *waits(void *host)
+static void *wait_loop(void *host)
 {
     while (!now(&ended))
         CHECK(bundle_turn(host, -1, count, NULL) >= 0);
@@ -52,19 +52,19 @@ static void *waits(void *host)
     return NULL;
 }
 
-/* Each message is waited for: none is sent that would not leave by itself. */
-static void *sends(void *host)
+/* Waits for each message, so that each one must leave without help of a later one. */
+static void *send_loop(void *host)
 {
     unsigned before;
     int n;
 
     for (n = 0; n < MESSAGES; n++) {
-        before = now(&heard_of);
+        before = now(&received_count);
         CHECK(bundle_send(host, 7, "thread", 6, 0, BUNDLE_ANYTIME) == BUNDLE_OK);
-        while (now(&heard_of) == before)
+        while (now(&received_count) == before)
             wait_us(200);
     }
-    /* The last error is that of the thread. */
+    /* Errors are per thread. */
     CHECK(*bundle_error() == 0);
     return NULL;
 }
@@ -81,34 +81,34 @@ int main(int argc, char **argv)
     struct at at;
     int n;
 
-    CHECK(argc == 3 && !is_wide(argv));
+    CHECK(argc == 3 && !is_format2(argv));
     for (n = 0; n < 2; n++) {
         host_at(&at, argv, n + 1);
         at.settings.retell_ms = UINT32_MAX;
         CHECK(bundle_open(&hosts[n], &at.settings) == BUNDLE_OK);
     }
     CHECK(bundle_join(hosts[1], 7, 7) == BUNDLE_OK);
-    said(hosts[1], 0);
+    drain(hosts[1], 0);
 
-    /* A signal's handler ends a wait; a signal alone does not. */
+    /* A signal handler ends a wait with bundle_wake; the signal itself does not. */
     CHECK(signal(SIGALRM, on_alarm) != SIG_ERR);
     alarm(1);
     CHECK(bundle_turn(hosts[0], -1, count, NULL) == 0);
 
     CHECK(bundle_receive(hosts[0], NULL, NULL, 0, 0) == BUNDLE_ETIME && *bundle_error());
     for (n = 0; n < 2; n++)
-        CHECK(pthread_create(&waiting[n], NULL, waits, hosts[n]) == 0);
-    /* Two in the same. */
-    CHECK(pthread_create(&waiting[2], NULL, waits, hosts[0]) == 0);
+        CHECK(pthread_create(&waiting[n], NULL, wait_loop, hosts[n]) == 0);
+    /* Two threads wait in the same host. */
+    CHECK(pthread_create(&waiting[2], NULL, wait_loop, hosts[0]) == 0);
     for (n = 0; n < SENDERS; n++)
-        CHECK(pthread_create(&sending[n], NULL, sends, hosts[0]) == 0);
+        CHECK(pthread_create(&sending[n], NULL, send_loop, hosts[0]) == 0);
     for (n = 0; n < SENDERS; n++)
         CHECK(pthread_join(sending[n], NULL) == 0);
-    CHECK(now(&heard_of) >= MESSAGES && figures_of(hosts[0]).sent == SENDERS * MESSAGES);
+    CHECK(now(&received_count) >= MESSAGES && figures_of(hosts[0]).sent == SENDERS * MESSAGES);
     pthread_mutex_lock(&lock);
     ended = 1;
     pthread_mutex_unlock(&lock);
-    /* Each wake ends one wait; two before that are one. */
+    /* Each wake-up ends one wait; two before a wait count as one. */
     CHECK(bundle_wake(hosts[1]) == BUNDLE_OK && pthread_join(waiting[1], NULL) == 0);
     while (now(&gone) < 3) {
         CHECK(bundle_wake(hosts[0]) == BUNDLE_OK);

@@ -8,7 +8,7 @@
 use std::time::{Duration, Instant as Wall};
 
 use trunkline_arq::{
-    Buffer, Check, Command, Config, Congestion, ConnectionId, Event, News, Node, Options, Taken,
+    Buffer, Check, Command, Config, Congestion, ConnectionId, Event, EventKind, Node, Options, ReceiveStatus,
 };
 use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Output, Peer, Port, Writable};
 use trunkline_units::{Instant, Seed};
@@ -28,7 +28,7 @@ struct Run {
 impl Run {
     fn new(options: &Options) -> Run {
         let node = |accept, place| {
-            Node::new(Config { port: PORT, accept, connections: 4, random: Seed(7).stream(place) })
+            Node::new(Config { port: PORT, accept, max_connections: 4, random: Seed(7).stream(place) })
         };
         let mut nodes = [node(None, "a"), node(Some(options.clone()), "b")];
         let mut id = ConnectionId::default();
@@ -59,10 +59,10 @@ impl Run {
                         self.nodes[1 - end].handle(now, frame).unwrap();
                         break;
                     }
-                    Output::Event(Event { id, news }) => match news {
-                        News::Opened { .. } => self.ids[end] = id,
-                        News::Readable { .. } => self.readable = true,
-                        News::Closed { end } => panic!("{end}"),
+                    Output::Event(Event { id, kind: news }) => match news {
+                        EventKind::Opened { .. } => self.ids[end] = id,
+                        EventKind::Readable { .. } => self.readable = true,
+                        EventKind::Closed { reason: end } => panic!("{end}"),
                         _ => {}
                     },
                     Output::Idle(_) => break,
@@ -84,7 +84,7 @@ impl Run {
                         let mut message = spare.pop().unwrap_or_else(|| Buffer::from(&message[..]));
                         self.nodes[0].handle(
                             now,
-                            Input::Command(Command::HandOver {
+                            Input::Command(Command::SendOwned {
                                 id: self.ids[0],
                                 channel: 0,
                                 message: &mut message,
@@ -101,15 +101,19 @@ impl Run {
                 self.turn();
                 if self.readable {
                     loop {
-                        let mut taken = Taken::Nothing;
+                        let mut taken = ReceiveStatus::Empty;
                         into.clear();
-                        let take =
-                            Command::Take { id: self.ids[1], channel: 0, into: &mut into, taken: &mut taken };
+                        let take = Command::Receive {
+                            id: self.ids[1],
+                            channel: 0,
+                            buffer: &mut into,
+                            status: &mut taken,
+                        };
                         self.nodes[1].handle(now, Input::Command(take)).unwrap();
                         match taken {
-                            Taken::Whole => got += 1,
-                            Taken::Part => unreachable!("messages are short"),
-                            Taken::Nothing => break,
+                            ReceiveStatus::Complete => got += 1,
+                            ReceiveStatus::Partial => unreachable!("messages are short"),
+                            ReceiveStatus::Empty => break,
                         }
                         if hand_over {
                             spare.push(std::mem::take(&mut into));

@@ -12,7 +12,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant as Wall;
 
 use trunkline_arq::{
-    Buffer, Command, Config, Congestion, ConnectionId, Event, Meter, News, Node, Options, Stage, Taken,
+    Buffer, Command, Config, Congestion, ConnectionId, Event, EventKind, Meter, Node, Options, ReceiveStatus,
+    Stage,
 };
 use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Output, Peer, Port, Writable};
 use trunkline_units::{Instant, Seed, Span};
@@ -29,7 +30,7 @@ impl Meter for Sums {
         Instant::from_ns(self.0.elapsed().as_nanos() as u64)
     }
 
-    fn took(&mut self, stage: Stage, time: Span) {
+    fn record(&mut self, stage: Stage, time: Span) {
         let mut sums = self.1.lock().unwrap();
         let (count, sum) = &mut sums[stage as usize];
         *count += 1;
@@ -47,7 +48,7 @@ struct Pair {
 impl Pair {
     fn new(options: &Options) -> Pair {
         let node = |accept, place| {
-            Node::new(Config { port: PORT, accept, connections: 1, random: Seed(7).stream(place) })
+            Node::new(Config { port: PORT, accept, max_connections: 1, random: Seed(7).stream(place) })
         };
         let nodes = [node(None, "a"), node(Some(options.clone()), "b")];
         let mut pair =
@@ -75,7 +76,7 @@ impl Pair {
                         self.nodes[1 - end].handle(self.now, frame).unwrap();
                         break;
                     }
-                    Output::Event(Event { id, news: News::Opened { .. } }) => self.ids[end] = id,
+                    Output::Event(Event { id, kind: EventKind::Opened { .. } }) => self.ids[end] = id,
                     Output::Event(_) => {}
                     Output::Idle(_) => break,
                 }
@@ -105,11 +106,11 @@ fn main() {
         }
         pair.turn();
         loop {
-            let mut taken = Taken::Nothing;
+            let mut taken = ReceiveStatus::Empty;
             into.clear();
-            pair.command(1, Command::Take { id: to, channel: 0, into: &mut into, taken: &mut taken });
-            got += u64::from(taken == Taken::Whole);
-            if taken == Taken::Nothing {
+            pair.command(1, Command::Receive { id: to, channel: 0, buffer: &mut into, status: &mut taken });
+            got += u64::from(taken == ReceiveStatus::Complete);
+            if taken == ReceiveStatus::Empty {
                 break;
             }
         }

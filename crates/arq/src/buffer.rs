@@ -1,27 +1,27 @@
-//! Bytes of a message, on a boundary of 64.
+//! Message buffers aligned to 64 bytes.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
 use aligned_vec::{AVec, ConstAlign};
 
-/// Bytes that begin on a boundary of 64 bytes, as the transport of 1998 had them (section 7): a message is handed over
-/// in one, and given back in one, without being copied in between more often than onto the wire and off it.
+/// A byte buffer aligned to 64 bytes, as in the transport of the 1998 paper (section 7). A message is passed to and
+/// from the engine in such a buffer, and copied only into frames and out of frames.
 #[derive(Clone)]
 pub struct Buffer(AVec<u8, ConstAlign<64>>);
 
 impl Buffer {
-    /// An empty buffer; allocates nothing.
+    /// Creates an empty buffer without an allocation.
     pub fn new() -> Self {
         Buffer(AVec::new(64))
     }
 
-    /// An empty buffer with room for `bytes`.
+    /// Creates an empty buffer with a capacity of `bytes`.
     pub fn with_capacity(bytes: usize) -> Self {
         Buffer(AVec::with_capacity(64, bytes))
     }
 
-    /// Bytes that it holds without allocating.
+    /// Returns the number of bytes that fit without a new allocation.
     pub fn capacity(&self) -> usize {
         self.0.capacity()
     }
@@ -32,11 +32,11 @@ impl Buffer {
         self.0.extend_from_slice(bytes);
     }
 
-    /// Makes it hold just `bytes`.
+    /// Replaces the contents with `bytes`.
     #[inline(always)]
     pub(crate) fn refill(&mut self, bytes: &[u8]) {
         if self.0.len() == bytes.len() {
-            // As the last time, in question and answer: nothing grows.
+            // The common case of request and response: equal lengths, no reallocation.
             self.0.copy_from_slice(bytes);
         } else {
             self.0.clear();
@@ -50,13 +50,13 @@ impl Buffer {
         self.0.push(byte);
     }
 
-    /// Empties it; what it allocated stays.
+    /// Removes the contents and keeps the allocation.
     #[inline]
     pub fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// Makes it `length` bytes long, new ones being `value`.
+    /// Changes the length to `length`; new bytes have the value `value`.
     pub fn resize(&mut self, length: usize, value: u8) {
         self.0.resize(length, value);
     }
@@ -85,7 +85,7 @@ impl DerefMut for Buffer {
 }
 
 impl From<&[u8]> for Buffer {
-    /// A copy.
+    /// Copies the bytes.
     fn from(bytes: &[u8]) -> Self {
         let mut buffer = Buffer::with_capacity(bytes.len());
         buffer.extend_from_slice(bytes);
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_stands_on_a_boundary_of_64() {
+    fn buffer_is_aligned_to_64_bytes() {
         for size in [1, 63, 64, 65, 1000, 100_000] {
             let mut buffer = Buffer::with_capacity(size);
             buffer.extend_from_slice(&vec![7; size]);

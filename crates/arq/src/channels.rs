@@ -1,23 +1,23 @@
-//! A table of channels of which few are used.
+//! A sparse table indexed by channel number.
 
-/// Channels of a page.
+/// Channels per page.
 const PAGE: usize = 64;
 
 type Page<T> = [Option<Box<T>>; PAGE];
 
-/// Something for each channel that was ever used. A page of 64 takes half a kilobyte, the table eight.
+/// One value for each channel that was ever used. A page of 64 entries takes 512 bytes, the page table at most 8 KiB.
 #[derive(Debug)]
-pub(crate) struct Channels<T> {
+pub(crate) struct ChannelTable<T> {
     pages: Vec<Option<Box<Page<T>>>>,
 }
 
-impl<T> Default for Channels<T> {
+impl<T> Default for ChannelTable<T> {
     fn default() -> Self {
-        Channels { pages: Vec::new() }
+        ChannelTable { pages: Vec::new() }
     }
 }
 
-impl<T> Channels<T> {
+impl<T> ChannelTable<T> {
     #[inline]
     pub fn get(&self, channel: u16) -> Option<&T> {
         let page = self.pages.get(usize::from(channel) / PAGE)?.as_ref()?;
@@ -30,9 +30,9 @@ impl<T> Channels<T> {
         page[usize::from(channel) % PAGE].as_deref_mut()
     }
 
-    /// The channel's; made anew if it was never used.
+    /// Returns the value of a channel; creates it if the channel was never used.
     #[inline]
-    pub fn get_or(&mut self, channel: u16, new: impl FnOnce() -> T) -> &mut T {
+    pub fn get_or_insert_with(&mut self, channel: u16, new: impl FnOnce() -> T) -> &mut T {
         let at = usize::from(channel) / PAGE;
         if at >= self.pages.len() {
             self.pages.resize_with(at + 1, || None);
@@ -41,7 +41,7 @@ impl<T> Channels<T> {
         page[usize::from(channel) % PAGE].get_or_insert_with(|| Box::new(new()))
     }
 
-    /// All of them, in order.
+    /// Iterates over all values in the order of channel numbers.
     pub fn iter(&self) -> impl Iterator<Item = (u16, &T)> {
         let pages = self.pages.iter().enumerate().filter_map(|(at, page)| Some((at, page.as_ref()?)));
         pages.flat_map(|(at, page)| {
@@ -56,10 +56,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_put_is_found() {
-        let mut table = Channels::default();
+    fn inserted_values_are_found() {
+        let mut table = ChannelTable::default();
         for channel in [0, 63, 64, 65_535, 64] {
-            *table.get_or(channel, || 0) += 1;
+            *table.get_or_insert_with(channel, || 0) += 1;
         }
         assert_eq!(
             table.iter().map(|(c, n)| (c, *n)).collect::<Vec<_>>(),

@@ -1,20 +1,20 @@
-//! Arithmetic of GF(256), and the weights of repair frames.
+//! Arithmetic in GF(256) and the coefficients of repair frames.
 //!
-//! Bytes are polynomials over GF(2), modulo x⁸ + x⁴ + x³ + x² + 1. Sums are exclusive ors. The weights are a Cauchy matrix
-//! each column of which is scaled so that its first row is all ones: whatever rows and as many columns are taken of it can
-//! be solved (Blömer and others 1995, "An XOR-based erasure-resilient coding scheme"), and the first row alone is a parity.
+//! Bytes are polynomials over GF(2) modulo x⁸ + x⁴ + x³ + x² + 1; addition is exclusive or. The coefficients form a
+//! Cauchy matrix whose columns are scaled so that the first row is all ones. Every square submatrix is invertible
+//! (Blömer and others 1995, "An XOR-based erasure-resilient coding scheme"), and the first row alone is a parity.
 
-/// What x⁸ is, of all eight bytes of a word.
+/// x⁸ modulo the polynomial.
 const REDUCTION: u64 = 0x1D;
 const LOW: u64 = 0x0101_0101_0101_0101;
 
-/// Each byte of a word times x.
+/// Multiplies each byte of a word by x.
 #[inline]
 const fn double(word: u64) -> u64 {
     ((word & !(LOW << 7)) << 1) ^ (((word >> 7) & LOW) * REDUCTION)
 }
 
-/// Each byte of a word times a number, of which `bits` are the bits, each as a word of ones or zeros.
+/// Multiplies each byte of a word by a factor. `bits` holds a mask of ones or zeros for each bit of the factor.
 #[inline]
 fn product(mut word: u64, bits: &[u64; 8]) -> u64 {
     let mut sum = 0;
@@ -30,14 +30,14 @@ fn bits(factor: u8) -> [u64; 8] {
     std::array::from_fn(|bit| if factor >> bit & 1 == 1 { u64::MAX } else { 0 })
 }
 
-/// `a` times `b`.
+/// Returns the product of `a` and `b`.
 pub(crate) fn multiply(a: u8, b: u8) -> u8 {
     product(a.into(), &bits(b)) as u8
 }
 
-/// What times `a` is one; zero of zero.
+/// Returns the multiplicative inverse of `a`, or 0 for 0.
 pub(crate) fn inverse(a: u8) -> u8 {
-    // Its 254th power: the powers 2, 4 … 128.
+    // a²⁵⁴ is the product of the powers 2, 4 … 128.
     let (mut power, mut result) = (a, 1);
     for _ in 0..7 {
         power = multiply(power, power);
@@ -46,12 +46,13 @@ pub(crate) fn inverse(a: u8) -> u8 {
     result
 }
 
-/// The weight of the frame at `index` of its block, up to 127, in its repair frame `row`, up to 127; of row 0 always one.
-pub(crate) fn weight(row: u8, index: u8) -> u8 {
+/// Returns the coefficient of frame `index` (up to 127) of a block in repair frame `row` (up to 127). In row 0 all
+/// are one.
+pub(crate) fn coefficient(row: u8, index: u8) -> u8 {
     multiply(255 ^ index, inverse((255 - row) ^ index))
 }
 
-/// Adds `factor` times the bytes of `from` to those of `to`, as far as the shorter goes.
+/// Adds `factor` times the bytes of `from` to `to`, up to the shorter length.
 pub(crate) fn add_product(to: &mut [u8], factor: u8, from: &[u8]) {
     let bits = bits(factor);
     let (words, rest) = from.as_chunks::<8>();
@@ -72,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_a_field() {
+    fn gf256_is_a_field() {
         // 2 generates it: 255 powers, all different.
         let mut seen = [false; 256];
         let mut power = 1;
@@ -93,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn products_of_many_bytes_are_those_of_each() {
+    fn add_product_matches_multiply() {
         let from: Vec<u8> = (0..=255).collect();
         for length in [0, 1, 7, 8, 9, 200, 256] {
             for factor in [0, 1, 2, 29, 255] {
@@ -110,17 +111,21 @@ mod tests {
     }
 
     #[test]
-    fn the_first_row_is_a_parity_and_any_two_columns_can_be_solved() {
+    fn first_row_is_parity_and_column_pairs_are_independent() {
         for index in 0..128 {
-            assert_eq!(weight(0, index), 1);
+            assert_eq!(coefficient(0, index), 1);
         }
-        // As docs/wire.md has it.
-        assert_eq!([weight(1, 0), weight(1, 1), weight(7, 10)], [0x7F, 0xFC, 0x2D]);
+        // Values from docs/wire.md.
+        assert_eq!([coefficient(1, 0), coefficient(1, 1), coefficient(7, 10)], [0x7F, 0xFC, 0x2D]);
         for rows in [(0, 1), (0, 7), (1, 2), (6, 7)] {
             for a in 0..64 {
                 for b in 0..a {
-                    let cross = multiply(weight(rows.0, a), weight(rows.1, b));
-                    assert_ne!(cross, multiply(weight(rows.1, a), weight(rows.0, b)), "{rows:?} {a} {b}");
+                    let cross = multiply(coefficient(rows.0, a), coefficient(rows.1, b));
+                    assert_ne!(
+                        cross,
+                        multiply(coefficient(rows.1, a), coefficient(rows.0, b)),
+                        "{rows:?} {a} {b}"
+                    );
                 }
             }
         }

@@ -1,173 +1,176 @@
-//! The endpoint: connections with any number of peers through one port.
+//! The endpoint: connections to any number of peers through one port.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
-//! | `greetings` | how connections open: greetings, cookies, strangers |
+//! | `handshake` | handshakes: open frames, cookies, unknown peers |
 
-mod greetings;
+mod handshake;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use trunkline_endpoint::{
-    Endpoint, Idle, Input, Output, Peer, Port, Reason as Waits, Segment, Transmit, Writable,
+    Endpoint, Idle, Input, Output, Peer, Port, Reason as IdleReason, Segment, Transmit, Writable,
 };
 use trunkline_units::{Instant, Span, Stream};
 
-use self::greetings::Secrets;
+use self::handshake::Secrets;
 use crate::Buffer;
-use crate::connection::{Brought, Connection};
+use crate::api::{CloseReason, Command, ConnectionId, Event, EventKind, Refusal, UnknownPeerStats};
+use crate::connection::{Connection, FastPathOutcome};
 use crate::options::Options;
-use crate::receive::Taken;
-use crate::statistics::{Reach, Statistics};
-use crate::talk::{Command, ConnectionId, End, Event, News, Refusal, Strangers};
+use crate::receive::ReceiveStatus;
+use crate::statistics::{PathMtu, Statistics};
 use crate::wire::check::Check;
-use crate::wire::open::{self, COOKIE_BYTES, Greeting};
+use crate::wire::handshake::{COOKIE_BYTES, Handshake, OPEN, UNKNOWN};
 
-/// The longest pause between two tries to open.
-const REOPEN: Span = Span::from_s(1);
-/// Deadlines that were noted and overtaken may lie about up to this many, and two for each slot.
-const STALE: usize = 64;
+/// Maximum interval between handshake attempts.
+const MAX_OPEN_INTERVAL: Span = Span::from_s(1);
+/// Maximum number of stale entries in the deadline queue, plus two per slot.
+const MAX_STALE_DEADLINES: usize = 64;
 
-/// How a [`Node`] behaves.
+/// Configuration of a [`Node`].
 #[derive(Debug)]
 pub struct Config {
-    /// Through which port.
+    /// Port of the endpoint.
     pub port: Port,
-    /// Whether peers may open connections, and how those behave. Mode and check are the peer's choice, but for a key: with
-    /// one all connections are encrypted, without one none is.
+    /// Options of connections that peers open; none: peers may open no connections. The peer chooses mode and check.
+    /// With a key all connections are encrypted, without a key none is.
     pub accept: Option<Options>,
-    /// Most connections, opened by either end.
-    pub connections: usize,
-    /// Where the secrets come from that nobody should guess: a node draws them when it is made, and nothing later.
+    /// Maximum number of connections, opened by either end.
+    pub max_connections: usize,
+    /// Source of unpredictable secrets. The node draws them when it is created and nothing later.
     pub random: Stream,
 }
 
 #[derive(Debug)]
-enum State {
+enum SlotState {
     Free,
     Opening(Box<Opening>),
-    Standing(Box<Connection>),
+    Established(Box<Connection>),
 }
 
-/// A connection that was asked for and does not stand yet.
+/// A connection in its handshake at the client.
 #[derive(Debug)]
 struct Opening {
     peer: Peer,
     client: u64,
     options: Options,
     cookie: [u8; COOKIE_BYTES],
-    /// When to ask again.
-    at: Instant,
-    /// When it last asked, if that was the only time with this cookie.
-    asked: Option<Instant>,
-    /// It has one cookie, the first it got.
-    measures: bool,
-    tries: u32,
-    since: Instant,
-    over: Option<End>,
+    /// When to send the open frame again.
+    next_attempt: Instant,
+    /// When the open frame was sent, if only once with this cookie.
+    sent_at: Option<Instant>,
+    /// Only one cookie was received, so the handshake yields a round-trip sample.
+    can_measure_rtt: bool,
+    attempts: u32,
+    started_at: Instant,
+    close_reason: Option<CloseReason>,
 }
 
 #[derive(Debug)]
 struct Slot {
     generation: u32,
-    state: State,
-    /// It stands in the line of those that may have something to say.
-    ready: bool,
-    /// Its own deadline, unless it stands in the line.
-    own: Instant,
-    /// The deadline noted for it; not later than its own.
-    noted: Instant,
-    /// The peer is to be told that it stands; the user is.
-    greet: bool,
-    opened: bool,
-    /// Its user is done with it; it is kept until then.
-    forget_at: Option<Instant>,
+    state: SlotState,
+    /// It is in the ready queue.
+    is_ready: bool,
+    /// Its deadline, unless it is in the ready queue.
+    deadline: Instant,
+    /// Its entry in the deadline queue; not later than its deadline.
+    scheduled: Instant,
+    /// An opened frame must be sent to the peer.
+    needs_opened_reply: bool,
+    reports_opened: bool,
+    /// The application has released it; it is removed at this time.
+    remove_at: Option<Instant>,
 }
 
 impl Slot {
-    /// Whether it is that connection's, and nothing is to be told of its beginning or its end.
+    /// Returns whether the slot holds this connection and neither its start nor its end is to be reported.
     #[inline]
     fn is_plain(&self, id: ConnectionId) -> bool {
-        self.generation == id.generation && !self.opened && !self.greet && self.forget_at.is_none()
+        self.generation == id.generation
+            && !self.reports_opened
+            && !self.needs_opened_reply
+            && self.remove_at.is_none()
     }
 }
 
-/// Connections with any number of peers through one port.
+/// An endpoint with connections to any number of peers through one port.
 ///
-/// Queues: answers to strangers at most 64; of events one for each thing that can happen to a channel or connection;
-/// messages as [`Options`] say.
+/// Bounds: at most 64 replies to unknown peers are queued; there is at most one event of each kind per channel or
+/// connection; [`Options`] bound the messages.
 #[derive(Debug)]
 pub struct Node {
     config: Config,
     slots: Vec<Slot>,
-    free: Vec<u32>,
+    free_slots: Vec<u32>,
     peers: BTreeMap<Peer, u32>,
-    /// The last peer heard, and its slot.
-    last: Option<(Peer, u32)>,
+    /// The peer of the last frame, and its slot.
+    last_peer: Option<(Peer, u32)>,
     ready: VecDeque<u32>,
-    /// What slots have noted, and what they noted before: only an entry that is still noted counts.
+    /// Scheduled deadlines of slots. Only an entry that equals `scheduled` of its slot counts.
     deadlines: BinaryHeap<Reverse<(Instant, u32)>>,
-    answers: VecDeque<(Peer, Greeting)>,
+    replies: VecDeque<(Peer, Handshake)>,
     secrets: Secrets,
-    strangers: Strangers,
-    /// The first numbers of frames and of chunks: zero, but in tests.
-    first: (u64, u64),
-    /// No short ways are taken: in tests.
-    long_ways: bool,
-    /// Connections lay out frames from so many in flight on.
-    lays_from: Option<u32>,
-    /// The connection of the last batch, if that lies in memory of its own.
-    placed: Option<u32>,
+    unknown_peer_stats: UnknownPeerStats,
+    /// First numbers of frames and chunks; zero except in tests.
+    first_numbers: (u64, u64),
+    /// Disables the fast paths, in tests.
+    fast_path_disabled: bool,
+    /// Frames in flight from which on connections encode messages when they are sent.
+    pre_encode_from: Option<u32>,
+    /// The connection of the last batch, if the batch is in place.
+    in_place_slot: Option<u32>,
 }
 
 impl Node {
-    /// A node without connections.
+    /// Creates a node without connections.
     pub fn new(mut config: Config) -> Self {
         let secrets = Secrets::draw(&mut config.random);
-        // The peer's mode decides what else is within bounds.
-        config.accept = config.accept.map(|o| Options { check: o.within_bounds().check, ..o });
+        // The other bounds depend on the peer's mode.
+        config.accept = config.accept.map(|o| Options { check: o.clamped().check, ..o });
         Node {
             config,
             slots: Vec::new(),
-            free: Vec::new(),
+            free_slots: Vec::new(),
             peers: BTreeMap::new(),
-            last: None,
+            last_peer: None,
             ready: VecDeque::new(),
             deadlines: BinaryHeap::new(),
-            answers: VecDeque::new(),
+            replies: VecDeque::new(),
             secrets,
-            strangers: Strangers::default(),
-            first: (0, 0),
-            long_ways: false,
-            lays_from: None,
-            placed: None,
+            unknown_peer_stats: UnknownPeerStats::default(),
+            first_numbers: (0, 0),
+            fast_path_disabled: false,
+            pre_encode_from: None,
+            in_place_slot: None,
         }
     }
 
-    /// Counts frames and the chunks of each channel from these numbers on, in connections that do not stand yet. For
-    /// tests of what happens when the numbers on the wire run over; both ends must do the same.
+    /// Sets the first numbers of frames and chunks of future connections, to test the wrap-around of the numbers on
+    /// the wire. Both ends must use the same numbers.
     #[doc(hidden)]
-    pub fn number_from(&mut self, frame: u64, chunk: u64) {
-        self.first = (frame, chunk);
+    pub fn set_first_numbers(&mut self, frame: u64, chunk: u64) {
+        self.first_numbers = (frame, chunk);
     }
 
-    /// Takes no short ways in connections that do not stand yet. For tests that they come to the same.
+    /// Disables the fast paths of future connections, to test that both paths have the same result.
     #[doc(hidden)]
-    pub fn take_no_short_ways(&mut self) {
-        self.long_ways = true;
+    pub fn disable_fast_path(&mut self) {
+        self.fast_path_disabled = true;
     }
 
-    /// Spares connections that do not stand yet a copy: while at least `in_flight` frames are in flight, long messages of a
-    /// channel that alone has something to send are laid out in frames when they are sent, and leave from there if they
-    /// are polled [in place](Node::poll_in_place). So frames may be divided otherwise than without. Not where frames are
-    /// encrypted, protected by forward error correction, or as long as probes say.
-    pub fn lay_frames(&mut self, in_flight: u32) {
-        self.lays_from = Some(in_flight);
+    /// Saves a copy in future connections: while at least `in_flight` frames are in flight and only one channel has
+    /// data, long messages are encoded into frames when they are sent, and transmitted from there by
+    /// [`poll_in_place`](Node::poll_in_place). This may divide messages into other frames. Has no effect if frames
+    /// are encrypted, protected by forward error correction, or limited by path MTU probes.
+    pub fn enable_pre_encoding(&mut self, in_flight: u32) {
+        self.pre_encode_from = Some(in_flight);
     }
 
-    /// As [`poll`](Endpoint::poll), but what is to be transmitted need not be in `buffer`:
-    /// [`transmitted`](Node::transmitted), asked next, has it.
+    /// Like [`poll`](Endpoint::poll), but the bytes to transmit may lie outside `buffer`; call
+    /// [`transmitted_bytes`](Node::transmitted_bytes) next to get them.
     #[inline]
     pub fn poll_in_place(
         &mut self,
@@ -177,98 +180,98 @@ impl Node {
     ) -> Output<Event> {
         let port = self.config.port;
         let writable = writable.has(port);
-        self.placed = None;
-        if writable && let Some((peer, greeting)) = self.answers.pop_front() {
-            let length = greeting.write(buffer);
+        self.in_place_slot = None;
+        if writable && let Some((peer, handshake)) = self.replies.pop_front() {
+            let length = handshake.write(buffer);
             return Output::Transmit(Transmit { port, peer, length, segment: None });
         }
         for _ in 0..self.ready.len() {
             let Some(number) = self.ready.pop_front() else { break };
-            if let Some(output) = self.hear(now, number, writable, buffer) {
-                if self.is_settled(now, number) {
-                    // To ask it again would come to nothing.
-                    self.slots[number as usize].ready = false;
-                    self.note(number);
+            if let Some(output) = self.poll_connection(now, number, writable, buffer) {
+                if self.is_idle(now, number) {
+                    // Polling it again would have no effect.
+                    self.slots[number as usize].is_ready = false;
+                    self.schedule(number);
                 } else {
-                    // It goes on, but others get their turn.
+                    // It may have more, after the others.
                     self.ready.push_back(number);
                 }
                 return output;
             }
             if writable {
-                self.slots[number as usize].ready = false;
-                self.note(number);
+                self.slots[number as usize].is_ready = false;
+                self.schedule(number);
             } else {
                 self.ready.push_back(number);
             }
         }
-        let waits = self.answers.is_empty() && self.ready.is_empty();
-        let reason = if waits { Waits::Input } else { Waits::Port(port) };
-        Output::Idle(Idle { deadline: self.first_deadline(), reason })
+        let waits = self.replies.is_empty() && self.ready.is_empty();
+        let reason = if waits { IdleReason::Input } else { IdleReason::Port(port) };
+        Output::Idle(Idle { deadline: self.next_deadline(), reason })
     }
 
-    /// The `length` bytes that the last [`poll_in_place`](Node::poll_in_place), into `buffer`, had to transmit.
+    /// Returns the `length` bytes that the last [`poll_in_place`](Node::poll_in_place) into `buffer` transmits.
     #[inline]
-    pub fn transmitted<'a>(&'a self, buffer: &'a [u8], length: usize) -> &'a [u8] {
-        self.placed_bytes(length).unwrap_or(&buffer[..length])
+    pub fn transmitted_bytes<'a>(&'a self, buffer: &'a [u8], length: usize) -> &'a [u8] {
+        self.in_place_bytes(length).unwrap_or(&buffer[..length])
     }
 
     #[inline]
-    fn placed_bytes(&self, length: usize) -> Option<&[u8]> {
-        match &self.slots[self.placed? as usize].state {
-            State::Standing(connection) => connection.placed_bytes(length),
+    fn in_place_bytes(&self, length: usize) -> Option<&[u8]> {
+        match &self.slots[self.in_place_slot? as usize].state {
+            SlotState::Established(connection) => connection.in_place_bytes(length),
             _ => None,
         }
     }
 
-    /// What strangers did.
-    pub fn strangers(&self) -> Strangers {
-        self.strangers
+    /// Returns the counts of frames from unknown peers.
+    pub fn unknown_peers(&self) -> UnknownPeerStats {
+        self.unknown_peer_stats
     }
 
-    /// Connections there are, of any kind.
-    pub fn connections(&self) -> usize {
-        self.slots.len() - self.free.len()
+    /// Returns the number of connections in any state.
+    pub fn connection_count(&self) -> usize {
+        self.slots.len() - self.free_slots.len()
     }
 
-    /// What a connection counted.
+    /// Returns the counters of a connection.
     pub fn statistics(&self, id: ConnectionId) -> Option<Statistics> {
-        self.standing(id).map(|connection| connection.statistics)
+        self.established(id).map(|connection| connection.statistics)
     }
 
-    /// How long the frames are that a connection sends.
-    pub fn reach(&self, id: ConnectionId) -> Option<Reach> {
-        self.standing(id).map(Connection::reach)
+    /// Returns the path MTU of a connection.
+    pub fn path_mtu(&self, id: ConnectionId) -> Option<PathMtu> {
+        self.established(id).map(Connection::path_mtu)
     }
 
-    /// The smoothed round trip of a connection, once there is one.
+    /// Returns the smoothed round-trip time of a connection, if there is a sample.
     pub fn round_trip(&self, id: ConnectionId) -> Option<Span> {
-        self.standing(id)?.round_trip()
+        self.established(id)?.round_trip()
     }
 
-    /// Whether everything that a connection was given has been acknowledged.
+    /// Returns whether all data of a connection is acknowledged.
     pub fn is_flushed(&self, id: ConnectionId) -> bool {
-        self.standing(id).is_none_or(Connection::is_flushed)
+        self.established(id).is_none_or(Connection::is_flushed)
     }
 
-    /// Frames of a connection in flight.
+    /// Returns the number of frames in flight of a connection.
     pub fn in_flight(&self, id: ConnectionId) -> Option<u32> {
-        self.standing(id).map(Connection::in_flight)
+        self.established(id).map(Connection::in_flight)
     }
 
-    /// Whether so much of a connection is in flight that messages wait for a batch.
+    /// Returns whether so many frames are in flight that messages wait for a full batch.
     pub fn is_busy(&self, id: ConnectionId) -> bool {
-        self.standing(id).is_some_and(Connection::is_busy)
+        self.established(id).is_some_and(Connection::is_busy)
     }
 
-    /// Bytes that have arrived on a channel and were not taken, with a few for each chunk.
-    pub fn held(&self, id: ConnectionId, channel: u16) -> u64 {
-        self.standing(id).map_or(0, |connection| connection.held(channel))
+    /// Returns the unread bytes of a channel plus the overhead of its chunks.
+    pub fn unread_bytes(&self, id: ConnectionId, channel: u16) -> u64 {
+        self.established(id).map_or(0, |connection| connection.unread_bytes(channel))
     }
 
-    fn standing(&self, id: ConnectionId) -> Option<&Connection> {
+    fn established(&self, id: ConnectionId) -> Option<&Connection> {
         match self.slots.get(id.slot as usize) {
-            Some(Slot { generation, state: State::Standing(connection), .. })
+            Some(Slot { generation, state: SlotState::Established(connection), .. })
                 if *generation == id.generation =>
             {
                 Some(connection)
@@ -278,29 +281,38 @@ impl Node {
     }
 
     #[inline]
-    fn standing_mut(&mut self, id: ConnectionId) -> Result<&mut Connection, Refusal> {
+    fn established_mut(&mut self, id: ConnectionId) -> Result<&mut Connection, Refusal> {
         match self.slots.get_mut(id.slot as usize) {
-            Some(slot) if slot.generation == id.generation && slot.forget_at.is_none() => {
+            Some(slot) if slot.generation == id.generation && slot.remove_at.is_none() => {
                 match &mut slot.state {
-                    State::Standing(connection) => Ok(connection),
-                    State::Opening(_) => Err(Refusal::Closed),
-                    State::Free => Err(Refusal::Unknown),
+                    SlotState::Established(connection) => Ok(connection),
+                    SlotState::Opening(_) => Err(Refusal::Closed),
+                    SlotState::Free => Err(Refusal::Unknown),
                 }
             }
             _ => Err(Refusal::Unknown),
         }
     }
 
-    fn place(&mut self, peer: Peer, state: State) -> u32 {
+    fn insert(&mut self, peer: Peer, state: SlotState) -> u32 {
         let generation = 0;
-        let (own, noted) = (Instant::MAX, Instant::MAX);
-        let (greet, opened, forget_at) = (false, false, None);
-        let slot = Slot { generation, state, ready: false, own, noted, greet, opened, forget_at };
-        let number = match self.free.pop() {
+        let (deadline, scheduled) = (Instant::MAX, Instant::MAX);
+        let (needs_opened_reply, reports_opened, remove_at) = (false, false, None);
+        let slot = Slot {
+            generation,
+            state,
+            is_ready: false,
+            deadline,
+            scheduled,
+            needs_opened_reply,
+            reports_opened,
+            remove_at,
+        };
+        let number = match self.free_slots.pop() {
             Some(number) => {
-                // It may still stand in the line.
-                let Slot { generation, ready, .. } = self.slots[number as usize];
-                self.slots[number as usize] = Slot { generation, ready, ..slot };
+                // It may still be in the ready queue.
+                let Slot { generation, is_ready, .. } = self.slots[number as usize];
+                self.slots[number as usize] = Slot { generation, is_ready, ..slot };
                 number
             }
             None => {
@@ -309,34 +321,34 @@ impl Node {
             }
         };
         self.peers.insert(peer, number);
-        self.last = None;
+        self.last_peer = None;
         number
     }
 
     fn remove(&mut self, number: u32) {
         let slot = &mut self.slots[number as usize];
         let peer = match &slot.state {
-            State::Free => return,
-            State::Opening(opening) => opening.peer,
-            State::Standing(connection) => connection.peer,
+            SlotState::Free => return,
+            SlotState::Opening(opening) => opening.peer,
+            SlotState::Established(connection) => connection.peer,
         };
-        slot.state = State::Free;
+        slot.state = SlotState::Free;
         slot.generation = slot.generation.wrapping_add(1);
-        (slot.own, slot.noted) = (Instant::MAX, Instant::MAX);
-        // Its peer may have a newer connection.
+        (slot.deadline, slot.scheduled) = (Instant::MAX, Instant::MAX);
+        // The peer may have a newer connection.
         if self.peers.get(&peer) == Some(&number) {
             self.peers.remove(&peer);
         }
-        self.last = None;
-        self.free.push(number);
+        self.last_peer = None;
+        self.free_slots.push(number);
     }
 
-    /// It may have something to say.
+    /// Adds a slot to the ready queue.
     #[inline]
-    fn wake_up(&mut self, number: u32) {
+    fn mark_ready(&mut self, number: u32) {
         let slot = &mut self.slots[number as usize];
-        if !slot.ready {
-            slot.ready = true;
+        if !slot.is_ready {
+            slot.is_ready = true;
             self.ready.push_back(number);
         }
     }
@@ -344,32 +356,33 @@ impl Node {
     fn open(&mut self, now: Instant, peer: Peer, options: &Options) -> Result<ConnectionId, Refusal> {
         if let Some(&number) = self.peers.get(&peer) {
             let slot = &self.slots[number as usize];
-            let gone = matches!(&slot.state, State::Standing(c) if c.over().is_some());
+            let gone = matches!(&slot.state, SlotState::Established(c) if c.close_reason().is_some());
             if !gone {
                 return Err(Refusal::Busy);
             }
         }
-        if self.connections() >= self.config.connections {
+        if self.connection_count() >= self.config.max_connections {
             return Err(Refusal::TooMany);
         }
         if options.check == Check::Aead && options.key.is_none() {
             return Err(Refusal::NoKey);
         }
-        let (client, options, cookie) = (self.secrets.number(), options.within_bounds(), [0; COOKIE_BYTES]);
+        let (client, options, cookie) =
+            (self.secrets.next_connection_id(), options.clamped(), [0; COOKIE_BYTES]);
         let opening = Opening {
             peer,
             client,
             options,
             cookie,
-            at: now,
-            asked: None,
-            measures: false,
-            tries: 0,
-            since: now,
-            over: None,
+            next_attempt: now,
+            sent_at: None,
+            can_measure_rtt: false,
+            attempts: 0,
+            started_at: now,
+            close_reason: None,
         };
-        let number = self.place(peer, State::Opening(Box::new(opening)));
-        self.wake_up(number);
+        let number = self.insert(peer, SlotState::Opening(Box::new(opening)));
+        self.mark_ready(number);
         Ok(ConnectionId { slot: number, generation: self.slots[number as usize].generation })
     }
 
@@ -377,23 +390,23 @@ impl Node {
         let slot = self.slots.get_mut(id.slot as usize).filter(|slot| slot.generation == id.generation);
         let slot = slot.ok_or(Refusal::Unknown)?;
         match &mut slot.state {
-            State::Free => return Err(Refusal::Unknown),
-            State::Opening(_) => self.remove(id.slot),
-            State::Standing(connection) => {
+            SlotState::Free => return Err(Refusal::Unknown),
+            SlotState::Opening(_) => self.remove(id.slot),
+            SlotState::Established(connection) => {
                 connection.reset();
-                // One that is done answers a while longer; one that is reset tells its peer first.
-                let linger = match connection.over() {
-                    Some(End::Done) => connection.linger(),
+                // A completed connection answers a while longer; a reset one sends its reset frame first.
+                let linger = match connection.close_reason() {
+                    Some(CloseReason::Completed) => connection.linger_time(),
                     _ => Span::ZERO,
                 };
-                slot.forget_at.get_or_insert(now + linger);
-                self.wake_up(id.slot);
+                slot.remove_at.get_or_insert(now + linger);
+                self.mark_ready(id.slot);
             }
         }
         Ok(())
     }
 
-    /// [`Command::Send`].
+    /// Executes [`Command::Send`].
     #[inline]
     pub(crate) fn send(
         &mut self,
@@ -402,42 +415,42 @@ impl Node {
         channel: u16,
         bytes: &[u8],
     ) -> Result<(), Refusal> {
-        self.standing_mut(id)?.send(now, channel, bytes)?;
-        self.wake_up(id.slot);
+        self.established_mut(id)?.send(now, channel, bytes)?;
+        self.mark_ready(id.slot);
         Ok(())
     }
 
-    /// Says what there is to say, if that is a frame of this connection alone: to whom, and how long it is. Then there
-    /// is nothing left to poll for. As [`poll`](Endpoint::poll) would, without a look at all that might be.
+    /// Writes a frame if it is the only output of the node; returns its peer and length. Same result as
+    /// [`poll`](Endpoint::poll), with fewer checks; afterwards nothing is left to poll.
     #[inline]
-    #[cfg_attr(not(feature = "sockets"), expect(dead_code, reason = "for the faces"))]
-    pub(crate) fn say_only(
+    #[cfg_attr(not(feature = "sockets"), expect(dead_code, reason = "used by the sockets"))]
+    pub(crate) fn send_only_frame(
         &mut self,
         now: Instant,
         id: ConnectionId,
         buffer: &mut [u8],
     ) -> Option<(Peer, usize)> {
-        if self.ready.len() != 1 || self.ready.front() != Some(&id.slot) || !self.answers.is_empty() {
+        if self.ready.len() != 1 || self.ready.front() != Some(&id.slot) || !self.replies.is_empty() {
             return None;
         }
         let slot = &mut self.slots[id.slot as usize];
-        if slot.opened || slot.greet || slot.forget_at.is_some() {
+        if slot.reports_opened || slot.needs_opened_reply || slot.remove_at.is_some() {
             return None;
         }
-        let State::Standing(connection) = &mut slot.state else { return None };
-        let said = (connection.peer, connection.say_only(now, buffer)?);
-        slot.ready = false;
+        let SlotState::Established(connection) = &mut slot.state else { return None };
+        let sent = (connection.peer, connection.send_only_frame(now, buffer)?);
+        slot.is_ready = false;
         self.ready.clear();
-        self.note(id.slot);
-        Some(said)
+        self.schedule(id.slot);
+        Some(sent)
     }
 
-    /// Sends a copy of a message in a frame of its own, written into `buffer`, if that is then all that anybody has to say;
-    /// how long it is, and when the connection must be woken. As [`Command::Send`] and a poll, of which nothing but this frame
-    /// comes. If not, nothing has changed.
+    /// Fast path for [`Command::Send`] and a poll: writes a frame with a copy of a message into `buffer` if the node
+    /// has no other output. Returns the length of the frame and the next deadline of the connection; if none, nothing
+    /// has changed.
     #[doc(hidden)]
     #[inline]
-    pub fn send_at_once(
+    pub fn send_message(
         &mut self,
         now: Instant,
         id: ConnectionId,
@@ -446,23 +459,23 @@ impl Node {
         buffer: &mut [u8],
     ) -> Option<(usize, Instant)> {
         let slot = self.slots.get_mut(id.slot as usize).filter(|slot| slot.is_plain(id))?;
-        if self.ready.len() != usize::from(slot.ready) || !self.answers.is_empty() {
+        if self.ready.len() != usize::from(slot.is_ready) || !self.replies.is_empty() {
             return None;
         }
-        let State::Standing(connection) = &mut slot.state else { return None };
-        let length = connection.send_at_once(now, channel, bytes, buffer)?;
-        let deadline = connection.settled_deadline();
-        if std::mem::take(&mut slot.ready) {
+        let SlotState::Established(connection) = &mut slot.state else { return None };
+        let length = connection.send_message(now, channel, bytes, buffer)?;
+        let deadline = connection.idle_deadline();
+        if std::mem::take(&mut slot.is_ready) {
             self.ready.clear();
         }
-        self.note_at(id.slot, deadline);
+        self.schedule_at(id.slot, deadline);
         Some((length, deadline))
     }
 
-    /// Takes a frame of a connection's peer if it brings the message of a channel that is wanted next, which fills `into`,
-    /// whatever that held; whether it did. As [`Input::Frame`] and [`Command::Take`]. If not, nothing has changed.
+    /// Fast path for [`Input::Frame`] and [`Command::Receive`]: processes a frame if it contains the next message of
+    /// a channel. The message replaces the contents of `into`. Returns whether it did; if not, nothing has changed.
     #[doc(hidden)]
-    pub fn take_at_once(
+    pub fn receive_message(
         &mut self,
         now: Instant,
         frame: &[u8],
@@ -470,100 +483,102 @@ impl Node {
         channel: u16,
         into: &mut Buffer,
     ) -> bool {
-        self.pass_at_once(now, frame, id, channel, into) != Brought::Nothing
+        self.receive_message_outcome(now, frame, id, channel, into) != FastPathOutcome::NoMatch
     }
 
-    /// The same, and what became of the frame.
+    /// The same with the detailed outcome.
     #[inline]
-    pub(crate) fn pass_at_once(
+    pub(crate) fn receive_message_outcome(
         &mut self,
         now: Instant,
         frame: &[u8],
         id: ConnectionId,
         channel: u16,
         into: &mut Buffer,
-    ) -> Brought {
+    ) -> FastPathOutcome {
         let slot = self.slots.get_mut(id.slot as usize).filter(|slot| slot.is_plain(id));
-        let Some(Slot { state: State::Standing(connection), .. }) = slot else { return Brought::Nothing };
-        if !self.ready.is_empty() || !self.answers.is_empty() {
-            return Brought::Nothing;
+        let Some(Slot { state: SlotState::Established(connection), .. }) = slot else {
+            return FastPathOutcome::NoMatch;
+        };
+        if !self.ready.is_empty() || !self.replies.is_empty() {
+            return FastPathOutcome::NoMatch;
         }
-        let brought = connection.take_at_once(now, frame, channel, into);
-        match brought {
-            Brought::Nothing => {}
-            Brought::Settled(deadline) => self.note_at(id.slot, deadline),
-            Brought::Message => self.wake_up(id.slot),
+        let outcome = connection.receive_message(now, frame, channel, into);
+        match outcome {
+            FastPathOutcome::NoMatch => {}
+            FastPathOutcome::Idle(deadline) => self.schedule_at(id.slot, deadline),
+            FastPathOutcome::Message => self.mark_ready(id.slot),
         }
-        brought
+        outcome
     }
 
-    /// Whether nobody has anything to say or to tell, and nothing of a channel is there to be taken.
+    /// Returns whether the node has no output or event, and the channel is empty.
     #[inline]
-    #[cfg_attr(not(feature = "sockets"), expect(dead_code, reason = "for the faces"))]
-    pub(crate) fn awaits(&mut self, id: ConnectionId, channel: u16) -> bool {
+    #[cfg_attr(not(feature = "sockets"), expect(dead_code, reason = "used by the sockets"))]
+    pub(crate) fn awaits_message(&mut self, id: ConnectionId, channel: u16) -> bool {
         let slot = self.slots.get_mut(id.slot as usize).filter(|slot| slot.is_plain(id));
-        let Some(Slot { state: State::Standing(connection), .. }) = slot else { return false };
-        self.ready.is_empty() && self.answers.is_empty() && connection.awaits(channel)
+        let Some(Slot { state: SlotState::Established(connection), .. }) = slot else { return false };
+        self.ready.is_empty() && self.replies.is_empty() && connection.awaits_message(channel)
     }
 
-    /// [`Command::Take`].
+    /// Executes [`Command::Receive`].
     #[inline]
-    pub(crate) fn take(
+    pub(crate) fn receive(
         &mut self,
         id: ConnectionId,
         channel: u16,
         into: &mut Buffer,
-    ) -> Result<Taken, Refusal> {
-        let taken = self.standing_mut(id)?.take(channel, into);
-        self.wake_up(id.slot);
+    ) -> Result<ReceiveStatus, Refusal> {
+        let taken = self.established_mut(id)?.receive(channel, into);
+        self.mark_ready(id.slot);
         Ok(taken)
     }
 
     #[inline]
-    pub(crate) fn take_frame(&mut self, now: Instant, peer: Peer, frame: &[u8]) {
-        // The first byte of what concerns no standing connection, and of nothing else, is 1 to 5.
-        if matches!(frame.first(), Some(open::OPEN..=open::UNKNOWN)) {
-            return self.take_greeting(now, peer, frame);
+    pub(crate) fn receive_frame(&mut self, now: Instant, peer: Peer, frame: &[u8]) {
+        // The first byte is 1 to 5 for handshake frames and for no others.
+        if matches!(frame.first(), Some(OPEN..=UNKNOWN)) {
+            return self.receive_handshake(now, peer, frame);
         }
-        let number = match self.last {
+        let number = match self.last_peer {
             Some((last, number)) if last == peer => number,
             _ => match self.peers.get(&peer) {
                 Some(&number) => {
-                    self.last = Some((peer, number));
+                    self.last_peer = Some((peer, number));
                     number
                 }
-                None => return self.take_stray(peer, frame),
+                None => return self.receive_stray(peer, frame),
             },
         };
         match &mut self.slots[number as usize].state {
-            State::Standing(connection) => connection.take_frame(now, frame),
-            // The answer to its opening was lost or overtaken; what this is will come again.
-            State::Opening(_) | State::Free => self.strangers.frames += 1,
+            SlotState::Established(connection) => connection.receive_frame(now, frame),
+            // The reply to its handshake was lost or overtaken; this frame will be retransmitted.
+            SlotState::Opening(_) | SlotState::Free => self.unknown_peer_stats.frames += 1,
         }
-        self.wake_up(number);
+        self.mark_ready(number);
     }
 
-    /// Takes frames that came in one piece: as many at once as are alike.
+    /// Processes a batch of received frames, in groups where possible.
     #[inline]
-    fn take_batch(&mut self, now: Instant, peer: Peer, bytes: &[u8], segment: Option<Segment>) {
+    fn receive_batch(&mut self, now: Instant, peer: Peer, bytes: &[u8], segment: Option<Segment>) {
         let length = segment.map_or(bytes.len(), Segment::length);
         let mut rest = bytes;
         loop {
-            if let Some((last, number)) = self.last
+            if let Some((last, number)) = self.last_peer
                 && last == peer
-                && let State::Standing(connection) = &mut self.slots[number as usize].state
+                && let SlotState::Established(connection) = &mut self.slots[number as usize].state
             {
-                let taken = connection.take_run(now, rest, length);
+                let taken = connection.receive_batch(now, rest, length);
                 if taken > 0 {
                     rest = &rest[taken..];
-                    self.wake_up(number);
+                    self.mark_ready(number);
                 }
             }
             if rest.is_empty() && !bytes.is_empty() {
                 return;
             }
             let (frame, more) = rest.split_at(length.min(rest.len()));
-            self.take_frame(now, peer, frame);
+            self.receive_frame(now, peer, frame);
             if more.is_empty() {
                 return;
             }
@@ -571,37 +586,37 @@ impl Node {
         }
     }
 
-    fn wake(&mut self, now: Instant) {
+    fn handle_deadlines(&mut self, now: Instant) {
         while let Some(&Reverse((at, number))) = self.deadlines.peek() {
             if at > now {
                 return;
             }
             self.deadlines.pop();
             let slot = &mut self.slots[number as usize];
-            if slot.noted != at {
+            if slot.scheduled != at {
                 continue;
             }
-            slot.noted = Instant::MAX;
+            slot.scheduled = Instant::MAX;
             match &mut slot.state {
-                State::Standing(connection) => {
-                    connection.wake(now);
-                    // Whoever opened it may have missed the answer.
-                    slot.greet |= connection.is_unheard();
+                SlotState::Established(connection) => {
+                    connection.handle_timers(now);
+                    // The client may have missed the opened frame.
+                    slot.needs_opened_reply |= connection.is_unconfirmed();
                 }
-                State::Opening(opening) => {
-                    if opening.tries > 0 && now.since(opening.since) >= opening.options.patience {
-                        opening.over.get_or_insert(End::NoAnswer);
+                SlotState::Opening(opening) => {
+                    if opening.attempts > 0 && now.since(opening.started_at) >= opening.options.peer_timeout {
+                        opening.close_reason.get_or_insert(CloseReason::HandshakeTimeout);
                     }
                 }
-                State::Free => {}
+                SlotState::Free => {}
             }
-            self.wake_up(number);
+            self.mark_ready(number);
         }
     }
 
-    /// What the first in line has to say; none if it is done for now.
+    /// Returns the next output of a slot; none if it has none for now.
     #[inline]
-    fn hear(
+    fn poll_connection(
         &mut self,
         now: Instant,
         number: u32,
@@ -612,49 +627,50 @@ impl Node {
         let slot = &mut self.slots[number as usize];
         let id = ConnectionId { slot: number, generation: slot.generation };
         match &mut slot.state {
-            State::Free => None,
-            State::Opening(opening) => {
-                if let Some(end) = opening.over {
+            SlotState::Free => None,
+            SlotState::Opening(opening) => {
+                if let Some(reason) = opening.close_reason {
                     self.remove(number);
-                    return Some(Output::Event(Event { id, news: News::Closed { end } }));
+                    return Some(Output::Event(Event { id, kind: EventKind::Closed { reason } }));
                 }
-                if !writable || opening.at > now {
+                if !writable || opening.next_attempt > now {
                     return None;
                 }
-                let backoff = (opening.options.timeout.initial * (1 << opening.tries.min(5))).min(REOPEN);
-                opening.asked = (opening.tries == 0 && opening.measures).then_some(now);
-                (opening.at, opening.tries) = (now + backoff, opening.tries + 1);
+                let backoff =
+                    (opening.options.timeout.initial * (1 << opening.attempts.min(5))).min(MAX_OPEN_INTERVAL);
+                opening.sent_at = (opening.attempts == 0 && opening.can_measure_rtt).then_some(now);
+                (opening.next_attempt, opening.attempts) = (now + backoff, opening.attempts + 1);
                 let Opening { client, cookie, ref options, peer, .. } = **opening;
-                let length = Greeting::Open { client, terms: options.terms(), cookie }.write(buffer);
+                let length = Handshake::Open { client, terms: options.terms(), cookie }.write(buffer);
                 if let Some(key) = &options.key {
                     key.prove(&mut buffer[..length]);
                 }
                 Some(Output::Transmit(Transmit { port, peer, length, segment: None }))
             }
-            State::Standing(connection) => {
+            SlotState::Established(connection) => {
                 let peer = connection.peer;
-                if std::mem::take(&mut slot.opened) {
-                    return Some(Output::Event(Event { id, news: News::Opened { peer } }));
+                if std::mem::take(&mut slot.reports_opened) {
+                    return Some(Output::Event(Event { id, kind: EventKind::Opened { peer } }));
                 }
-                if let Some(news) = connection.news()
-                    && slot.forget_at.is_none()
+                if let Some(kind) = connection.next_event()
+                    && slot.remove_at.is_none()
                 {
-                    return Some(Output::Event(Event { id, news }));
+                    return Some(Output::Event(Event { id, kind }));
                 }
                 if !writable {
                     return None;
                 }
-                if std::mem::take(&mut slot.greet) {
+                if std::mem::take(&mut slot.needs_opened_reply) {
                     let (client, server, terms) = (connection.client, connection.server, connection.terms);
-                    let length = Greeting::Opened { client, server, terms }.write(buffer);
+                    let length = Handshake::Opened { client, server, terms }.write(buffer);
                     connection.prove(&mut buffer[..length]);
                     return Some(Output::Transmit(Transmit { port, peer, length, segment: None }));
                 }
                 if let Some((length, segment)) = connection.transmit(now, buffer) {
-                    self.placed = connection.placed.map(|_| number);
+                    self.in_place_slot = connection.in_place_batch.map(|_| number);
                     return Some(Output::Transmit(Transmit { port, peer, length, segment }));
                 }
-                if slot.forget_at.is_some_and(|at| at <= now) {
+                if slot.remove_at.is_some_and(|at| at <= now) {
                     self.remove(number);
                 }
                 None
@@ -662,65 +678,69 @@ impl Node {
         }
     }
 
-    /// Whether a slot has nothing more to say.
+    /// Returns whether a slot has no output.
     #[inline]
-    fn is_settled(&self, now: Instant, number: u32) -> bool {
+    fn is_idle(&self, now: Instant, number: u32) -> bool {
         let slot = &self.slots[number as usize];
-        let State::Standing(connection) = &slot.state else { return false };
-        !(slot.opened || slot.greet) && slot.forget_at.is_none() && connection.is_settled(now)
+        let SlotState::Established(connection) = &slot.state else { return false };
+        !(slot.reports_opened || slot.needs_opened_reply)
+            && slot.remove_at.is_none()
+            && connection.is_idle(now)
     }
 
-    /// When a slot has something to do next.
+    /// Returns the next deadline of a slot.
     #[inline]
     fn deadline(&self, number: u32) -> Instant {
         let slot = &self.slots[number as usize];
         match &slot.state {
-            State::Free => Instant::MAX,
-            State::Opening(opening) => opening.at,
-            State::Standing(connection) => connection.deadline().min(slot.forget_at.unwrap_or(Instant::MAX)),
-        }
-    }
-
-    /// Notes when a slot must be woken, if that is sooner than noted.
-    #[inline]
-    fn note(&mut self, number: u32) {
-        let deadline = self.deadline(number);
-        self.note_at(number, deadline);
-    }
-
-    #[inline]
-    fn note_at(&mut self, number: u32, deadline: Instant) {
-        let slot = &mut self.slots[number as usize];
-        slot.own = deadline;
-        if deadline < slot.noted {
-            slot.noted = deadline;
-            self.deadlines.push(Reverse((deadline, number)));
-            if self.deadlines.len() > STALE + 2 * self.slots.len() {
-                let slots = &self.slots;
-                self.deadlines.retain(|Reverse((at, number))| slots[*number as usize].noted == *at);
+            SlotState::Free => Instant::MAX,
+            SlotState::Opening(opening) => opening.next_attempt,
+            SlotState::Established(connection) => {
+                connection.deadline().min(slot.remove_at.unwrap_or(Instant::MAX))
             }
         }
     }
 
-    /// The first deadline of all. What was noted too early is noted anew.
+    /// Schedules the deadline of a slot if it is earlier than the scheduled one.
     #[inline]
-    pub(crate) fn first_deadline(&mut self) -> Option<Instant> {
+    fn schedule(&mut self, number: u32) {
+        let deadline = self.deadline(number);
+        self.schedule_at(number, deadline);
+    }
+
+    #[inline]
+    fn schedule_at(&mut self, number: u32, deadline: Instant) {
+        let slot = &mut self.slots[number as usize];
+        slot.deadline = deadline;
+        if deadline < slot.scheduled {
+            slot.scheduled = deadline;
+            self.deadlines.push(Reverse((deadline, number)));
+            if self.deadlines.len() > MAX_STALE_DEADLINES + 2 * self.slots.len() {
+                let slots = &self.slots;
+                self.deadlines.retain(|Reverse((at, number))| slots[*number as usize].scheduled == *at);
+            }
+        }
+    }
+
+    /// Returns the earliest deadline; reschedules entries that are too early.
+    #[inline]
+    pub(crate) fn next_deadline(&mut self) -> Option<Instant> {
         loop {
             let &Reverse((at, number)) = self.deadlines.peek()?;
             let slot = &self.slots[number as usize];
-            // What happened to one in the line is not in its own yet.
-            let own = if slot.ready { self.deadline(number) } else { slot.own };
+            // The deadline of a slot in the ready queue is not up to date.
+            let deadline = if slot.is_ready { self.deadline(number) } else { slot.deadline };
             let slot = &mut self.slots[number as usize];
-            if slot.noted != at {
+            if slot.scheduled != at {
                 self.deadlines.pop();
-            } else if own <= at {
+            } else if deadline <= at {
                 return Some(at);
             } else {
-                slot.noted = own;
-                if own == Instant::MAX {
+                slot.scheduled = deadline;
+                if deadline == Instant::MAX {
                     self.deadlines.pop();
                 } else if let Some(mut first) = self.deadlines.peek_mut() {
-                    first.0.0 = own;
+                    first.0.0 = deadline;
                 }
             }
         }
@@ -736,15 +756,15 @@ impl Endpoint for Node {
     fn handle(&mut self, now: Instant, input: Input<'_, Command<'_>>) -> Result<(), Refusal> {
         let id = match input {
             Input::Frame { peer, bytes, segment: None, .. } => {
-                self.take_frame(now, peer, bytes);
+                self.receive_frame(now, peer, bytes);
                 return Ok(());
             }
             Input::Frame { peer, bytes, segment, .. } => {
-                self.take_batch(now, peer, bytes, segment);
+                self.receive_batch(now, peer, bytes, segment);
                 return Ok(());
             }
             Input::Wake => {
-                self.wake(now);
+                self.handle_deadlines(now);
                 return Ok(());
             }
             Input::Command(command) => match command {
@@ -753,38 +773,38 @@ impl Endpoint for Node {
                     return Ok(());
                 }
                 Command::Send { id, channel, bytes } => return self.send(now, id, channel, bytes),
-                Command::HandOver { id, channel, message } => {
-                    self.standing_mut(id)?.hand_over(now, channel, message)?;
+                Command::SendOwned { id, channel, message } => {
+                    self.established_mut(id)?.send_owned(now, channel, message)?;
                     id
                 }
-                Command::Take { id, channel, into, taken } => {
-                    *taken = self.take(id, channel, into)?;
+                Command::Receive { id, channel, buffer, status } => {
+                    *status = self.receive(id, channel, buffer)?;
                     return Ok(());
                 }
-                Command::Read { id, channel, into, read } => {
-                    *read = self.standing_mut(id)?.read(channel, into);
+                Command::Read { id, channel, buffer, read } => {
+                    *read = self.established_mut(id)?.read(channel, buffer);
                     id
                 }
                 Command::Prioritize { id, channel, priority } => {
-                    self.standing_mut(id)?.prioritize(channel, priority);
+                    self.established_mut(id)?.prioritize(channel, priority);
                     id
                 }
                 Command::Measure { id, every, meter } => {
-                    self.standing_mut(id)?.measure(every, meter);
+                    self.established_mut(id)?.set_meter(every, meter);
                     return Ok(());
                 }
                 Command::Close { id } => {
-                    self.standing_mut(id)?.close();
+                    self.established_mut(id)?.close();
                     id
                 }
                 Command::Reset { id } => {
-                    self.standing_mut(id)?.reset();
+                    self.established_mut(id)?.reset();
                     id
                 }
                 Command::Forget { id } => return self.forget(now, id),
             },
         };
-        self.wake_up(id.slot);
+        self.mark_ready(id.slot);
         Ok(())
     }
 
@@ -792,7 +812,7 @@ impl Endpoint for Node {
     fn poll(&mut self, now: Instant, writable: Writable<'_>, buffer: &mut [u8]) -> Output<Event> {
         let output = self.poll_in_place(now, writable, buffer);
         if let Output::Transmit(Transmit { length, .. }) = output
-            && let Some(bytes) = self.placed_bytes(length)
+            && let Some(bytes) = self.in_place_bytes(length)
         {
             buffer[..length].copy_from_slice(bytes);
         }

@@ -1,38 +1,39 @@
-//! Round-trip time, and the timeouts that follow from it.
+//! Round-trip time estimation and retransmission timeouts.
 //!
-//! | clause | here |
+//! | clause | implementation |
 //! | --- | --- |
-//! | RFC 6298 (2.1) to (2.3) | [`RoundTrip::sample`], [`RoundTrip::timeout`] |
-//! | RFC 6298 (2.4): no timeout below 1 s | not kept: [`Timeouts::floor`] says, else a loss on a path of 25 µs would cost 40,000 round trips |
-//! | RFC 6298 (2.5): a bound of the timeout | [`Timeouts::ceiling`] |
-//! | RFC 6298 (5.5): backoff | [`RoundTrip::backoff`]; it lasts until the next sample (Karn), which the connection sees to |
-//! | RFC 8985 section 6.2, step 4: reordering window | [`RoundTrip::reordering_window`] |
-//! | RFC 8985 section 7.2: when to probe for a lost tail | [`RoundTrip::probe`] |
+//! | RFC 6298 (2.1) to (2.3) | [`RttEstimator::sample`], [`RttEstimator::timeout`] |
+//! | RFC 6298 (2.4): no timeout below 1 s | not implemented: see [`Timeouts::floor`]; with it, a loss on a path of 25 µs would cost 40,000 round trips |
+//! | RFC 6298 (2.5): maximum timeout | [`Timeouts::ceiling`] |
+//! | RFC 6298 (5.5): backoff | [`RttEstimator::backoff`]; the connection resets it at the next sample (Karn) |
+//! | RFC 8985 section 6.2, step 4: reordering window | [`RttEstimator::reordering_window`] |
+//! | RFC 8985 section 7.2: tail loss probe | [`RttEstimator::probe_timeout`] |
 
 use trunkline_units::{Instant, Span};
 
-/// A measurement above this (13 days) counts as this, so that no sum saturates.
-const LONGEST: Span = Span::from_ps(1 << 60);
+/// Upper limit of a sample (13 days), so that no sum saturates.
+const MAX_SAMPLE: Span = Span::from_ps(1 << 60);
 
-/// After so many recoveries without a needless retransmission the reordering window is narrow again (RFC 8985 section
+/// Recoveries without a spurious retransmission after which the reordering window is narrow again (RFC 8985, section
 /// 6.2, step 4).
-const FORGIVEN: u32 = 16;
+const RECOVERIES_TO_NARROW: u32 = 16;
 
-/// The bounds of the timeouts.
+/// Bounds of the retransmission timeouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// Before anything was measured (RFC 6298 2.1 says 1 s).
+    /// Timeout before the first sample (RFC 6298, 2.1: 1 s).
     pub initial: Span,
-    /// The least timeout.
+    /// Minimum timeout.
     pub floor: Span,
-    /// The longest, backoff included; at least the floor.
+    /// Maximum timeout including backoff; at least `floor`.
     pub ceiling: Span,
-    /// The timeout exceeds the mean by so much at least: how exactly timers fire and processes are woken.
+    /// Minimum difference between the timeout and the smoothed round-trip time: the precision of timers and of the
+    /// scheduler.
     pub granularity: Span,
 }
 
 impl Timeouts {
-    /// Always the same, as in 1998.
+    /// Returns a constant timeout, as in the 1998 paper.
     pub const fn fixed(span: Span) -> Timeouts {
         Timeouts { initial: span, floor: span, ceiling: span, granularity: Span::ZERO }
     }
@@ -49,39 +50,39 @@ impl Default for Timeouts {
     }
 }
 
-/// What is known of a path's round-trip time.
+/// Estimates the round-trip time of a path.
 #[derive(Clone, Copy, Debug)]
-pub struct RoundTrip {
+pub struct RttEstimator {
     options: Timeouts,
     latest: Option<Span>,
     smoothed: Span,
     variation: Span,
-    least: Least,
-    /// The reordering window in quarters of the least round trip.
-    quarters: u64,
-    /// Recoveries since a retransmission was needless.
+    min: WindowedMin,
+    /// The reordering window in quarters of the minimum round-trip time.
+    reordering_quarters: u64,
+    /// Recoveries since the last spurious retransmission.
     recoveries: u32,
 }
 
-impl RoundTrip {
-    /// Nothing known yet.
-    pub fn new(options: Timeouts) -> RoundTrip {
-        RoundTrip {
+impl RttEstimator {
+    /// Creates an estimator without samples.
+    pub fn new(options: Timeouts) -> RttEstimator {
+        RttEstimator {
             options,
             latest: None,
             smoothed: Span::ZERO,
             variation: Span::ZERO,
-            least: Least::new(LEAST_WINDOW),
-            quarters: 1,
+            min: WindowedMin::new(MIN_RTT_WINDOW),
+            reordering_quarters: 1,
             recoveries: 0,
         }
     }
 
-    /// A frame that was sent once was acknowledged so long after it left, the peer's delay taken off (RFC 6298 2.2, 2.3
-    /// and, that it was sent once, section 3).
+    /// Adds a sample: the time from the only transmission of a frame to its acknowledgement, less the peer's delay
+    /// (RFC 6298, 2.2 and 2.3; section 3 for frames sent once only).
     #[inline(always)]
     pub fn sample(&mut self, now: Instant, round_trip: Span) {
-        let round_trip = round_trip.min(LONGEST);
+        let round_trip = round_trip.min(MAX_SAMPLE);
         if self.latest.is_none() {
             (self.smoothed, self.variation) = (round_trip, round_trip / 2);
         } else {
@@ -90,33 +91,33 @@ impl RoundTrip {
             self.smoothed = (self.smoothed * 7 + round_trip) / 8;
         }
         self.latest = Some(round_trip);
-        self.least.sample(now, round_trip);
+        self.min.sample(now, round_trip);
     }
 
-    /// The last measurement; none before the first.
+    /// Returns the last sample; none before the first.
     #[inline]
     pub fn latest(&self) -> Option<Span> {
         self.latest
     }
 
-    /// The mean; none before the first measurement.
+    /// Returns the smoothed round-trip time; none before the first sample.
     #[inline]
     pub fn smoothed(&self) -> Option<Span> {
         self.latest.map(|_| self.smoothed)
     }
 
-    /// The mean deviation; zero before the first measurement.
+    /// Returns the mean deviation; zero before the first sample.
     pub fn variation(&self) -> Span {
         self.variation
     }
 
-    /// The least of the last 10 s to 20 s of measurements; none before the first.
+    /// Returns the minimum of the samples of the last 10 s to 20 s; none before the first.
     #[inline]
-    pub fn least(&self) -> Option<Span> {
-        self.least.get()
+    pub fn min(&self) -> Option<Span> {
+        self.min.get()
     }
 
-    /// How long to wait for an acknowledgement that the peer may hold back for `peer_ack_delay`.
+    /// Returns the retransmission timeout if the peer may delay acknowledgements by `peer_ack_delay`.
     #[inline]
     pub fn timeout(&self, peer_ack_delay: Span) -> Span {
         let plain = match self.latest {
@@ -126,41 +127,44 @@ impl RoundTrip {
         self.bound(plain)
     }
 
-    /// The timeout after `count` in a row came to nothing: doubled each time.
+    /// Returns the timeout after `count` consecutive timeouts: doubled for each.
     pub fn backoff(&self, peer_ack_delay: Span, count: u32) -> Span {
         self.bound(self.timeout(peer_ack_delay) * 1u64.checked_shl(count).unwrap_or(u64::MAX))
     }
 
-    /// When to ask after the last frames of a burst: two round trips, and never later than the timeout.
+    /// Returns the delay of a tail loss probe: two round-trip times, but no more than the timeout.
     #[inline(always)]
-    pub fn probe(&self, peer_ack_delay: Span) -> Span {
+    pub fn probe_timeout(&self, peer_ack_delay: Span) -> Span {
         match self.latest {
             None => self.bound(self.options.initial),
             Some(_) => {
-                // Two round trips, or the timeout if that is earlier.
+                // The smaller of two round-trip times and the timeout.
                 let more = self.smoothed.min((self.variation * 4).max(self.options.granularity));
                 self.bound(self.smoothed + more + peer_ack_delay)
             }
         }
     }
 
-    /// How much later than a frame sent after it a frame may come without being lost: a quarter of the least round trip,
-    /// widened by [`spurious`](Self::spurious), at most the mean; zero before the first measurement.
+    /// Returns the reordering window: how much later than its successor a frame may arrive before it is declared
+    /// lost. It is a quarter of the minimum round-trip time, widened by
+    /// [`on_spurious_retransmission`](Self::on_spurious_retransmission), at most the smoothed round-trip time, and
+    /// zero before the first sample.
     pub fn reordering_window(&self) -> Span {
-        self.least().map_or(Span::ZERO, |least| (least * self.quarters / 4).min(self.smoothed))
+        self.min().map_or(Span::ZERO, |least| (least * self.reordering_quarters / 4).min(self.smoothed))
     }
 
-    /// A retransmission was needless: the window widens by another quarter. To be told at most once a round.
-    pub fn spurious(&mut self) {
-        self.quarters = self.quarters.saturating_add(1);
+    /// Widens the reordering window by a quarter after a spurious retransmission. Call it at most once per round
+    /// trip.
+    pub fn on_spurious_retransmission(&mut self) {
+        self.reordering_quarters = self.reordering_quarters.saturating_add(1);
         self.recoveries = 0;
     }
 
-    /// Lost frames have been repaired, and no retransmission turned out needless.
-    pub fn recovered(&mut self) {
+    /// Records a recovery without a spurious retransmission.
+    pub fn on_recovery(&mut self) {
         self.recoveries = self.recoveries.saturating_add(1);
-        if self.recoveries >= FORGIVEN {
-            self.quarters = 1;
+        if self.recoveries >= RECOVERIES_TO_NARROW {
+            self.reordering_quarters = 1;
         }
     }
 
@@ -171,35 +175,35 @@ impl RoundTrip {
     }
 }
 
-/// How long a least round trip is remembered at least.
-pub(crate) const LEAST_WINDOW: Span = Span::from_s(10);
+/// Minimum time for which a minimum round-trip time is remembered.
+pub(crate) const MIN_RTT_WINDOW: Span = Span::from_s(10);
 
-/// The least of what was sampled within a window: the one that fills and the one before it.
+/// The minimum of the samples in the current and the previous time window.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Least {
+pub(crate) struct WindowedMin {
     window: Span,
-    began: Instant,
+    started_at: Instant,
     current: Option<Span>,
     previous: Option<Span>,
 }
 
-impl Least {
-    pub(crate) const fn new(window: Span) -> Least {
-        Least { window, began: Instant::ZERO, current: None, previous: None }
+impl WindowedMin {
+    pub(crate) const fn new(window: Span) -> WindowedMin {
+        WindowedMin { window, started_at: Instant::ZERO, current: None, previous: None }
     }
 
     #[inline]
     pub(crate) fn sample(&mut self, now: Instant, value: Span) {
-        if now.since(self.began) >= self.window {
-            self.began = now;
+        if now.since(self.started_at) >= self.window {
+            self.started_at = now;
             self.previous = self.current.take();
         }
         self.current = Some(self.current.map_or(value, |least| least.min(value)));
     }
 
-    /// Until when samples change nothing that are no less than so much.
-    pub(crate) fn lasts(&self) -> Option<(Instant, Span)> {
-        self.current.map(|least| (self.began + self.window, least))
+    /// Returns a time and a value: until that time, samples that are not below the value change nothing.
+    pub(crate) fn valid_until(&self) -> Option<(Instant, Span)> {
+        self.current.map(|least| (self.started_at + self.window, least))
     }
 
     #[inline]
@@ -220,32 +224,32 @@ mod tests {
         Instant::ZERO + Span::from_s(n)
     }
 
-    fn after(samples: &[Span]) -> RoundTrip {
-        let mut rtt = RoundTrip::new(Timeouts::default());
+    fn after(samples: &[Span]) -> RttEstimator {
+        let mut rtt = RttEstimator::new(Timeouts::default());
         samples.iter().for_each(|&sample| rtt.sample(s(1), sample));
         rtt
     }
 
     #[test]
-    fn nothing_is_known_at_first() {
-        let rtt = RoundTrip::new(Timeouts::default());
-        assert_eq!((rtt.latest(), rtt.smoothed(), rtt.least()), (None, None, None));
+    fn estimator_starts_without_samples() {
+        let rtt = RttEstimator::new(Timeouts::default());
+        assert_eq!((rtt.latest(), rtt.smoothed(), rtt.min()), (None, None, None));
         assert_eq!(rtt.timeout(Span::from_s(9)), Timeouts::default().initial);
-        assert_eq!(rtt.probe(Span::from_s(9)), Timeouts::default().initial);
+        assert_eq!(rtt.probe_timeout(Span::from_s(9)), Timeouts::default().initial);
         assert_eq!(rtt.reordering_window(), Span::ZERO);
     }
 
     #[test]
-    fn the_first_timeout_is_three_round_trips() {
-        // RFC 6298 (2.2): the variation is half of it.
+    fn first_timeout_is_three_round_trips() {
+        // RFC 6298 (2.2): the variation is half of the first sample.
         let rtt = after(&[Span::from_ms(40)]);
         assert_eq!(rtt.timeout(Span::ZERO), Span::from_ms(120));
         assert_eq!(rtt.timeout(Span::from_ms(5)), Span::from_ms(125));
-        assert_eq!(rtt.probe(Span::ZERO), Span::from_ms(80));
+        assert_eq!(rtt.probe_timeout(Span::ZERO), Span::from_ms(80));
     }
 
     #[test]
-    fn the_second_weighs_an_eighth_and_a_quarter() {
+    fn second_sample_is_weighted_by_an_eighth_and_a_quarter() {
         // RFC 6298 (2.3), and the order of its two lines.
         let rtt = after(&[Span::from_ms(40), Span::from_ms(80)]);
         assert_eq!(rtt.smoothed(), Some(Span::from_ms(45)));
@@ -254,12 +258,12 @@ mod tests {
     }
 
     #[test]
-    fn a_steady_path_comes_to_its_mean_and_the_granularity() {
+    fn timeout_of_a_steady_path_is_mean_plus_granularity() {
         let rtt = after(&[Span::from_us(25); 200]);
         assert_eq!(rtt.smoothed(), Some(Span::from_us(25)));
         assert_eq!(rtt.timeout(Span::from_us(30)), Span::from_us(105));
         assert_eq!(rtt.timeout(Span::ZERO), Timeouts::default().floor);
-        assert_eq!(rtt.probe(Span::ZERO), Timeouts::default().floor);
+        assert_eq!(rtt.probe_timeout(Span::ZERO), Timeouts::default().floor);
     }
 
     #[test]
@@ -273,16 +277,16 @@ mod tests {
                 granularity: Span::from_ps(random.bits() >> random.below(64)),
             };
             let (lowest, highest) = (options.floor, options.floor.max(options.ceiling));
-            let mut rtt = RoundTrip::new(options);
+            let mut rtt = RttEstimator::new(options);
             let (mut least, mut most) = (Span::MAX, Span::ZERO);
             for _ in 0..100 {
                 let sample = Span::from_ps(random.bits() >> random.below(64));
                 rtt.sample(s(1), sample);
-                (least, most) = (least.min(sample.min(LONGEST)), most.max(sample.min(LONGEST)));
+                (least, most) = (least.min(sample.min(MAX_SAMPLE)), most.max(sample.min(MAX_SAMPLE)));
                 let smoothed = rtt.smoothed().unwrap();
-                // The mean rounds down by less than a picosecond each time.
+                // The mean is rounded down by less than a picosecond per sample.
                 assert!(smoothed + Span::from_ps(100) >= least && smoothed <= most, "seed {seed}");
-                assert_eq!(rtt.least(), Some(least), "seed {seed}");
+                assert_eq!(rtt.min(), Some(least), "seed {seed}");
                 assert!(rtt.reordering_window() <= smoothed, "seed {seed}");
                 let delay = Span::from_ps(random.bits());
                 let mut last = lowest;
@@ -291,7 +295,7 @@ mod tests {
                     assert!(timeout >= last && timeout <= highest, "seed {seed}: {timeout} after {count}");
                     last = timeout;
                 }
-                assert!(rtt.probe(delay) <= rtt.timeout(delay), "seed {seed}");
+                assert!(rtt.probe_timeout(delay) <= rtt.timeout(delay), "seed {seed}");
             }
         }
     }
@@ -305,34 +309,34 @@ mod tests {
     }
 
     #[test]
-    fn the_least_is_remembered_ten_seconds_and_forgotten_after_twenty() {
-        let mut rtt = RoundTrip::new(Timeouts::default());
+    fn minimum_expires_after_ten_to_twenty_seconds() {
+        let mut rtt = RttEstimator::new(Timeouts::default());
         rtt.sample(s(100), Span::from_ms(1));
         for second in 101..110 {
             rtt.sample(s(second), Span::from_ms(5));
         }
-        assert_eq!(rtt.least(), Some(Span::from_ms(1)));
+        assert_eq!(rtt.min(), Some(Span::from_ms(1)));
         for second in 110..=120 {
             rtt.sample(s(second), Span::from_ms(5));
         }
-        assert_eq!(rtt.least(), Some(Span::from_ms(5)), "a path that became longer");
+        assert_eq!(rtt.min(), Some(Span::from_ms(5)), "a path that became longer");
     }
 
     #[test]
-    fn the_reordering_window_widens_and_narrows() {
+    fn reordering_window_widens_and_narrows() {
         let mut rtt = after(&[Span::from_ms(8); 50]);
         assert_eq!(rtt.reordering_window(), Span::from_ms(2));
-        rtt.spurious();
+        rtt.on_spurious_retransmission();
         assert_eq!(rtt.reordering_window(), Span::from_ms(4));
         for _ in 0..10 {
-            rtt.spurious();
+            rtt.on_spurious_retransmission();
         }
         assert_eq!(rtt.reordering_window(), Span::from_ms(8), "at most the mean");
         for _ in 0..15 {
-            rtt.recovered();
+            rtt.on_recovery();
         }
         assert_eq!(rtt.reordering_window(), Span::from_ms(8));
-        rtt.recovered();
+        rtt.on_recovery();
         assert_eq!(rtt.reordering_window(), Span::from_ms(2));
     }
 }

@@ -1,124 +1,123 @@
-//! How long a message's way through the engine takes, stage by stage, sampled.
+//! Sampled processing times of messages and frames, by stage.
 //!
-//! The engine has no clock. Who wants to know gives a connection one, and a place for what it shows: a [`Meter`], with
-//! [`Command::Measure`](crate::Command::Measure). A connection without one measures nothing.
+//! The engine has no clock. To measure, give a connection a [`Meter`] with
+//! [`Command::Measure`](crate::Command::Measure). Without a meter a connection measures nothing.
 
 use std::fmt::Debug;
 
 use trunkline_units::{Instant, Span};
 
-/// A stretch of the way.
+/// A stage of processing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
-    /// A message is copied from its user: [`Command::Send`](crate::Command::Send), not
-    /// [`HandOver`](crate::Command::HandOver), which copies nothing.
+    /// Copying a message from the application: [`Command::Send`](crate::Command::Send), but not
+    /// [`SendOwned`](crate::Command::SendOwned), which copies nothing.
     CopyIn,
-    /// A frame is laid out: its head written, the pieces of messages copied into it.
+    /// Encoding a frame: its header and the pieces of messages.
     Frame,
-    /// Its check is computed.
+    /// Computing the check sequence of a frame.
     Seal,
-    /// The check of a numbered frame that came is computed and compared. Those that fail count as well.
+    /// Verifying the check sequence of a received numbered frame, valid or not.
     Open,
-    /// What it carries is put to its message. Only of frames that are taken.
+    /// Adding the data of an accepted frame to its message.
     Join,
-    /// A message is given to its user, copied or not; of a long one, a part.
+    /// Passing a message, or a part of a long one, to the application, with or without a copy.
     CopyOut,
 }
 
-/// A clock, and what takes down what it shows. Looking at it takes time, too: what that is, a meter may know and
-/// take off.
+/// A clock and a recorder of stage times. A meter may subtract the time that reading its clock takes.
 pub trait Meter: Debug + Send {
-    /// The time; never before what it was.
+    /// Returns the current time, which never decreases.
     fn now(&mut self) -> Instant;
-    /// A stage took so long.
-    fn took(&mut self, stage: Stage, time: Span);
+    /// Records the duration of a stage.
+    fn record(&mut self, stage: Stage, time: Span);
 }
 
-/// What is counted to know which one to measure.
+/// Events that are sampled separately.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Of {
+pub(crate) enum StageGroup {
     Sends,
     FramesOut,
     FramesIn,
-    Takes,
+    Receives,
 }
 
-/// Measures one in `every`. Without a meter the counts run on, and nothing comes of it.
+/// Samples one event in `every`. Without a meter the countdowns run without effect.
 #[derive(Debug, Default)]
-pub(crate) struct Stages {
+pub(crate) struct StageSampler {
     meter: Option<Box<dyn Meter>>,
     every: u32,
-    /// How many until one is measured.
-    left: [u32; 4],
+    /// Events until the next sample, per group.
+    countdown: [u32; 4],
 }
 
-impl Stages {
+impl StageSampler {
     pub fn new(meter: Box<dyn Meter>, every: u32) -> Self {
         let every = every.max(1);
-        Stages { meter: Some(meter), every, left: [every; 4] }
+        StageSampler { meter: Some(meter), every, countdown: [every; 4] }
     }
 
-    /// Whether anything is measured.
+    /// Returns whether a meter is set.
     #[inline]
     pub fn has_meter(&self) -> bool {
         self.meter.is_some()
     }
 
-    /// How many come before one is measured.
+    /// Returns the number of events before the next sample.
     #[inline]
-    pub fn unmeasured(&self, of: Of) -> usize {
-        if self.has_meter() { self.left[of as usize].saturating_sub(1) as usize } else { usize::MAX }
+    pub fn until_next_sample(&self, of: StageGroup) -> usize {
+        if self.has_meter() { self.countdown[of as usize].saturating_sub(1) as usize } else { usize::MAX }
     }
 
-    /// So many of those went together.
+    /// Counts `count` events that were processed together without a sample.
     #[inline]
-    pub fn pass(&mut self, of: Of, count: u64) {
+    pub fn skip(&mut self, of: StageGroup, count: u64) {
         if self.has_meter() {
-            self.left[of as usize] -= count as u32;
+            self.countdown[of as usize] -= count as u32;
         }
     }
 
-    /// The time, if this one is to be measured.
+    /// Counts an event; returns the time if the event is sampled.
     #[inline]
-    pub fn begin(&mut self, of: Of) -> Option<Instant> {
-        let left = &mut self.left[of as usize];
+    pub fn begin(&mut self, of: StageGroup) -> Option<Instant> {
+        let left = &mut self.countdown[of as usize];
         *left = left.wrapping_sub(1);
         if *left > 0 { None } else { self.sample(of) }
     }
 
     #[cold]
-    fn sample(&mut self, of: Of) -> Option<Instant> {
-        self.left[of as usize] = self.every;
+    fn sample(&mut self, of: StageGroup) -> Option<Instant> {
+        self.countdown[of as usize] = self.every;
         self.meter.as_mut().map(|meter| meter.now())
     }
 
-    /// What [`begin`](Self::begin) counted came to nothing: the next is measured in its place.
+    /// Undoes [`begin`](Self::begin) for an event that had no effect; the next event takes its place.
     #[inline]
-    pub fn take_back(&mut self, of: Of, began: Option<Instant>) {
-        let left = &mut self.left[of as usize];
-        *left = if began.is_some() { 1 } else { left.wrapping_add(1) };
+    pub fn cancel(&mut self, of: StageGroup, started: Option<Instant>) {
+        let left = &mut self.countdown[of as usize];
+        *left = if started.is_some() { 1 } else { left.wrapping_add(1) };
     }
 
-    /// A stage that began then is over.
+    /// Ends a stage that began at `began`.
     #[inline]
-    pub fn end(&mut self, stage: Stage, began: Option<Instant>) {
-        if let Some(began) = began {
-            self.note(stage, began);
+    pub fn end(&mut self, stage: Stage, started: Option<Instant>) {
+        if let Some(started) = started {
+            self.record(stage, started);
         }
     }
 
-    /// The same, and the next stage begins. What taking it down takes is part of neither.
+    /// Ends a stage and begins the next. The time of the recording itself belongs to neither.
     #[inline]
-    pub fn next(&mut self, stage: Stage, began: Option<Instant>) -> Option<Instant> {
-        self.note(stage, began?);
+    pub fn next(&mut self, stage: Stage, started: Option<Instant>) -> Option<Instant> {
+        self.record(stage, started?);
         self.meter.as_mut().map(|meter| meter.now())
     }
 
     #[cold]
-    fn note(&mut self, stage: Stage, began: Instant) {
+    fn record(&mut self, stage: Stage, started: Instant) {
         if let Some(meter) = &mut self.meter {
             let ended = meter.now();
-            meter.took(stage, ended.since(began));
+            meter.record(stage, ended.since(started));
         }
     }
 }
@@ -138,25 +137,25 @@ mod tests {
             Instant::from_ns(self.0)
         }
 
-        fn took(&mut self, stage: Stage, time: Span) {
+        fn record(&mut self, stage: Stage, time: Span) {
             self.1.lock().unwrap().push((stage, time));
         }
     }
 
     #[test]
-    fn one_in_every_is_measured_and_those_of_nothing_are_not_counted() {
+    fn samples_one_in_every_and_ignores_cancelled_events() {
         for every in 1..9 {
             let found = Arc::default();
-            let mut stages = Stages::new(Box::new(Ticks(0, Arc::clone(&found))), every);
+            let mut stages = StageSampler::new(Box::new(Ticks(0, Arc::clone(&found))), every);
             for _ in 0..100 {
-                let began = stages.begin(Of::FramesOut);
-                let framed = stages.next(Stage::Frame, began);
+                let started = stages.begin(StageGroup::FramesOut);
+                let framed = stages.next(Stage::Frame, started);
                 stages.end(Stage::Seal, framed);
-                // As a user takes messages: after each one it learns that there are no more.
-                let began = stages.begin(Of::Takes);
-                stages.end(Stage::CopyOut, began);
-                let began = stages.begin(Of::Takes);
-                stages.take_back(Of::Takes, began);
+                // An application takes messages until none is left.
+                let started = stages.begin(StageGroup::Receives);
+                stages.end(Stage::CopyOut, started);
+                let started = stages.begin(StageGroup::Receives);
+                stages.cancel(StageGroup::Receives, started);
             }
             let found = found.lock().unwrap();
             for stage in [Stage::Frame, Stage::Seal, Stage::CopyOut] {
@@ -168,10 +167,10 @@ mod tests {
     }
 
     #[test]
-    fn without_a_meter_nothing_is_measured() {
-        let mut stages = Stages::default();
-        assert!((0..1000).all(|_| stages.begin(Of::Sends).is_none()));
-        stages.left = [1; 4];
-        assert_eq!(stages.begin(Of::Sends), None);
+    fn nothing_is_measured_without_a_meter() {
+        let mut stages = StageSampler::default();
+        assert!((0..1000).all(|_| stages.begin(StageGroup::Sends).is_none()));
+        stages.countdown = [1; 4];
+        assert_eq!(stages.begin(StageGroup::Sends), None);
     }
 }

@@ -1,67 +1,67 @@
-//! What a connection counted: the variables of table 2 of the 1998 paper, and what has come since.
+//! Counters of a connection: the variables of table 2 of the 1998 paper, and later additions.
 
-/// Counts since the connection opened.
+/// Counters since the connection opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Numbered frames sent, resends included.
+    /// Numbered frames sent, including retransmissions.
     pub frames_sent: u64,
-    /// Of these, sent again.
+    /// Retransmissions.
     pub frames_resent: u64,
-    /// Bytes of all frames sent, without the headers below.
+    /// Bytes of all frames sent, without the headers of lower layers.
     pub bytes_sent: u64,
-    /// Numbered frames that arrived and were taken.
+    /// Numbered frames received and accepted.
     pub frames_received: u64,
-    /// Acknowledgements sent alone.
+    /// Acknowledgements sent in frames without data.
     pub acks_forced: u64,
-    /// Acknowledgements sent on data.
+    /// Acknowledgements sent in data frames.
     pub acks_piggybacked: u64,
-    /// Of either, those that are negative or tell of frames that are missing.
+    /// Of both, those that report missing frames.
     pub nacks_sent: u64,
-    /// Acknowledgements that came alone.
+    /// Acknowledgements received in frames without data.
     pub acks_received_forced: u64,
-    /// Acknowledgements that came on data.
+    /// Acknowledgements received in data frames.
     pub acks_received_piggybacked: u64,
-    /// Of either, those that were negative or told of frames that are missing.
+    /// Of both received kinds, those that reported missing frames.
     pub nacks_received: u64,
-    /// Frames whose check failed.
+    /// Frames with a failed checksum.
     pub bad_checksums: u64,
-    /// Frames that came out of order and were ignored, as go-back-N does.
+    /// Out-of-order frames ignored by go-back-N.
     pub framing_errors: u64,
-    /// Frames that had arrived before.
-    pub doubles: u64,
-    /// Frames that passed their check and make no sense; or lie outside of the window.
+    /// Duplicate frames.
+    pub duplicates: u64,
+    /// Malformed frames with a valid checksum, and frames outside of the window.
     pub malformed: u64,
-    /// Timeouts of data.
+    /// Retransmission timeouts.
     pub timeouts: u64,
-    /// Frames sent again to learn what became of the last ones, before a timeout.
+    /// Tail loss probes.
     pub tail_probes: u64,
-    /// Frames taken for lost.
+    /// Frames considered lost.
     pub lost: u64,
     /// Repair frames sent.
     pub repairs_sent: u64,
-    /// Repair frames that arrived.
+    /// Repair frames received.
     pub repairs_received: u64,
-    /// Numbered frames that were lost, rebuilt and taken. They are not among those received.
+    /// Lost frames that were rebuilt; not counted as received.
     pub frames_rebuilt: u64,
 }
 
-/// How long the frames of a connection are that it sends, and how that was found (see
+/// Current frame length of a connection and its path discovery (see
 /// [`Options::probe_up_to`](crate::Options::probe_up_to)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reach {
-    /// Longest frame that is sent whole now, in bytes.
-    pub frame: u16,
-    /// Probes sent, to find that.
-    pub probes: u64,
-    /// Of these, answered.
-    pub answered: u64,
-    /// How often the path was found to carry less than it did.
-    pub shrunk: u64,
+pub struct PathMtu {
+    /// Longest frame currently sent whole, in bytes.
+    pub max_frame: u16,
+    /// Probes sent.
+    pub probes_sent: u64,
+    /// Probes answered.
+    pub probes_answered: u64,
+    /// Times the path was found to carry shorter frames than before.
+    pub reductions: u64,
 }
 
 impl Statistics {
-    /// Each with its name.
-    pub fn named(&self) -> [(&'static str, u64); 17] {
+    /// Returns all counters with their names.
+    pub fn counters(&self) -> [(&'static str, u64); 17] {
         [
             ("frames_sent", self.frames_sent),
             ("frames_resent", self.frames_resent),
@@ -75,7 +75,7 @@ impl Statistics {
             ("nacks_received", self.nacks_received),
             ("bad_checksums", self.bad_checksums),
             ("framing_errors", self.framing_errors),
-            ("doubles", self.doubles),
+            ("doubles", self.duplicates),
             ("malformed", self.malformed),
             ("timeouts", self.timeouts),
             ("tail_probes", self.tail_probes),
@@ -83,8 +83,8 @@ impl Statistics {
         ]
     }
 
-    /// What only a connection with forward error correction counts, each with its name.
-    pub fn named_repairs(&self) -> [(&'static str, u64); 3] {
+    /// Returns the counters of forward error correction with their names.
+    pub fn repair_counters(&self) -> [(&'static str, u64); 3] {
         [
             ("repairs_sent", self.repairs_sent),
             ("repairs_received", self.repairs_received),

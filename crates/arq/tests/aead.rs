@@ -1,17 +1,11 @@
 //! Encryption: who has no key, or another, gets no connection and learns nothing; who repeats or changes frames achieves
 //! nothing.
 
-#![cfg(feature = "aead")]
-
-#[allow(dead_code, reason = "others need the rest")]
-#[path = "support/hand.rs"]
-mod hand;
-
-use hand::{ADDRESSES, HOP, Hand};
-use trunkline_arq::wire::open::{self, Greeting};
+use crate::support::manual_pair::{ADDRESSES, HOP, Hand};
+use trunkline_arq::wire::handshake::{self, Handshake};
 use trunkline_arq::{
-    Check, Command, Config, Congestion, ConnectionId, End, Fec, Mode, News, Node, Options, PresharedKey,
-    Refusal,
+    Check, CloseReason, Command, Config, Congestion, ConnectionId, EventKind, Fec, Mode, Node, Options,
+    PresharedKey, Refusal,
 };
 use trunkline_endpoint::laws::Checked;
 use trunkline_endpoint::{Endpoint, Input, Port};
@@ -27,27 +21,27 @@ fn with_key(secret: u8) -> Options {
 }
 
 /// Why the client's connection did not come to stand, if the server never heard of one.
-fn ends_as(client: &Options, server: &Options) -> End {
+fn ends_as(client: &Options, server: &Options) -> CloseReason {
     let mut hand = Hand::between(client, server);
     hand.exchange();
-    let [(0, News::Closed { end })] = hand.events[..] else { panic!("{:?}", hand.events) };
-    assert_eq!(hand.nodes[1].inner().connections(), 0);
+    let [(0, EventKind::Closed { reason: end })] = hand.events[..] else { panic!("{:?}", hand.events) };
+    assert_eq!(hand.nodes[1].inner().connection_count(), 0);
     end
 }
 
 #[test]
 fn only_the_same_key_opens() {
-    assert_eq!(ends_as(&with_key(1), &with_key(2)), End::RefusedKey);
-    assert_eq!(ends_as(&with_key(1), &Options::default()), End::RefusedTerms);
-    assert_eq!(ends_as(&Options::default(), &with_key(1)), End::RefusedTerms);
+    assert_eq!(ends_as(&with_key(1), &with_key(2)), CloseReason::RefusedKey);
+    assert_eq!(ends_as(&with_key(1), &Options::default()), CloseReason::RefusedTerms);
+    assert_eq!(ends_as(&Options::default(), &with_key(1)), CloseReason::RefusedTerms);
     // Somebody who accepts what is encrypted only, and has forgotten to say with what.
     assert_eq!(
         ends_as(&Options::default(), &Options { check: Check::Aead, ..Options::default() }),
-        End::RefusedTerms
+        CloseReason::RefusedTerms
     );
     assert_eq!(
         ends_as(&with_key(1), &Options { check: Check::Aead, ..Options::default() }),
-        End::RefusedTerms
+        CloseReason::RefusedTerms
     );
     let mut hand = Hand::open(&with_key(1));
     hand.send(0, PLAIN);
@@ -58,7 +52,7 @@ fn only_the_same_key_opens() {
 #[test]
 fn encryption_without_a_key_is_refused() {
     let random = Seed(1).stream("a");
-    let mut node = Node::new(Config { port: Port(0), accept: None, connections: 2, random });
+    let mut node = Node::new(Config { port: Port(0), accept: None, max_connections: 2, random });
     let options = Options { check: Check::Aead, ..Options::default() };
     let open = Command::Open { peer: ADDRESSES[1], options: &options, id: &mut ConnectionId::default() };
     assert_eq!(node.handle(Instant::ZERO, Input::Command(open)), Err(Refusal::NoKey));
@@ -105,7 +99,7 @@ fn repair_frames_are_encrypted_and_rebuild_what_is_lost() {
     assert_eq!((hand.take(1), hand.statistics(1).frames_rebuilt), (vec![PLAIN.to_vec()], 1));
     hand.give(1, std::slice::from_ref(repair));
     let counts = hand.statistics(1);
-    assert_eq!((counts.repairs_received, counts.doubles), (1, 1), "nor is it taken twice");
+    assert_eq!((counts.repairs_received, counts.duplicates), (1, 1), "nor is it taken twice");
 }
 
 #[test]
@@ -152,13 +146,13 @@ fn frames_that_come_again_are_counted_and_do_nothing() {
             all[0].extend(said);
             all[1].extend(answer);
         }
-        assert!(all[0].iter().any(|frame| frame[0] == open::PROBE), "{mode:?}");
+        assert!(all[0].iter().any(|frame| frame[0] == handshake::PROBE), "{mode:?}");
         let (before, events) = ([0, 1].map(|end| hand.statistics(end)), hand.events.len());
         for round in 1..4 {
             for end in 0..2 {
                 assert!(hand.give(end, &all[1 - end]).is_empty(), "{mode:?}: nobody answers");
                 let (now, before) = (hand.statistics(end), before[end]);
-                assert_eq!(now.doubles - before.doubles, round * all[1 - end].len() as u64, "{mode:?}");
+                assert_eq!(now.duplicates - before.duplicates, round * all[1 - end].len() as u64, "{mode:?}");
                 assert_eq!((now.bad_checksums, now.malformed), (before.bad_checksums, before.malformed));
             }
         }
@@ -192,7 +186,7 @@ fn recorded(options: &Options) -> (Hand, [Vec<Vec<u8>>; 2]) {
     for end in 0..2 {
         let id = hand.ids[end];
         hand.command(end, Command::Forget { id });
-        while hand.nodes[end].inner().connections() > 0 {
+        while hand.nodes[end].inner().connection_count() > 0 {
             hand.wake(end);
         }
     }
@@ -207,15 +201,15 @@ fn a_recorded_connection_is_no_connection_later() {
     assert!(all.iter().all(|said| said.len() > 3), "{all:?}");
     // A server whose cookie still holds makes a connection, on which nobody can speak.
     hand.give(1, &all[0]);
-    assert_eq!(hand.events, [(1, News::Opened { peer: ADDRESSES[0] })]);
+    assert_eq!(hand.events, [(1, EventKind::Opened { peer: ADDRESSES[0] })]);
     assert_eq!((hand.statistics(1).frames_received, hand.take(1).len()), (0, 0));
     // The cookies of one that was restarted are others.
     let random = Seed(2).stream("another life");
-    let config = Config { port: Port(0), accept: Some(options.clone()), connections: 2, random };
+    let config = Config { port: Port(0), accept: Some(options.clone()), max_connections: 2, random };
     hand.nodes[1] = Checked::new(Node::new(config));
     hand.events.clear();
     hand.give(1, &all[0]);
-    assert_eq!((hand.nodes[1].inner().connections(), &hand.events[..]), (0, &[][..]));
+    assert_eq!((hand.nodes[1].inner().connection_count(), &hand.events[..]), (0, &[][..]));
     // The same frames between two ends that have a new connection.
     let open = Command::Open { peer: ADDRESSES[1], options: &options, id: &mut ConnectionId::default() };
     hand.command(0, open);
@@ -238,12 +232,12 @@ fn whoever_sees_all_and_has_no_key_ends_nothing() {
     hand.send(0, PLAIN);
     let [frame] = &hand.hear(0)[..] else { panic!("one frame") };
     let mut forged = vec![0; 200];
-    let echo = open::echo(frame).expect("it is long enough");
-    let length = Greeting::Unknown { echo }.write(&mut forged);
+    let echo = handshake::echo(frame).expect("it is long enough");
+    let length = Handshake::Unknown { echo }.write(&mut forged);
     hand.give(0, &[forged[..length].to_vec()]);
     // A reset, as one would look.
     let mut reset = vec![0; 2 + TRAILER];
-    reset[0] = open::RESET;
+    reset[0] = handshake::RESET;
     hand.give(0, &[reset.clone()]);
     hand.give(1, &[reset]);
     assert_eq!(hand.events, []);
@@ -256,13 +250,13 @@ fn whoever_sees_all_and_has_no_key_ends_nothing() {
 fn nobody_talks_a_client_into_less() {
     let mut hand = Hand::new(&with_key(1));
     let [question] = &hand.hear(0)[..] else { panic!("one question") };
-    let Some(Greeting::Open { client, terms, .. }) = Greeting::read(question) else { panic!("it opens") };
+    let Some(Handshake::Open { client, terms, .. }) = Handshake::read(question) else { panic!("it opens") };
     let other = PresharedKey::new(&[2; 32]);
     for check in [Check::None, Check::Crc32c, Check::Aead] {
         for proof in [None, Some(&other)] {
-            let terms = open::Terms { check, ..terms };
+            let terms = handshake::Terms { check, ..terms };
             let mut answer = vec![0; 200];
-            let length = Greeting::Opened { client, server: 5, terms }.write(&mut answer);
+            let length = Handshake::Opened { client, server: 5, terms }.write(&mut answer);
             answer.truncate(length);
             if let Some(key) = proof.filter(|_| check == Check::Aead) {
                 key.prove(&mut answer);
@@ -276,7 +270,7 @@ fn nobody_talks_a_client_into_less() {
     let opened = hand.give(1, &said);
     hand.give(0, &opened);
     let opened =
-        |end| hand.events.iter().any(|(who, news)| *who == end && matches!(news, News::Opened { .. }));
+        |end| hand.events.iter().any(|(who, news)| *who == end && matches!(news, EventKind::Opened { .. }));
     assert!(opened(0) && opened(1));
 }
 
@@ -293,15 +287,17 @@ fn an_opening_that_was_changed_on_its_way_is_refused() {
             question[byte] ^= 1;
             Check::Crc32c.seal(0, &mut question);
             let [answer] = &hand.give(1, std::slice::from_ref(&question))[..] else { panic!("an answer") };
-            let refused =
-                matches!(Greeting::read(answer), Some(Greeting::Refused { reason: open::Reason::Key, .. }));
+            let refused = matches!(
+                Handshake::read(answer),
+                Some(Handshake::Refused { reason: handshake::RefusalReason::Key, .. })
+            );
             assert!(refused, "byte {byte}: {answer:?}");
             question = whole.clone();
         }
     }
-    assert_eq!(hand.nodes[1].inner().connections(), 0);
+    assert_eq!(hand.nodes[1].inner().connection_count(), 0);
     hand.give(1, &[whole]);
-    assert_eq!(hand.nodes[1].inner().connections(), 1);
+    assert_eq!(hand.nodes[1].inner().connection_count(), 1);
 }
 
 /// Both ends open at once, and what one says is lost. It asked for a connection with a key, and gets none without, though
@@ -312,7 +308,8 @@ fn an_opening_that_crosses_another_is_no_way_around_the_key() {
         let open = Options::default();
         let mut hand = Hand::between(&with_key(1), &open);
         let random = Seed(seed).stream("c");
-        let node = Node::new(Config { port: Port(0), accept: Some(open.clone()), connections: 2, random });
+        let node =
+            Node::new(Config { port: Port(0), accept: Some(open.clone()), max_connections: 2, random });
         hand.nodes[0] = Checked::new(node);
         for (end, options) in [(0, with_key(1)), (1, open)] {
             let (peer, mut id) = (ADDRESSES[1 - end], ConnectionId::default());
@@ -324,7 +321,7 @@ fn an_opening_that_crosses_another_is_no_way_around_the_key() {
             let answers = hand.give(0, &said);
             said = hand.give(1, &answers);
         }
-        let opened = hand.events.iter().any(|(_, news)| matches!(news, News::Opened { .. }));
+        let opened = hand.events.iter().any(|(_, news)| matches!(news, EventKind::Opened { .. }));
         assert!(!opened, "seed {seed}: {:?}", hand.events);
     }
 }
@@ -333,7 +330,8 @@ fn an_opening_that_crosses_another_is_no_way_around_the_key() {
 fn an_encrypted_connection_is_not_replaced_by_one_without_a_key() {
     let mut hand = Hand::new(&with_key(1));
     let random = Seed(3).stream("c");
-    let node = Node::new(Config { port: Port(0), accept: Some(Options::default()), connections: 2, random });
+    let node =
+        Node::new(Config { port: Port(0), accept: Some(Options::default()), max_connections: 2, random });
     hand.nodes[0] = Checked::new(node);
     let options = with_key(1);
     let open = Command::Open { peer: ADDRESSES[1], options: &options, id: &mut ConnectionId::default() };
@@ -349,7 +347,7 @@ fn an_encrypted_connection_is_not_replaced_by_one_without_a_key() {
         said = other.give(0, &answers);
     }
     assert_eq!(hand.events, []);
-    assert_eq!(other.events, [(0, News::Closed { end: End::RefusedKey })]);
+    assert_eq!(other.events, [(0, EventKind::Closed { reason: CloseReason::RefusedKey })]);
     hand.send(1, PLAIN);
     hand.exchange();
     assert_eq!(hand.take(0), [PLAIN]);

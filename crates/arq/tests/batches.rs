@@ -21,7 +21,7 @@ impl Deaf {
         let options =
             Options { check: Check::None, congestion: Congestion::Fixed, window: 1024, ..Options::default() };
         let node = |accept, place| {
-            Node::new(Config { port: PORT, accept, connections: 1, random: Seed(7).stream(place) })
+            Node::new(Config { port: PORT, accept, max_connections: 1, random: Seed(7).stream(place) })
         };
         let (mut client, mut server) = (node(None, "client"), node(Some(options.clone()), "server"));
         let mut id = ConnectionId::default();

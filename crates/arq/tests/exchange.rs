@@ -1,18 +1,13 @@
 //! Whatever the path does, every message arrives once, whole, and in the order of its channel; and ends that lose each
 //! other are told.
 
-#[path = "support/host.rs"]
-mod host;
-#[path = "support/plan.rs"]
-mod plan;
-#[path = "support/talk.rs"]
-mod talk;
+use crate::support::plan::Plan;
 
-use plan::Plan;
+use crate::support::scenario;
 
 #[test]
 fn nothing_is_lost_doubled_disordered_or_changed() {
-    let did: Vec<talk::Did> = (0..200).map(|seed| talk::prove(&Plan::draw(seed))).collect();
+    let did: Vec<scenario::Did> = (0..200).map(|seed| scenario::prove(&Plan::draw(seed))).collect();
     assert!(did.iter().map(|did| did.messages).sum::<u64>() > 2000, "there was something to lose");
     assert!(did.iter().any(|did| did.sessions > 1), "and somebody who was lost");
     assert!(did.iter().all(|did| did.frames > 0));
@@ -21,6 +16,6 @@ fn nothing_is_lost_doubled_disordered_or_changed() {
 
 #[test]
 fn nor_where_frames_become_too_long() {
-    let did: Vec<talk::Did> = (0..100).map(|seed| talk::prove(&Plan::draw_narrow(seed))).collect();
+    let did: Vec<scenario::Did> = (0..100).map(|seed| scenario::prove(&Plan::draw_narrow(seed))).collect();
     assert!(did.iter().filter(|did| did.shrunk > 0).count() > 30, "paths became shorter");
 }

@@ -2,7 +2,9 @@
 //! damaged and lost as in section 4.2.1, sizes and pauses are random as in section 4.2.2.
 
 use trunkline_arq::torture::{Faults, Tortured, Torturer};
-use trunkline_arq::{Buffer, Command, Config, ConnectionId, News, Node, Options, Refusal, Taken};
+use trunkline_arq::{
+    Buffer, Command, Config, ConnectionId, EventKind, Node, Options, ReceiveStatus, Refusal,
+};
 use trunkline_endpoint::pair::{PEER_B, Pair};
 use trunkline_endpoint::{Impairments, Port};
 use trunkline_units::{Seed, Span, Stream};
@@ -25,7 +27,7 @@ impl Framework {
     fn new(options: &Options, faults: Faults, seed: u64) -> Framework {
         let host = |accept, place: &str| {
             let random = Seed(seed).stream(place);
-            let node = Node::new(Config { port: Port(0), accept, connections: 1, random });
+            let node = Node::new(Config { port: Port(0), accept, max_connections: 1, random });
             Tortured::new(node, Torturer::new(faults, Seed(seed).stream(&format!("faults of {place}"))))
         };
         let mut pair = Pair::new(host(None, "host"), host(Some(options.clone()), "client"), Seed(seed));
@@ -38,7 +40,7 @@ impl Framework {
             pair.run(Span::from_ms(100));
             for (end, events) in [pair.take_events_a(), pair.take_events_b()].into_iter().enumerate() {
                 for (_, event) in events {
-                    assert!(matches!(event.news, News::Opened { .. }));
+                    assert!(matches!(event.kind, EventKind::Opened { .. }));
                     ids[end] = Some(event.id);
                 }
             }
@@ -76,16 +78,16 @@ impl Framework {
 
     /// Takes a message, and counts along.
     fn receive(&mut self, end: usize) -> bool {
-        let (mut into, mut taken) = (Buffer::new(), Taken::Nothing);
+        let (mut into, mut taken) = (Buffer::new(), ReceiveStatus::Empty);
         let id = self.ids[end];
-        self.command(end, Command::Take { id, channel: 0, into: &mut into, taken: &mut taken })
+        self.command(end, Command::Receive { id, channel: 0, buffer: &mut into, status: &mut taken })
             .expect("it stands");
         for word in into.as_chunks::<8>().0 {
             assert_eq!(u64::from_be_bytes(*word), self.counters[end][1], "at end {end}");
             self.counters[end][1] += 1;
         }
-        self.messages[end][1] += u64::from(taken == Taken::Whole);
-        taken == Taken::Whole
+        self.messages[end][1] += u64::from(taken == ReceiveStatus::Complete);
+        taken == ReceiveStatus::Complete
     }
 
     fn pause(&mut self) {
@@ -160,7 +162,9 @@ const ERRORS: [(u64, u64); 5] = [(0, 0), (100, 0), (0, 100), (100, 100), (5, 5)]
 
 fn all(run: impl Fn(Framework)) {
     // The transport of 1998 misses nothing here: its sum fails for damage that changes words only by places.
-    for options in [Options::of_1998(), Options { frame: 1472, ..Options::of_1998() }, Options::default()] {
+    for options in
+        [Options::paper_1998(), Options { frame: 1472, ..Options::paper_1998() }, Options::default()]
+    {
         for (seed, (damaged, lost)) in (0..).zip(ERRORS) {
             run(Framework::new(&options, one_of(damaged, lost), seed));
         }

@@ -1,33 +1,29 @@
 //! Peers and openings that misbehave, and options that make no sense: what a review found, kept found.
 
-#[path = "support/hand.rs"]
-#[allow(dead_code)]
-mod hand;
-
-use hand::{ADDRESSES, HOP, Hand};
-use trunkline_arq::wire::check::{Key, Way};
-use trunkline_arq::wire::data::{self, AMONG, Form, Head, write_among};
-use trunkline_arq::wire::open::{Greeting, Reason, Terms};
-use trunkline_arq::wire::repair::Repair;
+use crate::support::manual_pair::{ADDRESSES, HOP, Hand};
+use trunkline_arq::wire::check::{ChecksumKey, Direction};
+use trunkline_arq::wire::data::{self, ChunkKind, FrameHeader, MULTI_HEADER, write_multi_header};
+use trunkline_arq::wire::handshake::{Handshake, RefusalReason, Terms};
+use trunkline_arq::wire::repair::RepairHeader;
 use trunkline_arq::{
-    Check, Command, Config, Congestion, ConnectionId, End, Fec, Mode, News, Node, Options, wire,
+    Check, CloseReason, Command, Config, Congestion, ConnectionId, EventKind, Fec, Mode, Node, Options, wire,
 };
 use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Output, Port, Segment, Writable};
 use trunkline_units::{Instant, Seed, Span};
 
 fn node(accept: Option<Options>, connections: usize, place: &str) -> Node {
-    Node::new(Config { port: Port(0), accept, connections, random: Seed(5).stream(place) })
+    Node::new(Config { port: Port(0), accept, max_connections: connections, random: Seed(5).stream(place) })
 }
 
 /// All that a node has to say now.
-fn say(node: &mut Node, now: Instant, news: &mut Vec<News>) -> Vec<Vec<u8>> {
+fn say(node: &mut Node, now: Instant, news: &mut Vec<EventKind>) -> Vec<Vec<u8>> {
     let (mut buffer, mut frames) = (vec![0; MAX_BATCH], Vec::new());
     for _ in 0..10_000 {
         match node.poll(now, Writable::ALL, &mut buffer) {
             Output::Transmit(t) => {
                 frames.extend(Segment::frames(t.segment, &buffer[..t.length]).map(<[u8]>::to_vec));
             }
-            Output::Event(event) => news.push(event.news),
+            Output::Event(event) => news.push(event.kind),
             Output::Idle(_) => return frames,
         }
     }
@@ -62,8 +58,8 @@ fn openings_that_cross_make_one_connection() {
         }
     }
     for end in 0..2 {
-        assert_eq!(news[end], [News::Opened { peer: ADDRESSES[1 - end] }]);
-        assert_eq!(nodes[end].connections(), 1);
+        assert_eq!(news[end], [EventKind::Opened { peer: ADDRESSES[1 - end] }]);
+        assert_eq!(nodes[end].connection_count(), 1);
     }
 }
 
@@ -82,14 +78,17 @@ fn a_restarted_peer_is_not_turned_away_for_want_of_its_own_place() {
             now += HOP;
             answers.iter().for_each(|frame| give(&mut client, now, 1, frame));
         }
-        assert!(news.iter().all(|news| matches!(news, News::Opened { .. })), "{news:?}");
+        assert!(news.iter().all(|news| matches!(news, EventKind::Opened { .. })), "{news:?}");
     }
-    assert_eq!(heard, [News::Opened { peer: ADDRESSES[0] }, News::Closed { end: End::Replaced }]);
+    assert_eq!(
+        heard,
+        [EventKind::Opened { peer: ADDRESSES[0] }, EventKind::Closed { reason: CloseReason::Replaced }]
+    );
 }
 
 #[test]
 fn cookies_without_end_do_not_keep_a_client_asking() {
-    let options = Options { patience: Span::from_s(2), ..Options::default() };
+    let options = Options { peer_timeout: Span::from_s(2), ..Options::default() };
     let mut client = node(None, 4, "a");
     open(&mut client, Instant::ZERO, 1, &options);
     let (mut asked, mut news) = (0, vec![]);
@@ -97,14 +96,14 @@ fn cookies_without_end_do_not_keep_a_client_asking() {
         let now = Instant::from_ns(ms * 1_000_000);
         client.handle(now, Input::Wake).expect("only commands are refused");
         for frame in say(&mut client, now, &mut news) {
-            let Some(Greeting::Open { client: number, .. }) = Greeting::read(&frame) else { continue };
+            let Some(Handshake::Open { client: number, .. }) = Handshake::read(&frame) else { continue };
             asked += 1;
             let mut answer = [0; 200];
-            let length = Greeting::Cookie { client: number, cookie: [ms as u8 | 1; 16] }.write(&mut answer);
+            let length = Handshake::Cookie { client: number, cookie: [ms as u8 | 1; 16] }.write(&mut answer);
             give(&mut client, now, 1, &answer[..length]);
         }
     }
-    assert_eq!(news, [News::Closed { end: End::NoAnswer }]);
+    assert_eq!(news, [EventKind::Closed { reason: CloseReason::HandshakeTimeout }]);
     assert!(asked < 20, "{asked} times");
 }
 
@@ -126,7 +125,7 @@ fn an_opening_asked_for_twice_tells_no_round_trip() {
             wire.extend(said.into_iter().map(|frame| (now + Span::from_ms(125), 1 - end, frame)));
         }
     }
-    assert!(news.iter().all(|news| matches!(news, News::Opened { .. })) && news.len() == 2, "{news:?}");
+    assert!(news.iter().all(|news| matches!(news, EventKind::Opened { .. })) && news.len() == 2, "{news:?}");
     assert!(nodes[0].round_trip(id).is_none_or(|rtt| rtt >= Span::from_ms(250)));
 }
 
@@ -143,7 +142,7 @@ fn options_of_nothing_are_held_within_bounds() {
     let again: usize = (0..5).map(|_| hand.wake(0).len()).sum();
     assert!(!first.is_empty() && again > 0);
     hand.give(1, &first);
-    assert!(hand.events.iter().any(|(end, news)| *end == 1 && matches!(news, News::Readable { .. })));
+    assert!(hand.events.iter().any(|(end, news)| *end == 1 && matches!(news, EventKind::Readable { .. })));
 }
 
 #[test]
@@ -179,17 +178,17 @@ fn opened_by_hand(options: Options, fec: Option<Fec>, parts: bool) -> (Node, u64
     };
     let (mut cookie, mut number) = ([0; 16], 0);
     for _ in 0..2 {
-        let length = Greeting::Open { client: 9, terms, cookie }.write(&mut frame);
+        let length = Handshake::Open { client: 9, terms, cookie }.write(&mut frame);
         give(&mut server, now, 0, &frame[..length]);
         for said in say(&mut server, now, &mut news) {
-            match Greeting::read(&said) {
-                Some(Greeting::Cookie { cookie: given, .. }) => cookie = given,
-                Some(Greeting::Opened { server, .. }) => number = server,
+            match Handshake::read(&said) {
+                Some(Handshake::Cookie { cookie: given, .. }) => cookie = given,
+                Some(Handshake::Opened { server, .. }) => number = server,
                 other => panic!("{other:?}"),
             }
         }
     }
-    (server, Key::of(9, number).secret(Way::Out, 0))
+    (server, ChecksumKey::new(9, number).secret(Direction::ToServer, 0))
 }
 
 #[test]
@@ -200,15 +199,16 @@ fn crumbs_between_messages_take_what_they_pay_for() {
     let mut taken = 0;
     let info = allocation_counter::measure(|| {
         for number in 0..1000u64 {
-            let mut at = Head::write(wire::KIND_MANY, 0, number, None, &mut frame);
+            let mut at = FrameHeader::write(wire::KIND_MULTI, 0, number, None, &mut frame);
             for pair in 0..40u64 {
                 let sequence = (number * 80 + pair * 2) as u16;
-                let whole = Form::Piece { start: true, end: true };
-                for (sequence, form, bytes) in [(sequence, whole, &[][..]), (sequence + 1, Form::Pack, &[0])]
+                let whole = ChunkKind::Piece { start: true, end: true };
+                for (sequence, form, bytes) in
+                    [(sequence, whole, &[][..]), (sequence + 1, ChunkKind::Pack, &[0])]
                 {
-                    write_among(0, sequence, form, bytes.len() as u16, &mut frame[at..]);
-                    frame[at + AMONG..at + AMONG + bytes.len()].copy_from_slice(bytes);
-                    at += AMONG + bytes.len();
+                    write_multi_header(0, sequence, form, bytes.len() as u16, &mut frame[at..]);
+                    frame[at + MULTI_HEADER..at + MULTI_HEADER + bytes.len()].copy_from_slice(bytes);
+                    at += MULTI_HEADER + bytes.len();
                 }
                 taken += 17;
             }
@@ -217,7 +217,7 @@ fn crumbs_between_messages_take_what_they_pay_for() {
             say(&mut server, now, &mut news);
         }
     });
-    assert!(!news.iter().any(|news| matches!(news, News::Closed { .. })), "{news:?}");
+    assert!(!news.iter().any(|news| matches!(news, EventKind::Closed { .. })), "{news:?}");
     // Remembering a crumb costs more than its bytes, but not a thousand times.
     assert!(info.bytes_current < 20 * taken, "{} bytes for {taken} of credit", info.bytes_current);
 }
@@ -235,14 +235,14 @@ fn a_mode_or_check_that_nobody_knows_is_refused() {
         Check::Crc32c.seal(0, &mut asks);
         give(&mut server, Instant::ZERO, 0, &asks);
         let answers = say(&mut server, Instant::ZERO, &mut vec![]);
-        let reason = if accept { Reason::Terms } else { Reason::Closed };
-        let told = Greeting::read(&answers[0]);
-        assert!(matches!(told, Some(Greeting::Refused { reason: why, .. }) if why == reason), "{told:?}");
-        assert!(answers.len() == 1 && answers[0].len() <= asks.len() && server.connections() == 0);
+        let reason = if accept { RefusalReason::Terms } else { RefusalReason::Closed };
+        let told = Handshake::read(&answers[0]);
+        assert!(matches!(told, Some(Handshake::Refused { reason: why, .. }) if why == reason), "{told:?}");
+        assert!(answers.len() == 1 && answers[0].len() <= asks.len() && server.connection_count() == 0);
         give(&mut client, Instant::ZERO, 1, &answers[0]);
         assert!(say(&mut client, Instant::ZERO, &mut news).is_empty());
-        let end = if accept { End::RefusedTerms } else { End::RefusedClosed };
-        assert_eq!(news, [News::Closed { end }]);
+        let end = if accept { CloseReason::RefusedTerms } else { CloseReason::RefusedClosed };
+        assert_eq!(news, [EventKind::Closed { reason: end }]);
     }
 }
 
@@ -260,8 +260,8 @@ fn repair_frames_of_a_liar_take_bounded_memory_and_rebuild_only_frames() {
                 let length = if draw.chance(0.3) {
                     // Whole messages, some left out, so that there is something to rebuild.
                     let flags = data::START | data::END;
-                    let at = Head::write(wire::KIND_PIECE, flags, number / 8, None, &mut frame);
-                    data::write_alone(7, (number / 8) as u16, &mut frame[at..]);
+                    let at = FrameHeader::write(wire::KIND_PIECE, flags, number / 8, None, &mut frame);
+                    data::write_single_header(7, (number / 8) as u16, &mut frame[at..]);
                     at + 4 + draw.below(100) as usize
                 } else {
                     // About there, of the right and of wrong kinds; what is left of the sum may well make sense.
@@ -272,7 +272,7 @@ fn repair_frames_of_a_liar_take_bounded_memory_and_rebuild_only_frames() {
                         _ => [&[0, 8, 0x23, 0, 7, 0, draw.below(9) as u8], &[0; 40][..]].concat(),
                     };
                     let (row, frames) = (draw.below(4) as u8, 1 + draw.below(9) as u8);
-                    Repair::write(row, first, frames, &sum, &mut frame)
+                    RepairHeader::write(row, first, frames, &sum, &mut frame)
                 };
                 Check::Crc32c.seal(secret, &mut frame[..length + 4]);
                 give(&mut server, now, 0, &frame[..length + 4]);
@@ -296,19 +296,19 @@ fn repair_frames_that_nobody_agreed_upon_are_dropped() {
         let (mut server, secret) = opened_by_hand(Options { fec: ours, ..Options::default() }, theirs, parts);
         let (mut frame, mut news) = ([0; 100], vec![]);
         let sum = [0, 6, 0x23, 0, 7, 0, 0, b'h', b'i'];
-        let length = Repair::write(0, 0, 1, &sum, &mut frame);
+        let length = RepairHeader::write(0, 0, 1, &sum, &mut frame);
         Check::Crc32c.seal(secret, &mut frame[..length + 4]);
         give(&mut server, Instant::ZERO, 0, &frame[..length + 4]);
         say(&mut server, Instant::ZERO, &mut news);
         let counts = server.statistics(ConnectionId::default()).expect("it stands");
         assert_eq!((counts.malformed, counts.repairs_received, counts.frames_rebuilt), (1, 0, 0));
-        assert_eq!(server.held(ConnectionId::default(), 7), 0);
+        assert_eq!(server.unread_bytes(ConnectionId::default(), 7), 0);
     }
     // The very same where it was: a peer may as well have sent the frame.
     let (mut server, secret) = opened_by_hand(Options { fec: wants, ..Options::default() }, wants, false);
     let mut frame = [0; 100];
-    let length = Repair::write(0, 0, 1, &[0, 6, 0x23, 0, 7, 0, 0, b'h', b'i'], &mut frame);
+    let length = RepairHeader::write(0, 0, 1, &[0, 6, 0x23, 0, 7, 0, 0, b'h', b'i'], &mut frame);
     Check::Crc32c.seal(secret, &mut frame[..length + 4]);
     give(&mut server, Instant::ZERO, 0, &frame[..length + 4]);
-    assert!(server.held(ConnectionId::default(), 7) > 0);
+    assert!(server.unread_bytes(ConnectionId::default(), 7) > 0);
 }

@@ -1,14 +1,7 @@
 //! How many damaged frames pass for whole ones, and that the receiver of a connection refuses the others.
 
-#[allow(dead_code, reason = "others need the rest")]
-#[path = "support/damage.rs"]
-mod damage;
-#[allow(dead_code, reason = "others need the rest")]
-#[path = "support/hand.rs"]
-mod hand;
-
-use damage::{Damage, accepted};
-use hand::{HOP, Hand};
+use crate::support::damage::{Damage, accepted};
+use crate::support::manual_pair::{HOP, Hand};
 use trunkline_arq::{Check, Fec, Options};
 use trunkline_units::Seed;
 

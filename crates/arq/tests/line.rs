@@ -1,9 +1,6 @@
 //! The paper's own test in simulated time: a line of 121.8 Mb/s is filled, whatever it loses and whoever is late.
 
-#[path = "support/line.rs"]
-mod line;
-
-use line::{Line, Run, Stalls};
+use crate::support::line::{Line, Run, Stalls};
 use trunkline_arq::{Congestion, Options};
 use trunkline_units::Span;
 
@@ -41,7 +38,7 @@ fn both_ways_at_once_neither_end_repeats_itself_without_end() {
             let run = line.run(&options, true, Span::from_s(1));
             let ways = run.of_what_is_left();
             assert!(ways[0] + ways[1] > 1.93, "{line:?}: {}", told(&run));
-            let doubles: u64 = run.statistics.iter().map(|end| end.doubles).sum();
+            let doubles: u64 = run.statistics.iter().map(|end| end.duplicates).sum();
             let frames: u64 = run.statistics.iter().map(|end| end.frames_received).sum();
             assert!(doubles < frames / 50, "{line:?}: {}", told(&run));
         }
@@ -56,7 +53,7 @@ fn what_both_ends_lose_is_not_sent_again_without_end() {
         let run = line.run(&Options::default(), true, Span::from_s(1));
         let ways = run.of_what_is_left();
         assert!(ways[0] + ways[1] > 1.7, "{line:?}: {}", told(&run));
-        let doubles: u64 = run.statistics.iter().map(|end| end.doubles).sum();
+        let doubles: u64 = run.statistics.iter().map(|end| end.duplicates).sum();
         let frames: u64 = run.statistics.iter().map(|end| end.frames_received).sum();
         assert!(doubles < frames / 100, "{line:?}: {}", told(&run));
     }

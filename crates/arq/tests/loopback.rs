@@ -1,25 +1,16 @@
 //! The exchanges of `exchange.rs`, the same body, over sockets.
 
-#[path = "support/host.rs"]
-mod host;
-#[path = "support/loopback.rs"]
-mod loopback;
-#[allow(dead_code, reason = "others need the rest")]
-#[path = "support/plan.rs"]
-mod plan;
-#[allow(dead_code, reason = "others need the rest")]
-#[path = "support/talk.rs"]
-mod talk;
+use crate::support::loopback::Loopback;
+use crate::support::plan::Plan;
 
-use loopback::Loopback;
-use plan::Plan;
+use crate::support::scenario;
 
 #[test]
 fn nothing_is_lost_doubled_disordered_or_changed_on_the_loopback() {
     // They mostly wait: several at a time.
     let play = |seed| {
         let plan = Plan::draw(seed);
-        match talk::play_on(&plan, Loopback::new(&plan)) {
+        match scenario::play_on(&plan, Loopback::new(&plan)) {
             Ok(did) => did.messages,
             Err(why) => panic!("seed {seed}: {why}\n{plan:?}"),
         }

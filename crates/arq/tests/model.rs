@@ -1,12 +1,6 @@
 //! Small windows, exhaustively: see `support/model.rs`.
 
-#[allow(dead_code, reason = "others need the rest")]
-#[path = "support/hand.rs"]
-mod hand;
-#[path = "support/model.rs"]
-mod model;
-
-use model::Search;
+use crate::support::model::Search;
 use trunkline_arq::Mode;
 
 const SMALL: Search = Search {

@@ -1,8 +1,6 @@
 //! Real paths of this machine's Linux, in network namespaces that go when the test does: a client, a router and a server,
 //! each a thread in a network of its own.
 
-#![cfg(feature = "sockets")]
-
 use std::process::Command;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
@@ -11,7 +9,7 @@ use std::time::Duration;
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::gettid;
 use trunkline_arq::Options;
-use trunkline_arq::face::{Connection, Listener};
+use trunkline_arq::socket::{Connection, Listener};
 
 const INSIDE: &str = "TRUNKLINE_INSIDE_NAMESPACE";
 
@@ -29,7 +27,8 @@ fn inside(name: &str) -> bool {
         return false;
     };
     let mut process = Command::new("unshare");
-    process.arg(flags).arg(std::env::current_exe().unwrap()).args([name, "--exact", "--nocapture"]);
+    let name = format!("{}::{name}", module_path!().split_once("::").unwrap().1);
+    process.arg(flags).arg(std::env::current_exe().unwrap()).args([&name, "--exact", "--nocapture"]);
     let output = process.env(INSIDE, "1").output().unwrap();
     let (said, trouble) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{said}\n{trouble}");
@@ -97,7 +96,7 @@ fn a_router_whose_next_link_shrinks_loses_no_message() {
     let (client, at_client) = host("c", move |router| {
         router.hear();
         let server = Connection::connect("10.77.2.2:7000", &options()).unwrap();
-        while server.reach().unwrap().frame < 8972 {
+        while server.reach().unwrap().max_frame < 8972 {
             let _ = server.recv_timeout(0, Duration::from_millis(10));
         }
         (0..20).for_each(|number| server.send(0, &message(number)).unwrap());
@@ -106,7 +105,7 @@ fn a_router_whose_next_link_shrinks_loses_no_message() {
         (20..60).for_each(|number| server.send(0, &message(number)).unwrap());
         server.flush().unwrap();
         let reach = server.reach().unwrap();
-        assert_eq!((reach.frame, reach.shrunk), (1200, 1), "{reach:?}");
+        assert_eq!((reach.max_frame, reach.reductions), (1200, 1), "{reach:?}");
         server.close().unwrap();
     });
     for (step, end, own) in [(&at_server, "s", 2), (&at_client, "c", 1)] {

@@ -1,11 +1,6 @@
 //! Whatever two ends do and the path does between, in any order, they understand each other.
 
-#[allow(dead_code, reason = "others need the rest")]
-#[path = "support/hand.rs"]
-mod hand;
-#[path = "support/operations.rs"]
-mod operations;
-
+use crate::support::operations;
 use trunkline_arq::PresharedKey;
 use trunkline_units::Seed;
 

@@ -1,16 +1,7 @@
 //! A hundred thousand exchanges over every mix of faults.
 
-#![cfg(feature = "soak")]
-
-#[path = "support/host.rs"]
-mod host;
-#[path = "support/plan.rs"]
-mod plan;
-#[path = "support/talk.rs"]
-mod talk;
-
-use plan::Plan;
-use talk::Did;
+use crate::support::plan::Plan;
+use crate::support::scenario::Did;
 
 /// `ARQ_SEED` and `ARQ_COUNT` choose others.
 #[test]
@@ -22,7 +13,7 @@ fn a_hundred_thousand_exchanges() {
         let mut sum = Did::default();
         for seed in (from..from + count).filter(|seed| seed % threads == thread) {
             let plan = if seed / threads % 4 == 0 { Plan::draw_narrow(seed) } else { Plan::draw(seed) };
-            let did = talk::prove(&plan);
+            let did = scenario::prove(&plan);
             sum.messages += did.messages;
             sum.frames += did.frames;
             sum.sessions += did.sessions;

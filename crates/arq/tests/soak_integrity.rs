@@ -1,18 +1,9 @@
 //! A thousand million damaged frames for each check, fed to a receiver.
 
-#![cfg(feature = "soak")]
-
-#[allow(dead_code, reason = "others need the rest")]
-#[path = "support/damage.rs"]
-mod damage;
-#[allow(dead_code, reason = "others need the rest")]
-#[path = "support/hand.rs"]
-mod hand;
-
 use std::thread;
 
-use damage::{Damage, accepted};
-use hand::{ADDRESSES, Hand};
+use crate::support::damage::{Damage, accepted};
+use crate::support::manual_pair::{ADDRESSES, Hand};
 use trunkline_arq::{Check, Options, Statistics};
 use trunkline_endpoint::{Endpoint, Input, Port};
 use trunkline_units::Seed;

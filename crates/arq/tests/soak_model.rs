@@ -1,14 +1,6 @@
 //! Small windows, exhaustively and deeper: see `support/model.rs`.
 
-#![cfg(feature = "soak")]
-
-#[allow(dead_code, reason = "others need the rest")]
-#[path = "support/hand.rs"]
-mod hand;
-#[path = "support/model.rs"]
-mod model;
-
-use model::Search;
+use crate::support::model::Search;
 use trunkline_arq::Mode;
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use trunkline_arq::{
-    Buffer, Command, Config, ConnectionId, Meter, News, Node, Options, Stage, Statistics, Taken,
+    Buffer, Command, Config, ConnectionId, EventKind, Meter, Node, Options, ReceiveStatus, Stage, Statistics,
 };
 use trunkline_endpoint::pair::{PEER_B, Pair};
 use trunkline_endpoint::{Impairments, Port};
@@ -23,7 +23,7 @@ impl Meter for Ticks {
         Instant::from_ns(ticks.0)
     }
 
-    fn took(&mut self, stage: Stage, time: Span) {
+    fn record(&mut self, stage: Stage, time: Span) {
         assert_eq!(time, Span::from_ns(1), "{stage:?}");
         *self.0.lock().unwrap().1.entry(stage).or_default() += 1;
     }
@@ -32,7 +32,7 @@ impl Meter for Ticks {
 /// Sends messages over a path that loses some; what both ends counted, when it was over, what was measured.
 fn exchange(every: Option<u32>) -> (Vec<Statistics>, Instant, [Ticks; 2]) {
     let node = |accept, place: &str| {
-        Node::new(Config { port: Port(0), accept, connections: 1, random: Seed(3).stream(place) })
+        Node::new(Config { port: Port(0), accept, max_connections: 1, random: Seed(3).stream(place) })
     };
     let options = Options::default();
     let mut pair = Pair::new(node(None, "a"), node(Some(options.clone()), "b"), Seed(3));
@@ -43,8 +43,9 @@ fn exchange(every: Option<u32>) -> (Vec<Statistics>, Instant, [Ticks; 2]) {
     let mut peer = None;
     while peer.is_none() {
         pair.run(Span::from_ms(100));
-        let opened =
-            |(_, e): &(Instant, trunkline_arq::Event)| matches!(e.news, News::Opened { .. }).then_some(e.id);
+        let opened = |(_, e): &(Instant, trunkline_arq::Event)| {
+            matches!(e.kind, EventKind::Opened { .. }).then_some(e.id)
+        };
         peer = pair.take_events_b().iter().find_map(opened);
     }
     let peer = peer.unwrap();
@@ -61,9 +62,10 @@ fn exchange(every: Option<u32>) -> (Vec<Statistics>, Instant, [Ticks; 2]) {
     let (mut into, mut got) = (Buffer::new(), 0);
     while got < MESSAGES {
         pair.run(Span::from_ms(1));
-        let mut taken = Taken::Nothing;
-        pair.command_b(Command::Take { id: peer, channel: 0, into: &mut into, taken: &mut taken }).unwrap();
-        got += u64::from(taken == Taken::Whole);
+        let mut taken = ReceiveStatus::Empty;
+        pair.command_b(Command::Receive { id: peer, channel: 0, buffer: &mut into, status: &mut taken })
+            .unwrap();
+        got += u64::from(taken == ReceiveStatus::Complete);
         into.clear();
     }
     let counted = vec![pair.a().statistics(id).unwrap(), pair.b().statistics(peer).unwrap()];
@@ -81,7 +83,7 @@ fn stages_are_counted_as_frames_and_messages_are() {
             [of(0, Stage::CopyIn), of(0, Stage::Frame), of(0, Stage::Seal)],
             [MESSAGES / every, sent, sent]
         );
-        let came = (counted[1].frames_received + counted[1].doubles) / every;
+        let came = (counted[1].frames_received + counted[1].duplicates) / every;
         assert_eq!([of(1, Stage::Open), of(1, Stage::CopyOut)], [came, MESSAGES / every]);
         // Of what had come before nothing is put together.
         assert!((1..=came).contains(&of(1, Stage::Join)), "one in {every}");

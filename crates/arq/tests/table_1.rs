@@ -2,10 +2,7 @@
 //! acknowledgement (*nack*) is damaged or lost, with more frames to follow and without. First as go-back-N, for which the
 //! table was made; then with selective repeat, and what differs.
 
-#[path = "support/hand.rs"]
-mod hand;
-
-use hand::{HOP, Hand};
+use crate::support::manual_pair::{HOP, Hand};
 use trunkline_arq::wire::data::NACK as NEGATIVE;
 use trunkline_arq::wire::{KIND_ACK, KIND_CONTROL, ack::Ack, kind};
 use trunkline_arq::{Check, Congestion, Mode, Options, Statistics};
@@ -131,7 +128,7 @@ fn a_frame_is_damaged_and_more_follow() {
         let answers = script.at_b(&resent);
         script.at_a(&answers);
         let (a, b) = (script.a(), script.b());
-        assert_eq!((a.timeouts, a.tail_probes, b.doubles), (0, 0, 0));
+        assert_eq!((a.timeouts, a.tail_probes, b.duplicates), (0, 0, 0));
         let ignored = if mode == Mode::GoBackN { 3 } else { 0 };
         assert_eq!((b.nacks_sent, b.framing_errors), if ignored > 0 { (1, 3) } else { (4, 0) });
         script.is_over();
@@ -163,7 +160,7 @@ fn a_frame_is_lost_and_more_follow() {
         let answers = script.at_b(&resent);
         script.at_a(&answers);
         let (a, b) = (script.a(), script.b());
-        assert_eq!((a.timeouts, a.tail_probes, b.doubles, b.bad_checksums), (0, 0, 0, 0));
+        assert_eq!((a.timeouts, a.tail_probes, b.duplicates, b.bad_checksums), (0, 0, 0, 0));
         assert_eq!((b.nacks_sent, b.framing_errors), if mode == Mode::GoBackN { (1, 3) } else { (3, 0) });
         script.is_over();
     }
@@ -203,7 +200,7 @@ fn a_frame_is_lost_and_nothing_follows() {
         // With selective repeat it first asks what became of it, by sending it again before the whole timeout.
         let (timeouts, probes) = if mode == Mode::GoBackN { (1, 0) } else { (0, 1) };
         assert_eq!((a.frames_resent, a.timeouts, a.tail_probes), (1, timeouts, probes));
-        assert_eq!((b.nacks_sent, b.doubles), (0, 0));
+        assert_eq!((b.nacks_sent, b.duplicates), (0, 0));
         script.is_over();
     }
 }
@@ -244,7 +241,7 @@ fn all_acks_are_damaged_or_lost() {
         assert_eq!(acks(&first), [(5, nack)], "B ignores the copy; its answer implies that all has arrived");
         assert!(script.at_a(&first).is_empty());
         script.at_b(&resent[1..]);
-        assert_eq!(script.b().doubles, resent.len() as u64);
+        assert_eq!(script.b().duplicates, resent.len() as u64);
         script.is_over();
     }
 }
@@ -263,7 +260,7 @@ fn an_ack_is_damaged_or_lost_and_nothing_follows() {
         assert_eq!(acks(&answers), [(1, nack)], "B ignores the copy and sends a nack for the next frame");
         assert!(script.at_a(&answers).is_empty(), "nothing waits, so nothing more happens");
         let (a, b) = (script.a(), script.b());
-        assert_eq!((a.frames_resent, b.doubles, b.frames_received), (1, 1, 1));
+        assert_eq!((a.frames_resent, b.duplicates, b.frames_received), (1, 1, 1));
         assert_eq!(a.timeouts + a.tail_probes, 1);
         script.is_over();
     }
@@ -304,7 +301,7 @@ fn a_nack_is_damaged_or_lost_and_more_follow() {
         let answers = script.at_b(&resent);
         script.at_a(&answers);
         assert_eq!(script.a().bad_checksums, u64::from(fate == Damaged));
-        assert_eq!(script.b().doubles, 0);
+        assert_eq!(script.b().duplicates, 0);
         script.is_over();
     }
 }
@@ -322,7 +319,7 @@ fn a_nack_is_damaged_or_lost_and_nothing_follows() {
         assert_eq!(acks(&answers), [(1, ACK)]);
         script.at_a(&answers);
         let a = script.a();
-        assert_eq!((a.frames_resent, a.timeouts + a.tail_probes, script.b().doubles), (1, 1, 0));
+        assert_eq!((a.frames_resent, a.timeouts + a.tail_probes, script.b().duplicates), (1, 1, 0));
         script.is_over();
     }
 }

@@ -1,74 +1,74 @@
-//! What level 1 and the central converter cost together, and what one processor carries.
+//! Measures the cost of level 1 and the central converter together, and the throughput of one processor.
 //!
-//! `cargo bench -p trunkline-bundle --features sockets --bench through` sends 200,000 messages of 150 bytes a second to 64
-//! multicast groups, all of which a host wants. It needs root, iproute2, ethtool and util-linux: two network namespaces of
-//! its own are joined by a pair of virtual interfaces, and go when it ends. Level 1, the central converter and the kernel's
-//! thread for their interface are on one processor; who sends, the host and the kernel's thread for its interface on
-//! another.
+//! `cargo bench -p trunkline-bundle --features sockets --bench through` sends 200,000 messages of 150 bytes per
+//! second to 64 multicast groups, all of which a host has joined. It needs root, iproute2, ethtool and util-linux: it
+//! creates two network namespaces joined by a pair of virtual interfaces, and removes them at the end. Level 1, the
+//! central converter and the kernel thread of their interface share one processor; the sender, the host and the
+//! kernel thread of its interface share another.
 //!
-//! What is told is seconds of processor for a million messages that came: of level 1, of the central converter, of the
-//! kernel, and of the three together; and beside them of the host, with the kernel's for its interface. `unheard` is what
-//! level 1 never saw, since the interface or its socket had no room, `dropped` what either machine dropped and counted, and
-//! `lost` all that the host missed. Then the rate rises by steps until something is lost, five times: told is the last at which
-//! nothing was.
+//! Reported are processor seconds per million received messages: of level 1, of the central converter, of the kernel,
+//! and of the three together; and separately of the host with the kernel thread of its interface. `unheard` are
+//! messages that the interface or socket of level 1 lost, `dropped` those that a converter dropped and counted, and
+//! `lost` all that the host missed. Then the rate rises in steps until each of five tries loses a message; the last
+//! rate without loss is reported.
 //!
-//! An interface of these holds 256 packets, 1.3 ms at this rate. With `--real-time` the kernel's threads go before all others
-//! of their processors, as they do where they run in interrupts; without it packets are lost while others have their turn.
+//! The queue of an interface holds 256 packets, 1.3 ms at this rate. With `--real-time` the kernel threads have
+//! real-time priority, as if they ran in interrupts; without it packets are lost while other threads run.
 
 #![allow(clippy::disallowed_methods, reason = "a bench measures time")]
 
 #[path = "../../../benches/contest.rs"]
 mod contest;
-#[path = "site/line.rs"]
-mod line;
+#[path = "site/link.rs"]
+mod link;
 #[path = "site/messages.rs"]
 mod messages;
 mod site;
 #[path = "../../../benches/spaces.rs"]
 mod spaces;
 
-use trunkline_bundle::gather::Timing;
-use trunkline_bundle::{Format, Settings, Wide};
+use trunkline_bundle::bundler::Timing;
+use trunkline_bundle::{Format, Format2, Settings};
 use trunkline_units::Span;
 
 use contest::median;
-use line::{Line, Thread};
-use site::{Outcome, Traffic, carry, settings};
+use link::{TestLink, Thread};
+use site::{Outcome, Traffic, run_traffic, settings};
 
 const ROUNDS: usize = 5;
 const RATE: u32 = 200_000;
 /// How long messages are sent.
 const TIME: Span = Span::from_ms(800);
-/// How often a rate is tried at the most: a processor that is elsewhere for a millisecond loses some at any rate.
+/// The number of tries per rate: a processor that is busy elsewhere for a millisecond loses messages at any rate.
 const TRIES: usize = 5;
-/// Steps in which the rate rises.
+/// The step of the rate.
 const STEP: u32 = 25_000;
 
-/// Settings by their names, and how long the interface waits.
+/// Names, settings, and the interrupt delay of the interface.
 fn contestants() -> [(&'static str, Settings, Span); 4] {
     let classic = settings(Format::Classic, Timing::LEAST_PROCESSOR);
-    let wide = settings(Format::Wide(Wide::default()), Timing::LEAST_PROCESSOR);
-    let half = Span::from_us(500);
+    let format2 = settings(Format::Format2(Format2::default()), Timing::LEAST_PROCESSOR);
+    let half_ms = Span::from_us(500);
     [
         ("classic, bundles of 8 KiB", classic, Span::ZERO),
-        ("classic, bundles of 8 KiB, interface waits 0.5 ms", classic, half),
-        ("wide, bundles of 1,472 octets", wide, Span::ZERO),
-        ("wide, bundles of 1,472 octets, interface waits 0.5 ms", wide, half),
+        ("classic, bundles of 8 KiB, interface waits 0.5 ms", classic, half_ms),
+        ("format 2, bundles of 1,472 octets", format2, Span::ZERO),
+        ("format 2, bundles of 1,472 octets, interface waits 0.5 ms", format2, half_ms),
     ]
 }
 
 fn main() {
-    let line = match Line::new() {
-        Ok(line) => line,
+    let link = match TestLink::new() {
+        Ok(link) => link,
         Err(why) => return println!("skipped: {why}"),
     };
     if std::env::args().any(|word| word == "--real-time") {
-        (0..2).for_each(|end| line.precede(Thread::Kernel(end), 10));
+        (0..2).for_each(|end| link.set_priority(Thread::Kernel(end), 10));
     }
     let contestants = contestants();
-    let run = |(_, settings, waits): &(&str, Settings, Span), rate| {
-        line.wait(1, *waits);
-        carry(&line, *settings, Traffic { rate, time: TIME, priority: None, tells: 64 })
+    let run = |(_, settings, interrupt_delay): &(&str, Settings, Span), rate| {
+        link.set_coalescing(1, *interrupt_delay);
+        run_traffic(&link, *settings, Traffic { rate, time: TIME, priority: None, sample_every: 64 })
     };
     let rounds: Vec<Vec<Outcome>> =
         (0..ROUNDS).map(|_| contestants.iter().map(|one| run(one, RATE)).collect()).collect();
@@ -79,44 +79,44 @@ fn main() {
     );
     for (at, (name, ..)) in contestants.iter().enumerate() {
         let of = |figure: &dyn Fn(&Outcome) -> f64| median(rounds.iter().map(|round| figure(&round[at])));
-        let used = |which: &[usize]| of(&|outcome| used(outcome, which));
+        let cpu_per_million = |which: &[usize]| of(&|outcome| cpu_per_million(outcome, which));
         let share = |of: u64, outcome: &Outcome| of as f64 / outcome.sent.max(1) as f64 * 100.0;
         println!(
             "  {name:<52}  {:>8.0}  {:>8.3}  {:>7.3} {:>7.3} {:>7.3}  {:>7.3}  {:>7.3}% {:>7.3}% {:>7.3}%",
             of(&Outcome::rate),
-            used(&[0, 1, 2]),
-            used(&[0]),
-            used(&[1]),
-            used(&[2]),
-            used(&[3, 4]),
-            of(&|outcome| share(outcome.unheard(), outcome)),
+            cpu_per_million(&[0, 1, 2]),
+            cpu_per_million(&[0]),
+            cpu_per_million(&[1]),
+            cpu_per_million(&[2]),
+            cpu_per_million(&[3, 4]),
+            of(&|outcome| share(outcome.not_received(), outcome)),
             of(&|outcome| share(outcome.dropped(), outcome)),
             of(&|outcome| share(outcome.lost(), outcome)),
         );
     }
     println!("\nmost messages a second of which none was lost, by one processor");
     for one in &contestants {
-        let rate = most(|rate| run(one, rate));
+        let rate = max_rate(|rate| run(one, rate));
         println!("  {:<52}  {rate:>8.0}", one.0);
     }
 }
 
-/// The last rate at which nothing was lost; it rises until something is in each of these tries, or nobody sends faster.
-fn most(run: impl Fn(u32) -> Outcome) -> f64 {
-    let (mut most, mut asked) = (0.0, STEP);
+/// Returns the last rate without loss. The rate rises until each try loses a message or the sender is too slow.
+fn max_rate(run: impl Fn(u32) -> Outcome) -> f64 {
+    let (mut max_rate, mut requested) = (0.0, STEP);
     loop {
-        let Some(outcome) = (0..TRIES).map(|_| run(asked)).find(|outcome| outcome.lost() == 0) else {
-            return most;
+        let Some(outcome) = (0..TRIES).map(|_| run(requested)).find(|outcome| outcome.lost() == 0) else {
+            return max_rate;
         };
-        if outcome.rate() < most + f64::from(STEP) / 2.0 {
-            return most;
+        if outcome.rate() < max_rate + f64::from(STEP) / 2.0 {
+            return max_rate;
         }
-        (most, asked) = (outcome.rate(), asked + STEP);
+        (max_rate, requested) = (outcome.rate(), requested + STEP);
     }
 }
 
-/// Seconds of processor for a million messages that came.
-fn used(outcome: &Outcome, which: &[usize]) -> f64 {
-    let used = which.iter().fold(Span::ZERO, |all, at| all + outcome.used[*at]);
-    used.as_s() * 1e6 / outcome.noted.messages.max(1) as f64
+/// Returns processor seconds per million received messages.
+fn cpu_per_million(outcome: &Outcome, which: &[usize]) -> f64 {
+    let cpu_per_million = which.iter().fold(Span::ZERO, |all, at| all + outcome.cpu_times[*at]);
+    cpu_per_million.as_s() * 1e6 / outcome.samples.messages.max(1) as f64
 }

@@ -1,11 +1,11 @@
-//! Prints what becomes of more and more load on 10 Mb/s with the levels of 1997, with rates, and without either: the table of
-//! docs/bundle-congestion.md.
+//! Prints the table of docs/reference/bundle-congestion.md: rising load on 10 Mb/s, without congestion control, with
+//! the levels of 1997, and with rates.
 //!
 //! `cargo run --release -p trunkline-bundle --example congestion`
 
 #[allow(dead_code, reason = "others need the rest")]
-#[path = "../tests/support/world.rs"]
-mod world;
+#[path = "../tests/support/simulation.rs"]
+mod simulation;
 
 #[allow(dead_code, reason = "others need the rest")]
 #[path = "../tests/support/overload.rs"]

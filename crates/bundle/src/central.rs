@@ -1,389 +1,319 @@
-//! [`Central`]: the central converter (section 3.4.3.3).
+//! [`Central`]: the central converter (section 3.4.3.3 of the thesis).
 
 use std::collections::BTreeMap;
 
 use trunkline_endpoint::{Endpoint, Idle, Input, Output, Peer, Port, Reason, Segment, Transmit, Writable};
 use trunkline_units::{Instant, Seed, Span};
 
-use crate::balance::{self, Loads, MOVES, Move};
-use crate::drops::{Drops, Unsent, Why};
-use crate::gather::Gather;
-use crate::interest::{Change, Interest, packet};
-use crate::level::{LEAST, Level, Medium};
-use crate::retell::{REFUSED, Retell};
-use crate::settings::Settings;
-use crate::wide;
+use crate::api::{CENTRAL_HOSTS_PORT, CENTRAL_LEVEL1_PORT};
+pub use crate::api::{CentralCommand, CentralConfig, MAX_LEVEL1};
+use crate::balance::{self, Loads, MAX_MOVES, Move};
+use crate::bundler::Bundler;
+use crate::drops::{CountUnsent, DropReason};
+use crate::format2;
+use crate::interest::{Interest, InterestChange, classic_packet_address};
+use crate::level::{Level, MIN_LEVEL};
+use crate::refresh::{AFTER_REFUSAL, Refresh};
+pub use crate::statistics::CentralStatistics;
 use crate::wire::classic::{
-    ADDRESSES_A_PACKET, Bundle, CONTROL, Control, EVERY_HOST, HOST_CONTROL, MOST_HOSTS, Message, PACKETS,
-    Source, bit,
+    ADDRESSES_PER_PACKET, ALL_HOSTS, CONTROL, ClassicBundle, ClassicControl, ClassicMessage, HOST_CONTROL,
+    MAX_HOSTS, PACKET_ADDRESSES, Source, host_bit,
 };
 
-/// Most converters of level 1.
-pub const MOST_LEVEL_1: usize = 6;
-/// What comes so long after a packet address was given away or up was not under way any more.
-const STRAY: Span = Span::from_ms(100);
-/// A level above the least is told again after so long, by a converter that tells again.
-const REPEATS: Span = Span::from_ms(250);
-/// Over what time the load of a converter of level 1 is told.
-const LOAD_TIME: Span = Span::from_s(1);
-
-/// How a central converter is set up.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Config {
-    /// What all agree on.
-    pub settings: Settings,
-    /// The converters of level 1 by their numbers, up to [`MOST_LEVEL_1`]. Data of a packet address that none of them gets
-    /// leaves by the first.
-    pub level1: Vec<u16>,
-    /// Hosts that there may be, 1 to 16.
-    pub hosts: u8,
-    /// The hosts' medium.
-    pub local: Medium,
-    /// The medium between it and level 1.
-    pub wide: Medium,
-}
+/// Messages still in flight this long after a packet address changed its owner are not strays.
+const STRAY_GRACE: Span = Span::from_ms(100);
+/// The time between two refreshes of a level above the lowest.
+const LEVEL_REFRESH: Span = Span::from_ms(250);
+/// The window in which the load of a level-1 converter is measured.
+const LOAD_WINDOW: Span = Span::from_s(1);
 
 /// The central converter.
 ///
-/// A [`Peer`] on the port [`LEVEL1`](Central::LEVEL1) is a converter's number, two octets big endian; on
-/// [`HOSTS`](Central::HOSTS) there is only [`Peer::NONE`]: bundles for hosts go to all of them. Who sent a bundle its mask
-/// says. In the wide format, bundles for one host or converter go to the peer from which its bundles come; until one came in the
-/// session that it was given, it gets no more than three times the octets that came.
+/// On the port [`LEVEL1`](Central::LEVEL1) a [`Peer`] is a converter number, two octets in big-endian order. On
+/// [`HOSTS`](Central::HOSTS) it is always [`Peer::NONE`], since bundles go to all hosts; the mask of a bundle
+/// identifies its sender. In format 2 bundles for one host or converter go to the peer from which its bundles come.
+/// Until that peer has confirmed its session, it is sent at most three times the octets received from it.
 ///
-/// **Congestion** has two levels. That of the hosts' medium is told to hosts, and cuts what goes to them; that of the wide
-/// side cuts what goes to level 1; converters of level 1 are told the higher of both, since what they hear loads both.
+/// **Congestion.** Two media have a congestion level. The level of the hosts' medium is reported to hosts and limits
+/// the messages to them. The level of the wide area limits the messages to level 1. Level-1 converters receive the
+/// higher of both levels, because their messages load both media.
 ///
-/// **Control** is never cut, and bundles leave on both sides as [`Settings::timing`] says.
+/// **Control** messages are never dropped for congestion. Bundles leave both sides as [`Settings::timing`](crate::Settings::timing)
+/// says.
 ///
-/// **Restarts.** The format acknowledges nothing. A converter [that tells again](Central::retelling) joins its converters of
-/// level 1 again to what they get: now and then, when one asks by telling level 3, and after a
-/// [refusal](Command::Level1Refused); and has those leave that bring what they are not to get any more.
+/// **Restarts.** Format 1 (classic) has no acknowledgements. A converter [with refresh](Central::with_refresh)
+/// repeats the joins of its level-1 converters: periodically, when one queries by sending level 3, and after a
+/// [refusal](CentralCommand::Level1Refused). It tells a converter to leave a group that the converter forwards
+/// without owning it.
 ///
-/// **Rebalancing.** One [that rebalances](Central::rebalancing) moves packet addresses from the converter that hears most to the
-/// one that hears least, but not to one that has brought nothing since this was last looked at. As nobody says that he has left,
-/// the other joins 100 ms after the one was told to leave; in between nobody has it, and what hosts say to it leaves by the
-/// other already, which does not hear itself.
+/// **Rebalancing.** A converter [with rebalancing](Central::with_rebalancing) moves packet addresses from the busiest
+/// to the idlest level-1 converter, but never to one that has been silent for a round. Leaves are not confirmed, so
+/// the new owner joins 100 ms after the old one was told to leave. In between the packet address has no owner, and
+/// messages of hosts to it leave by the new owner, which does not receive them itself.
 ///
-/// Bounds: 65 bundles for each converter of level 1, and for the hosts. What finds no room is dropped and
-/// [counted](Statistics). Control that finds none is told again when its state is asked for: joins by the next change of
-/// interest, levels by the next change of level.
+/// Bounds: 65 bundles for each level-1 converter and 65 for the hosts. Further messages are dropped and
+/// [counted](CentralStatistics). Control messages without room are sent with the next change of interest or level.
 #[derive(Debug)]
-pub struct Central(Machine);
+pub struct Central(CentralFormat);
 
 #[derive(Debug)]
-enum Machine {
-    Classic(Box<Classic>),
-    /// With an interest in which nobody stands.
-    Wide(Box<wide::central::Machine>, Interest),
+enum CentralFormat {
+    Classic(Box<ClassicCentral>),
+    /// With an empty interest table to lend.
+    Format2(Box<format2::central::Format2Central>, Interest),
 }
 
-/// The machine of 1997.
+/// The central converter in format 1 (classic).
 #[derive(Debug)]
-struct Classic {
-    config: Config,
+struct ClassicCentral {
+    config: CentralConfig,
     interest: Interest,
-    level1: Vec<Side>,
-    hosts: Gather,
+    level1: Vec<Level1State>,
+    host_bundler: Bundler,
     local: Level,
-    wide: Level,
-    /// Levels last told, and when.
-    told_hosts: (u8, Instant),
-    told_level1: (u8, Instant),
-    /// When packet addresses were last given away or up; empty if nothing is told again.
-    changed: Box<[Instant]>,
-    /// By which of `level1`, counted from 1, messages of hosts to packet addresses last left, and when.
-    spoke: Box<[(u8, Instant)]>,
-    /// Messages from level 1 by packet address, as each brought what it gets.
+    wide_area: Level,
+    /// The levels last sent, and when.
+    sent_to_hosts: (u8, Instant),
+    sent_to_level1: (u8, Instant),
+    /// When each packet address last changed its owner; empty without refresh.
+    changed_at: Box<[Instant]>,
+    /// The index in `level1`, counted from 1, of the converter that last carried a host's message to each packet
+    /// address, and when.
+    last_sender: Box<[(u8, Instant)]>,
+    /// Message counts from level 1 per packet address, of its owner only.
     loads: Loads,
-    /// How often packet addresses may move, and when they may next; none: never.
+    /// The interval of rebalancing and its next time; `None` without rebalancing.
     rebalance: Option<(Span, Instant)>,
-    /// Packet addresses that their holder is told to join at this moment, and since when nobody has them.
+    /// Packet addresses on the move: when the new owner joins, and since when there is no owner.
     moving: BTreeMap<u16, (Instant, Instant)>,
-    /// The converter that is asked first whether it has a bundle to send.
-    turn: usize,
-    statistics: Statistics,
+    /// The converter whose queue is checked first.
+    next_turn: usize,
+    statistics: CentralStatistics,
 }
 
-/// A converter of level 1 as the central one sees it.
+/// A level-1 converter as seen by the central converter.
 #[derive(Debug)]
-struct Side {
+struct Level1State {
     number: u16,
-    gather: Gather,
-    /// Packet addresses that it gets.
-    packets: u32,
-    /// Messages from it in this and in the last stretch of [`LOAD_TIME`].
+    bundler: Bundler,
+    /// The number of packet addresses that it owns.
+    packet_count: u32,
+    /// Messages from it in the current and the previous [`LOAD_WINDOW`].
     load: u64,
-    before: u64,
-    until: Instant,
-    /// When it last brought something.
-    heard: Option<Instant>,
-    /// Packet addresses that it could not be told of.
-    untold: bool,
-    retell: Retell,
-}
-
-/// What it is asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Command {
-    /// This host refused a bundle: it wants nothing any more.
-    HostRefused(u8),
-    /// This converter of level 1 refused a bundle: when it is back it knows nothing.
-    Level1Refused(u16),
-}
-
-/// What it counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Statistics {
-    /// Bundles received.
-    pub bundles: u64,
-    /// Messages of data from level 1, and from hosts.
-    pub from_level1: u64,
-    /// The same from hosts.
-    pub from_hosts: u64,
-    /// Messages for hosts, each once however many want it; but for each host that gets bundles of its own.
-    pub to_hosts: u64,
-    /// Messages for level 1.
-    pub to_level1: u64,
-    /// Bundles sent.
-    pub bundles_sent: u64,
-    /// Joins and drops of hosts.
-    pub control: u64,
-    /// Hosts whose interest ended with a refusal.
-    pub removed: u64,
-    /// Joins told to level 1 again.
-    pub retold: u64,
-    /// Packet addresses that level 1 had to be told to leave again.
-    pub strays: u64,
-    /// Bundles that were none or came from somebody who does not exist, and control that makes no sense.
-    pub malformed: u64,
-    /// What the numbers of messages told; this and all up to drops of the wide format only.
-    pub path: crate::path::Counts,
-    /// Messages of bundles from hosts and level 1 that did not come.
-    pub lost: u64,
-    /// Bundles of an earlier life of their sender, of hosts beyond those that there may be, and of who says that he is one in a
-    /// later life and has not said the session that he was told.
-    pub stale: u64,
-    /// Messages of this site's hosts that came back from the wide area.
-    pub own: u64,
-    /// Messages sent to hosts again, until they were acknowledged.
-    pub repeated: u64,
-    /// Hosts met: heard of first, or in a new life.
-    pub hosts_met: u64,
-    /// Hosts that ended, fell silent or began a new life.
-    pub hosts_gone: u64,
-    /// Joins for which there was no room, or drops that would have cut a range in two.
-    pub changes_refused: u64,
-    /// Times that joins and drops were put off, for too much had to be looked at.
-    pub changes_put_off: u64,
-    /// Of the converters of level 1.
-    pub sides: wide::sides::Counts,
-    /// Messages for hosts that were dropped.
-    pub drops_to_hosts: Drops,
-    /// Messages for level 1 that were dropped.
-    pub drops_to_level1: Drops,
+    previous_load: u64,
+    window_end: Instant,
+    /// When it last sent a bundle.
+    last_received: Option<Instant>,
+    /// Whether joins or leaves found no room in the queue.
+    joins_pending: bool,
+    refresh: Refresh,
 }
 
 impl Central {
     /// The port to level 1.
-    pub const LEVEL1: Port = Port(0);
+    pub const LEVEL1: Port = CENTRAL_LEVEL1_PORT;
     /// The port to hosts.
-    pub const HOSTS: Port = Port(1);
+    pub const HOSTS: Port = CENTRAL_HOSTS_PORT;
 
-    /// A converter without interest.
+    /// Creates a converter without subscribers.
     ///
     /// # Panics
-    /// If there is no converter of level 1, or more than there may be, or two of one number, or number 0.
-    pub fn new(config: Config) -> Central {
-        Central::with_life(0, config)
+    /// Panics if there is no level-1 converter, more than [`MAX_LEVEL1`], a duplicate number or the number 0.
+    pub fn new(config: CentralConfig) -> Central {
+        Central::with_incarnation(0, config)
     }
 
-    /// The same in its `life`: of the wide format, in which each start has a higher one (in a circle of 2³²). Its sessions can be
-    /// guessed.
+    /// Creates a converter with an `incarnation`, for format 2. Each start needs a higher one, modulo 2³². Its
+    /// sessions are predictable.
     ///
     /// # Panics
     /// As [`Central::new`].
-    pub fn with_life(life: u32, config: Config) -> Central {
-        Central::with_secret(Seed(0), life, config)
+    pub fn with_incarnation(incarnation: u32, config: CentralConfig) -> Central {
+        Central::with_secret(Seed(0), incarnation, config)
     }
 
-    /// The same with a secret: of the wide format, whose sessions then nobody can guess.
+    /// Creates a converter with an `incarnation` and a `secret`, for format 2. Its sessions are unpredictable without
+    /// the secret.
     ///
     /// # Panics
     /// As [`Central::new`].
-    pub fn with_secret(secret: Seed, life: u32, config: Config) -> Central {
-        let Config { settings, level1, .. } = &config;
-        assert!((1..=MOST_LEVEL_1).contains(&level1.len()), "there are 1 to {MOST_LEVEL_1} of level 1");
+    pub fn with_secret(secret: Seed, incarnation: u32, config: CentralConfig) -> Central {
+        let CentralConfig { settings, level1, .. } = &config;
+        assert!(
+            (1..=MAX_LEVEL1).contains(&level1.len()),
+            "there must be 1 to {MAX_LEVEL1} level-1 converters"
+        );
         assert!(
             level1.iter().enumerate().all(|(at, number)| *number > 0 && !level1[..at].contains(number)),
-            "each converter of level 1 has a number of its own, above 0"
+            "each level-1 converter needs a unique number above 0"
         );
-        Central(match settings.wide() {
-            None => Machine::Classic(Box::new(Classic::new(config))),
-            Some(wide) => {
-                let machine = wide::central::Machine::new(secret, life, &config, wide);
-                Machine::Wide(Box::new(machine), Interest::new(false))
+        Central(match settings.format2() {
+            None => CentralFormat::Classic(Box::new(ClassicCentral::new(config))),
+            Some(format2) => {
+                let machine = format2::central::Format2Central::new(secret, incarnation, &config, format2);
+                CentralFormat::Format2(Box::new(machine), Interest::new(false))
             }
         })
     }
 
-    /// Tells level 1 again what it gets, every so often (zero: only when there is a reason), and again to leave what it does
-    /// not. The wide format does that by itself.
-    pub fn retelling(mut self, every: Span) -> Central {
-        if let Machine::Classic(classic) = &mut self.0 {
-            classic.retelling(every);
+    /// Refreshes the joins of level 1 at this interval, and stops strays. Zero refreshes only after a query or a
+    /// refusal. Format 2 ignores this: it confirms assignments.
+    pub fn with_refresh(mut self, every: Span) -> Central {
+        if let CentralFormat::Classic(classic) = &mut self.0 {
+            classic.enable_refresh(every);
         }
         self
     }
 
-    /// Moves packet addresses, so often (zero: never), from the converter of level 1 that hears most to the one that hears least;
-    /// together with [retelling](Central::retelling), that who did not hear that he is to leave hears it again. The wide
-    /// format does that by itself.
-    pub fn rebalancing(mut self, every: Span) -> Central {
-        if let Machine::Classic(classic) = &mut self.0 {
+    /// Moves packet addresses from the busiest to the idlest level-1 converter at this interval; zero disables it.
+    /// Use it together with [refresh](Central::with_refresh), which repeats lost leaves. Format 2 always rebalances.
+    pub fn with_rebalancing(mut self, every: Span) -> Central {
+        if let CentralFormat::Classic(classic) = &mut self.0 {
             classic.rebalance = (!every.is_zero()).then_some((every, Instant::ZERO + every));
         }
         self
     }
 
-    /// What it counted.
-    pub fn statistics(&self) -> &Statistics {
+    /// Returns the counters.
+    pub fn statistics(&self) -> &CentralStatistics {
         match &self.0 {
-            Machine::Classic(classic) => &classic.statistics,
-            Machine::Wide(wide, _) => wide.statistics(),
+            CentralFormat::Classic(classic) => &classic.statistics,
+            CentralFormat::Format2(format2, _) => format2.statistics(),
         }
     }
 
-    /// Who wants what, and who gets it: of the classic format; of the other [`Central::wide`] says it.
+    /// Returns subscribers and owners in format 1 (classic). The table is empty in format 2; see
+    /// [`Central::format2`].
     pub fn interest(&self) -> &Interest {
         match &self.0 {
-            Machine::Classic(classic) => &classic.interest,
-            Machine::Wide(_, nobody) => nobody,
+            CentralFormat::Classic(classic) => &classic.interest,
+            CentralFormat::Format2(_, empty) => empty,
         }
     }
 
-    /// The levels of congestion of the hosts' medium and of the wide side, 3 to 6.
+    /// Returns the congestion levels of the hosts' medium and of the wide area, 3 to 6.
     pub fn levels(&self) -> (u8, u8) {
         match &self.0 {
-            Machine::Classic(classic) => (classic.local.get(), classic.wide.get()),
-            Machine::Wide(wide, _) => wide.levels(),
+            CentralFormat::Classic(classic) => (classic.local.get(), classic.wide_area.get()),
+            CentralFormat::Format2(format2, _) => format2.levels(),
         }
     }
 
-    /// The machine of the wide format: its hosts and converters of level 1.
-    pub fn wide(&self) -> Option<&wide::central::Machine> {
+    /// Returns the state of format 2: hosts and level-1 converters.
+    pub fn format2(&self) -> Option<&format2::central::Format2Central> {
         match &self.0 {
-            Machine::Classic(_) => None,
-            Machine::Wide(wide, _) => Some(wide),
+            CentralFormat::Classic(_) => None,
+            CentralFormat::Format2(format2, _) => Some(format2),
         }
     }
 }
 
-impl Classic {
-    fn new(config: Config) -> Classic {
-        let Config { settings, level1, .. } = &config;
-        let gather = || Gather::new(None, settings.longest, settings.timing);
-        let side = |number: &u16| Side {
+impl ClassicCentral {
+    fn new(config: CentralConfig) -> ClassicCentral {
+        let CentralConfig { settings, level1, .. } = &config;
+        let bundler = || Bundler::new(None, settings.max_bundle, settings.timing);
+        let converter = |number: &u16| Level1State {
             number: *number,
-            gather: gather(),
-            packets: 0,
+            bundler: bundler(),
+            packet_count: 0,
             load: 0,
-            before: 0,
-            until: Instant::ZERO + LOAD_TIME,
-            heard: None,
-            untold: false,
-            retell: Retell::new(Span::ZERO),
+            previous_load: 0,
+            window_end: Instant::ZERO + LOAD_WINDOW,
+            last_received: None,
+            joins_pending: false,
+            refresh: Refresh::new(Span::ZERO),
         };
-        Classic {
+        ClassicCentral {
             interest: Interest::new(settings.pairs),
-            level1: level1.iter().map(side).collect(),
-            hosts: gather(),
+            level1: level1.iter().map(converter).collect(),
+            host_bundler: bundler(),
             local: Level::new(config.local),
-            wide: Level::new(config.wide),
-            told_hosts: (LEAST, Instant::ZERO),
-            told_level1: (LEAST, Instant::ZERO),
-            changed: Box::default(),
-            spoke: vec![(0, Instant::ZERO); PACKETS].into(),
+            wide_area: Level::new(config.wide_area),
+            sent_to_hosts: (MIN_LEVEL, Instant::ZERO),
+            sent_to_level1: (MIN_LEVEL, Instant::ZERO),
+            changed_at: Box::default(),
+            last_sender: vec![(0, Instant::ZERO); PACKET_ADDRESSES].into(),
             loads: Loads::default(),
             rebalance: None,
             moving: BTreeMap::new(),
-            turn: 0,
-            statistics: Statistics::default(),
+            next_turn: 0,
+            statistics: CentralStatistics::default(),
             config,
         }
     }
 
-    fn retelling(&mut self, every: Span) {
-        self.changed = vec![Instant::ZERO; PACKETS].into();
-        self.level1.iter_mut().for_each(|side| side.retell = Retell::new(every));
+    fn enable_refresh(&mut self, every: Span) {
+        self.changed_at = vec![Instant::ZERO; PACKET_ADDRESSES].into();
+        self.level1.iter_mut().for_each(|converter| converter.refresh = Refresh::new(every));
     }
 
-    fn take(&mut self, now: Instant, port: Port, bytes: &[u8]) {
-        let (source, bundle) = match Bundle::read_with_mask(bytes) {
+    fn receive_bundle(&mut self, now: Instant, port: Port, bytes: &[u8]) {
+        let (source, bundle) = match ClassicBundle::read_with_mask(bytes) {
             Ok(read) => read,
             Err(_) => return self.statistics.malformed += 1,
         };
         match (port, source) {
             (Central::LEVEL1, Source::Level1(number)) => {
-                let Some(at) = self.level1.iter().position(|side| side.number == number) else {
+                let Some(at) = self.level1.iter().position(|converter| converter.number == number) else {
                     return self.statistics.malformed += 1;
                 };
-                self.wide.carry(bytes.len());
-                self.statistics.bundles += 1;
-                self.level1[at].hear(now, bundle.count() as u64);
-                bundle.messages().for_each(|message| self.hear_level1(now, at, message));
+                self.wide_area.carry(bytes.len());
+                self.statistics.bundles_received += 1;
+                self.level1[at].record_messages(now, bundle.count() as u64);
+                bundle.messages().for_each(|message| self.receive_from_level1(now, at, message));
             }
-            (Central::HOSTS, Source::Host(host)) if host <= self.config.hosts.min(MOST_HOSTS) => {
+            (Central::HOSTS, Source::Host(host)) if host <= self.config.hosts.min(MAX_HOSTS) => {
                 self.local.carry(bytes.len());
-                self.statistics.bundles += 1;
-                bundle.messages().for_each(|message| self.hear_host(now, host, message));
+                self.statistics.bundles_received += 1;
+                bundle.messages().for_each(|message| self.receive_from_host(now, host, message));
             }
             _ => self.statistics.malformed += 1,
         }
     }
 
-    fn hear_level1(&mut self, now: Instant, at: usize, message: Message<'_>) {
-        if !self.changed.is_empty() && is_question(message) {
-            return self.level1[at].retell.anew(now);
+    fn receive_from_level1(&mut self, now: Instant, at: usize, message: ClassicMessage<'_>) {
+        if !self.changed_at.is_empty() && is_query(message) {
+            return self.level1[at].refresh.restart_at(now);
         }
         self.statistics.from_level1 += 1;
         let priority = self.config.settings.is_priority(message.address);
         if [CONTROL, HOST_CONTROL].contains(&message.octets()) {
-            // A host would take the one for control, and the other is no host's.
-            return self.statistics.drops_to_hosts.count(Why::Control, priority);
+            // A host would mistake one length for control, and the other is never valid.
+            return self.statistics.drops_to_hosts.count(DropReason::Control, priority);
         }
-        self.leave_strays(now, at, packet(message.address));
+        self.drop_stray(now, at, classic_packet_address(message.address));
         let number = self.level1[at].number;
-        if self.interest.holder(packet(message.address)).is_some_and(|holder| holder != number) {
-            // It comes by who gets it, too; and what a host sent must not come back to it by another way.
-            return self.statistics.drops_to_hosts.count(Why::Nobody, priority);
+        if self.interest.owner(classic_packet_address(message.address)).is_some_and(|owner| owner != number) {
+            // The owner forwards the message, too. A host's own message must not return to it by another converter.
+            return self.statistics.drops_to_hosts.count(DropReason::NoReceiver, priority);
         }
-        self.loads.count(packet(message.address));
-        self.give_hosts(now, message, self.interest.group(message.address), priority);
+        self.loads.count(classic_packet_address(message.address));
+        self.send_to_hosts(now, message, self.interest.hosts(message.address), priority);
     }
 
-    /// Has a converter leave a packet address that it brings and is not to get.
-    fn leave_strays(&mut self, now: Instant, at: usize, packet: u16) {
-        let side = &mut self.level1[at];
-        let Some(changed) = self.changed.get_mut(usize::from(packet)) else { return };
-        if self.interest.holder(packet) != Some(side.number) && now >= *changed + STRAY {
+    /// Tells a converter to leave a packet address that it forwards without owning it.
+    fn drop_stray(&mut self, now: Instant, at: usize, packet: u16) {
+        let converter = &mut self.level1[at];
+        let Some(changed) = self.changed_at.get_mut(usize::from(packet)) else { return };
+        if self.interest.owner(packet) != Some(converter.number) && now >= *changed + STRAY_GRACE {
             *changed = now;
-            self.statistics.strays += 1;
-            side.tell(now, Control::Drop(packet * ADDRESSES_A_PACKET));
+            self.statistics.stray_groups += 1;
+            converter.announce(now, ClassicControl::Drop(packet * ADDRESSES_PER_PACKET));
         }
     }
 
-    fn hear_host(&mut self, now: Instant, host: u8, message: Message<'_>) {
+    fn receive_from_host(&mut self, now: Instant, host: u8, message: ClassicMessage<'_>) {
         if message.octets() == CONTROL {
-            return match Control::read(message) {
-                Some(Control::Join(address)) => {
-                    self.statistics.control += 1;
+            return match ClassicControl::read(message) {
+                Some(ClassicControl::Join(address)) => {
+                    self.statistics.control_messages += 1;
                     let change = self.interest.join(host, address);
-                    self.follow(now, change);
+                    self.apply_change(now, change);
                 }
-                Some(Control::Drop(address)) => {
-                    self.statistics.control += 1;
+                Some(ClassicControl::Drop(address)) => {
+                    self.statistics.control_messages += 1;
                     let change = self.interest.drop(host, address);
-                    self.follow(now, change);
+                    self.apply_change(now, change);
                 }
                 _ => self.statistics.malformed += 1,
             };
@@ -391,243 +321,256 @@ impl Classic {
         self.statistics.from_hosts += 1;
         let priority = self.config.settings.is_priority(message.address);
         if message.octets() == HOST_CONTROL {
-            return self.statistics.drops_to_hosts.count(Why::Control, priority);
+            return self.statistics.drops_to_hosts.count(DropReason::Control, priority);
         }
-        let group = self.interest.group(message.address) & !bit(host);
+        let group = self.interest.hosts(message.address) & !host_bit(host);
         if group != 0 {
-            self.give_hosts(now, message, group, priority);
+            self.send_to_hosts(now, message, group, priority);
         }
-        let holder = self.interest.holder(packet(message.address));
-        let of = |number: u16| self.level1.iter().position(|side| side.number == number);
-        let at = holder.and_then(of).or_else(|| of(1)).unwrap_or(0);
-        if !self.wide.admits(priority) {
-            return self.statistics.drops_to_level1.count(Why::Congestion, priority);
+        let owner = self.interest.owner(classic_packet_address(message.address));
+        let of = |number: u16| self.level1.iter().position(|converter| converter.number == number);
+        let at = owner.and_then(of).or_else(|| of(1)).unwrap_or(0);
+        if !self.wide_area.admits(priority) {
+            return self.statistics.drops_to_level1.count(DropReason::Congestion, priority);
         }
-        match self.level1[at].gather.push(now, message.address, message.body, priority) {
+        match self.level1[at].bundler.push(now, message.address, message.body, priority) {
             true => {
                 self.statistics.to_level1 += 1;
-                self.spoke[usize::from(packet(message.address))] = (at as u8 + 1, now);
+                self.last_sender[usize::from(classic_packet_address(message.address))] = (at as u8 + 1, now);
             }
-            false => self.statistics.drops_to_level1.count(Why::Full, priority),
+            false => self.statistics.drops_to_level1.count(DropReason::Full, priority),
         }
     }
 
-    fn give_hosts(&mut self, now: Instant, message: Message<'_>, group: u16, priority: bool) {
+    fn send_to_hosts(&mut self, now: Instant, message: ClassicMessage<'_>, group: u16, priority: bool) {
         let drops = &mut self.statistics.drops_to_hosts;
         if group == 0 {
-            return drops.count(Why::Nobody, priority);
+            return drops.count(DropReason::NoReceiver, priority);
         }
         if !self.local.admits(priority) {
-            return drops.count(Why::Congestion, priority);
+            return drops.count(DropReason::Congestion, priority);
         }
-        match self.hosts.push(now, group, message.body, priority) {
+        match self.host_bundler.push(now, group, message.body, priority) {
             true => self.statistics.to_hosts += 1,
-            false => drops.count(Why::Full, priority),
+            false => drops.count(DropReason::Full, priority),
         }
     }
 
-    /// Has level 1 get what is wanted, and no more.
-    fn follow(&mut self, now: Instant, change: Change) {
+    /// Joins or leaves a packet address at level 1 after a change of interest.
+    fn apply_change(&mut self, now: Instant, change: InterestChange) {
         match change {
-            Change::None => {}
-            Change::Wanted(packet) => {
-                self.level1.iter_mut().for_each(|side| side.roll(now));
-                // Another would hear what this one is just saying, and bring it back to who sent it.
-                let (at, when) = self.spoke[usize::from(packet)];
-                let speaks = if now < when + STRAY { usize::from(at) } else { 0 };
-                let load =
-                    |(at, side): &(usize, &mut Side)| (*at != speaks, side.load + side.before, side.packets);
-                let Some((_, side)) = (1..).zip(&mut self.level1).min_by_key(load) else { return };
-                side.packets += 1;
-                side.tell(now, Control::Join(packet * ADDRESSES_A_PACKET));
-                side.retell.keep(now);
-                self.interest.hold(packet, side.number);
+            InterestChange::None => {}
+            InterestChange::Joined(packet) => {
+                self.level1.iter_mut().for_each(|converter| converter.advance_window(now));
+                // Another converter would receive the message that this one just sent, and reflect it.
+                let (at, when) = self.last_sender[usize::from(packet)];
+                let recent_sender = if now < when + STRAY_GRACE { usize::from(at) } else { 0 };
+                let load = |(at, converter): &(usize, &mut Level1State)| {
+                    (*at != recent_sender, converter.load + converter.previous_load, converter.packet_count)
+                };
+                let Some((_, converter)) = (1..).zip(&mut self.level1).min_by_key(load) else { return };
+                converter.packet_count += 1;
+                converter.announce(now, ClassicControl::Join(packet * ADDRESSES_PER_PACKET));
+                converter.refresh.schedule(now);
+                self.interest.set_owner(packet, converter.number);
                 self.note_change(now, packet);
             }
-            Change::Unwanted(packet, number) => {
+            InterestChange::Left(packet, number) => {
                 self.moving.remove(&packet);
-                if let Some(side) = self.level1.iter_mut().find(|side| side.number == number) {
-                    side.packets -= 1;
-                    side.tell(now, Control::Drop(packet * ADDRESSES_A_PACKET));
+                if let Some(converter) = self.level1.iter_mut().find(|converter| converter.number == number) {
+                    converter.packet_count -= 1;
+                    converter.announce(now, ClassicControl::Drop(packet * ADDRESSES_PER_PACKET));
                 }
                 self.note_change(now, packet);
             }
         }
     }
 
-    /// Moves some packet addresses, if that is due, so that all converters have alike to do.
-    fn move_some(&mut self, now: Instant) {
+    /// Moves packet addresses if a round of rebalancing is due.
+    fn rebalance_groups(&mut self, now: Instant) {
         let Some((every, due)) = self.rebalance.filter(|(_, due)| *due <= now) else { return };
-        self.rebalance = Some((every, balance::next(due, every, now)));
-        self.loads.roll(now);
-        for _ in 0..MOVES {
-            // Who hears least may be dead: nothing goes to who brought nothing since this was last looked at.
-            let is_there = |at: &usize| self.level1[*at].heard.is_some_and(|heard| now <= heard + every);
-            let there = (0..self.level1.len()).filter(is_there);
-            let best = self.loads.best(there, |at| self.interest.held(self.level1[at].number));
+        self.rebalance = Some((every, balance::next_on_grid(due, every, now)));
+        self.loads.advance(now);
+        for _ in 0..MAX_MOVES {
+            // The idlest converter may be down: skip those that sent nothing in the last round.
+            let is_active =
+                |at: &usize| self.level1[*at].last_received.is_some_and(|received| now <= received + every);
+            let active = (0..self.level1.len()).filter(is_active);
+            let best = self.loads.best_move(active, |at| self.interest.owned_by(self.level1[at].number));
             let Some(Move { packet, from, to }) = best else { return };
-            self.interest.hold(packet, self.level1[to].number);
-            self.level1[from].packets -= 1;
-            self.level1[to].packets += 1;
-            // One that is on its way to where it now leaves has joined nowhere.
+            self.interest.set_owner(packet, self.level1[to].number);
+            self.level1[from].packet_count -= 1;
+            self.level1[to].packet_count += 1;
+            // A packet address that moves again before its owner joined has no owner yet.
             let was_moving = self.moving.remove(&packet);
-            self.level1[from].tell(now, Control::Drop(packet * ADDRESSES_A_PACKET));
+            self.level1[from].announce(now, ClassicControl::Drop(packet * ADDRESSES_PER_PACKET));
             let since = was_moving.map_or(now, |(_, since)| since);
-            self.moving.insert(packet, (now + STRAY, since));
-            self.statistics.sides.moved += 1;
+            self.moving.insert(packet, (now + STRAY_GRACE, since));
+            self.statistics.level1.moved += 1;
             self.note_change(now, packet);
         }
     }
 
-    /// Has those join who get what has moved.
-    fn arrive(&mut self, now: Instant) {
+    /// Joins the moved packet addresses that are due at their new owners.
+    fn finish_moves(&mut self, now: Instant) {
         while let Some((packet, (_, since))) =
             self.moving.iter().find(|(_, (due, _))| *due <= now).map(|(packet, times)| (*packet, *times))
         {
             self.moving.remove(&packet);
-            let (gap, counts) = (now.since(since), &mut self.statistics.sides);
-            counts.gaps += gap;
+            let (gap, counts) = (now.since(since), &mut self.statistics.level1);
+            counts.total_gap += gap;
             counts.longest_gap = counts.longest_gap.max(gap);
-            let number = self.interest.holder(packet);
-            if let Some(side) = self.level1.iter_mut().find(|side| Some(side.number) == number) {
-                side.tell(now, Control::Join(packet * ADDRESSES_A_PACKET));
-                side.retell.keep(now);
+            let number = self.interest.owner(packet);
+            if let Some(converter) = self.level1.iter_mut().find(|converter| Some(converter.number) == number)
+            {
+                converter.announce(now, ClassicControl::Join(packet * ADDRESSES_PER_PACKET));
+                converter.refresh.schedule(now);
             }
         }
     }
 
     fn note_change(&mut self, now: Instant, packet: u16) {
-        if let Some(changed) = self.changed.get_mut(usize::from(packet)) {
+        if let Some(changed) = self.changed_at.get_mut(usize::from(packet)) {
             *changed = now;
         }
     }
 
-    fn command(&mut self, now: Instant, command: Command) {
+    fn command(&mut self, now: Instant, command: CentralCommand) {
         match command {
-            Command::HostRefused(host) => {
-                let wanted: Vec<u16> = self.interest.of_host(host).collect();
-                self.statistics.removed += u64::from(!wanted.is_empty());
+            CentralCommand::HostRefused(host) => {
+                let wanted: Vec<u16> = self.interest.addresses_of(host).collect();
+                self.statistics.hosts_removed += u64::from(!wanted.is_empty());
                 for address in wanted {
                     let change = self.interest.drop(host, address);
-                    self.follow(now, change);
+                    self.apply_change(now, change);
                 }
             }
-            Command::Level1Refused(number) => {
-                if let Some(side) = self.level1.iter_mut().find(|side| side.number == number) {
-                    side.retell.anew(now + REFUSED);
+            CentralCommand::Level1Refused(number) => {
+                if let Some(converter) = self.level1.iter_mut().find(|converter| converter.number == number) {
+                    converter.refresh.restart_at(now + AFTER_REFUSAL);
                 }
             }
         }
     }
 
-    /// Tells again what is due.
-    fn retell(&mut self, now: Instant) {
-        for side in &mut self.level1 {
-            let Side { number, gather, retell, .. } = side;
+    /// Sends the refreshes that are due.
+    fn send_refresh(&mut self, now: Instant) {
+        for converter in &mut self.level1 {
+            let Level1State { number, bundler, refresh, .. } = converter;
             let (interest, moving) = (&self.interest, &self.moving);
             let next = |from| {
-                let held = std::iter::successors(interest.held_from(*number, from), |at| {
-                    interest.held_from(*number, at + 1)
+                let held = std::iter::successors(interest.next_owned_by(*number, from), |at| {
+                    interest.next_owned_by(*number, at + 1)
                 });
                 held.into_iter().find(|at| !moving.contains_key(&(*at as u16)))
             };
-            retell.tell(now, next, |packet| {
-                let (address, body) = Control::Join(packet as u16 * ADDRESSES_A_PACKET).write();
-                // What finds no room is told the next time.
-                self.statistics.retold += u64::from(gather.tell(now, address, &body));
+            refresh.send_due(now, next, |packet| {
+                let (address, body) = ClassicControl::Join(packet as u16 * ADDRESSES_PER_PACKET).write();
+                // A refresh without room is sent in the next cycle.
+                self.statistics.joins_refreshed += u64::from(bundler.push_control(now, address, &body));
             });
         }
     }
 
-    /// Ends intervals, and tells levels that changed.
-    fn roll(&mut self, now: Instant) {
-        self.local.roll(now);
-        self.wide.roll(now);
-        self.loads.roll(now);
-        self.move_some(now);
-        self.arrive(now);
-        // Who did not hear of congestion, or has restarted, hears of it again.
-        let again = !self.changed.is_empty();
-        let is_news = |level: u8, (told, at): (u8, Instant)| {
-            level != told || again && level > LEAST && now >= at + REPEATS
+    /// Ends intervals and announces changed levels.
+    fn handle_timers(&mut self, now: Instant) {
+        self.local.advance(now);
+        self.wide_area.advance(now);
+        self.loads.advance(now);
+        self.rebalance_groups(now);
+        self.finish_moves(now);
+        // A receiver may have missed the level or restarted.
+        let refreshes = !self.changed_at.is_empty();
+        let needs_report = |level: u8, (sent, at): (u8, Instant)| {
+            level != sent || refreshes && level > MIN_LEVEL && now >= at + LEVEL_REFRESH
         };
         let local = self.local.get();
-        if is_news(local, self.told_hosts) {
-            let body = Control::write_for_hosts(local);
-            if self.hosts.tell(now, EVERY_HOST, &body) {
-                self.told_hosts = (local, now);
+        if needs_report(local, self.sent_to_hosts) {
+            let body = ClassicControl::write_for_hosts(local);
+            if self.host_bundler.push_control(now, ALL_HOSTS, &body) {
+                self.sent_to_hosts = (local, now);
             }
         }
-        let higher = local.max(self.wide.get());
-        if is_news(higher, self.told_level1) {
-            self.told_level1 = (higher, now);
-            self.level1.iter_mut().for_each(|side| side.tell(now, Control::Level(higher)));
+        let higher = local.max(self.wide_area.get());
+        if needs_report(higher, self.sent_to_level1) {
+            self.sent_to_level1 = (higher, now);
+            self.level1
+                .iter_mut()
+                .for_each(|converter| converter.announce(now, ClassicControl::Level(higher)));
         }
-        self.hosts.roll(now);
-        self.level1.iter_mut().for_each(|side| side.gather.roll(now));
+        self.host_bundler.close_if_due(now);
+        self.level1.iter_mut().for_each(|converter| converter.bundler.close_if_due(now));
     }
 
-    /// The next bundle for level 1, of each converter in turn.
-    fn leave(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
+    /// Writes the next bundle for level 1, serving converters in turn.
+    fn write_level1_bundle(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
         let count = self.level1.len();
-        let at = (0..count).map(|n| (self.turn + n) % count).find(|at| self.level1[*at].gather.is_ready())?;
-        self.turn = at + 1;
-        let side = &mut self.level1[at];
-        let length = side.gather.leave(now, buffer)?;
-        if std::mem::take(&mut side.untold) {
-            for packet in self.interest.held(side.number).filter(|packet| !self.moving.contains_key(packet)) {
-                side.tell(now, Control::Join(packet * ADDRESSES_A_PACKET));
+        let at = (0..count)
+            .map(|n| (self.next_turn + n) % count)
+            .find(|at| self.level1[*at].bundler.is_ready())?;
+        self.next_turn = at + 1;
+        let converter = &mut self.level1[at];
+        let length = converter.bundler.write_next(now, buffer)?;
+        if std::mem::take(&mut converter.joins_pending) {
+            for packet in
+                self.interest.owned_by(converter.number).filter(|packet| !self.moving.contains_key(packet))
+            {
+                converter.announce(now, ClassicControl::Join(packet * ADDRESSES_PER_PACKET));
             }
         }
-        let peer = Peer::new(&side.number.to_be_bytes());
+        let peer = Peer::new(&converter.number.to_be_bytes());
         Some(Transmit { port: Central::LEVEL1, peer, length, segment: None })
     }
 }
 
-/// Whether a converter of level 1 says that it has begun and knows nothing: that its own level is 3.
-fn is_question(message: Message<'_>) -> bool {
-    let (address, body) = Control::Level(LEAST).write();
+/// Returns whether a level-1 converter asks for its joins: it sends its own level, 3.
+fn is_query(message: ClassicMessage<'_>) -> bool {
+    let (address, body) = ClassicControl::Level(MIN_LEVEL).write();
     message.address == address && message.body == body
 }
 
-impl Side {
-    /// Tells it something.
-    fn tell(&mut self, now: Instant, control: Control) {
+impl Level1State {
+    /// Queues a control message for the converter.
+    fn announce(&mut self, now: Instant, control: ClassicControl) {
         let (address, body) = control.write();
-        self.untold |= !self.gather.tell(now, address, &body);
+        self.joins_pending |= !self.bundler.push_control(now, address, &body);
     }
 
-    /// So many messages came from it.
-    fn hear(&mut self, now: Instant, messages: u64) {
-        self.roll(now);
+    /// Counts messages from the converter.
+    fn record_messages(&mut self, now: Instant, messages: u64) {
+        self.advance_window(now);
         self.load += messages;
-        self.heard = Some(now);
+        self.last_received = Some(now);
     }
 
-    /// Begins a new stretch, if the last has ended.
-    fn roll(&mut self, now: Instant) {
-        if now >= self.until {
-            self.before = if now < self.until + LOAD_TIME { self.load } else { 0 };
-            (self.load, self.until) = (0, now + LOAD_TIME);
+    /// Starts a new window if the current one has ended.
+    fn advance_window(&mut self, now: Instant) {
+        if now >= self.window_end {
+            self.previous_load = if now < self.window_end + LOAD_WINDOW { self.load } else { 0 };
+            (self.load, self.window_end) = (0, now + LOAD_WINDOW);
         }
     }
 }
 
-impl Endpoint for Classic {
-    type Command<'a> = Command;
+impl Endpoint for ClassicCentral {
+    type Command<'a> = CentralCommand;
     type Event = std::convert::Infallible;
     type Refusal = std::convert::Infallible;
 
-    fn handle(&mut self, now: Instant, input: Input<'_, Command>) -> Result<(), std::convert::Infallible> {
-        self.roll(now);
+    fn handle(
+        &mut self,
+        now: Instant,
+        input: Input<'_, CentralCommand>,
+    ) -> Result<(), std::convert::Infallible> {
+        self.handle_timers(now);
         match input {
             Input::Frame { port, bytes, segment, .. } => {
-                Segment::frames(segment, bytes).for_each(|bundle| self.take(now, port, bundle));
+                Segment::frames(segment, bytes).for_each(|bundle| self.receive_bundle(now, port, bundle));
             }
             Input::Wake => {}
             Input::Command(command) => self.command(now, command),
         }
-        self.retell(now);
+        self.send_refresh(now);
         Ok(())
     }
 
@@ -637,37 +580,37 @@ impl Endpoint for Classic {
         writable: Writable<'_>,
         buffer: &mut [u8],
     ) -> Output<std::convert::Infallible> {
-        // What is due leaves, and in the interval in which it does.
-        self.roll(now);
+        // A due bundle leaves in the interval in which it is due.
+        self.handle_timers(now);
         if writable.has(Central::HOSTS)
-            && let Some(length) = self.hosts.leave(now, buffer)
+            && let Some(length) = self.host_bundler.write_next(now, buffer)
         {
-            // In the interval in which it leaves.
-            self.local.roll(now);
+            // It counts in the interval in which it leaves.
+            self.local.advance(now);
             self.local.carry(length);
             self.statistics.bundles_sent += 1;
             let (port, peer) = (Central::HOSTS, Peer::NONE);
             return Output::Transmit(Transmit { port, peer, length, segment: None });
         }
         if writable.has(Central::LEVEL1)
-            && let Some(transmit) = self.leave(now, buffer)
+            && let Some(transmit) = self.write_level1_bundle(now, buffer)
         {
-            self.wide.roll(now);
-            self.wide.carry(transmit.length);
+            self.wide_area.advance(now);
+            self.wide_area.carry(transmit.length);
             self.statistics.bundles_sent += 1;
             return Output::Transmit(transmit);
         }
-        let sides = self.level1.iter().map(|side| side.gather.deadline());
-        let levels = [self.local.deadline(), self.wide.deadline()];
-        let retell = self.level1.iter().map(|side| side.retell.deadline());
-        let arrives = self.moving.values().map(|(due, _)| *due).min();
-        // Loads matter only where there are two.
-        let moves = self.rebalance.filter(|_| self.level1.len() > 1).map(|(_, due)| due);
-        let others = [self.hosts.deadline(), arrives, moves];
-        let deadline = sides.chain(levels).chain(retell).chain(others).flatten().min();
-        let reason = if self.hosts.is_ready() {
+        let converters = self.level1.iter().map(|converter| converter.bundler.deadline());
+        let levels = [self.local.deadline(), self.wide_area.deadline()];
+        let refresh = self.level1.iter().map(|converter| converter.refresh.deadline());
+        let next_arrival = self.moving.values().map(|(due, _)| *due).min();
+        // Balancing needs two converters.
+        let next_rebalance = self.rebalance.filter(|_| self.level1.len() > 1).map(|(_, due)| due);
+        let others = [self.host_bundler.deadline(), next_arrival, next_rebalance];
+        let deadline = converters.chain(levels).chain(refresh).chain(others).flatten().min();
+        let reason = if self.host_bundler.is_ready() {
             Reason::Port(Central::HOSTS)
-        } else if self.level1.iter().any(|side| side.gather.is_ready()) {
+        } else if self.level1.iter().any(|converter| converter.bundler.is_ready()) {
             Reason::Port(Central::LEVEL1)
         } else {
             Reason::Input
@@ -677,15 +620,15 @@ impl Endpoint for Classic {
 }
 
 impl Endpoint for Central {
-    type Command<'a> = Command;
+    type Command<'a> = CentralCommand;
     type Event = std::convert::Infallible;
     type Refusal = std::convert::Infallible;
 
-    fn handle(&mut self, now: Instant, input: Input<'_, Command>) -> Result<(), Self::Refusal> {
+    fn handle(&mut self, now: Instant, input: Input<'_, CentralCommand>) -> Result<(), Self::Refusal> {
         match &mut self.0 {
-            Machine::Classic(classic) => classic.handle(now, input),
-            Machine::Wide(wide, _) => {
-                wide.handle(now, input);
+            CentralFormat::Classic(classic) => classic.handle(now, input),
+            CentralFormat::Format2(format2, _) => {
+                format2.handle(now, input);
                 Ok(())
             }
         }
@@ -693,29 +636,30 @@ impl Endpoint for Central {
 
     fn poll(&mut self, now: Instant, writable: Writable<'_>, buffer: &mut [u8]) -> Output<Self::Event> {
         match &mut self.0 {
-            Machine::Classic(classic) => classic.poll(now, writable, buffer),
-            Machine::Wide(wide, _) => wide.poll(now, writable, buffer),
+            CentralFormat::Classic(classic) => classic.poll(now, writable, buffer),
+            CentralFormat::Format2(format2, _) => format2.poll(now, writable, buffer),
         }
     }
 }
 
-impl Unsent for Central {
-    fn unsent(&mut self, port: Port, frame: &[u8]) {
+impl CountUnsent for Central {
+    fn count_unsent(&mut self, port: Port, frame: &[u8]) {
         let classic = match &mut self.0 {
-            Machine::Classic(classic) => classic,
-            Machine::Wide(wide, _) => return wide.unsent(port, frame),
+            CentralFormat::Classic(classic) => classic,
+            CentralFormat::Format2(format2, _) => return format2.count_unsent(port, frame),
         };
-        let Ok(bundle) = Bundle::read(frame) else { return };
+        let Ok(bundle) = ClassicBundle::read(frame) else { return };
         if port == Central::LEVEL1 {
             let settings = classic.config.settings;
             let drops = &mut classic.statistics.drops_to_level1;
-            return drops.unsent_classic(&bundle, |address| settings.is_priority(address));
+            return drops.count_unsent_classic(&bundle, |address| settings.is_priority(address));
         }
-        // What hosts get has lost the address that says whether it has priority; control is urgent, and no message.
+        // In bundles for hosts the address that shows the priority is gone. Control is counted as priority but is no
+        // message.
         let control = bundle.messages().filter(|message| message.octets() == HOST_CONTROL).count();
-        let urgent = classic.hosts.urgent_left();
+        let urgent = classic.host_bundler.urgent_in_last();
         let drops = &mut classic.statistics.drops_to_hosts;
-        drops.add(Why::Unsent, true, urgent.saturating_sub(control) as u64);
-        drops.add(Why::Unsent, false, bundle.count().saturating_sub(urgent) as u64);
+        drops.add(DropReason::Unsent, true, urgent.saturating_sub(control) as u64);
+        drops.add(DropReason::Unsent, false, bundle.count().saturating_sub(urgent) as u64);
     }
 }

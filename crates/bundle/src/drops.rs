@@ -1,98 +1,102 @@
-//! What was dropped, by why and priority.
+//! Dropped messages, counted by reason and priority.
 
 use trunkline_endpoint::Port;
 
-use crate::wire::{classic, wide};
+use crate::wire::{classic, format2};
 
-/// Why a message was dropped.
+/// The reason why a message was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Why {
-    /// The level of congestion.
+pub enum DropReason {
+    /// Congestion control.
     Congestion,
-    /// Nobody wants it.
-    Nobody,
-    /// No more may wait.
+    /// No host has joined its address.
+    NoReceiver,
+    /// A queue is full.
     Full,
-    /// It has the length of control, but is none.
+    /// It has the length of a control message.
     Control,
-    /// It has no address, or is too long for a bundle.
+    /// It lacks an address, or is too long for a bundle.
     Unfit,
-    /// Who was to get it is not there, or ended before it had it.
+    /// Its receiver left, or was never there.
     Gone,
-    /// The host said that it takes no more.
+    /// The host's receive limit.
     Saturated,
-    /// The system would not send it.
+    /// The operating system refused to send it.
     Unsent,
 }
 
-/// A machine that counts the messages of frames that it gave and that did not leave.
-pub trait Unsent {
-    /// The frame that it gave last did not leave by its port.
-    fn unsent(&mut self, port: Port, frame: &[u8]);
+/// An endpoint that counts the messages of frames that could not be sent.
+pub trait CountUnsent {
+    /// Counts the messages of the last frame, which could not be sent on this port.
+    fn count_unsent(&mut self, port: Port, frame: &[u8]);
 }
 
-impl Why {
-    /// The reason in a word, for records and pages.
+impl DropReason {
+    /// Returns the name of the reason in metrics and records.
     pub const fn name(self) -> &'static str {
         match self {
-            Why::Congestion => "congestion",
-            Why::Nobody => "nobody",
-            Why::Full => "full",
-            Why::Control => "control",
-            Why::Unfit => "unfit",
-            Why::Gone => "gone",
-            Why::Saturated => "saturated",
-            Why::Unsent => "unsent",
+            DropReason::Congestion => "congestion",
+            DropReason::NoReceiver => "nobody",
+            DropReason::Full => "full",
+            DropReason::Control => "control",
+            DropReason::Unfit => "unfit",
+            DropReason::Gone => "gone",
+            DropReason::Saturated => "saturated",
+            DropReason::Unsent => "unsent",
         }
     }
 }
 
-/// How many were dropped.
+/// Numbers of dropped messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Drops([[u64; 2]; 8]);
+pub struct DropCounts([[u64; 2]; 8]);
 
-impl Drops {
+impl DropCounts {
     /// All reasons.
-    pub const REASONS: [Why; 8] = [
-        Why::Congestion,
-        Why::Nobody,
-        Why::Full,
-        Why::Control,
-        Why::Unfit,
-        Why::Gone,
-        Why::Saturated,
-        Why::Unsent,
+    pub const REASONS: [DropReason; 8] = [
+        DropReason::Congestion,
+        DropReason::NoReceiver,
+        DropReason::Full,
+        DropReason::Control,
+        DropReason::Unfit,
+        DropReason::Gone,
+        DropReason::Saturated,
+        DropReason::Unsent,
     ];
 
-    /// One more.
-    pub fn count(&mut self, why: Why, priority: bool) {
-        self.add(why, priority, 1);
+    /// Counts one message.
+    pub fn count(&mut self, reason: DropReason, priority: bool) {
+        self.add(reason, priority, 1);
     }
 
-    /// A bundle of the wide format that did not leave. What is acknowledged is sent again.
-    pub(crate) fn unsent(&mut self, bundle: &[u8]) {
-        let messages = wide::Bundle::read(bundle).into_iter().flat_map(|bundle| bundle.messages());
+    /// Counts the messages of an unsent format 2 bundle, except reliable ones, which are retransmitted.
+    pub(crate) fn count_unsent_bundle(&mut self, bundle: &[u8]) {
+        let messages = format2::Bundle::read(bundle).into_iter().flat_map(|bundle| bundle.messages());
         let lost = messages.filter(|message| message.reliable.is_none());
-        lost.for_each(|message| self.count(Why::Unsent, message.priority));
+        lost.for_each(|message| self.count(DropReason::Unsent, message.priority));
     }
 
-    /// One of the classic format, whose messages have their addresses.
-    pub(crate) fn unsent_classic(&mut self, bundle: &classic::Bundle<'_>, is_priority: impl Fn(u16) -> bool) {
+    /// Counts the messages of an unsent classic bundle whose messages have addresses.
+    pub(crate) fn count_unsent_classic(
+        &mut self,
+        bundle: &classic::ClassicBundle<'_>,
+        is_priority: impl Fn(u16) -> bool,
+    ) {
         let data = bundle.messages().filter(|message| message.octets() != classic::CONTROL);
-        data.for_each(|message| self.count(Why::Unsent, is_priority(message.address)));
+        data.for_each(|message| self.count(DropReason::Unsent, is_priority(message.address)));
     }
 
-    /// So many more.
-    pub fn add(&mut self, why: Why, priority: bool, messages: u64) {
-        self.0[why as usize][usize::from(priority)] += messages;
+    /// Counts several messages.
+    pub fn add(&mut self, reason: DropReason, priority: bool, messages: u64) {
+        self.0[reason as usize][usize::from(priority)] += messages;
     }
 
-    /// How many for a reason, of ordinary or of priority messages.
-    pub fn get(&self, why: Why, priority: bool) -> u64 {
-        self.0[why as usize][usize::from(priority)]
+    /// Returns the number of ordinary or priority messages dropped for a reason.
+    pub fn get(&self, reason: DropReason, priority: bool) -> u64 {
+        self.0[reason as usize][usize::from(priority)]
     }
 
-    /// All of them.
+    /// Returns the number of all dropped messages.
     pub fn total(&self) -> u64 {
         self.0.iter().flatten().sum()
     }

@@ -1,96 +1,96 @@
-//! Messages that wait until the simulation takes them.
+//! Received messages that wait for the simulation.
 
 use std::collections::VecDeque;
 
-/// Octets of messages that may wait to be taken.
-pub const WAITING: usize = 4 << 20;
-/// Messages that may: those without octets take room, too.
-const MOST: usize = 65_536;
-/// Empty bodies that are kept to be filled again.
-const SPARE: usize = 1_024;
+/// The largest number of octets that may wait.
+pub const INBOX_OCTETS: usize = 4 << 20;
+/// The largest number of messages that may wait, since empty messages need memory, too.
+const MAX_MESSAGES: usize = 65_536;
+/// The largest number of empty buffers retained for reuse.
+const MAX_SPARE: usize = 1_024;
 
-/// What is known of a message that was taken.
+/// The metadata of a received message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct From {
-    /// Its address; in the classic format its group, which is all that is left of it.
+pub struct MessageInfo {
+    /// The message address; in format 1 (classic) the group, one bit per receiving host.
     pub address: u32,
-    /// Who sent it: site in the upper half, host in the lower; 0 in the classic format.
+    /// The sender: site in the upper half, host in the lower. Always 0 in format 1 (classic).
     pub source: u32,
-    /// Whether it had priority; never in the classic format.
+    /// Whether it has priority. Always false in format 1 (classic).
     pub priority: bool,
 }
 
-/// Where messages go that came.
+/// A destination of received messages.
 pub trait Sink {
-    /// Has a message; whether there was room.
-    fn push(&mut self, from: From, body: &[u8]) -> bool;
+    /// Accepts a message; returns whether there was room.
+    fn push(&mut self, from: MessageInfo, body: &[u8]) -> bool;
 
-    /// Whether there is room for a message.
+    /// Returns whether there is room for a message.
     fn has_room(&self, _body: &[u8]) -> bool {
         true
     }
 }
 
-/// Whoever takes each as it comes, straight from the datagram in which it did.
-impl<F: FnMut(From, &[u8])> Sink for F {
-    fn push(&mut self, from: From, body: &[u8]) -> bool {
+/// A callback takes each message from its datagram as it arrives.
+impl<F: FnMut(MessageInfo, &[u8])> Sink for F {
+    fn push(&mut self, from: MessageInfo, body: &[u8]) -> bool {
         self(from, body);
         true
     }
 }
 
 impl Sink for Inbox {
-    fn push(&mut self, from: From, body: &[u8]) -> bool {
-        self.keep(from, body)
+    fn push(&mut self, from: MessageInfo, body: &[u8]) -> bool {
+        self.store(from, body)
     }
 
     fn has_room(&self, body: &[u8]) -> bool {
-        self.octets + body.len() <= WAITING && self.messages.len() < MOST
+        self.octets + body.len() <= INBOX_OCTETS && self.messages.len() < MAX_MESSAGES
     }
 }
 
-/// Messages in the order in which they came. Room: [`WAITING`] octets.
+/// Messages in order of arrival, at most [`INBOX_OCTETS`] octets.
 #[derive(Debug, Default)]
 pub struct Inbox {
-    messages: VecDeque<(From, Vec<u8>)>,
+    messages: VecDeque<(MessageInfo, Vec<u8>)>,
     octets: usize,
     spare: Vec<Vec<u8>>,
-    /// Whether it is to be told that there are messages.
+    /// Whether a readable event is due.
     readable: bool,
 }
 
 impl Inbox {
-    /// Keeps a message; whether there was room.
-    pub fn keep(&mut self, from: From, body: &[u8]) -> bool {
+    /// Stores a message; returns whether there was room.
+    pub fn store(&mut self, from: MessageInfo, body: &[u8]) -> bool {
         if !self.has_room(body) {
             return false;
         }
-        let mut kept = self.spare.pop().unwrap_or_default();
-        kept.clear();
-        kept.extend_from_slice(body);
-        self.octets += kept.len();
+        let mut stored = self.spare.pop().unwrap_or_default();
+        stored.clear();
+        stored.extend_from_slice(body);
+        self.octets += stored.len();
         self.readable |= self.messages.is_empty();
-        self.messages.push_back((from, kept));
+        self.messages.push_back((from, stored));
         true
     }
 
-    /// The oldest message, whose body takes the place of what is there.
-    pub fn take(&mut self, into: &mut Vec<u8>) -> Option<From> {
+    /// Takes the oldest message and replaces the contents of `into` by its body.
+    pub fn pop(&mut self, into: &mut Vec<u8>) -> Option<MessageInfo> {
         let (from, mut body) = self.messages.pop_front()?;
         self.octets -= body.len();
         std::mem::swap(into, &mut body);
-        if self.spare.len() < SPARE {
+        if self.spare.len() < MAX_SPARE {
             self.spare.push(body);
         }
         Some(from)
     }
 
-    /// Octets that wait.
+    /// Returns the number of waiting octets.
     pub fn octets(&self) -> usize {
         self.octets
     }
 
-    /// Whether there are messages where there were none, and that was not told.
+    /// Returns once whether a message arrived in the empty inbox.
     pub fn became_readable(&mut self) -> bool {
         std::mem::take(&mut self.readable)
     }

@@ -1,115 +1,118 @@
-//! Who wants which messages, and which converter of level 1 gets them (table 3-1 and section 3.4.3.3 of the thesis).
+//! Subscribers of message addresses, and the level-1 converters that own packet addresses (table 3-1 and section
+//! 3.4.3.3 of the thesis).
 
-use crate::wire::classic::{ADDRESSES_A_PACKET, MOST_HOSTS, PACKETS, bit};
+use crate::wire::classic::{ADDRESSES_PER_PACKET, MAX_HOSTS, PACKET_ADDRESSES, host_bit};
 
-/// The packet address of a message address: messages cross the wide area in groups of 32.
-pub fn packet(address: u16) -> u16 {
-    address / ADDRESSES_A_PACKET
+/// Returns the packet address of a message address: messages cross the wide area in groups of 32 addresses.
+pub fn classic_packet_address(address: u16) -> u16 {
+    address / ADDRESSES_PER_PACKET
 }
 
-/// The database: for each message address the hosts that want it, for each packet address the converter that gets it.
+/// The interest table: the subscribed hosts of each message address, and the owner of each packet address.
 #[derive(Debug)]
 pub struct Interest {
-    /// Hosts, a bit each, by message address.
-    groups: Box<[u16]>,
-    /// Message addresses that somebody wants, by packet address.
-    wanted: Box<[u16]>,
-    /// Which converter of level 1 gets it, by packet address; 0: none.
-    holders: Box<[u16]>,
-    /// Whether odd addresses are the priority messages of the even ones before them, joined together.
+    /// One bit per host, by message address.
+    hosts: Box<[u16]>,
+    /// Number of message addresses with a subscriber, by packet address.
+    joined_addresses: Box<[u16]>,
+    /// Number of the owning level-1 converter, by packet address; 0 is none.
+    owners: Box<[u16]>,
+    /// Whether an odd address carries the priority messages of the even address before it, so that both are joined
+    /// together.
     pairs: bool,
 }
 
-/// What a join or a drop changes for the wide area.
+/// The effect of a join or leave on the wide area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// Nothing.
+pub enum InterestChange {
+    /// No effect.
     None,
-    /// A packet address is wanted that was not.
-    Wanted(u16),
-    /// One is no longer wanted, which this converter gets; 0: none does.
-    Unwanted(u16, u16),
+    /// This packet address now has a subscriber.
+    Joined(u16),
+    /// This packet address has no subscriber any more; its owner was this converter, or 0 for none.
+    Left(u16, u16),
 }
 
 impl Interest {
-    /// Nobody wants anything.
+    /// Creates a table without subscribers.
     pub fn new(pairs: bool) -> Interest {
         let zeros = |count: usize| vec![0; count].into_boxed_slice();
-        Interest { groups: zeros(65_536), wanted: zeros(PACKETS), holders: zeros(PACKETS), pairs }
-    }
-
-    /// The hosts that want a message address, a bit each.
-    pub fn group(&self, address: u16) -> u16 {
-        self.groups[usize::from(address)]
-    }
-
-    /// Which converter of level 1 gets a packet address.
-    pub fn holder(&self, packet: u16) -> Option<u16> {
-        Some(self.holders[usize::from(packet)]).filter(|number| *number != 0)
-    }
-
-    /// Whether somebody wants a packet address.
-    pub fn is_wanted(&self, packet: u16) -> bool {
-        self.wanted[usize::from(packet)] > 0
-    }
-
-    /// Packet addresses that a converter gets.
-    pub fn held(&self, number: u16) -> impl Iterator<Item = u16> {
-        self.holders
-            .iter()
-            .zip(0u16..)
-            .filter(move |(holder, _)| **holder == number)
-            .map(|(_, packet)| packet)
-    }
-
-    /// The first packet address from one on that a converter gets.
-    pub fn held_from(&self, number: u16, packet: usize) -> Option<usize> {
-        let behind = self.holders.get(packet..)?;
-        behind.iter().position(|holder| *holder == number).map(|at| packet + at)
-    }
-
-    /// A converter gets a packet address from now on; 0: none does.
-    pub fn hold(&mut self, packet: u16, number: u16) {
-        self.holders[usize::from(packet)] = number;
-    }
-
-    /// A host wants an address.
-    pub fn join(&mut self, host: u8, address: u16) -> Change {
-        let packet = packet(address);
-        let before = self.is_wanted(packet);
-        for address in self.pair(address) {
-            let group = &mut self.groups[usize::from(address)];
-            self.wanted[usize::from(packet)] += u16::from(*group == 0);
-            *group |= bit(host);
+        Interest {
+            hosts: zeros(65_536),
+            joined_addresses: zeros(PACKET_ADDRESSES),
+            owners: zeros(PACKET_ADDRESSES),
+            pairs,
         }
-        if before { Change::None } else { Change::Wanted(packet) }
     }
 
-    /// A host no longer wants an address.
-    pub fn drop(&mut self, host: u8, address: u16) -> Change {
-        let packet = packet(address);
-        let before = self.is_wanted(packet);
+    /// Returns the subscribers of a message address, one bit per host.
+    pub fn hosts(&self, address: u16) -> u16 {
+        self.hosts[usize::from(address)]
+    }
+
+    /// Returns the level-1 converter that owns a packet address.
+    pub fn owner(&self, packet: u16) -> Option<u16> {
+        Some(self.owners[usize::from(packet)]).filter(|number| *number != 0)
+    }
+
+    /// Returns whether a packet address has a subscriber.
+    pub fn is_joined(&self, packet: u16) -> bool {
+        self.joined_addresses[usize::from(packet)] > 0
+    }
+
+    /// Returns the packet addresses that a converter owns.
+    pub fn owned_by(&self, number: u16) -> impl Iterator<Item = u16> {
+        self.owners.iter().zip(0u16..).filter(move |(owner, _)| **owner == number).map(|(_, packet)| packet)
+    }
+
+    /// Returns the first packet address at or after `packet` that a converter owns.
+    pub fn next_owned_by(&self, number: u16, packet: usize) -> Option<usize> {
+        let rest = self.owners.get(packet..)?;
+        rest.iter().position(|owner| *owner == number).map(|at| packet + at)
+    }
+
+    /// Sets the owner of a packet address; 0 is none.
+    pub fn set_owner(&mut self, packet: u16, number: u16) {
+        self.owners[usize::from(packet)] = number;
+    }
+
+    /// Subscribes a host to an address.
+    pub fn join(&mut self, host: u8, address: u16) -> InterestChange {
+        let packet = classic_packet_address(address);
+        let was_joined = self.is_joined(packet);
         for address in self.pair(address) {
-            let group = &mut self.groups[usize::from(address)];
-            let rest = *group & !bit(host);
-            self.wanted[usize::from(packet)] -= u16::from(*group != 0 && rest == 0);
+            let group = &mut self.hosts[usize::from(address)];
+            self.joined_addresses[usize::from(packet)] += u16::from(*group == 0);
+            *group |= host_bit(host);
+        }
+        if was_joined { InterestChange::None } else { InterestChange::Joined(packet) }
+    }
+
+    /// Unsubscribes a host from an address.
+    pub fn drop(&mut self, host: u8, address: u16) -> InterestChange {
+        let packet = classic_packet_address(address);
+        let was_joined = self.is_joined(packet);
+        for address in self.pair(address) {
+            let group = &mut self.hosts[usize::from(address)];
+            let rest = *group & !host_bit(host);
+            self.joined_addresses[usize::from(packet)] -= u16::from(*group != 0 && rest == 0);
             *group = rest;
         }
-        if !before || self.is_wanted(packet) {
-            return Change::None;
+        if !was_joined || self.is_joined(packet) {
+            return InterestChange::None;
         }
-        let holder = std::mem::take(&mut self.holders[usize::from(packet)]);
-        Change::Unwanted(packet, holder)
+        let owner = std::mem::take(&mut self.owners[usize::from(packet)]);
+        InterestChange::Left(packet, owner)
     }
 
-    /// What a host wants, address by address.
-    pub fn of_host(&self, host: u8) -> impl Iterator<Item = u16> {
-        debug_assert!((1..=MOST_HOSTS).contains(&host), "hosts are 1 to 16");
-        let bit = bit(host);
-        self.groups.iter().zip(0u16..=u16::MAX).filter(move |(group, _)| **group & bit != 0).map(|(_, at)| at)
+    /// Returns the addresses to which a host is subscribed.
+    pub fn addresses_of(&self, host: u8) -> impl Iterator<Item = u16> {
+        debug_assert!((1..=MAX_HOSTS).contains(&host), "host numbers are 1 to 16");
+        let bit = host_bit(host);
+        self.hosts.iter().zip(0u16..=u16::MAX).filter(move |(group, _)| **group & bit != 0).map(|(_, at)| at)
     }
 
-    /// An address and, if there are pairs, its other.
+    /// Returns an address and, with pairs, its partner.
     fn pair(&self, address: u16) -> impl Iterator<Item = u16> + use<> {
         let other = self.pairs.then_some(address ^ 1);
         std::iter::once(address).chain(other)
@@ -123,51 +126,51 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn with_pairs_a_join_of_either_is_of_both() {
+    fn with_pairs_a_join_covers_both_addresses() {
         let mut interest = Interest::new(true);
-        assert_eq!(interest.join(3, 65), Change::Wanted(2));
-        assert_eq!((interest.group(64), interest.group(65), interest.group(66)), (4, 4, 0));
-        assert_eq!(interest.drop(3, 64), Change::Unwanted(2, 0));
-        assert_eq!(interest.of_host(3).count(), 0);
+        assert_eq!(interest.join(3, 65), InterestChange::Joined(2));
+        assert_eq!((interest.hosts(64), interest.hosts(65), interest.hosts(66)), (4, 4, 0));
+        assert_eq!(interest.drop(3, 64), InterestChange::Left(2, 0));
+        assert_eq!(interest.addresses_of(3).count(), 0);
     }
 
     proptest! {
-        /// Against sets.
+        /// Compares the table with a model made of sets.
         #[test]
-        fn it_is_what_hosts_said(
+        fn interest_matches_a_model(
             steps in prop::collection::vec((1u8..=16, 0u16..200, any::<bool>()), 0..100),
             pairs in any::<bool>(),
         ) {
             let mut interest = Interest::new(pairs);
-            let mut wants: BTreeSet<(u16, u8)> = BTreeSet::new();
-            let packets = |wants: &BTreeSet<(u16, u8)>| -> BTreeSet<u16> {
-                wants.iter().map(|(address, _)| packet(*address)).collect()
+            let mut model: BTreeSet<(u16, u8)> = BTreeSet::new();
+            let packets = |model: &BTreeSet<(u16, u8)>| -> BTreeSet<u16> {
+                model.iter().map(|(address, _)| classic_packet_address(*address)).collect()
             };
             for (host, address, joins) in steps {
-                let before = packets(&wants);
+                let was_joined = packets(&model);
                 let both = if pairs { vec![address & !1, address | 1] } else { vec![address] };
                 let change = if joins {
-                    wants.extend(both.into_iter().map(|address| (address, host)));
+                    model.extend(both.into_iter().map(|address| (address, host)));
                     interest.join(host, address)
                 } else {
-                    both.into_iter().for_each(|address| _ = wants.remove(&(address, host)));
+                    both.into_iter().for_each(|address| _ = model.remove(&(address, host)));
                     interest.drop(host, address)
                 };
-                let after = packets(&wants);
-                let expected = match (after.difference(&before).next(), before.difference(&after).next()) {
-                    (Some(packet), None) => Change::Wanted(*packet),
-                    (None, Some(packet)) => Change::Unwanted(*packet, 7),
-                    _ => Change::None,
+                let after = packets(&model);
+                let expected = match (after.difference(&was_joined).next(), was_joined.difference(&after).next()) {
+                    (Some(packet), None) => InterestChange::Joined(*packet),
+                    (None, Some(packet)) => InterestChange::Left(*packet, 7),
+                    _ => InterestChange::None,
                 };
                 prop_assert_eq!(change, expected);
-                if let Change::Wanted(packet) = change {
-                    interest.hold(packet, 7);
+                if let InterestChange::Joined(packet) = change {
+                    interest.set_owner(packet, 7);
                 }
-                prop_assert_eq!(interest.held(7).collect::<BTreeSet<_>>(), after);
+                prop_assert_eq!(interest.owned_by(7).collect::<BTreeSet<_>>(), after);
             }
             for address in 0..256 {
-                let hosts = (1..=16).filter(|host| wants.contains(&(address, *host)));
-                prop_assert_eq!(interest.group(address), hosts.map(bit).sum::<u16>());
+                let hosts = (1..=16).filter(|host| model.contains(&(address, *host)));
+                prop_assert_eq!(interest.hosts(address), hosts.map(host_bit).sum::<u16>());
             }
         }
     }

@@ -1,64 +1,90 @@
-//! The bundle converter: many small simulation messages in few packets, each host only what it wants.
+//! The bundle converter: carries many small simulation messages in few packets and gives each host only those it
+//! subscribes to.
 //!
-//! A distributed simulation sends one small message a packet to thousands of multicast groups, and the host that must
-//! receive them spends its processor on packets. The converter of Bobo (*Message-Bundle Converting in Internet Protocol
-//! Multicast-Based High Level Architecture Exercises*, AFIT 1997) stands between the wide area and the hosts: converters
-//! of level 1 hear the groups and bundle what they hear, the central one sorts it by who wants it, and an interface at each
-//! host takes bundles apart.
+//! A distributed simulation sends one small message per packet to thousands of multicast groups. A host that receives
+//! all of them spends its processor time on packets. The converter of Bobo (*Message-Bundle Converting in Internet
+//! Protocol Multicast-Based High Level Architecture Exercises*, AFIT 1997) sits between the wide area and the hosts.
+//! Level-1 converters receive the groups and bundle the messages, the central converter sorts them by subscriber, and
+//! an endpoint at each host unpacks the bundles.
 //!
 //! ```text
 //! wide area ══ message ══► level 1 ══ bundles ══► central ══ bundles, to all hosts ══► host ──► simulation
 //!           ◄═══════════           ◄═════════            ◄══════════════════════════      ◄──
 //! ```
 //!
-//! | module | what it holds |
+//! The endpoints do no I/O: a driver passes them datagrams and the time, and sends what they return. Here a host
+//! sends two messages in one bundle:
+//!
+//! ```
+//! use trunkline_bundle::{Host, Settings, host::HostCommand, wire::classic::ClassicBundle};
+//! use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Output, Writable};
+//! use trunkline_units::{Instant, Span};
+//!
+//! let mut host = Host::new(3, Settings::default());
+//! for body in [&b"position"[..], b"velocity"] {
+//!     host.handle(Instant::ZERO, Input::Command(HostCommand::Send { address: 7, body })).unwrap();
+//! }
+//! // The default timing sends a bundle on each tick of 5 ms.
+//! let tick = Instant::ZERO + Span::from_ms(5);
+//! host.handle(tick, Input::Wake).unwrap();
+//! let mut buffer = vec![0; MAX_BATCH];
+//! let Output::Transmit(transmit) = host.poll(tick, Writable::ALL, &mut buffer) else { panic!("no bundle") };
+//! let (_, bundle) = ClassicBundle::read_with_mask(&buffer[..transmit.length]).unwrap();
+//! assert_eq!(bundle.count(), 2);
+//! ```
+//!
+//! | module | contents |
 //! | --- | --- |
+//! | [`api`] | configuration, ports, commands, events and errors of the three endpoints |
+//! | [`statistics`] | the counters of the three endpoints |
 //! | [`level1`] | [`Level1`], the endpoint between the wide area and the central converter |
-//! | [`central`] | [`Central`], the endpoint in the middle |
+//! | [`central`] | [`Central`], the central converter |
 //! | [`host`] | [`Host`], the endpoint at a simulation |
-//! | [`settings`] | what all of them agree on |
-//! | [`inbox`] | messages that wait until the simulation takes them |
-//! | [`gather`] | messages that gather until their bundle leaves |
-//! | [`interest`] | who wants which messages, and which converter of level 1 gets them |
-//! | [`packets`] | sets of packet addresses |
-//! | [`ranges`] | who wants which of 2³² addresses |
-//! | [`balance`] | what moves from one converter of level 1 to another |
-//! | [`level`] | congestion by levels |
-//! | [`regions`] | sets of addresses by name, which a host publishes and subscribes to |
-//! | [`regulator`] | congestion by levels or by what is left of a medium |
-//! | [`path`] | what the numbers of messages tell: doubles, late and missing ones |
-//! | [`reliable`] | messages that are acknowledged |
-//! | [`retell`] | what was told is told again |
-//! | [`rules`] | which message address a PDU has, and which a host wants |
-//! | [`drops`] | what was dropped, by why and priority |
-//! | [`wide`](mod@wide) | the three endpoints in the wide format |
-//! | [`wire`] | what stands on the wire |
-//! | `face` | the machines on UDP sockets, with the feature `sockets` |
+//! | [`settings`] | settings that all endpoints of a site share |
+//! | [`inbox`] | received messages that wait for the simulation |
+//! | [`bundler`] | classic messages that wait for their bundle to leave |
+//! | [`interest`] | subscribers and owners of 16-bit addresses |
+//! | [`packet_set`] | sets of packet addresses |
+//! | [`ranges`] | subscribers of 32-bit addresses |
+//! | [`balance`] | load balancing among level-1 converters |
+//! | [`level`] | congestion control by levels |
+//! | [`regions`] | named sets of addresses that a host publishes and subscribes to |
+//! | [`regulator`] | congestion control by levels or by rates |
+//! | [`sequence`] | sequence numbers: duplicates, reordering and losses |
+//! | [`reliable`] | acknowledged messages |
+//! | [`refresh`] | periodic refresh of soft state |
+//! | [`rules`] | the message address of a DIS PDU, and the addresses a host subscribes to |
+//! | [`drops`] | dropped messages, by reason and priority |
+//! | [`format2`] | the three endpoints in bundle format 2 |
+//! | [`wire`] | wire formats |
+//! | `socket` | the endpoints on UDP sockets, with the feature `sockets` |
 
+pub mod api;
 pub mod balance;
+pub mod bundler;
 pub mod central;
 pub mod drops;
-#[cfg(feature = "sockets")]
-pub mod face;
-pub mod gather;
+pub mod format2;
 pub mod host;
 pub mod inbox;
 pub mod interest;
 pub mod level;
 pub mod level1;
-pub mod packets;
-pub mod path;
+pub mod packet_set;
 pub mod ranges;
+pub mod refresh;
 pub mod regions;
 pub mod regulator;
 pub mod reliable;
-pub mod retell;
 pub mod rules;
+pub mod sequence;
 pub mod settings;
-pub mod wide;
+#[cfg(feature = "sockets")]
+pub mod socket;
+pub mod statistics;
 pub mod wire;
 
 pub use central::Central;
 pub use host::Host;
 pub use level1::Level1;
-pub use settings::{Format, Settings, Wide};
+pub use settings::{Format, Format2, Settings};

@@ -1,124 +1,128 @@
-//! Messages that are acknowledged, and repeated until they are: between a host and the central converter, in one session.
+//! Acknowledged messages between a host and the central converter, in one session.
 //!
-//! Numbers count modulo 2¹⁶, and [`UNDER_WAY`] messages at the most are under way, so an old number is known from a new one.
-//! An acknowledgement names all before one number, and the others up to the window's end.
+//! Sequence numbers are modulo 2¹⁶. At most [`SEND_WINDOW`] messages are in flight, so that old and new numbers are
+//! distinguishable. An acknowledgement covers all messages before a number and, as a bitmap, others within the window
+//! (selective repeat, as SACK in RFC 2018).
 
 use std::collections::VecDeque;
 
 use trunkline_units::{Instant, Span};
 
-/// Messages sent and not acknowledged, at the most.
-pub const UNDER_WAY: usize = 64;
-/// Messages that wait or are under way, at the most.
-pub const WAITING: usize = 1_024;
-/// After what time a message is repeated first; then after twice as long, up to [`LONGEST`].
-pub const FIRST: Span = Span::from_ms(30);
-/// The longest time between two tries.
-pub const LONGEST: Span = Span::from_ms(240);
-/// How long after it was sent a message is repeated if later ones are acknowledged.
-const OVERTAKEN: Span = Span::from_ms(2);
+/// The largest number of messages in flight.
+pub const SEND_WINDOW: usize = 64;
+/// The largest number of messages queued or in flight.
+pub const MAX_QUEUED: usize = 1_024;
+/// The first retransmission timeout. It doubles with each retransmission, up to [`MAX_RTO`].
+pub const INITIAL_RTO: Span = Span::from_ms(30);
+/// The longest retransmission timeout.
+pub const MAX_RTO: Span = Span::from_ms(240);
+/// The time after which a message is retransmitted if later ones are acknowledged.
+const REORDERING_DELAY: Span = Span::from_ms(2);
 
-/// Who sends them. Room: [`WAITING`] messages.
+/// The sender, with at most [`MAX_QUEUED`] messages.
 #[derive(Debug)]
-pub struct Sender<T> {
-    /// The first has number `first`.
-    queue: VecDeque<Item<T>>,
+pub struct ReliableSender<T> {
+    /// The first message has number `first`.
+    queue: VecDeque<QueuedItem<T>>,
     first: u16,
-    repeated: u64,
+    retransmissions: u64,
 }
 
 #[derive(Debug)]
-struct Item<T> {
+struct QueuedItem<T> {
     message: T,
-    /// When it is to leave, first or again.
+    /// When it is sent for the first time or again.
     due: Instant,
     sent: Option<Instant>,
     tries: u32,
     acknowledged: bool,
 }
 
-impl<T> Default for Sender<T> {
-    fn default() -> Sender<T> {
-        Sender { queue: VecDeque::new(), first: 0, repeated: 0 }
+impl<T> Default for ReliableSender<T> {
+    fn default() -> ReliableSender<T> {
+        ReliableSender { queue: VecDeque::new(), first: 0, retransmissions: 0 }
     }
 }
 
-impl<T> Sender<T> {
-    /// Messages that wait or are under way.
+impl<T> ReliableSender<T> {
+    /// Returns the number of messages queued or in flight.
     pub fn len(&self) -> usize {
         self.queue.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// Times that a message was sent again.
-    pub fn repeated(&self) -> u64 {
-        self.repeated
+    /// Returns the number of retransmissions.
+    pub fn retransmissions(&self) -> u64 {
+        self.retransmissions
     }
 
-    /// Takes a message that is to leave at `due`; whether there was room.
+    /// Queues a message to be sent at `due`; returns whether there was room.
     pub fn push(&mut self, message: T, due: Instant) -> bool {
-        let room = self.queue.len() < WAITING;
-        if room {
-            self.queue.push_back(Item { message, due, sent: None, tries: 0, acknowledged: false });
+        let has_room = self.queue.len() < MAX_QUEUED;
+        if has_room {
+            self.queue.push_back(QueuedItem { message, due, sent: None, tries: 0, acknowledged: false });
         }
-        room
+        has_room
     }
 
-    /// When the next is to leave.
+    /// Returns when the next message is due.
     pub fn deadline(&self) -> Option<Instant> {
         self.window().map(|(_, item)| item.due).min()
     }
 
-    fn window(&self) -> impl Iterator<Item = (u16, &Item<T>)> {
-        let numbered = self.queue.iter().take(UNDER_WAY).zip(0u16..);
+    fn window(&self) -> impl Iterator<Item = (u16, &QueuedItem<T>)> {
+        let numbered = self.queue.iter().take(SEND_WINDOW).zip(0u16..);
         numbered.filter(|(item, _)| !item.acknowledged).map(|(item, at)| (self.first.wrapping_add(at), item))
     }
 
-    /// Has those that are to leave by now leave in their order, as long as `leave` takes them: by its number, and whether it
-    /// leaves for the first time.
+    /// Passes the due messages in order to `leave`, with the number and whether it is the first transmission, until
+    /// it returns false.
     pub fn send(&mut self, now: Instant, mut leave: impl FnMut(u16, &T, bool) -> bool) {
-        for (item, at) in self.queue.iter_mut().take(UNDER_WAY).zip(0u16..) {
+        for (item, at) in self.queue.iter_mut().take(SEND_WINDOW).zip(0u16..) {
             if item.acknowledged || item.due > now {
                 continue;
             }
             if !leave(self.first.wrapping_add(at), &item.message, item.sent.is_none()) {
                 return;
             }
-            self.repeated += u64::from(item.sent.is_some());
-            item.due = now + (FIRST * (1 << item.tries.min(8))).min(LONGEST);
+            self.retransmissions += u64::from(item.sent.is_some());
+            item.due = now + (INITIAL_RTO * (1 << item.tries.min(8))).min(MAX_RTO);
             item.sent = Some(now);
             item.tries += 1;
         }
     }
 
-    /// All before `next` are there, and the others whose bit is set.
+    /// Handles an acknowledgement: all before `next`, and bit n of `beyond` for `next` + 1 + n.
     pub fn acknowledge(&mut self, next: u16, beyond: u64) {
-        let there = usize::from(next.wrapping_sub(self.first));
+        let acknowledged = usize::from(next.wrapping_sub(self.first));
         // In this session.
-        let sent = |item: &Item<T>| item.tries > 0;
-        if there > UNDER_WAY || !self.queue.iter().take(there).all(sent) || there > self.queue.len() {
-            // Older than one that came, or of messages that were never sent.
+        let sent = |item: &QueuedItem<T>| item.tries > 0;
+        if acknowledged > SEND_WINDOW
+            || !self.queue.iter().take(acknowledged).all(sent)
+            || acknowledged > self.queue.len()
+        {
+            // It is outdated or covers messages that were never sent.
             return;
         }
-        self.queue.drain(..there);
+        self.queue.drain(..acknowledged);
         self.first = next;
         let Some(last) = beyond.checked_ilog2() else { return };
         for (item, at) in self.queue.iter_mut().take(last as usize + 2).zip(0u32..) {
             let Some(sent) = item.sent.filter(|_| item.tries > 0) else { return };
             match at.checked_sub(1).is_some_and(|bit| beyond >> bit & 1 == 1) {
                 true => item.acknowledged = true,
-                false if item.tries == 1 => item.due = item.due.min(sent + OVERTAKEN),
+                false if item.tries == 1 => item.due = item.due.min(sent + REORDERING_DELAY),
                 false => {}
             }
         }
     }
 
-    /// A new session: all leave anew, numbered from 0, at once. What the receiver of the last one held for want of one before
-    /// it was never given on.
+    /// Starts a new session: all messages are sent again at once, numbered from 0. Messages that the last receiver
+    /// buffered out of order were never delivered.
     pub fn restart(&mut self, now: Instant) {
         self.first = 0;
         for item in &mut self.queue {
@@ -127,67 +131,68 @@ impl<T> Sender<T> {
     }
 }
 
-/// Who gets them. Room: [`UNDER_WAY`] messages.
+/// The receiver, with at most [`SEND_WINDOW`] buffered messages.
 #[derive(Debug)]
-pub struct Receiver<T> {
+pub struct ReliableReceiver<T> {
     next: u16,
-    told: u16,
-    /// The first has number `next`, and may be here only until it is given on.
-    held: VecDeque<Option<T>>,
+    acknowledged: u16,
+    /// The first message has number `next`.
+    buffered: VecDeque<Option<T>>,
 }
 
-impl<T> Default for Receiver<T> {
-    fn default() -> Receiver<T> {
-        Receiver { next: 0, told: 0, held: VecDeque::new() }
+impl<T> Default for ReliableReceiver<T> {
+    fn default() -> ReliableReceiver<T> {
+        ReliableReceiver { next: 0, acknowledged: 0, buffered: VecDeque::new() }
     }
 }
 
-impl<T> Receiver<T> {
-    /// A message came; whether it is new. [`Receiver::next`] then gives those whose turn it is.
-    pub fn take(&mut self, number: u16, message: impl FnOnce() -> T) -> bool {
+impl<T> ReliableReceiver<T> {
+    /// Handles a message and returns whether it is new. [`ReliableReceiver::next`] then returns the messages that are
+    /// in order.
+    pub fn receive(&mut self, number: u16, message: impl FnOnce() -> T) -> bool {
         let at = usize::from(number.wrapping_sub(self.next));
-        if at >= UNDER_WAY {
+        if at >= SEND_WINDOW {
             return false;
         }
-        if self.held.len() <= at {
-            self.held.resize_with(at + 1, || None);
+        if self.buffered.len() <= at {
+            self.buffered.resize_with(at + 1, || None);
         }
-        let new = self.held[at].is_none();
-        if new {
-            self.held[at] = Some(message());
+        let is_new = self.buffered[at].is_none();
+        if is_new {
+            self.buffered[at] = Some(message());
         }
-        new
+        is_new
     }
 
-    /// The same, still held.
+    /// Returns the next message in order without removing it.
     pub fn peek(&self) -> Option<&T> {
-        self.held.front()?.as_ref()
+        self.buffered.front()?.as_ref()
     }
 
-    /// The next in order, if it is here.
+    /// Returns the next message in order, if it has arrived.
     #[allow(clippy::should_implement_trait, reason = "more may come after none")]
     pub fn next(&mut self) -> Option<T> {
-        let message = self.held.front_mut()?.take()?;
-        self.held.pop_front();
+        let message = self.buffered.front_mut()?.take()?;
+        self.buffered.pop_front();
         self.next = self.next.wrapping_add(1);
         Some(message)
     }
 
-    /// Messages given on since the last acknowledgement was asked for.
+    /// Returns the number of messages delivered since the last acknowledgement.
     pub fn unacknowledged(&self) -> u16 {
-        self.next.wrapping_sub(self.told)
+        self.next.wrapping_sub(self.acknowledged)
     }
 
-    /// Messages that wait for others before them.
-    pub fn held(&self) -> usize {
-        self.held.iter().flatten().count()
+    /// Returns the number of messages that wait for earlier ones.
+    pub fn out_of_order(&self) -> usize {
+        self.buffered.iter().flatten().count()
     }
 
-    /// What is acknowledged: all before a number, and which beyond it (bit n: that plus 1 plus n).
+    /// Returns the acknowledgement to send: the next expected number, and bit n for that number + 1 + n.
     pub fn acknowledgement(&mut self) -> (u16, u64) {
-        self.told = self.next;
-        let here = self.held.iter().skip(1).zip(0u32..);
-        (self.next, here.fold(0, |bits, (held, n)| bits | u64::from(held.is_some()) << n))
+        self.acknowledged = self.next;
+        let buffered = self.buffered.iter().skip(1).zip(0u32..);
+        (self.next, buffered.fold(0, |bits, (held, n)| bits | u64::from(held.is_some()) << n))
     }
 }
 
@@ -200,15 +205,15 @@ mod tests {
         Instant::ZERO + Span::from_ms(ms)
     }
 
-    /// Over a path that loses, doubles and mixes up, in both directions: all arrive, once, in order.
+    /// Transfers messages over a link that loses, duplicates and reorders in both directions.
     fn carry(seed: u64, loss: f64, count: u32) {
         let mut draw: Stream = Seed(seed).stream("reliable");
-        let (mut sender, mut receiver) = (Sender::default(), Receiver::default());
-        let (mut given, mut got) = (0, Vec::new());
-        let mut flying: Vec<(Instant, u16, u32)> = Vec::new();
+        let (mut sender, mut receiver) = (ReliableSender::default(), ReliableReceiver::default());
+        let (mut offered, mut received) = (0, Vec::new());
+        let mut in_flight: Vec<(Instant, u16, u32)> = Vec::new();
         for ms in 0..100_000 {
-            while given < count && sender.push(given, at(ms)) {
-                given += 1;
+            while offered < count && sender.push(offered, at(ms)) {
+                offered += 1;
             }
             sender.send(at(ms), |number, message, _| {
                 if draw.chance(0.1) {
@@ -217,53 +222,53 @@ mod tests {
                 for _ in 0..1 + u64::from(draw.chance(0.1)) {
                     if !draw.chance(loss) {
                         let jitter = if loss > 0.0 { draw.below(8) } else { 0 };
-                        flying.push((at(ms + jitter), number, *message));
+                        in_flight.push((at(ms + jitter), number, *message));
                     }
                 }
                 true
             });
-            flying.retain(|(lands, number, message)| {
-                let lands = *lands <= at(ms);
-                if lands {
-                    receiver.take(*number, || *message);
-                    got.extend(std::iter::from_fn(|| receiver.next()));
+            in_flight.retain(|(arrives, number, message)| {
+                let arrives = *arrives <= at(ms);
+                if arrives {
+                    receiver.receive(*number, || *message);
+                    received.extend(std::iter::from_fn(|| receiver.next()));
                 }
-                !lands
+                !arrives
             });
-            assert!(receiver.held() < UNDER_WAY);
+            assert!(receiver.out_of_order() < SEND_WINDOW);
             if !draw.chance(loss) {
                 let (next, beyond) = receiver.acknowledgement();
                 sender.acknowledge(next, beyond);
             }
-            if got.len() == count as usize && sender.is_empty() {
+            if received.len() == count as usize && sender.is_empty() {
                 break;
             }
         }
-        assert_eq!(got, (0..count).collect::<Vec<_>>(), "seed {seed}, loss {loss}");
-        assert!(sender.is_empty() && receiver.held() == 0);
-        assert_eq!(sender.repeated() > 0, loss > 0.0);
+        assert_eq!(received, (0..count).collect::<Vec<_>>(), "seed {seed}, loss {loss}");
+        assert!(sender.is_empty() && receiver.out_of_order() == 0);
+        assert_eq!(sender.retransmissions() > 0, loss > 0.0);
     }
 
     #[test]
-    fn all_arrive_once_in_order() {
+    fn messages_arrive_once_and_in_order() {
         for (seed, loss) in [0.0, 0.01, 0.2, 0.5].into_iter().enumerate() {
             carry(seed as u64, loss, 3_000);
         }
-        // Past the end of the numbers.
+        // Past the wrap of the sequence numbers.
         carry(9, 0.0, 70_000);
     }
 
     #[test]
-    fn it_has_bounds_and_repeats_slower_and_slower() {
-        let mut sender = Sender::default();
+    fn the_queue_is_bounded_and_retransmissions_back_off() {
+        let mut sender = ReliableSender::default();
         let taken = (0..2_000).take_while(|n| sender.push(*n, at(0))).count();
-        assert_eq!(taken, WAITING);
+        assert_eq!(taken, MAX_QUEUED);
         let mut sent = Vec::new();
         sender.send(at(0), |number, _, _| {
             sent.push(number);
             true
         });
-        assert_eq!(sent, (0..UNDER_WAY as u16).collect::<Vec<_>>());
+        assert_eq!(sent, (0..SEND_WINDOW as u16).collect::<Vec<_>>());
         let mut waits = Vec::new();
         let mut before = at(0);
         for _ in 0..7 {
@@ -273,17 +278,17 @@ mod tests {
             before = due;
         }
         assert_eq!(waits, [30, 60, 120, 240, 240, 240, 240]);
-        // Nonsense.
+        // Invalid acknowledgements.
         sender.acknowledge(65, 0);
         sender.acknowledge(40_000, u64::MAX);
-        assert_eq!(sender.len(), WAITING);
+        assert_eq!(sender.len(), MAX_QUEUED);
         sender.acknowledge(64, u64::MAX);
-        assert_eq!(sender.len(), WAITING - 64);
+        assert_eq!(sender.len(), MAX_QUEUED - 64);
     }
 
     #[test]
-    fn a_new_session_begins_with_what_was_not_given_on() {
-        let mut sender = Sender::default();
+    fn a_new_session_resends_unacknowledged_messages() {
+        let mut sender = ReliableSender::default();
         (0..5).for_each(|n| assert!(sender.push(n, at(0))));
         sender.send(at(0), |_, _, _| true);
         sender.acknowledge(1, 0b10);

@@ -1,7 +1,7 @@
-//! Which message address a PDU has, and which addresses a host wants.
+//! Rules that map DIS PDUs to message addresses and choose the addresses to which a host subscribes.
 //!
-//! A rule names PDUs by exercise, type, family and site, and says where they go: to an address, or to that of the cell of a
-//! [`Grid`] in which an Entity State happens. The first rule that matches counts.
+//! A rule selects PDUs by exercise, type, family and site. Its target is an address, or the address of the [`Grid`]
+//! cell in which an Entity State is located. The first matching rule applies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -10,55 +10,55 @@ use trunkline_units::Span;
 
 use crate::wire::dis::Pdu;
 
-/// Most cells of a grid.
-pub const MOST_CELLS: usize = 65_536;
+/// The largest number of cells in a grid.
+pub const MAX_CELLS: usize = 65_536;
 
-/// Numbers that match: any of these ranges; all, if there is none.
+/// Matching numbers: any in these ranges, or all if there are none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Numbers(pub Vec<RangeInclusive<u16>>);
 
 impl Numbers {
-    fn has(&self, number: u16) -> bool {
+    fn contains(&self, number: u16) -> bool {
         self.0.is_empty() || self.0.iter().any(|range| range.contains(&number))
     }
 }
 
-/// Where PDUs go.
+/// The destination of PDUs.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Target {
-    /// To this message address.
+    /// This message address.
     Address(u32),
-    /// To that of the cell where they happen; what happens outside of it, or has no location, the rule does not match.
+    /// The address of the cell. PDUs without a location in the grid do not match the rule.
     Grid(Grid),
-    /// Nowhere.
+    /// No destination: the PDU is dropped.
     Drop,
 }
 
-/// PDUs, and where they go.
+/// A rule: conditions and a target.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
-    /// Exercises.
+    /// Exercise identifiers.
     pub exercise: Numbers,
-    /// Types of PDUs.
+    /// PDU types.
     pub kind: Numbers,
-    /// Families of types.
+    /// Protocol families.
     pub family: Numbers,
-    /// Sites of the entity that a PDU is about; what has none no rule matches that names some.
+    /// Sites of the PDU's entity. A PDU without a site matches only an empty list.
     pub site: Numbers,
-    /// Whether they have priority, whatever their address: of the wide format.
+    /// Whether matching PDUs have priority, whatever their address. Format 2 only.
     pub priority: bool,
-    /// How long those with priority may wait in each converter, if that is said.
-    pub within: Option<Span>,
-    /// Where they go.
+    /// The longest wait of a priority message in each converter, if given.
+    pub max_wait: Option<Span>,
+    /// The destination.
     pub target: Target,
 }
 
 impl Rule {
     fn address(&self, pdu: Pdu<'_>) -> Option<Option<u32>> {
-        let matches = self.exercise.has(pdu.exercise().into())
-            && self.kind.has(pdu.kind().into())
-            && self.family.has(pdu.family().into())
-            && (self.site.0.is_empty() || pdu.site().is_some_and(|site| self.site.has(site)));
+        let matches = self.exercise.contains(pdu.exercise().into())
+            && self.kind.contains(pdu.kind().into())
+            && self.family.contains(pdu.family().into())
+            && (self.site.0.is_empty() || pdu.site().is_some_and(|site| self.site.contains(site)));
         if !matches {
             return None;
         }
@@ -70,67 +70,69 @@ impl Rule {
     }
 }
 
-/// Cells of equal size, each with a message address: along up to three axes from an origin, the first axis first.
+/// A grid of equal cells, each with a message address, along up to three axes from an origin. Cells are numbered
+/// along the first axis first.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Grid {
     /// The address of the first cell.
     pub first: u32,
-    /// From the address of a cell to that of the next: 2 where odd addresses are those of priority messages.
+    /// The difference between the addresses of two consecutive cells: 2 with pairs.
     pub step: u16,
-    /// Metres from the centre of the earth, in world coordinates (IEEE 1278.1).
+    /// Meters from the center of the earth, in world coordinates (IEEE 1278.1).
     pub origin: [f64; 3],
-    /// Directions of length 1.
+    /// Unit vectors.
     pub axes: Vec<[f64; 3]>,
-    /// Cells along each axis.
+    /// The number of cells along each axis.
     pub cells: Vec<u32>,
-    /// How long a cell is, in metres.
+    /// The edge length of a cell in meters.
     pub size: f64,
 }
 
-/// What a grid cannot be.
+/// The reason why a grid is invalid.
 #[derive(Clone, Copy, Debug, thiserror::Error, PartialEq, Eq)]
-pub enum NoGrid {
-    /// It has no axis or more than three, or not a number of cells for each.
-    #[error("a grid has a number of cells, 1 or more, for each of its axes")]
+pub enum InvalidGrid {
+    /// It has no axis, more than three, or no cell count for one of them.
+    #[error("a grid needs 1 to 3 axes with at least 1 cell each")]
     Axes,
-    /// Cells have no length.
-    #[error("a cell of a grid is as long as a number of metres above 0")]
+    /// The cell size is not positive and finite.
+    #[error("the cell size of a grid must be more than 0 meters")]
     Size,
-    /// Where it begins is no place.
-    #[error("the origin of a grid is a place")]
+    /// The origin is not a location.
+    #[error("the origin of a grid must be a location")]
     Origin,
-    /// Its cells have no addresses.
-    #[error("a grid has up to 65536 cells, whose addresses are up to 4294967295")]
+    /// There are too many cells, or their addresses exceed 32 bits.
+    #[error("a grid has at most 65536 cells, with addresses up to 4294967295")]
     Addresses,
 }
 
 impl Grid {
-    /// Along the axes of world coordinates.
+    /// Creates a grid along the axes of world coordinates.
     pub fn in_world(
         first: u32,
         step: u16,
         origin: [f64; 3],
         cells: Vec<u32>,
         size: f64,
-    ) -> Result<Grid, NoGrid> {
+    ) -> Result<Grid, InvalidGrid> {
         let axes = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]];
         let axes = axes.into_iter().take(cells.len()).collect();
         Grid { first, step, origin, axes, cells, size }.checked()
     }
 
-    /// East and north along the plane that touches the earth (WGS 84) at a latitude and longitude, in degrees.
+    /// Creates a grid to the east and north on the tangent plane of the earth (WGS 84) at a latitude and longitude in
+    /// degrees.
     pub fn on_earth(
         first: u32,
         step: u16,
         [latitude, longitude]: [f64; 2],
         cells: Vec<u32>,
         size: f64,
-    ) -> Result<Grid, NoGrid> {
-        /// Half of the longer axis in metres, and the square of the eccentricity.
+    ) -> Result<Grid, InvalidGrid> {
+        /// The semi-major axis in meters, and the squared eccentricity.
         const EQUATOR: f64 = 6_378_137.0;
         const SQUARED: f64 = 6.694_379_990_141_317e-3;
         if !(-90.0..=90.0).contains(&latitude) || !(-360.0..=360.0).contains(&longitude) {
-            return Err(NoGrid::Origin);
+            return Err(InvalidGrid::Origin);
         }
         let radians = |degrees: f64| degrees * core::f64::consts::PI / 180.0;
         let (north, north_cos) = (libm::sin(radians(latitude)), libm::cos(radians(latitude)));
@@ -142,43 +144,43 @@ impl Grid {
         Grid { first, step, origin, axes, cells, size }.checked()
     }
 
-    fn checked(self) -> Result<Grid, NoGrid> {
+    fn checked(self) -> Result<Grid, InvalidGrid> {
         let axes = (1..=3).contains(&self.axes.len()) && self.axes.len() == self.cells.len();
         if !axes || self.cells.contains(&0) {
-            return Err(NoGrid::Axes);
+            return Err(InvalidGrid::Axes);
         }
         if !(self.size > 0.0 && self.size.is_finite()) {
-            return Err(NoGrid::Size);
+            return Err(InvalidGrid::Size);
         }
         if !self.origin.iter().all(|metres| metres.is_finite()) {
-            return Err(NoGrid::Origin);
+            return Err(InvalidGrid::Origin);
         }
         let count = self.cells.iter().try_fold(1u64, |count, cells| count.checked_mul((*cells).into()));
-        let last = count.filter(|count| *count <= MOST_CELLS as u64);
+        let last = count.filter(|count| *count <= MAX_CELLS as u64);
         let last = last.map(|count| u64::from(self.first) + (count - 1) * u64::from(self.step));
         match last {
             Some(last) if last <= u32::MAX.into() && self.step > 0 => Ok(self),
-            _ => Err(NoGrid::Addresses),
+            _ => Err(InvalidGrid::Addresses),
         }
     }
 
-    /// The cell of a location, along each axis; none outside.
+    /// Returns the cell of a location along each axis, or `None` outside the grid.
     pub fn cell(&self, location: [f64; 3]) -> Option<[u32; 3]> {
         let mut cell = [0; 3];
         for ((axis, cells), at) in self.axes.iter().zip(&self.cells).zip(&mut cell) {
             let metres: f64 = (0..3).map(|n| (location[n] - self.origin[n]) * axis[n]).sum();
             let cells_from = metres / self.size;
-            // Also false for what is no number.
+            // The comparison is false for NaN.
             if !(cells_from >= 0.0 && cells_from < f64::from(*cells)) {
                 return None;
             }
-            // Rounds down; and 0.999… of the last cell stays in it.
+            // The cast rounds down. The minimum guards against rounding up at the end of the last cell.
             *at = (cells_from as u32).min(cells - 1);
         }
         Some(cell)
     }
 
-    /// The address of a cell; none if there is no such cell.
+    /// Returns the address of a cell, or `None` if there is no such cell.
     pub fn address(&self, cell: [u32; 3]) -> Option<u32> {
         let mut number = 0;
         for (at, cells) in cell.iter().zip(&self.cells).rev() {
@@ -190,13 +192,13 @@ impl Grid {
         self.first.checked_add(number * u32::from(self.step))
     }
 
-    /// The address of the last cell.
+    /// Returns the address of the last cell.
     fn last(&self) -> u32 {
         self.first + (self.cells.iter().product::<u32>() - 1) * u32::from(self.step)
     }
 
-    /// The addresses of a cell and those up to `reach` cells away from it along every axis.
-    pub fn around(&self, cell: [u32; 3], reach: u32) -> BTreeSet<u32> {
+    /// Returns the addresses of a cell and of all cells up to `reach` cells away along each axis.
+    pub fn neighbors(&self, cell: [u32; 3], reach: u32) -> BTreeSet<u32> {
         let span = |axis: usize| {
             let last = self.cells.get(axis).map_or(0, |cells| cells - 1);
             cell[axis].saturating_sub(reach)..=cell[axis].saturating_add(reach).min(last)
@@ -213,50 +215,55 @@ impl Grid {
     }
 }
 
-/// An entity: site, application, entity.
+/// An entity: site, application and entity number.
 pub type Entity = [u16; 3];
 
-/// All that a host's interface is told of its simulation.
+/// The rules of a host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rules {
-    /// The first that matches counts.
+    /// The rules in order of precedence.
     pub rules: Vec<Rule>,
-    /// Where everything else goes; none: nowhere.
-    pub otherwise: Option<u32>,
-    /// Addresses that are wanted.
-    pub wanted: Vec<RangeInclusive<u32>>,
-    /// Entities around which cells of all grids are wanted, and how many cells far.
-    pub around: BTreeMap<Entity, u32>,
+    /// The address of PDUs that no rule matches; `None` drops them.
+    pub default_address: Option<u32>,
+    /// Addresses to which the host always subscribes.
+    pub subscribed: Vec<RangeInclusive<u32>>,
+    /// Entities around which the host subscribes to cells of all grids, with the distance in cells.
+    pub around_entities: BTreeMap<Entity, u32>,
 }
 
-/// Everything to address 0, and nothing wanted.
+/// Maps every PDU to address 0 and subscribes to nothing.
 impl Default for Rules {
     fn default() -> Rules {
-        Rules { rules: Vec::new(), otherwise: Some(0), wanted: Vec::new(), around: BTreeMap::new() }
+        Rules {
+            rules: Vec::new(),
+            default_address: Some(0),
+            subscribed: Vec::new(),
+            around_entities: BTreeMap::new(),
+        }
     }
 }
 
 impl Rules {
-    /// Where a PDU goes, whether it has priority by a rule, and how long it may then wait; none: nowhere.
+    /// Returns address, priority and longest wait of a PDU, or `None` to drop it.
     pub fn address(&self, pdu: Pdu<'_>) -> Option<(u32, bool, Option<Span>)> {
         let found = self.rules.iter().find_map(|rule| Some((rule.address(pdu)?, rule)));
         match found {
-            Some((address, rule)) => Some((address?, rule.priority, rule.within)),
-            None => Some((self.otherwise?, false, None)),
+            Some((address, rule)) => Some((address?, rule.priority, rule.max_wait)),
+            None => Some((self.default_address?, false, None)),
         }
     }
 
-    /// The highest address that occurs, and whether a rule gives priority: the classic format has neither those above
-    /// 65,535 nor that.
-    pub fn reach(&self) -> (u32, bool) {
+    /// Returns the highest address in use, and whether a rule gives priority. Format 1 (classic) supports neither
+    /// addresses above 65,535 nor priority rules.
+    pub fn requirements(&self) -> (u32, bool) {
         let last = |target: &Target| match target {
             Target::Address(address) => *address,
             Target::Grid(grid) => grid.last(),
             Target::Drop => 0,
         };
         let targets = self.rules.iter().map(|rule| last(&rule.target));
-        let wanted = self.wanted.iter().map(|range| *range.end());
-        let highest = targets.chain(wanted).chain(self.otherwise).max();
+        let addresses = self.subscribed.iter().map(|range| *range.end());
+        let highest = targets.chain(addresses).chain(self.default_address).max();
         (highest.unwrap_or(0), self.rules.iter().any(|rule| rule.priority))
     }
 
@@ -268,29 +275,29 @@ impl Rules {
     }
 }
 
-/// What a host wants as the entities that it follows move.
+/// The cells around entities to which a host subscribes while they move.
 #[derive(Debug, Default)]
-pub struct Following {
-    seen: BTreeMap<Entity, Seen>,
+pub struct EntityTracker {
+    seen: BTreeMap<Entity, LastPosition>,
 }
 
-/// Where an entity was seen last.
+/// The last known position of an entity.
 #[derive(Debug)]
-struct Seen {
-    /// In which cell of each grid.
+struct LastPosition {
+    /// Its cell in each grid.
     cells: Vec<Option<[u32; 3]>>,
-    /// What is wanted around it.
-    wanted: BTreeSet<u32>,
+    /// The addresses of the surrounding cells.
+    addresses: BTreeSet<u32>,
 }
 
-impl Following {
-    /// A PDU passed, in whichever direction; whether what is wanted may have changed.
-    pub fn see(&mut self, rules: &Rules, pdu: Pdu<'_>) -> bool {
-        if rules.around.is_empty() {
+impl EntityTracker {
+    /// Observes a PDU of either direction; returns whether the subscribed cells may have changed.
+    pub fn observe(&mut self, rules: &Rules, pdu: Pdu<'_>) -> bool {
+        if rules.around_entities.is_empty() {
             return false;
         }
         let Some((entity, reach)) =
-            pdu.entity().and_then(|entity| Some((entity, *rules.around.get(&entity)?)))
+            pdu.entity().and_then(|entity| Some((entity, *rules.around_entities.get(&entity)?)))
         else {
             return false;
         };
@@ -299,16 +306,17 @@ impl Following {
         if self.seen.get(&entity).is_some_and(|before| before.cells == cells) {
             return false;
         }
-        let around = rules.grids().zip(&cells).filter_map(|(grid, cell)| Some(grid.around((*cell)?, reach)));
-        let wanted = around.flatten().collect();
-        self.seen.insert(entity, Seen { cells, wanted });
+        let neighbors =
+            rules.grids().zip(&cells).filter_map(|(grid, cell)| Some(grid.neighbors((*cell)?, reach)));
+        let addresses = neighbors.flatten().collect();
+        self.seen.insert(entity, LastPosition { cells, addresses });
         true
     }
 
-    /// All that is wanted now beside what [always](Rules::wanted) is.
-    pub fn wanted(&self, rules: &Rules) -> BTreeSet<u32> {
-        let around = self.seen.values().flat_map(|seen| seen.wanted.iter().copied());
-        around.filter(|address| !rules.wanted.iter().any(|range| range.contains(address))).collect()
+    /// Returns the addresses to subscribe to besides [`Rules::subscribed`].
+    pub fn addresses(&self, rules: &Rules) -> BTreeSet<u32> {
+        let neighbors = self.seen.values().flat_map(|seen| seen.addresses.iter().copied());
+        neighbors.filter(|address| !rules.subscribed.iter().any(|range| range.contains(address))).collect()
     }
 }
 
@@ -317,7 +325,7 @@ mod tests {
     use super::*;
     use crate::wire::dis::ENTITY_STATE;
 
-    /// An Entity State, or something else of the same form.
+    /// Returns a PDU with the layout of an Entity State.
     fn pdu(exercise: u8, kind: u8, entity: Entity, location: [f64; 3]) -> Vec<u8> {
         let mut bytes = vec![0; 144];
         bytes[..4].copy_from_slice(&[6, exercise, kind, 1]);
@@ -337,11 +345,11 @@ mod tests {
 
     fn rule(target: Target) -> Rule {
         let [exercise, kind, family, site] = std::array::from_fn(|_| Numbers::default());
-        Rule { exercise, kind, family, site, priority: false, within: None, target }
+        Rule { exercise, kind, family, site, priority: false, max_wait: None, target }
     }
 
     #[test]
-    fn the_first_rule_that_matches_counts() {
+    fn the_first_matching_rule_applies() {
         let only = |range| Numbers(vec![range]);
         let rules = Rules {
             rules: vec![
@@ -359,13 +367,13 @@ mod tests {
         let inside = [125.0, -35.0, 1e6];
         assert_eq!(of(1, ENTITY_STATE, 1, inside), Some(1_000 + 2 * (2 + 4)));
         assert_eq!(of(9, ENTITY_STATE, 1, inside), None);
-        assert_eq!(of(1, ENTITY_STATE, 1, [99.9, -35.0, 0.0]), Some(78), "outside of the grid");
+        assert_eq!(of(1, ENTITY_STATE, 1, [99.9, -35.0, 0.0]), Some(78), "outside the grid");
         assert_eq!(
             (of(1, 7, 6, inside), of(1, 2, 5, inside), of(1, 2, 7, inside)),
             (Some(77), Some(77), Some(78))
         );
         assert_eq!(of(1, 20, 5, inside), Some(0));
-        // What has no site no rule matches that names some.
+        // A rule with sites does not match a PDU without a site.
         let mut short = pdu(1, 7, [5, 1, 1], inside);
         short.truncate(12);
         short[8..10].copy_from_slice(&12u16.to_be_bytes());
@@ -373,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_are_half_open_and_what_is_no_number_is_in_none() {
+    fn cells_are_half_open_and_nan_is_in_no_cell() {
         let grid = grid();
         for (x, cell) in
             [(100.0, Some(0)), (109.999, Some(0)), (110.0, Some(1)), (139.9, Some(3)), (140.0, None)]
@@ -390,40 +398,43 @@ mod tests {
         }
         let last = 1_000 + 2 * 11;
         assert_eq!((grid.address([3, 2, 0]), grid.address([4, 2, 0])), (Some(last), None));
-        assert_eq!(grid.around([0, 0, 0], 1).into_iter().collect::<Vec<_>>(), [1_000, 1_002, 1_008, 1_010]);
-        assert_eq!(grid.around([3, 2, 0], 9).len(), 12);
+        assert_eq!(
+            grid.neighbors([0, 0, 0], 1).into_iter().collect::<Vec<_>>(),
+            [1_000, 1_002, 1_008, 1_010]
+        );
+        assert_eq!(grid.neighbors([3, 2, 0], 9).len(), 12);
     }
 
     #[test]
-    fn grids_that_cannot_be_are_refused() {
+    fn invalid_grids_are_refused() {
         let world =
             |first, step, cells: &[u32], size| Grid::in_world(first, step, [0.0; 3], cells.into(), size);
         assert_eq!(world(0, 1, &[256, 256], 1.0).map(|grid| grid.address([255, 255, 0])), Ok(Some(65_535)));
         let end = u32::MAX - 65_535;
         assert_eq!(world(end, 1, &[256, 256], 1.0).map(|grid| grid.last()), Ok(u32::MAX));
-        assert_eq!(world(end + 1, 1, &[256, 256], 1.0), Err(NoGrid::Addresses));
-        assert_eq!(world(end, 2, &[256, 256], 1.0), Err(NoGrid::Addresses));
-        assert_eq!(world(0, 1, &[256, 257], 1.0), Err(NoGrid::Addresses));
-        assert_eq!(world(0, 0, &[2], 1.0), Err(NoGrid::Addresses));
-        assert_eq!(world(0, 1, &[u32::MAX, u32::MAX, 9], 1.0), Err(NoGrid::Addresses));
+        assert_eq!(world(end + 1, 1, &[256, 256], 1.0), Err(InvalidGrid::Addresses));
+        assert_eq!(world(end, 2, &[256, 256], 1.0), Err(InvalidGrid::Addresses));
+        assert_eq!(world(0, 1, &[256, 257], 1.0), Err(InvalidGrid::Addresses));
+        assert_eq!(world(0, 0, &[2], 1.0), Err(InvalidGrid::Addresses));
+        assert_eq!(world(0, 1, &[u32::MAX, u32::MAX, 9], 1.0), Err(InvalidGrid::Addresses));
         assert_eq!(
             (world(0, 1, &[], 1.0), world(0, 1, &[1; 4], 1.0)),
-            (Err(NoGrid::Axes), Err(NoGrid::Axes))
+            (Err(InvalidGrid::Axes), Err(InvalidGrid::Axes))
         );
-        assert_eq!(world(0, 1, &[0, 5], 1.0), Err(NoGrid::Axes));
+        assert_eq!(world(0, 1, &[0, 5], 1.0), Err(InvalidGrid::Axes));
         assert_eq!(
             (world(0, 1, &[5], 0.0), world(0, 1, &[5], f64::NAN)),
-            (Err(NoGrid::Size), Err(NoGrid::Size))
+            (Err(InvalidGrid::Size), Err(InvalidGrid::Size))
         );
-        assert_eq!(Grid::on_earth(0, 1, [91.0, 0.0], vec![1, 1], 1.0), Err(NoGrid::Origin));
-        assert_eq!(Grid::on_earth(0, 1, [0.0, 0.0], vec![1, 1, 1], 1.0), Err(NoGrid::Axes));
-        assert_eq!(Grid::in_world(0, 1, [f64::NAN, 0.0, 0.0], vec![1], 1.0), Err(NoGrid::Origin));
+        assert_eq!(Grid::on_earth(0, 1, [91.0, 0.0], vec![1, 1], 1.0), Err(InvalidGrid::Origin));
+        assert_eq!(Grid::on_earth(0, 1, [0.0, 0.0], vec![1, 1, 1], 1.0), Err(InvalidGrid::Axes));
+        assert_eq!(Grid::in_world(0, 1, [f64::NAN, 0.0, 0.0], vec![1], 1.0), Err(InvalidGrid::Origin));
     }
 
     #[test]
-    fn east_and_north_are_where_they_are() {
+    fn a_grid_on_earth_is_aligned_east_and_north() {
         let grid = Grid::on_earth(0, 1, [36.6, -121.9], vec![10, 10], 1_000.0).unwrap();
-        // On the ellipsoid, at that longitude, and upright there.
+        // The origin is on the ellipsoid, at the right longitude, with a perpendicular plane.
         let [x, y, z] = grid.origin;
         let on = (x * x + y * y) / 6_378_137f64.powi(2) + z * z / 6_356_752.314_245f64.powi(2);
         assert!((on - 1.0).abs() < 1e-12, "{on}");
@@ -433,36 +444,36 @@ mod tests {
         assert!((latitude.to_degrees() - 36.6).abs() < 1e-9);
         let length = |v: [f64; 3]| v.iter().map(|x| x * x).sum::<f64>();
         assert!(grid.axes.iter().all(|axis| (length(*axis) - 1.0).abs() < 1e-12));
-        let place = |east: f64, north: f64| {
+        let location = |east: f64, north: f64| {
             std::array::from_fn(|n| grid.origin[n] + east * grid.axes[0][n] + north * grid.axes[1][n])
         };
-        assert_eq!(grid.cell(place(2_500.0, 7_001.0)), Some([2, 7, 0]));
-        assert_eq!(grid.cell(place(-1.0, 7_001.0)), None);
-        // A degree of latitude to the north is about 111 km that way.
+        assert_eq!(grid.cell(location(2_500.0, 7_001.0)), Some([2, 7, 0]));
+        assert_eq!(grid.cell(location(-1.0, 7_001.0)), None);
+        // The second grid lies 0.01 degrees of latitude, about 1.1 km, to the north.
         let north = Grid::on_earth(0, 1, [36.61, -121.9], vec![1, 1], 1.0).unwrap().origin;
         assert_eq!(grid.cell([north[0], north[1], north[2] + 1e-3]).map(|cell| cell[1]), Some(1));
     }
 
     #[test]
-    fn what_is_wanted_follows_an_entity() {
+    fn subscribed_cells_follow_an_entity() {
         let rules = Rules {
             rules: vec![rule(Target::Grid(grid()))],
-            wanted: vec![5..=5, 1_000..=1_000],
-            around: [([7, 8, 9], 1), ([7, 8, 10], 0)].into(),
+            subscribed: vec![5..=5, 1_000..=1_000],
+            around_entities: [([7, 8, 9], 1), ([7, 8, 10], 0)].into(),
             ..Rules::default()
         };
-        let mut following = Following::default();
-        let mut see = |kind, entity, x| {
+        let mut following = EntityTracker::default();
+        let mut observe = |kind, entity, x| {
             let bytes = pdu(1, kind, entity, [x, -50.0, 0.0]);
-            let changed = following.see(&rules, Pdu::split(&bytes).unwrap().0);
-            (changed, following.wanted(&rules).into_iter().collect::<Vec<_>>())
+            let changed = following.observe(&rules, Pdu::split(&bytes).unwrap().0);
+            (changed, following.addresses(&rules).into_iter().collect::<Vec<_>>())
         };
-        assert_eq!(see(ENTITY_STATE, [1, 2, 3], 120.0), (false, vec![]));
-        assert_eq!(see(ENTITY_STATE, [7, 8, 10], 139.0), (true, vec![1_006]));
-        let (changed, wanted) = see(ENTITY_STATE, [7, 8, 9], 139.0);
-        assert_eq!((changed, wanted), (true, vec![1_004, 1_006, 1_012, 1_014]));
-        assert!(!see(ENTITY_STATE, [7, 8, 9], 131.0).0, "the same cell");
-        assert!(!see(2, [7, 8, 9], 101.0).0, "no Entity State");
-        assert_eq!(see(ENTITY_STATE, [7, 8, 9], 200.0), (true, vec![1_006]), "it went away");
+        assert_eq!(observe(ENTITY_STATE, [1, 2, 3], 120.0), (false, vec![]));
+        assert_eq!(observe(ENTITY_STATE, [7, 8, 10], 139.0), (true, vec![1_006]));
+        let (changed, addresses) = observe(ENTITY_STATE, [7, 8, 9], 139.0);
+        assert_eq!((changed, addresses), (true, vec![1_004, 1_006, 1_012, 1_014]));
+        assert!(!observe(ENTITY_STATE, [7, 8, 9], 131.0).0, "the same cell");
+        assert!(!observe(2, [7, 8, 9], 101.0).0, "no Entity State");
+        assert_eq!(observe(ENTITY_STATE, [7, 8, 9], 200.0), (true, vec![1_006]), "the entity left the grid");
     }
 }

@@ -1,90 +1,93 @@
-//! What all three machines agree on.
+//! Settings that all endpoints of a site share.
 
 use trunkline_units::Span;
 
-use crate::gather::Timing;
+use crate::bundler::Timing;
 use crate::level::Medium;
 use crate::regulator::Congestion;
-use crate::wire::classic::LONGEST;
-use crate::wire::wide::{LEAST_PATH, PATH};
+use crate::wire::classic::MAX_BUNDLE;
+use crate::wire::format2::{DEFAULT_DATAGRAM, MIN_DATAGRAM};
 
-/// How a converter and its hosts work. The same at all of them.
+/// The settings of converters and hosts, equal at all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// When bundles leave.
     pub timing: Timing,
-    /// Whether odd addresses are priority messages, each joined together with the even one before it.
+    /// Whether an odd address carries the priority messages of the even address before it, so that both are joined
+    /// together.
     pub pairs: bool,
-    /// In which so many ordinary messages go as the level of congestion lets go: an interval of the central converter's
-    /// [media](crate::level::Medium). Not zero.
+    /// The interval of the central converter's [media](crate::level::Medium), in which a congestion level admits its
+    /// number of ordinary messages. Not zero.
     pub interval: Span,
-    /// Most octets of a bundle, at most [`LONGEST`]; of the classic format.
-    pub longest: usize,
-    /// What stands on the wire.
+    /// The largest bundle in octets, at most [`MAX_BUNDLE`]. Format 1 (classic) only.
+    pub max_bundle: usize,
+    /// The wire format.
     pub format: Format,
 }
 
-/// What stands on the wire.
+/// The wire format of bundles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
-    /// As in 1997: 16 hosts, 16-bit addresses.
+    /// Format 1 (classic), as in 1997: 16 hosts, 16-bit addresses.
     #[default]
     Classic,
-    /// Any number of hosts, 32-bit addresses, legal DIS.
-    Wide(Wide),
+    /// Format 2: any number of hosts, 32-bit addresses, valid DIS.
+    Format2(Format2),
 }
 
-/// What the wide format needs to know.
+/// The settings of bundle format 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wide {
-    /// This site: the hosts of one central converter. Each has another number.
+pub struct Format2 {
+    /// The site: the hosts of one central converter. Each site has a different number.
     pub site: u16,
-    /// Most octets of a datagram, from [`LEAST_PATH`] to [`LONGEST`]. [`PATH`] unless the path is known to carry more.
-    pub path: usize,
-    /// How ordinary messages go to hosts.
-    pub spread: Spread,
-    /// What is dropped when there is too much.
+    /// The largest datagram in octets, from [`MIN_DATAGRAM`] to [`MAX_BUNDLE`]; [`DEFAULT_DATAGRAM`] unless the path
+    /// is known to carry more.
+    pub max_datagram: usize,
+    /// How ordinary messages are sent to hosts.
+    pub fanout: Fanout,
+    /// The kind of congestion control.
     pub congestion: Congestion,
-    /// Hosts that there may be.
-    pub most_hosts: u16,
+    /// The largest number of hosts.
+    pub max_hosts: u16,
 }
 
-/// How ordinary messages go to hosts. Those with priority go to each that wants them by itself, and are acknowledged.
+/// How ordinary messages are sent to hosts. Priority messages are always sent by unicast and acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Spread {
-    /// Each host gets bundles of its own, of what it wants. Right on a switched network.
+pub enum Fanout {
+    /// Each host gets its own bundles with the messages it has joined. Best on a switched network.
     #[default]
-    Each,
-    /// One bundle to all, of which each keeps what it wants. Right where all hear all, and want much alike.
-    All,
+    Unicast,
+    /// All hosts get the same bundles and discard what they have not joined. Best on a shared medium with similar
+    /// interests.
+    Broadcast,
 }
 
-/// Site 1, any path, bundles for each host.
-impl Default for Wide {
-    fn default() -> Wide {
-        let (spread, congestion) = (Spread::default(), Congestion::default());
-        Wide { site: 1, path: PATH, spread, congestion, most_hosts: 1_024 }
+/// Site 1, any path, unicast bundles.
+impl Default for Format2 {
+    fn default() -> Format2 {
+        let (fanout, congestion) = (Fanout::default(), Congestion::default());
+        Format2 { site: 1, max_datagram: DEFAULT_DATAGRAM, fanout, congestion, max_hosts: 1_024 }
     }
 }
 
-impl Wide {
-    /// Most octets of a datagram, within its bounds.
-    pub fn longest(&self) -> usize {
-        self.path.clamp(LEAST_PATH, LONGEST)
+impl Format2 {
+    /// Returns the largest datagram in octets, within its bounds.
+    pub fn max_datagram_octets(&self) -> usize {
+        self.max_datagram.clamp(MIN_DATAGRAM, MAX_BUNDLE)
     }
 
-    /// What stands for a host of this site as a source.
-    pub fn source(&self, number: u16) -> u32 {
+    /// Returns the source field of a host of this site.
+    pub fn source_of(&self, number: u16) -> u32 {
         u32::from(self.site) << 16 | u32::from(number)
     }
 
-    /// Whether a source is a host of this site.
-    pub fn is_own(&self, source: u32) -> bool {
+    /// Returns whether a source is a host of this site.
+    pub fn is_local_source(&self, source: u32) -> bool {
         source >> 16 == u32::from(self.site)
     }
 }
 
-/// As in 1997, without priorities.
+/// Format 1 (classic) as in 1997, without priorities.
 impl Default for Settings {
     fn default() -> Settings {
         let interval = Medium::default().interval;
@@ -92,23 +95,23 @@ impl Default for Settings {
             timing: Timing::CLASSIC,
             pairs: false,
             interval,
-            longest: LONGEST,
+            max_bundle: MAX_BUNDLE,
             format: Format::Classic,
         }
     }
 }
 
 impl Settings {
-    /// Whether a message is a priority message.
+    /// Returns whether messages to an address have priority.
     pub fn is_priority(&self, address: impl Into<u32>) -> bool {
         self.pairs && address.into() & 1 == 1
     }
 
-    /// What the wide format needs to know, if that is the format.
-    pub fn wide(&self) -> Option<Wide> {
+    /// Returns the settings of format 2, if that is the format.
+    pub fn format2(&self) -> Option<Format2> {
         match self.format {
             Format::Classic => None,
-            Format::Wide(wide) => Some(wide),
+            Format::Format2(format2) => Some(format2),
         }
     }
 }

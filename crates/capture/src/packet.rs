@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use trunkline_io::packet::Tag;
 use trunkline_llc::Pdu;
-use trunkline_llc::token::frame::{CONTROL, Control, LONGEST as LONGEST_CONTROL, SAP};
-use trunkline_llc::wire::{ALL, BadPdu, HIGHEST};
+use trunkline_llc::token::frame::{CONTROL, Control, MAX_FRAME as LONGEST_CONTROL, SAP};
+use trunkline_llc::wire::{ALL, BadPdu, MAX_PRIORITY};
 
 /// An Ethernet address.
 pub type Mac = [u8; 6];
@@ -110,7 +110,7 @@ pub struct Llc<'a> {
     /// What it says of the ring's token, if it does.
     pub control: Option<Control>,
     /// The stations that a datagram tells of, its sender and whom it is for, 255 for all: it comes from so many ports
-    /// above the named one and goes to the group that ends with the number (docs/llc.md, Networks).
+    /// above the named one and goes to the group that ends with the number (docs/reference/llc.md, Networks).
     pub stations: Option<(u8, u8)>,
 }
 
@@ -218,8 +218,8 @@ impl<'a> Packet<'a> {
             && llc_port.is_some_and(|port| port == from || port == to)
             && let Some([first, pdu @ ..]) = content.get(8..)
         {
-            let priority = if *first == CONTROL { HIGHEST } else { *first };
-            self.llc = if priority <= HIGHEST { Llc::read(priority, pdu) } else { None };
+            let priority = if *first == CONTROL { MAX_PRIORITY } else { *first };
+            self.llc = if priority <= MAX_PRIORITY { Llc::read(priority, pdu) } else { None };
             let port = llc_port.unwrap_or_default();
             if let Some(llc) = &mut self.llc {
                 llc.stations = numbers(from, to, ip.destination, port);

@@ -13,7 +13,7 @@ use trunkline_capture::packet::{Captured, Link, Packet};
 use trunkline_capture::table::{Count, Table};
 use trunkline_io::packet::Tag;
 use trunkline_llc::Pdu;
-use trunkline_llc::token::frame::{Control, Key, LONGEST, SAP, Token};
+use trunkline_llc::token::frame::{Control, Key, MAX_FRAME, SAP, Token};
 use trunkline_llc::wire::Kind;
 
 const MS: u64 = 1_000_000;
@@ -143,7 +143,7 @@ fn the_tokens_rotation_is_timed() {
 
 #[test]
 fn a_token_in_datagrams_counts_once() {
-    let mut bytes = [0; LONGEST];
+    let mut bytes = [0; MAX_FRAME];
     let length = pass(2, 1, 5).write(&mut bytes);
     let [a, b, c] = [1, 2, 3].map(|n| [10, 0, 0, n].into());
     let to = |to| ethernet(1, 2, None, 0x0800, &ipv4(a, to, 17, (8022, 8022), &bytes[..length]));

@@ -11,9 +11,9 @@ use std::thread;
 use std::time::Duration;
 
 use trunkline_collector::poll::report::{Report, queue};
-use trunkline_collector::poll::{Collector, Config, Keeper, Keeping, Time};
+use trunkline_collector::poll::{AnchoredClock, ArchiveWriter, Collector, Config, WriteOptions};
 use trunkline_counters::archive::{Reader, TableId};
-use trunkline_counters::counter::{Event, Moment};
+use trunkline_counters::counter::{Event, Timestamp};
 use trunkline_io::Clock;
 use trunkline_io::usage::CpuTime;
 
@@ -72,9 +72,9 @@ fn part(time: Duration, dead: usize) {
     let folder = tempfile::tempdir().expect("a folder");
     let config = Config::parse(&text, Path::new("")).expect("a configuration");
     let path = folder.path().join("archive");
-    let now = Time::start();
-    let keeping = Keeping { flush: config.flush, retention: config.retention };
-    let keeper = Keeper::open(&path, keeping, now).expect("an archive");
+    let now = AnchoredClock::start();
+    let keeping = WriteOptions { flush: config.flush, retention: config.retention };
+    let keeper = ArchiveWriter::open(&path, keeping, now).expect("an archive");
     let (sink, reports) = queue();
     let (collector, stop) = Collector::new(config, now, sink);
     let (mut answers, mut silent, mut values) = (0u64, 0u64, 0u64);
@@ -88,7 +88,7 @@ fn part(time: Duration, dead: usize) {
             stop.stop();
         });
         let see = |report: &Report| {
-            if let Report::Trouble { fault: Some(fault), .. } = report {
+            if let Report::FaultChanged { fault: Some(fault), .. } = report {
                 *faults.entry(fault.name()).or_insert(0u64) += 1;
             }
             if let Report::Polled { response, .. } = report {
@@ -126,9 +126,9 @@ fn events(path: &Path) -> (usize, usize) {
     let (mut late, mut missed) = (0, 0);
     for table in reader.tables(TableId(0), 10_000).expect("tables") {
         let Some(series) = reader.series(table.id).expect("series").into_iter().next() else { continue };
-        for point in reader.points(series.id, Moment(0), Moment::LAST, 100_000).expect("points").points {
-            late += usize::from(point.row.events.has(Event::Late));
-            missed += usize::from(point.row.events.has(Event::Missed));
+        for point in reader.points(series.id, Timestamp(0), Timestamp::MAX, 100_000).expect("points").points {
+            late += usize::from(point.row.events.contains(Event::Late));
+            missed += usize::from(point.row.events.contains(Event::Missed));
         }
     }
     (late, missed)

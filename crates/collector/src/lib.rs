@@ -4,6 +4,8 @@
 //! | --- | --- |
 //! | [`snmp`] | SNMP sessions and table walks |
 //! | [`poll`] | the configuration, the schedule, and what is polled |
+//! | [`time`] | a monotonic clock, and the times of polls |
 
 pub mod poll;
 pub mod snmp;
+pub mod time;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use trunkline_collector::poll::report::{Over, Report, Reports, queue};
-use trunkline_collector::poll::{Collector, Config, Keeper, Keeping, Stop, Time};
+use trunkline_collector::poll::report::{Closed, Report, ReportReceiver, queue};
+use trunkline_collector::poll::{AnchoredClock, ArchiveWriter, Collector, Config, Stop, WriteOptions};
 use trunkline_collector::snmp::Fault;
 use trunkline_counters::archive::{Reader, SeriesInfo, TableId, TableSpec};
-use trunkline_counters::counter::{Event, Events, Kind, Moment};
+use trunkline_counters::counter::{Event, EventSet, Timestamp, ValueKind};
 
 mod agent;
 
@@ -22,9 +22,9 @@ const LIMIT: Duration = Duration::from_secs(60);
 struct Work {
     stop: Stop,
     thread: Option<thread::JoinHandle<()>>,
-    reports: Reports,
+    reports: ReportReceiver,
     specs: BTreeMap<usize, Arc<TableSpec>>,
-    time: Time,
+    time: AnchoredClock,
 }
 
 /// What one poll of a table said, by names of series.
@@ -39,7 +39,7 @@ enum Said {
 impl Work {
     fn start(text: &str) -> Work {
         let config = Config::parse(text, std::path::Path::new("")).unwrap();
-        let time = Time::start();
+        let time = AnchoredClock::start();
         let (sink, reports) = queue();
         let (collector, stop) = Collector::new(config, time, sink);
         let thread = Some(thread::spawn(move || collector.run(false).unwrap()));
@@ -47,7 +47,7 @@ impl Work {
     }
 
     fn next(&mut self) -> Vec<Said> {
-        let report = self.reports.next(LIMIT).unwrap().expect("a report in time");
+        let report = self.reports.receive(LIMIT).unwrap().expect("a report in time");
         match report {
             Report::Polled { table, spec, response } => {
                 if let Some(spec) = spec {
@@ -55,24 +55,27 @@ impl Work {
                 }
                 let spec = &self.specs[&table];
                 let values = response.answer.map(|answer| {
-                    assert!(answer.answered >= response.asked && response.asked >= response.due);
+                    assert!(
+                        answer.answered_at >= response.requested_at
+                            && response.requested_at >= response.due_at
+                    );
                     assert_eq!(answer.values.len(), spec.series.len());
                     let named = spec.series.iter().zip(answer.values);
                     named.map(|(s, v)| (s.name.clone(), v.map(|v| v.0))).collect()
                 });
                 vec![Said::Polled(spec.name.clone(), values)]
             }
-            Report::Words { words, .. } => {
+            Report::Texts { texts: words, .. } => {
                 words.into_iter().map(|w| Said::Word(w.object, w.key, w.text)).collect()
             }
-            Report::Trouble { fault, .. } => vec![Said::Trouble(fault)],
+            Report::FaultChanged { fault, .. } => vec![Said::Trouble(fault)],
         }
     }
 
     /// Waits for something that is said.
     fn until<T>(&mut self, mut so: impl FnMut(Said) -> Option<T>) -> T {
         let began = self.time.now();
-        while self.time.now().since(began) < LIMIT {
+        while self.time.now().duration_since(began) < LIMIT {
             if let Some(found) = self.next().into_iter().find_map(&mut so) {
                 return found;
             }
@@ -134,7 +137,7 @@ fn ports_are_read_by_name_and_told_in_words() {
     assert_eq!(first["port/eth50/speed"], Some(1_000_000_000));
     let spec = work.specs.values().find(|s| s.name == "interfaces").unwrap().clone();
     let octets = spec.series.iter().find(|s| s.name == "port/eth1/in/octets").unwrap();
-    assert_eq!(octets.mark.as_deref(), Some("port/eth1/discontinuity"));
+    assert_eq!(octets.discontinuity.as_deref(), Some("port/eth1/discontinuity"));
     assert!(octets.ceiling.is_some_and(|most| most >= 125_000_000));
     // A later poll needs few requests: 50 ports of 17 columns, two ports a datagram, and the end.
     let before = agents.requests.load(std::sync::atomic::Ordering::Relaxed);
@@ -158,10 +161,10 @@ fn a_port_without_counters_of_64_bits_has_those_of_32() {
     assert_eq!(polled["port/eth1/in/octets"], Some(1_006));
     let spec = work.specs.values().find(|s| s.name == "interfaces").unwrap().clone();
     let series = |name: &str| spec.series.iter().find(|s| s.name == name).unwrap();
-    assert_eq!(series("port/eth1/in/octets").kind, Kind::Counter64);
+    assert_eq!(series("port/eth1/in/octets").kind, ValueKind::Counter64);
     // Of 32 bits: its speed is what bounds a wrap.
     let octets = series("port/eth2/in/octets");
-    assert_eq!((octets.kind, octets.ceiling), (Kind::Counter32, Some(125_000_000)));
+    assert_eq!((octets.kind, octets.ceiling), (ValueKind::Counter32, Some(125_000_000)));
 }
 
 #[test]
@@ -281,9 +284,9 @@ struct Kept {
 fn keep(text: &str, folder: &std::path::Path, done: impl FnOnce() + Send) -> Kept {
     let config = Config::parse(text, folder).unwrap();
     let path = folder.join("archive");
-    let keeping = Keeping { flush: Duration::from_millis(100), retention: config.retention };
-    let time = Time::start();
-    let keeper = Keeper::open(&path, keeping, time).unwrap();
+    let keeping = WriteOptions { flush: Duration::from_millis(100), retention: config.retention };
+    let time = AnchoredClock::start();
+    let keeper = ArchiveWriter::open(&path, keeping, time).unwrap();
     let (sink, reports) = queue();
     let (collector, stop) = Collector::new(config, time, sink);
     thread::scope(|scope| {
@@ -304,8 +307,8 @@ fn keep(text: &str, folder: &std::path::Path, done: impl FnOnce() + Send) -> Kep
 }
 
 impl Kept {
-    fn whole(&self, name: &str) -> (i128, Events) {
-        let view = self.reader.view(self.series[name].id, Moment(0), Moment::LAST, 1).unwrap();
+    fn whole(&self, name: &str) -> (i128, EventSet) {
+        let view = self.reader.view(self.series[name].id, Timestamp(0), Timestamp::MAX, 1).unwrap();
         (view.buckets.buckets[0].sum, view.buckets.buckets[0].events)
     }
 }
@@ -360,17 +363,17 @@ fn cells_of_channels_and_paths_and_any_object_are_kept_and_a_wrap_is_its_event()
     });
     for name in ["vc/eth1/0.33/in/cells", "vc/eth1/0.40000/in/cells", "vp/eth1/7/in/cells"] {
         let (sum, events) = kept.whole(name);
-        assert!(sum == 2_000 && events.has(Event::Wrap), "{name}: {sum} {events:?}");
+        assert!(sum == 2_000 && events.contains(Event::Wrap), "{name}: {sum} {events:?}");
         assert_eq!(kept.series[name].column.ceiling, Some(155_520_000u64.div_ceil(424)));
     }
     let (sum, events) = kept.whole("vc/eth1/0.33/out/cells");
-    assert!(sum == 2_000 && !events.has(Event::Wrap), "{sum} {events:?}");
+    assert!(sum == 2_000 && !events.contains(Event::Wrap), "{sum} {events:?}");
     for name in ["crc-errors", "timeouts", "oversized"].map(|what| format!("vc/eth1/0.33/in/{what}")) {
         assert_eq!(kept.whole(&name).0, 2_000, "{name}");
     }
     // Who says how fast it counts is told a wrap from a reset.
     let (sum, events) = kept.whole("other/bounded.7/value");
-    assert!(sum == 2_000 && events.has(Event::Wrap), "{sum} {events:?}");
+    assert!(sum == 2_000 && events.contains(Event::Wrap), "{sum} {events:?}");
     assert_eq!(kept.whole("other/rows.2/value").0, 2_000);
     assert!(kept.series.contains_key("other/rows.1/value") && kept.series.contains_key("other/load/value"));
     assert!(!kept.series.contains_key("other/nothing/value"));
@@ -423,13 +426,13 @@ fn a_device_that_dies_and_returns_loses_nothing_and_delays_nobody() {
         format!("[[device]]\nname = 'b'\naddress = '{}'\ncredentials = 'c'\ncache = '0s'", agents.at[1]);
     let text = device(&agents, &format!("cache = '0s'\n{second}"));
     // When a device was asked and whether it answered, as far as is kept; `None` before anything is.
-    let polls = |reader: &Reader, device: &str| -> Option<Vec<(Moment, bool)>> {
+    let polls = |reader: &Reader, device: &str| -> Option<Vec<(Timestamp, bool)>> {
         let tables = reader.tables(TableId(0), 10).ok()?;
         let table = tables.iter().find(|t| t.device == device && t.name == "interfaces")?.id;
         let series = reader.series(table).ok()?;
         let octets = series.iter().find(|s| s.name == "port/eth1/in/octets")?;
-        let points = reader.points(octets.id, Moment(0), Moment::LAST, 10_000).ok()?.points;
-        Some(points.iter().map(|p| (p.row.asked, p.value.is_some())).collect())
+        let points = reader.points(octets.id, Timestamp(0), Timestamp::MAX, 10_000).ok()?.points;
+        Some(points.iter().map(|p| (p.row.requested_at, p.value.is_some())).collect())
     };
     let trouble = |reader: &Reader| {
         let texts = reader.texts("sw").ok()?;
@@ -446,7 +449,7 @@ fn a_device_that_dies_and_returns_loses_nothing_and_delays_nobody() {
         });
         assert!(over, "{what}");
     };
-    let answers = |polls: &[(Moment, bool)]| polls.iter().filter(|(_, answered)| *answered).count();
+    let answers = |polls: &[(Timestamp, bool)]| polls.iter().filter(|(_, answered)| *answered).count();
     let kept = keep(&text, folder.path(), || {
         wait("both answer", &|reader| {
             Some(answers(&polls(reader, "sw")?) > 1 && answers(&polls(reader, "b")?) > 1)
@@ -471,9 +474,9 @@ fn a_device_that_dies_and_returns_loses_nothing_and_delays_nobody() {
     let table = tables.iter().find(|t| t.device == "sw" && t.name == "interfaces").unwrap().id;
     let series = kept.reader.series(table).unwrap();
     let octets = series.iter().find(|s| s.name == "port/eth1/in/octets").unwrap();
-    let view = kept.reader.view(octets.id, Moment(0), Moment::LAST, 1).unwrap();
+    let view = kept.reader.view(octets.id, Timestamp(0), Timestamp::MAX, 1).unwrap();
     let whole = &view.buckets.buckets[0];
-    assert!(whole.events.has(Event::Silent) && whole.sum == 500, "{whole:?}");
+    assert!(whole.events.contains(Event::Silent) && whole.sum == 500, "{whole:?}");
 }
 
 #[test]
@@ -489,7 +492,7 @@ fn this_machine_and_hosts_are_polled() {
         let tables = reader.tables(TableId(0), 10).ok()?;
         let found = tables.iter().filter(|t| t.device == device);
         let series = found.flat_map(|t| reader.series(t.id).unwrap_or_default()).find(|s| s.name == name)?;
-        let points = reader.points(series.id, Moment(0), Moment::LAST, 10_000).ok()?.points;
+        let points = reader.points(series.id, Timestamp(0), Timestamp::MAX, 10_000).ok()?.points;
         points.into_iter().rev().find_map(|p| p.value).map(|raw| raw.0)
     };
     let are_there = |reader: &Reader| {
@@ -499,9 +502,11 @@ fn this_machine_and_hosts_are_polled() {
     };
     let path = folder.path().join("archive");
     let kept = keep(config, folder.path(), || {
-        let time = Time::start();
+        let time = AnchoredClock::start();
         let began = time.now();
-        while time.now().since(began) < LIMIT && !Reader::open(&path).is_ok_and(|reader| are_there(&reader)) {
+        while time.now().duration_since(began) < LIMIT
+            && !Reader::open(&path).is_ok_and(|reader| are_there(&reader))
+        {
             thread::park_timeout(Duration::from_millis(50));
         }
     });
@@ -519,6 +524,6 @@ fn the_end_comes_when_it_is_asked_for() {
     work.stop.stop();
     let _ = work.thread.take().map(thread::JoinHandle::join);
     let asked = work.time.now();
-    while !matches!(work.reports.next(Duration::ZERO), Err(Over)) {}
+    while !matches!(work.reports.receive(Duration::ZERO), Err(Closed)) {}
     assert!(work.time.now() >= asked);
 }

@@ -1,320 +1,329 @@
-//! The archive of the flow monitor: every reading of every counter, in one SQLite file or a database of PostgreSQL.
+//! An archive of counter readings: one SQLite file or one PostgreSQL database that stores every reading.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
-//! | [`writer`] | the one who writes: tables, responses, flushes, chunks, retention |
-//! | [`reader`] | those who read: views that lose no peak, raw points |
-//! | [`choose`] | which series are meant: `sw1:port/*/in/octets` |
-//! | [`flat`] | points and views as rows: CSV and, with the feature `parquet`, Parquet |
-//! | [`prometheus`] | the newest values as a page that Prometheus reads; names and labels |
-//! | [`run`] | what a run of an experiment counted over time, put into the archive |
-//! | [`recent`] | what the last responses of a table told of all of its series |
-//! | [`location`] | where an archive is |
-//! | [`place`] | names of series: which port, channel, host or flow, which way, what is counted |
-//! | [`summary`] | exact sums, least and most, coverage, events; buckets of them over time |
-//! | [`chunk`] | about a thousand responses, column by column, and a summary of each column |
-//! | [`row`] | a response with what was found out about it; how it waits for its chunk |
-//! | `numbers` | a column of numbers as bytes |
-//! | [`bytes`] | integers in few bytes; parts with checksums |
-//! | `catalogue` | what an archive is made of, wherever it lies |
-//! | `sql` | all SQL of the file |
-//! | `postgres` | with the feature `postgres`: the same in a database of PostgreSQL |
+//! | [`writer`] | the writer: tables, responses, flushes, chunks, retention |
+//! | [`reader`] | readers: views that keep peaks, raw points |
+//! | [`pattern`] | patterns that select series: `sw1:port/*/in/octets` |
+//! | [`export`] | points and views as rows: CSV and, with the feature `parquet`, Parquet |
+//! | [`prometheus`] | the latest values as a page for Prometheus; metric names and labels |
+//! | [`run_import`] | import of the time series of an experiment's record |
+//! | [`recent`] | the last responses of a table for all of its series |
+//! | [`location`] | location of an archive: a file or a database |
+//! | [`name`] | names of series: part of a device, direction, quantity |
+//! | [`summary`] | exact sums, lowest and highest values, coverage, events; buckets over time |
+//! | [`chunk`] | about a thousand responses by column, and a summary of each column |
+//! | [`row`] | a response with its status; encoding of flushed responses |
+//! | `state` | the stored state of a table's trackers |
+//! | `numbers` | encoding of a column of numbers |
+//! | [`encoding`] | variable-length integers; parts with checksums |
+//! | `storage` | the interface of the databases below |
+//! | `open` | opens the storage of a location |
+//! | `sqlite` | storage in an SQLite file |
+//! | `postgres` | with the feature `postgres`: storage in a PostgreSQL database |
+//! | `postgres_url` | with the feature `postgres`: addresses and passwords of databases |
 //!
 //! ```text
-//!  response ──► Judge ──► row ──flush──► tail ──seal──► chunk ──retention──► summary alone ──► gone
-//!                                         └──────► view: growth between rows, or summaries ◄──┘
+//!  response ──► TableTracker ──► row ──flush──► tail ──► chunk ──retention──► summary only ──► removed
+//!                                                └──► view: growth between rows, or summaries ◄──┘
 //! ```
 //!
-//! What a series tells is always derived from raw rows by [`counter`](crate::counter), and the same rows give the same
-//! growth whether they lie in a tail or a chunk: with each column of a chunk stands what its tracker knew when the chunk
-//! began. A summary stands in for its chunk where the whole of it falls into one bucket of a view.
+//! The archive always derives growth from raw rows by [`counter`](crate::counter). Rows give the same growth in a
+//! tail and in a chunk, because a chunk stores the tracker state of each column at its beginning. A view uses the
+//! summary of a chunk if the whole chunk falls into one bucket.
 
 use std::time::Duration;
 
-use crate::counter::{Column, Disorder, Kind, Moment};
+use crate::counter::{Column, OutOfOrder, Timestamp, ValueKind};
 
-pub mod bytes;
-mod catalogue;
-pub mod choose;
 pub mod chunk;
-pub mod flat;
+pub mod encoding;
+pub mod export;
 pub mod location;
+pub mod name;
 mod numbers;
-pub mod place;
+mod open;
+pub mod pattern;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(feature = "postgres")]
+mod postgres_url;
 pub mod prometheus;
 pub mod reader;
 pub mod recent;
 pub mod row;
-pub mod run;
-mod sql;
+pub mod run_import;
+mod sqlite;
+mod state;
+mod storage;
 pub mod summary;
 pub mod writer;
 
-pub use bytes::Damage;
-pub use choose::Pattern;
+pub use encoding::DecodeError;
 pub use location::Location;
-pub use place::{Direction, Object, Place};
-pub use reader::{Point, Points, Reader, Responded, Responses, View};
+pub use name::{Direction, Object, SeriesName};
+pub use pattern::Pattern;
+pub use reader::{LatestAnswer, Point, Points, Reader, Responses, View};
 pub use recent::Recent;
 pub use row::Row;
 pub use summary::{Buckets, Range, Summary};
-pub use writer::{Layout, Removed, Retention, Writer};
+pub use writer::{Layout, RemovalStats, Retention, Writer};
 
-/// Most columns of a table.
-pub const MOST_COLUMNS: usize = 16_384;
-/// Most buckets of a view.
-pub const MOST_BUCKETS: usize = 8_192;
-/// Most points that are given at once.
-pub const MOST_POINTS: usize = 100_000;
-/// Most octets of a text; longer ones are cut.
-pub const MOST_TEXT: usize = 1_024;
-/// Most texts of a device that are given at once.
-pub const MOST_TEXTS: usize = 100_000;
+/// Maximum number of columns of a table.
+pub const MAX_COLUMNS: usize = 16_384;
+/// Maximum number of responses in a chunk.
+pub const MAX_CHUNK_ROWS: usize = 4_096;
+/// Maximum number of buckets of a view.
+pub const MAX_BUCKETS: usize = 8_192;
+/// Maximum number of points that one call returns.
+pub const MAX_POINTS: usize = 100_000;
+/// Maximum length of a text in octets; longer texts are truncated.
+pub const MAX_TEXT_LENGTH: usize = 1_024;
+/// Maximum number of texts of a device that one call returns.
+pub const MAX_TEXTS: usize = 100_000;
 
-/// Number of a table in its archive.
+/// Identifies a table within its archive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TableId(pub i64);
 
-/// Number of a series in its archive.
+/// Identifies a series within its archive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SeriesId(pub i64);
 
-/// Number of a chunk in its archive.
+/// Identifies a chunk within its archive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ChunkId(pub i64);
 
-/// A table as it shall be: what one device is asked in one go.
+/// The definition of a table: the objects that one device is polled for in one request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TableSpec {
-    /// Whom: a name or an address.
+    /// The device: a name or an address.
     pub device: String,
-    /// What: unique on its device.
+    /// The name, unique on the device.
     pub name: String,
-    /// How often.
+    /// The polling period.
     pub period: Duration,
-    /// How old the agent's answers may be; none if that is to be learned.
+    /// The refresh period of the agent's cache; `None` to learn it.
     pub refresh: Option<Duration>,
-    /// Its columns.
+    /// The columns.
     pub series: Vec<SeriesSpec>,
 }
 
-/// A series as it shall be.
+/// The definition of a series.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SeriesSpec {
-    /// Unique in its table: mostly a [`Place`], such as `port/eth0/in/octets`.
+    /// The name, unique in the table: usually a [`SeriesName`], such as `port/eth0/in/octets`.
     pub name: String,
-    /// What it holds. A series keeps its kind.
-    pub kind: Kind,
-    /// What it counts: `octets`, `cells`.
+    /// The type of its values, which cannot change.
+    pub kind: ValueKind,
+    /// The unit: `octets`, `cells`.
     pub unit: String,
-    /// As [`Column::ceiling`].
+    /// See [`Column::ceiling`].
     pub ceiling: Option<u64>,
-    /// Name of the series of the same table that holds its discontinuity time.
-    pub mark: Option<String>,
+    /// The name of the series in the same table that holds the discontinuity time.
+    pub discontinuity: Option<String>,
 }
 
-/// A table as it is.
+/// A table of the archive.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TableInfo {
-    /// Its number.
+    /// The identifier.
     pub id: TableId,
-    /// As in [`TableSpec`].
+    /// See [`TableSpec`].
     pub device: String,
-    /// As in [`TableSpec`].
+    /// See [`TableSpec`].
     pub name: String,
-    /// As in [`TableSpec`].
+    /// See [`TableSpec`].
     pub period: Duration,
-    /// As in [`TableSpec`].
+    /// See [`TableSpec`].
     pub refresh: Option<Duration>,
 }
 
-/// A series as it is.
+/// A series of the archive.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SeriesInfo {
-    /// Its number.
+    /// The identifier.
     pub id: SeriesId,
-    /// Its table.
+    /// The table.
     pub table: TableId,
-    /// Of its column in the table's chunks.
+    /// The position of its column in the table's chunks.
     pub position: usize,
-    /// As in [`SeriesSpec`].
+    /// See [`SeriesSpec`].
     pub name: String,
-    /// What there is to know of its readings.
+    /// The properties of its column.
     pub column: Column,
-    /// As in [`SeriesSpec`].
+    /// See [`SeriesSpec`].
     pub unit: String,
 }
 
-/// A text to be kept beside the numbers: the description of a port, its state.
+/// A text about a device, such as the description or the state of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Said<'a> {
-    /// Of what: an [`Object`] as it stands in names of series, or empty for the device itself.
+pub struct TextSpec<'a> {
+    /// The [`Object`] as in names of series, or empty for the device itself.
     pub object: &'a str,
-    /// What is said: `description`, `alias`, `state`.
+    /// The property: `description`, `alias`, `state`.
     pub key: &'a str,
-    /// In which words; at most [`MOST_TEXT`] octets are kept.
+    /// The text; at most [`MAX_TEXT_LENGTH`] octets are stored.
     pub text: &'a str,
 }
 
-/// A text as it is kept.
+/// A stored text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Text {
-    /// As in [`Said`].
+    /// See [`TextSpec`].
     pub object: String,
-    /// As in [`Said`].
+    /// See [`TextSpec`].
     pub key: String,
-    /// As in [`Said`].
+    /// See [`TextSpec`].
     pub text: String,
-    /// Since when.
-    pub since: Moment,
+    /// When this text was first reported.
+    pub since: Timestamp,
 }
 
-/// Why the archive could not be used. Each says which archive.
+/// An error of an archive; the message names the archive.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The file or its folder could not be made or opened, the server not be reached.
+    /// The file or its directory could not be created or opened, or the server could not be reached.
     #[error("cannot open the archive {archive}: {reason}")]
     Open {
-        /// Which.
+        /// The archive.
         archive: Location,
-        /// The system's reason.
+        /// The reason given by the system.
         reason: String,
     },
-    /// It is something else.
+    /// The file or database is not an archive of counters.
     #[error("{archive} is not an archive of counters")]
-    Foreign {
-        /// Which.
+    NotAnArchive {
+        /// The archive.
         archive: Location,
     },
-    /// It is damaged beyond one chunk.
+    /// The archive is damaged beyond one chunk.
     #[error("the archive {archive} is damaged: {reason}")]
     Corrupt {
-        /// Which.
+        /// The archive.
         archive: Location,
-        /// What is wrong.
+        /// The cause.
         reason: String,
     },
-    /// A later program made it.
-    #[error("the archive {archive} is of version {found}, which this program is too old for")]
-    Newer {
-        /// Which.
+    /// A later version of the program created the archive.
+    #[error("the archive {archive} has version {found}; this program is too old to read it")]
+    VersionTooNew {
+        /// The archive.
         archive: Location,
         /// Its version.
         found: u64,
     },
-    /// An earlier program made it and nobody has written since.
-    #[error("the archive {archive} is of version {found}: write to it once to bring it up to date")]
-    Older {
-        /// Which.
+    /// An earlier version of the program created the archive, and no writer has migrated it yet.
+    #[error("the archive {archive} has version {found}: open it for writing once to migrate it")]
+    VersionTooOld {
+        /// The archive.
         archive: Location,
         /// Its version.
         found: u64,
     },
-    /// It may be read only.
-    #[error("the archive {archive} may not be written")]
+    /// The archive is read-only.
+    #[error("the archive {archive} is read-only")]
     ReadOnly {
-        /// Which.
+        /// The archive.
         archive: Location,
     },
-    /// No room is left.
+    /// The disk is full.
     #[error("the disk is full: cannot write the archive {archive}")]
-    Full {
-        /// Which.
+    DiskFull {
+        /// The archive.
         archive: Location,
     },
-    /// Another program writes it.
-    #[error("another program holds the archive {archive}")]
-    Busy {
-        /// Which.
+    /// Another process holds the write lock.
+    #[error("another program is writing the archive {archive}")]
+    Locked {
+        /// The archive.
         archive: Location,
     },
-    /// The address of a database says what cannot be.
+    /// The address of the database is invalid.
     #[error("the archive {archive}: {reason}")]
-    Address {
-        /// Which.
+    InvalidAddress {
+        /// The archive.
         archive: Location,
-        /// What.
+        /// The cause.
         reason: String,
     },
-    /// Another program writes this device.
-    #[error("another program writes `{device}` in the archive {archive}: {who}")]
-    Held {
-        /// Which.
+    /// Another process writes this device.
+    #[error("another program writes `{device}` in the archive {archive}: {holder}")]
+    DeviceLocked {
+        /// The archive.
         archive: Location,
         /// The device.
         device: String,
-        /// Who it is.
-        who: String,
+        /// The process that holds the lock.
+        holder: String,
     },
-    /// The server of the archive is gone for now. What waited to be written goes on waiting.
+    /// The connection to the server is lost. Unwritten responses stay buffered.
     #[error("the archive {archive} is out of reach: {reason}")]
-    Lost {
-        /// Which.
+    Disconnected {
+        /// The archive.
         archive: Location,
-        /// Why.
+        /// The cause.
         reason: String,
     },
-    /// While the server was gone another program wrote a table.
-    #[error("another program wrote `{table}` of `{device}` meanwhile: {rows} responses are left out")]
-    Overtaken {
-        /// Of which device.
+    /// Another process wrote the table while the connection was lost.
+    #[error("another program wrote `{table}` of `{device}` in the meantime: {rows} responses are discarded")]
+    WriteConflict {
+        /// The device.
         device: String,
-        /// Which.
+        /// The archive.
         table: String,
-        /// How many.
+        /// The number of responses.
         rows: usize,
     },
-    /// A chunk is damaged. Others are not.
+    /// One chunk is damaged.
     #[error("the archive {archive}: chunk {}: {damage}", chunk.0)]
-    Damaged {
-        /// Which.
+    ChunkDamaged {
+        /// The archive.
         archive: Location,
         /// The chunk.
         chunk: ChunkId,
-        /// What is wrong with it.
-        damage: Damage,
+        /// The decoding error.
+        damage: DecodeError,
     },
-    /// A table cannot be as asked.
+    /// The definition of a table is invalid.
     #[error("table `{table}`: {reason}")]
-    Spec {
-        /// Its name.
+    InvalidTable {
+        /// The name of the table.
         table: String,
-        /// Why.
+        /// The cause.
         reason: String,
     },
-    /// There is no such table or series.
+    /// The table or series does not exist.
     #[error("the archive {archive} has no {what}")]
-    None {
-        /// Which.
+    NotFound {
+        /// The archive.
         archive: Location,
-        /// What.
+        /// The cause.
         what: String,
     },
-    /// A response is not of its time.
+    /// A response is out of order.
     #[error(transparent)]
-    Disorder(#[from] Disorder),
-    /// A response has not one value a column.
+    OutOfOrder(#[from] OutOfOrder),
+    /// The number of values differs from the number of columns.
     #[error("a response has {found} values, its table {columns} columns")]
-    Width {
-        /// Columns.
+    ValueCount {
+        /// Number of columns.
         columns: usize,
-        /// Values.
+        /// Number of values.
         found: usize,
     },
-    /// So much waits to be flushed that no more is taken.
-    #[error("{rows} responses of a table wait to be flushed: no more is taken")]
-    Unflushed {
-        /// How many.
+    /// Too many responses are buffered.
+    #[error("{rows} responses of a table wait for a flush: the buffer is full")]
+    BufferFull {
+        /// The number of responses.
         rows: usize,
     },
-    /// Something else went wrong below.
+    /// Another error of the database.
     #[error("the archive {archive}: {source}")]
-    Other {
-        /// Which.
+    Database {
+        /// The archive.
         archive: Location,
-        /// The database's reason.
+        /// The error of the database.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 }

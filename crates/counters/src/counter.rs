@@ -1,175 +1,175 @@
-//! Counters told honestly: what follows from pairs of readings of somebody else's counters, and what does not.
+//! Growth of counters that a device reports, derived from pairs of readings.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
-//! | [`judge`] | what a response says of the whole table: restart, stale cache, late, missed, how old it may be |
-//! | [`track`] | what follows for one column: growth, or the event that forbids one |
+//! | [`table`] | table-level state: restarts, stale caches, late and missed polls, age of answers |
+//! | [`mod@column`] | column-level state: growth, or the event that makes it unknown |
 //!
-//! A **table** is what one device is asked in one go: its columns share their times. A reading is never turned into a
-//! rate and thrown away; two readings make a [`Growth`], whose rate lies between two bounds, because nobody knows when
-//! between question and answer the agent looked, nor how old its cache was. What would be a spike elsewhere is an
-//! [`Event`] here.
+//! A **table** is the set of objects that one device is polled for in one request; its columns share their
+//! timestamps. Readings are stored, not rates. Two readings make a [`Growth`], whose rate lies between two bounds:
+//! the agent sampled the counter at an unknown time between request and answer, and its cache may be old. Anything
+//! that makes the growth unknown (a restart, a reset, an ambiguous wrap) is an [`Event`] instead of a spike.
 //!
-//! Time is an argument, and so is everything else: the same responses give the same growth.
+//! The module reads no clock: the same responses give the same growth.
 
 use std::fmt;
 use std::time::Duration;
 
-pub mod judge;
-pub mod track;
+pub mod column;
+pub mod table;
 
-pub use judge::{Judge, Refresh, Verdict};
-pub use track::Tracker;
+pub use column::ColumnTracker;
+pub use table::{RefreshPeriod, TableStatus, TableTracker};
 
-/// A moment: nanoseconds since 1970-01-01T00:00:00 UTC, up to the year 2262.
+/// A time in nanoseconds since 1970-01-01T00:00:00 UTC, up to the year 2262.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Moment(pub i64);
+pub struct Timestamp(pub i64);
 
-impl Moment {
-    /// The earliest moment that can be told.
-    pub const FIRST: Moment = Moment(i64::MIN);
-    /// The latest.
-    pub const LAST: Moment = Moment(i64::MAX);
+impl Timestamp {
+    /// The earliest timestamp.
+    pub const MIN: Timestamp = Timestamp(i64::MIN);
+    /// The latest timestamp.
+    pub const MAX: Timestamp = Timestamp(i64::MAX);
 
-    /// How long after `earlier` this is; zero if it is not.
-    pub fn since(self, earlier: Moment) -> Duration {
+    /// Returns the time since `earlier`, or zero if `earlier` is later.
+    pub fn duration_since(self, earlier: Timestamp) -> Duration {
         let ns = i128::from(self.0) - i128::from(earlier.0);
-        Duration::from_nanos(u64::try_from(ns.max(0)).expect("two moments are less than 2^64 ns apart"))
+        Duration::from_nanos(u64::try_from(ns.max(0)).expect("two timestamps are less than 2^64 ns apart"))
     }
 
-    /// So much later, at most [`Moment::LAST`].
-    pub fn after(self, span: Duration) -> Moment {
-        Moment(self.0.saturating_add(i64::try_from(span.as_nanos()).unwrap_or(i64::MAX)))
+    /// Adds a duration, up to [`Timestamp::MAX`].
+    pub fn saturating_add(self, span: Duration) -> Timestamp {
+        Timestamp(self.0.saturating_add(i64::try_from(span.as_nanos()).unwrap_or(i64::MAX)))
     }
 
-    /// So much earlier, at least [`Moment::FIRST`].
-    pub fn before(self, span: Duration) -> Moment {
-        Moment(self.0.saturating_sub(i64::try_from(span.as_nanos()).unwrap_or(i64::MAX)))
+    /// Subtracts a duration, down to [`Timestamp::MIN`].
+    pub fn saturating_sub(self, span: Duration) -> Timestamp {
+        Timestamp(self.0.saturating_sub(i64::try_from(span.as_nanos()).unwrap_or(i64::MAX)))
     }
 }
 
-/// What a column holds.
+/// The type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Counts up and wraps at 2^32 (RFC 2578, section 7.1.6).
+pub enum ValueKind {
+    /// A counter that wraps at 2^32 (RFC 2578, section 7.1.6).
     Counter32,
-    /// Counts up; 2^64 is beyond what is counted in a lifetime (RFC 2578, section 7.1.10).
+    /// A counter that wraps at 2^64, which does not happen in practice (RFC 2578, section 7.1.10).
     Counter64,
-    /// A signed integer that goes up and down.
+    /// A signed integer that increases and decreases.
     Gauge,
-    /// A number that is no integer.
+    /// A floating-point number.
     Real,
 }
 
-impl Kind {
-    /// Whether readings make growth.
-    pub fn counts(self) -> bool {
-        matches!(self, Kind::Counter32 | Kind::Counter64)
+impl ValueKind {
+    /// Returns whether two readings give a growth.
+    pub fn is_counter(self) -> bool {
+        matches!(self, ValueKind::Counter32 | ValueKind::Counter64)
     }
 }
 
-/// A value as it was read, 64 bits: which bits is the column's [`Kind`].
+/// The 64 bits of a reading; the column's [`ValueKind`] gives their meaning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Raw(pub u64);
+pub struct RawValue(pub u64);
 
-impl Raw {
-    /// Of a gauge.
-    pub fn gauge(value: i64) -> Raw {
-        Raw(value as u64)
+impl RawValue {
+    /// Creates a value from a gauge.
+    pub fn from_gauge(value: i64) -> RawValue {
+        RawValue(value as u64)
     }
 
-    /// Of a real number; any bits, also of what is no number, are kept.
-    pub fn real(value: f64) -> Raw {
-        Raw(value.to_bits())
+    /// Creates a value from a floating-point number and keeps its bits, including those of NaN.
+    pub fn from_real(value: f64) -> RawValue {
+        RawValue(value.to_bits())
     }
 
-    /// As a number to plot: a gauge or counter beyond 2^53 is rounded.
-    pub fn number(self, kind: Kind) -> f64 {
+    /// Converts to a number for plots; integers beyond 2^53 are rounded.
+    pub fn to_f64(self, kind: ValueKind) -> f64 {
         match kind {
-            Kind::Counter32 | Kind::Counter64 => self.0 as f64,
-            Kind::Gauge => self.0 as i64 as f64,
-            Kind::Real => f64::from_bits(self.0),
+            ValueKind::Counter32 | ValueKind::Counter64 => self.0 as f64,
+            ValueKind::Gauge => self.0 as i64 as f64,
+            ValueKind::Real => f64::from_bits(self.0),
         }
     }
 }
 
-/// What there is to know of a column.
+/// The properties of a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// What it holds.
-    pub kind: Kind,
-    /// Most it can count in a second: the line's speed, in the counter's unit. None if unknown; better none than too
-    /// little, for growth beyond it is refused.
+    /// The type of its values.
+    pub kind: ValueKind,
+    /// The most that it can count per second: the line speed in the counter's unit. `None` if unknown. A value that
+    /// is too low makes valid growth look like a reset.
     pub ceiling: Option<u64>,
-    /// The column of the same table that says when this one last lost its count (`ifCounterDiscontinuityTime`).
-    pub mark: Option<usize>,
+    /// The position of the column that holds this object's discontinuity time (`ifCounterDiscontinuityTime`).
+    pub discontinuity: Option<usize>,
 }
 
 impl Column {
-    /// A column of which nothing else is known.
-    pub fn new(kind: Kind) -> Column {
-        Column { kind, ceiling: None, mark: None }
+    /// Creates a column without ceiling and discontinuity time.
+    pub fn new(kind: ValueKind) -> Column {
+        Column { kind, ceiling: None, discontinuity: None }
     }
 }
 
-/// One poll of a table and what came of it.
+/// One poll of a table and its answer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Response {
-    /// When it should have been asked.
-    pub due: Moment,
-    /// When the request left.
-    pub asked: Moment,
-    /// What came back; none if nothing did.
+    /// When the request was due.
+    pub due_at: Timestamp,
+    /// When the request was sent.
+    pub requested_at: Timestamp,
+    /// The answer; `None` if the request timed out.
     pub answer: Option<Answer>,
 }
 
-/// What came back.
+/// The answer to a poll.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Answer {
-    /// When.
-    pub answered: Moment,
-    /// How long the agent says it has run: `sysUpTime`, hundredths of a second modulo 2^32.
+    /// When it arrived.
+    pub answered_at: Timestamp,
+    /// The agent's uptime (`sysUpTime`) in hundredths of a second, modulo 2^32.
     pub uptime: Option<u32>,
-    /// A value a column; none where the object was missing.
-    pub values: Vec<Option<Raw>>,
+    /// One value per column; `None` where the object was missing.
+    pub values: Vec<Option<RawValue>>,
 }
 
-/// A value was true at some moment from `earliest` to `latest`.
+/// The interval in which the agent sampled a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Window {
-    /// When the request left, less the age that the agent's cache may have.
-    pub earliest: Moment,
-    /// When the answer came.
-    pub latest: Moment,
+pub struct TimeWindow {
+    /// When the request was sent, minus the age that the agent's cache may have.
+    pub earliest: Timestamp,
+    /// When the answer arrived.
+    pub latest: Timestamp,
 }
 
-/// What a counter grew by between two readings.
+/// The growth of a counter between two readings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Growth {
-    /// By so many.
-    pub by: u64,
-    /// When the first value was true.
-    pub from: Window,
-    /// When the second was.
-    pub to: Window,
-    /// Whether answers or the object were missing in between.
+    /// The number of units counted.
+    pub amount: u64,
+    /// When the first value was sampled.
+    pub from: TimeWindow,
+    /// When the second value was sampled.
+    pub to: TimeWindow,
+    /// Whether answers or the object were missing between the two readings.
     pub over_gap: bool,
 }
 
 impl Growth {
-    /// Least the rate can have been, a second.
-    pub fn least(&self) -> f64 {
-        rate(self.by, self.to.latest.since(self.from.earliest))
+    /// Returns the lowest possible rate per second.
+    pub fn min_rate(&self) -> f64 {
+        rate(self.amount, self.to.latest.duration_since(self.from.earliest))
     }
 
-    /// Most it can have been; infinite if both values may be of one moment.
-    pub fn most(&self) -> f64 {
-        rate(self.by, self.to.earliest.since(self.from.latest))
+    /// Returns the highest possible rate per second; infinite if both values may be of the same time.
+    pub fn max_rate(&self) -> f64 {
+        rate(self.amount, self.to.earliest.duration_since(self.from.latest))
     }
 
-    /// How long it took, taken from answer to answer.
-    pub fn length(&self) -> Duration {
-        self.to.latest.since(self.from.latest)
+    /// Returns the time from the first answer to the second.
+    pub fn duration(&self) -> Duration {
+        self.to.latest.duration_since(self.from.latest)
     }
 }
 
@@ -181,43 +181,43 @@ fn rate(by: u64, over: Duration) -> f64 {
     }
 }
 
-/// What happened, instead of a spike or a lie.
+/// An event that explains or prevents a growth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Event {
-    /// A 32-bit counter passed 2^32, and can have done so only once: its growth is known.
+    /// A 32-bit counter wrapped, and can have done so only once: its growth is known.
     Wrap,
-    /// It may have passed 2^32 more often than can be told: no growth.
+    /// The counter may have wrapped several times: no growth.
     Ambiguous,
-    /// The agent began anew and the counters went on: their growth is counted.
+    /// The agent restarted and its counters kept their values: their growth is known.
     Restart,
-    /// The agent began anew and with it the counters: no growth.
+    /// The agent and its counters restarted: no growth.
     ResetByRestart,
-    /// The agent says that this object lost its count: no growth.
+    /// The discontinuity time of the object changed: no growth.
     Discontinuity,
-    /// A counter went back, or grew by more than its line carries, and the agent says nothing: no growth.
-    Unsaid,
-    /// No answer came. Told of each poll without one.
+    /// A counter decreased, or grew by more than its line carries, and the agent reports no reset: no growth.
+    UnannouncedReset,
+    /// The poll had no answer. Reported for every such poll.
     Silent,
-    /// The answer lacked the object. Told when it begins.
+    /// The answer lacked the object. Reported for the first such answer.
     Absent,
-    /// The agent's cache answered, of a busy table: what grew is told by a later reading.
+    /// The agent answered from its cache while the table was changing: a later reading shows the growth.
     Stale,
-    /// The request left later than due by more than a tenth of the period.
+    /// The request was sent later than due by more than a tenth of the period.
     Late,
-    /// Polls that were due before this one never left.
+    /// Polls before this one were not sent.
     Missed,
 }
 
 impl Event {
-    /// All of them.
+    /// All events, in the order of their bits.
     pub const ALL: [Event; 11] = [
         Event::Wrap,
         Event::Ambiguous,
         Event::Restart,
         Event::ResetByRestart,
         Event::Discontinuity,
-        Event::Unsaid,
+        Event::UnannouncedReset,
         Event::Silent,
         Event::Absent,
         Event::Stale,
@@ -225,7 +225,7 @@ impl Event {
         Event::Missed,
     ];
 
-    /// Its name in tables and exports.
+    /// Returns the name used in tables and exports.
     pub fn name(self) -> &'static str {
         match self {
             Event::Wrap => "wrap",
@@ -233,7 +233,7 @@ impl Event {
             Event::Restart => "restart",
             Event::ResetByRestart => "reset-restart",
             Event::Discontinuity => "discontinuity",
-            Event::Unsaid => "reset-unsaid",
+            Event::UnannouncedReset => "reset-unsaid",
             Event::Silent => "silent",
             Event::Absent => "absent",
             Event::Stale => "stale",
@@ -245,64 +245,64 @@ impl Event {
 
 /// A set of events.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub struct Events(u16);
+pub struct EventSet(u16);
 
-impl Events {
-    /// None.
-    pub const NONE: Events = Events(0);
+impl EventSet {
+    /// The empty set.
+    pub const EMPTY: EventSet = EventSet(0);
 
-    /// Puts one in.
-    pub fn add(&mut self, event: Event) {
+    /// Adds an event.
+    pub fn insert(&mut self, event: Event) {
         self.0 |= 1 << event as u8;
     }
 
-    /// Puts all of another in.
-    pub fn join(&mut self, other: Events) {
+    /// Adds all events of another set.
+    pub fn extend(&mut self, other: EventSet) {
         self.0 |= other.0;
     }
 
-    /// Whether it holds `event`.
-    pub fn has(self, event: Event) -> bool {
+    /// Returns whether the set contains `event`.
+    pub fn contains(self, event: Event) -> bool {
         self.0 & (1 << event as u8) != 0
     }
 
-    /// Whether it holds none.
+    /// Returns whether the set is empty.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Those in it.
+    /// Iterates over the events in the set.
     pub fn iter(self) -> impl Iterator<Item = Event> {
-        Event::ALL.into_iter().filter(move |e| self.has(*e))
+        Event::ALL.into_iter().filter(move |e| self.contains(*e))
     }
 
-    /// As bits, bit 0 the first of [`Event::ALL`].
+    /// Returns the set as bits; bit 0 is the first of [`Event::ALL`].
     pub fn bits(self) -> u16 {
         self.0
     }
 
-    /// From bits; those that mean nothing are left out.
-    pub fn from_bits(bits: u16) -> Events {
-        Events(bits & ((1 << Event::ALL.len()) - 1))
+    /// Creates a set from bits and ignores unknown ones.
+    pub fn from_bits(bits: u16) -> EventSet {
+        EventSet(bits & ((1 << Event::ALL.len()) - 1))
     }
 }
 
-impl FromIterator<Event> for Events {
-    fn from_iter<I: IntoIterator<Item = Event>>(events: I) -> Events {
-        let mut set = Events::NONE;
-        events.into_iter().for_each(|e| set.add(e));
+impl FromIterator<Event> for EventSet {
+    fn from_iter<I: IntoIterator<Item = Event>>(events: I) -> EventSet {
+        let mut set = EventSet::EMPTY;
+        events.into_iter().for_each(|e| set.insert(e));
         set
     }
 }
 
-impl fmt::Debug for Events {
+impl fmt::Debug for EventSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.iter()).finish()
     }
 }
 
-/// The response was not asked after the one before it was answered, or answered before it was asked. Who polls needs a
-/// clock that never goes back.
+/// The response was sent before the previous answer arrived, or answered before it was sent. The poller needs a
+/// monotonic clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the responses of a table are not in order of time")]
-pub struct Disorder;
+#[error("the responses of a table are out of order")]
+pub struct OutOfOrder;

@@ -1,18 +1,19 @@
-//! A writer killed at any moment loses at most what it had not flushed, and nothing that is left is wrong.
-//! `MOMENTS=100 cargo test -p trunkline-record --test series_crash` kills as often as asked.
-
-#[path = "support/store.rs"]
-mod store;
+//! A writer that is killed at any time loses at most the responses that it had not flushed, and the rest is intact.
+//! `MOMENTS=100 cargo test -p trunkline-counters archive_crash::` sets the number of kills.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use trunkline_counters::archive::{Layout, Location, Reader, Retention, SeriesSpec, TableSpec, Writer};
-use trunkline_counters::counter::{Answer, Kind, Moment, Raw, Response};
+use trunkline_counters::counter::{Answer, RawValue, Response, Timestamp, ValueKind};
 use trunkline_units::{Seed, random::Stream};
 
-/// Where the child finds the archive.
+#[cfg(feature = "postgres")]
+use crate::support::server;
+use crate::support::store;
+
+/// Environment variable with the location of the archive, for the child process.
 const PLACE: &str = "TRUNKLINE_TEST_SERIES";
 const COLUMNS: usize = 40;
 const TABLES: usize = 3;
@@ -21,10 +22,10 @@ const S: i64 = 1_000_000_000;
 fn spec(device: usize) -> TableSpec {
     let series = |at: usize| SeriesSpec {
         name: format!("octets.{at}"),
-        kind: Kind::Counter64,
+        kind: ValueKind::Counter64,
         unit: "octets".into(),
         ceiling: None,
-        mark: None,
+        discontinuity: None,
     };
     TableSpec {
         device: format!("device {device}"),
@@ -35,43 +36,48 @@ fn spec(device: usize) -> TableSpec {
     }
 }
 
-/// What a counter says at a response: a function of its place, so that what is read can be checked.
+/// Returns the value of a counter at a response; a function of its position, so that readings can be checked.
 fn value(column: usize, at: i64) -> u64 {
     let noise = if column.is_multiple_of(3) { (at as u64).wrapping_mul(0x9e37_79b9) % 997 } else { 0 };
     at as u64 * 1_000 * (column as u64 + 1) + noise
 }
 
 fn response(at: i64) -> Response {
-    let asked = Moment(at * S);
-    let values = (0..COLUMNS).map(|column| Some(Raw(value(column, at)))).collect();
-    let answer = Answer { answered: Moment(asked.0 + 5_000_000), uptime: Some(at as u32 * 100), values };
-    Response { due: asked, asked, answer: Some(answer) }
+    let requested_at = Timestamp(at * S);
+    let values = (0..COLUMNS).map(|column| Some(RawValue(value(column, at)))).collect();
+    let answer =
+        Answer { answered_at: Timestamp(requested_at.0 + 5_000_000), uptime: Some(at as u32 * 100), values };
+    Response { due_at: requested_at, requested_at, answer: Some(answer) }
 }
 
-/// Opens an archive, whose server may not have noticed yet that the last writer is dead.
+/// Opens an archive; its server may not have noticed yet that the last writer is dead.
 fn open(at: &Location) -> (Writer, Vec<Layout>) {
     let mut writer = Writer::open(at).unwrap();
     let mut table = |device| {
         let mut layout = None;
-        store::patiently(|| writer.table(&spec(device)).map(|made| layout = Some(made)).is_ok());
+        store::wait_until(|| writer.open_table(&spec(device)).map(|made| layout = Some(made)).is_ok());
         layout.unwrap()
     };
     let layouts = (0..TABLES).map(&mut table).collect();
     (writer, layouts)
 }
 
-/// How many responses of a table there are; all of them right.
+/// Checks all responses of a table and returns their number.
 fn checked(at: &Location, layout: &Layout) -> i64 {
     let reader = Reader::open(at).unwrap();
     let mut count = 0;
     for column in [0, 1, COLUMNS - 1] {
-        let points = reader.points(layout.series[column], Moment::FIRST, Moment::LAST, usize::MAX).unwrap();
-        assert!(points.damaged.is_empty() && points.gone == 0, "{:?}", points.damaged);
+        let points =
+            reader.points(layout.series[column], Timestamp::MIN, Timestamp::MAX, usize::MAX).unwrap();
+        assert!(points.damaged.is_empty() && points.removed == 0, "{:?}", points.damaged);
         for (at, point) in (0..).zip(&points.points) {
-            assert_eq!((point.row.asked, point.value), (Moment(at * S), Some(Raw(value(column, at)))));
+            assert_eq!(
+                (point.row.requested_at, point.value),
+                (Timestamp(at * S), Some(RawValue(value(column, at))))
+            );
         }
         count = points.points.len() as i64;
-        let view = reader.view(layout.series[column], Moment(-S), Moment((count + 1) * S), 13).unwrap();
+        let view = reader.view(layout.series[column], Timestamp(-S), Timestamp((count + 1) * S), 13).unwrap();
         let sum: i128 = view.buckets.buckets.iter().map(|b| b.sum).sum();
         let grown = if count == 0 { 0 } else { value(column, count - 1) - value(column, 0) };
         assert_eq!(sum, i128::from(grown), "views add up to what grew");
@@ -79,7 +85,7 @@ fn checked(at: &Location, layout: &Layout) -> i64 {
     count
 }
 
-/// Not a test of its own but the child of the one below, which writes until it is killed.
+/// The child process of the tests below; it writes until it is killed.
 #[test]
 fn writer() {
     let Some(place) = std::env::var_os(PLACE) else { return };
@@ -96,15 +102,15 @@ fn writer() {
         let mut flush = || writer.flush().map(|done| assert!(done.damage.is_empty()));
         match at.file() {
             Some(_) => flush().unwrap(),
-            // A server that was stopped comes again.
-            None => store::patiently(|| flush().is_ok()),
+            // A stopped server is restarted.
+            None => store::wait_until(|| flush().is_ok()),
         }
-        let _ = writer.retain(&Retention::default(), Moment(0));
+        let _ = writer.apply_retention(&Retention::default(), Timestamp(0));
         println!("\nflushed {}", next.iter().map(i64::to_string).collect::<Vec<_>>().join(" "));
     }
 }
 
-/// A writer at work, in a process of its own.
+/// A writer in a child process.
 struct Work {
     child: Child,
     out: BufReader<ChildStdout>,
@@ -113,7 +119,7 @@ struct Work {
 impl Work {
     fn start(place: &str) -> Work {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "writer", "--nocapture"])
+            .args(["--exact", "archive_crash::writer", "--nocapture"])
             .env(PLACE, place)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -123,7 +129,7 @@ impl Work {
         Work { child, out }
     }
 
-    /// What it said that is flushed, line by line.
+    /// Returns the flushed responses that the writer reports.
     fn said(&mut self) -> impl Iterator<Item = Vec<i64>> {
         let numbers = |line: String| -> Option<Vec<i64>> {
             line.strip_prefix("flushed ")?.split(' ').map(|word| word.parse().ok()).collect()
@@ -131,7 +137,7 @@ impl Work {
         self.out.by_ref().lines().map_while(Result::ok).filter_map(numbers)
     }
 
-    /// Waits for so many flushes and some microseconds; what it said last.
+    /// Waits for a number of flushes and a time, and returns the last report.
     fn wait(&mut self, flushes: usize, after: Duration) -> Vec<i64> {
         let said = self.said().take(flushes).last().expect("the writer writes");
         #[allow(clippy::disallowed_methods, reason = "the moment of the blow is what is drawn")]
@@ -139,7 +145,7 @@ impl Work {
         said
     }
 
-    /// SIGKILL, in the midst of whatever it does. What it said between the last line read and its end counts too.
+    /// Kills the writer with SIGKILL and returns its last report.
     fn kill(mut self, said: Vec<i64>) -> Vec<i64> {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -147,7 +153,7 @@ impl Work {
     }
 }
 
-/// At most the last flush is missing, nothing is wrong, and it goes on as if nothing had been.
+/// Checks that at most the last flush is missing, and that the archive is still writable.
 fn goes_on(at: &Location, said: &[i64], moment: usize) {
     let (mut writer, layouts) = open(at);
     for (layout, said) in layouts.iter().zip(said) {
@@ -162,7 +168,7 @@ fn goes_on(at: &Location, said: &[i64], moment: usize) {
     layouts.iter().zip(said).for_each(|(layout, said)| assert!(checked(at, layout) > *said));
 }
 
-/// When somebody is struck: after so many flushes and some time.
+/// Draws the time of a kill: a number of flushes and a delay.
 fn blow(stream: &mut Stream) -> (usize, Duration) {
     (1 + stream.below(12) as usize, Duration::from_micros(stream.below(30_000)))
 }
@@ -177,7 +183,7 @@ fn a_killed_writer_loses_at_most_what_it_had_not_flushed() {
     let mut stream: Stream = Seed(1996).stream("blows");
     let (mut path, mut blows) = (dir.path().join("0.sqlite"), 0);
     for moment in 0..moments() {
-        // A new archive now and then, so that the beginning is hit as well.
+        // Use a new archive now and then to test its creation as well.
         if blows == 6 {
             (path, blows) = (dir.path().join(format!("{moment}.sqlite")), 0);
         }
@@ -189,14 +195,14 @@ fn a_killed_writer_loses_at_most_what_it_had_not_flushed() {
     }
 }
 
-/// The same in a database; and the server ends in the midst of it, with the writer alive, who loses nothing at all.
+/// The same in a database. The server is also stopped while the writer runs, which must lose nothing.
 #[cfg(feature = "postgres")]
 #[test]
 fn a_killed_writer_or_server_loses_at_most_what_was_not_flushed() {
-    if store::server::server().is_none() {
+    if server::server().is_none() {
         return;
     }
-    let server = store::server::Server::start("on").unwrap();
+    let server = server::Server::start("on").unwrap();
     let url = server.database();
     let at = Location::from(url.as_str());
     let mut stream: Stream = Seed(1996).stream("blows on a server");

@@ -1,18 +1,16 @@
-//! What is said of counters is true, whatever the traffic, the polls, the cache, restarts, wraps and losses.
-
-#[path = "support/agent.rs"]
-mod agent;
+//! Growth is correct for any traffic, polling, cache, restart, wrap and loss.
 
 use std::time::Duration;
 
-use agent::{Life, World, live, told};
+use crate::support::agent::{AgentConfig, Simulation, refresh_period, simulate};
 use proptest::prelude::*;
-use trunkline_counters::counter::track::Step;
+use trunkline_counters::counter::column::Update;
 use trunkline_counters::counter::{
-    Answer, Column, Disorder, Event, Judge, Kind, Moment, Raw, Refresh, Response, Tracker,
+    Answer, Column, ColumnTracker, Event, OutOfOrder, RawValue, RefreshPeriod, Response, TableTracker,
+    Timestamp, ValueKind,
 };
 
-fn lives() -> impl Strategy<Value = Life> {
+fn lives() -> impl Strategy<Value = AgentConfig> {
     let chances = [0u64, 0, 0, 30, 100];
     let chance = move || prop::sample::select(chances.to_vec());
     let times = (
@@ -23,12 +21,12 @@ fn lives() -> impl Strategy<Value = Life> {
     (first, chance(), chance(), chance(), chance(), chance()).prop_map(
         |(
             (seed, (period_ms, refresh_ms), on_demand, restart, discontinuity),
-            unsaid,
+            unannounced_reset,
             lost,
             absent,
             late,
             reset,
-        )| Life {
+        )| AgentConfig {
             seed,
             polls: 120,
             period_ms,
@@ -37,71 +35,71 @@ fn lives() -> impl Strategy<Value = Life> {
             restart,
             reset: reset * 5,
             discontinuity,
-            unsaid,
+            unannounced_reset,
             lost,
             absent,
             late,
-            slow: false,
+            no_wrap: false,
         },
     )
 }
 
-/// Every step of every column, with the number of the response.
-fn steps(world: &World, refresh: Refresh, period_ms: u64) -> Vec<Vec<Step>> {
-    let mut judge = Judge::new(Duration::from_millis(period_ms), refresh);
-    let mut trackers = vec![Tracker::default(); world.columns.len()];
+/// Returns the updates of every column for every response.
+fn steps(simulation: &Simulation, refresh: RefreshPeriod, period_ms: u64) -> Vec<Vec<Update>> {
+    let mut table_tracker = TableTracker::new(Duration::from_millis(period_ms), refresh);
+    let mut trackers = vec![ColumnTracker::default(); simulation.columns.len()];
     let step = |response: &Response| {
-        let verdict = judge.judge(&world.columns, response).expect("in order");
+        let status = table_tracker.update(&simulation.columns, response).expect("in order");
         let values = response.answer.as_ref().map_or(vec![None; trackers.len()], |a| a.values.clone());
-        let one = |(at, tracker): (usize, &mut Tracker)| {
-            let mark = world.columns[at].mark.and_then(|m| values[m]);
-            tracker.step(&world.columns[at], &verdict, values[at], mark)
+        let one = |(at, tracker): (usize, &mut ColumnTracker)| {
+            let discontinuity = simulation.columns[at].discontinuity.and_then(|m| values[m]);
+            tracker.update(&simulation.columns[at], &status, values[at], discontinuity)
         };
         trackers.iter_mut().enumerate().map(one).collect()
     };
-    world.responses.iter().map(step).collect()
+    simulation.responses.iter().map(step).collect()
 }
 
-/// The response that came at a moment.
-fn response(world: &World, latest: Moment) -> usize {
-    let came = |r: &Response| r.answer.as_ref().is_some_and(|a| a.answered == latest);
-    world.responses.iter().position(came).expect("growth ends with an answer")
+/// Returns the response that arrived at a given time.
+fn response(simulation: &Simulation, latest: Timestamp) -> usize {
+    let has_answer_at = |r: &Response| r.answer.as_ref().is_some_and(|a| a.answered_at == latest);
+    simulation.responses.iter().position(has_answer_at).expect("growth ends with an answer")
 }
 
-fn check(life: &Life, refresh: Refresh) -> Result<(), TestCaseError> {
-    let world = live(life);
-    let steps = steps(&world, refresh, life.period_ms);
+fn check(config: &AgentConfig, refresh: RefreshPeriod) -> Result<(), TestCaseError> {
+    let simulation = simulate(config);
+    let steps = steps(&simulation, refresh, config.period_ms);
     for column in 0..3 {
         for step in &steps {
             let step = &step[column];
             let Some(growth) = step.growth else { continue };
-            let ends = [growth.from, growth.to].map(|window| response(&world, window.latest));
-            let [first, last] = ends.map(|at| world.sampled[at].expect("it was answered"));
+            let ends = [growth.from, growth.to].map(|window| response(&simulation, window.latest));
+            let [first, last] = ends.map(|at| simulation.sampled_at[at].expect("it was answered"));
             prop_assert_eq!(
-                world.epochs[ends[0]][column],
-                world.epochs[ends[1]][column],
+                simulation.epochs[ends[0]][column],
+                simulation.epochs[ends[1]][column],
                 "growth over a reset"
             );
-            // Sums: what is covered is exactly what was counted.
-            let truth = world.count(column, last) - world.count(column, first);
-            prop_assert_eq!(u128::from(growth.by), truth, "column {} from {} to {}", column, first, last);
-            // Windows hold the truth, so bounds hold the rate.
+            // The growth equals the true count.
+            let truth = simulation.count(column, last) - simulation.count(column, first);
+            prop_assert_eq!(u128::from(growth.amount), truth, "column {} from {} to {}", column, first, last);
+            // The windows contain the sampling times, so the bounds contain the rate.
             for (window, at) in [(growth.from, first), (growth.to, last)] {
                 prop_assert!(window.earliest.0 <= at && at <= window.latest.0, "{} not in {:?}", at, window);
             }
             if last > first {
                 let rate = truth as f64 * 1e9 / (last - first) as f64;
-                prop_assert!(growth.least() <= rate * 1.000_001, "{} <= {}", growth.least(), rate);
-                prop_assert!(growth.most() >= rate * 0.999_999, "{} >= {}", growth.most(), rate);
+                prop_assert!(growth.min_rate() <= rate * 1.000_001, "{} <= {}", growth.min_rate(), rate);
+                prop_assert!(growth.max_rate() >= rate * 0.999_999, "{} >= {}", growth.max_rate(), rate);
             }
-            // No spike: not even with events is a rate certain that never was.
-            prop_assert!(growth.least() <= world.peak(column) + 1.0);
+            // No rate exceeds the true peak.
+            prop_assert!(growth.min_rate() <= simulation.peak(column) + 1.0);
         }
     }
     Ok(())
 }
 
-/// A few lives, or as many as `PROPTEST_CASES` says.
+/// A few cases, or as many as `PROPTEST_CASES` requests.
 fn config() -> ProptestConfig {
     let usual = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
     if std::env::var_os("PROPTEST_CASES").is_some() { usual } else { ProptestConfig { cases: 48, ..usual } }
@@ -111,33 +109,33 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn what_grew_is_true_when_the_cache_is_told(life in lives()) {
-        check(&life, Refresh::Told(told(&life)))?;
+    fn what_grew_is_true_when_the_cache_is_told(config in lives()) {
+        check(&config, RefreshPeriod::Configured(refresh_period(&config)))?;
     }
 
     #[test]
-    fn what_grew_is_true_when_the_cache_is_learned(life in lives()) {
-        check(&life, Refresh::default())?;
+    fn what_grew_is_true_when_the_cache_is_learned(config in lives()) {
+        check(&config, RefreshPeriod::default())?;
     }
 
     #[test]
     fn nothing_is_left_out_where_nothing_happens(seed in any::<u64>(), refresh_ms in prop::sample::select(vec![0u64, 1_000, 3_300]),
                                                   period_ms in prop::sample::select(vec![500u64, 10_000]), lost in 0u64..200) {
-        let life = Life { seed, polls: 100, period_ms, refresh_ms, on_demand: seed % 2 == 0, restart: 50, reset: 0,
-                          discontinuity: 0, unsaid: 0, lost, absent: 0, late: 50, slow: true };
-        let world = live(&life);
-        let steps = steps(&world, Refresh::Told(told(&life)), period_ms);
+        let config = AgentConfig { seed, polls: 100, period_ms, refresh_ms, on_demand: seed % 2 == 0, restart: 50, reset: 0,
+                          discontinuity: 0, unannounced_reset: 0, lost, absent: 0, late: 50, no_wrap: true };
+        let simulation = simulate(&config);
+        let steps = steps(&simulation, RefreshPeriod::Configured(refresh_period(&config)), period_ms);
         for column in 0..2 {
             let growths: Vec<_> = steps.iter().filter_map(|s| s[column].growth).collect();
             for pair in growths.windows(2) {
                 prop_assert_eq!(pair[0].to, pair[1].from, "restarts and losses leave no hole for 64 bits");
             }
-            let answered: Vec<i64> = world.sampled.iter().flatten().copied().collect();
-            let sum: u128 = growths.iter().map(|g| u128::from(g.by)).sum();
-            // All but what a held answer at the end keeps back.
-            let end = growths.last().map_or(answered[0], |g| world.sampled[response(&world, g.to.latest)].unwrap());
-            prop_assert_eq!(sum, world.count(column, end) - world.count(column, answered[0]));
-            prop_assert!(world.count(column, *answered.last().unwrap()) == world.count(column, end) || refresh_ms > 0);
+            let answered: Vec<i64> = simulation.sampled_at.iter().flatten().copied().collect();
+            let sum: u128 = growths.iter().map(|g| u128::from(g.amount)).sum();
+            // Except for repeated answers at the end.
+            let end = growths.last().map_or(answered[0], |g| simulation.sampled_at[response(&simulation, g.to.latest)].unwrap());
+            prop_assert_eq!(sum, simulation.count(column, end) - simulation.count(column, answered[0]));
+            prop_assert!(simulation.count(column, *answered.last().unwrap()) == simulation.count(column, end) || refresh_ms > 0);
         }
     }
 }
@@ -146,86 +144,97 @@ proptest! {
 
 const S: i64 = 1_000_000_000;
 
-/// Polls a second apart, in hundredths of a second of uptime and values.
-fn told_of(column: Column, readings: &[(i64, Option<(u32, u64)>)]) -> Vec<(Option<u64>, Vec<&'static str>)> {
-    let columns = [column, Column::new(Kind::Gauge)];
-    let mut judge = Judge::new(Duration::from_secs(1), Refresh::Told(Duration::ZERO));
-    let mut tracker = Tracker::default();
+/// Returns growth and events of polls one second apart; readings are uptime in hundredths of a second and value.
+fn growth_of(
+    column: Column,
+    readings: &[(i64, Option<(u32, u64)>)],
+) -> Vec<(Option<u64>, Vec<&'static str>)> {
+    let columns = [column, Column::new(ValueKind::Gauge)];
+    let mut table_tracker =
+        TableTracker::new(Duration::from_secs(1), RefreshPeriod::Configured(Duration::ZERO));
+    let mut tracker = ColumnTracker::default();
     let step = |&(at, reading): &(i64, Option<(u32, u64)>)| {
         let answer = reading.map(|(uptime, value)| Answer {
-            answered: Moment(at * S + 1_000),
+            answered_at: Timestamp(at * S + 1_000),
             uptime: Some(uptime),
-            values: vec![Some(Raw(value)), None],
+            values: vec![Some(RawValue(value)), None],
         });
-        let asked = Moment(at * S);
-        let response = Response { due: asked, asked, answer };
-        let verdict = judge.judge(&columns, &response).unwrap();
-        let step = tracker.step(&columns[0], &verdict, reading.map(|(_, value)| Raw(value)), None);
-        (step.growth.map(|g| g.by), step.events.iter().map(Event::name).collect())
+        let requested_at = Timestamp(at * S);
+        let response = Response { due_at: requested_at, requested_at, answer };
+        let status = table_tracker.update(&columns, &response).unwrap();
+        let step = tracker.update(&columns[0], &status, reading.map(|(_, value)| RawValue(value)), None);
+        (step.growth.map(|g| g.amount), step.events.iter().map(Event::name).collect())
     };
     readings.iter().map(step).collect()
 }
 
-const GIGABIT: Column = Column { kind: Kind::Counter32, ceiling: Some(125_000_000), mark: None };
+const GIGABIT: Column =
+    Column { kind: ValueKind::Counter32, ceiling: Some(125_000_000), discontinuity: None };
 
 #[test]
 fn a_wrap_is_counted_where_it_can_have_been_only_one() {
     let near = (1u64 << 32) - 100;
-    let steps = told_of(GIGABIT, &[(0, Some((0, near))), (1, Some((100, 50))), (61, Some((6_100, 60)))]);
+    let steps = growth_of(GIGABIT, &[(0, Some((0, near))), (1, Some((100, 50))), (61, Some((6_100, 60)))]);
     assert_eq!(steps[1], (Some(150), vec!["wrap"]));
     assert_eq!(steps[2], (None, vec!["ambiguous", "missed"]), "a minute at a gigabit may be a wrap and ten");
     let unknown = Column { ceiling: None, ..GIGABIT };
-    let steps = told_of(unknown, &[(0, Some((0, near))), (1, Some((100, 50)))]);
+    let steps = growth_of(unknown, &[(0, Some((0, near))), (1, Some((100, 50)))]);
     assert_eq!(steps[1], (None, vec!["ambiguous"]));
 }
 
 #[test]
 fn a_counter_that_went_back_is_a_reset_not_a_wrap() {
-    let steps = told_of(GIGABIT, &[(0, Some((500, 2_000_000_000))), (1, Some((600, 10)))]);
+    let steps = growth_of(GIGABIT, &[(0, Some((500, 2_000_000_000))), (1, Some((600, 10)))]);
     assert_eq!(steps[1], (None, vec!["reset-unsaid"]), "2.3 GB in a second is more than the line carries");
-    let wide = Column { kind: Kind::Counter64, ..GIGABIT };
-    let steps = told_of(wide.clone(), &[(0, Some((500, 2_000))), (1, Some((600, 10))), (2, Some((700, 30)))]);
+    let wide = Column { kind: ValueKind::Counter64, ..GIGABIT };
+    let steps =
+        growth_of(wide.clone(), &[(0, Some((500, 2_000))), (1, Some((600, 10))), (2, Some((700, 30)))]);
     assert_eq!(steps[1], (None, vec!["reset-unsaid"]));
     assert_eq!(steps[2], (Some(20), vec![]));
-    let steps = told_of(wide, &[(0, Some((500, 2_000))), (1, Some((20, 10)))]);
+    let steps = growth_of(wide, &[(0, Some((500, 2_000))), (1, Some((20, 10)))]);
     assert_eq!(steps[1], (None, vec!["reset-restart"]));
 }
 
 #[test]
 fn a_restart_with_counters_that_go_on_costs_nothing() {
-    let wide = Column { kind: Kind::Counter64, ..GIGABIT };
-    let steps = told_of(wide, &[(0, Some((90_000, 2_000))), (1, Some((30, 2_500))), (2, Some((130, 2_600)))]);
+    let wide = Column { kind: ValueKind::Counter64, ..GIGABIT };
+    let steps =
+        growth_of(wide, &[(0, Some((90_000, 2_000))), (1, Some((30, 2_500))), (2, Some((130, 2_600)))]);
     assert_eq!(steps[1], (Some(500), vec!["restart"]));
     assert_eq!(steps[2], (Some(100), vec![]));
 }
 
 #[test]
 fn the_wrap_of_the_uptime_is_no_restart() {
-    let wide = Column { kind: Kind::Counter64, ..GIGABIT };
-    let steps = told_of(wide, &[(0, Some((u32::MAX - 50, 5))), (1, Some((49, 6)))]);
+    let wide = Column { kind: ValueKind::Counter64, ..GIGABIT };
+    let steps = growth_of(wide, &[(0, Some((u32::MAX - 50, 5))), (1, Some((49, 6)))]);
     assert_eq!(steps[1], (Some(1), vec![]));
 }
 
-/// An agent began anew within the second in which its uptime would have wrapped.
+/// The agent restarted within the second in which its uptime would have wrapped.
 #[test]
 fn no_wrap_is_believed_across_the_uptime_s_if_a_counter_did_what_none_does() {
     let end = |values: [u64; 2], columns: [Column; 2]| {
-        let mut judge = Judge::new(Duration::from_secs(1), Refresh::Told(Duration::ZERO));
-        let mut tracker = Tracker::default();
+        let mut table_tracker =
+            TableTracker::new(Duration::from_secs(1), RefreshPeriod::Configured(Duration::ZERO));
+        let mut tracker = ColumnTracker::default();
         let mut step = |at: i64, uptime: u32, values: [u64; 2]| {
-            let values: Vec<Option<Raw>> = values.into_iter().map(|v| Some(Raw(v))).collect();
-            let asked = Moment(at * S);
-            let answer =
-                Answer { answered: Moment(at * S + 1_000), uptime: Some(uptime), values: values.clone() };
-            let response = Response { due: asked, asked, answer: Some(answer) };
-            let verdict = judge.judge(&columns, &response).unwrap();
-            let step = tracker.step(&columns[0], &verdict, values[0], None);
-            (step.growth.map(|g| g.by), step.events.iter().map(Event::name).collect::<Vec<_>>())
+            let values: Vec<Option<RawValue>> = values.into_iter().map(|v| Some(RawValue(v))).collect();
+            let requested_at = Timestamp(at * S);
+            let answer = Answer {
+                answered_at: Timestamp(at * S + 1_000),
+                uptime: Some(uptime),
+                values: values.clone(),
+            };
+            let response = Response { due_at: requested_at, requested_at, answer: Some(answer) };
+            let status = table_tracker.update(&columns, &response).unwrap();
+            let step = tracker.update(&columns[0], &status, values[0], None);
+            (step.growth.map(|g| g.amount), step.events.iter().map(Event::name).collect::<Vec<_>>())
         };
         step(0, u32::MAX - 50, [(1 << 32) - 100, 5_000_000]);
         step(1, 49, values)
     };
-    let wide = Column { kind: Kind::Counter64, ..GIGABIT };
+    let wide = Column { kind: ValueKind::Counter64, ..GIGABIT };
     assert_eq!(end([50, 5_000_001], [GIGABIT, GIGABIT]), (Some(150), vec!["wrap"]));
     assert_eq!(end([50, 0], [GIGABIT, wide]), (None, vec!["reset-restart"]), "64 bits went back");
     assert_eq!(end([50, 0], [GIGABIT, GIGABIT]), (None, vec!["reset-restart"]), "4.29 GB in a second");
@@ -233,17 +242,18 @@ fn no_wrap_is_believed_across_the_uptime_s_if_a_counter_did_what_none_does() {
 
 #[test]
 fn an_object_that_is_missing_after_a_reset_does_not_go_on_from_before() {
-    let columns = [GIGABIT, Column { kind: Kind::Counter64, ..GIGABIT }];
-    let mut judge = Judge::new(Duration::from_secs(1), Refresh::Told(Duration::ZERO));
-    let mut tracker = Tracker::default();
+    let columns = [GIGABIT, Column { kind: ValueKind::Counter64, ..GIGABIT }];
+    let mut table_tracker =
+        TableTracker::new(Duration::from_secs(1), RefreshPeriod::Configured(Duration::ZERO));
+    let mut tracker = ColumnTracker::default();
     let mut step = |at: i64, uptime: u32, values: [Option<u64>; 2]| {
-        let values: Vec<Option<Raw>> = values.into_iter().map(|v| v.map(Raw)).collect();
-        let asked = Moment(at * S);
+        let values: Vec<Option<RawValue>> = values.into_iter().map(|v| v.map(RawValue)).collect();
+        let requested_at = Timestamp(at * S);
         let answer =
-            Answer { answered: Moment(at * S + 1_000), uptime: Some(uptime), values: values.clone() };
-        let response = Response { due: asked, asked, answer: Some(answer) };
-        let verdict = judge.judge(&columns, &response).unwrap();
-        tracker.step(&columns[0], &verdict, values[0], None).growth.map(|g| g.by)
+            Answer { answered_at: Timestamp(at * S + 1_000), uptime: Some(uptime), values: values.clone() };
+        let response = Response { due_at: requested_at, requested_at, answer: Some(answer) };
+        let status = table_tracker.update(&columns, &response).unwrap();
+        tracker.update(&columns[0], &status, values[0], None).growth.map(|g| g.amount)
     };
     assert_eq!(step(0, 90_000, [Some((1 << 32) - 100), Some(7_000)]), None);
     assert_eq!(step(1, 10, [None, Some(3)]), None);
@@ -253,64 +263,80 @@ fn an_object_that_is_missing_after_a_reset_does_not_go_on_from_before() {
 
 #[test]
 fn growth_over_a_gap_is_known_and_the_gap_too() {
-    let wide = Column { kind: Kind::Counter64, ..GIGABIT };
-    let steps = told_of(wide, &[(0, Some((0, 5))), (1, None), (2, None), (3, Some((300, 50)))]);
+    let wide = Column { kind: ValueKind::Counter64, ..GIGABIT };
+    let steps = growth_of(wide, &[(0, Some((0, 5))), (1, None), (2, None), (3, Some((300, 50)))]);
     assert_eq!(steps[1], (None, vec!["silent"]));
     assert_eq!(steps[3], (Some(45), vec![]));
 }
 
-/// net-snmp 5.9.3: counters are renewed every three seconds, however often they are asked for.
+/// net-snmp 5.9.3 refreshes its counters every three seconds, however often it is polled.
 #[test]
 fn a_cache_is_learned_and_gives_no_zero_and_double() {
-    let columns = [Column::new(Kind::Counter64)];
-    let mut judge = Judge::new(Duration::from_secs(1), Refresh::default());
-    let mut tracker = Tracker::default();
-    assert_eq!(judge.refresh(), Duration::from_secs(5));
+    let columns = [Column::new(ValueKind::Counter64)];
+    let mut table_tracker = TableTracker::new(Duration::from_secs(1), RefreshPeriod::default());
+    let mut tracker = ColumnTracker::default();
+    assert_eq!(table_tracker.refresh(), Duration::from_secs(5));
     let (mut grown, mut stale) = (Vec::new(), 0);
     for at in 0..60i64 {
-        let asked = Moment(at * S);
-        let value = Raw((at / 3 * 3) as u64 * 1_000);
-        let answer = Answer { answered: Moment(at * S + 1), uptime: None, values: vec![Some(value)] };
-        let verdict = judge.judge(&columns, &Response { due: asked, asked, answer: Some(answer) }).unwrap();
-        let step = tracker.step(&columns[0], &verdict, Some(value), None);
+        let requested_at = Timestamp(at * S);
+        let value = RawValue((at / 3 * 3) as u64 * 1_000);
+        let answer = Answer { answered_at: Timestamp(at * S + 1), uptime: None, values: vec![Some(value)] };
+        let status = table_tracker
+            .update(&columns, &Response { due_at: requested_at, requested_at, answer: Some(answer) })
+            .unwrap();
+        let step = tracker.update(&columns[0], &status, Some(value), None);
         grown.extend(step.growth);
-        stale += usize::from(step.events.has(Event::Stale));
+        stale += usize::from(step.events.contains(Event::Stale));
     }
     assert_eq!(grown.len(), 19);
-    assert!(grown.iter().all(|g| g.by == 3_000 && g.least() <= 1_000.0 && g.most() >= 1_000.0), "{grown:?}");
+    assert!(
+        grown.iter().all(|g| g.amount == 3_000 && g.min_rate() <= 1_000.0 && g.max_rate() >= 1_000.0),
+        "{grown:?}"
+    );
     assert_eq!(stale, 38, "every answer that told nothing, from the first change on");
-    let learned = judge.refresh();
+    let learned = table_tracker.refresh();
     assert!(Duration::from_secs(3) <= learned && learned < Duration::from_millis(4_100), "{learned:?}");
 }
 
 #[test]
 fn an_idle_table_is_not_stale() {
-    let columns = [Column::new(Kind::Counter64)];
-    let mut judge = Judge::new(Duration::from_secs(10), Refresh::default());
-    let mut tracker = Tracker::default();
+    let columns = [Column::new(ValueKind::Counter64)];
+    let mut table_tracker = TableTracker::new(Duration::from_secs(10), RefreshPeriod::default());
+    let mut tracker = ColumnTracker::default();
     for at in 0..20i64 {
-        let asked = Moment(at * 10 * S);
-        let values = vec![Some(Raw(77))];
-        let answer = Answer { answered: Moment(asked.0 + 1_000), uptime: None, values: values.clone() };
-        let verdict = judge.judge(&columns, &Response { due: asked, asked, answer: Some(answer) }).unwrap();
-        let step = tracker.step(&columns[0], &verdict, values[0], None);
+        let requested_at = Timestamp(at * 10 * S);
+        let values = vec![Some(RawValue(77))];
+        let answer =
+            Answer { answered_at: Timestamp(requested_at.0 + 1_000), uptime: None, values: values.clone() };
+        let status = table_tracker
+            .update(&columns, &Response { due_at: requested_at, requested_at, answer: Some(answer) })
+            .unwrap();
+        let step = tracker.update(&columns[0], &status, values[0], None);
         assert!(step.events.is_empty());
-        assert_eq!(step.growth.map(|g| g.by), (at > 0).then_some(0));
+        assert_eq!(step.growth.map(|g| g.amount), (at > 0).then_some(0));
     }
 }
 
 #[test]
 fn responses_out_of_order_are_refused() {
-    let columns = [Column::new(Kind::Counter64)];
-    let mut judge = Judge::new(Duration::from_secs(1), Refresh::default());
-    let poll = |asked: i64, answered: i64| Response {
-        due: Moment(asked),
-        asked: Moment(asked),
-        answer: Some(Answer { answered: Moment(answered), uptime: None, values: vec![Some(Raw(1))] }),
+    let columns = [Column::new(ValueKind::Counter64)];
+    let mut table_tracker = TableTracker::new(Duration::from_secs(1), RefreshPeriod::default());
+    let poll = |requested_at: i64, answered: i64| Response {
+        due_at: Timestamp(requested_at),
+        requested_at: Timestamp(requested_at),
+        answer: Some(Answer {
+            answered_at: Timestamp(answered),
+            uptime: None,
+            values: vec![Some(RawValue(1))],
+        }),
     };
-    judge.judge(&columns, &poll(10, 20)).unwrap();
-    for (asked, answered) in [(10, 30), (15, 30), (20, 19), (5, 6), (20, 20)] {
-        assert_eq!(judge.judge(&columns, &poll(asked, answered)), Err(Disorder), "{asked} {answered}");
+    table_tracker.update(&columns, &poll(10, 20)).unwrap();
+    for (requested_at, answered) in [(10, 30), (15, 30), (20, 19), (5, 6), (20, 20)] {
+        assert_eq!(
+            table_tracker.update(&columns, &poll(requested_at, answered)),
+            Err(OutOfOrder),
+            "{requested_at} {answered}"
+        );
     }
-    judge.judge(&columns, &poll(20, 21)).unwrap();
+    table_tracker.update(&columns, &poll(20, 21)).unwrap();
 }

@@ -1,7 +1,8 @@
-//! Many datagrams a system call: UDP segmentation offload on the way out, receive coalescing on the way in.
+//! Many datagrams per system call: UDP segmentation offload (GSO) for sending, receive coalescing (GRO) for
+//! receiving.
 //!
-//! One datagram a call costs about a microsecond, most of it fixed; a batch of 46 costs little more. Offload
-//! destroys the gaps between the datagrams of a batch, so nothing that is paced may use it.
+//! One datagram per call costs about a microsecond, mostly fixed; a batch of 46 costs little more. Offload destroys
+//! the gaps between the datagrams of a batch, so paced traffic must not use it.
 
 use std::io::{self, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};
@@ -11,40 +12,40 @@ use trunkline_units::Span;
 
 use crate::socket;
 
-/// The most bytes one UDP datagram, and so one batch, may carry over IPv4.
-pub const LARGEST: usize = 65_507;
+/// Maximum payload of one UDP datagram over IPv4, and so of a batch, in bytes.
+pub const MAX_DATAGRAM: usize = 65_507;
 
-/// Sends batches of equal datagrams.
+/// Sends batches of datagrams of equal length.
 #[derive(Debug)]
 pub struct BatchSender {
     socket: UdpSocket,
     state: UdpSocketState,
     peer: SocketAddr,
-    /// The longest datagram that is one packet: segments are packets.
+    /// The longest datagram that fits into one packet.
     packet: usize,
 }
 
 impl BatchSender {
-    /// Over `socket`, to `peer`.
+    /// Creates a sender over `socket` to `peer`.
     pub fn new(socket: UdpSocket, peer: SocketAddr) -> io::Result<Self> {
         let state = UdpSocketState::new((&socket).into())?;
-        // Quinn's state makes the socket non-blocking; a sender at full speed is to wait.
+        // `UdpSocketState` makes the socket non-blocking; a sender at full speed must block.
         socket.set_nonblocking(false)?;
-        // And it forbids fragments, but a message may be longer than a packet.
-        let packet = socket::allow_fragments(&socket, peer)?.unwrap_or(LARGEST);
+        // It also forbids fragments, but a message may be longer than a packet.
+        let packet = socket::allow_fragments(&socket, peer)?.unwrap_or(MAX_DATAGRAM);
         Ok(BatchSender { socket, state, peer, packet })
     }
 
-    /// How many datagrams of `length` bytes one call carries; 1 where the system offers no offload, or each is longer
-    /// than a packet.
+    /// Returns how many datagrams of `length` bytes one call carries: 1 without offload, or if a datagram exceeds a
+    /// packet.
     pub fn capacity(&self, length: usize) -> usize {
         if length > self.packet {
             return 1;
         }
-        self.state.max_gso_segments().min(LARGEST / length.max(1)).max(1)
+        self.state.max_gso_segments().min(MAX_DATAGRAM / length.max(1)).max(1)
     }
 
-    /// Sends `datagrams`: as many as fit, each `length` bytes (the last may be shorter).
+    /// Sends the concatenated `datagrams` of `length` bytes each; the last may be shorter.
     pub fn send(&self, datagrams: &[u8], length: usize) -> io::Result<()> {
         let segment_size = (datagrams.len() > length).then_some(length);
         let transmit =
@@ -52,77 +53,75 @@ impl BatchSender {
         self.state.try_send((&self.socket).into(), &transmit)
     }
 
-    /// The socket, to receive on or to ask.
+    /// Returns the socket.
     pub fn socket(&self) -> &UdpSocket {
         &self.socket
     }
 }
 
-/// Datagrams that came in one piece: equal lengths, the last may be shorter.
+/// A received batch of datagrams of equal length; the last may be shorter.
 #[derive(Debug)]
 pub struct Batch<'a> {
-    /// Who sent them.
+    /// Source address.
     pub peer: SocketAddr,
-    /// All of them, end to end.
+    /// The datagrams, concatenated.
     pub bytes: &'a [u8],
-    /// Length of each.
+    /// Length of each datagram.
     pub stride: usize,
 }
 
 impl<'a> Batch<'a> {
-    /// One by one.
+    /// Iterates over the datagrams.
     pub fn datagrams(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         self.bytes.chunks(self.stride.max(1))
     }
 }
 
-/// Receives batches. Holds 256 KiB: few enough rooms that what the kernel copies in is still in the processor's cache
-/// when it is looked at.
+/// Receives batches. Its 256 KiB of buffers stay in the processor's cache until they are processed.
 #[derive(Debug)]
 pub struct BatchReceiver {
     socket: UdpSocket,
     state: UdpSocketState,
     buffers: Vec<u8>,
     coalescing: bool,
-    /// Whether something came since the last nap.
+    /// Whether anything was received since the last sleep.
     busy: bool,
 }
 
-/// How long a receiver lets the buffer fill once it has emptied it.
-pub const NAP: Span = Span::from_us(50);
+/// How long a receiver lets the socket buffer fill after it has emptied it.
+pub const FILL_TIME: Span = Span::from_us(50);
 
-/// Room for one coalesced batch, and how many are taken at once.
-const ROOM: usize = 1 << 16;
-const ROOMS: usize = if BATCH_SIZE < 4 { BATCH_SIZE } else { 4 };
+/// Size of a buffer for one coalesced batch, and the number of buffers.
+const BUFFER_SIZE: usize = 1 << 16;
+const BUFFERS: usize = if BATCH_SIZE < 4 { BATCH_SIZE } else { 4 };
 
 impl BatchReceiver {
-    /// Over `socket`, which it makes non-blocking.
+    /// Creates a receiver over `socket`, which becomes non-blocking.
     pub fn new(socket: UdpSocket) -> io::Result<Self> {
         let state = UdpSocketState::new((&socket).into())?;
         let coalescing = state.gro_segments() > 1;
-        Ok(BatchReceiver { socket, state, buffers: vec![0; ROOM * ROOMS], coalescing, busy: false })
+        Ok(BatchReceiver { socket, state, buffers: vec![0; BUFFER_SIZE * BUFFERS], coalescing, busy: false })
     }
 
-    /// Whether the system joins datagrams on the way in.
+    /// Returns whether the system coalesces received datagrams.
     pub fn coalesces(&self) -> bool {
         self.coalescing
     }
 
-    /// What has arrived, handed to `each` batch by batch; how many batches. If nothing has, waits: at first for
-    /// [`NAP`] whatever comes, then for at most `limit` until something does.
+    /// Passes received batches to `each` and returns their number. If nothing is queued, sleeps for [`FILL_TIME`]
+    /// first, then waits at most `limit` for a datagram.
     ///
-    /// The nap lets a fast sender fill the buffer undisturbed: to wake a sleeper costs the sender as much as a third of
-    /// a batch.
+    /// The sleep lets a fast sender fill the buffer: each wakeup costs the sender as much as a third of a batch.
     pub fn receive(&mut self, limit: Span, mut each: impl FnMut(Batch<'_>)) -> io::Result<usize> {
-        let mut metas = [RecvMeta::default(); ROOMS];
-        let mut rooms = self.buffers.chunks_exact_mut(ROOM);
-        let mut slices: [IoSliceMut<'_>; ROOMS] =
+        let mut metas = [RecvMeta::default(); BUFFERS];
+        let mut rooms = self.buffers.chunks_exact_mut(BUFFER_SIZE);
+        let mut slices: [IoSliceMut<'_>; BUFFERS] =
             std::array::from_fn(|_| IoSliceMut::new(rooms.next().expect("a room for each")));
         let count = match self.state.recv((&self.socket).into(), &mut slices, &mut metas) {
             Ok(count) => count,
             Err(e) if socket::is_timeout(&e) => {
                 if std::mem::take(&mut self.busy) {
-                    std::thread::sleep(NAP.into());
+                    std::thread::sleep(FILL_TIME.into());
                 } else {
                     socket::readable(&self.socket, limit)?;
                 }
@@ -137,7 +136,7 @@ impl BatchReceiver {
         Ok(count)
     }
 
-    /// The socket, to answer on or to ask.
+    /// Returns the socket.
     pub fn socket(&self) -> &UdpSocket {
         &self.socket
     }
@@ -148,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_batch_arrives_as_its_datagrams() {
+    fn batch_arrives_as_datagrams() {
         let local = "127.0.0.1:0".parse().unwrap();
         let from = socket::udp(local, &socket::Options::default()).unwrap();
         let to = socket::udp(local, &socket::Options::default()).unwrap();
@@ -166,6 +165,6 @@ mod tests {
         }
         let want: Vec<_> = (0..count).map(|i| (i as u8, if i + 1 == count { 70 } else { 100 })).collect();
         assert_eq!(got, want);
-        assert_eq!(sender.capacity(LARGEST), 1);
+        assert_eq!(sender.capacity(MAX_DATAGRAM), 1);
     }
 }

@@ -5,43 +5,43 @@ use std::time::Duration;
 use libc::{CLOCK_MONOTONIC, CLOCK_REALTIME, clockid_t};
 use trunkline_units::Instant;
 
-/// Tells [`Instant`]s of a run from the system's monotonic clock. Every process of a machine that is given the
-/// same epoch tells the same time, so one-way delays between them are true.
+/// Converts the system's monotonic clock to [`Instant`]s of a run. Processes of one machine that share the epoch read
+/// the same time, so one-way delays between them are exact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clock {
     epoch_ns: u64,
 }
 
 impl Clock {
-    /// A clock whose run begins now.
+    /// Starts a run now.
     pub fn start() -> Self {
         Clock { epoch_ns: monotonic_ns() }
     }
 
-    /// The clock of a run that began when the monotonic clock read `epoch_ns`.
+    /// Returns the clock of a run that began when the monotonic clock read `epoch_ns`.
     pub fn at(epoch_ns: u64) -> Self {
         Clock { epoch_ns }
     }
 
-    /// What the monotonic clock read when the run began, in nanoseconds.
+    /// Returns the monotonic clock's reading at the start of the run, in nanoseconds.
     pub fn epoch_ns(self) -> u64 {
         self.epoch_ns
     }
 
-    /// Now; the beginning of the run if that has not come yet.
+    /// Returns the time since the run began; zero before it begins.
     #[inline]
     pub fn now(self) -> Instant {
         Instant::from_ns(monotonic_ns().saturating_sub(self.epoch_ns))
     }
 
-    /// The wall clock: since 1970, UTC. Unlike the monotonic clock it goes on where a machine starts anew, and may be set.
+    /// Returns the wall-clock time since 1970, UTC. Unlike the monotonic clock, it survives a reboot and may be set.
     pub fn unix(self) -> Duration {
         Duration::from_nanos(read(CLOCK_REALTIME))
     }
 
-    /// What this clock showed when the wall clock showed `unix`, a moment ago: the kernel marks packets by the wall
-    /// clock. Wrong by as much as that was set since.
-    pub fn when(self, unix: Duration) -> Instant {
+    /// Converts a recent wall-clock time, such as a kernel timestamp, to this clock. The error is the amount by which
+    /// the wall clock was set since.
+    pub fn instant_of_unix(self, unix: Duration) -> Instant {
         let ago = self.unix().saturating_sub(unix).as_nanos();
         let ns = monotonic_ns().saturating_sub(u64::try_from(ago).unwrap_or(u64::MAX));
         Instant::from_ns(ns.saturating_sub(self.epoch_ns))
@@ -67,14 +67,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_moment_of_the_wall_clock_has_its_place() {
+    fn wall_clock_converts_to_run_time() {
         let clock = Clock::start();
         let before = clock.now();
         let unix = clock.unix();
-        // Both clocks were read once each, one after the other.
-        let when = clock.when(unix);
+        // Each clock was read once, one after the other.
+        let when = clock.instant_of_unix(unix);
         assert!(when <= clock.now());
-        assert!(clock.when(unix + Duration::from_secs(1 << 40)) >= before, "what is to come is now");
-        assert_eq!(clock.when(Duration::ZERO), Instant::ZERO, "long before the run");
+        assert!(
+            clock.instant_of_unix(unix + Duration::from_secs(1 << 40)) >= before,
+            "what is to come is now"
+        );
+        assert_eq!(clock.instant_of_unix(Duration::ZERO), Instant::ZERO, "long before the run");
     }
 }

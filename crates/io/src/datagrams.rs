@@ -1,7 +1,8 @@
-//! A UDP socket for endpoints that many threads share: blocking, in batches, and to be woken.
+//! A UDP socket shared by threads: blocking calls, batches, and a way to wake a blocked receiver.
 //!
-//! One system call sends a batch by segmentation offload or receives one that the kernel has joined. Nothing else is
-//! asked of the kernel (no time stamps, no local addresses): a datagram alone costs what a plain one costs.
+//! One system call sends a batch by segmentation offload (GSO) or receives a batch that the kernel coalesced (GRO).
+//! No other per-packet features (timestamps, destination addresses) are enabled, so a single datagram costs as much
+//! as on a plain socket.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, PipeReader, PipeWriter, Read, Write};
@@ -21,69 +22,69 @@ use nix::sys::time::TimeSpec;
 use trunkline_endpoint::{MAX_SEGMENTS, Segment};
 use trunkline_units::{Seed, Span, Stream};
 
-use crate::driver::is_of_network;
+use crate::driver::is_icmp_error;
 use crate::socket::{self, Options, SocketError};
 
-/// Room that a call of [`Datagrams::receive`] should be given: all that the kernel joins.
-pub const ROOM: usize = 1 << 16;
+/// Recommended buffer size for [`Datagrams::receive`]: the largest coalesced batch.
+pub const BUFFER_SIZE: usize = 1 << 16;
 
-/// How long a call may block where the socket cannot wake itself.
-const DEAF: Span = Span::from_ms(4);
+/// Limit of blocking calls where the socket cannot send to itself.
+const UNWAKEABLE_TIMEOUT: Span = Span::from_ms(4);
 
-/// A UDP socket that threads share: each may send, receive and [`wake`](Datagrams::wake) those that wait.
+/// A UDP socket shared by threads. Each thread may send, receive, and [`wake`](Datagrams::wake) blocked receivers.
 #[derive(Debug)]
 pub struct Datagrams {
     socket: UdpSocket,
     local: SocketAddr,
-    /// Where it hears itself.
-    own: SocketAddr,
-    /// The peers to which it was connected, one after the other, and which of them it is now, from 1 on; 0: none.
-    peers: [OnceLock<SocketAddr>; CONNECTS],
+    /// Address at which the socket reaches itself.
+    wake_address: SocketAddr,
+    /// The peers it has been connected to, in order, and the index of the current one plus 1; 0: not connected.
+    peers: [OnceLock<SocketAddr>; MAX_CONNECTS],
     connected: AtomicUsize,
-    /// Nothing leaves in fragments.
-    whole: AtomicBool,
-    /// What hears all others meanwhile, if there are any.
-    door: Mutex<Option<Arc<UdpSocket>>>,
-    /// Frames of a batch at the most.
-    most: AtomicUsize,
-    /// The longest frames of a batch that the system may be able to split.
-    longest: AtomicUsize,
-    /// Long datagrams that came in a row, until the kernel is told to join them; then [`JOINS`].
-    long: AtomicUsize,
+    /// Whether fragmentation is forbidden.
+    unfragmented: AtomicBool,
+    /// Socket that receives from all other peers while this one is connected, if any.
+    unconnected: Mutex<Option<Arc<UdpSocket>>>,
+    /// Maximum frames of a batch.
+    max_segments: AtomicUsize,
+    /// Maximum frame length of a batch that the system may be able to segment.
+    max_segment_length: AtomicUsize,
+    /// Consecutive long datagrams received, until coalescing is enabled; then [`COALESCING`].
+    long_datagrams: AtomicUsize,
 }
 
-/// So often it is connected at the most: whoever must be woken again and again has not only one peer.
-const CONNECTS: usize = 8;
+/// Maximum number of times the socket is connected; a socket that is woken more often has several peers.
+const MAX_CONNECTS: usize = 8;
 
-/// So many datagrams of so many bytes in a row are a flow.
-const FLOW: usize = 4;
-const LONG: usize = 1000;
-/// The kernel joins datagrams.
-const JOINS: usize = usize::MAX;
+/// Consecutive datagrams, and their minimum length in bytes, that count as a flow.
+const FLOW_DATAGRAMS: usize = 4;
+const FLOW_LENGTH: usize = 1000;
+/// Marks that the kernel coalesces datagrams.
+const COALESCING: usize = usize::MAX;
 
-/// What came in one piece: datagrams of equal length from one peer, of which the last may be shorter.
+/// A received batch: datagrams of equal length from one peer; the last may be shorter.
 #[derive(Clone, Copy, Debug)]
-pub struct Arrived {
-    /// From whom.
+pub struct Received {
+    /// Source address.
     pub from: SocketAddr,
-    /// Bytes of all of them.
+    /// Total length in bytes.
     pub length: usize,
-    /// Bytes of each.
+    /// Length of each datagram.
     pub stride: usize,
 }
 
-impl Arrived {
-    /// What makes it a batch; none if it is a single datagram.
+impl Received {
+    /// Returns the segment of a batch; `None` for a single datagram.
     pub fn segment(&self) -> Option<Segment> {
         Segment::of(self.stride, self.length)
     }
 }
 
 impl Datagrams {
-    /// A socket bound to `local`. Calls block, unless it is made non-blocking.
+    /// Binds a socket to `local`. Calls block unless the socket is made non-blocking.
     ///
     /// # Errors
-    /// What the system says, with the address.
+    /// System errors, with the address.
     pub fn bind(local: SocketAddr, options: &Options) -> Result<Datagrams, SocketError> {
         let socket = match local.port() {
             0 => socket::udp_to_connect(local, options)?,
@@ -91,93 +92,103 @@ impl Datagrams {
         };
         let failed = |cause| SocketError { step: socket::Step::Open, address: local, cause };
         let local = socket.local_addr().map_err(failed)?;
-        let own = match local {
+        let wake_address = match local {
             SocketAddr::V4(at) if at.ip().is_unspecified() => (Ipv4Addr::LOCALHOST, at.port()).into(),
             SocketAddr::V6(at) if at.ip().is_unspecified() => (Ipv6Addr::LOCALHOST, at.port()).into(),
             specified => specified,
         };
-        let most = if UdpGsoSegment.get(&socket).is_ok() { MAX_SEGMENTS } else { 1 };
-        let (most, longest, long) =
-            (AtomicUsize::new(most), AtomicUsize::new(usize::MAX), AtomicUsize::new(0));
-        let (peers, connected, whole, door) = Default::default();
-        let datagrams = Datagrams { socket, local, own, peers, connected, whole, door, most, longest, long };
-        // Where not even the loopback is up nobody could be woken: then nobody sleeps for long.
+        let max_segments = if UdpGsoSegment.get(&socket).is_ok() { MAX_SEGMENTS } else { 1 };
+        let datagrams = Datagrams {
+            socket,
+            local,
+            wake_address,
+            peers: Default::default(),
+            connected: AtomicUsize::new(0),
+            unfragmented: AtomicBool::new(false),
+            unconnected: Mutex::default(),
+            max_segments: AtomicUsize::new(max_segments),
+            max_segment_length: AtomicUsize::new(usize::MAX),
+            long_datagrams: AtomicUsize::new(0),
+        };
+        // If loopback is down, a blocked receiver cannot be woken; then no call blocks for long.
         datagrams.wake();
         if recv(datagrams.socket.as_raw_fd(), &mut [0], MsgFlags::MSG_DONTWAIT).is_err() {
-            socket::limit_blocking(&datagrams.socket, DEAF).map_err(failed)?;
+            socket::limit_blocking(&datagrams.socket, UNWAKEABLE_TIMEOUT).map_err(failed)?;
         }
         Ok(datagrams)
     }
 
-    /// The address it is bound to.
+    /// Returns the local address.
     pub fn local(&self) -> SocketAddr {
         self.local
     }
 
-    /// The socket, to ask it something or to wait for it.
+    /// Returns the socket.
     pub fn socket(&self) -> &UdpSocket {
         &self.socket
     }
 
-    /// Whether batches leave and come in one call.
+    /// Returns whether batches are sent and received in one call.
     pub fn offloads(&self) -> bool {
-        self.long.load(Ordering::Relaxed) == JOINS && self.most.load(Ordering::Relaxed) > 1
+        self.long_datagrams.load(Ordering::Relaxed) == COALESCING
+            && self.max_segments.load(Ordering::Relaxed) > 1
     }
 
-    /// Has the kernel join datagrams, for good, once they come in a flow: it takes 5 % of a round trip of short ones.
+    /// Enables coalescing for good once long datagrams arrive in a flow. Coalescing costs short round trips 5 %.
     #[inline]
-    fn heed(&self, length: usize) {
-        let long = self.long.load(Ordering::Relaxed);
-        if long == JOINS || length < LONG && long == 0 {
+    fn update_coalescing(&self, length: usize) {
+        let long = self.long_datagrams.load(Ordering::Relaxed);
+        if long == COALESCING || length < FLOW_LENGTH && long == 0 {
             return;
         }
         let next = match long + 1 {
-            _ if length < LONG => 0,
-            FLOW if UdpGroSegment.set(&self.socket, &true).is_ok() => JOINS,
-            more => more.min(FLOW),
+            _ if length < FLOW_LENGTH => 0,
+            FLOW_DATAGRAMS if UdpGroSegment.set(&self.socket, &true).is_ok() => COALESCING,
+            more => more.min(FLOW_DATAGRAMS),
         };
-        self.long.store(next, Ordering::Relaxed);
+        self.long_datagrams.store(next, Ordering::Relaxed);
     }
 
-    /// Sends no packet in fragments, whatever the system thinks of the path; what is longer than the interface's
-    /// packets is refused. To find out what a path carries.
+    /// Forbids fragmentation and ignores the path MTU cache: datagrams longer than the interface MTU are refused.
+    /// Used for path MTU discovery.
     ///
     /// # Errors
-    /// If the system cannot.
+    /// If the system does not support this.
     pub fn forbid_fragments(&self) -> io::Result<()> {
-        self.whole.store(true, Ordering::Relaxed);
+        self.unfragmented.store(true, Ordering::Relaxed);
         socket::forbid_fragments(&self.socket, self.local)
     }
 
-    /// There is no other peer than `to`: what goes there need not look for its way each time, and what comes need not be
-    /// asked where from, which takes 5 % of a round trip of short datagrams. That lasts until somebody is to be woken: only
-    /// a socket that is not connected hears itself. Over IPv4 only. Whether it is so from now on.
+    /// Connects the socket to `to`, the only peer. The kernel then skips route and address lookups, which saves 5 %
+    /// of a round trip of short datagrams. Lasts until [`wake`](Datagrams::wake), because only an unconnected socket
+    /// can receive from itself. IPv4 only. Returns whether the socket is connected.
     ///
-    /// Nobody is to [wake](Datagrams::wake) it meanwhile.
+    /// No thread may call [wake](Datagrams::wake) during this call.
     pub fn connect(&self, to: SocketAddr) -> bool {
         self.connect_after(to, || Ok(()))
     }
 
-    /// The same where others may come besides, for as long as `to` is the only one: until somebody is to be woken they are
-    /// heard at the [door](Datagrams::door) alone, and somebody has to [listen](Datagrams::hear) there. Whether it is so
-    /// from now on.
-    pub fn connect_beside(&self, to: SocketAddr) -> bool {
+    /// As [`connect`](Datagrams::connect), for a socket that must also hear other peers: until
+    /// [`wake`](Datagrams::wake) they are received on a second, [unconnected socket](Datagrams::unconnected_socket),
+    /// which a thread must [receive](Datagrams::receive_unconnected) from. Returns whether the socket is connected.
+    pub fn connect_with_unconnected(&self, to: SocketAddr) -> bool {
         self.connect_after(to, || {
-            let door = socket::udp_beside(&self.socket, self.local, &Options::default())
+            let unconnected = socket::udp_sharing_port(&self.socket, self.local, &Options::default())
                 .map_err(|error| error.cause)?;
-            door.set_nonblocking(true)?;
-            if self.whole.load(Ordering::Relaxed) {
-                socket::forbid_fragments(&door, self.local)?;
+            unconnected.set_nonblocking(true)?;
+            if self.unfragmented.load(Ordering::Relaxed) {
+                socket::forbid_fragments(&unconnected, self.local)?;
             }
-            *self.door.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(door));
+            *self.unconnected.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(unconnected));
             Ok(())
         })
     }
 
-    /// Connects it, if it can be taken back: Linux lets a socket of IPv6 hear the address of its last peer only, for ever, and
-    /// one that is bound to a device forgets that.
+    /// Connects the socket if that can be undone: on Linux an IPv6 socket keeps the local address of its last peer,
+    /// and a socket bound to a device forgets the device.
     ///
-    /// What others have sent and nobody has received by then passes for the peer's: a lie about where one is does no more.
+    /// Datagrams of other peers that are already queued are attributed to the peer; a forged source address could do
+    /// the same.
     fn connect_after(&self, to: SocketAddr, prepare: impl FnOnce() -> io::Result<()>) -> bool {
         let free = self.peers.iter().position(|peer| peer.get().is_none());
         let Some(at) = free.filter(|_| self.connected.load(Ordering::Relaxed) == 0) else { return false };
@@ -190,65 +201,68 @@ impl Datagrams {
             return true;
         }
         let _ = socket::disconnect(&self.socket);
-        self.close_door();
+        self.close_unconnected();
         false
     }
 
-    /// The peer that it is connected to.
+    /// Returns the connected peer.
     #[inline]
     fn peer(&self) -> Option<SocketAddr> {
         let at = self.connected.load(Ordering::Relaxed).checked_sub(1)?;
         self.peers[at].get().copied()
     }
 
-    /// What hears all others while it is [connected](Datagrams::connect_beside) to one of several peers.
-    pub fn door(&self) -> Option<Arc<UdpSocket>> {
-        self.door.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Returns the socket that receives from all other peers while this one is
+    /// [connected](Datagrams::connect_with_unconnected).
+    pub fn unconnected_socket(&self) -> Option<Arc<UdpSocket>> {
+        self.unconnected.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whoever still waits at it hears nobody there any more.
-    fn close_door(&self) {
-        let Some(door) = self.door.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
-        // Nobody sends from the port of what is thrown away (RFC 863).
-        let nobody = if self.own.port() == 9 { 10 } else { 9 };
-        let _ = door.connect((self.own.ip(), nobody));
+    /// Closes the unconnected socket; a thread that still waits on it receives nothing more.
+    fn close_unconnected(&self) {
+        let Some(unconnected) = self.unconnected.lock().unwrap_or_else(PoisonError::into_inner).take() else {
+            return;
+        };
+        // The discard port sends nothing (RFC 863).
+        let nobody = if self.wake_address.port() == 9 { 10 } else { 9 };
+        let _ = unconnected.connect((self.wake_address.ip(), nobody));
     }
 
-    /// Receives one datagram that came to a door, into `room`; none if there is none.
+    /// Receives one datagram from the unconnected socket into `room`; `None` if none is queued.
     ///
     /// # Errors
-    /// If it no longer receives.
-    pub fn hear(door: &UdpSocket, room: &mut [u8]) -> io::Result<Option<Arrived>> {
+    /// If the socket fails.
+    pub fn receive_unconnected(unconnected: &UdpSocket, room: &mut [u8]) -> io::Result<Option<Received>> {
         loop {
-            match door.recv_from(room) {
-                Ok((length, from)) => return Ok(Some(Arrived { from, length, stride: length })),
+            match unconnected.recv_from(room) {
+                Ok((length, from)) => return Ok(Some(Received { from, length, stride: length })),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted || is_of_network(&error) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted || is_icmp_error(&error) => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Makes a thread that waits in [`receive`](Datagrams::receive) return, by an empty datagram to itself.
+    /// Unblocks a thread in [`receive`](Datagrams::receive) with an empty datagram to itself.
     pub fn wake(&self) {
         if self.connected.swap(0, Ordering::Relaxed) != 0 {
-            // It fails no more than it did to connect.
+            // Cannot fail if connecting succeeded.
             let _ = socket::disconnect(&self.socket);
-            self.close_door();
+            self.close_unconnected();
         }
-        // If its buffer is full nobody waits.
-        let _ = self.socket.send_to(&[], self.own);
+        // If the buffer is full, no receiver is blocked.
+        let _ = self.socket.send_to(&[], self.wake_address);
     }
 
-    /// Receives what came, into `room`, best of [`ROOM`] bytes; if nothing has, waits for it if that is wanted. None if
-    /// there is nothing. One thread at a time is to receive. A datagram that is empty, whoever sent it, only wakes; so does what the system has to say of
-    /// something sent.
+    /// Receives a batch into `room`, best of [`BUFFER_SIZE`] bytes; blocks if `wait` is set and nothing is queued.
+    /// `None` if nothing is queued. Only one thread at a time may receive. An empty datagram, from any source, or a
+    /// pending network error returns a batch of length 0.
     ///
     /// # Errors
-    /// If the socket no longer receives.
+    /// If the socket fails.
     #[inline]
-    pub fn receive(&self, room: &mut [u8], wait: bool) -> io::Result<Option<Arrived>> {
-        if wait && self.long.load(Ordering::Relaxed) != JOINS {
+    pub fn receive(&self, room: &mut [u8], wait: bool) -> io::Result<Option<Received>> {
+        if wait && self.long_datagrams.load(Ordering::Relaxed) != COALESCING {
             return self.receive_one(room);
         }
         let flags = if wait { MsgFlags::empty() } else { MsgFlags::MSG_DONTWAIT };
@@ -257,14 +271,14 @@ impl Datagrams {
         let got = recvmsg::<SockaddrStorage>(self.socket.as_raw_fd(), &mut slices, Some(&mut control), flags);
         let message = match got {
             Ok(message) if message.bytes > 0 => message,
-            Ok(_) | Err(Errno::EINTR) => return Ok(Some(self.nothing())),
+            Ok(_) | Err(Errno::EINTR) => return Ok(Some(self.woken())),
             Err(Errno::EAGAIN) => return Ok(None),
-            Err(error) if is_of_network(&error.into()) => return Ok(Some(self.nothing())),
+            Err(error) if is_icmp_error(&error.into()) => return Ok(Some(self.woken())),
             Err(error) => return Err(error.into()),
         };
         let length = message.bytes;
-        let Some(from) = message.address.and_then(|address| plain(&address)) else {
-            return Ok(Some(self.nothing()));
+        let Some(from) = message.address.and_then(|address| socket_addr(&address)) else {
+            return Ok(Some(self.woken()));
         };
         let mut stride = length;
         for control in message.cmsgs().into_iter().flatten() {
@@ -272,53 +286,53 @@ impl Datagrams {
                 stride = usize::try_from(bytes).unwrap_or(length);
             }
         }
-        self.heed(stride);
-        Ok(Some(Arrived { from, length, stride }))
+        self.update_coalescing(stride);
+        Ok(Some(Received { from, length, stride }))
     }
 
-    /// Receives one datagram, while none are joined.
+    /// Receives one datagram, while coalescing is off.
     #[inline]
-    fn receive_one(&self, room: &mut [u8]) -> io::Result<Option<Arrived>> {
+    fn receive_one(&self, room: &mut [u8]) -> io::Result<Option<Received>> {
         let received = match self.peer() {
             Some(peer) => self.socket.recv(room).map(|length| (length, peer)),
             None => self.socket.recv_from(room),
         };
         match received {
             Ok((length, from)) => {
-                self.heed(length);
-                Ok(Some(Arrived { from, length, stride: length }))
+                self.update_coalescing(length);
+                Ok(Some(Received { from, length, stride: length }))
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(Some(self.nothing())),
-            Err(error) if is_of_network(&error) => Ok(Some(self.nothing())),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(Some(self.woken())),
+            Err(error) if is_icmp_error(&error) => Ok(Some(self.woken())),
             Err(error) => Err(error),
         }
     }
 
-    fn nothing(&self) -> Arrived {
-        Arrived { from: self.own, length: 0, stride: 0 }
+    fn woken(&self) -> Received {
+        Received { from: self.wake_address, length: 0, stride: 0 }
     }
 
-    /// Sends a frame or batch. Where the system splits no batches, or not this one, it is sent frame by frame.
+    /// Sends a frame or batch, frame by frame where the system cannot segment the batch.
     ///
     /// # Errors
-    /// What the system says; what was to be sent is lost, or the rest of it. A full non-blocking socket says
+    /// System errors; the unsent rest is lost. A non-blocking socket with a full buffer returns
     /// [`io::ErrorKind::WouldBlock`].
     #[inline]
     pub fn send(&self, to: SocketAddr, bytes: &[u8], segment: Option<Segment>) -> io::Result<()> {
         match (segment, self.peer()) {
             (None, Some(peer)) if peer == to => match self.socket.send(bytes) {
                 Ok(_) => Ok(()),
-                // It said what became of something sent before, or has just been disconnected.
+                // The error concerns an earlier datagram, or the socket has just been disconnected.
                 Err(_) => self.socket.send_to(bytes, to).map(drop),
             },
-            // Connected, the socket may have an address that is not for others.
+            // The connected socket's local address may be unreachable for other peers.
             (segment, Some(peer))
                 if peer != to
-                    && let Some(door) = self.door() =>
+                    && let Some(unconnected) = self.unconnected_socket() =>
             {
-                // It does not block: what finds no room is lost.
-                Segment::frames(segment, bytes).try_for_each(|frame| match door.send_to(frame, to) {
+                // Non-blocking: frames that find the buffer full are lost.
+                Segment::frames(segment, bytes).try_for_each(|frame| match unconnected.send_to(frame, to) {
                     Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
                     _ => Ok(()),
                 })
@@ -330,12 +344,16 @@ impl Datagrams {
 
     fn send_batch(&self, to: SocketAddr, bytes: &[u8], segment: Segment) -> io::Result<()> {
         let length = segment.length();
-        if self.most.load(Ordering::Relaxed) > 1 && length <= self.longest.load(Ordering::Relaxed) {
-            match self.send_joined(to, bytes, length as u16) {
-                // The interface splits no batches.
-                Err(Errno::EIO) => self.most.store(1, Ordering::Relaxed),
-                // The frames are longer than its packets (newer kernels: EMSGSIZE); shorter ones may not be.
-                Err(Errno::EINVAL | Errno::EMSGSIZE) => self.longest.store(length - 1, Ordering::Relaxed),
+        if self.max_segments.load(Ordering::Relaxed) > 1
+            && length <= self.max_segment_length.load(Ordering::Relaxed)
+        {
+            match self.send_gso(to, bytes, length as u16) {
+                // The interface does not support segmentation offload.
+                Err(Errno::EIO) => self.max_segments.store(1, Ordering::Relaxed),
+                // The frames exceed the MTU (newer kernels: EMSGSIZE); shorter frames may not.
+                Err(Errno::EINVAL | Errno::EMSGSIZE) => {
+                    self.max_segment_length.store(length - 1, Ordering::Relaxed)
+                }
                 Err(error) => return Err(error.into()),
                 Ok(()) => return Ok(()),
             }
@@ -343,7 +361,7 @@ impl Datagrams {
         Segment::frames(Some(segment), bytes).try_for_each(|frame| self.socket.send_to(frame, to).map(drop))
     }
 
-    fn send_joined(&self, to: SocketAddr, bytes: &[u8], length: u16) -> Result<(), Errno> {
+    fn send_gso(&self, to: SocketAddr, bytes: &[u8], length: u16) -> Result<(), Errno> {
         let (fd, slices) = (self.socket.as_raw_fd(), [IoSlice::new(bytes)]);
         let control = [ControlMessage::UdpGsoSegments(&length)];
         match to {
@@ -358,44 +376,44 @@ impl Datagrams {
     }
 }
 
-/// Wakes a thread that [waits](Bell::wait) for a socket without receiving, which a datagram might not: another thread may
-/// take it first.
+/// Wakes a thread that [waits](Waker::wait) for sockets without receiving. A datagram would not do: another thread
+/// may receive it first.
 #[derive(Debug)]
-pub struct Bell {
-    ear: PipeReader,
-    rope: PipeWriter,
+pub struct Waker {
+    reader: PipeReader,
+    writer: PipeWriter,
 }
 
-impl Bell {
-    /// A bell that is silent.
+impl Waker {
+    /// Creates a waker.
     ///
     /// # Errors
-    /// If the system has no more pipes.
-    pub fn new() -> io::Result<Bell> {
+    /// If no pipe is available.
+    pub fn new() -> io::Result<Waker> {
         let (ear, rope) = io::pipe()?;
-        Ok(Bell { ear, rope })
+        Ok(Waker { reader: ear, writer: rope })
     }
 
-    /// Ends the wait, or the next if there is none. To be called once for each: a ring more is a byte more in a pipe, and
-    /// a full one blocks.
-    pub fn ring(&self) {
-        // Nobody else has the other end.
-        let _ = (&self.rope).write(&[0]);
+    /// Ends the current wait, or the next one. Call it once for each wait: further calls fill the pipe, and a full
+    /// pipe blocks.
+    pub fn wake(&self) {
+        // This value owns the other end.
+        let _ = (&self.writer).write(&[0]);
     }
 
-    /// Waits until there is something to receive, it rings, or the time is up.
+    /// Waits until a socket is readable, the waker is woken, or `limit` has passed.
     ///
     /// # Errors
-    /// If the system no longer waits.
+    /// System errors of `ppoll`.
     pub fn wait(&self, sockets: &[BorrowedFd<'_>], limit: Option<Span>) -> io::Result<()> {
-        let fds = std::iter::once(self.ear.as_fd()).chain(sockets.iter().copied());
+        let fds = std::iter::once(self.reader.as_fd()).chain(sockets.iter().copied());
         let mut fds: Vec<PollFd<'_>> = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
         match ppoll(&mut fds, limit.map(|limit| TimeSpec::from_duration(limit.into())), None) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(error) => return Err(error.into()),
         }
         if fds[0].any() == Some(true) {
-            let _ = (&self.ear).read(&mut [0; 64])?;
+            let _ = (&self.reader).read(&mut [0; 64])?;
         }
         Ok(())
     }
@@ -414,7 +432,7 @@ impl AsRawFd for Datagrams {
 }
 
 #[inline]
-fn plain(address: &SockaddrStorage) -> Option<SocketAddr> {
+fn socket_addr(address: &SockaddrStorage) -> Option<SocketAddr> {
     match address.family()? {
         nix::sys::socket::AddressFamily::Inet => {
             address.as_sockaddr_in().map(|&at| SocketAddr::V4(at.into()))
@@ -423,23 +441,23 @@ fn plain(address: &SockaddrStorage) -> Option<SocketAddr> {
     }
 }
 
-/// A seed that nobody can guess, from the system.
+/// Returns an unpredictable seed from the system.
 ///
 /// # Errors
-/// If the system has none.
+/// If the system's random device cannot be read.
 pub fn seed() -> io::Result<Seed> {
-    unguessed().map(|bytes| Seed(u64::from_ne_bytes(bytes)))
+    os_random().map(|bytes| Seed(u64::from_ne_bytes(bytes)))
 }
 
-/// A stream that begins where nobody can guess, from the system.
+/// Returns a random stream with an unpredictable state from the system.
 ///
 /// # Errors
-/// If the system has no such bits.
+/// If the system's random device cannot be read.
 pub fn random() -> io::Result<Stream> {
-    unguessed().map(Stream::of_bits)
+    os_random().map(Stream::from_bits)
 }
 
-fn unguessed<const N: usize>() -> io::Result<[u8; N]> {
+fn os_random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     Ok(bytes)
@@ -456,15 +474,15 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_arrives_as_its_frames_with_and_without_offload() {
+    fn batch_arrives_with_and_without_offload() {
         for plain in [false, true] {
             let (from, to) = (bind(), bind());
             if plain {
-                from.most.store(1, Ordering::Relaxed);
+                from.max_segments.store(1, Ordering::Relaxed);
             }
             let bytes: Vec<u8> = (0..=255).cycle().take(1000).collect();
             from.send(to.local(), &bytes, Segment::of(300, 1000)).unwrap();
-            let (mut room, mut got) = (vec![0; ROOM], Vec::new());
+            let (mut room, mut got) = (vec![0; BUFFER_SIZE], Vec::new());
             while got.len() < 4 {
                 let arrived = to.receive(&mut room, true).unwrap().expect("it comes");
                 assert_eq!(arrived.from, from.local());
@@ -476,10 +494,10 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_is_joined_and_nothing_of_it_is_lost() {
+    fn flow_is_coalesced_without_loss() {
         let (from, to) = (bind(), bind());
         let bytes: Vec<u8> = (0..20u8).flat_map(|number| [number; 1400]).collect();
-        let (mut room, mut got) = (vec![0; ROOM], Vec::new());
+        let (mut room, mut got) = (vec![0; BUFFER_SIZE], Vec::new());
         for round in 1..=10 {
             from.send(to.local(), &bytes, Segment::of(1400, bytes.len())).unwrap();
             while got.len() < round * bytes.len() {
@@ -489,21 +507,24 @@ mod tests {
             }
             assert!(got.ends_with(&bytes));
         }
-        assert!(!from.offloads() && (to.offloads() || to.long.load(Ordering::Relaxed) == FLOW));
+        assert!(
+            !from.offloads()
+                && (to.offloads() || to.long_datagrams.load(Ordering::Relaxed) == FLOW_DATAGRAMS)
+        );
     }
 
     #[test]
-    fn frames_longer_than_a_packet_do_not_end_batches_of_shorter_ones() {
+    fn frames_above_the_mtu_do_not_disable_shorter_batches() {
         use nix::sched::{CloneFlags, unshare};
-        // A thread with a network of its own, if it may have one.
+        // A thread in a new network namespace, if permitted.
         let thread = std::thread::spawn(|| {
             let own = unshare(CloneFlags::CLONE_NEWNET).is_ok();
             let ip = || std::process::Command::new("ip").args("link set lo mtu 1500 up".split(' ')).status();
             if !own || !ip().is_ok_and(|status| status.success()) {
-                return crate::must::skip("no network of its own");
+                return crate::must::skip("no network namespace");
             }
             let (from, to, bytes) = (bind(), bind(), vec![3; 9000]);
-            let mut room = vec![0; ROOM];
+            let mut room = vec![0; BUFFER_SIZE];
             for length in [3000, 1000] {
                 from.send(to.local(), &bytes, Segment::of(length, bytes.len())).unwrap();
                 let mut left = bytes.len();
@@ -511,35 +532,36 @@ mod tests {
                     left -= to.receive(&mut room, true).unwrap().map_or(0, |arrived| arrived.length);
                 }
             }
-            let limits = (from.most.load(Ordering::Relaxed), from.longest.load(Ordering::Relaxed));
+            let limits =
+                (from.max_segments.load(Ordering::Relaxed), from.max_segment_length.load(Ordering::Relaxed));
             assert!(limits.0 == 1 || limits == (MAX_SEGMENTS, 2999), "{limits:?}");
         });
         thread.join().unwrap();
     }
 
     #[test]
-    fn one_that_waits_can_be_woken() {
+    fn blocked_receiver_can_be_woken() {
         for local in ["127.0.0.1:0", "0.0.0.0:0", "[::1]:0", "[::]:0"] {
             let Ok(datagrams) = Datagrams::bind(local.parse().unwrap(), &Options::default()) else {
                 continue;
             };
             std::thread::scope(|scope| {
-                let waits =
+                let waiting =
                     scope.spawn(|| datagrams.receive(&mut [0; 10], true).unwrap().unwrap().length == 0);
                 datagrams.wake();
-                assert!(waits.join().unwrap(), "{local}");
+                assert!(waiting.join().unwrap(), "{local}");
             });
         }
     }
 
     #[test]
-    fn one_that_is_connected_can_be_woken_and_keeps_its_port() {
+    fn connected_socket_can_be_woken_and_keeps_its_port() {
         for local in ["127.0.0.1:0", "0.0.0.0:0", "[::1]:0", "[::]:0"] {
             let Ok(datagrams) = Datagrams::bind(local.parse().unwrap(), &Options::default()) else {
                 continue;
             };
             socket::limit_blocking(datagrams.socket(), Span::from_s(20)).unwrap();
-            let Ok(peer) = UdpSocket::bind((datagrams.own.ip(), 0)) else { continue };
+            let Ok(peer) = UdpSocket::bind((datagrams.wake_address.ip(), 0)) else { continue };
             peer.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
             let (at, mut room) = (peer.local_addr().unwrap(), [0; 10]);
             let exchange = |room: &mut [u8; 10]| {
@@ -555,15 +577,15 @@ mod tests {
             assert_eq!(datagrams.peer().is_some(), connects, "{local}");
             exchange(&mut room);
             std::thread::scope(|scope| {
-                let waits =
+                let waiting =
                     scope.spawn(|| datagrams.receive(&mut [0; 10], true).unwrap().map(|woken| woken.length));
                 datagrams.wake();
-                assert_eq!(waits.join().unwrap(), Some(0), "{local}");
+                assert_eq!(waiting.join().unwrap(), Some(0), "{local}");
             });
             assert!(datagrams.peer().is_none());
             exchange(&mut room);
-            // Often enough is enough.
-            for _ in 1..CONNECTS {
+            // The number of connects is limited.
+            for _ in 1..MAX_CONNECTS {
                 datagrams.connect(at);
                 assert_eq!(datagrams.peer().is_some(), connects, "{local}");
                 exchange(&mut room);
@@ -576,49 +598,49 @@ mod tests {
     }
 
     #[test]
-    fn one_of_ipv6_hears_itself_whoever_it_was_to_be_connected_to() {
+    fn ipv6_socket_is_never_connected() {
         let Ok(datagrams) = Datagrams::bind("[::]:0".parse().unwrap(), &Options::default()) else { return };
         socket::limit_blocking(datagrams.socket(), Span::from_s(20)).unwrap();
         for _ in 0..2 {
             datagrams.connect("[::ffff:127.0.0.1]:9".parse().unwrap());
-            assert!(!datagrams.connect_beside("[::ffff:127.0.0.1]:9".parse().unwrap()));
+            assert!(!datagrams.connect_with_unconnected("[::ffff:127.0.0.1]:9".parse().unwrap()));
             datagrams.wake();
             assert_eq!(datagrams.receive(&mut [0; 10], true).unwrap().map(|woken| woken.length), Some(0));
         }
     }
 
     #[test]
-    fn others_are_heard_at_the_door() {
+    fn unconnected_socket_receives_other_peers() {
         for local in ["127.0.0.1:0", "0.0.0.0:0"] {
             let datagrams = Datagrams::bind(local.parse().unwrap(), &Options::default()).unwrap();
             socket::limit_blocking(datagrams.socket(), Span::from_s(20)).unwrap();
-            let to = datagrams.own;
+            let to = datagrams.wake_address;
             let peers = [0, 1].map(|_| {
                 let peer = UdpSocket::bind((to.ip(), 0)).unwrap();
                 peer.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
                 peer
             });
             let at = peers.each_ref().map(|peer| peer.local_addr().unwrap());
-            let mut room = vec![0; ROOM];
+            let mut room = vec![0; BUFFER_SIZE];
             for _ in 0..2 {
-                // A program that another test starts keeps the door before this one until it is loaded.
+                // A process started by another test may hold the port for a moment.
                 let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
-                while !datagrams.connect_beside(at[0]) && std::time::Instant::now() < until {
+                while !datagrams.connect_with_unconnected(at[0]) && std::time::Instant::now() < until {
                     std::thread::yield_now();
                 }
                 assert!(datagrams.peer().is_some(), "{local}");
-                let door = datagrams.door().expect("it is open");
-                assert!(UdpSocket::bind(datagrams.local()).is_err(), "nobody else gets the port");
+                let unconnected = datagrams.unconnected_socket().expect("it is open");
+                assert!(UdpSocket::bind(datagrams.local()).is_err(), "no other socket can bind the port");
                 for n in 0..2 {
                     peers[1].send_to(&[1, 1], to).unwrap();
                     peers[0].send_to(&[0, 0, n], to).unwrap();
                     let arrived = datagrams.receive(&mut room, true).unwrap().unwrap();
                     assert_eq!((arrived.from, arrived.length), (at[0], 3), "{local}");
-                    let bell = Bell::new().unwrap();
-                    bell.wait(&[door.as_fd()], Some(Span::from_s(20))).unwrap();
-                    let arrived = Datagrams::hear(&door, &mut room).unwrap().unwrap();
+                    let waker = Waker::new().unwrap();
+                    waker.wait(&[unconnected.as_fd()], Some(Span::from_s(20))).unwrap();
+                    let arrived = Datagrams::receive_unconnected(&unconnected, &mut room).unwrap().unwrap();
                     assert_eq!((arrived.from, arrived.length), (at[1], 2), "{local}");
-                    assert!(Datagrams::hear(&door, &mut room).unwrap().is_none());
+                    assert!(Datagrams::receive_unconnected(&unconnected, &mut room).unwrap().is_none());
                 }
                 for (n, peer) in peers.iter().enumerate() {
                     for segment in [None, Segment::of(1, 2)] {
@@ -631,44 +653,44 @@ mod tests {
                     }
                 }
                 datagrams.wake();
-                assert!(datagrams.door().is_none());
+                assert!(datagrams.unconnected_socket().is_none());
                 assert_eq!(datagrams.receive(&mut room, true).unwrap().unwrap().length, 0);
-                // The door, which is still in somebody's hands, hears nothing any more.
+                // The unconnected socket, still held by the caller, receives nothing more.
                 for n in [1, 0, 1] {
                     peers[n].send_to(&[7], to).unwrap();
                     assert_eq!(datagrams.receive(&mut room, true).unwrap().unwrap().from, at[n], "{local}");
                 }
-                assert!(Datagrams::hear(&door, &mut room).unwrap().is_none());
+                assert!(Datagrams::receive_unconnected(&unconnected, &mut room).unwrap().is_none());
             }
         }
     }
 
     #[test]
-    fn a_peer_that_has_gone_keeps_nothing_from_leaving() {
+    fn refused_datagram_does_not_block_the_next() {
         let datagrams = bind();
         let gone = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         datagrams.connect(gone);
-        // That nobody is there is told at the next.
+        // The refusal is reported by the next call.
         assert!((0..4).all(|_| datagrams.send(gone, &[1], None).is_ok()));
     }
 
     #[test]
-    fn a_bell_ends_a_wait_that_began_or_not() {
-        let (datagrams, bell) = (bind(), Bell::new().unwrap());
-        bell.ring();
-        bell.wait(&[datagrams.as_fd()], None).unwrap();
+    fn waker_ends_current_and_next_wait() {
+        let (datagrams, waker) = (bind(), Waker::new().unwrap());
+        waker.wake();
+        waker.wait(&[datagrams.as_fd()], None).unwrap();
         std::thread::scope(|scope| {
-            let waits = scope.spawn(|| bell.wait(&[datagrams.as_fd()], None));
-            bell.ring();
-            waits.join().unwrap().unwrap();
+            let waiting = scope.spawn(|| waker.wait(&[datagrams.as_fd()], None));
+            waker.wake();
+            waiting.join().unwrap().unwrap();
         });
-        bell.wait(&[datagrams.as_fd()], Some(Span::from_us(1))).unwrap();
+        waker.wait(&[datagrams.as_fd()], Some(Span::from_us(1))).unwrap();
         datagrams.wake();
-        bell.wait(&[datagrams.as_fd()], None).unwrap();
+        waker.wait(&[datagrams.as_fd()], None).unwrap();
     }
 
     #[test]
-    fn nothing_there_is_no_error() {
+    fn empty_queue_is_not_an_error() {
         let datagrams = bind();
         assert!(datagrams.receive(&mut [0; 10], false).unwrap().is_none());
     }

@@ -1,9 +1,9 @@
 //! The driver loop: one endpoint over one UDP socket and the monotonic clock.
 //!
-//! The wait costs what it must. It is a `poll` without timeout over the socket, a timer and a pipe that says stop;
-//! the timer is set only when the deadline becomes earlier than it is set for. A deadline that moved later lets
-//! the timer ring early, once, which costs less than setting it each time. `SO_RCVTIMEO` would turn half a
-//! millisecond into eight, and `ppoll` with a timeout costs more than twice the receive itself.
+//! The loop blocks in one `poll` without a timeout over the socket, a timer and a stop pipe. The timer is set only
+//! when a deadline becomes earlier than the one it is set for; a deadline that moves later costs one early wakeup,
+//! which is cheaper than setting the timer each time. `SO_RCVTIMEO` would round half a millisecond up to eight, and
+//! `ppoll` with a timeout costs more than twice the receive itself.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -28,90 +28,89 @@ use crate::Clock;
 /// The port of a driver's socket.
 const SOCKET: Port = Port(0);
 
-/// Outputs before the socket is heard again.
+/// Outputs sent before the next receive.
 const OUTPUTS: usize = 64;
 
-/// Batches taken from the socket before the endpoint is polled again, each with room for what the kernel joins.
+/// Batches received before the endpoint is polled again; each has a buffer for one coalesced datagram.
 const BATCHES: usize = 4;
-const ROOM: usize = 1 << 16;
+const BUFFER_SIZE: usize = 1 << 16;
 
 /// Runs an [`Endpoint`] over a UDP socket, which is its port 0 and takes peers made by [`peer_of`].
 ///
-/// The socket may be connected. What cannot be sent at once because its buffer is full waits here, one frame or
-/// batch, and the port is not writable until it has left. The deadline of an endpoint is met when the clock
-/// shows it, not before.
+/// The socket may be connected. A frame or batch that finds the send buffer full is kept, and the port is not
+/// writable until it has left. The endpoint is woken at its deadline, never before.
 #[derive(Debug)]
 pub struct Driver<E: Endpoint> {
     endpoint: E,
     clock: Clock,
-    line: Line,
+    transmitter: Transmitter,
     idle: Idle,
-    /// At most what one [`drain`] says, since nothing is drained before it is empty.
-    said: VecDeque<Turn<E::Event>>,
+    /// Bounded by the events of one [`drain`]: nothing is drained before the queue is empty.
+    events: VecDeque<DriverEvent<E::Event>>,
     timer: Timer,
     stop: PipeReader,
     stopper: Stopper,
     output: Vec<u8>,
     input: Vec<u8>,
-    /// Batches to ask the socket for.
-    asked: usize,
+    /// Batches to request in the next receive call.
+    batch_count: usize,
     probe: Option<Box<dyn Probe>>,
 }
 
 /// Why [`Driver::run`] returned.
 #[derive(Debug)]
-pub enum Turn<V> {
-    /// The endpoint reports something.
-    Event(V),
-    /// A frame or batch could not be sent, or an earlier one was refused, and is lost. To most endpoints that is a
-    /// loss like any other; the user may know better.
-    Trouble(Trouble),
-    /// The time given has come.
-    Until,
+pub enum DriverEvent<V> {
+    /// An event of the endpoint.
+    Endpoint(V),
+    /// A frame or batch is lost because it could not be sent, or because an earlier one was refused. Most endpoints
+    /// treat this as any other loss.
+    SendFailed(SendError),
+    /// The `until` of [`Driver::run`] has passed.
+    Deadline,
     /// [`Stopper::stop`] was called.
     Stopped,
 }
 
-/// What the system said about a peer.
+/// A system error about one peer.
 #[derive(Debug, thiserror::Error)]
 #[error("{peer}: {cause}")]
-pub struct Trouble {
-    /// To whom the frame was to go.
+pub struct SendError {
+    /// Destination of the frame.
     pub peer: SocketAddr,
-    /// Why it did not.
+    /// Cause.
     #[source]
     pub cause: io::Error,
 }
 
-/// Which way a batch crosses the socket.
+/// Direction of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// It arrived.
+    /// Received.
     In,
-    /// It leaves.
+    /// Sent.
     Out,
 }
 
-/// Is told how long system calls took, and when frames arrived in the kernel: of the batches that it picks.
+/// Observes the system calls of selected batches: their duration and the kernel's receive timestamps.
 pub trait Probe: Debug + Send {
-    /// Whether it wants to know of this batch, which is about to leave, or has been read.
-    fn picks(&mut self, direction: Direction, frames: &[u8], segment: Option<Segment>) -> bool;
-    /// The batch just picked has left, by a call that took from then to then.
-    fn left(&mut self, call: (Instant, Instant));
-    /// The batch just picked arrived in the kernel, if that tells, and was read by a call that took from then to then
-    /// and may have read others as well.
-    fn came(&mut self, arrived: Option<Instant>, call: (Instant, Instant));
+    /// Returns whether to observe this batch, which is about to be sent or has just been received.
+    fn selects(&mut self, direction: Direction, frames: &[u8], segment: Option<Segment>) -> bool;
+    /// Reports that the selected batch was sent by a call with this start and end.
+    fn sent(&mut self, call: (Instant, Instant));
+    /// Reports that the selected batch arrived in the kernel at `arrived`, if known, and was received by a call with
+    /// this start and end, which may have received other batches too.
+    fn received(&mut self, arrived: Option<Instant>, call: (Instant, Instant));
 }
 
-/// Ends a [`Driver::run`] from another thread, and every later one.
+/// Stops a driver from another thread, for good.
 #[derive(Clone, Debug)]
 pub struct Stopper(Arc<(AtomicBool, PipeWriter)>);
 
 impl Stopper {
-    /// Makes the driver return [`Turn::Stopped`] once it has told the events it had.
+    /// Makes [`Driver::run`] return [`DriverEvent::Stopped`] after its queued events.
     pub fn stop(&self) {
         let (stopped, pipe) = &*self.0;
-        // One byte is never read, so it says it for good; if the driver is gone there is nobody left to tell.
+        // The byte is never read, so the stop persists. A write error means that the driver is gone.
         if !stopped.swap(true, Ordering::Relaxed) {
             let _ = (&*pipe).write(&[0]);
         }
@@ -119,66 +118,66 @@ impl Stopper {
 }
 
 impl<E: Endpoint> Driver<E> {
-    /// Drives `endpoint` over `socket`, which it makes non-blocking, in the time of `clock`.
+    /// Creates a driver of `endpoint` over `socket`, which becomes non-blocking, with the time of `clock`.
     ///
     /// # Errors
-    /// What the system says to a timer, a pipe, or the socket's options.
+    /// System errors from the timer, the pipe, or the socket options.
     pub fn new(endpoint: E, socket: UdpSocket, clock: Clock) -> io::Result<Self> {
         let state = UdpSocketState::new((&socket).into())?;
         let (stop, stopper) = io::pipe()?;
         Ok(Driver {
             endpoint,
             clock,
-            line: Line { socket, state, held: Vec::new(), held_for: None },
+            transmitter: Transmitter { socket, state, pending: Vec::new(), pending_to: None },
             idle: Idle { deadline: None, reason: Reason::Input },
-            said: VecDeque::with_capacity(OUTPUTS + 1),
+            events: VecDeque::with_capacity(OUTPUTS + 1),
             timer: Timer::new(clock)?,
             stop,
             stopper: Stopper(Arc::new((AtomicBool::new(false), stopper))),
             output: vec![0; MAX_BATCH],
-            input: vec![0; BATCHES * ROOM],
-            asked: 1,
+            input: vec![0; BATCHES * BUFFER_SIZE],
+            batch_count: 1,
             probe: None,
         })
     }
 
-    /// The endpoint, to ask it something.
+    /// Returns the endpoint.
     pub fn endpoint(&self) -> &E {
         &self.endpoint
     }
 
-    /// Its socket.
+    /// Returns the socket.
     pub fn socket(&self) -> &UdpSocket {
-        &self.line.socket
+        &self.transmitter.socket
     }
 
-    /// Tells `probe` from now on what it wants to know.
-    pub fn measure(&mut self, probe: Box<dyn Probe>) {
+    /// Observes batches with `probe` from now on.
+    pub fn set_probe(&mut self, probe: Box<dyn Probe>) {
         self.probe = Some(probe);
     }
 
-    /// What ends a run from outside.
+    /// Returns a handle that stops the driver.
     pub fn stopper(&self) -> Stopper {
         self.stopper.clone()
     }
 
-    /// Gives the endpoint a command; the next [`run`](Driver::run) sends what comes of it.
+    /// Passes a command to the endpoint; the next [`run`](Driver::run) sends the result.
     ///
     /// # Errors
-    /// The endpoint's refusal.
+    /// The endpoint's refusal of the command.
     pub fn command(&mut self, command: E::Command<'_>) -> Result<(), E::Refusal> {
         self.endpoint.handle(self.clock.now(), Input::Command(command))
     }
 
-    /// Runs until the endpoint reports something, the time is `until`, or a stop; whichever comes first. Without
-    /// `until` it may run for ever.
+    /// Runs until the endpoint has an event, `until` has passed, or the driver is stopped, whichever comes first.
+    /// Without `until` it may run forever.
     ///
     /// # Errors
-    /// If the socket no longer receives or the system no longer waits. Trouble with one peer is a [`Turn`].
-    pub fn run(&mut self, until: Option<Instant>) -> io::Result<Turn<E::Event>> {
+    /// System errors of the receive call or of `poll`. An error about one peer is a [`DriverEvent`].
+    pub fn run(&mut self, until: Option<Instant>) -> io::Result<DriverEvent<E::Event>> {
         let mut over = false;
         loop {
-            if let Some(turn) = self.said.pop_front() {
+            if let Some(turn) = self.events.pop_front() {
                 return Ok(turn);
             }
             let now = self.clock.now();
@@ -186,20 +185,20 @@ impl<E: Endpoint> Driver<E> {
                 self.wake(now);
             }
             let quiet = self.drain(now);
-            if !self.said.is_empty() {
+            if !self.events.is_empty() {
                 continue;
             }
             if over {
-                return Ok(Turn::Until);
+                return Ok(DriverEvent::Deadline);
             }
-            // The socket is heard once more: a caller whose time is always up shall not make it deaf.
+            // Receive once more, so that a caller whose deadline has always passed still receives.
             over = until.is_some_and(|at| at <= now);
             let ready = self.wait(until, quiet && !over)?;
             if ready.stop {
-                return Ok(Turn::Stopped);
+                return Ok(DriverEvent::Stopped);
             }
             if ready.writable {
-                self.said.extend(self.line.send_held().err().map(Turn::Trouble));
+                self.events.extend(self.transmitter.send_pending().err().map(DriverEvent::SendFailed));
             }
             if ready.readable {
                 self.receive()?;
@@ -211,10 +210,10 @@ impl<E: Endpoint> Driver<E> {
         self.endpoint.handle(now, Input::Wake).expect("only commands are refused");
     }
 
-    /// Whether all was said; else there is more at once.
+    /// Returns whether the endpoint is idle; if not, more output is ready.
     fn drain(&mut self, now: Instant) -> bool {
-        let (line, said, probe) = (&mut self.line, &mut self.said, &mut self.probe);
-        let mut sink = Outlet { line, said, clock: self.clock, probe };
+        let (line, said, probe) = (&mut self.transmitter, &mut self.events, &mut self.probe);
+        let mut sink = DriverSink { transmitter: line, events: said, clock: self.clock, probe };
         match drain(&mut self.endpoint, now, OUTPUTS, &mut self.output, &mut sink) {
             Some(idle) => {
                 self.idle = idle;
@@ -224,15 +223,16 @@ impl<E: Endpoint> Driver<E> {
         }
     }
 
-    /// Sleeps until there is something to do; not at all unless all was `quiet`.
+    /// Blocks until there is work; returns at once unless the endpoint is `quiet`.
     fn wait(&mut self, until: Option<Instant>, quiet: bool) -> io::Result<Ready> {
         let timeout = if quiet { PollTimeout::NONE } else { PollTimeout::ZERO };
         if let (true, Some(at)) = (quiet, self.idle.deadline.into_iter().chain(until).min()) {
-            self.timer.ring_by(at)?;
+            self.timer.arm(at)?;
         }
-        let full = if self.line.held_for.is_some() { PollFlags::POLLOUT } else { PollFlags::empty() };
+        let full =
+            if self.transmitter.pending_to.is_some() { PollFlags::POLLOUT } else { PollFlags::empty() };
         let mut fds = [
-            PollFd::new(self.line.socket.as_fd(), PollFlags::POLLIN | full),
+            PollFd::new(self.transmitter.socket.as_fd(), PollFlags::POLLIN | full),
             PollFd::new(self.timer.fd.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.stop.as_fd(), PollFlags::POLLIN),
         ];
@@ -242,7 +242,7 @@ impl<E: Endpoint> Driver<E> {
         }
         let [socket, timer, stop] = fds.map(|fd| fd.revents().unwrap_or(PollFlags::empty()));
         if !timer.is_empty() {
-            self.timer.rang()?;
+            self.timer.acknowledge()?;
         }
         let failed = socket.contains(PollFlags::POLLERR);
         Ok(Ready {
@@ -254,31 +254,31 @@ impl<E: Endpoint> Driver<E> {
 
     fn receive(&mut self) -> io::Result<()> {
         let mut metas = [RecvMeta::default(); BATCHES];
-        let mut rooms = self.input.chunks_exact_mut(ROOM);
+        let mut rooms = self.input.chunks_exact_mut(BUFFER_SIZE);
         let mut slices: [IoSliceMut<'_>; BATCHES] =
             std::array::from_fn(|_| IoSliceMut::new(rooms.next().expect("a room for each")));
-        let asked = &mut slices[..self.asked];
+        let asked = &mut slices[..self.batch_count];
         let began = self.probe.as_ref().map(|_| self.clock.now());
-        let count = match self.line.state.recv((&self.line.socket).into(), asked, &mut metas) {
+        let count = match self.transmitter.state.recv((&self.transmitter.socket).into(), asked, &mut metas) {
             Ok(count) => count,
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-            Err(cause) if is_of_network(&cause) => {
-                // Only a connected socket is told, so the trouble is with its peer.
-                let peer = self.line.socket.peer_addr()?;
-                self.said.push_back(Turn::Trouble(Trouble { peer, cause }));
+            Err(cause) if is_icmp_error(&cause) => {
+                // Only a connected socket gets this error, so it concerns its peer.
+                let peer = self.transmitter.socket.peer_addr()?;
+                self.events.push_back(DriverEvent::SendFailed(SendError { peer, cause }));
                 return Ok(());
             }
             Err(e) => return Err(e),
         };
-        // To ask for more than there is costs a look in vain.
-        self.asked = if count == self.asked { BATCHES.min(2 * count) } else { 1 };
+        // A request for more batches than are queued costs an extra check.
+        self.batch_count = if count == self.batch_count { BATCHES.min(2 * count) } else { 1 };
         let now = self.clock.now();
         for (meta, bytes) in metas.iter().zip(&slices).take(count) {
             if let (Some(probe), Some(began)) = (&mut self.probe, began) {
                 let frames = &bytes[..meta.len];
-                if probe.picks(Direction::In, frames, Segment::of(meta.stride, meta.len)) {
-                    let arrived = meta.timestamp.map(|unix| self.clock.when(unix));
-                    probe.came(arrived, (began, now));
+                if probe.selects(Direction::In, frames, Segment::of(meta.stride, meta.len)) {
+                    let arrived = meta.timestamp.map(|unix| self.clock.instant_of_unix(unix));
+                    probe.received(arrived, (began, now));
                 }
             }
             let mut give = |bytes, segment| {
@@ -291,7 +291,7 @@ impl<E: Endpoint> Driver<E> {
                 give(bytes, segment);
                 continue;
             }
-            // IPv6 carries up to 20 bytes more than a batch has.
+            // An IPv6 datagram can exceed a batch by 20 bytes.
             let frames = Segment::frames(segment, bytes).filter(|frame| frame.len() <= MAX_BATCH);
             frames.for_each(|frame| give(frame, None));
         }
@@ -299,26 +299,26 @@ impl<E: Endpoint> Driver<E> {
     }
 }
 
-/// What a wait found.
+/// Result of a wait.
 struct Ready {
     readable: bool,
     writable: bool,
     stop: bool,
 }
 
-/// The way out: the socket, and what it would not take yet.
+/// The sending side: the socket, and the batch that waits for buffer space.
 #[derive(Debug)]
-struct Line {
+struct Transmitter {
     socket: UdpSocket,
     state: UdpSocketState,
-    /// What finds the socket full, and where it is to go.
-    held: Vec<u8>,
-    held_for: Option<(SocketAddr, Option<Segment>)>,
+    /// A batch that found the send buffer full, and its destination.
+    pending: Vec<u8>,
+    pending_to: Option<(SocketAddr, Option<Segment>)>,
 }
 
-impl Line {
-    /// Sends a frame or batch; holds what finds the socket full.
-    fn send(&mut self, to: SocketAddr, bytes: &[u8], segment: Option<Segment>) -> Result<(), Trouble> {
+impl Transmitter {
+    /// Sends a frame or batch; keeps the rest if the send buffer is full.
+    fn send(&mut self, to: SocketAddr, bytes: &[u8], segment: Option<Segment>) -> Result<(), SendError> {
         let mut sent = 0;
         let mut earlier = Ok(());
         loop {
@@ -327,16 +327,16 @@ impl Line {
             match self.send_once(to, &bytes[sent..sent + take], segment) {
                 Ok(()) => sent += take,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    self.hold(to, &bytes[sent..], segment);
+                    self.defer(to, &bytes[sent..], segment);
                     return earlier;
                 }
-                // The interface has just turned out not to split batches: frame by frame from now on.
+                // The interface does not support segmentation offload: send frame by frame from now on.
                 Err(_) if self.state.max_gso_segments() < most => {}
-                // What became of an earlier frame, told once, in place of sending this one.
+                // The error concerns an earlier frame; this frame was not sent.
                 Err(cause) if cause.kind() == io::ErrorKind::ConnectionRefused && earlier.is_ok() => {
-                    earlier = Err(Trouble { peer: to, cause });
+                    earlier = Err(SendError { peer: to, cause });
                 }
-                Err(cause) => return Err(Trouble { peer: to, cause }),
+                Err(cause) => return Err(SendError { peer: to, cause }),
             }
             if sent == bytes.len() {
                 return earlier;
@@ -351,94 +351,94 @@ impl Line {
         self.state.try_send((&self.socket).into(), &transmit)
     }
 
-    fn hold(&mut self, to: SocketAddr, bytes: &[u8], segment: Option<Segment>) {
-        self.held.clear();
-        self.held.extend_from_slice(bytes);
-        self.held_for = Some((to, segment));
+    fn defer(&mut self, to: SocketAddr, bytes: &[u8], segment: Option<Segment>) {
+        self.pending.clear();
+        self.pending.extend_from_slice(bytes);
+        self.pending_to = Some((to, segment));
     }
 
-    fn send_held(&mut self) -> Result<(), Trouble> {
-        let Some((to, segment)) = self.held_for.take() else { return Ok(()) };
-        let bytes = std::mem::take(&mut self.held);
+    fn send_pending(&mut self) -> Result<(), SendError> {
+        let Some((to, segment)) = self.pending_to.take() else { return Ok(()) };
+        let bytes = std::mem::take(&mut self.pending);
         self.send(to, &bytes, segment)
     }
 }
 
-/// Where the endpoint's output goes.
-struct Outlet<'a, V> {
-    line: &'a mut Line,
-    said: &'a mut VecDeque<Turn<V>>,
+/// Sink for the endpoint's output.
+struct DriverSink<'a, V> {
+    transmitter: &'a mut Transmitter,
+    events: &'a mut VecDeque<DriverEvent<V>>,
     clock: Clock,
     probe: &'a mut Option<Box<dyn Probe>>,
 }
 
-impl<V> Sink<V> for Outlet<'_, V> {
+impl<V> Sink<V> for DriverSink<'_, V> {
     fn writable(&self) -> Writable<'_> {
-        if self.line.held_for.is_none() { Writable::ALL } else { Writable::NONE }
+        if self.transmitter.pending_to.is_none() { Writable::ALL } else { Writable::NONE }
     }
 
     fn transmit(&mut self, transmit: &Transmit, bytes: &[u8]) {
         assert_eq!(transmit.port, SOCKET, "this driver has one socket");
-        let to = address_of(transmit.peer).expect("an endpoint answers peers it was told");
-        let picks = |probe: &mut Box<dyn Probe>| probe.picks(Direction::Out, bytes, transmit.segment);
+        let to = address_of(transmit.peer).expect("an endpoint sends only to known peers");
+        let picks = |probe: &mut Box<dyn Probe>| probe.selects(Direction::Out, bytes, transmit.segment);
         let picked = self.probe.as_mut().and_then(|probe| picks(probe).then_some(probe));
         let began = picked.as_ref().map(|_| self.clock.now());
-        let sent = self.line.send(to, bytes, transmit.segment);
-        // What found the socket full has not left yet.
+        let sent = self.transmitter.send(to, bytes, transmit.segment);
+        // A deferred batch has not been sent yet.
         if let (Some(probe), Some(began)) = (picked, began)
             && sent.is_ok()
-            && self.line.held_for.is_none()
+            && self.transmitter.pending_to.is_none()
         {
-            probe.left((began, self.clock.now()));
+            probe.sent((began, self.clock.now()));
         }
-        self.said.extend(sent.err().map(Turn::Trouble));
+        self.events.extend(sent.err().map(DriverEvent::SendFailed));
     }
 
     fn event(&mut self, event: V) {
-        self.said.push_back(Turn::Event(event));
+        self.events.push_back(DriverEvent::Endpoint(event));
     }
 }
 
-/// A timer of the system that is set only when it must ring earlier than it would.
+/// A system timer that is set only to fire earlier than it would.
 #[derive(Debug)]
 pub struct Timer {
     fd: TimerFd,
     clock: Clock,
-    set_for: Option<Instant>,
+    armed_for: Option<Instant>,
 }
 
 impl Timer {
-    /// A timer that is not set. It is readable once it has rung.
+    /// Creates a timer that is not set. Its descriptor is readable after it fires.
     ///
     /// # Errors
-    /// If the system has no more.
+    /// If no timer is available.
     pub fn new(clock: Clock) -> io::Result<Timer> {
         let flags = TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC;
-        Ok(Timer { fd: TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?, clock, set_for: None })
+        Ok(Timer { fd: TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?, clock, armed_for: None })
     }
 
-    /// Rings at `at` or before.
+    /// Makes the timer fire at `at` or earlier.
     ///
     /// # Errors
-    /// What the system says.
-    pub fn ring_by(&mut self, at: Instant) -> io::Result<()> {
-        if self.set_for.is_some_and(|set| set <= at) {
+    /// System errors.
+    pub fn arm(&mut self, at: Instant) -> io::Result<()> {
+        if self.armed_for.is_some_and(|set| set <= at) {
             return Ok(());
         }
-        // Rounded up: at the nanosecond that it rings the clock shows `at`.
+        // Rounded up, so that the clock shows `at` when the timer fires.
         let ns = self.clock.epoch_ns() + at.as_ps().div_ceil(1_000);
         let time = TimeSpec::new((ns / 1_000_000_000) as i64, (ns % 1_000_000_000) as i64);
         self.fd.set(Expiration::OneShot(time), TimerSetTimeFlags::TFD_TIMER_ABSTIME)?;
-        self.set_for = Some(at);
+        self.armed_for = Some(at);
         Ok(())
     }
 
-    /// It has rung, or may have: it is to be set anew.
+    /// Clears the timer after it has fired, so that it can be set again.
     ///
     /// # Errors
-    /// What the system says.
-    pub fn rang(&mut self) -> io::Result<()> {
-        self.set_for = None;
+    /// System errors.
+    pub fn acknowledge(&mut self) -> io::Result<()> {
+        self.armed_for = None;
         match self.fd.wait() {
             Ok(()) | Err(Errno::EAGAIN) => Ok(()),
             Err(error) => Err(error.into()),
@@ -452,13 +452,13 @@ impl AsFd for Timer {
     }
 }
 
-/// Whether an error of receiving tells what became of something sent, rather than that receiving is over.
-pub(crate) fn is_of_network(error: &io::Error) -> bool {
+/// Returns whether a receive error reports the fate of an earlier datagram, rather than a failed socket.
+pub(crate) fn is_icmp_error(error: &io::Error) -> bool {
     use Errno::{
         EACCES, ECONNREFUSED, EHOSTDOWN, EHOSTUNREACH, EMSGSIZE, ENETUNREACH, ENONET, ENOPROTOOPT,
         EOPNOTSUPP, EPROTO,
     };
-    // All that the kernel makes of an ICMP message: anybody may send one.
+    // The errors that the kernel derives from ICMP messages, which anyone can send.
     let of_network = [
         EACCES,
         ECONNREFUSED,
@@ -474,7 +474,7 @@ pub(crate) fn is_of_network(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|raw| of_network.contains(&Errno::from_raw(raw)))
 }
 
-/// A socket address as endpoints carry it: IPv4 address and port in 6 bytes, or IPv6 address, port and scope in 22,
+/// Encodes a socket address as a [`Peer`]: IPv4 address and port in 6 bytes, or IPv6 address, port and scope in 22,
 /// big endian.
 pub fn peer_of(address: SocketAddr) -> Peer {
     let mut bytes = [0; 22];
@@ -493,7 +493,7 @@ pub fn peer_of(address: SocketAddr) -> Peer {
     }
 }
 
-/// The socket address that [`peer_of`] made this peer from; none if another driver made it.
+/// Decodes a peer made by [`peer_of`]; `None` for any other.
 pub fn address_of(peer: Peer) -> Option<SocketAddr> {
     match *peer.as_bytes() {
         [a, b, c, d, p, q] => Some((Ipv4Addr::new(a, b, c, d), u16::from_be_bytes([p, q])).into()),
@@ -525,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_survives_as_a_peer() {
+    fn address_round_trips_through_peer() {
         for text in ["127.0.0.1:3450", "[::1]:65535", "[fe80::1%7]:1", "[::ffff:10.0.0.1]:9"] {
             let address: SocketAddr = text.parse().unwrap();
             assert_eq!(address_of(peer_of(address)), Some(address), "{text}");
@@ -536,24 +536,24 @@ mod tests {
     }
 
     #[test]
-    fn time_ends_a_run_and_so_does_a_stop() {
+    fn run_ends_at_the_deadline_and_on_stop() {
         let clock = Clock::start();
         let mut driver = Driver::new(Server::new(), socket(), clock).unwrap();
         for ms in [3, 1, 5] {
             let until = clock.now() + Span::from_ms(ms);
-            assert!(matches!(driver.run(Some(until)), Ok(Turn::Until)));
+            assert!(matches!(driver.run(Some(until)), Ok(DriverEvent::Deadline)));
             assert!(clock.now() >= until);
         }
         let stopper = driver.stopper();
         let waiting = std::thread::spawn(move || driver.run(None).map(|turn| (turn, driver)));
         stopper.stop();
         let (turn, mut driver) = waiting.join().unwrap().unwrap();
-        assert!(matches!(turn, Turn::Stopped));
-        assert!(matches!(driver.run(None), Ok(Turn::Stopped)), "a stop holds");
+        assert!(matches!(turn, DriverEvent::Stopped));
+        assert!(matches!(driver.run(None), Ok(DriverEvent::Stopped)), "a stop holds");
     }
 
     #[test]
-    fn a_batch_goes_out_as_its_frames_and_garbage_is_an_event() {
+    fn batches_are_sent_and_malformed_frames_reported() {
         let mut driver = Driver::new(Server::new(), socket(), Clock::start()).unwrap();
         let to = driver.socket().local_addr().unwrap();
         let asker = socket();
@@ -561,12 +561,15 @@ mod tests {
             asker.send_to(&[1, 1, 0, 0, 0, number, 7], to).unwrap();
         }
         asker.send_to(b"garbage", to).unwrap();
-        // All of it is there before the driver looks, which takes several at a time: answers leave in batches.
-        let Ok(Turn::Event(ServerEvent::Malformed { frames: 1 })) = driver.run(None) else { panic!() };
-        // Time that is up all along does not make it deaf.
+        // All requests are queued before the driver runs, and it receives several at a time, so the answers leave in
+        // batches.
+        let Ok(DriverEvent::Endpoint(ServerEvent::Malformed { frames: 1 })) = driver.run(None) else {
+            panic!()
+        };
+        // A deadline that has always passed does not stop the driver from receiving.
         asker.send_to(&[1, 1, 0, 0, 0, 10, 7], to).unwrap();
         let until = Some(Instant::ZERO);
-        assert!(matches!(driver.run(until), Ok(Turn::Until)));
+        assert!(matches!(driver.run(until), Ok(DriverEvent::Deadline)));
         for number in 0..11 {
             let mut answer = [0; 16];
             assert_eq!(asker.recv(&mut answer).unwrap(), 7);
@@ -575,38 +578,41 @@ mod tests {
         assert_eq!(driver.endpoint().answered(), 11);
     }
 
-    /// Picks every other frame, and notes when it crossed.
+    /// Selects every other frame and records its direction and times.
     #[derive(Debug, Default, Clone)]
     struct Notes(Arc<std::sync::Mutex<Vec<Note>>>);
 
     type Note = (Direction, Option<Instant>, (Instant, Instant));
 
     impl Probe for Notes {
-        fn picks(&mut self, _: Direction, frames: &[u8], segment: Option<Segment>) -> bool {
+        fn selects(&mut self, _: Direction, frames: &[u8], segment: Option<Segment>) -> bool {
             assert!(frames.len() >= 7 && Segment::fits(segment, frames.len()));
             frames[5].is_multiple_of(2)
         }
 
-        fn left(&mut self, call: (Instant, Instant)) {
+        fn sent(&mut self, call: (Instant, Instant)) {
             self.0.lock().unwrap().push((Direction::Out, None, call));
         }
 
-        fn came(&mut self, arrived: Option<Instant>, call: (Instant, Instant)) {
+        fn received(&mut self, arrived: Option<Instant>, call: (Instant, Instant)) {
             self.0.lock().unwrap().push((Direction::In, arrived, call));
         }
     }
 
     #[test]
-    fn a_probe_is_told_of_the_batches_that_it_picks_and_in_order_of_time() {
+    fn probe_observes_selected_batches_in_time_order() {
         let clock = Clock::start();
         let mut driver = Driver::new(Server::new(), socket(), clock).unwrap();
         let notes = Notes::default();
-        driver.measure(Box::new(notes.clone()));
+        driver.set_probe(Box::new(notes.clone()));
         let (to, asker) = (driver.socket().local_addr().unwrap(), socket());
         for number in 0..10 {
             asker.send_to(&[1, 1, 0, 0, 0, number, 7], to).unwrap();
             while driver.endpoint().answered() <= u64::from(number) {
-                assert!(matches!(driver.run(Some(clock.now() + Span::from_ms(1))), Ok(Turn::Until)));
+                assert!(matches!(
+                    driver.run(Some(clock.now() + Span::from_ms(1))),
+                    Ok(DriverEvent::Deadline)
+                ));
             }
             let mut answer = [0; 16];
             asker.recv(&mut answer).unwrap();
@@ -614,13 +620,13 @@ mod tests {
         let notes = notes.0.lock().unwrap();
         let ways: Vec<Direction> = notes.iter().map(|(direction, ..)| *direction).collect();
         assert_eq!(ways, [Direction::In, Direction::Out].repeat(5));
-        // The kernel's mark is of another clock, which may be set meanwhile: only that there is one is certain.
+        // The kernel's timestamp uses another clock, which may be set meanwhile, so only its presence is certain.
         assert!(notes.iter().all(|(way, arrived, _)| arrived.is_some() == (*way == Direction::In)));
         assert!(notes.iter().all(|(_, _, (began, ended))| began <= ended && *ended <= clock.now()));
     }
 
     #[test]
-    fn a_refusal_of_the_network_is_told_and_the_endpoint_goes_on() {
+    fn connection_refused_is_reported_and_the_endpoint_continues() {
         let gone = socket().local_addr().unwrap();
         let from = socket();
         from.connect(gone).unwrap();
@@ -629,37 +635,39 @@ mod tests {
         let mut refusals = 0;
         loop {
             match driver.run(None).unwrap() {
-                Turn::Trouble(Trouble { peer, cause }) => {
+                DriverEvent::SendFailed(SendError { peer, cause }) => {
                     assert_eq!((peer, cause.kind()), (gone, io::ErrorKind::ConnectionRefused));
                     refusals += 1;
                 }
-                Turn::Event(event) => break assert_eq!(event, Event::GaveUp { number: 0, tries: 3 }),
-                Turn::Until | Turn::Stopped => unreachable!("neither was asked"),
+                DriverEvent::Endpoint(event) => {
+                    break assert_eq!(event, Event::GaveUp { number: 0, tries: 3 });
+                }
+                DriverEvent::Deadline | DriverEvent::Stopped => unreachable!("neither was asked"),
             }
         }
         assert!(refusals > 0);
     }
 
     #[test]
-    fn what_may_not_be_sent_is_told() {
-        // A broadcast without the right to: EACCES at once.
+    fn forbidden_broadcast_is_reported() {
+        // Broadcast without permission: EACCES.
         let everybody = "255.255.255.255:9".parse().unwrap();
         let mut driver = Driver::new(client(everybody, 1), socket(), Clock::start()).unwrap();
         driver.command(Command::Start { count: 1 }).unwrap();
-        let Ok(Turn::Trouble(trouble)) = driver.run(None) else { panic!("it was sent") };
+        let Ok(DriverEvent::SendFailed(trouble)) = driver.run(None) else { panic!("it was sent") };
         assert!(trouble.to_string().starts_with("255.255.255.255:9: "), "{trouble}");
-        assert!(matches!(driver.run(None), Ok(Turn::Event(Event::GaveUp { .. }))));
+        assert!(matches!(driver.run(None), Ok(DriverEvent::Endpoint(Event::GaveUp { .. }))));
     }
 
     #[test]
-    fn while_a_frame_is_held_the_port_is_closed_and_then_it_leaves_first() {
-        // Loopback never fills a send buffer, so the frames are put where those that find it full are put.
+    fn deferred_frames_close_the_port_and_leave_first() {
+        // Loopback never fills a send buffer, so the test defers the frames directly.
         let (from, to) = (socket(), socket());
         let address = to.local_addr().unwrap();
         let mut driver = Driver::new(client(address, 1), from, Clock::start()).unwrap();
-        driver.line.hold(address, b"firstsecondlast", Segment::of(6, 15));
+        driver.transmitter.defer(address, b"firstsecondlast", Segment::of(6, 15));
         driver.command(Command::Start { count: 1 }).unwrap();
-        assert!(matches!(driver.run(None), Ok(Turn::Event(Event::GaveUp { .. }))));
+        assert!(matches!(driver.run(None), Ok(DriverEvent::Endpoint(Event::GaveUp { .. }))));
         let mut frame = [0; 100];
         for want in [&b"firsts"[..], b"econdl", b"ast"] {
             let length = to.recv(&mut frame).unwrap();

@@ -1,4 +1,4 @@
-//! [`Groups`]: datagrams to and from several multicast groups through one port.
+//! [`Groups`]: datagrams to and from several multicast groups on one port.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
@@ -10,22 +10,23 @@ use trunkline_units::Span;
 
 use crate::usage::interface_of;
 
-/// Hears some multicast groups on one port of one interface, and sends to any from a port of its own. Several may hear one
-/// port; what is sent comes back to those on this machine. It blocks, but for what is said to try.
+/// Receives several multicast groups on one port of one interface, and sends to any group from its own port. Several
+/// processes may share the port; datagrams are looped back to receivers on this machine. Calls block unless they are
+/// named `try`.
 #[derive(Debug)]
 pub struct Groups {
-    hears: UdpSocket,
-    says: UdpSocket,
+    receiver: UdpSocket,
+    sender: UdpSocket,
     port: u16,
 }
 
 impl Groups {
-    /// Hears `groups` on `port` of the interface that holds `interface`, and sends from port `source`. `buffer`: octets
-    /// asked for the buffer of what comes; `ahead`: octets that may wait to leave; 0: the system's choice.
+    /// Joins `groups` on `port` of the interface with address `interface`, and sends from port `source`. `buffer` and
+    /// `ahead` are the receive and send buffer sizes in bytes; 0: the system's default.
     ///
     /// # Errors
-    /// `EADDRINUSE` if somebody has the port `source`, `EADDRNOTAVAIL` if no interface has the address, or what else the
-    /// system says.
+    /// `EADDRINUSE` if the port `source` is in use, `EADDRNOTAVAIL` if no interface has the address, or other system
+    /// errors.
     pub fn open(
         interface: Ipv4Addr,
         port: u16,
@@ -40,7 +41,7 @@ impl Groups {
                 socket.set_recv_buffer_size(buffer)?;
             }
             if ahead > 0 {
-                // The system doubles it.
+                // The kernel doubles the value.
                 socket.set_send_buffer_size(ahead.div_ceil(2))?;
             }
             Ok::<_, io::Error>(socket)
@@ -53,38 +54,38 @@ impl Groups {
         let hears = open()?;
         hears.set_reuse_address(true)?;
         let name = interface_of(interface.into()).ok_or(io::ErrorKind::AddrNotAvailable)?;
-        // Nothing is heard from other interfaces, nor what only others have joined.
+        // Receive neither from other interfaces nor groups that only other sockets have joined.
         hears.bind_device(Some(name.as_bytes()))?;
         hears.set_multicast_all_v4(false)?;
         hears.bind(&SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port).into())?;
         for group in groups {
             hears.join_multicast_v4_n(group, &InterfaceIndexOrAddress::Address(interface))?;
         }
-        Ok(Groups { hears: hears.into(), says: says.into(), port })
+        Ok(Groups { receiver: hears.into(), sender: says.into(), port })
     }
 
-    /// Sends a datagram to a group. Waits for room in the socket's buffer. False if the interface has none: then it is
-    /// lost.
+    /// Sends a datagram to a group; blocks while the socket's buffer is full. Returns false if the interface queue is
+    /// full and the datagram is lost.
     ///
     /// # Errors
-    /// What the system says.
+    /// System errors.
     #[inline]
     pub fn send(&self, group: Ipv4Addr, bytes: &[u8]) -> io::Result<bool> {
-        match self.says.send_to(bytes, SocketAddr::from((group, self.port))) {
+        match self.sender.send_to(bytes, SocketAddr::from((group, self.port))) {
             Ok(_) => Ok(true),
             Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => Ok(false),
             Err(e) => Err(e),
         }
     }
 
-    /// The next datagram, at the start of `room`: how many octets, and from which port. What `room` has no place for is
-    /// cut. Waits for it if it may.
+    /// Receives a datagram into `room`: its length and source port. A longer datagram is truncated. Blocks if
+    /// `may_wait` is set.
     ///
     /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] if there is none.
+    /// [`io::ErrorKind::WouldBlock`] if none is queued.
     #[inline]
     pub fn receive(&self, room: &mut [u8], may_wait: bool) -> io::Result<(usize, u16)> {
-        let fd = self.hears.as_raw_fd();
+        let fd = self.receiver.as_raw_fd();
         let (got, from) = match may_wait {
             true => recvfrom::<SockaddrIn>(fd, room)?,
             false => {
@@ -97,19 +98,19 @@ impl Groups {
         Ok((got, from.map_or(0, |from| from.port())))
     }
 
-    /// Lets a call that waits for a datagram end with [`io::ErrorKind::WouldBlock`] after `limit`. The system rounds up to
-    /// its ticks, some milliseconds.
+    /// Limits blocking receives: they return [`io::ErrorKind::WouldBlock`] after `limit`, rounded up to kernel ticks
+    /// of some milliseconds.
     ///
     /// # Errors
-    /// What the system says.
+    /// System errors.
     pub fn limit_waiting(&self, limit: Span) -> io::Result<()> {
-        self.hears.set_read_timeout(Some(limit.into()))
+        self.receiver.set_read_timeout(Some(limit.into()))
     }
 }
 
 impl AsFd for Groups {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.hears.as_fd()
+        self.receiver.as_fd()
     }
 }
 
@@ -118,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_hears_its_groups_and_who_spoke() {
+    fn receives_joined_groups_with_source_ports() {
         let group = |last| Ipv4Addr::new(239, 77, 41, last);
         let open = |source, groups: &[Ipv4Addr]| {
             Groups::open(Ipv4Addr::LOCALHOST, 27_300, source, groups, 1 << 16, 0).unwrap()

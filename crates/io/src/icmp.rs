@@ -1,25 +1,26 @@
-//! Echo requests and answers (RFC 792, RFC 4443): through the datagram socket that anybody may have, else a raw one.
+//! ICMP echo requests and replies (RFC 792, RFC 4443), through an unprivileged datagram socket if permitted, else a
+//! raw one.
 
 use std::io;
 use std::net::UdpSocket;
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// Octets of an echo message: its header, and as many again that nobody reads.
+/// Length of an echo message: the header and as much payload.
 const LENGTH: usize = 16;
 
-/// How echo messages look on a socket.
+/// Encodes and decodes echo messages of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Echo {
     v6: bool,
-    /// Of a raw socket, which hears everybody's answers: which are its own.
+    /// Identifier on a raw socket, which receives the replies to every process.
     identifier: Option<u16>,
 }
 
-/// A socket for echo messages, that does not block.
+/// Opens a non-blocking socket for echo messages.
 ///
 /// # Errors
-/// The system's: neither `net.ipv4.ping_group_range` nor `CAP_NET_RAW` allows it.
+/// If neither `net.ipv4.ping_group_range` nor `CAP_NET_RAW` permits it.
 pub fn open(v6: bool) -> io::Result<(UdpSocket, Echo)> {
     let (domain, protocol) =
         if v6 { (Domain::IPV6, Protocol::ICMPV6) } else { (Domain::IPV4, Protocol::ICMPV4) };
@@ -28,33 +29,33 @@ pub fn open(v6: bool) -> io::Result<(UdpSocket, Echo)> {
         Err(_) => (Socket::new(domain, Type::RAW, Some(protocol))?, Some(std::process::id() as u16)),
     };
     socket.set_nonblocking(true)?;
-    // It is none of UDP, but sends and receives in the same way.
+    // Not a UDP socket, but it sends and receives in the same way.
     Ok((UdpSocket::from(socket), Echo { v6, identifier }))
 }
 
 impl Echo {
-    /// Whether it is of IPv6.
+    /// Returns whether the socket uses IPv6.
     pub fn is_v6(self) -> bool {
         self.v6
     }
 
-    /// A request with a number.
+    /// Encodes an echo request with this sequence number.
     pub fn request(self, number: u16) -> [u8; LENGTH] {
         let mut message = [0; LENGTH];
         message[0] = if self.v6 { 128 } else { 8 };
         message[4..6].copy_from_slice(&self.identifier.unwrap_or(0).to_be_bytes());
         message[6..8].copy_from_slice(&number.to_be_bytes());
         if !self.v6 {
-            // The kernel does it for IPv6, whose sum has addresses in it.
+            // The kernel computes the IPv6 checksum, which covers addresses.
             let sum = checksum(&message);
             message[2..4].copy_from_slice(&sum.to_be_bytes());
         }
         message
     }
 
-    /// The number of the request that a datagram answers; none if it is something else.
+    /// Returns the sequence number if the datagram is a reply to this socket.
     pub fn answer(self, datagram: &[u8]) -> Option<u16> {
-        // A raw socket of IPv4 hears the header of IP as well.
+        // A raw IPv4 socket also receives the IP header.
         let begin = match (self.identifier, self.v6) {
             (Some(_), false) => usize::from(datagram.first()? & 15) * 4,
             _ => 0,
@@ -67,7 +68,7 @@ impl Echo {
     }
 }
 
-/// The sum of RFC 1071.
+/// Internet checksum (RFC 1071).
 fn checksum(message: &[u8]) -> u16 {
     let sum: u32 =
         message.chunks_exact(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
@@ -80,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_told_from_everything_else() {
+    fn only_matching_replies_are_accepted() {
         for (v6, identifier) in [(false, None), (true, None), (false, Some(7)), (true, Some(7))] {
             let echo = Echo { v6, identifier };
             let request = echo.request(0x1234);
@@ -94,7 +95,7 @@ mod tests {
                 assert_eq!(answer(&message[..cut]), None);
             }
             message[5] ^= 1;
-            assert_eq!(answer(&message).is_some(), identifier.is_none(), "an answer to somebody else");
+            assert_eq!(answer(&message).is_some(), identifier.is_none(), "a reply to another process");
         }
         assert_eq!(checksum(&Echo { v6: false, identifier: None }.request(3)), 0);
     }

@@ -1,4 +1,4 @@
-//! [`Memberships`]: very many multicast groups of one interface, heard through one socket.
+//! [`Memberships`]: any number of multicast groups on one interface, received through one socket.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,115 +8,115 @@ use socket2::{Domain, InterfaceIndexOrAddress, Protocol, Socket, Type};
 
 use crate::socket::{self, SocketError, Step};
 
-/// Groups that the system lets a socket join unless it is told otherwise (`igmp_max_memberships`).
-const A_HOLDER: usize = 20;
+/// Default limit of groups per socket (`igmp_max_memberships`).
+const MAX_PER_SOCKET: usize = 20;
 
-/// Groups that are joined on one interface by sockets which receive nothing: each holds 20, which asks for no rights and no
-/// settings of the system. What comes is heard by a socket of [`hearing`], which gets all groups that anybody on this machine
-/// has joined: who hears it looks [where it was sent to](crate::ports::Came::to).
+/// Multicast groups joined on one interface. Each internal socket holds 20 memberships and receives nothing, so no
+/// privileges or sysctl settings are needed. A socket of [`shared_port`] receives all groups joined on this machine;
+/// its reader checks the [destination](crate::ports::Received::to).
 #[derive(Debug)]
 pub struct Memberships {
     index: u32,
-    holders: Vec<Holder>,
-    /// By which holder.
+    sockets: Vec<MembershipSocket>,
+    /// Groups, with the index of the socket that joined each.
     groups: BTreeMap<Ipv4Addr, usize>,
 }
 
 #[derive(Debug)]
-struct Holder {
+struct MembershipSocket {
     socket: Socket,
-    held: usize,
-    most: usize,
+    joined: usize,
+    limit: usize,
 }
 
 impl Memberships {
-    /// None yet, on the interface that has this address.
+    /// Creates an empty set on the interface with this address.
     ///
     /// # Errors
-    /// If no interface has it.
+    /// If no interface has the address.
     pub fn new(interface: Ipv4Addr) -> Result<Memberships, SocketError> {
         let index = socket::interface_index(IpAddr::V4(interface));
         if index == 0 {
             let (step, address) = (Step::Bind, SocketAddr::from((interface, 0)));
             return Err(SocketError { step, address, cause: io::ErrorKind::AddrNotAvailable.into() });
         }
-        Ok(Memberships { index, holders: Vec::new(), groups: BTreeMap::new() })
+        Ok(Memberships { index, sockets: Vec::new(), groups: BTreeMap::new() })
     }
 
-    /// The interface, as the system numbers them.
+    /// Returns the interface index.
     pub fn interface(&self) -> u32 {
         self.index
     }
 
-    /// Whether a group is joined.
+    /// Returns whether a group is joined.
     #[inline]
     pub fn has(&self, group: Ipv4Addr) -> bool {
         self.groups.contains_key(&group)
     }
 
-    /// How many groups are joined.
+    /// Returns the number of joined groups.
     pub fn len(&self) -> usize {
         self.groups.len()
     }
 
-    /// Whether none is.
+    /// Returns whether no group is joined.
     pub fn is_empty(&self) -> bool {
         self.groups.is_empty()
     }
 
-    /// Joins a group, unless it is joined.
+    /// Joins a group; does nothing if it is joined already.
     ///
     /// # Errors
-    /// What the system says.
+    /// System errors.
     pub fn join(&mut self, group: Ipv4Addr) -> io::Result<()> {
         if self.groups.contains_key(&group) {
             return Ok(());
         }
         let on = InterfaceIndexOrAddress::Index(self.index);
         loop {
-            let at = match self.holders.iter().position(|holder| holder.held < holder.most) {
+            let at = match self.sockets.iter().position(|holder| holder.joined < holder.limit) {
                 Some(at) => at,
                 None => {
                     let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
-                    self.holders.push(Holder { socket, held: 0, most: A_HOLDER });
-                    self.holders.len() - 1
+                    self.sockets.push(MembershipSocket { socket, joined: 0, limit: MAX_PER_SOCKET });
+                    self.sockets.len() - 1
                 }
             };
-            let holder = &mut self.holders[at];
+            let holder = &mut self.sockets[at];
             match holder.socket.join_multicast_v4_n(&group, &on) {
                 Ok(()) => {
-                    holder.held += 1;
+                    holder.joined += 1;
                     self.groups.insert(group, at);
                     return Ok(());
                 }
-                // This system lets a socket join fewer.
-                Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) && holder.held > 0 => {
-                    holder.most = holder.held
+                // This system allows fewer memberships per socket.
+                Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) && holder.joined > 0 => {
+                    holder.limit = holder.joined
                 }
                 Err(e) => return Err(e),
             }
         }
     }
 
-    /// Leaves a group, if it is joined.
+    /// Leaves a group; does nothing if it is not joined.
     ///
     /// # Errors
-    /// What the system says; it is not counted any more.
+    /// System errors; the group counts as left.
     pub fn leave(&mut self, group: Ipv4Addr) -> io::Result<()> {
         let Some(at) = self.groups.remove(&group) else { return Ok(()) };
-        let holder = &mut self.holders[at];
-        holder.held -= 1;
+        let holder = &mut self.sockets[at];
+        holder.joined -= 1;
         holder.socket.leave_multicast_v4_n(&group, &InterfaceIndexOrAddress::Index(self.index))
     }
 }
 
-/// A socket that hears `port` for whatever groups are joined on this machine. It shares the port with all that share it
-/// (`SO_REUSEADDR` and `SO_REUSEPORT`): each of them hears every message to a group; what is sent to an address of this
-/// machine only one of them gets.
+/// Opens a socket that receives on `port` from all groups joined on this machine. It shares the port (`SO_REUSEADDR`
+/// and `SO_REUSEPORT`): every sharing socket receives each multicast datagram; a unicast datagram reaches only one of
+/// them.
 ///
 /// # Errors
-/// If somebody has the port for himself, or what else the system says.
-pub fn hearing(port: u16, options: &socket::Options) -> Result<UdpSocket, SocketError> {
+/// If the port is in use without sharing, or other system errors.
+pub fn shared_port(port: u16, options: &socket::Options) -> Result<UdpSocket, SocketError> {
     let address = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port);
     let failed = |step| move |cause| SocketError { step, address: address.into(), cause };
     let socket = socket::open(address.into(), Type::DGRAM, Protocol::UDP, options)?;
@@ -142,19 +142,19 @@ mod tests {
     }
 
     #[test]
-    fn many_groups_are_heard_through_one_socket_and_told_apart() {
+    fn one_socket_receives_many_groups_with_their_destinations() {
         let clock = Clock::start();
         let mut memberships = Memberships::new(Ipv4Addr::LOCALHOST).unwrap();
         (0..50).for_each(|number| memberships.join(group(number)).unwrap());
         memberships.join(group(0)).unwrap();
-        assert_eq!((memberships.len(), memberships.holders.len()), (50, 3));
-        // Somebody else on this machine.
+        assert_eq!((memberships.len(), memberships.sockets.len()), (50, 3));
+        // Another program on this machine.
         let mut other = Memberships::new(Ipv4Addr::LOCALHOST).unwrap();
         other.join(group(200)).unwrap();
         let mut ports = Ports::new(clock).unwrap();
-        // Both share the port, and both hear everything.
+        // Both share the port and receive everything.
         let options = socket::Options::default();
-        let hears = [(); 2].map(|()| ports.add(hearing(PORT, &options).unwrap()).unwrap());
+        let hears = [(); 2].map(|()| ports.add(shared_port(PORT, &options).unwrap()).unwrap());
         let says = socket::multicast_sender(Ipv4Addr::LOCALHOST.into(), 1, &options);
         let says = says.unwrap();
         memberships.leave(group(1)).unwrap();
@@ -179,11 +179,11 @@ mod tests {
             assert_eq!(got, sent, "those that were joined, and where they were sent to");
         }
         memberships.join(group(300)).unwrap();
-        assert_eq!((memberships.len(), memberships.holders.len()), (50, 3), "what is free is used again");
+        assert_eq!((memberships.len(), memberships.sockets.len()), (50, 3), "what is free is used again");
     }
 
     #[test]
-    fn an_address_of_no_interface_is_named() {
+    fn unknown_interface_address_is_named() {
         let error = Memberships::new(Ipv4Addr::new(192, 0, 2, 1)).unwrap_err();
         assert_eq!(error.to_string(), "192.0.2.1 is not an address of this machine");
     }

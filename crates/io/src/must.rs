@@ -1,9 +1,9 @@
-//! Tests that need what not every machine grants: namespaces, interfaces, programs.
+//! Skips tests that need namespaces, interfaces or programs that a machine may lack.
 
 use std::{env, fmt};
 
-/// Says why a test is skipped. Where nothing may be missing, which `TRUNKLINE_MUST=1` says, that fails it: else a machine
-/// that should run all tests might run none, and say that all is well.
+/// Prints why a test is skipped. With `TRUNKLINE_MUST=1` the test fails instead, so that a machine that should run
+/// all tests cannot pass without running them.
 ///
 /// # Panics
 /// With `TRUNKLINE_MUST=1`.
@@ -23,19 +23,19 @@ mod tests {
     const HERE: &str = "TRUNKLINE_TEST_OF_MUST";
 
     #[test]
-    fn what_must_run_is_not_skipped() {
-        if env_says_here() {
+    fn required_test_fails_instead_of_skipping() {
+        if is_child() {
             return super::skip("no reason");
         }
         for (must, passes) in [(None, true), (Some("0"), true), (Some("1"), false)] {
             let mut again = Command::new(std::env::current_exe().unwrap());
-            again.args(["must::tests::what_must_run_is_not_skipped", "--exact"]).env(HERE, "1");
+            again.args(["must::tests::required_test_fails_instead_of_skipping", "--exact"]).env(HERE, "1");
             again.env_remove("TRUNKLINE_MUST").envs(must.map(|must| ("TRUNKLINE_MUST", must)));
             assert_eq!(again.output().unwrap().status.success(), passes, "{must:?}");
         }
     }
 
-    fn env_says_here() -> bool {
+    fn is_child() -> bool {
         std::env::var_os(HERE).is_some()
     }
 }

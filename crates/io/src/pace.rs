@@ -1,8 +1,8 @@
-//! Waiting for a moment, exactly.
+//! Precise waiting for a point in time.
 //!
-//! A sleep overshoots: by the timer slack (50 µs unless asked otherwise) and by however long the scheduler takes.
-//! So the pacer asks for no slack, sleeps until a margin before the moment and spins for the rest. The margin
-//! follows what sleeps have cost lately, and is bounded, so that a busy machine is not spun to a halt.
+//! A sleep overshoots by the timer slack (50 µs by default) and by scheduling latency. The pacer minimizes the timer
+//! slack, sleeps until a margin before the deadline, and spins for the rest. The margin follows the recent overshoot
+//! and is bounded, so that a busy machine is not spun to a halt.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,23 +12,23 @@ use trunkline_units::{Instant, Span};
 
 use crate::Clock;
 
-/// Spin at least this long before a moment.
+/// Minimum spin time before a deadline.
 const MARGIN_MIN: Span = Span::from_us(20);
-/// And at most this long.
+/// Maximum spin time before a deadline.
 const MARGIN_MAX: Span = Span::from_us(200);
-/// Longest single sleep, so that a stop is noticed.
-const NAP: Span = Span::from_ms(50);
+/// Longest single sleep, so that the stop flag is noticed.
+const MAX_SLEEP: Span = Span::from_ms(50);
 
-/// Asks the system to end the sleeps of the calling thread when they are due. Where it does not, they overshoot more.
-pub fn no_slack() {
+/// Sets the timer slack of the calling thread to its minimum. If that fails, sleeps overshoot more.
+pub fn minimize_timer_slack() {
     let _ = nix::sys::prctl::set_timerslack(1);
 }
 
-/// Has the calling thread run only while its processor has nothing else to do (`SCHED_IDLE`).
+/// Lets the calling thread run only on an otherwise idle processor (`SCHED_IDLE`).
 ///
 /// # Errors
-/// What the system says; it needs no right.
-pub fn when_idle() -> io::Result<()> {
+/// System errors; no privileges are needed.
+pub fn set_idle_priority() -> io::Result<()> {
     let none = libc::sched_param { sched_priority: 0 };
     // SAFETY: the parameter lives until the call returns, and 0 is the calling thread.
     match unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const none) } {
@@ -37,7 +37,7 @@ pub fn when_idle() -> io::Result<()> {
     }
 }
 
-/// Waits for moments on one thread.
+/// Waits for deadlines on one thread.
 #[derive(Debug)]
 pub struct Pacer {
     clock: Clock,
@@ -45,14 +45,14 @@ pub struct Pacer {
 }
 
 impl Pacer {
-    /// A pacer for the calling thread, whose timer slack it sets to the least.
+    /// Creates a pacer for the calling thread and minimizes its timer slack.
     pub fn new(clock: Clock) -> Self {
-        no_slack();
+        minimize_timer_slack();
         Pacer { clock, margin: MARGIN_MIN * 3 }
     }
 
-    /// Returns at `moment` or just after, with the time then; at once if it has passed. Returns early, within
-    /// 50 ms, once `stop` is set.
+    /// Waits until `moment` and returns the current time; returns at once if `moment` has passed. Returns early,
+    /// within 50 ms, once `stop` is set.
     #[inline]
     pub fn wait(&mut self, moment: Instant, stop: &AtomicBool) -> Instant {
         loop {
@@ -72,13 +72,13 @@ impl Pacer {
     }
 
     fn sleep(&mut self, now: Instant, span: Span) {
-        let until = now + span.min(NAP);
+        let until = now + span.min(MAX_SLEEP);
         let ns = (self.clock.epoch_ns() + until.as_ns()) as i64;
         let at = nix::sys::time::TimeSpec::new(ns / 1_000_000_000, ns % 1_000_000_000);
-        // An early wake (a signal) only means another turn of the caller's loop.
+        // A signal may end the sleep early; the caller loops.
         let _ = clock_nanosleep(ClockId::CLOCK_MONOTONIC, ClockNanosleepFlags::TIMER_ABSTIME, &at);
         let over = self.clock.now().since(until);
-        // Up at once when a sleep ran over, down slowly when they do not.
+        // Raise the margin at once after an overshoot; lower it slowly.
         let wanted = (over + over / 2).min(MARGIN_MAX);
         self.margin = if wanted > self.margin { wanted } else { self.margin - (self.margin - wanted) / 64 };
         self.margin = self.margin.max(MARGIN_MIN);
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wait_ends_no_earlier_than_asked_unless_stopped() {
+    fn wait_ends_at_the_deadline_or_on_stop() {
         let clock = Clock::start();
         let mut pacer = Pacer::new(clock);
         let stop = AtomicBool::new(false);

@@ -1,13 +1,12 @@
-//! A packet socket: whole Ethernet frames of one interface, in and out (packet(7)). Needs the right to open such sockets
-//! (`CAP_NET_RAW`).
+//! Packet sockets: whole Ethernet frames of one interface (packet(7)). They need `CAP_NET_RAW`.
 //!
 //! | module | what |
 //! | --- | --- |
 //! | [`ring`] | [`Ring`], the same frames through memory shared with the kernel, for who receives very many |
 //!
-//! The kernel takes the tag of IEEE 802.1Q out of a frame and tells it beside: [`Frame::tag`]. Only a socket of all
-//! protocols is told the priority of a frame that belongs to no VLAN, so this one always is; what it does not want its
-//! [filter](Options::filter) drops in the kernel. A frame that is sent carries its tag within, at octet 12.
+//! The kernel strips the IEEE 802.1Q tag of a received frame and reports it separately, in [`Frame::tag`]. It reports
+//! the priority of a frame without a VLAN only to sockets of `ETH_P_ALL`, so these sockets always use that and drop
+//! other frames with a [filter](Options::filter) in the kernel. A sent frame carries its tag inline, at octet 12.
 
 pub mod ring;
 
@@ -24,43 +23,43 @@ use socket2::{Domain, Socket, Type};
 use trunkline_units::Span;
 
 pub use ring::Ring;
-/// An instruction of the kernel's classic packet filter (`struct sock_filter`).
+/// An instruction of a classic BPF filter (`struct sock_filter`).
 pub use socket2::SockFilter as Instruction;
 
-/// Most frames that [`PacketSocket::send_many`] sends.
-pub const MANY: usize = 64;
+/// Maximum number of frames of [`PacketSocket::send_many`].
+pub const MAX_SEND_MANY: usize = 64;
 
-/// The hardware type of Ethernet (`ARPHRD_ETHER`).
+/// Hardware type of Ethernet (`ARPHRD_ETHER`).
 pub const ETHERNET: u16 = libc::ARPHRD_ETHER;
-/// The hardware type of the loopback interface, whose frames are Ethernet's.
+/// Hardware type of the loopback interface, which carries Ethernet frames.
 pub const LOOPBACK: u16 = libc::ARPHRD_LOOPBACK;
 
-/// Whether there is an interface of this name in the network namespace of this process, up or down.
+/// Returns whether this network namespace has an interface of this name, up or down.
 pub fn exists(interface: &str) -> bool {
     nix::net::if_::if_nametoindex(interface).is_ok()
 }
 
-/// What a packet socket is to receive.
+/// Options of a packet socket.
 #[derive(Debug)]
 pub struct Options {
-    /// Also what is for other stations.
+    /// Receives frames for other stations too (promiscuous mode).
     pub promiscuous: bool,
-    /// Also what this machine sends, whoever sends it. What goes through this very socket never comes back.
+    /// Receives frames sent by this machine too, except those sent through this socket.
     pub outgoing: bool,
-    /// Run by the kernel on each frame, without its tag; what it returns is how many octets are kept, 0 drops the
-    /// frame. Empty: everything passes whole. See [`llc_only`], [`llc_for`] and [`first`].
+    /// BPF filter that the kernel runs on each frame without its tag. It returns the number of octets to keep; 0
+    /// drops the frame. Empty: no filter. See [`llc_only`], [`llc_to`] and [`truncate_to`].
     pub filter: Vec<Instruction>,
-    /// Also what is for this address, which need not be the interface's own.
+    /// Additional unicast address to receive.
     pub address: Option<[u8; 6]>,
-    /// Whether the kernel tells when each frame came. Costs each frame a little; without, [`Frame::at_ns`] is 0.
+    /// Enables receive timestamps, at a small cost per frame; without them [`Frame::at_ns`] is 0.
     pub timestamps: bool,
-    /// Octets asked for the buffer of what comes; 0: the system's choice.
-    pub buffer: usize,
-    /// Octets of frames, with what the system needs to keep them, that may wait to leave; 0: the system's choice.
-    pub ahead: usize,
+    /// Receive buffer size in bytes; 0: the system's default.
+    pub receive_buffer: usize,
+    /// Send buffer size in bytes, including kernel overhead; 0: the system's default.
+    pub send_buffer: usize,
 }
 
-/// Frames for this station and for all, in full.
+/// Frames to this station and broadcasts, untruncated.
 impl Default for Options {
     fn default() -> Self {
         Options {
@@ -69,8 +68,8 @@ impl Default for Options {
             filter: Vec::new(),
             address: None,
             timestamps: true,
-            buffer: 0,
-            ahead: 0,
+            receive_buffer: 0,
+            send_buffer: 0,
         }
     }
 }
@@ -81,7 +80,7 @@ const JUMP_IF_GREATER: u16 = (libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K) as u1
 const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
 const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 
-/// A filter that passes length-encapsulated frames, IEEE 802.2, and nothing else.
+/// Returns a filter that passes only length-encapsulated frames (IEEE 802.2).
 pub fn llc_only() -> Vec<Instruction> {
     const TYPE: u32 = 12;
     const LONGEST: u32 = 1500;
@@ -93,8 +92,8 @@ pub fn llc_only() -> Vec<Instruction> {
     ]
 }
 
-/// A filter that passes length-encapsulated frames for `address` or for all, and nothing else.
-pub fn llc_for(address: [u8; 6]) -> Vec<Instruction> {
+/// Returns a filter that passes only length-encapsulated frames to `address` or broadcast.
+pub fn llc_to(address: [u8; 6]) -> Vec<Instruction> {
     let [a, b, c, d, e, f] = address;
     let mut filter = vec![
         Instruction::new(LOAD, 0, 0, 0),
@@ -110,55 +109,55 @@ pub fn llc_for(address: [u8; 6]) -> Vec<Instruction> {
     filter
 }
 
-/// A filter that passes the first `octets` of every frame.
-pub fn first(octets: u32) -> Vec<Instruction> {
+/// Returns a filter that truncates every frame to `octets`.
+pub fn truncate_to(octets: u32) -> Vec<Instruction> {
     vec![Instruction::new(RETURN, 0, 0, octets)]
 }
 
-/// A frame that came.
+/// A received frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// Destination, source, type or length, and what follows, without check sequence and tag. What the buffer or the
-    /// filter has no room for is missing.
+    /// The frame from the destination address on, without tag and check sequence, truncated by the buffer or the
+    /// filter.
     pub bytes: &'a [u8],
-    /// How many octets it had.
+    /// Length of the untruncated frame.
     pub original: usize,
-    /// When the kernel got it, in nanoseconds since 1970.
+    /// Kernel receive timestamp in nanoseconds since 1970.
     pub at_ns: u64,
-    /// The outer tag that it carried.
+    /// Outer VLAN tag.
     pub tag: Option<Tag>,
-    /// Whether this machine sent it.
+    /// Whether this machine sent the frame.
     pub outgoing: bool,
 }
 
-/// A tag of IEEE 802.1Q.
+/// An IEEE 802.1Q tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
-    /// The type of the tag: `8100`, or `88a8` for a provider's.
+    /// Tag protocol identifier: `8100`, or `88a8` for a provider tag.
     pub protocol: u16,
-    /// Priority, drop eligibility, VLAN: 3, 1 and 12 bits.
+    /// Tag control information: priority (3 bits), drop eligibility (1), VLAN identifier (12).
     pub control: u16,
 }
 
 impl Tag {
-    /// 0 to 7.
+    /// Returns the priority, 0 to 7.
     pub fn priority(self) -> u8 {
         (self.control >> 13) as u8
     }
 
-    /// The VLAN; 0 for a frame that only has a priority.
+    /// Returns the VLAN identifier; 0 in a priority tag.
     pub fn vlan(self) -> u16 {
         self.control & 0x0FFF
     }
 
-    /// The four octets that stand before the type of the frame.
+    /// Returns the four octets of the tag.
     pub fn octets(self) -> [u8; 4] {
         let ([a, b], [c, d]) = (self.protocol.to_be_bytes(), self.control.to_be_bytes());
         [a, b, c, d]
     }
 
-    /// What the kernel told of a tag, if it did.
-    fn told(status: u32, control: u16, protocol: u16) -> Option<Tag> {
+    /// Decodes the tag in the kernel's auxiliary data, if any.
+    fn from_auxdata(status: u32, control: u16, protocol: u16) -> Option<Tag> {
         const DOT1Q: u16 = 0x8100;
         let known = status & libc::TP_STATUS_VLAN_TPID_VALID != 0;
         let tag = Tag { protocol: if known { protocol } else { DOT1Q }, control };
@@ -166,16 +165,16 @@ impl Tag {
     }
 }
 
-/// What the kernel counted at a packet socket.
+/// Kernel counters of a packet socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counted {
-    /// Frames that passed the filter, dropped ones among them.
+pub struct PacketCounters {
+    /// Frames that passed the filter, including dropped ones.
     pub frames: u64,
-    /// Frames that it had no room for.
+    /// Frames dropped because the buffer was full.
     pub dropped: u64,
 }
 
-/// A packet socket on one interface. It blocks, but for what is said to try.
+/// A packet socket on one interface. Calls block unless they are named `try`.
 #[derive(Debug)]
 pub struct PacketSocket {
     socket: Socket,
@@ -185,22 +184,22 @@ pub struct PacketSocket {
 }
 
 impl PacketSocket {
-    /// Opens one on the interface of this name.
+    /// Opens a packet socket on an interface.
     ///
     /// # Errors
-    /// `ENODEV` if there is no such interface, `EPERM` without the right, or what else the system says.
+    /// `ENODEV` if there is no such interface, `EPERM` without `CAP_NET_RAW`, or other system errors.
     pub fn open(interface: &str, options: &Options) -> io::Result<PacketSocket> {
         PacketSocket::prepared(interface, options, |_| Ok(()))
     }
 
-    /// Opens one; `prepare` has it before frames come.
+    /// Opens a packet socket; `prepare` runs before it receives frames.
     fn prepared(
         interface: &str,
         options: &Options,
         prepare: impl FnOnce(&Socket) -> io::Result<()>,
     ) -> io::Result<PacketSocket> {
         let index = nix::net::if_::if_nametoindex(interface)? as c_int;
-        // Of no protocol until it is bound: nothing comes before filter and options stand.
+        // No protocol until the socket is bound: no frame arrives before the filter and options are set.
         let socket = Socket::new(Domain::PACKET, Type::RAW, None)?;
         if !options.filter.is_empty() {
             socket.attach_filter(&options.filter)?;
@@ -210,12 +209,12 @@ impl PacketSocket {
         if options.timestamps {
             socket.set_timestamps()?;
         }
-        if options.buffer > 0 {
-            socket.set_recv_buffer_size(options.buffer)?;
+        if options.receive_buffer > 0 {
+            socket.set_recv_buffer_size(options.receive_buffer)?;
         }
-        if options.ahead > 0 {
-            // The system doubles it.
-            socket.set_send_buffer_size(options.ahead.div_ceil(2))?;
+        if options.send_buffer > 0 {
+            // The kernel doubles the value.
+            socket.set_send_buffer_size(options.send_buffer.div_ceil(2))?;
         }
         let member = |kind: c_int, address: &[u8]| {
             let mut member = libc::packet_mreq {
@@ -251,68 +250,68 @@ impl PacketSocket {
         Ok(PacketSocket { socket, index, hardware: address.sll_hatype, address: [a, b, c, d, e, f] })
     }
 
-    /// What kind of interface it is (`ARPHRD_…`): [`ETHERNET`], [`LOOPBACK`], or one whose frames are others.
+    /// Returns the hardware type (`ARPHRD_…`): [`ETHERNET`], [`LOOPBACK`], or one with other frames.
     pub fn hardware(&self) -> u16 {
         self.hardware
     }
 
-    /// The interface's own Ethernet address.
+    /// Returns the interface's Ethernet address.
     pub fn address(&self) -> [u8; 6] {
         self.address
     }
 
-    /// The number of the interface.
+    /// Returns the interface index.
     pub fn index(&self) -> u32 {
         self.index as u32
     }
 
-    /// The next frame, at the start of `buffer`. Waits for it.
+    /// Receives a frame into `buffer`; blocks until one arrives.
     ///
     /// # Errors
-    /// `ENETDOWN` once when the interface goes down or away, or what else the system says.
+    /// `ENETDOWN` once when the interface goes down or away, or other system errors.
     pub fn receive<'b>(&self, buffer: &'b mut [u8]) -> io::Result<Frame<'b>> {
-        self.next(buffer, 0)
+        self.receive_with_flags(buffer, 0)
     }
 
-    /// The next frame, if one waits.
+    /// Receives a frame if one is queued.
     ///
     /// # Errors
     /// As [`PacketSocket::receive`].
     pub fn try_receive<'b>(&self, buffer: &'b mut [u8]) -> io::Result<Option<Frame<'b>>> {
-        match self.next(buffer, libc::MSG_DONTWAIT) {
+        match self.receive_with_flags(buffer, libc::MSG_DONTWAIT) {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
             other => other.map(Some),
         }
     }
 
-    /// Sends a whole Ethernet frame, from the destination on, without check sequence. Waits for room in the socket's
-    /// own buffer. False if the interface has none: then the frame is lost.
+    /// Sends an Ethernet frame, from the destination address on, without check sequence. Blocks while the socket's
+    /// buffer is full. Returns false if the interface queue is full and the frame is lost.
     ///
     /// # Errors
-    /// `EMSGSIZE` if it is longer than the interface allows, `EINVAL` below 14 octets, `ENETDOWN` on an interface that
-    /// is down, or what else the system says.
+    /// `EMSGSIZE` if the frame exceeds the MTU, `EINVAL` below 14 octets, `ENETDOWN` if the interface is down, or
+    /// other system errors.
     #[inline]
     pub fn send(&self, frame: &[u8]) -> io::Result<bool> {
-        self.put(frame, 0)
+        self.send_with_flags(frame, 0)
     }
 
-    /// As [`PacketSocket::send`], but also false, and the frame is not sent, if the socket's buffer is full.
+    /// As [`PacketSocket::send`], but also returns false without sending if the socket's buffer is full.
     ///
     /// # Errors
     /// As [`PacketSocket::send`].
     pub fn try_send(&self, frame: &[u8]) -> io::Result<bool> {
-        self.put(frame, libc::MSG_DONTWAIT)
+        self.send_with_flags(frame, libc::MSG_DONTWAIT)
     }
 
-    /// Sends whole Ethernet frames that stand one behind another in `frames`, each ending at one of `ends`, in one call of
-    /// the system. Waits for room in the socket's own buffer. How many the interface took; the others are lost.
+    /// Sends concatenated Ethernet frames, each ending at one of `ends`, in one system call. Blocks while the
+    /// socket's buffer is full. Returns how many the interface queue took; the others are lost.
     ///
     /// # Errors
-    /// As [`PacketSocket::send`], of the first.
+    /// As [`PacketSocket::send`], for the first frame.
     pub fn send_many(&self, frames: &[u8], ends: &[usize]) -> io::Result<usize> {
-        let mut slices = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MANY];
+        let mut slices = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MAX_SEND_MANY];
         // SAFETY: message headers are pointers and numbers, for which all zeros are values.
-        let mut messages: [libc::mmsghdr; MANY] = unsafe { std::mem::zeroed() };
+        let mut messages: [libc::mmsghdr; MAX_SEND_MANY] = unsafe { std::mem::zeroed() };
         let (mut from, mut count) = (0, 0);
         for (&end, slice) in ends.iter().zip(&mut slices) {
             let frame = &frames[from..end];
@@ -330,7 +329,7 @@ impl PacketSocket {
                 unsafe { libc::sendmmsg(self.socket.as_raw_fd(), rest.as_mut_ptr(), rest.len() as u32, 0) };
             match Errno::result(sent) {
                 Ok(sent) => (at, left) = (at + sent as usize, left + sent as usize),
-                // That one is lost, and not those behind it.
+                // Only this frame is lost.
                 Err(Errno::ENOBUFS) => at += 1,
                 Err(Errno::EINTR) => {}
                 Err(error) if left == 0 => return Err(error.into()),
@@ -340,16 +339,16 @@ impl PacketSocket {
         Ok(left)
     }
 
-    /// Lets a call that waits for a frame end with [`io::ErrorKind::WouldBlock`] after `limit`; none: never. The system
-    /// rounds up to its ticks, some milliseconds.
+    /// Limits blocking receives: they return [`io::ErrorKind::WouldBlock`] after `limit`, rounded up to kernel ticks
+    /// of some milliseconds; `None`: no limit.
     ///
     /// # Errors
-    /// What the system says.
+    /// System errors.
     pub fn limit_waiting(&self, limit: Option<Span>) -> io::Result<()> {
         self.socket.set_read_timeout(limit.map(Into::into))
     }
 
-    /// Waits until a frame can be received, at most `limit`; whether one can.
+    /// Waits at most `limit` for a frame; returns whether one is queued.
     ///
     /// # Errors
     /// As [`PacketSocket::receive`].
@@ -359,7 +358,7 @@ impl PacketSocket {
         let mut descriptors = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
         match ppoll(&mut descriptors, Some(limit), None) {
             Ok(_) => {}
-            // Whoever waits looks at what a signal did.
+            // Return, so that the caller can handle the signal.
             Err(Errno::EINTR) => return Ok(false),
             Err(e) => return Err(e.into()),
         }
@@ -369,15 +368,15 @@ impl PacketSocket {
         Ok(descriptors[0].any().unwrap_or(false))
     }
 
-    /// What the kernel counted since this was last asked.
+    /// Returns the counters since the last call and resets them.
     ///
     /// # Errors
-    /// What the system says.
-    pub fn counted(&self) -> io::Result<Counted> {
-        // A ring's socket tells one number more.
+    /// System errors.
+    pub fn take_counters(&self) -> io::Result<PacketCounters> {
+        // The kernel returns one more number for a ring's socket.
         let mut counted = libc::tpacket_stats_v3 { tp_packets: 0, tp_drops: 0, tp_freeze_q_cnt: 0 };
         let mut length = size_of_val(&counted) as socklen_t;
-        // SAFETY: the room is that of the larger of both answers, and its true size is told.
+        // SAFETY: the buffer has the size of the larger struct, which is passed.
         let done = unsafe {
             libc::getsockopt(
                 self.socket.as_raw_fd(),
@@ -388,14 +387,14 @@ impl PacketSocket {
             )
         };
         Errno::result(done)?;
-        Ok(Counted { frames: counted.tp_packets.into(), dropped: counted.tp_drops.into() })
+        Ok(PacketCounters { frames: counted.tp_packets.into(), dropped: counted.tp_drops.into() })
     }
 
-    /// The next frame, at the start of `buffer`: how many octets, and its tag. Waits for it if it may. As
-    /// [`PacketSocket::receive`], without what costs time: who sent it, when it came, and how long it was before it was cut.
+    /// Receives a frame into `buffer` and returns its length and tag. Blocks if `may_wait` is set. As
+    /// [`PacketSocket::receive`], without the costlier sender, timestamp and original length.
     ///
     /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] if there is none; as [`PacketSocket::receive`].
+    /// [`io::ErrorKind::WouldBlock`] if none is queued; otherwise as [`PacketSocket::receive`].
     #[inline]
     pub fn receive_tagged(&self, buffer: &mut [u8], may_wait: bool) -> io::Result<(usize, Option<Tag>)> {
         let mut room = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
@@ -409,15 +408,15 @@ impl PacketSocket {
         let flags = if may_wait { 0 } else { libc::MSG_DONTWAIT };
         // SAFETY: the header points at a buffer and room for control messages that live through the call, each with its
         // true size.
-        let got = unsafe { plain::recvmsg(self.socket.as_raw_fd(), &raw mut message, flags) };
+        let got = unsafe { raw_syscall::recvmsg(self.socket.as_raw_fd(), &raw mut message, flags) };
         let got = Errno::result(got)? as usize;
         let mut tag = None;
         // SAFETY: the kernel filled the header and the room that it points at.
         unsafe {
-            told(&message, |what| match what {
-                Told::At(_) => ControlFlow::Continue(()),
-                Told::Frame(aux) => {
-                    tag = Tag::told(aux.tp_status, aux.tp_vlan_tci, aux.tp_vlan_tpid);
+            for_each_ancillary(&message, |what| match what {
+                AncillaryData::At(_) => ControlFlow::Continue(()),
+                AncillaryData::Frame(aux) => {
+                    tag = Tag::from_auxdata(aux.tp_status, aux.tp_vlan_tci, aux.tp_vlan_tpid);
                     ControlFlow::Break(())
                 }
             });
@@ -426,9 +425,10 @@ impl PacketSocket {
     }
 
     #[inline]
-    fn put(&self, frame: &[u8], flags: c_int) -> io::Result<bool> {
-        // SAFETY: the frame lives through the call, and its true size is told.
-        let sent = unsafe { plain::send(self.socket.as_raw_fd(), frame.as_ptr().cast(), frame.len(), flags) };
+    fn send_with_flags(&self, frame: &[u8], flags: c_int) -> io::Result<bool> {
+        // SAFETY: the frame outlives the call, and its true size is passed.
+        let sent =
+            unsafe { raw_syscall::send(self.socket.as_raw_fd(), frame.as_ptr().cast(), frame.len(), flags) };
         match Errno::result(sent) {
             Ok(_) => Ok(true),
             Err(Errno::EAGAIN | Errno::ENOBUFS) => Ok(false),
@@ -436,7 +436,7 @@ impl PacketSocket {
         }
     }
 
-    fn next<'b>(&self, buffer: &'b mut [u8], flags: c_int) -> io::Result<Frame<'b>> {
+    fn receive_with_flags<'b>(&self, buffer: &'b mut [u8], flags: c_int) -> io::Result<Frame<'b>> {
         let mut from = blank_address();
         let mut room = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
         let mut control = MaybeUninit::<Control>::uninit();
@@ -448,7 +448,7 @@ impl PacketSocket {
         message.msg_iovlen = 1;
         message.msg_control = control.as_mut_ptr().cast();
         message.msg_controllen = size_of_val(&control);
-        // Truncation is asked for, so that the true length is what comes back.
+        // MSG_TRUNC makes recvmsg return the original length.
         let flags = flags | libc::MSG_TRUNC;
         // SAFETY: the header points at an address, a buffer and room for control messages that live through the call,
         // each with its true size.
@@ -457,11 +457,11 @@ impl PacketSocket {
         let (mut at_ns, mut tag, mut original) = (0, None, got);
         // SAFETY: the kernel filled the header and the room that it points at.
         unsafe {
-            told(&message, |what| {
+            for_each_ancillary(&message, |what| {
                 match what {
-                    Told::At(at) => at_ns = at.tv_sec as u64 * 1_000_000_000 + at.tv_nsec as u64,
-                    Told::Frame(aux) => {
-                        tag = Tag::told(aux.tp_status, aux.tp_vlan_tci, aux.tp_vlan_tpid);
+                    AncillaryData::At(at) => at_ns = at.tv_sec as u64 * 1_000_000_000 + at.tv_nsec as u64,
+                    AncillaryData::Frame(aux) => {
+                        tag = Tag::from_auxdata(aux.tp_status, aux.tp_vlan_tci, aux.tp_vlan_tpid);
                         original = aux.tp_len as usize;
                     }
                 }
@@ -486,24 +486,23 @@ impl AsRawFd for PacketSocket {
     }
 }
 
-/// Room for what the kernel tells beside a frame, both or either; of u64, since a control message begins at a multiple of
-/// eight.
+/// Buffer for control messages, of u64 because a control message is aligned to eight octets.
 type Control = [u64; 16];
 
-/// What the kernel tells beside a frame.
-enum Told {
-    /// When it came.
+/// A control message of a received frame.
+enum AncillaryData {
+    /// Receive timestamp.
     At(libc::timespec),
-    /// How long it was, and its tag.
+    /// Original length and tag.
     Frame(libc::tpacket_auxdata),
 }
 
-/// Reads what the kernel told beside a frame, as long as somebody hears it.
+/// Passes each control message of a frame to `tell` until it breaks.
 ///
 /// # Safety
 /// The kernel has filled the header's room for control messages, and set how far.
 #[inline]
-unsafe fn told(message: &libc::msghdr, mut tell: impl FnMut(Told) -> ControlFlow<()>) {
+unsafe fn for_each_ancillary(message: &libc::msghdr, mut tell: impl FnMut(AncillaryData) -> ControlFlow<()>) {
     // SAFETY: so there are whole messages, of the types asked for.
     unsafe {
         let mut one = libc::CMSG_FIRSTHDR(message);
@@ -511,10 +510,10 @@ unsafe fn told(message: &libc::msghdr, mut tell: impl FnMut(Told) -> ControlFlow
             let data: *const c_void = libc::CMSG_DATA(one).cast();
             let what = match (header.cmsg_level, header.cmsg_type) {
                 (libc::SOL_PACKET, libc::PACKET_AUXDATA) => {
-                    Some(Told::Frame(data.cast::<libc::tpacket_auxdata>().read_unaligned()))
+                    Some(AncillaryData::Frame(data.cast::<libc::tpacket_auxdata>().read_unaligned()))
                 }
                 (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
-                    Some(Told::At(data.cast::<libc::timespec>().read_unaligned()))
+                    Some(AncillaryData::At(data.cast::<libc::timespec>().read_unaligned()))
                 }
                 _ => None,
             };
@@ -526,15 +525,15 @@ unsafe fn told(message: &libc::msghdr, mut tell: impl FnMut(Told) -> ControlFlow
     }
 }
 
-/// Calls of the system as such. Those of the C library are points where a thread may be cancelled, which takes two atomic
-/// operations each in a program of several threads. Nobody cancels a thread that is in here.
-mod plain {
+/// Direct system calls. The C library's wrappers are thread cancellation points, which costs two atomic operations
+/// per call in a multi-threaded program; no thread here is ever cancelled.
+mod raw_syscall {
     use libc::{c_int, c_long, c_void, msghdr};
 
     /// `send(2)`.
     ///
     /// # Safety
-    /// As of the library's.
+    /// As for the C library's function.
     #[inline]
     pub unsafe fn send(socket: c_int, from: *const c_void, octets: usize, flags: c_int) -> c_long {
         let nobody = std::ptr::null::<c_void>();
@@ -545,7 +544,7 @@ mod plain {
     /// `recvmsg(2)`.
     ///
     /// # Safety
-    /// As of the library's.
+    /// As for the C library's function.
     #[inline]
     pub unsafe fn recvmsg(socket: c_int, message: *mut msghdr, flags: c_int) -> c_long {
         // SAFETY: the caller's.
@@ -553,9 +552,9 @@ mod plain {
     }
 }
 
-/// What socket2 leaves out.
+/// A socket option that socket2 lacks.
 trait Timestamps {
-    /// Has the kernel tell when each frame came, in nanoseconds.
+    /// Enables nanosecond receive timestamps.
     fn set_timestamps(&self) -> io::Result<()>;
 }
 
@@ -566,10 +565,10 @@ impl Timestamps for Socket {
     }
 }
 
-/// Sets an option of packet sockets.
+/// Sets a packet socket option.
 fn set<T: Copy>(socket: &Socket, option: c_int, value: &T) -> io::Result<()> {
     let value: *const T = value;
-    // SAFETY: the value is plain numbers that live through the call, and its true size is told.
+    // SAFETY: the value is plain numbers that outlive the call, and its true size is passed.
     let done = unsafe {
         let length = size_of::<T>() as socklen_t;
         libc::setsockopt(socket.as_raw_fd(), libc::SOL_PACKET, option, value.cast(), length)
@@ -578,7 +577,7 @@ fn set<T: Copy>(socket: &Socket, option: c_int, value: &T) -> io::Result<()> {
     Ok(())
 }
 
-/// An address of all zeros.
+/// Returns an all-zero address.
 fn blank_address() -> sockaddr_ll {
     // SAFETY: the address of a packet socket is plain numbers, for which all zeros are values.
     unsafe { std::mem::zeroed() }

@@ -1,4 +1,4 @@
-//! [`Ports`]: several UDP sockets that one thread serves, with one wait for all of them.
+//! [`Ports`]: several UDP sockets served by one thread with one wait.
 
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -13,47 +13,46 @@ use trunkline_endpoint::{MAX_BATCH, Segment};
 use trunkline_units::{Instant, Span};
 
 use crate::clock::Clock;
-use crate::driver::{Timer, is_of_network};
+use crate::driver::{Timer, is_icmp_error};
 use crate::socket;
 
-/// Room for what the kernel joins.
-const ROOM: usize = 1 << 16;
-/// From one room to the next: were it a power of two, all rooms would share the same few places of the processor's caches.
-const STRIDE: usize = ROOM + (8 << 10) + 64;
-/// Octets that one call may take: what stays in the nearest cache until it is looked at.
-const NEAR: usize = 32 << 10;
-/// Octets that may wait in a socket to be received: where this process may say so, and otherwise as many as the system lets
-/// it have.
-const BUFFER: usize = 16 << 20;
-/// How long a datagram may wait for room in the system; then it is lost.
-const PATIENCE: Span = Span::from_ms(10);
-/// What the wait calls the timer; sockets and what else is watched have their numbers.
+/// Buffer for one coalesced batch.
+const BUFFER_SIZE: usize = 1 << 16;
+/// Distance between buffers. A power of two would map all buffers to the same cache sets.
+const STRIDE: usize = BUFFER_SIZE + (8 << 10) + 64;
+/// Bytes to receive in one call: what stays in the nearest cache until it is processed.
+const CACHE_BYTES: usize = 32 << 10;
+/// Receive buffer of a socket in bytes, where the process may set it; else the system's maximum.
+const RECEIVE_BUFFER: usize = 16 << 20;
+/// How long a send waits for buffer space before the datagram is dropped.
+const SEND_TIMEOUT: Span = Span::from_ms(10);
+/// Epoll key of the timer; sockets and watched descriptors have their indices.
 const TIMER: u64 = u64::MAX;
-/// Watched things from here on.
+/// First epoll key of watched descriptors.
 const WATCHED: u64 = 1 << 32;
 
-/// Several UDP sockets over IPv4, numbered in the order in which they were added. What comes is taken in batches; which
-/// addresses refused what was sent to them is told.
+/// Several IPv4 UDP sockets, indexed in the order they were added. Receives in batches and reports which destinations
+/// refused datagrams.
 #[derive(Debug)]
 pub struct Ports {
     epoll: Epoll,
     timer: Timer,
-    lines: Vec<Line>,
+    sockets: Vec<PortSocket>,
     watched: usize,
-    rooms: Vec<u8>,
+    buffers: Vec<u8>,
 }
 
 #[derive(Debug)]
-struct Line {
+struct PortSocket {
     socket: UdpSocket,
     state: UdpSocketState,
-    /// Datagrams to ask the socket for.
-    asked: usize,
-    /// Octets of the last one.
-    octets: usize,
+    /// Batches to request in the next receive call.
+    batch_count: usize,
+    /// Length of the last batch.
+    last_length: usize,
 }
 
-/// What a wait found: sockets that have something, and watched things that do, by their numbers.
+/// Result of a wait: readable sockets, sockets with errors, and readable watched descriptors, by index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ready {
     sockets: u64,
@@ -62,108 +61,108 @@ pub struct Ready {
 }
 
 impl Ready {
-    /// Whether a socket has something to receive.
+    /// Returns whether a socket is readable.
     pub fn has(self, port: usize) -> bool {
         self.sockets & 1 << port != 0
     }
 
-    /// Whether a socket has a refusal to [tell](Ports::refused).
+    /// Returns whether a socket has a refusal to [report](Ports::refused).
     pub fn refused(self, port: usize) -> bool {
         self.refused & 1 << port != 0
     }
 
-    /// Whether a watched thing can be read.
+    /// Returns whether a watched descriptor is readable.
     pub fn watched(self, number: usize) -> bool {
         self.watched & 1 << number != 0
     }
 }
 
-/// What came in one piece: datagrams of equal length from one peer, of which the last may be shorter.
+/// A received batch: datagrams of equal length from one peer; the last may be shorter.
 #[derive(Clone, Copy, Debug)]
-pub struct Came {
-    /// From whom.
+pub struct Received {
+    /// Source address.
     pub from: SocketAddr,
-    /// To which address of this machine, or which group.
+    /// Destination: an address of this machine or a group.
     pub to: Option<IpAddr>,
-    /// By which interface, as the system numbers them.
+    /// Interface index.
     pub interface: Option<u32>,
-    /// What makes it a batch.
+    /// Segment of a batch; `None` for a single datagram.
     pub segment: Option<Segment>,
 }
 
 impl Ports {
-    /// None yet, in the time of `clock`.
+    /// Creates an empty set that uses `clock`.
     ///
     /// # Errors
-    /// What the system says.
+    /// System errors.
     pub fn new(clock: Clock) -> io::Result<Ports> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let timer = Timer::new(clock)?;
         epoll.add(&timer, EpollEvent::new(EpollFlags::EPOLLIN, TIMER))?;
-        Ok(Ports { epoll, timer, lines: Vec::new(), watched: 0, rooms: vec![0; STRIDE * BATCH_SIZE] })
+        Ok(Ports { epoll, timer, sockets: Vec::new(), watched: 0, buffers: vec![0; STRIDE * BATCH_SIZE] })
     }
 
-    /// Adds a socket, which becomes non-blocking; its number. What is longer than a packet leaves in fragments.
+    /// Adds a socket, makes it non-blocking, and returns its index. Datagrams longer than the MTU leave in fragments.
     ///
     /// # Errors
-    /// What the system says.
+    /// System errors.
     ///
     /// # Panics
     /// If there are 64 already.
     pub fn add(&mut self, socket: UdpSocket) -> io::Result<usize> {
-        assert!(self.lines.len() < 64, "a wait tells of 64 sockets");
+        assert!(self.sockets.len() < 64, "at most 64 sockets");
         let state = UdpSocketState::new((&socket).into())?;
-        // That forbids fragments, and has each datagram tell what nobody here asks, for a tenth to a fifth of what
-        // receiving costs.
+        // `UdpSocketState` forbids fragments and enables per-datagram control messages that nothing here reads; they
+        // cost 10 to 20 % of receiving.
         socket::allow_fragments(&socket, socket.local_addr()?)?;
         IpRecvTos.set(&socket, &false)?;
         ReceiveTimestampns.set(&socket, &false)?;
         Ipv4RecvErr.set(&socket, &true)?;
-        if RcvBufForce.set(&socket, &BUFFER).is_err() {
-            RcvBuf.set(&socket, &BUFFER)?;
+        if RcvBufForce.set(&socket, &RECEIVE_BUFFER).is_err() {
+            RcvBuf.set(&socket, &RECEIVE_BUFFER)?;
         }
-        self.epoll.add(&socket, EpollEvent::new(EpollFlags::EPOLLIN, self.lines.len() as u64))?;
-        self.lines.push(Line { socket, state, asked: 1, octets: 0 });
-        Ok(self.lines.len() - 1)
+        self.epoll.add(&socket, EpollEvent::new(EpollFlags::EPOLLIN, self.sockets.len() as u64))?;
+        self.sockets.push(PortSocket { socket, state, batch_count: 1, last_length: 0 });
+        Ok(self.sockets.len() - 1)
     }
 
-    /// Whether the system may hand over datagrams of one sender to a socket in one piece (GRO).
+    /// Returns whether the system may coalesce datagrams of one sender (GRO).
     pub fn coalesces(&self, port: usize) -> bool {
-        self.lines[port].state.gro_segments() > 1
+        self.sockets[port].state.gro_segments() > 1
     }
 
-    /// Watches something else as well; its number.
+    /// Watches another descriptor and returns its index.
     ///
     /// # Errors
-    /// What the system says.
+    /// System errors.
     ///
     /// # Panics
     /// If there are 64 already.
     pub fn watch(&mut self, thing: &impl AsFd) -> io::Result<usize> {
-        assert!(self.watched < 64, "a wait tells of 64 others");
+        assert!(self.watched < 64, "at most 64 descriptors");
         self.epoll.add(thing, EpollEvent::new(EpollFlags::EPOLLIN, WATCHED + self.watched as u64))?;
         self.watched += 1;
         Ok(self.watched - 1)
     }
 
-    /// A socket by its number.
+    /// Returns a socket by its index.
     ///
     /// # Panics
-    /// If there is none.
+    /// If there is no such socket.
     pub fn socket(&self, port: usize) -> &UdpSocket {
-        &self.lines[port].socket
+        &self.sockets[port].socket
     }
 
-    /// Waits until something can be received or read, or the clock shows `until`; without it perhaps for ever. A signal
-    /// ends it too.
+    /// Waits until a descriptor is readable or the clock shows `until`; without `until` possibly forever. A signal
+    /// also ends the wait.
     ///
     /// # Errors
-    /// If the system no longer waits.
+    /// System errors of epoll.
     pub fn wait(&mut self, now: Instant, until: Option<Instant>) -> io::Result<Ready> {
         let timeout = match until {
             Some(at) if at <= now => EpollTimeout::ZERO,
             Some(at) => {
-                self.timer.ring_by(at)?;
+                self.timer.arm(at)?;
                 EpollTimeout::NONE
             }
             None => EpollTimeout::NONE,
@@ -177,7 +176,7 @@ impl Ports {
         let mut ready = Ready::default();
         for event in &events[..count] {
             match event.data() {
-                TIMER => self.timer.rang()?,
+                TIMER => self.timer.acknowledge()?,
                 port @ 0..WATCHED => {
                     let is = |flag| u64::from(event.events().intersects(flag)) << port;
                     ready.sockets |= is(EpollFlags::EPOLLIN);
@@ -189,58 +188,59 @@ impl Ports {
         Ok(ready)
     }
 
-    /// Hands over what has come to a socket, at most so many batches, and no more than 32. Long ones are taken by several calls.
+    /// Receives queued datagrams of a socket: at most `most` batches, and no more than 32. Long batches take several
+    /// calls.
     ///
     /// # Errors
-    /// If the socket no longer receives.
+    /// If the socket fails.
     pub fn receive(
         &mut self,
         port: usize,
         most: usize,
-        mut each: impl FnMut(&Came, &[u8]),
+        mut each: impl FnMut(&Received, &[u8]),
     ) -> io::Result<()> {
-        let line = &mut self.lines[port];
+        let line = &mut self.sockets[port];
         let mut metas = [RecvMeta::default(); BATCH_SIZE];
-        let mut rooms = self.rooms.chunks_exact_mut(STRIDE);
-        let mut slices: [IoSliceMut<'_>; BATCH_SIZE] =
-            std::array::from_fn(|_| IoSliceMut::new(&mut rooms.next().expect("a room for each")[..ROOM]));
-        // To ask for more than there is costs a look in vain.
-        let expected = line.asked.min(most.clamp(1, BATCH_SIZE));
+        let mut rooms = self.buffers.chunks_exact_mut(STRIDE);
+        let mut slices: [IoSliceMut<'_>; BATCH_SIZE] = std::array::from_fn(|_| {
+            IoSliceMut::new(&mut rooms.next().expect("a room for each")[..BUFFER_SIZE])
+        });
+        // A request for more batches than are queued costs an extra check.
+        let expected = line.batch_count.min(most.clamp(1, BATCH_SIZE));
         let mut taken = 0;
         while taken < expected {
-            let near = (NEAR / line.octets.max(1)).clamp(1, BATCH_SIZE);
+            let near = (CACHE_BYTES / line.last_length.max(1)).clamp(1, BATCH_SIZE);
             let asked = near.min(expected - taken);
             let count = match line.state.recv((&line.socket).into(), &mut slices[..asked], &mut metas) {
                 Ok(count) => count,
-                Err(e) if socket::is_timeout(&e) || is_of_network(&e) => break,
+                Err(e) if socket::is_timeout(&e) || is_icmp_error(&e) => break,
                 Err(e) => return Err(e),
             };
             for (meta, bytes) in metas.iter().zip(&slices).take(count) {
                 let segment = Segment::of(meta.stride, meta.len);
                 let (from, to, interface) = (meta.addr, meta.dst_ip, meta.interface_index);
-                each(&Came { from, to, interface, segment }, &bytes[..meta.len]);
-                line.octets = meta.len;
+                each(&Received { from, to, interface, segment }, &bytes[..meta.len]);
+                line.last_length = meta.len;
             }
             taken += count;
             if count < asked {
                 break;
             }
         }
-        line.asked = if taken == expected { BATCH_SIZE.min(2 * taken) } else { taken.max(1) };
+        line.batch_count = if taken == expected { BATCH_SIZE.min(2 * taken) } else { taken.max(1) };
         Ok(())
     }
 
-    /// Who refused a datagram that this socket sent (there is no such port, or no such host), the oldest that has not been
-    /// told yet.
+    /// Returns the destination of the oldest unreported datagram that was refused (ICMP port or host unreachable).
     pub fn refused(&self, port: usize) -> Option<SocketAddr> {
         let mut room = [0; 1];
         let mut control = [0; 256];
-        let fd = self.lines[port].socket.as_raw_fd();
+        let fd = self.sockets[port].socket.as_raw_fd();
         loop {
             let mut slices = [IoSliceMut::new(&mut room)];
             let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;
             let told = recvmsg::<SockaddrIn>(fd, &mut slices, Some(&mut control), flags).ok()?;
-            // Without what it says in detail it would be taken for a refusal that it may not be.
+            // Without the extended error, another error could be taken for a refusal.
             let refused = told.cmsgs().ok()?.any(|said| match said {
                 nix::sys::socket::ControlMessageOwned::Ipv4RecvErr(error, _) => {
                     error.ee_errno == Errno::ECONNREFUSED as u32
@@ -253,10 +253,10 @@ impl Ports {
         }
     }
 
-    /// Sends a datagram; waits a little for room in the system. False if it could not leave: it is lost.
+    /// Sends a datagram; waits briefly for buffer space. Returns false if it is lost.
     pub fn send(&self, port: usize, to: SocketAddr, bytes: &[u8]) -> bool {
-        let socket = &self.lines[port].socket;
-        // Each of two calls may tell what became of an earlier datagram instead of sending this one.
+        let socket = &self.sockets[port].socket;
+        // Up to two calls may report the fate of earlier datagrams instead of sending this one.
         for _ in 0..3 {
             match socket.send_to(bytes, to) {
                 Ok(_) => return true,
@@ -265,20 +265,20 @@ impl Ports {
                         return false;
                     }
                 }
-                Err(e) if e.kind() == io::ErrorKind::Interrupted || is_of_network(&e) => {}
+                Err(e) if e.kind() == io::ErrorKind::Interrupted || is_icmp_error(&e) => {}
                 Err(_) => return false,
             }
         }
         false
     }
 
-    /// Sends datagrams that stand end to end, each of `length` octets but for the last, which may be shorter; how many left.
-    /// They leave by as few calls as the system offers, which needs that each is one packet.
+    /// Sends concatenated datagrams of `length` bytes each (the last may be shorter) and returns how many were sent.
+    /// Uses segmentation offload if each datagram fits into one packet.
     ///
     /// # Panics
     /// If the length is 0.
     pub fn send_all(&self, port: usize, to: SocketAddr, bytes: &[u8], length: usize) -> usize {
-        let Line { socket, state, .. } = &self.lines[port];
+        let PortSocket { socket, state, .. } = &self.sockets[port];
         let together = state.max_gso_segments().min(MAX_BATCH / length).max(1);
         let send = |batch: &[u8]| {
             let transmit = Transmit {
@@ -291,25 +291,25 @@ impl Ports {
             if batch.len() > length && state.try_send(socket.into(), &transmit).is_ok() {
                 return batch.len().div_ceil(length);
             }
-            // What the system would not send together it may send alone.
+            // Datagrams that the system refuses to segment may leave one by one.
             batch.chunks(length).filter(|datagram| self.send(port, to, datagram)).count()
         };
         bytes.chunks(together * length).map(send).sum()
     }
 }
 
-/// Readable when there is something of which [`wait`](Ports::wait) would tell: for a wait that others share.
+/// Readable when [`wait`](Ports::wait) would return; for use in another wait.
 impl AsFd for Ports {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.0.as_fd()
     }
 }
 
-/// Waits until a socket has room again, for a while.
+/// Waits until a socket is writable, for a limited time.
 fn writable(socket: BorrowedFd<'_>) -> bool {
     use nix::poll::{PollFd, PollFlags, ppoll};
     let mut fds = [PollFd::new(socket, PollFlags::POLLOUT)];
-    let limit = nix::sys::time::TimeSpec::from_duration(PATIENCE.into());
+    let limit = nix::sys::time::TimeSpec::from_duration(SEND_TIMEOUT.into());
     ppoll(&mut fds, Some(limit), None).is_ok_and(|count| count > 0)
 }
 
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn one_wait_hears_all_sockets_what_is_watched_and_the_time() {
+    fn one_wait_covers_sockets_descriptors_and_deadline() {
         let clock = Clock::start();
         let mut ports = Ports::new(clock).unwrap();
         let at: Vec<SocketAddr> = (0..3)
@@ -361,13 +361,13 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_whom_it_was_sent_to_and_ends_nothing() {
+    fn refusal_names_its_destination_and_loses_nothing_else() {
         let clock = Clock::start();
         let mut ports = Ports::new(clock).unwrap();
         let port = ports.add(socket()).unwrap();
         let (gone, there) = (socket(), socket());
         let (nobody, somebody) = (gone.local_addr().unwrap(), there.local_addr().unwrap());
-        // It hears one other only. If it were closed, programs that other tests start would have it until they are loaded.
+        // Connected elsewhere, so that it refuses; if closed, a process started by another test could take the port.
         gone.connect("127.0.0.1:9").unwrap();
         for _ in 0..3 {
             assert!(ports.send(port, nobody, b"is anybody there?"));
@@ -385,18 +385,19 @@ mod tests {
     }
 
     #[test]
-    fn datagrams_that_leave_together_come_one_by_one() {
+    fn segmented_datagrams_arrive_one_by_one() {
         let ports = &mut Ports::new(Clock::start()).unwrap();
         let port = ports.add(socket()).unwrap();
         let program = socket();
         program.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
         let at = program.local_addr().unwrap();
-        // More than one call takes, with a shorter one at the end; one alone; and some that are no packets.
+        // More than one call carries, with a short last datagram; a single one; one that is short; and some longer
+        // than a packet.
         for (length, octets) in [(150, 100 * 150 + 7), (150, 150), (150, 20), (30_000, 65_000)] {
             let bytes: Vec<u8> = (0..octets).map(|at| (at / length) as u8).collect();
             assert_eq!(ports.send_all(port, at, &bytes, length), octets.div_ceil(length));
             for datagram in bytes.chunks(length) {
-                let mut room = vec![0; ROOM];
+                let mut room = vec![0; BUFFER_SIZE];
                 let got = program.recv(&mut room).unwrap();
                 assert_eq!(room[..got], *datagram);
             }
@@ -404,12 +405,12 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_datagram_leaves_and_comes() {
+    fn longest_datagram_is_sent_and_received() {
         let clock = Clock::start();
         let mut ports = Ports::new(clock).unwrap();
         let [from, to] = [(); 2].map(|()| ports.add(socket()).unwrap());
         let at = ports.socket(to).local_addr().unwrap();
-        let bytes = vec![7; crate::batch::LARGEST];
+        let bytes = vec![7; crate::batch::MAX_DATAGRAM];
         assert!(ports.send(from, at, &bytes));
         while !ports.wait(clock.now(), None).unwrap().has(to) {}
         let mut length = 0;

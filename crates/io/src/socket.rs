@@ -1,4 +1,4 @@
-//! Opening sockets: buffers, groups, time limits, and errors that name the address.
+//! Opens UDP and TCP sockets with buffers, multicast groups and timeouts; errors name the address.
 
 use std::fmt;
 use std::io;
@@ -9,30 +9,30 @@ use std::time::Duration;
 use socket2::{Domain, InterfaceIndexOrAddress, Protocol, SockRef, Socket, Type};
 use trunkline_units::{Size, Span};
 
-/// What kept a socket from being opened.
+/// An error while opening a socket.
 #[derive(Debug, thiserror::Error)]
 pub struct SocketError {
-    /// What was tried.
+    /// The failed step.
     pub step: Step,
-    /// The address it was tried with.
+    /// The address used.
     pub address: SocketAddr,
-    /// What the system said.
+    /// The system error.
     #[source]
     pub cause: io::Error,
 }
 
-/// What was tried when a socket failed to open.
+/// A step of opening a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Making the socket or setting an option.
+    /// Creating the socket or setting an option.
     Open,
-    /// Taking the local address.
+    /// Binding the local address.
     Bind,
-    /// Reaching the peer.
+    /// Connecting to the peer.
     Connect,
-    /// Joining a group.
+    /// Joining a multicast group.
     Join,
-    /// Choosing the congestion control.
+    /// Selecting the congestion control algorithm.
     Congestion,
 }
 
@@ -67,16 +67,16 @@ fn at(step: Step, address: SocketAddr) -> impl Fn(io::Error) -> SocketError {
     move |cause| SocketError { step, address, cause }
 }
 
-/// What a socket is asked to be.
+/// Options of a new socket.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Send buffer; none: the system's choice.
+    /// Send buffer size; `None`: the system's default.
     pub send_buffer: Option<Size>,
-    /// Receive buffer; none: the system's choice.
+    /// Receive buffer size; `None`: the system's default.
     pub receive_buffer: Option<Size>,
-    /// Congestion control by the kernel's name.
+    /// Congestion control algorithm, by the kernel's name.
     pub congestion: Option<String>,
-    /// Nagle's algorithm off.
+    /// Disables Nagle's algorithm.
     pub nodelay: bool,
 }
 
@@ -88,7 +88,7 @@ pub(crate) fn open(
 ) -> Result<Socket, SocketError> {
     let fail = at(Step::Open, address);
     let socket = Socket::new(Domain::for_address(address), kind, Some(protocol)).map_err(&fail)?;
-    // The kernel caps a buffer silently; what it granted is read back by whoever reports it.
+    // The kernel caps the size silently; reports read the granted size back.
     let bytes = |size: Size| usize::try_from(size.as_bytes()).unwrap_or(usize::MAX).min(i32::MAX as usize);
     if let Some(size) = options.send_buffer {
         socket.set_send_buffer_size(bytes(size)).map_err(&fail)?;
@@ -99,28 +99,27 @@ pub(crate) fn open(
     Ok(socket)
 }
 
-/// A UDP socket bound to `local`; port 0 lets the system choose.
+/// Binds a UDP socket to `local`; port 0 selects a free port.
 pub fn udp(local: SocketAddr, options: &Options) -> Result<UdpSocket, SocketError> {
     let socket = open(local, Type::DGRAM, Protocol::UDP, options)?;
     socket.bind(&local.into()).map_err(at(Step::Bind, local))?;
     Ok(socket.into())
 }
 
-/// The same, which keeps its port when it is no longer connected: the system forgets one that it chose itself.
+/// As [`udp`], but the socket keeps its port after a disconnect: Linux releases a port that it selected itself.
 pub fn udp_to_connect(local: SocketAddr, options: &Options) -> Result<UdpSocket, SocketError> {
     let chosen = udp(local, options)?;
     let address = chosen.local_addr().map_err(at(Step::Open, local))?;
-    // Whoever asks for a port by its number may have it while the socket lives that was given it.
-    let socket = udp_beside(&chosen, address, options)?;
-    // At once, and of copies that programs being started have: they would hear what is sent here.
+    // An explicitly requested port can be bound again while the first socket shares it.
+    let socket = udp_sharing_port(&chosen, address, options)?;
+    // Disconnect at once: copies inherited by child processes would receive datagrams sent to this port.
     disconnect(&chosen).map_err(at(Step::Open, address))?;
     Ok(socket)
 }
 
-/// A UDP socket bound to the same address as `other`. Only who has this user's rights and asks for that port by its number
-/// could get it too: both say for a moment only that they share. (Of those that let addresses be used again, two that ask
-/// for any port at once are now and then given the same.)
-pub(crate) fn udp_beside(
+/// Binds a second UDP socket to the address of `other`. Both set `SO_REUSEPORT` only for a moment, in which another
+/// process of the same user that requests this port explicitly could share it.
+pub(crate) fn udp_sharing_port(
     other: &UdpSocket,
     local: SocketAddr,
     options: &Options,
@@ -136,12 +135,12 @@ pub(crate) fn udp_beside(
     Ok(second.into())
 }
 
-/// Whether a socket belongs to one interface, or to the routes of some.
+/// Returns whether a socket is bound to a device.
 pub(crate) fn is_bound_to_device(socket: &UdpSocket) -> bool {
     SockRef::from(socket).device().is_ok_and(|device| device.is_some())
 }
 
-/// Takes back that a UDP socket was connected.
+/// Disconnects a UDP socket.
 pub(crate) fn disconnect(socket: &UdpSocket) -> io::Result<()> {
     let nobody = libc::sockaddr { sa_family: libc::AF_UNSPEC as libc::sa_family_t, sa_data: [0; 14] };
     let length = size_of_val(&nobody) as libc::socklen_t;
@@ -152,8 +151,8 @@ pub(crate) fn disconnect(socket: &UdpSocket) -> io::Result<()> {
     }
 }
 
-/// A UDP socket that receives what is sent to `group` on the interface holding `interface`. Several may share the
-/// port: each gets every message.
+/// Opens a UDP socket that receives `group` on the interface with address `interface`. Several sockets may share the
+/// port; each receives every datagram.
 pub fn multicast_receiver(
     group: SocketAddr,
     interface: IpAddr,
@@ -167,13 +166,13 @@ pub fn multicast_receiver(
     let fail = at(Step::Join, group);
     let socket = open(group, Type::DGRAM, Protocol::UDP, options)?;
     socket.set_reuse_address(true).map_err(&fail)?;
-    // Bound to the group, so that unicast to the same port stays out.
+    // Bind to the group, so that unicast datagrams to the port are not received.
     socket.bind(&group.into()).map_err(at(Step::Bind, group))?;
     match group.ip() {
         IpAddr::V4(ip) => {
             let on = InterfaceIndexOrAddress::Index(index);
             socket.join_multicast_v4_n(&ip, &on).map_err(&fail)?;
-            // Only what was joined here, not what other sockets of this machine joined.
+            // Receive only groups joined by this socket.
             socket.set_multicast_all_v4(false).map_err(&fail)?;
         }
         IpAddr::V6(ip) => socket.join_multicast_v6(&ip, index).map_err(&fail)?,
@@ -181,16 +180,16 @@ pub fn multicast_receiver(
     Ok(socket.into())
 }
 
-/// Lets what `socket` sends to groups leave by the interface that holds `interface`.
+/// Sends multicast datagrams of `socket` through the interface with address `interface`.
 ///
 /// # Errors
-/// If no interface does.
-pub fn multicast_by(socket: &UdpSocket, interface: Ipv4Addr) -> io::Result<()> {
+/// If no interface has the address.
+pub fn set_multicast_interface(socket: &UdpSocket, interface: Ipv4Addr) -> io::Result<()> {
     SockRef::from(socket).set_multicast_if_v4(&interface)
 }
 
-/// A UDP socket bound to `local`, a group or a broadcast address, which several may share: each of them gets every datagram.
-/// A group is joined on the interface that holds `interface`.
+/// Opens a UDP socket bound to `local`, a multicast group or broadcast address, which several sockets may share; each
+/// receives every datagram. Joins a group on the interface with address `interface`.
 pub fn shared_receiver(
     local: SocketAddrV4,
     interface: Ipv4Addr,
@@ -207,10 +206,11 @@ pub fn shared_receiver(
     Ok(socket.into())
 }
 
-/// The address of this machine on the network whose broadcast address that is; none if it is no broadcast address here.
+/// Returns this machine's address on the network with this broadcast address; `None` if it is no broadcast address of
+/// this machine.
 pub fn broadcast_on(ip: Ipv4Addr) -> Option<Ipv4Addr> {
     if ip == Ipv4Addr::new(127, 255, 255, 255) {
-        // The loopback has it too, and does not say so.
+        // Loopback also has this broadcast address, but does not list it.
         return Some(Ipv4Addr::LOCALHOST);
     }
     nix::ifaddrs::getifaddrs().ok()?.find_map(|entry| {
@@ -219,8 +219,8 @@ pub fn broadcast_on(ip: Ipv4Addr) -> Option<Ipv4Addr> {
     })
 }
 
-/// A UDP socket whose messages to a group leave by the interface holding `interface`, and come back to receivers on
-/// this machine.
+/// Opens a UDP socket that sends to multicast groups through the interface with address `interface`; datagrams are
+/// looped back to receivers on this machine.
 pub fn multicast_sender(interface: IpAddr, ttl: u8, options: &Options) -> Result<UdpSocket, SocketError> {
     let local = SocketAddr::new(interface, 0);
     let fail = at(Step::Open, local);
@@ -247,24 +247,24 @@ pub(crate) fn interface_index(address: IpAddr) -> u32 {
         .unwrap_or(0)
 }
 
-fn tune(socket: &Socket, address: SocketAddr, options: &Options) -> Result<(), SocketError> {
+fn set_tcp_options(socket: &Socket, address: SocketAddr, options: &Options) -> Result<(), SocketError> {
     if let Some(name) = &options.congestion {
         socket.set_tcp_congestion(name.as_bytes()).map_err(at(Step::Congestion, address))?;
     }
     socket.set_tcp_nodelay(options.nodelay).map_err(at(Step::Open, address))
 }
 
-/// A TCP listener on `local`; accepted streams inherit its buffers.
+/// Opens a TCP listener on `local`; accepted streams inherit its buffer sizes.
 pub fn tcp_listen(local: SocketAddr, options: &Options) -> Result<TcpListener, SocketError> {
     let socket = open(local, Type::STREAM, Protocol::TCP, options)?;
-    // So that a run right after another can take the same port while old connections linger.
+    // Allows the next run to use the port while old connections are in TIME_WAIT.
     socket.set_reuse_address(true).map_err(at(Step::Open, local))?;
     socket.bind(&local.into()).map_err(at(Step::Bind, local))?;
     socket.listen(16).map_err(at(Step::Bind, local))?;
     Ok(socket.into())
 }
 
-/// A TCP stream from `local` to `peer`, opened within `limit`.
+/// Connects a TCP stream from `local` to `peer` within `limit`.
 pub fn tcp_connect(
     local: SocketAddr,
     peer: SocketAddr,
@@ -276,22 +276,22 @@ pub fn tcp_connect(
         socket.set_reuse_address(true).map_err(at(Step::Open, local))?;
     }
     socket.bind(&local.into()).map_err(at(Step::Bind, local))?;
-    tune(&socket, peer, options)?;
+    set_tcp_options(&socket, peer, options)?;
     socket.connect_timeout(&peer.into(), limit.into()).map_err(at(Step::Connect, peer))?;
     Ok(socket.into())
 }
 
-/// Waits at most `limit` for a peer; none if nobody came.
+/// Waits at most `limit` for a connection; `None` on timeout.
 pub fn tcp_accept(listener: &TcpListener, limit: Span, options: &Options) -> io::Result<Option<TcpStream>> {
     if !readable(listener, limit)? {
         return Ok(None);
     }
     let (stream, peer) = listener.accept()?;
-    tune(&SockRef::from(&stream), peer, options).map_err(|e| e.cause)?;
+    set_tcp_options(&SockRef::from(&stream), peer, options).map_err(|e| e.cause)?;
     Ok(Some(stream))
 }
 
-/// Waits at most `limit` until there is something to read (or an error to be told); false if there is not.
+/// Waits at most `limit` until the socket is readable or has an error; false on timeout.
 pub fn readable(socket: &impl std::os::fd::AsFd, limit: Span) -> io::Result<bool> {
     use nix::poll::{PollFd, PollFlags, ppoll};
     let mut fds = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
@@ -303,14 +303,16 @@ pub fn readable(socket: &impl std::os::fd::AsFd, limit: Span) -> io::Result<bool
     }
 }
 
-/// The buffers the kernel granted, `(send, receive)`, as it counts them: with its own overhead, twice what was asked.
+/// Returns the granted buffer sizes `(send, receive)` as the kernel counts them: with overhead, twice the requested
+/// sizes.
 pub fn granted_buffers(socket: &impl std::os::fd::AsFd) -> (Size, Size) {
     let socket = SockRef::from(socket);
     let size = |bytes: io::Result<usize>| Size::from_bytes(bytes.unwrap_or(0) as u64);
     (size(socket.send_buffer_size()), size(socket.recv_buffer_size()))
 }
 
-/// Datagrams that this socket dropped because its buffer was full; none where the system does not tell.
+/// Returns the number of datagrams dropped because the socket's buffer was full; `None` if the system does not report
+/// it.
 pub fn dropped(socket: &UdpSocket) -> Option<u64> {
     // linux/sock_diag.h: SK_MEMINFO_DROPS is the ninth of these.
     const DROPS: usize = 8;
@@ -329,8 +331,8 @@ pub fn dropped(socket: &UdpSocket) -> Option<u64> {
     (done == 0 && length as usize == size_of_val(&info)).then_some(u64::from(info[DROPS]))
 }
 
-/// Lets datagrams to `peer` that are longer than a packet leave in fragments, as the system would by itself. Gives the
-/// longest that need not; none if `socket` is not connected.
+/// Allows fragmentation of datagrams to `peer`. Returns the longest datagram that needs no fragmentation; `None` if
+/// `socket` is not connected.
 pub fn allow_fragments(socket: &UdpSocket, peer: SocketAddr) -> io::Result<Option<usize>> {
     use libc::{IP_MTU, IP_MTU_DISCOVER, IP_PMTUDISC_WANT, IPPROTO_IP};
     use libc::{IPPROTO_IPV6, IPV6_DONTFRAG, IPV6_MTU, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_WANT};
@@ -348,8 +350,8 @@ pub fn allow_fragments(socket: &UdpSocket, peer: SocketAddr) -> io::Result<Optio
     Ok(told.then(|| (bytes as usize).saturating_sub(headers)))
 }
 
-/// Makes the socket, bound to `local`, refuse what is longer than the interface's packets; of the path it believes
-/// nothing, so that it can be probed.
+/// Makes the socket, bound to `local`, refuse datagrams longer than the interface MTU and ignore the path MTU cache,
+/// so that the path can be probed.
 pub fn forbid_fragments(socket: &UdpSocket, local: SocketAddr) -> io::Result<()> {
     use libc::{IP_MTU_DISCOVER, IP_PMTUDISC_PROBE, IPPROTO_IP};
     use libc::{IPPROTO_IPV6, IPV6_DONTFRAG, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_PROBE};
@@ -361,7 +363,7 @@ pub fn forbid_fragments(socket: &UdpSocket, local: SocketAddr) -> io::Result<()>
     }
 }
 
-/// Sets options that are one integer each.
+/// Sets integer socket options.
 fn set(socket: &UdpSocket, level: libc::c_int, options: &[(libc::c_int, libc::c_int)]) -> io::Result<()> {
     let length = size_of::<libc::c_int>() as libc::socklen_t;
     for (name, value) in options {
@@ -375,14 +377,14 @@ fn set(socket: &UdpSocket, level: libc::c_int, options: &[(libc::c_int, libc::c_
     Ok(())
 }
 
-/// Makes blocking calls on `socket` return within `limit`, so that a stop is noticed.
+/// Limits blocking calls on `socket` to `limit`, so that a stop is noticed.
 pub fn limit_blocking(socket: &impl std::os::fd::AsFd, limit: Span) -> io::Result<()> {
     let socket = SockRef::from(socket);
     socket.set_read_timeout(Some(limit.into()))?;
     socket.set_write_timeout(Some(limit.into()))
 }
 
-/// Whether an error of a blocking call only says that its time limit passed or a signal came.
+/// Returns whether an error only means that a timeout passed or a signal arrived.
 pub fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
 }
@@ -392,7 +394,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_in_use_is_named() {
+    fn error_names_port_in_use() {
         let any = "127.0.0.1:0".parse().unwrap();
         let holder = udp(any, &Options::default()).unwrap();
         let taken = holder.local_addr().unwrap();
@@ -404,12 +406,12 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_address_and_a_refusal_are_named() {
+    fn error_names_foreign_address_and_refusal() {
         let foreign = "192.0.2.1:0".parse().unwrap();
         let error = udp(foreign, &Options::default()).unwrap_err();
         assert_eq!(error.to_string(), "192.0.2.1 is not an address of this machine");
         let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
-        // Bound, so that nobody else has it, and it listens not.
+        // Bound, so that no other process takes the port, but not listening.
         let silent = open(any, Type::STREAM, Protocol::TCP, &Options::default()).unwrap();
         silent.bind(&any.into()).unwrap();
         let closed = silent.local_addr().unwrap().as_socket().unwrap();
@@ -421,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_buffer_drops_and_says_so() {
+    fn full_buffer_counts_drops() {
         let small = Options { receive_buffer: Some(Size::from_bytes(4096)), ..Options::default() };
         let receiver = udp("127.0.0.1:0".parse().unwrap(), &small).unwrap();
         let sender = udp("127.0.0.1:0".parse().unwrap(), &Options::default()).unwrap();
@@ -435,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn every_receiver_of_a_group_gets_each_message() {
+    fn every_group_receiver_gets_each_datagram() {
         let (group, interface) = ("239.77.1.1:0".parse().unwrap(), "127.0.0.1".parse().unwrap());
         let first = multicast_receiver(group, interface, &Options::default()).unwrap();
         let at = first.local_addr().unwrap();
@@ -449,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_to_a_broadcast_address_all_get_who_share_it() {
+    fn every_broadcast_receiver_gets_each_datagram() {
         let all = Ipv4Addr::new(127, 255, 255, 255);
         assert_eq!(broadcast_on(all), Some(Ipv4Addr::LOCALHOST));
         assert_eq!(
@@ -472,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_of_a_narrow_scope_is_bound_to_its_interface() {
+    fn ipv6_group_is_bound_to_its_interface() {
         let interface = "::1".parse().unwrap();
         if UdpSocket::bind((interface, 0)).is_err() {
             return; // no IPv6 here

@@ -1,27 +1,26 @@
-//! The kernel's own view of a TCP connection.
+//! Kernel statistics of a TCP connection.
 
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 
 use trunkline_units::Span;
 
-/// What `TCP_INFO` tells of a connection. Counts run since the connection began; what an older kernel does not tell
-/// is 0.
+/// `TCP_INFO` of a connection. Counters run since the connection began; fields that an older kernel lacks are 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpInfo {
     /// Segments retransmitted.
     pub retransmissions: u64,
-    /// Segments thought lost now.
+    /// Segments currently considered lost.
     pub lost: u64,
-    /// Congestion window, bytes.
+    /// Congestion window in bytes.
     pub cwnd_bytes: u64,
     /// Slow start threshold, bytes; 0 while unset.
     pub ssthresh_bytes: u64,
-    /// Smoothed round trip.
+    /// Smoothed round-trip time.
     pub rtt: Span,
-    /// Its mean deviation.
+    /// Mean deviation of the round-trip time.
     pub rtt_deviation: Span,
-    /// Shortest round trip seen.
+    /// Minimum round-trip time.
     pub rtt_min: Span,
     /// Retransmission timeout.
     pub rto: Span,
@@ -33,11 +32,11 @@ pub struct TcpInfo {
     pub segments_received: u64,
 }
 
-/// As much of `struct tcp_info` (linux/tcp.h) as is read; a longer one is cut by the kernel.
+/// Length of the part of `struct tcp_info` (linux/tcp.h) that is read; the kernel truncates a longer one.
 const LENGTH: usize = 152;
 
 impl TcpInfo {
-    /// Asks the kernel; none where it does not tell.
+    /// Queries the kernel; `None` if it does not support `TCP_INFO`.
     pub fn of(stream: &TcpStream) -> Option<TcpInfo> {
         let mut info = [0u8; LENGTH];
         let mut length = LENGTH as libc::socklen_t;
@@ -54,7 +53,7 @@ impl TcpInfo {
         (done == 0).then(|| Self::read(&info))
     }
 
-    /// Reads the kernel's struct by the offsets of its fields, which never change.
+    /// Decodes the kernel's struct by field offsets, which are stable.
     fn read(info: &[u8; LENGTH]) -> TcpInfo {
         let word =
             |at: usize| u64::from(u32::from_ne_bytes(info[at..at + 4].try_into().expect("four bytes")));
@@ -83,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_tells_of_a_connection() {
+    fn kernel_reports_a_connection() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let info = TcpInfo::of(&stream).unwrap();

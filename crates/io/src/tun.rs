@@ -1,4 +1,4 @@
-//! A TUN device: a network interface whose other end is this process. It carries IP packets, one a call.
+//! A TUN device: a network interface whose other end is this process. Each call carries one IP packet.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -14,7 +14,7 @@ use trunkline_units::Instant;
 
 use crate::Clock;
 
-/// The calls to the system.
+/// System calls.
 mod call {
     #![allow(missing_docs, reason = "what the macro makes cannot be given any")]
 
@@ -28,7 +28,7 @@ mod call {
     nix::ioctl_readwrite_bad!(get_flags, libc::SIOCGIFFLAGS, ifreq);
 }
 
-/// A TUN device of Linux, non-blocking, without the packet information header. It is gone when this is dropped.
+/// A non-blocking Linux TUN device without the packet information header. Dropping it removes the interface.
 #[derive(Debug)]
 pub struct Tun {
     file: File,
@@ -36,8 +36,8 @@ pub struct Tun {
 }
 
 impl Tun {
-    /// Makes the device `name` in the network namespace of this process; a name with `%d` is given the next free
-    /// number. Needs the right to administer that namespace (`CAP_NET_ADMIN`).
+    /// Creates the device `name` in this process's network namespace; `%d` in the name is replaced by the next free
+    /// number. Needs `CAP_NET_ADMIN`.
     ///
     /// # Errors
     /// If the name has more than 15 bytes, the device exists, or the system refuses.
@@ -52,16 +52,16 @@ impl Tun {
         Ok(Tun { file, name })
     }
 
-    /// The name of the device.
+    /// Returns the name of the device.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Gives this machine's end an address in a network of `prefix` bits and packets of at most `mtu` bytes, and takes
-    /// the device up. Everything else in that network is then at the other end: here.
+    /// Assigns the kernel's end an address with a prefix length and an MTU in bytes, and brings the interface up.
+    /// This process plays all other hosts of that network.
     ///
     /// # Errors
-    /// If the prefix exceeds 32 bits, or what the system says.
+    /// If the prefix exceeds 32 bits, or other system errors.
     pub fn set_up(&self, address: Ipv4Addr, prefix: u8, mtu: u16) -> io::Result<()> {
         let mask = match prefix {
             0 => 0,
@@ -86,11 +86,11 @@ impl Tun {
         Ok(())
     }
 
-    /// The next packet that the system sends through the device, at the start of `buffer`, and its length; none if
-    /// none waits. What does not fit into `buffer` is cut off.
+    /// Reads the next packet into `buffer` and returns its length; `None` if none is queued. A longer packet is
+    /// truncated.
     ///
     /// # Errors
-    /// What the system says.
+    /// System errors.
     pub fn read(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         match (&self.file).read(buffer) {
             Ok(length) => Ok(Some(length)),
@@ -99,11 +99,11 @@ impl Tun {
         }
     }
 
-    /// Gives the system a packet, as if it had arrived at the device; false if it takes none now, and then the packet
-    /// is lost.
+    /// Delivers a packet to the kernel as if it had arrived at the interface. Returns false if the kernel's queue is
+    /// full and the packet is lost.
     ///
     /// # Errors
-    /// What the system says, for example to what is no IP packet.
+    /// System errors, for example for data that is not an IP packet.
     pub fn write(&self, packet: &[u8]) -> io::Result<bool> {
         match (&self.file).write(packet) {
             Ok(_) => Ok(true),
@@ -112,14 +112,14 @@ impl Tun {
         }
     }
 
-    /// Waits until a packet can be read or it is `until`, for ever without; true for a packet.
+    /// Waits until a packet can be read or `until` has passed, forever without `until`; returns true for a packet.
     ///
     /// # Errors
-    /// What the system says.
+    /// System errors.
     pub fn wait(&self, clock: Clock, until: Option<Instant>) -> io::Result<bool> {
         loop {
             let left = until.map(|at| at.since(clock.now()));
-            // Rounded up: who is woken before the time would only wait again.
+            // Rounded up, to avoid an early wakeup.
             let timeout = left.map(|left| {
                 let ns = left.as_ps().div_ceil(1_000);
                 TimeSpec::new((ns / 1_000_000_000) as i64, (ns % 1_000_000_000) as i64)
@@ -134,7 +134,7 @@ impl Tun {
     }
 }
 
-/// A request about the interface `name`, otherwise empty.
+/// Returns an otherwise empty request for the interface `name`.
 fn request(name: &str) -> io::Result<ifreq> {
     // SAFETY: an interface request is plain numbers and bytes, for which all zeros are values.
     let mut request: ifreq = unsafe { std::mem::zeroed() };
@@ -147,7 +147,7 @@ fn request(name: &str) -> io::Result<ifreq> {
     Ok(request)
 }
 
-/// The address as the system has it in requests.
+/// Converts an address to the form used in requests.
 fn socket_address(address: Ipv4Addr) -> libc::sockaddr {
     let mut data = [0; 14];
     for (to, from) in data[2..6].iter_mut().zip(address.octets()) {
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_does_not_fit_is_refused() {
+    fn long_name_is_refused() {
         for name in ["0123456789abcdef", "a\0b"] {
             assert_eq!(Tun::open(name).unwrap_err().kind(), io::ErrorKind::InvalidInput);
         }

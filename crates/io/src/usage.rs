@@ -1,4 +1,4 @@
-//! What a thread and an interface have used.
+//! Processor time of threads and counters of interfaces.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,7 +8,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::time::{ClockId, clock_gettime};
 use trunkline_units::Span;
 
-/// Processor time of a thread or a process.
+/// Processor time of a thread or process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuTime {
     /// In user code.
@@ -18,18 +18,18 @@ pub struct CpuTime {
 }
 
 impl CpuTime {
-    /// What the calling thread has used since it began.
+    /// Returns the processor time of the calling thread since its start.
     pub fn of_this_thread() -> Self {
         Self::of(UsageWho::RUSAGE_THREAD, ClockId::CLOCK_THREAD_CPUTIME_ID)
     }
 
-    /// What this process has used since it began.
+    /// Returns the processor time of this process since its start.
     pub fn of_this_process() -> Self {
         Self::of(UsageWho::RUSAGE_SELF, ClockId::CLOCK_PROCESS_CPUTIME_ID)
     }
 
     fn of(who: UsageWho, clock: ClockId) -> Self {
-        // The usage is as old as the last switch or tick; asking the clock brings it up to now.
+        // The usage dates from the last context switch or tick; reading the clock updates it.
         let _ = clock_gettime(clock);
         let Ok(usage) = getrusage(who) else { return CpuTime::default() };
         let span = |t: nix::sys::time::TimeVal| {
@@ -38,22 +38,21 @@ impl CpuTime {
         CpuTime { user: span(usage.user_time()), system: span(usage.system_time()) }
     }
 
-    /// What was used between `earlier` and `self`.
+    /// Returns the time used between `earlier` and `self`.
     pub fn since(self, earlier: CpuTime) -> CpuTime {
         CpuTime { user: self.user - earlier.user, system: self.system - earlier.system }
     }
 }
 
-/// Processor time that the calling thread has used since it began, user and system together: as
-/// [`CpuTime::of_this_thread`], to the nanosecond.
+/// Returns the calling thread's total processor time since its start, in nanoseconds resolution (see
+/// [`CpuTime::of_this_thread`]).
 #[inline]
-pub fn thread_time() -> Span {
+pub fn thread_cpu_time() -> Span {
     let t = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("Linux has it since 2.6.12");
     Span::from_s(t.tv_sec() as u64) + Span::from_ns(t.tv_nsec() as u64)
 }
 
-/// The interface that holds `address`; none if no interface of this machine does. Any address of 127.0.0.0/8 is the
-/// loopback interface's.
+/// Returns the interface that has `address`; `None` if no interface has it. All of 127.0.0.0/8 belongs to loopback.
 pub fn interface_of(address: IpAddr) -> Option<String> {
     let held = |have: IpAddr| match (have, address) {
         (IpAddr::V4(have), IpAddr::V4(want)) if want.is_loopback() => have.is_loopback(),
@@ -69,23 +68,23 @@ pub fn interface_of(address: IpAddr) -> Option<String> {
     })
 }
 
-/// How long an interface waits before it says that something came: its `gro_flush_timeout`, if `napi_defer_hard_irqs` has it
-/// wait. None where the system does not tell.
-pub fn interface_waits(interface: &str) -> Option<Span> {
-    let told = |what: &str| -> Option<u64> {
-        fs::read_to_string(format!("/sys/class/net/{interface}/{what}")).ok()?.trim().parse().ok()
+/// Returns how long an interface defers its receive interrupts: `gro_flush_timeout` if `napi_defer_hard_irqs` is set.
+/// `None` if the system does not report it.
+pub fn interrupt_delay(interface: &str) -> Option<Span> {
+    let read = |file: &str| -> Option<u64> {
+        fs::read_to_string(format!("/sys/class/net/{interface}/{file}")).ok()?.trim().parse().ok()
     };
-    // What stands there may be of another network's interfaces.
+    // /sys may show another network namespace's interfaces.
     let number = nix::net::if_::if_nametoindex(interface).ok()?;
-    if told("ifindex")? != u64::from(number) {
+    if read("ifindex")? != u64::from(number) {
         return None;
     }
-    let waits = if told("napi_defer_hard_irqs")? > 0 { told("gro_flush_timeout")? } else { 0 };
-    Some(Span::from_ns(waits))
+    let delay = if read("napi_defer_hard_irqs")? > 0 { read("gro_flush_timeout")? } else { 0 };
+    Some(Span::from_ns(delay))
 }
 
-/// The kernel's counters of an interface: `rx_bytes`, `rx_packets`, `rx_errors`, `rx_dropped` and the same for
-/// `tx`. Empty where the system does not tell.
+/// Returns the kernel's counters of an interface: `rx_bytes`, `rx_packets`, `rx_errors`, `rx_dropped`, and the same
+/// for `tx`; empty if the system does not report them.
 pub fn interface_counters(interface: &str) -> BTreeMap<&'static str, u64> {
     const NAMES: [&str; 8] = [
         "rx_bytes",
@@ -120,18 +119,18 @@ mod tests {
     }
 
     #[test]
-    fn processor_time_only_grows() {
+    fn processor_time_increases() {
         let before = CpuTime::of_this_thread();
         let mut x = 1u64;
         while CpuTime::of_this_thread().since(before).user < Span::from_ms(1) {
             x = std::hint::black_box(x.wrapping_mul(3));
         }
-        let (fine, thread) = (thread_time(), CpuTime::of_this_thread());
-        assert!(fine <= thread_time());
-        // Both tell the same time, one of them as the scheduler has shared it out between user and system.
+        let (fine, thread) = (thread_cpu_time(), CpuTime::of_this_thread());
+        assert!(fine <= thread_cpu_time());
+        // Both report the same time; one of them splits it between user and system as the scheduler estimates.
         let coarse = thread.user + thread.system;
         assert!(fine <= coarse + Span::from_ms(20) && coarse <= fine + Span::from_ms(20));
-        // How it is shared out may differ between a thread and its process.
+        // The split may differ between a thread and its process.
         let process = CpuTime::of_this_process();
         assert!(process.user + process.system + Span::from_ms(1) >= coarse);
     }

@@ -1,27 +1,27 @@
-//! One test body, two arms: the same echo machines over a simulated line and over real sockets.
+//! The same echo endpoints over a simulated link and over real sockets.
 
 use trunkline_endpoint::echo::{Client, Command, Config, Event, Server};
 use trunkline_endpoint::pair::PEER_B;
 use trunkline_endpoint::{Endpoint, Input, Output, Pair, Peer, Port, Writable};
 use trunkline_io::Clock;
-use trunkline_io::driver::{Driver, Turn, peer_of};
+use trunkline_io::driver::{Driver, DriverEvent, peer_of};
 use trunkline_units::{Instant, Seed, Span};
 
-/// Loses every so-many-th frame of what its endpoint sends; 0: none.
-struct Losing<E> {
+/// Drops every n-th frame that its endpoint sends; 0: none.
+struct Lossy<E> {
     inner: E,
     every: u64,
     sent: u64,
     lost: u64,
 }
 
-impl<E> Losing<E> {
+impl<E> Lossy<E> {
     fn new(inner: E, every: u64) -> Self {
-        Losing { inner, every, sent: 0, lost: 0 }
+        Lossy { inner, every, sent: 0, lost: 0 }
     }
 }
 
-impl<E: Endpoint> Endpoint for Losing<E> {
+impl<E: Endpoint> Endpoint for Lossy<E> {
     type Command<'a> = E::Command<'a>;
     type Event = E::Event;
     type Refusal = E::Refusal;
@@ -43,7 +43,7 @@ impl<E: Endpoint> Endpoint for Losing<E> {
     }
 }
 
-/// What came of a run.
+/// Result of a run.
 struct Outcome {
     events: Vec<Event>,
     client_lost: u64,
@@ -51,8 +51,8 @@ struct Outcome {
     answered: u64,
 }
 
-/// Runs a client against a server until the client has no more to do. The numbers say what each end loses.
-type Arm = fn(command: Command, client_loses: u64, server_loses: u64) -> Outcome;
+/// Runs a client against a server until the client has finished. The numbers give the drop intervals of each side.
+type Backend = fn(command: Command, client_loses: u64, server_loses: u64) -> Outcome;
 
 fn client(peer: Peer) -> Client {
     Client::new(Config {
@@ -66,8 +66,8 @@ fn client(peer: Peer) -> Client {
 }
 
 fn simulated(command: Command, client_loses: u64, server_loses: u64) -> Outcome {
-    let client = Losing::new(client(PEER_B), client_loses);
-    let mut pair = Pair::new(client, Losing::new(Server::new(), server_loses), Seed::default());
+    let client = Lossy::new(client(PEER_B), client_loses);
+    let mut pair = Pair::new(client, Lossy::new(Server::new(), server_loses), Seed::default());
     pair.command_a(command).unwrap();
     pair.run(Span::from_s(3600));
     Outcome {
@@ -81,21 +81,21 @@ fn simulated(command: Command, client_loses: u64, server_loses: u64) -> Outcome 
 fn over_sockets(command: Command, client_loses: u64, server_loses: u64) -> Outcome {
     let clock = Clock::start();
     let socket = || std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    let server = Losing::new(Server::new(), server_loses);
+    let server = Lossy::new(Server::new(), server_loses);
     let mut server = Driver::new(server, socket(), clock).unwrap();
     let address = server.socket().local_addr().unwrap();
     let stopper = server.stopper();
     let serving = std::thread::spawn(move || {
-        while !matches!(server.run(None).unwrap(), Turn::Stopped) {}
+        while !matches!(server.run(None).unwrap(), DriverEvent::Stopped) {}
         server
     });
-    let client = Losing::new(client(peer_of(address)), client_loses);
+    let client = Lossy::new(client(peer_of(address)), client_loses);
     let mut client = Driver::new(client, socket(), clock).unwrap();
     client.command(command).unwrap();
     let mut events = Vec::new();
     while !matches!(events.last(), Some(Event::Finished | Event::GaveUp { .. })) {
         match client.run(None).unwrap() {
-            Turn::Event(event) => events.push(event),
+            DriverEvent::Endpoint(event) => events.push(event),
             other => panic!("{other:?}"),
         }
     }
@@ -109,21 +109,27 @@ fn over_sockets(command: Command, client_loses: u64, server_loses: u64) -> Outco
     }
 }
 
-const ARMS: [(&str, Arm); 2] = [("simulated", simulated), ("over sockets", over_sockets)];
+const BACKENDS: [(&str, Backend); 2] = [("simulated", simulated), ("over sockets", over_sockets)];
 
-/// Runs it, over sockets up to five times: a machine that stands still for as long as eight tries take gives up.
-fn patiently((arm, run): (&str, Arm), command: Command, client_loses: u64, server_loses: u64) -> Outcome {
+/// Runs a test body, over sockets up to five times: a machine that stalls for eight timeouts makes the client give
+/// up.
+fn with_retries(
+    (backend, run): (&str, Backend),
+    command: Command,
+    client_loses: u64,
+    server_loses: u64,
+) -> Outcome {
     let gave_up = |outcome: &Outcome| matches!(outcome.events.last(), Some(Event::GaveUp { .. }));
-    let again = if arm == "simulated" { 0 } else { 4 };
+    let again = if backend == "simulated" { 0 } else { 4 };
     (0..again)
         .map(|_| run(command, client_loses, server_loses))
         .find(|outcome| !gave_up(outcome))
         .unwrap_or_else(|| run(command, client_loses, server_loses))
 }
 
-/// Every ping is answered, in order, and the last thing said is that it has finished. Returns how many
-/// retransmissions that took.
-fn all_answered(arm: &str, count: u32, outcome: &Outcome) -> u64 {
+/// Asserts that every ping is answered in order and that the client finishes last; returns the number of
+/// retransmissions.
+fn count_retransmissions(backend: &str, count: u32, outcome: &Outcome) -> u64 {
     let mut numbers = Vec::new();
     let mut again = 0;
     for event in &outcome.events {
@@ -132,40 +138,40 @@ fn all_answered(arm: &str, count: u32, outcome: &Outcome) -> u64 {
                 numbers.push(*number);
                 again += u64::from(*tries) - 1;
             }
-            // A retransmission that a slow machine made needless.
+            // A needless retransmission on a slow machine.
             Event::Stray { .. } | Event::Finished => {}
-            other => panic!("{arm}: {other:?}"),
+            other => panic!("{backend}: {other:?}"),
         }
     }
-    assert!(numbers.into_iter().eq(0..count), "{arm}: {:?}", outcome.events);
-    assert_eq!(outcome.events.last(), Some(&Event::Finished), "{arm}");
+    assert!(numbers.into_iter().eq(0..count), "{backend}: {:?}", outcome.events);
+    assert_eq!(outcome.events.last(), Some(&Event::Finished), "{backend}");
     again
 }
 
 #[test]
 fn every_ping_is_answered_in_order() {
-    for (arm, run) in ARMS {
-        let outcome = patiently((arm, run), Command::Start { count: 100 }, 0, 0);
-        all_answered(arm, 100, &outcome);
-        assert!(outcome.answered >= 100, "{arm}");
+    for (backend, run) in BACKENDS {
+        let outcome = with_retries((backend, run), Command::Start { count: 100 }, 0, 0);
+        count_retransmissions(backend, 100, &outcome);
+        assert!(outcome.answered >= 100, "{backend}");
     }
 }
 
 #[test]
-fn every_third_frame_lost_each_way_costs_retransmissions_and_no_ping() {
-    for (arm, run) in ARMS {
-        let outcome = patiently((arm, run), Command::Start { count: 20 }, 3, 3);
-        let again = all_answered(arm, 20, &outcome);
-        // Each loss costs one; a slow machine may add some of its own, whose answers may be lost as well.
-        assert!(outcome.client_lost >= 9 && outcome.server_lost >= 9, "{arm}");
-        assert!(again >= 18 && again >= outcome.client_lost, "{arm}: {again} retransmissions");
+fn losing_every_third_frame_costs_only_retransmissions() {
+    for (backend, run) in BACKENDS {
+        let outcome = with_retries((backend, run), Command::Start { count: 20 }, 3, 3);
+        let again = count_retransmissions(backend, 20, &outcome);
+        // Each loss costs one retransmission; a slow machine may add its own, whose answers may be lost too.
+        assert!(outcome.client_lost >= 9 && outcome.server_lost >= 9, "{backend}");
+        assert!(again >= 18 && again >= outcome.client_lost, "{backend}: {again} retransmissions");
     }
 }
 
 #[test]
-fn a_peer_that_never_answers_is_given_up() {
-    for (arm, run) in ARMS {
+fn client_gives_up_on_a_silent_peer() {
+    for (backend, run) in BACKENDS {
         let outcome = run(Command::Start { count: 3 }, 0, 1);
-        assert_eq!(outcome.events, [Event::GaveUp { number: 0, tries: 8 }], "{arm}");
+        assert_eq!(outcome.events, [Event::GaveUp { number: 0, tries: 8 }], "{backend}");
     }
 }

@@ -1,5 +1,4 @@
-//! Packet sockets on a pair of interfaces in a network namespace of the test's own thread, gone when it ends. They need
-//! root; without, they say so and skip.
+//! Packet sockets on a veth pair in a network namespace of the test's thread. Needs root; skipped without.
 
 #![allow(clippy::disallowed_methods, reason = "these tests run over a real interface")]
 
@@ -12,9 +11,9 @@ use trunkline_io::must::skip;
 use trunkline_io::packet::{self, Frame, Options, PacketSocket, Ring, Tag};
 use trunkline_units::Span;
 
-/// Runs `test` where there are two interfaces, `left` and `right`, each the other's peer. What is sent before the system
-/// calls them up is lost, and it is in no hurry.
-fn between(test: impl FnOnce() + Send) {
+/// Runs `test` in a namespace with a veth pair `left` and `right`. Waits until both are up, because frames sent
+/// before are lost.
+fn with_veth_pair(test: impl FnOnce() + Send) {
     thread::scope(|scope| {
         let done = scope.spawn(|| {
             if let Err(e) = unshare(CloneFlags::CLONE_NEWNET) {
@@ -37,13 +36,13 @@ fn between(test: impl FnOnce() + Send) {
 const TO: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const FROM: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
-/// A frame of that type or length, its tag within.
+/// Builds a frame with this type or length and an inline tag.
 fn frame(tag: Option<Tag>, kind: u16, content: &[u8]) -> Vec<u8> {
     let tag = tag.map(Tag::octets);
     [&TO[..], &FROM, tag.as_ref().map_or(&[], |t| &t[..]), &kind.to_be_bytes(), content].concat()
 }
 
-/// Everything for anybody.
+/// Options to receive all frames.
 fn everything() -> Options {
     Options { promiscuous: true, outgoing: true, ..Options::default() }
 }
@@ -52,8 +51,8 @@ const PRIORITY_5: Tag = Tag { protocol: 0x8100, control: 5 << 13 };
 const VLAN_7: Tag = Tag { protocol: 0x8100, control: 3 << 13 | 7 };
 
 #[test]
-fn a_frame_arrives_whole_with_its_tag_beside_it() {
-    between(|| {
+fn frame_arrives_with_its_tag() {
+    with_veth_pair(|| {
         let left = PacketSocket::open("left", &Options::default()).unwrap();
         let right = PacketSocket::open("right", &everything()).unwrap();
         assert_eq!(left.hardware(), packet::ETHERNET);
@@ -67,7 +66,7 @@ fn a_frame_arrives_whole_with_its_tag_beside_it() {
             assert_eq!((got.bytes, got.original, got.tag, got.outgoing), (&want[..], want.len(), tag, false));
             assert!(got.at_ns > 1_600_000_000_000_000_000, "{}", got.at_ns);
         }
-        // Whether or not more is told beside it.
+        // With and without timestamps.
         for timestamps in [true, false] {
             let right = PacketSocket::open("right", &Options { timestamps, ..everything() }).unwrap();
             for tag in [None, Some(PRIORITY_5), Some(VLAN_7)] {
@@ -78,7 +77,7 @@ fn a_frame_arrives_whole_with_its_tag_beside_it() {
         }
         assert_eq!((PRIORITY_5.priority(), PRIORITY_5.vlan()), (5, 0));
         assert_eq!((VLAN_7.priority(), VLAN_7.vlan()), (3, 7));
-        // What it sends itself does not come back, and its neighbour on the same interface hears it.
+        // A socket does not receive its own frames; another socket on the same interface does.
         let beside = PacketSocket::open("left", &everything()).unwrap();
         let deaf = PacketSocket::open("left", &Options::default()).unwrap();
         left.send(&frame(None, 0x88B5, &[1; 50])).unwrap();
@@ -89,12 +88,12 @@ fn a_frame_arrives_whole_with_its_tag_beside_it() {
 }
 
 #[test]
-fn a_long_frame_says_how_long_it_was() {
-    between(|| {
+fn truncated_frame_reports_its_length() {
+    with_veth_pair(|| {
         let left = PacketSocket::open("left", &Options::default()).unwrap();
         let mut options = everything();
         let right = PacketSocket::open("right", &options).unwrap();
-        options.filter = packet::first(100);
+        options.filter = packet::truncate_to(100);
         let snapped = PacketSocket::open("right", &options).unwrap();
         let long = frame(None, 0x88B5, &[3; 1000]);
         left.send(&long).unwrap();
@@ -110,8 +109,8 @@ fn a_long_frame_says_how_long_it_was() {
 }
 
 #[test]
-fn the_filter_for_llc_passes_lengths_and_keeps_priorities() {
-    between(|| {
+fn llc_filter_passes_lengths_and_priorities() {
+    with_veth_pair(|| {
         let left = PacketSocket::open("left", &Options::default()).unwrap();
         let options = Options { promiscuous: true, filter: packet::llc_only(), ..Options::default() };
         let right = PacketSocket::open("right", &options).unwrap();
@@ -131,14 +130,14 @@ fn the_filter_for_llc_passes_lengths_and_keeps_priorities() {
             got.push((u16::from_be_bytes([frame.bytes[12], frame.bytes[13]]), frame.tag));
         }
         assert_eq!(got, expected);
-        assert_eq!(right.counted().unwrap().frames, 4);
-        assert_eq!(right.counted().unwrap().frames, 0, "it counts anew");
+        assert_eq!(right.take_counters().unwrap().frames, 4);
+        assert_eq!(right.take_counters().unwrap().frames, 0, "it counts anew");
     });
 }
 
 #[test]
-fn a_ring_tells_what_a_socket_tells() {
-    between(|| {
+fn ring_and_socket_receive_the_same() {
+    with_veth_pair(|| {
         let left = PacketSocket::open("left", &Options::default()).unwrap();
         let right = PacketSocket::open("right", &everything()).unwrap();
         let mut ring = Ring::open("right", &everything(), 1 << 20).unwrap();
@@ -160,15 +159,15 @@ fn a_ring_tells_what_a_socket_tells() {
             assert_eq!(ring, want, "frame {n}");
         }
         assert_eq!(got.len(), 100);
-        assert_eq!(ring.counted().unwrap(), packet::Counted { frames: 100, dropped: 0 });
+        assert_eq!(ring.counted().unwrap(), packet::PacketCounters { frames: 100, dropped: 0 });
     });
 }
 
 #[test]
-fn what_a_ring_has_no_room_for_is_counted_and_the_rest_is_whole() {
-    between(|| {
+fn full_ring_counts_drops() {
+    with_veth_pair(|| {
         let left = PacketSocket::open("left", &Options::default()).unwrap();
-        // On this side, where what is sent is heard before the call returns.
+        // On the sending side, where frames are received before the call returns.
         let mut ring = Ring::open("left", &everything(), 0).unwrap();
         let sent = 2_000u32;
         for n in 0..sent {
@@ -183,7 +182,7 @@ fn what_a_ring_has_no_room_for_is_counted_and_the_rest_is_whole() {
         assert_eq!((counted.frames, counted.frames - counted.dropped), (sent.into(), got.len() as u64));
         assert!(counted.dropped > 1_000, "two blocks of 256 KiB hold less than 500 such frames: {counted:?}");
         assert!(got.is_sorted() && got[0] == 0, "in order, from the first");
-        // There is room again.
+        // The ring has free blocks again.
         left.send(&frame(None, 0x88B5, &[9; 46])).unwrap();
         let mut after = 0;
         while ring.socket().wait(Span::from_ms(200)).unwrap() {
@@ -194,8 +193,8 @@ fn what_a_ring_has_no_room_for_is_counted_and_the_rest_is_whole() {
 }
 
 #[test]
-fn an_interface_that_is_not_there_or_goes_is_an_error() {
-    between(|| {
+fn missing_or_removed_interface_is_an_error() {
+    with_veth_pair(|| {
         let open = |name| PacketSocket::open(name, &Options::default());
         assert_eq!(open("nowhere").unwrap_err().raw_os_error(), Some(libc::ENODEV));
         let right = open("right").unwrap();
@@ -209,10 +208,10 @@ fn an_interface_that_is_not_there_or_goes_is_an_error() {
 }
 
 #[test]
-fn a_station_hears_its_own_address_and_everybodys() {
-    between(|| {
+fn address_filter_passes_unicast_and_broadcast() {
+    with_veth_pair(|| {
         let left = PacketSocket::open("left", &Options::default()).unwrap();
-        let filter = packet::llc_for(TO);
+        let filter = packet::llc_to(TO);
         let right = PacketSocket::open("right", &Options { filter, address: Some(TO), ..Options::default() })
             .unwrap();
         let to = |address: [u8; 6], kind: u16, mark: u8| {

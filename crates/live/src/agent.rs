@@ -1,5 +1,5 @@
-//! An agent serves one host: it opens ends when told, runs each on a thread of its own, and passes on what they
-//! measure.
+//! An agent serves one host: it opens ends when the controller requests them, runs each end on its own thread and
+//! reports what the ends measure.
 
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
@@ -10,102 +10,91 @@ use std::time::Duration;
 use trunkline_io::Clock;
 use trunkline_io::usage::CpuTime;
 
-use crate::bundles::Desk;
-use crate::end::{self, Control};
+use crate::bundles::BundleWorker;
+use crate::end::{self, EndControl};
 use crate::station::Station;
-use crate::wire::{self, EndId, Order, Reader, Word};
+use crate::wire::{AgentMessage, AgentWriter, ControllerMessage, EndId, LineReader};
 
-/// How often an agent says that it is alive, and passes on what its ends have measured so far.
-const BEAT: Duration = Duration::from_millis(500);
+/// Interval between heartbeats; each heartbeat also reports what the ends have measured so far.
+const HEARTBEAT: Duration = Duration::from_millis(500);
 
-/// The one way out, shared by all threads of an agent.
-#[derive(Clone, Debug)]
-pub struct Voice(Arc<Mutex<UnixStream>>);
-
-impl Voice {
-    /// Says a word; if nobody listens any more, nothing is lost that somebody would have heard.
-    pub fn say(&self, word: &Word) {
-        if let Ok(mut stream) = self.0.lock() {
-            let _ = wire::write(&mut *stream, word);
-        }
-    }
-}
-
-/// Serves a controller until it says goodbye or goes away.
+/// Serves a controller until it requests a shutdown or closes the stream.
 pub fn serve(stream: UnixStream) {
     let Ok(out) = stream.try_clone() else { return };
-    let voice = Voice(Arc::new(Mutex::new(out)));
-    let ends: Ends = Arc::default();
-    let (leaving, leave) = mpsc::channel::<()>();
-    let beat = {
-        let (voice, ends) = (voice.clone(), Arc::downgrade(&ends));
+    let writer = AgentWriter::new(out);
+    let ends: EndControls = Arc::default();
+    let (shutdown_sender, shutdown) = mpsc::channel::<()>();
+    let heartbeat = {
+        let (writer, ends) = (writer.clone(), Arc::downgrade(&ends));
         std::thread::spawn(move || {
             while let Some(ends) = ends.upgrade() {
-                voice.say(&Word::Alive);
-                let now: Vec<Arc<Control>> =
+                writer.send(&AgentMessage::Alive);
+                let controls: Vec<Arc<EndControl>> =
                     ends.lock().map(|e| e.values().cloned().collect()).unwrap_or_default();
                 drop(ends);
-                now.iter().for_each(|control| control.pass_on(&voice));
-                if leave.recv_timeout(BEAT) != Err(RecvTimeoutError::Timeout) {
+                controls.iter().for_each(|control| control.send_snapshot(&writer));
+                if shutdown.recv_timeout(HEARTBEAT) != Err(RecvTimeoutError::Timeout) {
                     break;
                 }
             }
         })
     };
-    let desk = obey(stream, &voice, &ends);
-    // The controller is gone, or wants no more: nothing may send on.
+    let bundle_worker = execute(stream, &writer, &ends);
+    // The controller has gone or has finished: stop all ends.
     if let Ok(ends) = ends.lock() {
         ends.values().for_each(|control| control.stop());
     }
     drop(ends);
-    if let Some(counts) = desk.and_then(|desk| desk.close()) {
-        voice.say(&Word::Counted(counts));
+    if let Some(counters) = bundle_worker.and_then(|bundle_worker| bundle_worker.close()) {
+        writer.send(&AgentMessage::Counters(counters));
     }
-    let used = CpuTime::of_this_process();
-    voice.say(&Word::Used(used.user.as_s(), used.system.as_s()));
-    drop((voice, leaving));
-    let _ = beat.join();
+    let cpu_time = CpuTime::of_this_process();
+    writer.send(&AgentMessage::CpuTime(cpu_time.user.as_s(), cpu_time.system.as_s()));
+    drop((writer, shutdown_sender));
+    let _ = heartbeat.join();
 }
 
-type Ends = Arc<Mutex<BTreeMap<EndId, Arc<Control>>>>;
+type EndControls = Arc<Mutex<BTreeMap<EndId, Arc<EndControl>>>>;
 
-/// Does what it is told; what bundles here at the end.
-fn obey(stream: UnixStream, voice: &Voice, ends: &Ends) -> Option<Desk> {
-    let mut orders = Reader::new(stream);
+/// Executes the messages of the controller; returns the bundle worker if one was opened.
+fn execute(stream: UnixStream, writer: &AgentWriter, ends: &EndControls) -> Option<BundleWorker> {
+    let mut input = LineReader::new(stream);
     let mut clock = Clock::start();
     let mut station = Err("the host has none".to_owned());
-    let mut desk = None;
-    let to = |id: EndId| ends.lock().ok().and_then(|e| e.get(&id).cloned());
-    while let Ok(Some(order)) = orders.read::<Order>() {
-        match order {
-            Order::Hello { epoch_ns, station: place, bundles } => {
+    let mut bundle_worker = None;
+    let find = |id: EndId| ends.lock().ok().and_then(|e| e.get(&id).cloned());
+    while let Ok(Some(message)) = input.read::<ControllerMessage>() {
+        match message {
+            ControllerMessage::Hello { epoch_ns, station: config, bundles } => {
                 clock = Clock::at(epoch_ns);
-                if let Some(place) = place {
-                    station = Station::attach(&place, clock);
+                if let Some(config) = config {
+                    station = Station::attach(&config, clock);
                 }
-                if let Some(place) = bundles {
-                    match Desk::open(*place, clock, voice) {
-                        Ok(open) => desk = Some(open),
-                        Err(why) => voice.say(&Word::Unable(why)),
+                if let Some(config) = bundles {
+                    match BundleWorker::open(*config, clock, writer) {
+                        Ok(open) => bundle_worker = Some(open),
+                        Err(cause) => writer.send(&AgentMessage::ConverterFailed(cause)),
                     }
                 }
             }
-            Order::Prepare(spec) => {
+            ControllerMessage::Prepare(spec) => {
                 let id = spec.id;
                 let (control, threads) =
-                    end::prepare(*spec, clock, voice.clone(), (station.clone(), desk.clone()));
+                    end::prepare(*spec, clock, writer.clone(), (station.clone(), bundle_worker.clone()));
                 if let Ok(mut ends) = ends.lock() {
-                    // Ends that are over make room: a long repeat opens many.
+                    // Remove ends that have finished: a long `repeat` opens many.
                     ends.retain(|_, c| !c.is_over());
                     ends.insert(id, control);
                 }
                 drop(threads); // detached: an end reports by itself
             }
-            Order::Start(id, at) => to(id).into_iter().for_each(|c| c.start(at)),
-            Order::Finish(id, messages) => to(id).into_iter().for_each(|c| c.finish(messages, clock.now())),
-            Order::Stop(id) => to(id).into_iter().for_each(|c| c.stop()),
-            Order::Bye => break,
+            ControllerMessage::Start(id, at) => find(id).into_iter().for_each(|c| c.start(at)),
+            ControllerMessage::Finish(id, messages) => {
+                find(id).into_iter().for_each(|c| c.finish(messages, clock.now()))
+            }
+            ControllerMessage::Stop(id) => find(id).into_iter().for_each(|c| c.stop()),
+            ControllerMessage::Shutdown => break,
         }
     }
-    desk
+    bundle_worker
 }

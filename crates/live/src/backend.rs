@@ -1,4 +1,4 @@
-//! The backend: places hosts, refuses what it cannot do, and gathers the record.
+//! The live backend: assigns addresses to hosts, refuses unsupported plans and assembles the record.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -10,19 +10,21 @@ use trunkline_experiment::plan::{Connection, Place, Protocol};
 use trunkline_io::{Clock, usage};
 use trunkline_record::Record;
 use trunkline_record::schema::Host;
-use trunkline_run::backend::{self, conclude, expected};
-use trunkline_run::{Backend, Order, Refusal, Watch, assemble, bundle, describe, expect, llc};
+use trunkline_run::backend::{self, expected_duration, finish_record};
+use trunkline_run::{
+    Backend, ProgressObserver, Refusal, RunOptions, assemble, bundle, describe, expect, llc,
+};
 use trunkline_traffic::{Pattern, Variable};
 use trunkline_units::Instant;
 
 use crate::controller::Controller;
 use crate::environment;
+use crate::interface_sampler::InterfaceSampler;
 use crate::launch::Launch;
-use crate::looks::Looks;
-use crate::station::PDU;
+use crate::station::MAX_PDU;
 
-/// How often whoever watches is told how far the run is, at the least.
-const WATCH: Duration = Duration::from_millis(250);
+/// Maximum interval between progress reports.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The live backend.
 pub struct Live {
@@ -31,13 +33,14 @@ pub struct Live {
 }
 
 impl Live {
-    /// Hosts of `at` are at these addresses of this machine, all others on its loopback interface.
+    /// Hosts of `at` use these addresses of this machine; all others use the loopback interface.
     pub fn new(launch: Box<dyn Launch + Send>, at: BTreeMap<String, IpAddr>) -> Self {
         Live { launch, at }
     }
 
-    /// Where each host is. Hosts on loopback share its address, unless two of them must use the same port.
-    fn place(&self, plan: &Plan) -> Result<BTreeMap<String, IpAddr>, String> {
+    /// Assigns an address to each host. Hosts on the loopback share its address, unless two of them must use the same
+    /// port.
+    fn assign_addresses(&self, plan: &Plan) -> Result<BTreeMap<String, IpAddr>, String> {
         for (name, address) in &self.at {
             if usage::interface_of(*address).is_none() {
                 return Err(format!(
@@ -47,7 +50,7 @@ impl Live {
         }
         let mut taken: BTreeMap<u16, &str> = BTreeMap::new();
         let mut next = 1;
-        let mut places = self.at.clone();
+        let mut addresses = self.at.clone();
         for host in plan.hosts.iter().filter(|h| !self.at.contains_key(*h)) {
             let ports = || {
                 let stations = plan.connections.iter().flat_map(|c| &c.to);
@@ -56,26 +59,27 @@ impl Live {
             let clash = ports().any(|p| taken.contains_key(&p));
             next += u32::from(clash);
             let number = if clash { next } else { 1 };
-            places.insert(host.clone(), IpAddr::V4(Ipv4Addr::from(0x7f00_0000 + number)));
+            addresses.insert(host.clone(), IpAddr::V4(Ipv4Addr::from(0x7f00_0000 + number)));
             taken.extend(ports().map(|p| (p, host.as_str())));
         }
-        Ok(places)
+        Ok(addresses)
     }
 }
 
 impl Live {
-    /// What of a plan's bundles is not carried.
+    /// Refuses what the backend does not support of the plan's bundles.
     fn refuse_bundles(&self, plan: &Plan) -> Vec<Refusal> {
         let first = plan.connections.iter().find(|c| matches!(c.protocol, Protocol::Bundle { .. }));
         let (Some(first), sides) = (first, bundle::sides(plan)) else { return Vec::new() };
         let Some(sides) = sides else {
             let text = format!("{}: bundles need the converters of a `network`", first.name);
-            return vec![Refusal { place: first.asks.protocol, text }];
+            return vec![Refusal { location: first.asks.protocol, text }];
         };
         let placed = |name: &&&str| self.at.contains_key(**name);
         let refusal = |name: &&str| {
-            let text = format!("--at {name}: `live` has its converters and their hosts on the loopback only");
-            Refusal { place: Default::default(), text }
+            let text =
+                format!("--at {name}: `live` supports converters and their hosts only on the loopback");
+            Refusal { location: Default::default(), text }
         };
         sides.hosts.iter().chain(&sides.wide).filter(placed).map(refusal).collect()
     }
@@ -87,43 +91,44 @@ impl Backend for Live {
     }
 
     fn refuse(&self, plan: &Plan) -> Vec<Refusal> {
-        let longest = bundle::works(plan).map_or(bundle::LONGEST, |works| works.longest());
+        let max_message =
+            bundle::converter_config(plan).map_or(bundle::MAX_CLASSIC_MESSAGE, |config| config.max_message());
         let mut all: Vec<Refusal> =
-            plan.connections.iter().flat_map(|c| refuse_connection(c, longest)).collect();
+            plan.connections.iter().flat_map(|c| refuse_connection(c, max_message)).collect();
         for name in self.at.keys().filter(|name| !plan.hosts.contains(name)) {
             let text = format!("--at {name}: the experiment has no host of that name");
-            all.push(Refusal { place: Default::default(), text });
+            all.push(Refusal { location: Default::default(), text });
         }
         all.extend(llc::refuse_limits(plan));
         for name in llc::stations(plan).into_iter().filter(|name| self.at.contains_key(*name)) {
-            let text = format!("--at {name}: `live` has its LLC stations on the loopback only");
-            all.push(Refusal { place: Default::default(), text });
+            let text = format!("--at {name}: `live` supports LLC stations only on the loopback");
+            all.push(Refusal { location: Default::default(), text });
         }
         all.extend(self.refuse_bundles(plan));
         all
     }
 
-    fn asked(&self, plan: &Plan, order: &Order) -> Record {
-        blank(plan, order)
+    fn planned_record(&self, plan: &Plan, options: &RunOptions) -> Record {
+        live_record(plan, options)
     }
 
-    fn run(&mut self, plan: &Plan, order: &Order, watch: &mut dyn Watch) -> Record {
-        let mut record = blank(plan, order);
+    fn run(&mut self, plan: &Plan, options: &RunOptions, observer: &mut dyn ProgressObserver) -> Record {
+        let mut record = live_record(plan, options);
         let clock = Clock::start();
-        let places = match self.place(plan) {
-            Ok(places) => places,
-            Err(trouble) => return spoilt(record, plan, trouble),
+        let addresses = match self.assign_addresses(plan) {
+            Ok(addresses) => addresses,
+            Err(error) => return failed_record(record, plan, error),
         };
-        let controller = match Controller::new(plan, order, &places, self.launch.as_ref(), clock) {
+        let controller = match Controller::new(plan, options, &addresses, self.launch.as_ref(), clock) {
             Ok(controller) => controller,
-            Err(trouble) => return spoilt(record, plan, trouble),
+            Err(error) => return failed_record(record, plan, error),
         };
-        if let Err(trouble) = controller.settle() {
-            return spoilt(record, plan, trouble);
+        if let Err(error) = controller.await_subscriptions() {
+            return failed_record(record, plan, error);
         }
-        let (expected, places) = (expected(plan), controller.addresses());
-        let before = counters(&places);
-        let mut looks = Looks::new(places.values(), clock.now());
+        let (expected, addresses) = (expected_duration(plan), controller.addresses());
+        let before = counters(&addresses);
+        let mut sampler = InterfaceSampler::new(addresses.values(), clock.now());
         std::thread::scope(|scope| {
             let controller = &controller;
             let (running, ended) = mpsc::channel::<()>();
@@ -131,66 +136,67 @@ impl Backend for Live {
                 controller.run();
                 drop(running); // ends the watch at once
             });
-            let wait = |looks: &Looks| WATCH.min(looks.wait(clock.now()).into());
-            while ended.recv_timeout(wait(&looks)) == Err(RecvTimeoutError::Timeout) {
+            let wait =
+                |sampler: &InterfaceSampler| PROGRESS_INTERVAL.min(sampler.time_to_next(clock.now()).into());
+            while ended.recv_timeout(wait(&sampler)) == Err(RecvTimeoutError::Timeout) {
                 let now = clock.now();
-                looks.look(now);
-                watch.progress(now.since(Instant::ZERO), expected);
+                sampler.sample(now);
+                observer.progress(now.since(Instant::ZERO), expected);
             }
         });
         let outcomes: Vec<_> = controller.outcomes().collect();
         record.duration_s = clock.now().as_s();
-        record.interfaces = looks.finish(clock.now());
-        let used = controller.dismiss();
+        record.interfaces = sampler.finish(clock.now());
+        let cpu_seconds = controller.shut_down();
         record.connections =
             plan.connections.iter().zip(&outcomes).map(|(c, o)| assemble::connection(c, o)).collect();
-        record.hosts = hosts(&places, (&used, &controller.counted()), &before, record.duration_s);
-        conclude(&mut record, plan);
+        record.hosts = hosts(&addresses, (&cpu_seconds, &controller.counters()), &before, record.duration_s);
+        finish_record(&mut record, plan);
         record
     }
 }
 
-/// A record of nothing yet.
-fn blank(plan: &Plan, order: &Order) -> Record {
+/// Returns an empty record.
+fn live_record(plan: &Plan, options: &RunOptions) -> Record {
     let mut environment = environment::describe();
     if plan.network.is_some() {
-        let mut said = "described in the experiment, not applied: live uses the real one".to_owned();
+        let mut network = "described in the experiment, not applied: live uses the real one".to_owned();
         if bundle::sides(plan).is_some() {
-            said += "; its converters run on the loopback, at no cost but their own";
+            network += "; its converters run on the loopback, at no cost but their own";
         }
-        environment.insert("network".into(), said);
+        environment.insert("network".into(), network);
     }
-    backend::blank("live", plan, order, environment)
+    backend::new_record("live", plan, options, environment)
 }
 
-/// A record of a run that could not begin.
-fn spoilt(mut record: Record, plan: &Plan, trouble: String) -> Record {
+/// Returns the record of a run that could not start.
+fn failed_record(mut record: Record, plan: &Plan, error: String) -> Record {
     record.partial = true;
     record.connections = plan.connections.iter().map(|c| assemble::connection(c, &[])).collect();
-    record.expectations = expect::judge(&plan.expectations, &record);
-    record.trouble.push(trouble);
+    record.expectations = expect::evaluate(&plan.expectations, &record);
+    record.problems.push(error);
     record
 }
 
 type Counters = BTreeMap<String, u64>;
 
-/// Counters of the interface that holds each address, by name: `lo.rx_bytes`.
-fn counters(places: &BTreeMap<String, IpAddr>) -> BTreeMap<IpAddr, Counters> {
+/// Returns the counters of the interface that has each address, by name: `lo.rx_bytes`.
+fn counters(addresses: &BTreeMap<String, IpAddr>) -> BTreeMap<IpAddr, Counters> {
     let of = |address: IpAddr| -> Counters {
         let Some(interface) = usage::interface_of(address) else { return Counters::new() };
         let counters = usage::interface_counters(&interface);
         counters.into_iter().map(|(name, n)| (format!("{interface}.{name}"), n)).collect()
     };
-    places.values().map(|address| (*address, of(*address))).collect()
+    addresses.values().map(|address| (*address, of(*address))).collect()
 }
 
 fn hosts(
-    places: &BTreeMap<String, IpAddr>,
-    (used, counted): (&BTreeMap<String, f64>, &BTreeMap<String, Counters>),
+    addresses: &BTreeMap<String, IpAddr>,
+    (cpu_seconds, converter_counters): (&BTreeMap<String, f64>, &BTreeMap<String, Counters>),
     before: &BTreeMap<IpAddr, Counters>,
     duration_s: f64,
 ) -> Vec<Host> {
-    let after = counters(places);
+    let after = counters(addresses);
     let change = |address: &IpAddr| -> Counters {
         let (Some(before), Some(after)) = (before.get(address), after.get(address)) else {
             return Counters::new();
@@ -199,29 +205,30 @@ fn hosts(
     };
     let host = |(name, address): (&String, &IpAddr)| Host {
         name: name.clone(),
-        cpu_percent: used.get(name).copied().unwrap_or(0.0) / duration_s * 100.0,
+        cpu_percent: cpu_seconds.get(name).copied().unwrap_or(0.0) / duration_s * 100.0,
         address: Some(address.to_string()),
         interfaces: change(address)
             .into_iter()
-            .chain(counted.get(name).cloned().unwrap_or_default())
+            .chain(converter_counters.get(name).cloned().unwrap_or_default())
             .collect(),
     };
-    places.iter().map(host).collect()
+    addresses.iter().map(host).collect()
 }
 
-/// `longest` octets are the most of a message over bundles.
-fn refuse_connection(c: &Connection, longest: u32) -> Vec<Refusal> {
+/// Refuses what the backend does not support of a connection. `max_message` is the longest message over bundles, in
+/// bytes.
+fn refuse_connection(c: &Connection, max_message: u32) -> Vec<Refusal> {
     let mut refusals = Vec::new();
-    let mut refuse = |place: Place, text: String| {
-        refusals.push(Refusal { place, text: format!("{}: {text}", c.name) });
+    let mut refuse = |location: Place, text: String| {
+        refusals.push(Refusal { location, text: format!("{}: {text}", c.name) });
     };
     let test = describe::test_name(&c.test);
     match (&c.protocol, &c.test) {
         (_, Pattern::Application { .. }) => {
-            refuse(c.asks.test, format!("`live` does not play the application model `{test}` yet"));
+            refuse(c.asks.test, format!("`live` does not support the application model `{test}` yet"));
         }
         (Protocol::Bundle { .. }, _) => {
-            if let Some(text) = bundle::refuse_test("live", c, longest) {
+            if let Some(text) = bundle::refuse_test("live", c, max_message) {
                 refuse(c.asks.test, text);
             }
         }
@@ -232,19 +239,21 @@ fn refuse_connection(c: &Connection, longest: u32) -> Vec<Refusal> {
             refuse(c.asks.test, "`live` has no test `file` over llc yet".into());
         }
         (Protocol::Llc { .. }, _) => {
-            let longest = llc::longest(&c.protocol, PDU);
-            if let Some(size) = llc::largest_message(c).filter(|size| *size > longest) {
-                let text = format!("a message of {size} B does not go into a frame: at most {longest} B do");
+            let max_message = llc::max_message(&c.protocol, MAX_PDU);
+            if let Some(size) = llc::max_constant_message(c).filter(|size| *size > max_message) {
+                let text = format!(
+                    "a message of {size} B does not fit into a frame: the maximum is {max_message} B"
+                );
                 refuse(c.asks.test, text);
             }
             if c.to.iter().any(|to| to.host == c.from.host) {
-                refuse(c.from.place, "a station hears nothing from itself".into());
+                refuse(c.from.place, "the sender and the receiver are the same host".into());
             }
         }
         (Protocol::Udp { .. }, Pattern::File { size_bytes, .. })
             if !matches!(size_bytes, Variable::Constant(_)) =>
         {
-            let text = "a file over udp needs messages of one size, to know where each belongs";
+            let text = "a file over udp needs messages of one size";
             refuse(c.asks.test, text.into());
         }
         _ => {}
@@ -257,6 +266,6 @@ fn refuse_connection(c: &Connection, longest: u32) -> Vec<Refusal> {
             refuse(c.asks.protocol, text);
         }
     }
-    refusals.extend(backend::too_small(c));
+    refusals.extend(backend::refuse_small_messages(c));
     refusals
 }

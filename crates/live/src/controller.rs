@@ -1,5 +1,5 @@
-//! Runs a plan's blocks: for each run of a connection, prepare the ends, start them at one moment, and gather what
-//! they report, however they end.
+//! Executes the schedule of a plan: for each run of a connection it prepares the ends, starts them at one instant and
+//! collects their reports, however they end.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -14,158 +14,158 @@ use std::time::Duration;
 use trunkline_experiment::Plan;
 use trunkline_experiment::plan::{self, Block, Protocol};
 use trunkline_io::{Clock, Pacer};
-use trunkline_run::assemble::Outcome;
-use trunkline_run::{Order, Stop, llc};
+use trunkline_run::assemble::RunOutcome;
+use trunkline_run::{RunOptions, StopFlag, llc};
 use trunkline_traffic::Pattern;
 use trunkline_traffic::law::Law;
 use trunkline_traffic::source::Limit;
 use trunkline_units::{Instant, Span};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::bundles::{self, Post, Wanted};
-use crate::launch::{Ending, Launch};
-use crate::station::Place;
-use crate::wire::{self, End, EndId, Reader, Report, Role, Word};
+use crate::bundles::{self, NodeRole, SubscriptionTotals};
+use crate::launch::{ExitDescription, Launch};
+use crate::station::StationConfig;
+use crate::wire::{self, AgentMessage, EndId, EndSpec, LineReader, Report, Role};
 
-/// An agent that has said nothing for this long does not answer.
-const SILENCE: Duration = Duration::from_secs(5);
-/// How long ends may take to open, beyond what their sockets wait for.
-const OPENING: Span = Span::from_s(8);
-/// How long ends may take to report once told to stop.
-const STOPPING: Span = Span::from_s(3);
-/// How long what is under way may take to arrive when a run is cut short.
-const DRAINING: Span = Span::from_ms(1000);
-/// How long receivers may take to report once told that the sender has ended.
-const FINISHING: Span = Span::from_s(60);
-/// How long converters may take to know what is wanted.
-const SETTLING: Span = Span::from_s(20);
-/// From the moment a block is entered to its first message: time to open sockets, so that what stands side by side
-/// begins together.
-const HEADSTART: Span = Span::from_ms(20);
-const HEADSTART_EACH: Span = Span::from_ms(1);
+/// An agent that sends no message for this long is lost.
+const AGENT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long ends may take to open, in addition to the timeouts of their sockets.
+const OPEN_TIMEOUT: Span = Span::from_s(8);
+/// How long ends may take to report after a stop.
+const STOP_TIMEOUT: Span = Span::from_s(3);
+/// How long messages in flight may take to arrive when a run is cut short.
+const DRAIN_TIMEOUT: Span = Span::from_ms(1000);
+/// How long receivers may take to report after the sender has ended.
+const FINISH_TIMEOUT: Span = Span::from_s(60);
+/// How long converters may take to have all subscriptions.
+const SUBSCRIPTION_TIMEOUT: Span = Span::from_s(20);
+/// Time from entering a block to its first message: time to open sockets, so that parallel connections start
+/// together.
+const START_DELAY: Span = Span::from_ms(20);
+const START_DELAY_PER_CONNECTION: Span = Span::from_ms(1);
 
-/// What a run of a connection hears from its ends.
-enum Heard {
-    Word(Word),
-    /// The agent of this host is gone; why.
-    Gone(String, String),
+/// An event for a run of a connection.
+enum AgentEvent {
+    Message(AgentMessage),
+    /// The agent of this host was lost: host and cause.
+    Lost(String, String),
 }
 
-type Mailboxes = Mutex<BTreeMap<EndId, Mailbox>>;
+type EventRoutes = Mutex<BTreeMap<EndId, EventRoute>>;
 
-/// Where a run hears of one of its ends.
-struct Mailbox {
-    /// The end's agent.
+/// Where to send the events of an end.
+struct EventRoute {
+    /// Index of the end's agent.
     agent: usize,
     /// Whether the run needs the converters.
-    bundled: bool,
-    sender: Sender<Heard>,
+    needs_converters: bool,
+    sender: Sender<AgentEvent>,
 }
 
-/// What an agent said of itself.
+/// What an agent has reported about itself.
 #[derive(Default)]
-struct Told {
-    used: Mutex<Option<(f64, f64)>>,
-    /// Of its converter, once that is there: how much it knows of what is wanted.
-    knows: Mutex<Option<u64>>,
-    counted: Mutex<BTreeMap<String, u64>>,
+struct AgentStatus {
+    cpu_time: Mutex<Option<(f64, f64)>>,
+    /// Number of subscriptions that its converter has, once it has reported.
+    known_subscriptions: Mutex<Option<u64>>,
+    counters: Mutex<BTreeMap<String, u64>>,
 }
 
-/// The agents of a run and the way to each.
+/// Runs the agents of an experiment.
 pub struct Controller<'a> {
     plan: &'a Plan,
-    order: &'a Order,
+    options: &'a RunOptions,
     clock: Clock,
     agents: Vec<Agent>,
-    mailboxes: Arc<Mailboxes>,
+    routes: Arc<EventRoutes>,
     next_id: AtomicU32,
-    outcomes: Vec<Mutex<Vec<Outcome>>>,
+    outcomes: Vec<Mutex<Vec<RunOutcome>>>,
 }
 
-/// One host's agent.
+/// The agent of one host.
 struct Agent {
     host: String,
     address: IpAddr,
-    orders: Mutex<UnixStream>,
+    output: Mutex<UnixStream>,
     child: Mutex<Option<Child>>,
-    gone: Arc<Mutex<Option<String>>>,
-    told: Arc<Told>,
-    /// What it has to do with bundles.
-    bundles: Option<bundles::Place>,
-    leaving: Arc<AtomicBool>,
+    failure: Arc<Mutex<Option<String>>>,
+    status: Arc<AgentStatus>,
+    /// Its bundle node, if it has one.
+    bundles: Option<bundles::BundleNode>,
+    is_shutting_down: Arc<AtomicBool>,
 }
 
-/// Whatever becomes of the run, no agent is left behind.
+/// No agent outlives its controller.
 impl Drop for Agent {
     fn drop(&mut self) {
         self.end();
     }
 }
 
-/// Ignores a panic of another thread: what it held is plain data.
+/// Locks a mutex and ignores a panic of another thread: the contents are plain data.
 fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<'a> Controller<'a> {
-    /// Brings up an agent for each host, and for each converter.
+    /// Starts an agent for each host and each converter.
     pub fn new(
         plan: &'a Plan,
-        order: &'a Order,
+        options: &'a RunOptions,
         addresses: &BTreeMap<String, IpAddr>,
         launch: &dyn Launch,
         clock: Clock,
     ) -> Result<Self, String> {
-        let mailboxes: Arc<Mailboxes> = Arc::default();
-        let bundles = bundles::places(plan, clock);
-        // First of all: who speaks to one that is not there yet has to say it again.
-        let converters = bundles.iter().filter(|(_, place)| place.is_converter()).map(|(name, _)| name);
+        let routes: Arc<EventRoutes> = Arc::default();
+        let bundles = bundles::nodes_from_plan(plan, clock);
+        // Converters first: a host that sends before its converter is open has to retransmit.
+        let converters = bundles.iter().filter(|(_, node)| node.is_converter()).map(|(name, _)| name);
         let agents = converters
             .clone()
             .chain(plan.hosts.iter().filter(|host| !converters.clone().any(|name| name == *host)))
             .enumerate()
             .map(|(index, host)| {
-                let place = bundles.get(host);
-                let address = addresses.get(host).copied().or(place.map(bundles::Place::address));
+                let node = bundles.get(host);
+                let address = addresses.get(host).copied().or(node.map(bundles::BundleNode::address));
                 let address = address.unwrap_or(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST));
-                let what = (clock, station(plan, host, clock), place.cloned());
-                Agent::new((index, host), address, launch, what, &mailboxes)
+                let setup = (clock, station(plan, host, clock), node.cloned());
+                Agent::new((index, host), address, launch, setup, &routes)
                     .map_err(|e| format!("host {host}: its agent cannot be started: {e}"))
             })
             .collect::<Result<_, _>>()?;
         let outcomes = plan.connections.iter().map(|_| Mutex::default()).collect();
-        Ok(Controller { plan, order, clock, agents, mailboxes, next_id: AtomicU32::new(1), outcomes })
+        Ok(Controller { plan, options, clock, agents, routes, next_id: AtomicU32::new(1), outcomes })
     }
 
-    /// Waits until the converters know what is wanted, and get it, or until told to stop.
+    /// Waits until the converters have all subscriptions, or until a stop is requested.
     ///
     /// # Errors
-    /// If they do not in time, or one of them is gone.
-    pub fn settle(&self) -> Result<(), String> {
-        let places = || self.agents.iter().filter_map(|a| Some((a, a.bundles.as_ref()?)));
-        let wanted = Wanted::of(places().map(|(_, place)| place));
-        // None while one of them is not there yet.
-        let known = |of: fn(&Post) -> bool| -> Option<u64> {
-            let of = places().filter(|(_, place)| of(&place.post));
-            of.map(|(agent, _)| *locked(&agent.told.knows)).sum()
+    /// If they do not have them in time, or if one of the agents is lost.
+    pub fn await_subscriptions(&self) -> Result<(), String> {
+        let nodes = || self.agents.iter().filter_map(|a| Some((a, a.bundles.as_ref()?)));
+        let totals = SubscriptionTotals::from_plan(nodes().map(|(_, node)| node));
+        // `None` while one of them has not reported.
+        let known = |of: fn(&NodeRole) -> bool| -> Option<u64> {
+            let of = nodes().filter(|(_, node)| of(&node.role));
+            of.map(|(agent, _)| *locked(&agent.status.known_subscriptions)).sum()
         };
-        let deadline = self.clock.now() + SETTLING;
-        while !self.stop().asked() {
-            for (agent, _) in places() {
-                let gone = locked(&agent.gone).clone();
-                gone.map_or(Ok(()), |why| Err(agent.obituary(&why)))?;
+        let deadline = self.clock.now() + SUBSCRIPTION_TIMEOUT;
+        while !self.stop().is_requested() {
+            for (agent, _) in nodes() {
+                let failure = locked(&agent.failure).clone();
+                failure.map_or(Ok(()), |cause| Err(agent.failure_message(&cause)))?;
             }
-            let addresses = known(|post| matches!(post, Post::Central { .. }));
-            let groups = known(|post| matches!(post, Post::Level1 { .. }));
-            if (addresses, groups) == (Some(wanted.addresses), Some(wanted.groups)) {
+            let addresses = known(|role| matches!(role, NodeRole::Central { .. }));
+            let groups = known(|role| matches!(role, NodeRole::Level1 { .. }));
+            if (addresses, groups) == (Some(totals.addresses), Some(totals.groups)) {
                 return Ok(());
             }
             if self.clock.now() > deadline {
                 let (addresses, groups) = (addresses.unwrap_or(0), groups.unwrap_or(0));
                 return Err(format!(
-                    "after {SETTLING} the converters know of {addresses} of {} addresses that hosts want, and have \
+                    "after {SUBSCRIPTION_TIMEOUT} the converters have {addresses} of {} subscribed addresses and \
                      {groups} of {} groups",
-                    wanted.addresses, wanted.groups
+                    totals.addresses, totals.groups
                 ));
             }
             std::thread::sleep(Duration::from_millis(2));
@@ -173,25 +173,26 @@ impl<'a> Controller<'a> {
         Ok(())
     }
 
-    /// Runs the whole schedule.
+    /// Executes the whole schedule.
     pub fn run(&self) {
-        let origin = self.clock.now() + HEADSTART + HEADSTART_EACH * self.plan.connections.len() as u64;
+        let origin =
+            self.clock.now() + START_DELAY + START_DELAY_PER_CONNECTION * self.plan.connections.len() as u64;
         self.block(&self.plan.schedule, origin, 1);
     }
 
-    fn stop(&self) -> &Stop {
-        &self.order.stop
+    fn stop(&self) -> &StopFlag {
+        &self.options.stop
     }
 
-    /// Runs a block whose first message may leave at `origin`. `round` tells the runs of a repeat apart.
+    /// Executes a block whose first message may be sent at `origin`. `round` numbers the iterations of a `repeat`.
     fn block(&self, block: &Block, origin: Instant, round: u32) {
         match block {
-            _ if self.stop().asked() => {}
+            _ if self.stop().is_requested() => {}
             Block::Serial(blocks) => {
                 let mut origin = origin;
                 for block in blocks {
                     self.block(block, origin, round);
-                    origin = self.clock.now() + HEADSTART;
+                    origin = self.clock.now() + START_DELAY;
                 }
             }
             Block::Parallel(blocks) => std::thread::scope(|scope| {
@@ -202,12 +203,12 @@ impl<'a> Controller<'a> {
             Block::Repeat { count, every, body } => {
                 let mut next = origin;
                 for i in 0..*count {
-                    let origin = next.max(self.clock.now() + HEADSTART);
-                    // Rounds of nested repeats are numbered through.
+                    let origin = next.max(self.clock.now() + START_DELAY);
+                    // Rounds of nested repeats are numbered consecutively.
                     self.block(body, origin, (round - 1) * count + i + 1);
                     next += *every;
-                    // Without its host a round cannot be: the next need not be waited for.
-                    if i + 1 < *count && (self.is_orphaned(body) || !self.wait_until(next - HEADSTART)) {
+                    // A block that has lost a host cannot run again; do not wait for the next round.
+                    if i + 1 < *count && (self.has_lost_host(body) || !self.wait_until(next - START_DELAY)) {
                         return;
                     }
                 }
@@ -219,43 +220,43 @@ impl<'a> Controller<'a> {
         }
     }
 
-    /// Whether a host of this block is gone.
-    fn is_orphaned(&self, block: &Block) -> bool {
+    /// Returns whether an agent that this block needs is lost.
+    fn has_lost_host(&self, block: &Block) -> bool {
         match block {
-            Block::Serial(blocks) | Block::Parallel(blocks) => blocks.iter().any(|b| self.is_orphaned(b)),
-            Block::Repeat { body, .. } => self.is_orphaned(body),
+            Block::Serial(blocks) | Block::Parallel(blocks) => blocks.iter().any(|b| self.has_lost_host(b)),
+            Block::Repeat { body, .. } => self.has_lost_host(body),
             Block::Connection(index) => {
                 let c = &self.plan.connections[*index];
                 let hosts = c.to.iter().chain([&c.from]).map(|s| self.agent(&s.host));
                 let mut all = hosts.chain(self.converters(c));
-                all.any(|agent| locked(&agent.gone).is_some())
+                all.any(|agent| locked(&agent.failure).is_some())
             }
         }
     }
 
-    /// Sleeps until then; false if told to stop.
+    /// Sleeps until `moment`; returns false if a stop was requested.
     fn wait_until(&self, moment: Instant) -> bool {
         Pacer::new(self.clock).wait(moment, self.stop().flag());
-        !self.stop().asked()
+        !self.stop().is_requested()
     }
 
-    /// One run of one connection.
-    fn connection(&self, connection: &plan::Connection, origin: Instant, round: u32) -> Outcome {
-        let place =
+    /// Executes one run of one connection.
+    fn connection(&self, connection: &plan::Connection, origin: Instant, round: u32) -> RunOutcome {
+        let run_name =
             if round == 1 { connection.name.clone() } else { format!("{} / run {round}", connection.name) };
-        let mut run = Run::new(self, connection, place, origin);
-        let trouble = run.conduct();
-        if let Err(trouble) = trouble {
-            run.outcome.trouble.get_or_insert(trouble);
+        let mut run = Run::new(self, connection, run_name, origin);
+        let error = run.execute();
+        if let Err(error) = error {
+            run.outcome.error.get_or_insert(error);
         }
-        if run.outcome.trouble.is_none() && self.stop().asked() {
-            run.outcome.trouble = Some("stopped on request".into());
+        if run.outcome.error.is_none() && self.stop().is_requested() {
+            run.outcome.error = Some("stopped on request".into());
         }
         run.outcome.start = run.start;
         let ids: Vec<EndId> = run.ends.keys().copied().collect();
-        let mut boxes = locked(&self.mailboxes);
-        ids.iter().for_each(|id| drop(boxes.remove(id)));
-        drop(boxes);
+        let mut routes = locked(&self.routes);
+        ids.iter().for_each(|id| drop(routes.remove(id)));
+        drop(routes);
         std::mem::take(&mut run.outcome)
     }
 
@@ -263,41 +264,41 @@ impl<'a> Controller<'a> {
         self.agents.iter().find(|a| a.host == host).expect("every host of the plan has an agent")
     }
 
-    /// The agents of the converters that a connection needs.
+    /// Returns the agents of the converters that a connection needs.
     fn converters(&self, c: &plan::Connection) -> impl Iterator<Item = &Agent> {
-        let bundled = is_bundled(&c.protocol);
-        self.agents.iter().filter(move |agent| bundled && agent.is_converter())
+        let needs_converters = uses_bundles(&c.protocol);
+        self.agents.iter().filter(move |agent| needs_converters && agent.is_converter())
     }
 
-    /// What bundles counted, by host and name.
-    pub fn counted(&self) -> BTreeMap<String, BTreeMap<String, u64>> {
-        self.agents.iter().map(|a| (a.host.clone(), locked(&a.told.counted).clone())).collect()
+    /// Returns the counters of converters and host interfaces, by host and name.
+    pub fn counters(&self) -> BTreeMap<String, BTreeMap<String, u64>> {
+        self.agents.iter().map(|a| (a.host.clone(), locked(&a.status.counters).clone())).collect()
     }
 
-    /// Where each host and converter is.
+    /// Returns the address of each host and converter.
     pub fn addresses(&self) -> BTreeMap<String, IpAddr> {
         self.agents.iter().map(|a| (a.host.clone(), a.address)).collect()
     }
 
-    /// What each connection came to.
-    pub fn outcomes(&self) -> impl Iterator<Item = Vec<Outcome>> + '_ {
+    /// Returns the outcomes of each connection's runs.
+    pub fn outcomes(&self) -> impl Iterator<Item = Vec<RunOutcome>> + '_ {
         self.outcomes.iter().map(|o| std::mem::take(&mut *locked(o)))
     }
 
-    /// Sends the agents home and returns the processor time each used, by host.
-    pub fn dismiss(&self) -> BTreeMap<String, f64> {
+    /// Shuts down the agents and returns the processor time of each in seconds, by host.
+    pub fn shut_down(&self) -> BTreeMap<String, f64> {
         for agent in &self.agents {
-            agent.leaving.store(true, Ordering::Relaxed);
-            agent.tell(&wire::Order::Bye);
+            agent.is_shutting_down.store(true, Ordering::Relaxed);
+            agent.send(&wire::ControllerMessage::Shutdown);
         }
-        let deadline = self.clock.now() + STOPPING;
-        let waiting = |a: &Agent| locked(&a.told.used).is_none() && locked(&a.gone).is_none();
+        let deadline = self.clock.now() + STOP_TIMEOUT;
+        let waiting = |a: &Agent| locked(&a.status.cpu_time).is_none() && locked(&a.failure).is_none();
         while self.agents.iter().any(waiting) && self.clock.now() < deadline {
             std::thread::sleep(Duration::from_millis(2));
         }
         self.agents.iter().for_each(Agent::end);
-        let seconds = |a: &Agent| locked(&a.told.used).map_or(0.0, |(user, system)| user + system);
-        self.agents.iter().map(|a| (a.host.clone(), seconds(a))).collect()
+        let cpu_seconds = |a: &Agent| locked(&a.status.cpu_time).map_or(0.0, |(user, system)| user + system);
+        self.agents.iter().map(|a| (a.host.clone(), cpu_seconds(a))).collect()
     }
 }
 
@@ -306,35 +307,36 @@ impl Agent {
         (index, host): (usize, &str),
         address: IpAddr,
         launch: &dyn Launch,
-        (clock, station, bundles): (Clock, Option<Place>, Option<bundles::Place>),
-        mailboxes: &Arc<Mailboxes>,
+        (clock, station, bundles): (Clock, Option<StationConfig>, Option<bundles::BundleNode>),
+        routes: &Arc<EventRoutes>,
     ) -> io::Result<Agent> {
         let launched = launch.launch(host)?;
-        let mut orders = launched.stream.try_clone()?;
-        let (epoch_ns, place) = (clock.epoch_ns(), bundles.clone().map(Box::new));
-        wire::write(&mut orders, &wire::Order::Hello { epoch_ns, station, bundles: place })?;
-        launched.stream.set_read_timeout(Some(SILENCE))?;
-        orders.set_write_timeout(Some(SILENCE))?;
+        let mut output = launched.stream.try_clone()?;
+        let (epoch_ns, node) = (clock.epoch_ns(), bundles.clone().map(Box::new));
+        wire::write(&mut output, &wire::ControllerMessage::Hello { epoch_ns, station, bundles: node })?;
+        launched.stream.set_read_timeout(Some(AGENT_TIMEOUT))?;
+        output.set_write_timeout(Some(AGENT_TIMEOUT))?;
         let agent = Agent {
             host: host.into(),
             address,
-            orders: Mutex::new(orders),
+            output: Mutex::new(output),
             child: Mutex::new(launched.child),
-            gone: Arc::default(),
-            told: Arc::default(),
+            failure: Arc::default(),
+            status: Arc::default(),
             bundles,
-            leaving: Arc::default(),
+            is_shutting_down: Arc::default(),
         };
-        let (gone, told, leaving) = (agent.gone.clone(), agent.told.clone(), agent.leaving.clone());
-        let carries = agent.is_converter();
-        let (host, mailboxes, stream) = (agent.host.clone(), mailboxes.clone(), launched.stream);
+        let (failure, status, is_shutting_down) =
+            (agent.failure.clone(), agent.status.clone(), agent.is_shutting_down.clone());
+        let is_converter = agent.is_converter();
+        let (host, routes, stream) = (agent.host.clone(), routes.clone(), launched.stream);
         std::thread::Builder::new().name("listener".into()).spawn(move || {
-            let why = listen(stream, &mailboxes, &told);
-            *locked(&gone) = Some(why.clone());
-            if !leaving.load(Ordering::Relaxed) {
-                for mailbox in locked(&mailboxes).values() {
-                    if mailbox.agent == index || carries && mailbox.bundled {
-                        let _ = mailbox.sender.send(Heard::Gone(host.clone(), why.clone()));
+            let cause = listen(stream, &routes, &status);
+            *locked(&failure) = Some(cause.clone());
+            if !is_shutting_down.load(Ordering::Relaxed) {
+                for route in locked(&routes).values() {
+                    if route.agent == index || is_converter && route.needs_converters {
+                        let _ = route.sender.send(AgentEvent::Lost(host.clone(), cause.clone()));
                     }
                 }
             }
@@ -342,34 +344,36 @@ impl Agent {
         Ok(agent)
     }
 
-    /// Whether it carries for others.
+    /// Returns whether it runs a converter.
     fn is_converter(&self) -> bool {
-        self.bundles.as_ref().is_some_and(bundles::Place::is_converter)
+        self.bundles.as_ref().is_some_and(bundles::BundleNode::is_converter)
     }
 
-    /// Gives an order. If the agent is gone, its listener says so to whoever waits for it.
-    fn tell(&self, order: &wire::Order) {
-        let mut stream = locked(&self.orders);
-        let _ = wire::write(&mut *stream, order).and_then(|()| stream.flush());
+    /// Sends a message. If the agent is lost, its listener thread reports that.
+    fn send(&self, message: &wire::ControllerMessage) {
+        let mut stream = locked(&self.output);
+        let _ = wire::write(&mut *stream, message).and_then(|()| stream.flush());
     }
 
-    /// Why it is gone, with how its process ended if it has.
-    fn obituary(&self, why: &str) -> String {
+    /// Describes why the agent is lost and how its process ended, if it has.
+    fn failure_message(&self, cause: &str) -> String {
         let mut child = locked(&self.child);
-        // Its stream closes a moment before its process can be asked how it ended.
+        // The stream closes shortly before the exit status of the process is available.
         for _ in 0..50 {
             match child.as_mut().map(Child::try_wait) {
-                Some(Ok(Some(status))) => return format!("host {}: its agent {}", self.host, Ending(status)),
-                Some(Ok(None)) if why == CLOSED => std::thread::sleep(Duration::from_millis(10)),
+                Some(Ok(Some(status))) => {
+                    return format!("host {}: its agent {}", self.host, ExitDescription(status));
+                }
+                Some(Ok(None)) if cause == CONNECTION_CLOSED => std::thread::sleep(Duration::from_millis(10)),
                 _ => break,
             }
         }
-        format!("host {} {why}", self.host)
+        format!("host {} {cause}", self.host)
     }
 
     fn end(&self) {
         if let Some(mut child) = locked(&self.child).take() {
-            if locked(&self.told.used).is_none() {
+            if locked(&self.status.cpu_time).is_none() {
                 let _ = child.kill();
             }
             let _ = child.wait();
@@ -377,108 +381,111 @@ impl Agent {
     }
 }
 
-const CLOSED: &str = "has gone away";
+const CONNECTION_CLOSED: &str = "has disconnected";
 
-/// Passes on what an agent says until it falls silent; why it did.
-fn listen(stream: UnixStream, mailboxes: &Mailboxes, told: &Told) -> String {
-    let mut words = Reader::new(stream);
+/// Dispatches the messages of an agent until it is lost; returns the cause.
+fn listen(stream: UnixStream, routes: &EventRoutes, status: &AgentStatus) -> String {
+    let mut reader = LineReader::new(stream);
     loop {
-        let word = match words.read::<Word>() {
-            Ok(Some(word)) => word,
-            Ok(None) => return CLOSED.into(),
+        let message = match reader.read::<AgentMessage>() {
+            Ok(Some(message)) => message,
+            Ok(None) => return CONNECTION_CLOSED.into(),
             Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
             Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-                return format!("does not answer: silent for {} s", SILENCE.as_secs());
+                return format!("does not answer: silent for {} s", AGENT_TIMEOUT.as_secs());
             }
-            Err(_) => return CLOSED.into(),
+            Err(_) => return CONNECTION_CLOSED.into(),
         };
-        let id = match &word {
-            Word::Alive => continue,
-            Word::Used(user, system) => {
-                *locked(&told.used) = Some((*user, *system));
+        let id = match &message {
+            AgentMessage::Alive => continue,
+            AgentMessage::CpuTime(user, system) => {
+                *locked(&status.cpu_time) = Some((*user, *system));
                 continue;
             }
-            Word::Knows(known) => {
-                *locked(&told.knows) = Some(*known);
+            AgentMessage::KnownSubscriptions(known) => {
+                *locked(&status.known_subscriptions) = Some(*known);
                 continue;
             }
-            Word::Counted(counts) => {
-                *locked(&told.counted) = counts.clone();
+            AgentMessage::Counters(counts) => {
+                *locked(&status.counters) = counts.clone();
                 continue;
             }
-            // What it should carry it does not: that is the end of it.
-            Word::Unable(why) => return format!("cannot bundle: {why}"),
-            Word::Ready(id, _) | Word::Progress(id, _) | Word::Done(id, _) | Word::Failed(id, _, _) => *id,
+            // Without its converter the agent is of no use: treat it as lost.
+            AgentMessage::ConverterFailed(cause) => return format!("cannot bundle: {cause}"),
+            AgentMessage::Ready(id, _)
+            | AgentMessage::Progress(id, _)
+            | AgentMessage::Done(id, _)
+            | AgentMessage::Failed(id, _, _) => *id,
         };
-        let to = locked(mailboxes).get(&id).map(|mailbox| mailbox.sender.clone());
-        if let Some(mailbox) = to {
-            let _ = mailbox.send(Heard::Word(word));
+        let sender = locked(routes).get(&id).map(|route| route.sender.clone());
+        if let Some(sender) = sender {
+            let _ = sender.send(AgentEvent::Message(message));
         }
     }
 }
 
-/// How far an end has come.
+/// State of an end.
 #[derive(Debug, PartialEq, Eq)]
-enum State {
+enum EndState {
     Opening,
     Open(SocketAddr),
     Over,
 }
 
-/// One end as its run sees it: the sender, or a receiver by its place in the list.
-struct Tracked {
+/// An end from the point of view of its run: the sender, or a receiver with its index.
+struct TrackedEnd {
     host: String,
     receiver: Option<usize>,
-    state: State,
+    state: EndState,
 }
 
-/// One run of one connection under way.
+/// Executes one run of one connection.
 struct Run<'a, 'c> {
     controller: &'c Controller<'a>,
     connection: &'c plan::Connection,
-    place: String,
+    run_name: String,
     origin: Instant,
     start: Instant,
-    heard: Receiver<Heard>,
-    mailbox: Sender<Heard>,
-    ends: BTreeMap<EndId, Tracked>,
-    outcome: Outcome,
+    events: Receiver<AgentEvent>,
+    route: Sender<AgentEvent>,
+    ends: BTreeMap<EndId, TrackedEnd>,
+    outcome: RunOutcome,
 }
 
 impl<'a, 'c> Run<'a, 'c> {
     fn new(
         controller: &'c Controller<'a>,
         connection: &'c plan::Connection,
-        place: String,
+        run_name: String,
         origin: Instant,
     ) -> Self {
-        let (mailbox, heard) = mpsc::channel();
+        let (route, events) = mpsc::channel();
         let receivers = connection.to.iter().map(|s| (s.host.clone(), None)).collect();
-        let outcome = Outcome { receivers, ..Outcome::default() };
+        let outcome = RunOutcome { receivers, ..RunOutcome::default() };
         Run {
             controller,
             connection,
-            place,
+            run_name,
             origin,
             start: origin,
-            heard,
-            mailbox,
+            events,
+            route,
             ends: BTreeMap::new(),
             outcome,
         }
     }
 
-    /// From first order to last report. Whatever fails is said in one line; what was reported by then stays.
-    fn conduct(&mut self) -> Result<(), String> {
-        let Err(trouble) = self.open().and_then(|sender| self.work(sender)) else { return Ok(()) };
-        // The death of an agent explains what the other end complained of.
-        Err(self.stop_all().unwrap_or(trouble))
+    /// Executes the run. Returns the first error in one line; what was reported before is retained.
+    fn execute(&mut self) -> Result<(), String> {
+        let Err(error) = self.open().and_then(|sender| self.run_ends(sender)) else { return Ok(()) };
+        // A lost agent explains the error of the other end.
+        Err(self.stop_all().unwrap_or(error))
     }
 
-    /// Opens receivers, then the sender, whose id it returns.
+    /// Opens the receivers, then the sender; returns the sender's id.
     fn open(&mut self) -> Result<EndId, String> {
         let draw = |v: &trunkline_traffic::Variable, what: &str| -> Result<f64, String> {
-            let mut stream = self.controller.order.seed.stream(&format!("{} / {what}", self.place));
+            let mut stream = self.controller.options.seed.stream(&format!("{} / {what}", self.run_name));
             Ok(Law::new(v.clone(), 0.0).map_err(|e| e.to_string())?.sample(&mut stream))
         };
         let delay = draw(&self.connection.delay_s, "delay")?;
@@ -506,13 +513,13 @@ impl<'a, 'c> Run<'a, 'c> {
         }
         let peer = peer.ok_or("the connection has no receiver")?;
         let file = match &connection.test {
-            Pattern::File { path, .. } => Some(self.controller.order.folder.join(path)),
+            Pattern::File { path, .. } => Some(self.controller.options.folder.join(path)),
             _ => None,
         };
         let sender = self.prepare(&connection.from, None, Role::Sender { peer, limit, file }, None)?;
         self.await_open(sender)?;
-        let ready = self.controller.clock.now() + Span::from_ms(2);
-        self.start = (self.origin + Span::from_seconds(delay)).max(ready);
+        let earliest = self.controller.clock.now() + Span::from_ms(2);
+        self.start = (self.origin + Span::from_seconds(delay)).max(earliest);
         Ok(sender)
     }
 
@@ -522,10 +529,10 @@ impl<'a, 'c> Run<'a, 'c> {
         let safe = |s: &str| s.replace(['/', '\0'], "_");
         Some(
             self.controller
-                .order
+                .options
                 .out
                 .join("files")
-                .join(safe(&self.place))
+                .join(safe(&self.run_name))
                 .join(safe(host))
                 .join(safe(&name)),
         )
@@ -543,22 +550,22 @@ impl<'a, 'c> Run<'a, 'c> {
         let index =
             controller.agents.iter().position(|a| a.host == station.host).expect("a host of the plan");
         let agent = &controller.agents[index];
-        let bundled = is_bundled(&self.connection.protocol);
-        let mailbox = Mailbox { agent: index, bundled, sender: self.mailbox.clone() };
-        locked(&controller.mailboxes).insert(id, mailbox);
-        // After the mailbox is in place, so that a death cannot fall between.
+        let needs_converters = uses_bundles(&self.connection.protocol);
+        let route = EventRoute { agent: index, needs_converters, sender: self.route.clone() };
+        locked(&controller.routes).insert(id, route);
+        // Checked after the route is registered, so that no loss goes unnoticed.
         for agent in controller.converters(self.connection).chain([agent]) {
-            let gone = locked(&agent.gone).clone();
-            if let Some(why) = gone {
-                return Err(agent.obituary(&why));
+            let failure = locked(&agent.failure).clone();
+            if let Some(cause) = failure {
+                return Err(agent.failure_message(&cause));
             }
         }
-        self.ends.insert(id, Tracked { host: station.host.clone(), receiver, state: State::Opening });
-        agent.tell(&wire::Order::Prepare(Box::new(End {
+        self.ends.insert(id, TrackedEnd { host: station.host.clone(), receiver, state: EndState::Opening });
+        agent.send(&wire::ControllerMessage::Prepare(Box::new(EndSpec {
             id,
-            place: self.place.clone(),
-            token: xxh3_64_with_seed(self.place.as_bytes(), controller.clock.epoch_ns()) as u32,
-            seed: controller.order.seed,
+            run_name: self.run_name.clone(),
+            token: xxh3_64_with_seed(self.run_name.as_bytes(), controller.clock.epoch_ns()) as u32,
+            seed: controller.options.seed,
             address: address_for(&self.connection.protocol, agent.address),
             port,
             buffer: station.buffer,
@@ -570,48 +577,48 @@ impl<'a, 'c> Run<'a, 'c> {
     }
 
     fn await_open(&mut self, id: EndId) -> Result<SocketAddr, String> {
-        let deadline = self.controller.clock.now() + OPENING;
+        let deadline = self.controller.clock.now() + OPEN_TIMEOUT;
         loop {
             match &self.ends[&id].state {
-                State::Open(address) => return Ok(*address),
-                State::Over => return Err("stopped before it began".into()),
-                State::Opening => self.hear(deadline)?,
+                EndState::Open(address) => return Ok(*address),
+                EndState::Over => return Err("stopped before the start".into()),
+                EndState::Opening => self.receive(deadline)?,
             }
         }
     }
 
-    /// Starts everybody, waits for the sender, then for the receivers.
-    fn work(&mut self, sender: EndId) -> Result<(), String> {
+    /// Starts all ends, waits for the sender, then for the receivers.
+    fn run_ends(&mut self, sender: EndId) -> Result<(), String> {
         let receivers: Vec<EndId> = self.ends.keys().copied().filter(|id| *id != sender).collect();
         for id in receivers.iter().chain([&sender]) {
-            self.tell(*id, wire::Order::Start(*id, self.start));
+            self.send(*id, wire::ControllerMessage::Start(*id, self.start));
         }
-        while self.ends[&sender].state != State::Over {
-            self.hear(Instant::MAX)?;
+        while self.ends[&sender].state != EndState::Over {
+            self.receive(Instant::MAX)?;
         }
         let sent = self.outcome.sender.as_ref().map_or(0, |s| s.messages);
-        receivers.iter().for_each(|id| self.tell(*id, wire::Order::Finish(*id, sent)));
-        let deadline = self.controller.clock.now() + FINISHING;
-        while self.ends.values().any(|e| e.state != State::Over) {
-            self.hear(deadline)?;
+        receivers.iter().for_each(|id| self.send(*id, wire::ControllerMessage::Finish(*id, sent)));
+        let deadline = self.controller.clock.now() + FINISH_TIMEOUT;
+        while self.ends.values().any(|e| e.state != EndState::Over) {
+            self.receive(deadline)?;
         }
         Ok(())
     }
 
-    fn tell(&self, id: EndId, order: wire::Order) {
-        self.controller.agent(&self.ends[&id].host).tell(&order);
+    fn send(&self, id: EndId, message: wire::ControllerMessage) {
+        self.controller.agent(&self.ends[&id].host).send(&message);
     }
 
-    /// Hears one word, or that there is trouble.
-    fn hear(&mut self, deadline: Instant) -> Result<(), String> {
-        match self.heard.recv_timeout(Duration::from_millis(50)) {
-            Ok(Heard::Word(word)) => self.note(word)?,
-            Ok(Heard::Gone(host, why)) => return Err(self.bury(&host, &why)),
+    /// Receives one event; returns an error if an end or its agent failed.
+    fn receive(&mut self, deadline: Instant) -> Result<(), String> {
+        match self.events.recv_timeout(Duration::from_millis(50)) {
+            Ok(AgentEvent::Message(message)) => self.handle_message(message)?,
+            Ok(AgentEvent::Lost(host, cause)) => return Err(self.mark_lost(&host, &cause)),
             Err(_) => {}
         }
-        let waiting = self.ends.values().find(|e| e.state != State::Over);
+        let waiting = self.ends.values().find(|e| e.state != EndState::Over);
         match waiting {
-            Some(_) if self.controller.stop().asked() => Err("stopped on request".into()),
+            Some(_) if self.controller.stop().is_requested() => Err("stopped on request".into()),
             Some(end) if self.controller.clock.now() > deadline => {
                 Err(format!("host {} does not answer", end.host))
             }
@@ -619,37 +626,42 @@ impl<'a, 'c> Run<'a, 'c> {
         }
     }
 
-    /// Takes in what an end says; its failure is the run's.
-    fn note(&mut self, word: Word) -> Result<(), String> {
-        match word {
-            Word::Ready(id, address) => self.set(id, State::Open(address)),
-            // An agent may pass on a copy while the end says its last word: the last word stays.
-            Word::Progress(id, _) if self.ends.get(&id).is_none_or(|e| e.state == State::Over) => {}
-            Word::Progress(id, report) => self.keep(id, report),
-            Word::Done(id, report) => {
-                self.keep(id, report);
-                self.set(id, State::Over);
+    /// Handles a message of an end; a failed end fails the run.
+    fn handle_message(&mut self, message: AgentMessage) -> Result<(), String> {
+        match message {
+            AgentMessage::Ready(id, address) => self.set_state(id, EndState::Open(address)),
+            // An agent may send a snapshot after the final report: the final report stays.
+            AgentMessage::Progress(id, _) if self.ends.get(&id).is_none_or(|e| e.state == EndState::Over) => {
             }
-            Word::Failed(id, why, report) => {
+            AgentMessage::Progress(id, report) => self.store_report(id, report),
+            AgentMessage::Done(id, report) => {
+                self.store_report(id, report);
+                self.set_state(id, EndState::Over);
+            }
+            AgentMessage::Failed(id, cause, report) => {
                 if let Some(report) = report {
-                    self.keep(id, report);
+                    self.store_report(id, report);
                 }
-                self.set(id, State::Over);
+                self.set_state(id, EndState::Over);
                 let host = self.ends.get(&id).map_or("?", |e| e.host.as_str());
-                return Err(format!("host {host}: {why}"));
+                return Err(format!("host {host}: {cause}"));
             }
-            Word::Alive | Word::Used(..) | Word::Knows(_) | Word::Unable(_) | Word::Counted(_) => {}
+            AgentMessage::Alive
+            | AgentMessage::CpuTime(..)
+            | AgentMessage::KnownSubscriptions(_)
+            | AgentMessage::ConverterFailed(_)
+            | AgentMessage::Counters(_) => {}
         }
         Ok(())
     }
 
-    fn set(&mut self, id: EndId, state: State) {
+    fn set_state(&mut self, id: EndId, state: EndState) {
         if let Some(end) = self.ends.get_mut(&id) {
             end.state = state;
         }
     }
 
-    fn keep(&mut self, id: EndId, report: Report) {
+    fn store_report(&mut self, id: EndId, report: Report) {
         let receiver = self.ends.get(&id).and_then(|e| e.receiver);
         match (report, receiver) {
             (Report::Sender(s), None) => self.outcome.sender = Some(*s),
@@ -658,66 +670,71 @@ impl<'a, 'c> Run<'a, 'c> {
         }
     }
 
-    /// Ends what is left, the sender first: what it has under way still arrives and is no loss. Gives the obituary
-    /// of an agent that turns out to be gone.
+    /// Stops the remaining ends, the sender first: its messages in flight still arrive and are not lost. Returns the
+    /// cause if an agent is lost.
     fn stop_all(&mut self) -> Option<String> {
         let now = self.controller.clock.now();
-        let is_sender = |end: &Tracked| end.receiver.is_none();
-        self.tell_each(is_sender, wire::Order::Stop);
-        let mut death = self.gather(is_sender, now + STOPPING);
+        let is_sender = |end: &TrackedEnd| end.receiver.is_none();
+        self.send_each(is_sender, wire::ControllerMessage::Stop);
+        let mut failure = self.await_ends(is_sender, now + STOP_TIMEOUT);
         if let Some(sent) = self.outcome.sender.as_ref().map(|s| s.messages) {
-            self.tell_each(|_| true, |id| wire::Order::Finish(id, sent));
-            death = death.or(self.gather(|_| true, self.controller.clock.now() + DRAINING));
+            self.send_each(|_| true, |id| wire::ControllerMessage::Finish(id, sent));
+            failure = failure.or(self.await_ends(|_| true, self.controller.clock.now() + DRAIN_TIMEOUT));
         }
-        self.tell_each(|_| true, wire::Order::Stop);
-        death.or(self.gather(|_| true, self.controller.clock.now() + STOPPING))
+        self.send_each(|_| true, wire::ControllerMessage::Stop);
+        failure.or(self.await_ends(|_| true, self.controller.clock.now() + STOP_TIMEOUT))
     }
 
-    /// Gives an order to each of these ends that is not over.
-    fn tell_each(&self, which: impl Fn(&Tracked) -> bool, order: impl Fn(EndId) -> wire::Order) {
-        let ends = self.ends.iter().filter(|(_, e)| e.state != State::Over && which(e));
-        ends.for_each(|(id, _)| self.tell(*id, order(*id)));
+    /// Sends a message to each selected end that is not over.
+    fn send_each(
+        &self,
+        which: impl Fn(&TrackedEnd) -> bool,
+        message: impl Fn(EndId) -> wire::ControllerMessage,
+    ) {
+        let ends = self.ends.iter().filter(|(_, e)| e.state != EndState::Over && which(e));
+        ends.for_each(|(id, _)| self.send(*id, message(*id)));
     }
 
-    /// Hears until these ends are over; the obituary of an agent that is gone.
-    fn gather(&mut self, which: impl Fn(&Tracked) -> bool, deadline: Instant) -> Option<String> {
-        let mut death = None;
-        while self.ends.values().any(|e| e.state != State::Over && which(e))
+    /// Receives events until the selected ends are over; returns the cause if an agent is lost.
+    fn await_ends(&mut self, which: impl Fn(&TrackedEnd) -> bool, deadline: Instant) -> Option<String> {
+        let mut failure = None;
+        while self.ends.values().any(|e| e.state != EndState::Over && which(e))
             && self.controller.clock.now() < deadline
         {
-            match self.heard.recv_timeout(Duration::from_millis(50)) {
-                Ok(Heard::Word(word)) => drop(self.note(word)),
-                Ok(Heard::Gone(host, why)) => death = Some(self.bury(&host, &why)),
+            match self.events.recv_timeout(Duration::from_millis(50)) {
+                Ok(AgentEvent::Message(message)) => drop(self.handle_message(message)),
+                Ok(AgentEvent::Lost(host, cause)) => failure = Some(self.mark_lost(&host, &cause)),
                 Err(_) => {}
             }
         }
-        death
+        failure
     }
 
-    /// Nothing more comes from the ends of this host; why.
-    fn bury(&mut self, host: &str, why: &str) -> String {
-        self.ends.values_mut().filter(|e| e.host == host).for_each(|e| e.state = State::Over);
-        self.controller.agent(host).obituary(why)
+    /// Marks all ends of a host as over; returns why the agent is lost.
+    fn mark_lost(&mut self, host: &str, cause: &str) -> String {
+        self.ends.values_mut().filter(|e| e.host == host).for_each(|e| e.state = EndState::Over);
+        self.controller.agent(host).failure_message(cause)
     }
 }
 
-/// Which LLC station a host is, if it is one. The stations of a run have groups of their own on the loopback, so that no
-/// other run's hear them.
-fn station(plan: &Plan, host: &str, clock: Clock) -> Option<Place> {
+/// Returns the station of a host, if it has one. The stations of a run have their own groups on the loopback, so that
+/// concurrent runs do not receive each other's frames.
+fn station(plan: &Plan, host: &str, clock: Clock) -> Option<StationConfig> {
     let stations = llc::stations(plan);
     let number = stations.iter().position(|other| *other == host)? as u8 + 1;
     let [x, y, p, q, ..] = xxh3_64_with_seed(plan.name.as_bytes(), clock.epoch_ns()).to_be_bytes();
-    // Below those that systems choose themselves.
+    // Below the system's range of ephemeral ports.
     let port = 20_000 + u16::from_be_bytes([p, q]) % 12_000;
     let network = format!("udp:239.{x}.{y}.0:{port}");
-    Some(Place { number, stations: stations.len() as u8, network, token: llc::has_token(plan) })
+    Some(StationConfig { number, stations: stations.len() as u8, network, token: llc::has_token(plan) })
 }
 
-fn is_bundled(protocol: &Protocol) -> bool {
+fn uses_bundles(protocol: &Protocol) -> bool {
     matches!(protocol, Protocol::Bundle { .. })
 }
 
-/// A group of the other address family needs an address of that family; only loopback has both for sure.
+/// Returns the local address for a protocol. A group of the other address family needs an address of that family;
+/// only the loopback has both for sure.
 fn address_for(protocol: &Protocol, address: IpAddr) -> IpAddr {
     match protocol {
         Protocol::Multicast { group, .. } if group.is_ipv6() && address.is_loopback() => {

@@ -1,9 +1,9 @@
-//! What a measurement was made with: a figure without its machine says little.
+//! Facts about the machine and the system that a measurement ran on.
 
 use std::collections::BTreeMap;
 use std::fs;
 
-/// System and machine, in words.
+/// Returns the facts by name.
 pub fn describe() -> BTreeMap<String, String> {
     let first = |path: &str, key: &str| -> Option<String> {
         let text = fs::read_to_string(path).ok()?;
@@ -24,16 +24,16 @@ pub fn describe() -> BTreeMap<String, String> {
     facts.into_iter().filter_map(|(name, fact)| Some((name.to_string(), fact?))).collect()
 }
 
-/// The congestion controls this kernel offers to this process; empty where it does not tell.
+/// Returns the TCP congestion controls that this process may use; empty if the kernel does not report them.
 pub fn congestion_controls() -> Vec<String> {
-    let which = if may_administer_networks() { "available" } else { "allowed" };
-    fs::read_to_string(format!("/proc/sys/net/ipv4/tcp_{which}_congestion_control"))
+    let list = if has_net_admin() { "available" } else { "allowed" };
+    fs::read_to_string(format!("/proc/sys/net/ipv4/tcp_{list}_congestion_control"))
         .map(|text| text.split_whitespace().map(String::from).collect())
         .unwrap_or_default()
 }
 
-/// Whether this process has `CAP_NET_ADMIN`, bit 12 of its effective capabilities.
-fn may_administer_networks() -> bool {
+/// Returns whether this process has `CAP_NET_ADMIN`, bit 12 of its effective capabilities.
+fn has_net_admin() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     mask.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).is_some_and(|mask| mask >> 12 & 1 == 1)

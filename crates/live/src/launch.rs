@@ -1,4 +1,4 @@
-//! How an agent comes to be.
+//! Starts agents: as processes or as threads.
 
 use std::fmt;
 use std::io;
@@ -10,60 +10,60 @@ use std::process::{Child, Command, Stdio};
 
 use crate::agent;
 
-/// Brings up the agent of a host.
+/// Starts the agent of a host.
 pub trait Launch: Sync {
-    /// The agent of `host`, reached by a stream.
-    fn launch(&self, host: &str) -> io::Result<Launched>;
+    /// Starts the agent of `host`, which is reached over a stream.
+    fn launch(&self, host: &str) -> io::Result<LaunchedAgent>;
 }
 
 /// A running agent.
 #[derive(Debug)]
-pub struct Launched {
-    /// Where it listens and speaks.
+pub struct LaunchedAgent {
+    /// The stream to the agent.
     pub stream: UnixStream,
-    /// Its process, if it has one of its own.
+    /// Its process; `None` if the agent is a thread.
     pub child: Option<Child>,
 }
 
-/// Each agent a process of its own: `program agent --stdio NAME`, its standard input the stream.
+/// Runs each agent as a process: `program agent --stdio NAME`, with the stream as its standard input.
 #[derive(Clone, Debug)]
 pub struct Processes {
-    /// The program that serves as an agent.
+    /// The program to run.
     pub program: PathBuf,
 }
 
 impl Launch for Processes {
-    fn launch(&self, host: &str) -> io::Result<Launched> {
+    fn launch(&self, host: &str) -> io::Result<LaunchedAgent> {
         let (ours, theirs) = UnixStream::pair()?;
         let child = Command::new(&self.program)
             .args(["agent", "--stdio", host])
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::null())
-            // A Ctrl-C goes to the whole group of a terminal; only the controller may take it for a request to stop.
+            // Ctrl-C signals the whole process group of the terminal; only the controller handles it.
             .process_group(0)
             .spawn()?;
-        Ok(Launched { stream: ours, child: Some(child) })
+        Ok(LaunchedAgent { stream: ours, child: Some(child) })
     }
 }
 
-/// Each agent a thread of this process: for tests, and for programs that embed the backend.
+/// Runs each agent as a thread of this process: for tests and for programs that embed the backend.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Threads;
 
 impl Launch for Threads {
-    fn launch(&self, host: &str) -> io::Result<Launched> {
+    fn launch(&self, host: &str) -> io::Result<LaunchedAgent> {
         let (ours, theirs) = UnixStream::pair()?;
         std::thread::Builder::new()
             .name(host.chars().take(15).collect())
             .spawn(move || agent::serve(theirs))?;
-        Ok(Launched { stream: ours, child: None })
+        Ok(LaunchedAgent { stream: ours, child: None })
     }
 }
 
-/// How a process ended, in words.
-pub(crate) struct Ending(pub std::process::ExitStatus);
+/// Describes how a process ended.
+pub(crate) struct ExitDescription(pub std::process::ExitStatus);
 
-impl fmt::Display for Ending {
+impl fmt::Display for ExitDescription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use std::os::unix::process::ExitStatusExt;
         match (self.0.signal(), self.0.code()) {

@@ -1,26 +1,54 @@
-//! The live backend: real sockets on real hosts.
+//! The live backend runs an experiment with real sockets, one agent process for each host.
 //!
-//! ```text
-//!  Live (controller) ──Order──► Agent of host a ── thread per end ── socket
-//!        ▲           ◄─Report──       …                               ║
-//!        │           ──Order──► Agent of host b ── thread per end ── socket
+//! ```
+//! use std::collections::BTreeMap;
+//! use trunkline_experiment::{Source, parse};
+//! use trunkline_live::{Live, Threads};
+//! use trunkline_run::{Backend, NoProgress, RunOptions, StopFlag};
+//! use trunkline_units::Seed;
+//!
+//! let text = "experiment { connection c {
+//!     xmt = a; rcv = b; protocol = udp; test = cbr (messagesize = 100, period = 1 ms); messages = 10;
+//! } }";
+//! let plan = parse(&Source { name: "example.ns", text, folder: None }).plan.expect("the text is valid");
+//! let mut live = Live::new(Box::new(Threads), BTreeMap::new());
+//! assert!(live.refuse(&plan).is_empty());
+//! let options = RunOptions {
+//!     seed: Seed(1),
+//!     started_at: String::new(),
+//!     text: text.into(),
+//!     folder: ".".into(),
+//!     out: std::env::temp_dir(),
+//!     stop: StopFlag::default(),
+//! };
+//! let record = live.run(&plan, &options, &mut NoProgress);
+//! assert_eq!(record.connections[0].messages_sent, 10);
 //! ```
 //!
-//! | module | what |
-//! | --- | --- |
-//! | [`backend`] | [`Live`], the backend: places hosts, refuses what it cannot do, gathers the record |
-//! | [`controller`] | runs the plan's blocks: prepare, start, finish, report, connection by connection |
-//! | [`agent`] | serves one host: opens ends when told, reports what they measure |
-//! | [`launch`] | how an agent comes to be: a process of its own, or a thread |
-//! | [`wire`] | what controller and agents say to each other |
-//! | [`end`] | the ends themselves: datagrams, streams, requests, files |
-//! | [`station`] | the LLC station of a host, for all its ends |
-//! | [`bundles`] | the converters of a plan's network, and the interfaces of the hosts behind them |
-//! | [`looks`] | what interfaces counted, against time |
-//! | [`environment`] | what the measurement was made with |
-//! | [`study`] | what sending and receiving costs this machine, apart from any run |
+//! The controller starts an agent for each host and exchanges messages with it; each agent runs one thread for each
+//! end of a connection:
 //!
-//! Each host of the plan is a process, so that its processor time is its own and its death is told from the rest.
+//! ```text
+//!  Live (controller) ── ControllerMessage ──► agent of host a ── thread per end ── socket
+//!        ▲           ◄── AgentMessage ──           …                                ║
+//!        │           ── ControllerMessage ──► agent of host b ── thread per end ── socket
+//! ```
+//!
+//! Each host of the plan is a process, so that its processor time and its failures are separate from those of others.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`backend`] | [`Live`]: assigns addresses, refuses unsupported plans, assembles the record |
+//! | [`controller`] | executes the schedule: prepare, start, finish and report for each connection |
+//! | [`agent`] | serves one host: opens ends and reports what they measure |
+//! | [`launch`] | starts agents as processes or threads |
+//! | [`wire`] | messages between controller and agents |
+//! | [`end`] | the ends of connections: datagrams, streams, requests, files, LLC, bundles |
+//! | [`station`] | the LLC station of a host, shared by its ends |
+//! | [`bundles`] | bundle converters, and the bundle interfaces of hosts |
+//! | [`interface_sampler`] | counters of network interfaces over time |
+//! | [`environment`] | facts about the machine |
+//! | [`study`] | processing costs of this machine, independent of any run |
 
 #![allow(clippy::disallowed_methods, reason = "this crate runs in real time")]
 
@@ -30,8 +58,8 @@ pub mod bundles;
 pub mod controller;
 pub mod end;
 pub mod environment;
+pub mod interface_sampler;
 pub mod launch;
-pub mod looks;
 pub mod station;
 pub mod study;
 pub mod wire;

@@ -1,4 +1,5 @@
-//! The LLC station of a host: one for all its ends, which it tells what came for each and what became of what each sent.
+//! The LLC station of a host, shared by all its ends: it delivers received messages and send outcomes to the right
+//! end.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,95 +11,98 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use trunkline_experiment::plan::Protocol;
 use trunkline_io::Clock;
-use trunkline_llc::face::{Attached, Error, Sap, Settings};
+use trunkline_llc::socket::{Error, Sap, Settings, StationSocket};
 use trunkline_llc::token;
 use trunkline_llc::wire::{HEADER as PDU_HEADER, MAX_INFORMATION};
 use trunkline_llc::{Address, Event, Outcome, Ticket};
-use trunkline_run::ends::Figures;
 use trunkline_run::llc;
 use trunkline_run::message::HEADER;
+use trunkline_run::reports::Figures;
 use trunkline_units::{Instant, Span};
 
-/// Octets of the longest PDU.
-pub(crate) const PDU: u32 = (MAX_INFORMATION + PDU_HEADER) as u32;
-/// Connections that may have as much waiting in one SAP as they like; more wait for each other.
-const CONNECTIONS: u16 = 16;
-/// What may wait for an end to hear of it. Then the station waits, and its peers are told that there is no room.
-const NEWS: usize = 1024;
-/// How often a station looks whether it is still wanted.
-const LOOK: Duration = Duration::from_millis(50);
+/// Maximum length of a PDU in bytes.
+pub(crate) const MAX_PDU: u32 = (MAX_INFORMATION + PDU_HEADER) as u32;
+/// Connections that can fill their share of a SAP's queue; further connections share the space.
+const CONNECTIONS_PER_SAP: u16 = 16;
+/// Capacity of the event queue of an end. When it is full the station stops reading and reports that its buffer is
+/// full to its peers.
+const EVENT_QUEUE_LENGTH: usize = 1024;
+/// How often the station's thread checks whether to stop.
+const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Which station a host is.
+/// Configuration of a host's station.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Place {
-    /// Its number.
+pub struct StationConfig {
+    /// Station number.
     pub number: u8,
-    /// How many there are.
+    /// Number of stations.
     pub stations: u8,
-    /// Where they are, as [`trunkline_llc::face::Network`] reads it.
+    /// The network, in the syntax of [`trunkline_llc::socket::Network`].
     pub network: String,
-    /// Whether they send only with the token.
+    /// Whether stations send only when they hold the token.
     pub token: bool,
 }
 
-/// What an end is told.
+/// An event for an end.
 #[derive(Debug)]
-pub(crate) enum News {
-    /// A message came, then, from this station.
-    Came(Instant, u8, Vec<u8>),
-    /// A message that it sent has come to its end, after so many tries and so long.
-    Ended(Outcome, u16, Span),
+pub(crate) enum StationEvent {
+    /// A message was received at this instant from this station.
+    Received(Instant, u8, Vec<u8>),
+    /// A sent message has completed: outcome, number of transmissions and elapsed time.
+    Sent(Outcome, u16, Span),
 }
 
-/// The station of a host. It goes with the last handle.
+/// The station of a host. It closes with its last handle.
 #[derive(Clone)]
-pub(crate) struct Station(Arc<Running>);
+pub(crate) struct Station(Arc<StationInner>);
 
-struct Running {
-    desk: Arc<Desk>,
-    place: Place,
-    leaving: Arc<AtomicBool>,
+struct StationInner {
+    dispatcher: Arc<BundleWorker>,
+    config: StationConfig,
+    is_closing: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-struct Desk {
-    attached: Attached,
-    names: Mutex<Names>,
+struct BundleWorker {
+    socket: StationSocket,
+    routes: Mutex<Routes>,
 }
 
-/// Who is meant.
+/// Routes of events to ends.
 #[derive(Default)]
-struct Names {
+struct Routes {
     saps: BTreeMap<u8, Sap>,
-    /// Whose message it is, by the ticket.
-    senders: BTreeMap<Ticket, SyncSender<News>>,
-    /// Whose message it is, by the token in its header and whether it answers.
-    ends: BTreeMap<(u32, bool), SyncSender<News>>,
+    /// The end that sent a message, by ticket.
+    senders: BTreeMap<Ticket, SyncSender<StationEvent>>,
+    /// The end that receives a message, by the token in its header and by whether it is a response.
+    ends: BTreeMap<(u32, bool), SyncSender<StationEvent>>,
 }
 
-impl Drop for Running {
+impl Drop for StationInner {
     fn drop(&mut self) {
-        self.leaving.store(true, Ordering::Relaxed);
+        self.is_closing.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-impl Desk {
-    fn names(&self) -> MutexGuard<'_, Names> {
-        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+impl BundleWorker {
+    fn routes(&self) -> MutexGuard<'_, Routes> {
+        self.routes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Passes on what the station tells, until it is wanted no more.
-    fn pass_on(&self, clock: Clock, leaving: &AtomicBool) {
-        while !leaving.load(Ordering::Relaxed) {
-            match self.attached.next_event(Some(LOOK)) {
-                Ok(Event::Readable { sap }) => self.hand_out(sap, clock),
+    /// Dispatches events of the station until it is closed.
+    fn dispatch_events(&self, clock: Clock, is_closing: &AtomicBool) {
+        while !is_closing.load(Ordering::Relaxed) {
+            match self.socket.next_event(Some(STOP_CHECK_INTERVAL)) {
+                Ok(Event::Readable { sap }) => self.deliver(sap, clock),
                 Ok(Event::Sent { ticket, outcome, tries, took, .. }) => {
-                    let sender = self.names().senders.remove(&ticket);
-                    // An end that is over hears nothing.
-                    sender.into_iter().for_each(|end| drop(end.send(News::Ended(outcome, tries, took))));
+                    let sender = self.routes().senders.remove(&ticket);
+                    // An end that has finished receives no events.
+                    sender
+                        .into_iter()
+                        .for_each(|end| drop(end.send(StationEvent::Sent(outcome, tries, took))));
                 }
                 Ok(_) | Err(Error::TimedOut) => {}
                 Err(_) => return,
@@ -106,104 +110,126 @@ impl Desk {
         }
     }
 
-    fn hand_out(&self, sap: u8, clock: Clock) {
-        let Some(sap) = self.names().saps.get(&sap).cloned() else { return };
+    fn deliver(&self, sap: u8, clock: Clock) {
+        let Some(sap) = self.routes().saps.get(&sap).cloned() else { return };
         let mut bytes = Vec::new();
         while let Ok(received) = sap.try_receive(&mut bytes) {
             let (now, from) = (clock.now(), received.from.station);
-            let end = who(&bytes).and_then(|who| self.names().ends.get(&who).cloned());
-            // Nobody's: of a run that is over, or a stranger's.
-            end.into_iter().for_each(|end| drop(end.send(News::Came(now, from, std::mem::take(&mut bytes)))));
+            let end = route(&bytes).and_then(|route| self.routes().ends.get(&route).cloned());
+            // No end matches: the message belongs to an earlier run or to another program.
+            end.into_iter().for_each(|end| {
+                drop(end.send(StationEvent::Received(now, from, std::mem::take(&mut bytes))))
+            });
         }
     }
 }
 
-/// The token of a message, and whether it answers.
-fn who(bytes: &[u8]) -> Option<(u32, bool)> {
+/// Returns the token of a message and whether it is a response.
+fn route(bytes: &[u8]) -> Option<(u32, bool)> {
     let (token, header) = trunkline_run::message::Header::peek(bytes.get(..HEADER)?)?;
-    Some((token, header.kind == trunkline_run::message::Kind::Answer))
+    Some((token, header.kind == trunkline_run::message::MessageKind::Response))
 }
 
 impl Station {
-    /// Attaches the station of a host.
-    pub(crate) fn attach(place: &Place, clock: Clock) -> Result<Station, String> {
-        let ring = || token::Options { highest: place.stations, ..token::Options::default() };
-        let ring = place.token.then(ring);
-        let settings = Settings { ring, events: true, ..Settings::default() };
-        let network = place.network.parse().map_err(|e| format!("{e}"))?;
-        let attached = Attached::to(&network, place.number, &settings)
-            .map_err(|e| format!("station {} at {network}: {e}", place.number))?;
-        let desk = Arc::new(Desk { attached, names: Mutex::default() });
-        let leaving = Arc::new(AtomicBool::new(false));
-        let (passing, until) = (desk.clone(), leaving.clone());
+    /// Attaches the station of a host to its network.
+    pub(crate) fn attach(config: &StationConfig, clock: Clock) -> Result<Station, String> {
+        let ring = || token::Options { highest_station: config.stations, ..token::Options::default() };
+        let ring = config.token.then(ring);
+        let socket_settings = Settings { ring, events: true, ..Settings::default() };
+        let network = config.network.parse().map_err(|e| format!("{e}"))?;
+        let socket = StationSocket::to(&network, config.number, &socket_settings)
+            .map_err(|e| format!("station {} at {network}: {e}", config.number))?;
+        let dispatcher = Arc::new(BundleWorker { socket, routes: Mutex::default() });
+        let is_closing = Arc::new(AtomicBool::new(false));
+        let (thread_dispatcher, thread_closing) = (dispatcher.clone(), is_closing.clone());
         let thread = std::thread::Builder::new().name("station".into());
-        let thread = thread.spawn(move || passing.pass_on(clock, &until)).map_err(|e| e.to_string())?;
-        Ok(Station(Arc::new(Running { desk, place: place.clone(), leaving, thread: Some(thread) })))
+        let thread = thread
+            .spawn(move || thread_dispatcher.dispatch_events(clock, &thread_closing))
+            .map_err(|e| e.to_string())?;
+        Ok(Station(Arc::new(StationInner {
+            dispatcher,
+            config: config.clone(),
+            is_closing,
+            thread: Some(thread),
+        })))
     }
 
     pub(crate) fn number(&self) -> u8 {
-        self.0.place.number
+        self.0.config.number
     }
 
-    /// Whether it may send: without a token always, with one when all are in the ring.
-    pub(crate) fn is_whole(&self) -> bool {
-        !self.0.place.token || self.0.desk.attached.members().count() == usize::from(self.0.place.stations)
+    /// Returns whether the station can send: always without a token, otherwise once all stations are in the ring.
+    pub(crate) fn is_ring_complete(&self) -> bool {
+        !self.0.config.token
+            || self.0.dispatcher.socket.members().count() == usize::from(self.0.config.stations)
     }
 
-    /// An end's line to it: what comes with this token, answers or else what is no answer, is told there.
-    pub(crate) fn line(&self, protocol: &Protocol, token: u32, answers: bool) -> Result<Line, String> {
+    /// Opens a handle for an end. The handle receives messages with this token that are responses, or that are not.
+    pub(crate) fn open_handle(
+        &self,
+        protocol: &Protocol,
+        token: u32,
+        is_response: bool,
+    ) -> Result<StationHandle, String> {
         let (sap, priority, options) =
-            llc::options(protocol, CONNECTIONS).ok_or("an end that is not for a station")?;
-        let (told, news) = mpsc::sync_channel(NEWS);
-        let mut names = self.0.desk.names();
-        let open = match names.saps.get(&sap) {
-            Some(open) => open.clone(),
-            None => self.0.desk.attached.open(sap, &options).map_err(|e| format!("SAP {sap}: {e}"))?,
+            llc::options(protocol, CONNECTIONS_PER_SAP).ok_or("an end that is not for a station")?;
+        let (event_sender, events) = mpsc::sync_channel(EVENT_QUEUE_LENGTH);
+        let mut routes = self.0.dispatcher.routes();
+        let opened = match routes.saps.get(&sap) {
+            Some(opened) => opened.clone(),
+            None => self.0.dispatcher.socket.open(sap, &options).map_err(|e| format!("SAP {sap}: {e}"))?,
         };
-        names.saps.insert(sap, open.clone());
-        names.ends.insert((token, answers), told.clone());
-        drop(names);
-        Ok(Line { station: self.clone(), sap: open, priority, who: (token, answers), told, news })
+        routes.saps.insert(sap, opened.clone());
+        routes.ends.insert((token, is_response), event_sender.clone());
+        drop(routes);
+        Ok(StationHandle {
+            station: self.clone(),
+            sap: opened,
+            priority,
+            route: (token, is_response),
+            event_sender,
+            events,
+        })
     }
 
-    /// How long the token took to come round, in us, if there is one.
-    pub(crate) fn figures(&self) -> Figures {
-        let ring = self.0.desk.attached.ring();
-        let mut figures = Figures::new();
-        if self.0.place.token {
+    /// Returns the token rotation times in microseconds, if there is a token.
+    pub(crate) fn ring_figures(&self) -> Figures {
+        let ring = self.0.dispatcher.socket.ring();
+        let mut ring_figures = Figures::new();
+        if self.0.config.token {
             let mean = ring.rotation_sum.as_s() * 1e6 / ring.rotations.max(1) as f64;
-            figures.insert("token_rotation_mean_us".into(), mean);
-            figures.insert("token_rotation_max_us".into(), ring.rotation_max.as_s() * 1e6);
+            ring_figures.insert("token_rotation_mean_us".into(), mean);
+            ring_figures.insert("token_rotation_max_us".into(), ring.rotation_max.as_s() * 1e6);
         }
-        figures
+        ring_figures
     }
 }
 
-/// What an end has of its host's station.
-pub(crate) struct Line {
+/// The handle that an end has to its host's station.
+pub(crate) struct StationHandle {
     pub(crate) station: Station,
     sap: Sap,
     pub(crate) priority: u8,
-    who: (u32, bool),
-    told: SyncSender<News>,
-    pub(crate) news: Receiver<News>,
+    route: (u32, bool),
+    event_sender: SyncSender<StationEvent>,
+    pub(crate) events: Receiver<StationEvent>,
 }
 
-impl Drop for Line {
+impl Drop for StationHandle {
     fn drop(&mut self) {
-        self.station.0.desk.names().ends.remove(&self.who);
+        self.station.0.dispatcher.routes().ends.remove(&self.route);
     }
 }
 
-impl Line {
-    /// Sends a message to the same SAP of a station, if there is room; whether there was.
+impl StationHandle {
+    /// Sends a message to the same SAP of a station. Returns false if the queue is full.
     pub(crate) fn send(&self, station: u8, bytes: &[u8]) -> Result<bool, Error> {
         let to = Address { sap: self.sap.number(), station };
-        // Held, so that the end of the message is not told before it is known whose it is.
-        let mut names = self.station.0.desk.names();
+        // The lock is held so that the outcome cannot be dispatched before the ticket is registered.
+        let mut routes = self.station.0.dispatcher.routes();
         match self.sap.send_with(to, bytes, Some(self.priority), Some(Duration::ZERO)) {
             Ok(ticket) => {
-                names.senders.insert(ticket, self.told.clone());
+                routes.senders.insert(ticket, self.event_sender.clone());
                 Ok(true)
             }
             Err(Error::Full | Error::TimedOut) => Ok(false),

@@ -1,15 +1,15 @@
-//! What sending and receiving a packet costs this machine, for the `host` line of a simulated network.
+//! Measures what sending and receiving a packet costs this machine, for the `host` line of a simulated network.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
-//! | [`rates`] | what a host spends on packets by size and rate, and from where on bundling pays |
-//! | [`multicast`] | what a host spends on groups that it wants, and on others |
-//! | `traffic` | messages to itself at a rate, and loops that tell what is left |
+//! | [`rates`] | processor share by packet size and rate, and the load above which bundling pays |
+//! | [`multicast`] | processor share of joined and of filtered multicast groups |
+//! | `traffic` | traffic at a rate over the loopback, and idle loops |
 //!
-//! One thread sends a burst of UDP datagrams to itself over the loopback and takes it in again, one message a system
-//! call, and reads its own processor time around both. So nothing waits, nothing is woken and nothing is lost, and what
-//! is measured is the work alone. Sizes take turns, forth and back, so that a slow moment hits all alike; of each
-//! size the median over the rounds counts, and a line `packet + byte · size` is laid through the medians.
+//! One thread sends a burst of UDP datagrams to itself over the loopback and receives it again, one message a system
+//! call, and reads its own processor time around both. So nothing waits, wakes up or is lost, and the result is the
+//! pure processing cost. Sizes are measured in alternating order, so that a temporary slowdown affects all alike. The
+//! result is a line `packet + byte · size` through the medians over the rounds.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use trunkline_io::socket::{self, Options};
-use trunkline_io::usage::thread_time;
+use trunkline_io::usage::thread_cpu_time;
 use trunkline_io::{Clock, SocketError};
 use trunkline_units::{Size, Span};
 
@@ -25,48 +25,48 @@ pub mod multicast;
 pub mod rates;
 mod traffic;
 
-/// Message sizes, bytes: small ones fix the cost of a packet, large ones that of a byte. Each is one packet on the
-/// loopback, whose MTU is 65,536.
+/// Message sizes in bytes: small ones determine the cost of a packet, large ones that of a byte. Each is one packet
+/// on the loopback, whose MTU is 65,536.
 pub const SIZES: [usize; 7] = [64, 512, 1400, 4096, 8192, 16_384, 32_768];
 
-/// What is not in these figures, for whoever reads them.
-pub const LEFT_OUT: [&str; 2] = [
+/// Costs that these figures do not include.
+pub const EXCLUDED: [&str; 2] = [
     "a card, its driver, DMA and interrupts; waking a receiver that sleeps",
     "on the receiver's account, the kernel's way in up to the socket: the loopback does it on the sender's",
 ];
 
-/// Fewer rounds have no median worth the name; so many are made whatever the budget.
-const FEWEST_ROUNDS: usize = 3;
+/// Minimum number of rounds, whatever the budget: fewer give no useful median.
+const MIN_ROUNDS: usize = 3;
 /// Messages of one size in a round.
-const MESSAGES: usize = 256;
-/// Messages of a burst at most, and their bytes: what stays in a processor's cache, as between two who keep pace.
-const BURST: usize = 64;
-const BURST_BYTES: usize = 256 * 1024;
-/// What the kernel counts for a datagram beside its bytes; an ample guess.
-const OVERHEAD: usize = 1024;
-/// A datagram on the loopback is there at once, or never.
-const LOST: Duration = Duration::from_secs(2);
-/// The language counts picoseconds: no cost is told as less.
-const LEAST_NS: f64 = 0.001;
+const MESSAGES_PER_ROUND: usize = 256;
+/// Maximum messages and bytes of a burst: what stays in a processor's cache.
+const MAX_BURST: usize = 64;
+const MAX_BURST_BYTES: usize = 256 * 1024;
+/// Generous estimate of what the kernel charges for a datagram in addition to its bytes.
+const SKB_OVERHEAD: usize = 1024;
+/// A datagram arrives over the loopback at once, or never.
+const RECEIVE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Minimum cost: the language counts picoseconds.
+const MIN_COST_NS: f64 = 0.001;
 
-/// What was measured. All costs are processor time of a thread, user and system, in nanoseconds.
+/// Costs of sending and receiving. All are processor time of a thread, user and system, in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HostStudy {
     /// Processors this process may use.
     pub cpus: usize,
-    /// Rounds, each of which measured every size once.
+    /// Rounds; each measured every size once.
     pub rounds: usize,
     /// Messages sent and received in them.
     pub messages: u64,
-    /// Every size.
+    /// One point for each size.
     pub points: Vec<Point>,
-    /// The line through what sending costs.
+    /// Line through the costs of sending.
     pub send: Line,
-    /// The line through what receiving costs.
+    /// Line through the costs of receiving.
     pub receive: Line,
-    /// Of a packet: the mean of sending and receiving, as the language knows one cost for both.
+    /// Cost of a packet: the mean of sending and receiving, as the language has one cost for both.
     pub packet_ns: f64,
-    /// Of a byte, likewise.
+    /// Cost of a byte, likewise.
     pub byte_ns: f64,
 }
 
@@ -75,13 +75,13 @@ pub struct HostStudy {
 pub struct Point {
     /// Bytes of a message.
     pub size_bytes: usize,
-    /// To send one.
+    /// Cost to send one.
     pub send: Cost,
-    /// To receive one.
+    /// Cost to receive one.
     pub receive: Cost,
 }
 
-/// What a message costs.
+/// Cost of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Cost {
     /// Median over the rounds.
@@ -93,59 +93,59 @@ pub struct Cost {
 /// `packet + byte · size`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Line {
-    /// Of a packet, whatever its size.
+    /// Cost of a packet, independent of its size.
     pub packet_ns: f64,
-    /// Of a byte.
+    /// Cost of a byte.
     pub byte_ns: f64,
-    /// How far the line is from a measured size at most, as a share of what was measured.
+    /// Maximum relative error of the line at a measured size.
     pub residual: f64,
 }
 
-/// Why there is no figure.
+/// Error of a study.
 #[derive(Debug, thiserror::Error)]
 pub enum StudyError {
-    /// A socket could not be opened.
+    /// A socket cannot be opened.
     #[error(transparent)]
     Socket(#[from] SocketError),
     /// The loopback refused a message.
     #[error("a message of {size} B over the loopback: {cause}")]
     Message {
-        /// Its bytes.
+        /// Length of the message.
         size: usize,
-        /// What the system said.
+        /// Error of the operating system.
         cause: io::Error,
     },
-    /// A message did not come.
+    /// A message was lost.
     #[error("a message of {size} B was lost on the loopback: this machine is too busy for a measurement")]
     Lost {
-        /// Its bytes.
+        /// Length of the message.
         size: usize,
     },
 }
 
 impl Line {
-    /// The line through `(size, cost)` of Theil and Sen: the median of all slopes, then the median of what is left.
-    /// One size in seven that is wholly wrong moves it little, where least squares would follow it.
+    /// Fits a line through `(size, cost)` by the Theil–Sen estimator: the median of all slopes, then the median of
+    /// the residuals. One outlier in seven changes it little, unlike least squares.
     pub fn through(points: &[(f64, f64)]) -> Line {
-        let slopes = points.iter().enumerate().flat_map(|(at, (x, y))| {
-            points[at + 1..].iter().filter(move |(x2, _)| x2 != x).map(move |(x2, y2)| (y2 - y) / (x2 - x))
+        let slopes = points.iter().enumerate().flat_map(|(index, (x, y))| {
+            points[index + 1..].iter().filter(move |(x2, _)| x2 != x).map(move |(x2, y2)| (y2 - y) / (x2 - x))
         });
-        let byte_ns = median(slopes.collect()).max(LEAST_NS);
-        let packet_ns = median(points.iter().map(|(x, y)| y - byte_ns * x).collect()).max(LEAST_NS);
+        let byte_ns = median(slopes.collect()).max(MIN_COST_NS);
+        let packet_ns = median(points.iter().map(|(x, y)| y - byte_ns * x).collect()).max(MIN_COST_NS);
         let mut line = Line { packet_ns, byte_ns, residual: 0.0 };
-        let off = |(x, y): &(f64, f64)| (line.cost_ns(*x) - y).abs() / y.max(LEAST_NS);
-        line.residual = points.iter().map(off).fold(0.0, f64::max);
+        let relative_error = |(x, y): &(f64, f64)| (line.cost_ns(*x) - y).abs() / y.max(MIN_COST_NS);
+        line.residual = points.iter().map(relative_error).fold(0.0, f64::max);
         line
     }
 
-    /// What it says of a message of `size` bytes.
+    /// Returns the cost of a message of `size` bytes.
     pub fn cost_ns(&self, size: f64) -> f64 {
         self.packet_ns + self.byte_ns * size
     }
 }
 
 impl HostStudy {
-    /// The declaration to paste into `network { … }`.
+    /// Returns the declaration to paste into `network { … }`.
     pub fn host_line(&self, name: &str) -> String {
         format!(
             "host {name} (cpu_packet = {} us, cpu_byte = {} ns, cpus = {});",
@@ -156,25 +156,25 @@ impl HostStudy {
     }
 }
 
-/// Measures for about `budget`; `progress` is told how much of it has passed.
+/// Measures for about `budget`; `progress` receives the elapsed time.
 ///
 /// # Errors
-/// [`StudyError`] where the loopback does not carry what it should.
+/// Returns [`StudyError`] if the loopback fails.
 pub fn host(budget: Span, mut progress: impl FnMut(Span)) -> Result<HostStudy, StudyError> {
     let pair = Pair::open()?;
     let clock = Clock::start();
     let mut samples: Vec<[Vec<f64>; 2]> = vec![Default::default(); SIZES.len()];
     let mut rounds = 0;
-    // The first round warms caches and is not kept.
+    // The first round warms caches and is discarded.
     pair.round(false, |_, _| ())?;
-    while rounds < FEWEST_ROUNDS || clock.now().since(Default::default()) < budget {
-        pair.round(rounds % 2 == 1, |at, costs| {
-            samples[at].iter_mut().zip(costs).for_each(|(kept, cost)| kept.push(cost));
+    while rounds < MIN_ROUNDS || clock.now().since(Default::default()) < budget {
+        pair.round(rounds % 2 == 1, |index, costs| {
+            samples[index].iter_mut().zip(costs).for_each(|(samples, cost)| samples.push(cost));
         })?;
         rounds += 1;
         progress(clock.now().since(Default::default()));
     }
-    Ok(assemble(rounds, pair.messages_a_round() * rounds as u64, samples))
+    Ok(assemble(rounds, pair.messages_per_round() * rounds as u64, samples))
 }
 
 fn assemble(rounds: usize, messages: u64, samples: Vec<[Vec<f64>; 2]>) -> HostStudy {
@@ -209,14 +209,14 @@ impl Cost {
     }
 }
 
-/// Two sockets of this thread that know each other only.
+/// Two connected sockets of one thread.
 struct Pair {
     from: UdpSocket,
     to: UdpSocket,
-    /// Bytes that may wait in the receiver's buffer.
-    room: usize,
-    /// What asking for the processor time costs.
-    asking_ns: f64,
+    /// Bytes that fit into the receiver's buffer.
+    buffer_bytes: usize,
+    /// Cost of reading the processor time.
+    clock_cost_ns: f64,
 }
 
 impl Pair {
@@ -227,33 +227,34 @@ impl Pair {
         let refused = |cause| StudyError::Message { size: 0, cause };
         from.connect(to.local_addr().map_err(refused)?).map_err(refused)?;
         to.connect(from.local_addr().map_err(refused)?).map_err(refused)?;
-        to.set_read_timeout(Some(LOST)).map_err(refused)?;
-        let room = socket::granted_buffers(&to).1.as_bytes() as usize / 2;
-        let asking = (0..101).map(|_| {
-            let before = thread_time();
-            (thread_time() - before).as_ns() as f64
+        to.set_read_timeout(Some(RECEIVE_TIMEOUT)).map_err(refused)?;
+        let buffer_bytes = socket::granted_buffers(&to).1.as_bytes() as usize / 2;
+        let clock_cost = (0..101).map(|_| {
+            let before = thread_cpu_time();
+            (thread_cpu_time() - before).as_ns() as f64
         });
-        Ok(Pair { from, to, room, asking_ns: median(asking.collect()) })
+        Ok(Pair { from, to, buffer_bytes, clock_cost_ns: median(clock_cost.collect()) })
     }
 
-    /// Messages of `size` in a burst, at least one.
+    /// Returns the messages of `size` in a burst, at least one.
     fn burst(&self, size: usize) -> usize {
-        (self.room / (size + OVERHEAD)).min(BURST_BYTES / size).clamp(1, BURST)
+        (self.buffer_bytes / (size + SKB_OVERHEAD)).min(MAX_BURST_BYTES / size).clamp(1, MAX_BURST)
     }
 
     fn bursts(&self, size: usize) -> usize {
-        MESSAGES.div_ceil(self.burst(size))
+        MESSAGES_PER_ROUND.div_ceil(self.burst(size))
     }
 
-    fn messages_a_round(&self) -> u64 {
+    fn messages_per_round(&self) -> u64 {
         SIZES.iter().map(|size| (self.burst(*size) * self.bursts(*size)) as u64).sum()
     }
 
-    /// Every size once; `keep` gets its index and what sending and receiving a message cost, in nanoseconds.
-    fn round(&self, backwards: bool, mut keep: impl FnMut(usize, [f64; 2])) -> Result<(), StudyError> {
+    /// Measures every size once; `record` receives its index and the costs of sending and receiving a message in
+    /// nanoseconds.
+    fn round(&self, backwards: bool, mut record: impl FnMut(usize, [f64; 2])) -> Result<(), StudyError> {
         for turn in 0..SIZES.len() {
-            let at = if backwards { SIZES.len() - 1 - turn } else { turn };
-            keep(at, self.size(SIZES[at])?);
+            let index = if backwards { SIZES.len() - 1 - turn } else { turn };
+            record(index, self.size(SIZES[index])?);
         }
         Ok(())
     }
@@ -263,33 +264,33 @@ impl Pair {
         let (burst, bursts) = (self.burst(size), self.bursts(size));
         let mut used = [Span::ZERO; 2];
         for _ in 0..bursts {
-            let begin = thread_time();
+            let begin = thread_cpu_time();
             for _ in 0..burst {
                 self.from.send(&buffer).map_err(|cause| StudyError::Message { size, cause })?;
             }
-            let sent = thread_time();
+            let sent = thread_cpu_time();
             for _ in 0..burst {
                 self.receive(&mut buffer)?;
             }
-            let received = thread_time();
+            let received = thread_cpu_time();
             used[0] += sent - begin;
             used[1] += received - sent;
         }
-        let asking = self.asking_ns * bursts as f64;
-        let a_message = |used: Span| (used.as_ns() as f64 - asking).max(0.0) / (burst * bursts) as f64;
+        let clock_cost = self.clock_cost_ns * bursts as f64;
+        let a_message = |used: Span| (used.as_ns() as f64 - clock_cost).max(0.0) / (burst * bursts) as f64;
         Ok(used.map(a_message))
     }
 
     fn receive(&self, buffer: &mut [u8]) -> Result<(), StudyError> {
         let size = buffer.len();
-        let got = loop {
+        let received = loop {
             match self.to.recv(buffer) {
-                // As after a halt of the program.
+                // Interrupted by a signal.
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                got => break got,
+                received => break received,
             }
         };
-        match got {
+        match received {
             Ok(length) if length == size => Ok(()),
             Ok(_) => Err(StudyError::Lost { size }),
             Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
@@ -300,7 +301,7 @@ impl Pair {
     }
 }
 
-/// The middle one, or the mean of the two in the middle; 0 of none.
+/// Returns the median, or 0 for an empty list.
 fn median(mut of: Vec<f64>) -> f64 {
     of.sort_by(f64::total_cmp);
     match of.len() {
@@ -310,9 +311,9 @@ fn median(mut of: Vec<f64>) -> f64 {
     }
 }
 
-/// Three significant digits, as far as the thousandths.
+/// Formats with three significant digits, down to thousandths.
 fn three_digits(value: f64) -> String {
-    let decimals = (2 - value.max(LEAST_NS).log10().floor() as i32).clamp(0, 3) as usize;
+    let decimals = (2 - value.max(MIN_COST_NS).log10().floor() as i32).clamp(0, 3) as usize;
     let text = format!("{value:.decimals$}");
     if decimals == 0 { text } else { text.trim_end_matches('0').trim_end_matches('.').to_owned() }
 }
@@ -328,11 +329,11 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_found_again_though_one_size_is_wrong() {
+    fn a_line_is_robust_against_one_outlier() {
         let exact = points(|size| 1800.0 + 0.11 * size);
         for wrong in 0..=SIZES.len() {
             let mut points = exact.clone();
-            // The last turn leaves all as they are.
+            // The last iteration leaves all points unchanged.
             if let Some((_, cost)) = points.get_mut(wrong) {
                 *cost *= 3.0;
             }
@@ -347,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cost_is_never_nothing() {
+    fn a_cost_is_always_positive() {
         for line in [
             Line::through(&points(|size| 10_000.0 - 0.2 * size)),
             Line::through(&[]),
@@ -358,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn spread_is_of_the_middle_half() {
+    fn spread_is_half_the_interquartile_range() {
         let cost = Cost::of(vec![9.0, 1.0, 2.0, 3.0, 1000.0]);
         assert_eq!(cost, Cost { median_ns: 3.0, spread_ns: 3.5 });
     }
@@ -379,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_says_what_was_measured() {
+    fn the_host_line_contains_the_measured_costs() {
         let study = |packet_ns, byte_ns| HostStudy {
             cpus: 2,
             rounds: 0,
@@ -396,23 +397,23 @@ mod tests {
         );
         for (packet_ns, byte_ns) in [(1834.0, 0.1125), (123_456.0, 20.0), (7.0, 0.001), (99.96, 99.96)] {
             let costs = costs(&study(packet_ns, byte_ns).host_line("this"));
-            // Half of the last digit that is told, which is a thousandth at least.
-            let near = |span: Span, ns: f64, thousandth: f64| {
+            // Half of the last printed digit, which is at least a thousandth.
+            let is_near = |span: Span, ns: f64, thousandth: f64| {
                 (span.as_ps() as f64 / 1e3 - ns).abs() <= (ns * 0.005).max(thousandth / 2.0) + 1e-9
             };
-            assert!(near(costs.cpu_packet, packet_ns, 1.0), "{packet_ns}: {costs:?}");
-            assert!(near(costs.cpu_byte, byte_ns, 0.001), "{byte_ns}: {costs:?}");
+            assert!(is_near(costs.cpu_packet, packet_ns, 1.0), "{packet_ns}: {costs:?}");
+            assert!(is_near(costs.cpu_byte, byte_ns, 0.001), "{byte_ns}: {costs:?}");
             assert_eq!(costs.cpus, 2);
         }
     }
 
     #[test]
     fn this_machine_is_measured() {
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         let study =
-            host(Span::from_ms(20), |passed| told.push(passed)).expect("the loopback carries messages");
-        assert!(study.rounds >= FEWEST_ROUNDS && told.len() == study.rounds);
-        assert!(told.is_sorted());
+            host(Span::from_ms(20), |passed| reported.push(passed)).expect("the loopback carries messages");
+        assert!(study.rounds >= MIN_ROUNDS && reported.len() == study.rounds);
+        assert!(reported.is_sorted());
         assert_eq!(study.points.len(), SIZES.len());
         let lines = [study.send, study.receive];
         assert!(lines.iter().all(|l| l.residual.is_finite() && l.residual >= 0.0), "{lines:?}");
@@ -421,7 +422,7 @@ mod tests {
         for figure in figures.chain(measured) {
             assert!(figure.is_finite() && figure > 0.0, "{study:#?}");
         }
-        assert!(study.messages >= (study.rounds * SIZES.len() * MESSAGES) as u64);
+        assert!(study.messages >= (study.rounds * SIZES.len() * MESSAGES_PER_ROUND) as u64);
         let costs = costs(&study.host_line("this"));
         assert!(!costs.cpu_packet.is_zero() && !costs.cpu_byte.is_zero() && costs.cpus >= 1, "{costs:?}");
     }

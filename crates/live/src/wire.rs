@@ -1,73 +1,75 @@
-//! What controller and agents say to each other: JSON, a line a message, over a stream that only they hold.
+//! The protocol between controller and agents: JSON, one message a line, over a private stream.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use trunkline_experiment::plan::Protocol;
-use trunkline_run::ends::{ReceiverReport, SenderReport};
+use trunkline_run::reports::{ReceiverReport, SenderReport};
 use trunkline_traffic::Pattern;
 use trunkline_traffic::source::Limit;
 use trunkline_units::{Instant, Seed, Size};
 
 use crate::bundles;
-use crate::station::Place;
+use crate::station::StationConfig;
 
-/// A line longer than this is not one of ours.
-const LONGEST_LINE: u64 = 64 << 20;
+/// A longer line is not valid.
+const MAX_LINE_BYTES: u64 = 64 << 20;
 
-/// Names one end of one run of one connection.
+/// Identifies one end of one run of one connection.
 pub type EndId = u32;
 
-/// From the controller.
+/// A message from the controller to an agent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Order {
-    /// First of all: what the monotonic clock read when the run began.
+pub enum ControllerMessage {
+    /// The first message: the value of the monotonic clock when the run began.
     Hello {
         /// Nanoseconds.
         epoch_ns: u64,
-        /// The LLC station that the host is, if it is one.
-        station: Option<Place>,
-        /// What it has to do with bundles, if anything.
-        bundles: Option<Box<bundles::Place>>,
+        /// The LLC station of the host, if it has one.
+        station: Option<StationConfig>,
+        /// The bundle role of the host, if it has one.
+        bundles: Option<Box<bundles::BundleNode>>,
     },
-    /// Open an end; answered by `Ready` or `Failed`.
-    Prepare(Box<End>),
-    /// Begin at this moment.
+    /// Opens an end. The agent answers with `Ready` or `Failed`.
+    Prepare(Box<EndSpec>),
+    /// Starts an end at this instant.
     Start(EndId, Instant),
-    /// The sender has sent this many messages: receive what is still under way, then report.
+    /// Reports to a receiver how many messages were sent: it receives those that are still in flight, then reports.
     Finish(EndId, u64),
-    /// Stop now and report.
+    /// Stops an end immediately; it reports.
     Stop(EndId),
-    /// No more orders: say what was used and go.
-    Bye,
+    /// Ends the agent: it reports its processor time and exits.
+    Shutdown,
 }
 
-/// From an agent.
+/// A message from an agent to the controller.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Word {
-    /// Said twice a second, so that silence means trouble.
+pub enum AgentMessage {
+    /// Heartbeat, twice a second.
     Alive,
-    /// An end is open, at this address.
+    /// An end is open at this address.
     Ready(EndId, SocketAddr),
     /// What an end has measured so far.
     Progress(EndId, Report),
-    /// What an end has measured.
+    /// The final report of an end.
     Done(EndId, Report),
-    /// An end failed: why, in one line, and what it had measured.
+    /// An end failed: the cause in one line and what the end had measured.
     Failed(EndId, String, Option<Report>),
-    /// How much of what is wanted its converter knows of: of the central one what hosts want, of one of level 1 the groups
-    /// that it has.
-    Knows(u64),
-    /// What should bundle here does not: why.
-    Unable(String),
-    /// What that counted, by the record's names.
-    Counted(BTreeMap<String, u64>),
-    /// Processor time of the whole agent, user and system, seconds.
-    Used(f64, f64),
+    /// How many subscriptions the converter has: the central converter counts addresses of hosts, a level-1 converter
+    /// counts groups.
+    KnownSubscriptions(u64),
+    /// The converter or host interface failed: the cause.
+    ConverterFailed(String),
+    /// Counters of the converter or host interface, by their names in the record.
+    Counters(BTreeMap<String, u64>),
+    /// Processor time of the agent process, user and system, in seconds.
+    CpuTime(f64, f64),
 }
 
 /// What an end measured.
@@ -79,71 +81,89 @@ pub enum Report {
     Receiver(Box<ReceiverReport>),
 }
 
-/// One end of one run of a connection.
+/// Describes one end of one run of a connection.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct End {
-    /// Its name among the ends of this run.
+pub struct EndSpec {
+    /// Identifies the end within the run of the experiment.
     pub id: EndId,
-    /// Where its random streams are named after: the connection, and the run if it repeats.
-    pub place: String,
-    /// Marks the messages of this run of this connection.
+    /// Prefix of the names of its random streams: the connection, and the run number if the connection repeats.
+    pub run_name: String,
+    /// Identifies the messages of this run of this connection.
     pub token: u32,
-    /// What random streams are drawn from.
+    /// Seed of the random streams.
     pub seed: Seed,
-    /// The address it uses.
+    /// Local address.
     pub address: IpAddr,
-    /// The port it must use.
+    /// Local port, if it is fixed.
     pub port: Option<u16>,
-    /// The socket buffer it was asked for.
+    /// Requested socket buffer.
     pub buffer: Option<Size>,
-    /// What carries the messages.
+    /// Transport of the messages.
     pub protocol: Protocol,
-    /// Which messages.
+    /// Traffic pattern.
     pub pattern: Pattern,
-    /// Which side it is.
+    /// Side of the connection.
     pub role: Role,
 }
 
-/// Which side of a connection.
+/// A side of a connection.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Role {
-    /// Sends.
+    /// The sender.
     Sender {
-        /// To this address.
+        /// Destination address.
         peer: SocketAddr,
-        /// Until then.
+        /// When to stop.
         limit: Limit,
         /// The file to send (`file`).
         file: Option<PathBuf>,
     },
-    /// Receives.
+    /// A receiver.
     Receiver {
-        /// Where the file goes (`file`).
+        /// Path for the received file (`file`).
         file: Option<PathBuf>,
     },
 }
 
-/// Writes one message.
+/// Writes one message as a line.
 pub fn write(to: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
     to.write_all(&line)
 }
 
-/// Reads messages.
-#[derive(Debug)]
-pub struct Reader<R>(BufReader<R>);
+/// The stream to the controller, shared by all threads of an agent.
+#[derive(Clone, Debug)]
+pub struct AgentWriter(Arc<Mutex<UnixStream>>);
 
-impl<R: Read> Reader<R> {
-    /// From a stream.
-    pub fn new(stream: R) -> Self {
-        Reader(BufReader::new(stream))
+impl AgentWriter {
+    /// Wraps the stream to the controller.
+    pub fn new(stream: UnixStream) -> Self {
+        AgentWriter(Arc::new(Mutex::new(stream)))
     }
 
-    /// The next message; none at the end of the stream.
+    /// Sends a message. A failed write is ignored: the controller has gone and no one reads the stream.
+    pub fn send(&self, message: &AgentMessage) {
+        if let Ok(mut stream) = self.0.lock() {
+            let _ = write(&mut *stream, message);
+        }
+    }
+}
+
+/// Reads messages line by line.
+#[derive(Debug)]
+pub struct LineReader<R>(BufReader<R>);
+
+impl<R: Read> LineReader<R> {
+    /// Reads from a stream.
+    pub fn new(stream: R) -> Self {
+        LineReader(BufReader::new(stream))
+    }
+
+    /// Returns the next message, or `None` at the end of the stream.
     pub fn read<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
         let mut line = Vec::new();
-        let length = self.0.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line)?;
+        let length = self.0.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line)?;
         if length == 0 {
             return Ok(None);
         }

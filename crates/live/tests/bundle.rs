@@ -1,32 +1,30 @@
-//! The bundle converter on the loopback: the same body as in the simulator.
-
-#![allow(clippy::disallowed_methods, reason = "what is tested runs in real time")]
+//! Bundle converters on the loopback, with the same test body as in the simulator.
 
 #[path = "../../sim/tests/bodies/bundle.rs"]
 mod bodies;
-mod support;
 
 use std::collections::BTreeMap;
 use std::io::Write;
 
+use crate::support::{plan, run, stopped_after};
 use bodies::SEGMENTS;
-use support::{plan, run, stopped_after};
 use trunkline_live::{Live, Threads};
 use trunkline_record::Record;
 use trunkline_run::Backend;
 
-/// A run that closes: a machine that has no time for a receiver loses what finds its buffer full, and counts it.
-fn closed(text: &str) -> Record {
+/// Runs an experiment and checks that every message is accounted for. A receiver that does not get the processor loses
+/// datagrams when its socket buffer is full; they are counted.
+fn run_and_account(text: &str) -> Record {
     let record = run(text);
     for c in &record.connections {
-        let told = format!("{}: {:?}", c.name, c.counters);
-        assert_eq!(c.messages_received + c.lost, c.messages_sent * c.to.len() as u64, "{told}");
-        assert_eq!((c.duplicated, c.corrupted, c.partial), (0, 0, false), "{told}");
+        let context = format!("{}: {:?}", c.name, c.counters);
+        assert_eq!(c.messages_received + c.lost, c.messages_sent * c.to.len() as u64, "{context}");
+        assert_eq!((c.duplicated, c.corrupted, c.partial), (0, 0, false), "{context}");
     }
     record
 }
 
-/// Datagrams that found a socket's buffer full, or were not sent: the machine had no time, and messages are lost by that.
+/// Returns whether datagrams were dropped at a full socket buffer or not sent, because the machine was too busy.
 fn is_starved(record: &Record) -> bool {
     let counts = record.hosts.iter().flat_map(|host| &host.interfaces);
     counts
@@ -34,15 +32,15 @@ fn is_starved(record: &Record) -> bool {
         .any(|(_, n)| *n > 0)
 }
 
-/// Says it also where what tests print is kept.
-fn skipped(what: &str) {
+/// Prints to the standard error stream, bypassing the capture of the test runner.
+fn report_skipped(claim: &str) {
     let _ = writeln!(
         std::io::stderr(),
-        "skipped: this machine had no time in each of three runs; {what} in none"
+        "skipped: this machine was too busy in each of three runs; {claim} in none"
     );
 }
 
-/// The first of three that is good. None if the machine starved each of them: then there is nothing to be told from them.
+/// Returns the first good run of three, or `None` if the machine was too busy in each of them.
 fn one_of_three<T>(
     run: impl Fn() -> T,
     is_good: impl Fn(&T) -> bool,
@@ -56,12 +54,12 @@ fn one_of_three<T>(
         }
         starved += u32::from(is_starved(&record));
     }
-    assert_eq!(starved, 3, "none of three runs is as it should be, and not all of them lacked time");
+    assert_eq!(starved, 3, "none of three runs is good, and the machine was not too busy in all of them");
     None
 }
 
 #[test]
-fn what_a_machine_without_time_loses_fails_no_test() {
+fn losses_of_a_busy_machine_fail_no_test() {
     let of = |runs: [(bool, bool); 3]| {
         let left = std::cell::RefCell::new(runs.into_iter());
         one_of_three(|| left.borrow_mut().next().unwrap(), |run| run.0, |run| run.1)
@@ -73,22 +71,22 @@ fn what_a_machine_without_time_loses_fails_no_test() {
 }
 
 #[test]
-fn who_wants_it_gets_it_and_nobody_hears_himself() {
+fn subscribers_receive_messages_except_their_own() {
     for (timers, is_wide) in [("classic", false), ("adaptive", false), ("adaptive", true)] {
         let network = SEGMENTS.replace("(role", &format!("(timers = {timers}, role"));
         let network = if is_wide { network.replace("(timers", "(format = wide, timers") } else { network };
         let text = bodies::text(&network, 2);
         let whole = |record: &Record| record.connections.iter().all(|c| c.lost == 0);
-        match one_of_three(|| closed(&text), whole, is_starved) {
+        match one_of_three(|| run_and_account(&text), whole, is_starved) {
             Some(record) => bodies::check(&record, is_wide),
-            None => skipped("all arrives"),
+            None => report_skipped("all messages arrive"),
         }
     }
 }
 
-/// What the interface of a host did not take and what converters dropped is all that is lost, and none of it had priority.
+/// All losses are refusals of a host's interface and drops of the converters, and none has priority.
 #[test]
-fn what_congestion_costs_is_counted() {
+fn congestion_losses_are_counted() {
     let capacity = "capacity = 400 kb/s, role = central";
     let network = SEGMENTS.replace("role = central", capacity);
     let flow = |name: &str, from: &str, to: &str, address: u32, rate: u32| {
@@ -104,15 +102,15 @@ fn what_congestion_costs_is_counted() {
         flow("local", "h3", "h1", 128, 100),
     ];
     let text = format!("experiment \"t\" {{ network {{ {network} }} parallel {{ {} }} }}", flows.concat());
-    let dropped = |record: &Record, way: &str| -> u64 {
+    let dropped = |record: &Record, cause: &str| -> u64 {
         let counts = record.hosts.iter().flat_map(|host| &host.interfaces);
         counts
-            .filter(|(name, _)| name.starts_with("bundle.dropped.") && name.ends_with(way))
+            .filter(|(name, _)| name.starts_with("bundle.dropped.") && name.ends_with(cause))
             .map(|(_, n)| n)
             .sum()
     };
-    // A machine that has no time loses datagrams too, or does not send as much as was asked.
-    let is_of_converters = |record: &Record| {
+    // A busy machine loses datagrams too, or sends less than requested.
+    let is_due_to_converters = |record: &Record| {
         let [ordinary, urgent, local] = &record.connections[..] else { panic!("{:?}", record.connections) };
         let refused = local.counters["bundle_congested"] as u64;
         let by_converters = dropped(record, ".congestion") - refused;
@@ -120,27 +118,27 @@ fn what_congestion_costs_is_counted() {
         let is_congested = by_converters > 0 && refused > 0;
         is_congested && urgent.lost == 0 && ordinary.lost / 2 + local.lost == by_converters + refused
     };
-    if one_of_three(|| closed(&text), is_of_converters, is_starved).is_none() {
-        skipped("converters alone drop");
+    if one_of_three(|| run_and_account(&text), is_due_to_converters, is_starved).is_none() {
+        report_skipped("only converters drop messages");
     }
 }
 
 #[test]
-fn a_stop_ends_what_bundles() {
-    let counted = |record: &Record, name: &str| {
+fn a_stop_ends_the_converters() {
+    let has_counters = |record: &Record, name: &str| {
         record.hosts.iter().any(|h| h.name == name && h.interfaces.contains_key("bundle.malformed"))
     };
-    // On a machine that stands still not all may be at work when it is asked to stop: then later.
+    // On a busy machine not all may have started before the stop: retry with a later one.
     let is_whole = [750, 6_000, 45_000].into_iter().any(|ms| {
         let record = stopped_after(ms, &bodies::text(SEGMENTS, 3_600));
-        assert!(record.partial && record.duration_s < 600.0, "{:?}", record.trouble);
-        ["c1a", "c1b", "c2", "h1", "h2", "h3"].into_iter().all(|name| counted(&record, name))
+        assert!(record.partial && record.duration_s < 600.0, "{:?}", record.problems);
+        ["c1a", "c1b", "c2", "h1", "h2", "h3"].into_iter().all(|name| has_counters(&record, name))
     });
-    assert!(is_whole, "what was counted is kept");
+    assert!(is_whole, "the counters of all are in the record");
 }
 
 #[test]
-fn what_bundles_live_cannot_do_is_refused() {
+fn unsupported_bundle_plans_are_refused() {
     let connections = "parallel {
         connection x { xmt = router; rcv = h1; protocol = bundle (address = 0); test = full; }
         connection y { xmt = router; rcv = h1; protocol = bundle (address = 2); test = poisson (messagesize = 65501, rate = 1 /s); }
@@ -156,16 +154,16 @@ fn what_bundles_live_cannot_do_is_refused() {
         texts(&format!("experiment {{ network {{ {network} }} {connections} }}"), at),
         [
             "x: `live` has no test `full` over bundle",
-            "y: a message of 65501 B does not go into a bundle: at most 65500 B do",
+            "y: a message of 65501 B does not fit into a bundle: the maximum is 65500 B",
             "z: a message of 31 B is too small: 32 B carry sequence number, send time and check",
-            "--at h1: `live` has its converters and their hosts on the loopback only",
+            "--at h1: `live` supports converters and their hosts only on the loopback",
         ]
     );
-    let text = format!("experiment {{ network {{ {} }} {connections} }}", bodies::wide(SEGMENTS));
+    let text = format!("experiment {{ network {{ {} }} {connections} }}", bodies::with_format2(SEGMENTS));
     assert_eq!(
         texts(&text, BTreeMap::new())[1],
-        "y: a message of 65501 B does not go into a bundle: at most 1404 B do"
+        "y: a message of 65501 B does not fit into a bundle: the maximum is 1404 B"
     );
-    let alone = "experiment { connection x { xmt = a; rcv = b; protocol = bundle (address = 0); test = cbr (messagesize = 100, period = 1 s); } }";
-    assert_eq!(texts(alone, BTreeMap::new()), ["x: bundles need the converters of a `network`"]);
+    let without_network = "experiment { connection x { xmt = a; rcv = b; protocol = bundle (address = 0); test = cbr (messagesize = 100, period = 1 s); } }";
+    assert_eq!(texts(without_network, BTreeMap::new()), ["x: bundles need the converters of a `network`"]);
 }

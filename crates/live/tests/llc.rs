@@ -1,6 +1,4 @@
-//! LLC on the loopback, over UDP: the same body as in the simulator.
-
-#![allow(clippy::disallowed_methods, reason = "what is tested runs in real time")]
+//! LLC over UDP on the loopback, with the same test body as in the simulator.
 
 #[path = "../../sim/tests/bodies/llc.rs"]
 mod bodies;
@@ -10,7 +8,7 @@ use std::path::PathBuf;
 
 use trunkline_experiment::{Plan, Source, parse};
 use trunkline_live::{Live, Threads};
-use trunkline_run::{Backend, Order, Stop, Unwatched};
+use trunkline_run::{Backend, NoProgress, RunOptions, StopFlag};
 use trunkline_units::Seed;
 
 fn plan(text: &str) -> Plan {
@@ -23,29 +21,29 @@ fn live(token: bool) {
     let mut live = Live::new(Box::new(Threads), BTreeMap::new());
     let plan = plan(&text);
     assert_eq!(live.refuse(&plan), []);
-    let order = Order {
+    let options = RunOptions {
         seed: Seed(7),
-        started: String::new(),
+        started_at: String::new(),
         text,
         folder: PathBuf::new(),
         out: std::env::temp_dir(),
-        stop: Stop::default(),
+        stop: StopFlag::default(),
     };
-    bodies::check(&live.run(&plan, &order, &mut Unwatched), token);
+    bodies::check(&live.run(&plan, &options, &mut NoProgress), token);
 }
 
 #[test]
-fn messages_come_once_and_what_became_of_them_is_told() {
+fn messages_arrive_once_and_outcomes_are_reported() {
     live(false);
 }
 
 #[test]
-fn and_with_a_token() {
+fn messages_arrive_once_with_a_token() {
     live(true);
 }
 
 #[test]
-fn what_a_station_cannot_carry_is_refused() {
+fn unsupported_llc_plans_are_refused() {
     let at = BTreeMap::from([("a".to_owned(), "127.0.0.1".parse().unwrap())]);
     let refusals = Live::new(Box::new(Threads), at).refuse(&plan(
         "experiment { parallel {
@@ -58,16 +56,16 @@ fn what_a_station_cannot_carry_is_refused() {
     assert_eq!(
         texts,
         [
-            "x: a message of 1498 B does not go into a frame: at most 1497 B do",
+            "x: a message of 1498 B does not fit into a frame: the maximum is 1497 B",
             "z: `live` has no test `file` over llc yet",
-            "--at a: `live` has its LLC stations on the loopback only",
+            "--at a: `live` supports LLC stations only on the loopback",
         ]
     );
 }
 
-/// What a real line takes is not known before; that there is no bound whatever it takes, is.
+/// The delay of a real link is unknown in advance, but it is known that no bound exists.
 #[test]
-fn a_limit_beside_what_promises_nothing_is_refused() {
+fn a_limit_without_a_bound_is_refused() {
     let refusals = |full: &str| {
         let text = format!(
             "experiment {{ parallel {{
@@ -77,7 +75,10 @@ fn a_limit_beside_what_promises_nothing_is_refused() {
         );
         Live::new(Box::new(Threads), BTreeMap::new()).refuse(&plan(&text))
     };
-    let said = refusals("6");
-    assert!(said.len() == 1 && said[0].text.starts_with("x: no limit can be promised with y: "), "{said:?}");
+    let refused = refusals("6");
+    assert!(
+        refused.len() == 1 && refused[0].text.starts_with("x: no limit can be promised with y: "),
+        "{refused:?}"
+    );
     assert_eq!(refusals("3"), []);
 }

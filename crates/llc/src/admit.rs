@@ -1,15 +1,15 @@
-//! The longest that a message waits for the token, and which promises can be kept. Arithmetic only, in picoseconds.
+//! The maximum delay of messages in a ring, and whether promises can be kept. Pure arithmetic in picoseconds.
 //!
 //! # What is bounded
 //!
-//! The delay of a message: from when the station has it to send until its last bit has been heard and handed on at the
-//! station that it is for.
+//! The delay of a message lasts from when the station has it to send until its last bit has been received and
+//! delivered at the destination.
 //!
-//! # What is assumed
+//! # Assumptions
 //!
 //! - The ring is formed, its line carries a frame at a time and loses none, but for the tokens that are [allowed
-//!   for](Network::lost), and nobody else uses the line. Beyond [`Line::hop`] nothing waits for a processor.
-//! - A priority that always may ([`Options::targets`]) sends only what is promised, and no station more often than
+//!   for](Network::lost), and no other traffic uses the line. Beyond [`Line::hop`] nothing waits for a processor.
+//! - A priority without a target ([`Options::rotation_targets`]) sends only what is promised, and no station more often than
 //!   it promised. An acknowledged message is two promises: it, and the answer from the station that it is for.
 //! - Every station sends its most urgent message, of those the oldest, one a token. Background is what priorities
 //!   with a target send, no longer than [`Station::background`].
@@ -17,13 +17,13 @@
 //!
 //! # One rotation
 //!
-//! A station is visited when it has the token and decides what to send. A visit of station *j* takes *x + o* at the
-//! most: *x* is the time of its frame on the line, zero if it sends none, and *o* the token's, and a hop. Let *s(j)*
-//! be the time of the longest frame that it may always send, *a(j)* of the longest that is limited, both zero where
-//! there is none, *f(j)* the larger of the two, and *T* the largest target.
+//! A station is visited when it has the token and decides what to send. A visit of station *j* takes *x + o* at most:
+//! *x* is the time of its frame on the line, zero without one, and *o* that of the token and a hop. Let *s(j)* be the
+//! time of the longest frame that it may always send, *a(j)* of the longest with a target, both zero where there is
+//! none, *f(j)* the larger of the two, and *T* the largest target of all.
 //!
-//! Take the visits from one of station *i* to its next: *v(0)* at *i*, *v(1)*, … *v(N)*, again at *i*. If nobody sends
-//! limited frames, they take Σ *s(j) + o*. Otherwise let *q* be the last of *v(0)* … *v(N−1)* that sends one. It may only if
+//! Take the visits from one of station *i* to its next: *v(0)* at *i*, *v(1)*, … *v(N)*, again at *i*. If no station sends
+//! frames with a target, they take Σ *s(j) + o*. Otherwise let *q* be the last of *v(0)* … *v(N−1)* that sends one. It may only if
 //! the token came round to it in less than *T*. That round ends with *v(0)* to *v(q)* and began with *N − q* visits more,
 //! each at least *o* long: *v(q) − v(0) < T − (N − q)·o*. Also *v(q) − v(0)* is at most the sum of *f(j) + o* before *q*.
 //! From then on there are *a(q)* and what always may. So
@@ -32,11 +32,11 @@
 //! R(i) = max( Σ (s + o),  max over q of  min(T − (N − q)·o, Σ before q (f + o)) + a(q) + o + Σ behind q (s + o) )
 //! ```
 //!
-//! where no *q* counts if *T* is not more than *N·o*: then nothing limited ever leaves.
+//! where no *q* counts if *T* is at most *N·o*: then no frame with a target is ever sent.
 //!
 //! This is the bound of the timed token (Johnson 1987 for FDDI: no rotation is longer than two targets), made
 //! sharper by what one packet a token allows. To it come, once a rotation, the rest of the first station and a hop
-//! by which its timer may be late; and a window with such a hop, once a rotation and once in [`Options::every`] at
+//! by which its timer may be late; and a window with such a hop, once a rotation and once in [`Options::window_interval`] at
 //! the most.
 //!
 //! # One message
@@ -44,7 +44,7 @@
 //! Let *m* be a message of station *i* with period *P*, and consider the last visit of *i* before which, once the
 //! decision is made, no message at least as urgent as *m* waits there. From then on each visit of *i* sends such a
 //! message, until *m* is sent at the *n*th. It lies within *W(n)* of the beginning, *n* rotations and their
-//! windows. All *n* messages came within that time: *m* itself, *q* earlier ones of its own stream, and of each
+//! windows. All *n* messages came within that time: *m* itself, *q* earlier ones of the same stream, and of each
 //! other stream that is at least as urgent at most ⌈*W(n)* / *period*⌉. The smallest *n* that satisfies
 //!
 //! ```text
@@ -63,21 +63,21 @@ use thiserror::Error;
 use trunkline_units::Span;
 
 use crate::token::{Line, Options};
-use crate::wire::{ALL, HIGHEST, MAX_INFORMATION};
+use crate::wire::{ALL, MAX_INFORMATION, MAX_PRIORITY};
 
-/// More visits than this for one message are taken for never.
-const ENDLESS: u64 = 100_000;
+/// A message that needs more visits than this counts as never sent.
+const MAX_VISITS: u64 = 100_000;
 
-/// A ring for which promises are made.
+/// A ring for which promises are checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Network {
     /// Its line.
     pub line: Line,
-    /// How the token behaves.
+    /// Options of the token.
     pub options: Options,
-    /// Who is in it, in any order.
+    /// Stations, in any order.
     pub stations: Vec<Station>,
-    /// Tokens that may be lost on the way while one message waits.
+    /// Tokens that may be lost while a message waits.
     pub lost: u32,
     /// Stations that may die while one message waits.
     pub dead: u32,
@@ -88,98 +88,98 @@ pub struct Network {
 pub struct Station {
     /// Its number, 1 to 254.
     pub number: u8,
-    /// Octets of the longest message that it sends with a priority that has a target and without a promise, as often as
-    /// it likes; none if it sends none.
+    /// Octets of the longest message that it sends without a promise at a priority with a target; `None` if it sends
+    /// none.
     pub background: Option<u32>,
 }
 
-/// What a station promises to send, if it is delivered in time.
+/// A station's promise of how often it sends, in return for timely delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Promise {
-    /// Which station.
+    /// The station.
     pub station: u8,
-    /// 0 to 7.
+    /// Priority, 0 to 7.
     pub priority: u8,
-    /// Octets of the longest message, its checksum among them.
+    /// Octets of the longest message, including its checksum.
     pub octets: u32,
-    /// At least this lies between two messages.
+    /// Minimum time between two messages.
     pub period: Span,
-    /// Within this each is to be delivered.
+    /// Deadline of each message.
     pub deadline: Span,
 }
 
-/// Why promises are refused. A promise is named by its place in the list.
+/// Why promises are refused. A promise is identified by its index.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum Refusal {
     /// A ring has stations, numbered 1 to 254, each once.
     #[error("a ring has stations, numbered 1 to 254, each once")]
     Stations,
-    /// Nobody of the ring made it.
+    /// Its station is not in the ring.
     #[error("promise {promise}: station {station} is not in the ring")]
-    Stranger {
-        /// Which.
+    UnknownStation {
+        /// Index of the promise.
         promise: usize,
-        /// Whose.
+        /// The station.
         station: u8,
     },
-    /// It makes no sense: a priority is 0 to 7, a period not zero, and a message no longer than a frame holds.
+    /// It is invalid: a priority is 0 to 7, a period is not zero, and a message fits into a frame.
     #[error("promise {promise} makes no sense")]
-    Senseless {
-        /// Which.
+    InvalidPromise {
+        /// Index of the promise.
         promise: usize,
     },
-    /// A background message is longer than a frame holds.
+    /// A background message does not fit into a frame.
     #[error("a message has at most {MAX_INFORMATION} octets: the background of station {station}")]
     Background {
-        /// Whose.
+        /// The station.
         station: u8,
     },
-    /// The token would be sent again while it is well.
+    /// The token would be resent needlessly.
     #[error("the patience of the ring must be {least} at least")]
     Patience {
-        /// It must be this long.
+        /// Required minimum.
         least: Span,
     },
-    /// An answer takes longer than its slot.
+    /// A response takes longer than its slot.
     #[error("the slot of the ring must be {least} at least")]
     Slot {
-        /// It must be this long.
+        /// Required minimum.
         least: Span,
     },
-    /// The token may come round so slowly that this priority may not send.
+    /// A rotation may be so slow that this priority may not send.
     #[error(
         "promise {promise}: a rotation of {rotation} is not less than the target of its priority, {target}"
     )]
     Limited {
-        /// Which.
+        /// Index of the promise.
         promise: usize,
-        /// A rotation may take so long.
+        /// Longest rotation.
         rotation: Span,
-        /// It must be less than this.
+        /// Target.
         target: Span,
     },
-    /// More is promised than one packet a token carries.
+    /// The promises exceed one packet per token.
     #[error("promise {promise}: the station has more to send than tokens come")]
     Overload {
-        /// Which.
+        /// Index of the promise.
         promise: usize,
     },
-    /// It may come later than promised.
+    /// It may miss its deadline.
     #[error("promise {promise}: a message may take {delay}, promised is {deadline}")]
     Late {
-        /// Which.
+        /// Index of the promise.
         promise: usize,
         /// The bound.
         delay: Span,
-        /// What was asked for.
+        /// Requested deadline.
         deadline: Span,
     },
 }
 
-/// The longest delay of each promise.
+/// Returns the maximum delay of each promise.
 ///
 /// # Errors
-/// The first promise that cannot be kept, and why.
+/// The first promise that cannot be kept, with the reason.
 pub fn admit(network: &Network, promises: &[Promise]) -> Result<Vec<Span>, Refusal> {
     let ring = Ring::new(network, promises)?;
     let kept = |(promise, &Promise { deadline, .. }): (usize, &Promise)| {
@@ -189,21 +189,20 @@ pub fn admit(network: &Network, promises: &[Promise]) -> Result<Vec<Span>, Refus
     promises.iter().enumerate().map(kept).collect()
 }
 
-/// The longest delay of each promise, whatever its deadline.
+/// Returns the maximum delay of each promise, ignoring deadlines.
 ///
 /// # Errors
-/// What has no bound, or makes no sense.
+/// Promises that are invalid or have no bound.
 pub fn delays(network: &Network, promises: &[Promise]) -> Result<Vec<Span>, Refusal> {
     let ring = Ring::new(network, promises)?;
     let delay = |promise| ring.delay(promise);
     (0..promises.len()).map(delay).collect()
 }
 
-/// The longest that the token takes to come round, a window and the first station's rest included, no loss: the longest of all
-/// stations'.
+/// Returns the longest rotation without losses, including a window and the idle hold.
 ///
 /// # Errors
-/// What makes no sense.
+/// Invalid promises.
 pub fn rotation(network: &Network, promises: &[Promise]) -> Result<Span, Refusal> {
     let ring = Ring::new(network, promises)?;
     Ok((0..ring.visits.len()).map(|at| ring.rotation(at)).max().unwrap_or_default()
@@ -211,21 +210,21 @@ pub fn rotation(network: &Network, promises: &[Promise]) -> Result<Span, Refusal
         + ring.window())
 }
 
-/// What the longest visits of a station are.
+/// Longest visits of a station.
 #[derive(Clone, Copy, Debug)]
 struct Visit {
     number: u8,
-    /// Time of the longest frame that always may.
+    /// Time of the longest frame without a target.
     urgent: Span,
-    /// Of the longest that is limited.
+    /// Time of the longest frame with a target.
     limited: Span,
 }
 
-/// A ring whose promises make sense.
+/// A ring with valid promises.
 struct Ring<'a> {
     network: &'a Network,
     promises: &'a [Promise],
-    /// In the order of the ring.
+    /// Visits in ring order.
     visits: Vec<Visit>,
     /// The longest frame.
     longest: Span,
@@ -250,12 +249,12 @@ impl<'a> Ring<'a> {
         }
         for (at, promise) in promises.iter().enumerate() {
             let &Promise { station, priority, octets, period, .. } = promise;
-            if priority > HIGHEST || period.is_zero() || octets as usize > MAX_INFORMATION {
-                return Err(Refusal::Senseless { promise: at });
+            if priority > MAX_PRIORITY || period.is_zero() || octets as usize > MAX_INFORMATION {
+                return Err(Refusal::InvalidPromise { promise: at });
             }
             let visit = visits.iter_mut().find(|visit| visit.number == station);
-            let visit = visit.ok_or(Refusal::Stranger { promise: at, station })?;
-            let always = options.targets[usize::from(priority)] == Span::MAX;
+            let visit = visit.ok_or(Refusal::UnknownStation { promise: at, station })?;
+            let always = options.rotation_targets[usize::from(priority)] == Span::MAX;
             let frame = if always { &mut visit.urgent } else { &mut visit.limited };
             *frame = line.message(octets).max(*frame);
         }
@@ -265,7 +264,7 @@ impl<'a> Ring<'a> {
         Ok(ring)
     }
 
-    /// Whether a healthy ring leaves its timers alone.
+    /// Checks that no timer expires in a healthy ring.
     fn timers(&self) -> Result<(), Refusal> {
         let Network { line, options, .. } = self.network;
         let slot = line.token() + line.hop + line.relay(self.longest);
@@ -273,32 +272,32 @@ impl<'a> Ring<'a> {
         if options.slot < slot {
             return Err(Refusal::Slot { least: slot });
         }
-        if options.patience < patience {
+        if options.pass_timeout < patience {
             return Err(Refusal::Patience { least: patience });
         }
         Ok(())
     }
 
-    /// What a visit takes besides its frame.
+    /// Returns the duration of a visit without its frame.
     fn overhead(&self) -> Span {
         let line = &self.network.line;
         line.token() + line.hop + line.relay(self.longest)
     }
 
-    /// The longest rest, once a rotation.
+    /// Returns the longest idle hold of a rotation.
     fn rest(&self) -> Span {
         let Network { line, options, .. } = self.network;
-        if options.rest.is_zero() { Span::ZERO } else { options.rest + line.hop }
+        if options.idle_hold.is_zero() { Span::ZERO } else { options.idle_hold + line.hop }
     }
 
     fn window(&self) -> Span {
         self.network.options.window() + self.network.line.hop
     }
 
-    /// The longest from a visit of the station at place `from` to its next, without rest and window.
+    /// Returns the longest time between visits of the station at index `from`, without idle hold and window.
     fn rotation(&self, from: usize) -> Span {
         let overhead = self.overhead();
-        let limits = self.network.options.targets.iter().filter(|target| **target != Span::MAX);
+        let limits = self.network.options.rotation_targets.iter().filter(|target| **target != Span::MAX);
         let target = limits.max().copied().unwrap_or_default();
         let mut urgent_behind: Span =
             self.visits.iter().fold(Span::ZERO, |sum, visit| sum + visit.urgent + overhead);
@@ -317,7 +316,8 @@ impl<'a> Ring<'a> {
         longest
     }
 
-    /// The longest that `visits` further visits take of a station that is visited every `rotation` at the latest.
+    /// Returns the longest time of `visits` further visits of a station that is visited every `rotation` at the
+    /// latest.
     fn wait(&self, rotation: Span, visits: u64) -> Span {
         let Network { line, options, lost, dead, .. } = self.network;
         let repairs =
@@ -325,8 +325,10 @@ impl<'a> Ring<'a> {
         let busy = (rotation + self.rest()) * visits + repairs;
         let mut wait = busy;
         loop {
-            let windows =
-                wait.as_ps().checked_div(options.every.as_ps()).map_or(visits, |n| visits.min(n + 1));
+            let windows = wait
+                .as_ps()
+                .checked_div(options.window_interval.as_ps())
+                .map_or(visits, |n| visits.min(n + 1));
             let longer = busy + self.window() * windows;
             if longer == wait {
                 return wait;
@@ -339,7 +341,7 @@ impl<'a> Ring<'a> {
         let Promise { station, priority, octets, period, .. } = self.promises[at];
         let place = self.visits.iter().position(|visit| visit.number == station).unwrap_or_default();
         let rotation = self.rotation(place);
-        let target = self.network.options.targets[usize::from(priority)];
+        let target = self.network.options.rotation_targets[usize::from(priority)];
         let slowest = self.wait(rotation, 1);
         if target != Span::MAX && slowest >= target {
             return Err(Refusal::Limited { promise: at, rotation: slowest, target });
@@ -360,7 +362,7 @@ impl<'a> Ring<'a> {
                 let wait = self.wait(rotation, visits);
                 let more: u64 = others.iter().map(|other| wait.as_ps().div_ceil(other.as_ps())).sum();
                 let needed = (earlier + 1).saturating_add(more);
-                if needed > ENDLESS {
+                if needed > MAX_VISITS {
                     return Err(Refusal::Overload { promise: at });
                 }
                 if needed <= visits {

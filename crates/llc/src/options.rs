@@ -1,28 +1,28 @@
-//! How a service access point behaves: what `LLCoption` sets.
+//! Options of a service access point, as set by `LLCoption`.
 
 use trunkline_units::Span;
 
-use crate::wire::HIGHEST;
+use crate::wire::MAX_PRIORITY;
 
-/// How a service access point behaves.
+/// Options of a service access point.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Whether messages are acknowledged (type 3) or not (type 1).
     pub acknowledged: bool,
-    /// Priority of what it sends: 0 to 7, 7 leaves first.
+    /// Priority of sent messages: 0 to 7; 7 is sent first.
     pub priority: u8,
-    /// Whether the information ends with a CRC-32, at both ends alike.
+    /// Whether messages end with a CRC-32; the same at both ends.
     pub crc: bool,
-    /// How often an acknowledged message is sent until it is answered; an unanswered one counts as one.
+    /// Maximum transmissions of an acknowledged message; 1 for unacknowledged ones.
     pub tries: u16,
-    /// How long an answer is waited for before the next try (clause 8.6.2: T1).
-    pub patience: Span,
-    /// How long a message may take, from the call until it has left or, acknowledged, until it is answered. What takes
-    /// longer is given up and told as [`Outcome::Late`](crate::Outcome::Late). Zero: as long as it likes.
+    /// Time to wait for a response before the next try (clause 8.6.2: T1).
+    pub response_timeout: Span,
+    /// Time limit from the send call until the message is sent or, if acknowledged, answered. Later messages end as
+    /// [`Outcome::Late`](crate::Outcome::Late). Zero: no limit.
     pub send_limit: Span,
-    /// Group SAPs, odd, of which it is a member.
+    /// Group SAPs (odd) of which it is a member.
     pub groups: Vec<u8>,
-    /// Messages that may wait here to leave, and that may wait to be taken.
+    /// Capacity of the send queue and of the receive queue, in messages.
     pub queue: u16,
 }
 
@@ -34,7 +34,7 @@ impl Default for Options {
             priority: 0,
             crc: false,
             tries: 1,
-            patience: Span::from_ms(10),
+            response_timeout: Span::from_ms(10),
             send_limit: Span::ZERO,
             groups: Vec::new(),
             queue: 64,
@@ -45,6 +45,6 @@ impl Default for Options {
 impl Options {
     /// Acknowledged messages of a priority, sent up to three times.
     pub fn acknowledged(priority: u8) -> Options {
-        Options { acknowledged: true, priority: priority.min(HIGHEST), tries: 3, ..Options::default() }
+        Options { acknowledged: true, priority: priority.min(MAX_PRIORITY), tries: 3, ..Options::default() }
     }
 }

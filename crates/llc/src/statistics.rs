@@ -1,8 +1,8 @@
-//! What a station counted.
+//! Counters of a station.
 
 use crate::wire::Kind;
 
-/// PDUs by what they are.
+/// PDUs by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kinds {
     /// Unnumbered information.
@@ -15,14 +15,14 @@ pub struct Kinds {
     pub test: u64,
     /// TEST responses.
     pub test_responses: u64,
-    /// Acknowledged commands, each try and each agreement on a number among them.
+    /// Acknowledged commands, including retries and sequence resynchronizations.
     pub ac: u64,
-    /// Their responses.
+    /// Acknowledged responses.
     pub ac_responses: u64,
 }
 
 impl Kinds {
-    /// The counter of a kind.
+    /// Returns the counter of a kind.
     #[inline]
     pub(crate) fn of(&mut self, kind: Kind, response: bool) -> &mut u64 {
         match (kind, response) {
@@ -36,69 +36,69 @@ impl Kinds {
         }
     }
 
-    /// All of them.
+    /// Returns the sum.
     pub fn total(&self) -> u64 {
         let Kinds { ui, xid, xid_responses, test, test_responses, ac, ac_responses } = *self;
         ui + xid + xid_responses + test + test_responses + ac + ac_responses
     }
 }
 
-/// What happened at one priority.
+/// Counters of one priority.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Level {
-    /// Frames sent, answers among them.
+    /// Frames sent, including responses.
     pub sent: u64,
     /// Frames received.
     pub received: u64,
-    /// Tries after the first.
-    pub again: u64,
-    /// Messages given up because they took too long.
-    pub late: u64,
-    /// Unacknowledged messages that found no room in a SAP.
+    /// Retransmissions.
+    pub retries: u64,
+    /// Messages whose time limit passed.
+    pub deadline_misses: u64,
+    /// Unacknowledged messages dropped at a full receive queue.
     pub dropped: u64,
 }
 
-/// Counts since a station began.
+/// Counters since the station started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// PDUs sent.
     pub sent: Kinds,
-    /// PDUs received that are well formed and from another station.
+    /// Well-formed PDUs received from other stations.
     pub received: Kinds,
     /// By priority, 0 to 7.
     pub levels: [Level; 8],
-    /// Frames whose first octet is no priority: a token's, for example.
+    /// Frames whose first octet is not a priority, such as tokens.
     pub foreign: u64,
-    /// Frames from no station, or from this station's own number.
+    /// Frames from an invalid station number or this station's own.
     pub bad_source: u64,
-    /// Frames that hold no PDU that makes sense.
+    /// Frames without a valid PDU.
     pub malformed: u64,
-    /// PDUs to a SAP that is not open, or to a group without a member here.
-    pub nobody: u64,
+    /// PDUs to a closed SAP or to a group without a member here.
+    pub no_receiver: u64,
     /// Messages whose checksum failed.
     pub bad_crc: u64,
-    /// Acknowledged messages that had come before.
+    /// Duplicate acknowledged messages.
     pub duplicates: u64,
-    /// Acknowledged messages that found no room, neither in the SAP nor in the memory of sequences.
+    /// Acknowledged messages refused because the receive queue or the sequence table was full.
     pub unavailable: u64,
-    /// Responses to nothing that was asked.
-    pub strays: u64,
-    /// Answers that were not sent because too many waited.
-    pub unanswering: u64,
-    /// Answers to questions that nobody heard of because too many waited.
-    pub unheard: u64,
-    /// Times the number of a sequence had to be agreed on.
+    /// Unexpected responses.
+    pub unexpected_responses: u64,
+    /// Responses not sent because too many were queued.
+    pub dropped_responses: u64,
+    /// TEST and XID responses dropped because too many were queued.
+    pub dropped_answers: u64,
+    /// Sequence resynchronizations.
     pub agreements: u64,
-    /// Messages that left, and if acknowledged were answered well.
+    /// Messages sent and, if acknowledged, accepted.
     pub done: u64,
-    /// Acknowledged messages that nobody answered.
+    /// Acknowledged messages without a response.
     pub unanswered: u64,
-    /// Acknowledged messages that were refused.
+    /// Acknowledged messages refused by the peer.
     pub refused: u64,
 }
 
 impl Statistics {
-    /// Each with its name, those by priority summed up.
+    /// Returns all counters with their names; per-priority counters are summed.
     pub fn named(&self) -> [(&'static str, u64); 33] {
         let sum = |one: fn(&Level) -> u64| self.levels.iter().map(one).sum();
         [
@@ -118,19 +118,19 @@ impl Statistics {
             ("received_test_responses", self.received.test_responses),
             ("received_ac", self.received.ac),
             ("received_ac_responses", self.received.ac_responses),
-            ("again", sum(|level| level.again)),
-            ("late", sum(|level| level.late)),
+            ("again", sum(|level| level.retries)),
+            ("late", sum(|level| level.deadline_misses)),
             ("dropped", sum(|level| level.dropped)),
             ("foreign", self.foreign),
             ("bad_source", self.bad_source),
             ("malformed", self.malformed),
-            ("nobody", self.nobody),
+            ("nobody", self.no_receiver),
             ("bad_crc", self.bad_crc),
             ("duplicates", self.duplicates),
             ("unavailable", self.unavailable),
-            ("strays", self.strays),
-            ("unanswering", self.unanswering),
-            ("unheard", self.unheard),
+            ("strays", self.unexpected_responses),
+            ("unanswering", self.dropped_responses),
+            ("unheard", self.dropped_answers),
             ("agreements", self.agreements),
             ("done", self.done),
             ("unanswered", self.unanswered),

@@ -1,4 +1,4 @@
-//! PDUs, byte for byte (IEEE 802.2-1998, clauses 3 and 5).
+//! PDU encoding (IEEE 802.2-1998, clauses 3 and 5).
 //!
 //! | PDU | control | carries |
 //! | --- | --- | --- |
@@ -7,34 +7,33 @@
 //! | TEST | `E3`, with P or F `F3` | information, which the response repeats |
 //! | AC0, AC1 | `67`, `E7`; with P or F `77`, `F7` | a command information; a response a status octet first |
 //!
-//! DSAP and SSAP come before the control octet. The low bit of the DSAP says that a group is meant, that of the SSAP that
-//! this is a response.
+//! DSAP and SSAP precede the control octet. The low bit of the DSAP marks a group, that of the SSAP a response.
 
 use std::fmt;
 
 use thiserror::Error;
 
-/// The station that stands for all of them.
+/// Broadcast station number.
 pub const ALL: u8 = 255;
 /// The highest priority.
-pub const HIGHEST: u8 = 7;
-/// The SAP that is everybody's (IEEE 802.2 clause 3.3.1.2).
+pub const MAX_PRIORITY: u8 = 7;
+/// The global SAP (IEEE 802.2 clause 3.3.1.2).
 pub const GLOBAL_SAP: u8 = 0xFF;
-/// The SAP of the station itself.
+/// The null SAP: the station itself.
 pub const NULL_SAP: u8 = 0;
-/// Octets before the information.
+/// Octets before the information field.
 pub const HEADER: usize = 3;
-/// Most octets of information: what a length-encapsulated Ethernet frame has room for.
+/// Maximum octets of information in a length-encapsulated Ethernet frame.
 pub const MAX_INFORMATION: usize = 1500 - HEADER;
-/// Octets of the optional checksum at the end of the information.
+/// Octets of the optional checksum that ends the information field.
 pub const CRC: usize = 4;
 
-/// Where a message goes, or whence it came: a service access point of a station. In C `{ SAP, station }`.
+/// A service access point of a station. In C `{ SAP, station }`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address {
-    /// 2 to 254 and even; odd for a group; [`GLOBAL_SAP`]; [`NULL_SAP`].
+    /// SAP: even, 2 to 254; odd for a group; [`GLOBAL_SAP`]; [`NULL_SAP`].
     pub sap: u8,
-    /// 1 to 254, or [`ALL`].
+    /// Station: 1 to 254, or [`ALL`].
     pub station: u8,
 }
 
@@ -44,37 +43,37 @@ impl fmt::Display for Address {
     }
 }
 
-/// What a PDU is.
+/// Kind of a PDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Unnumbered information.
     Ui,
     /// Exchange identification.
     Xid,
-    /// The information comes back.
+    /// Test: the information is returned.
     Test,
-    /// Acknowledged connectionless information, with its one-bit number, false for AC0.
+    /// Acknowledged connectionless information with its one-bit sequence number; false for AC0.
     Ac(bool),
 }
 
-/// A PDU, its information borrowed.
+/// A PDU with borrowed information.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pdu<'a> {
-    /// To which SAP; odd for a group.
+    /// Destination SAP; odd for a group.
     pub dsap: u8,
-    /// From which; even.
+    /// Source SAP; even.
     pub ssap: u8,
-    /// Whether it answers.
+    /// Whether it is a response.
     pub response: bool,
-    /// What it is.
+    /// Kind.
     pub kind: Kind,
     /// The poll bit of a command, the final bit of a response.
     pub poll: bool,
-    /// The information field: of an acknowledged PDU's response the status octet comes first.
+    /// Information field; in a response of an acknowledged PDU, the status octet comes first.
     pub information: &'a [u8],
 }
 
-/// Why bytes are no PDU that a station understands.
+/// Why bytes are not a valid PDU.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum BadPdu {
     /// Fewer than three octets.
@@ -83,15 +82,15 @@ pub enum BadPdu {
     /// More than [`MAX_INFORMATION`].
     #[error("the information has more than {MAX_INFORMATION} octets")]
     Long,
-    /// A control octet of another type.
+    /// Unsupported control octet.
     #[error("no PDU of type 1 or 3 has the control octet {0:#04x}")]
     Control(u8),
-    /// UI is never a response (clause 5.4.1.1.2) and has no poll bit.
+    /// UI cannot be a response (clause 5.4.1.1.2) or carry the poll bit.
     #[error("unnumbered information is a command")]
     Response,
-    /// The response of an acknowledged PDU without its status.
+    /// An acknowledged response lacks its status.
     #[error("a response of type 3 begins with its status")]
-    NoStatus,
+    MissingStatus,
 }
 
 const UI: u8 = 0x03;
@@ -99,15 +98,15 @@ const XID: u8 = 0xAF;
 const TEST: u8 = 0xE3;
 pub(crate) const AC0: u8 = 0x67;
 const AC1: u8 = AC0 | NUMBER;
-/// The bit of the number of an acknowledged PDU,
+/// Sequence number bit of an acknowledged PDU.
 pub(crate) const NUMBER: u8 = 0x80;
-/// the poll or final bit,
+/// Poll or final bit.
 pub(crate) const POLL: u8 = 0x10;
-/// and in the SSAP that of a response.
+/// Response bit in the SSAP.
 pub(crate) const RESPONSE: u8 = 1;
 
 impl<'a> Pdu<'a> {
-    /// Reads a PDU.
+    /// Decodes a PDU.
     ///
     /// # Errors
     /// [`BadPdu`].
@@ -130,22 +129,22 @@ impl<'a> Pdu<'a> {
         match kind {
             Kind::Ui if poll => return Err(BadPdu::Control(control)),
             Kind::Ui if response => return Err(BadPdu::Response),
-            Kind::Ac(_) if response && information.is_empty() => return Err(BadPdu::NoStatus),
+            Kind::Ac(_) if response && information.is_empty() => return Err(BadPdu::MissingStatus),
             _ => {}
         }
         Ok(Pdu { dsap, ssap: ssap & !RESPONSE, response, kind, poll, information })
     }
 
-    /// Octets that it takes.
+    /// Returns the encoded length.
     #[inline]
     pub fn length(&self) -> usize {
         HEADER + self.information.len()
     }
 
-    /// Writes it at the start of `into`; how many octets.
+    /// Encodes the PDU at the start of `into` and returns its length.
     ///
     /// # Panics
-    /// If `into` has no room for it.
+    /// If `into` is too short.
     #[inline]
     pub fn write(&self, into: &mut [u8]) -> usize {
         let control = match self.kind {
@@ -163,62 +162,62 @@ impl<'a> Pdu<'a> {
     }
 }
 
-/// The information of XID: that types 1 and 3 are spoken (class III), no window of type 2 (clause 5.4.1.1.2).
+/// XID information: types 1 and 3 (class III), no type 2 window (clause 5.4.1.1.2).
 pub const IDENTITY: [u8; 3] = [0x81, 0x05, 0x00];
 
-/// The status of a response of type 3: what became of the command, and of the answer that it may carry (clause 5.4.3.3.2).
+/// Status of a type 3 response (clause 5.4.3.3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// The low half: what became of the command.
+    /// Low half: status of the command.
     pub command: CommandStatus,
-    /// The high half: what this says of the response's own information.
+    /// High half: status of the response's information.
     pub response: ResponseStatus,
 }
 
-/// What became of a command.
+/// Status of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum CommandStatus {
     /// Accepted.
     Ok = 0,
-    /// The service is not there, or was turned off.
+    /// Service not implemented or disabled.
     Unimplemented = 1,
-    /// The user of the SAP failed.
+    /// User error.
     UserError = 5,
-    /// Against the protocol.
+    /// Protocol error.
     ProtocolError = 6,
-    /// It will never work.
+    /// Permanent failure.
     Permanent = 7,
-    /// No room at present.
+    /// Resources temporarily unavailable.
     Unavailable = 9,
-    /// It does not work at present.
+    /// Temporary failure.
     Temporary = 15,
 }
 
-/// What a response says of the information that it carries.
+/// Status of the information in a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ResponseStatus {
-    /// It is there.
+    /// Present.
     Present = 0,
-    /// The service is not there, or was turned off.
+    /// Service not implemented or disabled.
     Unimplemented = 1,
-    /// None was ever submitted.
+    /// Never submitted.
     NeverSubmitted = 3,
-    /// None was asked for.
+    /// Not requested.
     NotRequested = 4,
-    /// The user of the SAP failed.
+    /// User error.
     UserError = 5,
-    /// It will never work.
+    /// Permanent failure.
     Permanent = 7,
-    /// No room at present.
+    /// Resources temporarily unavailable.
     Unavailable = 9,
-    /// It does not work at present.
+    /// Temporary failure.
     Temporary = 15,
 }
 
 impl Status {
-    /// Reads the octet; none if it means nothing.
+    /// Decodes the octet; `None` if it is invalid.
     #[inline]
     pub fn read(octet: u8) -> Option<Status> {
         let command = match octet & 15 {
@@ -245,7 +244,7 @@ impl Status {
         Some(Status { command, response })
     }
 
-    /// The octet.
+    /// Returns the octet.
     #[inline]
     pub const fn octet(self) -> u8 {
         (self.response as u8) << 4 | self.command as u8

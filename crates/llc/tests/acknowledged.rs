@@ -1,5 +1,5 @@
 //! Acknowledged messages: once and in order if they are said to be done, at most once if not, over any path that loses
-//! and doubles, and whoever is restarted.
+//! and duplicates, and with restarted stations.
 
 #[path = "support/exchange.rs"]
 mod exchange;
@@ -12,7 +12,7 @@ mod world;
 
 use std::collections::BTreeSet;
 
-use hand::{Hand, OWN, at};
+use hand::{DrivenStation, OWN, at};
 use trunkline_endpoint::Port;
 use trunkline_llc::wire::CommandStatus;
 use trunkline_llc::{Command, Config, Event, Options, Outcome, Refusal, Ticket};
@@ -24,10 +24,10 @@ fn sent(ticket: Ticket, outcome: Outcome, tries: u16, took: Span) -> Event {
 }
 
 /// A station with an acknowledging SAP 2 whose number with station 9 is agreed on: it is 1.
-fn agreed(options: Options) -> (Hand, Ticket) {
-    let mut hand = Hand::open(&[2], &options);
+fn agreed(options: Options) -> (DrivenStation, Ticket) {
+    let mut hand = DrivenStation::open(&[2], &options);
     let ticket = hand.send(2, at(9, 4), b"a");
-    assert_eq!(hand.hear(), [[0, 4, 2, 0x77]]);
+    assert_eq!(hand.receive(), [[0, 4, 2, 0x77]]);
     hand.give(9, &[0, 2, 5, 0xF7, 0x30]);
     (hand, ticket)
 }
@@ -38,36 +38,36 @@ fn a_number_is_agreed_on_and_then_alternates() {
     let mut tickets = vec![ticket];
     for n in 0..6u8 {
         let (control, answer) = if n % 2 == 0 { (0xE7, 0x67) } else { (0x67, 0xE7) };
-        assert_eq!(hand.hear(), [[0, 4, 2, control, b'a']]);
+        assert_eq!(hand.receive(), [[0, 4, 2, control, b'a']]);
         // Answers of another number, station, SAP, priority, with the final bit.
         hand.give(9, &[0, 2, 5, control, 0x40]);
         hand.give(8, &[0, 2, 5, answer, 0x40]);
         hand.give(9, &[0, 2, 7, answer, 0x40]);
         hand.give(9, &[1, 2, 5, answer, 0x40]);
         hand.give(9, &[0, 2, 5, answer | 0x10, 0x40]);
-        assert_eq!(hand.tells(), []);
+        assert_eq!(hand.events(), []);
         hand.give(9, &[0, 2, 5, answer, 0x40]);
-        assert_eq!(hand.tells(), [sent(ticket, Outcome::Done, 1, Span::ZERO)]);
+        assert_eq!(hand.events(), [sent(ticket, Outcome::Done, 1, Span::ZERO)]);
         // Doubles.
         hand.give(9, &[0, 2, 5, answer, 0x40]);
-        assert_eq!(hand.tells(), []);
+        assert_eq!(hand.events(), []);
         ticket = hand.send(2, at(9, 4), b"a");
         tickets.push(ticket);
     }
     let statistics = hand.station.inner().statistics();
-    assert_eq!((statistics.agreements, statistics.done, statistics.strays), (1, 6, 36));
+    assert_eq!((statistics.agreements, statistics.done, statistics.unexpected_responses), (1, 6, 36));
 }
 
 #[test]
 fn each_sequence_has_one_message_under_way() {
-    let mut hand = Hand::open(&[2, 4], &Options::acknowledged(0));
+    let mut hand = DrivenStation::open(&[2, 4], &Options::acknowledged(0));
     for _ in 0..3 {
         for (sap, to) in [(2, at(9, 4)), (2, at(9, 6)), (2, at(8, 4)), (4, at(9, 4))] {
             hand.try_send(sap, to, b"", None).unwrap();
             hand.try_send(sap, to, b"", Some(5)).unwrap();
         }
     }
-    let frames = hand.hear();
+    let frames = hand.receive();
     assert_eq!(frames.len(), 8);
     assert_eq!(frames.iter().collect::<BTreeSet<_>>().len(), 6, "two pairs differ in the station only");
     assert_eq!(hand.station.inner().sequences(), (8, 0));
@@ -78,41 +78,41 @@ fn an_unanswered_message_is_tried_again_and_then_given_up() {
     let (mut hand, ticket) = agreed(Options::acknowledged(0));
     let next = hand.send(2, at(9, 4), b"b");
     for ms in [0, 10, 20] {
-        assert_eq!((hand.now, hand.hear().len()), (Instant::from_ns(ms * 1_000_000), 1));
+        assert_eq!((hand.now, hand.receive().len()), (Instant::from_ns(ms * 1_000_000), 1));
         let left = hand.deadline().unwrap().since(hand.now);
         assert_eq!(left, Span::from_ms(10));
         hand.wait(left);
     }
     // Whether it arrived is not known: the number is agreed on again, the same, so that a late copy is a double.
     assert_eq!(hand.frame(), Some((9, vec![vec![0, 4, 2, 0xF7]])));
-    assert_eq!(hand.tells(), [sent(ticket, Outcome::Unanswered, 3, Span::from_ms(30))]);
+    assert_eq!(hand.events(), [sent(ticket, Outcome::Unanswered, 3, Span::from_ms(30))]);
     // A late answer is none.
     hand.give(9, &[0, 2, 5, 0x67, 0x40]);
-    assert_eq!(hand.hear().len(), 0);
+    assert_eq!(hand.receive().len(), 0);
     hand.give(9, &[0, 2, 5, 0x77, 0x30]);
-    assert_eq!(hand.hear(), [[0, 4, 2, 0x67, b'b']]);
+    assert_eq!(hand.receive(), [[0, 4, 2, 0x67, b'b']]);
     hand.give(9, &[0, 2, 5, 0xE7, 0x40]);
-    assert_eq!(hand.tells(), [sent(next, Outcome::Done, 1, Span::from_ms(30))]);
+    assert_eq!(hand.events(), [sent(next, Outcome::Done, 1, Span::from_ms(30))]);
     let statistics = hand.station.inner().statistics();
-    assert_eq!((statistics.levels[0].again, statistics.agreements, statistics.unanswered), (2, 2, 1));
+    assert_eq!((statistics.levels[0].retries, statistics.agreements, statistics.unanswered), (2, 2, 1));
 }
 
 #[test]
 fn an_answer_while_the_next_try_waits_to_leave_counts() {
-    let mut hand = Hand::open(&[2], &Options::acknowledged(0));
+    let mut hand = DrivenStation::open(&[2], &Options::acknowledged(0));
     let first = hand.send(2, at(9, 4), b"a");
-    assert_eq!(hand.hear(), [[0, 4, 2, 0x77]]);
+    assert_eq!(hand.receive(), [[0, 4, 2, 0x77]]);
     // Its patience is over, but the port takes nothing.
     hand.wait(Span::from_ms(10));
     hand.give(9, &[0, 2, 5, 0xF7, 0x30]);
-    assert_eq!(hand.hear(), [[0, 4, 2, 0xE7, b'a']]);
+    assert_eq!(hand.receive(), [[0, 4, 2, 0xE7, b'a']]);
     hand.wait(Span::from_ms(10));
     hand.give(9, &[0, 2, 5, 0x67, 0x40]);
     let second = hand.send(2, at(9, 4), b"b");
-    assert_eq!(hand.hear(), [[0, 4, 2, 0x67, b'b']]);
+    assert_eq!(hand.receive(), [[0, 4, 2, 0x67, b'b']]);
     hand.give(9, &[0, 2, 5, 0xE7, 0x40]);
     let done = |ticket, took| sent(ticket, Outcome::Done, 1, took);
-    assert_eq!(hand.tells(), [done(first, Span::from_ms(20)), done(second, Span::ZERO)]);
+    assert_eq!(hand.events(), [done(first, Span::from_ms(20)), done(second, Span::ZERO)]);
     assert_eq!(hand.deadline(), None);
 }
 
@@ -125,25 +125,25 @@ fn a_message_that_is_late_behind_another_leaves_its_sequence() {
     let second = hand.send(2, at(9, 4), b"b");
     hand.command(Command::Configure { sap: 2, options: &Options::acknowledged(0) }).unwrap();
     let third = hand.send(2, at(9, 4), b"c");
-    assert_eq!(hand.hear(), [[0, 4, 2, 0xE7, b'a']]);
+    assert_eq!(hand.receive(), [[0, 4, 2, 0xE7, b'a']]);
     hand.wait(limit);
-    assert_eq!(hand.tells(), [sent(second, Outcome::Late, 0, limit)]);
+    assert_eq!(hand.events(), [sent(second, Outcome::Late, 0, limit)]);
     hand.give(9, &[0, 2, 5, 0x67, 0x40]);
-    assert_eq!(hand.hear(), [[0, 4, 2, 0x67, b'c']]);
+    assert_eq!(hand.receive(), [[0, 4, 2, 0x67, b'c']]);
     hand.give(9, &[0, 2, 5, 0xE7, 0x40]);
     let done = |ticket| sent(ticket, Outcome::Done, 1, limit);
-    assert_eq!(hand.tells(), [done(first), done(third)]);
+    assert_eq!(hand.events(), [done(first), done(third)]);
 }
 
 #[test]
-fn a_station_that_is_not_there_is_asked_as_often_as_a_message_may_be_tried() {
-    let mut hand = Hand::open(&[2], &Options { tries: 2, ..Options::acknowledged(0) });
+fn absent_station_is_tried_as_often_as_allowed() {
+    let mut hand = DrivenStation::open(&[2], &Options { tries: 2, ..Options::acknowledged(0) });
     let ticket = hand.send(2, at(9, 4), b"a");
-    assert_eq!(hand.hear().len(), 1);
+    assert_eq!(hand.receive().len(), 1);
     hand.wait(Span::from_ms(10));
-    assert_eq!(hand.hear(), [[0, 4, 2, 0x77]]);
+    assert_eq!(hand.receive(), [[0, 4, 2, 0x77]]);
     hand.wait(Span::from_ms(10));
-    assert_eq!(hand.tells(), [sent(ticket, Outcome::Unanswered, 2, Span::from_ms(20))]);
+    assert_eq!(hand.events(), [sent(ticket, Outcome::Unanswered, 2, Span::from_ms(20))]);
     assert_eq!(hand.deadline(), None);
 }
 
@@ -159,52 +159,52 @@ fn who_has_no_room_is_tried_again_and_who_refuses_is_not() {
         (0x47, Permanent, false),
     ] {
         let (mut hand, ticket) = agreed(Options { tries: 2, ..Options::acknowledged(0) });
-        hand.hear();
+        hand.receive();
         hand.give(9, &[0, 2, 5, 0x67, octet]);
         if again {
-            assert_eq!(hand.tells(), []);
+            assert_eq!(hand.events(), []);
             hand.wait(Span::from_ms(10));
-            assert_eq!(hand.hear(), [[0, 4, 2, 0xE7, b'a']]);
+            assert_eq!(hand.receive(), [[0, 4, 2, 0xE7, b'a']]);
             hand.give(9, &[0, 2, 5, 0x67, octet]);
         }
         let (tries, took) = if again { (2, Span::from_ms(10)) } else { (1, Span::ZERO) };
-        assert_eq!(hand.tells(), [sent(ticket, Outcome::Refused(status), tries, took)]);
+        assert_eq!(hand.events(), [sent(ticket, Outcome::Refused(status), tries, took)]);
     }
-    // The last try goes unanswered, but it was told before why.
+    // The last try gets no response, but an earlier one gave the reason.
     let (mut hand, ticket) = agreed(Options { tries: 2, ..Options::acknowledged(0) });
-    hand.hear();
+    hand.receive();
     hand.give(9, &[0, 2, 5, 0x67, 0x49]);
     hand.wait(Span::from_ms(10));
-    hand.hear();
+    hand.receive();
     hand.wait(Span::from_ms(10));
-    assert_eq!(hand.tells(), [sent(ticket, Outcome::Refused(Unavailable), 2, Span::from_ms(20))]);
+    assert_eq!(hand.events(), [sent(ticket, Outcome::Refused(Unavailable), 2, Span::from_ms(20))]);
     // A status that means nothing is none.
     let (mut hand, _) = agreed(Options::acknowledged(0));
-    hand.hear();
+    hand.receive();
     hand.give(9, &[0, 2, 5, 0x67, 0x42]);
-    assert_eq!((hand.tells(), hand.station.inner().statistics().malformed), (vec![], 1));
+    assert_eq!((hand.events(), hand.station.inner().statistics().malformed), (vec![], 1));
 }
 
 #[test]
 fn nothing_is_tried_again_when_it_may_be_forgotten() {
     let lifetime = Span::from_ms(100);
-    let mut hand = Hand::with(Config { lifetime, ..Config::new(Port(0), OWN) });
-    let options = Options { tries: 50, patience: Span::from_ms(20), ..Options::acknowledged(0) };
+    let mut hand = DrivenStation::with(Config { lifetime, ..Config::new(Port(0), OWN) });
+    let options = Options { tries: 50, response_timeout: Span::from_ms(20), ..Options::acknowledged(0) };
     hand.command(Command::Open { sap: 2, options: &options }).unwrap();
     let ticket = hand.send(2, at(9, 4), b"a");
     for _ in 0..3 {
-        assert_eq!(hand.hear().len(), 1);
+        assert_eq!(hand.receive().len(), 1);
         let left = hand.deadline().unwrap().since(hand.now);
         hand.wait(left);
     }
-    assert_eq!(hand.tells(), [sent(ticket, Outcome::Unanswered, 3, lifetime / 2)]);
+    assert_eq!(hand.events(), [sent(ticket, Outcome::Unanswered, 3, lifetime / 2)]);
     // And the receiver forgets only after the whole of it.
-    let mut hand = Hand::with(Config { lifetime, ..Config::new(Port(0), OWN) });
+    let mut hand = DrivenStation::with(Config { lifetime, ..Config::new(Port(0), OWN) });
     hand.command(Command::Open { sap: 2, options: &options }).unwrap();
     for (ms, taken) in [(0, true), (0, false), (100, false), (101, true), (1, false)] {
         hand.wait(Span::from_ms(ms));
         hand.give(9, &[0, 2, 4, 0x67, 1]);
-        assert_eq!((hand.hear().len(), hand.take(2).is_some()), (1, taken), "after {ms} ms");
+        assert_eq!((hand.receive().len(), hand.take(2).is_some()), (1, taken), "after {ms} ms");
     }
 }
 
@@ -212,12 +212,12 @@ fn nothing_is_tried_again_when_it_may_be_forgotten() {
 fn memory_of_sequences_is_bounded() {
     let lifetime = Span::from_ms(100);
     let config = || Config { lifetime, sequences: 10, ..Config::new(Port(0), OWN) };
-    let mut hand = Hand::with(config());
+    let mut hand = DrivenStation::with(config());
     hand.command(Command::Open { sap: 2, options: &Options::default() }).unwrap();
-    let answers = |hand: &mut Hand, from: u8| {
+    let answers = |hand: &mut DrivenStation, from: u8| {
         hand.give(from, &[0, 2, 4, 0x67, 1]);
         hand.take(2);
-        hand.hear()[0][4]
+        hand.receive()[0][4]
     };
     for from in 10..20 {
         hand.wait(Span::from_ms(1));
@@ -235,16 +235,16 @@ fn memory_of_sequences_is_bounded() {
     assert_eq!(hand.station.inner().sequences(), (0, 10));
 
     // To send, what is idle is forgotten for something else; what is not is not.
-    let mut hand = Hand::with(config());
+    let mut hand = DrivenStation::with(config());
     let options = Options { tries: 1, queue: 100, ..Options::acknowledged(0) };
     hand.command(Command::Open { sap: 2, options: &options }).unwrap();
     for round in 0..3 {
         for to in 10..25 {
             hand.send(2, at(to, 4), b"");
         }
-        assert_eq!((hand.hear().len(), hand.station.inner().sequences().0), (15, 15), "round {round}");
+        assert_eq!((hand.receive().len(), hand.station.inner().sequences().0), (15, 15), "round {round}");
         hand.wait(Span::from_ms(10));
-        assert_eq!(hand.tells().len(), 15);
+        assert_eq!(hand.events().len(), 15);
     }
     assert_eq!(hand.try_send(2, at(200, 4), b"", None).map(|_| hand.station.inner().sequences().0), Ok(15));
 }
@@ -264,7 +264,7 @@ fn what_is_done_was_taken_once_and_in_order_where_patience_is_longer_than_the_pa
 
 #[test]
 fn the_first_message_after_a_restart_is_not_taken_for_a_double() {
-    // However many went before, and whoever is restarted.
+    // After any number of messages, and with either station restarted.
     for before in 0..5 {
         for restarted in [1, 2] {
             let mut world = World::new(1, Path { delay: Span::from_us(50), ..Path::default() }, 2);
@@ -294,7 +294,7 @@ fn the_first_message_after_a_restart_is_not_taken_for_a_double() {
 }
 
 #[test]
-fn a_sap_that_is_closed_says_so_and_takes_what_comes_when_it_is_open_again() {
+fn closed_sap_refuses_and_accepts_after_reopening() {
     let mut world = World::new(1, Path::default(), 2);
     let options = Options { queue: 1, ..Options::acknowledged(0) };
     world.command(1, Command::Open { sap: 2, options: &options }).unwrap();

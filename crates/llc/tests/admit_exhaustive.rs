@@ -1,7 +1,7 @@
 //! The bound against every schedule of small rings: whatever stations choose to send at each visit, and whenever messages
 //! come, nothing takes longer; and something takes nearly as long.
 //!
-//! The ring here is a few lines of its own: a visit takes the frame that is chosen, and the token. An octet takes a
+//! The ring here is an independent model of a few lines: a visit takes the frame that is chosen, and the token. An octet takes a
 //! picosecond.
 
 use trunkline_llc::admit::{Network, Promise, Station, delays, rotation};
@@ -28,16 +28,16 @@ fn network(choices: &[Choice], target: u64) -> Network {
     };
     let mut options = Options::for_line(&line, 8, 2_000);
     // One window at the most in what is looked at, of two slots.
-    (options.every, options.invited) = (Span::from_s(1), 1);
+    (options.window_interval, options.invited_per_window) = (Span::from_s(1), 1);
     assert_eq!(options.window().as_ps(), WINDOW);
-    options.targets[..4].fill(Span::from_ps(target));
+    options.rotation_targets[..4].fill(Span::from_ps(target));
     let background = |choice: &Choice| (choice.limited > 0).then(|| choice.limited as u32 - 3);
     let station =
         |(at, choice): (usize, &Choice)| Station { number: at as u8 + 1, background: background(choice) };
     Network { line, options, stations: choices.iter().enumerate().map(station).collect(), lost: 0, dead: 0 }
 }
 
-/// A schedule as far as it is chosen: the moments at which each visit began.
+/// A partial schedule: the moments at which each visit began.
 struct Schedules<'a> {
     choices: &'a [Choice],
     target: u64,
@@ -152,7 +152,7 @@ fn no_message_waits_longer() {
         &[(5_000, 80)],
         &[(1_500, 50), (4_000, 80)],
         &[(2_500, 50), (2_500, 50), (6_000, 100)],
-        // More of its own stream than one is under way: the first is not the one that waits longest.
+        // Several messages of its stream are outstanding: the first is not the one that waits longest.
         &[(1_100, 100), (1_150, 100)],
         &[(800, 20), (3_500, 60)],
     ];

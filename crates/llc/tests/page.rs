@@ -4,18 +4,18 @@
 #[path = "support/hand.rs"]
 mod hand;
 
-use hand::{Hand, at};
+use hand::{DrivenStation, at};
 use trunkline_endpoint::Port;
 use trunkline_llc::{Command, Config, Options};
 
-/// Passes on what both say until they fall silent, and writes it down; the answer to be lost is told from how many of its
+/// Passes on what both say until they fall silent, and writes it down; the answer to be lost is identified by how many of its
 /// kind went before.
-fn talk(ends: &mut [Hand; 2], lost: Option<&[u8]>, said: &mut Vec<String>) {
+fn exchange(ends: &mut [DrivenStation; 2], lost: Option<&[u8]>, said: &mut Vec<String>) {
     let mut lost = lost;
     loop {
         let mut silent = true;
         for from in [0, 1] {
-            for frame in ends[from].hear() {
+            for frame in ends[from].receive() {
                 silent = false;
                 let octets: Vec<String> = frame.iter().map(|octet| format!("{octet:02x}")).collect();
                 said.push(format!("{} → {}  {}", from + 1, 2 - from, octets.join(" ")));
@@ -33,14 +33,14 @@ fn talk(ends: &mut [Hand; 2], lost: Option<&[u8]>, said: &mut Vec<String>) {
 }
 
 #[test]
-fn the_exchange_in_the_documents_is_what_stations_say() {
+fn documented_exchange_matches_the_stations() {
     let page = include_str!("../../../docs/wire.md");
     let (_, page) = page.split_once("### An exchange of LLC").expect("the section is there");
     let (_, page) = page.split_once("```text\n").expect("the exchange is there");
     let (page, _) = page.split_once("```").expect("it ends");
     let page: Vec<&str> = page.lines().map(|line| line.split("   ").next().unwrap_or_default()).collect();
 
-    let mut ends = [1, 2].map(|number| Hand::with(Config::new(Port(0), number)));
+    let mut ends = [1, 2].map(|number| DrivenStation::with(Config::new(Port(0), number)));
     let options = Options::acknowledged(5);
     ends[0].command(Command::Open { sap: 2, options: &options }).unwrap();
     ends[1].command(Command::Open { sap: 4, options: &options }).unwrap();
@@ -52,10 +52,10 @@ fn the_exchange_in_the_documents_is_what_stations_say() {
         ends[0].command(Command::Configure { sap: 2, options: &options }).unwrap();
         ends[1].command(Command::Configure { sap: 4, options: &options }).unwrap();
         ends[0].send(2, at(2, 4), bytes);
-        talk(&mut ends, lost, &mut said);
+        exchange(&mut ends, lost, &mut said);
         if lost.is_some() {
-            ends[0].wait(options.patience);
-            talk(&mut ends, None, &mut said);
+            ends[0].wait(options.response_timeout);
+            exchange(&mut ends, None, &mut said);
         }
         assert_eq!(ends[1].take(4).map(|(_, taken)| taken), Some(bytes.to_vec()));
     }

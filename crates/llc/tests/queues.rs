@@ -4,9 +4,9 @@
 #[path = "support/hand.rs"]
 mod hand;
 
-use hand::{Hand, OWN, at};
+use hand::{DrivenStation, OWN, at};
 use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Output, Peer, Port, Writable};
-use trunkline_llc::talk::Received;
+use trunkline_llc::api::Received;
 use trunkline_llc::wire::{ALL, GLOBAL_SAP, MAX_INFORMATION};
 use trunkline_llc::{Command, Config, Event, Options, Outcome, Refusal, Ticket};
 use trunkline_units::{Instant, Seed, Span};
@@ -23,7 +23,7 @@ fn information(frame: &[u8]) -> &[u8] {
 
 #[test]
 fn the_highest_priority_leaves_first_and_each_in_order() {
-    let mut hand = Hand::open(&[2, 4], &options());
+    let mut hand = DrivenStation::open(&[2, 4], &options());
     let mut draw = Seed(7).stream("priorities");
     let (mut expected, mut now) = (Vec::new(), 0u8);
     for _ in 0..60 {
@@ -33,18 +33,18 @@ fn the_highest_priority_leaves_first_and_each_in_order() {
         now += 1;
     }
     expected.sort();
-    let got: Vec<_> = hand.hear().iter().map(|frame| (7 - frame[0], information(frame)[0])).collect();
+    let got: Vec<_> = hand.receive().iter().map(|frame| (7 - frame[0], information(frame)[0])).collect();
     assert_eq!(got, expected);
 }
 
 #[test]
-fn datagrams_that_did_not_leave_have_failed_and_what_is_acknowledged_comes_again() {
-    let mut hand = Hand::with(Config { batch: 4, ..Config::new(Port(0), OWN) });
+fn unsent_datagrams_fail_and_acknowledged_messages_are_retried() {
+    let mut hand = DrivenStation::with(Config { batch: 4, ..Config::new(Port(0), OWN) });
     hand.command(Command::Open { sap: 2, options: &options() }).unwrap();
     hand.command(Command::Open { sap: 4, options: &Options { tries: 2, ..Options::acknowledged(0) } })
         .unwrap();
-    let ends = |hand: &mut Hand| -> Vec<(Ticket, Outcome)> {
-        hand.hear();
+    let ends = |hand: &mut DrivenStation| -> Vec<(Ticket, Outcome)> {
+        hand.receive();
         let ends = std::mem::take(&mut hand.events).into_iter();
         let end = |event| match event {
             Event::Sent { ticket, outcome, .. } => Some((ticket, outcome)),
@@ -61,7 +61,7 @@ fn datagrams_that_did_not_leave_have_failed_and_what_is_acknowledged_comes_again
         let expected: Vec<_> =
             tickets.into_iter().enumerate().map(|(n, ticket)| (ticket, outcome(n))).collect();
         assert_eq!(ends(&mut hand), expected, "{unsent}");
-        // It was told once, and is over.
+        // It was reported once and has ended.
         hand.command(Command::Unsent { frames: 4 }).unwrap();
         assert_eq!(ends(&mut hand), []);
     }
@@ -80,7 +80,7 @@ fn datagrams_that_did_not_leave_have_failed_and_what_is_acknowledged_comes_again
 fn the_highest_waits_for_one_frame_whatever_else_waits() {
     for seed in 0..20 {
         let mut draw = Seed(seed).stream("life");
-        let mut hand = Hand::open(&[2, 4, 6], &Options { queue: 500, ..options() });
+        let mut hand = DrivenStation::open(&[2, 4, 6], &Options { queue: 500, ..options() });
         let acknowledged = Options { queue: 500, ..Options::acknowledged(0) };
         hand.command(Command::Open { sap: 8, options: &acknowledged }).unwrap();
         for step in 0..2_000 {
@@ -108,8 +108,8 @@ fn the_highest_waits_for_one_frame_whatever_else_waits() {
 
 /// Sends from each completion; the next message leaves at once, and another SAP's in between.
 #[test]
-fn sending_from_the_completion_starves_nobody() {
-    let mut hand = Hand::open(&[2, 4], &options());
+fn sending_from_completions_starves_no_sap() {
+    let mut hand = DrivenStation::open(&[2, 4], &options());
     for _ in 0..10 {
         hand.send(4, at(9, 4), b"4");
     }
@@ -132,8 +132,8 @@ fn sending_from_the_completion_starves_nobody() {
 }
 
 #[test]
-fn saps_take_turns_to_tell() {
-    let mut hand = Hand::open(&[2, 4], &options());
+fn saps_take_turns_with_events() {
+    let mut hand = DrivenStation::open(&[2, 4], &options());
     for sap in [2, 4] {
         for _ in 0..3 {
             hand.send(sap, at(9, 4), b"");
@@ -142,7 +142,7 @@ fn saps_take_turns_to_tell() {
     for sap in [2, 4] {
         hand.command(Command::Reset { sap, sending: true }).unwrap();
     }
-    let order = hand.tells().into_iter().map(|event| match event {
+    let order = hand.events().into_iter().map(|event| match event {
         Event::Sent { sap, .. } => sap,
         other => panic!("{other:?}"),
     });
@@ -151,18 +151,18 @@ fn saps_take_turns_to_tell() {
 
 #[test]
 fn answers_and_messages_take_turns() {
-    let mut hand = Hand::open(&[2], &options());
+    let mut hand = DrivenStation::open(&[2], &options());
     for _ in 0..5 {
         hand.give(9, &[0, 2, 4, 0xF3]);
         hand.send(2, at(9, 4), b"");
     }
-    let controls: Vec<u8> = hand.hear().iter().map(|frame| frame[3]).collect();
+    let controls: Vec<u8> = hand.receive().iter().map(|frame| frame[3]).collect();
     assert_eq!(controls, [0xF3, 3, 0xF3, 3, 0xF3, 3, 0xF3, 3, 0xF3, 3]);
 }
 
 #[test]
-fn a_message_keeps_its_place_until_its_end_is_told() {
-    let mut hand = Hand::open(&[2], &Options { queue: 3, ..options() });
+fn message_occupies_its_slot_until_its_end_is_reported() {
+    let mut hand = DrivenStation::open(&[2], &Options { queue: 3, ..options() });
     let tickets = [1, 2, 3].map(|n| hand.send(2, at(9, 4), &[n]));
     assert_eq!(tickets, [1, 2, 3].map(Ticket));
     assert_eq!(hand.try_send(2, at(9, 4), b"", Some(7)), Err(Refusal::Full));
@@ -174,7 +174,7 @@ fn a_message_keeps_its_place_until_its_end_is_told() {
     assert!(hand.frame().is_some());
     assert_eq!(hand.try_send(2, at(9, 4), b"", None), Err(Refusal::Full));
     hand.wait(Span::from_us(5));
-    let told = hand.tells();
+    let told = hand.events();
     let sent = |n, took| {
         let (ticket, outcome) = (Ticket(n), Outcome::Done);
         Event::Sent { sap: 2, ticket, outcome, tries: 1, took }
@@ -188,54 +188,54 @@ fn a_message_keeps_its_place_until_its_end_is_told() {
 
 #[test]
 fn a_question_makes_room_when_it_leaves() {
-    let mut hand = Hand::open(&[2], &Options { queue: 1, ..options() });
+    let mut hand = DrivenStation::open(&[2], &Options { queue: 1, ..options() });
     hand.command(Command::Identify { sap: 2, to: at(9, 4) }).unwrap();
     assert_eq!(hand.try_send(2, at(9, 4), b"", None), Err(Refusal::Full));
-    assert_eq!(hand.tells(), [Event::Writable { sap: 2 }]);
+    assert_eq!(hand.events(), [Event::Writable { sap: 2 }]);
     hand.send(2, at(9, 4), b"");
 }
 
 #[test]
 fn the_highest_priority_is_taken_first() {
-    let mut hand = Hand::open(&[2], &options());
+    let mut hand = DrivenStation::open(&[2], &options());
     for (n, level) in [3, 7, 3, 0, 7].into_iter().enumerate() {
         hand.give(9, &[level, 2, 6, 0x03, n as u8]);
     }
-    assert_eq!(hand.tells(), [Event::Readable { sap: 2 }]);
+    assert_eq!(hand.events(), [Event::Readable { sap: 2 }]);
     let got: Vec<(u8, Vec<u8>)> =
         std::iter::from_fn(|| hand.take(2)).map(|(r, bytes)| (r.priority, bytes)).collect();
     assert_eq!(got, [(7, vec![1]), (7, vec![4]), (3, vec![0]), (3, vec![2]), (0, vec![3])]);
-    // Empty again, so the next one is told; one that is taken first is not.
+    // Empty again, so the next message is reported; one that is taken first is not.
     hand.give(9, &[0, 2, 6, 0x03]);
-    assert_eq!(hand.tells(), [Event::Readable { sap: 2 }]);
+    assert_eq!(hand.events(), [Event::Readable { sap: 2 }]);
     hand.take(2);
     hand.give(9, &[0, 2, 6, 0x03]);
     hand.take(2);
-    assert_eq!(hand.tells(), []);
+    assert_eq!(hand.events(), []);
 }
 
 #[test]
-fn what_finds_no_room_is_dropped_or_told_so() {
-    let mut hand = Hand::open(&[2], &Options { queue: 2, ..options() });
+fn full_receive_queue_drops_or_refuses() {
+    let mut hand = DrivenStation::open(&[2], &Options { queue: 2, ..options() });
     for n in 0..5 {
         hand.give(9, &[5, 2, 6, 0x03, n]);
     }
     assert_eq!(hand.station.inner().statistics().levels[5].dropped, 3);
-    hand.hear();
-    // The same number again until there is room: then it is taken, and told once.
+    hand.receive();
+    // The same number again until there is space: then it is accepted and reported once.
     for _ in 0..2 {
         hand.give(9, &[7, 2, 6, 0x67, b'a']);
-        assert_eq!(hand.hear(), [[7, 6, 3, 0xE7, 0x49]]);
+        assert_eq!(hand.receive(), [[7, 6, 3, 0xE7, 0x49]]);
     }
     hand.take(2);
     for _ in 0..2 {
         hand.give(9, &[7, 2, 6, 0x67, b'a']);
-        assert_eq!(hand.hear(), [[7, 6, 3, 0xE7, 0x40]]);
+        assert_eq!(hand.receive(), [[7, 6, 3, 0xE7, 0x40]]);
     }
     // A double is answered though there is no room, a number agreed on, too.
     assert_eq!(hand.station.inner().readable(2), 2);
     hand.give(9, &[7, 2, 6, 0xF7]);
-    assert_eq!(hand.hear(), [[7, 6, 3, 0x77, 0x30]]);
+    assert_eq!(hand.receive(), [[7, 6, 3, 0x77, 0x30]]);
     let statistics = hand.station.inner().statistics();
     assert_eq!((statistics.unavailable, statistics.duplicates), (2, 1));
     assert_eq!(hand.take(2).unwrap().1, b"a");
@@ -243,7 +243,7 @@ fn what_finds_no_room_is_dropped_or_told_so() {
 
 #[test]
 fn groups_and_broadcasts_reach_their_members() {
-    let mut hand = Hand::open(&[2], &options());
+    let mut hand = DrivenStation::open(&[2], &options());
     for (sap, groups) in [(4, vec![0x41]), (6, vec![0x41, 0x43]), (254, vec![])] {
         hand.command(Command::Open { sap, options: &Options { groups, ..options() } }).unwrap();
     }
@@ -253,7 +253,7 @@ fn groups_and_broadcasts_reach_their_members() {
     let mut got = [2, 4, 6, 254]
         .map(|sap| std::iter::from_fn(|| hand.take(sap)).map(|(_, bytes)| bytes[0]).collect::<Vec<_>>());
     assert_eq!(got, [vec![0xFF], vec![0x41, 0xFF], vec![0x41, 0x43, 0xFF, 6], vec![0xFF]]);
-    assert_eq!(hand.station.inner().statistics().nobody, 3);
+    assert_eq!(hand.station.inner().statistics().no_receiver, 3);
     got[0].clear();
     hand.give(9, &[1, 0x41, 10, 0x03]);
     let from = at(9, 10);
@@ -266,11 +266,11 @@ fn groups_and_broadcasts_reach_their_members() {
 
 #[test]
 fn a_checksum_is_checked_at_both_ends() {
-    let mut hand = Hand::open(&[2], &Options { crc: true, ..options() });
+    let mut hand = DrivenStation::open(&[2], &Options { crc: true, ..options() });
     hand.send(2, at(9, 4), b"123456789");
     hand.send(2, at(9, 4), b"");
     // The check value of CRC-32.
-    let frames = hand.hear();
+    let frames = hand.receive();
     assert_eq!(frames[0][4..], *b"123456789\xCB\xF4\x39\x26");
     assert_eq!(frames[1][4..], [0, 0, 0, 0]);
     let mut frame = [&[0, 2, 4, 0x03][..], b"123456789\xCB\xF4\x39\x26"].concat();
@@ -282,13 +282,13 @@ fn a_checksum_is_checked_at_both_ends() {
     hand.give(9, &[0, 2, 4, 0x03, 1, 2, 3]);
     // Acknowledged: not answered, so it comes again.
     hand.give(9, &[0, 2, 4, 0x67, 1, 2, 3, 4, 5]);
-    assert_eq!((hand.hear().len(), hand.take(2)), (0, None));
+    assert_eq!((hand.receive().len(), hand.take(2)), (0, None));
     assert_eq!(hand.station.inner().statistics().bad_crc, 13 + 2);
     hand.give(9, &frame);
     assert_eq!(hand.take(2).unwrap().1, b"123456789");
     frame[3] = 0x67;
     hand.give(9, &frame);
-    assert_eq!((hand.hear().len(), hand.take(2).unwrap().1), (1, b"123456789".to_vec()));
+    assert_eq!((hand.receive().len(), hand.take(2).unwrap().1), (1, b"123456789".to_vec()));
     assert_eq!(hand.try_send(2, at(9, 4), &[0; MAX_INFORMATION - 3], None), Err(Refusal::TooLarge));
     hand.send(2, at(9, 4), &[0; MAX_INFORMATION - 4]);
 }
@@ -296,8 +296,9 @@ fn a_checksum_is_checked_at_both_ends() {
 #[test]
 fn what_waits_too_long_is_given_up() {
     let limit = Span::from_ms(5);
-    let mut hand = Hand::open(&[2], &Options { send_limit: limit, ..options() });
-    let acknowledged = Options { send_limit: limit, patience: Span::from_ms(3), ..Options::acknowledged(0) };
+    let mut hand = DrivenStation::open(&[2], &Options { send_limit: limit, ..options() });
+    let acknowledged =
+        Options { send_limit: limit, response_timeout: Span::from_ms(3), ..Options::acknowledged(0) };
     hand.command(Command::Open { sap: 4, options: &acknowledged }).unwrap();
     // One under way, one behind it; a datagram that cannot leave.
     let (away, behind) = (hand.send(4, at(9, 4), b"a"), hand.send(4, at(9, 4), b"b"));
@@ -323,14 +324,14 @@ fn what_waits_too_long_is_given_up() {
         Event::Sent { sap, ticket, outcome, tries, took: limit }
     };
     assert_eq!(told, [(at(5), late(4, away, 1)), (at(5), late(4, behind, 0)), (at(6), late(2, datagram, 0))]);
-    assert_eq!(hand.station.inner().statistics().levels[0].late, 3);
+    assert_eq!(hand.station.inner().statistics().levels[0].deadline_misses, 3);
     // Nothing of them is left.
-    assert_eq!((hand.hear().len(), hand.deadline()), (0, None));
+    assert_eq!((hand.receive().len(), hand.deadline()), (0, None));
 }
 
 #[test]
-fn a_reset_tells_and_a_close_does_not() {
-    let mut hand = Hand::open(&[2, 4], &Options { queue: 4, ..Options::acknowledged(3) });
+fn reset_reports_and_close_does_not() {
+    let mut hand = DrivenStation::open(&[2, 4], &Options { queue: 4, ..Options::acknowledged(3) });
     for sap in [2, 4] {
         for n in 0..4 {
             hand.try_send(sap, at(9, 4), &[n], Some(n)).unwrap();
@@ -352,7 +353,7 @@ fn a_reset_tells_and_a_close_does_not() {
     };
     let mut expected = [1, 2, 3, 4].map(reset).to_vec();
     expected.push(Event::Writable { sap: 2 });
-    assert_eq!(hand.tells(), expected);
+    assert_eq!(hand.events(), expected);
     assert_eq!((hand.deadline(), hand.station.inner().open_saps()), (None, &[2][..]));
     assert_eq!(hand.station.inner().readable(2), 2);
     hand.command(Command::Reset { sap: 2, sending: false }).unwrap();
@@ -366,7 +367,7 @@ fn a_reset_tells_and_a_close_does_not() {
 #[test]
 fn every_refusal_has_its_reason() {
     let config = Config { saps: 2, ..Config::new(Port(0), OWN) };
-    let mut hand = Hand::with(config);
+    let mut hand = DrivenStation::with(config);
     for sap in [0, 1, 3, 255] {
         assert_eq!(hand.command(Command::Open { sap, options: &options() }), Err(Refusal::Invalid));
         assert_eq!(hand.try_send(sap, at(9, 4), b"", None), Err(Refusal::Invalid));
@@ -399,7 +400,7 @@ fn every_refusal_has_its_reason() {
     ] {
         assert_eq!(hand.command(command), Err(Refusal::Closed));
     }
-    // Whom nobody can reach, or acknowledge for.
+    // Destinations that cannot be reached or cannot acknowledge.
     for to in [at(0, 4), at(9, 0)] {
         assert_eq!(hand.try_send(2, to, b"", None), Err(Refusal::Destination));
     }
@@ -414,13 +415,13 @@ fn every_refusal_has_its_reason() {
     let test = Command::Test { sap: 2, to: at(9, 4), bytes: &long };
     assert_eq!(hand.command(test), Err(Refusal::TooLarge));
     // Nothing has come of any of them.
-    assert_eq!((hand.hear().len(), hand.tells()), (0, vec![]));
+    assert_eq!((hand.receive().len(), hand.events()), (0, vec![]));
 }
 
 #[test]
 fn a_batch_is_of_one_sap_priority_and_station() {
     let config = Config { batch: 4, ..Config::new(Port(0), OWN) };
-    let mut hand = Hand::with(config);
+    let mut hand = DrivenStation::with(config);
     for sap in [2, 4] {
         hand.command(Command::Open { sap, options: &options() }).unwrap();
     }
@@ -443,8 +444,8 @@ fn a_batch_is_of_one_sap_priority_and_station() {
 }
 
 #[test]
-fn frames_of_nobody_and_of_itself_are_counted() {
-    let mut hand = Hand::open(&[2], &options());
+fn frames_with_invalid_sources_are_counted() {
+    let mut hand = DrivenStation::open(&[2], &options());
     let frame = [0, 2, 4, 0x03, 1];
     for from in [0, ALL, OWN] {
         hand.give(from, &frame);
@@ -461,25 +462,25 @@ fn frames_of_nobody_and_of_itself_are_counted() {
     assert_eq!((statistics.bad_source, statistics.malformed, statistics.foreign), (6, 2, 2));
     assert_eq!((statistics.received.total(), hand.take(2)), (0, None));
     // But where frames come back, it may send to itself.
-    let mut hand = Hand::with(Config { hears_itself: true, ..Config::new(Port(0), OWN) });
+    let mut hand = DrivenStation::with(Config { hears_itself: true, ..Config::new(Port(0), OWN) });
     hand.command(Command::Open { sap: 2, options: &Options::acknowledged(0) }).unwrap();
     hand.send(2, at(OWN, 2), b"me");
     while let Some((_, frames)) = hand.frame() {
         frames.iter().for_each(|frame| hand.give(OWN, frame));
     }
     assert_eq!(hand.take(2).unwrap().1, b"me");
-    assert!(matches!(hand.tells()[..], [.., Event::Sent { outcome: Outcome::Done, .. }]));
+    assert!(matches!(hand.events()[..], [.., Event::Sent { outcome: Outcome::Done, .. }]));
 }
 
 #[test]
 fn receiving_does_not_wait_for_sending() {
-    let mut hand = Hand::open(&[2], &options());
+    let mut hand = DrivenStation::open(&[2], &options());
     hand.send(2, at(9, 4), b"waits");
     // The port takes nothing, and nothing is asked of the station in between.
     for n in 0..100 {
         hand.give(9, &[3, 2, 4, if n % 2 == 0 { 0x67 } else { 0xE7 }, n]);
         assert_eq!(hand.take(2).map(|(_, bytes)| bytes), Some(vec![n]));
     }
-    let frames = hand.hear();
+    let frames = hand.receive();
     assert_eq!((frames.len(), &frames[100][4..]), (101, &b"waits"[..]));
 }

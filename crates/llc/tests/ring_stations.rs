@@ -20,7 +20,7 @@ use nix::sched::{CloneFlags, setns, unshare};
 use trunkline_io::must::skip;
 use trunkline_io::{Clock, Pacer};
 use trunkline_llc::admit::{self, Network as Bounded, Promise};
-use trunkline_llc::face::{Attached, Error, Network, Settings};
+use trunkline_llc::socket::{Error, Network, Settings, StationSocket};
 use trunkline_llc::token::{Line, Options as RingOptions};
 use trunkline_llc::{Address, Options, Outcome};
 use trunkline_units::{Instant, Rate, Span};
@@ -38,8 +38,8 @@ const LOOK: Option<Duration> = Some(Duration::from_millis(20));
 
 /// The ring: background leaves only if the token came round in half a period.
 fn ring() -> RingOptions {
-    let mut options = RingOptions { highest: STATIONS, ..RingOptions::default() };
-    options.targets[..4].fill(PERIOD / 2);
+    let mut options = RingOptions { highest_station: STATIONS, ..RingOptions::default() };
+    options.rotation_targets[..4].fill(PERIOD / 2);
     options
 }
 
@@ -134,14 +134,14 @@ impl Spaces {
 struct Course {
     clock: Clock,
     over: AtomicBool,
-    stations: Vec<Attached>,
+    stations: Vec<StationSocket>,
     /// How much each station has sent, once it sends no more.
     sent: Vec<AtomicU64>,
 }
 
 /// A message that came.
 #[derive(Clone, Copy, Debug)]
-struct Came {
+struct Arrivals {
     from: u8,
     number: u64,
     sent: Instant,
@@ -154,7 +154,7 @@ struct Tally {
     sent: u64,
     copied: u64,
     failed: u64,
-    came: Vec<Came>,
+    came: Vec<Arrivals>,
 }
 
 impl Course {
@@ -163,10 +163,10 @@ impl Course {
         let settings = Settings { ring: Some(ring()), ..Settings::default() };
         let network = Network::Ethernet { interface: "line".into() };
         let attach = |number| {
-            let attach = || Attached::to(&network, number, &settings).expect("a station");
+            let attach = || StationSocket::to(&network, number, &settings).expect("a station");
             thread::scope(|scope| spaces.spawn(scope, number, attach).join().expect("no panic"))
         };
-        let stations: Vec<Attached> = (1..=STATIONS).map(attach).collect();
+        let stations: Vec<StationSocket> = (1..=STATIONS).map(attach).collect();
         let sent = stations.iter().map(|_| AtomicU64::new(u64::MAX)).collect();
         let course = Course { clock: Clock::start(), over: AtomicBool::new(false), stations, sent };
         course.wait("a ring of all", || course.rings(STATIONS.into()));
@@ -197,9 +197,9 @@ impl Course {
     /// Traffic of all stations, until `meanwhile` is done; by station.
     fn run(&self, meanwhile: impl FnOnce()) -> Vec<Tally> {
         let urgent = Options { priority: 7, queue: 4096, ..Options::default() };
-        let files = Options { tries: 1000, patience: Span::from_ms(50), ..Options::acknowledged(0) };
+        let files = Options { tries: 1000, response_timeout: Span::from_ms(50), ..Options::acknowledged(0) };
         // All are open before the first sends, and until the last has taken: a SAP that is closed drops what waits.
-        let open = |station: &Attached| {
+        let open = |station: &StationSocket| {
             let messages = station.open(MESSAGES, &urgent).expect("it opens");
             (station.number(), messages, station.open(FILES, &files).expect("it opens"))
         };
@@ -243,7 +243,7 @@ impl Course {
                                     let (number, sent) =
                                         (field(0).expect("8 octets"), field(8).expect("8 octets"));
                                     let from = received.from.station;
-                                    came.push(Came { from, number, sent: Instant::from_ps(sent), at });
+                                    came.push(Arrivals { from, number, sent: Instant::from_ps(sent), at });
                                     quiet = 0;
                                 }
                                 Err(Error::TimedOut) => quiet += 1,
@@ -317,8 +317,8 @@ fn sixteen_stations_lose_nothing_and_mend_their_ring() {
     for station in 1..=STATIONS {
         assert_in_order(&tallies, station, station >= STATIONS - 1);
     }
-    let rings: Vec<_> = course.stations.iter().map(Attached::ring).collect();
-    assert!(rings.iter().any(|ring| ring.died > 0), "somebody found it dead");
+    let rings: Vec<_> = course.stations.iter().map(StationSocket::ring).collect();
+    assert!(rings.iter().any(|ring| ring.died > 0), "a station found it dead");
     assert!(tallies.iter().all(|tally| tally.sent > 50), "all sent");
     assert!(tallies.iter().filter(|tally| tally.copied > 0).count() >= 10, "files are copied besides");
 }
@@ -331,7 +331,7 @@ fn watch(course: &Course, processor: usize, pauses: &Mutex<Vec<Pause>>) {
     let mut set = nix::sched::CpuSet::new();
     set.set(processor).expect("a small number");
     nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set).expect("this processor is there");
-    trunkline_io::pace::no_slack();
+    trunkline_io::pace::minimize_timer_slack();
     let nap = Duration::from_micros(100);
     let mut before = course.clock.now();
     while !course.is_over() {
@@ -344,13 +344,13 @@ fn watch(course: &Course, processor: usize, pauses: &Mutex<Vec<Pause>>) {
     }
 }
 
-/// Runs it, and tells: messages, the longest, those over the bound within and outside pauses.
+/// Runs it and returns: messages, the longest, those over the bound within and outside pauses.
 #[allow(dead_code, reason = "the long test uses it")]
 fn measure(seconds: u64) -> (usize, usize) {
     let Some(spaces) = spaces() else { return (0, 0) };
     let course = Course::begin(&spaces);
     let (bound, pauses) = (bound(), Mutex::new(Vec::new()));
-    let before: Vec<_> = course.stations.iter().map(Attached::ring).collect();
+    let before: Vec<_> = course.stations.iter().map(StationSocket::ring).collect();
     let tallies = thread::scope(|scope| {
         for processor in 0..thread::available_parallelism().map_or(1, usize::from) {
             let (course, pauses) = (&course, &pauses);
@@ -365,14 +365,14 @@ fn measure(seconds: u64) -> (usize, usize) {
     let at = |share: f64| {
         delays.get(((delays.len().max(1) - 1) as f64 * share) as usize).copied().unwrap_or_default()
     };
-    let over: Vec<Came> = tallies
+    let over: Vec<Arrivals> = tallies
         .iter()
         .flat_map(|tally| &tally.came)
         .filter(|came| came.at.since(came.sent) > bound)
         .copied()
         .collect();
-    let paused = |came: &Came| pauses.iter().any(|(from, to)| *from < came.at && came.sent < *to);
-    let unexcused: Vec<&Came> = over.iter().filter(|came| !paused(came)).collect();
+    let paused = |came: &Arrivals| pauses.iter().any(|(from, to)| *from < came.at && came.sent < *to);
+    let unexcused: Vec<&Arrivals> = over.iter().filter(|came| !paused(came)).collect();
     let sum = |one: fn(&Tally) -> u64| tallies.iter().map(one).sum::<u64>();
     let (sent, copied, failed) = (sum(|t| t.sent), sum(|t| t.copied), sum(|t| t.failed));
     println!(

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 
 use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Output, Peer, Port, Writable};
+use trunkline_llc::api::Received;
 use trunkline_llc::station::{Config, Station};
-use trunkline_llc::talk::Received;
-use trunkline_llc::token::{Command as Asked, Event as Told, Options as RingOptions, Ring, Urgent};
+use trunkline_llc::token::{Command as Asked, Event as Told, HasUrgency, Options as RingOptions, Ring};
 use trunkline_llc::wire::ALL;
 use trunkline_llc::{Address, Command, Event, Options, Outcome, Ticket};
 use trunkline_units::{Instant, Span};

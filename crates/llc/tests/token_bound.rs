@@ -46,7 +46,7 @@ fn check(flows: &[Flow], bounds: &[Span], place: &str) -> f64 {
 /// NASA's requirement (AirNET, 1990): each station 100 messages a second of 100 bytes, each delivered in 10 ms; at 10 Mb/s,
 /// with as many stations as can be admitted. A minute; without optimisation, some seconds.
 #[test]
-fn nasas_requirement_is_kept_and_refused_for_more() {
+fn nasa_requirement_is_met_and_refused_for_more() {
     let most = (1..=64).rev().find(|n| admit(&nasa(*n), &promises(*n)).is_ok()).expect("some are admitted");
     assert!(most >= 50, "only {most} stations");
     assert!((2..most).all(|n| admit(&nasa(n), &promises(n)).is_ok()));
@@ -69,9 +69,9 @@ fn nasas_requirement_is_kept_and_refused_for_more() {
 
 /// 16 stations, NASA's messages at priority 6, and copies of files at priority 0 from all of them.
 #[test]
-fn copies_in_the_background_harm_nobody() {
+fn background_copies_keep_all_deadlines() {
     let promises = promises(16);
-    let options = Options { invited: 2, ..Options::for_line(&slow(), 16, 1500) };
+    let options = Options { invited_per_window: 2, ..Options::for_line(&slow(), 16, 1500) };
     let network = network(&options, 16, Some(1400));
     let bounds = admit(&network, &promises).unwrap();
     let mut worst: f64 = 0.0;
@@ -106,10 +106,11 @@ fn no_bound_is_exceeded() {
         let mut stream = Seed(seed).stream("promises");
         let n = 2 + stream.below(5) as u8;
         let background = stream.chance(0.5).then(|| stream.below(1000) as u32);
-        let mut options = Options { every: Span::from_ms(20), ..Options::for_line(&slow(), 8, 1100) };
+        let mut options =
+            Options { window_interval: Span::from_ms(20), ..Options::for_line(&slow(), 8, 1100) };
         if stream.chance(0.3) {
-            options.rest = Span::from_us(100);
-            options.patience += options.rest * 2;
+            options.idle_hold = Span::from_us(100);
+            options.pass_timeout += options.idle_hold * 2;
         }
         let network = network(&options, n, background);
         let one = |stream: &mut Stream| Promise {
@@ -131,7 +132,11 @@ fn no_bound_is_exceeded() {
 /// Four stations with three messages each, all at the same moment: the last waits for three rotations.
 #[test]
 fn the_bound_is_nearly_reached() {
-    let options = Options { every: Span::from_s(1), invited: 1, ..Options::for_line(&slow(), 4, 1010) };
+    let options = Options {
+        window_interval: Span::from_s(1),
+        invited_per_window: 1,
+        ..Options::for_line(&slow(), 4, 1010)
+    };
     let network = network(&options, 4, None);
     let (period, deadline) = (Span::from_us(61_003), Span::from_ms(12));
     let promise = |place: u8| Promise {
@@ -155,7 +160,7 @@ fn the_bound_is_nearly_reached() {
 #[test]
 fn a_lost_token_is_allowed_for() {
     let promises = promises(8);
-    let options = Options { invited: 1, ..Options::for_line(&slow(), 8, 200) };
+    let options = Options { invited_per_window: 1, ..Options::for_line(&slow(), 8, 200) };
     let sure = network(&options, 8, None);
     let careful = Network { lost: 1, ..sure.clone() };
     let (short, long) = (delays(&sure, &promises).unwrap(), delays(&careful, &promises).unwrap());
@@ -180,8 +185,8 @@ fn a_lost_token_is_allowed_for() {
 
 /// What cannot be kept is refused, and the promise is named.
 #[test]
-fn promises_that_cannot_be_kept_are_named() {
-    let options = Options { invited: 1, ..Options::for_line(&slow(), 8, 1500) };
+fn refused_promises_are_named() {
+    let options = Options { invited_per_window: 1, ..Options::for_line(&slow(), 8, 1500) };
     let network = network(&options, 4, Some(1400));
     let good = Promise {
         station: 2,
@@ -192,13 +197,13 @@ fn promises_that_cannot_be_kept_are_named() {
     };
     assert!(admit(&network, &[good]).is_ok());
     let bad = |promise: Promise| admit(&network, &[good, promise]).unwrap_err();
-    assert_eq!(bad(Promise { station: 9, ..good }), Refusal::Stranger { promise: 1, station: 9 });
+    assert_eq!(bad(Promise { station: 9, ..good }), Refusal::UnknownStation { promise: 1, station: 9 });
     for senseless in [
         Promise { priority: 8, ..good },
         Promise { period: Span::ZERO, ..good },
         Promise { octets: 1498, ..good },
     ] {
-        assert_eq!(bad(senseless), Refusal::Senseless { promise: 1 });
+        assert_eq!(bad(senseless), Refusal::InvalidPromise { promise: 1 });
     }
     assert!(matches!(
         bad(Promise { deadline: Span::from_us(100), ..good }),
@@ -216,18 +221,18 @@ fn promises_that_cannot_be_kept_are_named() {
     assert_eq!(with(&|n| n.stations[1].number = 1), Refusal::Stations);
     assert_eq!(with(&|n| n.stations[1].number = 255), Refusal::Stations);
     assert_eq!(with(&|n| n.stations[1].background = Some(1498)), Refusal::Background { station: 2 });
-    assert!(matches!(with(&|n| n.options.patience = Span::from_us(100)), Refusal::Patience { .. }));
+    assert!(matches!(with(&|n| n.options.pass_timeout = Span::from_us(100)), Refusal::Patience { .. }));
     assert!(matches!(with(&|n| n.options.slot = Span::from_us(50)), Refusal::Slot { .. }));
     // A limited priority is as good as any where the ring is always quick enough for it.
     let mut quick = network.clone();
-    quick.options.targets[0] = Span::from_ms(100);
+    quick.options.rotation_targets[0] = Span::from_ms(100);
     assert!(admit(&quick, &[Promise { priority: 0, ..good }]).is_ok());
 }
 
 /// More of anything makes no bound shorter.
 #[test]
-fn bounds_grow_with_what_is_asked() {
-    let options = Options { invited: 1, ..Options::for_line(&slow(), 8, 1500) };
+fn bounds_grow_with_the_promises() {
+    let options = Options { invited_per_window: 1, ..Options::for_line(&slow(), 8, 1500) };
     let base = network(&options, 4, None);
     let bound = |network: &Network| delays(network, &promises(4)).unwrap()[0];
     let with = |change: &dyn Fn(&mut Network)| {
@@ -238,13 +243,13 @@ fn bounds_grow_with_what_is_asked() {
     let before = bound(&base);
     assert!(with(&|n| n.stations.push(Station { number: 5, background: None })) > before);
     assert!(with(&|n| n.stations[3].background = Some(1000)) > before);
-    assert!(with(&|n| n.options.invited = 4) > before);
-    assert!(with(&|n| n.options.rest = Span::from_us(50)) > before);
+    assert!(with(&|n| n.options.invited_per_window = 4) > before);
+    assert!(with(&|n| n.options.idle_hold = Span::from_us(50)) > before);
     assert!(with(&|n| n.line.hop = Span::from_us(1)) < before);
     assert_eq!(with(&|n| n.lost = 2), before + (options.lost() + slow().hop) * 2);
     assert_eq!(with(&|n| n.dead = 1), before + options.repair() + slow().hop);
     let mut switched = base.clone();
     switched.line.switched = true;
-    switched.options = Options { invited: 1, ..Options::for_line(&switched.line, 8, 1500) };
+    switched.options = Options { invited_per_window: 1, ..Options::for_line(&switched.line, 8, 1500) };
     assert!(bound(&switched) > before);
 }

@@ -84,7 +84,7 @@ fn stations_join_and_leave_in_any_order() {
             }
             bus.run(Span::from_us(stream.below(3_000)));
         }
-        bus.run(options.listen(12) + options.every * 8);
+        bus.run(options.listen(12) + options.window_interval * 8);
         let expected = if wanted.is_empty() { vec![] } else { vec![wanted] };
         assert_eq!(bus.rings(), expected, "seed {seed}");
         let unkind = |event: &Event<_>| {
@@ -100,7 +100,7 @@ fn stations_join_and_leave_in_any_order() {
 #[test]
 fn any_station_dies_at_any_point() {
     let line = slow();
-    let options = Options { every: Span::from_ms(3), ..Options::for_line(&line, 6, 200) };
+    let options = Options { window_interval: Span::from_ms(3), ..Options::for_line(&line, 6, 200) };
     let mut worst = Span::ZERO;
     for victim in 1..=4 {
         for step in 0..150 {
@@ -131,11 +131,11 @@ fn any_station_dies_at_any_point() {
         }
     }
     assert!(worst <= options.repair(), "{worst} of {}", options.repair());
-    // What is stated is not idle talk: the patience and the tries are really used up.
-    assert!(worst >= options.patience * u64::from(options.tries), "{worst} of {}", options.repair());
+    // What is stated is not idle exchange: the patience and the tries are really used up.
+    assert!(worst >= options.pass_timeout * u64::from(options.tries), "{worst} of {}", options.repair());
 }
 
-/// Two that are neighbours die at once, so that nobody is answerable for the token.
+/// Two that are neighbours die at once, so that no station is responsible for the token.
 #[test]
 fn neighbours_die_together() {
     let line = slow();
@@ -157,12 +157,12 @@ fn neighbours_die_together() {
     }
 }
 
-/// Each single frame of some rotations with windows is lost once. Nobody is taken for dead, there is one token, and it is away
+/// Each single frame of some rotations with windows is lost once. No station is found dead, there is one token, and it is away
 /// no longer than stated.
 #[test]
 fn any_frame_is_lost() {
     let line = slow();
-    let options = Options { every: Span::from_ms(3), ..Options::for_line(&line, 6, 200) };
+    let options = Options { window_interval: Span::from_ms(3), ..Options::for_line(&line, 6, 200) };
     let mut resent = 0;
     for lost in 0..120 {
         let mut bus = Bus::formed(line.clone(), &options, 1..=4);
@@ -198,7 +198,7 @@ fn heavy_loss_ends_well() {
         bus.loses = Box::new(move |_, _| stream.chance(0.2));
         bus.run(Span::from_ms(500));
         bus.loses = Box::new(|_, _| false);
-        bus.run(options.listen(8) + options.every * 6);
+        bus.run(options.listen(8) + options.window_interval * 6);
         assert_eq!(bus.rings(), [(1..=8).collect()], "seed {seed}");
         assert!(bus.holders() <= 1, "seed {seed}");
         let tokens = bus.statistics(1).tokens;
@@ -232,7 +232,7 @@ fn a_paused_station_does_no_harm() {
     assert!(dropped > 15, "{dropped}");
 }
 
-/// A network is cut in two, each part goes on, and it heals: one ring, one token.
+/// A network is cut in two, each part continues, and it heals: one ring, one token.
 #[test]
 fn a_cut_network_heals() {
     for seed in 0..20 {
@@ -249,19 +249,19 @@ fn a_cut_network_heals() {
             assert!(bus.rings().contains(part), "seed {seed}: {part:?} in {:?}", bus.rings());
         }
         (1..=8).for_each(|number| bus.group(number, 0));
-        bus.run(options.listen(8) + options.every * 6);
+        bus.run(options.listen(8) + options.window_interval * 6);
         assert_eq!(bus.rings(), [(1..=8).collect()], "seed {seed}");
         assert!(bus.holders() <= 1, "seed {seed}");
     }
 }
 
-/// A station that comes back with a token when the ring has gone on for long: its token is nobody's.
+/// A station that comes back with a token after a long time: its token is stale.
 #[test]
 fn a_second_token_ends() {
     let line = slow();
     let options = brisk(&line, 6, 200);
     let mut bus = Bus::formed(line, &options, 1..=4);
-    // Station 4 is paused with the token, behind a packet of its own; the ring goes on without it; it comes back with
+    // Station 4 is paused with the token, behind its packet; the ring continues without it; it comes back with
     // the token.
     bus.flood(4, 1, 100);
     let end = bus.now + Span::from_ms(50);
@@ -278,7 +278,7 @@ fn a_second_token_ends() {
     assert!(bus.events.iter().any(|(_, _, e)| matches!(e, Event::Died { station: 4 })));
 }
 
-/// Who is heard and does not hear is soon alone, and the others' ring goes on.
+/// Who is heard and does not hear is soon alone, and the others' ring continues.
 #[test]
 fn a_deaf_station_disturbs_once() {
     let line = slow();
@@ -316,8 +316,8 @@ fn garbage_is_counted() {
 #[test]
 fn an_idle_ring_rests() {
     let line = programs();
-    let options = Options { rest: Span::from_ms(1), ..brisk(&line, 4, 200) };
-    let options = Options { patience: options.patience + Span::from_ms(2), ..options };
+    let options = Options { idle_hold: Span::from_ms(1), ..brisk(&line, 4, 200) };
+    let options = Options { pass_timeout: options.pass_timeout + Span::from_ms(2), ..options };
     let mut bus = Bus::formed(line, &options, 1..=3);
     let before = bus.statistics(2).tokens;
     bus.run(Span::from_ms(100));

@@ -1,4 +1,4 @@
-//! Sends packets through one or two links and prints what came of them: a load to count instructions of.
+//! Sends packets through one or two links and prints the result: a workload for counting instructions.
 //!
 //! ```sh
 //! cargo build --release -p trunkline-atm --example cell_cost

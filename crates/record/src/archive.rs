@@ -1,8 +1,8 @@
-//! The archive: every run ever made, in one SQLite file.
+//! The archive of runs: the record of every run, in one SQLite file.
 //!
-//! The file uses a rollback journal, not a write-ahead log: a log needs shared memory beside the file, which a
-//! read-only folder and a network file system do not give, and an archive is written twice a run at most. Writes are
-//! synchronous: what [`Archive::finish`] returned from survives a power cut.
+//! The file uses a rollback journal instead of a write-ahead log: a log needs shared memory beside the file, which
+//! read-only directories and network file systems do not provide, and a run writes the archive at most twice. Writes
+//! are synchronous: a record survives a power failure once [`Archive::finish`] has returned.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,13 +14,13 @@ use trunkline_units::Seed;
 use crate::schema::Record;
 use crate::store::{ParseError, parse};
 
-/// Marks the file as ours (`PRAGMA application_id`): "TRKL".
-const APPLICATION: i32 = 0x54524B4C;
+/// The `PRAGMA application_id` of the file: "TRKL".
+const APPLICATION_ID: i32 = 0x54524B4C;
 
-/// How long to wait for another program that is writing.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long to wait for the lock of another process.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Each step from one version of the tables (`PRAGMA user_version`) to the next. Never change one: add one.
+/// Migrations from one schema version (`PRAGMA user_version`) to the next. Never change one; add one.
 const MIGRATIONS: [&str; 1] = ["
     CREATE TABLE runs (
         id          INTEGER PRIMARY KEY AUTOINCREMENT,  -- an id is never given twice
@@ -39,10 +39,10 @@ const MIGRATIONS: [&str; 1] = ["
     CREATE INDEX runs_by_name ON runs (name, id);
 "];
 
-/// What a run's record says until [`Archive::finish`].
-const UNFINISHED: &str = "the run has not ended: it is under way, or its program was stopped";
+/// The problem reported by the record of a run until [`Archive::finish`].
+const UNFINISHED: &str = "the run has not ended: it is still running, or the program was stopped";
 
-/// Number of a run in its archive.
+/// Identifies a run within its archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RunId(pub i64);
 
@@ -52,56 +52,56 @@ impl std::fmt::Display for RunId {
     }
 }
 
-/// A run as the list shows it.
+/// A run in a list.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Entry {
-    /// Its number.
+pub struct RunEntry {
+    /// The identifier.
     pub id: RunId,
-    /// When it began, UTC, RFC 3339.
+    /// When the run began: UTC, RFC 3339.
     pub started: String,
-    /// The experiment's name.
+    /// The name of the experiment.
     pub name: String,
-    /// The plan's hash.
+    /// The hash of the plan.
     pub hash: String,
-    /// Its seed.
+    /// The seed.
     pub seed: Seed,
     /// `live`, `sim` or `lab`.
     pub backend: String,
-    /// Whether it was cut short or has not ended.
+    /// Whether the run was aborted or has not ended.
     pub partial: bool,
-    /// Version of the program that measured.
+    /// Version of the program that ran the experiment.
     pub program: String,
-    /// How long it took, seconds; 0 until it has ended.
+    /// Duration in seconds; 0 until the run has ended.
     pub duration_s: f64,
 }
 
 /// Which runs to list. The default is all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// Only of experiments whose name holds this.
+    /// Only experiments whose name contains this text.
     pub name: Option<String>,
-    /// Only of plans whose hash begins with this.
+    /// Only plans whose hash starts with this text.
     pub hash: Option<String>,
-    /// Only of this backend.
+    /// Only this backend.
     pub backend: Option<String>,
-    /// At most this many, the latest.
+    /// At most this number, the latest first.
     pub limit: Option<u32>,
 }
 
-/// Why the archive could not be used. Each says which file.
+/// An error of the archive; the message names the file.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
-    /// The file or its folder could not be made or opened.
+    /// The file or its directory could not be created or opened.
     #[error("cannot open the archive {}: {reason}", path.display())]
     Open {
         /// The file.
         path: PathBuf,
-        /// The system's reason.
+        /// The reason given by the system.
         reason: String,
     },
-    /// The file is something else.
+    /// The file is not an archive of runs.
     #[error("{} is not an archive of Trunkline", path.display())]
-    Foreign {
+    NotAnArchive {
         /// The file.
         path: PathBuf,
     },
@@ -110,54 +110,54 @@ pub enum ArchiveError {
     Corrupt {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The cause.
         reason: String,
     },
-    /// A later program made it.
-    #[error("the archive {} is of version {found}; this program reads up to version {}", path.display(), MIGRATIONS.len())]
-    Newer {
+    /// A later version of the program created the archive.
+    #[error("the archive {} has version {found}; this program reads up to version {}", path.display(), MIGRATIONS.len())]
+    VersionTooNew {
         /// The file.
         path: PathBuf,
         /// Its version.
         found: u64,
     },
-    /// It may be read only.
-    #[error("the archive {} may not be written", path.display())]
+    /// The archive is read-only.
+    #[error("the archive {} is read-only", path.display())]
     ReadOnly {
         /// The file.
         path: PathBuf,
     },
-    /// No room is left.
+    /// The disk is full.
     #[error("the disk is full: cannot write the archive {}", path.display())]
-    Full {
+    DiskFull {
         /// The file.
         path: PathBuf,
     },
-    /// Another program kept it locked.
-    #[error("another program holds the archive {}", path.display())]
-    Busy {
+    /// Another process holds the lock.
+    #[error("another program is using the archive {}", path.display())]
+    Locked {
         /// The file.
         path: PathBuf,
     },
-    /// There is no such run.
+    /// The run does not exist.
     #[error("there is no run {id} in the archive {}", path.display())]
-    NoRun {
+    RunNotFound {
         /// The run.
         id: RunId,
         /// The file.
         path: PathBuf,
     },
-    /// Something else went wrong below.
+    /// Another error of SQLite.
     #[error("the archive {}: {source}", path.display())]
-    Other {
+    Sqlite {
         /// The file.
         path: PathBuf,
-        /// SQLite's reason.
+        /// The error of SQLite.
         source: rusqlite::Error,
     },
 }
 
-/// An open archive. Several programs may share one file.
+/// An open archive. Several processes may share one file.
 #[derive(Debug)]
 pub struct Archive {
     db: Connection,
@@ -165,7 +165,7 @@ pub struct Archive {
 }
 
 impl Archive {
-    /// Opens the archive at `path`; makes it, and its folder, where there is none.
+    /// Opens the archive at `path`; creates it and its directory if they do not exist.
     pub fn open(path: &Path) -> Result<Archive, ArchiveError> {
         let open = |reason: String| ArchiveError::Open { path: path.to_owned(), reason };
         if let Some(folder) = path.parent() {
@@ -173,58 +173,59 @@ impl Archive {
         }
         let db = Connection::open(path).map_err(|e| open(e.to_string()))?;
         let mut archive = Archive { db, path: path.to_owned() };
-        archive.prepare()?;
+        archive.migrate()?;
         Ok(archive)
     }
 
-    /// Tells whose file it is and brings its tables up to date.
-    fn prepare(&mut self) -> Result<(), ArchiveError> {
-        self.sql(|db| db.busy_timeout(PATIENCE))?;
+    /// Marks a new file and applies missing migrations.
+    fn migrate(&mut self) -> Result<(), ArchiveError> {
+        self.query(|db| db.busy_timeout(BUSY_TIMEOUT))?;
         if self.version()? == Some(MIGRATIONS.len()) {
             return Ok(()); // the usual case asks for no lock, so a read-only file will do
         }
-        // Takes effect in a file without tables only. Deleted runs give their room back.
-        self.sql(|db| db.pragma_update(None, "auto_vacuum", "FULL"))?;
-        self.sql(|db| db.execute_batch("BEGIN IMMEDIATE"))?;
-        // Asked again under the lock, for another program may have been faster.
-        let done = self.version().and_then(|version| {
+        // Takes effect only in an empty file. The space of deleted runs is returned to the file system.
+        self.query(|db| db.pragma_update(None, "auto_vacuum", "FULL"))?;
+        self.query(|db| db.execute_batch("BEGIN IMMEDIATE"))?;
+        // Check again under the lock: another process may have migrated the file.
+        let result = self.version().and_then(|version| {
             let steps = &MIGRATIONS[version.unwrap_or(0)..];
-            self.sql(|db| {
-                db.pragma_update(None, "application_id", APPLICATION)?;
+            self.query(|db| {
+                db.pragma_update(None, "application_id", APPLICATION_ID)?;
                 steps.iter().try_for_each(|step| db.execute_batch(step))?;
                 db.pragma_update(None, "user_version", MIGRATIONS.len() as i64)
             })
         });
-        self.sql(|db| db.execute_batch(if done.is_ok() { "COMMIT" } else { "ROLLBACK" }))?;
-        done
+        self.query(|db| db.execute_batch(if result.is_ok() { "COMMIT" } else { "ROLLBACK" }))?;
+        result
     }
 
-    /// Version of the tables; none in an empty file.
+    /// Returns the schema version; `None` for an empty file.
     fn version(&self) -> Result<Option<usize>, ArchiveError> {
         let number =
-            |pragma: &str| self.sql(|db| db.pragma_query_value(None, pragma, |r| r.get::<_, i64>(0)));
+            |pragma: &str| self.query(|db| db.pragma_query_value(None, pragma, |r| r.get::<_, i64>(0)));
         let version = number("user_version")?;
-        if number("application_id")? != i64::from(APPLICATION) {
+        if number("application_id")? != i64::from(APPLICATION_ID) {
             let tables: i64 =
-                self.sql(|db| db.query_row("SELECT count(*) FROM sqlite_schema", [], |r| r.get(0)))?;
+                self.query(|db| db.query_row("SELECT count(*) FROM sqlite_schema", [], |r| r.get(0)))?;
             return match (version, tables) {
                 (0, 0) => Ok(None),
-                _ => Err(ArchiveError::Foreign { path: self.path.clone() }),
+                _ => Err(ArchiveError::NotAnArchive { path: self.path.clone() }),
             };
         }
         match usize::try_from(version) {
             Ok(v) if v <= MIGRATIONS.len() => Ok(Some(v)),
-            _ => Err(ArchiveError::Newer { path: self.path.clone(), found: version.unsigned_abs() }),
+            _ => Err(ArchiveError::VersionTooNew { path: self.path.clone(), found: version.unsigned_abs() }),
         }
     }
 
-    /// Notes that a run begins, so that a crash leaves a trace. `asked` holds what is known before it: experiment,
-    /// backend, seed, environment, when. It is kept as a partial record, to be replaced by [`finish`](Self::finish).
-    pub fn begin(&self, asked: &Record) -> Result<RunId, ArchiveError> {
-        let mut record = asked.clone();
+    /// Stores a run at its start, so that a crash leaves a trace. `planned` holds what is known before the run:
+    /// experiment, backend, seed, environment, start. The record is partial until [`finish`](Self::finish) replaces
+    /// it.
+    pub fn begin(&self, planned: &Record) -> Result<RunId, ArchiveError> {
+        let mut record = planned.clone();
         record.partial = true;
-        record.trouble.push(UNFINISHED.into());
-        self.sql(|db| {
+        record.problems.push(UNFINISHED.into());
+        self.query(|db| {
             db.prepare(
                 "INSERT INTO runs
                         ( id,  started,  name,  hash,  seed,  backend,  partial,
@@ -237,9 +238,9 @@ impl Archive {
         Ok(RunId(self.db.last_insert_rowid()))
     }
 
-    /// Puts the record of a run in its place, in one transaction.
+    /// Replaces the record of a run in one transaction.
     pub fn finish(&self, id: RunId, record: &Record) -> Result<(), ArchiveError> {
-        let changed = self.sql(|db| {
+        let changed = self.query(|db| {
             db.prepare(
                 "UPDATE runs SET started = :started, name = :name, hash = :hash, seed = :seed, backend = :backend,
                         partial = :partial, program = :program, duration_s = :duration_s, text = :text,
@@ -248,12 +249,12 @@ impl Archive {
             )
             .and_then(|mut update| execute(&mut update, Some(id), record))
         })?;
-        if changed == 0 { Err(self.no_run(id)) } else { Ok(()) }
+        if changed == 0 { Err(self.run_not_found(id)) } else { Ok(()) }
     }
 
-    /// The runs that pass the filter, the latest first.
-    pub fn list(&self, filter: &Filter) -> Result<Vec<Entry>, ArchiveError> {
-        self.sql(|db| {
+    /// Returns the runs that match the filter, the latest first.
+    pub fn list(&self, filter: &Filter) -> Result<Vec<RunEntry>, ArchiveError> {
+        self.query(|db| {
             db.prepare(
                 "SELECT id, started, name, hash, seed, backend, partial, program, duration_s FROM runs
                  WHERE (:name IS NULL OR instr(name, :name) > 0)
@@ -265,21 +266,22 @@ impl Archive {
                 named_params! {
                     ":name": filter.name, ":hash": filter.hash, ":backend": filter.backend, ":limit": filter.limit,
                 },
-                entry,
+                run_entry,
             )?
             .collect()
         })
     }
 
-    /// The record of a run. Of one that has not ended: what [`begin`](Self::begin) was told, marked partial.
+    /// Returns the record of a run. If the run has not ended, this is the partial record stored by
+    /// [`begin`](Self::begin).
     pub fn get(&self, id: RunId) -> Result<Record, ArchiveError> {
-        let text: Option<String> = self.sql(|db| {
+        let text: Option<String> = self.query(|db| {
             db.query_row("SELECT record FROM runs WHERE id = ?1", [id.0], |row| row.get(0)).optional()
         })?;
         let path = self.path.clone();
-        match parse(&text.ok_or_else(|| self.no_run(id))?) {
+        match parse(&text.ok_or_else(|| self.run_not_found(id))?) {
             Ok(mut records) => Ok(records.remove(0)),
-            Err(ParseError::Newer(found)) => Err(ArchiveError::Newer { path, found }),
+            Err(ParseError::Newer(found)) => Err(ArchiveError::VersionTooNew { path, found }),
             Err(ParseError::Foreign(e)) => {
                 Err(ArchiveError::Corrupt { path, reason: format!("run {id}: {e}") })
             }
@@ -300,32 +302,32 @@ impl Archive {
                 transaction.commit()
             });
         deleted.map_err(|e| self.error(e))?;
-        missing.map_or(Ok(()), |id| Err(self.no_run(id)))
+        missing.map_or(Ok(()), |id| Err(self.run_not_found(id)))
     }
 
-    fn no_run(&self, id: RunId) -> ArchiveError {
-        ArchiveError::NoRun { id, path: self.path.clone() }
+    fn run_not_found(&self, id: RunId) -> ArchiveError {
+        ArchiveError::RunNotFound { id, path: self.path.clone() }
     }
 
-    fn sql<T>(&self, f: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, ArchiveError> {
+    fn query<T>(&self, f: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, ArchiveError> {
         f(&self.db).map_err(|e| self.error(e))
     }
 
     fn error(&self, source: rusqlite::Error) -> ArchiveError {
         let path = self.path.clone();
         match source.sqlite_error_code() {
-            Some(ErrorCode::NotADatabase) => ArchiveError::Foreign { path },
+            Some(ErrorCode::NotADatabase) => ArchiveError::NotAnArchive { path },
             Some(ErrorCode::DatabaseCorrupt) => ArchiveError::Corrupt { path, reason: source.to_string() },
             Some(ErrorCode::CannotOpen) => ArchiveError::Open { path, reason: source.to_string() },
             Some(ErrorCode::ReadOnly) => ArchiveError::ReadOnly { path },
-            Some(ErrorCode::DiskFull) => ArchiveError::Full { path },
-            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => ArchiveError::Busy { path },
-            _ => ArchiveError::Other { path, source },
+            Some(ErrorCode::DiskFull) => ArchiveError::DiskFull { path },
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => ArchiveError::Locked { path },
+            _ => ArchiveError::Sqlite { path, source },
         }
     }
 }
 
-/// Runs a statement with a record as the columns of a row; without an id SQLite gives the next.
+/// Executes a statement with the fields of a record; without an identifier SQLite assigns the next.
 fn execute(statement: &mut Statement<'_>, id: Option<RunId>, record: &Record) -> rusqlite::Result<usize> {
     let json = |text: serde_json::Result<String>| text.expect("the schema has text keys only");
     statement.execute(named_params! {
@@ -344,11 +346,11 @@ fn execute(statement: &mut Statement<'_>, id: Option<RunId>, record: &Record) ->
     })
 }
 
-fn entry(row: &Row<'_>) -> rusqlite::Result<Entry> {
+fn run_entry(row: &Row<'_>) -> rusqlite::Result<RunEntry> {
     let seed: String = row.get("seed")?;
     let seed =
         seed.parse().map_err(|_| rusqlite::Error::InvalidColumnType(4, seed, rusqlite::types::Type::Text))?;
-    Ok(Entry {
+    Ok(RunEntry {
         id: RunId(row.get("id")?),
         started: row.get("started")?,
         name: row.get("name")?,
@@ -366,7 +368,7 @@ mod tests {
     use super::*;
     use crate::schema::{Connection as Flow, Experiment};
 
-    fn asked(name: &str, backend: &str) -> Record {
+    fn planned_record(name: &str, backend: &str) -> Record {
         Record {
             backend: backend.into(),
             seed: Seed(u64::MAX),
@@ -381,9 +383,9 @@ mod tests {
         }
     }
 
-    fn measured(name: &str, backend: &str) -> Record {
+    fn measured_record(name: &str, backend: &str) -> Record {
         let connections = vec![Flow { name: "B-A".into(), received_bps: 1e6 / 3.0, ..Flow::default() }];
-        Record { duration_s: 2.5, connections, ..asked(name, backend) }
+        Record { duration_s: 2.5, connections, ..planned_record(name, backend) }
     }
 
     fn archive() -> (tempfile::TempDir, Archive) {
@@ -399,15 +401,18 @@ mod tests {
     #[test]
     fn a_run_leaves_a_trace_before_it_ends_and_its_record_after() {
         let (_dir, archive) = archive();
-        let id = archive.begin(&asked("quick", "live")).unwrap();
-        let begun = archive.get(id).unwrap();
-        assert!(begun.partial);
-        assert_eq!((begun.trouble, begun.experiment.name), (vec![UNFINISHED.to_owned()], "quick".to_owned()));
+        let id = archive.begin(&planned_record("quick", "live")).unwrap();
+        let unfinished = archive.get(id).unwrap();
+        assert!(unfinished.partial);
+        assert_eq!(
+            (unfinished.problems, unfinished.experiment.name),
+            (vec![UNFINISHED.to_owned()], "quick".to_owned())
+        );
 
-        archive.finish(id, &measured("quick", "live")).unwrap();
-        assert_eq!(archive.get(id).unwrap(), measured("quick", "live"));
+        archive.finish(id, &measured_record("quick", "live")).unwrap();
+        assert_eq!(archive.get(id).unwrap(), measured_record("quick", "live"));
         let entry = archive.list(&Filter::default()).unwrap().remove(0);
-        let want = Entry {
+        let want = RunEntry {
             id,
             started: "2026-01-02T03:04:05Z".into(),
             name: "quick".into(),
@@ -425,7 +430,7 @@ mod tests {
     fn runs_are_listed_latest_first_and_deleted_all_or_none() {
         let (_dir, mut archive) = archive();
         for (name, backend) in [("one", "live"), ("two", "sim"), ("o%e", "sim"), ("one", "sim")] {
-            archive.begin(&asked(name, backend)).unwrap();
+            archive.begin(&planned_record(name, backend)).unwrap();
         }
         let some = |s: &str| Some(s.to_owned());
         assert_eq!(ids(&archive, Filter::default()), [4, 3, 2, 1]);
@@ -443,25 +448,31 @@ mod tests {
         assert_eq!(ids(&archive, Filter::default()), [4, 3, 2, 1]);
         archive.delete(&[RunId(4), RunId(1)]).unwrap();
         assert_eq!(ids(&archive, Filter::default()), [3, 2]);
-        // A number is never given twice.
-        assert_eq!(archive.begin(&asked("new", "live")).unwrap(), RunId(5));
-        assert!(matches!(archive.get(RunId(4)), Err(ArchiveError::NoRun { id: RunId(4), .. })));
-        assert!(matches!(archive.finish(RunId(4), &asked("x", "sim")), Err(ArchiveError::NoRun { .. })));
+        // Identifiers are never reused.
+        assert_eq!(archive.begin(&planned_record("new", "live")).unwrap(), RunId(5));
+        assert!(matches!(archive.get(RunId(4)), Err(ArchiveError::RunNotFound { id: RunId(4), .. })));
+        assert!(matches!(
+            archive.finish(RunId(4), &planned_record("x", "sim")),
+            Err(ArchiveError::RunNotFound { .. })
+        ));
     }
 
     #[test]
     fn two_programs_share_one_archive() {
         let (_dir, first) = archive();
         let second = Archive::open(&first.path).unwrap();
-        let (a, b) = (first.begin(&asked("a", "live")).unwrap(), second.begin(&asked("b", "live")).unwrap());
-        first.finish(a, &measured("a", "live")).unwrap();
-        second.finish(b, &measured("b", "live")).unwrap();
+        let (a, b) = (
+            first.begin(&planned_record("a", "live")).unwrap(),
+            second.begin(&planned_record("b", "live")).unwrap(),
+        );
+        first.finish(a, &measured_record("a", "live")).unwrap();
+        second.finish(b, &measured_record("b", "live")).unwrap();
         assert_eq!(first.get(b).unwrap(), second.get(b).unwrap());
 
         second.db.busy_timeout(Duration::ZERO).unwrap();
         first.db.execute_batch("BEGIN IMMEDIATE").unwrap();
-        assert!(matches!(second.begin(&asked("c", "live")), Err(ArchiveError::Busy { .. })));
-        assert_eq!(second.get(a).unwrap(), measured("a", "live"), "reading goes on beside a writer");
+        assert!(matches!(second.begin(&planned_record("c", "live")), Err(ArchiveError::Locked { .. })));
+        assert_eq!(second.get(a).unwrap(), measured_record("a", "live"), "reading goes on beside a writer");
     }
 
     #[test]
@@ -473,7 +484,7 @@ mod tests {
             "not a database, but long enough to hold the header of one, which is 100 bytes".repeat(3),
         )
         .unwrap();
-        assert!(matches!(Archive::open(&path), Err(ArchiveError::Foreign { .. })));
+        assert!(matches!(Archive::open(&path), Err(ArchiveError::NotAnArchive { .. })));
 
         fs::remove_file(&path).unwrap();
         Connection::open(&path).unwrap().execute_batch("CREATE TABLE mine (x)").unwrap();
@@ -491,14 +502,14 @@ mod tests {
         archive.db.pragma_update(None, "user_version", 7).unwrap();
         let error = Archive::open(&archive.path).unwrap_err().to_string();
         let path = archive.path.display();
-        assert_eq!(error, format!("the archive {path} is of version 7; this program reads up to version 1"));
+        assert_eq!(error, format!("the archive {path} has version 7; this program reads up to version 1"));
     }
 
     #[test]
     fn a_damaged_archive_says_so() {
         let (_dir, archive) = archive();
         for _ in 0..50 {
-            archive.begin(&measured("quick", "live")).unwrap();
+            archive.begin(&measured_record("quick", "live")).unwrap();
         }
         let Archive { db, path } = archive;
         drop(db);
@@ -512,16 +523,19 @@ mod tests {
     #[test]
     fn a_full_disk_and_a_read_only_file_are_told_apart_and_lose_nothing() {
         let (_dir, archive) = archive();
-        let id = archive.begin(&asked("quick", "live")).unwrap();
-        let mut large = measured("quick", "live");
+        let id = archive.begin(&planned_record("quick", "live")).unwrap();
+        let mut large = measured_record("quick", "live");
         large.experiment.text = "x".repeat(1 << 20);
         let pages: i64 = archive.db.pragma_query_value(None, "page_count", |r| r.get(0)).unwrap();
         archive.db.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(())).unwrap();
-        assert!(matches!(archive.finish(id, &large), Err(ArchiveError::Full { .. })));
+        assert!(matches!(archive.finish(id, &large), Err(ArchiveError::DiskFull { .. })));
         assert!(archive.get(id).unwrap().partial);
 
         archive.db.pragma_update(None, "query_only", true).unwrap();
-        assert!(matches!(archive.begin(&asked("quick", "live")), Err(ArchiveError::ReadOnly { .. })));
+        assert!(matches!(
+            archive.begin(&planned_record("quick", "live")),
+            Err(ArchiveError::ReadOnly { .. })
+        ));
         assert_eq!(ids(&archive, Filter::default()), [id.0]);
     }
 }

@@ -1,7 +1,7 @@
-//! Records for other programs: CSV, JSON, and Parquet behind the feature `parquet`.
+//! Export of records: CSV, JSON, and with the feature `parquet` Parquet.
 //!
-//! Every format but JSON is a [`Table`]: the connections with their flat figures ([`connections`]) or the series in
-//! long form ([`series`]).
+//! All formats except JSON export a [`Table`]: the connections with their scalar figures ([`connections`]), or the
+//! time series in long form ([`series`]).
 
 #[cfg(feature = "parquet")]
 pub mod parquet;
@@ -12,24 +12,24 @@ use std::io::{self, Write};
 use crate::figure;
 use crate::schema::{Connection, Record};
 
-/// Columns of equal length.
+/// A table: columns of equal length.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Table {
-    /// Their names and values, from left to right.
+    /// Names and values from left to right.
     pub columns: Vec<(String, Column)>,
 }
 
-/// One column.
+/// A column.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Column {
-    /// Words.
+    /// Text.
     Text(Vec<String>),
-    /// Numbers; none where unknown.
+    /// Numbers; `None` where unknown.
     Number(Vec<Option<f64>>),
 }
 
 impl Table {
-    /// Rows in it.
+    /// Returns the number of rows.
     pub fn rows(&self) -> usize {
         self.columns.first().map_or(0, |(_, column)| match column {
             Column::Text(values) => values.len(),
@@ -37,7 +37,7 @@ impl Table {
         })
     }
 
-    /// Writes the table as CSV (RFC 4180, lines end in LF) with a row of names; an unknown number is an empty field.
+    /// Writes the table as CSV (RFC 4180; lines end with LF) with a header; an unknown number is an empty field.
     pub fn write_csv(&self, out: impl Write) -> io::Result<()> {
         let mut csv = csv::Writer::from_writer(out);
         csv.write_record(self.columns.iter().map(|(name, _)| name))?;
@@ -66,7 +66,7 @@ pub fn write_json(records: &[Record], mut out: impl Write) -> io::Result<()> {
     out.write_all(b"\n")
 }
 
-/// Figures of a connection that are always columns, by their path in the record. Distributions follow.
+/// Figures of a connection that are always exported, by their path in the record. Distributions follow.
 const FIGURES: [&str; 19] = [
     "offered_bps",
     "sent_bps",
@@ -93,8 +93,8 @@ const DISTRIBUTIONS: [&str; 5] = ["delay_us", "rtt_us", "gap_us", "sent_gap_us",
 
 const PERCENTILES: [&str; 9] = ["count", "min", "p50", "p90", "p99", "p999", "max", "mean", "sd"];
 
-/// One row a connection: which run it was of, its words, and every flat figure, named by its path in the record.
-/// Stages, counters and repeats are columns if any connection has them.
+/// Returns one row per connection: its run, its text fields, and every scalar figure, named by its path in the
+/// record. Stages, counters and repeats are columns if any connection has them.
 pub fn connections(records: &[Record]) -> Table {
     let rows = || records.iter().flat_map(|r| r.connections.iter().map(move |c| (r, c)));
     let text = |name: &str, get: &dyn Fn(&Record, &Connection) -> String| {
@@ -113,15 +113,15 @@ pub fn connections(records: &[Record]) -> Table {
         text("from", &|_, c| c.from.clone()),
         text("to", &|_, c| c.to.join(" ")),
     ];
-    let values: Vec<_> = rows().map(|(_, c)| figure::value(c)).collect();
+    let values: Vec<_> = rows().map(|(_, c)| figure::to_json(c)).collect();
     columns.extend(paths(rows().map(|(_, c)| c)).into_iter().map(|path| {
-        let numbers = values.iter().map(|v| figure::walk(v, &path)?.as_f64()).collect();
+        let numbers = values.iter().map(|v| figure::lookup(v, &path)?.as_f64()).collect();
         (path, Column::Number(numbers))
     }));
     Table { columns }
 }
 
-/// The paths of all numbers that stand in a column of their own.
+/// Returns the paths of all numeric columns.
 fn paths<'a>(connections: impl Iterator<Item = &'a Connection>) -> Vec<String> {
     let percentiles = DISTRIBUTIONS.iter().flat_map(|d| PERCENTILES.iter().map(move |p| format!("{d}.{p}")));
     let mut paths: Vec<String> = FIGURES.iter().map(|&f| f.to_owned()).chain(percentiles).collect();
@@ -139,13 +139,13 @@ fn paths<'a>(connections: impl Iterator<Item = &'a Connection>) -> Vec<String> {
     paths
 }
 
-/// The series in long form: `backend, connection, t_s, figure, value`, a row for each number.
+/// Returns the time series in long form: `backend, connection, t_s, figure, value`, one row per number.
 pub fn series(records: &[Record]) -> Table {
     let (mut backend, mut connection, mut figure) = (Vec::new(), Vec::new(), Vec::new());
     let (mut t_s, mut value) = (Vec::new(), Vec::new());
     for (record, c) in records.iter().flat_map(|r| r.connections.iter().map(move |c| (r, c))) {
         for point in &c.series {
-            let more = point.more.iter().map(|(name, &v)| (name.as_str(), v));
+            let more = point.extra.iter().map(|(name, &v)| (name.as_str(), v));
             for (name, v) in
                 [("sent_bps", point.sent_bps), ("received_bps", point.received_bps)].into_iter().chain(more)
             {
@@ -176,7 +176,7 @@ pub(crate) mod tests {
 
     const HOSTILE: &str = "=cmd(\"a\",\r\n'b');";
 
-    /// Two connections, the first with a bit of everything.
+    /// Two connections, the first with fields of every kind.
     pub(crate) fn record() -> Record {
         let full = Connection {
             name: HOSTILE.into(),
@@ -190,7 +190,7 @@ pub(crate) mod tests {
                 t_s: 0.1,
                 sent_bps: 5e7,
                 received_bps: 4e7,
-                more: BTreeMap::from([("rtt_us".into(), 80.0)]),
+                extra: BTreeMap::from([("rtt_us".into(), 80.0)]),
             }],
             ..Connection::default()
         };
@@ -233,7 +233,7 @@ pub(crate) mod tests {
         assert_eq!(String::from_utf8(text).unwrap(), want);
     }
 
-    /// Every number of a connection that is not in an array, by its path.
+    /// Collects the paths of all numbers of a connection outside arrays.
     fn numbers(value: &serde_json::Value, path: &str, found: &mut Vec<String>) {
         match value {
             serde_json::Value::Object(map) => {
@@ -250,11 +250,11 @@ pub(crate) mod tests {
         let mut full = record().connections.remove(0);
         let d = || Some(Distribution::default());
         (full.delay_us, full.rtt_us, full.gap_us, full.sent_gap_us, full.late_us) = (d(), d(), d(), d(), d());
-        (full.asked.rate_error, full.asked.gap_distance, full.asked.gap_p_value) =
+        (full.requested.rate_error, full.requested.gap_distance, full.requested.gap_p_value) =
             (Some(0.0), Some(0.0), Some(0.0));
         full.stages_us = [("seal".to_owned(), d())].into();
         let mut found = Vec::new();
-        numbers(&figure::value(&full), "", &mut found);
+        numbers(&figure::to_json(&full), "", &mut found);
         let mut columns = paths([&full].into_iter());
         found.sort();
         columns.sort();

@@ -1,11 +1,11 @@
-//! Figures by name, and the expectations that rest on them.
+//! Lookup of figures by name, and evaluation of expectations.
 
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::schema::{Outcome, Record};
 
-/// How a figure must compare with a bound.
+/// The required relation of a figure to a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relation {
     /// `<`
@@ -23,7 +23,7 @@ pub enum Relation {
 }
 
 impl Relation {
-    /// Whether `measured` stands in this relation to `expected`. NaN stands in none but `!=`.
+    /// Returns whether `measured` is in this relation to `expected`. For NaN only `!=` holds.
     pub fn holds(self, measured: f64, expected: f64) -> bool {
         match self {
             Relation::Below => measured < expected,
@@ -36,61 +36,65 @@ impl Relation {
     }
 }
 
-/// One expectation: `SUBJECT.PATH RELATION VALUE`.
+/// An expectation: `SUBJECT.PATH RELATION VALUE`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Expected<'a> {
-    /// As written, for messages.
+pub struct Expectation<'a> {
+    /// The source text, for messages.
     pub text: &'a str,
-    /// Connection, link or host.
+    /// The name of a connection, link or host.
     pub subject: &'a str,
-    /// Figure, as [`figure`] takes it.
+    /// The path of the figure, as in [`figure`].
     pub path: &'a str,
-    /// How they must compare.
+    /// The required relation.
     pub relation: Relation,
-    /// The bound, in the figure's unit.
+    /// The bound in the unit of the figure.
     pub value: f64,
 }
 
-/// Judges expectations, in order. One whose figure the record does not have has failed.
-pub fn judge<'a>(expectations: impl IntoIterator<Item = Expected<'a>>, record: &Record) -> Vec<Outcome> {
-    let judge_one = |e: Expected<'a>| {
+/// Evaluates expectations in order. An expectation fails if the record does not have its figure.
+pub fn evaluate<'a>(
+    expectations: impl IntoIterator<Item = Expectation<'a>>,
+    record: &Record,
+) -> Vec<Outcome> {
+    let judge_one = |e: Expectation<'a>| {
         let measured = figure(record, e.subject, e.path);
         let held = measured.is_some_and(|m| e.relation.holds(m, e.value));
-        Outcome { text: e.text.to_owned(), expected: e.value, measured, held }
+        Outcome { text: e.text.to_owned(), expected: e.value, measured, passed: held }
     };
     expectations.into_iter().map(judge_one).collect()
 }
 
-/// Any number of the record: `subject` is the name of a connection, a link or a host, looked for in that order;
-/// `path` leads to the number inside its entry, as the record spells it: `received_bps`, `delay_us.p99`,
+/// Returns a number of the record. `subject` is the name of a connection, a link or a host, searched in that order;
+/// `path` leads to the number inside its entry, as in the JSON of the record: `received_bps`, `delay_us.p99`,
 /// `counters.retransmissions`, `interfaces.lo.rx_packets`.
 ///
-/// In an array the next word is an index or the `name` (`host`) of an element: `asked.variables.gap.distance`.
-/// None if there is no such number or it is null.
+/// In an array, the next word is an index or the `name` (`host`) of an element: `asked.variables.gap.distance`.
+/// Returns `None` if the number does not exist or is null.
 pub fn figure(record: &Record, subject: &str, path: &str) -> Option<f64> {
-    let connection = || record.connections.iter().find(|c| c.name == subject).and_then(|c| number(c, path));
-    let link = || record.links.iter().find(|l| l.name == subject).and_then(|l| number(l, path));
-    let host = || record.hosts.iter().find(|h| h.name == subject).and_then(|h| number(h, path));
+    let connection =
+        || record.connections.iter().find(|c| c.name == subject).and_then(|c| number_at(c, path));
+    let link = || record.links.iter().find(|l| l.name == subject).and_then(|l| number_at(l, path));
+    let host = || record.hosts.iter().find(|h| h.name == subject).and_then(|h| number_at(h, path));
     connection().or_else(link).or_else(host)
 }
 
-/// The number at `path` inside one entry.
-fn number(entry: &impl Serialize, path: &str) -> Option<f64> {
-    walk(&value(entry), path)?.as_f64()
+/// Returns the number at `path` inside one entry.
+fn number_at(entry: &impl Serialize, path: &str) -> Option<f64> {
+    lookup(&to_json(entry), path)?.as_f64()
 }
 
-/// An entry of the record as a tree of names.
-pub(crate) fn value(entry: &impl Serialize) -> Value {
+/// Converts an entry of the record to JSON.
+pub(crate) fn to_json(entry: &impl Serialize) -> Value {
     serde_json::to_value(entry).expect("the schema has text keys only")
 }
 
-/// What stands at a dotted path. A name may itself hold dots (`lo.rx_packets`), so every split is tried, the longest
+/// Returns the value at a dotted path. Names may contain dots (`lo.rx_packets`), so every split is tried, the longest
 /// name first.
-pub(crate) fn walk<'v>(value: &'v Value, path: &str) -> Option<&'v Value> {
+pub(crate) fn lookup<'v>(value: &'v Value, path: &str) -> Option<&'v Value> {
     if let Some(found) = child(value, path) {
         return Some(found);
     }
-    path.rmatch_indices('.').find_map(|(dot, _)| walk(child(value, &path[..dot])?, &path[dot + 1..]))
+    path.rmatch_indices('.').find_map(|(dot, _)| lookup(child(value, &path[..dot])?, &path[dot + 1..]))
 }
 
 fn child<'v>(value: &'v Value, word: &str) -> Option<&'v Value> {
@@ -107,16 +111,16 @@ fn child<'v>(value: &'v Value, word: &str) -> Option<&'v Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schema::{Asked, Connection, Distribution, Fit, Host, Link};
+    use crate::schema::{Connection, Distribution, Fit, Host, Link, SendAccuracy};
 
     fn record() -> Record {
         let mut c = Connection { name: "B-A".into(), received_bps: 3e7, lost: 2, ..Connection::default() };
         c.delay_us = Some(Distribution { p99: 81.5, ..Distribution::default() });
         c.counters.insert("retransmissions".into(), 7.0);
-        c.asked = Asked {
+        c.requested = SendAccuracy {
             rate_error: Some(-0.001),
             variables: vec![Fit { name: "gap".into(), distance: 0.02, ..Fit::default() }],
-            ..Asked::default()
+            ..SendAccuracy::default()
         };
         let link = Link { name: "B-A".into(), utilization: 0.9, ..Link::default() };
         let mut host = Host { name: "a".into(), cpu_percent: 12.0, ..Host::default() };
@@ -155,12 +159,12 @@ mod tests {
         use Relation::*;
         let r = record();
         let judged = |path, relation, value| {
-            let e = Expected { text: "as written", subject: "B-A", path, relation, value };
-            judge([e], &r).remove(0)
+            let e = Expectation { text: "as written", subject: "B-A", path, relation, value };
+            evaluate([e], &r).remove(0)
         };
         assert_eq!(
             judged("received_bps", Above, 2e7),
-            Outcome { text: "as written".into(), expected: 2e7, measured: Some(3e7), held: true }
+            Outcome { text: "as written".into(), expected: 2e7, measured: Some(3e7), passed: true }
         );
         for (relation, below, same, above) in [
             (Below, true, false, false),
@@ -172,13 +176,13 @@ mod tests {
         ] {
             // The figure is 2: below 3, same as 2, above 1.
             assert_eq!(
-                [3.0, 2.0, 1.0].map(|v| judged("lost", relation, v).held),
+                [3.0, 2.0, 1.0].map(|v| judged("lost", relation, v).passed),
                 [below, same, above],
                 "{relation:?}"
             );
         }
-        // An unknown figure fails, even where "not" was asked.
+        // An unknown figure fails, even with `!=`.
         let unknown = judged("rtt_us.p50", NotEqual, 1.0);
-        assert!(!unknown.held && unknown.measured.is_none());
+        assert!(!unknown.passed && unknown.measured.is_none());
     }
 }

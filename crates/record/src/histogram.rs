@@ -1,4 +1,4 @@
-//! Histograms of times, cheap enough for every message.
+//! Histograms of time spans, cheap enough to record every message.
 
 use std::borrow::Cow;
 
@@ -8,23 +8,23 @@ use trunkline_units::Span;
 
 use crate::schema::Distribution;
 
-/// Points a distribution's curve keeps at the most.
+/// Maximum number of points of a distribution's curve.
 const CURVE_POINTS: usize = 200;
 
 /// A histogram of spans with three significant digits, from 1 ns to an hour; longer spans count as an hour.
 ///
-/// `record` costs a few nanoseconds, less for a span equal to the last one (messages that came in one batch), and
-/// allocates only when a span is the longest so far by a power of two.
+/// `record` costs a few nanoseconds, less for a span equal to the previous one (messages of one batch), and allocates
+/// only if a span exceeds the longest one so far by a power of two.
 #[derive(Clone, Debug)]
 pub struct Histogram {
     ns: Hdr<u64>,
-    /// The latest span, its value, and how often that came in a row, not yet in `ns`.
+    /// The latest span, its value in nanoseconds, and how often it occurred in a row; not yet counted in `ns`.
     last: Span,
     last_ns: u64,
-    run: u64,
+    pending_count: u64,
 }
 
-/// The counts of a [`Histogram`], for sending it from one process to another.
+/// The counts of a [`Histogram`], to be sent to another process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Counts(Vec<(u64, u64)>);
@@ -36,71 +36,71 @@ impl Default for Histogram {
     fn default() -> Self {
         let mut ns = Hdr::new_with_bounds(1, 1 << 24, 3).expect("constant bounds are valid");
         ns.auto(true);
-        Histogram { ns, last: Span::ZERO, last_ns: 0, run: 0 }
+        Histogram { ns, last: Span::ZERO, last_ns: 0, pending_count: 0 }
     }
 }
 
 impl Histogram {
-    /// Counts one span.
+    /// Records a span.
     #[inline(always)]
     pub fn record(&mut self, span: Span) {
         self.record_n(span, 1);
     }
 
-    /// Counts a span `n` times.
+    /// Records a span `n` times.
     #[inline(always)]
     pub fn record_n(&mut self, span: Span, n: u64) {
         if span != self.last {
-            self.turn_to(span);
+            self.switch_to(span);
         }
-        self.run += n;
+        self.pending_count += n;
     }
 
-    /// Apart from what is inlined everywhere: equal spans in a row come most often.
+    /// Kept out of the inlined code: most spans equal the previous one.
     #[inline]
-    fn turn_to(&mut self, span: Span) {
+    fn switch_to(&mut self, span: Span) {
         self.last = span;
         let ns = span.as_ns().min(LONGEST_NS);
         if ns != self.last_ns {
-            self.settle();
+            self.flush();
             self.last_ns = ns;
         }
     }
 
     #[inline(never)]
-    fn settle(&mut self) {
-        if self.run > 0 {
+    fn flush(&mut self) {
+        if self.pending_count > 0 {
             // With auto-resize on and the value clamped this cannot fail.
-            let _ = self.ns.record_n(self.last_ns, std::mem::take(&mut self.run));
+            let _ = self.ns.record_n(self.last_ns, std::mem::take(&mut self.pending_count));
         }
     }
 
-    /// All that was counted.
-    fn settled(&self) -> Cow<'_, Hdr<u64>> {
-        if self.run == 0 {
+    /// Returns the histogram with all counts.
+    fn flushed(&self) -> Cow<'_, Hdr<u64>> {
+        if self.pending_count == 0 {
             return Cow::Borrowed(&self.ns);
         }
         let mut copy = self.clone();
-        copy.settle();
+        copy.flush();
         Cow::Owned(copy.ns)
     }
 
-    /// Spans counted.
+    /// Returns the number of recorded spans.
     pub fn count(&self) -> u64 {
-        self.ns.len() + self.run
+        self.ns.len() + self.pending_count
     }
 
-    /// Adds what another histogram counted.
+    /// Adds the counts of another histogram.
     pub fn merge(&mut self, other: &Histogram) {
-        let _ = self.ns.add(&*other.settled());
+        let _ = self.ns.add(&*other.flushed());
     }
 
-    /// The counts, to be sent or stored.
+    /// Returns the counts for transfer or storage.
     pub fn counts(&self) -> Counts {
-        Counts(self.settled().iter_recorded().map(|v| (v.value_iterated_to(), v.count_at_value())).collect())
+        Counts(self.flushed().iter_recorded().map(|v| (v.value_iterated_to(), v.count_at_value())).collect())
     }
 
-    /// The histogram that had these counts.
+    /// Creates a histogram from counts.
     pub fn from_counts(counts: &Counts) -> Histogram {
         let mut h = Histogram::default();
         for &(ns, n) in &counts.0 {
@@ -109,14 +109,14 @@ impl Histogram {
         h
     }
 
-    /// The distribution in microseconds; none if nothing was counted.
+    /// Returns the distribution in microseconds; `None` without spans.
     pub fn distribution_us(&self) -> Option<Distribution> {
-        let ns = self.settled();
+        let ns = self.flushed();
         if ns.is_empty() {
             return None;
         }
         let us = |ns: u64| ns as f64 / 1e3;
-        let quantiles = Quantiles::of(&ns);
+        let quantiles = Quantiles::new(&ns);
         let at = |p: f64| us(quantiles.at(p));
         Some(Distribution {
             count: ns.len(),
@@ -133,7 +133,7 @@ impl Histogram {
     }
 }
 
-/// The values that were recorded and how many there are up to each: the histogram is walked once for all quantiles.
+/// The recorded values with their cumulative counts, so that one pass over the histogram serves all quantiles.
 struct Quantiles {
     lowest: u64,
     highest: u64,
@@ -142,7 +142,7 @@ struct Quantiles {
 }
 
 impl Quantiles {
-    fn of(ns: &Hdr<u64>) -> Self {
+    fn new(ns: &Hdr<u64>) -> Self {
         let mut sum = 0;
         let steps = ns.iter_recorded().map(|step| {
             sum += step.count_at_value();
@@ -152,7 +152,7 @@ impl Quantiles {
         Quantiles { lowest: ns.value_at_quantile(0.0), highest: ns.max(), count: ns.len(), steps }
     }
 
-    /// As [`Hdr::value_at_quantile`], and never more than the largest value.
+    /// Returns the value at a quantile as [`Hdr::value_at_quantile`], but never more than the largest value.
     fn at(&self, q: f64) -> u64 {
         if q == 0.0 {
             return self.lowest.min(self.highest);
@@ -163,7 +163,7 @@ impl Quantiles {
     }
 }
 
-/// Points of the cumulative distribution: evenly through the body, then nine a decade into the tail.
+/// Returns points of the cumulative distribution: 100 evenly spaced ones, then nine per decade of the tail.
 fn curve(quantiles: &Quantiles) -> Vec<(f64, f64)> {
     let mut points: Vec<(f64, f64)> = Vec::with_capacity(CURVE_POINTS);
     let mut push = |q: f64| {
@@ -196,7 +196,7 @@ mod tests {
             let bits = stream.below(30);
             ns.record(1 + stream.below(1 << bits)).unwrap();
         }
-        let quantiles = Quantiles::of(&ns);
+        let quantiles = Quantiles::new(&ns);
         for q in (0..=10_000).map(|i| f64::from(i) / 10_000.0).chain([0.99999, 1.5]) {
             assert_eq!(quantiles.at(q), ns.value_at_quantile(q).min(ns.max()), "{q}");
         }

@@ -1,4 +1,4 @@
-//! What several runs of one connection say together.
+//! Statistics over the repeated runs of a connection.
 
 use std::collections::BTreeMap;
 use std::f64::consts::{FRAC_2_PI, FRAC_PI_2};
@@ -8,10 +8,10 @@ use crate::schema::{Interval, Run};
 /// Probability below the upper end of a two-sided 95 % interval.
 const UPPER: f64 = 0.975;
 
-/// A figure: its path in the record and where a run has it.
+/// A figure: its path in the record and its value in a run.
 type Figure = (&'static str, fn(&Run) -> Option<f64>);
 
-/// The figures of [`Run`] that are summed up, by the path they have in the record.
+/// The summarized figures of [`Run`], by their path in the record.
 const FIGURES: [Figure; 8] = [
     ("duration_s", |r| Some(r.duration_s)),
     ("offered_bps", |r| r.offered_bps),
@@ -23,20 +23,20 @@ const FIGURES: [Figure; 8] = [
     ("rtt_us.p50", |r| r.rtt_p50_us),
 ];
 
-/// Mean, spread and confidence interval of each figure over the runs, by its path in the record. Runs cut short are
-/// left out, for they would shift the mean; a figure needs two runs that have it.
-pub fn over(runs: &[Run]) -> BTreeMap<String, Interval> {
+/// Returns mean, standard deviation and confidence interval of each figure over the runs, by its path in the record.
+/// Aborted runs are excluded because they would bias the mean; a figure needs two runs that have it.
+pub fn summarize(runs: &[Run]) -> BTreeMap<String, Interval> {
     let whole = || runs.iter().filter(|r| !r.partial);
     let interval = |(name, get): Figure| {
         let samples: Vec<f64> = whole().filter_map(get).collect();
-        (samples.len() >= 2).then(|| Interval::of(&samples)).flatten().map(|i| (name.to_owned(), i))
+        (samples.len() >= 2).then(|| Interval::from_samples(&samples)).flatten().map(|i| (name.to_owned(), i))
     };
     FIGURES.into_iter().filter_map(interval).collect()
 }
 
 impl Interval {
-    /// The interval of a sample; none of no values. One value stands for itself, with no spread to tell.
-    pub fn of(samples: &[f64]) -> Option<Interval> {
+    /// Returns the confidence interval of a sample; `None` if it is empty. One value gives an interval of width zero.
+    pub fn from_samples(samples: &[f64]) -> Option<Interval> {
         if samples.is_empty() {
             return None;
         }
@@ -50,9 +50,10 @@ impl Interval {
     }
 }
 
-/// The 97.5 % quantile of Student's t with `degrees` ≥ 1 degrees of freedom, to 1e-9.
+/// Returns the 97.5 % quantile of Student's t distribution with `degrees` ≥ 1 degrees of freedom, with an error below
+/// 1e-9.
 ///
-/// libm only, so that a simulated record is the same on every machine.
+/// Uses only libm, so that a simulated record is the same on every machine.
 fn t_quantile(degrees: u64) -> f64 {
     if degrees > 200 {
         return t_expansion(degrees as f64);
@@ -61,13 +62,13 @@ fn t_quantile(degrees: u64) -> f64 {
     let (mut low, mut high) = (0.0, FRAC_PI_2);
     for _ in 0..60 {
         let middle = 0.5 * (low + high);
-        if t_within(middle, degrees) < 2.0 * UPPER - 1.0 { low = middle } else { high = middle }
+        if t_central_probability(middle, degrees) < 2.0 * UPPER - 1.0 { low = middle } else { high = middle }
     }
     libm::tan(0.5 * (low + high)) * libm::sqrt(degrees as f64)
 }
 
 /// P(|T| ≤ √ν tan θ), Abramowitz and Stegun 26.7.3 (odd ν) and 26.7.4 (even ν).
-fn t_within(theta: f64, degrees: u64) -> f64 {
+fn t_central_probability(theta: f64, degrees: u64) -> f64 {
     let (sin, cos) = (libm::sin(theta), libm::cos(theta));
     let odd = degrees % 2 == 1;
     // 1 + (1/2) cos² + (1·3)/(2·4) cos⁴ + … to cos^(ν-2); odd: cos + (2/3) cos³ + (2·4)/(3·5) cos⁵ + …
@@ -80,9 +81,10 @@ fn t_within(theta: f64, degrees: u64) -> f64 {
     if odd { FRAC_2_PI * (theta + sin * sum) } else { sin * sum }
 }
 
-/// The quantile for many degrees of freedom, Abramowitz and Stegun 26.7.5; off by less than 1e-9 from ν = 200 on.
+/// Returns the quantile for many degrees of freedom, Abramowitz and Stegun 26.7.5; the error is below 1e-9 from ν =
+/// 200 on.
 fn t_expansion(degrees: f64) -> f64 {
-    /// The normal distribution's 97.5 % quantile.
+    /// The 97.5 % quantile of the normal distribution.
     const X: f64 = 1.959_963_984_540_054;
     let x2 = X * X;
     let g1 = X * (x2 + 1.0) / 4.0;
@@ -111,17 +113,23 @@ mod tests {
             let got = t_quantile(degrees);
             assert!((got - want).abs() < 1e-9, "{degrees}: {got}");
         }
-        // Where one method hands over to the other they agree.
+        // Both methods agree at the switch-over.
         assert!((t_expansion(200.0) - t_quantile(200)).abs() < 1e-9);
         assert!((t_quantile(1_000_000) - 1.959_966_356_8).abs() < 1e-9);
     }
 
     #[test]
     fn an_interval_holds_the_mean() {
-        assert_eq!(Interval::of(&[]), None);
-        assert_eq!(Interval::of(&[5.0]), Some(Interval { n: 1, mean: 5.0, sd: 0.0, low: 5.0, high: 5.0 }));
-        assert_eq!(Interval::of(&[5.0; 3]), Some(Interval { n: 3, mean: 5.0, sd: 0.0, low: 5.0, high: 5.0 }));
-        let i = Interval::of(&[9.0, 10.0, 11.0]).unwrap();
+        assert_eq!(Interval::from_samples(&[]), None);
+        assert_eq!(
+            Interval::from_samples(&[5.0]),
+            Some(Interval { n: 1, mean: 5.0, sd: 0.0, low: 5.0, high: 5.0 })
+        );
+        assert_eq!(
+            Interval::from_samples(&[5.0; 3]),
+            Some(Interval { n: 3, mean: 5.0, sd: 0.0, low: 5.0, high: 5.0 })
+        );
+        let i = Interval::from_samples(&[9.0, 10.0, 11.0]).unwrap();
         assert_eq!((i.n, i.mean, i.sd), (3, 10.0, 1.0));
         // t(2) / √3
         assert!((i.high - 12.484_137_711_718_7).abs() < 1e-9 && (i.low - 7.515_862_288_281_3).abs() < 1e-9);
@@ -132,10 +140,10 @@ mod tests {
         let run =
             |received_bps, partial, rtt_p50_us| Run { received_bps, partial, rtt_p50_us, ..Run::default() };
         let over_three =
-            over(&[run(1e6, false, Some(50.0)), run(3e6, false, None), run(0.0, true, Some(60.0))]);
+            summarize(&[run(1e6, false, Some(50.0)), run(3e6, false, None), run(0.0, true, Some(60.0))]);
         assert_eq!(over_three["received_bps"].mean, 2e6);
         assert_eq!(over_three["received_bps"].n, 2);
         assert!(!over_three.contains_key("rtt_us.p50"), "one run has it: no spread to tell");
-        assert!(over(&[run(1e6, false, None)]).is_empty());
+        assert!(summarize(&[run(1e6, false, None)]).is_empty());
     }
 }

@@ -1,53 +1,53 @@
-//! The record: what a run measured, as it stands in `record.json` and in the archive.
+//! The record of a run, as in `record.json` and in the archive.
 //!
-//! Names end in their unit. Rates count message bytes only (goodput). A figure that is unknown is `null`.
+//! Field names end with their unit. Rates count message bytes only (goodput, RFC 2647). Unknown figures are `null`.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use trunkline_units::Seed;
 
-/// Version of this schema; raised when a field changes its meaning.
+/// Version of this schema; incremented when the meaning of a field changes.
 pub const VERSION: u32 = 1;
 
-/// One run of an experiment on one backend.
+/// The record of one run of an experiment on one backend.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// [`VERSION`].
+    /// The schema version, [`VERSION`].
     pub version: u32,
     /// `live`, `sim` or `lab`.
     pub backend: String,
-    /// What every random stream was drawn from.
+    /// The seed of all random streams.
     pub seed: Seed,
-    /// When it began, UTC, RFC 3339.
+    /// When the run began: UTC, RFC 3339.
     pub started: String,
-    /// How long it took, seconds.
+    /// Duration in seconds.
     pub duration_s: f64,
-    /// Whether something kept it from being whole; `trouble` says what.
+    /// Whether the record is incomplete; `problems` gives the reasons.
     pub partial: bool,
-    /// One clear line for each thing that went wrong.
-    #[serde(default)]
-    pub trouble: Vec<String>,
-    /// What measured: program, system, machine. Keys are words, values are text.
+    /// One line per problem.
+    #[serde(default, rename = "trouble")]
+    pub problems: Vec<String>,
+    /// The program, system and machine of the run, as text.
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
-    /// What was asked.
+    /// The experiment.
     pub experiment: Experiment,
-    /// What came of it.
+    /// The measurements of the connections.
     pub connections: Vec<Connection>,
-    /// Links, where the backend has them.
+    /// Links, if the backend has them.
     pub links: Vec<Link>,
-    /// Interfaces of the machine on which the run was, against time. Only of live runs.
+    /// Counters of the machine's interfaces over time. Only in live runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub interfaces: Vec<Interface>,
-    /// Stations.
+    /// The hosts.
     pub hosts: Vec<Host>,
-    /// Expectations of the experiment, judged.
+    /// The results of the expectations.
     #[serde(default)]
     pub expectations: Vec<Outcome>,
 }
 
-/// A record of this version in which nothing has happened.
+/// An empty record of this version.
 impl Default for Record {
     fn default() -> Self {
         Record {
@@ -57,7 +57,7 @@ impl Default for Record {
             started: String::new(),
             duration_s: 0.0,
             partial: false,
-            trouble: Vec::new(),
+            problems: Vec::new(),
             environment: BTreeMap::new(),
             experiment: Experiment::default(),
             connections: Vec::new(),
@@ -69,111 +69,111 @@ impl Default for Record {
     }
 }
 
-/// What was asked.
+/// The experiment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Experiment {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// SHA-256 over the plan, hexadecimal: the same for two texts that mean the same.
+    /// SHA-256 of the plan in hexadecimal: equal for two texts with the same meaning.
     pub hash: String,
-    /// The text as it was run.
+    /// The source text.
     pub text: String,
 }
 
-/// What one connection did, over all its runs.
+/// The measurements of a connection over all its runs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Connection {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Protocol: `tcp`, `udp`, …
+    /// The protocol: `tcp`, `udp`, …
     pub transport: String,
-    /// The test in words: `cbr 18432:5 every 20 ms`.
+    /// The test as text: `cbr 18432:5 every 20 ms`.
     #[serde(default)]
     pub test: String,
-    /// Sending host.
+    /// The sending host.
     pub from: String,
-    /// Receiving hosts.
+    /// The receiving hosts.
     pub to: Vec<String>,
-    /// Whether this connection was cut short; `trouble` says why.
+    /// Whether the connection was aborted; `error` gives the reason.
     #[serde(default)]
     pub partial: bool,
-    /// One clear line.
-    #[serde(default)]
-    pub trouble: Option<String>,
-    /// What the plan asked for; null where it asked for as much as possible.
+    /// The reason in one line.
+    #[serde(default, rename = "trouble")]
+    pub error: Option<String>,
+    /// The rate requested by the plan; null if it requests the maximum.
     pub offered_bps: Option<f64>,
-    /// What was handed to the transport.
+    /// The rate handed to the transport.
     pub sent_bps: f64,
-    /// What arrived; with several receivers, their mean.
+    /// The received rate; with several receivers their mean.
     pub received_bps: f64,
     /// Messages handed to the transport.
     pub messages_sent: u64,
-    /// Messages that arrived, each once; with several receivers, their sum.
+    /// Received messages without duplicates; with several receivers their sum.
     pub messages_received: u64,
-    /// Messages that did not arrive.
+    /// Lost messages.
     pub lost: u64,
-    /// Arrivals of a message that had arrived before.
+    /// Duplicate arrivals.
     pub duplicated: u64,
-    /// Arrivals behind a later message.
+    /// Messages that arrived after a later one.
     pub reordered: u64,
-    /// Arrivals whose bytes were not those sent.
+    /// Arrivals with altered bytes.
     pub corrupted: u64,
-    /// One way, message to message.
+    /// One-way delay of messages.
     pub delay_us: Option<Distribution>,
-    /// Request to response; for TCP bulk, the kernel's own estimates.
+    /// Round-trip time: from request to response, or the kernel's estimate for TCP bulk transfers.
     pub rtt_us: Option<Distribution>,
-    /// Between arrivals.
+    /// Time between arrivals.
     pub gap_us: Option<Distribution>,
-    /// Between departures.
+    /// Time between departures.
     #[serde(default)]
     pub sent_gap_us: Option<Distribution>,
-    /// How much later than planned messages left.
+    /// Delay of departures after their due time.
     #[serde(default)]
     pub late_us: Option<Distribution>,
-    /// Asked against sent.
-    pub asked: Asked,
-    /// Each run; more than one under `repeat`.
+    /// Requested versus sent traffic.
+    #[serde(rename = "asked")]
+    pub requested: SendAccuracy,
+    /// The runs; more than one with `repeat`.
     pub runs: Vec<Run>,
-    /// Over the runs, by figure: `received_bps`, `delay_us.p50`, … Present from two runs on.
+    /// Statistics over the runs by figure: `received_bps`, `delay_us.p50`, … Present with two runs or more.
     #[serde(default)]
     pub repeats: BTreeMap<String, Interval>,
-    /// Processor time at both ends.
+    /// Processor time of sender and receivers.
     pub cpu: Cpu,
-    /// The transport's own counts, and system calls, buffers, packets. Names are words, units last.
+    /// Counters of the transport, and of system calls, buffers and packets. Names end with their unit.
     pub counters: BTreeMap<String, f64>,
-    /// Where the time goes: of each stage of a message's way, how long it took; null where that is not known. Empty but
-    /// for the transport `guaranteed`.
+    /// Time that messages spend in each stage of their path; null if unknown. Only for the transport `guaranteed`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub stages_us: BTreeMap<String, Option<Distribution>>,
-    /// What was true of the measurement: `offload`, `pacing`, `congestion`, … as text.
+    /// Conditions of the measurement as text: `offload`, `pacing`, `congestion`, …
     #[serde(default)]
     pub notes: BTreeMap<String, String>,
-    /// Receivers one by one, where there are several.
+    /// The receivers, if there are several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub receivers: Vec<Receiver>,
-    /// Against time since the connection's first message.
+    /// Time series since the first message of the connection.
     pub series: Vec<Point>,
 }
 
-/// What one receiver of several saw.
+/// The measurements of one of several receivers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Receiver {
     /// Its host.
     pub host: String,
-    /// As in [`Connection`].
+    /// See [`Connection`].
     pub received_bps: f64,
-    /// As in [`Connection`].
+    /// See [`Connection`].
     pub messages_received: u64,
-    /// As in [`Connection`].
+    /// See [`Connection`].
     pub lost: u64,
-    /// As in [`Connection`].
+    /// See [`Connection`].
     pub delay_us: Option<Distribution>,
 }
 
-/// A distribution, told by its percentiles.
+/// A distribution with its percentiles.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Distribution {
-    /// Values counted.
+    /// Number of values.
     #[serde(default)]
     pub count: u64,
     /// Smallest.
@@ -198,92 +198,92 @@ pub struct Distribution {
     pub curve: Vec<(f64, f64)>,
 }
 
-/// How well what left matches what was asked.
+/// How accurately the sent traffic matches the requested traffic.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Asked {
-    /// (sent − asked) / asked, of the rate of message bytes.
+pub struct SendAccuracy {
+    /// (sent − requested) / requested, of the rate of message bytes.
     pub rate_error: Option<f64>,
-    /// Distance between the gaps that left and the gaps asked: the largest difference of the two cumulative
-    /// distributions (Kolmogorov–Smirnov) where the law is continuous; for a constant gap, the mean absolute
-    /// deviation over the gap. 0 is perfect.
+    /// Distance between sent and requested gaps: the Kolmogorov–Smirnov distance for a continuous law, the mean
+    /// absolute deviation divided by the gap for a constant one. 0 is perfect.
     pub gap_distance: Option<f64>,
-    /// Chance of a distance this large if the law held (Kolmogorov–Smirnov); null for constants.
+    /// Probability of at least this distance under the requested law (Kolmogorov–Smirnov); null for constants.
     #[serde(default)]
     pub gap_p_value: Option<f64>,
-    /// Gaps that were compared.
+    /// Number of compared gaps.
     #[serde(default)]
     pub gap_samples: u64,
-    /// Bursts not sent because they were late (`burst`).
+    /// Bursts skipped because they were late (`burst`).
     #[serde(default)]
     pub bursts_skipped: u64,
-    /// Bursts sent after their time by more than a tenth of the period or 50 µs, whichever is more.
+    /// Bursts sent late by more than a tenth of the period or 50 µs, whichever is greater.
     #[serde(default)]
     pub bursts_late: u64,
-    /// Each law of the traffic, judged.
+    /// The fit of each random variable of the traffic.
     #[serde(default)]
     pub variables: Vec<Fit>,
 }
 
-/// One law against what was drawn and sent.
+/// The requested law of a variable compared with the sent values.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Fit {
-    /// What varied: `gap`, `size`, `response`, …
+    /// The variable: `gap`, `size`, `response`, …
     pub name: String,
     /// The law as text: `exponential(1 ms)`.
     pub law: String,
     /// Unit of the values below: `us`, `bytes`, ….
     pub unit: String,
-    /// Mean the law asks for.
-    pub asked_mean: Option<f64>,
-    /// Mean of what left.
+    /// Mean of the law.
+    #[serde(rename = "asked_mean")]
+    pub requested_mean: Option<f64>,
+    /// Mean of the sent values.
     pub sent_mean: f64,
-    /// As [`Asked::gap_distance`].
+    /// See [`SendAccuracy::gap_distance`].
     pub distance: f64,
-    /// As [`Asked::gap_p_value`].
+    /// See [`SendAccuracy::gap_p_value`].
     pub p_value: Option<f64>,
-    /// Values compared.
+    /// Number of compared values.
     pub samples: u64,
-    /// `[value, share asked at or below, share sent at or below]`, for a plot.
+    /// `[value, share requested at or below, share sent at or below]`, for a plot.
     pub curve: Vec<(f64, f64, f64)>,
 }
 
 /// One run of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// When it began, seconds since the experiment began.
+    /// Start in seconds since the start of the experiment.
     pub start_s: f64,
-    /// How long its sender was active, seconds.
+    /// Time in seconds in which the sender was active.
     pub duration_s: f64,
-    /// As in [`Connection`].
+    /// See [`Connection`].
     pub offered_bps: Option<f64>,
-    /// As in [`Connection`].
+    /// See [`Connection`].
     pub sent_bps: f64,
-    /// As in [`Connection`].
+    /// See [`Connection`].
     pub received_bps: f64,
-    /// As in [`Connection`].
+    /// See [`Connection`].
     pub messages_sent: u64,
-    /// As in [`Connection`].
+    /// See [`Connection`].
     pub messages_received: u64,
-    /// As in [`Connection`].
+    /// See [`Connection`].
     pub lost: u64,
     /// Median one-way delay.
     pub delay_p50_us: Option<f64>,
     /// 99th percentile of the one-way delay.
     pub delay_p99_us: Option<f64>,
-    /// Median round trip.
+    /// Median round-trip time.
     pub rtt_p50_us: Option<f64>,
-    /// Whether it was cut short.
+    /// Whether the run was aborted.
     pub partial: bool,
 }
 
-/// A figure over the runs of a `repeat`.
+/// Statistics of a figure over the runs of a `repeat`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
-    /// Runs.
+    /// Number of runs.
     pub n: u64,
     /// Mean.
     pub mean: f64,
-    /// Standard deviation (of a sample).
+    /// Sample standard deviation.
     pub sd: f64,
     /// Lower end of the 95 % confidence interval of the mean (Student's t).
     pub low: f64,
@@ -291,78 +291,78 @@ pub struct Interval {
     pub high: f64,
 }
 
-/// Processor seconds of the threads that served a connection.
+/// Processor time in seconds of the threads of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cpu {
-    /// Sender, user code.
+    /// Sender, user mode.
     pub sender_user_s: f64,
-    /// Sender, system code.
+    /// Sender, system mode.
     pub sender_system_s: f64,
-    /// Receivers, user code.
+    /// Receivers, user mode.
     pub receiver_user_s: f64,
-    /// Receivers, system code.
+    /// Receivers, system mode.
     pub receiver_system_s: f64,
 }
 
-/// One interval of a series.
+/// One interval of a time series.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// End of the interval.
+    /// End of the interval in seconds.
     pub t_s: f64,
-    /// In this interval.
+    /// Rate in this interval.
     pub sent_bps: f64,
-    /// In this interval.
+    /// Rate in this interval.
     pub received_bps: f64,
-    /// More figures by name: `cwnd_bytes`, `rtt_us`, `retransmissions`, …
+    /// Other figures by name: `cwnd_bytes`, `rtt_us`, `retransmissions`, …
     #[serde(default, flatten)]
-    pub more: BTreeMap<String, f64>,
+    pub extra: BTreeMap<String, f64>,
 }
 
-/// A link, where the backend has them.
+/// The measurements of a link.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Link {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Share of the payload rate in use, 0 to 1, the busier direction.
+    /// Share of the payload rate in use, 0 to 1, of the busier direction.
     pub utilization: f64,
-    /// Frames dropped.
+    /// Dropped frames.
     pub dropped: u64,
-    /// Most that waited, in bytes.
+    /// Maximum queue length in bytes.
     pub queue_max: u64,
-    /// What each of its ends sent, against time. Only of simulated runs of which that was asked.
+    /// Counters of its ends over time. Only in simulated runs that request them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ends: Vec<LinkEnd>,
 }
 
-/// What one end of a link, or a station of a hub or ring, sent.
+/// Counters of one end of a link, or of a station of a hub or ring.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LinkEnd {
-    /// The node at which it is.
+    /// The node of this end.
     pub node: String,
-    /// What is counted beside octets: `frames` or `cells`.
+    /// The unit counted beside octets: `frames` or `cells`.
     pub unit: String,
-    /// `[seconds since the run began, octets, frames or cells, dropped]`, counted from the run's begin on.
+    /// `[seconds since the start of the run, octets, frames or cells, dropped]`, counted from the start of the run.
     pub counts: Vec<(f64, u64, u64, u64)>,
 }
 
-/// What an interface counted, whoever used it.
+/// Counters of an interface, including the traffic of other processes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Interface {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// `[seconds since the run began, [octets, packets, dropped in, octets, packets, dropped out]]`, counted from the first of
-    /// them on.
+    /// `[seconds since the start of the run, [octets, packets, dropped in, octets, packets, dropped out]]`, counted
+    /// from the first entry.
     pub counts: Vec<(f64, [u64; 6])>,
 }
 
-/// A station.
+/// A host.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Host {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its processor's share in use, 0 to 100 a processor.
+    /// Processor usage in percent, up to 100 per processor.
     pub cpu_percent: f64,
-    /// Where it was: an address.
+    /// Its address.
     #[serde(default)]
     pub address: Option<String>,
     /// Counters of its interfaces over the run: `lo.rx_packets`, …
@@ -370,24 +370,25 @@ pub struct Host {
     pub interfaces: BTreeMap<String, u64>,
 }
 
-/// An expectation, judged.
+/// The result of an expectation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// As written.
+    /// The source text.
     pub text: String,
-    /// What was expected, as a number in the figure's unit.
+    /// The bound in the unit of the figure.
     pub expected: f64,
-    /// What was measured; null where there is no such figure.
+    /// The measured value; null if the record does not have the figure.
     pub measured: Option<f64>,
-    /// Whether it held.
-    pub held: bool,
+    /// Whether the expectation passed.
+    #[serde(rename = "held")]
+    pub passed: bool,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A record with something in every field, and numbers that are hard to write.
+    /// A record with a value in every field, and numbers that are hard to print.
     fn full() -> Record {
         let hard = [0.1 + 0.2, 1.0 / 3.0, f64::MIN_POSITIVE, 1e300 / 7.0, -0.0];
         let words = |key: &str| BTreeMap::from([(key.to_owned(), "\u{1b}[31m<b>\u{0}\"".to_owned())]);
@@ -404,7 +405,7 @@ mod tests {
         let some = || Some(d.clone());
         let fit = Fit { p_value: Some(hard[1]), curve: vec![(hard[0], 0.5, hard[1])], ..Fit::default() };
         let connection = Connection {
-            trouble: Some("cut".into()),
+            error: Some("cut".into()),
             offered_bps: Some(hard[0]),
             lost: u64::MAX,
             delay_us: some(),
@@ -412,7 +413,11 @@ mod tests {
             gap_us: some(),
             sent_gap_us: some(),
             late_us: some(),
-            asked: Asked { rate_error: Some(hard[1]), variables: vec![fit], ..Asked::default() },
+            requested: SendAccuracy {
+                rate_error: Some(hard[1]),
+                variables: vec![fit],
+                ..SendAccuracy::default()
+            },
             runs: vec![Run { delay_p50_us: Some(hard[0]), ..Run::default() }],
             repeats: [("lost".to_owned(), Interval { mean: hard[1], ..Interval::default() })].into(),
             counters: [("segments".to_owned(), 9e15)].into(),
@@ -421,14 +426,14 @@ mod tests {
             receivers: vec![Receiver { delay_us: some(), ..Receiver::default() }],
             series: vec![Point {
                 t_s: hard[0],
-                more: [("rtt_us".to_owned(), hard[1])].into(),
+                extra: [("rtt_us".to_owned(), hard[1])].into(),
                 ..Point::default()
             }],
             ..Connection::default()
         };
         Record {
             seed: Seed(u64::MAX),
-            trouble: vec!["a".into()],
+            problems: vec!["a".into()],
             environment: words("program"),
             connections: vec![connection, Connection::default()],
             links: vec![Link { queue_max: 7, ..Link::default() }],
@@ -449,7 +454,7 @@ mod tests {
 
     #[test]
     fn the_contract_alone_is_a_record() {
-        // What is promised to others, and nothing of what was added since.
+        // Only the fields of the first version of the contract.
         let text = r#"{ "version": 1, "backend": "sim", "seed": 7, "started": "2026-01-02T03:04:05Z", "duration_s": 1,
             "partial": false, "experiment": { "name": "n", "hash": "00", "text": "" },
             "connections": [ { "name": "B-A", "transport": "udp", "from": "b", "to": ["a"], "offered_bps": null,

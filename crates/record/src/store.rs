@@ -13,21 +13,21 @@ use tempfile::NamedTempFile;
 
 use crate::schema::{Record, VERSION};
 
-/// The file's name.
-const NAME: &str = "record.json";
+/// The file name.
+const FILE_NAME: &str = "record.json";
 
-/// Bytes reserved on disk before a run: a record without its series fits many times over.
-const RESERVED: i64 = 1 << 20;
+/// Bytes reserved on disk before a run; a record without its series is much smaller.
+const RESERVED_BYTES: i64 = 1 << 20;
 
-/// Why a record could not be written or read. Each says which file.
+/// An error of a record file; the message names the file.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The folder or the file could not be made, before anything was run.
+    /// The directory or the file could not be created before the run.
     #[error("cannot prepare {}: {source}", path.display())]
     Prepare {
-        /// The folder or file.
+        /// The directory or file.
         path: PathBuf,
-        /// The system's reason.
+        /// The reason given by the system.
         source: io::Error,
     },
     /// The record could not be written.
@@ -35,12 +35,12 @@ pub enum StoreError {
     Write {
         /// The file.
         path: PathBuf,
-        /// The system's reason.
+        /// The reason given by the system.
         source: io::Error,
     },
-    /// The disk is full. The record stands at `path`, marked partial, without series and curves.
+    /// The disk is full. The file holds the record, marked partial, without series and curves.
     #[error("the disk is full: {} holds the record without its series and curves", path.display())]
-    Thinned {
+    Reduced {
         /// The file.
         path: PathBuf,
     },
@@ -49,26 +49,26 @@ pub enum StoreError {
     Read {
         /// The file.
         path: PathBuf,
-        /// The system's reason.
+        /// The reason given by the system.
         source: io::Error,
     },
-    /// A folder without a record in it.
-    #[error("no {NAME} in {} or in a folder inside it", path.display())]
+    /// The directory contains no record.
+    #[error("no {FILE_NAME} in {} or in a folder inside it", path.display())]
     Missing {
-        /// The folder.
+        /// The directory.
         path: PathBuf,
     },
     /// The file is not a record.
     #[error("{} is not a record: {source}", path.display())]
-    Foreign {
+    NotARecord {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The cause.
         source: serde_json::Error,
     },
-    /// The record was written by a later program.
+    /// A later version of the program wrote the record.
     #[error("{} is a record of version {found}; this program reads up to version {VERSION}", path.display())]
-    Newer {
+    VersionTooNew {
         /// The file.
         path: PathBuf,
         /// Its version.
@@ -76,9 +76,9 @@ pub enum StoreError {
     },
 }
 
-/// A place for a record, reserved before the run that will fill it.
+/// A file for a record, reserved before the run.
 ///
-/// Dropped without [`commit`](RecordFile::commit), it leaves an earlier record of the same place as it was.
+/// If dropped without [`commit`](RecordFile::commit), an earlier record with the same path stays unchanged.
 #[derive(Debug)]
 pub struct RecordFile {
     file: NamedTempFile,
@@ -86,8 +86,8 @@ pub struct RecordFile {
 }
 
 impl RecordFile {
-    /// Makes `dir/backend` where needed and takes 1 MiB of disk there, so that a disk that fills during the run
-    /// cannot lose what was measured.
+    /// Creates `dir/backend` if necessary and reserves 1 MiB of disk space, so that a disk that fills during the run
+    /// does not lose the measurements.
     pub fn reserve(dir: &Path, backend: &str) -> Result<RecordFile, StoreError> {
         let folder = dir.join(backend);
         let prepare = |source| StoreError::Prepare { path: folder.clone(), source };
@@ -98,42 +98,42 @@ impl RecordFile {
             .permissions(Permissions::from_mode(0o666)) // less the umask: results are there to be read
             .tempfile_in(&folder)
             .map_err(prepare)?;
-        match fallocate(&file, FallocateFlags::empty(), 0, RESERVED) {
-            // A file system that cannot reserve is no reason not to measure.
+        match fallocate(&file, FallocateFlags::empty(), 0, RESERVED_BYTES) {
+            // Reservation is optional: some file systems do not support it.
             Ok(()) | Err(Errno::EOPNOTSUPP | Errno::ENOSYS) => {}
             Err(errno) => return Err(prepare(errno.into())),
         }
-        Ok(RecordFile { file, path: folder.join(NAME) })
+        Ok(RecordFile { file, path: folder.join(FILE_NAME) })
     }
 
-    /// Where the record will stand.
+    /// Returns the path of the record.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Writes the record and puts it in its place in one step; gives its path. An earlier record there is replaced.
+    /// Writes the record, replaces an earlier one atomically, and returns its path.
     ///
-    /// On [`StoreError::Thinned`] a record stands there all the same.
+    /// With [`StoreError::Reduced`] a record is written as well.
     pub fn commit(mut self, record: &Record) -> Result<PathBuf, StoreError> {
         let path = self.path;
         let write = |source| StoreError::Write { path: path.clone(), source };
-        let thinned = write_or_thin(self.file.as_file_mut(), record).map_err(write)?;
+        let is_reduced = write_or_reduce(self.file.as_file_mut(), record).map_err(write)?;
         let end = self.file.as_file_mut().stream_position().map_err(write)?;
         self.file.as_file().set_len(end).map_err(write)?;
         self.file.as_file().sync_all().map_err(write)?;
         self.file.persist(&path).map_err(|e| write(e.error))?;
         sync_folder(&path).map_err(write)?;
-        if thinned { Err(StoreError::Thinned { path }) } else { Ok(path) }
+        if is_reduced { Err(StoreError::Reduced { path }) } else { Ok(path) }
     }
 }
 
-/// Writes over the reserved blocks; where they and the disk do not suffice, writes what matters most. Tells whether
-/// it had to.
-fn write_or_thin(out: &mut (impl Write + Seek), record: &Record) -> io::Result<bool> {
+/// Writes into the reserved blocks. If the disk is full, writes the record without series and curves and returns
+/// true.
+fn write_or_reduce(out: &mut (impl Write + Seek), record: &Record) -> io::Result<bool> {
     match write_json(out, record) {
         Err(e) if e.kind() == io::ErrorKind::StorageFull => {
             out.seek(SeekFrom::Start(0))?;
-            write_json(out, &thin(record))?;
+            write_json(out, &without_series(record))?;
             Ok(true)
         }
         other => other.map(|()| false),
@@ -146,40 +146,41 @@ fn write_json(out: &mut impl Write, record: &Record) -> io::Result<()> {
     out.write_all(&text)
 }
 
-/// The record without what takes most room.
-fn thin(record: &Record) -> Record {
-    let mut thin = record.clone();
-    thin.partial = true;
-    thin.trouble.push("the disk is full: series and curves were left out".into());
-    thin.links.iter_mut().for_each(|link| link.ends.clear());
-    for c in &mut thin.connections {
+/// Returns the record without its largest parts.
+fn without_series(record: &Record) -> Record {
+    let mut reduced = record.clone();
+    reduced.partial = true;
+    reduced.problems.push("the disk is full: series and curves were left out".into());
+    reduced.links.iter_mut().for_each(|link| link.ends.clear());
+    for c in &mut reduced.connections {
         c.series.clear();
-        c.asked.variables.iter_mut().for_each(|v| v.curve.clear());
+        c.requested.variables.iter_mut().for_each(|v| v.curve.clear());
         let own = [&mut c.delay_us, &mut c.rtt_us, &mut c.gap_us, &mut c.sent_gap_us, &mut c.late_us];
         let theirs = c.receivers.iter_mut().map(|r| &mut r.delay_us);
         own.into_iter().chain(theirs).flatten().for_each(|d| d.curve.clear());
     }
-    thin
+    reduced
 }
 
-/// A rename is safe from a power cut only when its folder is on disk.
+/// A rename survives a power failure only if the directory is on disk.
 fn sync_folder(path: &Path) -> io::Result<()> {
     path.parent().map_or(Ok(()), |folder| fs::File::open(folder)?.sync_all())
 }
 
-/// The records at `path`: a file with a record or an array of records, a folder with a `record.json`, or a folder
-/// of such folders (`DIR` of a run on several backends), then in order of their names. Never an empty list.
+/// Reads the records at `path`: a file with a record or an array of records, a directory with a `record.json`, or a
+/// directory of such directories (`DIR` of a run on several backends) in order of their names. The list is never
+/// empty.
 pub fn load(path: &Path) -> Result<Vec<Record>, StoreError> {
     if !path.is_dir() {
         return load_file(path);
     }
-    if path.join(NAME).is_file() {
-        return load_file(&path.join(NAME));
+    if path.join(FILE_NAME).is_file() {
+        return load_file(&path.join(FILE_NAME));
     }
     let read = |source| StoreError::Read { path: path.to_owned(), source };
     let entries = fs::read_dir(path).and_then(Iterator::collect::<io::Result<Vec<_>>>).map_err(read)?;
     let mut files: Vec<PathBuf> =
-        entries.iter().map(|e| e.path().join(NAME)).filter(|f| f.is_file()).collect();
+        entries.iter().map(|e| e.path().join(FILE_NAME)).filter(|f| f.is_file()).collect();
     files.sort();
     if files.is_empty() {
         return Err(StoreError::Missing { path: path.to_owned() });
@@ -196,23 +197,23 @@ fn load_file(path: &Path) -> Result<Vec<Record>, StoreError> {
         .and_then(|mut f| f.read_to_string(&mut text))
         .map_err(|source| StoreError::Read { path: path.to_owned(), source })?;
     parse(&text).map_err(|e| match e {
-        ParseError::Foreign(source) => StoreError::Foreign { path: path.to_owned(), source },
-        ParseError::Newer(found) => StoreError::Newer { path: path.to_owned(), found },
+        ParseError::Foreign(source) => StoreError::NotARecord { path: path.to_owned(), source },
+        ParseError::Newer(found) => StoreError::VersionTooNew { path: path.to_owned(), found },
     })
 }
 
 /// Why a text is not a record.
 #[derive(Debug)]
 pub(crate) enum ParseError {
-    /// It is something else.
+    /// The text is not a record.
     Foreign(serde_json::Error),
-    /// It is of this later version.
+    /// The record has this later version.
     Newer(u64),
 }
 
-/// The records of a text: one, or an array of at least one.
+/// Parses a text with one record or an array of at least one.
 pub(crate) fn parse(text: &str) -> Result<Vec<Record>, ParseError> {
-    /// One or more.
+    /// One or more records.
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum Versions {
@@ -223,7 +224,7 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Record>, ParseError> {
     struct Version {
         version: Option<Value>,
     }
-    // The version first: of a later record nothing else need make sense.
+    // Check the version first: the rest of a later record may be unreadable.
     let versions = match serde_json::from_str(text) {
         Ok(Versions::Many(many)) => many,
         Ok(Versions::One(one)) => vec![one],
@@ -274,12 +275,12 @@ mod tests {
     #[test]
     fn room_is_taken_before_the_run_and_given_back_after() {
         let dir = tempfile::tempdir().unwrap();
-        let place = RecordFile::reserve(dir.path(), "live").unwrap();
-        assert_eq!(place.file.as_file().metadata().unwrap().len(), RESERVED as u64);
-        assert!(!place.path().exists());
-        let path = place.commit(&record("live", 1)).unwrap();
+        let record_file = RecordFile::reserve(dir.path(), "live").unwrap();
+        assert_eq!(record_file.file.as_file().metadata().unwrap().len(), RESERVED_BYTES as u64);
+        assert!(!record_file.path().exists());
+        let path = record_file.commit(&record("live", 1)).unwrap();
         assert!(path.metadata().unwrap().len() < 4096);
-        // Nothing but the record is left, also when a reservation was for nothing.
+        // Only the record remains, even after an unused reservation.
         drop(RecordFile::reserve(dir.path(), "live").unwrap());
         assert_eq!(fs::read_dir(dir.path().join("live")).unwrap().count(), 1);
         assert_eq!(load(&path).unwrap(), [record("live", 1)]);
@@ -311,14 +312,14 @@ mod tests {
     fn a_full_disk_keeps_what_was_measured() {
         let big = record("live", 1000);
         let mut disk = Disk(Cursor::default(), 4096);
-        assert!(write_or_thin(&mut disk, &big).unwrap());
+        assert!(write_or_reduce(&mut disk, &big).unwrap());
         let end = disk.0.position() as usize;
-        let kept = parse(std::str::from_utf8(&disk.0.get_ref()[..end]).unwrap()).unwrap().remove(0);
-        assert!(kept.partial && kept.connections[0].lost == 3 && kept.connections[0].series.is_empty());
-        assert_eq!(kept.trouble, ["the disk is full: series and curves were left out"]);
-        // No room at all is an error, and enough room is no trouble.
-        assert!(write_or_thin(&mut Disk(Cursor::default(), 10), &big).is_err());
-        assert!(!write_or_thin(&mut Disk(Cursor::default(), 1 << 20), &big).unwrap());
+        let stored = parse(std::str::from_utf8(&disk.0.get_ref()[..end]).unwrap()).unwrap().remove(0);
+        assert!(stored.partial && stored.connections[0].lost == 3 && stored.connections[0].series.is_empty());
+        assert_eq!(stored.problems, ["the disk is full: series and curves were left out"]);
+        // Without any space, writing fails; with enough space, it succeeds.
+        assert!(write_or_reduce(&mut Disk(Cursor::default(), 10), &big).is_err());
+        assert!(!write_or_reduce(&mut Disk(Cursor::default(), 1 << 20), &big).unwrap());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A program killed while it writes the archive loses no earlier run.
+//! A process that is killed while it writes the archive loses no earlier run.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -8,37 +8,37 @@ use trunkline_record::archive::Filter;
 use trunkline_record::schema::{Connection, Experiment};
 use trunkline_record::{Archive, Record, RunId};
 
-/// Where the child finds the archive.
-const PLACE: &str = "TRUNKLINE_TEST_ARCHIVE";
+/// Environment variable with the path of the archive, for the child process.
+const ARCHIVE_VARIABLE: &str = "TRUNKLINE_TEST_ARCHIVE";
 
-fn asked() -> Record {
+fn planned_record() -> Record {
     let experiment = Experiment { name: "crash".into(), ..Experiment::default() };
     Record { backend: "live".into(), experiment, ..Record::default() }
 }
 
-/// Large enough that writing it takes many pages.
-fn measured() -> Record {
+/// A record large enough to span many pages.
+fn measured_record() -> Record {
     let connection = Connection { name: "x".repeat(1 << 20), ..Connection::default() };
-    Record { connections: vec![connection], ..asked() }
+    Record { connections: vec![connection], ..planned_record() }
 }
 
-/// Not a test of its own: the child of the one below, which says where it writes until it is killed.
+/// The child process of the test below; it writes until it is killed and prints each finished run.
 #[test]
 fn writer() {
-    let Some(path) = std::env::var_os(PLACE) else { return };
+    let Some(path) = std::env::var_os(ARCHIVE_VARIABLE) else { return };
     let archive = Archive::open(Path::new(&path)).unwrap();
     loop {
-        let id = archive.begin(&asked()).unwrap();
-        archive.finish(id, &measured()).unwrap();
+        let id = archive.begin(&planned_record()).unwrap();
+        archive.finish(id, &measured_record()).unwrap();
         println!("\nfinished {id}");
     }
 }
 
-/// Starts a writer, kills it after `runs` finished runs, gives the last id it said it had finished.
+/// Starts a writer, kills it after `runs` finished runs, and returns the last identifier it printed.
 fn kill_a_writer(path: &Path, runs: usize) -> RunId {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "writer", "--nocapture"])
-        .env(PLACE, path)
+        .env(ARCHIVE_VARIABLE, path)
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -58,15 +58,15 @@ fn a_killed_writer_loses_no_finished_run() {
         let last = kill_a_writer(&path, runs);
         let archive = Archive::open(&path).unwrap();
         let entries = archive.list(&Filter::default()).unwrap();
-        let said: Vec<_> = entries.iter().filter(|e| e.id <= last).collect();
-        assert_eq!(said.len() as i64, last.0, "every run is there");
+        let finished_runs: Vec<_> = entries.iter().filter(|e| e.id <= last).collect();
+        assert_eq!(finished_runs.len() as i64, last.0, "every run is there");
         for entry in entries {
-            // A run cut short has left its trace; all others are whole.
-            let want = if entry.partial { Vec::new() } else { measured().connections };
+            // The interrupted run has a partial record; all others are complete.
+            let want = if entry.partial { Vec::new() } else { measured_record().connections };
             assert_eq!(archive.get(entry.id).unwrap().connections, want, "run {}", entry.id);
         }
-        // The archive goes on as if nothing had been.
-        let id = archive.begin(&asked()).unwrap();
-        archive.finish(id, &measured()).unwrap();
+        // The archive still works.
+        let id = archive.begin(&planned_record()).unwrap();
+        archive.finish(id, &measured_record()).unwrap();
     }
 }

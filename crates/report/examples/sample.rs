@@ -1,6 +1,6 @@
-//! Writes reports of invented records, to be looked at: `cargo run -p trunkline-report --example sample -- DIR`.
+//! Writes reports of invented records for inspection: `cargo run -p trunkline-report --example sample -- DIR`.
 
-#[path = "../tests/sample/mod.rs"]
+#[path = "../tests/sample.rs"]
 mod sample;
 
 use std::path::Path;
@@ -10,7 +10,7 @@ fn main() -> std::io::Result<()> {
     let (live, sim) = (sample::record("live"), sample::record("sim"));
     let partial = trunkline_record::Record {
         partial: true,
-        trouble: vec!["host a does not answer: connection refused".into()],
+        problems: vec!["host a does not answer: connection refused".into()],
         ..live.clone()
     };
     let several = [live.clone(), sim];

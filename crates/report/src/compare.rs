@@ -1,4 +1,4 @@
-//! Records side by side.
+//! Comparison of records.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -6,11 +6,11 @@ use std::fmt;
 use trunkline_record::Record;
 use trunkline_record::figure::figure;
 
-use crate::human::{Unit, deviation};
-use crate::labels;
+use crate::format::{Unit, deviation};
 use crate::summary::{connection, names};
+use crate::{are_comparable, labels, network_note};
 
-/// The figures that are compared: how they are called, and their path in the record.
+/// The compared figures: title and path in the record.
 const FIGURES: [(&str, &str); 16] = [
     ("sent", "sent_bps"),
     ("received", "received_bps"),
@@ -25,35 +25,37 @@ const FIGURES: [(&str, &str); 16] = [
     ("gap p50", "gap_us.p50"),
     ("gap p99", "gap_us.p99"),
     ("rate error", "asked.rate_error"),
-    ("gap distance", "asked.gap_distance"),
+    ("gap error", "asked.gap_distance"),
     ("retransmissions", "counters.retransmissions"),
     ("sender's system time", "cpu.sender_system_s"),
 ];
 
-/// Records side by side, connections matched by name.
+/// Records side by side, with connections matched by name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
-    /// What each record is called: its backend, with its place where several share one.
+    /// Labels of the records: the backend, with a number where several records share one.
     pub labels: Vec<String>,
-    /// What the runs do not have in common, so that nobody takes it for the network's doing.
+    /// Why ratios are missing, if the records measure different networks.
+    pub note: Option<String>,
+    /// Differences between the runs that may explain differences of the figures.
     pub differences: Vec<Difference>,
-    /// Each connection's figures that any record knows.
+    /// The figures of each connection that any record has.
     pub rows: Vec<Row>,
 }
 
-/// Something the runs do not have in common.
+/// A property that is not equal in all runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// `plan`, `seed`, or a word of the environment.
-    pub what: String,
+    /// `plan`, `seed`, `whole`, or a key of the environment.
+    pub name: String,
     /// Its value in each record.
     pub values: Vec<String>,
 }
 
-/// `seed: 1996 | 7`
+/// Formats as `seed: 1996 | 7`.
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.what, self.values.join(" | "))
+        write!(f, "{}: {}", self.name, self.values.join(" | "))
     }
 }
 
@@ -62,7 +64,7 @@ impl fmt::Display for Difference {
 pub struct Row {
     /// The connection.
     pub connection: String,
-    /// The figure in words.
+    /// Title of the figure.
     pub title: &'static str,
     /// Its path in the record.
     pub path: &'static str,
@@ -77,19 +79,20 @@ pub struct Row {
 pub enum Cell {
     /// The record has no such connection.
     Absent,
-    /// The record does not know it.
+    /// The record does not have the figure.
     Unknown,
     /// A number.
     Value {
         /// In the figure's unit.
         value: f64,
-        /// To that of the first record; none for the first, and where either has none or the first is 0.
+        /// Ratio to the value of the first record; `None` for the first record, if the first value is missing or 0,
+        /// or if the records are not comparable.
         ratio: Option<f64>,
     },
 }
 
 impl Cell {
-    /// `36.9 Mb/s (+1.2 %)`
+    /// Formats the value with its deviation: `36.9 Mb/s (+1.2 %)`.
     pub(crate) fn show(&self, unit: Unit) -> String {
         match self.note() {
             Some(note) => format!("{} ({note})", self.text(unit)),
@@ -97,16 +100,16 @@ impl Cell {
         }
     }
 
-    /// The value alone.
+    /// Formats the value.
     pub(crate) fn text(&self, unit: Unit) -> String {
         match *self {
             Cell::Absent => "no such connection".into(),
             Cell::Unknown => "–".into(),
-            Cell::Value { value, .. } => unit.show(value),
+            Cell::Value { value, .. } => unit.format(value),
         }
     }
 
-    /// Its deviation from the first record.
+    /// Formats the deviation from the first record.
     pub(crate) fn note(&self) -> Option<String> {
         match *self {
             Cell::Value { ratio: Some(ratio), .. } => deviation(ratio, 1.0),
@@ -115,16 +118,21 @@ impl Cell {
     }
 }
 
-/// Puts records side by side. Of no records it says nothing.
+/// Compares records to the first one.
 pub fn compare(records: &[Record]) -> Comparison {
     let rows = names(records).into_iter().flat_map(|name| {
         let row = move |(title, path)| row(records, name, title, path);
         FIGURES.into_iter().filter_map(row)
     });
-    Comparison { labels: labels(records), differences: differences(records), rows: rows.collect() }
+    Comparison {
+        labels: labels(records),
+        note: network_note(records),
+        differences: differences(records),
+        rows: rows.collect(),
+    }
 }
 
-/// One figure in every record; none if no record knows it, or if it is 0 in all.
+/// Returns one figure of every record; `None` if no record has it, or if it is 0 in all.
 fn row(records: &[Record], name: &str, title: &'static str, path: &'static str) -> Option<Row> {
     let value = |r: &Record| connection(r, name).and_then(|_| figure(r, name, path));
     if !records.iter().filter_map(value).any(|v| v != 0.0) && path != "received_bps" {
@@ -134,23 +142,26 @@ fn row(records: &[Record], name: &str, title: &'static str, path: &'static str) 
     let cell = |(i, r): (usize, &Record)| match (connection(r, name), value(r)) {
         (None, _) => Cell::Absent,
         (_, None) => Cell::Unknown,
-        (_, Some(value)) => Cell::Value { value, ratio: first.filter(|_| i > 0).map(|first| value / first) },
+        (_, Some(value)) => {
+            let first = first.filter(|_| i > 0 && are_comparable(&records[0], r));
+            Cell::Value { value, ratio: first.map(|first| value / first) }
+        }
     };
     let cells = records.iter().enumerate().map(cell).collect();
     Some(Row { connection: name.to_owned(), title, path, unit: Unit::of(path), cells })
 }
 
-/// Plan, seed and environment where they are not the same in all.
+/// Returns plan, seed and environment where they differ.
 fn differences(records: &[Record]) -> Vec<Difference> {
-    let difference = |what: &str, value: &dyn Fn(&Record) -> String| {
+    let difference = |name: &str, value: &dyn Fn(&Record) -> String| {
         let values: Vec<String> = records.iter().map(value).collect();
         let differ = values.windows(2).any(|w| w[0] != w[1]);
-        differ.then(|| Difference { what: what.to_owned(), values })
+        differ.then(|| Difference { name: name.to_owned(), values })
     };
     let short = |hash: &str| hash.chars().take(12).collect::<String>();
-    let words: BTreeSet<&String> = records.iter().flat_map(|r| r.environment.keys()).collect();
-    let environment = words.into_iter().filter_map(|word| {
-        difference(word, &|r| r.environment.get(word).cloned().unwrap_or_else(|| "–".into()))
+    let keys: BTreeSet<&String> = records.iter().flat_map(|r| r.environment.keys()).collect();
+    let environment = keys.into_iter().filter_map(|key| {
+        difference(key, &|r| r.environment.get(key).cloned().unwrap_or_else(|| "–".into()))
     });
     let plan = difference("plan", &|r| short(&r.experiment.hash));
     let seed = difference("seed", &|r| r.seed.to_string());
@@ -191,12 +202,12 @@ mod tests {
         assert_eq!(cells(&c, "B-A", "delay_us.p50"), [value(70.0, None), Cell::Unknown]);
         assert_eq!(cells(&c, "C-A", "received_bps"), [value(1e7, None), Cell::Absent]);
         assert_eq!(cells(&c, "D-A", "received_bps"), [Cell::Absent, value(1e6, None)]);
-        assert!(!c.rows.iter().any(|r| r.path == "rtt_us.p50"), "nobody knows it");
+        assert!(!c.rows.iter().any(|r| r.path == "rtt_us.p50"), "no record has it");
         assert_eq!(value(3.3e7, Some(1.1)).show(Unit::BitsPerSecond), "33 Mb/s (+10 %)");
     }
 
     #[test]
-    fn what_differs_is_said() {
+    fn differences_are_listed() {
         let mut a = record("live", &[]);
         a.experiment.hash = "aabbccddeeff0011".into();
         a.environment = [("kernel".into(), "6.1".into()), ("program".into(), "0.1.0".into())].into();
@@ -205,13 +216,16 @@ mod tests {
         b.experiment.hash = "00".into();
         b.seed = Seed(7);
         b.environment.remove("kernel");
-        let said: Vec<String> = compare(&[a, b]).differences.iter().map(Difference::to_string).collect();
-        assert_eq!(said, ["plan: aabbccddeeff | 00", "seed: 1996 | 7", "kernel: 6.1 | –"]);
+        let lines: Vec<String> = compare(&[a, b]).differences.iter().map(Difference::to_string).collect();
+        assert_eq!(lines, ["plan: aabbccddeeff | 00", "seed: 1996 | 7", "kernel: 6.1 | –"]);
     }
 
     #[test]
-    fn nothing_compares_to_nothing() {
-        assert_eq!(compare(&[]), Comparison { labels: vec![], differences: vec![], rows: vec![] });
+    fn no_records_give_an_empty_comparison() {
+        assert_eq!(
+            compare(&[]),
+            Comparison { labels: vec![], note: None, differences: vec![], rows: vec![] }
+        );
         assert_eq!(compare(&[Record::default()]).rows, []);
     }
 }

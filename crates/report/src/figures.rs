@@ -1,51 +1,51 @@
-//! Plots of anything: a page of them, in one HTML file that opens offline.
+//! A page of any plots, as one HTML file that opens offline.
 
 use std::borrow::Cow;
 
 use maud::html as page;
 
 use crate::Unit;
-use crate::html::plots::{Axis, Line, Plot, axis_unit, short};
+use crate::html::plots::{Axis, Line, Plot, axis_unit, round};
 use crate::html::{MADE_BY, PLOTS_HELP, document, figure};
 
 /// One plot.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
-    /// What stands above it.
+    /// Title above the plot.
     pub title: String,
-    /// What it shows, in words, for those who cannot see it too.
-    pub says: String,
-    /// The axis from left to right.
+    /// Text below the plot; also its description for screen readers.
+    pub description: String,
+    /// Horizontal axis.
     pub x: Scale,
-    /// The axis upwards.
+    /// Vertical axis.
     pub y: Scale,
-    /// What is drawn.
+    /// Curves.
     pub curves: Vec<Curve>,
 }
 
 /// An axis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scale {
-    /// What stands beside it.
+    /// Label.
     pub label: String,
-    /// What its numbers count.
+    /// Unit of its numbers.
     pub unit: Unit,
     /// Whether it is logarithmic.
     pub log: bool,
 }
 
-/// A line through points, `[x, y]`, x ascending.
+/// A line through points `(x, y)` with ascending x.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
     /// Its name.
     pub label: String,
-    /// Dashed: what is expected, not what was seen.
+    /// Whether the line is dashed: expected, not measured.
     pub dash: bool,
-    /// What a logarithmic axis cannot show, and what is not finite, is left out.
+    /// Points; those that are not finite, or not positive on a logarithmic axis, are omitted.
     pub points: Vec<(f64, f64)>,
 }
 
-/// A page of figures below a title and a table of facts, `[name, value]`.
+/// Returns a page of figures below a title and a table of facts `(name, value)`.
 pub fn figures(title: &str, facts: &[(String, String)], figures: &[Figure]) -> String {
     let mut plots = Vec::new();
     let body = page! {
@@ -73,7 +73,7 @@ fn plot(figure: &Figure) -> Option<Plot> {
     let shown = |v: f64, scale: &Scale| v.is_finite() && (!scale.log || v > 0.0);
     let line = |(color, curve): (usize, &Curve)| {
         let points = curve.points.iter().filter(|(x, y)| shown(*x, &figure.x) && shown(*y, &figure.y));
-        let (x, y): (Vec<f64>, Vec<f64>) = points.map(|(x, y)| (short(*x), short(*y))).unzip();
+        let (x, y): (Vec<f64>, Vec<f64>) = points.map(|(x, y)| (round(*x), round(*y))).unzip();
         (x.len() > 1).then(|| Line {
             label: curve.label.clone(),
             color,
@@ -84,7 +84,7 @@ fn plot(figure: &Figure) -> Option<Plot> {
         })
     };
     let lines: Vec<Line> = figure.curves.iter().enumerate().filter_map(line).collect();
-    let (title, summary) = (figure.title.clone(), figure.says.clone());
+    let (title, summary) = (figure.title.clone(), figure.description.clone());
     (!lines.is_empty()).then(|| Plot { title, summary, x: axis(&figure.x), y: axis(&figure.y), lines })
 }
 
@@ -93,12 +93,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_holds_what_can_be_shown() {
+    fn a_page_omits_what_cannot_be_shown() {
         let scale = |label: &str, log| Scale { label: label.into(), unit: Unit::Number, log };
         let curve = |points| Curve { label: "a</script>".into(), dash: false, points };
         let figure = |title: &str, points| Figure {
             title: title.into(),
-            says: "x & y".into(),
+            description: "x & y".into(),
             x: scale("x", true),
             y: scale("y", false),
             curves: vec![curve(points)],

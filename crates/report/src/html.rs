@@ -1,6 +1,6 @@
-//! One HTML file: it opens offline, in light and dark, on paper and without scripts.
+//! The report as one HTML file: it opens offline, in light and dark mode, prints, and needs no scripts except for plots.
 //!
-//! Plots are drawn by [uPlot], embedded once (50 kB); the page loads nothing from anywhere.
+//! Plots are drawn by [uPlot], embedded once (50 kB); the page loads nothing from the network.
 //!
 //! [uPlot]: https://github.com/leeoniya/uPlot
 
@@ -11,40 +11,46 @@ use trunkline_record::Record;
 use trunkline_record::schema::{Connection, Distribution, Interval};
 
 use crate::compare::{Comparison, compare};
-use crate::human::Unit;
-use crate::labels;
+use crate::format::Unit;
 use crate::stages::stages;
 use crate::summary::{connection, names, summary};
-use crate::terminal::{outcome_unit, rate_line, trouble};
+use crate::terminal::{outcome_unit, problems, rate_line};
+use crate::{labels, network_note};
 use plots::{Plot, View};
 
 const UPLOT_JS: &str = include_str!("../assets/uplot/uPlot.iife.min.js");
 const UPLOT_CSS: &str = include_str!("../assets/uplot/uPlot.min.css");
 const STYLE: &str = include_str!("html/style.css");
 const SCRIPT: &str = include_str!("html/plots.js");
-/// What a plot does when somebody touches it.
-pub(crate) const PLOTS_HELP: &str = "Drag across a plot to zoom in, double-click to see all of it again; \
+/// How to use a plot.
+pub(crate) const PLOTS_HELP: &str = "Drag across a plot to zoom in, double-click to reset it; \
                                      click a name below a plot to hide its line.";
 pub(crate) const MADE_BY: &str = "Made by Trunkline; plots by uPlot.";
 
-/// The report of one record, or of several side by side, as one HTML file.
+/// Returns the report of one record, or of several side by side, as one HTML file.
 pub fn html(records: &[Record]) -> String {
     let labels = labels(records);
     let mut plots = Vec::new();
     let title = records.first().map_or("Trunkline", |r| &r.experiment.name);
+    let views: Vec<Vec<View<'_>>> =
+        names(records).into_iter().map(|name| views(name, records, &labels)).collect();
     let body = page! {
-        header { h1 { (title) } (runs(records, &labels)) }
+        header {
+            h1 { (title) }
+            @for (record, label) in records.iter().zip(&labels) { (heading(record, label)) }
+        }
         @for (record, label) in records.iter().zip(&labels) { (banner(record, label)) }
+        @if let Some(note) = network_note(records) { p.about { (note) } }
         main {
-            (connections_table(records))
             (expectations(records, &labels))
-            @if records.len() > 1 { (comparison(&compare(records))) }
             (overview(records, &labels, &mut plots))
-            @for (index, name) in names(records).into_iter().enumerate() {
-                (section(index, name, records, &labels, &mut plots))
-            }
+            @for (index, views) in views.iter().enumerate() { (plot_section(index, views, &mut plots)) }
+            (connections_table(records))
+            @if records.len() > 1 { (comparison(&compare(records))) }
+            @for views in &views { (table_section(views)) }
             (network(records, &labels))
             (texts(records))
+            (facts(records, &labels))
         }
         footer {
             p { "Rates count message bytes only. " (PLOTS_HELP) }
@@ -54,7 +60,7 @@ pub fn html(records: &[Record]) -> String {
     document(title, &body, &plots).into_string()
 }
 
-/// A whole page around its body.
+/// Returns a complete page with this body.
 pub(crate) fn document(title: &str, body: &Markup, plots: &[Plot]) -> Markup {
     let data = serde_json::to_string(plots).expect("plots have text keys only");
     // Inside a script `</script>` would end it, and `<!--` would start a comment.
@@ -66,7 +72,7 @@ pub(crate) fn document(title: &str, body: &Markup, plots: &[Plot]) -> Markup {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
-                // Whatever a record says, nothing is loaded from anywhere.
+                // Loads nothing, whatever a record contains.
                 meta http-equiv="Content-Security-Policy"
                     content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:";
                 title { (title) " – Trunkline" }
@@ -84,55 +90,65 @@ pub(crate) fn document(title: &str, body: &Markup, plots: &[Plot]) -> Markup {
     }
 }
 
-/// A number with its unit, as print has it.
-pub(crate) fn show(unit: Unit, value: f64) -> String {
-    unit.show(value).replace(" us", " µs").replace(' ', "\u{202f}")
+/// Formats a number with its unit, with typographic spaces.
+pub(crate) fn format_value(unit: Unit, value: f64) -> String {
+    unit.format(value).replace(" us", " µs").replace(' ', "\u{202f}")
 }
 
-/// What was run: one column a record.
-fn runs(records: &[Record], labels: &[String]) -> Markup {
+/// Returns a line such as `live, 2026-01-02T03:04:05Z, 10 s, seed 1996`.
+fn heading(record: &Record, label: &str) -> Markup {
+    page! {
+        p.about { strong { (label) } ", " (record.started) ", " (format_value(Unit::Seconds, record.duration_s)) ", seed " (record.seed) }
+    }
+}
+
+/// Returns the facts about the runs and the machine, one column a record, folded.
+fn facts(records: &[Record], labels: &[String]) -> Markup {
     let row = |title: &str, value: &dyn Fn(&Record) -> String| {
         page! {
             tr { th scope="row" { (title) } @for r in records { td { (value(r)) } } }
         }
     };
     let short = |hash: &str| hash.chars().take(12).collect::<String>();
-    let mut words: Vec<&String> = records.iter().flat_map(|r| r.environment.keys()).collect();
-    words.sort();
-    words.dedup();
+    let mut keys: Vec<&String> = records.iter().flat_map(|r| r.environment.keys()).collect();
+    keys.sort();
+    keys.dedup();
     page! {
-        div.scroll {
-            table.facts {
-                @if records.len() > 1 {
-                    thead { tr { th scope="col" { "run" } @for label in labels { th scope="col" { (label) } } } }
-                }
-                tbody {
-                    @if records.len() == 1 { (row("backend", &|r| r.backend.clone())) }
-                    (row("started", &|r| r.started.clone()))
-                    (row("took", &|r| show(Unit::Seconds, r.duration_s)))
-                    (row("seed", &|r| r.seed.to_string()))
-                    (row("plan", &|r| short(&r.experiment.hash)))
-                    @for word in words { (row(word, &|r| r.environment.get(word).cloned().unwrap_or_default())) }
-                }
+        section {
+            details {
+                summary { "Run and machine" }
+                div.scroll { table.facts {
+                    @if records.len() > 1 {
+                        thead { tr { th scope="col" { "run" } @for label in labels { th scope="col" { (label) } } } }
+                    }
+                    tbody {
+                        @if records.len() == 1 { (row("backend", &|r| r.backend.clone())) }
+                        (row("started", &|r| r.started.clone()))
+                        (row("duration", &|r| format_value(Unit::Seconds, r.duration_s)))
+                        (row("seed", &|r| r.seed.to_string()))
+                        (row("plan", &|r| short(&r.experiment.hash)))
+                        @for key in keys { (row(key, &|r| r.environment.get(key).cloned().unwrap_or_default())) }
+                    }
+                } }
             }
         }
     }
 }
 
-/// What went wrong, before anything else.
+/// Returns the problems of a record.
 fn banner(record: &Record, label: &str) -> Markup {
-    let trouble = trouble(record);
+    let problems = problems(record);
     page! {
-        @if record.partial || !trouble.is_empty() {
-            aside.trouble role="alert" {
-                strong { (label) ": " @if record.partial { "this record is partial" } @else { "not all went well" } }
-                @if !trouble.is_empty() { ul { @for line in trouble { li { (line) } } } }
+        @if record.partial || !problems.is_empty() {
+            aside.problems role="alert" {
+                strong { (label) ": " @if record.partial { "this record is partial" } @else { "the run had problems" } }
+                @if !problems.is_empty() { ul { @for line in problems { li { (line) } } } }
             }
         }
     }
 }
 
-/// A wide table scrolls by itself, also from the keyboard.
+/// Wraps a table so that it scrolls separately, also with the keyboard.
 pub(crate) fn scroll(label: &str, table: &Markup) -> Markup {
     page! { div.scroll tabindex="0" role="region" aria-label=(label) { (table) } }
 }
@@ -142,7 +158,7 @@ fn connections_table(records: &[Record]) -> Markup {
     let table = page! {
         table .several[records.len() > 1] {
             thead { tr {
-                @for column in &summary.columns { th scope="col" .number[column.number] { (column.title) } }
+                @for column in &summary.columns { th scope="col" .number[column.is_number] { (column.title) } }
             } }
             tbody { @for (i, row) in summary.rows.iter().enumerate() {
                 @let first = i == 0 || summary.rows[i - 1].connection != row.connection;
@@ -150,9 +166,9 @@ fn connections_table(records: &[Record]) -> Markup {
                     @if i == 0 {
                         th scope="row" { @if first { a href=(format!("#c{}", row.connection)) { (cell.text) } } }
                     } @else {
-                        td .number[column.number] .words[column.title == "test"] {
-                            (printed(&cell.text, column.number))
-                            @if let Some(note) = &cell.note { " " small { (printed(note, true)) } }
+                        td .number[column.is_number] .words[column.title == "test"] {
+                            (typeset(&cell.text, column.is_number))
+                            @if let Some(note) = &cell.note { " " small { (typeset(note, true)) } }
                         }
                     }
                 } }
@@ -166,8 +182,8 @@ fn connections_table(records: &[Record]) -> Markup {
     }
 }
 
-/// The typography of [`show`] for a text that has its unit already.
-pub(crate) fn printed(text: &str, number: bool) -> String {
+/// Applies the typography of [`format_value`] to a text that has its unit already.
+pub(crate) fn typeset(text: &str, number: bool) -> String {
     if number { text.replace(" us", " µs").replace(' ', "\u{202f}") } else { text.to_owned() }
 }
 
@@ -180,7 +196,7 @@ fn expectations(records: &[Record], labels: &[String]) -> Markup {
     let table = page! {
         table {
             thead { tr {
-                th scope="col" { "expected" }
+                th scope="col" { "expectation" }
                 @if records.len() > 1 { th scope="col" { "backend" } }
                 th.number scope="col" { "bound" } th.number scope="col" { "measured" } th scope="col" { "outcome" }
             } }
@@ -189,9 +205,9 @@ fn expectations(records: &[Record], labels: &[String]) -> Markup {
                 tr {
                     th scope="row" { code { (o.text) } }
                     @if records.len() > 1 { td { (label) } }
-                    td.number { (show(unit, o.expected)) }
-                    td.number { (o.measured.map_or("no such figure".into(), |m| show(unit, m))) }
-                    td { @if o.held { span.held { "✓ held" } } @else { span.failed { "✗ failed" } } }
+                    td.number { (format_value(unit, o.expected)) }
+                    td.number { (o.measured.map_or("no such figure".into(), |m| format_value(unit, m))) }
+                    td { @if o.passed { span.pass { "✓ pass" } } @else { span.fail { "✗ fail" } } }
                 }
             } }
         }
@@ -202,7 +218,7 @@ fn expectations(records: &[Record], labels: &[String]) -> Markup {
 fn comparison(c: &Comparison) -> Markup {
     let differences = page! {
         table { thead { tr { th scope="col" { "" } @for l in &c.labels { th scope="col" { (l) } } } }
-            tbody { @for d in &c.differences { tr { th scope="row" { (d.what) } @for v in &d.values { td { (v) } } } } }
+            tbody { @for d in &c.differences { tr { th scope="row" { (d.name) } @for v in &d.values { td { (v) } } } } }
         }
     };
     let figures = page! {
@@ -215,30 +231,30 @@ fn comparison(c: &Comparison) -> Markup {
                     th scope="row" { @if first { (row.connection) } }
                     td { (row.title) }
                     @for cell in &row.cells { td.number {
-                        (printed(&cell.text(row.unit), true))
-                        @if let Some(note) = cell.note() { " " small { (printed(&note, true)) } }
+                        (typeset(&cell.text(row.unit), true))
+                        @if let Some(note) = cell.note() { " " small { (typeset(&note, true)) } }
                     } }
                 }
             } }
         }
     };
     page! {
-        section { h2 { "Side by side" }
+        section { h2 { "Comparison" }
+            details { summary { "All figures" } (scroll("Figures side by side", &figures)) }
             @if !c.differences.is_empty() {
-                p { "The runs do not have all in common:" } (scroll("Differences between the runs", &differences))
+                details { summary { "Differences between the runs" } (scroll("Differences between the runs", &differences)) }
             }
-            details { summary { "Every figure" } (scroll("Figures side by side", &figures)) }
         }
     }
 }
 
-/// A plot's place in the page, its data going to the end.
+/// Returns the element of a plot and appends its data to `plots`.
 pub(crate) fn figure(plot: Plot, class: &str, plots: &mut Vec<Plot>) -> Markup {
     let markup = page! {
         figure class=(class) {
             figcaption { (plot.title) }
             div.plot data-plot=(plots.len()) role="img" aria-label=(format!("{}. {}", plot.title, plot.summary)) {}
-            p.says { (plot.summary) }
+            p.description { (plot.summary) }
         }
     };
     plots.push(plot);
@@ -252,46 +268,58 @@ fn overview(records: &[Record], labels: &[String], plots: &mut Vec<Plot>) -> Mar
     }
 }
 
-fn section<'a>(
-    index: usize,
-    name: &str,
-    records: &'a [Record],
-    labels: &'a [String],
-    plots: &mut Vec<Plot>,
-) -> Markup {
+/// Returns the records' views of the connection with this name.
+fn views<'a>(name: &str, records: &'a [Record], labels: &'a [String]) -> Vec<View<'a>> {
     let view = |(index, record): (usize, &'a Record)| {
         let label = (records.len() > 1).then(|| labels[index].as_str());
         connection(record, name).map(|connection| View { index, label, connection })
     };
-    let views: Vec<View<'_>> = records.iter().enumerate().filter_map(view).collect();
-    let drawn = plots::connection(&views);
-    // One wide plot of throughput, the others two abreast.
+    records.iter().enumerate().filter_map(view).collect()
+}
+
+fn name<'a>(views: &[View<'a>]) -> &'a str {
+    views.first().map_or("", |view| &view.connection.name)
+}
+
+/// Returns the description and the plots of a connection.
+fn plot_section(index: usize, views: &[View<'_>], plots: &mut Vec<Plot>) -> Markup {
+    let drawn = plots::connection(views);
+    // One wide plot of throughput, the others in two columns.
     let class = |i: usize| if i == 0 { "wide" } else { "" };
     page! {
         section id=(format!("c{index}")) {
-            h2 { (name) }
-            @for v in &views { (about(v)) }
+            h2 { (name(views)) }
+            @for v in views { (about(v)) }
             @if !drawn.is_empty() {
                 div.plots { @for (i, plot) in drawn.into_iter().enumerate() { (figure(plot, class(i), plots)) } }
             }
-            (distributions(&views))
-            (time(&views))
-            (repeats(&views))
-            (details(&views))
         }
     }
 }
 
-/// `live: tcp from b to a, full 64 kB. Rate -0.01 %. pacing: spin; offload: none`
+/// Returns the tables of a connection.
+fn table_section(views: &[View<'_>]) -> Markup {
+    page! {
+        section {
+            h2 { (name(views)) ": figures" }
+            (distributions(views))
+            (stage_table(views))
+            (repeats(views))
+            (details(views))
+        }
+    }
+}
+
+/// Returns a line such as `live: tcp from b to a, full 64 kB. Requested vs. actual: rate -0.01 %. pacing spin`.
 fn about(v: &View<'_>) -> Markup {
     let c = v.connection;
-    let asked = rate_line(&c.asked).map(|line| format!(" Asked against sent: {line}."));
+    let requested = rate_line(&c.requested).map(|line| format!(" Requested vs. actual: {line}."));
     page! {
         p.about {
             @if let Some(label) = v.label { strong { (label) } " " }
             (c.transport) " from " (c.from) " to " (c.to.join(", "))
             @if !c.test.is_empty() { ": " (c.test) } "."
-            @if let Some(asked) = asked { (asked) }
+            @if let Some(requested) = requested { (requested) }
             @for (key, value) in &c.notes { " " span.note { (key) " " (value) } }
         }
     }
@@ -326,9 +354,9 @@ fn distributions(views: &[View<'_>]) -> Markup {
             tbody { @for (v, name, d) in &rows { tr {
                 th scope="row" { (name) }
                 @if several { td { (v.label.unwrap_or_default()) } }
-                td.number { (show(Unit::Number, d.count as f64)) }
+                td.number { (format_value(Unit::Number, d.count as f64)) }
                 @for value in [d.min, d.p50, d.p90, d.p99, d.p999, d.max, d.mean, d.sd] {
-                    td.number { (show(Unit::Microseconds, value)) }
+                    td.number { (format_value(Unit::Microseconds, value)) }
                 }
             } } }
         }
@@ -336,8 +364,8 @@ fn distributions(views: &[View<'_>]) -> Markup {
     page! { @if !rows.is_empty() { (scroll("Percentiles", &table)) } }
 }
 
-/// Where the time of a message goes.
-fn time(views: &[View<'_>]) -> Markup {
+/// Returns the table of processing stages.
+fn stage_table(views: &[View<'_>]) -> Markup {
     let views: Vec<_> = views.iter().map(|v| (v.label, v.connection)).collect();
     let Some(stages) = stages(&views) else { return page! {} };
     let table = page! {
@@ -346,7 +374,7 @@ fn time(views: &[View<'_>]) -> Markup {
                 @for title in &stages.columns { th.number scope="col" { (title) } } } }
             tbody { @for (title, cells) in &stages.rows { tr {
                 th scope="row" { (title) }
-                @for cell in cells { td.number { (printed(cell, true)) } }
+                @for cell in cells { td.number { (typeset(cell, true)) } }
             } } }
         }
     };
@@ -371,14 +399,14 @@ fn repeats(views: &[View<'_>]) -> Markup {
                 th scope="row" { code { (name) } }
                 @if several { td { (v.label.unwrap_or_default()) } }
                 td.number { (i.n) }
-                @for value in [i.mean, i.sd, i.low, i.high] { td.number { (show(unit, value)) } }
+                @for value in [i.mean, i.sd, i.low, i.high] { td.number { (format_value(unit, value)) } }
             } } }
         }
     };
     page! { @if !rows.is_empty() { (scroll("Repeated runs", &table)) } }
 }
 
-/// Everything else that was counted, folded away.
+/// Returns the remaining counters, folded.
 fn details(views: &[View<'_>]) -> Markup {
     fn counts(c: &Connection) -> Vec<(String, f64)> {
         let own = [
@@ -405,7 +433,7 @@ fn details(views: &[View<'_>]) -> Markup {
     });
     let cell = |column: &Vec<(String, f64)>, name: &str| {
         let value = column.iter().find(|(n, _)| n == name).map(|&(_, v)| v);
-        value.map_or("–".into(), |v| show(Unit::of(name), v))
+        value.map_or("–".into(), |v| format_value(Unit::of(name), v))
     };
     page! {
         details { summary { "Counters and processor time" }
@@ -423,7 +451,7 @@ fn details(views: &[View<'_>]) -> Markup {
     }
 }
 
-/// Links and hosts, where there are any.
+/// Returns the tables of links and hosts, if there are any.
 fn network(records: &[Record], labels: &[String]) -> Markup {
     let several = records.len() > 1;
     let links = || records.iter().zip(labels).flat_map(|(r, label)| r.links.iter().map(move |l| (label, l)));
@@ -432,32 +460,32 @@ fn network(records: &[Record], labels: &[String]) -> Markup {
         @if links().next().is_some() {
             section { h2 { "Links" } (scroll("Links", &page! { table {
                 thead { tr { th scope="col" { "link" } @if several { th scope="col" { "backend" } }
-                    @for title in ["in use", "dropped", "longest queue"] { th.number scope="col" { (title) } } } }
+                    @for title in ["utilization", "dropped", "longest queue"] { th.number scope="col" { (title) } } } }
                 tbody { @for (label, link) in links() { tr {
                     th scope="row" { (link.name) }
                     @if several { td { (label) } }
-                    td.number { (show(Unit::Share, link.utilization)) }
-                    td.number { (show(Unit::Number, link.dropped as f64)) }
-                    td.number { (show(Unit::Bytes, link.queue_max as f64)) }
+                    td.number { (format_value(Unit::Share, link.utilization)) }
+                    td.number { (format_value(Unit::Number, link.dropped as f64)) }
+                    td.number { (format_value(Unit::Bytes, link.queue_max as f64)) }
                 } } }
             } })) }
         }
         @if hosts().next().is_some() {
             section { h2 { "Hosts" } (scroll("Hosts", &page! { table {
                 thead { tr { th scope="col" { "host" } @if several { th scope="col" { "backend" } }
-                    th scope="col" { "address" } th.number scope="col" { "processor in use" } } }
+                    th scope="col" { "address" } th.number scope="col" { "processor" } } }
                 tbody { @for (label, host) in hosts() { tr {
                     th scope="row" { (host.name) }
                     @if several { td { (label) } }
                     td { (host.address.as_deref().unwrap_or("–")) }
-                    td.number { (show(Unit::Percent, host.cpu_percent)) }
+                    td.number { (format_value(Unit::Percent, host.cpu_percent)) }
                 } } }
             } })) }
         }
     }
 }
 
-/// The experiment as it was run: once for all records that ran the same.
+/// Returns the text of the experiment, once for all records with the same text.
 fn texts(records: &[Record]) -> Markup {
     let mut texts: Vec<&str> = records.iter().map(|r| r.experiment.text.as_str()).collect();
     texts.retain(|text| !text.is_empty());

@@ -1,4 +1,4 @@
-//! Expectations as test cases, so that experiments serve as tests in somebody's CI.
+//! Expectations as JUnit test cases, so that experiments serve as tests in CI.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use trunkline_record::Record;
 use trunkline_record::schema::Outcome;
 
 use crate::labels;
-use crate::terminal::{outcome_unit, trouble};
+use crate::terminal::{outcome_unit, problems};
 
-/// JUnit XML: a suite for each record, in it a case for the run itself, failed if it was cut short, and one for each
+/// Returns JUnit XML: a suite for each record, with a case for the run, which fails if it is partial, and one for each
 /// expectation.
 pub fn junit(records: &[Record]) -> String {
     let name = records.first().map_or("trunkline", |r| &r.experiment.name);
@@ -39,17 +39,18 @@ fn run_status(record: &Record) -> TestCaseStatus {
     if !record.partial {
         return TestCaseStatus::success();
     }
-    let trouble = trouble(record);
-    failure(trouble.first().map_or("the record is partial", String::as_str), &trouble.join("\n"))
+    let problems = problems(record);
+    failure(problems.first().map_or("the record is partial", String::as_str), &problems.join("\n"))
 }
 
 fn status(outcome: &Outcome) -> TestCaseStatus {
-    if outcome.held {
+    if outcome.passed {
         return TestCaseStatus::success();
     }
     let unit = outcome_unit(outcome);
-    let measured = outcome.measured.map_or("nothing by that name".into(), |m| unit.show(m));
-    failure(&format!("measured {measured}, expected {}", unit.show(outcome.expected)), &outcome.text)
+    let measured =
+        outcome.measured.map_or("no such figure".into(), |m| format!("measured {}", unit.format(m)));
+    failure(&format!("{measured}, expected {}", unit.format(outcome.expected)), &outcome.text)
 }
 
 fn failure(message: &str, description: &str) -> TestCaseStatus {
@@ -64,12 +65,16 @@ mod tests {
 
     #[test]
     fn each_expectation_is_a_case() {
-        let outcome =
-            |text: &str, measured, held| Outcome { text: text.into(), expected: 30e6, measured, held };
+        let outcome = |text: &str, measured, held| Outcome {
+            text: text.into(),
+            expected: 30e6,
+            measured,
+            passed: held,
+        };
         let record = Record {
             backend: "live".into(),
             partial: true,
-            trouble: vec!["host a does not answer".into()],
+            problems: vec!["host a does not answer".into()],
             duration_s: 2.5,
             expectations: vec![
                 outcome("B-A.received_bps > 30 Mb/s", Some(36.9e6), true),
@@ -86,7 +91,7 @@ mod tests {
             r#"<failure message="host a does not answer">host a does not answer</failure>"#,
             r#"<testcase name="B-A.received_bps &gt; 30 Mb/s" classname=" (live)"/>"#,
             r#"<failure message="measured 20 Mb/s, expected 30 Mb/s">"#,
-            r#"<failure message="measured nothing by that name, expected 30,000,000">"#,
+            r#"<failure message="no such figure, expected 30,000,000">"#,
         ] {
             assert!(xml.contains(part), "{part} in {xml}");
         }

@@ -1,25 +1,35 @@
-//! Reports: what records look like to people and to other programs.
+//! Reports of records: terminal text, comparisons, HTML with plots, JUnit, sweeps.
 //!
-//! | module | what |
+//! ```
+//! use trunkline_record::Record;
+//! use trunkline_record::schema::Connection;
+//!
+//! let connection = Connection { name: "B-A".into(), received_bps: 36.9e6, ..Connection::default() };
+//! let record = Record { backend: "live".into(), connections: vec![connection], ..Record::default() };
+//! let text = trunkline_report::terminal(&[record], Some(80));
+//! assert!(text.contains("B-A") && text.contains("36.9 Mb/s"));
+//! ```
+//!
+//! | module | contents |
 //! | --- | --- |
-//! | [`terminal`](mod@terminal) | tables as wide as the terminal |
-//! | [`compare`](mod@compare) | records side by side: each figure and its ratio to the first |
-//! | [`html`](mod@html) | one file that opens offline, with plots that zoom |
-//! | [`junit`](mod@junit) | expectations as test cases for somebody's CI |
-//! | [`sweep`](mod@sweep) | figures over points and seeds: table, JSON, CSV, one HTML file of curves |
-//! | [`figures`](mod@figures) | plots of anything on one HTML page |
-//! | `summary` | the table of connections that terminal and HTML share |
-//! | `stages` | where the time goes: the table that terminal and HTML share |
-//! | `human` | [`Unit`]: numbers as people read them; [`plain`]: text made safe to show |
+//! | [`terminal`](mod@terminal) | the report as text; tables fit the terminal |
+//! | [`compare`](mod@compare) | records side by side: each figure and its ratio to the first record |
+//! | [`html`](mod@html) | the report as one HTML file that opens offline, with plots that zoom |
+//! | [`junit`](mod@junit) | expectations as test cases for CI |
+//! | [`sweep`](mod@sweep) | figures over points and seeds: text, JSON, CSV, an HTML file of curves |
+//! | [`figures`](mod@figures) | any plots on one HTML page |
+//! | `summary` | the table of connections, shared by terminal and HTML |
+//! | `stages` | the table of processing stages, shared by terminal and HTML |
+//! | `format` | [`Unit`]: formatting of numbers; [`sanitize`]: texts without terminal control |
 //!
-//! A report reads records and nothing else: an old record can be reported again without running anything. Every
-//! text in a record may come from a stranger. HTML is written through `maud`, which escapes by construction, and
-//! what goes to a terminal passes [`plain`].
+//! A report reads only records: an old record can be reported again without running anything. The texts of a record
+//! are untrusted: HTML is written through `maud`, which escapes by construction, and texts for a terminal pass
+//! [`sanitize`].
 
 pub mod compare;
 pub mod figures;
+mod format;
 pub mod html;
-mod human;
 pub mod junit;
 mod stages;
 mod summary;
@@ -28,15 +38,15 @@ pub mod terminal;
 
 pub use compare::{Comparison, compare};
 pub use figures::figures;
+pub use format::{Unit, sanitize};
 pub use html::html;
-pub use human::{Unit, plain};
 pub use junit::junit;
 pub use sweep::Sweep;
 pub use terminal::terminal;
 
 use trunkline_record::Record;
 
-/// What to call each record beside the others: its backend; with its place where several share one.
+/// Returns the label of each record: its backend, with a number where several records share one.
 pub(crate) fn labels(records: &[Record]) -> Vec<String> {
     let shared = |backend: &str| records.iter().filter(|r| r.backend == backend).count() > 1;
     let label = |(i, r): (usize, &Record)| match shared(&r.backend) {
@@ -44,4 +54,38 @@ pub(crate) fn labels(records: &[Record]) -> Vec<String> {
         false => r.backend.clone(),
     };
     records.iter().enumerate().map(label).collect()
+}
+
+/// Returns whether a record measured the real network although its experiment describes another one.
+fn ignores_network(record: &Record) -> bool {
+    record.environment.contains_key("network")
+}
+
+fn is_simulated(record: &Record) -> bool {
+    record.backend == "sim"
+}
+
+/// Returns whether the ratio of figures of two records is meaningful: not between a run on the real network and the
+/// simulation of the network that the experiment describes.
+pub(crate) fn are_comparable(a: &Record, b: &Record) -> bool {
+    !(ignores_network(a) && is_simulated(b) || is_simulated(a) && ignores_network(b))
+}
+
+/// Returns a sentence that explains missing ratios, if some records are not comparable to the first.
+pub(crate) fn network_note(records: &[Record]) -> Option<String> {
+    let first = records.first()?;
+    if records.iter().all(|record| are_comparable(first, record)) {
+        return None;
+    }
+    let labels = labels(records);
+    let names = |is: fn(&Record) -> bool| {
+        let names =
+            records.iter().zip(&labels).filter(|(record, _)| is(record)).map(|(_, label)| label.as_str());
+        names.collect::<Vec<_>>().join(", ")
+    };
+    Some(format!(
+        "Not comparable: {} measured the real network, {} the simulated one.",
+        names(ignores_network),
+        names(is_simulated)
+    ))
 }

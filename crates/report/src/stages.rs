@@ -1,10 +1,10 @@
-//! Where the time of a connection's messages goes, stage by stage; the records side by side.
+//! The time of a connection's messages by processing stage, with records side by side.
 
 use trunkline_record::schema::{Connection, Distribution};
 
-use crate::human::Unit;
+use crate::format::Unit;
 
-/// The stages in the order in which a message passes them, and what they are called.
+/// The stages in the order in which a message passes them, with their titles.
 const STAGES: [(&str, &str); 11] = [
     ("copy_in", "sender: copy in"),
     ("queued", "sender: queued"),
@@ -19,8 +19,8 @@ const STAGES: [(&str, &str); 11] = [
     ("copy_out", "receiver: copy out"),
 ];
 
-/// What both ends count, of table 2 of the 1998 paper.
-const COUNTED: [&str; 14] = [
+/// Counters of both ends, from table 2 of the 1998 paper.
+const COUNTERS: [&str; 14] = [
     "frames_sent",
     "frames_resent",
     "frames_received",
@@ -37,18 +37,20 @@ const COUNTED: [&str; 14] = [
     "timeouts",
 ];
 
-/// A table ready to be shown. Labels, and the words of `lines`, are as the records have them: whoever shows them makes
-/// them safe.
+/// Columns of each record.
+pub(crate) const COLUMNS_PER_VIEW: usize = 5;
+
+/// A table of stages. Its texts come from the records: the caller sanitizes them.
 pub(crate) struct Stages {
     pub(crate) columns: Vec<String>,
-    /// A stage, or the delay of a whole message, and what stands in the other columns.
+    /// The title of a stage, or of the delay of a whole message, and the cells of the other columns.
     pub(crate) rows: Vec<(&'static str, Vec<String>)>,
-    /// How each record measured it, and what it counted.
+    /// How each record measured the stages, and its counters.
     pub(crate) lines: Vec<String>,
 }
 
-/// The stages of a connection in those of the records that have some, each with its label if there are several; none if
-/// none has.
+/// Returns the stages of a connection in the records that have some, each with its label if there are several; `None` if
+/// no record has any.
 pub(crate) fn stages(views: &[(Option<&str>, &Connection)]) -> Option<Stages> {
     let views: Vec<_> = views.iter().filter(|(_, c)| !c.stages_us.is_empty()).collect();
     if views.is_empty() {
@@ -63,12 +65,12 @@ pub(crate) fn stages(views: &[(Option<&str>, &Connection)]) -> Option<Stages> {
         let of = |(_, c): &&(Option<&str>, &Connection)| match get(c) {
             Some(stage) => {
                 let delay = c.delay_us.as_ref().map(|delay| delay.mean).filter(|mean| *mean > 0.0);
-                let share = delay.map_or("–".into(), |delay| Unit::Share.show(stage.mean / delay));
-                let times = [stage.p50, stage.mean, stage.p99].map(|us| Unit::Microseconds.show(us));
+                let share = delay.map_or("–".into(), |delay| Unit::Share.format(stage.mean / delay));
+                let times = [stage.p50, stage.mean, stage.p99].map(|us| Unit::Microseconds.format(us));
                 let [p50, mean, p99] = times;
-                [Unit::Number.show(stage.count as f64), p50, mean, p99, share]
+                [Unit::Number.format(stage.count as f64), p50, mean, p99, share]
             }
-            None => ["–"; 5].map(String::from),
+            None => ["–"; COLUMNS_PER_VIEW].map(String::from),
         };
         views.iter().flat_map(of).collect::<Vec<String>>()
     };
@@ -77,19 +79,19 @@ pub(crate) fn stages(views: &[(Option<&str>, &Connection)]) -> Option<Stages> {
         .map(|(name, title)| (title, cells(&|c| c.stages_us.get(name).cloned().flatten())))
         .collect();
     rows.push(("message delay", cells(&|c| c.delay_us.clone())));
-    let said =
+    let note =
         |(name, c): &&(Option<&str>, &Connection)| Some(format!("{}{}", label(name), c.notes.get("stages")?));
-    let lines = views.iter().filter_map(said).chain(views.iter().flat_map(|(name, c)| {
-        ["sender", "receiver"].into_iter().filter_map(move |end| counted(&label(name), end, c))
+    let lines = views.iter().filter_map(note).chain(views.iter().flat_map(|(name, c)| {
+        ["sender", "receiver"].into_iter().filter_map(move |end| counters(&label(name), end, c))
     }));
     Some(Stages { columns: columns.collect(), rows, lines: lines.collect() })
 }
 
-/// `live, sender: frames sent 3,215, acks received forced 1,072`
-fn counted(label: &str, end: &str, c: &Connection) -> Option<String> {
-    let counts = COUNTED.iter().filter_map(|name| {
+/// Returns a line such as `live, sender: frames sent 3,215, acks received forced 1,072`.
+fn counters(label: &str, end: &str, c: &Connection) -> Option<String> {
+    let counts = COUNTERS.iter().filter_map(|name| {
         let count = c.counters.get(&format!("{end}_{name}")).filter(|count| **count > 0.0)?;
-        Some(format!("{} {}", name.replace('_', " "), Unit::Number.show(*count)))
+        Some(format!("{} {}", name.replace('_', " "), Unit::Number.format(*count)))
     });
     let counts: Vec<String> = counts.collect();
     (!counts.is_empty()).then(|| format!("{label}{end}: {}", counts.join(", ")))

@@ -1,57 +1,57 @@
-//! The table of connections: a row for each, or one for each record of it.
+//! The table of connections: a row for each connection and record.
 
 use trunkline_record::Record;
 use trunkline_record::schema::{Connection, Distribution};
 
-use crate::human::{Unit, deviation};
-use crate::labels;
+use crate::format::{Unit, deviation};
+use crate::{are_comparable, labels};
 
-/// A table ready to be shown. Texts are as the record has them: whoever shows them makes them safe.
+/// The table of connections. Its texts come from the records: the caller sanitizes them.
 #[derive(Clone, Debug)]
-pub(crate) struct Summary {
+pub(crate) struct SummaryTable {
     pub(crate) columns: Vec<Column>,
-    pub(crate) rows: Vec<Row>,
+    pub(crate) rows: Vec<SummaryRow>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Column {
     pub(crate) title: &'static str,
-    /// Numbers stand to the right.
-    pub(crate) number: bool,
-    /// What goes first where there is no room for all: the highest. 0 never goes.
-    pub(crate) dispensable: u8,
+    /// Whether it holds numbers, which are aligned to the right.
+    pub(crate) is_number: bool,
+    /// Where not all columns fit, the highest is dropped first; 0 is never dropped.
+    pub(crate) drop_order: u8,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Row {
-    /// Place of the connection among all connections.
+pub(crate) struct SummaryRow {
+    /// Index of the connection among all connections.
     pub(crate) connection: usize,
-    pub(crate) cells: Vec<Cell>,
+    pub(crate) cells: Vec<SummaryCell>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Cell {
+pub(crate) struct SummaryCell {
     pub(crate) text: String,
-    /// Beside the value: deviation from the first record, or a share.
+    /// Deviation from the first record, or a share, shown behind the value.
     pub(crate) note: Option<String>,
 }
 
-struct Figure {
+struct Metric {
     title: &'static str,
     unit: Unit,
-    dispensable: u8,
+    drop_order: u8,
     get: fn(&Connection) -> Option<f64>,
 }
 
-const FIGURES: [Figure; 8] = [
-    Figure { title: "offered", unit: Unit::BitsPerSecond, dispensable: 4, get: |c| c.offered_bps },
-    Figure { title: "sent", unit: Unit::BitsPerSecond, dispensable: 2, get: |c| Some(c.sent_bps) },
-    Figure { title: "received", unit: Unit::BitsPerSecond, dispensable: 0, get: |c| Some(c.received_bps) },
-    Figure { title: "lost", unit: Unit::Number, dispensable: 0, get: |c| Some(c.lost as f64) },
-    Figure { title: "delay p50", unit: Unit::Microseconds, dispensable: 1, get: |c| p50(&c.delay_us) },
-    Figure { title: "delay p99", unit: Unit::Microseconds, dispensable: 3, get: |c| p99(&c.delay_us) },
-    Figure { title: "gap p50", unit: Unit::Microseconds, dispensable: 5, get: |c| p50(&c.gap_us) },
-    Figure { title: "rtt p50", unit: Unit::Microseconds, dispensable: 1, get: |c| p50(&c.rtt_us) },
+const METRICS: [Metric; 8] = [
+    Metric { title: "offered", unit: Unit::BitsPerSecond, drop_order: 4, get: |c| c.offered_bps },
+    Metric { title: "sent", unit: Unit::BitsPerSecond, drop_order: 2, get: |c| Some(c.sent_bps) },
+    Metric { title: "received", unit: Unit::BitsPerSecond, drop_order: 0, get: |c| Some(c.received_bps) },
+    Metric { title: "lost", unit: Unit::Number, drop_order: 0, get: |c| Some(c.lost as f64) },
+    Metric { title: "delay p50", unit: Unit::Microseconds, drop_order: 1, get: |c| p50(&c.delay_us) },
+    Metric { title: "delay p99", unit: Unit::Microseconds, drop_order: 3, get: |c| p99(&c.delay_us) },
+    Metric { title: "gap p50", unit: Unit::Microseconds, drop_order: 5, get: |c| p50(&c.gap_us) },
+    Metric { title: "rtt p50", unit: Unit::Microseconds, drop_order: 1, get: |c| p50(&c.rtt_us) },
 ];
 
 fn p50(d: &Option<Distribution>) -> Option<f64> {
@@ -62,7 +62,7 @@ fn p99(d: &Option<Distribution>) -> Option<f64> {
     d.as_ref().map(|d| d.p99)
 }
 
-/// The names of all connections of all records, in order of first mention.
+/// Returns the names of all connections of all records, in order of first occurrence.
 pub(crate) fn names(records: &[Record]) -> Vec<&str> {
     let mut names = Vec::new();
     for c in records.iter().flat_map(|r| &r.connections) {
@@ -73,24 +73,24 @@ pub(crate) fn names(records: &[Record]) -> Vec<&str> {
     names
 }
 
-/// A record's connection of that name.
+/// Returns the connection of a record with this name.
 pub(crate) fn connection<'a>(record: &'a Record, name: &str) -> Option<&'a Connection> {
     record.connections.iter().find(|c| c.name == name)
 }
 
-/// The summary of one record, or of several side by side. Columns in which nothing is known are left out.
-pub(crate) fn summary(records: &[Record]) -> Summary {
+/// Returns the table of one record, or of several side by side. Columns without values are omitted.
+pub(crate) fn summary(records: &[Record]) -> SummaryTable {
     let several = records.len() > 1;
-    let known = |f: &&Figure| records.iter().flat_map(|r| &r.connections).any(|c| (f.get)(c).is_some());
-    let figures: Vec<&Figure> = FIGURES.iter().filter(known).collect();
-    let word = |title, dispensable| Column { title, number: false, dispensable };
+    let known = |f: &&Metric| records.iter().flat_map(|r| &r.connections).any(|c| (f.get)(c).is_some());
+    let metrics: Vec<&Metric> = METRICS.iter().filter(known).collect();
+    let word = |title, drop_order| Column { title, is_number: false, drop_order };
     let mut columns = vec![word("connection", 0)];
     columns.extend(several.then(|| word("backend", 0)));
     columns.extend([word("transport", 6), word("test", 7)]);
-    columns.extend(figures.iter().map(|f| Column {
+    columns.extend(metrics.iter().map(|f| Column {
         title: f.title,
-        number: true,
-        dispensable: f.dispensable,
+        is_number: true,
+        drop_order: f.drop_order,
     }));
 
     let labels = labels(records);
@@ -99,35 +99,36 @@ pub(crate) fn summary(records: &[Record]) -> Summary {
         let base = connection(&records[0], name);
         for (record, label) in records.iter().zip(&labels) {
             let here = connection(record, name);
-            let text = |text: &str| Cell { text: text.to_owned(), note: None };
+            let text = |text: &str| SummaryCell { text: text.to_owned(), note: None };
             let mut cells = vec![text(name)];
             cells.extend(several.then(|| text(label)));
             let base = base.filter(|b| !here.is_some_and(|h| std::ptr::eq(*b, h)));
-            // What the first record has said already is not said again.
+            let reference = base.filter(|_| are_comparable(&records[0], record));
+            // Do not repeat the text of the first record.
             let word = |get: fn(&Connection) -> &str| match (here.map(get), base.map(get)) {
                 (here, base) if here.is_some() && here == base => text(""),
                 (here, _) => text(here.unwrap_or("–")),
             };
             cells.extend([word(|c| &c.transport), word(|c| &c.test)]);
-            cells.extend(figures.iter().map(|f| cell(f, here, base)));
-            rows.push(Row { connection: index, cells });
+            cells.extend(metrics.iter().map(|f| cell(f, here, reference)));
+            rows.push(SummaryRow { connection: index, cells });
         }
     }
-    Summary { columns, rows }
+    SummaryTable { columns, rows }
 }
 
-/// A figure of a connection, with its deviation from another record's.
-fn cell(figure: &Figure, here: Option<&Connection>, base: Option<&Connection>) -> Cell {
-    let Some((c, value)) = here.and_then(|c| Some((c, (figure.get)(c)?))) else {
-        return Cell { text: "–".into(), note: None };
+/// Returns a metric of a connection, with its deviation from `base`.
+fn cell(metric: &Metric, here: Option<&Connection>, base: Option<&Connection>) -> SummaryCell {
+    let Some((c, value)) = here.and_then(|c| Some((c, (metric.get)(c)?))) else {
+        return SummaryCell { text: "–".into(), note: None };
     };
-    let from_base = || deviation(value, (figure.get)(base?)?);
-    let note = match figure.title {
+    let from_base = || deviation(value, (metric.get)(base?)?);
+    let note = match metric.title {
         "lost" if c.lost > 0 && c.messages_sent > 0 => {
-            Some(Unit::Share.show(value / c.messages_sent as f64 / c.to.len().max(1) as f64))
+            Some(Unit::Share.format(value / c.messages_sent as f64 / c.to.len().max(1) as f64))
         }
         "lost" | "offered" => None,
         _ => from_base(),
     };
-    Cell { text: figure.unit.show(value), note }
+    SummaryCell { text: metric.unit.format(value), note }
 }

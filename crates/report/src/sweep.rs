@@ -1,6 +1,6 @@
-//! What a sweep found: figures over points and seeds, as a table, JSON, CSV and one HTML page.
+//! Results of a sweep: figures over points and seeds, as text, JSON, CSV and one HTML page.
 //!
-//! Nothing in it depends on when or how fast the runs were made.
+//! The results do not depend on when or how fast the runs were executed.
 
 mod html;
 
@@ -8,105 +8,111 @@ use comfy_table::{Cell, CellAlignment};
 use serde::Serialize;
 use trunkline_record::schema::{Experiment, Interval};
 
-use crate::human::{Unit, plain};
-use crate::terminal::{block, show, table};
+use crate::format::{Unit, sanitize};
+use crate::terminal::{block, fits, render, table};
 
 pub use html::html;
 
 /// The version of `sweep.json`; it grows when a field changes its meaning.
 pub const VERSION: u32 = 1;
 
-/// A plan run at points and with seeds.
+/// Results of a plan at all points and seeds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Sweep {
     /// [`VERSION`].
     pub version: u32,
-    /// What ran it: `sim`.
+    /// The backend: `sim`.
     pub backend: String,
-    /// What was varied: name, hash of the plan before any change, text.
+    /// The experiment: name, hash of the plan before any change, text.
     pub experiment: Experiment,
-    /// What `--set` changed at every point, `KEY=VALUE`.
-    pub set: Vec<String>,
-    /// Every point was run with seeds `first`, `first + 1`, …, or so often.
+    /// Changes by `--set` at every point, `KEY=VALUE`.
+    #[serde(rename = "set")]
+    pub overrides: Vec<String>,
+    /// The seeds of every point, or its number of runs.
     pub seeds: Seeds,
     /// Whether points are missing because the sweep was stopped.
     pub partial: bool,
-    /// One clear line for each thing that went wrong; at most [`MOST_TROUBLE`], then how many more.
-    pub trouble: Vec<String>,
-    /// What was varied: the axis of the curves, then what makes several curves of it.
-    pub vary: Vec<Varied>,
-    /// The figures, `SUBJECT.FIGURE` as the record has them.
+    /// One line for each problem; after [`MAX_PROBLEMS`] lines the number of further ones.
+    #[serde(rename = "trouble")]
+    pub problems: Vec<String>,
+    /// The varied parameters: the axis of the curves first, then the parameter that distinguishes the curves.
+    #[serde(rename = "vary")]
+    pub parameters: Vec<Parameter>,
+    /// The figures, `SUBJECT.FIGURE` as in the record.
     pub figures: Vec<String>,
-    /// Every complete point: all values of the last of `vary` for the first value of the others, and so on.
+    /// The complete points. The last parameter varies fastest.
     pub points: Vec<Point>,
 }
 
-/// More lines of trouble than this are only counted.
-pub const MOST_TROUBLE: usize = 20;
+/// Maximum number of problems that are listed.
+pub const MAX_PROBLEMS: usize = 20;
 
 /// The seeds of a sweep, or the runs of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Seeds {
-    /// The first; null where runs differ by chance alone, as on a real machine.
+    /// The first seed; null where runs differ only by chance, as on a real machine.
     pub first: Option<u64>,
-    /// How many.
+    /// Number of seeds or runs.
     pub count: u64,
 }
 
-/// An option and the values it took.
+/// An option that is varied, and its values.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Varied {
+pub struct Parameter {
     /// `OPTION` or `NAME.OPTION`.
     pub key: String,
-    /// What `numbers` count: `bytes`, `s`, `bps`, …; empty for plain numbers and for words.
+    /// Unit of `numbers`: `bytes`, `s`, `bps`, …; empty for plain numbers and for words.
     pub unit: String,
-    /// Whether the values were spaced by a ratio.
+    /// Whether the values are spaced by a ratio.
     pub log: bool,
-    /// As the language writes them.
+    /// The values as written in the language.
     pub values: Vec<String>,
-    /// In `unit`; null where the values are no numbers of one kind.
+    /// The values in `unit`; null where they are not numbers of one kind.
     pub numbers: Vec<Option<f64>>,
 }
 
-/// One point: a value for each of [`Sweep::vary`].
+/// One point: a value for each of [`Sweep::parameters`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Point {
-    /// The place of its value in each [`Varied::values`].
-    pub at: Vec<usize>,
-    /// The values themselves.
+    /// Index of its value in each [`Parameter::values`].
+    #[serde(rename = "at")]
+    pub indices: Vec<usize>,
+    /// The values.
     pub values: Vec<String>,
-    /// Hash of the plan that was run.
+    /// Hash of the plan of this point.
     pub hash: String,
-    /// In the order of [`Sweep::figures`].
+    /// Results in the order of [`Sweep::figures`].
     pub figures: Vec<Spread>,
 }
 
-/// A figure over the seeds of a point.
+/// Statistics of a figure over the seeds of a point.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Spread {
-    /// Seeds that gave a number.
+    /// Seeds with a value.
     pub n: u64,
-    /// Their mean; null where there is none, as all below.
+    /// Mean; null, like all fields below, if no seed has a value.
     pub mean: Option<f64>,
-    /// Standard deviation of a sample; null below two.
+    /// Sample standard deviation; null below two values.
     pub sd: Option<f64>,
-    /// Lower end of the 95 % confidence interval of the mean (Student's t); null below two.
+    /// Lower end of the 95 % confidence interval of the mean (Student's t); null below two values.
     pub low: Option<f64>,
-    /// Upper end.
+    /// Upper end of the interval.
     pub high: Option<f64>,
-    /// The smallest.
+    /// Minimum.
     pub min: Option<f64>,
-    /// The largest.
+    /// Maximum.
     pub max: Option<f64>,
-    /// Seed by seed; null where that run gave no such number.
+    /// Values in the order of the seeds; null where a run has none.
     pub samples: Vec<Option<f64>>,
 }
 
 impl Spread {
-    /// Sums up a figure, seed by seed.
+    /// Computes the statistics of samples in the order of the seeds.
     pub fn of(samples: Vec<Option<f64>>) -> Spread {
         let known: Vec<f64> = samples.iter().flatten().copied().collect();
-        let Some(interval) = Interval::of(&known) else { return Spread { samples, ..Spread::default() } };
+        let Some(interval) = Interval::from_samples(&known) else {
+            return Spread { samples, ..Spread::default() };
+        };
         let several = |x: f64| (known.len() > 1).then_some(x);
         Spread {
             n: interval.n,
@@ -121,19 +127,19 @@ impl Spread {
     }
 }
 
-/// The sweep as JSON, with a line break at its end.
+/// Returns the sweep as JSON with a final line break.
 pub fn json(sweep: &Sweep) -> String {
     serde_json::to_string_pretty(sweep).expect("a sweep has text keys only") + "\n"
 }
 
-/// A row for each point and figure: the values as written (and as numbers, where they have a unit), the figure, `n`,
-/// `mean`, `sd`, `low`, `high`, `min`, `max`. What is unknown is empty.
+/// Returns the sweep as CSV with a row for each point and figure: the values as written (and as numbers, where they have
+/// a unit), the figure, `n`, `mean`, `sd`, `low`, `high`, `min`, `max`. Unknown fields are empty.
 pub fn csv(sweep: &Sweep) -> String {
     let mut head = Vec::new();
-    for varied in &sweep.vary {
-        head.push(quoted(&varied.key));
-        if !varied.unit.is_empty() {
-            head.push(quoted(&format!("{}_{}", varied.key, varied.unit)));
+    for parameter in &sweep.parameters {
+        head.push(quoted(&parameter.key));
+        if !parameter.unit.is_empty() {
+            head.push(quoted(&format!("{}_{}", parameter.key, parameter.unit)));
         }
     }
     head.extend(["figure", "n", "mean", "sd", "low", "high", "min", "max"].map(String::from));
@@ -141,10 +147,10 @@ pub fn csv(sweep: &Sweep) -> String {
     for point in &sweep.points {
         for (figure, spread) in sweep.figures.iter().zip(&point.figures) {
             let mut row = Vec::new();
-            for (varied, at) in sweep.vary.iter().zip(&point.at) {
-                row.push(quoted(&varied.values[*at]));
-                if !varied.unit.is_empty() {
-                    row.push(varied.numbers[*at].map_or_else(String::new, |n| n.to_string()));
+            for (parameter, index) in sweep.parameters.iter().zip(&point.indices) {
+                row.push(quoted(&parameter.values[*index]));
+                if !parameter.unit.is_empty() {
+                    row.push(parameter.numbers[*index].map_or_else(String::new, |n| n.to_string()));
                 }
             }
             row.extend([quoted(figure), spread.n.to_string()]);
@@ -158,7 +164,7 @@ pub fn csv(sweep: &Sweep) -> String {
     text
 }
 
-/// A field of CSV (RFC 4180).
+/// Quotes a field of CSV (RFC 4180).
 fn quoted(field: &str) -> String {
     match field.contains([',', '"', '\n', '\r']) {
         true => format!("\"{}\"", field.replace('"', "\"\"")),
@@ -166,33 +172,33 @@ fn quoted(field: &str) -> String {
     }
 }
 
-/// The sweep on the terminal: a heading, then a table for each figure, at most `width` columns wide.
+/// Returns the sweep as text: a heading, then a table for each figure. Tables wider than `width` columns drop columns.
 pub fn terminal(sweep: &Sweep, width: Option<u16>) -> String {
     let mut text = heading(sweep);
     for (index, figure) in sweep.figures.iter().enumerate().filter(|_| !sweep.points.is_empty()) {
-        text += &format!("\n{}\n{}\n", plain(figure), spreads(sweep, index, width));
+        text += &format!("\n{}\n{}\n", sanitize(figure), figure_table(sweep, index, width));
     }
-    let trouble: Vec<String> = sweep.trouble.iter().map(|line| plain(line)).collect();
-    text + &block("Trouble", &trouble)
+    let problems: Vec<String> = sweep.problems.iter().map(|line| sanitize(line)).collect();
+    text + &block("Problems", &problems)
 }
 
-/// `loss  sim  12 points of window, a-s.delay  seeds 1996 to 2005`
+/// Returns a line such as `loss  sim  12 points of window, a-s.delay  seeds 1996 to 2005`.
 fn heading(sweep: &Sweep) -> String {
-    let keys: Vec<String> = sweep.vary.iter().map(|varied| plain(&varied.key)).collect();
+    let keys: Vec<String> = sweep.parameters.iter().map(|parameter| sanitize(&parameter.key)).collect();
     let partial = if sweep.partial { "  PARTIAL" } else { "" };
     format!(
         "{}  {}  {} points of {}  {}{partial}\n",
-        plain(&sweep.experiment.name),
-        plain(&sweep.backend),
+        sanitize(&sweep.experiment.name),
+        sanitize(&sweep.backend),
         sweep.points.len(),
         keys.join(", "),
-        sweep.seeds.in_words(),
+        sweep.seeds.to_text(),
     )
 }
 
 impl Seeds {
-    /// `seeds 1996 to 2005`
-    fn in_words(self) -> String {
+    /// Formats as `seeds 1996 to 2005`.
+    fn to_text(self) -> String {
         match (self.first, self.count) {
             (None, 1) => "1 run".into(),
             (None, n) => format!("{n} runs"),
@@ -201,33 +207,46 @@ impl Seeds {
         }
     }
 
-    /// What there are several of.
+    /// Returns `seeds` or `runs`.
     fn noun(self) -> &'static str {
         if self.first.is_some() { "seeds" } else { "runs" }
     }
 }
 
-/// The titles of the columns behind the values.
+/// Returns the titles of the columns behind the values.
 fn titles(sweep: &Sweep) -> [&'static str; 6] {
     ["mean", "95 % from", "to", "min", "max", sweep.seeds.noun()]
 }
 
 fn columns(spread: &Spread, unit: Unit) -> [String; 6] {
-    let number = |x: Option<f64>| x.map_or_else(|| "–".to_owned(), |x| unit.show(x));
+    let number = |x: Option<f64>| x.map_or_else(|| "–".to_owned(), |x| unit.format(x));
     let Spread { n, mean, low, high, min, max, .. } = spread;
     let [mean, low, high, min, max] = [mean, low, high, min, max].map(|x| number(*x));
     [mean, low, high, min, max, n.to_string()]
 }
 
-fn spreads(sweep: &Sweep, figure: usize, width: Option<u16>) -> String {
-    let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
-    let mut table = table(width);
-    let keys = sweep.vary.iter().map(|varied| right(plain(&varied.key)));
-    table.set_header(keys.chain(titles(sweep).map(|title| right(title.to_owned()))));
+/// Columns behind the values in the order in which they are dropped where not all fit: max, min, count, to, from.
+const DROP_ORDER: [usize; 5] = [4, 3, 5, 2, 1];
+
+/// Draws the table of a figure with as many columns as fit.
+fn figure_table(sweep: &Sweep, figure: usize, width: Option<u16>) -> String {
     let unit = Unit::of(&sweep.figures[figure]);
-    for point in &sweep.points {
-        let values = point.values.iter().map(|value| right(plain(value)));
-        table.add_row(values.chain(columns(&point.figures[figure], unit).map(right)));
-    }
-    show(table)
+    let draw = |dropped: &[usize], width: Option<u16>| {
+        let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
+        let select = |texts: [String; 6]| {
+            let shown = texts.into_iter().enumerate().filter(|(column, _)| !dropped.contains(column));
+            shown.map(|(_, text)| right(text)).collect::<Vec<_>>()
+        };
+        let mut table = table(width);
+        let keys = sweep.parameters.iter().map(|parameter| right(sanitize(&parameter.key)));
+        table.set_header(keys.chain(select(titles(sweep).map(String::from))));
+        for point in &sweep.points {
+            let values = point.values.iter().map(|value| right(sanitize(value)));
+            table.add_row(values.chain(select(columns(&point.figures[figure], unit))));
+        }
+        render(table)
+    };
+    let tables = (0..=DROP_ORDER.len()).map(|count| draw(&DROP_ORDER[..count], None));
+    let fitting = tables.into_iter().find(|table| fits(table, width));
+    fitting.unwrap_or_else(|| draw(&DROP_ORDER, width))
 }

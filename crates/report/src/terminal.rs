@@ -1,49 +1,54 @@
-//! Tables for the terminal.
+//! Reports for the terminal.
+
+use std::ops::Range;
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 use trunkline_record::Record;
-use trunkline_record::schema::{Asked, Connection, Fit, Outcome};
+use trunkline_record::schema::{Connection, Fit, Outcome, SendAccuracy};
 
 use crate::compare::{self, Comparison};
-use crate::human::{Unit, plain};
-use crate::labels;
-use crate::stages::stages;
-use crate::summary::{Summary, connection, names, summary};
+use crate::format::{Unit, sanitize};
+use crate::stages::{COLUMNS_PER_VIEW, stages};
+use crate::summary::{SummaryTable, connection, names, summary};
+use crate::{labels, network_note};
 
-/// What a run says on the terminal: a heading, the table of connections, where the time goes, how well the traffic matched what was
-/// asked, expectations, trouble. Several records stand side by side, the first being what the others are measured
-/// against.
+/// Returns the report of records as text: a heading for each record, expectations, the table of connections,
+/// processing stages, requested and actual traffic, the network and problems. Several records are shown side by side
+/// and compared to the first.
 ///
-/// The table is at most `width` columns wide where that can be: what matters less goes first. Without a width it
-/// is as wide as it needs.
+/// Tables are at most `width` columns wide: less important columns are dropped first, and tables of several records are
+/// split. Without a width they have all columns.
 pub fn terminal(records: &[Record], width: Option<u16>) -> String {
     let mut text = String::new();
-    let several = records.len() > 1;
-    for (record, label) in records.iter().zip(labels(records)) {
-        text += &heading(record, &label);
+    let labels = labels(records);
+    let title = |title: &str, label: &str| match records.len() {
+        0 | 1 => title.to_owned(),
+        _ => format!("{title}, {}", sanitize(label)),
+    };
+    for (record, label) in records.iter().zip(&labels) {
+        text += &heading(record, label);
+    }
+    text += &network_note(records).map(|note| format!("\n{}\n", sanitize(&note))).unwrap_or_default();
+    for (record, label) in records.iter().zip(&labels) {
+        let lines: Vec<String> = record.expectations.iter().map(expectation).collect();
+        text += &block(&title("Expectations", label), &lines);
     }
     let table = summary(records);
     if !table.rows.is_empty() {
         text += &format!("\n{}\n", fit(&table, width));
     }
-    text += &time(records, width);
-    for (record, label) in records.iter().zip(labels(records)) {
-        let title =
-            |title: &str| if several { format!("{title}, {}", plain(&label)) } else { title.to_owned() };
-        text += &block(
-            &title("Asked against sent"),
-            &record.connections.iter().flat_map(asked).collect::<Vec<_>>(),
-        );
-        text +=
-            &block(&title("Expectations"), &record.expectations.iter().map(expectation).collect::<Vec<_>>());
-        text += &block(&title("Network"), &network(record));
-        text += &block(&title("Trouble"), &trouble(record));
+    text += &stage_tables(records, width);
+    for (record, label) in records.iter().zip(&labels) {
+        let requested: Vec<String> = record.connections.iter().flat_map(requested).collect();
+        text += &block(&title("Requested vs. actual", label), &requested);
+        text += &block(&title("Network", label), &network(record));
+        text += &block(&title("Problems", label), &problems(record));
     }
     text
 }
 
-/// Where the time of each connection's messages goes, where that was measured.
-fn time(records: &[Record], width: Option<u16>) -> String {
+/// Returns the processing stages of each connection that has any.
+fn stage_tables(records: &[Record], width: Option<u16>) -> String {
     let labels = labels(records);
     let mut text = String::new();
     for name in names(records) {
@@ -51,77 +56,143 @@ fn time(records: &[Record], width: Option<u16>) -> String {
             Some(((records.len() > 1).then_some(label.as_str()), connection(record, name)?))
         });
         let Some(stages) = stages(&views.collect::<Vec<_>>()) else { continue };
-        let right = |text: &String| Cell::new(plain(text)).set_alignment(CellAlignment::Right);
-        let mut table = table(width);
-        table.set_header(std::iter::once(Cell::new("stage")).chain(stages.columns.iter().map(right)));
-        for (title, cells) in &stages.rows {
-            table.add_row(std::iter::once(Cell::new(title)).chain(cells.iter().map(right)));
-        }
-        text += &format!("\nWhere the time goes: {}\n\n{}\n\n", plain(name), show(table));
-        text.extend(stages.lines.iter().map(|line| format!("  {}\n", plain(line))));
+        let draw = |columns: Range<usize>, width: Option<u16>| {
+            let mut table = table(width);
+            let header = stages.columns[columns.clone()].iter().map(|text| right(sanitize(text)));
+            table.set_header(std::iter::once(Cell::new("stage")).chain(header));
+            for (title, cells) in &stages.rows {
+                let cells = cells[columns.clone()].iter().map(|text| right(sanitize(text)));
+                table.add_row(std::iter::once(Cell::new(title)).chain(cells));
+            }
+            render(table)
+        };
+        let tables = split(stages.columns.len(), COLUMNS_PER_VIEW, width, draw);
+        text += &format!("\nWhere the time goes: {}\n\n{tables}\n\n", sanitize(name));
+        text.extend(stages.lines.iter().map(|line| format!("  {}\n", sanitize(line))));
     }
     text
 }
 
-/// Links, and hosts whose processors did something, where the backend knows of links.
+/// Draws a table with as many groups of `size` columns side by side as fit, and the other groups below.
+fn split(
+    columns: usize,
+    size: usize,
+    width: Option<u16>,
+    draw: impl Fn(Range<usize>, Option<u16>) -> String,
+) -> String {
+    let mut tables = Vec::new();
+    let mut start = 0;
+    while start < columns {
+        let mut end = columns;
+        while end - start > size && !fits(&draw(start..end, None), width) {
+            end -= size;
+        }
+        let natural = draw(start..end, None);
+        tables.push(if fits(&natural, width) { natural } else { draw(start..end, width) });
+        start = end;
+    }
+    tables.join("\n\n")
+}
+
+/// Returns whether no line is wider than `width`.
+pub(crate) fn fits(text: &str, width: Option<u16>) -> bool {
+    width.is_none_or(|width| text.lines().all(|line| line.chars().count() <= usize::from(width)))
+}
+
+fn right(text: String) -> Cell {
+    Cell::new(text).set_alignment(CellAlignment::Right)
+}
+
+/// Returns a line for each link, and for each host that used its processors or dropped packets, if the backend has
+/// links.
 fn network(record: &Record) -> Vec<String> {
     let links = record.links.iter().map(|l| {
-        let dropped = Unit::Number.show(l.dropped as f64);
-        let waited = Unit::Bytes.show(l.queue_max as f64);
-        let used = Unit::Share.show(l.utilization);
-        format!("{}: {used} in use, {dropped} dropped, at most {waited} waiting", plain(&l.name))
+        let dropped = Unit::Number.format(l.dropped as f64);
+        let queue = Unit::Bytes.format(l.queue_max as f64);
+        let utilization = Unit::Share.format(l.utilization);
+        format!("{}: utilization {utilization}, {dropped} dropped, longest queue {queue}", sanitize(&l.name))
     });
     let hosts = record.hosts.iter().filter_map(|h| {
-        let mut said = Vec::new();
+        let mut facts = Vec::new();
         if h.cpu_percent > 0.0 {
-            said.push(format!("processor {} busy", Unit::Percent.show(h.cpu_percent)));
+            facts.push(format!("processor {}", Unit::Percent.format(h.cpu_percent)));
         }
-        for (name, what) in [("dropped_full", "dropped for want of room"), ("dropped_damaged", "damaged")] {
+        for (name, cause) in
+            [("dropped_full", "dropped at a full buffer"), ("dropped_damaged", "dropped as corrupt")]
+        {
             if let Some(count) = h.interfaces.get(name).filter(|count| **count > 0) {
-                said.push(format!("{} {what}", Unit::Number.show(*count as f64)));
+                facts.push(format!("{} {cause}", Unit::Number.format(*count as f64)));
             }
         }
-        (!said.is_empty()).then(|| format!("{}: {}", plain(&h.name), said.join(", ")))
+        (!facts.is_empty()).then(|| format!("{}: {}", sanitize(&h.name), facts.join(", ")))
     });
     if record.links.is_empty() { Vec::new() } else { links.chain(hosts).collect() }
 }
 
-/// A comparison on the terminal: what differs between the runs, then every figure.
+/// Returns a comparison as text: every figure, then what differs between the runs.
 pub fn comparison(comparison: &Comparison, width: Option<u16>) -> String {
-    let differences: Vec<String> = comparison.differences.iter().map(|d| plain(&d.to_string())).collect();
-    let mut text = block("The runs differ in", &differences);
-    let mut table = table(width);
-    let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
-    let words = ["connection", "figure"].map(Cell::new).into_iter();
-    table.set_header(words.chain(comparison.labels.iter().map(|label| right(plain(label)))));
-    let mut previous = None;
-    for row in &comparison.rows {
-        let name = if previous == Some(&row.connection) { "" } else { row.connection.as_str() };
-        previous = Some(&row.connection);
-        let words = [plain(name), row.title.to_owned()].map(Cell::new);
-        let number =
-            |cell: &compare::Cell| Cell::new(cell.show(row.unit)).set_alignment(CellAlignment::Right);
-        table.add_row(words.into_iter().chain(row.cells.iter().map(number)));
-    }
+    let mut text = comparison.note.iter().map(|note| format!("\n{}\n", sanitize(note))).collect::<String>();
     if !comparison.rows.is_empty() {
-        text += &format!("\n{}\n", show(table));
+        let draw = |columns, width| figures(comparison, &comparison.rows, true, columns, width);
+        let records = comparison.labels.len();
+        let whole = draw(0..records, None);
+        text += &match fits(&whole, width) {
+            true => format!("\n{whole}\n"),
+            // Too wide: a table for each connection.
+            false => connections(comparison, width),
+        };
     }
+    let differences: Vec<String> = comparison.differences.iter().map(|d| sanitize(&d.to_string())).collect();
+    text += &block("The runs differ in", &differences);
     text.trim_start_matches('\n').to_owned()
 }
 
-/// `quickstart  live  2026-01-02T03:04:05Z  10 s  seed 1996`
+/// Draws a table for each connection.
+fn connections(comparison: &Comparison, width: Option<u16>) -> String {
+    let tables = comparison.rows.chunk_by(|a, b| a.connection == b.connection).map(|rows| {
+        let draw = |columns, width| figures(comparison, rows, false, columns, width);
+        let table = split(comparison.labels.len(), 1, width, draw);
+        format!("\n{}\n\n{table}\n", sanitize(&rows[0].connection))
+    });
+    tables.collect()
+}
+
+/// Draws the figures of these records, with the names of connections or without.
+fn figures(
+    comparison: &Comparison,
+    rows: &[compare::Row],
+    with_names: bool,
+    records: Range<usize>,
+    width: Option<u16>,
+) -> String {
+    let mut table = table(width);
+    let titles = ["connection", "figure"].into_iter().skip(usize::from(!with_names)).map(Cell::new);
+    let labels = comparison.labels[records.clone()].iter().map(|label| right(sanitize(label)));
+    table.set_header(titles.chain(labels));
+    let mut previous = None;
+    for row in rows {
+        let name = if previous == Some(&row.connection) { "" } else { row.connection.as_str() };
+        previous = Some(&row.connection);
+        let titles = [sanitize(name), row.title.to_owned()].map(Cell::new);
+        let numbers = row.cells[records.clone()].iter().map(|cell| right(cell.show(row.unit)));
+        table.add_row(titles.into_iter().skip(usize::from(!with_names)).chain(numbers));
+    }
+    render(table)
+}
+
+/// Returns a line such as `quickstart  live  2026-01-02T03:04:05Z  10 s  seed 1996`.
 fn heading(record: &Record, label: &str) -> String {
-    let name = plain(&record.experiment.name);
-    let (label, started) = (plain(label), plain(&record.started));
+    let name = sanitize(&record.experiment.name);
+    let (label, started) = (sanitize(label), sanitize(&record.started));
     let partial = if record.partial { "  PARTIAL" } else { "" };
     format!(
         "{name}  {label}  {started}  {}  seed {}{partial}\n",
-        Unit::Seconds.show(record.duration_s),
+        Unit::Seconds.format(record.duration_s),
         record.seed
     )
 }
 
-/// A title and its lines, indented; nothing if there are none.
+/// Returns a title and its lines, indented; an empty text if there are no lines.
 pub(crate) fn block(title: &str, lines: &[String]) -> String {
     if lines.is_empty() {
         return String::new();
@@ -129,7 +200,7 @@ pub(crate) fn block(title: &str, lines: &[String]) -> String {
     lines.iter().fold(format!("\n{title}\n"), |text, line| text + "  " + line + "\n")
 }
 
-/// An empty table, at most so wide.
+/// Returns an empty table that is at most `width` columns wide.
 pub(crate) fn table(width: Option<u16>) -> Table {
     let rule = LineStyle::none().fill('─').junction('─');
     let mut table = Table::new();
@@ -141,33 +212,32 @@ pub(crate) fn table(width: Option<u16>) -> Table {
     table
 }
 
-/// Columns two blanks apart, none before the first or after the last.
-pub(crate) fn show(mut table: Table) -> String {
+/// Renders a table: two blanks between columns, none before the first or after the last.
+pub(crate) fn render(mut table: Table) -> String {
     table.column_iter_mut().for_each(|column| {
         column.set_padding((0, 2));
     });
     table.trim_fmt()
 }
 
-/// The table with as many columns as fit.
-fn fit(summary: &Summary, width: Option<u16>) -> String {
+/// Draws the table with as many columns as fit.
+fn fit(summary: &SummaryTable, width: Option<u16>) -> String {
     let mut columns: Vec<usize> = (0..summary.columns.len()).collect();
     loop {
         let natural = draw(summary, &columns, None);
-        let widest = natural.lines().map(|l| l.chars().count()).max().unwrap_or(0);
-        if width.is_none_or(|w| widest <= usize::from(w)) {
+        if fits(&natural, width) {
             return natural;
         }
-        let first_to_go = columns.iter().copied().max_by_key(|&c| summary.columns[c].dispensable);
-        match first_to_go.filter(|&c| summary.columns[c].dispensable > 0) {
+        let first_to_drop = columns.iter().copied().max_by_key(|&c| summary.columns[c].drop_order);
+        match first_to_drop.filter(|&c| summary.columns[c].drop_order > 0) {
             Some(column) => columns.retain(|&c| c != column),
             None => return draw(summary, &columns, width),
         }
     }
 }
 
-fn draw(summary: &Summary, columns: &[usize], width: Option<u16>) -> String {
-    let align = |cell: Cell, column: usize| match summary.columns[column].number {
+fn draw(summary: &SummaryTable, columns: &[usize], width: Option<u16>) -> String {
+    let align = |cell: Cell, column: usize| match summary.columns[column].is_number {
         true => cell.set_alignment(CellAlignment::Right),
         false => cell,
     };
@@ -178,79 +248,80 @@ fn draw(summary: &Summary, columns: &[usize], width: Option<u16>) -> String {
         let repeated = previous.replace(row.connection) == Some(row.connection);
         table.add_row(columns.iter().map(|&c| {
             let cell = &row.cells[c];
-            let text = if c == 0 && repeated { String::new() } else { plain(&cell.text) };
+            let text = if c == 0 && repeated { String::new() } else { sanitize(&cell.text) };
             align(Cell::new(cell.note.iter().fold(text, |text, note| format!("{text} ({note})"))), c)
         }));
     }
-    show(table)
+    render(table)
 }
 
-/// How well a connection's traffic matched what was asked, one line a law.
-fn asked(c: &Connection) -> Vec<String> {
-    let name = plain(&c.name);
+/// Returns how well a connection's traffic matches the request: a line for the rate and gaps, and one for each law.
+fn requested(c: &Connection) -> Vec<String> {
+    let name = sanitize(&c.name);
     let mut lines: Vec<String> =
-        rate_line(&c.asked).into_iter().map(|line| format!("{name}: {line}")).collect();
-    lines.extend(c.asked.variables.iter().map(|fit| format!("{name}: {}", law_line(fit))));
+        rate_line(&c.requested).into_iter().map(|line| format!("{name}: {line}")).collect();
+    lines.extend(c.requested.variables.iter().map(|fit| format!("{name}: {}", law_line(fit))));
     lines
 }
 
-/// `rate -0.012 %, gaps off by 0.0103 (p 0.43), 3 bursts late`
-pub(crate) fn rate_line(asked: &Asked) -> Option<String> {
-    let number = |v: f64| Unit::Number.show(v);
+/// Returns a line such as `rate -0.012 %, gap error 1.03 % (p 0.43), 3 bursts late`.
+pub(crate) fn rate_line(asked: &SendAccuracy) -> Option<String> {
+    let number = |v: f64| Unit::Number.format(v);
     let mut parts = Vec::new();
     parts.extend(asked.rate_error.map(|e| format!("rate {}", signed(e))));
     parts.extend(asked.gap_distance.map(|d| match asked.gap_p_value {
-        Some(p) => format!("gaps off by {} (p {})", number(d), number(p)),
-        None => format!("gaps off by {}", number(d)),
+        Some(p) => format!("gap error {} (p {})", Unit::Share.format(d), number(p)),
+        None => format!("gap error {}", Unit::Share.format(d)),
     }));
-    let bursts = |n: u64, what: &str| (n > 0).then(|| format!("{} bursts {what}", number(n as f64)));
+    let bursts = |n: u64, state: &str| (n > 0).then(|| format!("{} bursts {state}", number(n as f64)));
     parts.extend(bursts(asked.bursts_late, "late"));
     parts.extend(bursts(asked.bursts_skipped, "skipped"));
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
-/// `gap exponential(1 ms): mean 1.01 ms of 1 ms asked, distance 0.0103 (p 0.43) over 9,999`
+/// Returns a line such as `gap exponential(1 ms): mean 1.01 ms, requested 1 ms, error 1.03 % (p 0.43) over 9,999`.
 fn law_line(fit: &Fit) -> String {
     let unit = Unit::of(&format!("_{}", fit.unit));
-    let asked = fit.asked_mean.map(|m| format!(" of {} asked", unit.show(m))).unwrap_or_default();
-    let p = fit.p_value.map(|p| format!(" (p {})", Unit::Number.show(p))).unwrap_or_default();
-    // One run in a hundred that kept the law gets such a mark.
-    let verdict = if fit.p_value.is_some_and(|p| p < 0.01) { ": the law was not kept" } else { "" };
-    let (mean, distance) = (unit.show(fit.sent_mean), Unit::Number.show(fit.distance));
-    let samples = Unit::Number.show(fit.samples as f64);
+    let requested = fit.requested_mean.map(|m| format!(", requested {}", unit.format(m))).unwrap_or_default();
+    let p = fit.p_value.map(|p| format!(" (p {})", Unit::Number.format(p))).unwrap_or_default();
+    // At this level one correct run in a hundred is marked.
+    let warning = if fit.p_value.is_some_and(|p| p < 0.01) { ": does not follow the law" } else { "" };
+    let (mean, error) = (unit.format(fit.sent_mean), Unit::Share.format(fit.distance));
+    let samples = Unit::Number.format(fit.samples as f64);
     format!(
-        "{} {}: mean {mean}{asked}, distance {distance}{p} over {samples}{verdict}",
-        plain(&fit.name),
-        plain(&fit.law)
+        "{} {}: mean {mean}{requested}, error {error}{p} over {samples}{warning}",
+        sanitize(&fit.name),
+        sanitize(&fit.law)
     )
 }
 
 fn signed(share: f64) -> String {
-    let text = Unit::Share.show(share);
+    let text = Unit::Share.format(share);
     if share > 0.0 { format!("+{text}") } else { text }
 }
 
-/// `held    B-A.received_bps > 30 Mb/s: measured 36.9 Mb/s`; a failed one names both values.
+/// Returns a line such as `pass  B-A.received_bps > 30 Mb/s: measured 36.9 Mb/s`; a failed one has both values.
 fn expectation(outcome: &Outcome) -> String {
-    let (unit, text) = (outcome_unit(outcome), plain(&outcome.text));
-    let measured = outcome.measured.map_or("nothing by that name".into(), |m| unit.show(m));
-    match outcome.held {
-        true => format!("held    {text}: measured {measured}"),
-        false => format!("FAILED  {text}: measured {measured}, expected {}", unit.show(outcome.expected)),
+    let (unit, text) = (outcome_unit(outcome), sanitize(&outcome.text));
+    let measured =
+        outcome.measured.map_or("no such figure".into(), |m| format!("measured {}", unit.format(m)));
+    match outcome.passed {
+        true => format!("pass  {text}: {measured}"),
+        false => format!("fail  {text}: {measured}, expected {}", unit.format(outcome.expected)),
     }
 }
 
-/// The unit of the figure an expectation is about, which is the first word of its text.
+/// Returns the unit of the figure in an expectation, which is the first word of its text.
 pub(crate) fn outcome_unit(outcome: &Outcome) -> Unit {
     Unit::of(outcome.text.split(['<', '>', '=', '!']).next().unwrap_or_default().trim())
 }
 
-/// The record's trouble and its connections', without what is said twice.
-pub(crate) fn trouble(record: &Record) -> Vec<String> {
+/// Returns the problems of a record and of its connections without duplicates.
+pub(crate) fn problems(record: &Record) -> Vec<String> {
     let own = record.connections.iter().filter_map(|c| {
-        let trouble =
-            c.trouble.as_ref().filter(|t| !record.trouble.iter().any(|said| said.contains(t.as_str())))?;
-        Some(plain(&format!("{}: {trouble}", c.name)))
+        let problem =
+            c.error.as_ref().filter(|t| !record.problems.iter().any(|known| known.contains(t.as_str())))?;
+        Some(sanitize(&format!("{}: {problem}", c.name)))
     });
-    record.trouble.iter().map(|t| plain(t)).chain(own).collect()
+    record.problems.iter().map(|t| sanitize(t)).chain(own).collect()
 }

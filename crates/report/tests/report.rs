@@ -1,7 +1,6 @@
-//! Reports of whole records: what they say, and that no record can break them.
+//! Reports of complete and of hostile records.
 
-mod sample;
-
+use crate::sample;
 use trunkline_record::Record;
 use trunkline_record::schema::*;
 use trunkline_report::{compare, html, junit, terminal, terminal::comparison};
@@ -11,36 +10,36 @@ fn the_terminal_shows_a_run() {
     let want = "\
 Three flows on one trunk  live  2026-03-14T09:26:53Z  10.4 s  seed 1996
 
+Expectations
+  pass  B-A.received_bps > 95 Mb/s: measured 100 Mb/s
+  pass  B-A.delay_us.p99 < 200 us: measured 131 us
+  fail  D-A.lost = 0: measured 3, expected 0
+
 connection   transport   test                        offered       sent   received          lost   delay p50   delay p99   gap p50   rtt p50
 ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 B-A          udp         cbr 1250 B every 100 us    100 Mb/s   100 Mb/s   100 Mb/s             0     24.2 us     59.6 us   98.6 us         –
 C-A          tcp         full 64 kB                        –   7.6 Gb/s   7.6 Gb/s             0      151 us      387 us   55.3 us   77.3 us
 D-A          udp         poisson 150 B at 1000 /s   1.2 Mb/s   1.2 Mb/s   1.2 Mb/s   3 (0.003 %)     27.3 us     74.8 us    692 us         –
 
-Asked against sent
-  B-A: rate -0.012 %, gaps off by 0.0103, 14 bursts late
-  D-A: rate +0.13 %, gaps off by 0.0071 (p 0.68)
-  D-A: gap exponential(1 ms): mean 1 ms of 1 ms asked, distance 0.0071 (p 0.68) over 9,999
-
-Expectations
-  held    B-A.received_bps > 95 Mb/s: measured 100 Mb/s
-  held    B-A.delay_us.p99 < 200 us: measured 131 us
-  FAILED  D-A.lost = 0: measured 3, expected 0
+Requested vs. actual
+  B-A: rate -0.012 %, gap error 1.03 %, 14 bursts late
+  D-A: rate +0.13 %, gap error 0.71 % (p 0.68)
+  D-A: gap exponential(1 ms): mean 1 ms, requested 1 ms, error 0.71 % (p 0.68) over 9,999
 
 Network
-  s-a: 91 % in use, 12 dropped, at most 150 kB waiting
-  a: processor 37.5 % busy
-  b: processor 37.5 % busy
+  s-a: utilization 91 %, 12 dropped, longest queue 150 kB
+  a: processor 37.5 %
+  b: processor 37.5 %
 ";
     assert_eq!(terminal(&[sample::record("live")], None), want);
 }
 
 #[test]
-fn a_narrow_terminal_keeps_what_matters() {
+fn a_narrow_terminal_drops_less_important_columns() {
     let record = [sample::record("live")];
     let table = |width| {
         let text = terminal(&record, Some(width));
-        text.split("\n\n").nth(1).unwrap().to_owned()
+        text.split("\n\n").nth(2).unwrap().to_owned()
     };
     for (width, header) in [
         (160, "connection transport test offered sent received lost delay p50 delay p99 gap p50 rtt p50"),
@@ -57,7 +56,7 @@ fn a_narrow_terminal_keeps_what_matters() {
 }
 
 #[test]
-fn several_backends_stand_side_by_side() {
+fn several_backends_are_side_by_side() {
     let records = [sample::record("live"), sample::record("sim")];
     let text = terminal(&records, None);
     let row = text.lines().find(|l| l.contains(" sim ") && l.contains("Gb/s")).unwrap();
@@ -65,14 +64,15 @@ fn several_backends_stand_side_by_side() {
     assert!(text.contains("\nExpectations, sim\n"));
 
     let text = comparison(&compare(&records), Some(80));
-    assert!(text.starts_with("The runs differ in\n  system: Linux 6.12.48 | –\n\nconnection"), "{text}");
+    assert!(text.starts_with("connection   figure"), "{text}");
+    assert!(text.ends_with("\n\nThe runs differ in\n  system: Linux 6.12.48 | –\n"), "{text}");
     let row = text.lines().find(|l| l.contains("round trip p50")).unwrap();
     let words: Vec<&str> = row.split_whitespace().collect();
     assert_eq!(words.join(" "), "round trip p50 77.3 us 61.9 us (-20 %)");
-    assert!(html(&records).contains("<details><summary>Every figure</summary>"));
+    assert!(html(&records).contains("<details><summary>All figures</summary>"));
 }
 
-/// A record whose first connection says where the time went; a `None` is not known.
+/// Returns a record whose first connection has these stages; `None` is unknown.
 fn timed(backend: &str, stages: &[(&str, Option<f64>)]) -> Record {
     let mut record = sample::record(backend);
     let c = &mut record.connections[0];
@@ -82,7 +82,7 @@ fn timed(backend: &str, stages: &[(&str, Option<f64>)]) -> Record {
     };
     c.delay_us = Some(d(50.0));
     c.stages_us = stages.iter().map(|(name, us)| ((*name).to_owned(), us.map(d))).collect();
-    c.notes.insert("stages".into(), format!("as {backend} does"));
+    c.notes.insert("stages".into(), format!("measured by {backend}"));
     c.counters = [("sender_frames_sent", 3215.0), ("sender_timeouts", 0.0), ("receiver_bad_checksums", 2.0)]
         .map(|(name, count)| (name.to_owned(), count))
         .into();
@@ -90,7 +90,7 @@ fn timed(backend: &str, stages: &[(&str, Option<f64>)]) -> Record {
 }
 
 #[test]
-fn where_the_time_goes_stands_side_by_side() {
+fn processing_stages_are_side_by_side() {
     let live = timed("live", &[("copy_out", Some(0.5)), ("seal", Some(0.04)), ("queued", None)]);
     let sim = timed("sim", &[("queued", Some(30.0)), ("seal", None), ("network", Some(20.0))]);
     let text = terminal(&[live.clone(), sim], None);
@@ -114,25 +114,25 @@ fn where_the_time_goes_stands_side_by_side() {
         "receiver: copy out 1,200 250 ns 500 ns 1 us 1 % – – – – –",
         "message delay 1,200 25 us 50 us 100 us 100 % 1,200 25 us 50 us 100 us 100 %",
         "",
-        "live, as live does",
-        "sim, as sim does",
+        "live, measured by live",
+        "sim, measured by sim",
         "live, sender: frames sent 3,215",
         "live, receiver: bad checksums 2",
     ];
     assert_eq!(rows(&text)[..want.len()], want, "{text}");
-    let alone = terminal(std::slice::from_ref(&live), None);
-    assert_eq!(rows(&alone)[0], "stage measured p50 mean p99 of the delay");
-    assert_eq!(alone.matches("Where the time goes").count(), 1, "of the connection that knows");
+    let single = terminal(std::slice::from_ref(&live), None);
+    assert_eq!(rows(&single)[0], "stage measured p50 mean p99 of the delay");
+    assert_eq!(single.matches("Where the time goes").count(), 1, "of the connection with stages");
     let page = html(&[live]);
-    assert!(page.contains("receiver: copy out") && page.contains("as live does"));
+    assert!(page.contains("receiver: copy out") && page.contains("measured by live"));
     assert!(!html(&[sample::record("live")]).contains("Where the time goes"));
 }
 
-/// A record in which a stranger chose every word.
+/// Returns a record in which every text is `word`.
 fn hostile(word: &str) -> Record {
     let mut r = sample::record("live");
     r.experiment = Experiment { name: word.into(), hash: word.into(), text: word.into() };
-    r.trouble = vec![word.into()];
+    r.problems = vec![word.into()];
     r.partial = true;
     (r.backend, r.started) = (word.into(), word.into());
     r.environment = [(word.into(), word.into())].into();
@@ -143,15 +143,15 @@ fn hostile(word: &str) -> Record {
         for text in [&mut c.name, &mut c.transport, &mut c.test, &mut c.from, &mut c.to[0]] {
             *text = word.into();
         }
-        c.trouble = Some(word.into());
+        c.error = Some(word.into());
         c.notes = [(word.into(), word.into()), ("stages".into(), word.into())].into();
         c.stages_us = [(word.into(), c.delay_us.clone()), ("seal".into(), None)].into();
         c.counters = [(word.into(), 1.0)].into();
         c.repeats = [(word.into(), Interval::default())].into();
-        c.series.iter_mut().for_each(|p| p.more = [(word.into(), p.t_s)].into());
+        c.series.iter_mut().for_each(|p| p.extra = [(word.into(), p.t_s)].into());
         c.receivers =
             vec![Receiver { host: word.into(), delay_us: c.delay_us.clone(), ..Receiver::default() }];
-        c.asked
+        c.requested
             .variables
             .iter_mut()
             .for_each(|v| (v.name, v.law, v.unit) = (word.into(), word.into(), word.into()));
@@ -160,7 +160,7 @@ fn hostile(word: &str) -> Record {
 }
 
 #[test]
-fn hostile_words_are_only_words() {
+fn hostile_texts_are_escaped() {
     let word = "<script>steal()</script>\"'><img src=x onerror=steal()><!--&";
     let records = [hostile(word), hostile(word)];
     let page = html(&records);
@@ -170,18 +170,18 @@ fn hostile_words_are_only_words() {
     }
     let before_the_data = page.split("id=\"plots\"").next().unwrap();
     assert!(!before_the_data.contains("\"'"), "an attribute ended early");
-    assert_eq!(page.matches("<script").count(), 3, "data, library, ours");
+    assert_eq!(page.matches("<script").count(), 3, "data, library, own script");
     assert_eq!(page.matches("</script>").count(), 3);
     assert!(!junit(&records).contains("<script>"));
 }
 
 #[test]
-fn hostile_words_do_not_steer_the_terminal() {
+fn hostile_texts_do_not_control_the_terminal() {
     let records = [hostile("a\u{1b}[2J\u{9b}31m\r\u{7}\u{202e}b\nc"), hostile("\u{1b}]0;title\u{7}")];
     let both =
         terminal(&records, None) + &terminal(&records, Some(80)) + &comparison(&compare(&records), Some(80));
-    let steers = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
-    assert_eq!(both.chars().find(|&c| steers(c)), None);
+    let is_control = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
+    assert_eq!(both.chars().find(|&c| is_control(c)), None);
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn the_page_loads_nothing() {
 }
 
 #[test]
-fn every_plot_has_its_place_its_data_and_its_words() {
+fn every_plot_has_an_element_data_and_a_description() {
     let page = html(&[sample::record("live")]);
     let data = page.split("id=\"plots\">").nth(1).unwrap().split("</script>").next().unwrap();
     let plots: Vec<serde_json::Value> = serde_json::from_str(data).unwrap();
@@ -217,12 +217,99 @@ fn every_plot_has_its_place_its_data_and_its_words() {
         "Throughput",
         "Delay",
         "Gaps",
-        "Asked and sent: gap exponential(1 ms)",
+        "Requested vs. actual: gap exponential(1 ms)",
         "Congestion window",
         "Retransmissions",
-        "Round trip, the kernel's estimate",
+        "Round-trip time, kernel estimate",
     ] {
         assert!(page.contains(&format!("<figcaption>{title}</figcaption>")), "{title}");
+    }
+}
+
+/// Returns a live and a simulated record of an experiment with a network, which the live run does not apply.
+fn with_network() -> [Record; 2] {
+    let [mut live, mut sim] = ["live", "sim"].map(sample::record);
+    live.environment.insert("network".into(), "described in the experiment, not applied".into());
+    sim.connections[0].received_bps = 1.0;
+    sim.connections[2].delay_us.iter_mut().for_each(|d| d.p50 *= 1442.0);
+    [live, sim]
+}
+
+#[test]
+fn different_networks_are_not_compared() {
+    let records = with_network();
+    let note = "Not comparable: live measured the real network, sim the simulated one.";
+    for text in [
+        terminal(&records, None),
+        terminal(&records, Some(80)),
+        comparison(&compare(&records), None),
+        comparison(&compare(&records), Some(80)),
+        html(&records).split("<details><summary>Counters").next().unwrap().to_owned(),
+    ] {
+        assert!(text.contains(note), "{text}");
+        let tables = text.split("Requested vs. actual").next().unwrap();
+        assert!(!tables.contains("-100 %") && !tables.contains('×') && !tables.contains("(-20"), "{text}");
+    }
+    let text = comparison(&compare(&records), Some(80));
+    let row = text.lines().find(|l| l.contains("received ")).unwrap();
+    let words: Vec<&str> = row.split_whitespace().collect();
+    assert_eq!(words.join(" "), "received 100 Mb/s 1 b/s");
+    // Two simulated runs are comparable, and so are two live ones.
+    let [live, sim] = records;
+    for pair in [[live.clone(), live], [sim.clone(), sim]] {
+        assert_eq!(compare(&pair).note, None);
+    }
+}
+
+#[test]
+fn tables_fit_a_terminal_of_80_columns() {
+    let stages = [("copy_out", Some(0.5)), ("seal", Some(0.04)), ("queued", None)];
+    let mut records: Vec<Record> =
+        ["live", "sim", "live"].iter().map(|backend| timed(backend, &stages)).collect();
+    for record in &mut records {
+        record.connections[0].name = "a connection with a long name".into();
+        record.expectations.clear();
+        record.connections.iter_mut().for_each(|c| c.requested = SendAccuracy::default());
+    }
+    for records in [&records[..1], &records[..2], &records] {
+        // Wrapping would break names and numbers.
+        for (text, whole) in [
+            (
+                terminal(records, Some(80)),
+                ["a connection with a long name ", "100 Mb/s", "receiver: copy out "],
+            ),
+            (
+                comparison(&compare(records), Some(80)),
+                ["a connection with a long name", "100 Mb/s", "round trip p50 "],
+            ),
+        ] {
+            assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+            assert!(whole.iter().all(|part| text.contains(part)), "{text}");
+        }
+    }
+}
+
+#[test]
+fn the_page_begins_with_expectations_and_plots_and_ends_with_the_machine() {
+    for records in [vec![sample::record("live")], with_network().into()] {
+        let page = html(&records);
+        let parts = [
+            "<h1>",
+            "<h2>Expectations",
+            "data-plot=\"0\"",
+            "<h2>Connections",
+            "Percentiles",
+            "<h2>Experiment",
+            "Run and machine",
+        ];
+        let positions = parts.map(|part| page.find(part).unwrap_or_else(|| panic!("{part} is missing")));
+        assert!(positions.is_sorted(), "{positions:?}");
+        let last_plot = page.rfind("data-plot=\"").unwrap();
+        assert!(
+            last_plot < page.find("<table class=\"several\"").unwrap_or(positions[3]),
+            "plots before tables"
+        );
+        assert!(page.find("two cores, 2.9 GHz").is_some_and(|at| at > positions[6]));
     }
 }
 
@@ -239,7 +326,7 @@ fn a_record_may_lack_anything() {
         gap_us: d(),
         sent_gap_us: d(),
         late_us: d(),
-        asked: Asked { variables: vec![Fit::default()], ..Asked::default() },
+        requested: SendAccuracy { variables: vec![Fit::default()], ..SendAccuracy::default() },
         runs: vec![Run::default()],
         series: vec![Point::default()],
         ..Connection::default()

@@ -1,11 +1,11 @@
-//! What a sweep looks like to people and to programs: gaps stay gaps, and nothing in it can break a page.
+//! Reports of sweeps: missing values stay missing, and hostile texts are escaped.
 
 use serde_json::Value;
 use trunkline_record::schema::{Experiment, Interval};
-use trunkline_report::sweep::{Point, Seeds, Spread, Sweep, VERSION, Varied, csv, html, json, terminal};
+use trunkline_report::sweep::{Parameter, Point, Seeds, Spread, Sweep, VERSION, csv, html, json, terminal};
 
-fn varied(key: &str, unit: &str, values: &[(&str, Option<f64>)]) -> Varied {
-    Varied {
+fn varied(key: &str, unit: &str, values: &[(&str, Option<f64>)]) -> Parameter {
+    Parameter {
         key: key.into(),
         unit: unit.into(),
         log: false,
@@ -14,7 +14,7 @@ fn varied(key: &str, unit: &str, values: &[(&str, Option<f64>)]) -> Varied {
     }
 }
 
-/// Three windows, two loss rates, three seeds; with the larger loss nothing is known of the middle window.
+/// Returns a sweep of three windows, two loss rates and three seeds; one point has no value.
 fn sweep() -> Sweep {
     let window =
         varied("window", "bytes", &[("64 kB", Some(64e3)), ("16 kB", Some(16e3)), ("32 kB", Some(32e3))]);
@@ -25,7 +25,7 @@ fn sweep() -> Sweep {
         _ => (0..3).map(|seed| Some(1e6 * (1 + w + seed) as f64 / (1 + l) as f64)).collect(),
     };
     let point = |w: usize, l: usize| Point {
-        at: vec![w, l],
+        indices: vec![w, l],
         values: vec![window.values[w].clone(), loss.values[l].clone()],
         hash: format!("{w}{l}"),
         figures: vec![Spread::of(samples(w, l))],
@@ -34,12 +34,12 @@ fn sweep() -> Sweep {
         version: VERSION,
         backend: "sim".into(),
         experiment: Experiment { name: "trunk".into(), hash: "0123456789abcdef".into(), text: "…".into() },
-        set: vec!["duration=2s".into()],
+        overrides: vec!["duration=2s".into()],
         seeds: Seeds { first: Some(1996), count: 3 },
         partial: false,
-        trouble: Vec::new(),
+        problems: Vec::new(),
         points: (0..3).flat_map(|w| [point(w, 0), point(w, 1)]).collect(),
-        vary: vec![window, loss],
+        parameters: vec![window, loss],
         figures: vec!["B-A.received_bps".into()],
     }
 }
@@ -51,14 +51,14 @@ fn plots(page: &str) -> Vec<Value> {
 }
 
 #[test]
-fn a_spread_says_no_more_than_its_samples() {
+fn a_spread_has_an_interval_from_two_samples_on() {
     let none = Spread::of(vec![None, None]);
     assert_eq!((none.n, none.mean, none.low, none.max), (0, None, None, None));
     let one = Spread::of(vec![None, Some(5.0)]);
     assert_eq!((one.n, one.mean, one.min), (1, Some(5.0), Some(5.0)));
-    assert_eq!((one.sd, one.low, one.high), (None, None, None), "one value tells no interval");
+    assert_eq!((one.sd, one.low, one.high), (None, None, None), "one value has no interval");
     let three = Spread::of(vec![Some(9.0), None, Some(10.0), Some(11.0)]);
-    let want = Interval::of(&[9.0, 10.0, 11.0]).expect("an interval");
+    let want = Interval::from_samples(&[9.0, 10.0, 11.0]).expect("an interval");
     assert_eq!((three.n, three.mean, three.sd), (3, Some(10.0), Some(1.0)));
     assert_eq!((three.low, three.high), (Some(want.low), Some(want.high)));
     assert_eq!((three.min, three.max), (Some(9.0), Some(11.0)));
@@ -80,13 +80,17 @@ window   a-s.loss     mean   95 % from          to        min        max   seeds
  32 kB       0.01        –           –           –          –          –       0
 ";
     assert_eq!(terminal(&sweep(), None), want);
-    let stopped = Sweep { partial: true, trouble: vec!["a, seed 7: cut".into()], ..sweep() };
+    let narrow = terminal(&sweep(), Some(60));
+    let header = narrow.lines().nth(3).map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+    assert_eq!(header.as_deref(), Some("window a-s.loss mean 95 % from to seeds"));
+    assert!(narrow.lines().skip(2).all(|line| line.chars().count() <= 60), "{narrow}");
+    let stopped = Sweep { partial: true, problems: vec!["a, seed 7: cut".into()], ..sweep() };
     let text = terminal(&stopped, None);
     assert!(text.lines().next().is_some_and(|l| l.ends_with("PARTIAL")) && text.contains("a, seed 7: cut"));
 }
 
 #[test]
-fn unknown_is_empty_and_null_and_never_zero() {
+fn unknown_values_are_empty_or_null_but_not_zero() {
     let table = csv(&sweep());
     let lines: Vec<&str> = table.lines().collect();
     assert_eq!(lines[0], "window,window_bytes,a-s.loss,figure,n,mean,sd,low,high,min,max");
@@ -108,11 +112,11 @@ fn unknown_is_empty_and_null_and_never_zero() {
 }
 
 #[test]
-fn words_make_an_axis_too() {
+fn an_axis_may_have_words() {
     let mut words = sweep();
-    words.vary[0] = varied("pattern", "", &[("a,b", None), ("c\"d", None), ("e\nf", None)]);
+    words.parameters[0] = varied("pattern", "", &[("a,b", None), ("c\"d", None), ("e\nf", None)]);
     for point in &mut words.points {
-        point.values[0] = words.vary[0].values[point.at[0]].clone();
+        point.values[0] = words.parameters[0].values[point.indices[0]].clone();
     }
     let plot = plots(&html(&words)).remove(0);
     assert_eq!(plot["x"]["words"], serde_json::json!(["a,b", "c\"d", "e\nf"]));
@@ -130,36 +134,36 @@ fn a_logarithmic_sweep_has_logarithmic_axes() {
     };
     let mut sweep = sweep();
     assert_eq!(axes(&sweep), (false, false));
-    sweep.vary[0].log = true;
+    sweep.parameters[0].log = true;
     assert_eq!(axes(&sweep), (true, false), "an interval that reaches below 0 has no logarithm");
     sweep
         .points
         .iter_mut()
-        .for_each(|p| p.figures[0] = Spread::of(vec![Some(10_f64.powi(p.at[0] as i32)); 2]));
+        .for_each(|p| p.figures[0] = Spread::of(vec![Some(10_f64.powi(p.indices[0] as i32)); 2]));
     assert_eq!(axes(&sweep), (true, true));
 }
 
 #[test]
-fn nobody_breaks_the_page_or_steers_the_terminal() {
+fn hostile_texts_are_escaped() {
     let word = "<script>steal()</script>\"'><img src=x onerror=steal()><!--&\u{1b}[2J\u{202e}";
     let mut hostile = sweep();
     hostile.experiment = Experiment { name: word.into(), hash: word.into(), text: word.into() };
-    (hostile.set, hostile.trouble, hostile.figures) =
+    (hostile.overrides, hostile.problems, hostile.figures) =
         (vec![word.into()], vec![word.into()], vec![word.into()]);
     hostile.partial = true;
-    for varied in &mut hostile.vary {
-        varied.key = word.into();
-        varied.values = vec![word.into(); 3];
-        varied.numbers = vec![None; 3];
+    for parameter in &mut hostile.parameters {
+        parameter.key = word.into();
+        parameter.values = vec![word.into(); 3];
+        parameter.numbers = vec![None; 3];
     }
     hostile.points.iter_mut().for_each(|p| p.values = vec![word.into(); 2]);
     let page = html(&hostile);
     for raw in ["<script>steal", "<img", "<!--"] {
         assert!(!page.contains(raw), "{raw} got through");
     }
-    assert_eq!(page.matches("<script").count(), 3, "data, library, ours");
-    let steers = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
-    assert_eq!(terminal(&hostile, Some(80)).chars().find(|&c| steers(c)), None);
+    assert_eq!(page.matches("<script").count(), 3, "data, library, own script");
+    let is_control = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
+    assert_eq!(terminal(&hostile, Some(80)).chars().find(|&c| is_control(c)), None);
 }
 
 #[test]

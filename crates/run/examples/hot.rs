@@ -1,10 +1,10 @@
-//! Times the receive path of a message in memory: header, payload, meter. `cargo run --release --example hot`
+//! Measures the receive path of a message in memory: header, payload, meter. `cargo run --release --example hot`
 #![allow(clippy::disallowed_methods, reason = "it times")]
 use std::hint::black_box;
 use std::time::Instant as Wall;
 
-use trunkline_run::Meter;
-use trunkline_run::message::{HEADER, Header, Kind, Payload};
+use trunkline_run::ReceiverMeter;
+use trunkline_run::message::{HEADER, Header, MessageKind, Payload};
 use trunkline_units::{Instant, Seed};
 
 fn time(name: &str, mut f: impl FnMut(u64)) {
@@ -20,16 +20,16 @@ fn main() {
     bytes[HEADER..].copy_from_slice(payload.piece(0, 1400 - HEADER));
     let header = |sequence| Header {
         sequence,
-        sent: Instant::from_ns(sequence / 46 * 9000),
+        sent_at: Instant::from_ns(sequence / 46 * 9000),
         length: 1400,
-        response: 0,
-        kind: Kind::Pattern,
+        response_length: 0,
+        kind: MessageKind::Pattern,
     };
     time("encode", |i| header(i).encode(7, black_box(&mut bytes).first_chunk_mut().unwrap()));
     time("decode", |_| assert!(Header::decode(7, black_box(&bytes)).is_ok()));
     time("payload", |_| {
         black_box(payload.matches(0, black_box(&bytes[HEADER..])));
     });
-    let mut meter = Meter::new(Instant::ZERO);
-    time("meter", |i| meter.arrive(black_box(&header(i)), Instant::from_ns(i / 46 * 9100 + 100_000)));
+    let mut meter = ReceiverMeter::new(Instant::ZERO);
+    time("meter", |i| meter.record(black_box(&header(i)), Instant::from_ns(i / 46 * 9100 + 100_000)));
 }

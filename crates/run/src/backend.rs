@@ -1,4 +1,4 @@
-//! What a backend is: something that runs a plan and returns a record.
+//! The backend trait: runs a plan and returns a record.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,83 +15,87 @@ use trunkline_units::{Seed, Span};
 use crate::expect;
 use crate::message::HEADER;
 
-/// Runs plans: simulated, in a lab, or live.
+/// Runs plans: in the simulator, in a lab, or live.
 pub trait Backend {
-    /// `live`, `sim` or `lab`.
+    /// Returns the name: `live`, `sim` or `lab`.
     fn name(&self) -> &'static str;
 
-    /// What of this plan it cannot honour, each by name. Empty: it may run.
+    /// Returns the parts of a plan that this backend does not support. If empty, the plan can run.
     fn refuse(&self, plan: &Plan) -> Vec<Refusal>;
 
-    /// The record of a run that has not begun: what is asked, and what it will be run with.
-    fn asked(&self, plan: &Plan, order: &Order) -> Record;
+    /// Returns the record of a run that has not started, with the plan and the environment.
+    fn planned_record(&self, plan: &Plan, options: &RunOptions) -> Record;
 
-    /// Runs the plan. What goes wrong on the way stands in the record, which then is partial: nothing that was
-    /// measured is thrown away.
-    fn run(&mut self, plan: &Plan, order: &Order, watch: &mut dyn Watch) -> Record;
+    /// Runs a plan. Errors are reported in the record, which is then partial: no measurement is lost.
+    fn run(&mut self, plan: &Plan, options: &RunOptions, observer: &mut dyn ProgressObserver) -> Record;
 }
 
-/// Something a plan asks for that a backend does not do.
+/// A part of a plan that a backend does not support.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Where the text asks for it.
-    pub place: Place,
-    /// What it is and what to do instead, one line.
+    /// Its location in the text.
+    pub location: Place,
+    /// What is refused and what to do instead, in one line.
     pub text: String,
 }
 
-/// How a plan is to be run.
+/// The options of a run.
 #[derive(Clone, Debug)]
-pub struct Order {
-    /// What every random stream is drawn from.
+pub struct RunOptions {
+    /// Seed of all random streams.
     pub seed: Seed,
-    /// The experiment's text, for the record.
+    /// Text of the experiment, for the record.
     pub text: String,
-    /// When the run began, by the calendar (RFC 3339, UTC), for the record.
-    pub started: String,
-    /// Where relative file names of the experiment begin.
+    /// Calendar time of the start (RFC 3339, UTC), for the record.
+    pub started_at: String,
+    /// Folder for relative file names in the experiment.
     pub folder: PathBuf,
-    /// Where received files go.
+    /// Folder for received files.
     pub out: PathBuf,
-    /// Set to end the run early; what was measured is kept.
-    pub stop: Stop,
+    /// Ends the run early; measurements so far are kept.
+    pub stop: StopFlag,
 }
 
-/// A record of nothing yet: what was asked, of whom, with which seed. `environment` says what it is run with.
-pub fn blank(backend: &str, plan: &Plan, order: &Order, mut environment: BTreeMap<String, String>) -> Record {
+/// Creates the record of a run that has not started. `environment` describes the backend.
+pub fn new_record(
+    backend: &str,
+    plan: &Plan,
+    options: &RunOptions,
+    mut environment: BTreeMap<String, String>,
+) -> Record {
     environment.insert("program".into(), format!("trunkline {}", env!("CARGO_PKG_VERSION")));
     Record {
         version: schema::VERSION,
         backend: backend.into(),
-        seed: order.seed,
-        started: order.started.clone(),
+        seed: options.seed,
+        started: options.started_at.clone(),
         environment,
         experiment: schema::Experiment {
             name: plan.name.clone(),
             hash: plan.hash(),
-            text: order.text.clone(),
+            text: options.text.clone(),
         },
         ..Record::default()
     }
 }
 
-/// Ends a record: judges it, and says in a line for each thing what went wrong. Connections that share a trouble share
-/// its line.
-pub fn conclude(record: &mut Record, plan: &Plan) {
+/// Completes a record: evaluates the expectations and lists the errors, one line each. Connections with the same error
+/// share a line.
+pub fn finish_record(record: &mut Record, plan: &Plan) {
     for (index, c) in record.connections.iter_mut().enumerate() {
-        let (made, planned) = (c.runs.len() as u64, planned(&plan.schedule, index));
-        if made < planned {
+        let (completed, planned) = (c.runs.len() as u64, planned_runs(&plan.schedule, index));
+        if completed < planned {
             c.partial = true;
-            c.trouble.get_or_insert_with(|| format!("stopped after {made} of {planned} runs"));
+            c.error.get_or_insert_with(|| format!("stopped after {completed} of {planned} runs"));
         }
     }
-    record.trouble = troubles(record);
+    record.problems = error_lines(record);
     record.partial = record.connections.iter().any(|c| c.partial);
-    record.expectations = expect::judge(&plan.expectations, record);
+    record.expectations = expect::evaluate(&plan.expectations, record);
 }
 
-/// What of a connection's messages no backend can measure: a message smaller than its header.
-pub fn too_small(c: &plan::Connection) -> impl Iterator<Item = Refusal> + '_ {
+/// Refuses messages that are smaller than their header, which no backend can measure.
+pub fn refuse_small_messages(c: &plan::Connection) -> impl Iterator<Item = Refusal> + '_ {
     let sizes = match &c.test {
         Pattern::Full { size_bytes }
         | Pattern::Poisson { size_bytes, .. }
@@ -105,54 +109,56 @@ pub fn too_small(c: &plan::Connection) -> impl Iterator<Item = Refusal> + '_ {
     };
     sizes.into_iter().filter_map(|size| match size {
         Variable::Constant(size) if *size < HEADER as f64 => {
-            let what = "sequence number, send time and check";
-            let text = format!("{}: a message of {size} B is too small: {HEADER} B carry {what}", c.name);
-            Some(Refusal { place: c.asks.test, text })
+            let contents = "sequence number, send time and check";
+            let text = format!("{}: a message of {size} B is too small: {HEADER} B carry {contents}", c.name);
+            Some(Refusal { location: c.asks.test, text })
         }
         _ => None,
     })
 }
 
-fn troubles(record: &Record) -> Vec<String> {
+fn error_lines(record: &Record) -> Vec<String> {
     let mut lines: Vec<(String, Vec<&str>)> = Vec::new();
     for c in &record.connections {
-        let trouble = match (&c.trouble, c.partial) {
-            (Some(trouble), _) => trouble.clone(),
+        let error = match (&c.error, c.partial) {
+            (Some(error), _) => error.clone(),
             (None, true) => "it was not run".into(),
             (None, false) => continue,
         };
-        match lines.iter_mut().find(|(t, _)| *t == trouble) {
+        match lines.iter_mut().find(|(t, _)| *t == error) {
             Some((_, names)) => names.push(&c.name),
-            None => lines.push((trouble, vec![&c.name])),
+            None => lines.push((error, vec![&c.name])),
         }
     }
-    lines.into_iter().map(|(trouble, names)| format!("{}: {trouble}", names.join(", "))).collect()
+    lines.into_iter().map(|(error, names)| format!("{}: {error}", names.join(", "))).collect()
 }
 
-/// How often the schedule runs a connection.
-fn planned(block: &Block, index: usize) -> u64 {
+/// Returns how often the schedule runs a connection.
+fn planned_runs(block: &Block, index: usize) -> u64 {
     match block {
-        Block::Serial(blocks) | Block::Parallel(blocks) => blocks.iter().map(|b| planned(b, index)).sum(),
-        Block::Repeat { count, body, .. } => u64::from(*count) * planned(body, index),
+        Block::Serial(blocks) | Block::Parallel(blocks) => {
+            blocks.iter().map(|b| planned_runs(b, index)).sum()
+        }
+        Block::Repeat { count, body, .. } => u64::from(*count) * planned_runs(body, index),
         Block::Connection(i) => u64::from(*i == index),
     }
 }
 
-/// How long the plan takes, where its durations are fixed.
-pub fn expected(plan: &Plan) -> Option<Span> {
-    length(&plan.schedule, plan)
+/// Returns the duration of a plan, if all its durations are fixed.
+pub fn expected_duration(plan: &Plan) -> Option<Span> {
+    block_duration(&plan.schedule, plan)
 }
 
-fn length(block: &Block, plan: &Plan) -> Option<Span> {
+fn block_duration(block: &Block, plan: &Plan) -> Option<Span> {
     match block {
         Block::Serial(blocks) => {
-            blocks.iter().map(|b| length(b, plan)).try_fold(Span::ZERO, |a, b| Some(a + b?))
+            blocks.iter().map(|b| block_duration(b, plan)).try_fold(Span::ZERO, |a, b| Some(a + b?))
         }
         Block::Parallel(blocks) => {
-            blocks.iter().map(|b| length(b, plan)).try_fold(Span::ZERO, |a, b| Some(a.max(b?)))
+            blocks.iter().map(|b| block_duration(b, plan)).try_fold(Span::ZERO, |a, b| Some(a.max(b?)))
         }
         Block::Repeat { count, every, body } => {
-            let once = length(body, plan)?;
+            let once = block_duration(body, plan)?;
             Some((*every).max(once) * u64::from(count.saturating_sub(1)) + once)
         }
         Block::Connection(index) => {
@@ -167,38 +173,38 @@ fn length(block: &Block, plan: &Plan) -> Option<Span> {
     }
 }
 
-/// A request to stop that every thread can see.
+/// A flag, shared by threads, that requests the end of a run.
 #[derive(Clone, Debug, Default)]
-pub struct Stop(Arc<AtomicBool>);
+pub struct StopFlag(Arc<AtomicBool>);
 
-impl Stop {
-    /// Asks everyone to stop.
-    pub fn ask(&self) {
+impl StopFlag {
+    /// Requests the end of the run.
+    pub fn request(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether somebody asked.
+    /// Whether the end of the run was requested.
     #[inline]
-    pub fn asked(&self) -> bool {
+    pub fn is_requested(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// The flag itself, for a signal handler or a pacer.
+    /// Returns the flag, for a signal handler or a pacer.
     pub fn flag(&self) -> &Arc<AtomicBool> {
         &self.0
     }
 }
 
-/// Hears how a run goes, e.g. to draw a progress bar.
-pub trait Watch: Send {
-    /// A few times a second: the time since the run began, and the longest it may take where that is known.
+/// Receives the progress of a run, for example for a progress bar.
+pub trait ProgressObserver: Send {
+    /// Reports the time since the start of the run and its expected duration, if known. Called a few times per second.
     fn progress(&mut self, elapsed: Span, expected: Option<Span>);
 }
 
-/// Hears nothing.
+/// Ignores the progress.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Unwatched;
+pub struct NoProgress;
 
-impl Watch for Unwatched {
+impl ProgressObserver for NoProgress {
     fn progress(&mut self, _: Span, _: Option<Span>) {}
 }

@@ -1,86 +1,100 @@
-//! Messages out of a byte stream.
+//! Extracts messages from a byte stream.
 
 use crc_fast::{CrcAlgorithm, Digest};
 
-use crate::message::{HEADER, Header, Kind, NotAHeader, Payload};
+use crate::message::{HEADER, Header, HeaderError, MessageKind, Payload};
 
-/// Cuts a byte stream into test messages, however the reads fall, and compares their payloads as they come.
+/// Splits a byte stream into test messages and compares their payloads as they arrive. Reads may end anywhere.
 #[derive(Debug)]
 pub struct Deframer {
     token: u32,
     payload: Payload,
-    every: u64,
-    front: [u8; HEADER],
-    have: usize,
-    body: Option<Body>,
+    check_every: u64,
+    header_bytes: [u8; HEADER],
+    header_length: usize,
+    body: Option<MessageBody>,
 }
 
-/// The message whose payload is coming in.
+/// The message whose payload is being received.
 #[derive(Debug)]
-struct Body {
+struct MessageBody {
     header: Header,
     offset: usize,
-    intact: bool,
-    check: Option<Digest>,
+    is_intact: bool,
+    digest: Option<Digest>,
 }
 
-/// What a stream holds.
+/// An event of a stream.
 #[derive(Debug)]
-pub enum Part<'a> {
+pub enum DeframeEvent<'a> {
     /// Payload bytes of a message with foreign content, in order.
-    Piece(&'a [u8]),
+    Payload(&'a [u8]),
     /// A message is complete.
     Message {
-        /// Its header.
+        /// The header.
         header: Header,
-        /// Whether its payload is what was sent.
+        /// Whether the payload equals what was sent.
         intact: bool,
     },
 }
 
 impl Deframer {
-    /// For a connection's token and payload. Of every `every`-th message the payload is compared, of the others the
-    /// header only: comparing costs a fifth of what receiving does. Foreign content is always checked.
-    pub fn new(token: u32, payload: Payload, every: u64) -> Self {
-        Deframer { token, payload, every: every.max(1), front: [0; HEADER], have: 0, body: None }
+    /// Creates a deframer for a connection. The payload of every `check_every`-th message is compared, because comparing
+    /// takes a fifth of the time of receiving. Headers and foreign content are always checked.
+    pub fn new(token: u32, payload: Payload, check_every: u64) -> Self {
+        Deframer {
+            token,
+            payload,
+            check_every: check_every.max(1),
+            header_bytes: [0; HEADER],
+            header_length: 0,
+            body: None,
+        }
     }
 
-    /// Whether the stream stands between two messages.
-    pub fn is_between(&self) -> bool {
-        self.have == 0 && self.body.is_none()
+    /// Whether the stream is at a message boundary.
+    pub fn is_at_boundary(&self) -> bool {
+        self.header_length == 0 && self.body.is_none()
     }
 
-    /// Takes what was read and hands on what it holds. A damaged header loses the stream: nothing after it can be
-    /// told apart.
-    pub fn feed(&mut self, mut bytes: &[u8], mut part: impl FnMut(Part<'_>)) -> Result<(), NotAHeader> {
+    /// Processes bytes and reports events. After a corrupt header the stream cannot be resynchronised.
+    ///
+    /// # Errors
+    /// Returns why a header is invalid.
+    pub fn feed(
+        &mut self,
+        mut bytes: &[u8],
+        mut on_event: impl FnMut(DeframeEvent<'_>),
+    ) -> Result<(), HeaderError> {
         while !bytes.is_empty() {
             match &mut self.body {
                 None => {
-                    let (front, rest) = bytes.split_at(bytes.len().min(HEADER - self.have));
-                    self.front[self.have..self.have + front.len()].copy_from_slice(front);
-                    self.have += front.len();
+                    let (start, rest) = bytes.split_at(bytes.len().min(HEADER - self.header_length));
+                    self.header_bytes[self.header_length..self.header_length + start.len()]
+                        .copy_from_slice(start);
+                    self.header_length += start.len();
                     bytes = rest;
-                    if self.have == HEADER {
-                        self.begin(&mut part)?;
+                    if self.header_length == HEADER {
+                        self.start_message(&mut on_event)?;
                     }
                 }
                 Some(body) => {
-                    let wanted = body.header.length as usize - HEADER - body.offset;
-                    let (piece, rest) = bytes.split_at(bytes.len().min(wanted));
-                    match &mut body.check {
+                    let missing = body.header.length as usize - HEADER - body.offset;
+                    let (piece, rest) = bytes.split_at(bytes.len().min(missing));
+                    match &mut body.digest {
                         Some(check) => {
                             check.update(piece);
-                            part(Part::Piece(piece));
+                            on_event(DeframeEvent::Payload(piece));
                         }
-                        None if body.header.sequence % self.every == 0 => {
-                            body.intact &= self.payload.matches(body.offset, piece);
+                        None if body.header.sequence % self.check_every == 0 => {
+                            body.is_intact &= self.payload.matches(body.offset, piece);
                         }
                         None => {}
                     }
                     body.offset += piece.len();
                     bytes = rest;
-                    if piece.len() == wanted {
-                        self.finish(&mut part);
+                    if piece.len() == missing {
+                        self.finish_message(&mut on_event);
                     }
                 }
             }
@@ -88,27 +102,28 @@ impl Deframer {
         Ok(())
     }
 
-    fn begin(&mut self, part: &mut impl FnMut(Part<'_>)) -> Result<(), NotAHeader> {
-        let header = Header::decode(self.token, &self.front)?;
-        let check = (header.kind == Kind::Checked).then(|| {
-            let mut zeroed = self.front;
+    fn start_message(&mut self, on_event: &mut impl FnMut(DeframeEvent<'_>)) -> Result<(), HeaderError> {
+        let header = Header::decode(self.token, &self.header_bytes)?;
+        let check = (header.kind == MessageKind::Checked).then(|| {
+            let mut zeroed = self.header_bytes;
             zeroed[12..16].fill(0);
             let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
             digest.update(&zeroed);
             digest
         });
-        self.have = 0;
-        self.body = Some(Body { header, offset: 0, intact: true, check });
+        self.header_length = 0;
+        self.body = Some(MessageBody { header, offset: 0, is_intact: true, digest: check });
         if header.length as usize == HEADER {
-            self.finish(part);
+            self.finish_message(on_event);
         }
         Ok(())
     }
 
-    fn finish(&mut self, part: &mut impl FnMut(Part<'_>)) {
+    fn finish_message(&mut self, on_event: &mut impl FnMut(DeframeEvent<'_>)) {
         let Some(body) = self.body.take() else { return };
-        let checked = body.check.is_none_or(|c| (c.finalize() as u32).to_be_bytes() == self.front[12..16]);
-        part(Part::Message { header: body.header, intact: body.intact && checked });
+        let is_checksum_valid =
+            body.digest.is_none_or(|c| (c.finalize() as u32).to_be_bytes() == self.header_bytes[12..16]);
+        on_event(DeframeEvent::Message { header: body.header, intact: body.is_intact && is_checksum_valid });
     }
 }
 
@@ -122,16 +137,16 @@ mod tests {
     fn stream(sizes: &[u32], payload: &Payload, foreign: bool) -> Vec<u8> {
         let mut bytes = Vec::new();
         for (i, &length) in sizes.iter().enumerate() {
-            let kind = if foreign { Kind::Checked } else { Kind::Pattern };
-            let h = Header { sequence: i as u64, sent: Instant::ZERO, length, response: 0, kind };
+            let kind = if foreign { MessageKind::Checked } else { MessageKind::Pattern };
+            let h = Header { sequence: i as u64, sent_at: Instant::ZERO, length, response_length: 0, kind };
             let body: Vec<u8> = (0..length as usize - HEADER).map(|k| payload.piece(k, 1)[0]).collect();
-            let mut front = [0; HEADER];
+            let mut start = [0; HEADER];
             if foreign {
-                h.encode_checked(5, &body, &mut front)
+                h.encode_checked(5, &body, &mut start)
             } else {
-                h.encode(5, &mut front)
+                h.encode(5, &mut start)
             }
-            bytes.extend(front);
+            bytes.extend(start);
             bytes.extend(body);
         }
         bytes
@@ -139,7 +154,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn however_the_reads_fall_the_messages_are_the_same(
+        fn messages_do_not_depend_on_read_sizes(
             sizes in proptest::collection::vec(32u32..5000, 1..20),
             cuts in proptest::collection::vec(1usize..3000, 1..40),
             foreign: bool,
@@ -147,7 +162,7 @@ mod tests {
         ) {
             let payload = Payload::new(Seed(1), "a-b");
             let mut bytes = stream(&sizes, &payload, foreign);
-            // Damage a payload byte, if there is one where it falls.
+            // Corrupt a payload byte.
             let mut at = 0;
             let hit = damage.map(|d| d.index(bytes.len()));
             let mut damaged = None;
@@ -159,26 +174,26 @@ mod tests {
                 at += *s as usize;
             }
             let mut deframer = Deframer::new(5, payload, 1);
-            let mut got = Vec::new();
+            let mut events = Vec::new();
             let mut pieces = 0;
             let mut rest = &bytes[..];
             for cut in cuts.iter().cycle() {
-                let (front, back) = rest.split_at(rest.len().min(*cut));
-                deframer.feed(front, |p| match p {
-                    Part::Message { header, intact } => got.push((header.sequence, header.length, intact)),
-                    Part::Piece(p) => pieces += p.len(),
+                let (start, back) = rest.split_at(rest.len().min(*cut));
+                deframer.feed(start, |p| match p {
+                    DeframeEvent::Message { header, intact } => events.push((header.sequence, header.length, intact)),
+                    DeframeEvent::Payload(p) => pieces += p.len(),
                 }).unwrap();
                 rest = back;
                 if rest.is_empty() { break; }
             }
-            let want: Vec<_> = sizes.iter().enumerate().map(|(i, &s)| (i as u64, s, damaged != Some(i as u64))).collect();
-            prop_assert_eq!(got, want);
-            prop_assert!(deframer.is_between());
+            let expected: Vec<_> = sizes.iter().enumerate().map(|(i, &s)| (i as u64, s, damaged != Some(i as u64))).collect();
+            prop_assert_eq!(events, expected);
+            prop_assert!(deframer.is_at_boundary());
             prop_assert_eq!(pieces, if foreign { bytes.len() - sizes.len() * HEADER } else { 0 });
         }
 
         #[test]
-        fn garbage_ends_in_an_error_or_nothing(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn garbage_gives_an_error_or_nothing(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let mut d = Deframer::new(5, Payload::new(Seed(1), "x"), 1);
             let result = d.feed(&bytes, |_| panic!("no message has this check"));
             prop_assert_eq!(result.is_err(), bytes.len() >= HEADER);

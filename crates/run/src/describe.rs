@@ -1,10 +1,10 @@
-//! Protocols and tests in words, for records and refusals.
+//! Text descriptions of protocols and tests, for records and refusals.
 
 use trunkline_experiment::plan::Protocol;
 use trunkline_traffic::{Burst, Pattern, Variable};
 use trunkline_units::{Rate, Span};
 
-/// The protocol's name in the language.
+/// Returns the name of a protocol in the language.
 pub fn transport(protocol: &Protocol) -> &'static str {
     match protocol {
         Protocol::Tcp { .. } => "tcp",
@@ -16,7 +16,7 @@ pub fn transport(protocol: &Protocol) -> &'static str {
     }
 }
 
-/// The test's name in the language.
+/// Returns the name of a test in the language.
 pub fn test_name(pattern: &Pattern) -> String {
     match pattern {
         Pattern::Full { .. } => "full".into(),
@@ -31,7 +31,7 @@ pub fn test_name(pattern: &Pattern) -> String {
     }
 }
 
-/// The test in words: `cbr 18432 B x 5 every 20 ms`.
+/// Describes a test, for example `cbr 18432 B x 5 every 20 ms`.
 pub fn test(pattern: &Pattern) -> String {
     let name = test_name(pattern);
     match pattern {
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tests_read_as_they_are_written() {
+    fn describes_tests() {
         let burst = Burst { size_bytes: Variable::Constant(18_432.0), count: Variable::Constant(5.0) };
         let cbr = Pattern::Cbr { burst, period_s: Variable::Constant(0.02) };
         assert_eq!(test(&cbr), "cbr 18432 B x 5 every 20 ms");

@@ -1,17 +1,17 @@
-//! Expectations of an experiment against its record.
+//! Evaluates the expectations of an experiment on its record.
 
 use trunkline_experiment::plan::{Expectation, Relation};
 use trunkline_record::Record;
-use trunkline_record::figure::{self, Expected};
+use trunkline_record::figure;
 use trunkline_record::schema::Outcome;
 
-/// Judges each expectation. One whose figure the record lacks has failed, and so has one about a connection that never
-/// ran: its zeros were not measured.
-pub fn judge(expectations: &[Expectation], record: &Record) -> Vec<Outcome> {
+/// Evaluates each expectation. It fails if the record lacks the figure, or if the connection never ran: its zeros are not
+/// measurements.
+pub fn evaluate(expectations: &[Expectation], record: &Record) -> Vec<Outcome> {
     let never_ran = |e: &Expectation| {
         record.connections.iter().any(|c| c.name == e.subject && c.partial && c.messages_sent == 0)
     };
-    let expected = expectations.iter().map(|e| Expected {
+    let expected = expectations.iter().map(|e| figure::Expectation {
         text: &e.text,
         subject: &e.subject,
         path: &e.figure,
@@ -25,9 +25,9 @@ pub fn judge(expectations: &[Expectation], record: &Record) -> Vec<Outcome> {
         },
         value: e.value,
     });
-    let mut outcomes = figure::judge(expected, record);
+    let mut outcomes = figure::evaluate(expected, record);
     for (outcome, _) in outcomes.iter_mut().zip(expectations).filter(|(_, e)| never_ran(e)) {
-        (outcome.measured, outcome.held) = (None, false);
+        (outcome.measured, outcome.passed) = (None, false);
     }
     outcomes
 }
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_not_measured_does_not_hold() {
+    fn unmeasured_figures_fail() {
         let connection =
             |name: &str, partial| Connection { name: name.into(), partial, ..Connection::default() };
         let record = Record {
@@ -60,8 +60,8 @@ mod tests {
             expect("ran", "delay_us.p99", Relation::AtLeast),
             expect("ran", "lost", Relation::Above),
         ];
-        let outcomes = judge(&all, &record);
-        let held: Vec<_> = outcomes.iter().map(|o| (o.held, o.measured)).collect();
+        let outcomes = evaluate(&all, &record);
+        let held: Vec<_> = outcomes.iter().map(|o| (o.passed, o.measured)).collect();
         assert_eq!(held, [(true, Some(0.0)), (false, None), (false, None), (false, Some(0.0))]);
     }
 }

@@ -1,17 +1,17 @@
-//! The guaranteed transport as experiments have it.
+//! The guaranteed transport in experiments.
 //!
-//! [`options`] turns the plan's words into those of the transport, [`Faulty`] eats and alters frames just before they
-//! leave, as chapter 4 of the 1998 paper did, and [`counters`] are the variables of its table 2.
+//! [`options`] translates a plan's options, [`FaultInjector`] drops and alters frames just before they are sent, as in
+//! chapter 4 of the 1998 paper, and [`counters`] returns the variables of its table 2.
 
 use trunkline_arq::{Check, Command, Congestion, ConnectionId, Event, Fec, Mode, Node, Options, Refusal};
 use trunkline_endpoint::{Endpoint, Input, Output, Segment, Transmit, Writable};
 use trunkline_experiment::plan::{ArqCongestion, ArqMode, Checksum, Protocol};
 use trunkline_units::{Instant, Size, Span, Stream};
 
-use crate::ends::Figures;
+use crate::reports::Figures;
 
-/// The transport that a plan asks for, whose frames are at most `path` bytes; none if it asks for another protocol. The
-/// buffers are those of the stations: what may wait to be sent, and to be taken.
+/// Returns the options of the guaranteed transport for a plan, with frames of at most `path` bytes; `None` for another
+/// protocol. The buffers are those of the hosts.
 pub fn options(
     protocol: &Protocol,
     send_buffer: Option<Size>,
@@ -73,46 +73,54 @@ pub fn options(
     Some(options)
 }
 
-/// A node some of whose frames are eaten, or altered, just before they leave.
+/// A node of the transport that drops or alters some frames just before they are sent.
 #[derive(Debug)]
-pub struct Faulty {
+pub struct FaultInjector {
     node: Node,
-    drop: f64,
-    alter: f64,
+    drop_probability: f64,
+    alter_probability: f64,
     stream: Stream,
-    eaten: u64,
+    dropped: u64,
     altered: u64,
-    /// Forward error correction is wanted.
-    corrects: bool,
+    /// Whether forward error correction is enabled.
+    has_fec: bool,
 }
 
-impl Faulty {
-    /// `node` with the faults that the plan asks for, drawn from `stream`.
+impl FaultInjector {
+    /// Wraps `node` with the faults that the plan requests, drawn from `stream`.
     pub fn new(node: Node, protocol: &Protocol, stream: Stream) -> Self {
         let (drop, alter, corrects) = match protocol {
             Protocol::Guaranteed { drop, alter, fec, .. } => (*drop, *alter, fec.is_some()),
             _ => (0.0, 0.0, false),
         };
-        Faulty { node, drop, alter, stream, eaten: 0, altered: 0, corrects }
+        FaultInjector {
+            node,
+            drop_probability: drop,
+            alter_probability: alter,
+            stream,
+            dropped: 0,
+            altered: 0,
+            has_fec: corrects,
+        }
     }
 
-    /// The node itself.
+    /// Returns the node.
     pub fn node(&self) -> &Node {
         &self.node
     }
 
-    /// Does to the frames of a batch what is to be done; what is left of it, if anything is.
-    fn spoil(&mut self, transmit: Transmit, buffer: &mut [u8]) -> Option<Transmit> {
+    /// Drops and alters frames of a batch. Returns the rest of the batch, unless it is empty.
+    fn inject_faults(&mut self, transmit: Transmit, buffer: &mut [u8]) -> Option<Transmit> {
         let length = transmit.segment.map_or(transmit.length, Segment::length).max(1);
         let (mut from, mut to) = (0, 0);
         while from < transmit.length {
             let end = (from + length).min(transmit.length);
-            if self.drop > 0.0 && self.stream.chance(self.drop) {
-                self.eaten += 1;
+            if self.drop_probability > 0.0 && self.stream.chance(self.drop_probability) {
+                self.dropped += 1;
             } else {
                 buffer.copy_within(from..end, to);
-                if self.alter > 0.0 && self.stream.chance(self.alter) {
-                    // The last byte is the checksum's.
+                if self.alter_probability > 0.0 && self.stream.chance(self.alter_probability) {
+                    // The last byte belongs to the checksum.
                     buffer[to + end - from - 1] ^= 1;
                     self.altered += 1;
                 }
@@ -124,7 +132,7 @@ impl Faulty {
     }
 }
 
-impl Endpoint for Faulty {
+impl Endpoint for FaultInjector {
     type Command<'a> = Command<'a>;
     type Event = Event;
     type Refusal = Refusal;
@@ -138,9 +146,9 @@ impl Endpoint for Faulty {
     fn poll(&mut self, now: Instant, writable: Writable<'_>, buffer: &mut [u8]) -> Output<Event> {
         loop {
             match self.node.poll(now, writable, buffer) {
-                Output::Transmit(transmit) if self.drop > 0.0 || self.alter > 0.0 => {
-                    if let Some(left) = self.spoil(transmit, buffer) {
-                        return Output::Transmit(left);
+                Output::Transmit(transmit) if self.drop_probability > 0.0 || self.alter_probability > 0.0 => {
+                    if let Some(rest) = self.inject_faults(transmit, buffer) {
+                        return Output::Transmit(rest);
                     }
                 }
                 output => return output,
@@ -149,17 +157,17 @@ impl Endpoint for Faulty {
     }
 }
 
-/// What one end counted, each name with `side_` before it.
-pub fn counters(end: &Faulty, ids: &[ConnectionId], side: &str) -> Figures {
+/// Returns the counters of one end, with the prefix `SIDE_`.
+pub fn counters(end: &FaultInjector, ids: &[ConnectionId], side: &str) -> Figures {
     let mut figures = Figures::new();
     for id in ids {
         let statistics = end.node.statistics(*id).unwrap_or_default();
-        let repairs = statistics.named_repairs().into_iter().filter(|_| end.corrects);
-        for (name, count) in statistics.named().into_iter().chain(repairs) {
+        let repairs = statistics.repair_counters().into_iter().filter(|_| end.has_fec);
+        for (name, count) in statistics.counters().into_iter().chain(repairs) {
             *figures.entry(format!("{side}_{name}")).or_default() += count as f64;
         }
     }
-    figures.insert(format!("{side}_frames_eaten"), end.eaten as f64);
+    figures.insert(format!("{side}_frames_eaten"), end.dropped as f64);
     figures.insert(format!("{side}_checksums_altered"), end.altered as f64);
     figures
 }

@@ -1,37 +1,52 @@
-//! From plan to record: what every backend shares.
+//! The common parts of all backends: from a plan to a record.
 //!
-//! | module | what |
+//! ```
+//! use trunkline_run::ReceiverMeter;
+//! use trunkline_run::message::{Header, MessageKind};
+//! use trunkline_units::Instant;
+//!
+//! let mut meter = ReceiverMeter::new(Instant::ZERO);
+//! for sequence in [0, 1, 3] {
+//!     let header =
+//!         Header { sequence, sent_at: Instant::ZERO, length: 100, response_length: 0, kind: MessageKind::Pattern };
+//!     meter.record(&header, Instant::from_ns(1_000 * (sequence + 1)));
+//! }
+//! let arrivals = meter.arrivals();
+//! assert_eq!((arrivals.messages, arrivals.next_sequence), (3, 4)); // message 2 is missing
+//! ```
+//!
+//! | module | contents |
 //! | --- | --- |
-//! | [`backend`] | [`Backend`], the trait; [`Order`], [`Stop`], [`Watch`]; how a record begins and ends |
-//! | [`message`] | the test message: header, check, payload |
-//! | [`deframe`] | messages out of a byte stream |
-//! | [`ledger`], [`meter`], [`series`] | what a sender and a receiver measure, message by message |
-//! | [`ends`] | what each end reports |
-//! | [`assemble`] | reports → a connection of the record |
-//! | [`describe`] | protocols and tests in words |
-//! | [`guaranteed`] | the guaranteed transport: a plan's options, faults on purpose, what it counts |
-//! | [`llc`] | LLC: stations and their service access points, what is promised, what became of messages |
-//! | [`bundle`] | bundles: who wants which messages, what converters agree on |
-//! | [`stages`] | where the time goes on the way of the guaranteed transport's messages |
-//! | [`expect`] | expectations against a record |
+//! | [`assemble`] | builds the record's entry of a connection from its reports |
+//! | [`backend`] | [`Backend`], the trait; [`RunOptions`], [`StopFlag`], [`ProgressObserver`]; start and end of a record |
+//! | [`bundle`] | bundles: subscriptions, configuration of converters, counters |
+//! | [`deframe`] | extracts messages from a byte stream |
+//! | [`describe`] | text descriptions of protocols and tests |
+//! | [`expect`] | evaluates expectations on a record |
+//! | [`guaranteed`] | the guaranteed transport: options, fault injection, counters |
+//! | [`llc`] | LLC: stations, service access points, promises, outcomes of messages |
+//! | [`message`] | the test message: header, checksum, payload |
+//! | [`receiver_meter`], [`sender_meter`], [`series`] | measurements of each message |
+//! | [`reports`] | the reports of both endpoints |
+//! | [`stages`] | delay of guaranteed messages by stage |
 //!
-//! Nothing here reads a clock or opens a socket: time is an argument, so the simulator measures with the same code.
+//! Nothing here reads a clock or opens a socket. Time is an argument, so the simulator measures with the same code.
 
 pub mod assemble;
 pub mod backend;
 pub mod bundle;
 pub mod deframe;
 pub mod describe;
-pub mod ends;
 pub mod expect;
 pub mod guaranteed;
-pub mod ledger;
 pub mod llc;
 pub mod message;
-pub mod meter;
+pub mod receiver_meter;
+pub mod reports;
+pub mod sender_meter;
 pub mod series;
 pub mod stages;
 
-pub use backend::{Backend, Order, Refusal, Stop, Unwatched, Watch};
-pub use ledger::Ledger;
-pub use meter::Meter;
+pub use backend::{Backend, NoProgress, ProgressObserver, Refusal, RunOptions, StopFlag};
+pub use receiver_meter::ReceiverMeter;
+pub use sender_meter::SenderMeter;

@@ -1,7 +1,7 @@
-//! LLC as experiments have it: which stations there are, their service access points, and what they promise.
+//! LLC in experiments: stations, their service access points, and their promises.
 //!
-//! A host that is an end of a connection over `llc` is one station, whatever the number of its connections. Stations are
-//! numbered from 1 in the order of the plan's hosts; a connection goes from a SAP to that with the same number.
+//! A host with connections over `llc` is one station. Stations are numbered from 1 in the order of the plan's hosts. The
+//! source and destination SAP of a connection have the same number.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,24 +13,24 @@ use trunkline_traffic::{Burst, Pattern, Variable};
 use trunkline_units::Span;
 
 use crate::Refusal;
-use crate::ends::Figures;
+use crate::reports::Figures;
 
-/// Messages of a paced connection that may wait in its station, from the call until their end is told. At full speed, of
-/// a file and of requests, the next is handed over when the last has come to its end, as the programs of 1990 did.
-pub const WAITING: u16 = 64;
+/// Maximum number of messages of a paced connection whose outcome is unknown. Tests at full speed, files and requests hand
+/// over one message at a time, as the programs of 1990 did.
+pub const MAX_PENDING: u16 = 64;
 
-/// Priorities below send only if the token comes round quickly; these and those above always may.
-pub const URGENT: u8 = 4;
+/// Lowest priority that may always send. Lower priorities send only if the token rotates fast enough.
+pub const MIN_URGENT_PRIORITY: u8 = 4;
 
-/// How many messages of a connection may wait in its station.
-pub fn waiting(test: &Pattern) -> u16 {
+/// Returns the maximum number of pending messages of a connection.
+pub fn max_pending(test: &Pattern) -> u16 {
     match test {
         Pattern::Full { .. } | Pattern::File { .. } | Pattern::Request { .. } => 1,
-        _ => WAITING,
+        _ => MAX_PENDING,
     }
 }
 
-/// The hosts that are stations; the first is number 1.
+/// Returns the hosts that are stations; the first has number 1.
 pub fn stations(plan: &Plan) -> Vec<&str> {
     let over_llc = plan.connections.iter().filter(|c| matches!(c.protocol, Protocol::Llc { .. }));
     let ends: BTreeSet<&str> =
@@ -38,12 +38,12 @@ pub fn stations(plan: &Plan) -> Vec<&str> {
     plan.hosts.iter().map(String::as_str).filter(|host| ends.contains(host)).collect()
 }
 
-/// Whether the stations send only with the token.
+/// Whether the stations of a plan use a token.
 pub fn has_token(plan: &Plan) -> bool {
     plan.connections.iter().any(|c| matches!(c.protocol, Protocol::Llc { token: true, .. }))
 }
 
-/// The SAP of a connection, the priority of its messages, and how the SAP behaves, with room for so many connections.
+/// Returns the SAP of a connection, the priority of its messages, and the options of the SAP for so many connections.
 pub fn options(protocol: &Protocol, connections: u16) -> Option<(u8, u8, Options)> {
     let &Protocol::Llc { r#type, sap, priority, tries, timeout, crc, limit, .. } = protocol else {
         return None;
@@ -52,16 +52,16 @@ pub fn options(protocol: &Protocol, connections: u16) -> Option<(u8, u8, Options
         acknowledged: r#type == 3,
         crc,
         tries: u16::try_from(tries).unwrap_or(u16::MAX),
-        patience: timeout,
+        response_timeout: timeout,
         send_limit: limit.unwrap_or(Span::ZERO),
-        queue: WAITING.saturating_mul(connections),
+        queue: MAX_PENDING.saturating_mul(connections),
         ..Options::default()
     };
     Some((sap, priority, options))
 }
 
-/// The service access points of a host and how they behave, by number. What waits in one is the sum of what its
-/// connections may have waiting, so that none of them finds no room because of another.
+/// Returns the options of a host's service access points, by number. The queue of a SAP has room for the pending messages
+/// of all its connections.
 pub fn saps(plan: &Plan, host: &str) -> BTreeMap<u8, Options> {
     let mut saps = BTreeMap::new();
     for c in &plan.connections {
@@ -70,32 +70,32 @@ pub fn saps(plan: &Plan, host: &str) -> BTreeMap<u8, Options> {
             continue;
         }
         let options = saps.entry(sap).or_insert(options);
-        options.queue = options.queue.saturating_add(WAITING);
+        options.queue = options.queue.saturating_add(MAX_PENDING);
     }
     saps
 }
 
-/// The most octets that a message of a connection takes in the information field, its checksum among them.
-pub fn octets(c: &Connection) -> u32 {
-    let check = if matches!(c.protocol, Protocol::Llc { crc: true, .. }) { CRC as u32 } else { 0 };
-    sizes(&c.test).into_iter().map(largest).max().unwrap_or(0) + check
+/// Returns the maximum length of the information field of a connection, including the checksum, octets.
+pub fn max_information(c: &Connection) -> u32 {
+    let checksum = if matches!(c.protocol, Protocol::Llc { crc: true, .. }) { CRC as u32 } else { 0 };
+    message_sizes(&c.test).into_iter().map(max_size).max().unwrap_or(0) + checksum
 }
 
-/// The longest message of a connection where a PDU has at most so many octets.
-pub fn longest(protocol: &Protocol, pdu: u32) -> u32 {
-    let check = if matches!(protocol, Protocol::Llc { crc: true, .. }) { CRC } else { 0 };
-    pdu.saturating_sub((HEADER + check) as u32)
+/// Returns the longest message of a connection for a maximum PDU length in octets.
+pub fn max_message(protocol: &Protocol, pdu: u32) -> u32 {
+    let checksum = if matches!(protocol, Protocol::Llc { crc: true, .. }) { CRC } else { 0 };
+    pdu.saturating_sub((HEADER + checksum) as u32)
 }
 
-/// The longest message of a connection, if that is no random variable.
-pub fn largest_message(c: &Connection) -> Option<u32> {
+/// Returns the longest message of a connection, if its sizes are constant.
+pub fn max_constant_message(c: &Connection) -> Option<u32> {
     let constant =
         |size: &Variable| if let Variable::Constant(size) = size { Some(*size as u32) } else { None };
-    sizes(&c.test).into_iter().filter_map(constant).max()
+    message_sizes(&c.test).into_iter().filter_map(constant).max()
 }
 
-/// The message sizes of a test.
-fn sizes(test: &Pattern) -> Vec<&Variable> {
+/// Returns the message sizes of a test.
+fn message_sizes(test: &Pattern) -> Vec<&Variable> {
     match test {
         Pattern::Full { size_bytes }
         | Pattern::Poisson { size_bytes, .. }
@@ -109,31 +109,31 @@ fn sizes(test: &Pattern) -> Vec<&Variable> {
     }
 }
 
-/// The largest that a size may be. Draws of a law are cut to what a frame holds.
-fn largest(size: &Variable) -> u32 {
+/// Returns the maximum of a size. Random sizes are limited to the length of a frame.
+fn max_size(size: &Variable) -> u32 {
     match size {
         Variable::Constant(size) => *size as u32,
         _ => (MAX_INFORMATION - CRC) as u32,
     }
 }
 
-/// What the stations of a plan do with the token.
+/// The stations of a plan with a token, and the promises of its connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Promises {
-    /// Who is in the ring, and what they send besides.
+    /// Stations in the ring and their background traffic.
     pub stations: Vec<admit::Station>,
-    /// What is promised.
+    /// The promises.
     pub promises: Vec<Promise>,
-    /// Of each promise, the connection that makes it.
+    /// The connection of each promise.
     pub connections: Vec<usize>,
 }
 
-/// What the connections over `llc` promise, if there is a token and all that always may send says how often: type 1,
-/// bursts of one size at one period. A message is promised within the time limit of its connection, if it has one. All
-/// connections are taken to run at the same time.
+/// Returns the promises of the connections over `llc`. A connection that may always send must be type 1 with bursts of a
+/// constant size and period. Its deadline is its time limit, if it has one. All connections are assumed to run at the
+/// same time.
 ///
 /// # Errors
-/// The name of a connection that may always send and promises nothing: then no delay has a bound.
+/// Returns the name of a connection that may always send but promises nothing: then no delay is bounded.
 pub fn promises(plan: &Plan) -> Result<Promises, &str> {
     let hosts = stations(plan);
     let number = |host: &str| hosts.iter().position(|other| *other == host).map_or(0, |at| at as u8 + 1);
@@ -142,10 +142,11 @@ pub fn promises(plan: &Plan) -> Result<Promises, &str> {
     let (mut promises, mut connections) = (Vec::new(), Vec::new());
     for (index, c) in plan.connections.iter().enumerate() {
         let Protocol::Llc { r#type, priority, limit, .. } = c.protocol else { continue };
-        let (octets, answers) = (octets(c), r#type == 3 || matches!(c.test, Pattern::Request { .. }));
-        if priority < URGENT {
-            let answering = c.to.iter().filter(|_| answers);
-            for host in [&c.from].into_iter().chain(answering).map(|end| number(&end.host)) {
+        let (octets, is_answered) =
+            (max_information(c), r#type == 3 || matches!(c.test, Pattern::Request { .. }));
+        if priority < MIN_URGENT_PRIORITY {
+            let answering_ends = c.to.iter().filter(|_| is_answered);
+            for host in [&c.from].into_iter().chain(answering_ends).map(|end| number(&end.host)) {
                 if let Some(station) = stations.iter_mut().find(|station| station.number == host) {
                     station.background = station.background.max(Some(octets));
                 }
@@ -153,10 +154,12 @@ pub fn promises(plan: &Plan) -> Result<Promises, &str> {
             continue;
         }
         let regular = match &c.test {
-            Pattern::Cbr { burst, period_s } | Pattern::Burst { burst, period_s } => regular(burst, period_s),
+            Pattern::Cbr { burst, period_s } | Pattern::Burst { burst, period_s } => {
+                periodic(burst, period_s)
+            }
             _ => None,
         };
-        let (count, period) = regular.filter(|_| !answers).ok_or(c.name.as_str())?;
+        let (count, period) = regular.filter(|_| !is_answered).ok_or(c.name.as_str())?;
         let deadline = limit.unwrap_or(Span::MAX);
         let promise = Promise { station: number(&c.from.host), priority, octets, period, deadline };
         promises.extend(std::iter::repeat_n(promise, count));
@@ -165,26 +168,24 @@ pub fn promises(plan: &Plan) -> Result<Promises, &str> {
     Ok(Promises { stations, promises, connections })
 }
 
-/// Whether a connection is promised its delay: it always may send, and has a time limit.
-pub fn is_limited(c: &Connection) -> bool {
-    matches!(c.protocol, Protocol::Llc { token: true, priority, limit: Some(_), .. } if priority >= URGENT)
+/// Whether the delay of a connection is guaranteed: it may always send and has a time limit.
+pub fn has_guaranteed_limit(c: &Connection) -> bool {
+    matches!(c.protocol, Protocol::Llc { token: true, priority, limit: Some(_), .. } if priority >= MIN_URGENT_PRIORITY)
 }
 
-/// Why no time limit of a plan with a token can be promised, if it has one: a connection that always may send
-/// promises nothing.
+/// Refuses a time limit if a connection that may always send promises nothing.
 pub fn refuse_limits(plan: &Plan) -> Option<Refusal> {
-    let limited = plan.connections.iter().find(|c| is_limited(c))?;
+    let limited = plan.connections.iter().find(|c| has_guaranteed_limit(c))?;
     let name = promises(plan).err()?;
     let text = format!(
-        "{}: no limit can be promised with {name}: at priority {URGENT} to 7 that needs `type = 1` and bursts of one size at one period",
+        "{}: no limit can be promised with {name}: at priority {MIN_URGENT_PRIORITY} to 7 that needs `type = 1` and bursts of one size at one period",
         limited.name
     );
-    Some(Refusal { place: limited.asks.protocol, text })
+    Some(Refusal { location: limited.asks.protocol, text })
 }
 
-/// Messages of a burst, and the time from burst to burst, if both are always the same. Of more than a thousand nobody can
-/// promise anything.
-fn regular(burst: &Burst, period_s: &Variable) -> Option<(usize, Span)> {
+/// Returns the messages per burst and the period, if both are constant and a burst has at most 1,000 messages.
+fn periodic(burst: &Burst, period_s: &Variable) -> Option<(usize, Span)> {
     match (&burst.size_bytes, &burst.count, period_s) {
         (Variable::Constant(_), Variable::Constant(count), Variable::Constant(period))
             if *count <= 1000.0 && *period > 0.0 =>
@@ -195,33 +196,33 @@ fn regular(burst: &Burst, period_s: &Variable) -> Option<(usize, Span)> {
     }
 }
 
-/// What became of the messages of a connection.
+/// Counts of the outcomes of a connection's messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ends {
-    /// They left, or were answered well.
+pub struct SendOutcomes {
+    /// Sent, or acknowledged if the SAP acknowledges.
     pub done: u64,
-    /// Every try went unanswered.
+    /// All attempts were unanswered.
     pub unanswered: u64,
-    /// The peer could not take them.
+    /// The peer refused the message.
     pub refused: u64,
-    /// They took longer than they may.
-    pub late: u64,
-    /// The system or the interface did not take them.
+    /// The time limit expired.
+    pub expired: u64,
+    /// The system or the interface refused the message.
     pub failed: u64,
-    /// Times they were sent, all together.
+    /// Total number of transmissions.
     pub tries: u64,
-    /// Times one was sent, at the most.
+    /// Maximum number of transmissions of a message.
     pub tries_max: u64,
 }
 
-impl Ends {
-    /// Counts one.
-    pub fn count(&mut self, outcome: Outcome, tries: u16) {
+impl SendOutcomes {
+    /// Records the outcome of a message.
+    pub fn record(&mut self, outcome: Outcome, tries: u16) {
         match outcome {
             Outcome::Done => self.done += 1,
             Outcome::Unanswered => self.unanswered += 1,
             Outcome::Refused(_) => self.refused += 1,
-            Outcome::Late => self.late += 1,
+            Outcome::Late => self.expired += 1,
             Outcome::Failed => self.failed += 1,
             Outcome::Reset => {}
         }
@@ -229,9 +230,9 @@ impl Ends {
         self.tries_max = self.tries_max.max(tries.into());
     }
 
-    /// By name.
+    /// Returns the counts by name.
     pub fn figures(&self) -> Figures {
-        let &Ends { done, unanswered, refused, late, failed, tries, tries_max } = self;
+        let &SendOutcomes { done, unanswered, refused, expired: late, failed, tries, tries_max } = self;
         let all = [
             ("done", done),
             ("unanswered", unanswered),
@@ -276,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn promises_are_what_is_urgent_and_background_the_rest() {
+    fn urgent_connections_promise_and_others_are_background() {
         let plan = plan(MIXED);
         let promised = promises(&plan).unwrap();
         let (period, deadline) = (Span::from_ms(10), Span::from_ms(5));
@@ -287,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn who_promises_nothing_and_always_may_is_named() {
+    fn names_an_urgent_connection_that_promises_nothing() {
         for test in ["full", "poisson (rate = 100 /s)", "cbr (messagesize = uniform(1, 9), period = 1 ms)"] {
             let plan = plan(&format!(
                 "connection z {{ xmt = a; rcv = b; protocol = llc (priority = 4, token = on); test = {test}; }}"
@@ -301,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_promised_to_what_always_may_send_only() {
+    fn only_urgent_connections_have_guaranteed_limits() {
         let full =
             "connection z { xmt = b; rcv = a; protocol = llc (priority = 6, token = on); test = full; }";
         let beside = |priority, limit| {

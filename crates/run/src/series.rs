@@ -1,48 +1,52 @@
-//! Bytes against time, in bounded memory.
+//! Bytes over time in bounded memory.
 
 use serde::{Deserialize, Serialize};
 use trunkline_units::Span;
 
-/// Intervals kept at the most.
-const MOST: usize = 600;
-/// Length of an interval at first.
-const FINEST: Span = Span::from_ms(10);
+/// Maximum number of intervals.
+const MAX_INTERVALS: usize = 600;
+/// Initial length of an interval.
+const INITIAL_INTERVAL: Span = Span::from_ms(10);
 
-/// Bytes by interval since a connection's start. Intervals begin at 10 ms; when the series outgrows 600 of them they
-/// are joined five by five, then two by two, so that they stay 10, 50, 100, 500 ms, 1 s, …
+/// Bytes by interval since the start of a connection. When the series outgrows 600 intervals, they are merged by five or
+/// two, so their lengths are 10, 50, 100, 500 ms, 1 s, and so on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Series {
     interval: Span,
     bytes: Vec<u64>,
-    /// The interval that was counted into last, `from..until`, and its index: most messages fall into it again.
+    /// Cache of the last interval, `from..until`, and its index: most messages fall into it again.
     #[serde(skip)]
     current: (Span, Span, usize),
 }
 
 impl Default for Series {
     fn default() -> Self {
-        Series { interval: FINEST, bytes: Vec::with_capacity(MOST), current: Default::default() }
+        Series {
+            interval: INITIAL_INTERVAL,
+            bytes: Vec::with_capacity(MAX_INTERVALS),
+            current: Default::default(),
+        }
     }
 }
 
 impl Series {
-    /// Counts `bytes` at `since` the start.
+    /// Adds `bytes` at the time `since` after the start.
     #[inline(always)]
     pub fn add(&mut self, since: Span, bytes: u64) {
         let (from, until, _) = self.current;
         if since < from || since >= until {
-            self.move_to(since);
+            self.select_interval(since);
         }
         self.bytes[self.current.2] += bytes;
     }
 
-    /// Counts into three series, to which only such calls add: they have the same intervals.
+    /// Adds to three series that are only changed by this function, so they have the same intervals.
     #[inline(always)]
     pub(crate) fn add_each(series: [&mut Series; 3], since: Span, counts: [u64; 3]) {
         let [a, b, c] = series;
         let (from, until, _) = a.current;
         if since < from || since >= until {
-            [&mut *a, &mut *b, &mut *c].into_iter().for_each(|series| series.move_to(since));
+            [&mut *a, &mut *b, &mut *c].into_iter().for_each(|series| series.select_interval(since));
         }
         let at = a.current.2;
         a.bytes[at] += counts[0];
@@ -51,8 +55,8 @@ impl Series {
     }
 
     #[inline(never)]
-    fn move_to(&mut self, since: Span) {
-        while since.as_ps() / self.interval.as_ps() >= MOST as u64 {
+    fn select_interval(&mut self, since: Span) {
+        while since.as_ps() / self.interval.as_ps() >= MAX_INTERVALS as u64 {
             self.coarsen();
         }
         let index = since.as_ps() / self.interval.as_ps();
@@ -69,22 +73,22 @@ impl Series {
         let factor = if leading_one { 5 } else { 2 };
         let joined = self.bytes.chunks(factor).map(|c| c.iter().sum());
         self.bytes = joined.collect();
-        self.bytes.reserve(MOST - self.bytes.len());
+        self.bytes.reserve(MAX_INTERVALS - self.bytes.len());
         self.interval = self.interval * factor as u64;
         self.current = Default::default();
     }
 
-    /// Length of an interval now.
+    /// Returns the current length of an interval.
     pub fn interval(&self) -> Span {
         self.interval
     }
 
-    /// Bytes by interval.
+    /// Returns the bytes by interval.
     pub fn bytes(&self) -> &[u64] {
         &self.bytes
     }
 
-    /// Makes two series speak of the same intervals, the longer of the two.
+    /// Coarsens the finer of two series to the intervals of the other.
     pub fn align(&mut self, other: &mut Series) {
         while self.interval < other.interval {
             self.coarsen();
@@ -109,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_lost_when_a_series_grows_long() {
+    fn coarsening_keeps_the_sum() {
         let mut s = Series::default();
         for i in 0..100_000 {
             s.add(Span::from_ms(3 * i), 7);

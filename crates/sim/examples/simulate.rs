@@ -1,4 +1,4 @@
-//! Simulates an experiment and prints what became of each connection: the simulator as a library.
+//! Simulates an experiment and prints the results of each connection. Shows how to use the simulator as a library.
 //!
 //! `cargo run --release -p trunkline-sim --example simulate -- experiments/table-18.ns [OPTION=VALUE]…`
 
@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use trunkline_experiment::{Source, apply_override, parse};
-use trunkline_run::{Backend as _, Order, Stop, Unwatched};
+use trunkline_run::{Backend as _, NoProgress, RunOptions, StopFlag};
 use trunkline_sim::Sim;
 use trunkline_units::Seed;
 
@@ -25,7 +25,7 @@ fn main() -> ExitCode {
     };
     let folder = Path::new(&file).parent().map(Path::to_owned).unwrap_or_default();
     let Some(mut plan) = parse(&Source { name: &file, text: &text, folder: Some(&folder) }).plan else {
-        eprintln!("{file}: not an experiment; `trunkline check` says why");
+        eprintln!("{file}: not a valid experiment; run `trunkline check {file}` for the errors");
         return ExitCode::from(2);
     };
     for (option, value) in
@@ -36,15 +36,15 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     }
-    let order = Order {
+    let options = RunOptions {
         seed: Seed::default(),
         text: text.clone(),
-        started: String::new(),
+        started_at: String::new(),
         folder: folder.clone(),
         out: std::env::temp_dir(),
-        stop: Stop::default(),
+        stop: StopFlag::default(),
     };
-    let record = Sim::default().run(&plan, &order, &mut Unwatched);
+    let record = Sim::default().run(&plan, &options, &mut NoProgress);
     for c in &record.connections {
         let segments = c.counters.get("data_segments_sent").copied().unwrap_or_default();
         println!(

@@ -1,338 +1,350 @@
-//! The loop: wakes places in order and carries frames from one to the next.
+//! The event loop: handles deadlines of nodes in order and carries frames from one node to the next.
 //!
-//! A place is a medium, a station or an end. Each has one deadline at the most. The loop takes the first of
-//! (time, place), wakes it, and follows every frame that it hands on to where it next waits; so what happens at one
-//! instant happens in one order, on every machine.
+//! A node is a medium, a host, an endpoint of a flow, an LLC station or a bundle worker. Each has at most one deadline.
+//! The loop takes the earliest (time, node), handles it, and follows each frame that the node transmits until the frame
+//! is queued again. Simultaneous events are therefore processed in the same order on every machine.
 
 use std::collections::VecDeque;
 
 use trunkline_endpoint::{Arrival, Frame as _, Passage, Port};
 use trunkline_models::host::{Cause, Output};
-use trunkline_run::message::Kind;
+use trunkline_run::message::MessageKind;
 use trunkline_units::Instant;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::agenda::Agenda;
-use crate::bundles::{self, Bundles};
-use crate::flow::messages::Messages;
-use crate::flow::{Flow, Said, Side};
-
-use crate::frame::{Content, Frame, Kit, Packet};
+use crate::bundles::{self, BundleWorkers};
+use crate::event_queue::{EventQueue, NodeId};
+use crate::flow::llc::LlcFlow;
+use crate::flow::{Flow, FlowOutput, Side};
+use crate::frame::{Content, Frame, Packet, PacketPool};
+use crate::llc_stations::{LLC_FLOW, LlcInterface, LlcOutput, LlcStations};
 use crate::medium::Medium;
-use crate::network::{Network, Wire};
-use crate::stations::{FLOW, Saying, Spot, Stations};
+use crate::network::{Attachment, Network};
 use crate::trace::Tracer;
 
-/// Whose deadline it is.
+/// What a deadline in the event queue belongs to.
 #[derive(Clone, Copy, Debug)]
-enum Owner {
+enum Node {
     Medium(u32),
-    Station(u32),
-    End {
+    Host(u32),
+    Endpoint {
         flow: u32,
         side: u32,
     },
-    /// The LLC station of a host.
-    Llc(u32),
-    /// What bundles at a station.
-    Bundles(u32),
+    /// The LLC station of a host, by the host's number.
+    LlcStation(u32),
+    /// The bundle worker of a host, by the host's number.
+    BundleWorker(u32),
 }
 
-/// A simulation under way.
+/// A running simulation.
 pub struct Engine {
     now: Instant,
-    agenda: Agenda,
-    owners: Vec<Owner>,
-    /// A number for each place that depends on its name alone, so that the trace hash does not change when a place
-    /// is added.
-    marks: Vec<u64>,
+    event_queue: EventQueue,
+    nodes: Vec<Node>,
+    /// The hash of each node's name. It depends on nothing else, so adding a node does not change the trace hash.
+    node_hashes: Vec<u64>,
     network: Network,
     flows: Vec<Option<Box<Flow>>>,
-    stations: Vec<Desk>,
-    /// LLC stations, and whoever has to be asked on their account before the step is over.
-    llc: Stations,
-    bundles: Bundles,
-    roused: VecDeque<Roused>,
-    over: VecDeque<u32>,
-    kit: Kit,
+    host_queues: Vec<HostQueue>,
+    /// The LLC stations of the hosts.
+    llc_stations: LlcStations,
+    bundle_workers: BundleWorkers,
+    runnable: VecDeque<Runnable>,
+    finished: VecDeque<u32>,
+    packet_pool: PacketPool,
     hash: u64,
-    crossed: Instant,
+    last_activity: Instant,
     steps: u64,
-    /// Captures, if any are made.
+    /// Writes captures, if any are requested.
     pub tracer: Option<Box<Tracer>>,
 }
 
-/// Who has to be asked what it has to say.
+/// A node that must be polled before the step ends.
 #[derive(Clone, Copy, Debug)]
-enum Roused {
-    Llc(u32),
-    Bundles(u32),
-    End { flow: u32, side: u32 },
+enum Runnable {
+    LlcStation(u32),
+    BundleWorker(u32),
+    Endpoint { flow: u32, side: u32 },
 }
 
-/// What waits at a station for its interfaces.
+/// Frames and senders that wait for the interfaces of a host.
 #[derive(Debug, Default)]
-struct Desk {
-    /// Packets for which an interface's queue had no room, in order.
-    held: Vec<VecDeque<Frame>>,
-    /// Ends that have something to send, in the order in which they asked; the LLC station, as [`FLOW`], and what bundles
-    /// here, as [`bundles::FLOW`], before all.
-    waiting: VecDeque<(u32, u32)>,
+struct HostQueue {
+    /// For each interface, the frames that its queue had no room for, in order.
+    pending_frames: Vec<VecDeque<Frame>>,
+    /// Endpoints (flow, side) that want to send, in FIFO order. The LLC station ([`LLC_FLOW`]) and the bundle worker
+    /// ([`BUNDLE_FLOW`](bundles::BUNDLE_FLOW)) come first.
+    waiting_senders: VecDeque<(u32, u32)>,
 }
 
 impl Engine {
-    /// A network at rest.
+    /// Creates an engine for a network in which nothing has happened.
     pub fn new(network: Network) -> Engine {
         let mut engine = Engine {
             now: Instant::ZERO,
-            agenda: Agenda::default(),
-            owners: Vec::new(),
-            marks: Vec::new(),
+            event_queue: EventQueue::default(),
+            nodes: Vec::new(),
+            node_hashes: Vec::new(),
             flows: Vec::new(),
-            stations: network
-                .stations
+            host_queues: network
+                .hosts
                 .iter()
-                .map(|s| Desk { held: s.down.iter().map(|_| VecDeque::new()).collect(), ..Desk::default() })
+                .map(|s| HostQueue {
+                    pending_frames: s.medium_ports.iter().map(|_| VecDeque::new()).collect(),
+                    ..HostQueue::default()
+                })
                 .collect(),
-            llc: Stations::default(),
-            bundles: Bundles::default(),
-            roused: VecDeque::new(),
-            over: VecDeque::new(),
-            kit: Kit::default(),
+            llc_stations: LlcStations::default(),
+            bundle_workers: BundleWorkers::default(),
+            runnable: VecDeque::new(),
+            finished: VecDeque::new(),
+            packet_pool: PacketPool::default(),
             hash: 0,
-            crossed: Instant::ZERO,
+            last_activity: Instant::ZERO,
             steps: 0,
             tracer: None,
             network,
         };
         for m in 0..engine.network.media.len() {
-            let mark = mark(&engine.network.media[m].name);
-            engine.add(Owner::Medium(m as u32), mark);
+            let hash = name_hash(&engine.network.media[m].name);
+            engine.add_node(Node::Medium(m as u32), hash);
         }
-        for s in 0..engine.network.stations.len() {
-            let mark = mark(&engine.network.stations[s].name);
-            engine.add(Owner::Station(s as u32), mark);
+        for s in 0..engine.network.hosts.len() {
+            let hash = name_hash(&engine.network.hosts[s].name);
+            engine.add_node(Node::Host(s as u32), hash);
         }
         engine
     }
 
-    fn add(&mut self, owner: Owner, mark: u64) -> u32 {
-        self.owners.push(owner);
-        self.marks.push(mark);
-        self.agenda.add()
+    fn add_node(&mut self, node: Node, hash: u64) -> NodeId {
+        self.nodes.push(node);
+        self.node_hashes.push(hash);
+        self.event_queue.add_node()
     }
 
-    /// The time.
+    /// Returns the simulated time.
     pub fn now(&self) -> Instant {
         self.now
     }
 
-    /// When anything last crossed a medium: what follows is silence.
-    pub fn last_crossing(&self) -> Instant {
-        self.crossed
+    /// Returns the time of the last frame that crossed a medium. After it the network was idle.
+    pub fn last_activity(&self) -> Instant {
+        self.last_activity
     }
 
-    /// Places woken so far.
+    /// Returns the number of deadlines handled.
     pub fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// What happened so far, and when, as one number: the same for the same plan and seed.
+    /// Returns the trace hash: a digest of all events and their times. The same plan and seed give the same hash.
     pub fn hash(&self) -> u64 {
         self.hash
     }
 
-    /// The network, to read its counters.
+    /// Returns the network, to read its counters.
     pub fn network(&self) -> &Network {
         &self.network
     }
 
-    /// The number that the next flow will have.
+    /// Returns the number of the next flow.
     pub fn next_flow(&self) -> u32 {
         self.flows.len() as u32
     }
 
-    /// Gives an end a place on the agenda.
-    pub fn seat(&mut self, station: u32, port: Port, name: &str, side: u32) -> Side {
+    /// Adds an endpoint of the next flow to the event queue.
+    pub fn add_endpoint(&mut self, host: u32, port: Port, name: &str, side: u32) -> Side {
         let flow = self.next_flow();
-        let down = self.network.stations[station as usize].down[port.0 as usize];
-        Side { station, port, down, place: self.add(Owner::End { flow, side }, mark(name)) }
-    }
-
-    /// Gives the LLC station of a host its place.
-    pub fn stand(&mut self, station: u32, port: Port, name: &str, ethernet: bool) -> Spot {
-        let down = self.network.stations[station as usize].down[port.0 as usize];
-        Spot { port, down, place: self.add(Owner::Llc(station), mark(name)), ethernet }
-    }
-
-    /// Sets the LLC stations going.
-    pub fn open(&mut self, llc: Stations) {
-        self.roused.extend(llc.hosts().iter().map(|host| Roused::Llc(*host)));
-        self.llc = llc;
-        self.ask();
-    }
-
-    /// Sets what bundles going.
-    pub fn bundle(&mut self, mut bundles: Bundles) {
-        for station in bundles.stations().to_vec() {
-            let name = format!("{} / bundles", self.network.stations[station as usize].name);
-            let place = self.add(Owner::Bundles(station), mark(&name));
-            bundles.seat(station, place);
-            self.roused.push_back(Roused::Bundles(station));
+        let medium_port = self.network.hosts[host as usize].medium_ports[port.0 as usize];
+        Side {
+            host,
+            port,
+            medium_port,
+            node_id: self.add_node(Node::Endpoint { flow, side }, name_hash(name)),
         }
-        self.bundles = bundles;
-        self.ask();
     }
 
-    /// What bundles, to read what it counted.
-    pub fn bundles(&self) -> &Bundles {
-        &self.bundles
+    /// Adds the LLC station of a host to the event queue.
+    pub fn add_llc_station(&mut self, host: u32, port: Port, name: &str, ethernet: bool) -> LlcInterface {
+        let medium_port = self.network.hosts[host as usize].medium_ports[port.0 as usize];
+        LlcInterface {
+            port,
+            medium_port,
+            node_id: self.add_node(Node::LlcStation(host), name_hash(name)),
+            ethernet,
+        }
     }
 
-    /// The LLC stations, to read what they counted.
-    pub fn llc(&self) -> &Stations {
-        &self.llc
+    /// Starts the LLC stations.
+    pub fn start_llc(&mut self, llc: LlcStations) {
+        self.runnable.extend(llc.hosts().iter().map(|host| Runnable::LlcStation(*host)));
+        self.llc_stations = llc;
+        self.poll_runnable();
     }
 
-    /// Sets a flow going.
-    pub fn begin(&mut self, mut flow: Flow) {
+    /// Starts the bundle workers.
+    pub fn start_bundles(&mut self, mut bundles: BundleWorkers) {
+        for host in bundles.hosts().to_vec() {
+            let name = format!("{} / bundles", self.network.hosts[host as usize].name);
+            let node_id = self.add_node(Node::BundleWorker(host), name_hash(&name));
+            bundles.set_node_id(host, node_id);
+            self.runnable.push_back(Runnable::BundleWorker(host));
+        }
+        self.bundle_workers = bundles;
+        self.poll_runnable();
+    }
+
+    /// Returns the bundle workers, to read their counters.
+    pub fn bundle_workers(&self) -> &BundleWorkers {
+        &self.bundle_workers
+    }
+
+    /// Returns the LLC stations, to read their counters.
+    pub fn llc_stations(&self) -> &LlcStations {
+        &self.llc_stations
+    }
+
+    /// Starts a flow.
+    pub fn start_flow(&mut self, mut flow: Flow) {
         if self.next_flow() == 0 && self.tracer.is_none() {
-            self.network.fuse();
+            self.network.fold_switch_latency();
         }
         let (number, sides) = (self.next_flow(), flow.sides.len());
-        if let Some(messages) = flow.messages() {
-            match self.llc.forms_within() {
-                Some(span) => messages.await_ring(self.now + span),
-                None => messages.open(self.now),
+        if let Some(llc) = flow.llc_mut() {
+            match self.llc_stations.forms_within() {
+                Some(timeout) => llc.wait_for_ring(self.now + timeout),
+                None => llc.start_source(self.now),
             }
         }
-        if let Some(bundled) = flow.bundled() {
-            match self.bundles.settles_within() {
-                Some(span) => bundled.wait(self.now + span),
-                None => bundled.open(self.now),
+        if let Some(bundle) = flow.bundle_mut() {
+            match self.bundle_workers.ready_within() {
+                Some(timeout) => bundle.wait_for_subscriptions(self.now + timeout),
+                None => bundle.start_source(self.now),
             }
         }
         self.flows.push(Some(Box::new(flow)));
-        (0..sides as u32).for_each(|side| self.drain_end(number, side));
-        self.ask();
+        (0..sides as u32).for_each(|side| self.drain_endpoint(number, side));
+        self.poll_runnable();
     }
 
-    /// Flows that have ended since this was last asked.
-    pub fn take_over(&mut self) -> Option<(u32, Box<Flow>)> {
-        let number = self.over.pop_front()?;
-        self.take(number)
+    /// Removes and returns a flow that has finished, with its number.
+    pub fn take_finished(&mut self) -> Option<(u32, Box<Flow>)> {
+        let number = self.finished.pop_front()?;
+        self.remove_flow(number)
     }
 
-    /// Ends any flow that is still under way.
-    pub fn take_any(&mut self) -> Option<(u32, Box<Flow>)> {
+    /// Removes and returns a flow that has not finished, with its number.
+    pub fn take_unfinished(&mut self) -> Option<(u32, Box<Flow>)> {
         let number = self.flows.iter().position(Option::is_some)?;
-        self.take(number as u32)
+        self.remove_flow(number as u32)
     }
 
-    fn take(&mut self, number: u32) -> Option<(u32, Box<Flow>)> {
+    fn remove_flow(&mut self, number: u32) -> Option<(u32, Box<Flow>)> {
         let flow = self.flows[number as usize].take()?;
         for side in &flow.sides {
-            self.agenda.set(side.place, Instant::MAX);
-            self.stations[side.station as usize].waiting.retain(|(flow, _)| *flow != number);
+            self.event_queue.set(side.node_id, Instant::MAX);
+            self.host_queues[side.host as usize].waiting_senders.retain(|(flow, _)| *flow != number);
         }
         Some((number, flow))
     }
 
-    /// Takes one step; whether there was one. Stops short once a flow is over, so that the next may begin.
+    /// Handles the earliest deadline. Returns `false` if there is none. Stops early when a flow finishes, so that the next can
+    /// start.
     #[inline]
     pub fn step(&mut self) -> bool {
-        let Some((at, place)) = self.agenda.first() else { return false };
+        let Some((at, node_id)) = self.event_queue.first() else { return false };
         self.now = at;
         self.steps += 1;
-        match self.owners[place as usize] {
-            Owner::Medium(m) => self.wake_medium(m),
-            Owner::Station(s) => {
-                self.mix(self.marks[place as usize]);
-                self.network.stations[s as usize].station.wake(at);
-                self.drain_station(s);
+        match self.nodes[node_id as usize] {
+            Node::Medium(m) => self.handle_medium_deadline(m),
+            Node::Host(s) => {
+                self.mix_hash(self.node_hashes[node_id as usize]);
+                self.network.hosts[s as usize].model.wake(at);
+                self.drain_host(s);
             }
-            Owner::End { flow, side } => {
-                self.mix(self.marks[place as usize]);
+            Node::Endpoint { flow, side } => {
+                self.mix_hash(self.node_hashes[node_id as usize]);
                 if let Some(f) = &mut self.flows[flow as usize] {
-                    f.wake(at, side as usize);
-                    self.drain_end(flow, side);
+                    f.handle_deadline(at, side as usize);
+                    self.drain_endpoint(flow, side);
                 }
             }
-            Owner::Llc(s) => {
-                self.mix(self.marks[place as usize]);
-                self.llc.wake(at, s);
-                self.roused.push_back(Roused::Llc(s));
+            Node::LlcStation(s) => {
+                self.mix_hash(self.node_hashes[node_id as usize]);
+                self.llc_stations.handle_deadline(at, s);
+                self.runnable.push_back(Runnable::LlcStation(s));
             }
-            Owner::Bundles(s) => {
-                self.mix(self.marks[place as usize]);
-                self.bundles.wake(at, s);
-                self.roused.push_back(Roused::Bundles(s));
+            Node::BundleWorker(s) => {
+                self.mix_hash(self.node_hashes[node_id as usize]);
+                self.bundle_workers.handle_deadline(at, s);
+                self.runnable.push_back(Runnable::BundleWorker(s));
             }
         }
-        self.ask();
+        self.poll_runnable();
         true
     }
 
-    /// Asks whoever was roused, until nobody has anything to say.
+    /// Polls the nodes that must be polled, until there are none.
     #[inline(always)]
-    fn ask(&mut self) {
-        if !self.roused.is_empty() {
-            self.ask_all();
+    fn poll_runnable(&mut self) {
+        if !self.runnable.is_empty() {
+            self.poll_all_runnable();
         }
     }
 
     #[inline(never)]
-    fn ask_all(&mut self) {
-        while let Some(roused) = self.roused.pop_front() {
-            match roused {
-                Roused::Llc(s) => self.drain_llc(s),
-                Roused::Bundles(s) => self.drain_bundles(s),
-                Roused::End { flow, side } => self.drain_end(flow, side),
+    fn poll_all_runnable(&mut self) {
+        while let Some(node) = self.runnable.pop_front() {
+            match node {
+                Runnable::LlcStation(s) => self.drain_llc_station(s),
+                Runnable::BundleWorker(s) => self.drain_bundle_worker(s),
+                Runnable::Endpoint { flow, side } => self.drain_endpoint(flow, side),
             }
         }
     }
 
-    /// Notes for the trace hash that something happens now. Media are not heard, but what they bring to ends is: how many
-    /// steps it takes them is no result.
+    /// Adds an event at the current time to the trace hash. Frames delivered to endpoints are hashed, steps of media are not:
+    /// their number depends on how the media are computed.
     #[inline(always)]
-    fn mix(&mut self, what: u64) {
-        // xxHash's odd constant: any that mixes well will do.
-        let word = self.hash.rotate_left(23) ^ self.now.as_ps() ^ what;
+    fn mix_hash(&mut self, event: u64) {
+        // An odd constant of xxHash; any that mixes well will do.
+        let word = self.hash.rotate_left(23) ^ self.now.as_ps() ^ event;
         self.hash = word.wrapping_mul(0x9e37_79b1_85eb_ca87);
     }
 
-    /// Whether a flow has ended and waits to be taken.
+    /// Whether a flow has finished and waits for [`take_finished`](Self::take_finished).
     #[inline]
-    pub fn has_over(&self) -> bool {
-        !self.over.is_empty()
+    pub fn has_finished(&self) -> bool {
+        !self.finished.is_empty()
     }
 
-    /// Wakes a medium. What links and switches mostly do, hand on what has arrived, takes a short way, on which a link goes
-    /// on to its next arrivals; when something else is due it is woken and polled as every medium is.
+    /// Handles the deadline of a medium. The fast path forwards arrivals of links and switches, and lets a link continue with
+    /// its next arrivals. If something else is due, the medium is woken and polled through the general interface.
     #[inline(always)]
-    fn wake_medium(&mut self, m: u32) {
+    fn handle_medium_deadline(&mut self, m: u32) {
         while let Medium::Link(link) = &mut self.network.media[m as usize].medium
             && let Some((port, frame)) = link.arrival(self.now)
         {
-            self.pass(m, port, frame);
+            self.forward(m, port, frame);
             let Medium::Link(link) = &self.network.media[m as usize].medium else { return };
             let next = link.deadline();
             if next <= self.now {
                 continue;
             }
             if next == Instant::MAX
-                || next >= self.agenda.rival(m)
-                || self.has_over()
-                || !self.roused.is_empty()
+                || next >= self.event_queue.earliest_except(m)
+                || self.has_finished()
+                || !self.runnable.is_empty()
             {
-                return self.agenda.set(m, next);
+                return self.event_queue.set(m, next);
             }
-            // Nobody comes before the next arrival: the agenda need not be asked.
+            // No other node is due before the next arrival, so the event queue need not be searched.
             self.now = next;
             self.steps += 1;
         }
-        while let Some(settled) = self.hand_on(m) {
-            if settled {
+        while let Some(is_scheduled) = self.forward_arrival(m) {
+            if is_scheduled {
                 return;
             }
         }
@@ -340,346 +352,356 @@ impl Engine {
         self.drain_medium(m);
     }
 
-    /// Hands on what has come out of a switch or a link of cells, if nothing else is due; whether that was all for now.
+    /// Forwards a frame that leaves a switch or a link of cells, if nothing else is due. Returns whether the medium has no
+    /// more to do now.
     #[inline(never)]
-    fn hand_on(&mut self, m: u32) -> Option<bool> {
+    fn forward_arrival(&mut self, m: u32) -> Option<bool> {
         let ((port, frame), next) = match &mut self.network.media[m as usize].medium {
             Medium::Cells(link) => (link.arrival(self.now)?, link.deadline()),
             Medium::Switch(switch) => (switch.exit(self.now)?, switch.deadline()),
             _ => return None,
         };
-        let settled = self.settle_by(m, next);
-        self.pass(m, port, frame);
-        Some(settled)
+        let is_scheduled = self.schedule_medium_at(m, next);
+        self.forward(m, port, frame);
+        Some(is_scheduled)
     }
 
-    /// If a medium has nothing more to say now, notes when it will.
+    /// Schedules the next deadline of a medium if it has no more to do now. Returns whether that is so.
     #[inline(always)]
-    fn settle(&mut self, m: u32) -> bool {
+    fn schedule_medium(&mut self, m: u32) -> bool {
         let deadline = match &self.network.media[m as usize].medium {
             Medium::Link(link) => link.deadline(),
             Medium::Cells(link) => link.deadline(),
             Medium::Switch(switch) => switch.deadline(),
             Medium::Hub(_) | Medium::Ring(_) => self.now,
         };
-        self.settle_by(m, deadline)
+        self.schedule_medium_at(m, deadline)
     }
 
-    /// As [`settle`](Self::settle), for a medium whose deadline is known.
+    /// Like [`schedule_medium`](Self::schedule_medium), for a medium whose deadline is known.
     #[inline(always)]
-    fn settle_by(&mut self, m: u32, deadline: Instant) -> bool {
-        let settled = deadline > self.now;
-        if settled {
-            self.agenda.set(m, deadline);
+    fn schedule_medium_at(&mut self, m: u32, deadline: Instant) -> bool {
+        let is_scheduled = deadline > self.now;
+        if is_scheduled {
+            self.event_queue.set(m, deadline);
         }
-        settled
+        is_scheduled
     }
 
     fn drain_medium(&mut self, m: u32) {
         loop {
             match self.network.media[m as usize].medium.poll(self.now) {
-                Passage::Transmit { port, frame } => self.pass_one(m, port, frame),
-                Passage::Lost { frame, .. } => self.lose(frame),
+                Passage::Transmit { port, frame } => self.forward_outlined(m, port, frame),
+                Passage::Lost { frame, .. } => self.drop_frame(frame),
                 Passage::Room { port } => {
-                    if let Wire::Station(s, port) = self.network.media[m as usize].wires[port.0 as usize] {
-                        self.make_room(s, port);
+                    if let Attachment::Host(s, port) =
+                        self.network.media[m as usize].attachments[port.0 as usize]
+                    {
+                        self.on_interface_ready(s, port);
                     }
                 }
                 Passage::Idle { deadline } => {
-                    return self.agenda.set(m, deadline.unwrap_or(Instant::MAX));
+                    return self.event_queue.set(m, deadline.unwrap_or(Instant::MAX));
                 }
             }
         }
     }
 
-    /// As [`pass`](Self::pass), apart from what is inlined for links.
+    /// Like [`forward`](Self::forward), but not inlined: keeps the fast path of links small.
     #[inline(never)]
-    fn pass_one(&mut self, m: u32, port: Port, frame: Frame) {
-        self.pass(m, port, frame);
+    fn forward_outlined(&mut self, m: u32, port: Port, frame: Frame) {
+        self.forward(m, port, frame);
     }
 
-    /// Hands a frame that a medium gives out at `port` to whatever stands there, through switches that take no time,
-    /// to where it next waits.
+    /// Forwards a frame that leaves a medium at `port`, through switches without latency, to the node where it is queued next.
     #[inline(always)]
-    fn pass(&mut self, mut m: u32, mut port: Port, frame: Frame) {
-        self.crossed = self.now;
-        let mut seat = &mut self.network.media[m as usize];
+    fn forward(&mut self, mut m: u32, mut port: Port, frame: Frame) {
+        self.last_activity = self.now;
+        let mut medium_node = &mut self.network.media[m as usize];
         loop {
             if let Some(tracer) = &mut self.tracer {
-                tracer.passed(self.now, m, port, &frame);
+                tracer.capture_medium(self.now, m, port, &frame);
             }
-            let (next, at) = match seat.wires[port.0 as usize] {
-                Wire::Medium(next, at) => (next, at),
-                Wire::Station(s, port) => return self.arrive(s, port, frame),
-                Wire::Nothing => return,
+            let (next, at) = match medium_node.attachments[port.0 as usize] {
+                Attachment::Medium(next, at) => (next, at),
+                Attachment::Host(s, port) => return self.receive(s, port, frame),
+                Attachment::Unconnected => return,
             };
-            seat = &mut self.network.media[next as usize];
-            if let Medium::Switch(switch) = &mut seat.medium
+            medium_node = &mut self.network.media[next as usize];
+            if let Medium::Switch(switch) = &mut medium_node.medium
                 && let Some(out) = switch.direct(at, &frame)
             {
                 (m, port) = (next, out);
                 continue;
             }
-            return self.enter(next, at, frame);
+            return self.transmit(next, at, frame);
         }
     }
 
-    /// Puts a frame on a medium. What a link or a switch takes comes out later, unless there was no room.
+    /// Gives a frame to a medium. It leaves a link or a switch later, unless the queue was full.
     #[inline(always)]
-    fn enter(&mut self, m: u32, port: Port, frame: Frame) {
+    fn transmit(&mut self, m: u32, port: Port, frame: Frame) {
         let now = self.now;
         match &mut self.network.media[m as usize].medium {
             Medium::Link(link) => {
                 if let Some(arrives) = link.send(now, port, frame) {
-                    return self.agenda.hasten(m, arrives);
+                    return self.event_queue.set_earlier(m, arrives);
                 }
             }
             Medium::Cells(link) => link.send(now, port, frame),
             Medium::Switch(switch) => switch.send(now, port, frame),
             medium => medium.handle(now, Arrival::Frame { port, frame }),
         }
-        if !self.settle(m) {
+        if !self.schedule_medium(m) {
             self.drain_medium(m);
         }
     }
 
-    /// Brings a frame to a station.
+    /// Gives a frame to a host.
     #[inline(always)]
-    fn arrive(&mut self, s: u32, port: Port, mut frame: Frame) {
+    fn receive(&mut self, s: u32, port: Port, mut frame: Frame) {
         if let Some(tracer) = &mut self.tracer {
-            tracer.crossed(self.now, s, port, &frame);
+            tracer.capture_host(self.now, s, port, &frame);
         }
-        let station = &mut self.network.stations[s as usize].station;
-        if station.is_free() {
-            if station.pass_in(&frame) {
+        let host = &mut self.network.hosts[s as usize].model;
+        if host.is_free() {
+            if host.pass_in(&frame) {
                 self.deliver(s, frame);
             } else if frame.is_damaged() {
-                self.lose(frame);
+                self.drop_frame(frame);
             }
         } else {
-            if let Some(way) = frame.way() {
-                way.came = self.now;
+            if let Some(times) = frame.times_mut() {
+                times.arrived = self.now;
             }
-            station.arrive(self.now, port, frame);
-            self.drain_station(s);
+            host.arrive(self.now, port, frame);
+            self.drain_host(s);
         }
     }
 
-    fn drain_station(&mut self, s: u32) {
+    fn drain_host(&mut self, s: u32) {
         loop {
-            match self.network.stations[s as usize].station.poll(self.now) {
-                Output::Transmit { port, frame } => self.launch(s, port, frame),
+            match self.network.hosts[s as usize].model.poll(self.now) {
+                Output::Transmit { port, frame } => self.send_or_queue(s, port, frame),
                 Output::Deliver { frame, .. } => self.deliver(s, frame),
                 Output::Lost { cause: Cause::Foreign, .. } => {}
-                Output::Lost { frame, .. } => self.lose(frame),
-                Output::Room => self.invite(s),
+                Output::Lost { frame, .. } => self.drop_frame(frame),
+                Output::Room => self.poll_waiting(s),
                 Output::Idle { deadline } => {
-                    let place = self.network.media.len() as u32 + s;
-                    return self.agenda.set(place, deadline.unwrap_or(Instant::MAX));
+                    let node_id = self.network.media.len() as u32 + s;
+                    return self.event_queue.set(node_id, deadline.unwrap_or(Instant::MAX));
                 }
             }
         }
     }
 
-    /// Puts a packet on an interface, or keeps it until there is room: a host loses nothing of its own.
+    /// Transmits a frame on an interface, or queues it until there is room: a host never drops its own packets.
     #[inline]
-    fn launch(&mut self, s: u32, port: Port, frame: Frame) {
-        let (m, at) = self.network.stations[s as usize].down[port.0 as usize];
+    fn send_or_queue(&mut self, s: u32, port: Port, frame: Frame) {
+        let (m, at) = self.network.hosts[s as usize].medium_ports[port.0 as usize];
         let medium = &mut self.network.media[m as usize].medium;
-        let held = &mut self.stations[s as usize].held[port.0 as usize];
-        if !held.is_empty() || !medium.room(self.now, at, frame.length()) {
-            held.push_back(frame);
+        let pending = &mut self.host_queues[s as usize].pending_frames[port.0 as usize];
+        if !pending.is_empty() || !medium.room(self.now, at, frame.length()) {
+            pending.push_back(frame);
             medium.handle(self.now, Arrival::Ask { port: at });
             return self.drain_medium(m);
         }
-        self.launch_now(s, port, frame);
+        self.send_now(s, port, frame);
     }
 
-    /// Puts a packet on an interface that has room.
+    /// Transmits a frame on an interface that has room.
     #[inline]
-    fn launch_now(&mut self, s: u32, port: Port, mut frame: Frame) {
-        if let Some(way) = frame.way() {
-            way.left = self.now;
+    fn send_now(&mut self, s: u32, port: Port, mut frame: Frame) {
+        if let Some(times) = frame.times_mut() {
+            times.sent = self.now;
         }
         if let Some(tracer) = &mut self.tracer {
-            tracer.crossed(self.now, s, port, &frame);
+            tracer.capture_host(self.now, s, port, &frame);
         }
-        let (m, at) = self.network.stations[s as usize].down[port.0 as usize];
-        self.enter(m, at, frame);
+        let (m, at) = self.network.hosts[s as usize].medium_ports[port.0 as usize];
+        self.transmit(m, at, frame);
     }
 
-    /// An interface has room again.
-    fn make_room(&mut self, s: u32, port: Port) {
-        let (m, at) = self.network.stations[s as usize].down[port.0 as usize];
-        while let Some(frame) = self.stations[s as usize].held[port.0 as usize].pop_front() {
+    /// Transmits queued frames and polls waiting senders, because an interface has room again.
+    fn on_interface_ready(&mut self, s: u32, port: Port) {
+        let (m, at) = self.network.hosts[s as usize].medium_ports[port.0 as usize];
+        while let Some(frame) = self.host_queues[s as usize].pending_frames[port.0 as usize].pop_front() {
             let medium = &mut self.network.media[m as usize].medium;
             if !medium.room(self.now, at, frame.length()) {
-                self.stations[s as usize].held[port.0 as usize].push_front(frame);
+                self.host_queues[s as usize].pending_frames[port.0 as usize].push_front(frame);
                 return medium.handle(self.now, Arrival::Ask { port: at });
             }
-            self.launch_now(s, port, frame);
+            self.send_now(s, port, frame);
         }
-        self.invite(s);
+        self.poll_waiting(s);
     }
 
-    /// Lets the ends that wait at a station send, each in its turn.
-    fn invite(&mut self, s: u32) {
-        for _ in 0..self.stations[s as usize].waiting.len() {
-            let Some((flow, side)) = self.stations[s as usize].waiting.pop_front() else { return };
+    /// Polls the senders that wait at a host, each once.
+    fn poll_waiting(&mut self, s: u32) {
+        for _ in 0..self.host_queues[s as usize].waiting_senders.len() {
+            let Some((flow, side)) = self.host_queues[s as usize].waiting_senders.pop_front() else {
+                return;
+            };
             match flow {
-                FLOW => self.drain_llc(s),
-                bundles::FLOW => self.drain_bundles(s),
-                _ => self.drain_end(flow, side),
+                LLC_FLOW => self.drain_llc_station(s),
+                bundles::BUNDLE_FLOW => self.drain_bundle_worker(s),
+                _ => self.drain_endpoint(flow, side),
             }
         }
     }
 
-    /// A frame is no more. Of the cells of a packet only the last tells.
-    fn lose(&mut self, frame: Frame) {
-        self.crossed = self.now;
-        let Some(packet) = frame.open() else { return };
+    /// Records the loss of a frame. Of the cells of a packet only the last carries the packet.
+    fn drop_frame(&mut self, frame: Frame) {
+        self.last_activity = self.now;
+        let Some(packet) = frame.into_inner() else { return };
         if let Some(flow) = self.flows.get_mut(packet.flow as usize).and_then(Option::as_mut) {
-            flow.lose(&packet);
+            flow.record_loss(&packet);
         }
-        self.kit.keep(packet);
+        self.packet_pool.recycle(packet);
     }
 
-    /// Gives a frame to the end for which a station has it.
+    /// Delivers a frame from a host to its endpoint.
     #[inline(always)]
     fn deliver(&mut self, s: u32, frame: Frame) {
-        self.crossed = self.now;
-        let Some(packet) = frame.open() else { return };
+        self.last_activity = self.now;
+        let Some(packet) = frame.into_inner() else { return };
         if let Content::Pdu { from, bytes, .. } = &packet.content {
-            self.mix(u64::from(packet.length) << 32 | u64::from(packet.flow));
-            self.llc.arrive(self.now, s, *from, bytes);
-            self.roused.push_back(Roused::Llc(s));
-            return self.kit.keep(packet);
+            self.mix_hash(u64::from(packet.length) << 32 | u64::from(packet.flow));
+            self.llc_stations.receive(self.now, s, *from, bytes);
+            self.runnable.push_back(Runnable::LlcStation(s));
+            return self.packet_pool.recycle(packet);
         }
         if let Content::Bundle { .. } = &packet.content {
-            self.mix(u64::from(packet.length) << 32 | u64::from(packet.flow));
-            if self.bundles.arrive(self.now, s, &packet) {
-                self.roused.push_back(Roused::Bundles(s));
+            self.mix_hash(u64::from(packet.length) << 32 | u64::from(packet.flow));
+            if self.bundle_workers.receive(self.now, s, &packet) {
+                self.runnable.push_back(Runnable::BundleWorker(s));
             }
-            return self.kit.keep(packet);
+            return self.packet_pool.recycle(packet);
         }
-        let talk = self.hear(s, &packet);
+        let polled_side = self.receive_at_endpoint(s, &packet);
         let number = packet.flow;
-        self.kit.keep(packet);
-        let Some(side) = talk else { return };
-        self.drain_end(number, side);
-        // A sender may have waited for this: its peer's share of the flow has changed.
-        if side > 0 && self.flows[number as usize].as_ref().is_some_and(|f| f.is_over()) {
-            self.drain_end(number, 0);
+        self.packet_pool.recycle(packet);
+        let Some(side) = polled_side else { return };
+        self.drain_endpoint(number, side);
+        // The sender may be waiting for its peer to finish.
+        if side > 0 && self.flows[number as usize].as_ref().is_some_and(|f| f.is_finished()) {
+            self.drain_endpoint(number, 0);
         }
     }
 
-    /// Gives a packet to its end at a station, which is told if it may have something to say to that.
+    /// Delivers a packet to its endpoint at a host. Returns the side of the flow if it must be polled.
     #[inline(always)]
-    fn hear(&mut self, s: u32, packet: &Packet) -> Option<u32> {
+    fn receive_at_endpoint(&mut self, s: u32, packet: &Packet) -> Option<u32> {
         let number = packet.flow;
-        // None: a straggler of a run that is over.
+        // `None`: a late packet of a flow that has finished.
         let flow = self.flows.get_mut(number as usize)?.as_mut()?;
-        let side = match packet.is_back {
+        let side = match packet.is_reverse {
             true => 0,
-            false if flow.sides.len() == 2 && flow.sides[1].station == s => 1,
-            false => flow.sides.iter().skip(1).position(|side| side.station == s)? + 1,
+            false if flow.sides.len() == 2 && flow.sides[1].host == s => 1,
+            false => flow.sides.iter().skip(1).position(|side| side.host == s)? + 1,
         };
-        let what = u64::from(packet.length) << 32 | u64::from(number);
-        // `mix`, which a borrowed flow does not allow.
-        let word = self.hash.rotate_left(23) ^ self.now.as_ps() ^ what;
+        let event = u64::from(packet.length) << 32 | u64::from(number);
+        // The body of `mix_hash`: the borrow of the flow prevents the call.
+        let word = self.hash.rotate_left(23) ^ self.now.as_ps() ^ event;
         self.hash = word.wrapping_mul(0x9e37_79b1_85eb_ca87);
-        flow.arrive(self.now, side, packet, &mut self.kit.scratch).then_some(side as u32)
+        flow.receive(self.now, side, packet, &mut self.packet_pool.scratch).then_some(side as u32)
     }
 
     #[inline(never)]
-    fn drain_end(&mut self, number: u32, side: u32) {
-        while self.listen(number, side) {}
+    fn drain_endpoint(&mut self, number: u32, side: u32) {
+        while self.poll_endpoint(number, side) {}
     }
 
-    /// Asks an end for one thing that it has to say; whether there may be more.
+    /// Polls an endpoint once and handles its output. Returns whether there may be more.
     #[inline(always)]
-    fn listen(&mut self, number: u32, side: u32) -> bool {
+    fn poll_endpoint(&mut self, number: u32, side: u32) -> bool {
         let Some(flow) = &mut self.flows[number as usize] else { return false };
-        let Side { station: s, port, place, down: (m, at) } = flow.sides[side as usize];
-        let host = &mut self.network.stations[s as usize];
+        let Side { host: s, port, node_id, medium_port: (m, at) } = flow.sides[side as usize];
+        let host = &mut self.network.hosts[s as usize];
         let medium = &mut self.network.media[m as usize].medium;
         let now = self.now;
-        let line = self.stations[s as usize].held[port.0 as usize].is_empty() && medium.room(now, at, 1);
-        let room = line && host.station.room();
-        match flow.poll(now, side as usize, room, &mut self.kit) {
-            Said::Send { frame, resume } => {
-                if host.station.is_free() {
-                    host.station.pass_out();
+        let line_has_room = self.host_queues[s as usize].pending_frames[port.0 as usize].is_empty()
+            && medium.room(now, at, 1);
+        let room = line_has_room && host.model.room();
+        match flow.poll(now, side as usize, room, &mut self.packet_pool) {
+            FlowOutput::Send { frame, next_send } => {
+                if host.model.is_free() {
+                    host.model.pass_out();
                     if let Some(tracer) = &mut self.tracer {
-                        tracer.crossed(now, s, port, &frame);
+                        tracer.capture_host(now, s, port, &frame);
                     }
-                    self.enter(m, at, frame);
+                    self.transmit(m, at, frame);
                 } else {
-                    let refused = host.station.send(now, port, frame);
-                    debug_assert!(refused.is_ok(), "it had room");
-                    self.drain_station(s);
+                    let result = host.model.send(now, port, frame);
+                    debug_assert!(result.is_ok(), "room was checked above");
+                    self.drain_host(s);
                 }
-                if let Some(resume) = resume {
-                    self.agenda.set(place, resume);
+                if let Some(next_send) = next_send {
+                    self.event_queue.set(node_id, next_send);
                 }
-                resume.is_none()
+                next_send.is_none()
             }
-            Said::Message(sending) => {
-                self.llc.send(now, s, (number, side), &sending);
-                self.roused.push_back(Roused::Llc(s));
+            FlowOutput::Llc(message) => {
+                self.llc_stations.send(now, s, (number, side), &message);
+                self.runnable.push_back(Runnable::LlcStation(s));
                 true
             }
-            Said::Bundle { label, header } => {
-                if let Err(why) = self.bundles.send(now, s, number, &label, &header)
-                    && let Some(bundled) = flow.bundled()
+            FlowOutput::Bundle { options, header } => {
+                if let Err(reason) = self.bundle_workers.send(now, s, number, &options, &header)
+                    && let Some(bundle) = flow.bundle_mut()
                 {
-                    bundled.refused(why);
+                    bundle.record_refusal(reason);
                 }
-                self.roused.push_back(Roused::Bundles(s));
+                self.runnable.push_back(Runnable::BundleWorker(s));
                 true
             }
-            Said::Idle { deadline, blocked } => {
-                let is_over = flow.is_over();
-                self.agenda.set(place, deadline.unwrap_or(Instant::MAX));
+            FlowOutput::Idle { deadline, blocked } => {
+                let is_finished = flow.is_finished();
+                self.event_queue.set(node_id, deadline.unwrap_or(Instant::MAX));
                 if blocked {
-                    self.wait(number, side, line);
+                    self.wait_for_room(number, side, line_has_room);
                 }
-                if is_over && !self.over.contains(&number) {
-                    self.over.push_back(number);
+                if is_finished && !self.finished.contains(&number) {
+                    self.finished.push_back(number);
                 }
                 false
             }
         }
     }
 
-    /// Hands on what the LLC station of a host has to say.
-    fn drain_llc(&mut self, s: u32) {
-        let Some(Spot { port, down: (m, at), place, .. }) = self.llc.spot(s) else { return };
+    /// Polls the LLC station of a host until it is idle.
+    fn drain_llc_station(&mut self, s: u32) {
+        let Some(LlcInterface { port, medium_port: (m, at), node_id, .. }) = self.llc_stations.interface(s)
+        else {
+            return;
+        };
         loop {
             let now = self.now;
-            let host = &self.network.stations[s as usize].station;
+            let host = &self.network.hosts[s as usize].model;
             let medium = &mut self.network.media[m as usize].medium;
-            let line = self.stations[s as usize].held[port.0 as usize].is_empty() && medium.room(now, at, 1);
-            let room = line && host.room();
-            match self.llc.poll(now, s, room, &mut self.kit) {
-                Saying::Send(packet) => {
-                    let frame = self.kit.frame(packet);
-                    self.post(s, port, frame);
+            let line_has_room = self.host_queues[s as usize].pending_frames[port.0 as usize].is_empty()
+                && medium.room(now, at, 1);
+            let room = line_has_room && host.room();
+            match self.llc_stations.poll(now, s, room, &mut self.packet_pool) {
+                LlcOutput::Send(packet) => {
+                    let frame = self.packet_pool.new_frame(packet);
+                    self.send_packet(s, port, frame);
                 }
-                Saying::Heard { flow, header } => {
-                    let side = u32::from(header.kind != Kind::Answer);
-                    self.rouse(flow, side, |messages| messages.hear(now, side as usize, &header));
+                LlcOutput::Received { flow, header } => {
+                    let side = u32::from(header.kind != MessageKind::Response);
+                    self.update_llc_flow(flow, side, |flow| flow.receive(now, side as usize, &header));
                 }
-                Saying::Told { flow, side, told } => {
-                    self.rouse(flow, side, |messages| messages.told(now, side as usize, told));
+                LlcOutput::Sent { flow, side, report } => {
+                    self.update_llc_flow(flow, side, |flow| flow.complete_send(now, side as usize, report));
                 }
-                Saying::Formed => {
-                    (0..self.next_flow()).for_each(|flow| self.rouse(flow, 0, |messages| messages.open(now)));
+                LlcOutput::RingFormed => {
+                    (0..self.next_flow())
+                        .for_each(|flow| self.update_llc_flow(flow, 0, |flow| flow.start_source(now)));
                 }
-                Saying::Idle { deadline, blocked } => {
-                    self.agenda.set(place, deadline.unwrap_or(Instant::MAX));
+                LlcOutput::Idle { deadline, blocked } => {
+                    self.event_queue.set(node_id, deadline.unwrap_or(Instant::MAX));
                     if blocked {
-                        self.queue(s, (FLOW, s), line, (m, at));
+                        self.enqueue_sender(s, (LLC_FLOW, s), line_has_room, (m, at));
                     }
                     return;
                 }
@@ -687,110 +709,110 @@ impl Engine {
         }
     }
 
-    /// Hands on what bundles at a station has to say.
-    fn drain_bundles(&mut self, s: u32) {
-        let Some(place) = self.bundles.place(s) else { return };
+    /// Polls the bundle worker of a host until it is idle.
+    fn drain_bundle_worker(&mut self, s: u32) {
+        let Some(node_id) = self.bundle_workers.node_id(s) else { return };
         loop {
             let now = self.now;
-            if let Some((port, (m, at))) = self.bundles.leaving(s) {
+            if let Some((port, (m, at))) = self.bundle_workers.next_egress(s) {
                 let medium = &mut self.network.media[m as usize].medium;
-                let line =
-                    self.stations[s as usize].held[port.0 as usize].is_empty() && medium.room(now, at, 1);
-                if line && self.network.stations[s as usize].station.room() {
-                    if let Some(packet) = self.bundles.take(s) {
-                        let frame = self.kit.frame(packet);
-                        self.post(s, port, frame);
+                let line_has_room = self.host_queues[s as usize].pending_frames[port.0 as usize].is_empty()
+                    && medium.room(now, at, 1);
+                if line_has_room && self.network.hosts[s as usize].model.room() {
+                    if let Some(packet) = self.bundle_workers.take_packet(s) {
+                        let frame = self.packet_pool.new_frame(packet);
+                        self.send_packet(s, port, frame);
                     }
                     continue;
                 }
-                self.queue(s, (bundles::FLOW, s), line, (m, at));
+                self.enqueue_sender(s, (bundles::BUNDLE_FLOW, s), line_has_room, (m, at));
             }
-            match self.bundles.poll(now, s, &mut self.kit) {
-                bundles::Saying::Leaving => {}
-                bundles::Saying::Heard { flow, header } => {
-                    let Some(heard) = self.flows.get_mut(flow as usize).and_then(Option::as_mut) else {
+            match self.bundle_workers.poll(now, s, &mut self.packet_pool) {
+                bundles::BundleOutput::Outgoing => {}
+                bundles::BundleOutput::Received { flow, header } => {
+                    let Some(flow_state) = self.flows.get_mut(flow as usize).and_then(Option::as_mut) else {
                         continue;
                     };
-                    let receiver = heard.sides.iter().skip(1).position(|side| side.station == s);
-                    if let (Some(receiver), Some(bundled)) = (receiver, heard.bundled()) {
-                        bundled.hear(now, receiver, &header);
-                        if bundled.has_all() {
-                            self.roused.push_back(Roused::End { flow, side: 0 });
+                    let receiver = flow_state.sides.iter().skip(1).position(|side| side.host == s);
+                    if let (Some(receiver), Some(bundle)) = (receiver, flow_state.bundle_mut()) {
+                        bundle.receive(now, receiver, &header);
+                        if bundle.has_received_all() {
+                            self.runnable.push_back(Runnable::Endpoint { flow, side: 0 });
                         }
                     }
                 }
-                bundles::Saying::Join { group, joins } => {
-                    self.network.join(s, self.bundles.switches(s), group, joins);
+                bundles::BundleOutput::Membership { group, joins } => {
+                    self.network.set_membership(s, self.bundle_workers.switches(s), group, joins);
                 }
-                bundles::Saying::Settled => {
+                bundles::BundleOutput::Ready => {
                     for flow in 0..self.next_flow() {
-                        if let Some(bundled) =
-                            self.flows[flow as usize].as_mut().and_then(|flow| flow.bundled())
+                        if let Some(bundle) =
+                            self.flows[flow as usize].as_mut().and_then(|flow| flow.bundle_mut())
                         {
-                            bundled.open(now);
-                            self.roused.push_back(Roused::End { flow, side: 0 });
+                            bundle.start_source(now);
+                            self.runnable.push_back(Runnable::Endpoint { flow, side: 0 });
                         }
                     }
                 }
-                bundles::Saying::Idle { deadline } => {
-                    return self.agenda.set(place, deadline.unwrap_or(Instant::MAX));
+                bundles::BundleOutput::Idle { deadline } => {
+                    return self.event_queue.set(node_id, deadline.unwrap_or(Instant::MAX));
                 }
             }
         }
     }
 
-    /// Tells a flow over LLC something, after which its ends may have something to say.
-    fn rouse(&mut self, flow: u32, side: u32, tell: impl FnOnce(&mut Messages)) {
-        // None: a straggler of a run that is over.
-        let Some(messages) = self.flows.get_mut(flow as usize).and_then(|f| f.as_mut()?.messages()) else {
+    /// Updates a flow over LLC and schedules its endpoints for polling.
+    fn update_llc_flow(&mut self, flow: u32, side: u32, update: impl FnOnce(&mut LlcFlow)) {
+        // `None`: a late message of a flow that has finished.
+        let Some(flow_state) = self.flows.get_mut(flow as usize).and_then(|f| f.as_mut()?.llc_mut()) else {
             return;
         };
-        tell(messages);
-        self.roused.push_back(Roused::End { flow, side });
-        if side > 0 && messages.is_over() {
-            self.roused.push_back(Roused::End { flow, side: 0 });
+        update(flow_state);
+        self.runnable.push_back(Runnable::Endpoint { flow, side });
+        if side > 0 && flow_state.is_finished() {
+            self.runnable.push_back(Runnable::Endpoint { flow, side: 0 });
         }
     }
 
-    /// Hands a frame to a station that has room for it.
-    fn post(&mut self, s: u32, port: Port, frame: Frame) {
-        let station = &mut self.network.stations[s as usize].station;
-        if station.is_free() {
-            station.pass_out();
-            return self.launch_now(s, port, frame);
+    /// Gives a frame to a host that has room for it.
+    fn send_packet(&mut self, s: u32, port: Port, frame: Frame) {
+        let host = &mut self.network.hosts[s as usize].model;
+        if host.is_free() {
+            host.pass_out();
+            return self.send_now(s, port, frame);
         }
-        let refused = station.send(self.now, port, frame);
-        debug_assert!(refused.is_ok(), "it had room");
-        self.drain_station(s);
+        let result = host.send(self.now, port, frame);
+        debug_assert!(result.is_ok(), "room was checked above");
+        self.drain_host(s);
     }
 
-    /// Notes that an end waits for room at its station, because the `line` has some or none.
+    /// Queues an endpoint until its host has room. `line_has_room` says whether only the processor is busy.
     #[cold]
-    fn wait(&mut self, number: u32, side: u32, line: bool) {
+    fn wait_for_room(&mut self, number: u32, side: u32, line_has_room: bool) {
         let Some(flow) = &self.flows[number as usize] else { return };
-        let Side { station: s, down, .. } = flow.sides[side as usize];
-        self.queue(s, (number, side), line, down);
+        let Side { host: s, medium_port, .. } = flow.sides[side as usize];
+        self.enqueue_sender(s, (number, side), line_has_room, medium_port);
     }
 
-    /// Lets somebody wait for room at a station.
-    fn queue(&mut self, s: u32, who: (u32, u32), line: bool, (m, at): (u32, Port)) {
-        let waiting = &mut self.stations[s as usize].waiting;
-        if waiting.contains(&who) {
+    /// Queues a sender until a host has room.
+    fn enqueue_sender(&mut self, s: u32, sender: (u32, u32), line_has_room: bool, (m, at): (u32, Port)) {
+        let waiting = &mut self.host_queues[s as usize].waiting_senders;
+        if waiting.contains(&sender) {
             return;
         }
-        match who.0 {
-            FLOW | bundles::FLOW => waiting.push_front(who),
-            _ => waiting.push_back(who),
+        match sender.0 {
+            LLC_FLOW | bundles::BUNDLE_FLOW => waiting.push_front(sender),
+            _ => waiting.push_back(sender),
         }
-        // Without room on the line the medium will say when; without room at the processor, the station will.
-        if !line {
+        // The medium reports room on the line; the host reports room at the processor.
+        if !line_has_room {
             self.network.media[m as usize].medium.handle(self.now, Arrival::Ask { port: at });
             self.drain_medium(m);
         }
     }
 }
 
-/// A number from a name.
-fn mark(name: &str) -> u64 {
+/// Returns the hash of a node's name.
+fn name_hash(name: &str) -> u64 {
     xxh3_64(name.as_bytes())
 }

@@ -1,39 +1,42 @@
-//! What crosses the media of a simulation: lengths and meaning. Payload is virtual; only headers that somebody reads
-//! are bytes.
+//! Frames and packets that cross the media of a simulation. Payload is virtual: frames carry lengths and metadata, and
+//! only headers that a node parses are bytes.
 
 use std::sync::Arc;
 
 use trunkline_endpoint::{Frame as Crossing, MAX_BATCH, To};
 use trunkline_models::atm::{CellFrame, Train};
-use trunkline_run::message::Kind;
+use trunkline_run::message::MessageKind;
 use trunkline_units::Instant;
 
-use crate::flow::way::Way;
+use crate::stages::FrameTimes;
 
-/// Bytes of the longest TCP header kept: options of a SYN are an MSS and a window scale.
+/// Bytes of the longest TCP header. The options of a SYN are an MSS and a window scale.
 pub const TCP_HEADER: usize = 28;
 
-/// Bytes of a cell.
-const CELL: u32 = 53;
-/// Boxes kept to be filled again.
-const SPARE: usize = 4096;
+/// Octets of an IEEE 802.1Q tag.
+pub const VLAN_TAG: u32 = 4;
 
-/// A packet, a cell or a train of cells: 24 bytes, in three words because it is moved several times on each of its hops,
-/// and words are moved at once where the fields of a struct are moved one by one.
+/// Bytes of an ATM cell.
+const CELL: u32 = 53;
+/// Maximum number of packet boxes kept for reuse.
+const MAX_SPARE: usize = 4096;
+
+/// A packet, a cell or a train of cells.
 ///
-/// A packet owns what it carries, and so do its last cell and its train: what is cloned or dropped on the way is
-/// Rust's to see to. Beside its [`Packet`], a frame under way takes no memory elsewhere.
+/// It has 24 bytes in three words: a frame is moved several times per hop, and the compiler moves words faster than the
+/// separate fields of a struct. A packet, its last cell and its train own the [`Packet`]; a frame in flight uses no other
+/// memory.
 #[derive(Clone, Debug)]
 pub struct Frame {
-    /// What it carries; nothing, if it is a cell and not the last of its packet.
+    /// The packet; `None` for a cell that is not the last of its packet.
     packet: Option<Box<Packet>>,
-    /// What media ask: to 32, length 16, channel 16 bits, from below.
-    way: u64,
-    /// Serial 32, cell 14, cells 14 (0: it is a packet), damaged 1 bit.
-    mark: u64,
+    /// Addressing for the media, from the least significant bit: destination 32 bits, length 16, channel 16.
+    route_word: u64,
+    /// Serial number 32 bits, cell index 14, cell count 14 (0: a packet), damaged 1.
+    cell_word: u64,
 }
 
-/// Where the bits of a frame's words begin.
+/// Bit offsets of the fields in a frame's words.
 const LENGTH: u32 = 32;
 const CHANNEL: u32 = 48;
 const INDEX: u32 = 32;
@@ -41,68 +44,68 @@ const COUNT: u32 = 46;
 /// The longest IPv4 packet has 1,366 cells.
 const CELLS: u64 = (1 << 14) - 1;
 const DAMAGED: u64 = 1 << 60;
-/// The upper bit of [`To`] in half its size says that it is a group; everybody has all bits.
+/// The top bit of an encoded [`To`] marks a group. All bits set mean broadcast.
 const GROUP: u32 = 1 << 31;
 
-/// A packet and what it carries.
+/// A packet and its content.
 #[derive(Clone, Debug)]
 pub struct Packet {
-    /// What is in it.
+    /// The content.
     pub content: Content,
-    /// Bytes of IP: at most 65,535, as IPv4 has it.
+    /// Bytes of the IP packet: at most 65,535 (IPv4).
     pub length: u32,
-    /// Which flow it belongs to.
+    /// The flow that it belongs to.
     pub flow: u32,
-    /// Its virtual channel.
+    /// The virtual channel.
     pub channel: u16,
     /// Whether it goes from a receiver of its flow to the sender.
-    pub is_back: bool,
-    /// Whom it is for.
+    pub is_reverse: bool,
+    /// The destination.
     pub to: To,
-    /// If it crosses as a train.
+    /// The train, if it crosses a link as one.
     train: Option<Box<Train>>,
 }
 
-/// What a packet carries.
+/// The content of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
     /// A test message, or a fragment of one, over UDP.
     Datagram(Datagram),
-    /// A TCP segment: its header, which says how long it is. The payload's length follows from the packet's.
+    /// A TCP segment: its header, which contains its own length. The payload length follows from the packet length.
     Segment([u8; TCP_HEADER]),
-    /// A frame of the guaranteed transport, over UDP. It checks itself, so every byte is there; and the moments of its
-    /// way.
-    Frame(Box<(Way, Box<[u8]>)>),
-    /// A frame of an LLC station, its first octet (a priority, or a token's mark) included. Of a message only the header
-    /// is there, of all other frames everything. Shared among those who hear it.
+    /// A frame of the guaranteed transport over UDP, with the times at which it passed each point. All bytes are present,
+    /// because the receiver verifies a checksum.
+    Guaranteed(Box<(FrameTimes, Box<[u8]>)>),
+    /// A frame of an LLC station, including its first octet (a priority or a token marker). A message consists of its
+    /// header only; all other frames are complete. Receivers share the bytes.
     Pdu {
-        /// The number of the station that sent it.
+        /// Number of the sending station.
         from: u8,
-        /// Of the one that it is for; 255: of all.
+        /// Number of the receiving station; 255: broadcast.
         to: u8,
-        /// It.
+        /// The frame.
         bytes: Arc<[u8]>,
     },
-    /// A bundle, or a message from or for the wide area, over UDP: every byte is there, and with each fragment all of them.
-    /// Shared among those who hear it.
+    /// A bundle, or a message from or to the wide area, over UDP. Each fragment refers to the whole datagram. Receivers
+    /// share the bytes.
     Bundle {
-        /// All of it.
-        parcel: Arc<Parcel>,
-        /// Which fragment this is, and of how many.
+        /// The whole datagram.
+        datagram: Arc<BundleDatagram>,
+        /// Index of this fragment, from 0.
         fragment: u16,
-        /// Fragments, at least 1.
+        /// Number of fragments, at least 1.
         fragments: u16,
     },
 }
 
-/// A datagram with a bundle or a message.
+/// A UDP datagram with a bundle or a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Parcel {
-    /// The station that sent it.
-    pub from: u32,
-    /// As which of its datagrams.
-    pub serial: u32,
-    /// It.
+pub struct BundleDatagram {
+    /// Number of the sending host.
+    pub from_host: u32,
+    /// Number of the datagram at its sender, for reassembly.
+    pub number: u32,
+    /// The payload of the datagram.
     pub bytes: Box<[u8]>,
 }
 
@@ -111,42 +114,42 @@ pub struct Parcel {
 pub struct Datagram {
     /// Sequence number.
     pub sequence: u64,
-    /// When it was handed to the transport.
-    pub sent: Instant,
-    /// Bytes of the message, header included.
-    pub size: u32,
-    /// Bytes of the answer asked for.
-    pub response: u32,
-    /// Which fragment this is, and of how many.
+    /// Time when the message was handed to the transport.
+    pub sent_at: Instant,
+    /// Bytes of the message, including its header.
+    pub length: u32,
+    /// Bytes of the requested response.
+    pub response_length: u32,
+    /// Index of this fragment, from 0.
     pub fragment: u16,
-    /// Fragments of the message, at least 1.
+    /// Number of fragments of the message, at least 1.
     pub fragments: u16,
-    /// What the message is.
-    pub kind: Kind,
+    /// The kind of the message.
+    pub kind: MessageKind,
 }
 
-/// What packets are made with.
+/// Allocates packets and reuses their boxes.
 #[derive(Debug)]
-pub struct Kit {
-    /// Room for one segment's bytes.
+pub struct PacketPool {
+    /// Scratch buffer for the bytes of one segment.
     pub scratch: Box<[u8]>,
-    /// Boxes of packets that are no more, at most 4,096, to be filled again.
+    /// Boxes of dropped packets for reuse, at most 4,096.
     #[expect(clippy::vec_box, reason = "a frame carries a box, and gives one back")]
     spare: Vec<Box<Packet>>,
-    /// Packets so far.
+    /// Number of packets created.
     serial: u32,
 }
 
-impl Default for Kit {
+impl Default for PacketPool {
     fn default() -> Self {
-        Kit { scratch: vec![0; MAX_BATCH].into(), spare: Vec::new(), serial: 0 }
+        PacketPool { scratch: vec![0; MAX_BATCH].into(), spare: Vec::new(), serial: 0 }
     }
 }
 
-impl Kit {
-    /// Sends a packet out.
+impl PacketPool {
+    /// Creates the frame of a packet and numbers it.
     #[inline(always)]
-    pub fn frame(&mut self, packet: Packet) -> Frame {
+    pub fn new_frame(&mut self, packet: Packet) -> Frame {
         let serial = self.serial;
         self.serial = serial.wrapping_add(1);
         let (to, length, channel) = (packet.to, packet.length, packet.channel);
@@ -157,24 +160,28 @@ impl Kit {
             }
             None => Box::new(packet),
         };
-        Frame { packet: Some(packet), way: way(to, length, channel), mark: u64::from(serial) }
+        Frame {
+            packet: Some(packet),
+            route_word: route_word(to, length, channel),
+            cell_word: u64::from(serial),
+        }
     }
 
-    /// Keeps the box of a packet that is no more.
+    /// Keeps the box of a dropped packet for reuse.
     #[inline]
-    pub fn keep(&mut self, mut packet: Box<Packet>) {
-        if let Content::Frame(frame) = &mut packet.content {
+    pub fn recycle(&mut self, mut packet: Box<Packet>) {
+        if let Content::Guaranteed(frame) = &mut packet.content {
             frame.1 = Box::default();
         }
-        if self.spare.len() < SPARE {
+        if self.spare.len() < MAX_SPARE {
             self.spare.push(packet);
         }
     }
 }
 
-/// A frame's second word.
+/// Encodes the second word of a frame.
 #[inline(always)]
-fn way(to: To, length: u32, channel: u16) -> u64 {
+fn route_word(to: To, length: u32, channel: u16) -> u64 {
     debug_assert!(length <= u32::from(u16::MAX), "the language has no larger MTU");
     let to = match to {
         To::Station(station) => station & !GROUP,
@@ -185,40 +192,40 @@ fn way(to: To, length: u32, channel: u16) -> u64 {
 }
 
 impl Packet {
-    /// A packet of `length` bytes of IP, from the sender of `flow` or (`is_back`) to it.
+    /// Creates a packet of `length` bytes of IP from the sender of `flow`, or to it if `is_reverse`.
     #[inline(always)]
     pub fn new(content: Content, length: u32, flow: u32, channel: u16, to: To, is_back: bool) -> Packet {
-        Packet { content, length, flow, channel, is_back, to, train: None }
+        Packet { content, length, flow, channel, is_reverse: is_back, to, train: None }
     }
 }
 
 impl Frame {
-    /// The packet, if it is one or carries one: of its cells, the last.
+    /// Returns the packet, if the frame carries one. Of the cells of a packet only the last does.
     #[inline]
     pub fn packet(&self) -> Option<&Packet> {
         self.packet.as_deref()
     }
 
-    /// The packet, as [`packet`](Frame::packet), to keep.
+    /// Returns the packet like [`packet`](Frame::packet) and consumes the frame.
     #[inline]
-    pub fn open(self) -> Option<Box<Packet>> {
+    pub fn into_inner(self) -> Option<Box<Packet>> {
         self.packet
     }
 
-    /// The moments of its way, if it carries a frame of the guaranteed transport.
+    /// Returns the times of a frame of the guaranteed transport.
     #[inline]
-    pub fn way(&mut self) -> Option<&mut Way> {
+    pub fn times_mut(&mut self) -> Option<&mut FrameTimes> {
         match self.packet.as_deref_mut() {
-            Some(Packet { content: Content::Frame(frame), .. }) => Some(&mut frame.0),
+            Some(Packet { content: Content::Guaranteed(frame), .. }) => Some(&mut frame.0),
             _ => None,
         }
     }
 
-    /// Makes it a cell, or with a `count` of 0 a packet, that is so long on the line.
+    /// Makes the frame a cell (`count` > 0) or a packet (`count` = 0) of `length` bytes.
     #[inline]
-    fn cross_as(&mut self, length: u32, index: u16, count: u16) {
-        self.way = self.way & !(0xFFFF << LENGTH) | u64::from(length) << LENGTH;
-        self.mark = self.mark & !(CELLS << INDEX | CELLS << COUNT)
+    fn set_wire_form(&mut self, length: u32, index: u16, count: u16) {
+        self.route_word = self.route_word & !(0xFFFF << LENGTH) | u64::from(length) << LENGTH;
+        self.cell_word = self.cell_word & !(CELLS << INDEX | CELLS << COUNT)
             | u64::from(index) << INDEX
             | u64::from(count) << COUNT;
     }
@@ -227,12 +234,12 @@ impl Frame {
 impl Crossing for Frame {
     #[inline]
     fn length(&self) -> u32 {
-        u32::from((self.way >> LENGTH) as u16)
+        u32::from((self.route_word >> LENGTH) as u16)
     }
 
     #[inline]
     fn to(&self) -> To {
-        match self.way as u32 {
+        match self.route_word as u32 {
             u32::MAX => To::All,
             group if group & GROUP != 0 => To::Group(group & !GROUP),
             station => To::Station(station),
@@ -241,50 +248,50 @@ impl Crossing for Frame {
 
     #[inline]
     fn channel(&self) -> u16 {
-        (self.way >> CHANNEL) as u16
+        (self.route_word >> CHANNEL) as u16
     }
 
     #[inline]
     fn damage(&mut self) {
-        self.mark |= DAMAGED;
+        self.cell_word |= DAMAGED;
     }
 
     #[inline]
     fn is_damaged(&self) -> bool {
-        self.mark & DAMAGED != 0
+        self.cell_word & DAMAGED != 0
     }
 }
 
 impl CellFrame for Frame {
     #[inline]
     fn cell(&self, index: u16, count: u16) -> Self {
-        let mut cell = Frame { packet: None, way: self.way, mark: self.mark };
-        cell.cross_as(CELL, index, count);
+        let mut cell = Frame { packet: None, route_word: self.route_word, cell_word: self.cell_word };
+        cell.set_wire_form(CELL, index, count);
         cell
     }
 
     #[inline]
     fn last_cell(mut self, index: u16, count: u16) -> Self {
-        self.cross_as(CELL, index, count);
+        self.set_wire_form(CELL, index, count);
         self
     }
 
     #[inline]
     fn as_cell(&self) -> Option<(u16, u16)> {
-        let (index, count) = (self.mark >> INDEX & CELLS, self.mark >> COUNT & CELLS);
+        let (index, count) = (self.cell_word >> INDEX & CELLS, self.cell_word >> COUNT & CELLS);
         (count > 0).then_some((index as u16, count as u16))
     }
 
     #[inline]
     fn serial(&self) -> u32 {
-        self.mark as u32
+        self.cell_word as u32
     }
 
     #[inline]
     fn into_packet(mut self) -> Self {
         if let Some(packet) = &self.packet {
             let length = packet.length;
-            self.cross_as(length, 0, 0);
+            self.set_wire_form(length, 0, 0);
         }
         self
     }
@@ -315,15 +322,15 @@ mod tests {
 
     #[test]
     fn a_frame_is_small() {
-        // A cell crosses the media in hundreds of thousands a second.
+        // Hundreds of thousands of cells cross the media per second.
         assert_eq!((size_of::<Frame>(), size_of::<Packet>()), (24, 64));
     }
 
     #[test]
-    fn a_frame_knows_its_way_whole_and_in_cells() {
+    fn a_frame_keeps_its_destination_as_packet_and_as_cells() {
         for (to, length) in [(To::Station(7), 28), (To::Group(9), 9180), (To::All, 65_535)] {
-            let mut kit = Kit { serial: 0xFFFF_FFF1, ..Kit::default() };
-            let mut whole = kit.frame(packet(to, length));
+            let mut pool = PacketPool { serial: 0xFFFF_FFF1, ..PacketPool::default() };
+            let mut whole = pool.new_frame(packet(to, length));
             assert_eq!((whole.to(), whole.length(), whole.as_cell()), (to, length, None));
             let first = whole.cell(0, 1366);
             whole.damage();
@@ -333,21 +340,24 @@ mod tests {
                 assert_eq!((cell.as_cell(), cell.serial()), (Some((index, 1366)), 0xFFFF_FFF1));
                 assert_eq!((cell.is_damaged(), cell.packet().is_some()), (index > 0, index > 0));
             }
-            // The packet goes with the last cell.
+            // The last cell carries the packet.
             let whole = last.into_packet();
             assert_eq!((whole.length(), whole.as_cell(), whole.is_damaged()), (length, None, true));
-            assert_eq!(whole.open().map(|packet| (packet.length, packet.content)), Some((length, SEGMENT)));
+            assert_eq!(
+                whole.into_inner().map(|packet| (packet.length, packet.content)),
+                Some((length, SEGMENT))
+            );
         }
     }
 
     #[test]
-    fn spare_boxes_are_filled_again_and_few_are_kept() {
-        let mut kit = Kit::default();
-        (0..SPARE + 10).for_each(|_| kit.keep(Box::new(packet(To::All, 100))));
-        assert_eq!(kit.spare.len(), SPARE);
-        let frame = kit.frame(packet(To::Station(1), 200));
+    fn spare_boxes_are_reused_and_bounded() {
+        let mut pool = PacketPool::default();
+        (0..MAX_SPARE + 10).for_each(|_| pool.recycle(Box::new(packet(To::All, 100))));
+        assert_eq!(pool.spare.len(), MAX_SPARE);
+        let frame = pool.new_frame(packet(To::Station(1), 200));
         assert_eq!(frame.packet().map(|packet| (packet.to, packet.length)), Some((To::Station(1), 200)));
-        assert_eq!(kit.spare.len(), SPARE - 1);
-        assert_ne!(frame.serial(), kit.frame(packet(To::All, 100)).serial());
+        assert_eq!(pool.spare.len(), MAX_SPARE - 1);
+        assert_ne!(frame.serial(), pool.new_frame(packet(To::All, 100)).serial());
     }
 }

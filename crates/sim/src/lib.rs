@@ -1,39 +1,63 @@
-//! The simulator: a plan in simulated time.
+//! The simulator: runs an experiment in simulated time.
 //!
-//! ```text
-//!  end ── station ── link ── switch ── link ── station ── end
-//!   │  sources, transports, meters: `flow`          │
-//!   └── one agenda: the next moment of every place ─┘
+//! ```
+//! use trunkline_experiment::{Source, parse};
+//! use trunkline_run::{Backend as _, NoProgress, RunOptions, StopFlag};
+//! use trunkline_sim::Sim;
+//!
+//! let text = r#"experiment "ten" {
+//!     network { host a, b; link a - b (rate = 10 Mb/s, delay = 1 ms); }
+//!     connection x { xmt = a; rcv = b; protocol = udp; test = cbr (messagesize = 1000, period = 10 ms); messages = 10; }
+//! }"#;
+//! let plan = parse(&Source { name: "ten", text, folder: None }).plan.expect("a valid experiment");
+//! let options = RunOptions {
+//!     seed: Default::default(),
+//!     text: text.into(),
+//!     started_at: String::new(),
+//!     folder: ".".into(),
+//!     out: std::env::temp_dir(),
+//!     stop: StopFlag::default(),
+//! };
+//! let record = Sim::default().run(&plan, &options, &mut NoProgress);
+//! assert_eq!(record.connections[0].messages_received, 10);
 //! ```
 //!
-//! | module | what |
-//! | --- | --- |
-//! | [`agenda`] | which place is next: by time, then by place |
-//! | [`frame`] | what crosses the media: lengths and meaning, hardly ever bytes |
-//! | [`medium`] | any medium, by one name |
-//! | [`network`] | plan → media, stations, wires and forwarding tables |
-//! | [`engine`] | the loop: wakes places and carries frames from one to the next |
-//! | [`flow`] | one run of a connection: its ends, and what they measure |
-//! | [`bundles`] | the bundle converters, and the interfaces of their hosts |
-//! | [`stations`] | the LLC stations of hosts, and the token among them |
-//! | [`schedule`] | serial, parallel, repeat: when flows begin |
-//! | [`counts`] | what ends of links sent, against time |
-//! | [`trace`] | captures of links and hosts, as pcapng |
-//! | [`backend`] | [`Sim`]: plan in, record out |
+//! ```text
+//!  endpoint ── host ── link ── switch ── link ── host ── endpoint
+//!      │  sources, transports, meters: `flow`           │
+//!      └── one event queue: the next deadline of each ──┘
+//! ```
 //!
-//! A run is one thread and depends on nothing but plan and seed. Runs side by side do not know of each other.
+//! | module | contents |
+//! | --- | --- |
+//! | [`backend`] | [`Sim`], the backend: takes a plan, returns a record |
+//! | [`bundles`] | bundle converters and the interfaces of their hosts |
+//! | [`engine`] | the event loop: handles deadlines and forwards frames |
+//! | [`event_queue`] | deadlines ordered by time and node |
+//! | [`flow`] | the endpoints of one run of a connection, and their measurements |
+//! | [`frame`] | frames and packets: lengths and metadata, few bytes |
+//! | [`link_counters`] | counters of link ends over time |
+//! | [`llc_stations`] | the LLC stations of hosts and the token ring among them |
+//! | [`medium`] | all media as one enum |
+//! | [`network`] | media, hosts and forwarding tables of a plan |
+//! | [`schedule`] | serial, parallel, repeat: when each connection starts |
+//! | [`stages`] | delay of guaranteed messages by stage |
+//! | [`trace`] | captures of links and hosts as pcapng |
+//!
+//! A run is single-threaded and depends only on the plan and the seed. Parallel runs are independent.
 
-pub mod agenda;
 pub mod backend;
 pub mod bundles;
-pub mod counts;
 pub mod engine;
+pub mod event_queue;
 pub mod flow;
 pub mod frame;
+pub mod link_counters;
+pub mod llc_stations;
 pub mod medium;
 pub mod network;
 pub mod schedule;
-pub mod stations;
+pub mod stages;
 pub mod trace;
 
 pub use backend::Sim;

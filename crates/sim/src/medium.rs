@@ -1,4 +1,4 @@
-//! Any medium, by one name: dispatch by an enum, so that the loop has no indirect calls.
+//! All media as one enum. Dispatch by enum avoids indirect calls in the event loop.
 
 use trunkline_endpoint::{Arrival, Counters, Medium as _, Passage, Port};
 use trunkline_models::atm::CellLink;
@@ -7,23 +7,23 @@ use trunkline_units::Instant;
 
 use crate::frame::Frame;
 
-/// One of the media.
+/// A medium of any kind.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "there are few media, and each frame asks one")]
 pub enum Medium {
-    /// Point to point, packets.
+    /// A point-to-point link that carries packets.
     Link(Link<Frame>),
-    /// Point to point, cells.
+    /// A point-to-point link that carries ATM cells.
     Cells(CellLink<Frame>),
     /// A switch.
     Switch(Switch<Frame>),
     /// Shared Ethernet.
     Hub(Hub<Frame>),
-    /// Token ring.
+    /// A token ring.
     Ring(Ring<Frame>),
 }
 
-macro_rules! each {
+macro_rules! dispatch {
     ($self:expr, $medium:ident => $does:expr) => {
         match $self {
             Medium::Link($medium) => $does,
@@ -36,19 +36,19 @@ macro_rules! each {
 }
 
 impl Medium {
-    /// As [`trunkline_endpoint::Medium::handle`].
+    /// See [`trunkline_endpoint::Medium::handle`].
     #[inline]
     pub fn handle(&mut self, now: Instant, input: Arrival<Frame>) {
-        each!(self, medium => medium.handle(now, input));
+        dispatch!(self, medium => medium.handle(now, input));
     }
 
-    /// As [`trunkline_endpoint::Medium::poll`].
+    /// See [`trunkline_endpoint::Medium::poll`].
     #[inline]
     pub fn poll(&mut self, now: Instant) -> Passage<Frame> {
-        each!(self, medium => medium.poll(now))
+        dispatch!(self, medium => medium.poll(now))
     }
 
-    /// As [`trunkline_endpoint::Medium::room`].
+    /// See [`trunkline_endpoint::Medium::room`].
     #[inline(always)]
     pub fn room(&mut self, now: Instant, port: Port, length: u32) -> bool {
         match self {
@@ -59,11 +59,11 @@ impl Medium {
 
     #[inline(never)]
     fn other_room(&mut self, now: Instant, port: Port, length: u32) -> bool {
-        each!(self, medium => medium.room(now, port, length))
+        dispatch!(self, medium => medium.room(now, port, length))
     }
 
-    /// As [`trunkline_endpoint::Medium::counters`].
+    /// See [`trunkline_endpoint::Medium::counters`].
     pub fn counters(&self, port: Port) -> &Counters {
-        each!(self, medium => medium.counters(port))
+        dispatch!(self, medium => medium.counters(port))
     }
 }

@@ -1,134 +1,142 @@
-//! When connections run: the plan's blocks, as they are worked through.
+//! The schedule of a plan: decides when each connection starts.
 
 use trunkline_experiment::plan::Block;
 use trunkline_units::{Instant, Span};
 
-/// A connection whose turn it is.
+/// A run of a connection that is ready to start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Turn {
-    /// Its index in the plan.
+pub struct ScheduledRun {
+    /// Index of the connection in the plan.
     pub connection: usize,
-    /// When its first message may leave, before its own delay.
+    /// Earliest time of its first message, before the connection's own delay.
     pub origin: Instant,
-    /// Which of its runs this is, from 1; runs of nested repeats are numbered through.
-    pub round: u32,
-    /// To be handed back when it is over.
-    pub ticket: usize,
+    /// Number of this run, from 1. Runs of nested repeats are numbered consecutively.
+    pub run_number: u32,
+    /// Passed to [`Schedule::finish`] when the run ends.
+    pub block_index: usize,
 }
 
-/// The blocks under way.
+/// The active blocks of a plan.
 #[derive(Debug)]
 pub struct Schedule<'p> {
-    active: Vec<Active<'p>>,
-    turns: Vec<Turn>,
-    /// Blocks of which a part has ended; a queue, so that many empty rounds need no deep stack.
-    moved: Vec<(usize, Instant)>,
+    active: Vec<ActiveBlock<'p>>,
+    ready: Vec<ScheduledRun>,
+    /// Blocks of which a child has ended. A work list instead of recursion: many empty repetitions need no deep stack.
+    progressed: Vec<(usize, Instant)>,
     done: bool,
 }
 
-/// A block under way, and whose part it is.
+/// An active block and its parent.
 #[derive(Debug)]
-struct Active<'p> {
+struct ActiveBlock<'p> {
     parent: Option<usize>,
     round: u32,
-    state: State<'p>,
+    state: BlockState<'p>,
 }
 
 #[derive(Debug)]
-enum State<'p> {
+enum BlockState<'p> {
     Serial(&'p [Block]),
-    Parallel { left: usize },
-    Repeat { body: &'p Block, count: u32, begun: u32, every: Span, next: Instant },
+    Parallel { remaining: usize },
+    Repeat { body: &'p Block, count: u32, started: u32, every: Span, next_start: Instant },
     Connection,
 }
 
 impl<'p> Schedule<'p> {
-    /// Begins with `block` at `now`.
+    /// Starts `block` at `now`.
     pub fn new(block: &'p Block, now: Instant) -> Self {
-        let mut schedule = Schedule { active: Vec::new(), turns: Vec::new(), moved: Vec::new(), done: false };
-        schedule.begin(block, None, now, 1);
-        schedule.settle();
+        let mut schedule =
+            Schedule { active: Vec::new(), ready: Vec::new(), progressed: Vec::new(), done: false };
+        schedule.start_block(block, None, now, 1);
+        schedule.advance_all();
         schedule
     }
 
-    /// The connections whose turn has come since this was last asked.
-    pub fn turns(&mut self) -> Vec<Turn> {
-        std::mem::take(&mut self.turns)
+    /// Removes and returns the runs that became ready since the last call.
+    pub fn take_ready(&mut self) -> Vec<ScheduledRun> {
+        std::mem::take(&mut self.ready)
     }
 
-    /// Whether there are any.
-    pub fn has_turns(&self) -> bool {
-        !self.turns.is_empty()
+    /// Whether any run is ready.
+    pub fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
     }
 
-    /// Whether everything has run.
+    /// Whether all blocks have ended.
     pub fn is_done(&self) -> bool {
         self.done
     }
 
-    fn begin(&mut self, block: &'p Block, parent: Option<usize>, origin: Instant, round: u32) {
+    fn start_block(&mut self, block: &'p Block, parent: Option<usize>, origin: Instant, round: u32) {
         let ticket = self.active.len();
         let (state, parts): (_, &[Block]) = match block {
-            Block::Serial(blocks) => (State::Serial(blocks), &[]),
-            Block::Parallel(blocks) => (State::Parallel { left: blocks.len() }, blocks),
+            Block::Serial(blocks) => (BlockState::Serial(blocks), &[]),
+            Block::Parallel(blocks) => (BlockState::Parallel { remaining: blocks.len() }, blocks),
             Block::Repeat { count, every, body } => {
                 let (count, every) = (*count, *every);
-                (State::Repeat { body, count, begun: 0, every, next: origin }, &[])
+                (BlockState::Repeat { body, count, started: 0, every, next_start: origin }, &[])
             }
             Block::Connection(connection) => {
-                self.turns.push(Turn { connection: *connection, origin, round, ticket });
-                (State::Connection, &[])
+                self.ready.push(ScheduledRun {
+                    connection: *connection,
+                    origin,
+                    run_number: round,
+                    block_index: ticket,
+                });
+                (BlockState::Connection, &[])
             }
         };
-        let waits = matches!(state, State::Connection) || !parts.is_empty();
-        self.active.push(Active { parent, round, state });
-        parts.iter().for_each(|part| self.begin(part, Some(ticket), origin, round));
+        let waits = matches!(state, BlockState::Connection) || !parts.is_empty();
+        self.active.push(ActiveBlock { parent, round, state });
+        parts.iter().for_each(|part| self.start_block(part, Some(ticket), origin, round));
         if !waits {
-            self.moved.push((ticket, origin));
+            self.progressed.push((ticket, origin));
         }
     }
 
-    /// Takes back the ticket of a connection that is over.
-    pub fn over(&mut self, ticket: usize, now: Instant) {
-        self.end(ticket, now);
-        self.settle();
+    /// Ends the run of a connection.
+    pub fn finish(&mut self, ticket: usize, now: Instant) {
+        self.end_block(ticket, now);
+        self.advance_all();
     }
 
-    fn end(&mut self, block: usize, now: Instant) {
+    fn end_block(&mut self, block: usize, now: Instant) {
         let Some(parent) = self.active[block].parent else {
             self.done = true;
             return;
         };
-        if let State::Parallel { left } = &mut self.active[parent].state {
+        if let BlockState::Parallel { remaining: left } = &mut self.active[parent].state {
             *left -= 1;
         }
-        self.moved.push((parent, now));
+        self.progressed.push((parent, now));
     }
 
-    fn settle(&mut self) {
-        while let Some((block, now)) = self.moved.pop() {
+    fn advance_all(&mut self) {
+        while let Some((block, now)) = self.progressed.pop() {
             self.advance(block, now);
         }
     }
 
-    /// Begins the next part of a block, or ends it.
+    /// Starts the next child of a block, or ends the block.
     fn advance(&mut self, block: usize, now: Instant) {
         let round = self.active[block].round;
         match &mut self.active[block].state {
-            State::Serial([first, rest @ ..]) => {
+            BlockState::Serial([first, rest @ ..]) => {
                 let first: &'p Block = first;
-                self.active[block].state = State::Serial(rest);
-                self.begin(first, Some(block), now, round);
+                self.active[block].state = BlockState::Serial(rest);
+                self.start_block(first, Some(block), now, round);
             }
-            State::Repeat { body, count, begun, every, next } if *begun < *count => {
+            BlockState::Repeat { body, count, started: begun, every, next_start: next }
+                if *begun < *count =>
+            {
                 let (body, origin) = (*body, (*next).max(now));
                 *begun += 1;
                 *next += *every;
                 let round = (round - 1) * *count + *begun;
-                self.begin(body, Some(block), origin, round);
+                self.start_block(body, Some(block), origin, round);
             }
-            State::Parallel { left } if *left > 0 => {}
-            _ => self.end(block, now),
+            BlockState::Parallel { remaining: left } if *left > 0 => {}
+            _ => self.end_block(block, now),
         }
     }
 }
@@ -137,21 +145,21 @@ impl<'p> Schedule<'p> {
 mod tests {
     use super::*;
 
-    /// Runs a schedule whose every connection takes a second; what began when: (connection, origin in s, round).
-    fn play(block: &Block) -> Vec<(usize, f64, u32)> {
+    /// Runs a schedule in which each connection takes a second. Returns (connection, origin in s, run number) of each start.
+    fn run_schedule(block: &Block) -> Vec<(usize, f64, u32)> {
         let mut schedule = Schedule::new(block, Instant::ZERO);
-        let (mut log, mut running): (Vec<_>, Vec<Turn>) = (Vec::new(), Vec::new());
+        let (mut log, mut running): (Vec<_>, Vec<ScheduledRun>) = (Vec::new(), Vec::new());
         loop {
-            for turn in schedule.turns() {
-                log.push((turn.connection, turn.origin.as_s(), turn.round));
-                running.push(turn);
+            for run in schedule.take_ready() {
+                log.push((run.connection, run.origin.as_s(), run.run_number));
+                running.push(run);
             }
             running.sort_by_key(|t| (t.origin, t.connection));
             if running.is_empty() {
                 break;
             }
-            let turn = running.remove(0);
-            schedule.over(turn.ticket, turn.origin + Span::from_s(1));
+            let run = running.remove(0);
+            schedule.finish(run.block_index, run.origin + Span::from_s(1));
         }
         assert!(schedule.is_done());
         log
@@ -164,26 +172,26 @@ mod tests {
     #[test]
     fn blocks_nest() {
         let block = Block::Serial(vec![Block::Parallel(vec![c(0), c(1)]), c(2)]);
-        assert_eq!(play(&block), [(0, 0.0, 1), (1, 0.0, 1), (2, 1.0, 1)]);
-        assert_eq!(play(&Block::Parallel(vec![])), []);
-        assert_eq!(play(&Block::Serial(vec![Block::Parallel(vec![]), c(0)])), [(0, 0.0, 1)]);
+        assert_eq!(run_schedule(&block), [(0, 0.0, 1), (1, 0.0, 1), (2, 1.0, 1)]);
+        assert_eq!(run_schedule(&Block::Parallel(vec![])), []);
+        assert_eq!(run_schedule(&Block::Serial(vec![Block::Parallel(vec![]), c(0)])), [(0, 0.0, 1)]);
     }
 
     #[test]
-    fn repeats_keep_their_pace_and_number_their_rounds() {
+    fn repeats_keep_their_period_and_number_their_runs() {
         let repeat =
             |count, every, body| Block::Repeat { count, every: Span::from_s(every), body: Box::new(body) };
-        assert_eq!(play(&repeat(3, 10, c(0))), [(0, 0.0, 1), (0, 10.0, 2), (0, 20.0, 3)]);
-        // A round that takes longer delays the next.
-        assert_eq!(play(&repeat(2, 0, Block::Serial(vec![c(0), c(1)]))).last(), Some(&(1, 3.0, 2)));
-        let rounds: Vec<u32> = play(&repeat(2, 0, repeat(2, 0, c(0)))).iter().map(|x| x.2).collect();
+        assert_eq!(run_schedule(&repeat(3, 10, c(0))), [(0, 0.0, 1), (0, 10.0, 2), (0, 20.0, 3)]);
+        // A repetition that takes longer than the period delays the next.
+        assert_eq!(run_schedule(&repeat(2, 0, Block::Serial(vec![c(0), c(1)]))).last(), Some(&(1, 3.0, 2)));
+        let rounds: Vec<u32> = run_schedule(&repeat(2, 0, repeat(2, 0, c(0)))).iter().map(|x| x.2).collect();
         assert_eq!(rounds, [1, 2, 3, 4]);
     }
 
     #[test]
-    fn many_rounds_need_no_deep_stack() {
+    fn many_repetitions_need_no_deep_stack() {
         let block =
             Block::Repeat { count: 100_000, every: Span::ZERO, body: Box::new(Block::Parallel(vec![])) };
-        assert!(play(&block).is_empty());
+        assert!(run_schedule(&block).is_empty());
     }
 }

@@ -1,11 +1,10 @@
-//! Captures of links and hosts, as pcapng with nanosecond stamps.
+//! Captures of links and hosts as pcapng files with nanosecond timestamps.
 //!
-//! Headers are real; of the payload only what a program would look at is there: the header of a test message, and of the
-//! guaranteed transport, whose frames are bytes here too, everything. A packet says its true length, so what lacks
-//! payload looks as if it had been captured with a short snapshot length.
+//! Headers are complete. Of the payload only the header of a test message is present; frames of the guaranteed transport
+//! are complete. The original length is correct, so a packet looks as if captured with a short snapshot length.
 //!
-//! A link, hub or ring is captured where its frames arrive, a host where its packets leave and arrive. Frames of an
-//! ATM link are its AAL5 packets (`LINKTYPE_SUNATM`), stamped with their last cell.
+//! Links, hubs and rings are captured where frames arrive, hosts where packets leave and arrive. Frames of an ATM link
+//! are AAL5 packets (`LINKTYPE_SUNATM`) with the timestamp of their last cell.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -24,64 +23,64 @@ use pcap_file::pcapng::blocks::interface_description::{
 };
 use trunkline_endpoint::{Port, To};
 use trunkline_experiment::plan::{Encapsulation, Medium as Framed};
-use trunkline_llc::wire::{ALL, HEADER as PDU_HEADER, HIGHEST};
+use trunkline_llc::wire::{ALL, HEADER as PDU_HEADER, MAX_PRIORITY};
 use trunkline_models::atm::CellFrame as _;
 use trunkline_models::host::headers;
 use trunkline_run::bundle;
 use trunkline_run::message::{HEADER, Header};
 use trunkline_units::Instant;
 
-use crate::flow::{IP, UDP_IP};
+use crate::flow::{IP_HEADER, UDP_IP_HEADERS};
 use crate::frame::{Content, Frame, Packet};
+use crate::llc_stations;
 use crate::network::Network;
 use crate::network::topology::Topology;
-use crate::stations;
 
-/// The UDP and TCP ports of a simulated connection: sender, receiver.
+/// UDP and TCP ports of a simulated connection: sender, receiver.
 const PORTS: (u16, u16) = (49_152, 5_001);
-/// Longest packet that an interface says it captures: more than any is, as other programs have it.
-const SNAP: u32 = 262_144;
+/// Snapshot length in interface descriptions; the default of tcpdump.
+const SNAPLEN: u32 = 262_144;
 
 /// The captures of a run.
 pub struct Tracer {
     captures: Vec<Capture>,
-    /// Of each medium and each station, its capture and, for a station, the framing of each interface.
+    /// The capture of each medium, as an index.
     media: Vec<Option<usize>>,
-    stations: Vec<Option<usize>>,
-    /// Of each flow.
-    flows: Vec<Parties>,
-    /// The addresses of groups to which converters and their hosts send.
+    hosts: Vec<Option<usize>>,
+    /// The addresses of each flow.
+    flows: Vec<FlowAddresses>,
+    /// The multicast addresses of bundle groups.
     groups: BTreeMap<u32, [u8; 4]>,
     buffer: Vec<u8>,
-    trouble: Option<String>,
+    error: Option<String>,
 }
 
-/// Who sends, to whom, and the address and hops of its group.
-type Parties = (u32, To, Option<([u8; 4], u8)>);
+/// Sender, destination, and the address and TTL of its group.
+type FlowAddresses = (u32, To, Option<([u8; 4], u8)>);
 
 struct Capture {
     name: String,
     file: PcapNgWriter<BufWriter<File>>,
     interfaces: Vec<Framing>,
-    /// Many stations hear a frame, and it is captured once: the last that was.
+    /// On a shared medium, the serial number of the last captured frame: many stations receive it, one record is written.
     shared: Option<Option<u32>>,
 }
 
-/// What stands before a packet in a capture.
+/// The link-layer framing of packets in a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Framing {
     Ethernet,
     Atm(Encapsulation),
-    /// The packet alone.
-    Bare,
+    /// No framing: raw IP.
+    Raw,
 }
 
 impl Framing {
-    fn of(medium: Framed, encapsulation: Encapsulation) -> Self {
+    fn for_link(medium: Framed, encapsulation: Encapsulation) -> Self {
         match medium {
             Framed::Ethernet => Framing::Ethernet,
             Framed::Atm => Framing::Atm(encapsulation),
-            Framed::Ppp => Framing::Bare,
+            Framed::Ppp => Framing::Raw,
         }
     }
 
@@ -89,7 +88,7 @@ impl Framing {
         match self {
             Framing::Ethernet => DataLink::ETHERNET,
             Framing::Atm(_) => DataLink::SUNATM,
-            Framing::Bare => DataLink::RAW,
+            Framing::Raw => DataLink::RAW,
         }
     }
 }
@@ -98,7 +97,7 @@ impl Tracer {
     /// Opens `FOLDER/NAME.pcapng` for each link, hub, ring or host of `names`.
     ///
     /// # Errors
-    /// A line that says which file could not be written.
+    /// Returns one line that names the file that could not be written.
     pub fn open(
         names: &[String],
         network: &Network,
@@ -108,19 +107,19 @@ impl Tracer {
         let mut tracer = Tracer {
             captures: Vec::new(),
             media: vec![None; network.media.len()],
-            stations: vec![None; network.stations.len()],
+            hosts: vec![None; network.hosts.len()],
             flows: Vec::new(),
-            groups: groups(network),
+            groups: group_addresses(network),
             buffer: Vec::new(),
-            trouble: None,
+            error: None,
         };
         for name in names {
             let links = || topology.network.links.iter();
-            let framing = |l: &trunkline_experiment::plan::Link| Framing::of(l.medium, l.encapsulation);
+            let framing = |l: &trunkline_experiment::plan::Link| Framing::for_link(l.medium, l.encapsulation);
             let number = tracer.captures.len();
-            let interfaces = if let Some(s) = network.stations.iter().position(|h| h.name == *name) {
-                tracer.stations[s] = Some(number);
-                let ports = topology.ports[network.stations[s].node].iter();
+            let interfaces = if let Some(s) = network.hosts.iter().position(|h| h.name == *name) {
+                tracer.hosts[s] = Some(number);
+                let ports = topology.ports[network.hosts[s].plan_node].iter();
                 ports.map(|hop| framing(&topology.network.links[hop.link])).collect()
             } else if let Some(m) = network.media.iter().position(|m| m.name == *name) {
                 tracer.media[m] = Some(number);
@@ -136,30 +135,30 @@ impl Tracer {
         Ok(tracer)
     }
 
-    /// Notes who the next flow is between.
-    pub fn begin(&mut self, from: u32, to: To, group: Option<([u8; 4], u8)>) {
+    /// Adds the addresses of the next flow.
+    pub fn add_flow(&mut self, from: u32, to: To, group: Option<([u8; 4], u8)>) {
         self.flows.push((from, to, group));
     }
 
-    /// A medium hands on a frame at one of its ports.
+    /// Captures a frame that leaves a medium.
     #[inline]
-    pub fn passed(&mut self, now: Instant, medium: u32, _: Port, frame: &Frame) {
+    pub fn capture_medium(&mut self, now: Instant, medium: u32, _: Port, frame: &Frame) {
         if let Some(capture) = self.media[medium as usize] {
             self.write(capture, 0, now, frame);
         }
     }
 
-    /// A station hands a frame to the medium at an interface, or gets one from it.
+    /// Captures a frame that a host sends or receives at an interface.
     #[inline]
-    pub fn crossed(&mut self, now: Instant, station: u32, port: Port, frame: &Frame) {
-        if let Some(capture) = self.stations[station as usize] {
+    pub fn capture_host(&mut self, now: Instant, station: u32, port: Port, frame: &Frame) {
+        if let Some(capture) = self.hosts[station as usize] {
             self.write(capture, port.0, now, frame);
         }
     }
 
     #[cold]
     fn write(&mut self, capture: usize, interface: u16, now: Instant, frame: &Frame) {
-        // Of the cells of a packet only the last tells.
+        // Of the cells of a packet only the last carries the packet.
         let Some(packet) = frame.packet() else { return };
         let capture = &mut self.captures[capture];
         if let Some(last) = &mut capture.shared
@@ -167,41 +166,41 @@ impl Tracer {
         {
             return;
         }
-        let framing = capture.interfaces.get(usize::from(interface)).copied().unwrap_or(Framing::Bare);
+        let framing = capture.interfaces.get(usize::from(interface)).copied().unwrap_or(Framing::Raw);
         self.buffer.clear();
         if let Content::Pdu { from, to, bytes } = &packet.content {
-            let length = lay_pdu(&mut self.buffer, (*from, *to), bytes, packet.length);
-            if let Err(e) = capture.packet(interface, now, &self.buffer, length) {
-                self.trouble.get_or_insert_with(|| format!("writing the capture of {}: {e}", capture.name));
+            let length = encode_pdu(&mut self.buffer, (*from, *to), bytes, packet.length);
+            if let Err(e) = capture.write_packet(interface, now, &self.buffer, length) {
+                self.error.get_or_insert_with(|| format!("writing the capture of {}: {e}", capture.name));
             }
             return;
         }
-        let parties = match (&packet.content, packet.to) {
-            (Content::Bundle { parcel, .. }, to @ To::Group(group)) => {
-                Some((parcel.from, to, self.groups.get(&group).map(|address| (*address, 1))))
+        let addresses = match (&packet.content, packet.to) {
+            (Content::Bundle { datagram: parcel, .. }, to @ To::Group(group)) => {
+                Some((parcel.from_host, to, self.groups.get(&group).map(|address| (*address, 1))))
             }
-            (Content::Bundle { parcel, .. }, to) => Some((parcel.from, to, None)),
+            (Content::Bundle { datagram: parcel, .. }, to) => Some((parcel.from_host, to, None)),
             _ => self.flows.get(packet.flow as usize).copied(),
         };
-        let Some(flow) = parties else { return };
-        if let Some(length) = lay(&mut self.buffer, framing, flow, packet)
-            && let Err(e) = capture.packet(interface, now, &self.buffer, length)
+        let Some(flow) = addresses else { return };
+        if let Some(length) = encode_packet(&mut self.buffer, framing, flow, packet)
+            && let Err(e) = capture.write_packet(interface, now, &self.buffer, length)
         {
-            self.trouble.get_or_insert_with(|| format!("writing the capture of {}: {e}", capture.name));
+            self.error.get_or_insert_with(|| format!("writing the capture of {}: {e}", capture.name));
         }
     }
 
-    /// Writes out what is still in memory.
+    /// Flushes all captures.
     ///
     /// # Errors
-    /// The first trouble that any capture met with, in a line.
+    /// Returns the first error of any capture in one line.
     pub fn finish(mut self) -> Result<(), String> {
         for capture in &mut self.captures {
             if let Err(e) = std::io::Write::flush(capture.file.get_mut()) {
-                self.trouble.get_or_insert_with(|| format!("writing the capture of {}: {e}", capture.name));
+                self.error.get_or_insert_with(|| format!("writing the capture of {}: {e}", capture.name));
             }
         }
-        self.trouble.map_or(Ok(()), Err)
+        self.error.map_or(Ok(()), Err)
     }
 }
 
@@ -213,7 +212,7 @@ impl Capture {
         let file = BufWriter::new(File::create(path).map_err(|e| e.to_string())?);
         let mut file = PcapNgWriter::new(file).map_err(|e| e.to_string())?;
         for (n, framing) in interfaces.iter().enumerate() {
-            let mut block = InterfaceDescriptionBlock::new(framing.link_type(), SNAP);
+            let mut block = InterfaceDescriptionBlock::new(framing.link_type(), SNAPLEN);
             let label = if interfaces.len() == 1 { name.to_string() } else { format!("{name}.{n}") };
             block.options = vec![
                 InterfaceDescriptionOption::IfName(Cow::Owned(label)),
@@ -224,7 +223,13 @@ impl Capture {
         Ok(Capture { name: name.to_string(), file, interfaces, shared: shared.then_some(None) })
     }
 
-    fn packet(&mut self, interface: u16, now: Instant, bytes: &[u8], length: u32) -> Result<(), String> {
+    fn write_packet(
+        &mut self,
+        interface: u16,
+        now: Instant,
+        bytes: &[u8],
+        length: u32,
+    ) -> Result<(), String> {
         let block = EnhancedPacketBlock {
             interface_id: interface.into(),
             timestamp: Duration::from_nanos(now.as_ns()),
@@ -236,27 +241,27 @@ impl Capture {
     }
 }
 
-/// Lays a packet out as a capture has it; its true length. None if no IPv4 header can say that.
-fn lay(
+/// Encodes a packet for a capture and returns its original length; `None` if it does not fit an IPv4 header.
+fn encode_packet(
     out: &mut Vec<u8>,
     framing: Framing,
-    (sender, receiver, group): Parties,
+    (sender, receiver, group): FlowAddresses,
     packet: &Packet,
 ) -> Option<u32> {
     let (protocol, ports) = match packet.content {
-        Content::Datagram(_) | Content::Frame(_) => (IpNumber::UDP, PORTS),
+        Content::Datagram(_) | Content::Guaranteed(_) => (IpNumber::UDP, PORTS),
         Content::Segment(_) => (IpNumber::TCP, PORTS),
-        // Its channel is its port.
+        // The channel number is the port number.
         Content::Bundle { .. } => (IpNumber::UDP, (packet.channel, packet.channel)),
         Content::Pdu { .. } => return None,
     };
-    // What goes back goes from the station that the sender's frames are for.
-    let (from, to, ports) = match (packet.is_back, receiver) {
+    // Reverse packets come from the destination of the sender's frames.
+    let (from, to, ports) = match (packet.is_reverse, receiver) {
         (false, _) => (sender, receiver, ports),
         (true, To::Station(station)) => (station, To::Station(sender), (ports.1, ports.0)),
         (true, _) => (sender, To::Station(sender), (ports.1, ports.0)),
     };
-    // Addresses count from 1: 10.0.0.0 is no host.
+    // Addresses start at 1: 10.0.0.0 is not a host address.
     let (from, to) = (
         from + 1,
         match to {
@@ -264,18 +269,18 @@ fn lay(
             other => other,
         },
     );
-    let (destination, hops) = group.filter(|_| !packet.is_back).unwrap_or((headers::ip(to), 64));
+    let (destination, hops) = group.filter(|_| !packet.is_reverse).unwrap_or((headers::ip(to), 64));
     match framing {
         Framing::Ethernet => {
             headers::ethernet(from, to, out);
             if let (To::Group(_), [_, b, c, d]) = (to, destination) {
-                // RFC 1112 section 6.4: the lower 23 bits of the group's own address.
+                // RFC 1112 section 6.4: the lower 23 bits of the group address.
                 let start = out.len() - headers::ETHERNET;
                 out[start..start + 6].copy_from_slice(&[0x01, 0x00, 0x5e, b & 0x7f, c, d]);
             }
         }
         Framing::Atm(encapsulation) => {
-            // Traffic type LLC, or none; VPI 0; the channel is the connection's, from 32 on as users' are.
+            // Traffic type LLC or none, VPI 0, VCI from 32 up (lower values are reserved).
             let kind = if encapsulation == Encapsulation::Llc { 2 } else { 0 };
             out.extend_from_slice(&[kind, 0]);
             out.extend_from_slice(&(32 + packet.channel % 0x7fff).to_be_bytes());
@@ -283,62 +288,68 @@ fn lay(
                 headers::llc_snap(out);
             }
         }
-        Framing::Bare => {}
+        Framing::Raw => {}
     }
     let before = out.len() as u32;
     let length = packet.length;
-    let payload = u16::try_from(length - IP).unwrap_or(u16::MAX);
+    let payload = u16::try_from(length - IP_HEADER).unwrap_or(u16::MAX);
     let source = headers::station_ip(from);
     let mut ip =
-        Ipv4Header::new(payload.min(u16::MAX - IP as u16), hops, protocol, source, destination).ok()?;
+        Ipv4Header::new(payload.min(u16::MAX - IP_HEADER as u16), hops, protocol, source, destination)
+            .ok()?;
     let mut offset = 0;
-    if let Some(Fragment { of, at, count, octets }) = Fragment::of(packet)
+    if let Some(FragmentInfo { datagram_id: of, index: at, count, octets }) =
+        FragmentInfo::from_packet(packet)
         && count > 1
     {
         ip.dont_fragment = false;
         ip.identification = of;
         ip.more_fragments = at + 1 < count;
-        // All but the last are equally long.
-        offset = if ip.more_fragments { (length - IP) * u32::from(at) } else { octets + UDP_IP - length };
+        // All fragments but the last have the same length.
+        offset = if ip.more_fragments {
+            (length - IP_HEADER) * u32::from(at)
+        } else {
+            octets + UDP_IP_HEADERS - length
+        };
         ip.fragment_offset = IpFragOffset::try_new((offset / 8) as u16).ok()?;
     }
     ip.header_checksum = ip.calc_header_checksum();
     out.extend_from_slice(&ip.to_bytes());
     match &packet.content {
         Content::Datagram(d) if d.fragment == 0 => {
-            let udp = (d.size + UDP_IP - IP).min(u32::from(u16::MAX)) as u16;
+            let udp = (d.length + UDP_IP_HEADERS - IP_HEADER).min(u32::from(u16::MAX)) as u16;
             let (source_port, destination_port) = ports;
-            // No checksum: RFC 768 allows it, and the payload is not there to be summed.
+            // No checksum (allowed by RFC 768): the payload is virtual.
             let udp = UdpHeader { source_port, destination_port, length: udp, checksum: 0 };
             out.extend_from_slice(&udp.to_bytes());
             let header = Header {
                 sequence: d.sequence,
-                sent: d.sent,
-                length: d.size,
-                response: d.response,
+                sent_at: d.sent_at,
+                length: d.length,
+                response_length: d.response_length,
                 kind: d.kind,
             };
             let mut bytes = [0; HEADER];
             header.encode(packet.flow, &mut bytes);
-            out.extend_from_slice(&bytes[..HEADER.min((length - UDP_IP) as usize)]);
+            out.extend_from_slice(&bytes[..HEADER.min((length - UDP_IP_HEADERS) as usize)]);
         }
-        Content::Frame(frame) => {
-            let udp = (length - IP).min(u32::from(u16::MAX)) as u16;
+        Content::Guaranteed(frame) => {
+            let udp = (length - IP_HEADER).min(u32::from(u16::MAX)) as u16;
             let (source_port, destination_port) = ports;
             let udp = UdpHeader { source_port, destination_port, length: udp, checksum: 0 };
             out.extend_from_slice(&udp.to_bytes());
             out.extend_from_slice(&frame.1);
         }
-        Content::Bundle { parcel, .. } => {
+        Content::Bundle { datagram: parcel, .. } => {
             let bytes = &parcel.bytes;
-            let udp = UDP_IP - IP;
+            let udp = UDP_IP_HEADERS - IP_HEADER;
             if offset == 0 {
                 let (source_port, destination_port) = ports;
                 let length = (bytes.len() as u32 + udp).min(u32::from(u16::MAX)) as u16;
                 let header = UdpHeader { source_port, destination_port, length, checksum: 0 };
                 out.extend_from_slice(&header.to_bytes());
             }
-            let (from, until) = (offset.saturating_sub(udp), offset + length - IP - udp);
+            let (from, until) = (offset.saturating_sub(udp), offset + length - IP_HEADER - udp);
             out.extend_from_slice(bytes.get(from as usize..until as usize).unwrap_or_default());
         }
         Content::Segment(header) => {
@@ -349,47 +360,51 @@ fn lay(
     Some(before + length)
 }
 
-/// Lays a frame of an LLC station out as it is on Ethernet, with a tag if it `takes` more than its PDU (docs/wire.md, LLC);
-/// its true length. Of a message only the header is there.
-fn lay_pdu(out: &mut Vec<u8>, (from, to): (u8, u8), frame: &[u8], takes: u32) -> u32 {
-    let Some((&first, there)) = frame.split_first() else { return 0 };
+/// Encodes a frame of an LLC station as an Ethernet frame and returns its original length. The frame has a VLAN tag if its
+/// `wire_length` exceeds its PDU (docs/wire.md, LLC). A message consists of its header only.
+fn encode_pdu(out: &mut Vec<u8>, (from, to): (u8, u8), frame: &[u8], wire_length: u32) -> u32 {
+    let Some((&first, present)) = frame.split_first() else { return 0 };
     let mac = |station: u8| if station == ALL { [0xFF; 6] } else { headers::station_mac(station.into()) };
-    let pdu = stations::length(frame);
+    let pdu = llc_stations::pdu_length(frame);
     out.extend_from_slice(&mac(to));
     out.extend_from_slice(&mac(from));
-    if takes != pdu {
-        out.extend_from_slice(&[0x81, 0x00, first.min(HIGHEST) << 5, 0x00]);
+    if wire_length != pdu {
+        out.extend_from_slice(&[0x81, 0x00, first.min(MAX_PRIORITY) << 5, 0x00]);
     }
     out.extend_from_slice(&(pdu as u16).to_be_bytes());
-    let whole = pdu as usize == there.len();
-    let seen = if whole { there.len() } else { (PDU_HEADER + HEADER).min(pdu as usize).min(there.len()) };
-    out.extend_from_slice(&there[..seen]);
-    let length = headers::ETHERNET + takes as usize;
-    if whole {
+    let is_complete = pdu as usize == present.len();
+    let captured =
+        if is_complete { present.len() } else { (PDU_HEADER + HEADER).min(pdu as usize).min(present.len()) };
+    out.extend_from_slice(&present[..captured]);
+    let length = headers::ETHERNET + wire_length as usize;
+    if is_complete {
         out.resize(length, 0);
     }
     length as u32
 }
 
-/// Which fragment of a datagram a packet is.
-struct Fragment {
-    /// The datagram's number.
-    of: u16,
-    at: u16,
+/// The position of a packet in a fragmented datagram.
+struct FragmentInfo {
+    /// IPv4 identification of the datagram.
+    datagram_id: u16,
+    index: u16,
     count: u16,
-    /// Octets of the whole datagram behind its headers.
+    /// Payload octets of the whole datagram.
     octets: u32,
 }
 
-impl Fragment {
-    fn of(packet: &Packet) -> Option<Fragment> {
+impl FragmentInfo {
+    fn from_packet(packet: &Packet) -> Option<FragmentInfo> {
         match &packet.content {
-            Content::Datagram(d) => {
-                Some(Fragment { of: d.sequence as u16, at: d.fragment, count: d.fragments, octets: d.size })
-            }
-            Content::Bundle { parcel, fragment, fragments } => Some(Fragment {
-                of: parcel.serial as u16,
-                at: *fragment,
+            Content::Datagram(d) => Some(FragmentInfo {
+                datagram_id: d.sequence as u16,
+                index: d.fragment,
+                count: d.fragments,
+                octets: d.length,
+            }),
+            Content::Bundle { datagram: parcel, fragment, fragments } => Some(FragmentInfo {
+                datagram_id: parcel.number as u16,
+                index: *fragment,
                 count: *fragments,
                 octets: parcel.bytes.len() as u32,
             }),
@@ -398,12 +413,12 @@ impl Fragment {
     }
 }
 
-/// The addresses of the network's groups of IPv4. Bundles for hosts go to the one before those of the wide area.
-fn groups(network: &Network) -> BTreeMap<u32, [u8; 4]> {
-    let hosts = Ipv4Addr::from(u32::from(bundle::BASE) - 1);
+/// Returns the IPv4 addresses of the groups. The group of bundles for hosts precedes those of the wide area.
+fn group_addresses(network: &Network) -> BTreeMap<u32, [u8; 4]> {
+    let hosts = Ipv4Addr::from(u32::from(bundle::WIDE_AREA_BASE) - 1);
     let named = network.groups.iter().filter_map(|(address, group)| match address {
         IpAddr::V4(address) => Some((*group, address.octets())),
         IpAddr::V6(_) => None,
     });
-    named.chain([(network.everybody, hosts.octets())]).collect()
+    named.chain([(network.all_hosts_group, hosts.octets())]).collect()
 }

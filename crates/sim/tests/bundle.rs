@@ -1,19 +1,14 @@
-//! The bundle converter in the simulator: who wants a message gets it, and when.
+//! The bundle converter in the simulator: delivery and delays of messages.
 
-mod bodies {
-    pub mod bundle;
-}
-mod common;
-
-use bodies::bundle::SEGMENTS;
-use common::{connection, host, near, plan, run, run_with};
+use crate::bodies::bundle::SEGMENTS;
+use crate::common::{connection, host, near, plan, run, run_with};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use trunkline_record::Record;
 use trunkline_run::Backend as _;
 use trunkline_sim::Sim;
 
-/// All in one segment.
+/// All nodes in one segment.
 const ONE: &str = "host h1, h2, h3; host router, listener (wide_area = on);
     converter c1a (role = level1, number = 1); converter c1b (role = level1, number = 2); converter c2 (role = central);
     hub lan (rate = 100 Mb/s);
@@ -24,7 +19,7 @@ fn experiment(network: &str, connections: &str) -> String {
     format!("experiment \"t\" {{ network {{ {network} }} parallel {{ {connections} }} }}")
 }
 
-/// A connection with messages at random moments.
+/// Returns a connection with a Poisson process of messages.
 fn flow(name: &str, from: &str, to: &str, options: &str, rate: u32) -> String {
     format!(
         "connection {name} {{ xmt = {from}; rcv = {to}; protocol = bundle ({options});
@@ -41,27 +36,29 @@ fn count(record: &Record, name: &str, counter: &str) -> u64 {
     *interfaces.get(counter).unwrap_or_else(|| panic!("{name} has no {counter}: {interfaces:?}"))
 }
 
-/// The same body as live.
+/// The same test body as for the live backend.
 #[test]
-fn who_wants_it_gets_it_and_nobody_hears_himself() {
+fn subscribers_receive_messages_and_senders_do_not() {
     for network in [SEGMENTS, ONE] {
-        for (network, is_wide) in [(network.to_owned(), false), (bodies::bundle::wide(network), true)] {
-            let record = run(&bodies::bundle::text(&network, 2));
-            bodies::bundle::check(&record, is_wide);
-            // Nobody here has no time.
+        for (network, is_format2) in
+            [(network.to_owned(), false), (crate::bodies::bundle::with_format2(network), true)]
+        {
+            let record = run(&crate::bodies::bundle::text(&network, 2));
+            crate::bodies::bundle::check(&record, is_format2);
+            // No converter is too slow to announce itself.
             assert_eq!(count(&record, "c1a", "bundle.joins") + count(&record, "c1b", "bundle.joins"), 3);
         }
     }
 }
 
 #[test]
-fn a_message_waits_for_two_ticks() {
+fn a_message_waits_for_two_timer_ticks() {
     let record = run(&experiment(SEGMENTS, &flow("wide", "router", "h1, h2", "address = 0", 500)));
-    // Level 1 hears it somewhere in its tick, and what it sends then waits for the next of the central converter.
+    // A message arrives at level 1 at a random phase of its timer, and its bundle waits for the central converter's timer.
     let delay = connection(&record, "wide").delay_us.as_ref().unwrap();
     assert!((5_000.0..5_500.0).contains(&delay.min) && (9_900.0..10_500.0).contains(&delay.max), "{delay:?}");
     near(delay.mean, 7_600.0, 0.03);
-    // Bundles leave when something has gathered, and no more often.
+    // Bundles are sent only if there are messages.
     for name in ["c1a", "c2"] {
         let sent = count(&record, name, "bundle.bundles_sent");
         assert!((360..=405).contains(&sent), "{name}: {sent}");
@@ -74,12 +71,12 @@ fn a_message_waits_for_two_ticks() {
     assert!(delay.p50 < 200.0 && delay.max < 1_500.0, "{delay:?}");
 }
 
-/// Of both classes, in the host and in the central converter; and a message's own deadline, which the classic format does not
-/// tell the next.
+/// Deadlines of both priorities apply in the host and in the central converter. Bundle format 1 does not transmit the
+/// deadline of a message to the next converter.
 #[test]
-fn messages_wait_as_long_as_their_deadlines_say() {
+fn messages_wait_until_their_deadlines() {
     let delay = |format: &str, deadlines: &str, options: &str| {
-        // Through a switch nobody waits for anybody else's packet.
+        // Behind a switch no station waits for packets of others.
         let network = SEGMENTS
             .replace("switch wan; hub lan (rate = 100 Mb/s);", "switch wan, lan;")
             .replace("- lan;", "- lan (rate = 100 Mb/s);")
@@ -105,16 +102,16 @@ fn messages_wait_as_long_as_their_deadlines_say() {
         ("wide", "priority_deadline = 3 ms", high, 6.0),
         ("wide", "priority_deadline = 3 ms", &format!("{high}, within = 1 ms"), 2.0),
     ] {
-        let at_once = delay(format, "deadline = 0 s, priority_deadline = 0 s", options);
-        let waits = (delay(format, deadlines, options) - at_once) / 1_000.0;
-        // As exact as the record tells a delay.
-        assert!((waits - ms).abs() < 0.02, "{format}, {deadlines}, {options}: {waits} ms");
+        let without_deadline = delay(format, "deadline = 0 s, priority_deadline = 0 s", options);
+        let waiting_ms = (delay(format, deadlines, options) - without_deadline) / 1_000.0;
+        // The precision of delays in the record.
+        assert!((waiting_ms - ms).abs() < 0.02, "{format}, {deadlines}, {options}: {waiting_ms} ms");
     }
 }
 
-/// Any number of hosts, any address, and datagrams that no link has to cut.
+/// Bundle format 2: many hosts, all addresses, and datagrams without fragmentation.
 #[test]
-fn the_wide_format_has_more_hosts_and_addresses_and_cuts_nothing() {
+fn format2_has_more_hosts_and_addresses_and_avoids_fragmentation() {
     let hosts: Vec<String> = (0..20).map(|n| format!("h{n}")).collect();
     let links: String = hosts.iter().map(|name| format!("link {name} - lan; ")).collect();
     let network = format!(
@@ -142,20 +139,20 @@ fn the_wide_format_has_more_hosts_and_addresses_and_cuts_nothing() {
 }
 
 #[test]
-fn an_address_in_a_group_that_is_held_needs_no_join() {
+fn an_address_in_a_joined_group_needs_no_join() {
     let joins = |addresses: &[u32]| {
         let flows = addresses
             .iter()
             .map(|n| flow(&format!("f{n}"), "router", "h1, h2", &format!("address = {n}"), 50));
         let record = run(&experiment(SEGMENTS, &flows.collect::<String>()));
         assert!(record.connections.iter().all(|c| c.lost == 0 && c.messages_received > 0));
-        // What a converter of level 1 has not joined the switch of the wide area keeps from it.
-        let heard = ["c1a", "c1b"].map(|name| {
+        // The switch of the wide area does not forward groups that a level 1 converter has not joined.
+        let received = ["c1a", "c1b"].map(|name| {
             assert_eq!(count(&record, name, "unwanted"), 0);
             count(&record, name, "bundle.heard")
         });
         let sent: u64 = record.connections.iter().map(|c| c.messages_sent).sum();
-        assert_eq!(heard[0] + heard[1], sent);
+        assert_eq!(received[0] + received[1], sent);
         ["c1a", "c1b"].map(|name| count(&record, name, "bundle.joins"))
     };
     assert_eq!(joins(&[0, 1, 2, 31]), [1, 0]);
@@ -164,7 +161,7 @@ fn an_address_in_a_group_that_is_held_needs_no_join() {
 }
 
 #[test]
-fn what_is_longer_than_a_packet_crosses_in_fragments() {
+fn long_messages_are_fragmented() {
     let wide = "connection w { xmt = router; rcv = h1, h2; protocol = bundle (address = 0);
         test = cbr (messagesize = 5000:3, period = 20 ms); duration = 1 s; }";
     let local = "connection l { xmt = h1; rcv = h3, listener; protocol = bundle (address = 64);
@@ -174,14 +171,14 @@ fn what_is_longer_than_a_packet_crosses_in_fragments() {
         let c = connection(&record, name);
         assert_eq!((c.messages_sent, c.messages_received, c.lost), (messages, 2 * messages, 0), "{name}");
     }
-    // 60,000 octets in 41 fragments, out and, from the central converter, in again at h3.
+    // 60,000 octets are 41 fragments, from h1 and from the central converter to h3.
     assert!(count(&record, "h1", "if0.tx_frames") >= 20 * 41);
     assert!(count(&record, "h3", "received") >= 20 * 41);
 }
 
-/// What finds no room, at a host before the converters and at one behind them, is counted by its sender, and only that is lost.
+/// Senders in the wide area and at hosts count messages that their queues refuse; no other messages are lost.
 #[test]
-fn what_finds_no_room_is_counted() {
+fn refused_messages_are_counted() {
     let burst = |name: &str, from: &str, burst: &str| {
         format!(
             "connection {name} {{ xmt = {from}; rcv = h2; protocol = bundle (address = 0);
@@ -190,7 +187,7 @@ fn what_finds_no_room_is_counted() {
     };
     let record = run(&experiment(SEGMENTS, &burst("w", "router", "100:6000")));
     let w = connection(&record, "w");
-    // 4,096 wait, beside the few that the interface has taken.
+    // 4,096 messages wait, in addition to those that the interface has taken.
     assert!((1_800.0..=1_904.0).contains(&w.counters["bundle_full"]), "{:?}", w.counters);
     assert_eq!((w.messages_sent, w.lost as f64), (6_000, w.counters["bundle_full"]));
     let record = run(&experiment(SEGMENTS, &burst("l", "h1", "60000:100")));
@@ -199,7 +196,7 @@ fn what_finds_no_room_is_counted() {
     assert!(l.lost >= 35, "{}", l.lost);
 }
 
-/// At twice what the hosts' medium may carry all priority messages arrive, and what becomes of the others is counted.
+/// At twice the capacity of the hosts' medium all priority messages arrive, and drops of others are counted.
 #[test]
 fn priority_messages_survive_congestion() {
     let network = SEGMENTS.replace("role = central", "role = central, capacity = 9.6 Mb/s");
@@ -217,12 +214,12 @@ fn priority_messages_survive_congestion() {
     assert!(refused > 0 && local.counters["bundle_full"] == 0.0);
     let dropped = |name| count(&record, name, "bundle.dropped.in.congestion");
     let all = dropped("c1a") + dropped("c1b") + dropped("c2") + refused;
-    // Both hosts miss what was dropped of the ordinary messages, one what was of the local.
+    // A dropped ordinary message is lost at both hosts, a local one at one host.
     assert_eq!(ordinary.lost / 2 + local.lost, all);
     assert_eq!(count(&record, "c2", "bundle.dropped.in.priority"), 0);
 }
 
-/// A part of a plan's text, drawn from few.
+/// Draws a part of a plan's text from a few options.
 fn one(of: &'static [&'static str]) -> impl Strategy<Value = &'static str> {
     proptest::sample::select(of)
 }
@@ -230,9 +227,9 @@ fn one(of: &'static [&'static str]) -> impl Strategy<Value = &'static str> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, rng_seed: RngSeed::Fixed(1997), ..ProptestConfig::default() })]
 
-    /// Whatever lines, hosts and converters are like, a run ends, and each message has come or is lost.
+    /// For all links, hosts and converters a run ends, and each message has arrived or is lost.
     #[test]
-    fn it_ends_and_adds_up(
+    fn runs_end_and_counts_are_consistent(
         lines in proptest::collection::vec(one(&[
             "rate = 10 Mb/s", "rate = 100 Mb/s, loss = 0.05", "rate = 10 Mb/s, duplicate = 0.1, reorder = 0.1",
             "rate = 10 Mb/s, corrupt = 0.05, mtu = 300 B", "rate = 2 Mb/s, medium = ppp, delay = 3 ms",
@@ -265,16 +262,16 @@ proptest! {
         let text = experiment(&network, &flows);
         let record = run_with(&text, seed);
         for c in &record.connections {
-            let told = format!("{text}\n{}: {} sent, {} received, {} lost", c.name, c.messages_sent, c.messages_received, c.lost);
-            prop_assert!(c.messages_sent > 0 && !c.partial, "{}", told);
-            prop_assert_eq!(c.messages_received + c.lost, c.messages_sent * c.to.len() as u64, "{}", told);
+            let details = format!("{text}\n{}: {} sent, {} received, {} lost", c.name, c.messages_sent, c.messages_received, c.lost);
+            prop_assert!(c.messages_sent > 0 && !c.partial, "{}", details);
+            prop_assert_eq!(c.messages_received + c.lost, c.messages_sent * c.to.len() as u64, "{}", details);
         }
     }
 }
 
-/// Who wants what never becomes known: senders wait for it no longer than a second, and what they send is lost.
+/// If subscriptions are lost, senders wait for one second at most, and their messages are lost.
 #[test]
-fn a_run_whose_joins_are_lost_ends() {
+fn a_run_ends_if_subscriptions_are_lost() {
     let network = SEGMENTS
         .replace("link c2 - lan;", "switch s; link s - lan; link c2 - s (rate = 100 Mb/s, loss = 1);");
     let record = run(&experiment(&network, &flow("wide", "router", "h1, h2", "address = 0", 100)));
@@ -284,7 +281,7 @@ fn a_run_whose_joins_are_lost_ends() {
 }
 
 #[test]
-fn converters_cost_what_hosts_do() {
+fn converters_have_the_costs_of_hosts() {
     let costs = "cpu_packet = 100 us, cpu_byte = 100 ns";
     let network = SEGMENTS
         .replace("converter c1b (", &format!("converter c1b ({costs}, "))
@@ -292,7 +289,8 @@ fn converters_cost_what_hosts_do() {
         .replace("host h1, h2, h3, router", &format!("host h1, h2 ({costs}); host h3, router"));
     let record = run(&experiment(&network, &flow("wide", "router", "h1, h2", "address = 0", 1_000)));
     let share = |packets: f64, octets: f64| (packets * 100e-6 + octets * 100e-9) * 100.0;
-    // 1,000 messages of 152 octets in, and 200 bundles out, both with 28 of headers, and each message two more of ends.
+    // Per second 1,000 messages of 152 octets in and 200 bundles out, with headers of 28 octets; each message has an end mark
+    // of two octets.
     let c1 = share(1_000.0 + 199.0, 1_000.0 * (152.0 + 28.0) + 1_000.0 * 154.0 + 199.0 * 31.0);
     near(host(&record, "c1a").cpu_percent, c1, 0.03);
     assert!(host(&record, "c1b").cpu_percent < 0.1);
@@ -300,7 +298,7 @@ fn converters_cost_what_hosts_do() {
 }
 
 #[test]
-fn the_same_seed_is_the_same_run() {
+fn runs_with_the_same_seed_are_equal() {
     let flows = [
         flow("wide", "router", "h1, h2", "address = 0", 500),
         flow("local", "h1", "h2, h3", "address = 32", 500),
@@ -317,7 +315,7 @@ fn the_same_seed_is_the_same_run() {
 }
 
 #[test]
-fn what_is_not_simulated_is_refused() {
+fn unsupported_tests_are_refused() {
     let with = |test: &str| {
         let connection = format!(
             "connection x {{ xmt = router; rcv = h1; protocol = bundle (address = 0); test = {test}; }}"
@@ -328,22 +326,22 @@ fn what_is_not_simulated_is_refused() {
     assert_eq!(with("request"), ["x: `sim` has no test `request` over bundle"]);
     assert_eq!(
         with("poisson (messagesize = 65501, rate = 1 /s)"),
-        ["x: a message of 65501 B does not go into a bundle: at most 65500 B do"]
+        ["x: a message of 65501 B does not fit into a bundle: the maximum is 65500 B"]
     );
     assert_eq!(with("poisson (messagesize = 65500, rate = 1 /s)"), [""; 0]);
     let one = flow("x", "router", "h1", "address = 70000", 1);
-    let wide = bodies::bundle::wide(SEGMENTS);
+    let wide = crate::bodies::bundle::with_format2(SEGMENTS);
     assert_eq!(refusals(&experiment(&wide, &one)), [""; 0]);
     let long = "connection x { xmt = router; rcv = h1; protocol = bundle (address = 0);
         test = cbr (messagesize = 1405, period = 1 s); }";
     assert_eq!(
         refusals(&experiment(&wide, long)),
-        ["x: a message of 1405 B does not go into a bundle: at most 1404 B do"]
+        ["x: a message of 1405 B does not fit into a bundle: the maximum is 1404 B"]
     );
     let atm = SEGMENTS.replace("link router - wan (", "link router - wan (medium = atm, ");
     let one = flow("x", "router", "h1", "address = 7", 1);
     assert_eq!(
         refusals(&experiment(&atm, &one)),
-        ["x: `sim` carries no bundles over ATM, as link router-wan is"]
+        ["x: `sim` does not support bundles over ATM: link router-wan"]
     );
 }

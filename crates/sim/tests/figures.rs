@@ -1,12 +1,10 @@
-//! What a simulation says, against what arithmetic says.
+//! Results of simulations compared with calculated values.
 
-mod common;
-
-use common::{connection, experiment, host, link, near, run};
+use crate::common::{connection, experiment, host, link, near, run};
 use trunkline_record::schema::Connection;
 
 #[test]
-fn a_datagram_takes_its_time() {
+fn datagram_delay_is_as_calculated() {
     // 1000 bytes of message, 28 of UDP and IP, 38 of Ethernet: 1066 bytes, twice, and two delays.
     let network = "host a, b; switch s; link a - s (rate = 10 Mb/s, delay = 1 ms); link s - b (rate = 5 Mb/s, delay = 2 ms);";
     let record = run(&experiment(
@@ -20,11 +18,11 @@ fn a_datagram_takes_its_time() {
     near(x.gap_us.as_ref().unwrap().p50, 10_000.0, 1e-3);
     near(x.received_bps, 800e3, 0.01);
     near(link(&record, "s-b").utilization, 1066.0 * 8.0 / 5e6 / 10e-3, 0.02);
-    assert_eq!(x.asked.rate_error, Some(0.0));
+    assert_eq!(x.requested.rate_error, Some(0.0));
 }
 
 #[test]
-fn a_bottleneck_drops_what_it_cannot_carry() {
+fn a_bottleneck_drops_the_excess() {
     let network = "host a, b; switch s (buffer = 20 packets); link a - s (rate = 100 Mb/s); link s - b (rate = 10 Mb/s);";
     let record = run(&experiment(
         network,
@@ -40,7 +38,7 @@ fn a_bottleneck_drops_what_it_cannot_carry() {
 }
 
 #[test]
-fn full_speed_fills_the_line_and_loses_nothing_of_its_own() {
+fn full_speed_fills_the_link_without_loss() {
     let network = "host a, b; link a - b (rate = 10 Mb/s, delay = 5 ms);";
     for (test, message, wire) in
         [("messagesize = 1472", 1472.0, 1538.0), ("messagesize = 8192", 8192.0, 8192.0 + 8.0 + 6.0 * 58.0)]
@@ -78,7 +76,7 @@ fn tcp_is_limited_by_its_window() {
 }
 
 #[test]
-fn tcp_fills_a_line() {
+fn tcp_fills_a_link() {
     let network = "host a, b; link a - b (rate = 10 Mb/s, delay = 1 ms);";
     let record = run(&experiment(
         network,
@@ -132,27 +130,27 @@ fn a_hub_is_shared_and_a_ring_passes_its_token() {
 }
 
 #[test]
-fn a_slow_host_is_the_limit_and_says_so() {
+fn a_slow_host_is_the_bottleneck() {
     let network = "host a; host b (cpu_packet = 500 us); link a - b (rate = 100 Mb/s);";
     let record = run(&experiment(
         network,
         "protocol = tcp (window = 64 KiB); test = full(messagesize = 64 KiB); duration = 5 s;",
     ));
     let x = connection(&record, "x");
-    // Each segment takes 500 us of its processor, and so does each acknowledgement it sends, one for two of them.
+    // Each segment takes 500 us of its processor, and so does each acknowledgement, one for two segments.
     near(x.received_bps, 1460.0 * 8.0 / 750e-6, 0.05);
     assert!(host(&record, "b").cpu_percent > 95.0 && host(&record, "a").cpu_percent == 0.0);
 }
 
 #[test]
-fn overload_collapses_a_receiver() {
+fn overload_causes_receive_livelock() {
     let goodput = |period: u32| {
         let network = "host a; host b (cpu_packet = 100 us, interrupt = 80 us, rx_buffer = 20 packets); link a - b (rate = 100 Mb/s);";
         let test =
             format!("protocol = udp; test = cbr(messagesize = 200, period = {period} us); duration = 1 s;");
         connection(&run(&experiment(network, &test)), "x").received_bps
     };
-    // Up to 180 us a packet it keeps up; beyond, interrupts take the processor.
+    // A packet takes 180 us. At higher rates interrupts take the processor.
     let (light, heavy, flood) = (goodput(200), goodput(120), goodput(85));
     near(light, 200.0 * 8.0 / 200e-6, 0.02);
     assert!(heavy < light && flood < heavy / 2.0, "{light} {heavy} {flood}");
@@ -171,7 +169,7 @@ fn a_disk_limits_a_file() {
     ));
     std::fs::remove_dir_all(&folder).unwrap();
     let x = connection(&record, "x");
-    assert_eq!((x.partial, x.lost), (false, 0), "{:?}", record.trouble);
+    assert_eq!((x.partial, x.lost), (false, 0), "{:?}", record.problems);
     near(x.received_bps, 8e6, 0.1);
 }
 
@@ -190,7 +188,7 @@ fn schedules_run_in_order() {
 }
 
 #[test]
-fn without_its_timers_the_prediction_was_twenty_times_wrong() {
+fn bsd_timers_reduce_throughput_by_a_factor_of_ten() {
     // Section 2.4.3 of the AAI report: 24 Mb/s without the BSD timers, 1.2 measured.
     let with = |timers: &str| {
         let network = "host a, b (cpu_packet = 250 us, sar_cell = 0.2 us); switch s (buffer = 256 cells, latency = 4 us);
@@ -205,8 +203,8 @@ fn without_its_timers_the_prediction_was_twenty_times_wrong() {
 }
 
 #[test]
-fn what_is_still_under_way_is_not_lost() {
-    // Twenty messages of a thousand bytes take three minutes at 1 kb/s, and longer than any silence between them.
+fn messages_in_flight_are_not_lost() {
+    // Twenty messages of a thousand bytes take three minutes at 1 kb/s, longer than the silence that ends a run.
     let network = "host a, b; link a - b (rate = 1 kb/s);";
     let record = run(&experiment(
         network,
@@ -223,7 +221,7 @@ fn what_is_still_under_way_is_not_lost() {
 }
 
 #[test]
-fn flows_over_cells_do_not_mix() {
+fn cells_of_flows_do_not_mix() {
     let text = "experiment \"t\" { network { host a, b, c, d; switch s (buffer = 100000 cells);
         link a - s (medium = atm, rate = 155 Mb/s, mtu = 9180 B); link b - s (medium = atm, rate = 155 Mb/s, mtu = 9180 B);
         link c - s (medium = atm, rate = 155 Mb/s, mtu = 9180 B); link d - s (medium = atm, rate = 155 Mb/s, mtu = 9180 B); }
@@ -240,7 +238,7 @@ fn flows_over_cells_do_not_mix() {
 }
 
 #[test]
-fn connections_to_one_group_keep_apart() {
+fn connections_to_one_group_are_separate() {
     let text = "experiment \"t\" { network { host a, b, c; switch s; link a - s (rate = 10 Mb/s); link b - s (rate = 10 Mb/s);
           link c - s (rate = 10 Mb/s); }
         parallel {
@@ -255,7 +253,7 @@ fn connections_to_one_group_keep_apart() {
 }
 
 #[test]
-fn a_file_ends_where_it_ends() {
+fn the_end_of_a_file_ends_the_run() {
     let folder = std::env::temp_dir().join(format!("trunkline-file-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("small.dat"), vec![7; 1000]).unwrap();
@@ -272,7 +270,7 @@ fn a_file_ends_where_it_ends() {
 }
 
 #[test]
-fn a_medium_with_one_station_is_quiet() {
+fn a_medium_with_one_station_is_idle() {
     for shared in ["hub m", "ring m"] {
         let text = format!("experiment \"t\" {{ network {{ host a, b, lonely; {shared}; link lonely - m; link a - b (rate = 1 Mb/s); }}
             connection x {{ xmt = a; rcv = b; protocol = udp; test = cbr(messagesize = 100, period = 10 ms); messages = 10; }} }}");
@@ -281,17 +279,17 @@ fn a_medium_with_one_station_is_quiet() {
 }
 
 #[test]
-fn guaranteed_delivery_fills_a_line_that_loses() {
+fn guaranteed_delivery_fills_a_lossy_link() {
     let network = "host a, b; link a - b (rate = 100 Mb/s, delay = 20 ms, loss = 0.01);";
     let text = "protocol = guaranteed (mode = selective, window = 4096, congestion = paced); test = full (messagesize = 8192); duration = 10 s;";
     let x = connection(&run(&experiment(network, text)), "x").clone();
     assert_eq!((x.messages_received, x.partial), (x.messages_sent, false));
-    // Of 1,538 bytes on the line 1,460 are messages.
+    // 1,460 of 1,538 bytes on the link are messages.
     assert!(x.received_bps > 0.9 * 100e6 * 1460.0 / 1538.0, "{}", x.received_bps);
 }
 
 #[test]
-fn guaranteed_delivery_survives_everything_at_once() {
+fn guaranteed_delivery_survives_all_impairments() {
     let network = "host a, b; link a - b (rate = 100 Mb/s, delay = 20 ms, loss = 0.01, duplicate = 0.01, reorder = 0.01, corrupt = 0.01);";
     for (options, least) in
         [("mode = selective, window = 4096, congestion = paced", 0.8), ("mode = gobackn", 0.0)]
@@ -301,13 +299,13 @@ fn guaranteed_delivery_survives_everything_at_once() {
         let x = connection(&run(&experiment(network, &text)), "x").clone();
         assert_eq!((x.lost, x.duplicated, x.reordered, x.corrupted), (0, 0, 0, 0), "{options}");
         assert_eq!((x.messages_received, x.partial), (x.messages_sent, false), "{options}");
-        // 98 of 100 frames arrive whole.
+        // 98 of 100 frames arrive intact.
         assert!(x.received_bps > least * 100e6 * 1460.0 / 1538.0 * 0.98, "{options}: {}", x.received_bps);
     }
 }
 
 #[test]
-fn guaranteed_delivery_repairs_what_is_eaten_and_altered() {
+fn guaranteed_delivery_repairs_dropped_and_altered_frames() {
     let network = "host a, b; link a - b (rate = 10 Mb/s, delay = 1 ms);";
     let text = "protocol = guaranteed (drop = 0.05, alter = 0.05, timeout = 50 ms); test = cbr (messagesize = 3000, period = 5 ms); messages = 500;";
     let x = connection(&run(&experiment(network, text)), "x").clone();
@@ -338,14 +336,14 @@ fn forward_error_correction_saves_a_long_round_trip() {
     let p99 = |x: &Connection| x.delay_us.as_ref().unwrap().p99;
     assert!(p99(&without) > 900e3 && p99(&with) < 600e3, "{} us, {} us", p99(&without), p99(&with));
     assert_eq!((with.messages_received, with.lost), (3000, 0));
-    // Who does not ask for it has nothing of it in the record.
+    // Without FEC the record has no FEC counters.
     assert!(with.counters["receiver_frames_rebuilt"] > 10.0);
     assert!(without.counters.keys().all(|name| !name.contains("repairs") && !name.contains("rebuilt")));
 }
 
 #[test]
-fn a_line_slower_than_a_silence_has_no_more_repair_frames() {
-    // A frame takes 6 ms, and a quarter of a round trip less.
+fn a_slow_link_has_no_extra_repair_frames() {
+    // A frame takes 6 ms, more than a quarter of a round trip.
     let network = "host a, b; link a - b (rate = 2 Mb/s, delay = 0.5 ms);";
     let text = "protocol = guaranteed (mode = selective, frame = 1472 B, window = 64, congestion = paced, fec = 10); \
                 test = full (messagesize = 8192); duration = 5 s;";
@@ -355,7 +353,7 @@ fn a_line_slower_than_a_silence_has_no_more_repair_frames() {
 }
 
 #[test]
-fn a_guaranteed_request_takes_two_lines_and_two_packets() {
+fn guaranteed_request_round_trip_is_as_calculated() {
     let network = "host a, b; link a - b (rate = 10 Mb/s, delay = 1 ms);";
     let text = "protocol = guaranteed; test = request (request = 64, response = 500); messages = 100;";
     let x = connection(&run(&experiment(network, text)), "x").clone();
@@ -365,7 +363,7 @@ fn a_guaranteed_request_takes_two_lines_and_two_packets() {
     assert_eq!((x.counters["answers"], x.counters["sender_frames_resent"]), (100.0, 0.0));
 }
 
-/// The stages that a simulated connection has, with their means; those that the model does not have are null.
+/// Returns the mean of each modelled stage, and checks that the others are null.
 fn stages(x: &trunkline_record::schema::Connection) -> [f64; 4] {
     let has = |d: &Option<trunkline_record::schema::Distribution>| d.is_some();
     let known: Vec<&str> =
@@ -374,18 +372,18 @@ fn stages(x: &trunkline_record::schema::Connection) -> [f64; 4] {
     ["queued", "send", "network", "receive"].map(|name| {
         let stage = x.stages_us[name].as_ref().unwrap();
         assert_eq!(stage.count, x.messages_received, "{name}");
-        // What is null is named.
+        // The note names the stages that are null.
         assert!(!x.notes["stages"].split_once("not modelled: ").unwrap().1.contains(name));
         stage.mean
     })
 }
 
 #[test]
-fn the_time_of_a_message_goes_where_the_model_says() {
+fn stages_of_a_message_are_as_calculated() {
     let network = "host a (cpu_packet = 100 us, cpu_byte = 1 us); host b (cpu_packet = 50 us, interrupt = 20 us); link a - b (rate = 10 Mb/s, delay = 1 ms);";
     let text = "protocol = guaranteed; test = cbr (messagesize = 1000, period = 20 ms); messages = 50;";
     let x = connection(&run(&experiment(network, text)), "x").clone();
-    // The first message, which comes right behind the opening, may find a processor at work.
+    // Use medians: the first message follows the handshake and may find a busy processor.
     let p50 = |name: &str| x.stages_us[name].as_ref().unwrap().p50;
     // 12 bytes of frame, 28 of UDP and IP, 38 of Ethernet.
     near(p50("network"), 1000.0 + (1000.0 + 12.0 + 28.0 + 38.0) * 0.8, 1e-3);
@@ -396,7 +394,7 @@ fn the_time_of_a_message_goes_where_the_model_says() {
 }
 
 #[test]
-fn whatever_a_path_does_the_stages_of_a_message_are_its_delay() {
+fn stages_of_a_message_add_up_to_its_delay() {
     let hosts = "host a, b (cpu_packet = 10 us, interrupt = 5 us);";
     for (hosts, options) in [
         (hosts, "mode = gobackn, timeout = 50 ms"),

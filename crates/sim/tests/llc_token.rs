@@ -1,10 +1,7 @@
-//! Stations that send only with the token: no message is later than the bound that was computed beforehand.
+//! Stations with a token: no message exceeds its calculated delay bound.
 
-mod common;
-mod token;
-
-use common::{connection, experiment, plan, run};
-use token::{COPIES, NASA, for_seconds, kept};
+use crate::common::{connection, experiment, plan, run};
+use crate::token::{COPIES, NASA, check_promises, for_seconds};
 use trunkline_run::Backend as _;
 use trunkline_sim::Sim;
 
@@ -13,15 +10,15 @@ fn refusals(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn nasas_requirement_is_held_by_as_many_stations_as_are_admitted() {
+fn the_admitted_number_of_stations_meets_nasas_requirement() {
     let record = run(&for_seconds(NASA, 2));
     assert_eq!(record.connections.len(), 51);
-    let share = kept(&record, 2);
+    let share = check_promises(&record, 2);
     assert!(share > 0.8, "the bound is no wild guess: {share}");
 }
 
 #[test]
-fn one_station_more_is_refused() {
+fn one_more_station_is_refused() {
     let more = NASA
         .replace("host s1,", "host s52, s1,")
         .replace("link s1 - bus;", "link s1 - bus; link s52 - bus;")
@@ -31,18 +28,20 @@ fn one_station_more_is_refused() {
                test = cbr (messagesize = 100, period = 10 ms); }\n",
         );
     assert_eq!(refusals(NASA), Vec::<String>::new());
-    let said = refusals(&more);
-    let sentence = "more: with so many stations a message may take ";
+    let messages = refusals(&more);
+    let prefix = "more: with this many stations a message may take ";
     assert!(
-        said.len() == 1 && said[0].starts_with(sentence) && said[0].ends_with(", its limit is 10 ms"),
-        "{said:?}"
+        messages.len() == 1
+            && messages[0].starts_with(prefix)
+            && messages[0].ends_with(", its limit is 10 ms"),
+        "{messages:?}"
     );
 }
 
 #[test]
-fn copies_in_the_background_delay_nobody_beyond_the_bound() {
+fn background_copies_do_not_violate_the_bound() {
     let record = run(&for_seconds(COPIES, 3));
-    let share = kept(&record, 3);
+    let share = check_promises(&record, 3);
     assert!(share > 0.4, "{share}");
     for c in record.connections.iter().filter(|c| c.name.starts_with('f')) {
         assert!(c.messages_received > 10 && c.lost == 0 && c.duplicated == 0, "{c:?}");
@@ -50,7 +49,7 @@ fn copies_in_the_background_delay_nobody_beyond_the_bound() {
     }
 }
 
-/// Over switches too, which hear a frame whole before they send it on; and with hosts that take their time.
+/// Also with store-and-forward switches, and with hosts that have processing costs.
 #[test]
 fn the_bound_holds_over_switches_and_with_costs() {
     let stations = |links: &str, host: &str, nodes: &str| {
@@ -82,17 +81,17 @@ fn the_bound_holds_over_switches_and_with_costs() {
         let record = run(&text);
         for n in 0..6 {
             let c = connection(&record, &format!("c{n}"));
-            let (worst, bound) = (c.delay_us.as_ref().unwrap().max, c.counters["token_bound_us"]);
-            assert!(worst <= bound && worst > 0.1 * bound, "{worst} of {bound}\n{text}");
+            let (max_delay, bound) = (c.delay_us.as_ref().unwrap().max, c.counters["token_bound_us"]);
+            assert!(max_delay <= bound && max_delay > 0.1 * bound, "{max_delay} of {bound}\n{text}");
             assert_eq!((c.lost, c.messages_sent), (0, 100));
             assert!(connection(&record, &format!("b{n}")).messages_received > 10);
         }
     }
 }
 
-/// Lines that lose: the token comes back, acknowledged messages come once, and no bound is told.
+/// On lossy links the token is recovered, acknowledged messages arrive once, and no bound is reported.
 #[test]
-fn a_lost_token_comes_back() {
+fn a_lost_token_is_recovered() {
     let network = "host a, b, c; switch s; link a - s (rate = 10 Mb/s, loss = 0.002); link b - s (rate = 10 Mb/s); link c - s (rate = 10 Mb/s);";
     let record = run(&experiment(
         network,
@@ -106,18 +105,18 @@ fn a_lost_token_comes_back() {
     assert!(resent > 10, "{resent}");
 }
 
-/// A priority whose target the ring never meets sends nothing, and the run ends all the same.
+/// Stations that never form a ring send nothing, and the run ends.
 #[test]
-fn who_never_may_send_does_not_keep_a_run_from_ending() {
+fn a_run_ends_without_a_ring() {
     let text = "experiment \"t\" { network { host a, b; link a - b (rate = 10 Mb/s, loss = 1); }
         connection x { xmt = a; rcv = b; protocol = llc (token = on); test = full; duration = 1 s; } }";
     let record = run(text);
     let x = connection(&record, "x");
-    assert!(x.partial && x.trouble.as_deref() == Some("its stations formed no ring"), "{:?}", x.trouble);
+    assert!(x.partial && x.error.as_deref() == Some("the stations formed no token ring"), "{:?}", x.error);
 }
 
-/// Three stations on a line: one with a limit, and others beside it.
-fn beside(limit: &str, others: &str) -> String {
+/// Returns an experiment with three stations: one connection with a limit, and others.
+fn with_limit(limit: &str, others: &str) -> String {
     format!(
         "experiment \"t\" {{ network {{ host a, b, c; switch s; link a - s (rate = 10 Mb/s, mtu = 9000 B);
             link b - s (rate = 10 Mb/s, mtu = 9000 B); link c - s (rate = 10 Mb/s, mtu = 9000 B); }}
@@ -126,7 +125,7 @@ fn beside(limit: &str, others: &str) -> String {
     )
 }
 
-/// Another connection, from `b` to `c`.
+/// Returns another connection, from `b` to `c`.
 fn other(options: &str, test: &str) -> String {
     format!(
         "connection y {{ xmt = b; rcv = c; protocol = llc (sap = 8, token = on, {options}); test = {test}; duration = 1 s; }}"
@@ -134,55 +133,61 @@ fn other(options: &str, test: &str) -> String {
 }
 
 #[test]
-fn a_limit_beside_what_promises_nothing_is_refused() {
+fn a_limit_is_refused_if_another_connection_promises_nothing() {
     for (options, test) in [
         ("priority = 6", "full"),
         ("priority = 4", "poisson (rate = 10 /s)"),
         ("priority = 5, type = 3", "cbr (messagesize = 100, period = 20 ms)"),
         ("priority = 5", "cbr (messagesize = 100:1001, period = 20 s)"),
     ] {
-        let said = refusals(&beside("10 us", &other(options, test)));
-        let sentence = "x: no limit can be promised with y: ";
-        assert!(said.len() == 1 && said[0].starts_with(sentence), "{options} {test}: {said:?}");
-        assert_eq!(refusals(&beside("none", &other(options, test))), Vec::<String>::new());
+        let messages = refusals(&with_limit("10 us", &other(options, test)));
+        let prefix = "x: no limit can be promised with y: ";
+        assert!(messages.len() == 1 && messages[0].starts_with(prefix), "{options} {test}: {messages:?}");
+        assert_eq!(refusals(&with_limit("none", &other(options, test))), Vec::<String>::new());
     }
-    assert_eq!(refusals(&beside("1 s", &other("priority = 3", "full"))), Vec::<String>::new());
+    assert_eq!(refusals(&with_limit("1 s", &other("priority = 3", "full"))), Vec::<String>::new());
 }
 
-/// Neither order nor what has no limit hides a limit that is not kept.
+/// Neither the order nor a connection without a limit hides a limit that cannot be kept.
 #[test]
-fn a_limit_is_looked_at_whatever_else_is_not_kept() {
+fn limits_are_checked_in_any_order() {
     let flood = other("priority = 6", "cbr (messagesize = 1400:20, period = 1 ms)");
-    let said = refusals(&beside("10 us", &flood));
+    let messages = refusals(&with_limit("10 us", &flood));
     assert!(
-        said.len() == 1 && said[0].starts_with("x: with so many stations a message may take "),
-        "{said:?}"
+        messages.len() == 1 && messages[0].starts_with("x: with this many stations a message may take "),
+        "{messages:?}"
     );
-    // Its own station's limit is not the flood's.
-    assert_eq!(refusals(&beside("1 s", &flood)), Vec::<String>::new());
-    let said = refusals(&beside("1 s", &flood.replace("token = on", "limit = 1 s, token = on")));
-    assert_eq!(said, ["y: its station has more to send than tokens come"]);
+    // The flood is at another station and has no limit.
+    assert_eq!(refusals(&with_limit("1 s", &flood)), Vec::<String>::new());
+    let messages = refusals(&with_limit("1 s", &flood.replace("token = on", "limit = 1 s, token = on")));
+    assert_eq!(messages, ["y: its station offers more traffic than the token allows"]);
     let never = other("priority = 6", "cbr (messagesize = 100, period = 0.1 ps)");
-    let said = refusals(&beside("1 s", &never));
-    assert_eq!(said, ["x: no limit can be promised with y: its messages are too long or its period is none"]);
+    let messages = refusals(&with_limit("1 s", &never));
+    assert_eq!(
+        messages,
+        ["x: no limit can be promised with y: its messages are too long or its period is zero"]
+    );
 }
 
 #[test]
-fn no_mtu_makes_a_frame_of_ethernet_longer() {
+fn the_mtu_does_not_extend_ethernet_frames() {
     for (crc, most) in [("off", 1497), ("on", 1493)] {
         let of = |size: u32| {
             let options = format!("priority = 6, crc = {crc}");
-            refusals(&beside("1 s", &other(&options, &format!("cbr (messagesize = {size}, period = 20 ms)"))))
+            refusals(&with_limit(
+                "1 s",
+                &other(&options, &format!("cbr (messagesize = {size}, period = 20 ms)")),
+            ))
         };
         assert_eq!(of(most), Vec::<String>::new());
-        let sentence = |size| {
-            format!("y: a message of {size} B does not go into a frame: at most {most} B do, on Ethernet")
+        let prefix = |size| {
+            format!("y: a message of {size} B does not fit into a frame: the maximum is {most} B on Ethernet")
         };
-        assert_eq!((of(most + 1), of(4000)), (vec![sentence(most + 1)], vec![sentence(4000)]));
+        assert_eq!((of(most + 1), of(4000)), (vec![prefix(most + 1)], vec![prefix(4000)]));
     }
-    // Draws are cut to it.
+    // Random sizes are limited to the maximum.
     let drawn = other("priority = 3", "cbr (messagesize = uniform(3000, 4000), period = 20 ms)");
-    let record = run(&beside("1 s", &drawn));
+    let record = run(&with_limit("1 s", &drawn));
     let y = connection(&record, "y");
     assert_eq!((y.messages_received, y.received_bps.round()), (50, 1497.0 * 8.0 / 0.02));
 }

@@ -1,11 +1,11 @@
-//! The checksum of a segment over IPv4 (RFC 793, section 3.1), for drivers whose card does not do it.
+//! TCP checksum over IPv4 (RFC 793, section 3.1), for links without checksum offload.
 
 use std::net::Ipv4Addr;
 
-/// Where the checksum stands in the header.
+/// Offset of the checksum in the header.
 const AT: usize = 16;
 
-/// The number of TCP in an IPv4 header.
+/// Protocol number of TCP.
 const PROTOCOL: u64 = 6;
 
 /// The one's complement sum of `bytes` as 16-bit words, an odd byte at the end padded with zero (RFC 1071).
@@ -17,7 +17,7 @@ pub fn sum(bytes: &[u8]) -> u64 {
     whole + u64::from(u32::from_be_bytes(last))
 }
 
-/// What goes into the header for words that add up to `sum`.
+/// Returns the checksum field for words that add up to `sum`.
 pub fn finish(mut sum: u64) -> u16 {
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
@@ -30,8 +30,8 @@ fn total(source: Ipv4Addr, destination: Ipv4Addr, segment: &[u8]) -> u64 {
     sum(&source.octets()) + sum(&destination.octets()) + PROTOCOL + segment.len() as u64 + sum(segment)
 }
 
-/// Writes the checksum into `segment`, which goes from `source` to `destination`. Anything shorter than a header
-/// stays as it is.
+/// Writes the checksum into `segment`, which goes from `source` to `destination`. Data shorter than a header is left
+/// unchanged.
 pub fn fill(source: Ipv4Addr, destination: Ipv4Addr, segment: &mut [u8]) {
     if let Some(field) = segment.get_mut(AT..AT + 2) {
         field.fill(0);
@@ -40,7 +40,7 @@ pub fn fill(source: Ipv4Addr, destination: Ipv4Addr, segment: &mut [u8]) {
     }
 }
 
-/// Whether the checksum in `segment` is right.
+/// Returns whether the checksum in `segment` is correct.
 pub fn verify(source: Ipv4Addr, destination: Ipv4Addr, segment: &[u8]) -> bool {
     segment.len() >= AT + 2 && finish(total(source, destination, segment)) == 0
 }

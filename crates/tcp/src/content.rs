@@ -1,56 +1,56 @@
-//! What a stream is made of: bytes, or only their number.
+//! Stream data: stored bytes, or only their number.
 
 use std::fmt::{self, Debug};
 
-/// What a stream is made of. The machine keeps the numbers; this keeps what they count.
+/// Storage of a stream's data. The protocol keeps the sequence numbers; this stores the bytes they count.
 ///
-/// There are two queues, one to send from and one to receive into, each with the bound it was made with. The machine
-/// never asks for more than was put in, and never puts in more than there is room for.
+/// There is a send queue and a receive queue, each with a fixed capacity. The protocol never reads more than was
+/// stored, and never stores more than fits.
 pub trait Content: Send + Debug {
-    /// What is sent.
+    /// Data to send.
     type Source<'a>: Copy;
-    /// Where what arrived goes.
+    /// Destination of received data.
     type Target<'a>;
 
-    /// Empty queues with room for `send` and `receive` bytes.
+    /// Creates empty queues with capacities of `send` and `receive` bytes.
     fn new(send: u32, receive: u32) -> Self;
 
-    /// Bytes in `source`; [`u32::MAX`] for more.
-    fn offered(source: Self::Source<'_>) -> u32;
-    /// Bytes that fit into `target`; [`u32::MAX`] for more.
-    fn wanted(target: &Self::Target<'_>) -> u32;
+    /// Returns the length of `source`; [`u32::MAX`] for more.
+    fn source_len(source: Self::Source<'_>) -> u32;
+    /// Returns the capacity of `target`; [`u32::MAX`] for more.
+    fn target_len(target: &Self::Target<'_>) -> u32;
 
-    /// Puts all of `source` into the queue to send, behind the `queued` bytes that are there.
+    /// Appends `source` to the send queue, which holds `queued` bytes.
     fn append(&mut self, queued: u32, source: Self::Source<'_>);
-    /// Copies bytes of the queue to send, from `offset` on, until `payload` is full.
+    /// Copies bytes of the send queue from `offset` on into `payload`.
     fn copy(&self, offset: u32, payload: &mut [u8]);
-    /// Forgets the first `count` bytes of the queue to send.
-    fn forget(&mut self, count: u32);
+    /// Discards the first `count` bytes of the send queue.
+    fn discard(&mut self, count: u32);
 
-    /// Keeps what arrived, `offset` bytes behind the first that was not taken.
+    /// Stores received bytes, `offset` bytes behind the first unread one.
     fn store(&mut self, offset: u32, payload: &[u8]);
-    /// Takes the first bytes that arrived, until `target` is full.
+    /// Moves the first received bytes into `target` until it is full.
     fn take(&mut self, target: Self::Target<'_>);
 }
 
-/// Real bytes, in two rings.
+/// Real bytes, in two ring buffers.
 #[derive(Debug)]
 pub struct Bytes {
     send: Ring,
     receive: Ring,
 }
 
-/// Only numbers: payload is neither read nor written, and of a buffer only the header is touched.
+/// Counts bytes only: payload is neither read nor written, so only headers of a buffer are touched.
 #[derive(Debug)]
 pub struct Virtual;
 
 struct Ring {
     bytes: Box<[u8]>,
-    /// Where the first byte stands.
+    /// Index of the first byte.
     start: usize,
 }
 
-/// Without the bytes: there may be very many.
+/// Omits the bytes.
 impl Debug for Ring {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Ring({} of {})", self.start, self.bytes.len())
@@ -62,7 +62,7 @@ impl Ring {
         Ring { bytes: vec![0; room as usize].into_boxed_slice(), start: 0 }
     }
 
-    /// Where the byte `offset` behind the first stands.
+    /// Returns the index of the byte at `offset`.
     fn place(&self, offset: u32) -> usize {
         let at = self.start + offset as usize;
         if at < self.bytes.len() { at } else { at - self.bytes.len() }
@@ -99,11 +99,11 @@ impl Content for Bytes {
         Bytes { send: Ring::new(send), receive: Ring::new(receive) }
     }
 
-    fn offered(source: &[u8]) -> u32 {
+    fn source_len(source: &[u8]) -> u32 {
         count(source)
     }
 
-    fn wanted(target: &&mut [u8]) -> u32 {
+    fn target_len(target: &&mut [u8]) -> u32 {
         count(target)
     }
 
@@ -115,7 +115,7 @@ impl Content for Bytes {
         self.send.read(offset, payload);
     }
 
-    fn forget(&mut self, count: u32) {
+    fn discard(&mut self, count: u32) {
         self.send.forget(count);
     }
 
@@ -138,12 +138,12 @@ impl Content for Virtual {
     }
 
     #[inline]
-    fn offered(source: u32) -> u32 {
+    fn source_len(source: u32) -> u32 {
         source
     }
 
     #[inline]
-    fn wanted(target: &u32) -> u32 {
+    fn target_len(target: &u32) -> u32 {
         *target
     }
 
@@ -154,7 +154,7 @@ impl Content for Virtual {
     fn copy(&self, _: u32, _: &mut [u8]) {}
 
     #[inline]
-    fn forget(&mut self, _: u32) {}
+    fn discard(&mut self, _: u32) {}
 
     #[inline]
     fn store(&mut self, _: u32, _: &[u8]) {}

@@ -1,26 +1,26 @@
-//! What a segment does (`tcp_input`, `tcp_reass`).
+//! Segment arrival (`tcp_input`, `tcp_reass`).
 
 use trunkline_endpoint::Peer;
 use trunkline_units::Instant;
 
 use crate::Content;
 use crate::segment::{ACK, FIN, HEADER, Header, Offer, RST, SYN, Seq};
-use crate::tcp::{Problem, Reply, State, Tcp, wait};
+use crate::tcp::{Problem, Reply, State, Tcp, pending_event};
 use crate::time::OFF;
 
-/// So many duplicate acknowledgements mean a loss.
-const DUPLICATES: u32 = 3;
+/// Duplicate acknowledgements that indicate a loss.
+const DUPLICATE_ACK_THRESHOLD: u32 = 3;
 
-/// Payload of a segment to an end that does not say how much it takes (RFC 1122, section 4.2.2.6).
-const PLAIN_MSS: u16 = 536;
+/// MSS of a peer that sends no MSS option (RFC 1122, section 4.2.2.6).
+const DEFAULT_MSS: u16 = 536;
 
-/// Smallest payload that is believed.
+/// Smallest accepted MSS.
 const SMALLEST_MSS: u16 = 32;
 
 impl<C: Content> Tcp<C> {
-    /// Takes a segment.
+    /// Processes a received segment.
     #[inline]
-    pub(crate) fn arrive(&mut self, now: Instant, peer: Peer, bytes: &[u8]) {
+    pub(crate) fn process_segment(&mut self, now: Instant, peer: Peer, bytes: &[u8]) {
         self.counts.segments_received += 1;
         let (header, start) = match Header::parse(bytes) {
             Ok(parsed) => parsed,
@@ -31,9 +31,9 @@ impl<C: Content> Tcp<C> {
             return self.bad(Problem::Ports);
         }
         if self.state >= State::SynReceived {
-            self.synchronized(now, header, &bytes[start..]);
+            self.process_synchronized(now, header, &bytes[start..]);
         } else {
-            self.opening(now, peer, header, &bytes[HEADER..start], bytes.len() - start);
+            self.process_unsynchronized(now, peer, header, &bytes[HEADER..start], bytes.len() - start);
         }
     }
 
@@ -41,10 +41,10 @@ impl<C: Content> Tcp<C> {
     fn bad(&mut self, problem: Problem) {
         self.counts.bad_segments += 1;
         self.problem = problem;
-        self.waiting |= wait::BAD;
+        self.pending_events |= pending_event::BAD;
     }
 
-    /// Answers what belongs to no connection (RFC 793, section 3.4), but never a reset.
+    /// Answers a segment of no connection with a reset, unless it is a reset itself (RFC 793, section 3.4).
     #[cold]
     fn refuse(&mut self, peer: Peer, header: &Header, length: usize, problem: Problem) {
         self.bad(problem);
@@ -61,32 +61,46 @@ impl<C: Content> Tcp<C> {
     }
 
     #[cold]
-    fn opening(&mut self, now: Instant, peer: Peer, header: Header, options: &[u8], length: usize) {
+    fn process_unsynchronized(
+        &mut self,
+        now: Instant,
+        peer: Peer,
+        header: Header,
+        options: &[u8],
+        length: usize,
+    ) {
         let asks = header.has(SYN) && !header.has(RST | ACK);
         match self.state {
-            State::Listen if asks => self.asked(now, peer, &header, options),
-            State::SynSent => self.answered(now, peer, &header, options, length),
+            State::Listen if asks => self.accept_syn(now, peer, &header, options),
+            State::SynSent => self.process_syn_reply(now, peer, &header, options, length),
             _ => self.refuse(peer, &header, length, Problem::Stray),
         }
     }
 
-    /// Somebody opens the connection.
-    fn asked(&mut self, now: Instant, peer: Peer, header: &Header, options: &[u8]) {
+    /// Processes a SYN in the state LISTEN.
+    fn accept_syn(&mut self, now: Instant, peer: Peer, header: &Header, options: &[u8]) {
         (self.peer, self.remote) = (peer, header.source);
-        self.agree(now, header, Offer::parse(options));
+        self.process_offer(now, header, Offer::parse(options));
         self.state = State::SynReceived;
-        self.alarms.patience = self.time.after(now, self.time.units_of(crate::expiry::CONNECT));
+        self.deadlines.give_up = self.time.after(now, self.time.units_of(crate::expiry::CONNECT_TIMEOUT));
     }
 
-    /// The other end answers, or asks at the same time.
-    fn answered(&mut self, now: Instant, peer: Peer, header: &Header, options: &[u8], length: usize) {
+    /// Processes the reply to a SYN, or a simultaneous open.
+    fn process_syn_reply(
+        &mut self,
+        now: Instant,
+        peer: Peer,
+        header: &Header,
+        options: &[u8],
+        length: usize,
+    ) {
         let acknowledges = header.has(ACK);
         if acknowledges && (header.ack != self.snd_max || self.snd_max == self.snd_una) {
             return self.refuse(peer, header, length, Problem::Unsent);
         }
         if header.has(RST) {
             return if acknowledges {
-                self.end(wait::RESET | wait::CLOSED)
+                self.end(pending_event::RESET | pending_event::CLOSED)
             } else {
                 self.bad(Problem::Stray)
             };
@@ -94,8 +108,8 @@ impl<C: Content> Tcp<C> {
         if !header.has(SYN) {
             return self.bad(Problem::Stray);
         }
-        self.alarms.retransmit = OFF;
-        self.agree(now, header, Offer::parse(options));
+        self.deadlines.retransmit = OFF;
+        self.process_offer(now, header, Offer::parse(options));
         if !acknowledges {
             self.state = State::SynReceived;
             return;
@@ -108,12 +122,12 @@ impl<C: Content> Tcp<C> {
         self.establish(header.seq, header.ack, u32::from(header.window));
     }
 
-    /// Takes the other's first number and what it offers.
-    fn agree(&mut self, now: Instant, header: &Header, offer: Offer) {
+    /// Records the peer's initial sequence number and options.
+    fn process_offer(&mut self, now: Instant, header: &Header, offer: Offer) {
         self.rcv_nxt = header.seq + 1;
         self.rcv_adv = self.rcv_nxt;
         self.last_ack_sent = self.rcv_nxt;
-        let mss = offer.mss.unwrap_or(PLAIN_MSS).max(SMALLEST_MSS).min(self.options.mss);
+        let mss = offer.mss.unwrap_or(DEFAULT_MSS).max(SMALLEST_MSS).min(self.options.mss);
         self.maxseg = u32::from(mss).min(self.send_buffer);
         self.snd_cwnd = self.maxseg;
         self.scaled = self.options.scaling && offer.scale.is_some();
@@ -122,33 +136,33 @@ impl<C: Content> Tcp<C> {
         } else {
             (self.snd_scale, self.rcv_scale) = (0, 0);
         }
-        self.heard_at = now;
-        self.owe_ack();
+        self.last_received_at = now;
+        self.request_ack();
     }
 
-    /// Both ends have agreed.
+    /// Enters the state ESTABLISHED.
     fn establish(&mut self, seq: Seq, ack: Seq, window: u32) {
         self.state = State::Established;
-        self.alarms.patience = OFF;
-        self.waiting |= wait::CONNECTED;
-        self.hear_window(seq, ack, window);
+        self.deadlines.give_up = OFF;
+        self.pending_events |= pending_event::CONNECTED;
+        self.update_send_window(seq, ack, window);
     }
 
     #[inline]
-    fn hear_window(&mut self, seq: Seq, ack: Seq, window: u32) {
+    fn update_send_window(&mut self, seq: Seq, ack: Seq, window: u32) {
         (self.snd_wl1, self.snd_wl2) = (seq, ack);
         if window != self.snd_wnd {
             self.snd_wnd = window;
             self.max_sndwnd = self.max_sndwnd.max(window);
-            self.look();
+            self.request_output();
         }
     }
 
-    /// A segment when the other's numbers are known.
-    fn synchronized(&mut self, now: Instant, header: Header, payload: &[u8]) {
-        self.heard_at = now;
+    /// Processes a segment once the peer's sequence number is known.
+    fn process_synchronized(&mut self, now: Instant, header: Header, payload: &[u8]) {
+        self.last_received_at = now;
         if header.has(RST) {
-            return self.hear_reset(&header);
+            return self.process_reset(&header);
         }
         if self.is_expected(&header, payload) {
             (self.snd_wl1, self.dupacks) = (header.seq, 0);
@@ -168,21 +182,21 @@ impl<C: Content> Tcp<C> {
         let window = u32::from(header.window) << self.snd_scale;
         if ack.after(self.snd_max) {
             self.bad(Problem::Unsent);
-            return self.owe_ack();
+            return self.request_ack();
         }
         if ack.after(self.snd_una) {
-            self.acknowledged(now, ack);
+            self.process_new_ack(now, ack);
             if self.state == State::Closed {
                 return;
             }
         } else {
-            self.acknowledged_before(now, ack, window, payload.is_empty() && !fin);
+            self.process_duplicate_ack(now, ack, window, payload.is_empty() && !fin);
         }
         let newer = self.snd_wl1.before(seq)
             || self.snd_wl1 == seq
                 && (self.snd_wl2.before(ack) || self.snd_wl2 == ack && window > self.snd_wnd);
         if newer {
-            self.hear_window(seq, ack, window);
+            self.update_send_window(seq, ack, window);
         }
         let listens = matches!(self.state, State::Established | State::FinWait1 | State::FinWait2);
         if listens && (fin || !payload.is_empty()) {
@@ -190,7 +204,7 @@ impl<C: Content> Tcp<C> {
         }
     }
 
-    /// Header prediction: the next payload of a stream that goes one way, and nothing else.
+    /// Header prediction: returns whether a segment only carries the next payload of a one-way stream.
     #[inline]
     fn is_expected(&self, header: &Header, payload: &[u8]) -> bool {
         header.flags & (FIN | SYN | ACK) == ACK
@@ -199,29 +213,29 @@ impl<C: Content> Tcp<C> {
             && self.state == State::Established
             && u32::from(header.window) << self.snd_scale == self.snd_wnd
             && !payload.is_empty()
-            && payload.len() <= self.space() as usize
+            && payload.len() <= self.receive_window() as usize
     }
 
-    /// RFC 5961, section 3.2: only the exact number resets.
+    /// Processes a reset; only the exact sequence number is accepted (RFC 5961, section 3.2).
     #[cold]
-    fn hear_reset(&mut self, header: &Header) {
+    fn process_reset(&mut self, header: &Header) {
         let ahead = header.seq.since(self.rcv_nxt);
         if ahead > 0 {
             self.counts.outside_window += 1;
-            if ahead < self.space() {
-                self.owe_ack();
+            if ahead < self.receive_window() {
+                self.request_ack();
             }
             return;
         }
         match self.state {
             State::SynReceived if self.passive => self.listen(),
             State::TimeWait => self.end(0),
-            _ => self.end(wait::RESET | wait::CLOSED),
+            _ => self.end(pending_event::RESET | pending_event::CLOSED),
         }
     }
 
-    /// Cuts off what lies outside the window: number of the first byte, whether the FIN is left, and what is left of
-    /// the payload. Nothing, if the segment is to be looked at no further.
+    /// Trims a segment to the window. Returns the sequence number of its first byte, whether the FIN remains, and the
+    /// remaining payload; `None` if the segment needs no further processing.
     #[inline]
     fn trim<'a>(
         &mut self,
@@ -241,23 +255,23 @@ impl<C: Content> Tcp<C> {
             let length = payload.len() as u32;
             if old > length || old == length && !fin {
                 if fin && self.state == State::TimeWait {
-                    self.wait_out(now); // it has not heard that this end knows
+                    self.enter_time_wait(now); // it has not heard that this end knows
                 }
                 if length > 0 {
                     self.counts.duplicate_segments += 1;
                 }
                 (fin, old) = (false, length);
-                self.owe_ack();
+                self.request_ack();
             }
             payload = &payload[old as usize..];
             seq = seq + old;
         }
         let behind = seq + payload.len() as u32;
-        let space = self.space();
+        let space = self.receive_window();
         let edge = self.rcv_nxt + space;
         if behind.after(edge) {
             self.counts.outside_window += 1;
-            self.owe_ack();
+            self.request_ack();
             let beyond = behind.since(edge) as usize;
             let probe = space == 0 && seq == self.rcv_nxt;
             if beyond >= payload.len() && !probe {
@@ -267,41 +281,41 @@ impl<C: Content> Tcp<C> {
             fin = false;
         }
         if syn {
-            self.owe_ack(); // RFC 5961, section 4.2
+            self.request_ack(); // RFC 5961, section 4.2
             return None;
         }
         Some((seq, fin, payload))
     }
 
-    /// An acknowledgement of nothing new: perhaps one of several that tell of a loss.
-    fn acknowledged_before(&mut self, now: Instant, ack: Seq, window: u32, empty: bool) {
+    /// Processes an acknowledgement of no new data, which may be a duplicate that indicates a loss.
+    fn process_duplicate_ack(&mut self, now: Instant, ack: Seq, window: u32, empty: bool) {
         if !empty || window != self.snd_wnd {
             self.dupacks = 0;
             return;
         }
         self.counts.duplicate_acks += 1;
-        if self.alarms.retransmit == OFF || ack != self.snd_una {
+        if self.deadlines.retransmit == OFF || ack != self.snd_una {
             self.dupacks = 0;
             return;
         }
         self.dupacks = self.dupacks.saturating_add(1);
-        if self.dupacks == DUPLICATES {
+        if self.dupacks == DUPLICATE_ACK_THRESHOLD {
             self.counts.fast_retransmits += 1;
             self.halve_threshold();
             self.timing = false;
-            self.alarms.retransmit = self.time.after(now, self.rtt.rto());
+            self.deadlines.retransmit = self.time.after(now, self.rtt.rto());
             self.resend = true;
-            self.snd_cwnd = self.snd_ssthresh + self.maxseg * DUPLICATES;
-        } else if self.dupacks > DUPLICATES {
+            self.snd_cwnd = self.snd_ssthresh + self.maxseg * DUPLICATE_ACK_THRESHOLD;
+        } else if self.dupacks > DUPLICATE_ACK_THRESHOLD {
             // A segment has left the network: another may enter.
             self.snd_cwnd = self.snd_cwnd.saturating_add(self.maxseg);
-            self.look();
+            self.request_output();
         }
     }
 
-    /// Something new is acknowledged.
-    fn acknowledged(&mut self, now: Instant, ack: Seq) {
-        let enough = if self.net2 { DUPLICATES + 1 } else { DUPLICATES };
+    /// Processes an acknowledgement of new data.
+    fn process_new_ack(&mut self, now: Instant, ack: Seq) {
+        let enough = if self.net2 { DUPLICATE_ACK_THRESHOLD + 1 } else { DUPLICATE_ACK_THRESHOLD };
         if self.dupacks >= enough && self.snd_cwnd > self.snd_ssthresh {
             self.snd_cwnd = self.snd_ssthresh;
         }
@@ -312,18 +326,18 @@ impl<C: Content> Tcp<C> {
             self.rtt.sample(self.time.between(self.timed_at, now));
             self.counts.round_trips += 1;
         }
-        self.look();
+        self.request_output();
         if ack == self.snd_max {
-            self.alarms.retransmit = OFF;
-        } else if self.alarms.persist == OFF {
-            self.alarms.retransmit = self.time.after(now, self.rtt.rto());
+            self.deadlines.retransmit = OFF;
+        } else if self.deadlines.persist == OFF {
+            self.deadlines.retransmit = self.time.after(now, self.rtt.rto());
         }
         self.open_window();
 
         let acked = ack.since(self.snd_una);
         let bytes = acked.min(self.queued);
         let finished = self.fin_sent && acked > self.queued;
-        self.content.forget(bytes);
+        self.content.discard(bytes);
         self.queued -= bytes;
         self.snd_wnd = self.snd_wnd.saturating_sub(bytes);
         self.snd_una = ack;
@@ -332,14 +346,14 @@ impl<C: Content> Tcp<C> {
         }
         if self.refused > 0 && self.send_buffer - self.queued >= self.refused {
             self.refused = 0;
-            self.waiting |= wait::WRITABLE;
+            self.pending_events |= pending_event::WRITABLE;
         }
         if finished {
             self.fin_acknowledged(now);
         }
     }
 
-    /// Slow start, or congestion avoidance.
+    /// Opens the congestion window: slow start or congestion avoidance.
     #[inline]
     fn open_window(&mut self) {
         let (window, mss) = (self.snd_cwnd, self.maxseg);
@@ -355,30 +369,30 @@ impl<C: Content> Tcp<C> {
     fn fin_acknowledged(&mut self, now: Instant) {
         match self.state {
             State::FinWait1 => self.state = State::FinWait2,
-            State::Closing => self.wait_out(now),
-            State::LastAck => self.end(wait::CLOSED),
+            State::Closing => self.enter_time_wait(now),
+            State::LastAck => self.end(pending_event::CLOSED),
             _ => {}
         }
     }
 
-    /// All is said. Somebody must stay to answer a FIN that comes again.
-    fn wait_out(&mut self, now: Instant) {
+    /// Enters TIME-WAIT, which answers a retransmitted FIN.
+    fn enter_time_wait(&mut self, now: Instant) {
         if self.state != State::TimeWait {
             self.state = State::TimeWait;
-            self.waiting |= wait::CLOSED;
+            self.pending_events |= pending_event::CLOSED;
         }
-        self.alarms.retransmit = OFF;
-        self.alarms.persist = OFF;
-        self.alarms.patience = self.time.after(now, self.time.units_of(self.options.linger));
+        self.deadlines.retransmit = OFF;
+        self.deadlines.persist = OFF;
+        self.deadlines.give_up = self.time.after(now, self.time.units_of(self.options.linger));
     }
 
-    /// Payload, or the FIN, within the window.
+    /// Processes payload and FIN within the window.
     #[inline]
     fn receive(&mut self, now: Instant, seq: Seq, fin: bool, mut payload: &[u8]) {
         let behind = seq + payload.len() as u32;
         if let Some(end) = self.end {
             if behind.after(end) {
-                // Past its own end a peer has nothing to say.
+                // Ignore data beyond the FIN.
                 let beyond = behind.since(end) as usize;
                 payload = &payload[..payload.len().saturating_sub(beyond)];
             }
@@ -387,7 +401,7 @@ impl<C: Content> Tcp<C> {
         }
         let behind = seq + payload.len() as u32;
         if seq != self.rcv_nxt {
-            return self.keep(seq, behind, payload);
+            return self.store_out_of_order(seq, behind, payload);
         }
         if !payload.is_empty() {
             self.content.store(self.readable, payload);
@@ -396,21 +410,21 @@ impl<C: Content> Tcp<C> {
                 self.advance(behind);
                 self.acknowledge(now);
             } else {
-                let next = self.ranges.follow(behind);
+                let next = self.ranges.advance_from(behind);
                 self.advance(next);
-                self.acks_owed = 0; // duplicates that have not left yet tell nothing now
-                self.owe_ack();
+                self.pending_acks = 0; // duplicates that have not left yet tell nothing now
+                self.request_ack();
             }
         }
         if self.end == Some(self.rcv_nxt) {
-            self.hear_fin(now);
+            self.process_fin(now);
         }
     }
 
-    /// Ahead of its turn: kept, and the other end is told what is missing.
-    fn keep(&mut self, seq: Seq, behind: Seq, payload: &[u8]) {
+    /// Stores an out-of-order segment and acknowledges it with the next expected number.
+    fn store_out_of_order(&mut self, seq: Seq, behind: Seq, payload: &[u8]) {
         self.counts.out_of_order += 1;
-        self.owe_another_ack();
+        self.request_another_ack();
         if payload.is_empty() {
             return;
         }
@@ -421,41 +435,41 @@ impl<C: Content> Tcp<C> {
         }
     }
 
-    /// All is in order up to `next`.
+    /// Advances the in-order edge of the received data to `next`.
     #[inline]
     fn advance(&mut self, next: Seq) {
         let count = next.since(self.rcv_nxt);
         self.rcv_nxt = next;
         self.readable += count;
         self.counts.bytes_received += u64::from(count);
-        self.waiting |= wait::READABLE;
+        self.pending_events |= pending_event::READABLE;
         if self.rcv_adv.before(next) {
             self.rcv_adv = next;
         }
     }
 
-    /// Data in order: acknowledged at once, or with the second segment's worth, or by the fast timer.
+    /// Acknowledges in-order data: at once, after two segments, or at the fast timer.
     #[inline]
     fn acknowledge(&mut self, now: Instant) {
         if !self.delayed_ack || self.rcv_nxt.since(self.last_ack_sent) >= 2 * self.maxseg {
-            self.owe_ack();
-        } else if self.alarms.acknowledge == OFF {
-            self.alarms.acknowledge = self.time.acknowledge_at(now);
+            self.request_ack();
+        } else if self.deadlines.acknowledge == OFF {
+            self.deadlines.acknowledge = self.time.acknowledge_at(now);
         }
     }
 
-    /// The other end has finished.
-    fn hear_fin(&mut self, now: Instant) {
+    /// Processes the peer's FIN.
+    fn process_fin(&mut self, now: Instant) {
         self.rcv_nxt = self.rcv_nxt + 1;
         if self.rcv_adv.before(self.rcv_nxt) {
             self.rcv_adv = self.rcv_nxt;
         }
         self.ranges.clear();
-        self.owe_ack();
-        self.waiting |= wait::FINISHED;
+        self.request_ack();
+        self.pending_events |= pending_event::FINISHED;
         match self.state {
             State::FinWait1 => self.state = State::Closing,
-            State::FinWait2 => self.wait_out(now),
+            State::FinWait2 => self.enter_time_wait(now),
             _ => self.state = State::CloseWait,
         }
     }

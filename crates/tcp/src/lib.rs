@@ -1,30 +1,43 @@
 //! 4.3BSD Reno TCP as a state machine, with its 200 ms and 500 ms timers.
 //!
 //! A [`Tcp`] is one end of one connection and an [`Endpoint`](trunkline_endpoint::Endpoint) with the single port 0.
-//! Its frames are TCP segments, header and payload; whoever drives it puts them into datagrams. It leaves the
-//! checksum zero and looks at none, like a system whose card does that; [`checksum`] is for those who have no such
-//! card.
+//! Its frames are TCP segments, header and payload; the caller puts them into IP packets. The checksum field is zero
+//! and is not verified, as with checksum offload; [`checksum`] computes it for callers without offload.
 //!
-//! What the stream is made of is its [`Content`]: [`Bytes`] that are kept and copied, or [`Virtual`] ones that are
-//! only counted. The protocol is the same code for both, so a simulator runs what a real network would see.
+//! The stream's data is a [`Content`]: [`Bytes`] are stored and copied, [`Virtual`] bytes are only counted. The
+//! protocol code is the same for both, so the simulator runs what a real network would see.
 //!
-//! It behaves as the Net/2 release of the Berkeley code does (Wright and Stevens, *TCP/IP Illustrated*, volume 2,
-//! chapters 24 to 30), with the deviations that [`tcp`] lists.
+//! It behaves as the Net/2 release of the Berkeley code (Wright and Stevens, *TCP/IP Illustrated*, volume 2, chapters
+//! 24 to 30), with the deviations listed in [`tcp`].
 //!
-//! | module | what |
+//! ```
+//! use trunkline_endpoint::pair::{PEER_B, Pair};
+//! use trunkline_tcp::{Command, Options, State, Tcp, Virtual};
+//! use trunkline_units::{Seed, Span};
+//!
+//! let client = Tcp::<Virtual>::new(Options { local: 49_152, remote: 80, peer: PEER_B, ..Options::default() });
+//! let server = Tcp::<Virtual>::new(Options { local: 80, ..Options::default() });
+//! let mut pair = Pair::new(client, server, Seed(1996));
+//! pair.command_b(Command::Listen).unwrap();
+//! pair.command_a(Command::Connect).unwrap();
+//! pair.run(Span::from_s(1));
+//! assert_eq!(pair.a().state(), State::Established);
+//! ```
+//!
+//! | module | contents |
 //! | --- | --- |
-//! | [`options`] | [`Options`]: buffers, sizes, timers, which arithmetic |
-//! | [`tcp`] | [`Tcp`]: commands, events, what can be asked of it |
-//! | `input` | what a segment does |
-//! | `output` | which segment leaves |
-//! | `expiry` | what a timer does |
-//! | `time` | ticks of the fast and the slow timer, or the plain clock |
+//! | [`options`] | [`Options`]: buffers, sizes, timers, window arithmetic |
+//! | [`tcp`] | [`Tcp`]: commands, events, state |
+//! | `input` | segment arrival |
+//! | `output` | segment transmission |
+//! | `expiry` | timer expiry |
+//! | `time` | ticks of the fast and slow timers, or exact time |
 //! | `rtt` | round-trip time, retransmission timeout, backoff |
-//! | `ranges` | which parts of the stream came out of order |
-//! | [`content`] | [`Content`]: bytes in rings, or numbers |
+//! | `ranges` | ranges received out of order |
+//! | [`content`] | [`Content`]: bytes in ring buffers, or only counted |
 //! | [`segment`] | the TCP header (RFC 793, RFC 1323) |
 //! | [`checksum`] | the checksum over IPv4 |
-//! | [`statistics`] | what it counts, and how it stands |
+//! | [`statistics`] | counters and state variables |
 
 pub mod checksum;
 pub mod content;

@@ -1,46 +1,46 @@
-//! What an end of a connection is set to.
+//! Options of one end of a connection.
 
 use trunkline_endpoint::{MAX_BATCH, Peer};
 use trunkline_units::Span;
 
 use crate::segment::LONGEST_HEADER;
 
-/// Largest buffer: the largest window that scaling can tell (RFC 1323, section 2.3).
+/// Largest buffer: the largest window that scaling can express (RFC 1323, section 2.3).
 pub const LARGEST_BUFFER: u32 = 1 << 30;
 
-/// Largest payload: with its header it is still a frame.
+/// Largest payload: with its header it still fits into a frame.
 pub const LARGEST_MSS: u16 = (MAX_BATCH - LONGEST_HEADER) as u16;
 
-/// What an end is set to. The default is what a workstation on an Ethernet had.
+/// Options of one end. The default is that of a workstation on an Ethernet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// Own port.
+    /// Local port.
     pub local: u16,
-    /// The other end's port; 0 lets a listening end take whoever comes first.
+    /// Remote port; 0 lets a listening end accept any.
     pub remote: u16,
-    /// Where segments go; a listening end answers whoever comes.
+    /// Peer address; a listening end uses that of the first SYN.
     pub peer: Peer,
-    /// Largest payload of a segment in bytes, sent and offered; from 32 to [`LARGEST_MSS`].
+    /// Maximum segment size in bytes, sent and offered: 32 to [`LARGEST_MSS`].
     pub mss: u16,
-    /// Most bytes that wait to be acknowledged; up to [`LARGEST_BUFFER`].
+    /// Send buffer in bytes; up to [`LARGEST_BUFFER`].
     pub send_buffer: u32,
-    /// Most bytes that wait to be taken, in order or not: the largest window. Up to [`LARGEST_BUFFER`].
+    /// Receive buffer in bytes, the largest window; up to [`LARGEST_BUFFER`].
     pub receive_buffer: u32,
     /// Whether to offer window scaling (RFC 1323); without it no window is larger than 65,535 bytes.
     pub scaling: bool,
-    /// What timers go by.
+    /// Resolution of the timers.
     pub timers: Timers,
-    /// Which arithmetic of the congestion window.
+    /// Congestion window arithmetic.
     pub arithmetic: Arithmetic,
-    /// Whether an acknowledgement waits for the fast timer or a second segment's worth of data.
+    /// Delays acknowledgements until the fast timer or a second segment.
     pub delayed_ack: bool,
-    /// Whether a small segment waits while something is unacknowledged (RFC 896).
+    /// Delays small segments while data is unacknowledged (Nagle, RFC 896).
     pub nagle: bool,
-    /// First sequence number.
+    /// Initial sequence number.
     pub initial_sequence: u32,
-    /// Where slow start first ends, in bytes; none: nowhere, as in the Berkeley code.
+    /// Initial slow start threshold in bytes; `None`: unlimited, as in the Berkeley code.
     pub initial_ssthresh: Option<u32>,
-    /// Twice the maximum segment lifetime: how long the end that closed first waits.
+    /// Duration of TIME-WAIT: twice the maximum segment lifetime.
     pub linger: Span,
 }
 
@@ -66,7 +66,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The same with every number moved into its range.
+    /// Returns the options with every number clamped to its range.
     pub(crate) fn within_bounds(mut self) -> Options {
         self.mss = self.mss.clamp(32, LARGEST_MSS);
         self.send_buffer = self.send_buffer.clamp(1, LARGEST_BUFFER);
@@ -75,23 +75,23 @@ impl Options {
     }
 }
 
-/// What timers go by.
+/// Resolution of the timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timers {
-    /// Ticks, as in every system of the Berkeley family: the fast timer looks every 200 ms for acknowledgements that
-    /// wait, the slow one counts all other timers down every 500 ms, and round trips are measured in its ticks. The
-    /// retransmission timeout is 1 s to 64 s. A host has one of each, so all its connections share the phases.
+    /// Berkeley timers: the fast timer checks delayed acknowledgements every 200 ms, the slow timer counts all other
+    /// timers down every 500 ms, and round trips are measured in its ticks. The retransmission timeout is 1 s to 64
+    /// s. All connections of a host share the phases.
     Bsd {
-        /// When the fast timer first ticks; only its remainder by 200 ms matters.
+        /// First tick of the fast timer, modulo 200 ms.
         fast_phase: Span,
-        /// When the slow timer first ticks; only its remainder by 500 ms matters.
+        /// First tick of the slow timer, modulo 500 ms.
         slow_phase: Span,
     },
-    /// The clock: round trips are measured and timers run exactly, as models without ticks have it. An
-    /// acknowledgement waits 200 ms, a retransmission at most 64 s.
+    /// Exact timers: round trips are measured exactly. An acknowledgement waits 200 ms, a retransmission at most 64
+    /// s.
     Fine {
-        /// Shortest retransmission timeout. Even with zero it exceeds the smoothed round trip by 1 ms, the clock's
-        /// granularity in the sense of RFC 6298, section 2.3.
+        /// Minimum retransmission timeout. Even with zero it exceeds the smoothed round-trip time by the granularity
+        /// of 1 ms (RFC 6298, section 2.3).
         floor: Span,
     },
 }
@@ -105,10 +105,10 @@ impl Default for Timers {
 /// Two details in which systems of the Reno family differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Arithmetic {
-    /// As the Net/2 release: congestion avoidance adds an eighth of a segment to each step, and a window inflated
-    /// by three duplicate acknowledgements and no more is not deflated.
+    /// Net/2: congestion avoidance adds an eighth of a segment to each step, and a window inflated by exactly three
+    /// duplicate acknowledgements is not deflated.
     #[default]
     Net2,
-    /// As RFC 2581 says: neither.
+    /// RFC 2581: neither.
     Rfc2581,
 }

@@ -1,25 +1,25 @@
-//! Which segment leaves (`tcp_output`).
+//! Segment transmission (`tcp_output`).
 
 use trunkline_endpoint::Peer;
 use trunkline_units::Instant;
 
 use crate::Content;
-use crate::expiry::CONNECT;
+use crate::expiry::CONNECT_TIMEOUT;
 use crate::segment::{ACK, FIN, Header, Offer, PSH, SYN, Seq};
-use crate::tcp::{Look, State, Tcp};
+use crate::tcp::{OutputCheck, State, Tcp};
 use crate::time::OFF;
 
 impl<C: Content> Tcp<C> {
     /// Sends the SYN.
     pub(crate) fn connect(&mut self, now: Instant) {
         self.state = State::SynSent;
-        self.alarms.patience = self.time.after(now, self.time.units_of(CONNECT));
-        self.look();
+        self.deadlines.give_up = self.time.after(now, self.time.units_of(CONNECT_TIMEOUT));
+        self.request_output();
     }
 
-    /// Writes the reset that waits, if one does: its length, and to whom.
+    /// Writes the pending reset, if any, and returns its length and destination.
     #[inline]
-    pub(crate) fn answer(&mut self, buffer: &mut [u8]) -> Option<(usize, Peer)> {
+    pub(crate) fn write_reset(&mut self, buffer: &mut [u8]) -> Option<(usize, Peer)> {
         let reply = self.reply.take()?;
         let header = Header {
             source: self.local,
@@ -34,26 +34,26 @@ impl<C: Content> Tcp<C> {
         Some((header.write(None, buffer), reply.peer))
     }
 
-    /// Writes a segment into `buffer` if one is to leave: its length.
+    /// Writes the next segment into `buffer`, if any may leave, and returns its length.
     pub(crate) fn output(&mut self, now: Instant, buffer: &mut [u8]) -> Option<usize> {
         if std::mem::take(&mut self.resend)
-            && let Some(length) = self.send_again(now, buffer)
+            && let Some(length) = self.fast_retransmit(now, buffer)
         {
             return Some(length);
         }
         if self.state <= State::SynReceived {
-            let looked = std::mem::replace(&mut self.look, Look::No) != Look::No;
+            let looked = std::mem::replace(&mut self.output_check, OutputCheck::No) != OutputCheck::No;
             return (looked && self.state >= State::SynSent).then(|| self.send_syn(now, buffer));
         }
         if self.queued == 0 && matches!(self.state, State::Established | State::CloseWait) {
             return self.send_ack(buffer);
         }
-        let idle = match self.look {
-            Look::No => return None,
-            Look::Again { idle } => idle,
-            Look::First => {
+        let idle = match self.output_check {
+            OutputCheck::No => return None,
+            OutputCheck::Again { idle } => idle,
+            OutputCheck::First => {
                 let idle = self.snd_max == self.snd_una;
-                if idle && self.time.between(self.heard_at, now) >= self.rtt.rto() {
+                if idle && self.time.between(self.last_received_at, now) >= self.rtt.rto() {
                     self.snd_cwnd = self.maxseg; // nothing under way tells how fast to send: start slowly again
                 }
                 idle
@@ -62,13 +62,13 @@ impl<C: Content> Tcp<C> {
         self.send_next(now, idle, buffer)
     }
 
-    /// A SYN, the first or once more, with an acknowledgement if the other's is known.
+    /// Writes a SYN, with an acknowledgement if the peer's sequence number is known.
     #[cold]
     fn send_syn(&mut self, now: Instant, buffer: &mut [u8]) -> usize {
         let answers = self.state == State::SynReceived;
         let scaling = self.options.scaling && (!answers || self.scaled);
         let offer = Offer { mss: Some(self.options.mss), scale: scaling.then_some(self.rcv_scale) };
-        let window = self.space().min(0xffff);
+        let window = self.receive_window().min(0xffff);
         let header = Header {
             source: self.local,
             destination: self.remote,
@@ -80,21 +80,21 @@ impl<C: Content> Tcp<C> {
         self.snd_nxt = self.snd_una + 1;
         if self.snd_max == self.snd_una {
             self.snd_max = self.snd_nxt;
-            self.clock_segment(now, self.snd_una);
+            self.time_segment(now, self.snd_una);
         }
-        if self.alarms.retransmit == OFF {
-            self.alarms.retransmit = self.time.after(now, self.rtt.rto());
+        if self.deadlines.retransmit == OFF {
+            self.deadlines.retransmit = self.time.after(now, self.rtt.rto());
         }
         self.rcv_adv = self.rcv_nxt + window;
         self.last_ack_sent = self.rcv_nxt;
-        self.acks_owed = 0;
+        self.pending_acks = 0;
         self.counts.segments_sent += 1;
         header.write(Some(offer), buffer)
     }
 
-    /// The fast retransmission: one segment, the first that is not acknowledged, and what comes next stays as it is.
+    /// Fast retransmission: sends the first unacknowledged segment and leaves `snd_nxt` unchanged.
     #[cold]
-    fn send_again(&mut self, now: Instant, buffer: &mut [u8]) -> Option<usize> {
+    fn fast_retransmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<usize> {
         let next = self.snd_nxt;
         self.snd_nxt = self.snd_una;
         let length = self.queued.min(self.snd_wnd).min(self.maxseg);
@@ -106,12 +106,12 @@ impl<C: Content> Tcp<C> {
         sent
     }
 
-    /// A bare acknowledgement, if one is owed or the window has opened: all there is to send where nothing is queued.
+    /// Writes a bare acknowledgement if one is pending or the window has opened.
     #[inline]
     fn send_ack(&mut self, buffer: &mut [u8]) -> Option<usize> {
-        self.look = Look::No;
+        self.output_check = OutputCheck::No;
         self.force = false;
-        if self.acks_owed == 0 && !self.window_opened() {
+        if self.pending_acks == 0 && !self.window_opened() {
             return None;
         }
         let window = self.window() >> self.rcv_scale;
@@ -125,30 +125,30 @@ impl<C: Content> Tcp<C> {
         };
         self.counts.segments_sent += 1;
         self.counts.acks_sent += 1;
-        self.told(window);
-        if self.acks_owed > 0 {
-            self.look = Look::First;
+        self.record_advertised_window(window);
+        if self.pending_acks > 0 {
+            self.output_check = OutputCheck::First;
         }
         Some(header.write(None, buffer))
     }
 
-    /// The next segment, if the windows, Nagle and silly-window avoidance let one leave.
+    /// Writes the next segment, if the windows, Nagle and silly window avoidance allow it.
     #[inline]
     fn send_next(&mut self, now: Instant, idle: bool, buffer: &mut [u8]) -> Option<usize> {
-        self.look = Look::No;
+        self.output_check = OutputCheck::No;
         let force = std::mem::take(&mut self.force);
         let mut window = self.snd_wnd.min(self.snd_cwnd);
         let shut = window == 0;
         if shut && !force && self.queued > 0 && self.snd_nxt != self.snd_una {
-            // It shut behind what was sent: go back to there, and probe.
-            self.alarms.retransmit = OFF;
+            // The window has shrunk below the data in flight: go back to its edge and probe.
+            self.deadlines.retransmit = OFF;
             self.snd_nxt = self.snd_una;
         }
         if force && shut {
             window = 1;
         } else if force {
-            self.alarms.persist = OFF;
-            self.rtt.calm();
+            self.deadlines.persist = OFF;
+            self.rtt.reset_backoff();
         }
         let offset = self.snd_nxt.since(self.snd_una);
         let usable = self.queued.min(window).saturating_sub(offset);
@@ -166,49 +166,49 @@ impl<C: Content> Tcp<C> {
                 || old);
         if push
             || self.window_opened()
-            || self.acks_owed > 0
+            || self.pending_acks > 0
             || fin && (!self.fin_sent || self.snd_nxt == self.snd_una)
         {
             let sent = self.emit(now, length, fin, force, buffer);
-            if usable > length || self.acks_owed > 0 {
-                self.look = Look::Again { idle };
+            if usable > length || self.pending_acks > 0 {
+                self.output_check = OutputCheck::Again { idle };
             }
             return Some(sent);
         }
-        // Something waits and no timer would ever look at it again.
-        if self.queued > 0 && self.alarms.retransmit == OFF && self.alarms.persist == OFF {
-            self.rtt.calm();
-            self.alarms.persist = self.time.after(now, self.rtt.persist());
+        // Data is queued and no timer is armed.
+        if self.queued > 0 && self.deadlines.retransmit == OFF && self.deadlines.persist == OFF {
+            self.rtt.reset_backoff();
+            self.deadlines.persist = self.time.after(now, self.rtt.persist());
         }
         None
     }
 
-    /// Whether the window has opened by two segments, or half the buffer, since the other end was told.
+    /// Returns whether the window has opened by two segments or half the buffer since it was last advertised.
     #[inline]
     pub(crate) fn window_opened(&self) -> bool {
-        let space = self.space().min(0xffff << self.rcv_scale);
+        let space = self.receive_window().min(0xffff << self.rcv_scale);
         let opened = space.saturating_sub(self.rcv_adv.since(self.rcv_nxt));
         opened > 0 && (opened >= 2 * self.maxseg || 2 * u64::from(opened) >= u64::from(self.receive_buffer))
     }
 
-    /// The window to tell: never smaller than told before, and none at all rather than a silly one.
+    /// Returns the window to advertise: it never shrinks, and a silly window is advertised as zero.
     #[inline]
     fn window(&self) -> u32 {
-        let told = self.rcv_adv.since(self.rcv_nxt);
-        let space = self.space();
+        let record_advertised_window = self.rcv_adv.since(self.rcv_nxt);
+        let space = self.receive_window();
         let silly = space < self.receive_buffer / 4 && space < self.maxseg;
         let window = if silly { 0 } else { space.min(0xffff << self.rcv_scale) };
-        window.max(told)
+        window.max(record_advertised_window)
     }
 
-    /// Writes the segment at `snd_nxt`, and notes that it has left.
+    /// Writes the segment at `snd_nxt` and records its transmission.
     #[inline]
     fn emit(&mut self, now: Instant, length: u32, fin: bool, force: bool, buffer: &mut [u8]) -> usize {
         let offset = self.snd_nxt.since(self.snd_una);
         if fin && self.fin_sent && self.snd_nxt == self.snd_max {
             self.snd_nxt = self.snd_una + self.queued; // the FIN once more, under its old number
         }
-        let persisting = self.alarms.persist != OFF;
+        let persisting = self.deadlines.persist != OFF;
         let numbered = length > 0 || fin || persisting;
         let push = length > 0 && offset + length == self.queued;
         let window = self.window() >> self.rcv_scale;
@@ -229,23 +229,23 @@ impl<C: Content> Tcp<C> {
         self.count(length, fin, probe);
         self.sent(now, length, fin, probe);
 
-        self.told(window);
+        self.record_advertised_window(window);
         if length > 0 {
-            self.acks_owed = 0; // with data they would not count as duplicates
+            self.pending_acks = 0; // with data they would not count as duplicates
         }
         total
     }
 
-    /// The other end is told all that has arrived, and this window, as it stands in the header.
+    /// Records the acknowledgement and the window of a sent header.
     #[inline]
-    fn told(&mut self, window: u32) {
+    fn record_advertised_window(&mut self, window: u32) {
         let edge = self.rcv_nxt + (window << self.rcv_scale);
         if edge.after(self.rcv_adv) {
             self.rcv_adv = edge;
         }
         self.last_ack_sent = self.rcv_nxt;
-        self.alarms.acknowledge = OFF;
-        self.acks_owed = self.acks_owed.saturating_sub(1);
+        self.deadlines.acknowledge = OFF;
+        self.pending_acks = self.pending_acks.saturating_sub(1);
     }
 
     #[inline]
@@ -266,7 +266,7 @@ impl<C: Content> Tcp<C> {
         }
     }
 
-    /// Sequence numbers have left: times them and watches over them. A probe is watched over already.
+    /// Records the transmission of sequence numbers: times them and arms the retransmission timer, except for probes.
     #[inline]
     fn sent(&mut self, now: Instant, length: u32, fin: bool, probe: bool) {
         let start = self.snd_nxt;
@@ -281,20 +281,20 @@ impl<C: Content> Tcp<C> {
         }
         self.snd_nxt = behind;
         if new {
-            self.clock_segment(now, start);
+            self.time_segment(now, start);
         }
-        if self.alarms.retransmit == OFF && self.snd_nxt != self.snd_una {
-            self.alarms.retransmit = self.time.after(now, self.rtt.rto());
-            if self.alarms.persist != OFF {
-                self.alarms.persist = OFF;
-                self.rtt.calm();
+        if self.deadlines.retransmit == OFF && self.snd_nxt != self.snd_una {
+            self.deadlines.retransmit = self.time.after(now, self.rtt.rto());
+            if self.deadlines.persist != OFF {
+                self.deadlines.persist = OFF;
+                self.rtt.reset_backoff();
             }
         }
     }
 
-    /// Times a segment, if none is timed.
+    /// Starts timing a segment unless one is being timed.
     #[inline]
-    fn clock_segment(&mut self, now: Instant, start: Seq) {
+    fn time_segment(&mut self, now: Instant, start: Seq) {
         if !self.timing {
             self.timing = true;
             self.timed_seq = start;

@@ -1,15 +1,14 @@
-//! Which parts of the stream came out of order.
+//! Ranges of the stream received out of order.
 
 use std::collections::VecDeque;
 
 use crate::segment::Seq;
 
-/// Most ranges that are remembered. What would make one more is thrown away and comes again; only a peer that sends
-/// crumbs, or a window of many thousand segments with every other one lost, gets there.
-pub(crate) const MOST_RANGES: usize = 4_096;
+/// Maximum number of ranges. A segment that would add one more is dropped and retransmitted later; only tiny
+/// segments, or windows of many thousand segments with every other one lost, reach the limit.
+pub(crate) const MAX_RANGES: usize = 4_096;
 
-/// Parts of the stream behind the next byte in order: none touches another, and they are in order. They are stored in
-/// the receive buffer already; so their number is bounded here and their size there.
+/// Sorted, disjoint ranges beyond the next expected byte. Their data is already in the receive buffer.
 #[derive(Debug, Default)]
 pub(crate) struct Ranges(VecDeque<(Seq, Seq)>);
 
@@ -23,9 +22,9 @@ impl Ranges {
         self.0.clear();
     }
 
-    /// Adds `start..end`, joined with all it touches. False if there is no room for it.
+    /// Adds `start..end` and merges adjacent ranges. Returns false if the limit is reached.
     pub(crate) fn insert(&mut self, mut start: Seq, mut end: Seq) -> bool {
-        // Most come behind all others.
+        // The common case is a range behind all others.
         let (mut first, mut last) = (self.0.len(), self.0.len());
         if self.0.back().is_some_and(|(_, e)| !e.before(start)) {
             first = self.0.partition_point(|(_, e)| e.before(start));
@@ -39,7 +38,7 @@ impl Ranges {
         if first < last {
             self.0[first] = (start, end);
             self.0.drain(first + 1..last);
-        } else if self.0.len() < MOST_RANGES {
+        } else if self.0.len() < MAX_RANGES {
             self.0.insert(first, (start, end));
         } else {
             return false;
@@ -47,8 +46,8 @@ impl Ranges {
         true
     }
 
-    /// Everything is in order up to `next`: takes what follows on, and says up to where all is in order then.
-    pub(crate) fn follow(&mut self, mut next: Seq) -> Seq {
+    /// Removes the ranges contiguous with `next` and returns the new in-order edge.
+    pub(crate) fn advance_from(&mut self, mut next: Seq) -> Seq {
         while let Some(&(start, end)) = self.0.front() {
             if start.after(next) {
                 break;
@@ -78,7 +77,7 @@ mod tests {
                 let start = next + stream.below(20) as usize;
                 let end = (start + 1 + stream.below(9) as usize).min(200);
                 if start == next {
-                    next = ranges.follow(base + end as u32).since(base) as usize;
+                    next = ranges.advance_from(base + end as u32).since(base) as usize;
                     set[..end].fill(true);
                 } else if start < end {
                     assert!(ranges.insert(base + start as u32, base + end as u32));
@@ -97,12 +96,12 @@ mod tests {
     #[test]
     fn crumbs_are_refused_at_the_bound_and_what_joins_is_not() {
         let mut ranges = Ranges::default();
-        for i in 0..MOST_RANGES as u32 {
+        for i in 0..MAX_RANGES as u32 {
             assert!(ranges.insert(Seq(i * 2), Seq(i * 2 + 1)));
         }
         assert!(!ranges.insert(Seq(100_000), Seq(100_001)));
         assert!(ranges.insert(Seq(1), Seq(2)));
         assert!(ranges.insert(Seq(100_000), Seq(100_001)));
-        assert_eq!(ranges.follow(Seq(0)), Seq(3));
+        assert_eq!(ranges.advance_from(Seq(0)), Seq(3));
     }
 }

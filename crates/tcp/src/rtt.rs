@@ -1,41 +1,41 @@
 //! Round-trip time, retransmission timeout, backoff: Jacobson 1988 in the fixed-point arithmetic of the Berkeley code.
 //!
-//! All numbers are in units of [`Time`]. The mean is kept eightfold, the variation fourfold.
+//! All numbers are in units of [`Time`]. The mean is scaled by eight, the variation by four.
 
 use trunkline_units::Span;
 
 use crate::Timers;
 use crate::time::Time;
 
-/// What the timeout is multiplied with, by how often it expired.
+/// Timeout multiplier by the number of expiries.
 const BACKOFF: [u64; 13] = [1, 2, 4, 8, 16, 32, 64, 64, 64, 64, 64, 64, 64];
 
-/// So often in a row a timer may expire.
-const PATIENCE: usize = BACKOFF.len() - 1;
+/// Maximum consecutive expiries.
+const MAX_EXPIRIES: usize = BACKOFF.len() - 1;
 
-/// The timeout exceeds the mean by so much where no tick does (RFC 6298, section 2.3).
+/// Clock granularity without ticks (RFC 6298, section 2.3).
 const GRANULARITY: Span = Span::from_ms(1);
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RoundTrip {
-    /// Eight times the mean; 0: not known.
+    /// Eight times the mean; 0: unknown.
     mean: i64,
     /// Four times the variation.
     variation: i64,
     rto: u64,
     shift: usize,
-    /// Units in a tick.
+    /// Units per tick.
     tick: u64,
     /// Bounds of the timeout.
     least: u64,
     most: u64,
-    /// Ticks are counted from 1: one that has begun counts. The clock knows better.
+    /// A started tick counts as one; without ticks times are exact.
     origin: i64,
     granularity: i64,
 }
 
 impl RoundTrip {
-    /// Nothing known: the timeout is 12 ticks, as after `tcp_newtcpcb`.
+    /// Initial state: the timeout is 12 ticks, as after `tcp_newtcpcb`.
     pub(crate) fn new(timers: Timers) -> RoundTrip {
         let time = Time::new(timers);
         let tick = time.tick();
@@ -47,12 +47,12 @@ impl RoundTrip {
         RoundTrip { mean: 0, variation, rto, shift: 0, tick, least, most: 128 * tick, origin, granularity }
     }
 
-    /// A segment was acknowledged so many units after it was sent (`tcp_xmit_timer`).
+    /// Adds a sample: a segment was acknowledged after this many units (`tcp_xmit_timer`).
     pub(crate) fn sample(&mut self, units: u64) {
-        // Nobody waits longer than this; so nothing below overflows.
+        // An upper bound, so that nothing below overflows.
         let rtt = units.min(1 << 50) as i64;
         if self.mean == 0 {
-            // As if the variation were half of it, so that the first timeout is three round trips.
+            // The initial variation is half of the sample, so that the first timeout is three round trips.
             let rtt = rtt + self.origin;
             (self.mean, self.variation) = ((rtt << 3).max(1), rtt << 1);
         } else {
@@ -69,32 +69,31 @@ impl RoundTrip {
         (plain * BACKOFF[self.shift]).clamp(self.least, self.most)
     }
 
-    /// The retransmission timer expired: the timeout grows. False if that was once too often.
+    /// Doubles the timeout after an expiry. Returns false if there were too many.
     pub(crate) fn expired(&mut self) -> bool {
-        if self.shift == PATIENCE {
+        if self.shift == MAX_EXPIRIES {
             return false;
         }
         self.shift += 1;
         self.rto = self.timeout();
-        if self.shift > PATIENCE / 4 {
-            // So far off, the mean is worth nothing: the next measurement begins anew, and until then the variation
-            // holds the timeout where it is.
+        if self.shift > MAX_EXPIRIES / 4 {
+            // The mean is unusable: the next sample starts anew; until then the variation keeps the timeout.
             self.variation += self.mean >> 3;
             self.mean = 0;
         }
         true
     }
 
-    /// Units to wait before a shut window is probed (`tcp_setpersist`): 5 s to 60 s, longer each time.
+    /// Returns the units before the next window probe (`tcp_setpersist`): 5 s to 60 s, with backoff.
     pub(crate) fn persist(&mut self) -> u64 {
         let plain = (((self.mean >> 2) + self.variation) >> 1) as u64;
         let wait = (plain * BACKOFF[self.shift]).clamp(10 * self.tick, 120 * self.tick);
-        self.shift = (self.shift + 1).min(PATIENCE);
+        self.shift = (self.shift + 1).min(MAX_EXPIRIES);
         wait
     }
 
-    /// Forgets how often timers have expired.
-    pub(crate) fn calm(&mut self) {
+    /// Resets the backoff.
+    pub(crate) fn reset_backoff(&mut self) {
         self.shift = 0;
     }
 
@@ -139,8 +138,8 @@ mod tests {
 
     #[test]
     fn round_trips_shorter_than_a_tick_leave_three_ticks() {
-        // The mean stays at 7/8 and the variation at 3/4, where the shifts keep them: 1 s is a bound, not what a
-        // quiet network gets.
+        // The mean stays at 7/8 and the variation at 3/4, where the shifts stop, so 1 s is a bound and not the usual
+        // timeout of a quiet network.
         let mut rtt = RoundTrip::new(BSD);
         (0..50).for_each(|_| rtt.sample(0));
         assert_eq!((rtt.mean, rtt.variation, rtt.rto()), (7, 3, 3));

@@ -2,50 +2,50 @@
 
 use std::ops::Add;
 
-/// Bytes of a header without options.
+/// Length of a header without options, in bytes.
 pub const HEADER: usize = 20;
 
-/// Bytes of the longest header.
+/// Length of the longest header, in bytes.
 pub const LONGEST_HEADER: usize = 60;
 
-/// No more data from the sender.
+/// The sender has no more data.
 pub const FIN: u8 = 1;
-/// Sequence numbers begin here.
+/// Synchronizes sequence numbers.
 pub const SYN: u8 = 2;
-/// The connection is no more.
+/// Resets the connection.
 pub const RST: u8 = 4;
-/// All that the sender has.
+/// Push: the sender's queue is empty.
 pub const PSH: u8 = 8;
-/// The acknowledgement counts.
+/// The acknowledgement field is valid.
 pub const ACK: u8 = 16;
 
 /// Largest shift of a window (RFC 1323, section 2.3).
 pub const LARGEST_SCALE: u8 = 14;
 
-/// Options that are understood, and padding.
+/// Supported options and padding.
 const END: u8 = 0;
 const NOTHING: u8 = 1;
 const MSS: u8 = 2;
 const SCALE: u8 = 3;
 
-/// A sequence number. They wrap at 2³²; two are compared by the shorter way round.
+/// A sequence number modulo 2³². Comparisons use the shorter distance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seq(pub u32);
 
 impl Seq {
-    /// How far it is from `earlier` on.
+    /// Returns the distance from `earlier`.
     #[inline]
     pub const fn since(self, earlier: Seq) -> u32 {
         self.0.wrapping_sub(earlier.0)
     }
 
-    /// Whether it comes before `other`.
+    /// Returns whether this number precedes `other`.
     #[inline]
     pub const fn before(self, other: Seq) -> bool {
         (self.0.wrapping_sub(other.0) as i32) < 0
     }
 
-    /// Whether it comes after `other`.
+    /// Returns whether this number follows `other`.
     #[inline]
     pub const fn after(self, other: Seq) -> bool {
         other.before(self)
@@ -60,46 +60,46 @@ impl Add<u32> for Seq {
     }
 }
 
-/// What stands in a header, but for urgent data, which is ignored, and the checksum, which others look after.
+/// A decoded header, without urgent data, which is ignored, and the checksum, which the caller handles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Header {
-    /// Port of the sender.
+    /// Source port.
     pub source: u16,
-    /// Port of the receiver.
+    /// Destination port.
     pub destination: u16,
-    /// Number of the first byte; of the SYN, if there is one.
+    /// Sequence number of the first byte, or of the SYN.
     pub seq: Seq,
-    /// Next number that the sender expects, if [`ACK`] is set.
+    /// Next sequence number that the sender expects, if [`ACK`] is set.
     pub ack: Seq,
     /// [`FIN`], [`SYN`], [`RST`], [`PSH`], [`ACK`].
     pub flags: u8,
-    /// The window as it stands there, before scaling.
+    /// Window field, before scaling.
     pub window: u16,
 }
 
-/// What a SYN offers.
+/// Options of a SYN.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offer {
-    /// Largest payload its sender takes.
+    /// Maximum segment size of its sender.
     pub mss: Option<u16>,
-    /// Shift of its sender's windows, at most [`LARGEST_SCALE`].
+    /// Window scale of its sender, at most [`LARGEST_SCALE`].
     pub scale: Option<u8>,
 }
 
-/// Why bytes are no segment.
+/// Why bytes are not a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
     /// Shorter than a header.
     Short,
-    /// The header says that it is shorter than a header, or longer than the segment.
+    /// The data offset is shorter than a header or longer than the segment.
     Offset,
 }
 
 impl Header {
-    /// The header of `segment`, and how long it is with its options.
+    /// Decodes the header of `segment`; returns it with its length including options.
     ///
     /// # Errors
-    /// If there is none.
+    /// If the bytes are not a segment.
     #[inline]
     pub fn parse(segment: &[u8]) -> Result<(Header, usize), Malformed> {
         let b: &[u8; HEADER] = segment.first_chunk().ok_or(Malformed::Short)?;
@@ -118,11 +118,11 @@ impl Header {
         Ok((header, length))
     }
 
-    /// Writes it to the start of `buffer`, with checksum and urgent pointer zero; says how long it is: 20 bytes, or
-    /// up to 28 with an offer.
+    /// Encodes the header into `buffer` with zero checksum and urgent pointer; returns its length: 20 bytes, or up to
+    /// 28 with an offer.
     ///
     /// # Panics
-    /// If the buffer has no room for that.
+    /// If the buffer is too short.
     #[inline]
     pub fn write(&self, offer: Option<Offer>, buffer: &mut [u8]) -> usize {
         let length = HEADER + offer.map_or(0, |offer| offer.write(&mut buffer[HEADER..]));
@@ -138,7 +138,7 @@ impl Header {
         length
     }
 
-    /// Whether any of `flags` is set.
+    /// Returns whether any of `flags` is set.
     #[inline]
     pub const fn has(&self, flags: u8) -> bool {
         self.flags & flags != 0
@@ -146,8 +146,7 @@ impl Header {
 }
 
 impl Offer {
-    /// What the options of a SYN offer. What is not understood is skipped; behind an option whose length lies nothing
-    /// is read.
+    /// Decodes the options of a SYN. Unknown options are skipped; decoding stops at an option with an invalid length.
     pub fn parse(mut options: &[u8]) -> Offer {
         let mut offer = Offer::default();
         loop {
@@ -185,7 +184,7 @@ impl Offer {
     }
 }
 
-/// Bytes of the header at the start of `segment`, options included: the rest is payload. 0 if that is no segment.
+/// Returns the length of the header of `segment` including options; 0 if the bytes are not a segment.
 #[inline]
 pub fn header_length(segment: &[u8]) -> usize {
     Header::parse(segment).map_or(0, |(_, length)| length)

@@ -1,8 +1,8 @@
-//! What an end counts, and how it stands.
+//! Counters and gauges of one end.
 
 use trunkline_units::Span;
 
-/// What an end has counted since it was made.
+/// Counters since the end was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Segments sent, of any kind.
@@ -19,48 +19,48 @@ pub struct Statistics {
     pub retransmitted_bytes: u64,
     /// Times the retransmission timer expired.
     pub timeouts: u64,
-    /// Times a third duplicate acknowledgement made a segment leave again.
+    /// Fast retransmissions.
     pub fast_retransmits: u64,
-    /// Probes of a window that was shut.
+    /// Window probes sent.
     pub probes: u64,
     /// Segments received, of any kind, good or bad.
     pub segments_received: u64,
     /// Of these, with new payload that came in order.
     pub data_segments_received: u64,
-    /// Payload bytes that came to be in order.
+    /// Payload bytes received in order.
     pub bytes_received: u64,
     /// Duplicate acknowledgements received.
     pub duplicate_acks: u64,
-    /// Segments received whose payload had been received before, in whole.
+    /// Segments received whose whole payload was a duplicate.
     pub duplicate_segments: u64,
-    /// Segments received ahead of their turn.
+    /// Segments received out of order.
     pub out_of_order: u64,
-    /// Of these, thrown away because there were too many gaps already.
+    /// Of these, dropped because there were too many gaps.
     pub out_of_order_dropped: u64,
     /// Segments received, in whole or in part, outside the window.
     pub outside_window: u64,
-    /// Segments received that were no good, for whatever reason.
+    /// Invalid segments received.
     pub bad_segments: u64,
     /// Round trips measured.
     pub round_trips: u64,
 }
 
-/// How an end stands.
+/// Current state of one end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gauges {
     /// Congestion window, in bytes.
     pub cwnd: u32,
-    /// Where slow start ends, in bytes.
+    /// Slow start threshold, in bytes.
     pub ssthresh: u32,
-    /// What the other end last said it takes, in bytes.
+    /// Peer's advertised window, in bytes.
     pub peer_window: u32,
-    /// Largest payload of a segment to send, in bytes.
+    /// Maximum segment size for sending, in bytes.
     pub mss: u32,
     /// Bytes sent and not acknowledged.
     pub in_flight: u32,
     /// Smoothed round-trip time; zero before the first measurement.
     pub smoothed_rtt: Span,
-    /// Retransmission timeout, backed off if it is; with ticks a whole number of them.
+    /// Retransmission timeout including backoff; a whole number of ticks with Berkeley timers.
     pub rto: Span,
     /// Duplicate acknowledgements in a row.
     pub duplicate_acks: u32,

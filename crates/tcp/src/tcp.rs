@@ -1,9 +1,9 @@
-//! One end of a connection: what can be asked of it and what it reports.
+//! One end of a connection: its commands, events and state.
 //!
 //! # Where it differs from Net/2
 //!
 //! - Buffers are as large as they were asked to be, not rounded up to whole segments.
-//! - What is received is acknowledged when two segments' worth of it is unacknowledged even if nobody has taken it. The
+//! - What is received is acknowledged when two segments' worth of it is unacknowledged even if it is unread. The
 //!   Berkeley code waits for the window update that taking it causes; who takes at once sees no difference.
 //! - A reset must hit the next expected number exactly; elsewhere in the window it is answered with an
 //!   acknowledgement, and so is a SYN (RFC 5961, sections 3 and 4).
@@ -25,111 +25,110 @@ use crate::statistics::{Gauges, Statistics};
 use crate::time::{OFF, Time};
 use crate::{Arithmetic, Options};
 
-/// The only port.
+/// The endpoint's only port.
 pub(crate) const PORT: Port = Port(0);
 
-/// Most acknowledgements that wait to be sent: one for each frame of a batch.
-const MOST_ACKS: u8 = trunkline_endpoint::MAX_SEGMENTS as u8;
+/// Maximum number of pending acknowledgements: one for each frame of a batch.
+const MAX_PENDING_ACKS: u8 = trunkline_endpoint::MAX_SEGMENTS as u8;
 
-/// Where a connection stands (RFC 793, section 3.2), in the order of the Berkeley code.
+/// State of a connection (RFC 793, section 3.2), in the order of the Berkeley code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
-    /// Not yet, or no more.
+    /// No connection.
     Closed,
-    /// Waits for somebody.
+    /// Waiting for a SYN.
     Listen,
-    /// Has asked.
+    /// SYN sent.
     SynSent,
-    /// Was asked, or both asked at once.
+    /// SYN received.
     SynReceived,
-    /// Open both ways.
+    /// Open in both directions.
     Established,
-    /// The other end has finished.
+    /// The peer has closed.
     CloseWait,
-    /// This end has finished.
+    /// This end has closed.
     FinWait1,
-    /// Both have, at the same time.
+    /// Both have closed simultaneously.
     Closing,
-    /// Both have, the other end first.
+    /// Both have closed, the peer first.
     LastAck,
-    /// This end has finished, and the other knows.
+    /// This end has closed and its FIN is acknowledged.
     FinWait2,
-    /// Both have finished, this end first; what still wanders about dies out.
+    /// Both have closed, this end first; waits for old segments to expire.
     TimeWait,
 }
 
-/// What its user may ask.
+/// Commands of the user.
 #[derive(Debug)]
 pub enum Command<'a, C: Content> {
-    /// Opens the connection. Once, from a new end.
+    /// Opens the connection; valid once, on a new end.
     Connect,
-    /// Waits for the other end to open it. Once, from a new end.
+    /// Waits for the peer to open the connection; valid once, on a new end.
     Listen,
-    /// Sends all of this, or is refused: see [`Tcp::room`].
+    /// Sends all of this data, or is refused; see [`Tcp::room`].
     Send(C::Source<'a>),
-    /// Takes as much as this holds, or is refused: see [`Tcp::readable`].
+    /// Receives as much data as this holds, or is refused; see [`Tcp::readable`].
     Take(C::Target<'a>),
-    /// Nothing more will be sent; what was sent still arrives, and the other direction stays open. Before the
-    /// connection is open: gives up.
+    /// Closes the sending direction after all queued data. Before the connection is open, gives up.
     Close,
-    /// Drops the connection at once and tells the other end.
+    /// Drops the connection and sends a reset.
     Abort,
 }
 
-/// What it reports. What happens several times before it is asked is reported once.
+/// Events. Repetitions before the event is polled are merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The connection is open.
     Connected,
-    /// More has arrived.
+    /// More data has arrived.
     Readable,
-    /// After a refused [`Command::Send`]: there is room for what was refused.
+    /// After a refused [`Command::Send`]: there is room for its data now.
     Writable,
-    /// The other end has sent all it had, and all of it has arrived.
+    /// The peer has closed and all its data has arrived.
     Finished,
-    /// A segment was no good; the last of them for this reason.
+    /// An invalid segment was received, most recently for this reason.
     BadSegment(Problem),
-    /// The other end has dropped the connection, or refused it.
+    /// The peer has reset or refused the connection.
     Reset,
-    /// The other end has not answered for too long.
+    /// The peer has not responded for too long.
     TimedOut,
-    /// The connection has ended: all that was sent is acknowledged and the other end has finished, or it was dropped
-    /// for a reason told before, or aborted. Nothing follows.
+    /// The connection has ended: both directions are closed and acknowledged, or it was dropped for a reason already
+    /// reported, or aborted. Nothing follows.
     Closed,
 }
 
-/// Why a segment was no good.
+/// Why a segment is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Problem {
     /// Shorter than a header.
     Short,
-    /// Its header says that it is shorter than a header, or longer than the segment.
+    /// Its data offset is shorter than a header or longer than the segment.
     Offset,
     /// Its ports are not those of this connection.
     Ports,
-    /// It belongs to no connection: there is none yet, or no more, or it cannot open one.
+    /// It belongs to no connection and cannot open one.
     Stray,
-    /// It acknowledges what was never sent.
+    /// It acknowledges data that was never sent.
     Unsent,
 }
 
 /// Why a command was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// An end is one connection, and this one has been used.
+    /// The end has already been used for a connection.
     Used,
-    /// The connection is not open yet, or this direction of it is closed already.
+    /// The connection, or this direction of it, is not open.
     NotOpen,
-    /// There is no room for that now; [`Event::Writable`] tells when there is.
+    /// The buffer is full; [`Event::Writable`] follows.
     Full,
-    /// There never is room for that: it is larger than the buffer.
+    /// The data is larger than the buffer.
     TooLarge,
-    /// Less has arrived.
+    /// Less data has arrived.
     Short,
 }
 
-/// Events that wait, a bit each, in the order in which they are told.
-pub(crate) mod wait {
+/// Pending events, one bit each, in the order in which they are reported.
+pub(crate) mod pending_event {
     pub const CONNECTED: u8 = 1;
     pub const READABLE: u8 = 2;
     pub const WRITABLE: u8 = 4;
@@ -140,22 +139,22 @@ pub(crate) mod wait {
     pub const CLOSED: u8 = 128;
 }
 
-/// Whether to look for something to send.
+/// Whether output may be pending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Look {
-    /// Nothing has changed.
+pub(crate) enum OutputCheck {
+    /// No output.
     No,
-    /// Something has.
+    /// State has changed.
     First,
-    /// A segment has left and there may be more. Whether everything was acknowledged before the first of them counts
-    /// for all of them, since the Berkeley code sends them in one go.
+    /// A segment was sent and more may follow. As in the Berkeley code, which sends them in one loop, the idle state
+    /// before the first one applies to all.
     Again {
-        /// It was.
+        /// Whether everything was acknowledged before the first one.
         idle: bool,
     },
 }
 
-/// A reset that waits to leave.
+/// A pending reset.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reply {
     pub(crate) peer: Peer,
@@ -165,52 +164,53 @@ pub(crate) struct Reply {
     pub(crate) flags: u8,
 }
 
-/// Timers: when each expires, or [`OFF`].
+/// Expiry of each timer, or [`OFF`].
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Alarms {
-    /// Sends again.
+pub(crate) struct Deadlines {
+    /// Retransmission.
     pub(crate) retransmit: Instant,
-    /// Probes a shut window.
+    /// Window probe.
     pub(crate) persist: Instant,
-    /// Acknowledges.
+    /// Delayed acknowledgement.
     pub(crate) acknowledge: Instant,
-    /// Gives up connecting, or ends [`State::TimeWait`].
-    pub(crate) patience: Instant,
+    /// Connection timeout, or the end of [`State::TimeWait`].
+    pub(crate) give_up: Instant,
 }
 
-impl Alarms {
-    pub(crate) const OFF: Alarms = Alarms { retransmit: OFF, persist: OFF, acknowledge: OFF, patience: OFF };
+impl Deadlines {
+    pub(crate) const OFF: Deadlines =
+        Deadlines { retransmit: OFF, persist: OFF, acknowledge: OFF, give_up: OFF };
 
     #[inline]
     pub(crate) fn next(&self) -> Instant {
-        self.retransmit.min(self.persist).min(self.acknowledge.min(self.patience))
+        self.retransmit.min(self.persist).min(self.acknowledge.min(self.give_up))
     }
 }
 
 /// One end of a connection; see the [crate].
 ///
-/// **Bounds.** At most [`Options::send_buffer`] bytes wait to be acknowledged: a `Send` past that is refused. At most
-/// [`Options::receive_buffer`] bytes wait to be taken, gaps included: what lies past them is thrown away and
-/// acknowledged as not received, and so are segments that would make more than 4,096 separate ranges. One reset and 64
-/// acknowledgements wait to be sent, later ones are dropped.
+/// **Bounds.** At most [`Options::send_buffer`] bytes are unacknowledged; a `Send` beyond that is refused. At most
+/// [`Options::receive_buffer`] bytes are unread, gaps included; data beyond them, and segments that would create more
+/// than 4,096 separate ranges, are dropped without acknowledgement. One reset and 64 acknowledgements may be pending;
+/// later ones are dropped.
 ///
-/// **Who belongs to it** the ports say. Addresses are for whoever drives it to tell apart.
+/// **Demultiplexing.** Only ports are checked; the caller matches addresses.
 #[derive(Debug)]
 pub struct Tcp<C: Content> {
-    // Names are those of the Berkeley code where it has one.
+    // Names follow the Berkeley code where it has one.
     pub(crate) state: State,
-    pub(crate) waiting: u8,
-    pub(crate) look: Look,
-    pub(crate) acks_owed: u8,
-    /// Probe the window, however small it is.
+    pub(crate) pending_events: u8,
+    pub(crate) output_check: OutputCheck,
+    pub(crate) pending_acks: u8,
+    /// Probe the window, whatever its size.
     pub(crate) force: bool,
-    /// Send the first unacknowledged segment once more.
+    /// Retransmit the first unacknowledged segment.
     pub(crate) resend: bool,
     pub(crate) fin_sent: bool,
     pub(crate) timing: bool,
     pub(crate) snd_scale: u8,
     pub(crate) rcv_scale: u8,
-    /// Both ends offered to scale windows.
+    /// Both ends offered window scaling.
     pub(crate) scaled: bool,
     pub(crate) delayed_ack: bool,
     pub(crate) nagle: bool,
@@ -227,31 +227,31 @@ pub struct Tcp<C: Content> {
     pub(crate) snd_ssthresh: u32,
     pub(crate) max_sndwnd: u32,
     pub(crate) maxseg: u32,
-    /// Bytes in the send buffer, sent or not: `snd_una` is the number of the first.
+    /// Bytes in the send buffer, sent or not, from `snd_una` on.
     pub(crate) queued: u32,
     pub(crate) send_buffer: u32,
-    /// A send of so many bytes was refused; 0: none was.
+    /// Size of the refused send; 0: none.
     pub(crate) refused: u32,
     pub(crate) rcv_nxt: Seq,
     pub(crate) rcv_adv: Seq,
     pub(crate) last_ack_sent: Seq,
-    /// Bytes in order that were not taken: `rcv_nxt` is the number behind the last.
+    /// In-order unread bytes, up to `rcv_nxt`.
     pub(crate) readable: u32,
     pub(crate) receive_buffer: u32,
     pub(crate) dupacks: u32,
     pub(crate) timed_seq: Seq,
     /// When the timed segment was sent.
     pub(crate) timed_at: Instant,
-    /// When a segment last came.
-    pub(crate) heard_at: Instant,
-    pub(crate) alarms: Alarms,
+    /// When the last segment was received.
+    pub(crate) last_received_at: Instant,
+    pub(crate) deadlines: Deadlines,
     pub(crate) time: Time,
     pub(crate) rtt: RoundTrip,
     pub(crate) ranges: Ranges,
     pub(crate) content: C,
     pub(crate) counts: Statistics,
     pub(crate) peer: Peer,
-    /// Where the other end's data ends, once it has said so.
+    /// End of the peer's data, once its FIN has arrived.
     pub(crate) end: Option<Seq>,
     pub(crate) reply: Option<Reply>,
     pub(crate) problem: Problem,
@@ -260,22 +260,22 @@ pub struct Tcp<C: Content> {
     pub(crate) options: Options,
 }
 
-/// The least shift that makes 16 bits tell `window`.
+/// Returns the smallest shift with which 16 bits express `window`.
 fn scale_for(window: u32) -> u8 {
     (0..LARGEST_SCALE).find(|shift| window >> shift <= 0xffff).unwrap_or(LARGEST_SCALE)
 }
 
 impl<C: Content> Tcp<C> {
-    /// A new end, closed. Numbers in `options` that are out of their range are moved to its nearer end.
+    /// Creates a closed end. Options outside their range are clamped.
     pub fn new(options: Options) -> Self {
         let o = options.within_bounds();
         let first = Seq(o.initial_sequence);
         let maxseg = u32::from(o.mss);
         Tcp {
             state: State::Closed,
-            waiting: 0,
-            look: Look::No,
-            acks_owed: 0,
+            pending_events: 0,
+            output_check: OutputCheck::No,
+            pending_acks: 0,
             force: false,
             resend: false,
             fin_sent: false,
@@ -309,8 +309,8 @@ impl<C: Content> Tcp<C> {
             dupacks: 0,
             timed_seq: first,
             timed_at: Instant::ZERO,
-            heard_at: Instant::ZERO,
-            alarms: Alarms::OFF,
+            last_received_at: Instant::ZERO,
+            deadlines: Deadlines::OFF,
             time: Time::new(o.timers),
             rtt: RoundTrip::new(o.timers),
             ranges: Ranges::default(),
@@ -326,60 +326,60 @@ impl<C: Content> Tcp<C> {
         }
     }
 
-    /// What it was set to.
+    /// Returns the options.
     pub fn options(&self) -> &Options {
         &self.options
     }
 
-    /// Where the connection stands.
+    /// Returns the state of the connection.
     #[inline]
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// Bytes that [`Command::Send`] takes now; 0 if it takes none because this direction is not open.
+    /// Returns the bytes that [`Command::Send`] accepts now; 0 if the direction is not open.
     #[inline]
     pub fn room(&self) -> u32 {
         if self.may_send() { self.send_buffer - self.queued } else { 0 }
     }
 
-    /// Bytes that [`Command::Take`] gives now.
+    /// Returns the bytes that [`Command::Take`] can return now.
     #[inline]
     pub fn readable(&self) -> u32 {
         self.readable
     }
 
-    /// Bytes given to [`Command::Send`] that are not acknowledged, sent or not.
+    /// Returns the sent bytes that are not acknowledged.
     #[inline]
     pub fn unacknowledged(&self) -> u32 {
         self.queued
     }
 
-    /// Whether the connection has been opened and has not ended.
+    /// Returns whether the connection is open.
     #[inline]
     pub fn is_open(&self) -> bool {
         self.state >= State::Established && self.state != State::TimeWait
     }
 
-    /// Whether the connection has ended and nothing of it is left; a new end is not closed in this sense.
+    /// Returns whether the connection has ended; false for a new end.
     #[inline]
     pub fn is_closed(&self) -> bool {
         self.used && self.state == State::Closed
     }
 
-    /// Whether the other end has sent all it had and all of it has arrived.
+    /// Returns whether the peer has closed and all its data has arrived.
     #[inline]
     pub fn is_finished(&self) -> bool {
         matches!(self.state, State::CloseWait | State::Closing | State::LastAck | State::TimeWait)
     }
 
-    /// What it has counted.
+    /// Returns the counters.
     #[inline]
     pub fn statistics(&self) -> &Statistics {
         &self.counts
     }
 
-    /// How it stands.
+    /// Returns the current state variables.
     pub fn gauges(&self) -> Gauges {
         Gauges {
             cwnd: self.snd_cwnd,
@@ -398,47 +398,47 @@ impl<C: Content> Tcp<C> {
         matches!(self.state, State::Established | State::CloseWait)
     }
 
-    /// Something may have to be sent.
+    /// Requests a check for pending output.
     #[inline]
-    pub(crate) fn look(&mut self) {
-        if self.look == Look::No {
-            self.look = Look::First;
+    pub(crate) fn request_output(&mut self) {
+        if self.output_check == OutputCheck::No {
+            self.output_check = OutputCheck::First;
         }
     }
 
-    /// An acknowledgement leaves at once.
+    /// Requests an immediate acknowledgement.
     #[inline]
-    pub(crate) fn owe_ack(&mut self) {
-        self.acks_owed = self.acks_owed.max(1);
-        self.look();
+    pub(crate) fn request_ack(&mut self) {
+        self.pending_acks = self.pending_acks.max(1);
+        self.request_output();
     }
 
-    /// One more acknowledgement leaves, so that the other end can count them.
-    pub(crate) fn owe_another_ack(&mut self) {
-        self.acks_owed = (self.acks_owed + 1).min(MOST_ACKS);
-        self.look();
+    /// Requests an additional acknowledgement, so that the peer can count duplicates.
+    pub(crate) fn request_another_ack(&mut self) {
+        self.pending_acks = (self.pending_acks + 1).min(MAX_PENDING_ACKS);
+        self.request_output();
     }
 
-    /// Room in the receive buffer: the window.
+    /// Returns the free space of the receive buffer: the window.
     #[inline]
-    pub(crate) fn space(&self) -> u32 {
+    pub(crate) fn receive_window(&self) -> u32 {
         self.receive_buffer - self.readable
     }
 
-    /// The connection is no more; what has arrived can still be taken.
+    /// Ends the connection; received data can still be taken.
     pub(crate) fn end(&mut self, why: u8) {
-        self.waiting |= why;
-        self.alarms = Alarms::OFF;
+        self.pending_events |= why;
+        self.deadlines = Deadlines::OFF;
         self.state = State::Closed;
-        (self.queued, self.refused, self.acks_owed) = (0, 0, 0);
+        (self.queued, self.refused, self.pending_acks) = (0, 0, 0);
         (self.force, self.resend, self.timing) = (false, false, false);
         self.snd_una = self.snd_max;
         self.snd_nxt = self.snd_max;
-        self.look = Look::No;
+        self.output_check = OutputCheck::No;
         self.ranges.clear();
     }
 
-    /// Tells the other end that the connection is no more.
+    /// Queues a reset to the peer.
     pub(crate) fn reset_peer(&mut self) {
         if self.state >= State::SynReceived {
             let (seq, ack) = (self.snd_max, self.rcv_nxt);
@@ -446,7 +446,7 @@ impl<C: Content> Tcp<C> {
         }
     }
 
-    /// Back to waiting for somebody, as if nobody had come.
+    /// Returns to LISTEN after a failed passive open.
     pub(crate) fn listen(&mut self) {
         let o = self.options;
         let first = Seq(o.initial_sequence);
@@ -455,9 +455,9 @@ impl<C: Content> Tcp<C> {
         (self.snd_cwnd, self.snd_scale, self.scaled) = (self.maxseg, 0, false);
         self.rcv_scale = if o.scaling { scale_for(o.receive_buffer) } else { 0 };
         self.rtt = RoundTrip::new(o.timers);
-        self.alarms = Alarms::OFF;
-        (self.acks_owed, self.timing, self.dupacks) = (0, false, 0);
-        self.look = Look::No;
+        self.deadlines = Deadlines::OFF;
+        (self.pending_acks, self.timing, self.dupacks) = (0, false, 0);
+        self.output_check = OutputCheck::No;
         self.state = State::Listen;
     }
 
@@ -481,7 +481,7 @@ impl<C: Content> Tcp<C> {
                     return Err(Refusal::NotOpen);
                 }
                 self.reset_peer();
-                self.end(wait::CLOSED);
+                self.end(pending_event::CLOSED);
             }
         }
         Ok(())
@@ -497,7 +497,7 @@ impl<C: Content> Tcp<C> {
 
     #[inline]
     fn send(&mut self, source: C::Source<'_>) -> Result<(), Refusal> {
-        let count = C::offered(source);
+        let count = C::source_len(source);
         if !self.may_send() {
             return Err(Refusal::NotOpen);
         }
@@ -510,30 +510,30 @@ impl<C: Content> Tcp<C> {
         }
         self.content.append(self.queued, source);
         self.queued += count;
-        self.look();
+        self.request_output();
         Ok(())
     }
 
     #[inline]
     fn take(&mut self, target: C::Target<'_>) -> Result<(), Refusal> {
-        let count = C::wanted(&target);
+        let count = C::target_len(&target);
         if count > self.readable {
             return Err(Refusal::Short);
         }
         self.content.take(target);
         self.readable -= count;
         if self.state >= State::Established && self.window_opened() {
-            self.look();
+            self.request_output();
         }
         Ok(())
     }
 
     fn close(&mut self) -> Result<(), Refusal> {
         match self.state {
-            State::Listen | State::SynSent => self.end(wait::CLOSED),
+            State::Listen | State::SynSent => self.end(pending_event::CLOSED),
             State::SynReceived => {
                 self.reset_peer();
-                self.end(wait::CLOSED);
+                self.end(pending_event::CLOSED);
             }
             State::Established => self.state = State::FinWait1,
             State::CloseWait => self.state = State::LastAck,
@@ -541,45 +541,45 @@ impl<C: Content> Tcp<C> {
         }
         self.refused = 0;
         if self.state != State::Closed {
-            self.look();
+            self.request_output();
         }
         Ok(())
     }
 
-    /// Takes the first event that waits.
+    /// Takes the first pending event.
     #[inline]
     fn event(&mut self) -> Option<Event> {
-        if self.waiting == 0 {
+        if self.pending_events == 0 {
             return None;
         }
-        let first = self.waiting & self.waiting.wrapping_neg();
-        self.waiting ^= first;
+        let first = self.pending_events & self.pending_events.wrapping_neg();
+        self.pending_events ^= first;
         Some(match first {
-            wait::CONNECTED => Event::Connected,
-            wait::READABLE => Event::Readable,
-            wait::WRITABLE => Event::Writable,
-            wait::FINISHED => Event::Finished,
-            wait::BAD => Event::BadSegment(self.problem),
-            wait::RESET => Event::Reset,
-            wait::TIMED_OUT => Event::TimedOut,
+            pending_event::CONNECTED => Event::Connected,
+            pending_event::READABLE => Event::Readable,
+            pending_event::WRITABLE => Event::Writable,
+            pending_event::FINISHED => Event::Finished,
+            pending_event::BAD => Event::BadSegment(self.problem),
+            pending_event::RESET => Event::Reset,
+            pending_event::TIMED_OUT => Event::TimedOut,
             _ => Event::Closed,
         })
     }
 
-    /// What must hold whatever the other end does.
+    /// Checks the invariants.
     #[cfg(debug_assertions)]
     fn check(&self) {
         let sent = self.snd_max.since(self.snd_una);
         assert!(self.snd_nxt.since(self.snd_una) <= sent, "{self:?}");
         let synchronized = self.state >= State::Established;
-        // The FIN takes a number too.
+        // The FIN occupies a sequence number.
         assert!(!synchronized || sent <= self.queued + u32::from(self.fin_sent), "{self:?}");
         assert!(self.queued <= self.send_buffer && self.readable <= self.receive_buffer);
         assert!(self.snd_cwnd >= self.maxseg && self.maxseg >= 1);
-        assert!(!synchronized || self.rcv_adv.since(self.rcv_nxt) <= self.space(), "{self:?}");
-        assert!(self.alarms.retransmit == OFF || sent > 0, "{self:?}");
-        assert!(self.alarms.retransmit == OFF || self.alarms.persist == OFF, "{self:?}");
-        assert!(self.state > State::Listen || self.alarms.next() == OFF, "{self:?}");
+        assert!(!synchronized || self.rcv_adv.since(self.rcv_nxt) <= self.receive_window(), "{self:?}");
+        assert!(self.deadlines.retransmit == OFF || sent > 0, "{self:?}");
+        assert!(self.deadlines.retransmit == OFF || self.deadlines.persist == OFF, "{self:?}");
+        assert!(self.state > State::Listen || self.deadlines.next() == OFF, "{self:?}");
     }
 }
 
@@ -599,17 +599,16 @@ impl<C: Content> Endpoint for Tcp<C> {
 
     #[inline]
     fn handle(&mut self, now: Instant, input: Input<'_, Command<'_, C>>) -> Result<(), Refusal> {
-        // Ties go to the timer: what comes with a tick comes after it.
-        if self.alarms.next() <= now {
+        // A segment that arrives with a tick is processed after the tick.
+        if self.deadlines.next() <= now {
             self.expire(now);
         }
         let result = match input {
             Input::Frame { peer, bytes, segment, .. } => {
                 match segment {
-                    None => self.arrive(now, peer, bytes),
-                    Some(_) => {
-                        Segment::frames(segment, bytes).for_each(|frame| self.arrive(now, peer, frame))
-                    }
+                    None => self.process_segment(now, peer, bytes),
+                    Some(_) => Segment::frames(segment, bytes)
+                        .for_each(|frame| self.process_segment(now, peer, frame)),
                 }
                 Ok(())
             }
@@ -627,10 +626,10 @@ impl<C: Content> Endpoint for Tcp<C> {
             return Output::Event(event);
         }
         let mut reason = Reason::Input;
-        if self.look != Look::No || self.resend || self.reply.is_some() {
+        if self.output_check != OutputCheck::No || self.resend || self.reply.is_some() {
             if !writable.has(PORT) {
                 reason = Reason::Port(PORT);
-            } else if let Some((length, peer)) = self.answer(buffer) {
+            } else if let Some((length, peer)) = self.write_reset(buffer) {
                 return Output::Transmit(Transmit { port: PORT, peer, length, segment: None });
             } else if let Some(length) = self.output(now, buffer) {
                 #[cfg(debug_assertions)]
@@ -638,7 +637,7 @@ impl<C: Content> Endpoint for Tcp<C> {
                 return Output::Transmit(Transmit { port: PORT, peer: self.peer, length, segment: None });
             }
         }
-        let next = self.alarms.next();
+        let next = self.deadlines.next();
         Output::Idle(Idle { deadline: (next != OFF).then_some(next), reason })
     }
 }

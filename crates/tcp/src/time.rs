@@ -1,13 +1,13 @@
-//! Ticks of the fast and the slow timer, or the plain clock.
+//! Ticks of the Berkeley fast and slow timers, or exact time.
 //!
-//! Durations are counted in units: ticks of the slow timer, or picoseconds where there are none. No state is kept: a
-//! tick is a matter of the time and the phase, so a machine with nothing armed need not be woken for it.
+//! Durations are counted in units: ticks of the slow timer, or picoseconds without ticks. Ticks follow from the time
+//! and the phase, so an idle endpoint needs no wakeups.
 
 use trunkline_units::{Instant, Span};
 
 use crate::Timers;
 
-/// Period of the fast timer: the longest an acknowledgement waits.
+/// Period of the fast timer: the longest delay of an acknowledgement.
 pub(crate) const FAST: Span = Span::from_ms(200);
 /// Period of the slow timer.
 pub(crate) const SLOW: Span = Span::from_ms(500);
@@ -15,7 +15,7 @@ pub(crate) const SLOW: Span = Span::from_ms(500);
 /// A timer that is not armed.
 pub(crate) const OFF: Instant = Instant::MAX;
 
-/// How many ticks, the first at `phase`, there were up to `now`.
+/// Returns the number of ticks up to `now`, the first at `phase`.
 #[inline]
 const fn ticks(now: Instant, phase: u64, period: Span) -> u64 {
     match now.as_ps().checked_sub(phase) {
@@ -43,36 +43,36 @@ impl Time {
         }
     }
 
-    /// Units in a tick.
+    /// Units per tick.
     pub(crate) const fn tick(self) -> u64 {
         if self.fine { SLOW.as_ps() } else { 1 }
     }
 
-    /// Units until now.
+    /// Returns the units up to `now`.
     #[inline]
     const fn units(self, now: Instant) -> u64 {
         if self.fine { now.as_ps() } else { ticks(now, self.slow_phase, SLOW) }
     }
 
-    /// Units from `earlier` to `now`: ticks that came between them.
+    /// Returns the units between `earlier` and `now`.
     #[inline]
     pub(crate) const fn between(self, earlier: Instant, now: Instant) -> u64 {
         self.units(now).saturating_sub(self.units(earlier))
     }
 
-    /// When a timer set now to so many units expires: with ticks that is up to a tick early.
+    /// Returns the expiry of a timer of this many units set now; with ticks up to a tick early.
     #[inline]
     pub(crate) fn after(self, now: Instant, units: u64) -> Instant {
         if self.fine {
             now + Span::from_ps(units)
         } else {
-            // The next tick has the number of those that were.
+            // The next tick's number is the count of past ticks.
             let tick = self.units(now) + units.max(1) - 1;
             Instant::from_ps(self.slow_phase.saturating_add(tick.saturating_mul(SLOW.as_ps())))
         }
     }
 
-    /// When an acknowledgement that begins to wait now is sent.
+    /// Returns when an acknowledgement delayed from now on is sent.
     #[inline]
     pub(crate) fn acknowledge_at(self, now: Instant) -> Instant {
         if self.fine {
@@ -83,12 +83,12 @@ impl Time {
         }
     }
 
-    /// So many units as a span.
+    /// Converts units to a span.
     pub(crate) fn span(self, units: u64) -> Span {
         Span::from_ps(if self.fine { units } else { units.saturating_mul(SLOW.as_ps()) })
     }
 
-    /// A span in units, rounded up.
+    /// Converts a span to units, rounded up.
     pub(crate) const fn units_of(self, span: Span) -> u64 {
         if self.fine { span.as_ps() } else { span.as_ps().div_ceil(SLOW.as_ps()) }
     }

@@ -285,7 +285,7 @@ fn an_abort_resets_the_other_end() {
 }
 
 #[test]
-fn nobody_there_resets_and_nothing_there_times_out() {
+fn connecting_to_a_closed_port_resets_and_to_nothing_times_out() {
     let (a, b) = both(Options::default());
     let mut pair = trunkline_endpoint::Pair::new(Tcp::<Bytes>::new(a), Tcp::<Bytes>::new(b), Seed(1));
     pair.command_a(Command::Connect).unwrap();
@@ -314,7 +314,7 @@ fn a_peer_that_goes_away_is_given_up() {
 }
 
 #[test]
-fn full_and_empty_are_said() {
+fn full_and_empty_buffers_are_reported() {
     let mut w = connected(Options { send_buffer: 1_000, ..Options::default() });
     assert_eq!(w.pair.command_a(Command::Send(&[0; 1_001][..])), Err(Refusal::TooLarge));
     w.pair.command_a(Command::Send(&[0; 600][..])).unwrap();
@@ -325,7 +325,7 @@ fn full_and_empty_are_said() {
     let events: Vec<_> = w.pair.take_events_a().into_iter().map(|(_, event)| event).collect();
     assert_eq!(events, [Event::Connected, Event::Writable]);
     assert_eq!(w.pair.a().unacknowledged(), 0);
-    // What nobody takes shuts the window, and no more than the buffer is ever held.
+    // Unread data closes the window, and the buffer never overflows.
     let mut sent = 0;
     for _ in 0..1_200 {
         let room = w.pair.a().room() as usize;

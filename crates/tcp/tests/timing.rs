@@ -159,7 +159,7 @@ fn a_lone_segment_is_acknowledged_by_the_fast_timer() {
         assert_eq!(stage.left(), []);
         stage.wait_until(acknowledged - 1);
         assert_eq!(stage.left(), []);
-        // Armed for exactly that tick, so that nobody wakes it for nothing.
+        // Armed for exactly that tick, so that there is no needless wakeup.
         assert_eq!(stage.deadline, Some(Instant::ZERO + Span::from_ms(acknowledged)));
         stage.wait_until(acknowledged);
         assert_eq!(stage.sent.pop().unwrap().1.ack, Seq(THEIRS + seq + 100));
@@ -183,7 +183,7 @@ fn every_second_segment_is_acknowledged_at_once() {
 }
 
 #[test]
-fn the_window_is_told_when_it_opens_by_two_segments_or_half_the_buffer() {
+fn window_update_is_sent_after_two_segments_or_half_the_buffer() {
     for (receive_buffer, takes) in [(20_000, 2_000), (3_000, 1_500)] {
         let mut stage = Stage::open(Options { receive_buffer, ..options(BSD) });
         let mut seq = 1;
@@ -315,7 +315,7 @@ fn a_shut_window_is_probed_from_5_s_to_60_s() {
 }
 
 #[test]
-fn small_segments_wait_for_an_acknowledgement_if_nagle_says_so() {
+fn nagle_delays_small_segments_until_an_ack() {
     for (nagle, left) in [(true, 1), (false, 2)] {
         let mut stage = Stage::open(Options { nagle, ..options(BSD) });
         stage.ask(Command::Send(10));
@@ -358,7 +358,7 @@ fn only_the_exact_number_resets() {
 }
 
 #[test]
-fn out_of_order_each_segment_tells_what_is_missing() {
+fn each_out_of_order_segment_is_acknowledged() {
     let mut stage = Stage::open(options(BSD));
     for i in [1, 3, 2, 4] {
         stage.give(ACK, 1 + i * MSS, 1, MSS as usize);
@@ -376,7 +376,7 @@ fn out_of_order_each_segment_tells_what_is_missing() {
 }
 
 #[test]
-fn a_batch_of_frames_is_told_of_frame_by_frame() {
+fn each_frame_of_a_batch_is_acknowledged() {
     // Four segments behind a gap make four duplicate acknowledgements, however they are handed over.
     let mut stage = Stage::open(options(BSD));
     let mut bytes = Vec::new();
@@ -419,7 +419,7 @@ fn time_wait_lasts_and_answers() {
 }
 
 #[test]
-fn a_silly_window_is_not_told_but_kept() {
+fn silly_window_is_not_advertised() {
     let mut stage = Stage::open(Options { receive_buffer: 20_000, ..options(BSD) });
     for i in 0..20 {
         stage.give(ACK, 1 + i * MSS, 1, MSS as usize);

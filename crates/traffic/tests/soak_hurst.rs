@@ -1,6 +1,6 @@
 //! Five estimators against exact fractional Gaussian noise. Run with
 //! `cargo test --release -p trunkline-traffic --features soak --test soak_hurst -- --nocapture`, which also prints the
-//! tables of docs/analyse.md; with `HURST=0.9` and `VALUES=16384` only of that exponent and length.
+//! tables of docs/reference/analyse.md; with `HURST=0.9` and `VALUES=16384` only of that exponent and length.
 #![cfg(feature = "soak")]
 
 use trunkline_traffic::hurst::{Estimate, Method, estimate};

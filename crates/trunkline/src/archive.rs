@@ -1,54 +1,64 @@
-//! Where the archive is, and records by path or number.
+//! The locations of the archives, and records by path or run number.
 
 use std::env;
 use std::path::{Path, PathBuf};
 
+use trunkline_counters::archive::Location;
 use trunkline_record::{Archive, Record, RunId, store};
 
 use crate::failure::Failure;
-use crate::flags::ArchivePlace;
+use crate::flags::RunArchive;
+use crate::flags::archives::CountersArchive;
 
-/// The archive file: as said, else in the user's data folder.
-pub fn path(place: &ArchivePlace) -> Result<PathBuf, Failure> {
-    match &place.archive {
+/// Returns the file of the archive of runs: the one given, or the default.
+pub fn run_archive_path(flags: &RunArchive) -> Result<PathBuf, Failure> {
+    match &flags.archive {
         Some(path) => Ok(path.clone()),
-        None => default("archive.sqlite"),
+        None => default_path("archive.sqlite"),
     }
 }
 
-/// A file in the user's data folder.
-pub fn default(name: &str) -> Result<PathBuf, Failure> {
+/// Returns the archive of counters: the positional argument, `--archive`, or the default file.
+pub fn counters_archive(flags: &CountersArchive, positional: Option<&Location>) -> Result<Location, Failure> {
+    match positional.or(flags.archive.as_ref()) {
+        Some(archive) => Ok(archive.clone()),
+        None => default_path("counters.sqlite").map(Location::from),
+    }
+}
+
+/// Returns the path of a file in the data folder of the user (XDG Base Directory Specification).
+fn default_path(name: &str) -> Result<PathBuf, Failure> {
     let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
     let data = absolute("XDG_DATA_HOME").or_else(|| Some(absolute("HOME")?.join(".local/share")));
     data.map(|d| d.join("trunkline").join(name))
-        .ok_or_else(|| Failure::input("there is no home folder for the archive: give --archive FILE"))
+        .ok_or_else(|| Failure::input("no home folder for the archive: give --archive FILE"))
 }
 
-/// Opens it; makes it where there is none.
-pub fn open(place: &ArchivePlace) -> Result<Archive, Failure> {
-    Archive::open(&path(place)?).map_err(Failure::run)
+/// Opens the archive of runs, and creates it if it does not exist.
+pub fn open(flags: &RunArchive) -> Result<Archive, Failure> {
+    Archive::open(&run_archive_path(flags)?).map_err(Failure::run)
 }
 
-/// Opens an archive that should be there already.
-pub fn existing(place: &ArchivePlace) -> Result<Archive, Failure> {
-    let path = path(place)?;
+/// Opens the archive of runs; it is an error if it does not exist.
+pub fn open_existing(flags: &RunArchive) -> Result<Archive, Failure> {
+    let path = run_archive_path(flags)?;
     if !path.exists() {
         return Err(Failure::input(format!("there is no archive at {}", path.display())));
     }
     Archive::open(&path).map_err(Failure::run)
 }
 
-/// Records by path or by number of the archive.
-pub fn records(names: &[String], place: &ArchivePlace) -> Result<Vec<Record>, Failure> {
-    let mut all = Vec::new();
+/// Loads records by path or by run number of the archive.
+pub fn records(names: &[String], flags: &RunArchive) -> Result<Vec<Record>, Failure> {
+    let mut records = Vec::new();
     for name in names {
         let number = name.trim_start_matches('#').parse::<i64>().ok();
         match number {
             Some(id) if !Path::new(name).exists() => {
-                all.push(existing(place)?.get(RunId(id)).map_err(Failure::input)?);
+                records.push(open_existing(flags)?.get(RunId(id)).map_err(Failure::input)?);
             }
-            _ => all.extend(store::load(Path::new(name)).map_err(Failure::input)?),
+            _ => records.extend(store::load(Path::new(name)).map_err(Failure::input)?),
         }
     }
-    Ok(all)
+    Ok(records)
 }

@@ -1,60 +1,64 @@
-//! How a command ends when it does not end well.
+//! How a command fails, and output to the standard streams.
 
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// Why a command did not do what was asked. One clear line goes to standard error, never a backtrace.
+/// Why a command failed. The reason goes to standard error in one line.
 #[derive(Debug)]
 pub enum Failure {
-    /// The run failed, or what it measured did not meet what was expected: status 1.
+    /// The run or an expectation failed: exit status 1.
     Run(String),
-    /// The input or the usage is wrong: status 2.
+    /// The input or the usage is wrong: exit status 2.
     Input(String),
-    /// As `Input`, but everything has been said already.
-    Said,
-    /// Whoever read our output has gone: nothing is wrong.
-    NobodyReads,
+    /// The input is wrong and has been reported: exit status 2.
+    AlreadyReported,
+    /// The reader of standard output has closed it: exit status 0.
+    BrokenPipe,
 }
 
 impl Failure {
-    /// Something outside went wrong.
-    pub fn run(why: impl Display) -> Self {
-        Failure::Run(why.to_string())
+    /// A failure of the system or of a run.
+    pub fn run(reason: impl Display) -> Self {
+        Failure::Run(reason.to_string())
     }
 
-    /// Somebody asked for something that cannot be.
-    pub fn input(why: impl Display) -> Self {
-        Failure::Input(why.to_string())
+    /// A failure caused by the input or the usage.
+    pub fn input(reason: impl Display) -> Self {
+        Failure::Input(reason.to_string())
     }
 
-    /// Says it and gives the status.
+    /// Prints the reason to standard error and returns the exit status.
     pub fn report(self) -> ExitCode {
-        let (line, code) = match self {
-            Failure::Run(line) => (line, 1),
-            Failure::Input(line) => (line, 2),
-            Failure::Said => return ExitCode::from(2),
-            Failure::NobodyReads => return ExitCode::SUCCESS,
+        let (reason, code) = match self {
+            Failure::Run(reason) => (reason, 1),
+            Failure::Input(reason) => (reason, 2),
+            Failure::AlreadyReported => return ExitCode::from(2),
+            Failure::BrokenPipe => return ExitCode::SUCCESS,
         };
-        let line = trunkline_report::plain(&line);
-        let _ = writeln!(io::stderr(), "trunkline: {line}");
+        warn(&reason);
         ExitCode::from(code)
     }
 }
 
-/// Writing to standard output failed.
+/// Converts an error of writing to standard output.
 impl From<io::Error> for Failure {
     fn from(e: io::Error) -> Self {
         match e.kind() {
-            io::ErrorKind::BrokenPipe => Failure::NobodyReads,
+            io::ErrorKind::BrokenPipe => Failure::BrokenPipe,
             _ => Failure::Run(format!("cannot write: {e}")),
         }
     }
 }
 
 /// Writes to standard output.
-pub fn say(text: &str) -> Result<(), Failure> {
+pub fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     Ok(out.flush()?)
+}
+
+/// Writes a line to standard error, without control characters.
+pub fn warn(line: &str) {
+    let _ = writeln!(io::stderr(), "trunkline: {}", trunkline_report::sanitize(line));
 }

@@ -1,21 +1,25 @@
-//! What may be said on the command line. Help, the man page and the completions come from here.
+//! The command line: flags, arguments and their help. The man pages and shell completions are generated from it.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
-//! | [`analyse`] | what is asked of a series |
-//! | [`serve`] | the page over the archive of counters |
-//! | [`llc`] | the tools of logical link control |
-//! | [`converter`] | the daemons of the bundle converter |
-//! | [`monitor`] | the flow monitor |
-//! | [`counters`] | what goes into and out of its archive |
+//! | [`archives`] | the flags that name an archive of runs or of counters |
+//! | [`values`] | parsers of flag values that several commands share |
+//! | [`analyse`] | `trunkline analyse` |
+//! | [`serve`] | `trunkline serve` |
+//! | [`llc`] | `trunkline llc` |
+//! | [`converter`] | `trunkline converter` |
+//! | [`monitor`] | `trunkline monitor` and `monitor poll` |
+//! | [`counters`] | the other commands of `trunkline monitor` |
 
 pub mod analyse;
+pub mod archives;
 pub mod converter;
 pub mod counters;
 pub mod llc;
 pub mod monitor;
 #[cfg(feature = "web")]
 pub mod serve;
+mod values;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -27,9 +31,12 @@ use trunkline_arq::{Check as ArqCheck, Mode as ArqMode};
 use trunkline_counters::archive::Location;
 use trunkline_units::Span;
 
+pub use archives::RunArchive;
+use values::{blackhole, format_span, fraction, host_address, long_span, measurement_span, name_value, span};
+
 /// A workbench for message networks.
 ///
-/// Describe hosts, links, transports and traffic once; run the description for real or simulated; read one report.
+/// Describe hosts, links, transports and traffic once, run the description live or simulated, and read one report.
 #[derive(Debug, Parser)]
 #[command(name = "trunkline", version, max_term_width = 100, arg_required_else_help = true)]
 pub struct Flags {
@@ -39,67 +46,66 @@ pub struct Flags {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Read an experiment and print the plan it means
+    /// Parse an experiment and print its plan
     ///
-    /// Diagnostics point into the text. Exit status 2 if there is an error.
+    /// Diagnostics point into the text. Exit status: 2 if there is an error.
     Check(Check),
-    /// Run an experiment, keep its record and show its report
+    /// Run an experiment, store its record and show its report
     ///
-    /// Exit status 0 if all went well, 1 if the run failed or an expectation did not hold, 2 if the input or the
-    /// usage is wrong.
+    /// Exit status: 0 on success, 1 if the run or an expectation failed, 2 if the input or the usage is wrong.
     Run(Run),
-    /// Run an experiment in the simulator at many points and with many seeds, and show curves
+    /// Simulate an experiment over ranges of its options, with several seeds each, and plot curves
     ///
-    /// Exit status 0 if all went well, 1 if a run failed or the sweep was stopped, 2 if the input or the usage is
-    /// wrong.
+    /// Exit status: 0 on success, 1 if a run failed or the sweep was interrupted, 2 if the input or the usage is wrong.
     Sweep(Sweep),
-    /// Run the papers' experiments in the simulator: paper, ours and the deviation, cell by cell
+    /// Simulate the experiments of the papers and compare every figure with the published one
     ///
-    /// Exit status 0 if every figure is as near as promised, 1 if one is not or a run failed, 2 if the usage is wrong.
+    /// Exit status: 0 if every figure is within its tolerance, 1 if one is not or a run failed, 2 if the usage is wrong.
     Reproduce(Reproduce),
-    /// Exchange messages over the guaranteed transport while frames are lost, damaged, doubled and held back
+    /// Test the guaranteed transport while frames are lost, corrupted, duplicated and delayed
     ///
-    /// What is not given is drawn from the seed of each exchange. Exit status 0 if nothing was lost, twice, out of order
-    /// or wrong, 1 if something was or it was stopped, 2 if the usage is wrong.
+    /// Options that are not given are drawn at random from the seed of each exchange. Exit status: 0 if every message
+    /// arrived once, intact and in order; 1 if not, or if the test was interrupted; 2 if the usage is wrong.
     Torture(Torture),
-    /// Watch the traffic of an interface, a capture or a simulated run: by station, SAP and connection
+    /// Show the traffic of an interface, a capture or a simulated run by station, SAP and connection
     ///
-    /// On a terminal a screen, elsewhere a line an interval. `?` shows the keys. Exit status 0 if it was ended, or the file
-    /// was read, 1 if it cannot watch, 2 if the input or the usage is wrong.
+    /// Shows a full-screen display on a terminal (`?` lists the keys) and prints one line per interval otherwise. Exit
+    /// status: 0 when interrupted or at the end of the file, 1 if it cannot capture, 2 if the input or the usage is wrong.
     Top(Top),
-    /// Tools of logical link control (IEEE 802.2): test, delay, load, files, ping, and the bound of a ring
+    /// Logical link control (IEEE 802.2): test, measure, load, copy files, ping, compute ring delays
     Llc(llc::Llc),
-    /// Daemons of the bundle converter: many small simulation messages in few packets, each host only what it wants
+    /// Bundle converter: carry many small simulation messages in few packets, filtered by subscription
     Converter(converter::Converter),
-    /// The flow monitor: counters of switches, hosts and this machine, polled and kept
+    /// Poll counters of switches, hosts and this machine, and store, export and forward them
     Monitor(monitor::Monitor),
-    /// Tell what recorded traffic is like: rates, memory, periods, bursts, Hurst exponent; and fit a source to it
+    /// Analyse recorded traffic: rates, autocorrelation, periods, bursts, Hurst exponent; fit a traffic source
     ///
-    /// Exit status 0 if all went well, 1 if something could not be written, 2 if the input or the usage is wrong.
+    /// Exit status: 0 on success, 1 if a file cannot be written, 2 if the input or the usage is wrong.
     Analyse(analyse::Analyse),
-    /// Show an archive of counters in a browser: plots, live, status of hosts, switches and channels
+    /// Serve a web page over an archive of counters: plots, live updates, state of hosts, switches and channels
     ///
-    /// Listens on this machine only, unless told otherwise; then a token is needed, which is made and printed. Ctrl-C ends
-    /// it. Exit status 0 if it was ended, 1 if it cannot serve, 2 if the input or the usage is wrong.
+    /// Listens on the loopback address by default. On any other address clients need a token, which is generated and
+    /// printed. If the archive does not exist yet, waits for `trunkline monitor poll` to create it. Ctrl-C stops it. Exit
+    /// status: 0 when interrupted, 1 if it cannot serve, 2 if the input or the usage is wrong.
     #[cfg(feature = "web")]
     Serve(serve::Serve),
-    /// Put records side by side
+    /// Compare records side by side
     Compare(Compare),
-    /// Report an old record again, without running anything
+    /// Show the report of a stored record
     Report(Report),
-    /// List, show, export and delete what the archive keeps
+    /// List, show, export and delete archived runs
     Records(Records),
-    /// Measure what a simulation must be told
+    /// Measure the parameters of this machine that a simulation needs
     Study(Study),
-    /// Serve a controller as the agent of one host (internal)
+    /// Run as the agent of one host of a live experiment (internal)
     #[command(hide = true)]
     Agent(Agent),
     /// Print a completion script for a shell
     Completions {
-        /// Which shell
+        /// The shell
         shell: Shell,
     },
-    /// Print the man page, or write one for each command into a folder
+    /// Print the man page, or write one per command into a folder
     Man {
         /// Folder for trunkline.1, trunkline-run.1, …
         #[arg(value_hint = ValueHint::DirPath)]
@@ -107,253 +113,244 @@ pub enum Command {
     },
 }
 
-/// Where the archive is.
-#[derive(Debug, Clone, Args)]
-pub struct ArchivePlace {
-    /// The archive file [default: trunkline/archive.sqlite in $XDG_DATA_HOME or ~/.local/share]
-    #[arg(long, value_name = "FILE", env = "TRUNKLINE_ARCHIVE", hide_env_values = true, value_hint = ValueHint::FilePath)]
-    pub archive: Option<PathBuf>,
-}
-
-/// Changes to an experiment from the command line.
+/// Options of an experiment that the command line overrides.
 #[derive(Debug, Args)]
-pub struct Changes {
-    /// Override an option: of every connection that has it (duration=2s), or of one connection, link or node by its
-    /// name (a-s.delay=5ms)
-    #[arg(long = "set", value_name = "[NAME.]OPTION=VALUE", value_parser = pair)]
+pub struct Overrides {
+    /// Override an option of every connection that has it (duration=2s), or of one named connection, link or node
+    /// (a-s.delay=5ms)
+    #[arg(long = "set", value_name = "[NAME.]OPTION=VALUE", value_parser = name_value)]
     pub set: Vec<(String, String)>,
 }
 
-impl Changes {
-    /// As they were said: `duration=2s window=64kB`.
-    pub fn said(&self) -> String {
-        let said: Vec<String> = self.set.iter().map(|(option, value)| format!("{option}={value}")).collect();
-        said.join(" ")
+impl Overrides {
+    /// Returns the overrides as typed: `duration=2s window=64kB`.
+    pub fn to_text(&self) -> String {
+        let texts: Vec<String> = self.set.iter().map(|(option, value)| format!("{option}={value}")).collect();
+        texts.join(" ")
     }
 }
 
 #[derive(Debug, Args)]
 pub struct Check {
-    /// The experiment; `-` reads standard input
+    /// The experiment file; `-` reads standard input
     #[arg(value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
     #[command(flatten)]
-    pub changes: Changes,
+    pub overrides: Overrides,
 }
 
 #[derive(Debug, Args)]
 pub struct Run {
-    /// The experiment; `-` reads standard input
+    /// The experiment file; `-` reads standard input
     #[arg(value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
-    /// Where to run it; several give one comparison
+    /// Backends to run on: live, sim; several give one comparison
     #[arg(long, value_name = "BACKEND", value_delimiter = ',', default_value = "live")]
     pub on: Vec<String>,
-    /// Put a host at an address of this machine; hosts without one are on its loopback
-    #[arg(long, value_name = "NAME=ADDRESS", value_parser = host_at)]
+    /// Run a host at an address of this machine [default: a loopback address]
+    #[arg(long, value_name = "NAME=ADDRESS", value_parser = host_address)]
     pub at: Vec<(String, IpAddr)>,
-    /// Capture a link or host of a simulated run as pcapng, beside its record
+    /// Capture the packets of a link or host of a simulated run as pcapng, next to its record
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub trace: Vec<String>,
     #[command(flatten)]
-    pub changes: Changes,
-    /// What all random numbers are drawn from
+    pub overrides: Overrides,
+    /// Seed of all random numbers
     #[arg(long, value_name = "N", default_value_t = trunkline_units::Seed::default().0)]
     pub seed: u64,
     /// Folder for the record and the report [default: trunkline-results/NAME]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub out: Option<PathBuf>,
-    /// Print the record as JSON, and nothing else, to standard output
+    /// Print only the record, as JSON
     #[arg(long)]
     pub json: bool,
-    /// Write the expectations as a JUnit report
+    /// Write the expectations to this file as a JUnit report
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub junit: Option<PathBuf>,
     #[command(flatten)]
-    pub archive: ArchivePlace,
-    /// Keep this run out of the archive
+    pub archive: RunArchive,
+    /// Do not store the run in the archive
     #[arg(long)]
     pub no_archive: bool,
-    /// Put what the run counted over time into this archive of counters, beside those of switches: a file, or
-    /// postgres://USER@HOST/NAME
+    /// Also store the time series of the run in this archive of counters, a file or postgres://USER@HOST/NAME
     #[arg(long, value_name = "ARCHIVE", value_hint = ValueHint::FilePath)]
     pub counters: Option<Location>,
 }
 
 #[derive(Debug, Args)]
 pub struct Sweep {
-    /// The experiment; `-` reads standard input
+    /// The experiment file; `-` reads standard input
     #[arg(value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
-    /// What takes which values, e.g. window=16kB..256kB or a-s.loss=0,1e-3,1e-2; a second one gives a family of
-    /// curves
-    #[arg(long, required = true, value_name = "[NAME.]OPTION=VALUES", value_parser = pair)]
+    /// The option to vary and its values, e.g. window=16kB..256kB or a-s.loss=0,1e-3,1e-2; a second one gives a
+    /// family of curves
+    #[arg(long, required = true, value_name = "[NAME.]OPTION=VALUES", value_parser = name_value)]
     pub vary: Vec<(String, String)>,
-    /// Points from one end to the other
+    /// Number of points in a range
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub points: usize,
-    /// From point to point, instead of a number of points
+    /// Distance between points, instead of their number
     #[arg(long, value_name = "SIZE", conflicts_with_all = ["points", "log"])]
     pub step: Option<String>,
-    /// Each point the same multiple of the last, and logarithmic axes
+    /// Space the points and the axes logarithmically
     #[arg(long)]
     pub log: bool,
-    /// Runs of each point, each with a seed of its own
+    /// Runs per point, each with a different seed
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
     pub seeds: u64,
-    /// The first seed; the others follow it
+    /// First seed; the others follow it
     #[arg(long, value_name = "N", default_value_t = trunkline_units::Seed::default().0)]
     pub seed: u64,
-    /// Show this number of the record, e.g. delay_us.p99 or a-s.utilization [default: received_bps]
+    /// Plot this number of the record, e.g. delay_us.p99 or a-s.utilization [default: received_bps]
     #[arg(long, value_name = "FIGURE", value_delimiter = ',')]
     pub show: Vec<String>,
     #[command(flatten)]
-    pub changes: Changes,
-    /// Runs side by side [default: one for each processor]
+    pub overrides: Overrides,
+    /// Parallel runs [default: one per processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
     /// Folder for sweep.json, sweep.csv and sweep.html [default: trunkline-results/NAME]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub out: Option<PathBuf>,
-    /// Print sweep.json, and nothing else, to standard output
+    /// Print only sweep.json
     #[arg(long)]
     pub json: bool,
-    /// Print sweep.csv, and nothing else, to standard output
+    /// Print only sweep.csv
     #[arg(long, conflicts_with = "json")]
     pub csv: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct Reproduce {
-    /// The paper: `aai`, also `1996` or `netspec`; `guaranteed`, also `1998`; `airnet`, also `1990`; `bundle`, also `1997`
-    /// or `converter` [default: all that there is]
+    /// The paper: `aai` (alias `1996`, `netspec`), `guaranteed` (`1998`), `airnet` (`1990`) or `bundle` (`1997`,
+    /// `converter`) [default: all]
     pub paper: Option<String>,
-    /// One of its tables or figures: 12, 17, 18, figure-1, figure-2, ftp-cells; of `guaranteed` 6, or its curves:
-    /// curves (all), figure-13, …, figure-20, fec (forward error correction) [default: all but curves]
+    /// A table or figure of the paper: 12, 17, 18, figure-1, figure-2, ftp-cells; for `guaranteed` 6, or its curves:
+    /// curves (all), figure-13, …, figure-20, fec (forward error correction) [default: all but the curves]
     pub table: Option<String>,
-    /// Runs of each experiment, each with a seed of its own [default: 100 where timer phases matter, else 1 to 20]
+    /// Runs per experiment, each with a different seed [default: 100 where timer phases matter, else 1 to 20]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub seeds: Option<u64>,
-    /// Runs side by side [default: one for each processor]
+    /// Parallel runs [default: one per processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
-    /// Folder for reproduce.json and reproduce.txt, or curves.html, .json and .csv [default: nothing is written]
+    /// Folder for reproduce.json and reproduce.txt, or curves.html, .json and .csv [default: write no files]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub out: Option<PathBuf>,
-    /// Print reproduce.json, and nothing else, to standard output
+    /// Print only reproduce.json
     #[arg(long)]
     pub json: bool,
 }
 
-/// Where an exchange takes place.
+/// The network that carries an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Place {
-    /// In simulated time
+pub enum ExchangeMedium {
+    /// Simulated network and time
     Memory,
-    /// Over UDP sockets of 127.0.0.1
+    /// UDP sockets on 127.0.0.1
     Loopback,
 }
 
-/// How lost frames are made good.
+/// How lost frames are recovered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Mode {
-    /// Everything from the lost frame on
+    /// Retransmit the lost frame and all later ones
     Gobackn,
-    /// The lost frame only
+    /// Retransmit only the lost frame
     Selective,
-    /// One frame in flight
+    /// Keep one frame in flight
     Stopandwait,
 }
 
-/// How frames are checked.
+/// The checksum of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Checksum {
     /// CRC-32C
     Crc32c,
     /// CRC-64
     Crc64,
-    /// The folded sum of 1998, which misses some damage
+    /// The folded sum of 1998, which misses some errors
     Folded,
-    /// None: every damage is missed
+    /// No checksum; all errors pass
     None,
 }
 
 #[derive(Clone, Debug, Args)]
 pub struct Torture {
-    /// Exchanges, each with a seed of its own [default: 1000 in memory, 10 on the loopback]
+    /// Number of exchanges, each with a different seed [default: 1000 in memory, 10 on the loopback]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub seeds: Option<u64>,
-    /// The first seed; the others follow it
+    /// First seed; the others follow it
     #[arg(long, value_name = "N", default_value_t = trunkline_units::Seed::default().0)]
     pub seed: u64,
-    /// Where the frames go
-    #[arg(long, value_enum, value_name = "PLACE", default_value_t = Place::Memory)]
-    pub on: Place,
-    /// How lost frames are made good
+    /// The network that carries the frames
+    #[arg(long, value_enum, value_name = "NETWORK", default_value_t = ExchangeMedium::Memory)]
+    pub on: ExchangeMedium,
+    /// Retransmission mode
     #[arg(long, value_enum)]
     pub mode: Option<Mode>,
-    /// How frames are checked [default: crc32c or crc64]
+    /// Checksum of frames [default: crc32c or crc64]
     #[arg(long, value_enum)]
     pub check: Option<Checksum>,
-    /// Share of frames lost
-    #[arg(long, value_name = "SHARE", value_parser = share)]
+    /// Fraction of frames to drop
+    #[arg(long, value_name = "FRACTION", value_parser = fraction)]
     pub drop: Option<f64>,
-    /// Share of frames damaged: bits flipped, or the end cut off
-    #[arg(long, value_name = "SHARE", value_parser = share)]
+    /// Fraction of frames to corrupt by flipped bits or truncation
+    #[arg(long, value_name = "FRACTION", value_parser = fraction)]
     pub damage: Option<f64>,
-    /// Share of frames that go on twice
-    #[arg(long, value_name = "SHARE", value_parser = share)]
+    /// Fraction of frames to duplicate
+    #[arg(long, value_name = "FRACTION", value_parser = fraction)]
     pub duplicate: Option<f64>,
-    /// Share of frames held back, so that others overtake them
-    #[arg(long, value_name = "SHARE", value_parser = share)]
+    /// Fraction of frames to delay until others have overtaken them
+    #[arg(long, value_name = "FRACTION", value_parser = fraction)]
     pub reorder: Option<f64>,
-    /// How long every frame is held back, e.g. 20ms
-    #[arg(long, value_name = "SPAN", value_parser = span)]
+    /// Delay of every frame, e.g. 20ms
+    #[arg(long, value_name = "DURATION", value_parser = span)]
     pub delay: Option<Span>,
-    /// Nothing passes once in every so long for so long, e.g. 1s:200ms
-    #[arg(long, value_name = "EVERY:FOR", value_parser = blackhole)]
+    /// Periodic outage, e.g. 1s:200ms for 200 ms in every second
+    #[arg(long, value_name = "PERIOD:LENGTH", value_parser = blackhole)]
     pub blackhole: Option<Blackhole>,
-    /// Messages of each end
+    /// Messages that each end sends
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub messages: Option<u64>,
-    /// The longest message, in bytes
+    /// Size of the largest message, in bytes
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
     pub size: Option<u64>,
-    /// Channels of each end
+    /// Channels that each end opens
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=16))]
     pub channels: Option<u64>,
-    /// Whether an end dies in the middle of it all, and comes back without memory [default: in one of five]
-    #[arg(long, value_enum, value_name = "WHEN")]
-    pub deaths: Option<Deaths>,
-    /// Both ends send at once
+    /// Let an end crash during the exchange and restart without state [default: in one exchange of five]
+    #[arg(long = "deaths", value_enum, value_name = "WHEN")]
+    pub deaths: Option<Crashes>,
+    /// Let both ends send at the same time
     #[arg(long, conflicts_with = "half_duplex")]
     pub full_duplex: bool,
-    /// The ends take turns
+    /// Let the ends take turns
     #[arg(long)]
     pub half_duplex: bool,
-    /// Exchanges side by side, in memory [default: one for each processor]
+    /// Parallel exchanges, in memory [default: one per processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
-    /// Print what came of it as JSON, and nothing else, to standard output
+    /// Print only the result, as JSON
     #[arg(long)]
     pub json: bool,
 }
 
-/// Whether ends die.
+/// Whether ends crash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Deaths {
-    /// In every exchange that has time for it
+pub enum Crashes {
+    /// In every exchange that is long enough
     Always,
-    /// In none
+    /// In no exchange
     Never,
 }
 
-impl Place {
-    /// As it is said.
+impl ExchangeMedium {
+    /// Returns the name as typed on the command line.
     pub fn name(self) -> &'static str {
         match self {
-            Place::Memory => "memory",
-            Place::Loopback => "loopback",
+            ExchangeMedium::Memory => "memory",
+            ExchangeMedium::Loopback => "loopback",
         }
     }
 }
@@ -380,20 +377,20 @@ impl From<Checksum> for ArqCheck {
 }
 
 impl Torture {
-    /// The command that repeats the exchange of one seed.
+    /// Returns the command that repeats the exchange with this seed.
     pub fn repeat(&self, seed: u64) -> String {
         let word = |value: &dyn std::fmt::Debug| format!("{value:?}").to_lowercase();
-        let said = [
+        let flags = [
             ("mode", self.mode.map(|mode| word(&mode))),
             ("check", self.check.map(|check| word(&check))),
             ("drop", self.drop.map(|share| share.to_string())),
             ("damage", self.damage.map(|share| share.to_string())),
             ("duplicate", self.duplicate.map(|share| share.to_string())),
             ("reorder", self.reorder.map(|share| share.to_string())),
-            ("delay", self.delay.map(written)),
+            ("delay", self.delay.map(format_span)),
             (
                 "blackhole",
-                self.blackhole.map(|hole| format!("{}:{}", written(hole.every), written(hole.lasts))),
+                self.blackhole.map(|hole| format!("{}:{}", format_span(hole.every), format_span(hole.lasts))),
             ),
             ("messages", self.messages.map(|n| n.to_string())),
             ("size", self.size.map(|n| n.to_string())),
@@ -402,37 +399,37 @@ impl Torture {
             ("full-duplex", self.full_duplex.then(String::new)),
             ("half-duplex", self.half_duplex.then(String::new)),
         ];
-        let said = said.into_iter().filter_map(|(name, value)| Some(format!(" --{name} {}", value?)));
-        let said: String = said.map(|said| format!(" {}", said.trim())).collect();
-        format!("trunkline torture --on {} --seed {seed} --seeds 1{said}", self.on.name())
+        let flags = flags.into_iter().filter_map(|(name, value)| Some(format!("--{name} {}", value?)));
+        let flags: String = flags.map(|flag| format!(" {}", flag.trim())).collect();
+        format!("trunkline torture --on {} --seed {seed} --seeds 1{flags}", self.on.name())
     }
 }
 
 #[derive(Debug, Args)]
 pub struct Compare {
-    /// Records: a file, a folder of `run --out`, or a number of the archive
+    /// Records: a file, a folder written by `run --out`, or a run number of the archive
     #[arg(required = true, num_args = 2.., value_name = "RECORD", value_hint = ValueHint::AnyPath)]
     pub records: Vec<String>,
-    /// Write the comparison as one HTML file
+    /// Write the comparison to this HTML file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub html: Option<PathBuf>,
     #[command(flatten)]
-    pub archive: ArchivePlace,
+    pub archive: RunArchive,
 }
 
 #[derive(Debug, Args)]
 pub struct Report {
-    /// Records: a file, a folder of `run --out`, or a number of the archive
+    /// Records: a file, a folder written by `run --out`, or a run number of the archive
     #[arg(required = true, value_name = "RECORD", value_hint = ValueHint::AnyPath)]
     pub records: Vec<String>,
-    /// Write the report as one HTML file
+    /// Write the report to this HTML file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub html: Option<PathBuf>,
-    /// Write the expectations as a JUnit report
+    /// Write the expectations to this file as a JUnit report
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub junit: Option<PathBuf>,
     #[command(flatten)]
-    pub archive: ArchivePlace,
+    pub archive: RunArchive,
 }
 
 #[derive(Debug, Args)]
@@ -443,113 +440,113 @@ pub struct Records {
 
 #[derive(Debug, Subcommand)]
 pub enum RecordsAction {
-    /// List the runs, the latest first
+    /// List runs, the latest first
     List {
-        /// Only experiments whose name holds this
+        /// Only experiments whose name contains this text
         #[arg(long)]
         name: Option<String>,
-        /// Only of this backend
+        /// Only runs of this backend
         #[arg(long)]
         backend: Option<String>,
-        /// At most so many
+        /// Maximum number of runs to list
         #[arg(long, value_name = "N", default_value_t = 50)]
         limit: u32,
-        /// As JSON, a run a line
+        /// Print one JSON object per run
         #[arg(long)]
         json: bool,
         #[command(flatten)]
-        archive: ArchivePlace,
+        archive: RunArchive,
     },
-    /// Show a run: its report, or the text it ran
+    /// Show the report of a run, or the text of its experiment
     Show {
-        /// Its number
+        /// Run number
         id: i64,
-        /// Print the experiment's text instead
+        /// Print the text of the experiment instead of the report
         #[arg(long)]
         text: bool,
         #[command(flatten)]
-        archive: ArchivePlace,
+        archive: RunArchive,
     },
     /// Write runs as CSV, Parquet or JSON
     Export {
-        /// Their numbers
+        /// Run numbers
         #[arg(required = true)]
         ids: Vec<i64>,
-        /// Which format
+        /// Output format
         #[arg(long, value_enum, default_value_t = Format::Json)]
         format: Format,
-        /// The series (a row for each number) instead of a row for each connection; not for JSON, which has both
+        /// Export time series (one row per value) instead of one row per connection; JSON always contains both
         #[arg(long)]
         series: bool,
-        /// Where to [default: standard output]
+        /// Output file [default: standard output]
         #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
         output: Option<PathBuf>,
         #[command(flatten)]
-        archive: ArchivePlace,
+        archive: RunArchive,
     },
     /// Delete runs
     Delete {
-        /// Their numbers
+        /// Run numbers
         #[arg(required = true)]
         ids: Vec<i64>,
         #[command(flatten)]
-        archive: ArchivePlace,
+        archive: RunArchive,
     },
 }
 
-/// Formats of an export.
+/// The output formats of `records export`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// Comma-separated values
     Csv,
     /// Apache Parquet
     Parquet,
-    /// The whole record
+    /// The whole record as JSON
     Json,
 }
 
 #[derive(Debug, Args)]
 pub struct Top {
-    /// An interface; a pcap or pcapng file; or the folder or record.json of a simulated run with one capture
+    /// An interface, a pcap or pcapng file, or the folder or record.json of a simulated run with one capture
     #[arg(value_hint = ValueHint::FilePath)]
     pub source: String,
-    /// Only packets that this filter passes, e.g. tcp port 80 or sap 4; @FILE reads it from a file
+    /// Only packets that match this filter, e.g. tcp port 80 or sap 4; @FILE reads the filter from a file
     #[arg(value_name = "FILTER")]
     pub filter: Vec<String>,
     /// Length of a sample
-    #[arg(long, value_name = "SPAN", default_value = "1s", value_parser = sample)]
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = sample_interval)]
     pub interval: Span,
-    /// UDP datagrams from or to this port carry PDUs of LLC
+    /// Decode UDP datagrams from or to this port as LLC PDUs
     #[arg(long, value_name = "PORT")]
     pub llc_udp: Option<u16>,
-    /// An answer of LLC that takes longer is late
-    #[arg(long, value_name = "SPAN", value_parser = span)]
+    /// Count LLC responses that take longer as late
+    #[arg(long, value_name = "DURATION", value_parser = span)]
     pub deadline: Option<Span>,
-    /// A command of LLC without answer for so long is unanswered
-    #[arg(long, value_name = "SPAN", default_value = "1s", value_parser = span)]
-    pub patience: Span,
-    /// Packets that the trace keeps
+    /// Count LLC commands without a response after this time as unanswered
+    #[arg(long, alias = "patience", value_name = "DURATION", default_value = "1s", value_parser = span)]
+    pub timeout: Span,
+    /// Number of packets in the trace
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(..=100_000))]
     pub events: u32,
-    /// A line an interval, also on a terminal
+    /// Print one line per interval, even on a terminal
     #[arg(long)]
     pub plain: bool,
-    /// A JSON object an interval, and nothing else, to standard output
+    /// Print only one JSON object per interval
     #[arg(long, conflicts_with = "plain")]
     pub json: bool,
-    /// Write every sample and the totals into this file, as CSV
+    /// Write every sample and the totals to this file as CSV
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub record: Option<PathBuf>,
-    /// When it ends, draw packets/s and bits/s against time into this file, as SVG
+    /// At the end, plot packets/s and bits/s over time to this file as SVG
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub graph: Option<PathBuf>,
-    /// When it ends, write the packets that the trace keeps into this new file, as pcapng
+    /// At the end, write the packets of the trace to this new file as pcapng
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub write: Option<PathBuf>,
-    /// End after this time
-    #[arg(long, value_name = "SPAN", value_parser = span)]
+    /// Stop after this time
+    #[arg(long, value_name = "DURATION", value_parser = long_span)]
     pub duration: Option<Span>,
-    /// Room for packets that wait to be counted, in MiB
+    /// Size of the capture buffer, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub buffer: u32,
 }
@@ -562,122 +559,62 @@ pub struct Study {
 
 #[derive(Debug, Subcommand)]
 pub enum StudySubject {
-    /// What a packet and a byte cost this machine, as a `host` line to paste into a network
+    /// Measure the processor time per packet and per byte, and print it as a `host` line for a network
     ///
-    /// Processor time of sending and receiving UDP datagrams over the loopback, one a system call. No card, driver or
-    /// interrupt takes part. With --rates instead: the processor share of a host that receives, by packet size and rate,
-    /// the highest rates, and the load from which bundling pays.
+    /// Sends and receives UDP datagrams over the loopback interface, one per system call, without a network card, driver
+    /// or interrupt. With --rates, measures the processor load of a receiver by packet size and rate instead, the highest
+    /// rates, and the load above which bundling pays off.
     Host {
-        /// Measure shares by packet size and rate, up to where throughput collapses
+        /// Measure processor load by packet size and rate, up to the collapse of throughput
         #[arg(long)]
         rates: bool,
-        /// How long to measure, about [default: 5, with --rates 120]
-        #[arg(long, value_name = "N", value_parser = seconds)]
-        seconds: Option<Span>,
+        /// Approximate length of the measurement [default: 5s, with --rates 120s]
+        #[arg(long, alias = "seconds", value_name = "DURATION", value_parser = measurement_span)]
+        duration: Option<Span>,
         #[command(flatten)]
-        repeated: Repeated,
+        repeated: MeasurementOptions,
     },
-    /// What multicast groups cost this machine: those it wants, those it refuses, and joining them
+    /// Measure the processor time of multicast packets, of joined and other groups, and of joining a group
     ///
-    /// 2,000 packets a second over the loopback to 10 to 2,000 groups, of which a share is joined.
+    /// Sends 2,000 packets per second over the loopback interface to 10 to 2,000 groups, some of which are joined.
     Multicast {
-        /// How long to measure, about
-        #[arg(long, value_name = "N", default_value = "60", value_parser = seconds)]
-        seconds: Span,
+        /// Approximate length of the measurement
+        #[arg(long, alias = "seconds", value_name = "DURATION", default_value = "60s", value_parser = measurement_span)]
+        duration: Span,
         #[command(flatten)]
-        repeated: Repeated,
+        repeated: MeasurementOptions,
     },
 }
 
-/// How a measurement is repeated, and told.
+/// How often a measurement is repeated, and where its results go.
 #[derive(Debug, Args)]
-pub struct Repeated {
-    /// How often everything is measured with --rates or over groups [default: 5]
+pub struct MeasurementOptions {
+    /// Repetitions of the measurement of rates or groups [default: 5]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=100))]
     pub runs: Option<u8>,
-    /// Folder for tables as CSV and plots as HTML [default: nothing is written]
+    /// Folder for tables as CSV and plots as HTML [default: write no files]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Print the figures as JSON, and nothing else, to standard output
+    /// Print only the results, as JSON
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct Agent {
-    /// Serve over standard input, which is a socket
+    /// Communicate over standard input, which must be a socket
     #[arg(long, required = true)]
     pub stdio: bool,
-    /// The host it stands for, to be told apart in a list of processes
+    /// Name of the host, shown in process lists
     pub host: String,
 }
 
-fn pair(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
-    if name.trim().is_empty() {
-        return Err("expected a name before `=`".into());
-    }
-    Ok((name.trim().into(), value.trim().into()))
-}
-
-/// Up to ten minutes: more tells no more.
-fn seconds(text: &str) -> Result<Span, String> {
-    match text.parse() {
-        Ok(seconds) if seconds > 0.0 && seconds <= 600.0 => Ok(Span::from_seconds(seconds)),
-        _ => Err("expected a number of seconds above 0, at most 600".into()),
-    }
-}
-
-/// A share from 0 to 1.
-fn share(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
-        _ => Err("expected a share from 0 to 1".into()),
-    }
-}
-
-/// The units of a span, the longest first, and their nanoseconds.
-const SPANS: [(&str, u64); 4] = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
-
-/// Up to an hour: `20ms`.
-fn span(text: &str) -> Result<Span, String> {
-    let digits = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let unit = SPANS.iter().find(|(name, _)| *name == unit.trim());
-    match (number.trim().parse::<f64>(), unit) {
-        (Ok(number), Some((_, ns))) if (0.0..=3.6e12).contains(&(number * *ns as f64)) => {
-            Ok(Span::from_ns((number * *ns as f64).round() as u64))
-        }
-        _ => Err("expected a span such as 20ms, at most 3600s".into()),
-    }
-}
-
-/// From 10 ms on: less is noise.
-fn sample(text: &str) -> Result<Span, String> {
-    match span(text)? {
+/// Parses the length of a sample: at least 10 ms, because shorter samples contain mostly noise.
+fn sample_interval(text: &str) -> Result<Span, String> {
+    match long_span(text)? {
         span if span >= Span::from_ms(10) => Ok(span),
         _ => Err("expected at least 10ms".into()),
     }
-}
-
-/// A span as [`span`] reads it.
-fn written(span: Span) -> String {
-    let ns = span.as_ns();
-    let (unit, of) = SPANS.into_iter().find(|(_, of)| ns.is_multiple_of(*of)).unwrap_or(("ns", 1));
-    format!("{}{unit}", ns / of)
-}
-
-fn blackhole(text: &str) -> Result<Blackhole, String> {
-    let (every, lasts) = text.split_once(':').ok_or("expected EVERY:FOR, such as 1s:200ms")?;
-    let (every, lasts) = (span(every)?, span(lasts)?);
-    if every.is_zero() { Err("it must have a period".into()) } else { Ok(Blackhole { every, lasts }) }
-}
-
-fn host_at(text: &str) -> Result<(String, IpAddr), String> {
-    let (name, address) = pair(text)?;
-    let bare = address.trim_start_matches('[').trim_end_matches(']');
-    let address = bare.parse().map_err(|_| format!("`{address}` is not an IPv4 or IPv6 address"))?;
-    Ok((name, address))
 }
 
 #[cfg(test)]
@@ -685,7 +622,7 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn the_flags_are_sound() {
+    fn the_command_line_is_consistent() {
         super::Flags::command().debug_assert();
     }
 }

@@ -1,12 +1,16 @@
-//! The `trunkline` command: flags, wiring, exit codes.
+//! The `trunkline` command: flags, commands, exit statuses.
 //!
-//! | module | what |
+//! ```text
+//! trunkline run experiments/quickstart.ns --on live,sim
+//! ```
+//!
+//! | module | contents |
 //! | --- | --- |
-//! | [`flags`] | what may be said on the command line: help, man page and completions come from it |
-//! | [`commands`] | what each command does, by calling the libraries |
-//! | [`top`](mod@top) | the monitor: its screen, its lines, what it records |
-//! | [`archive`] | where the archive is, and records by path or number |
-//! | [`failure`] | how a command ends: one clear line and a status |
+//! | [`flags`] | the command line, from which help, man pages and completions are generated |
+//! | [`commands`] | the commands, which call the libraries |
+//! | [`top`](mod@top) | `trunkline top`: the live display of traffic |
+//! | [`archive`] | the locations of the archives, and records by path or run number |
+//! | [`failure`] | how a command fails: one line and an exit status |
 
 mod archive;
 mod commands;

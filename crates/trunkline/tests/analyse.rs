@@ -1,15 +1,15 @@
-//! `trunkline analyse` from outside: what it says of series that are known, what it prints as a source, what it refuses.
+//! `trunkline analyse`: reports of known series, fitted sources, errors.
 
 mod command;
 
 use std::fmt::Write;
 
-use command::{Desk, number};
+use command::{TestDir, number};
 use serde_json::Value;
 use trunkline_traffic::noise::Noise;
 use trunkline_units::Seed;
 
-/// Bytes every 15 s from quarter past noon on: noise of H = 0.8, a burst of a minute at interval 1000, no word of 2000.
+/// Bytes every 15 s from quarter past noon on: noise of H = 0.8, a burst of a minute at interval 1000, interval 2000 missing.
 fn recorded() -> String {
     let path = Noise::new(0.8, 4000).unwrap().path(&mut Seed(1).stream("recorded"));
     let mut text = String::from("time,bytes,packets,note\n");
@@ -20,22 +20,22 @@ fn recorded() -> String {
     text
 }
 
-fn desk() -> Desk {
-    let desk = Desk::new();
-    desk.write("recorded.csv", recorded());
-    desk
+fn test_dir() -> TestDir {
+    let dir = TestDir::new();
+    dir.write("recorded.csv", recorded());
+    dir
 }
 
-fn json(desk: &Desk, more: &[&str]) -> Value {
-    let ended = desk.say(&[&["analyse", "recorded.csv", "--json"], more].concat());
+fn json(dir: &TestDir, more: &[&str]) -> Value {
+    let ended = dir.execute(&[&["analyse", "recorded.csv", "--json"], more].concat());
     assert_eq!((ended.status, ended.err.as_str()), (0, ""));
     serde_json::from_str(&ended.out).expect("JSON")
 }
 
 #[test]
-fn it_says_what_is_in_a_series() {
-    let desk = desk();
-    let found = json(&desk, &[]);
+fn a_report_describes_the_series() {
+    let dir = test_dir();
+    let found = json(&dir, &[]);
     assert_eq!((found["column"].as_str(), found["unit"].as_str()), (Some("bytes"), Some("bytes")));
     assert_eq!((number(&found["intervals"]), number(&found["gaps"])), (4000.0, 1.0));
     assert_eq!((number(&found["grain_s"]), number(&found["start_s"])), (15.0, 44_100.0));
@@ -50,26 +50,26 @@ fn it_says_what_is_in_a_series() {
     assert_eq!(number(&found["stretch"]["intervals"]), 2000.0);
     assert_eq!(found["hurst"].as_array().expect("estimates").len(), 5);
 
-    let ended = desk.say(&["analyse", "recorded.csv", "--out", "out"]);
+    let ended = dir.execute(&["analyse", "recorded.csv", "--out", "out"]);
     assert_eq!((ended.status, ended.err.as_str()), (0, ""));
-    for words in
-        ["4,000 intervals of 15 s  1 not known", "1 above", "local Whittle", "Plots: out/analyse.html"]
+    for words in ["4,000 intervals of 15 s  1 missing", "1 above", "local Whittle", "Plots: out/analyse.html"]
     {
         assert!(ended.out.contains(words), "{words}:\n{}", ended.out);
     }
-    let page = std::fs::read_to_string(desk.path("out/analyse.html")).unwrap();
+    let page = std::fs::read_to_string(dir.path("out/analyse.html")).unwrap();
     assert!(page.contains("Hurst exponent by wavelets") && page.contains("Autocorrelation"));
-    let kept: Value = serde_json::from_slice(&std::fs::read(desk.path("out/analyse.json")).unwrap()).unwrap();
-    assert_eq!(kept, found);
+    let stored: Value =
+        serde_json::from_slice(&std::fs::read(dir.path("out/analyse.json")).unwrap()).unwrap();
+    assert_eq!(stored, found);
 }
 
 #[test]
-fn the_exponent_of_noise_is_told() {
-    let desk = Desk::new();
+fn the_exponent_of_noise_is_estimated() {
+    let dir = TestDir::new();
     let path = Noise::new(0.7, 8192).unwrap().path(&mut Seed(3).stream("noise"));
     let text: String = path.iter().map(|z| format!("{}\n", 100.0 + z)).collect();
-    desk.write("recorded.csv", text);
-    let found = json(&desk, &["--every", "100ms"]);
+    dir.write("recorded.csv", text);
+    let found = json(&dir, &["--interval", "100ms"]);
     for e in found["hurst"].as_array().expect("estimates") {
         let (h, low, high) = (number(&e["h"]), number(&e["low"]), number(&e["high"]));
         assert!(low < h && h < high && low < 0.74 && high > 0.66, "{e}");
@@ -78,12 +78,12 @@ fn the_exponent_of_noise_is_told() {
 }
 
 #[test]
-fn fifteen_seconds_and_fifteen_minutes_meet() {
-    let desk = desk();
-    let coarse = json(&desk, &["--grain", "15min"]);
+fn resampling_preserves_totals() {
+    let dir = test_dir();
+    let coarse = json(&dir, &["--grain", "15min"]);
     // 4000 intervals of 15 s hold 66 whole quarters of an hour; one has the gap.
     assert_eq!((number(&coarse["intervals"]), number(&coarse["gaps"])), (66.0, 1.0));
-    let fine = json(&desk, &[]);
+    let fine = json(&dir, &[]);
     let sum = |found: &Value| {
         let known = number(&found["intervals"]) - number(&found["gaps"]);
         number(&found["rate_per_s"]["mean"]) * number(&found["grain_s"]) * known
@@ -96,15 +96,15 @@ fn fifteen_seconds_and_fifteen_minutes_meet() {
         let sum: f64 = row.iter().map(|r| r.split(',').nth(1).unwrap().parse::<f64>().unwrap()).sum();
         writeln!(text, "{},{}", 44_100 + 900 * i, sum / 48.0 + if i % 2 == 0 { 2e4 } else { 0.0 }).unwrap();
     }
-    desk.write("sprint.csv", text);
-    let against = &json(&desk, &["--against", "sprint.csv"])["correlation"];
+    dir.write("sprint.csv", text);
+    let against = &json(&dir, &["--against", "sprint.csv"])["correlation"];
     assert_eq!(number(&against["grain_s"]), 900.0);
     assert!(number(&against["r"]) > 0.9 && number(&against["low"]) > 0.8, "{against}");
 }
 
 #[test]
 fn an_inventory_is_table_15() {
-    let ended = desk().say(&["analyse", "recorded.csv", "--inventory"]);
+    let ended = test_dir().execute(&["analyse", "recorded.csv", "--inventory"]);
     let lines: Vec<&str> = ended.out.lines().collect();
     let head = "series,start,end,significant_burst,bursts,gaps";
     assert_eq!(lines, [head, "bytes,44100,104100,yes,1,1", "packets,44100,104100,yes,1,1"]);
@@ -113,43 +113,43 @@ fn an_inventory_is_table_15() {
 
 #[test]
 fn every_fit_is_an_experiment_that_sends_it() {
-    let desk = desk();
+    let dir = test_dir();
     for kind in ["empirical", "on-off", "fgn", "tes"] {
         let flags = ["--fit", kind, "--grain", "30s", "--intervals", "20", "--seed", "7"];
-        let printed = desk.say(&[&["analyse", "recorded.csv"], &flags[..]].concat());
+        let printed = dir.execute(&[&["analyse", "recorded.csv"], &flags[..]].concat());
         assert_eq!((printed.status, printed.err.as_str()), (0, ""), "{kind}");
         assert!(
             printed.out.contains("test = stairs (messagesize = 1400, hold = 30000000000 ns"),
             "{}",
             printed.out
         );
-        desk.write("fit.ns", &printed.out);
-        let ended = desk.say(&["run", "fit.ns", "--on", "sim", "--json", "--no-archive"]);
+        dir.write("fit.ns", &printed.out);
+        let ended = dir.execute(&["run", "fit.ns", "--on", "sim", "--json", "--no-archive"]);
         assert_eq!((ended.status, ended.err.as_str()), (0, ""), "{kind}");
         let record: Value = serde_json::from_str(&ended.out).unwrap();
         let c = &record["connections"][0];
         let (sent, lost) = (number(&c["messages_sent"]) * 1400.0, number(&c["lost"]));
         // 2 MB every 30 s on the mean of every kind, bursts of 36 MB now and then.
         assert!((30e6..120e6).contains(&sent) && lost == 0.0, "{kind}: {sent} bytes, {lost} lost");
-        let again = desk.say(&[&["analyse", "recorded.csv"], &flags[..]].concat());
+        let again = dir.execute(&[&["analyse", "recorded.csv"], &flags[..]].concat());
         assert_eq!(again.out, printed.out);
     }
 }
 
 #[test]
 fn a_run_is_a_series_in_every_form() {
-    let desk = Desk::new();
+    let dir = TestDir::new();
     let experiment = "experiment \"e\" {
         network { host a, b; link a - b (rate = 10 Mb/s); }
         connection c { xmt = a; rcv = b; protocol = udp; test = poisson (messagesize = 500, rate = 200 /s); duration = 20 s; }
     }";
-    let ended = desk.run(experiment, &["--on", "sim"]);
+    let ended = dir.run(experiment, &["--on", "sim"]);
     assert_eq!((ended.status, ended.err.as_str()), (0, ""));
-    let exported = desk.say(&["records", "export", "1", "--format", "csv", "--series"]);
-    desk.write("series.csv", exported.out);
+    let exported = dir.execute(&["records", "export", "1", "--format", "csv", "--series"]);
+    dir.write("series.csv", exported.out);
     let mut found = Vec::new();
     for from in ["out", "out/sim/record.json", "1", "series.csv"] {
-        let ended = desk.say(&["analyse", from, "--column", "c.sent_bps", "--json"]);
+        let ended = dir.execute(&["analyse", from, "--column", "c.sent_bps", "--json"]);
         assert_eq!((ended.status, ended.err.as_str()), (0, ""), "{from}");
         let mut json: Value = serde_json::from_str(&ended.out).unwrap();
         json["series"] = Value::Null;
@@ -162,23 +162,23 @@ fn a_run_is_a_series_in_every_form() {
 }
 
 #[test]
-fn what_is_wrong_ends_in_one_line() {
-    let desk = desk();
-    desk.write("empty.csv", "");
-    desk.write("words.csv", "time,word\n0,a\n1,b\n");
-    desk.write("still.csv", "time,x\n0,1\n1,1\n2,1\n3,1\n");
-    desk.write("below.csv", (0..50).map(|i| format!("{i},{}\n", 5 - i)).collect::<String>());
-    desk.write("short.csv", "time,x\n0,1\n1,2\n2,1\n3,5\n");
+fn errors_are_one_line() {
+    let dir = test_dir();
+    dir.write("empty.csv", "");
+    dir.write("words.csv", "time,word\n0,a\n1,b\n");
+    dir.write("still.csv", "time,x\n0,1\n1,1\n2,1\n3,1\n");
+    dir.write("below.csv", (0..50).map(|i| format!("{i},{}\n", 5 - i)).collect::<String>());
+    dir.write("short.csv", "time,x\n0,1\n1,2\n2,1\n3,5\n");
     let cases: [(&[&str], &str); 15] = [
         (&["missing.csv"], "missing.csv: No such file"),
         (&["empty.csv"], "it holds nothing"),
         (&["words.csv"], "no column holds numbers"),
         (&["words.csv", "--inventory"], "no column holds numbers"),
-        (&["recorded.csv", "--column", "cells"], "no column `cells`; there are: bytes, packets, note"),
+        (&["recorded.csv", "--column", "cells"], "no column `cells`; the columns are: bytes, packets, note"),
         (&["recorded.csv", "--column", "note"], "line 2 of column `note` is not a number"),
         (&["recorded.csv", "--time", "note"], "is not a time"),
         (&["recorded.csv", "--grain", "30d"], "recorded.csv: it has no whole interval of that length"),
-        (&["recorded.csv", "--every", "1min"], "two values are in the interval"),
+        (&["recorded.csv", "--interval", "1min"], "two values are in the interval"),
         (&["recorded.csv", "--against", "short.csv"], "short.csv: it has no whole interval of that length"),
         (&["recorded.csv", "--against", "below.csv"], "0 intervals in common"),
         (
@@ -190,12 +190,12 @@ fn what_is_wrong_ends_in_one_line() {
         (&["7"], "archive"),
     ];
     for (args, words) in cases {
-        desk.say(&[&["analyse"], args].concat()).assert_line(2, words);
+        dir.execute(&[&["analyse"], args].concat()).assert_line(2, words);
     }
-    // What needs more than there is says so, and the rest is told.
-    let ended = desk.say(&["analyse", "short.csv"]);
+    // Statistics that need more data say so; the others are printed.
+    let ended = dir.execute(&["analyse", "short.csv"]);
     assert_eq!((ended.status, ended.err.as_str()), (0, ""));
     assert!(ended.out.contains("a Hurst exponent needs 256 values in a row, not 4"), "{}", ended.out);
-    let ended = desk.say(&["analyse", "still.csv", "--burst-above", "0.5"]);
+    let ended = dir.execute(&["analyse", "still.csv", "--burst-above", "0.5"]);
     assert_eq!(ended.status, 0, "{}", ended.err);
 }

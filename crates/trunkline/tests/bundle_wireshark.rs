@@ -10,9 +10,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use command::{Desk, can, repository};
+use command::{TestDir, can, repository};
 use trunkline_bundle::wire::classic;
-use trunkline_bundle::wire::wide::{self, is_pdu};
+use trunkline_bundle::wire::format2::{self, is_pdu};
 
 const DISSECTOR: &str = "wireshark/trunkline-bundle.lua";
 const SEED: u64 = 1997;
@@ -127,7 +127,7 @@ fn write_capture(file: &Path, datagrams: &[Datagram]) {
 type Said = Option<(Vec<u32>, usize)>;
 
 fn read_wide(datagram: &Datagram) -> Said {
-    let bundle = wide::Bundle::read(&datagram.payload).ok()?;
+    let bundle = format2::Bundle::read(&datagram.payload).ok()?;
     let pdus = bundle.messages().filter(|message| is_pdu(message.body)).count();
     Some((bundle.messages().map(|message| message.address).collect(), pdus))
 }
@@ -136,12 +136,12 @@ fn read_wide(datagram: &Datagram) -> Said {
 fn read_classic(datagram: &Datagram) -> Said {
     let bytes = &datagram.payload[..];
     let messages: Vec<_> = match (datagram.from, datagram.to) {
-        (_, 3456) => vec![classic::Message::read(bytes)?],
-        (_, 3450 | 3458) => classic::Bundle::read_with_mask(bytes).ok()?.1.messages().collect(),
-        _ => classic::Bundle::read(bytes).ok()?.messages().collect(),
+        (_, 3456) => vec![classic::ClassicMessage::read(bytes)?],
+        (_, 3450 | 3458) => classic::ClassicBundle::read_with_mask(bytes).ok()?.1.messages().collect(),
+        _ => classic::ClassicBundle::read(bytes).ok()?.messages().collect(),
     };
     let to_hosts = datagram.from == 3458;
-    let is_control = |message: &classic::Message<'_>| match (datagram.to, to_hosts) {
+    let is_control = |message: &classic::ClassicMessage<'_>| match (datagram.to, to_hosts) {
         (3456, _) => false,
         (_, true) => message.octets() == classic::HOST_CONTROL,
         _ => message.octets() == classic::CONTROL,
@@ -245,10 +245,10 @@ fn check(format: &str, second: &str, to_hosts: &str, priority: &str, read: fn(&D
     if !here || !can(&["python3", "--version"]) {
         return;
     }
-    let desk = Desk::new();
-    let ended = desk.end(desk.unshared("-n", SCENE, &[format, second, to_hosts, priority]));
+    let dir = TestDir::new();
+    let ended = dir.end(dir.unshared("-n", SCENE, &[format, second, to_hosts, priority]));
     assert_eq!(ended.status, 0, "{}\n{}", ended.out, ended.err);
-    let mut datagrams = read_capture(&desk.path("all.pcap"));
+    let mut datagrams = read_capture(&dir.path("all.pcap"));
     let said: Vec<Said> = datagrams.iter().map(read).collect();
     let (messages, pdus) =
         said.iter().flatten().fold((0, 0), |(m, p), (all, pdus)| (m + all.len(), p + pdus));
@@ -257,7 +257,7 @@ fn check(format: &str, second: &str, to_hosts: &str, priority: &str, read: fn(&D
         "{messages} messages, {pdus} PDUs of {} datagrams",
         datagrams.len()
     );
-    let file = desk.path("daemons.pcap");
+    let file = dir.path("daemons.pcap");
     write_capture(&file, &datagrams);
     assert_eq!(compare(&file, format, &said, false), 0);
     // What daemons say has no fault, but the PDUs that claim what they have not, which are some programs'.
@@ -269,7 +269,7 @@ fn check(format: &str, second: &str, to_hosts: &str, priority: &str, read: fn(&D
     }
     datagrams.retain(|datagram| !datagram.payload.is_empty());
     let said: Vec<Said> = datagrams.iter().map(read).collect();
-    let file = desk.path("damaged.pcap");
+    let file = dir.path("damaged.pcap");
     write_capture(&file, &datagrams);
     let malformed = compare(&file, format, &said, true);
     assert!(

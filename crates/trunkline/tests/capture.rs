@@ -10,7 +10,7 @@ use std::fs::{self, File};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use command::{Desk, can, connection, free_ports, noise, number, signal, within};
+use command::{TestDir, can, connection, free_ports, noise, number, signal, within};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
@@ -65,13 +65,13 @@ struct Capture {
 
 impl Capture {
     /// None, with the reason printed, where nothing can be captured.
-    fn start(desk: &Desk, port: u16) -> Option<Capture> {
-        let file = desk.path("capture.pcapng");
+    fn start(dir: &TestDir, port: u16) -> Option<Capture> {
+        let file = dir.path("capture.pcapng");
         let trial = ["dumpcap", "-q", "-i", "lo", "-a", "duration:0", "-w", "/dev/null"];
         if !can(&["tshark", "--version"]) || !can(&trial) {
             return None;
         }
-        let said = desk.path("dumpcap.err");
+        let said = dir.path("dumpcap.err");
         let mut command = Command::new("dumpcap");
         command.args(["-i", "lo", "-f", &format!("udp port {port}"), "-w"]).arg(&file);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&said).unwrap());
@@ -132,13 +132,13 @@ fn assert_in_order<'a>(messages: impl IntoIterator<Item = &'a Message>, start_s:
 
 #[test]
 fn what_leaves_is_what_the_record_says() {
-    let (desk, [port]) = (Desk::new(), free_ports());
-    let Some(mut capture) = Capture::start(&desk, port) else { return };
+    let (dir, [port]) = (TestDir::new(), free_ports());
+    let Some(mut capture) = Capture::start(&dir, port) else { return };
     let text = format!(
         "connection u {{ xmt = a; rcv = b:{port}; protocol = udp;
                          test = cbr (messagesize = uniform(100, 900), period = 5 ms); messages = 200; }}"
     );
-    let record = desk.record(&text, &[]);
+    let record = dir.record(&text, &[]);
     let u = connection(&record, "u");
     let datagrams = capture.datagrams(200);
     assert_eq!(datagrams.len() as u64, u["messages_sent"].as_u64().unwrap());
@@ -157,13 +157,13 @@ fn what_leaves_is_what_the_record_says() {
 
 #[test]
 fn requests_and_answers_pair_up() {
-    let (desk, [port]) = (Desk::new(), free_ports());
-    let Some(mut capture) = Capture::start(&desk, port) else { return };
+    let (dir, [port]) = (TestDir::new(), free_ports());
+    let Some(mut capture) = Capture::start(&dir, port) else { return };
     let text = format!(
         "connection q {{ xmt = a; rcv = b:{port}; protocol = udp; test = request (request = 64, response = 300);
                          messages = 50; }}"
     );
-    let record = desk.record(&text, &[]);
+    let record = dir.record(&text, &[]);
     let q = connection(&record, "q");
     let datagrams = capture.datagrams(100);
     let (answers, requests): (Vec<_>, Vec<_>) = datagrams.iter().partition(|(from, _)| *from == port);
@@ -182,14 +182,14 @@ fn requests_and_answers_pair_up() {
 
 #[test]
 fn a_file_can_be_put_together_from_what_was_captured() {
-    let (desk, [port]) = (Desk::new(), free_ports());
-    let Some(mut capture) = Capture::start(&desk, port) else { return };
+    let (dir, [port]) = (TestDir::new(), free_ports());
+    let Some(mut capture) = Capture::start(&dir, port) else { return };
     let data = noise(20_001);
-    desk.write("data.bin", &data);
+    dir.write("data.bin", &data);
     let text = format!(
         r#"connection f {{ xmt = a; rcv = b:{port}; protocol = udp; test = file (path = "data.bin", messagesize = 532); }}"#
     );
-    let record = desk.record(&text, &[]);
+    let record = dir.record(&text, &[]);
     let datagrams = capture.datagrams(41);
     // What comes from the receiver's port tells the sender how far it is.
     let (told, sent): (Vec<_>, Vec<_>) = datagrams.iter().partition(|(from, _)| *from == port);

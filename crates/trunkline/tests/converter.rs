@@ -10,7 +10,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use command::{Desk, Running, can, repository, signal, within};
+use command::{Running, TestDir, can, repository, signal, within};
 use nix::sys::signal::Signal;
 
 /// What has not come by then does not come.
@@ -24,8 +24,8 @@ fn check(name: &str) {
     }
     let mut command = Command::new("python3");
     command.arg(repository(CLASSIC)).arg(env!("CARGO_BIN_EXE_trunkline")).arg(name);
-    let desk = Desk::new();
-    let ended = desk.end(command);
+    let dir = TestDir::new();
+    let ended = dir.end(command);
     assert_eq!((ended.status, ended.out), (0, format!("ok {name}\n")), "{}", ended.err);
 }
 
@@ -67,9 +67,9 @@ checks! {
     dis_by_broadcast_and_multicast
 }
 
-/// The commands under a heading of docs/bundle.md.
+/// The commands under a heading of docs/reference/bundle.md.
 fn commands(heading: &str) -> Vec<String> {
-    let text = std::fs::read_to_string(repository("docs/bundle.md")).unwrap();
+    let text = std::fs::read_to_string(repository("docs/reference/bundle.md")).unwrap();
     let (_, section) = text.split_once(heading).expect("a heading");
     let block = section.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a block");
     block.lines().filter_map(|line| line.strip_prefix("trunkline ")).map(str::to_owned).collect()
@@ -110,15 +110,15 @@ print(figures[sys.argv[2]] if sys.argv[2:] else {name: n for name, n in figures.
 "#;
 
 fn two_minutes(heading: &str, host: &str) -> [String; 4] {
-    let desk = Desk::new();
+    let dir = TestDir::new();
     let commands = commands(heading);
-    desk.write("page.py", PAGE);
-    let mut command = desk.unshared("-n", TWO_MINUTES, &[]);
+    dir.write("page.py", PAGE);
+    let mut command = dir.unshared("-n", TWO_MINUTES, &[]);
     for (name, line) in ["LEVEL1", "CENTRAL", "ONE", "TWO"].iter().zip(&commands) {
         command.env(name, line);
     }
     command.env("HOST", host);
-    let ended = desk.end(command);
+    let ended = dir.end(command);
     assert_eq!((commands.len(), ended.status, ended.err.as_str()), (4, 0, ""), "{}", ended.out);
     let lines: Vec<String> = ended.out.lines().map(str::to_owned).collect();
     lines.try_into().expect("a line of each")
@@ -198,16 +198,16 @@ fn the_longest_bundles_cross_a_line_in_fragments_and_groups_are_real() {
 }
 
 fn longest_bundles([to, one, two]: [&str; 3]) {
-    let desk = Desk::new();
+    let dir = TestDir::new();
     // It is heard once the other one is.
-    desk.write(
+    dir.write(
         "two.toml",
         "time = '7s'\n[[step]]\njoin = '100-140'\n[[step]]\nat = '3s'\n\
          send = { addresses = '0-40', rate = 100, size = '60000-65500', time = '2s' }\n",
     );
-    let mut command = desk.unshared("-n", LINE, &[]);
+    let mut command = dir.unshared("-n", LINE, &[]);
     command.env("HOSTS", to).env("ONE", one).env("TWO", two);
-    let ended = desk.end(command);
+    let ended = dir.end(command);
     assert_eq!((ended.status, ended.err.as_str()), (0, ""), "{to}: {}", ended.out);
     let lines: Vec<&str> = ended.out.lines().collect();
     let [groups, none, one, two] = lines[..] else { panic!("{}", ended.out) };
@@ -245,12 +245,12 @@ fn a_group_that_could_not_be_joined_is_tried_again() {
     if !can(&["unshare", "-n", "ip", "link", "set", "lo", "up"]) {
         return;
     }
-    let desk = Desk::new();
-    let ended = desk.end(desk.unshared("-n", NO_GROUPS, &[]));
+    let dir = TestDir::new();
+    let ended = dir.end(dir.unshared("-n", NO_GROUPS, &[]));
     assert_eq!((ended.status, ended.err.as_str()), (0, ""), "{}", ended.out);
     let [told, before, after] = ended.out.lines().collect::<Vec<_>>()[..] else { panic!("{}", ended.out) };
-    let line = "trunkline: group 234.5.1.1 cannot be joined: No buffer space available";
-    assert!(told.starts_with(line) && told.ends_with("it is tried again"), "{told}");
+    let line = "trunkline: cannot join group 234.5.1.1: No buffer space available";
+    assert!(told.starts_with(line) && told.ends_with("retrying"), "{told}");
     assert_eq!((before, after), ("0", "1"));
 }
 
@@ -263,9 +263,9 @@ fn a_workload_that_nobody_answers_says_so() {
         "host --format wide --central 127.94.4.9 --join 0 --time 500ms",
         "host --format wide --central 127.94.4.9 --send 0 --rate 50 --priority --time 500ms",
     ] {
-        let desk = Desk::new();
+        let dir = TestDir::new();
         let words: Vec<&str> = ["converter"].into_iter().chain(words.split(' ')).collect();
-        let ended = desk.say(&words);
+        let ended = dir.execute(&words);
         ended.assert_line(1, "no central converter answered at 127.94.4.9:3458");
         assert!(ended.out.contains("\nsent "), "the total is told all the same: {}", ended.out);
     }
@@ -279,20 +279,19 @@ fn a_daemon_that_nobody_answers_says_so() {
         ("host --format wide --dis 127.94.4.4", "--central, --site"),
         ("level1 --format wide", "--central, --site, --number"),
     ] {
-        let desk = Desk::new();
+        let dir = TestDir::new();
         let open =
             |path: &Path| File::options().create(true).truncate(true).read(true).write(true).open(path);
-        let (out, err) = (desk.path("out"), desk.path("err"));
+        let (out, err) = (dir.path("out"), dir.path("err"));
         let [said, line] = [&out, &err].map(|path| open(path).unwrap());
         let words = format!("converter {words} --central 127.94.4.9:3458");
-        let mut command = desk.trunkline(&words.split(' ').collect::<Vec<_>>());
+        let mut command = dir.trunkline(&words.split(' ').collect::<Vec<_>>());
         command.stdout(said.try_clone().unwrap()).stderr(line.try_clone().unwrap());
         let daemon = Running::with(command, said, line);
         let told = || std::fs::read_to_string(&err).unwrap();
         within(LIMIT, "a line that nobody answers", || told().ends_with('\n'));
-        let line = format!(
-            "no central converter has answered at 127.94.4.9:3458 as yet ({flags}); it is asked again"
-        );
+        let line =
+            format!("no answer from a central converter at 127.94.4.9:3458 so far ({flags}); retrying");
         assert_eq!(told(), format!("trunkline: {line}\n"));
         signal(daemon.id(), Signal::SIGTERM);
         assert_eq!(daemon.end().status, 0);
@@ -301,18 +300,18 @@ fn a_daemon_that_nobody_answers_says_so() {
 
 #[test]
 fn who_loses_the_central_converter_or_is_of_another_site_is_told() {
-    let desk = Desk::new();
+    let dir = TestDir::new();
     let start = |name: &str, words: &str| {
         let open =
             |path: &Path| File::options().create(true).truncate(true).read(true).write(true).open(path);
-        let [said, line] = ["out", "err"].map(|of| open(&desk.path(&format!("{name}.{of}"))).unwrap());
+        let [said, line] = ["out", "err"].map(|of| open(&dir.path(&format!("{name}.{of}"))).unwrap());
         let words = format!("converter {words} --format wide");
-        let mut command = desk.trunkline(&words.split(' ').collect::<Vec<_>>());
+        let mut command = dir.trunkline(&words.split(' ').collect::<Vec<_>>());
         command.stdout(said.try_clone().unwrap()).stderr(line.try_clone().unwrap());
         Running::with(command, said, line)
     };
     let told = |name: &str, line: &str| {
-        let path = desk.path(&format!("{name}.err"));
+        let path = dir.path(&format!("{name}.err"));
         within(LIMIT, line, || std::fs::read_to_string(&path).unwrap() == format!("trunkline: {line}\n"));
     };
     let central = start("central", "central --listen-level1 127.94.5.1 --listen-hosts 127.94.5.1");
@@ -322,16 +321,16 @@ fn who_loses_the_central_converter_or_is_of_another_site_is_told() {
         start("astray", &format!("host --number 6 --site 2 {of_host}")),
         start("host", &format!("host --number 7 {of_host}")),
     ];
-    told("central", "host 6 says that it is of site 2: what it sends is not taken (--site)");
+    told("central", "host 6 uses site number 2: its messages are dropped (--site)");
     // All have heard of it.
     let lines =
-        |name: &str| std::fs::read_to_string(desk.path(&format!("{name}.out"))).unwrap().lines().count();
+        |name: &str| std::fs::read_to_string(dir.path(&format!("{name}.out"))).unwrap().lines().count();
     within(LIMIT, "hosts that speak", || lines("astray").min(lines("host")) > 3);
     signal(central.id(), Signal::SIGKILL);
     central.end();
-    told("level1", "nothing comes from the central converter at 127.94.5.1:3450 any more; it is asked again");
+    told("level1", "lost the central converter at 127.94.5.1:3450; retrying");
     for name in ["astray", "host"] {
-        told(name, "nothing comes from the central converter at 127.94.5.1:3458 any more; it is asked again");
+        told(name, "lost the central converter at 127.94.5.1:3458; retrying");
     }
     for daemon in daemons {
         signal(daemon.id(), Signal::SIGTERM);
@@ -341,9 +340,9 @@ fn who_loses_the_central_converter_or_is_of_another_site_is_told() {
 
 #[test]
 fn what_cannot_be_is_told_in_a_line() {
-    let desk = Desk::new();
-    desk.write("odd.toml", "capacity = 7\nspeed = 3\n");
-    desk.write("wrong.toml", "number = 0\n");
+    let dir = TestDir::new();
+    dir.write("odd.toml", "capacity = 7\nspeed = 3\n");
+    dir.write("wrong.toml", "number = 0\n");
     let _taken = std::net::UdpSocket::bind("127.94.3.1:3458").unwrap();
     let _busy = std::net::TcpListener::bind("127.94.3.1:80").unwrap();
     for (words, line) in [
@@ -357,7 +356,7 @@ fn what_cannot_be_is_told_in_a_line() {
         ),
         ("host --listen 192.0.2.1", "192.0.2.1 is not an address of this machine"),
         ("level1 --interface 192.0.2.1", "192.0.2.1 is not an address of this machine"),
-        ("level1 --base 239.255.250.0", "239.255.250.0 is no base for 2,048 multicast groups"),
+        ("level1 --base 239.255.250.0", "239.255.250.0 is not a base for 2,048 multicast groups"),
         ("central --level1 1=127.0.0.1 --level1 1=127.0.0.2", "--level1: there are two with the number 1"),
         (
             "host --listen 127.94.3.2 --status 127.94.3.1:80",
@@ -382,13 +381,13 @@ fn what_cannot_be_is_told_in_a_line() {
         ("host --dis 127.0.0.1 --rules wrong.toml", "wrong.toml: line 1: unknown field `number`"),
     ] {
         let words: Vec<&str> = ["converter"].into_iter().chain(words.split(' ')).collect();
-        desk.say(&words).assert_line(2, line);
+        dir.execute(&words).assert_line(2, line);
     }
     for words in
         ["level1 --number 0", "host --number 17", "central --hosts nowhere", "host --central 0.0.0.0"]
     {
         let words: Vec<&str> = ["converter"].into_iter().chain(words.split(' ')).collect();
-        let ended = desk.say(&words);
+        let ended = dir.execute(&words);
         assert_eq!(ended.status, 2, "{ended:?}");
     }
 }

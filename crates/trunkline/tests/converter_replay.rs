@@ -9,7 +9,7 @@ use std::fs;
 use std::io::Write;
 use std::process::Command;
 
-use command::{Desk, can, repository};
+use command::{TestDir, can, repository};
 use dis_rs::comment::model::Comment;
 use dis_rs::entity_state::model::EntityState;
 use dis_rs::model::{EntityId, Location, Pdu, PduBody, PduHeader};
@@ -68,15 +68,15 @@ fn one(number: u16) -> Vec<u8> {
 const STOOD_STILL: i32 = 75;
 
 /// Runs a check; where it left what arrived.
-fn check(name: &str) -> Option<Desk> {
+fn check(name: &str) -> Option<TestDir> {
     if !can(&["python3", "--version"]) {
         return None;
     }
-    let desk = Desk::new();
-    desk.write("recording", recording());
+    let dir = TestDir::new();
+    dir.write("recording", recording());
     let mut command = Command::new("python3");
     command.arg(repository(REPLAY)).arg(env!("CARGO_BIN_EXE_trunkline")).arg(name);
-    command.env("CAPTURE", desk.path("recording")).current_dir(desk.path(""));
+    command.env("CAPTURE", dir.path("recording")).current_dir(dir.path(""));
     // It ends by itself, though the whole recording takes six minutes.
     let ended = command.output().unwrap();
     let (said, trouble) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
@@ -86,12 +86,12 @@ fn check(name: &str) -> Option<Desk> {
         return None;
     }
     assert_eq!(said, format!("ok {name}\n"), "{trouble}");
-    Some(desk)
+    Some(dir)
 }
 
 /// Datagrams that a check kept.
-fn kept(desk: &Desk, name: &str) -> Vec<Vec<u8>> {
-    let bytes = fs::read(desk.path(name)).unwrap();
+fn kept(dir: &TestDir, name: &str) -> Vec<Vec<u8>> {
+    let bytes = fs::read(dir.path(name)).unwrap();
     let mut rest = &bytes[..];
     let mut found = Vec::new();
     while let Some((length, behind)) = rest.split_first_chunk() {
@@ -117,24 +117,24 @@ fn reads(bytes: &[u8]) -> PduBody {
 }
 
 /// dis-rs reads every PDU that a program got.
-fn assert_read(desk: &Desk) {
-    let pdus = kept(desk, "pdus");
+fn assert_read(dir: &TestDir) {
+    let pdus = kept(dir, "pdus");
     assert!(pdus.len() > 50);
     pdus.iter().for_each(|pdu| drop(reads(pdu)));
 }
 
 #[test]
 fn a_recording_arrives_and_another_decoder_reads_it_classic() {
-    if let Some(desk) = check("replayed_classic") {
-        assert_read(&desk);
+    if let Some(dir) = check("replayed_classic") {
+        assert_read(&dir);
     }
 }
 
 #[test]
 fn a_recording_arrives_and_another_decoder_reads_it_and_the_bundles_wide() {
-    let Some(desk) = check("replayed_wide") else { return };
-    assert_read(&desk);
-    let bundles = kept(&desk, "bundles");
+    let Some(dir) = check("replayed_wide") else { return };
+    assert_read(&dir);
+    let bundles = kept(&dir, "bundles");
     let mut carried = 0;
     for bundle in &bundles {
         let pdus = dis_rs::parse(bundle).unwrap_or_else(|e| panic!("{e}: {bundle:02x?}"));
@@ -154,7 +154,7 @@ fn a_recording_arrives_and_another_decoder_reads_it_and_the_bundles_wide() {
         }
         assert!(rest.is_empty(), "{} octets are left of {}", rest.len(), bundle.len());
     }
-    assert!(carried > kept(&desk, "pdus").len() / 2, "{carried} in {} bundles", bundles.len());
+    assert!(carried > kept(&dir, "pdus").len() / 2, "{carried} in {} bundles", bundles.len());
 }
 
 #[test]
@@ -199,14 +199,14 @@ fn capture(link: u32, frames: &[&[u8]]) -> Vec<u8> {
 
 #[test]
 fn what_is_no_capture_is_told_in_a_line() {
-    let desk = Desk::new();
-    desk.write("text", "a text that is longer than the header of a capture");
-    desk.write("short", [0xd4, 0xc3, 0xb2, 0xa1]);
-    desk.write("new.pcapng", [0x0A, 0x0D, 0x0D, 0x0A, 0, 0, 0, 0]);
-    desk.write("others", capture(1, &[&[], &[0; 60]]));
-    desk.write("radio", capture(127, &[]));
+    let dir = TestDir::new();
+    dir.write("text", "a text that is longer than the header of a capture");
+    dir.write("short", [0xd4, 0xc3, 0xb2, 0xa1]);
+    dir.write("new.pcapng", [0x0A, 0x0D, 0x0D, 0x0A, 0, 0, 0, 0]);
+    dir.write("others", capture(1, &[&[], &[0; 60]]));
+    dir.write("radio", capture(127, &[]));
     let whole = recording();
-    desk.write("cut", &whole[..whole.len() - 1]);
+    dir.write("cut", &whole[..whole.len() - 1]);
     for (name, line) in [
         ("nowhere", "nowhere: No such file"),
         ("text", "text: no capture: "),
@@ -218,14 +218,14 @@ fn what_is_no_capture_is_told_in_a_line() {
     ] {
         let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let to = nobody.local_addr().unwrap().to_string();
-        desk.say(&["converter", "replay", name, "--to", &to, "--speed", "1000000"]).assert_line(2, line);
+        dir.execute(&["converter", "replay", name, "--to", &to, "--speed", "1000000"]).assert_line(2, line);
     }
-    assert_eq!(desk.say(&["converter", "replay", "cut", "--speed", "0"]).status, 2);
+    assert_eq!(dir.execute(&["converter", "replay", "cut", "--speed", "0"]).status, 2);
 }
 
 #[test]
 fn what_is_no_datagram_of_dis_is_passed_over() {
-    let desk = Desk::new();
+    let dir = TestDir::new();
     let whole = recording();
     let length = u32::from_le_bytes(whole[32..36].try_into().unwrap()) as usize;
     let frame = &whole[40..40 + length];
@@ -233,11 +233,11 @@ fn what_is_no_datagram_of_dis_is_passed_over() {
     elsewhere[37] ^= 1;
     let mut part = frame.to_vec();
     part[20] = 0x20;
-    desk.write("mixed", capture(1, &[frame, &elsewhere, &part, &frame[..30], &[], &[0; 60], frame]));
+    dir.write("mixed", capture(1, &[frame, &elsewhere, &part, &frame[..30], &[], &[0; 60], frame]));
     let hears = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     hears.set_read_timeout(Some(std::time::Duration::from_secs(30))).unwrap();
     let to = hears.local_addr().unwrap().to_string();
-    let ended = desk.say(&["converter", "replay", "mixed", "--to", &to]);
+    let ended = dir.execute(&["converter", "replay", "mixed", "--to", &to]);
     assert_eq!((ended.status, ended.err.as_str()), (0, ""));
     assert!(ended.out.starts_with(&format!("sent 2 datagrams to {to} in ")), "{}", ended.out);
     assert!(ended.out.ends_with(" s, passed over 5 packets\n"), "{}", ended.out);

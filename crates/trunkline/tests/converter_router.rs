@@ -8,7 +8,7 @@ mod command;
 use std::io::Write;
 use std::process::Command;
 
-use command::{Desk, can, repository};
+use command::{TestDir, can, repository};
 
 const ROUTER: &str = "crates/trunkline/tests/converter/router.py";
 const OVERLOAD: &str = "crates/trunkline/tests/converter/overload.py";
@@ -30,7 +30,7 @@ fn check(client: &str, name: &str) {
         let mut command = Command::new(UNSHARED[0]);
         command.args(&UNSHARED[1..]).arg("python3").arg(repository(client));
         command.arg(env!("CARGO_BIN_EXE_trunkline")).arg(name);
-        Desk::new().end(command)
+        TestDir::new().end(command)
     };
     let mut ended = tries();
     for _ in 0..3 {

@@ -6,7 +6,7 @@ mod command;
 
 use std::process::Command;
 
-use command::{Desk, can, repository};
+use command::{TestDir, can, repository};
 
 const WIDE: &str = "crates/trunkline/tests/converter/wide.py";
 
@@ -17,7 +17,7 @@ fn check(name: &str) {
     }
     let mut command = Command::new("python3");
     command.arg(repository(WIDE)).arg(env!("CARGO_BIN_EXE_trunkline")).arg(name);
-    let ended = Desk::new().end(command);
+    let ended = TestDir::new().end(command);
     assert_eq!((ended.status, ended.out), (0, format!("ok {name}\n")), "{}", ended.err);
 }
 
@@ -57,12 +57,12 @@ checks! {
 
 #[test]
 fn what_only_one_format_has_is_told_in_a_line() {
-    let desk = Desk::new();
-    desk.write("far.toml", "default.address = 65536\n");
-    desk.write("urgent.toml", "[[rule]]\ntype = 2\naddress = 1\npriority = true\n");
-    desk.write("far-script.toml", "[[step]]\njoin = 65536\n");
-    desk.write("urgent-script.toml", "[[step]]\nsend = { addresses = 1, priority = true }\n");
-    desk.write("site.toml", "site = 7\n");
+    let dir = TestDir::new();
+    dir.write("far.toml", "default.address = 65536\n");
+    dir.write("urgent.toml", "[[rule]]\ntype = 2\naddress = 1\npriority = true\n");
+    dir.write("far-script.toml", "[[step]]\njoin = 65536\n");
+    dir.write("urgent-script.toml", "[[step]]\nsend = { addresses = 1, priority = true }\n");
+    dir.write("site.toml", "site = 7\n");
     for (words, line) in [
         ("host --number 17", "--number 17: the classic format has hosts 1 to 16; --format wide has more"),
         ("host --join 65536", "65536 is an address of the wide format"),
@@ -78,13 +78,13 @@ fn what_only_one_format_has_is_told_in_a_line() {
         ("central --format wide --hosts 127.0.0.1", "--hosts: in the wide format hosts say where"),
     ] {
         let words: Vec<&str> = ["converter"].into_iter().chain(words.split(' ')).collect();
-        desk.say(&words).assert_line(2, line);
+        dir.execute(&words).assert_line(2, line);
     }
     for words in
         ["host --format wide --number 65536", "host --format wide --longest 511", "host --saturate 0"]
     {
         let words: Vec<&str> = ["converter"].into_iter().chain(words.split(' ')).collect();
-        let ended = desk.say(&words);
+        let ended = dir.execute(&words);
         assert_eq!(ended.status, 2, "{ended:?}");
     }
 }

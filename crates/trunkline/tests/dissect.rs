@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use command::{Desk, can, connection, free_ports, number, repository, signal, within};
+use command::{TestDir, can, connection, free_ports, number, repository, signal, within};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -93,11 +93,11 @@ fn assert_both_read_the_same(file: &Path) {
 }
 
 /// The record of a simulated run that must go well, and the captures in the folder beside it.
-fn simulated(desk: &Desk, experiment: &str, trace: &str) -> (Value, impl Fn(&str) -> PathBuf) {
+fn simulated(dir: &TestDir, experiment: &str, trace: &str) -> (Value, impl Fn(&str) -> PathBuf) {
     let ended =
-        desk.run(experiment, &["--on", "sim", "--seed", "7", "--json", "--no-archive", "--trace", trace]);
+        dir.run(experiment, &["--on", "sim", "--seed", "7", "--json", "--no-archive", "--trace", trace]);
     assert_eq!((ended.status, ended.err.as_str()), (0, ""), "{experiment}");
-    let folder = desk.path("out/sim");
+    let folder = dir.path("out/sim");
     (serde_json::from_str(&ended.out).unwrap(), move |name: &str| folder.join(format!("{name}.pcapng")))
 }
 
@@ -165,12 +165,12 @@ fn assert_received(counters: &Value, side: &str, way: &Value) {
 /// Runs one connection between two hosts, and holds the captures of both against the record; what was found at the
 /// sender.
 fn check(link: &str, to: &str, protocol: &str, test: &str) -> Value {
-    let desk = Desk::new();
+    let dir = TestDir::new();
     let experiment = format!(
         "experiment \"wire\" {{ network {{ host a, b; link a - b (rate = 20 Mb/s, delay = 2 ms{link}); }}
            connection c {{ xmt = a; rcv = {to}; protocol = guaranteed ({protocol}); test = {test}; }} }}"
     );
-    let (record, capture) = simulated(&desk, &experiment, "a,b");
+    let (record, capture) = simulated(&dir, &experiment, "a,b");
     let c = connection(&record, "c");
     let [at_a, at_b] = decoded(["a", "b"].map(&capture));
     let [a, b] = [&at_a, &at_b].map(|found| &found["connections"][0]);
@@ -265,7 +265,7 @@ fn a_quiet_peer_is_asked() {
 #[test]
 fn connections_of_one_path_are_told_apart() {
     // Simulated ones share addresses and ports: the words of their checks are all that differs.
-    let desk = Desk::new();
+    let dir = TestDir::new();
     let one = |name: &str, checksum: &str| {
         format!(
             "connection {name} {{ xmt = a; rcv = b; protocol = guaranteed (frame = 2000 B, checksum = {checksum});
@@ -277,7 +277,7 @@ fn connections_of_one_path_are_told_apart() {
     let experiment = format!(
         "experiment \"wire\" {{ network {{ host a, b; link a - b ({link}, loss = 1e-4); }} parallel {{ {x} {y} {z} }} }}"
     );
-    let (record, capture) = simulated(&desk, &experiment, "a-b");
+    let (record, capture) = simulated(&dir, &experiment, "a-b");
     let [found] = decoded([capture("a-b")]);
     let found = found["connections"].as_array().unwrap();
     assert_eq!(found.len(), 3);
@@ -290,13 +290,13 @@ fn connections_of_one_path_are_told_apart() {
 
 #[test]
 fn a_capture_without_its_opening_is_shown_when_asked() {
-    let desk = Desk::new();
+    let dir = TestDir::new();
     let experiment = format!(
         "experiment \"wire\" {{ network {{ host a, b; link a - b (rate = 20 Mb/s, delay = 2 ms, loss = 0.05); }}
            connection c {{ xmt = a; rcv = b; protocol = guaranteed (frame = 1472 B); test = {ASKS}; }} }}"
     );
-    let (_, capture) = simulated(&desk, &experiment, "a");
-    let (whole, rest) = (capture("a"), desk.path("rest.pcapng"));
+    let (_, capture) = simulated(&dir, &experiment, "a");
+    let (whole, rest) = (capture("a"), dir.path("rest.pcapng"));
     printed(Command::new("tshark").arg("-r").arg(&whole).args(["-Y", "frame.number > 4", "-w"]).arg(&rest));
     let (_, read) = fields().into_iter().enumerate().find(|(_, name)| name == "guaranteed.status").unwrap();
     assert_eq!(tshark(&rest, &["-T", "fields", "-e", &read]).trim(), "");
@@ -317,8 +317,8 @@ fn a_capture_without_its_opening_is_shown_when_asked() {
 // --- what no experiment sends
 
 /// A capture that `craft_guaranteed.py` makes.
-fn crafted(desk: &Desk, what: &str) -> PathBuf {
-    let file = desk.path(&format!("{what}.pcapng"));
+fn crafted(dir: &TestDir, what: &str) -> PathBuf {
+    let file = dir.path(&format!("{what}.pcapng"));
     let script = repository(DECODER).with_file_name("craft_guaranteed.py");
     printed(Command::new("python3").arg("-B").arg(script).arg(what).arg(&file));
     file
@@ -326,8 +326,8 @@ fn crafted(desk: &Desk, what: &str) -> PathBuf {
 
 #[test]
 fn rare_frames_are_read() {
-    let desk = Desk::new();
-    let file = crafted(&desk, "rare");
+    let dir = TestDir::new();
+    let file = crafted(&dir, "rare");
     let [found] = decoded([file.clone()]);
     let channels = found["connections"][0]["out"]["channels"].as_object().unwrap();
     let sizes = channels.iter().map(|(channel, found)| (channel.as_str(), found["sizes"].clone()));
@@ -347,8 +347,8 @@ fn rare_frames_are_read() {
 
 #[test]
 fn parts_are_read() {
-    let desk = Desk::new();
-    let file = crafted(&desk, "parts");
+    let dir = TestDir::new();
+    let file = crafted(&dir, "parts");
     let [found] = decoded([file.clone()]);
     let out = &found["connections"][0]["out"];
     assert_eq!((out["channels"]["7"]["sizes"].clone(), sum(out, &["parts"])), (json!({ "40": 1 }), 3));
@@ -361,15 +361,15 @@ fn parts_are_read() {
 
 #[test]
 fn numbers_that_run_over_keep_their_checks() {
-    let desk = Desk::new();
-    let status = tshark(&crafted(&desk, "epochs"), &["-T", "fields", "-e", "guaranteed.status"]);
+    let dir = TestDir::new();
+    let status = tshark(&crafted(&dir, "epochs"), &["-T", "fields", "-e", "guaranteed.status"]);
     assert!(status.lines().count() > 10 && status.lines().all(|status| status == "1"), "{status}");
 }
 
 #[test]
 fn encrypted_frames_are_read_as_far_as_they_can_be() {
-    let desk = Desk::new();
-    let file = crafted(&desk, "sealed");
+    let dir = TestDir::new();
+    let file = crafted(&dir, "sealed");
     let [found] = decoded([file.clone()]);
     let connection = &found["connections"][0];
     assert_eq!(connection["check"], 4);
@@ -392,7 +392,7 @@ fn the_encrypted_frames_in_the_document_are_right() {
         (output.status.success(), String::from_utf8(output.stdout).unwrap())
     };
     assert_eq!(check(&repository(WIRE)), (true, "\n".to_owned()));
-    let desk = Desk::new();
+    let dir = TestDir::new();
     let text = fs::read_to_string(repository(WIRE)).unwrap();
     for (right, wrong, what) in [
         ("ack    = 80000001", "ack    = 80000002", "ack\nack, sealed anew\n"),
@@ -400,15 +400,15 @@ fn the_encrypted_frames_in_the_document_are_right() {
         ("open   = 0101", "open   = 0100", "the proof of open\n"),
     ] {
         assert!(text.contains(right));
-        desk.write("wrong.md", text.replace(right, wrong));
-        assert_eq!(check(&desk.path("wrong.md")), (false, what.to_owned()));
+        dir.write("wrong.md", text.replace(right, wrong));
+        assert_eq!(check(&dir.path("wrong.md")), (false, what.to_owned()));
     }
 }
 
 #[test]
 fn noise_troubles_nobody() {
-    let desk = Desk::new();
-    let file = crafted(&desk, "noise");
+    let dir = TestDir::new();
+    let file = crafted(&dir, "noise");
     let fields = ["-T", "fields", "-e", "_ws.malformed", "-e", "_ws.lua.error"];
     let told = tshark(&file, &[&["-o", "guaranteed.ports:5001"], &fields[..]].concat());
     assert!(told.lines().count() > 1000 && told.trim().is_empty(), "{told}");
@@ -428,14 +428,14 @@ fn example(language: &str) -> String {
 
 #[test]
 fn the_exchange_in_the_document_is_a_capture() {
-    let desk = Desk::new();
-    desk.write("wire.ns", example("ns"));
+    let dir = TestDir::new();
+    dir.write("wire.ns", example("ns"));
     let command = example("sh");
     let words: Vec<&str> =
         command.split_whitespace().skip(1).chain(["--no-archive", "--out", "out"]).collect();
-    let ended = desk.say(&words);
+    let ended = dir.execute(&words);
     assert_eq!((ended.status, ended.err.as_str()), (0, ""));
-    let file = desk.path("out/sim/a.pcapng");
+    let file = dir.path("out/sim/a.pcapng");
     let (written, captured) = (example("frames"), decoder(&["--explain"], std::slice::from_ref(&file)));
     if written != captured && std::env::var_os("BLESS").is_some() {
         let text = fs::read_to_string(repository(WIRE)).unwrap();
@@ -447,8 +447,8 @@ fn the_exchange_in_the_document_is_a_capture() {
         );
     }
     // Read from the page it says the same as read from the capture, and is whole.
-    desk.write("frames.txt", &captured);
-    let read = found(&["--read"], &[desk.path("frames.txt")]).remove(0);
+    dir.write("frames.txt", &captured);
+    let read = found(&["--read"], &[dir.path("frames.txt")]).remove(0);
     assert_eq!([&read], decoded([file.clone()]).each_ref());
     assert_eq!(read["connections"][0]["out"]["channels"]["0"]["sizes"], json!({ "200": 2 }));
     assert_both_read_the_same(&file);
@@ -456,7 +456,7 @@ fn the_exchange_in_the_document_is_a_capture() {
 
 #[test]
 fn a_digit_that_is_wrong_is_found() {
-    let desk = Desk::new();
+    let dir = TestDir::new();
     let right = example("frames");
     let lines: Vec<&str> = right.lines().collect();
     let mut files = Vec::new();
@@ -464,8 +464,8 @@ fn a_digit_that_is_wrong_is_found() {
         let digit = if line.starts_with('1') { "2" } else { "1" };
         let wrong = format!("{digit}{}", &line[1..]);
         let text: Vec<&str> = [&lines[..at], &[wrong.as_str()], &lines[at + 1..]].concat();
-        desk.write(&format!("{at}.txt"), text.join("\n"));
-        files.push(desk.path(&format!("{at}.txt")));
+        dir.write(&format!("{at}.txt"), text.join("\n"));
+        files.push(dir.path(&format!("{at}.txt")));
     }
     assert!(files.len() > 50, "{}", files.len());
     for (found, file) in found(&["--read"], &files).iter().zip(&files) {
@@ -493,8 +493,8 @@ print('%X' % d.Check(1).sum(b'123456789'), '%X' % d.Check(2).sum(b'123456789'))"
 
 /// The record of a live run between these ports and its capture; none if the capture lacks packets, as that of a busy
 /// machine may.
-fn captured(desk: &Desk, [small, large]: [u16; 2]) -> Option<(Value, PathBuf)> {
-    let (file, said) = (desk.path("capture.pcapng"), desk.path("dumpcap.err"));
+fn captured(dir: &TestDir, [small, large]: [u16; 2]) -> Option<(Value, PathBuf)> {
+    let (file, said) = (dir.path("capture.pcapng"), dir.path("dumpcap.err"));
     let mut dumpcap = Command::new("dumpcap");
     let filter = format!("udp port {small} or udp port {large}");
     dumpcap.args(["-B", "32", "-i", "lo", "-f", &filter, "-w"]).arg(&file);
@@ -502,7 +502,7 @@ fn captured(desk: &Desk, [small, large]: [u16; 2]) -> Option<(Value, PathBuf)> {
     let mut dumpcap = dumpcap.spawn().unwrap();
     let says = || fs::read_to_string(&said).unwrap();
     within(Duration::from_secs(60), "the capture to begin", || says().contains("File: "));
-    let record = desk.record(
+    let record = dir.record(
         &format!(
             "parallel {{
                connection small {{ xmt = a; rcv = b:{small}; test = full (messagesize = uniform(32, 700)); messages = 300;
@@ -537,8 +537,8 @@ fn frames_on_the_loopback_are_read() {
     if !can(&["dumpcap", "-q", "-i", "lo", "-a", "duration:0", "-w", "/dev/null"]) {
         return;
     }
-    let desks = [(); 3].map(|()| Desk::new());
-    let whole = desks.iter().find_map(|desk| captured(desk, free_ports()));
+    let desks = [(); 3].map(|()| TestDir::new());
+    let whole = desks.iter().find_map(|dir| captured(dir, free_ports()));
     let (record, file) = whole.expect("a capture without holes");
     let [found] = decoded([file.clone()]);
     let found = found["connections"].as_array().unwrap();

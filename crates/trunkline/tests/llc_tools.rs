@@ -10,17 +10,17 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use command::{Desk, Ended, Running, noise, signal, within};
+use command::{Ended, Running, TestDir, noise, signal, within};
 use nix::sys::signal::Signal;
 use serde_json::Value;
-use trunkline_llc::face::{Attached, Settings};
+use trunkline_llc::socket::{Settings, StationSocket};
 use trunkline_llc::{Address, Options};
 
 const LONG: Duration = Duration::from_secs(60);
 
 /// A network of a test's own.
 struct Place {
-    desk: Desk,
+    dir: TestDir,
     network: String,
 }
 
@@ -28,17 +28,17 @@ impl Place {
     fn new() -> Place {
         static PORTS: AtomicU16 = AtomicU16::new(30_000);
         let port = PORTS.fetch_add(256, Ordering::Relaxed);
-        Place { desk: Desk::new(), network: format!("udp:239.77.9.0:{port}") }
+        Place { dir: TestDir::new(), network: format!("udp:239.77.9.0:{port}") }
     }
 
     fn command(&self, tool: &str, words: &[&str]) -> Command {
-        let mut command = self.desk.trunkline(&[&["llc", tool], words].concat());
+        let mut command = self.dir.trunkline(&[&["llc", tool], words].concat());
         command.env("LLC_NETWORK", &self.network).env_remove("LLC_STATION");
         command
     }
 
     fn say(&self, tool: &str, words: &[&str]) -> Ended {
-        self.desk.end(self.command(tool, words))
+        self.dir.end(self.command(tool, words))
     }
 
     /// What must go well.
@@ -55,7 +55,7 @@ impl Place {
 
     /// One under way, and where it can be read what it says.
     fn read(&self, mut command: Command) -> (Running, PathBuf) {
-        let told = tempfile::Builder::new().prefix("told").tempfile_in(self.desk.path("")).unwrap();
+        let told = tempfile::Builder::new().prefix("told").tempfile_in(self.dir.path("")).unwrap();
         let ((out, path), err) = (told.keep().unwrap(), tempfile::tempfile().unwrap());
         command.stdout(out.try_clone().unwrap()).stderr(err.try_clone().unwrap());
         (Running::with(command, out, err), path)
@@ -109,7 +109,7 @@ fn what_cannot_be_is_told_in_a_line() {
     place.say("copy", &["nothing", "2"]).assert_line(2, "nothing: No such file");
     place.say("copy", &["nothing", "all"]).assert_line(2, "one station");
     place.say("copy", &["2", "--force"]).assert_line(2, "which files, and where to?");
-    place.desk.write("file", "content");
+    place.dir.write("file", "content");
     place.say("copy", &["file", "2", "--patience", "50ms"]).assert_line(1, "station 2 does not answer");
     let _serving = place.serve(&[]);
     let mut refused = None;
@@ -177,7 +177,7 @@ fn an_answer_that_comes_late_answers_nothing() {
 fn services_do_not_answer_each_other() {
     let place = Place::new();
     let _serving = place.serve(&[]);
-    let station = Attached::to(&place.network.parse().unwrap(), 3, &Settings::default()).unwrap();
+    let station = StationSocket::to(&place.network.parse().unwrap(), 3, &Settings::default()).unwrap();
     let [person, service] = [0x78, 0x68].map(|sap| station.open(sap, &Options::default()).unwrap());
     let mut message = Vec::new();
     let echo = Address { sap: 0x64, station: 2 };
@@ -195,28 +195,28 @@ fn services_do_not_answer_each_other() {
 fn files_arrive_whole_and_replace_nothing_unasked() {
     let place = Place::new();
     let bytes = noise(200_000);
-    place.desk.write("one", &bytes);
-    place.desk.write("empty", "");
+    place.dir.write("one", &bytes);
+    place.dir.write("empty", "");
     let serving = place.serve(&["--into", "kept", "--allow-force"]);
     let told = place.json("copy", &["one", "empty", "2"]);
     assert_eq!((&told["copied"][0]["octets"], &told["partial"]), (&200_000.into(), &false.into()));
-    assert_eq!(fs::read(place.desk.path("kept/one")).unwrap(), bytes);
-    assert_eq!(fs::read(place.desk.path("kept/empty")).unwrap(), b"");
-    assert_eq!(fs::read_dir(place.desk.path("kept/.partial")).unwrap().count(), 0);
+    assert_eq!(fs::read(place.dir.path("kept/one")).unwrap(), bytes);
+    assert_eq!(fs::read(place.dir.path("kept/empty")).unwrap(), b"");
+    assert_eq!(fs::read_dir(place.dir.path("kept/.partial")).unwrap().count(), 0);
     // The same is there already; another of this name is not taken, unless it is to be.
     assert_eq!(place.json("copy", &["one", "2"])["copied"][0]["resumed_from"], 200_000);
-    place.desk.write("one", "another");
+    place.dir.write("one", "another");
     // A refusal holds up no other file, and flags may stand between.
-    place.desk.write("two", "two");
+    place.dir.write("two", "two");
     place
         .say("copy", &["one", "--priority", "3", "two", "2"])
         .assert_line(1, "another file of this name is there");
-    assert_eq!(fs::read(place.desk.path("kept/two")).unwrap(), b"two");
+    assert_eq!(fs::read(place.dir.path("kept/two")).unwrap(), b"two");
     let told: Value = serde_json::from_str(&place.say("copy", &["one", "two", "2", "--json"]).out).unwrap();
     assert_eq!((&told["refused"][0]["name"], &told["copied"][0]["name"]), (&"one".into(), &"two".into()));
-    assert_eq!(fs::read(place.desk.path("kept/one")).unwrap(), bytes);
+    assert_eq!(fs::read(place.dir.path("kept/one")).unwrap(), bytes);
     place.well("copy", &["one", "2:0x60", "--force"]);
-    assert_eq!(fs::read(place.desk.path("kept/one")).unwrap(), b"another");
+    assert_eq!(fs::read(place.dir.path("kept/one")).unwrap(), b"another");
     signal(serving.id(), Signal::SIGTERM);
     let ended = serving.end();
     assert_eq!((ended.status, ended.err.as_str()), (0, ""));
@@ -227,9 +227,9 @@ fn files_arrive_whole_and_replace_nothing_unasked() {
 fn a_copy_survives_the_death_of_either_end() {
     let place = Place::new();
     let bytes = noise(20_000_000);
-    place.desk.write("large", &bytes);
+    place.dir.write("large", &bytes);
     let partial = || {
-        let parts = fs::read_dir(place.desk.path("kept/.partial")).into_iter().flatten().flatten();
+        let parts = fs::read_dir(place.dir.path("kept/.partial")).into_iter().flatten().flatten();
         parts.filter_map(|part| part.metadata().ok()).map(|about| about.len()).max().unwrap_or_default()
     };
     let copy = |more: &[&str]| place.command("copy", &[&["large", "2", "--patience", "100s"], more].concat());
@@ -251,7 +251,7 @@ fn a_copy_survives_the_death_of_either_end() {
     assert_eq!(ended.status, 0, "{}", ended.err);
     let told: Value = serde_json::from_str(&ended.out).unwrap();
     assert!(told["copied"][0]["resumed_from"].as_u64() >= Some(100_000), "{told}");
-    assert_eq!(fs::read(place.desk.path("kept/large")).unwrap(), bytes);
+    assert_eq!(fs::read(place.dir.path("kept/large")).unwrap(), bytes);
 }
 
 impl Place {

@@ -8,7 +8,7 @@ mod command;
 use std::path::Path;
 use std::process::Command;
 
-use command::{Desk, can, repository};
+use command::{TestDir, can, repository};
 
 const DISSECTOR: &str = "wireshark/trunkline-llc.lua";
 const FRAMES: &str = "crates/trunkline/tests/dissect/frames_llc.py";
@@ -37,8 +37,8 @@ fn possible() -> bool {
 }
 
 /// What a script says that must go well.
-fn scripted(desk: &Desk, script: &str, words: &[&str]) -> String {
-    let ended = desk.end(desk.unshared("-n", &format!("{LINE}{script}"), words));
+fn scripted(dir: &TestDir, script: &str, words: &[&str]) -> String {
+    let ended = dir.end(dir.unshared("-n", &format!("{LINE}{script}"), words));
     assert_eq!(ended.status, 0, "{}\n{}", ended.out, ended.err);
     ended.out
 }
@@ -117,9 +117,9 @@ fn wireshark_reads_all_that_the_tools_send() {
     if !possible() {
         return;
     }
-    let desk = Desk::new();
-    scripted(&desk, &format!("capture left all.pcapng\n{TOOLS}\ncaptured"), &[]);
-    let file = desk.path("all.pcapng");
+    let dir = TestDir::new();
+    scripted(&dir, &format!("capture left all.pcapng\n{TOOLS}\ncaptured"), &[]);
+    let file = dir.path("all.pcapng");
     let type_1 = |of: &dyn Fn(&str) -> String| {
         let control =
             u8::from_str_radix(of("llc.control").trim_start_matches("0x"), 16).expect("a control octet");
@@ -158,9 +158,9 @@ fn wireshark_reads_type_3_and_the_token_over_udp() {
     if !possible() {
         return;
     }
-    let desk = Desk::new();
+    let dir = TestDir::new();
     scripted(
-        &desk,
+        &dir,
         r#"
         capture lo all.pcapng
         "$trunkline" llc test
@@ -181,7 +181,7 @@ fn wireshark_reads_type_3_and_the_token_over_udp() {
         "llctoken.stations",
         "llctoken.member",
     ];
-    let packets = packets(&desk.path("all.pcapng"), true, &names);
+    let packets = packets(&dir.path("all.pcapng"), true, &names);
     // What every datagram is, is known.
     let ours = |of: &dyn Fn(&str) -> String| of("udp.port").ends_with("48200");
     let known =
@@ -204,15 +204,15 @@ fn wireshark_reads_the_token_on_ethernet() {
     if !possible() {
         return;
     }
-    let desk = Desk::new();
+    let dir = TestDir::new();
     let script = r#"
         capture left all.pcapng
         serve --ring --network eth:right
         "$trunkline" llc ping --ring --network eth:left 2 -c 5 -i 1ms
         captured"#;
-    scripted(&desk, script, &[]);
+    scripted(&dir, script, &[]);
     let names = ["llc.dsap", "vlan.priority", "llctoken.kind", "llctoken.stations"];
-    let packets = packets(&desk.path("all.pcapng"), true, &names);
+    let packets = packets(&dir.path("all.pcapng"), true, &names);
     let token = |of: &dyn Fn(&str) -> String| of("llctoken.kind") == "1" && of("llctoken.stations") == "2";
     assert!(packets.count(|of| token(of) && of("vlan.priority") == "7") > 10);
     assert!(packets.with("llctoken.kind", "3") > 0);
@@ -225,9 +225,9 @@ fn frames_made_by_hand_are_answered_as_the_standard_says() {
     if !possible() || !can(&["python3", "--version"]) {
         return;
     }
-    let desk = Desk::new();
+    let dir = TestDir::new();
     let frames = repository(FRAMES);
     let script = r#"serve --network eth:right; python3 -B "$1" left 2"#;
-    let said = scripted(&desk, script, &[frames.to_str().expect("a plain path")]);
+    let said = scripted(&dir, script, &[frames.to_str().expect("a plain path")]);
     assert_eq!(said.lines().filter(|line| line.starts_with("ok ")).count(), 10, "{said}");
 }

@@ -1,4 +1,4 @@
-//! `trunkline monitor poll` as a person meets it, and against Debian's agent: what the archive has is what the kernel counted.
+//! `trunkline monitor poll`: its output and errors, and the archive against the counters of the kernel through net-snmp.
 
 #![cfg(feature = "snmp")]
 #![allow(clippy::disallowed_methods, reason = "these tests watch programs that run in real time")]
@@ -14,15 +14,15 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use command::{Desk, Running, can, signal, within};
+use command::{Running, TestDir, can, signal, within};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use trunkline_counters::archive::{Reader, TableId};
-use trunkline_counters::counter::{Event, Moment};
+use trunkline_counters::counter::{Event, Timestamp};
 use trunkline_io::must::skip;
 
-/// Longer than anything takes.
+/// Limit of every wait.
 const LIMIT: Duration = Duration::from_secs(120);
 
 const SNMPD: &str = "agentAddress udp:127.0.0.1:1161
@@ -57,7 +57,7 @@ credentials = 'secure'
 name = 'here'
 ";
 
-/// A process that ends with its test.
+/// A process that is killed on drop.
 struct Ends(Child);
 
 impl Drop for Ends {
@@ -67,14 +67,14 @@ impl Drop for Ends {
     }
 }
 
-fn snmpd(desk: &Desk) -> Ends {
-    desk.write("snmpd.conf", SNMPD);
+fn snmpd(dir: &TestDir) -> Ends {
+    dir.write("snmpd.conf", SNMPD);
     let mut command = Command::new("snmpd");
     command.args(["-f", "-Lf", "snmpd.log", "-I", "-smux"]);
-    // It reads nothing from elsewhere, and remembers who it is.
-    let here = desk.path("").display().to_string();
+    // It reads no other configuration, and stores its engine ID.
+    let here = dir.path("").display().to_string();
     command.env("SNMPCONFPATH", format!("{here}:{here}/snmp"));
-    command.current_dir(desk.path("")).env("SNMP_PERSISTENT_DIR", desk.path("snmp"));
+    command.current_dir(dir.path("")).env("SNMP_PERSISTENT_DIR", dir.path("snmp"));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     Ends(command.spawn().unwrap())
 }
@@ -97,7 +97,7 @@ struct Octets {
     last: [Option<u64>; 2],
     sums: [i128; 2],
     events: Vec<&'static str>,
-    /// What changed when, to be told where it is wrong.
+    /// Changes of the values, printed on failure.
     steps: Vec<String>,
 }
 
@@ -112,31 +112,31 @@ fn octets(archive: &Path, device: &str, interface: &str) -> Option<Octets> {
     let mut found = Octets { last: [None; 2], sums: [0; 2], events: Vec::new(), steps: Vec::new() };
     for (at, way) in ["in", "out"].into_iter().enumerate() {
         let series = all.iter().find(|s| s.name == format!("port/{interface}/{way}/octets"))?;
-        let points = reader.points(series.id, Moment(0), Moment::LAST, 100_000).ok()?.points;
+        let points = reader.points(series.id, Timestamp(0), Timestamp::MAX, 100_000).ok()?.points;
         for pair in points
             .windows(2)
-            .filter(|p| p[0].value != p[1].value || p[1].step.growth.is_some_and(|g| g.by > 0))
+            .filter(|p| p[0].value != p[1].value || p[1].update.growth.is_some_and(|g| g.amount > 0))
         {
-            let (row, step) = (&pair[1].row, &pair[1].step);
-            let grown = step.growth.map(|g| g.by);
+            let (row, step) = (&pair[1].row, &pair[1].update);
+            let grown = step.growth.map(|g| g.amount);
             let uptime = row.uptime;
             found.steps.push(format!(
                 "{way} {:?} {:?} grown {grown:?} {:?} {uptime:?}",
-                row.asked, pair[1].value, step.events
+                row.requested_at, pair[1].value, step.events
             ));
         }
         found.last[at] = points.iter().rev().find_map(|p| p.value).map(|raw| raw.0);
-        let view = reader.view(series.id, Moment(0), Moment::LAST, 1).ok()?;
+        let view = reader.view(series.id, Timestamp(0), Timestamp::MAX, 1).ok()?;
         found.sums[at] = view.buckets.buckets[0].sum;
         found.events.extend(view.buckets.buckets[0].events.iter().map(Event::name));
     }
     Some(found)
 }
 
-/// Waits until the archive says of all devices what the kernel says.
+/// Waits until the archive matches the kernel for all devices.
 fn settled(archive: &Path) -> [u64; 2] {
     let mut now = [0; 2];
-    within(LIMIT, "the archive to say what the kernel says", || {
+    within(LIMIT, "the archive to match the kernel", || {
         now = kernel("left");
         thread::sleep(Duration::from_millis(200));
         ["v2", "v3", "here"]
@@ -147,7 +147,7 @@ fn settled(archive: &Path) -> [u64; 2] {
 }
 
 #[test]
-fn the_archive_has_what_the_kernel_counted_across_a_restart_of_the_agent() {
+fn the_archive_matches_the_kernel_across_a_restart_of_the_agent() {
     if !can(&["unshare", "-n", "ip", "link", "add", "type", "veth"]) || !can(&["snmpd", "-v"]) {
         return;
     }
@@ -172,36 +172,36 @@ fn counted() {
         let net = |of: &str| fs::read_link(format!("/proc/{of}/ns/net")).ok();
         net(&id.to_string()).is_some_and(|there| Some(there) != net("thread-self"))
     });
-    // No IPv6: its neighbours would talk when all shall be quiet. And neighbours that are known need not be asked for.
+    // No IPv6 and static neighbours, so that there is no background traffic.
     sh(&format!(
         "ip link set right netns {id}; nsenter -t {id} -n sh -ec 'ip link set right address 02:00:00:00:00:02 up; ip addr add 10.9.0.2/24 dev right'
          ip neigh replace 10.9.0.2 lladdr 02:00:00:00:00:02 dev left nud permanent; echo 1 > /proc/sys/net/ipv6/conf/left/disable_ipv6 || true"
     ));
-    let desk = Desk::new();
-    let mut agent = snmpd(&desk);
-    desk.write("poll.toml", POLL);
-    desk.write("community", "public\n");
-    let mut command = desk.trunkline(&["monitor", "poll", "poll.toml", "--archive", "counters"]);
+    let dir = TestDir::new();
+    let mut agent = snmpd(&dir);
+    dir.write("poll.toml", POLL);
+    dir.write("community", "public\n");
+    let mut command = dir.trunkline(&["monitor", "poll", "poll.toml", "--archive", "counters"]);
     command.env("TEST_AUTH", "authpassword");
     let poller = Running::start(command);
-    let archive = desk.path("counters");
+    let archive = dir.path("counters");
 
     let before = settled(&archive);
     let base: Vec<_> =
         ["v2", "v3", "here"].iter().map(|d| octets(&archive, d, "left").unwrap().sums).collect();
     let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
     send(&socket, traffic() / 2);
-    // In peace, so that it keeps who it is and how often it began.
+    // A clean shutdown, so that it stores its engine ID and boot count.
     signal(Pid::from_raw(agent.0.id() as i32), Signal::SIGTERM);
     within(LIMIT, "the agent to end", || agent.0.try_wait().unwrap().is_some());
-    let agent = snmpd(&desk);
+    let agent = snmpd(&dir);
     send(&socket, traffic() / 2);
     let after = settled(&archive);
-    within(LIMIT, "the archive to say that the agent began again", || {
+    within(LIMIT, "the archive to show the restart of the agent", || {
         let texts = Reader::open(&archive).and_then(|reader| reader.texts("v3")).unwrap_or_default();
         texts.iter().any(|t| t.object == "agent" && t.key == "engine boots" && t.text == "2")
     });
-    let log = fs::read_to_string(desk.path("snmpd.log")).unwrap_or_default();
+    let log = fs::read_to_string(dir.path("snmpd.log")).unwrap_or_default();
     drop(agent);
     signal(poller.id(), Signal::SIGTERM);
     let ended = poller.end();
@@ -236,7 +236,7 @@ fn traffic() -> Duration {
     Duration::from_secs(told.unwrap_or(if cfg!(feature = "soak") { 600 } else { 12 }))
 }
 
-/// Traffic for so long.
+/// Sends traffic for `time`.
 fn send(socket: &UdpSocket, time: Duration) {
     let began = Instant::now();
     while began.elapsed() < time {
@@ -248,23 +248,23 @@ fn send(socket: &UdpSocket, time: Duration) {
 }
 
 #[test]
-fn once_prints_a_table_and_what_did_not_answer_is_told() {
-    let desk = Desk::new();
-    desk.write(
+fn once_prints_a_table_and_reports_silent_devices() {
+    let dir = TestDir::new();
+    dir.write(
         "poll.toml",
         "timeout = '200ms'\nretries = 0\n[[machine]]\nname = 'here'\ninterfaces = ['lo']
         [[credentials]]\nname = 'c'\ncommunity = 'public'
-        [[device]]\nname = 'nobody'\naddress = '127.0.0.1:9'\ncredentials = 'c'",
+        [[device]]\nname = 'silent'\naddress = '127.0.0.1:9'\ncredentials = 'c'",
     );
-    let ended = desk.say(&["monitor", "poll", "poll.toml", "--once"]);
+    let ended = dir.execute(&["monitor", "poll", "poll.toml", "--once"]);
     assert_eq!(ended.status, 1, "{}", ended.err);
-    assert!(ended.err.contains("nobody: interfaces: no answer"), "{}", ended.err);
+    assert!(ended.err.contains("silent: interfaces: no answer"), "{}", ended.err);
     let line =
         ended.out.lines().find(|line| line.starts_with("  lo ")).unwrap_or_else(|| panic!("{}", ended.out));
     assert!(line.split_whitespace().nth(3).unwrap().parse::<u64>().is_ok(), "{line}");
-    assert!(ended.out.contains("nobody  127.0.0.1:9\n  told nothing\n"), "{}", ended.out);
-    desk.write("poll.toml", "[[machine]]\nname = 'here'\ninterfaces = ['lo']");
-    let ended = desk.say(&["monitor", "poll", "poll.toml", "--once", "--json"]);
+    assert!(ended.out.contains("silent  127.0.0.1:9\n  no readings\n"), "{}", ended.out);
+    dir.write("poll.toml", "[[machine]]\nname = 'here'\ninterfaces = ['lo']");
+    let ended = dir.execute(&["monitor", "poll", "poll.toml", "--once", "--json"]);
     assert_eq!(ended.status, 0, "{}", ended.err);
     for line in ended.out.lines() {
         assert!(serde_json::from_str::<serde_json::Value>(line).unwrap()["device"] == "here");
@@ -273,36 +273,36 @@ fn once_prints_a_table_and_what_did_not_answer_is_told() {
 }
 
 #[test]
-fn what_is_wrong_is_one_line() {
-    let desk = Desk::new();
+fn errors_are_one_line() {
+    let dir = TestDir::new();
     for (text, words) in [
         ("period 3", "poll.toml: line 1: "),
         ("period = '1s'", "there is nothing to poll"),
         ("[[machine]]\nname = 'a'\n[[machine]]\nname = 'a'", "the name `a` is there twice"),
     ] {
-        desk.write("poll.toml", text);
-        desk.say(&["monitor", "poll", "poll.toml"]).assert_line(2, words);
+        dir.write("poll.toml", text);
+        dir.execute(&["monitor", "poll", "poll.toml"]).assert_line(2, words);
     }
-    desk.say(&["monitor", "poll", "not-there.toml"]).assert_line(2, "not-there.toml: ");
-    desk.write("poll.toml", "[[machine]]\nname = 'a'");
-    desk.write("counters", "this is something else");
-    desk.say(&["monitor", "poll", "poll.toml", "--archive", "counters"])
+    dir.execute(&["monitor", "poll", "not-there.toml"]).assert_line(2, "not-there.toml: ");
+    dir.write("poll.toml", "[[machine]]\nname = 'a'");
+    dir.write("counters", "this is something else");
+    dir.execute(&["monitor", "poll", "poll.toml", "--archive", "counters"])
         .assert_line(2, "is not an archive of counters");
 }
 
 #[test]
-fn rates_come_as_lines_and_as_json_until_it_is_ended() {
-    let desk = Desk::new();
-    desk.write("poll.toml", "period = '100ms'\n[[machine]]\nname = 'here'\ninterfaces = ['lo']");
+fn rates_are_printed_as_lines_and_as_json() {
+    let dir = TestDir::new();
+    dir.write("poll.toml", "period = '100ms'\n[[machine]]\nname = 'here'\ninterfaces = ['lo']");
     for json in [false, true] {
-        let mut args = vec!["monitor", "poll", "poll.toml"];
+        let mut args = vec!["monitor", "poll", "poll.toml", "--no-archive"];
         args.extend(json.then_some("--json"));
-        let mut command = desk.trunkline(&args);
+        let mut command = dir.trunkline(&args);
         let [out, err] =
-            ["out", "err"].map(|name| fs::File::create_new(desk.path(&format!("{name}-{json}"))).unwrap());
+            ["out", "err"].map(|name| fs::File::create_new(dir.path(&format!("{name}-{json}"))).unwrap());
         command.stdout(out.try_clone().unwrap()).stderr(err.try_clone().unwrap());
         let running = Running::with(command, out, err);
-        let said = || fs::read_to_string(desk.path(&format!("out-{json}"))).unwrap();
+        let said = || fs::read_to_string(dir.path(&format!("out-{json}"))).unwrap();
         within(LIMIT, "rates", || said().lines().any(|line| line.contains("port/lo") && line.contains("in")));
         signal(running.id(), Signal::SIGINT);
         let said = said();
@@ -316,4 +316,28 @@ fn rates_come_as_lines_and_as_json_until_it_is_ended() {
             }
         }
     }
+}
+
+#[test]
+fn readings_go_to_the_default_archive() {
+    let dir = TestDir::new();
+    dir.write(
+        "poll.toml",
+        "period = '100ms'\nflush = '100ms'\n[[machine]]\nname = 'here'\ninterfaces = ['lo']",
+    );
+    let running = Running::start(dir.trunkline(&["monitor", "poll", "poll.toml"]));
+    let archive = dir.path(".local/share/trunkline/counters.sqlite");
+    within(LIMIT, "readings", || octets(&archive, "here", "lo").is_some_and(|found| found.last[0].is_some()));
+    signal(running.id(), Signal::SIGTERM);
+    let ended = running.end();
+    assert_eq!((ended.status, ended.out.as_str()), (0, ""), "{}", ended.err);
+    let line =
+        format!("trunkline: storing readings in {}; --no-archive prints rates instead\n", archive.display());
+    assert_eq!(ended.err, line);
+    // `--once` stores nothing unless an archive is named.
+    let other = TestDir::new();
+    other.write("poll.toml", "[[machine]]\nname = 'here'\ninterfaces = ['lo']");
+    let ended = other.execute(&["monitor", "poll", "poll.toml", "--once"]);
+    assert_eq!((ended.status, ended.err.as_str()), (0, ""));
+    assert!(!other.path(".local").exists());
 }

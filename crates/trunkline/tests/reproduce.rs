@@ -4,7 +4,7 @@ mod command;
 
 use std::fs;
 
-use command::{Desk, number};
+use command::{TestDir, number};
 use serde_json::Value;
 
 fn cells(text: &str) -> Vec<Value> {
@@ -14,20 +14,20 @@ fn cells(text: &str) -> Vec<Value> {
 
 #[test]
 fn cells_are_counted_to_the_cell() {
-    let desk = Desk::new();
-    let ended = desk.say(&["reproduce", "aai", "ftp-cells", "--json", "--out", "out"]);
+    let dir = TestDir::new();
+    let ended = dir.execute(&["reproduce", "aai", "ftp-cells", "--json", "--out", "out"]);
     assert_eq!((ended.status, ended.err.as_str()), (0, ""), "{}", ended.out);
     let cells = cells(&ended.out);
     assert_eq!((cells.len(), number(&cells[0]["mean"])), (1, 297_375.0));
-    assert_eq!(fs::read_to_string(desk.path("out/reproduce.json")).expect("a file"), ended.out);
-    let table = fs::read_to_string(desk.path("out/reproduce.txt")).expect("a file");
+    assert_eq!(fs::read_to_string(dir.path("out/reproduce.json")).expect("a file"), ended.out);
+    let table = fs::read_to_string(dir.path("out/reproduce.txt")).expect("a file");
     assert!(table.contains("297375 cells") && table.contains("+0.0 %"), "{table}");
 }
 
 #[test]
 fn what_pacing_does_is_as_in_the_paper() {
-    let desk = Desk::new();
-    let ended = desk.say(&["reproduce", "1996", "table-17", "--seeds", "2", "--json"]);
+    let dir = TestDir::new();
+    let ended = dir.execute(&["reproduce", "1996", "table-17", "--seeds", "2", "--json"]);
     let cells = cells(&ended.out);
     let of = |row: &str| {
         let cell = cells.iter().find(|c| c["row"] == row).unwrap_or_else(|| panic!("no {row}"));
@@ -49,9 +49,9 @@ fn what_pacing_does_is_as_in_the_paper() {
 
 #[test]
 fn threads_change_nothing() {
-    let desk = Desk::new();
+    let dir = TestDir::new();
     let of = |threads: &str| {
-        let ended = desk.say(&["reproduce", "aai", "18", "--seeds", "3", "--threads", threads, "--json"]);
+        let ended = dir.execute(&["reproduce", "aai", "18", "--seeds", "3", "--threads", threads, "--json"]);
         assert!(!ended.out.is_empty(), "{}", ended.err);
         ended.out
     };
@@ -60,8 +60,8 @@ fn threads_change_nothing() {
 
 #[test]
 fn the_transport_of_1998_does_what_it_did() {
-    let desk = Desk::new();
-    let ended = desk.say(&["reproduce", "1998", "--seeds", "4"]);
+    let dir = TestDir::new();
+    let ended = dir.execute(&["reproduce", "1998", "--seeds", "4"]);
     assert_eq!(ended.status, 0, "{}{}", ended.out, ended.err);
     for row in [
         "bare interface",
@@ -78,8 +78,8 @@ fn the_transport_of_1998_does_what_it_did() {
 /// Every cell of the four tables, as near as promised; the two that contradict their packets are shown and not judged.
 #[test]
 fn the_stations_of_1990_do_what_they_did() {
-    let desk = Desk::new();
-    let ended = desk.say(&["reproduce", "airnet", "--json"]);
+    let dir = TestDir::new();
+    let ended = dir.execute(&["reproduce", "airnet", "--json"]);
     assert_eq!((ended.status, ended.err.as_str()), (0, ""), "{}", ended.out);
     let cells = cells(&ended.out);
     let of = |table: &str| cells.iter().filter(|cell| cell["table"] == table).collect::<Vec<_>>();
@@ -100,9 +100,9 @@ fn the_stations_of_1990_do_what_they_did() {
 /// The converter's fastest tables, as near as promised.
 #[test]
 fn the_converter_of_1997_does_what_it_did() {
-    let desk = Desk::new();
+    let dir = TestDir::new();
     for (words, count) in [(&["bundle", "4.4.3"], [1, 1]), (&["1997", "table-4-20-21"], [49, 32])] {
-        let ended = desk.say(&["reproduce", words[0], words[1], "--json"]);
+        let ended = dir.execute(&["reproduce", words[0], words[1], "--json"]);
         assert_eq!((ended.status, ended.err.as_str()), (0, ""), "{}", ended.out);
         let cells = cells(&ended.out);
         assert!(cells.iter().all(|cell| cell["within"] != false), "{}", ended.out);
@@ -114,7 +114,7 @@ fn the_converter_of_1997_does_what_it_did() {
 
 #[test]
 fn what_there_is_not_is_said() {
-    let desk = Desk::new();
+    let dir = TestDir::new();
     for (words, said) in [
         (
             &["reproduce", "nonsense"][..],
@@ -130,7 +130,7 @@ fn what_there_is_not_is_said() {
         ),
         (&["reproduce", "--seeds", "0"], "invalid value '0'"),
     ] {
-        let ended = desk.say(words);
+        let ended = dir.execute(words);
         assert_eq!((ended.status, ended.out.as_str()), (2, ""), "{words:?}");
         assert!(ended.err.contains(said), "{}", ended.err);
     }

@@ -7,7 +7,7 @@ use std::fs;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use command::{Desk, assert_accounted, can, connection, free_ports, noise, number, repository};
+use command::{TestDir, assert_accounted, can, connection, free_ports, noise, number, repository};
 use serde_json::Value;
 
 /// Fields and their JSON types, as the contract has them. `?`: null where unknown.
@@ -146,14 +146,14 @@ const TESTS: [(&str, &str, u64, &str); 8] = [
 
 /// Runs every one of these tests, one after the other, and checks all that the record says of each.
 fn check(protocol: &str, receivers: &[&str], tests: &[&str]) {
-    check_by(&|desk, text| desk.record(text, &[]), protocol, receivers, tests);
+    check_by(&|dir, text| dir.record(text, &[]), protocol, receivers, tests);
 }
 
-fn check_by(run: &dyn Fn(&Desk, &str) -> Value, protocol: &str, receivers: &[&str], tests: &[&str]) {
-    let desk = Desk::new();
+fn check_by(run: &dyn Fn(&TestDir, &str) -> Value, protocol: &str, receivers: &[&str], tests: &[&str]) {
+    let dir = TestDir::new();
     // Less than the smallest receive buffer there is, so that none of it is lost over datagrams either.
     let data = noise(40_500);
-    desk.write("data.bin", &data);
+    dir.write("data.bin", &data);
     let tests: Vec<_> = TESTS.into_iter().filter(|(name, ..)| tests.contains(name)).collect();
     let to = receivers.join(", ");
     let lines: Vec<String> = tests
@@ -165,7 +165,7 @@ fn check_by(run: &dyn Fn(&Desk, &str) -> Value, protocol: &str, receivers: &[&st
         })
         .collect();
     let text = format!("experiment \"all\" {{ serial {{\n{}\n}} }}", lines.join("\n").replace(" ;", ""));
-    let record = run(&desk, &text);
+    let record = run(&dir, &text);
     assert_contract(&record);
     assert_eq!(record["experiment"]["text"], text);
     let hosts: BTreeSet<_> = record["hosts"].as_array().unwrap().iter().map(|h| h["name"].as_str()).collect();
@@ -178,7 +178,7 @@ fn check_by(run: &dyn Fn(&Desk, &str) -> Value, protocol: &str, receivers: &[&st
         assert!(number(&run["start_s"]) >= free_from, "{name} waits for the one before");
         free_from = number(&run["start_s"]) + number(&run["duration_s"]);
         if name == "file" {
-            let file = desk.path("out/live/files/file").join(receivers[0]).join("data.bin");
+            let file = dir.path("out/live/files/file").join(receivers[0]).join("data.bin");
             assert!(fs::read(file).unwrap() == data, "a file over {protocol} is another");
         }
     }
@@ -252,13 +252,13 @@ fn an_ipv6_group_reaches_every_receiver() {
         for try in $(seq 500); do [ $(ip link show up | grep -c 'state UP') = 2 ] && break; sleep 0.02; done
         exec \"$@\"";
     let hosts = ["a", "b", "c", "d"].map(|host| format!("--at={host}=fd00:77::1"));
-    let run = |desk: &Desk, text: &str| {
-        desk.write("experiment.ns", text);
+    let run = |dir: &TestDir, text: &str| {
+        dir.write("experiment.ns", text);
         let args =
             [&["run", "experiment.ns", "--out", "out"], &hosts.each_ref().map(|h| h.as_str())[..]].concat();
-        let ended = desk.end(desk.unshared("-n", network, &args));
+        let ended = dir.end(dir.unshared("-n", network, &args));
         assert_eq!((ended.status, ended.err.as_str()), (0, ""), "{}", ended.out);
-        desk.recorded("out")
+        dir.recorded("out")
     };
     // Of this interface, of this link, and of this site.
     for group in ["ff11::77:3", "ff12::77:3", "ff15::77:3"] {
@@ -271,7 +271,7 @@ fn an_ipv6_group_reaches_every_receiver() {
 fn several_receivers_are_told_apart() {
     let text = "connection m { xmt = a; rcv = b, c; protocol = multicast (group = 239.77.3.2);
                                test = cbr (messagesize = 500, period = 5 ms); messages = 60; }";
-    let record = Desk::new().record(text, &[]);
+    let record = TestDir::new().record(text, &[]);
     let m = connection(&record, "m");
     assert_accounted(m);
     let receivers = m["receivers"].as_array().unwrap();
@@ -288,7 +288,7 @@ fn hosts_may_be_at_ipv6_addresses() {
     let text = "connection t { xmt = a; rcv = b; protocol = tcp; test = full; bytes = 1 MB; }
                 connection u { xmt = b; rcv = a; protocol = udp; test = cbr (messagesize = 100, period = 5 ms);
                                messages = 20; }";
-    let record = Desk::new().record(text, &["--at", "a=::1", "--at", "b=[::1]"]);
+    let record = TestDir::new().record(text, &["--at", "a=::1", "--at", "b=[::1]"]);
     for c in record["connections"].as_array().unwrap() {
         assert_accounted(c);
     }
@@ -305,7 +305,7 @@ fn limits_in_bytes_and_messages_are_met_exactly() {
         connection many { xmt = a; rcv = b; protocol = tcp; test = poisson (rate = 2000 /s); messages = 37; }
         connection asks { xmt = a; rcv = b; protocol = udp; test = request; messages = 41; }
     }";
-    let record = Desk::new().record(text, &[]);
+    let record = TestDir::new().record(text, &[]);
     for (name, bytes, messages) in [
         ("even", Some(14_000_000.0), 140),
         ("cut", Some(1_000_000.0), 16),
@@ -326,15 +326,15 @@ fn limits_in_bytes_and_messages_are_met_exactly() {
 
 #[test]
 fn a_large_file_arrives_whole() {
-    let desk = Desk::new();
+    let dir = TestDir::new();
     let data = noise(5_000_001);
-    fs::create_dir(desk.path("of")).unwrap();
-    desk.write("of/my data.bin", &data);
+    fs::create_dir(dir.path("of")).unwrap();
+    dir.write("of/my data.bin", &data);
     let text =
         r#"connection copy { xmt = a; rcv = b; protocol = tcp; test = file (path = "of/my data.bin"); }"#;
-    let record = desk.record(text, &[]);
+    let record = dir.record(text, &[]);
     assert_eq!(number(&connection(&record, "copy")["counters"]["file_bytes"]), data.len() as f64);
-    assert!(fs::read(desk.path("out/live/files/copy/b/my data.bin")).unwrap() == data);
+    assert!(fs::read(dir.path("out/live/files/copy/b/my data.bin")).unwrap() == data);
 }
 
 /// When a run began and ended, seconds since the experiment began.
@@ -353,7 +353,8 @@ fn blocks_run_one_after_the_other_or_at_once_and_delays_are_kept() {
     };
     let (one, two) = (c("one", ""), c("two", ""));
     let (three, late) = (c("three", ""), c("late", "delay = 1.5 s;"));
-    let record = Desk::new().record(&format!("serial {{ {one} parallel {{ {two} {three} }} }} {late}"), &[]);
+    let record =
+        TestDir::new().record(&format!("serial {{ {one} parallel {{ {two} {three} }} }} {late}"), &[]);
     let [one, two, three, late] =
         ["one", "two", "three", "late"].map(|name| when(&connection(&record, name)["runs"][0]));
     assert!(two.0 >= one.1 && three.0 >= one.1, "{one:?} then {two:?} and {three:?}");
@@ -366,7 +367,7 @@ fn a_repeat_gives_its_runs_and_their_spread() {
     let text = "repeat 3 every 600 ms {
         connection r { xmt = a; rcv = b; protocol = tcp; test = cbr (messagesize = 1000, period = 5 ms); duration = 200 ms; }
     }";
-    let record = Desk::new().record(text, &[]);
+    let record = TestDir::new().record(text, &[]);
     let r = connection(&record, "r");
     let runs = r["runs"].as_array().unwrap();
     assert_eq!(runs.len(), 3);
@@ -394,7 +395,7 @@ fn two_tests_that_name_each_other_and_both_send_are_two_connections() {
             test b {{ type = burst (blocksize = uniform(200, 400), period = exponential(5000), duration = 0.4); protocol = udp; own = b:{two}; peer = a:{one}; }}
         }}"
     );
-    let record = Desk::new().record(&text, &[]);
+    let record = TestDir::new().record(&text, &[]);
     assert_contract(&record);
     for (name, from, to) in [("a-b", "a", "b"), ("b-a", "b", "a")] {
         let c = connection(&record, name);
@@ -413,13 +414,13 @@ fn the_scripts_of_1996_run_as_printed() {
         ("figure-09-cbr.ns", vec![&there], "udp"),
         ("figure-10-random.ns", vec![&there], "udp"),
     ] {
-        let desk = Desk::new();
+        let dir = TestDir::new();
         let path = repository("experiments").join(script);
-        let ended = desk.say(&["run", path.to_str().unwrap(), "--set", "duration=600ms", "--out", "out"]);
+        let ended = dir.execute(&["run", path.to_str().unwrap(), "--set", "duration=600ms", "--out", "out"]);
         assert_eq!(ended.status, 0, "{script}: {}", ended.err);
         // Figure 8 has stray semicolons, which are warned of; the others have nothing to be said about.
         assert_eq!(ended.err.contains("warning"), script.starts_with("figure-08"), "{}", ended.err);
-        let record = desk.recorded("out");
+        let record = dir.recorded("out");
         assert_contract(&record);
         let found: Vec<_> = record["connections"].as_array().unwrap().iter().map(|c| &c["name"]).collect();
         assert_eq!(found, names, "{script}");
@@ -446,7 +447,7 @@ fn what_is_asked_of_a_socket_is_told() {
     // Whatever every user may choose beside reno.
     let allowed = fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control").unwrap();
     let another = allowed.split_whitespace().find(|name| *name != "reno").unwrap_or("reno");
-    let record = Desk::new().record(&text.replace("ANOTHER", another), &[]);
+    let record = TestDir::new().record(&text.replace("ANOTHER", another), &[]);
     // The kernel counts its own overhead: twice what was asked.
     for (name, sender, receiver) in [("w", 80e3, 120e3), ("v", 100e3, 100e3), ("u", 80e3, 120e3)] {
         let counters = &connection(&record, name)["counters"];
@@ -466,7 +467,7 @@ fn the_seed_alone_decides_what_is_drawn() {
     let text = "connection p { xmt = a; rcv = b; protocol = udp; messages = 100;
                                test = poisson (messagesize = uniform(100, 1000), rate = 2000 /s); }";
     let drawn = |seed: &[&str]| {
-        let record = Desk::new().record(text, seed);
+        let record = TestDir::new().record(text, seed);
         let p = connection(&record, "p");
         assert_eq!(p["messages_sent"], 100);
         (record["seed"].as_u64().unwrap(), sent_bytes(p).round())
@@ -491,39 +492,39 @@ fn modest() -> String {
 
 #[test]
 fn json_is_the_record_and_nothing_else() {
-    let desk = Desk::new();
-    let ended = desk.run(&modest(), &["--json"]);
+    let dir = TestDir::new();
+    let ended = dir.run(&modest(), &["--json"]);
     assert_eq!((ended.status, ended.err.as_str()), (0, ""));
-    assert_eq!(serde_json::from_str::<Value>(&ended.out).unwrap(), desk.recorded("out"));
+    assert_eq!(serde_json::from_str::<Value>(&ended.out).unwrap(), dir.recorded("out"));
 }
 
 #[test]
 fn expectations_decide_the_status_and_show_both_values() {
-    let desk = Desk::new();
-    let ended = desk.run(SHORT, &["--junit", "tests.xml"]);
+    let dir = TestDir::new();
+    let ended = dir.run(SHORT, &["--junit", "tests.xml"]);
     ended.assert_line(1, "an expectation did not hold");
     let line = |word: &str| ended.out.lines().find(|l| l.trim_start().starts_with(word)).unwrap();
-    assert_eq!(line("held").trim(), "held    t.messages_received = 16: measured 16");
+    assert_eq!(line("pass ").trim(), "pass  t.messages_received = 16: measured 16");
     // 160 where the machine stood still for nobody.
-    let failed = line("FAILED").trim();
-    assert!(failed.starts_with("FAILED  u.sent_bps > 3 Gb/s: measured "), "{failed}");
+    let failed = line("fail ").trim();
+    assert!(failed.starts_with("fail  u.sent_bps > 3 Gb/s: measured "), "{failed}");
     assert!(failed.ends_with(" kb/s, expected 3 Gb/s"), "{failed}");
-    let record = desk.recorded("out");
+    let record = dir.recorded("out");
     let held = [0, 1].map(|i| &record["expectations"][i]["held"]);
     assert_eq!((held, &record["partial"]), ([&true.into(), &false.into()], &false.into()));
-    let xml = fs::read_to_string(desk.path("tests.xml")).unwrap();
+    let xml = fs::read_to_string(dir.path("tests.xml")).unwrap();
     assert!(xml.contains(r#"tests="3""#) && xml.contains(r#"failures="1""#), "{xml}");
     assert!(xml.contains("u.sent_bps &gt; 3 Gb/s") && xml.contains(" kb/s, expected 3 Gb/s"), "{xml}");
 
-    let ended = desk.run(&modest(), &["--junit", "tests.xml"]);
+    let ended = dir.run(&modest(), &["--junit", "tests.xml"]);
     assert_eq!((ended.status, ended.err.as_str()), (0, ""));
-    assert!(fs::read_to_string(desk.path("tests.xml")).unwrap().contains(r#"failures="0""#));
+    assert!(fs::read_to_string(dir.path("tests.xml")).unwrap().contains(r#"failures="0""#));
 }
 
 #[test]
 fn an_experiment_may_come_from_standard_input() {
-    let desk = Desk::new();
-    let mut command = desk.trunkline(&["run", "-", "--out", "out", "--json"]);
+    let dir = TestDir::new();
+    let mut command = dir.trunkline(&["run", "-", "--out", "out", "--json"]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(modest().as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
@@ -534,14 +535,14 @@ fn an_experiment_may_come_from_standard_input() {
 
 #[test]
 fn the_archive_keeps_shows_exports_and_deletes() {
-    let desk = Desk::new();
+    let dir = TestDir::new();
     // A name that is hard to write: a combining accent, quotes, a space of no width.
     let text = modest().replace("\"short\"", "\"cafe\u{301} \\\"x\\\"\u{200b}\"");
     for experiment in [&modest(), &text] {
-        assert_eq!(desk.run(experiment, &[]).status, 0);
+        assert_eq!(dir.run(experiment, &[]).status, 0);
     }
     let good = |args: &[&str]| {
-        let ended = desk.say(args);
+        let ended = dir.execute(args);
         assert_eq!((ended.status, ended.err.as_str()), (0, ""), "{args:?}");
         ended.out
     };
@@ -555,61 +556,61 @@ fn the_archive_keeps_shows_exports_and_deletes() {
 
     assert_eq!(good(&["records", "show", "2", "--text"]), text);
     assert!(good(&["records", "show", "1"]).starts_with("short  live  "));
-    assert_eq!(desk.archived(2), desk.recorded("out"), "the archive and the file hold the same");
+    assert_eq!(dir.archived(2), dir.recorded("out"), "the archive and the file hold the same");
     let csv = good(&["records", "export", "1", "2", "--format", "csv"]);
     assert!(csv.lines().next().unwrap().split(',').any(|column| column == "received_bps"), "{csv}");
     assert_eq!(csv.lines().filter(|line| line.contains(",tcp,")).count(), 2, "{csv}");
     let series = good(&["records", "export", "1", "--format", "csv", "--series"]);
     assert!(series.lines().count() > 1 && series.lines().next().unwrap().contains("t_s"), "{series}");
     good(&["records", "export", "1", "--format", "parquet", "-o", "runs.parquet"]);
-    let parquet = fs::read(desk.path("runs.parquet")).unwrap();
+    let parquet = fs::read(dir.path("runs.parquet")).unwrap();
     assert!(parquet.starts_with(b"PAR1") && parquet.ends_with(b"PAR1"));
 
     let compared = good(&["compare", "1", "2", "--html", "compare.html"]);
     assert!(compared.contains("The runs differ in\n  plan: ") && compared.contains("received"), "{compared}");
     assert!(good(&["report", "out", "--html", "again.html"]).contains("connection"));
     for page in ["compare.html", "again.html", "out/report.html"] {
-        let html = fs::read_to_string(desk.path(page)).unwrap();
+        let html = fs::read_to_string(dir.path(page)).unwrap();
         assert!(html.starts_with("<!DOCTYPE html>") && html.trim_end().ends_with("</html>"), "{page}");
         assert!(!html.contains("src=\"http") && !html.contains("<link"), "{page} opens offline");
     }
 
     good(&["records", "delete", "1"]);
     assert_eq!(good(&["records", "list", "--json"]).lines().count(), 1);
-    desk.say(&["records", "show", "1"]).assert_line(2, "there is no run 1");
-    desk.say(&["records", "delete", "2", "9"]).assert_line(2, "there is no run 9");
+    dir.execute(&["records", "show", "1"]).assert_line(2, "there is no run 1");
+    dir.execute(&["records", "delete", "2", "9"]).assert_line(2, "there is no run 9");
     assert_eq!(good(&["records", "list", "--json"]).lines().count(), 1, "all or none");
 }
 
 #[test]
 fn a_run_may_stay_out_of_the_archive() {
-    let desk = Desk::new();
-    assert_eq!(desk.run(&modest(), &["--no-archive"]).status, 0);
-    assert!(!desk.path("archive.sqlite").exists());
-    desk.say(&["records", "list"]).assert_line(2, "there is no archive at");
-    assert_eq!(desk.run(&modest(), &["--archive", "deep/er/runs.sqlite"]).status, 0);
-    assert!(desk.path("deep/er/runs.sqlite").exists() && !desk.path("archive.sqlite").exists());
+    let dir = TestDir::new();
+    assert_eq!(dir.run(&modest(), &["--no-archive"]).status, 0);
+    assert!(!dir.path("archive.sqlite").exists());
+    dir.execute(&["records", "list"]).assert_line(2, "there is no archive at");
+    assert_eq!(dir.run(&modest(), &["--archive", "deep/er/runs.sqlite"]).status, 0);
+    assert!(dir.path("deep/er/runs.sqlite").exists() && !dir.path("archive.sqlite").exists());
 }
 
 #[test]
 fn completions_and_manual_pages_know_every_command() {
-    let desk = Desk::new();
+    let dir = TestDir::new();
     let commands = ["check", "run", "compare", "report", "records", "completions", "man"];
     for shell in ["bash", "zsh", "fish"] {
-        let ended = desk.say(&["completions", shell]);
+        let ended = dir.execute(&["completions", shell]);
         assert_eq!((ended.status, ended.err.as_str()), (0, ""));
         assert!(commands.iter().all(|c| ended.out.contains(c)) && ended.out.contains("junit"), "{shell}");
-        desk.write(shell, &ended.out);
-        match Command::new(shell).arg("-n").arg(desk.path(shell)).status() {
+        dir.write(shell, &ended.out);
+        match Command::new(shell).arg("-n").arg(dir.path(shell)).status() {
             Ok(status) => assert!(status.success(), "{shell} cannot read its completions"),
             Err(_) => eprintln!("{shell} is not installed: its completions were not tried"),
         }
     }
-    let page = desk.say(&["man"]).out;
+    let page = dir.execute(&["man"]).out;
     assert!(page.contains(".TH trunkline 1") && commands.iter().all(|c| page.contains(c)), "{page}");
-    assert_eq!(desk.say(&["man", "pages"]).status, 0);
+    assert_eq!(dir.execute(&["man", "pages"]).status, 0);
     for command in commands {
-        let page = fs::read_to_string(desk.path("pages").join(format!("trunkline-{command}.1"))).unwrap();
+        let page = fs::read_to_string(dir.path("pages").join(format!("trunkline-{command}.1"))).unwrap();
         assert!(page.contains(".SH SYNOPSIS"), "{command}");
     }
 }

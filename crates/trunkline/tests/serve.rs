@@ -1,4 +1,4 @@
-//! The page's server as a person starts and ends it. What it answers is tested where it lives.
+//! `trunkline serve`: start, tokens, errors, waiting for the archive. The crate `web` tests the HTTP API.
 
 #![cfg(feature = "web")]
 #![allow(clippy::disallowed_methods, reason = "these tests watch a program that runs in real time")]
@@ -11,29 +11,30 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use command::{Desk, Running, signal, within};
+use command::{Running, TestDir, signal, within};
 use nix::sys::signal::Signal;
 use trunkline_counters::archive::Writer;
 
+/// Limit for anything that happens promptly.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Starts it, with its output in a file of the desk; and the link that it prints.
-fn start(desk: &Desk, more: &[&str]) -> (Running, String) {
-    let out = fs::File::create_new(desk.path("link")).unwrap();
+/// Starts the server and waits for the link that it prints.
+fn start(dir: &TestDir, more: &[&str]) -> (Running, String) {
+    let out = fs::File::create_new(dir.path("link")).unwrap();
     let err = tempfile::tempfile().unwrap();
-    let mut command = desk.trunkline(&[&["serve", "--archive", "counters.sqlite"], more].concat());
+    let mut command = dir.trunkline(&[&["serve", "--archive", "counters.sqlite"], more].concat());
     command.stdout(out.try_clone().unwrap()).stderr(err.try_clone().unwrap());
     let running = Running::with(command, out, err);
     let mut link = String::new();
     within(SOON, "a link", || {
-        link = fs::read_to_string(desk.path("link")).unwrap();
+        link = fs::read_to_string(dir.path("link")).unwrap();
         link.ends_with('\n')
     });
-    fs::remove_file(desk.path("link")).unwrap();
+    fs::remove_file(dir.path("link")).unwrap();
     (running, link.trim_end().to_owned())
 }
 
-/// The first line of what is at a link.
+/// Returns the status line of a GET request for a link.
 fn status(link: &str) -> String {
     let (address, path) = link.strip_prefix("http://").and_then(|rest| rest.split_once('/')).unwrap();
     let mut stream = TcpStream::connect(address).unwrap();
@@ -46,14 +47,14 @@ fn status(link: &str) -> String {
 }
 
 #[test]
-fn it_serves_until_it_is_ended() {
-    let desk = Desk::new();
-    drop(Writer::open(desk.path("counters.sqlite")).unwrap());
+fn serves_until_a_signal() {
+    let dir = TestDir::new();
+    drop(Writer::open(dir.path("counters.sqlite")).unwrap());
     for how in [Signal::SIGINT, Signal::SIGTERM] {
-        let (running, link) = start(&desk, &["--listen", "127.0.0.1:0"]);
+        let (running, link) = start(&dir, &["--listen", "127.0.0.1:0"]);
         assert_eq!(status(&link), "HTTP/1.1 200 OK", "{link}");
         let second =
-            desk.say(&["serve", "--archive", "counters.sqlite", "--listen", &link[7..link.len() - 1]]);
+            dir.execute(&["serve", "--archive", "counters.sqlite", "--listen", &link[7..link.len() - 1]]);
         second.assert_line(1, "cannot listen on");
         signal(running.id(), how);
         let ended = running.end();
@@ -62,43 +63,99 @@ fn it_serves_until_it_is_ended() {
 }
 
 #[test]
-fn a_token_is_made_once_and_kept_secret() {
-    let desk = Desk::new();
-    drop(Writer::open(desk.path("counters.sqlite")).unwrap());
+fn a_token_is_created_once_and_not_printed_again() {
+    let dir = TestDir::new();
+    drop(Writer::open(dir.path("counters.sqlite")).unwrap());
     let listen = ["--listen", "127.0.0.1:0", "--token-file", "token"];
-    let (running, link) = start(&desk, &listen);
-    let (bare, secret) = link.split_once("?token=").expect("a new token is told");
-    assert_eq!(fs::metadata(desk.path("token")).unwrap().permissions().mode() & 0o777, 0o600);
+    let (running, link) = start(&dir, &listen);
+    let (bare, secret) = link.split_once("?token=").expect("a new token is printed");
+    assert_eq!(fs::metadata(dir.path("token")).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(status(bare), "HTTP/1.1 401 Unauthorized");
     assert_eq!(status(&link), "HTTP/1.1 303 See Other");
     drop(running);
-    let (_running, again) = start(&desk, &listen);
+    let (_running, again) = start(&dir, &listen);
     assert!(!again.contains("token"), "{again}");
     assert_eq!(status(&format!("{again}?token={secret}")), "HTTP/1.1 303 See Other");
 }
 
 #[test]
-fn what_cannot_be_served_is_refused() {
-    let desk = Desk::new();
-    let say = |more: &[&str]| desk.say(&[&["serve"], more].concat());
-    say(&[]).assert_line(2, "there is no archive at");
-    desk.write("text", "no archive");
-    say(&["--archive", "text"]).assert_line(2, "is not an archive of counters");
-    drop(Writer::open(desk.path("counters.sqlite")).unwrap());
-    desk.write("token", "short");
-    say(&["--archive", "counters.sqlite", "--token-file", "token"]).assert_line(2, "16 to 256 letters");
-    say(&["--archive", "counters.sqlite", "--token-file", "."]).assert_line(2, "Is a directory");
-    assert_eq!(say(&["--listen", "localhost"]).status, 2);
+fn unusable_archives_and_tokens_are_errors() {
+    let dir = TestDir::new();
+    let serve = |more: &[&str]| dir.execute(&[&["serve"], more].concat());
+    dir.write("text", "no archive");
+    serve(&["--archive", "text"]).assert_line(2, "is not an archive of counters");
+    drop(Writer::open(dir.path("counters.sqlite")).unwrap());
+    dir.write("token", "short");
+    serve(&["--archive", "counters.sqlite", "--token-file", "token"]).assert_line(2, "16 to 256 letters");
+    serve(&["--archive", "counters.sqlite", "--token-file", "."]).assert_line(2, "Is a directory");
+    assert_eq!(serve(&["--listen", "localhost"]).status, 2);
 }
 
 #[test]
 fn help_shows_no_password_of_the_environment() {
-    let desk = Desk::new();
-    for command in [&["serve"][..], &["run"], &["records", "list"]] {
-        let mut help = desk.trunkline(&[command, &["--help"]].concat());
+    let dir = TestDir::new();
+    for command in
+        [&["serve"][..], &["run"], &["records", "list"], &["monitor", "list"], &["monitor", "poll"]]
+    {
+        let mut help = dir.trunkline(&[command, &["--help"]].concat());
         help.env("TRUNKLINE_COUNTERS", "postgres://me:hidden@h/x").env("TRUNKLINE_ARCHIVE", "hidden");
-        let ended = desk.end(help);
+        let ended = dir.end(help);
         assert_eq!(ended.status, 0);
         assert!(!ended.out.contains("hidden"), "{command:?}: {}", ended.out);
     }
+}
+
+/// A server that waits for its archive; standard output and error are the files `out` and `err`.
+fn start_waiting(dir: &TestDir, args: &[&str]) -> Running {
+    let mut command = dir.trunkline(&[&["serve", "--listen", "127.0.0.1:0"], args].concat());
+    let [out, err] = ["out", "err"].map(|name| fs::File::create(dir.path(name)).unwrap());
+    let reader = |name| fs::File::open(dir.path(name)).unwrap();
+    command.stdout(out).stderr(err);
+    let running = Running::with(command, reader("out"), reader("err"));
+    within(SOON, "a line that the server waits", || {
+        fs::read_to_string(dir.path("err")).unwrap().ends_with('\n')
+    });
+    running
+}
+
+#[test]
+fn waits_for_an_archive_that_does_not_exist_yet() {
+    let dir = TestDir::new();
+    // The default archive, which the poller creates in a new folder.
+    let running = start_waiting(&dir, &[]);
+    let archive = dir.path(".local/share/trunkline/counters.sqlite");
+    fs::create_dir_all(archive.parent().unwrap()).unwrap();
+    // SQLite creates an empty file before it writes the tables.
+    fs::write(&archive, "").unwrap();
+    drop(Writer::open(&archive).unwrap());
+    let mut link = String::new();
+    within(SOON, "a link", || {
+        link = fs::read_to_string(dir.path("out")).unwrap();
+        link.ends_with('\n')
+    });
+    assert_eq!(status(link.trim_end()), "HTTP/1.1 200 OK", "{link}");
+    signal(running.id(), Signal::SIGINT);
+    let ended = running.end();
+    let line = format!(
+        "trunkline: waiting for `trunkline monitor poll` to create the archive {}\n",
+        archive.display()
+    );
+    assert_eq!((ended.status, ended.err), (0, line));
+}
+
+#[test]
+fn a_signal_ends_the_wait() {
+    let dir = TestDir::new();
+    for how in [Signal::SIGINT, Signal::SIGTERM] {
+        let running = start_waiting(&dir, &["--archive", "none.sqlite"]);
+        signal(running.id(), how);
+        let ended = running.end();
+        assert_eq!(
+            (ended.status, ended.out.as_str(), ended.err.lines().count()),
+            (0, "", 1),
+            "{}",
+            ended.err
+        );
+    }
+    assert!(!dir.path("none.sqlite").exists());
 }

@@ -2,7 +2,7 @@
 
 mod command;
 
-use command::Desk;
+use command::TestDir;
 use serde_json::Value;
 
 /// An experiment around the line that is printed to be pasted.
@@ -15,13 +15,13 @@ fn with(line: &str) -> String {
 
 #[test]
 fn the_printed_host_can_be_pasted() {
-    let desk = Desk::new();
-    let ended = desk.say(&["study", "host", "--seconds", "0.05"]);
+    let dir = TestDir::new();
+    let ended = dir.execute(&["study", "host", "--seconds", "0.05"]);
     assert_eq!((ended.status, ended.err.as_str()), (0, ""));
     let line = ended.out.lines().last().expect("a line to paste");
     assert!(line.starts_with("host this (cpu_packet = "), "{}", ended.out);
-    desk.write("pasted.ns", with(line));
-    let checked = desk.say(&["check", "pasted.ns"]);
+    dir.write("pasted.ns", with(line));
+    let checked = dir.execute(&["check", "pasted.ns"]);
     assert_eq!((checked.status, checked.err.as_str()), (0, ""), "{line}");
     assert!(
         checked.out.contains("host this (cpu_packet = ")
@@ -31,7 +31,7 @@ fn the_printed_host_can_be_pasted() {
 
 #[test]
 fn the_study_as_json_is_whole() {
-    let ended = Desk::new().say(&["study", "host", "--seconds", "0.05", "--json"]);
+    let ended = TestDir::new().execute(&["study", "host", "--seconds", "0.05", "--json"]);
     assert_eq!((ended.status, ended.err.as_str()), (0, ""));
     let json: Value = serde_json::from_str(&ended.out).expect("JSON and nothing else");
     let host = &json["host"];
@@ -51,8 +51,8 @@ fn the_study_as_json_is_whole() {
 #[test]
 fn a_budget_that_is_none_is_refused() {
     for seconds in ["0", "-1", "nan", "601", "soon"] {
-        let ended = Desk::new().say(&["study", "host", &format!("--seconds={seconds}")]);
+        let ended = TestDir::new().execute(&["study", "host", &format!("--seconds={seconds}")]);
         assert_eq!(ended.status, 2, "{seconds}: {}", ended.err);
-        assert!(ended.err.contains("expected a number of seconds above 0, at most 600"), "{}", ended.err);
+        assert!(ended.err.contains("expected a duration above 0s, at most 10min"), "{}", ended.err);
     }
 }

@@ -4,7 +4,7 @@ mod command;
 
 use std::fs;
 
-use command::{Desk, Ended, Running, number, signal, within};
+use command::{Ended, Running, TestDir, number, signal, within};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -25,27 +25,27 @@ const LOSS: &str = "experiment \"loss\" {
     }
 }";
 
-fn sweep(desk: &Desk, experiment: &str, more: &[&str]) -> Ended {
-    desk.write("experiment.ns", experiment);
-    desk.say(&[&["sweep", "experiment.ns", "--out", "out"], more].concat())
+fn sweep(dir: &TestDir, experiment: &str, more: &[&str]) -> Ended {
+    dir.write("experiment.ns", experiment);
+    dir.execute(&[&["sweep", "experiment.ns", "--out", "out"], more].concat())
 }
 
-fn json(desk: &Desk) -> Value {
-    serde_json::from_slice(&fs::read(desk.path("out/sweep.json")).expect("a sweep")).expect("JSON")
+fn json(dir: &TestDir) -> Value {
+    serde_json::from_slice(&fs::read(dir.path("out/sweep.json")).expect("a sweep")).expect("JSON")
 }
 
 /// The points of a sweep that must go well.
-fn points(desk: &Desk, experiment: &str, more: &[&str]) -> Vec<Value> {
-    let ended = sweep(desk, experiment, more);
+fn points(dir: &TestDir, experiment: &str, more: &[&str]) -> Vec<Value> {
+    let ended = sweep(dir, experiment, more);
     assert_eq!((ended.status, ended.err.as_str()), (0, ""), "{}", ended.out);
-    json(desk)["points"].as_array().expect("points").clone()
+    json(dir)["points"].as_array().expect("points").clone()
 }
 
 #[test]
 fn a_window_over_a_path_of_ten_milliseconds_is_its_rate() {
     // Whole segments of 1460 bytes, each acknowledged at once: a window leaves every round trip of 10 ms.
-    let desk = Desk::new();
-    let points = points(&desk, WINDOW, &["--vary", "A.window=7300,14600,29200", "--seeds", "1"]);
+    let dir = TestDir::new();
+    let points = points(&dir, WINDOW, &["--vary", "A.window=7300,14600,29200", "--seeds", "1"]);
     assert_eq!(points.len(), 3);
     for point in &points {
         let window: f64 = point["values"][0].as_str().expect("a value").parse().expect("bytes");
@@ -59,7 +59,7 @@ fn a_window_over_a_path_of_ten_milliseconds_is_its_rate() {
 fn threads_change_nothing() {
     let files = ["sweep.json", "sweep.csv", "sweep.html"];
     let of = |threads: &str| {
-        let desk = Desk::new();
+        let dir = TestDir::new();
         let varied = [
             "--vary",
             "a-s.loss=1e-3..1e-1",
@@ -70,21 +70,21 @@ fn threads_change_nothing() {
             "s.buffer=3packets,9packets",
         ];
         points(
-            &desk,
+            &dir,
             LOSS,
             &[&varied[..], &["--seeds", "2", "--show", "lost,a-s.utilization", "--threads", threads]]
                 .concat(),
         );
-        files.map(|file| fs::read(desk.path("out").join(file)).expect("a file"))
+        files.map(|file| fs::read(dir.path("out").join(file)).expect("a file"))
     };
     assert_eq!(of("1"), of("8"));
 }
 
 #[test]
 fn intervals_are_students_and_seeds_are_those_of_run() {
-    let desk = Desk::new();
+    let dir = TestDir::new();
     let points =
-        points(&desk, LOSS, &["--vary", "a-s.loss=0,0.1", "--seeds", "5", "--seed", "7", "--show", "U.lost"]);
+        points(&dir, LOSS, &["--vary", "a-s.loss=0,0.1", "--seeds", "5", "--seed", "7", "--show", "U.lost"]);
     for point in &points {
         let spread = &point["figures"][0];
         let samples: Vec<f64> = spread["samples"].as_array().expect("samples").iter().map(number).collect();
@@ -112,7 +112,7 @@ fn intervals_are_students_and_seeds_are_those_of_run() {
         "--json",
         "--no-archive",
     ];
-    let alone = desk.say(&more);
+    let alone = dir.execute(&more);
     assert_eq!(alone.status, 0, "{}", alone.err);
     let record: Value = serde_json::from_str(&alone.out).expect("a record");
     assert_eq!(number(&record["connections"][0]["lost"]), number(&points[1]["figures"][0]["samples"][2]));
@@ -120,9 +120,9 @@ fn intervals_are_students_and_seeds_are_those_of_run() {
 
 #[test]
 fn what_nobody_measured_is_a_gap() {
-    let desk = Desk::new();
+    let dir = TestDir::new();
     let points =
-        points(&desk, LOSS, &["--vary", "a-s.loss=0,1", "--seeds", "2", "--show", "delay_us.p50,rtt_us.p50"]);
+        points(&dir, LOSS, &["--vary", "a-s.loss=0,1", "--seeds", "2", "--show", "delay_us.p50,rtt_us.p50"]);
     let mean = |point: usize, figure: usize| &points[point]["figures"][figure]["mean"];
     assert!(mean(0, 0).is_number(), "{points:?}");
     // Nothing arrives where all is lost, and a stream of datagrams has no round trip.
@@ -131,18 +131,18 @@ fn what_nobody_measured_is_a_gap() {
 
 #[test]
 fn standard_output_is_what_was_asked() {
-    let desk = Desk::new();
+    let dir = TestDir::new();
     let short = ["--vary", "s.latency=0,1us", "--seeds", "1"];
-    let text = sweep(&desk, LOSS, &short);
+    let text = sweep(&dir, LOSS, &short);
     assert!(
         text.out.contains("U.received_bps") && text.out.ends_with("Curves: out/sweep.html\n"),
         "{}",
         text.out
     );
     for (flag, file) in [("--json", "out/sweep.json"), ("--csv", "out/sweep.csv")] {
-        let printed = sweep(&desk, LOSS, &[&short[..], &[flag]].concat());
+        let printed = sweep(&dir, LOSS, &[&short[..], &[flag]].concat());
         assert_eq!((printed.status, printed.err.as_str()), (0, ""));
-        assert_eq!(printed.out, fs::read_to_string(desk.path(file)).expect("a file"));
+        assert_eq!(printed.out, fs::read_to_string(dir.path(file)).expect("a file"));
     }
 }
 
@@ -168,36 +168,36 @@ fn what_cannot_be_swept_is_said_in_one_line() {
         (vec!["--vary", "a-s.loss=0..1", "--seed", "18446744073709551615"], "past the last seed"),
         (vec!["--vary", "a-s.delay=1ms..2ms", "--step", "1kB"], "`1kB` is no step"),
     ] {
-        let desk = Desk::new();
-        let ended = sweep(&desk, LOSS, &more);
+        let dir = TestDir::new();
+        let ended = sweep(&dir, LOSS, &more);
         ended.assert_line(2, words);
-        assert!(!desk.path("out").exists(), "{more:?} left something behind");
+        assert!(!dir.path("out").exists(), "{more:?} left something behind");
     }
-    let desk = Desk::new();
+    let dir = TestDir::new();
     let bare = "connection { xmt = a; rcv = b; protocol = udp; test = full; }";
-    sweep(&desk, bare, &["--vary", "duration=1..2"]).assert_line(2, "needs to know the network");
+    sweep(&dir, bare, &["--vary", "duration=1..2"]).assert_line(2, "needs a network");
 }
 
 #[test]
 fn a_stopped_sweep_keeps_the_points_that_are_complete() {
-    let desk = Desk::new();
-    desk.write("experiment.ns", LOSS);
+    let dir = TestDir::new();
+    dir.write("experiment.ns", LOSS);
     let more = ["--vary", "a-s.loss=0..1", "--points", "10000", "--seeds", "2", "--threads", "1"];
     let running =
-        Running::start(desk.trunkline(&[&["sweep", "experiment.ns", "--out", "out"], &more[..]].concat()));
+        Running::start(dir.trunkline(&[&["sweep", "experiment.ns", "--out", "out"], &more[..]].concat()));
     // The folder is there before the first run. A second and a half of work is a few points, by far not all.
-    within(std::time::Duration::from_secs(120), "a folder", || desk.path("out").exists());
+    within(std::time::Duration::from_secs(120), "a folder", || dir.path("out").exists());
     let before = worked(running.id());
     within(std::time::Duration::from_secs(120), "some points", || worked(running.id()) > before + 150);
     signal(running.id(), Signal::SIGINT);
     running.end().assert_line(1, "stopped on request");
-    let sweep = json(&desk);
+    let sweep = json(&dir);
     let points = sweep["points"].as_array().expect("points");
     assert!(!points.is_empty() && points.len() < 10_000, "{} points", points.len());
     assert_eq!(sweep["partial"], true);
     assert!(points.iter().all(|p| p["figures"][0]["n"] == 2), "an incomplete point was kept");
     assert!(
-        fs::read_to_string(desk.path("out/sweep.html")).expect("a page").contains("This sweep is partial")
+        fs::read_to_string(dir.path("out/sweep.html")).expect("a page").contains("This sweep is partial")
     );
 }
 

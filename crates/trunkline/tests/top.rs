@@ -1,4 +1,4 @@
-//! The monitor as a person and a script meet it: files, a real interface, keys on a terminal.
+//! `trunkline top` with files, a real interface, and keys on a terminal.
 
 #![allow(clippy::disallowed_methods, reason = "these tests watch a program that runs in real time")]
 
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use command::{Desk, Running, can, within};
+use command::{Running, TestDir, can, within};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sched::{CloneFlags, unshare};
@@ -24,11 +24,11 @@ use trunkline_io::packet::{Options, PacketSocket};
 const SOON: Duration = Duration::from_secs(60);
 
 /// A simulated run whose link carries 200 datagrams of 100 bytes, captured.
-fn simulated(desk: &Desk) {
+fn simulated(dir: &TestDir) {
     let text = "experiment { network { host a, b; link a - b (rate = 10 Mb/s, delay = 1 ms); }
                 connection u { xmt = a; rcv = b; protocol = udp; messages = 200;
                                test = cbr (messagesize = 100, period = 20 ms); } }";
-    let ended = desk.run(text, &["--on", "sim", "--trace", "a-b"]);
+    let ended = dir.run(text, &["--on", "sim", "--trace", "a-b"]);
     assert_eq!((ended.status, ended.err.as_str()), (0, ""), "{}", ended.out);
 }
 
@@ -43,10 +43,10 @@ fn row<'a>(object: &'a Value, table: &str, name: &str) -> &'a Value {
 }
 
 #[test]
-fn a_simulated_run_is_watched() {
-    let desk = Desk::new();
-    simulated(&desk);
-    let ended = desk.say(&["top", "out", "--json", "--record", "load.csv"]);
+fn a_simulated_run_is_shown() {
+    let dir = TestDir::new();
+    simulated(&dir);
+    let ended = dir.execute(&["top", "out", "--json", "--record", "load.csv"]);
     assert_eq!((ended.status, ended.err.as_str()), (0, ""));
     let objects = objects(&ended.out);
     let (end, samples) = objects.split_last().unwrap();
@@ -58,7 +58,7 @@ fn a_simulated_run_is_watched() {
     assert_eq!(samples[1]["bits_per_s"], 50.0 * 142.0 * 8.0);
     assert_eq!(row(end, "stations", "10.0.0.1")["packets"], 200);
     assert_eq!(end["connections"]["count"], 1);
-    let csv = fs::read_to_string(desk.path("load.csv")).unwrap();
+    let csv = fs::read_to_string(dir.path("load.csv")).unwrap();
     let mut lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
     let head = lines.next().unwrap();
     let column = |name: &str| head.iter().position(|h| *h == name).unwrap();
@@ -67,7 +67,7 @@ fn a_simulated_run_is_watched() {
     let totals: Vec<&str> = rows.iter().map(|row| row[column("total_packets")]).collect();
     assert_eq!(totals, ["50", "100", "150", "200"]);
 
-    let ended = desk.say(&[
+    let ended = dir.execute(&[
         "top",
         "out",
         "--plain",
@@ -82,10 +82,10 @@ fn a_simulated_run_is_watched() {
     assert_eq!((ended.status, ended.err.as_str()), (0, ""));
     assert!(ended.out.contains("total 200 packets, 28.4 kB"), "{}", ended.out);
     assert!(ended.out.contains("udp 10.0.0.1:49152 - 10.0.0.2:5001"), "{}", ended.out);
-    let again = desk.say(&["top", "kept.pcapng", "--json"]);
+    let again = dir.execute(&["top", "kept.pcapng", "--json"]);
     assert_eq!(objects_end(&again.out)["total"]["packets"], 10);
-    desk.write("filter", "# what is not there\nhost 10.9.9.9\n  or host 10.9.9.8\n");
-    let none = desk.say(&["top", "out", "--json", "@filter"]);
+    dir.write("filter", "# what is not there\nhost 10.9.9.9\n  or host 10.9.9.8\n");
+    let none = dir.execute(&["top", "out", "--json", "@filter"]);
     assert_eq!(objects_end(&none.out)["total"]["packets"], 0);
 }
 
@@ -94,28 +94,28 @@ fn objects_end(text: &str) -> Value {
 }
 
 #[test]
-fn what_cannot_be_is_said_in_a_line() {
-    let desk = Desk::new();
-    desk.write("file", "no capture at all");
-    desk.say(&["top", "nowhere0"]).assert_line(2, "`nowhere0` is neither an interface nor a file");
-    desk.say(&["top", "file"]).assert_line(1, "file: neither pcap nor pcapng");
-    desk.say(&["top", "."]).assert_line(2, "no captures in");
-    desk.say(&["top", "lo", "tcp", "prot", "80"]).assert_line(2, "filter: `prot` is not `and` or `or`");
-    desk.write("web", "# only the web\ntcp and (port 80\n  or prot 443)\n");
-    desk.say(&["top", "lo", "@web"]).assert_line(2, "filter: `prot` is not a word");
-    desk.say(&["top", "lo", "@nowhere"]).assert_line(2, "nowhere: No such file");
-    desk.say(&["top", "lo", "host", "example.org"]).assert_line(2, "no names here");
-    desk.say(&["top", "lo", "--write", "file"]).assert_line(2, "file exists already");
+fn errors_are_one_line() {
+    let dir = TestDir::new();
+    dir.write("file", "no capture at all");
+    dir.execute(&["top", "nowhere0"]).assert_line(2, "`nowhere0` is neither an interface nor a file");
+    dir.execute(&["top", "file"]).assert_line(1, "file: neither pcap nor pcapng");
+    dir.execute(&["top", "."]).assert_line(2, "no captures in");
+    dir.execute(&["top", "lo", "tcp", "prot", "80"]).assert_line(2, "filter: `prot` is not `and` or `or`");
+    dir.write("web", "# only the web\ntcp and (port 80\n  or prot 443)\n");
+    dir.execute(&["top", "lo", "@web"]).assert_line(2, "filter: `prot` is not a word");
+    dir.execute(&["top", "lo", "@nowhere"]).assert_line(2, "nowhere: No such file");
+    dir.execute(&["top", "lo", "host", "example.org"]).assert_line(2, "no names here");
+    dir.execute(&["top", "lo", "--write", "file"]).assert_line(2, "file already exists");
     let deprived = ["setpriv", "--inh-caps=-net_raw", "--bounding-set=-net_raw"];
     if can(&[&deprived[..], &["true"]].concat()) {
         let mut command = Command::new(deprived[0]);
         command.args(&deprived[1..]).args([env!("CARGO_BIN_EXE_trunkline"), "top", "lo", "--duration", "1s"]);
         command.stdin(Stdio::null());
-        desk.end(command).assert_line(1, "needs the right to open packet sockets (CAP_NET_RAW)");
+        dir.end(command).assert_line(1, "needs the right to open packet sockets (CAP_NET_RAW)");
     }
 }
 
-/// Makes a pair of interfaces on which nobody else says anything.
+/// Creates a pair of interfaces without other traffic.
 const PAIR: &str = r#"
 for kind in all default; do echo 1 >/proc/sys/net/ipv6/conf/$kind/disable_ipv6; done
 ip link add left type veth peer name right
@@ -124,7 +124,7 @@ ip link set left up; ip link set right up
 for try in $(seq 500); do [ $(ip link show up | grep -c 'state UP') = 2 ] && break; sleep 0.02; done
 "#;
 
-/// Starts the monitor on one interface of a pair, sends through the other, ends the monitor.
+/// Runs `top` on one interface of a pair while sending through the other.
 const WATCH: &str = r#"
 "$@" &
 monitor=$!
@@ -134,7 +134,7 @@ kill -INT $monitor
 wait $monitor
 "#;
 
-/// Sends what the test knows, a frame a line: priority, destination, source, SAPs, control, length.
+/// Sends known frames, one per line: priority, destination, source, SAPs, control, length.
 const SEND: &str = r#"
 import socket, struct, sys
 out = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
@@ -159,14 +159,14 @@ for n in range(500):
 "#;
 
 #[test]
-fn an_interface_is_watched_to_the_last_frame() {
+fn every_frame_of_an_interface_is_counted() {
     if !can(&["unshare", "-n", "ip", "link", "add", "left", "type", "veth", "peer", "name", "right"]) {
         return;
     }
-    let desk = Desk::new();
-    desk.write("send.py", SEND);
+    let dir = TestDir::new();
+    dir.write("send.py", SEND);
     let watch = ["top", "right", "--json", "--deadline", "1s", "--write", "kept.pcapng"];
-    let ended = desk.end(desk.unshared("-n", &[PAIR, WATCH].concat(), &watch));
+    let ended = dir.end(dir.unshared("-n", &[PAIR, WATCH].concat(), &watch));
     assert_eq!((ended.status, ended.err.as_str()), (0, ""), "{}", ended.out);
     let end = objects_end(&ended.out);
     let (ui, ac, answers, udp) = (300, 110, 90, 500);
@@ -190,12 +190,12 @@ fn an_interface_is_watched_to_the_last_frame() {
         end["priorities"].as_array().unwrap().iter().map(|p| p["packets"].as_u64().unwrap()).collect();
     assert_eq!(priorities, [0, 0, 0, 0, 0, ui, 0, ac + answers]);
     let llc = &end["llc"];
-    // The last ten commands have no answer; each is found out by the next, or not yet.
+    // The last ten commands have no response; the last of them may not be counted as unanswered yet.
     assert_eq!((&llc["messages"], &llc["repeats"]), (&100.into(), &10.into()));
     assert_eq!(llc["answers"]["count"], 90);
     let unanswered = llc["unanswered"].as_u64().unwrap();
     assert!((9..=10).contains(&unanswered), "{unanswered}");
-    let again = desk.say(&["top", "kept.pcapng", "--json", "priority", "7"]);
+    let again = dir.execute(&["top", "kept.pcapng", "--json", "priority", "7"]);
     assert_eq!(objects_end(&again.out)["total"]["packets"], ac + answers, "the trace keeps tags");
 }
 
@@ -204,11 +204,11 @@ fn the_filter_and_the_end_of_an_interface() {
     if !can(&["unshare", "-n", "ip", "link", "add", "left", "type", "veth", "peer", "name", "right"]) {
         return;
     }
-    let desk = Desk::new();
-    desk.write("send.py", SEND);
+    let dir = TestDir::new();
+    dir.write("send.py", SEND);
     let script = WATCH.replace("kill -INT $monitor", "sleep 1; ip link del left");
     let watch = ["top", "right", "--json", "sap", "4", "or", "udp", "and", "host", "10.0.0.2"];
-    let ended = desk.end(desk.unshared("-n", &[PAIR, &script].concat(), &watch));
+    let ended = dir.end(dir.unshared("-n", &[PAIR, &script].concat(), &watch));
     ended.assert_line(1, "right: the interface is gone");
     let end = objects_end(&ended.out);
     // From the left: (sap 4 or udp) and host 10.0.0.2.
@@ -216,34 +216,34 @@ fn the_filter_and_the_end_of_an_interface() {
     assert_eq!(end["stations"]["count"], 2);
 }
 
-/// A terminal of its own, 80 by 24 at first, that runs the monitor and then tells its status.
+/// A separate terminal, initially 80 by 24, that runs `top` and then prints its exit status.
 struct Screen {
     socket: PathBuf,
 }
 
 impl Screen {
-    fn open(desk: &Desk, arguments: &str) -> Screen {
-        Screen::behind(&[], desk, arguments)
+    fn open(dir: &TestDir, arguments: &str) -> Screen {
+        Screen::behind(&[], dir, arguments)
     }
 
-    /// The same in the namespace that `first` makes, which lives as long as the terminal.
-    fn behind(first: &[&str], desk: &Desk, arguments: &str) -> Screen {
-        let screen = Screen { socket: desk.path("tmux") };
+    /// Opens a terminal in the namespaces that `first` creates.
+    fn behind(first: &[&str], dir: &TestDir, arguments: &str) -> Screen {
+        let screen = Screen { socket: dir.path("tmux") };
         let program = env!("CARGO_BIN_EXE_trunkline");
         let shell = format!(
             "cd '{}'; '{program}' top {arguments}; echo status $? $(stty -a | grep -o -- '-*icanon'); sleep 1000",
-            desk.path("").display()
+            dir.path("").display()
         );
         let session = ["-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", &shell];
-        screen.asked(&[first, &["tmux"]].concat(), &session);
+        screen.output(&[first, &["tmux"]].concat(), &session);
         screen
     }
 
     fn tmux(&self, words: &[&str]) -> String {
-        self.asked(&["tmux"], words)
+        self.output(&["tmux"], words)
     }
 
-    fn asked(&self, program: &[&str], words: &[&str]) -> String {
+    fn output(&self, program: &[&str], words: &[&str]) -> String {
         let mut command = Command::new(program[0]);
         let out = command.args(&program[1..]).arg("-S").arg(&self.socket).args(words).output().unwrap();
         assert!(out.status.success(), "{words:?}: {}", String::from_utf8_lossy(&out.stderr));
@@ -254,7 +254,7 @@ impl Screen {
         self.tmux(&[&["send-keys"], keys].concat());
     }
 
-    /// Types text and Enter, in place of what the line holds.
+    /// Replaces the input line with a text and presses Enter.
     fn type_line(&self, text: &str) {
         self.keys(&["DC"]);
         self.tmux(&["send-keys", "-l", text]);
@@ -265,7 +265,7 @@ impl Screen {
         self.tmux(&["capture-pane", "-p"])
     }
 
-    /// The screen, once it shows all of these.
+    /// Waits until the screen shows all of these texts, and returns it.
     fn shows(&self, words: &[&str]) -> String {
         let mut text = String::new();
         let until = std::time::Instant::now() + SOON;
@@ -286,7 +286,7 @@ impl Screen {
         Pid::from_raw(children.split_whitespace().next().expect("the monitor runs").parse().unwrap())
     }
 
-    /// The program is done, and the terminal as it was.
+    /// Asserts that the program has exited and the terminal is restored.
     fn is_restored(&self) {
         let text = self.shows(&["status 0 icanon"]);
         assert!(!text.contains("trunkline top"), "{text}");
@@ -305,16 +305,16 @@ fn the_screen_by_its_keys() {
     if !can(&["tmux", "-V"]) {
         return;
     }
-    let desk = Desk::new();
-    simulated(&desk);
-    let screen = Screen::open(&desk, "out/sim/a-b.pcapng");
+    let dir = TestDir::new();
+    simulated(&dir);
+    let screen = Screen::open(&dir, "out/sim/a-b.pcapng");
     let text = screen.shows(&["trunkline top", "ended", "10.0.0.1", "udp 5001", "q quit"]);
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     assert!(text.contains("total 200") && text.contains("28.4 kB"), "{text}");
     assert!(text.contains('█'), "a bar: {text}");
 
     screen.keys(&["?"]);
-    screen.shows(&["keys", "hold the screen still"]);
+    screen.shows(&["keys", "pause the display"]);
     screen.keys(&["x"]);
     screen.keys(&["s"]);
     screen.shows(&["sorted by packets/s"]);
@@ -336,7 +336,7 @@ fn the_screen_by_its_keys() {
     screen.keys(&["w"]);
     screen.type_line("written.pcapng");
     screen.shows(&["200 packets written to written.pcapng"]);
-    assert!(fs::read(desk.path("written.pcapng")).unwrap().starts_with(&[0x0A, 0x0D, 0x0D, 0x0A]));
+    assert!(fs::read(dir.path("written.pcapng")).unwrap().starts_with(&[0x0A, 0x0D, 0x0D, 0x0A]));
     screen.keys(&["w"]);
     screen.type_line("written.pcapng");
     screen.shows(&["written.pcapng: File exists"]);
@@ -345,7 +345,7 @@ fn the_screen_by_its_keys() {
     screen.type_line("udp prot 5001");
     screen.shows(&["`prot` is not `and` or `or`"]);
     screen.type_line("udp port 5001");
-    screen.shows(&["filter `udp port 5001`: 0 of 0", "counts begin anew"]);
+    screen.shows(&["filter `udp port 5001`: 0 of 0", "counters reset"]);
     screen.keys(&["r"]);
 
     screen.tmux(&["resize-window", "-x", "120", "-y", "40"]);
@@ -353,36 +353,36 @@ fn the_screen_by_its_keys() {
     screen.tmux(&["resize-window", "-x", "30", "-y", "6"]);
     screen.shows(&["trunkline top"]);
     screen.tmux(&["resize-window", "-x", "80", "-y", "24"]);
-    screen.shows(&["counts begin anew", "filter `udp port 5001`"]);
+    screen.shows(&["counters reset", "filter `udp port 5001`"]);
     screen.keys(&["q"]);
     screen.is_restored();
 }
 
 #[test]
-fn a_signal_leaves_the_terminal_as_it_was() {
+fn a_signal_restores_the_terminal() {
     if !can(&["tmux", "-V"]) {
         return;
     }
-    let desk = Desk::new();
-    simulated(&desk);
-    let screen = Screen::open(&desk, "out/sim/a-b.pcapng --write kept.pcapng");
+    let dir = TestDir::new();
+    simulated(&dir);
+    let screen = Screen::open(&dir, "out/sim/a-b.pcapng --write kept.pcapng");
     screen.shows(&["trunkline top", "10.0.0.1"]);
     command::signal(screen.monitor(), Signal::SIGTERM);
     screen.is_restored();
-    assert!(desk.path("kept.pcapng").exists(), "what was asked for is written");
+    assert!(dir.path("kept.pcapng").exists(), "what was asked for is written");
 }
 
 #[test]
-fn it_ends_when_its_terminal_goes_away_and_keeps_what_it_recorded() {
-    let desk = Desk::new();
-    simulated(&desk);
-    // Not its controlling terminal: no signal says that it is gone.
+fn top_exits_when_its_terminal_is_lost_and_completes_the_record() {
+    let dir = TestDir::new();
+    simulated(&dir);
+    // It is not the controlling terminal, so no signal reports its loss.
     let size = nix::pty::Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
     let nix::pty::OpenptyResult { master, slave } = nix::pty::openpty(Some(&size), None).unwrap();
-    // The monitor itself must not hold it open.
+    // The program itself must not keep it open.
     fcntl(&master, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).unwrap();
     let keep = ["--record", "load.csv", "--write", "kept.pcapng", "--events", "50"];
-    let mut command = desk.trunkline(&[&["top", "out/sim/a-b.pcapng"], &keep[..]].concat());
+    let mut command = dir.trunkline(&[&["top", "out/sim/a-b.pcapng"], &keep[..]].concat());
     command.env("TERM", "xterm-256color").stdin(slave.try_clone().unwrap());
     command.stdout(slave.try_clone().unwrap()).stderr(slave);
     let running = Running::with(command, tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
@@ -396,8 +396,8 @@ fn it_ends_when_its_terminal_goes_away_and_keeps_what_it_recorded() {
     }
     drop(master);
     assert_eq!(running.end().status, 0, "it ends quietly");
-    assert_eq!(fs::read_to_string(desk.path("load.csv")).unwrap().lines().count(), 1 + 4);
-    let again = desk.say(&["top", "kept.pcapng", "--json"]);
+    assert_eq!(fs::read_to_string(dir.path("load.csv")).unwrap().lines().count(), 1 + 4);
+    let again = dir.execute(&["top", "kept.pcapng", "--json"]);
     assert_eq!((again.status, objects_end(&again.out)["total"]["packets"].as_u64()), (0, Some(50)));
 }
 
@@ -406,18 +406,18 @@ fn the_screen_of_an_interface_until_its_window_is_closed() {
     if !can(&["tmux", "-V"]) || !can(&["unshare", "-n", "ip", "link", "add", "left", "type", "veth"]) {
         return;
     }
-    let desk = Desk::new();
-    desk.write("send.py", SEND);
+    let dir = TestDir::new();
+    dir.write("send.py", SEND);
     let inside = [PAIR, "exec \"$@\""].concat();
     let keep = "--record load.csv --graph load.svg --write kept.pcapng";
-    // Samples so long that bars stay while the test looks.
+    // Samples are long, so that bars stay while the test reads the screen.
     let screen = Screen::behind(
         &["unshare", "-n", "sh", "-ec", &inside, "sh"],
-        &desk,
+        &dir,
         &format!("right --interval 10s --deadline 1s {keep}"),
     );
     let send = || {
-        let line = format!("cd '{}'; exec python3 send.py left", desk.path("").display());
+        let line = format!("cd '{}'; exec python3 send.py left", dir.path("").display());
         screen.tmux(&["new-window", "-d", &line]);
     };
     screen.shows(&["trunkline top  right", "kernel     frames 0  dropped 0", "q quit"]);
@@ -426,7 +426,7 @@ fn the_screen_of_an_interface_until_its_window_is_closed() {
     // A bar of two colours: half of what station 1 has is acknowledged, half is not.
     let coloured = screen.tmux(&["capture-pane", "-e", "-p"]);
     let bar = coloured.lines().find(|line| line.contains("station 1")).unwrap();
-    // Yellow and light red, in either of the two ways to say so.
+    // Yellow and light red, in either escape sequence.
     let has = |short: &str, long: &str| {
         bar.contains(&format!("\x1b[{short}m█")) || bar.contains(&format!("\x1b[{long}m█"))
     };
@@ -448,16 +448,19 @@ fn the_screen_of_an_interface_until_its_window_is_closed() {
     let monitor = screen.monitor();
     screen.tmux(&["kill-server"]);
     within(SOON, "the monitor to end", || command::is_gone(monitor));
-    let again = desk.say(&["top", "kept.pcapng", "--json"]);
+    let again = dir.execute(&["top", "kept.pcapng", "--json"]);
     assert_eq!((again.status, objects_end(&again.out)["total"]["packets"].as_u64()), (0, Some(300)));
-    let csv = fs::read_to_string(desk.path("load.csv")).unwrap();
+    let csv = fs::read_to_string(dir.path("load.csv")).unwrap();
     assert!(csv.ends_with('\n') && csv.lines().last().unwrap().contains(",1300,"), "{csv}");
-    let svg = fs::read_to_string(desk.path("load.svg")).unwrap();
-    assert!(svg.contains("1,300 packets") && svg.contains("had 2,000 and dropped 0"), "{svg}");
+    let svg = fs::read_to_string(dir.path("load.svg")).unwrap();
+    assert!(
+        svg.contains("1,300 packets") && svg.contains("the kernel received 2,000 frames and dropped 0"),
+        "{svg}"
+    );
 }
 
 #[test]
-fn a_flood_is_counted_to_the_last_frame() {
+fn every_frame_of_a_flood_is_counted() {
     const FRAMES: u64 = 100_000;
     if !can(&["unshare", "-n", "ip", "link", "add", "left", "type", "veth"]) {
         return;
@@ -466,16 +469,16 @@ fn a_flood_is_counted_to_the_last_frame() {
     let flood = std::thread::spawn(|| {
         unshare(CloneFlags::CLONE_NEWNET).unwrap();
         assert!(Command::new("sh").args(["-ec", PAIR]).status().unwrap().success());
-        let desk = Desk::new();
-        // There is room for all of them, however late the monitor is.
-        let monitor = Running::start(desk.trunkline(&["top", "right", "--json", "--buffer", "128"]));
+        let dir = TestDir::new();
+        // The buffer holds all of them.
+        let monitor = Running::start(dir.trunkline(&["top", "right", "--json", "--buffer", "128"]));
         within(SOON, "the monitor to receive", || {
             let text = fs::read_to_string("/proc/thread-self/net/packet").unwrap();
             // Of all protocols, and running.
             let of = |line: &str| line.split_whitespace().skip(3).map(str::to_owned).collect::<Vec<_>>();
             text.lines().map(of).any(|words| words[0] == "0003" && words[2] == "1")
         });
-        // Counts what has come through, of which some may lie in the kernel's backlog for long.
+        // Count received packets; some may stay in the backlog of the kernel for long.
         let probe =
             PacketSocket::open("right", &Options { promiscuous: true, ..Options::default() }).unwrap();
         let left = PacketSocket::open("left", &Options::default()).unwrap();
@@ -488,7 +491,7 @@ fn a_flood_is_counted_to_the_last_frame() {
         }
         let mut came = 0;
         within(SOON, "all frames to come through", || {
-            came += probe.counted().unwrap().frames;
+            came += probe.take_counters().unwrap().frames;
             came == FRAMES
         });
         command::signal(monitor.id(), Signal::SIGINT);

@@ -5,7 +5,7 @@ mod command;
 use std::fs;
 use std::time::Duration;
 
-use command::{Desk, Running, number, signal, within};
+use command::{Running, TestDir, number, signal, within};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -20,8 +20,8 @@ fn json(text: &str) -> Value {
 
 #[test]
 fn everything_arrives_whatever_the_faults() {
-    let desk = Desk::new();
-    let ended = desk.say(&["torture", "--seeds", "20"]);
+    let dir = TestDir::new();
+    let ended = dir.execute(&["torture", "--seeds", "20"]);
     assert_eq!((ended.status, ended.err.as_str()), (0, ""), "{}", ended.out);
     assert!(
         ended.out.contains("20 exchanges") && ended.out.ends_with(&format!("\n{CLEAN}\n")),
@@ -32,11 +32,11 @@ fn everything_arrives_whatever_the_faults() {
 
 #[test]
 fn faults_that_are_asked_for_happen() {
-    let desk = Desk::new();
+    let dir = TestDir::new();
     let words =
         ["torture", "--seeds", "12", "--json", "--drop", "0.2", "--damage", "0.1", "--duplicate", "0"];
     let of = |more: &[&str]| {
-        let ended = desk.say(&[&words[..], more].concat());
+        let ended = dir.execute(&[&words[..], more].concat());
         assert_eq!((ended.status, ended.err.as_str()), (0, ""), "{}", ended.out);
         ended.out
     };
@@ -56,9 +56,9 @@ fn faults_that_are_asked_for_happen() {
 
 #[test]
 fn an_oracle_that_sees_nothing_would_not_see_this() {
-    let desk = Desk::new();
+    let dir = TestDir::new();
     let words = ["torture", "--check", "none", "--damage", "0.1", "--seeds", "20", "--json", "--half-duplex"];
-    let ended = desk.say(&words);
+    let ended = dir.execute(&words);
     assert_eq!(ended.status, 1, "{}", ended.out);
     let whole = json(&ended.out);
     let findings = whole["findings"].as_array().expect("a list");
@@ -66,12 +66,12 @@ fn an_oracle_that_sees_nothing_would_not_see_this() {
     let first = &findings[0];
     // The command that it gives repeats it.
     let again = first["again"].as_str().expect("a command").strip_prefix("trunkline ").expect("ours");
-    let once = desk.say(&again.split(' ').chain(["--json"]).collect::<Vec<_>>());
+    let once = dir.execute(&again.split(' ').chain(["--json"]).collect::<Vec<_>>());
     let once = json(&once.out);
     assert_eq!((once["exchanges"].as_u64(), &once["findings"][0]), (Some(1), first));
     // The simpler one fails as well, and is no simpler than it says.
     let simpler = first["simpler"].as_str().expect("a command").strip_prefix("trunkline ").expect("ours");
-    let once = desk.say(&simpler.split(' ').chain(["--json"]).collect::<Vec<_>>());
+    let once = dir.execute(&simpler.split(' ').chain(["--json"]).collect::<Vec<_>>());
     assert_eq!(once.status, 1, "{simpler}");
     assert!(simpler.contains("--drop 0 ") && simpler.contains("--messages "), "{simpler}");
     assert_eq!(json(&once.out)["findings"][0]["simpler"], Value::Null, "{simpler}");
@@ -79,25 +79,25 @@ fn an_oracle_that_sees_nothing_would_not_see_this() {
 
 #[test]
 fn ends_die_and_come_back() {
-    let desk = Desk::new();
+    let dir = TestDir::new();
     let words =
         ["torture", "--seeds", "40", "--deaths", "always", "--messages", "30", "--size", "2000", "--json"];
-    let ended = desk.say(&words);
+    let ended = dir.execute(&words);
     assert_eq!((ended.status, ended.err.as_str()), (0, ""), "{}", ended.out);
     let whole = json(&ended.out);
     assert_eq!(whole["messages"], 40 * 2 * 30, "in the end all came");
     assert!(number(&whole["deaths"]) > 10.0, "{whole}");
-    let none = json(&desk.say(&["torture", "--seeds", "9", "--deaths", "never", "--json"]).out);
+    let none = json(&dir.execute(&["torture", "--seeds", "9", "--deaths", "never", "--json"]).out);
     assert_eq!(none["deaths"], 0);
     let words = ["torture", "--on", "loopback", "--seeds", "3", "--deaths", "always", "--messages", "30"];
     let rest = ["--size", "2000", "--drop", "0", "--damage", "0", "--blackhole", "3600s:1us", "--json"];
-    let ended = desk.say(&[&words[..], &rest].concat());
+    let ended = dir.execute(&[&words[..], &rest].concat());
     assert_eq!((ended.status, ended.err.as_str()), (0, ""), "{}", ended.out);
 }
 
 #[test]
 fn the_same_holds_on_sockets() {
-    let desk = Desk::new();
+    let dir = TestDir::new();
     let words = [
         "torture",
         "--on",
@@ -111,7 +111,7 @@ fn the_same_holds_on_sockets() {
         "--messages",
         "9",
     ];
-    let ended = desk.say(&[&words[..], &["--size", "3000", "--full-duplex", "--json"]].concat());
+    let ended = dir.execute(&[&words[..], &["--size", "3000", "--full-duplex", "--json"]].concat());
     assert_eq!((ended.status, ended.err.as_str()), (0, ""), "{}", ended.out);
     let whole = json(&ended.out);
     assert_eq!((&whole["on"], &whole["messages"]), (&"loopback".into(), &(3 * 2 * 9).into()));
@@ -127,9 +127,9 @@ fn listens(pid: Pid) -> bool {
 
 #[test]
 fn ctrl_c_ends_it_with_what_was_counted() {
-    let desk = Desk::new();
+    let dir = TestDir::new();
     for place in ["memory", "loopback"] {
-        let command = desk.trunkline(&["torture", "--on", place, "--seeds", "1000000", "--json"]);
+        let command = dir.trunkline(&["torture", "--on", place, "--seeds", "1000000", "--json"]);
         let running = Running::start(command);
         within(LONG, "the program to listen for signals", || listens(running.id()));
         signal(running.id(), Signal::SIGINT);
@@ -143,17 +143,17 @@ fn ctrl_c_ends_it_with_what_was_counted() {
 
 #[test]
 fn what_makes_no_sense_is_refused() {
-    let desk = Desk::new();
+    let dir = TestDir::new();
     for (words, said) in [
-        (&["--drop", "2"][..], "a share from 0 to 1"),
-        (&["--delay", "5"], "a span such as 20ms"),
-        (&["--blackhole", "1s"], "EVERY:FOR"),
-        (&["--blackhole", "0s:1s"], "a period"),
+        (&["--drop", "2"][..], "a fraction from 0 to 1"),
+        (&["--delay", "5"], "a duration such as 20ms"),
+        (&["--blackhole", "1s"], "PERIOD:LENGTH"),
+        (&["--blackhole", "0s:1s"], "the period must be above 0s"),
         (&["--messages", "0"], "0 is not in"),
         (&["--half-duplex", "--full-duplex"], "cannot be used with"),
         (&["--seed", "18446744073709551615"], "past the last seed"),
     ] {
-        let ended = desk.say(&[&["torture"][..], words].concat());
+        let ended = dir.execute(&[&["torture"][..], words].concat());
         assert_eq!((ended.status, ended.out.as_str()), (2, ""), "{words:?}");
         assert!(ended.err.contains(said), "{}", ended.err);
     }
@@ -161,10 +161,10 @@ fn what_makes_no_sense_is_refused() {
 
 #[test]
 fn a_curve_of_1998_is_drawn_again() {
-    let desk = Desk::new();
-    let ended = desk.say(&["reproduce", "1998", "figure-17", "--out", "out"]);
+    let dir = TestDir::new();
+    let ended = dir.execute(&["reproduce", "1998", "figure-17", "--out", "out"]);
     assert_eq!((ended.status, ended.err.as_str()), (0, ""), "{}", ended.out);
-    let file = |name: &str| fs::read_to_string(desk.path("out").join(name)).expect("a file");
+    let file = |name: &str| fs::read_to_string(dir.path("out").join(name)).expect("a file");
     let whole = json(&file("curves.json"));
     let sweep = &whole["figures"][0]["sweep"];
     let mean = |transport: &str, window: &str| {

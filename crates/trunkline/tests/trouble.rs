@@ -7,7 +7,7 @@ use std::net::UdpSocket;
 use std::time::Duration;
 
 use command::{
-    Desk, Ended, Running, assert_accounted, can, connection, free_ports, is_gone, noise, signal, within,
+    Ended, Running, TestDir, assert_accounted, can, connection, free_ports, is_gone, noise, signal, within,
 };
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
@@ -30,8 +30,8 @@ const LONGER: &str = "connection s { xmt = a; rcv = b; protocol = udp;
 
 /// The record in `out` is partial and says so, the archive holds the same, and each of these connections was cut
 /// short by something that holds `words`.
-fn assert_kept(desk: &Desk, words: &str, cut: &[&str]) -> Value {
-    let record = desk.recorded("out");
+fn assert_kept(dir: &TestDir, words: &str, cut: &[&str]) -> Value {
+    let record = dir.recorded("out");
     assert_eq!(record["partial"], true);
     let trouble = record["trouble"].to_string();
     assert!(trouble.contains(words), "{words:?} in {trouble}?");
@@ -45,10 +45,10 @@ fn assert_kept(desk: &Desk, words: &str, cut: &[&str]) -> Value {
             assert_accounted(c);
         }
     }
-    let list = desk.say(&["records", "list", "--json"]).out;
+    let list = dir.execute(&["records", "list", "--json"]).out;
     let latest: Value = serde_json::from_str(list.lines().next().unwrap()).unwrap();
     assert_eq!(latest["partial"], true);
-    assert_eq!(desk.archived(latest["id"].as_u64().unwrap() as u32), record);
+    assert_eq!(dir.archived(latest["id"].as_u64().unwrap() as u32), record);
     record
 }
 
@@ -65,8 +65,8 @@ fn assert_measured(record: &Value, names: &[&str]) {
 
 /// The agent of a host is ended in the midst of a run.
 fn lose_the_agent_of(host: &str, how: Signal, words: &str) {
-    let desk = Desk::new();
-    let running = desk.start(LONG, &[]);
+    let dir = TestDir::new();
+    let running = dir.start(LONG, &[]);
     running.agents_with_results(["a", "b"]);
     let agent = running.agent_at(host);
     signal(agent, how);
@@ -75,7 +75,7 @@ fn lose_the_agent_of(host: &str, how: Signal, words: &str) {
     ended.assert_line(1, &words);
     assert!(ended.err.contains("what was measured is kept, marked partial"), "{}", ended.err);
     assert!(ended.out.contains("PARTIAL") && ended.out.contains(&words), "{}", ended.out);
-    let record = assert_kept(&desk, &words, &["t", "u"]);
+    let record = assert_kept(&dir, &words, &["t", "u"]);
     assert_measured(&record, &["t", "u"]);
     assert!(is_gone(agent), "nothing is left behind");
 }
@@ -97,17 +97,17 @@ fn an_agent_that_falls_silent_does_not_answer() {
 
 /// A request to stop ends a run in order: what was under way has arrived.
 fn stop_with(ask: impl FnOnce(&Running)) {
-    let desk = Desk::new();
-    let running = desk.start(LONG, &[]);
+    let dir = TestDir::new();
+    let running = dir.start(LONG, &[]);
     let agents = ["c", "d", "a", "b"].map(|host| running.agent_at(host));
     running.agents_with_results(["a", "b"]);
     ask(&running);
     let ended = running.end();
     ended.assert_line(1, "stopped on request");
     // The third may have ended by itself by then, on a slow machine.
-    let late = desk.recorded("out")["connections"][2]["partial"] == true;
+    let late = dir.recorded("out")["connections"][2]["partial"] == true;
     let cut = if late { vec!["t", "u", "other"] } else { vec!["t", "u"] };
-    let record = assert_kept(&desk, "stopped on request", &cut);
+    let record = assert_kept(&dir, "stopped on request", &cut);
     assert_measured(&record, &["t", "u"]);
     assert_accounted(connection(&record, "u"));
     assert_eq!(connection(&record, "t")["lost"], 0, "tcp loses nothing");
@@ -127,24 +127,24 @@ fn ctrl_c_on_a_terminal_stops_a_run() {
 
 #[test]
 fn a_controller_that_is_killed_takes_its_agents_along_and_leaves_a_trace() {
-    let desk = Desk::new();
-    assert_eq!(desk.run(SHORT, &[]).status, 0);
-    let before = desk.recorded("out");
-    let running = desk.start(LONG, &[]);
+    let dir = TestDir::new();
+    assert_eq!(dir.run(SHORT, &[]).status, 0);
+    let before = dir.recorded("out");
+    let running = dir.start(LONG, &[]);
     running.agent("a");
     let agents = ["a", "b", "c", "d"].map(|host| running.agent_at(host));
     signal(running.id(), Signal::SIGKILL);
     assert_eq!(running.end().status, -9);
     within(Duration::from_secs(30), "the agents to go", || agents.into_iter().all(is_gone));
-    assert_eq!(desk.recorded("out"), before, "an earlier record stands until there is another");
-    assert_eq!(desk.archived(1), before);
-    let lost = desk.archived(2);
+    assert_eq!(dir.recorded("out"), before, "an earlier record stands until there is another");
+    assert_eq!(dir.archived(1), before);
+    let lost = dir.archived(2);
     assert_eq!((&lost["partial"], &lost["experiment"]["name"]), (&true.into(), &"long".into()));
     assert!(lost["trouble"][0].as_str().unwrap().contains("has not ended"));
-    let list = desk.say(&["records", "list"]).out;
+    let list = dir.execute(&["records", "list"]).out;
     assert!(list.lines().any(|l| l.contains("partial") && l.ends_with("long")), "{list}");
-    assert_eq!(desk.run(SHORT, &[]).status, 0, "and the next run finds everything in order");
-    assert_eq!(desk.archived(3), desk.recorded("out"));
+    assert_eq!(dir.run(SHORT, &[]).status, 0, "and the next run finds everything in order");
+    assert_eq!(dir.archived(3), dir.recorded("out"));
 }
 
 /// Messages through converters that go on until somebody ends them, and a connection beside them that ends by itself.
@@ -164,15 +164,15 @@ const BUNDLES: &str = r#"experiment "bundles" {
 #[test]
 fn a_converter_that_dies_costs_what_goes_through_it() {
     for converter in ["c1", "c2"] {
-        let desk = Desk::new();
-        let running = desk.start(BUNDLES, &[]);
+        let dir = TestDir::new();
+        let running = dir.start(BUNDLES, &[]);
         running.agents_with_results(["h1", "h2", "router"]);
         let agent = running.agent_at(converter);
         signal(agent, Signal::SIGKILL);
         let ended = running.end();
         let words = format!("host {converter}: its agent was killed by signal 9");
         assert!(ended.status == 1 && ended.err.contains(&words), "{ended:?}");
-        let record = assert_kept(&desk, &words, &["far", "near"]);
+        let record = assert_kept(&dir, &words, &["far", "near"]);
         assert_measured(&record, &["far", "near"]);
         assert!(is_gone(agent), "nothing is left behind");
     }
@@ -180,14 +180,14 @@ fn a_converter_that_dies_costs_what_goes_through_it() {
 
 #[test]
 fn ctrl_c_ends_converters_too() {
-    let desk = Desk::new();
-    let running = desk.start(BUNDLES, &[]);
+    let dir = TestDir::new();
+    let running = dir.start(BUNDLES, &[]);
     running.agents_with_results(["h1", "h2", "router"]);
     let agents = ["c1", "c2", "h1", "h2", "router"].map(|host| running.agent_at(host));
     signal(running.id(), Signal::SIGINT);
     let ended = running.end();
     assert!(ended.status == 1 && ended.err.contains("stopped on request"), "{ended:?}");
-    let record = desk.recorded("out");
+    let record = dir.recorded("out");
     assert_measured(&record, &["far", "near"]);
     let hosts = record["hosts"].as_array().unwrap();
     let central = hosts.iter().find(|host| host["name"] == "c2").unwrap();
@@ -200,12 +200,12 @@ fn a_converter_that_cannot_open_is_named() {
     if !can(&["unshare", "-n", "true"]) {
         return;
     }
-    let desk = Desk::new();
-    desk.write("experiment.ns", BUNDLES);
+    let dir = TestDir::new();
+    dir.write("experiment.ns", BUNDLES);
     // Its loopback is down.
-    let ended = desk.end(desk.unshared("-n", "exec \"$@\"", &["run", "experiment.ns", "--out", "out"]));
+    let ended = dir.end(dir.unshared("-n", "exec \"$@\"", &["run", "experiment.ns", "--out", "out"]));
     assert!(ended.status == 1 && ended.err.contains(" cannot bundle: "), "{ended:?}");
-    assert_eq!(desk.recorded("out")["partial"], true);
+    assert_eq!(dir.recorded("out")["partial"], true);
 }
 
 #[test]
@@ -219,10 +219,10 @@ fn a_port_in_use_is_named() {
             test b {{ type = burst (blocksize = 500, period = 5000, duration = 0.3); protocol = udp; own = b:{taken}; peer = a:{free}; }}
         }}"
     );
-    let desk = Desk::new();
+    let dir = TestDir::new();
     let words = format!("host b: port {taken} on 127.0.0.1 is in use");
-    desk.run(&text, &[]).assert_line(1, &words);
-    let record = assert_kept(&desk, &words, &["a-b"]);
+    dir.run(&text, &[]).assert_line(1, &words);
+    let record = assert_kept(&dir, &words, &["a-b"]);
     assert_measured(&record, &["b-a"]);
 }
 
@@ -234,23 +234,23 @@ const NETWORK: &str = "ip link set lo up; ip addr add 10.9.9.1/32 dev lo; ip add
 const CUT: &str = "ip rule add pref 5 from 10.9.9.2 to 10.9.9.1 blackhole";
 
 /// Runs an experiment in that network, with hosts a and b at its addresses.
-fn in_a_network(desk: &Desk, script: &str, experiment: &str) -> Option<Ended> {
+fn in_a_network(dir: &TestDir, script: &str, experiment: &str) -> Option<Ended> {
     if !can(&["unshare", "-n", "ip", "rule"]) {
         return None;
     }
-    desk.write("experiment.ns", experiment);
+    dir.write("experiment.ns", experiment);
     let args = ["run", "experiment.ns", "--out", "out", "--at", "a=10.9.9.1", "--at", "b=10.9.9.2"];
-    Some(desk.end(desk.unshared("-n", &format!("{NETWORK}\n{script}"), &args)))
+    Some(dir.end(dir.unshared("-n", &format!("{NETWORK}\n{script}"), &args)))
 }
 
 #[test]
 fn a_host_that_does_not_answer_is_named() {
     let text = "connection t { xmt = a; rcv = b; protocol = tcp; test = full; duration = 500 ms; }
                 connection other { xmt = c; rcv = d; protocol = tcp; test = full; bytes = 1 MB; }";
-    let desk = Desk::new();
-    if let Some(ended) = in_a_network(&desk, &format!("{CUT}; exec \"$@\""), text) {
+    let dir = TestDir::new();
+    if let Some(ended) = in_a_network(&dir, &format!("{CUT}; exec \"$@\""), text) {
         ended.assert_line(1, "host a: 10.9.9.2 does not answer on port");
-        assert_kept(&desk, "10.9.9.2 does not answer", &["t"]);
+        assert_kept(&dir, "10.9.9.2 does not answer", &["t"]);
     }
 }
 
@@ -261,10 +261,10 @@ fn a_host_that_answers_no_more_does_not_hold_a_run_for_ever() {
     // Until requests and answers have passed, each a packet and more.
     let under_way = "awk '$1 == \"lo:\" && $3 > 2000 { found = 1 } END { exit !found }' /proc/net/dev";
     let script = format!("\"$@\" & until {under_way}; do sleep 0.1; done; {CUT}; wait $!");
-    let desk = Desk::new();
-    if let Some(ended) = in_a_network(&desk, &script, text) {
-        ended.assert_line(1, "has taken nothing for 30 s");
-        let record = assert_kept(&desk, "has taken nothing for 30 s", &["q"]);
+    let dir = TestDir::new();
+    if let Some(ended) = in_a_network(&dir, &script, text) {
+        ended.assert_line(1, "has accepted no data for 30 s");
+        let record = assert_kept(&dir, "has accepted no data for 30 s", &["q"]);
         assert_measured(&record, &["q"]);
     }
 }
@@ -274,30 +274,30 @@ fn a_group_that_the_interface_does_not_carry_is_named() {
     if !can(&["unshare", "-n", "true"]) {
         return;
     }
-    let desk = Desk::new();
+    let dir = TestDir::new();
     let text = "connection m { xmt = a; rcv = b; protocol = multicast (group = [ff15::77:4]); test = full; duration = 1 s; }";
-    desk.write("experiment.ns", text);
+    dir.write("experiment.ns", text);
     let args = ["run", "experiment.ns", "--out", "out"];
-    let ended = desk.end(desk.unshared("-n", "ip link set lo up; exec \"$@\"", &args));
+    let ended = dir.end(dir.unshared("-n", "ip link set lo up; exec \"$@\"", &args));
     ended.assert_line(1, "host a: group ff15::77:4 does not reach this interface");
-    assert_kept(&desk, "ff15::77:4", &["m"]);
+    assert_kept(&dir, "ff15::77:4", &["m"]);
 }
 
 #[test]
 fn an_address_of_another_machine_is_named() {
-    let desk = Desk::new();
+    let dir = TestDir::new();
     let words = "host b does not answer: 192.0.2.7 is not an address of this machine";
-    desk.run(SHORT, &["--at", "b=192.0.2.7"]).assert_line(1, words);
-    let record = desk.recorded("out");
+    dir.run(SHORT, &["--at", "b=192.0.2.7"]).assert_line(1, words);
+    let record = dir.recorded("out");
     assert_eq!((&record["partial"], &record["connections"][0]["messages_sent"]), (&true.into(), &0.into()));
     assert!(record["trouble"][0].as_str().unwrap().contains(words));
-    assert_eq!(desk.archived(1), record);
+    assert_eq!(dir.archived(1), record);
 }
 
 /// Runs an experiment in whose midst a small disk at `small` comes into being, and perhaps fills up. What lay on it
 /// in the end is in `kept`.
 fn on_a_small_disk(
-    desk: &Desk,
+    dir: &TestDir,
     options: &str,
     meanwhile: &str,
     experiment: &str,
@@ -306,14 +306,14 @@ fn on_a_small_disk(
     if !can(&["unshare", "-m", "true"]) {
         return None;
     }
-    fs::create_dir(desk.path("small")).unwrap();
-    desk.write("experiment.ns", experiment);
+    fs::create_dir(dir.path("small")).unwrap();
+    dir.write("experiment.ns", experiment);
     let script = format!(
         "mount -t tmpfs -o {options} none small; \"$@\" & {meanwhile}
          if wait $!; then status=0; else status=$?; fi
          cp -r small kept; exit $status"
     );
-    Some(desk.end(desk.unshared("-m", &script, &[&["run", "experiment.ns"], args].concat())))
+    Some(dir.end(dir.unshared("-m", &script, &[&["run", "experiment.ns"], args].concat())))
 }
 
 /// Waits until the run has begun, for then there are agents, and takes all room that is left.
@@ -322,102 +322,102 @@ const FILL: &str = "until pgrep -P $! > /dev/null; do sleep 0.1; done
 
 #[test]
 fn a_full_disk_for_results_is_told_before_the_run() {
-    let desk = Desk::new();
-    if let Some(ended) = on_a_small_disk(&desk, "size=512k", ":;", SHORT, &["--out", "small/out"]) {
+    let dir = TestDir::new();
+    if let Some(ended) = on_a_small_disk(&dir, "size=512k", ":;", SHORT, &["--out", "small/out"]) {
         ended.assert_line(1, "cannot prepare small/out/live: No space left on device");
-        assert_eq!(desk.say(&["records", "list"]).out, "no runs\n", "it never began");
+        assert_eq!(dir.execute(&["records", "list"]).out, "no runs\n", "it never began");
     }
 }
 
 #[test]
 fn a_disk_that_fills_during_a_run_loses_nothing() {
-    let desk = Desk::new();
-    if let Some(ended) = on_a_small_disk(&desk, "size=4m", FILL, LONGER, &["--out", "small/out"]) {
+    let dir = TestDir::new();
+    if let Some(ended) = on_a_small_disk(&dir, "size=4m", FILL, LONGER, &["--out", "small/out"]) {
         // There is room for all results: it was taken before the run.
         assert_eq!((ended.status, ended.err.as_str()), (0, ""));
-        assert!(desk.path("kept/out/report.html").exists() && desk.path("kept/filler").exists());
-        let record = desk.recorded("kept/out");
+        assert!(dir.path("kept/out/report.html").exists() && dir.path("kept/filler").exists());
+        let record = dir.recorded("kept/out");
         assert_eq!(
             (&record["connections"][0]["messages_sent"], &record["partial"]),
             (&400.into(), &false.into())
         );
-        assert_eq!(desk.archived(1), record);
+        assert_eq!(dir.archived(1), record);
     }
 }
 
 #[test]
 fn a_full_disk_for_the_archive_is_told_before_the_run() {
-    let desk = Desk::new();
+    let dir = TestDir::new();
     let full = "size=16k";
     let args = ["--out", "out", "--archive", "small/runs.sqlite"];
-    if let Some(ended) = on_a_small_disk(&desk, full, ":;", SHORT, &args) {
+    if let Some(ended) = on_a_small_disk(&dir, full, ":;", SHORT, &args) {
         ended.assert_line(1, "the disk is full: cannot write the archive small/runs.sqlite");
-        assert!(!desk.path("out/live/record.json").exists(), "it never began");
+        assert!(!dir.path("out/live/record.json").exists(), "it never began");
     }
 }
 
 #[test]
 fn an_archive_whose_disk_fills_during_a_run_keeps_what_it_had() {
-    let desk = Desk::new();
+    let dir = TestDir::new();
     let args = ["--out", "out", "--archive", "small/runs.sqlite"];
-    if let Some(ended) = on_a_small_disk(&desk, "size=256k", FILL, LONGER, &args) {
+    if let Some(ended) = on_a_small_disk(&dir, "size=256k", FILL, LONGER, &args) {
         ended.assert_line(1, "the disk is full: cannot write the archive small/runs.sqlite");
-        let record = desk.recorded("out");
+        let record = dir.recorded("out");
         assert_eq!(
             (&record["connections"][0]["messages_sent"], &record["partial"]),
             (&400.into(), &false.into())
         );
-        let list = desk.say(&["records", "list", "--archive", "kept/runs.sqlite"]);
+        let list = dir.execute(&["records", "list", "--archive", "kept/runs.sqlite"]);
         assert!(list.status == 0 && list.out.contains("partial"), "{list:?}");
     }
 }
 
 #[test]
 fn a_full_disk_for_a_received_file_keeps_the_record() {
-    let desk = Desk::new();
-    desk.write("data.bin", noise(5_000_000));
+    let dir = TestDir::new();
+    dir.write("data.bin", noise(5_000_000));
     let text = r#"connection f { xmt = a; rcv = b; protocol = tcp; test = file (path = "data.bin"); }
         connection other { xmt = a; rcv = b; protocol = udp; test = cbr (messagesize = 100, period = 5 ms); messages = 100; }"#;
-    if let Some(ended) = on_a_small_disk(&desk, "size=2m", ":;", text, &["--out", "small/out"]) {
+    if let Some(ended) = on_a_small_disk(&dir, "size=2m", ":;", text, &["--out", "small/out"]) {
         let words = "host b: writing small/out/live/files/f/b/data.bin: No space left on device";
         ended.assert_line(1, words);
-        fs::rename(desk.path("kept/out"), desk.path("out")).unwrap();
-        let record = assert_kept(&desk, words, &["f"]);
+        fs::rename(dir.path("kept/out"), dir.path("out")).unwrap();
+        let record = assert_kept(&dir, words, &["f"]);
         assert_measured(&record, &["f"]);
-        let part = fs::read(desk.path("out/live/files/f/b/data.bin")).unwrap();
+        let part = fs::read(dir.path("out/live/files/f/b/data.bin")).unwrap();
         assert!(!part.is_empty() && noise(part.len()) == part, "what came is what was sent");
     }
 }
 
 #[test]
 fn a_folder_that_may_not_be_written_is_named() {
-    let desk = Desk::new();
-    if let Some(ended) = on_a_small_disk(&desk, "ro", ":;", SHORT, &["--out", "small/out"]) {
+    let dir = TestDir::new();
+    if let Some(ended) = on_a_small_disk(&dir, "ro", ":;", SHORT, &["--out", "small/out"]) {
         ended.assert_line(1, "cannot prepare small/out/live: Read-only file system");
     }
-    let desk = Desk::new();
+    let dir = TestDir::new();
     let args = ["--out", "out", "--archive", "small/runs.sqlite"];
-    if let Some(ended) = on_a_small_disk(&desk, "ro", ":;", SHORT, &args) {
+    if let Some(ended) = on_a_small_disk(&dir, "ro", ":;", SHORT, &args) {
         ended.assert_line(1, "cannot open the archive small/runs.sqlite");
     }
-    let desk = Desk::new();
-    desk.write("out", "a file");
-    desk.run(SHORT, &[]).assert_line(1, "cannot prepare out/live: Not a directory");
-    desk.write("archive.sqlite", "This is no archive, but a text of somebody who wants to keep it.");
-    desk.say(&["records", "list"]).assert_line(1, "archive.sqlite is not an archive of Trunkline");
+    let dir = TestDir::new();
+    dir.write("out", "a file");
+    dir.run(SHORT, &[]).assert_line(1, "cannot prepare out/live: Not a directory");
+    dir.write("archive.sqlite", "This is no archive, but a text of somebody who wants to keep it.");
+    dir.execute(&["records", "list"]).assert_line(1, "archive.sqlite is not an archive of Trunkline");
 }
 
 #[test]
 fn wrong_usage_is_told_in_one_line() {
-    let desk = Desk::new();
-    desk.write("good.ns", SHORT);
-    desk.write("latin.ns", b"# caf\xe9\n");
+    let dir = TestDir::new();
+    dir.write("good.ns", SHORT);
+    dir.write("latin.ns", b"# caf\xe9\n");
     for (args, words) in [
         (&["run", "none.ns"][..], "cannot read none.ns: No such file or directory"),
         (&["run", "."], "cannot read .: Is a directory"),
         (&["check", "latin.ns"], "latin.ns is not UTF-8 text: byte 5"),
         (&["run", "good.ns", "--on", "moon"], "there is no backend `moon`; this trunkline has `live`"),
-        (&["run", "good.ns", "--on", "sim"], "`sim` needs to know the network"),
+        (&["run", "good.ns", "--on", "sim"], "`sim` needs a network"),
         (&["run", "good.ns", "--on", "live,lab"], "this trunkline has no backend `lab` yet"),
         (&["run", "good.ns", "--set", "duratoin=2s"], "did you mean `duration`?"),
         (&["run", "good.ns", "--set", "duration=blue"], "expected a duration"),
@@ -427,7 +427,7 @@ fn wrong_usage_is_told_in_one_line() {
         (&["compare", "good.ns", "good.ns"], "good.ns is not a record"),
         (&["agent", "--stdio", "a"], "its standard input must be a socket"),
     ] {
-        desk.say(args).assert_line(2, words);
+        dir.execute(args).assert_line(2, words);
     }
     for args in [
         &["run"][..],
@@ -435,10 +435,10 @@ fn wrong_usage_is_told_in_one_line() {
         &["run", "good.ns", "--seed", "-1"],
         &["fly"],
     ] {
-        let ended = desk.say(args);
+        let ended = dir.execute(args);
         assert!(ended.status == 2 && ended.err.starts_with("error: "), "{ended:?}");
     }
-    assert!(!desk.path("trunkline-results").exists(), "nothing was run");
+    assert!(!dir.path("trunkline-results").exists(), "nothing was run");
 }
 
 #[test]
@@ -446,13 +446,13 @@ fn what_live_cannot_do_is_told_where_it_is_asked() {
     for (connection, words) in [
         (
             "protocol = llc; test = full (messagesize = 1498);",
-            "a message of 1498 B does not go into a frame: at most 1497 B do",
+            "a message of 1498 B does not fit into a frame: the maximum is 1497 B",
         ),
         (
             "protocol = bundle (address = 21); test = poisson (messagesize = 99, rate = 1 /s);",
             "bundles need the converters of a `network`",
         ),
-        ("protocol = tcp; test = telnet;", "`live` does not play the application model `telnet` yet"),
+        ("protocol = tcp; test = telnet;", "`live` does not support the application model `telnet` yet"),
         ("protocol = udp; test = cbr (messagesize = 31, period = 1 ms);", "a message of 31 B is too small"),
         (
             "protocol = tcp (congestion = nonesuch); test = full;",
@@ -463,9 +463,9 @@ fn what_live_cannot_do_is_told_where_it_is_asked() {
             "`live` has no test `request` over multicast",
         ),
     ] {
-        let desk = Desk::new();
+        let dir = TestDir::new();
         let text = format!("# One line above.\nconnection odd {{ xmt = a; rcv = b; {connection} }}\n");
-        let ended = desk.run(&text, &[]);
+        let ended = dir.run(&text, &[]);
         assert_eq!(ended.status, 2, "{ended:?}");
         assert!(ended.err.starts_with("error: odd: ") && ended.err.contains(words), "{}", ended.err);
         // At the protocol, or at the test.
@@ -473,9 +473,9 @@ fn what_live_cannot_do_is_told_where_it_is_asked() {
         let places =
             [asked("protocol ="), asked("test =")].map(|column| format!("--> experiment.ns:2:{column}"));
         assert!(places.iter().any(|place| ended.err.contains(place)), "{}", ended.err);
-        assert!(!ended.err.contains("trunkline:") && !desk.path("out").exists(), "{ended:?}");
+        assert!(!ended.err.contains("trunkline:") && !dir.path("out").exists(), "{ended:?}");
     }
-    let ended = Desk::new().run(SHORT, &["--at", "z=127.0.0.1"]);
+    let ended = TestDir::new().run(SHORT, &["--at", "z=127.0.0.1"]);
     assert!(
         ended.status == 2 && ended.err.contains("--at z: the experiment has no host of that name"),
         "{ended:?}"
@@ -484,36 +484,36 @@ fn what_live_cannot_do_is_told_where_it_is_asked() {
 
 #[test]
 fn mistakes_in_the_text_are_all_shown_and_nothing_runs() {
-    let desk = Desk::new();
-    let ended = desk.run("connection c {\n  xmt = a; rcv = b;\n  protocol = tpc;\n  test = ful;\n}\n", &[]);
+    let dir = TestDir::new();
+    let ended = dir.run("connection c {\n  xmt = a; rcv = b;\n  protocol = tpc;\n  test = ful;\n}\n", &[]);
     assert_eq!((ended.status, ended.out.as_str()), (2, ""));
     for words in ["experiment.ns:3:14", "did you mean `tcp`?", "experiment.ns:4:10", "did you mean `full`?"] {
         assert!(ended.err.contains(words), "{words}: {}", ended.err);
     }
-    assert!(!desk.path("out").exists() && !desk.path("archive.sqlite").exists());
+    assert!(!dir.path("out").exists() && !dir.path("archive.sqlite").exists());
 }
 
 #[test]
 fn a_missing_file_to_send_is_named() {
-    let desk = Desk::new();
+    let dir = TestDir::new();
     let text = r#"connection f { xmt = a; rcv = b; protocol = tcp; test = file (path = "none.bin"); }"#;
-    desk.run(text, &[]).assert_line(1, "host a: opening none.bin: No such file or directory");
-    assert_kept(&desk, "opening none.bin", &["f"]);
+    dir.run(text, &[]).assert_line(1, "host a: opening none.bin: No such file or directory");
+    assert_kept(&dir, "opening none.bin", &["f"]);
 }
 
 #[test]
 fn a_reader_who_leaves_does_not_change_how_the_run_went() {
-    let desk = Desk::new();
-    desk.write("good.ns", SHORT);
-    desk.write("bad.ns", SHORT.replace("= 100;\n}", "= 99;\n}"));
+    let dir = TestDir::new();
+    dir.write("good.ns", SHORT);
+    dir.write("bad.ns", SHORT.replace("= 100;\n}", "= 99;\n}"));
     for args in [&["check", "good.ns"][..], &["man"], &["run", "good.ns"], &["run", "good.ns", "--json"]] {
-        let ended = Running::unread(desk.trunkline(args)).end();
+        let ended = Running::unread(dir.trunkline(args)).end();
         assert_eq!((ended.status, ended.err.as_str()), (0, ""), "{args:?}");
     }
     for args in [&["run", "bad.ns"][..], &["run", "bad.ns", "--json"]] {
-        Running::unread(desk.trunkline(args)).end().assert_line(1, "an expectation did not hold");
+        Running::unread(dir.trunkline(args)).end().assert_line(1, "an expectation did not hold");
     }
-    let mut full = desk.trunkline(&["check", "good.ns"]);
+    let mut full = dir.trunkline(&["check", "good.ns"]);
     full.stdout(fs::OpenOptions::new().write(true).open("/dev/full").unwrap());
     let output = full.output().unwrap();
     assert_eq!((output.status.code(), output.stderr.is_empty()), (Some(1), false));

@@ -1,4 +1,4 @@
-//! How much and how fast.
+//! Sizes and rates.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Span;
 
-/// Bits of a byte times picoseconds of a second.
+/// Bits per byte times picoseconds per second.
 const BIT_PS: u64 = 8 * 1_000_000_000_000;
 
 /// A number of bytes.
@@ -14,40 +14,40 @@ const BIT_PS: u64 = 8 * 1_000_000_000_000;
 #[serde(transparent)]
 pub struct Size(u64);
 
-/// A number of bits per second, decimal as networks count (1 Mb/s = 10⁶ b/s).
+/// A rate in bits per second, with decimal prefixes (1 Mb/s = 10⁶ b/s).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Rate(u64);
 
 impl Size {
-    /// `n` bytes.
+    /// Creates a size of `n` bytes.
     pub const fn from_bytes(n: u64) -> Self {
         Size(n)
     }
 
-    /// Bytes.
+    /// Returns the bytes.
     pub const fn as_bytes(self) -> u64 {
         self.0
     }
 
-    /// Bits; saturates.
+    /// Returns the bits; saturates.
     pub const fn as_bits(self) -> u64 {
         self.0.saturating_mul(8)
     }
 }
 
 impl Rate {
-    /// `n` bits per second.
+    /// Creates a rate of `n` bits per second.
     pub const fn from_bps(n: u64) -> Self {
         Rate(n)
     }
 
-    /// Bits per second.
+    /// Returns the bits per second.
     pub const fn as_bps(self) -> u64 {
         self.0
     }
 
-    /// The rate at which `size` crosses in `time`, rounded down; zero time gives zero.
+    /// Returns the rate at which `size` is transferred in `time`, rounded down; zero time gives zero.
     pub fn of(size: Size, time: Span) -> Rate {
         if time.is_zero() {
             return Rate(0);
@@ -59,7 +59,7 @@ impl Rate {
         Rate(u64::try_from(bps).unwrap_or(u64::MAX))
     }
 
-    /// How long `size` takes at this rate, rounded up to a picosecond; at rate zero, for ever.
+    /// Returns the time that `size` takes at this rate, rounded up to a picosecond; [`Span::MAX`] at rate zero.
     #[inline]
     pub fn time_for(self, size: Size) -> Span {
         if self.0 == 0 {
@@ -73,7 +73,7 @@ impl Rate {
     }
 }
 
-/// `value / unit name` with at most three decimals and no trailing zeros.
+/// Writes `value / unit name` with at most three decimals and no trailing zeros.
 pub(crate) fn write_scaled(f: &mut fmt::Formatter<'_>, value: u64, unit: u64, name: &str) -> fmt::Result {
     let scaled = value as f64 / unit as f64;
     let text = format!("{scaled:.3}");
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn amounts_read_well() {
+    fn sizes_and_rates_are_formatted() {
         assert_eq!(Size::from_bytes(18_432).to_string(), "18.432 kB");
         assert_eq!(Size::from_bytes(999).to_string(), "999 B");
         assert_eq!(Rate::from_bps(36_864_000).to_string(), "36.864 Mb/s");
@@ -119,8 +119,8 @@ mod tests {
     }
 
     #[test]
-    fn few_bytes_and_many_are_reckoned_alike() {
-        // The first that take more than 64 bits in picoseconds are 2,305,844.
+    fn the_64_bit_and_128_bit_paths_agree() {
+        // The first size whose bits times picoseconds exceed 64 bits is 2,305,844.
         for bytes in [1, 77, 2_305_842, 2_305_843, 2_305_844, 2_305_845, 1 << 40] {
             for by in [1, 3, 999_999_937, 1 << 50] {
                 let scaled = u128::from(bytes) * 8_000_000_000_000;

@@ -1,12 +1,22 @@
-//! The units every room of Trunkline speaks: time, rate, size, and named random streams.
+//! Units for all crates of Trunkline: time, size, rate, and named streams of random numbers.
 //!
-//! | module | what |
+//! ```
+//! use trunkline_units::{Rate, Seed, Size, Span};
+//!
+//! let time = Rate::from_bps(100_000_000).time_for(Size::from_bytes(1250));
+//! assert_eq!(time, Span::from_us(100));
+//!
+//! let mut gaps = Seed(7).stream("B-A / gap");
+//! assert!(gaps.unit() < 1.0);
+//! ```
+//!
+//! | module | contents |
 //! | --- | --- |
-//! | [`time`] | [`Instant`] and [`Span`], picoseconds since the run began |
+//! | [`time`] | [`Instant`] and [`Span`], in picoseconds |
 //! | [`amount`] | [`Size`] in bytes and [`Rate`] in bits per second |
-//! | [`random`] | [`Seed`] and [`Stream`], random numbers named by their place in the plan |
+//! | [`random`] | [`Seed`] and [`Stream`]: random numbers identified by name |
 //!
-//! Nothing here reads a clock, allocates on a hot path, or knows what the numbers are for.
+//! This crate reads no clock and does not allocate on a hot path.
 
 pub mod amount;
 pub mod random;

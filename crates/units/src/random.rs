@@ -1,7 +1,7 @@
-//! Random numbers named by their place.
+//! Named streams of random numbers.
 //!
-//! A stream is found by a name such as `"B-A / gap"`, never by number or by order of creation, so adding a host
-//! to an experiment leaves every other host's traffic as it was.
+//! A stream is identified by a name such as `"B-A / gap"`, never by a number or by the order of creation, so adding a
+//! host to an experiment leaves every other host's traffic unchanged.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use rand_pcg::Pcg64Mcg;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
-/// The seed of a whole run. The default is fixed, so that an experiment repeats unless asked not to.
+/// The seed of a run. The default is fixed, so that an experiment is repeatable by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Seed(pub u64);
@@ -28,9 +28,9 @@ impl fmt::Display for Seed {
 }
 
 impl Seed {
-    /// The stream that belongs to `place`. The same seed and place give the same numbers on every machine.
-    pub fn stream(self, place: &str) -> Stream {
-        let state = xxh3_128_with_seed(place.as_bytes(), self.0);
+    /// Returns the stream with this name. The same seed and name give the same numbers on every machine.
+    pub fn stream(self, name: &str) -> Stream {
+        let state = xxh3_128_with_seed(name.as_bytes(), self.0);
         Stream(Pcg64Mcg::from_seed(state.to_le_bytes()))
     }
 }
@@ -40,29 +40,30 @@ impl Seed {
 pub struct Stream(Pcg64Mcg);
 
 impl Stream {
-    /// The stream that begins with these bits, such as the system's. Its first two numbers are as hard to guess as they; who
-    /// has been told some can work out the others.
-    pub fn of_bits(bits: [u8; 16]) -> Stream {
+    /// Creates a stream from this state, such as random bits of the system. Its first two numbers are as
+    /// unpredictable as the state; an observer of several numbers can compute the rest.
+    pub fn from_bits(bits: [u8; 16]) -> Stream {
         Stream(Pcg64Mcg::from_seed(bits))
     }
 
-    /// The next 64 random bits.
+    /// Returns the next 64 random bits.
     pub fn bits(&mut self) -> u64 {
         self.0.next_u64()
     }
 
-    /// Uniform in the open interval (0, 1): 53 bits, never 0 and never 1, so its logarithm is finite.
+    /// Returns a number that is uniform in the open interval (0, 1): 53 bits, never 0 and never 1, so its logarithm
+    /// is finite.
     pub fn unit(&mut self) -> f64 {
         // An odd numerator over 2^54.
         (((self.bits() >> 11) << 1) | 1) as f64 / (1u64 << 54) as f64
     }
 
-    /// Uniform in `0..bound`, without bias; 0 for a bound of 0.
+    /// Returns a number that is uniform in `0..bound`, without bias; 0 for a bound of 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         if bound == 0 {
             return 0;
         }
-        // Lemire 2019: multiply, reject the few that would tilt the result.
+        // Lemire 2019: multiply, and reject the few values that would bias the result.
         loop {
             let m = u128::from(self.bits()) * u128::from(bound);
             if (m as u64) >= bound.wrapping_neg() % bound {
@@ -71,7 +72,7 @@ impl Stream {
         }
     }
 
-    /// True with probability `p`; `p` at or below 0 is never, at or above 1 always.
+    /// Returns true with probability `p`: never for `p` ≤ 0, always for `p` ≥ 1.
     pub fn chance(&mut self, p: f64) -> bool {
         self.unit() < p
     }
@@ -82,17 +83,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stream_is_named_by_its_place() {
-        let draw = |seed: u64, place: &str| Seed(seed).stream(place).bits();
+    fn a_stream_is_identified_by_seed_and_name() {
+        let draw = |seed: u64, name: &str| Seed(seed).stream(name).bits();
         assert_eq!(draw(1, "B-A / gap"), draw(1, "B-A / gap"));
         assert_ne!(draw(1, "B-A / gap"), draw(1, "B-A / size"));
         assert_ne!(draw(1, "B-A / gap"), draw(2, "B-A / gap"));
-        // Pinned: a change here changes every simulated result ever recorded.
+        // Fixed: a change here changes every simulated result ever recorded.
         assert_eq!(draw(1996, "B-A / gap"), 8_623_553_858_684_814_948);
     }
 
     #[test]
-    fn unit_stays_open_and_below_stays_below() {
+    fn numbers_stay_in_their_intervals() {
         let mut s = Seed(7).stream("test");
         let mut sum = 0.0;
         for _ in 0..10_000 {

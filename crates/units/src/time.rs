@@ -1,4 +1,4 @@
-//! Time as integers of picoseconds: an OC-3c cell lasts 2.8312 µs, which no whole nanosecond holds.
+//! Time in integer picoseconds: an OC-3c cell lasts 2.8312 µs, which is no whole number of nanoseconds.
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Div, Mul, Sub, SubAssign};
@@ -11,111 +11,112 @@ const US: u64 = 1_000 * NS;
 const MS: u64 = 1_000 * US;
 const S: u64 = 1_000 * MS;
 
-/// A moment of a run: picoseconds since it began. Covers 213 days; arithmetic saturates at both ends.
+/// An instant of a run: picoseconds since its start. Covers 213 days; arithmetic saturates at both ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Instant(u64);
 
-/// A length of time in picoseconds. Arithmetic saturates.
+/// A duration in picoseconds. Arithmetic saturates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Span(u64);
 
 impl Instant {
-    /// The moment the run began.
+    /// The start of the run.
     pub const ZERO: Instant = Instant(0);
-    /// The last moment that can be told: "never".
+    /// The last instant that can be represented: "never".
     pub const MAX: Instant = Instant(u64::MAX);
 
-    /// `ps` picoseconds after the run began.
+    /// Creates the instant `ps` picoseconds after the start.
     pub const fn from_ps(ps: u64) -> Self {
         Instant(ps)
     }
 
-    /// `ns` nanoseconds after the run began.
+    /// Creates the instant `ns` nanoseconds after the start.
     pub const fn from_ns(ns: u64) -> Self {
         Instant(ns.saturating_mul(NS))
     }
 
-    /// Picoseconds since the run began.
+    /// Returns the picoseconds since the start.
     pub const fn as_ps(self) -> u64 {
         self.0
     }
 
-    /// Whole nanoseconds since the run began, rounded down.
+    /// Returns the whole nanoseconds since the start, rounded down.
     pub const fn as_ns(self) -> u64 {
         self.0 / NS
     }
 
-    /// Seconds since the run began, for reports.
+    /// Returns the seconds since the start, for reports.
     pub fn as_s(self) -> f64 {
         self.0 as f64 / S as f64
     }
 
-    /// The time from `earlier` to `self`; zero if `earlier` is later.
+    /// Returns the time from `earlier` to `self`; zero if `earlier` is later.
     pub const fn since(self, earlier: Instant) -> Span {
         Span(self.0.saturating_sub(earlier.0))
     }
 }
 
 impl Span {
-    /// No time at all.
+    /// Zero.
     pub const ZERO: Span = Span(0);
-    /// The longest span that can be told.
+    /// The longest span that can be represented.
     pub const MAX: Span = Span(u64::MAX);
 
-    /// `ps` picoseconds.
+    /// Creates a span of `ps` picoseconds.
     pub const fn from_ps(ps: u64) -> Self {
         Span(ps)
     }
 
-    /// `ns` nanoseconds.
+    /// Creates a span of `ns` nanoseconds.
     pub const fn from_ns(ns: u64) -> Self {
         Span(ns.saturating_mul(NS))
     }
 
-    /// `us` microseconds.
+    /// Creates a span of `us` microseconds.
     pub const fn from_us(us: u64) -> Self {
         Span(us.saturating_mul(US))
     }
 
-    /// `ms` milliseconds.
+    /// Creates a span of `ms` milliseconds.
     pub const fn from_ms(ms: u64) -> Self {
         Span(ms.saturating_mul(MS))
     }
 
-    /// `s` seconds.
+    /// Creates a span of `s` seconds.
     pub const fn from_s(s: u64) -> Self {
         Span(s.saturating_mul(S))
     }
 
-    /// `seconds`, rounded to the nearest picosecond; a negative number or NaN gives zero, too large the maximum.
+    /// Creates a span of `seconds`, rounded to the nearest picosecond. A negative number or NaN gives zero, too large
+    /// a number gives the maximum.
     pub fn from_seconds(seconds: f64) -> Self {
         // `as` saturates and turns NaN into 0.
         Span((seconds * S as f64).round() as u64)
     }
 
-    /// Picoseconds.
+    /// Returns the picoseconds.
     pub const fn as_ps(self) -> u64 {
         self.0
     }
 
-    /// Whole nanoseconds, rounded down.
+    /// Returns the whole nanoseconds, rounded down.
     pub const fn as_ns(self) -> u64 {
         self.0 / NS
     }
 
-    /// Microseconds, for reports.
+    /// Returns the microseconds, for reports.
     pub fn as_us(self) -> f64 {
         self.0 as f64 / US as f64
     }
 
-    /// Seconds, for reports.
+    /// Returns the seconds, for reports.
     pub fn as_s(self) -> f64 {
         self.0 as f64 / S as f64
     }
 
-    /// Whether this is no time at all.
+    /// Returns whether the span is zero.
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
@@ -200,7 +201,7 @@ impl fmt::Display for Instant {
     }
 }
 
-/// The largest unit in which the value is at least one, with at most three decimals: `2.831 us`, `1 min`.
+/// Uses the largest unit in which the value is at least one, with at most three decimals: `2.831 us`, `1 min`.
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (unit, name) = match self.0 {
@@ -222,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_read_well() {
+    fn spans_are_formatted() {
         for (span, text) in [
             (Span::ZERO, "0 s"),
             (Span::from_ps(2_831_200), "2.831 us"),

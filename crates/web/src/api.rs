@@ -1,35 +1,38 @@
-//! What is answered, as JSON. Times are whole nanoseconds since 1970, values whole where they were read as such.
+//! The JSON interface. Times are integers in nanoseconds since 1970; values are integers if they were read as such.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
-//! | [`lists`] | devices, their parts, their series, what they say in words |
-//! | [`views`] | series over time in buckets; readings one by one |
-//! | [`latest`] | the newest values of a device; all devices at a glance |
-//! | [`path`] | from host to host, hop by hop |
+//! | [`lists`] | lists of devices, objects, series and texts |
+//! | [`views`] | series over time in buckets; single readings |
+//! | [`latest`] | latest values of a device; status of all devices |
+//! | [`overview`] | busiest interfaces, recent events, silent devices |
+//! | [`path`] | routes between hosts along ATM channels |
 
 pub mod latest;
 pub mod lists;
+pub mod overview;
 pub mod path;
 pub mod views;
 
 use serde::Serialize;
-use trunkline_counters::archive::{Object, Place, SeriesInfo, TableId, TableInfo};
-use trunkline_counters::counter::{Events, Kind, Raw};
+use trunkline_counters::archive::{Object, SeriesInfo, SeriesName, TableId, TableInfo};
+use trunkline_counters::counter::{EventSet, RawValue, ValueKind};
 
-use super::pool::Asked;
-use super::query::{Query, Refused};
+use super::query::{ApiError, Query};
+use super::readers::QueryContext;
 
-/// Most series that are told of at once.
-pub const MOST_LISTED: usize = 20_000;
+/// Maximum number of series in one response.
+pub const MAX_SERIES_LISTED: usize = 20_000;
 
-/// How a question is answered.
-pub type Answer = fn(&Asked<'_>, &Query) -> Result<Vec<u8>, Refused>;
+/// A handler of a route.
+pub type Handler = fn(&QueryContext<'_>, &Query) -> Result<Vec<u8>, ApiError>;
 
-/// The media type of most answers.
+/// The media type of most responses.
 const JSON: &str = "application/json";
 
-/// Every question: its path, its parameters, the media type of its answer, and who gives it. Beside them stand `/api/live` and `/api/openapi.json`.
-pub const QUESTIONS: &[(&str, &[&str], &str, Answer)] = &[
+/// All routes: path, parameters, media type and handler. `/api/live` and `/api/openapi.json` are handled by the
+/// server.
+pub const ROUTES: &[(&str, &[&str], &str, Handler)] = &[
     ("/api/devices", &[], JSON, lists::devices),
     ("/api/objects", &["device"], JSON, lists::objects),
     ("/api/series", &["device", "object", "series"], JSON, lists::series),
@@ -38,16 +41,17 @@ pub const QUESTIONS: &[(&str, &[&str], &str, Answer)] = &[
     ("/api/points", &["series", "from_ns", "to_ns", "most"], JSON, views::points),
     ("/api/latest", &["device"], JSON, latest::latest),
     ("/api/hosts", &[], JSON, latest::hosts),
+    ("/api/overview", &[], JSON, overview::overview),
     ("/api/path", &["from", "to"], JSON, path::path),
     ("/metrics", &[], "text/plain; version=0.0.4", latest::metrics),
 ];
 
-/// As JSON.
-fn json(value: &impl Serialize) -> Result<Vec<u8>, Refused> {
-    serde_json::to_vec(value).map_err(|_| Refused::Lost)
+/// Serializes as JSON.
+fn json(value: &impl Serialize) -> Result<Vec<u8>, ApiError> {
+    serde_json::to_vec(value).map_err(|_| ApiError::Internal)
 }
 
-/// A value as it was read.
+/// A value.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(untagged)]
 pub enum Value {
@@ -55,25 +59,25 @@ pub enum Value {
     Counter(u64),
     /// A gauge.
     Gauge(i64),
-    /// A real number; `null` where it is none.
+    /// A floating-point number; `null` if not finite.
     Real(f64),
-    /// A sum of whole numbers.
+    /// A sum of integers.
     Sum(i128),
 }
 
 impl Value {
-    pub fn new(raw: Raw, kind: Kind) -> Value {
+    pub fn new(raw: RawValue, kind: ValueKind) -> Value {
         match kind {
-            Kind::Counter32 | Kind::Counter64 => Value::Counter(raw.0),
-            Kind::Gauge => Value::Gauge(raw.0 as i64),
-            Kind::Real => Value::Real(f64::from_bits(raw.0)),
+            ValueKind::Counter32 | ValueKind::Counter64 => Value::Counter(raw.0),
+            ValueKind::Gauge => Value::Gauge(raw.0 as i64),
+            ValueKind::Real => Value::Real(f64::from_bits(raw.0)),
         }
     }
 }
 
-/// A series as it is told of.
+/// A series in a response.
 #[derive(Debug, Serialize)]
-pub struct SeriesTold {
+pub struct SeriesJson {
     id: i64,
     device: String,
     table: String,
@@ -87,41 +91,41 @@ pub struct SeriesTold {
     ceiling: Option<u64>,
 }
 
-impl SeriesTold {
-    pub fn new(series: &SeriesInfo, table: &TableInfo) -> SeriesTold {
-        let named = named(&series.name);
-        SeriesTold {
+impl SeriesJson {
+    pub fn new(series: &SeriesInfo, table: &TableInfo) -> SeriesJson {
+        let parsed = parse_name(&series.name);
+        SeriesJson {
             id: series.id.0,
             device: table.device.clone(),
             table: table.name.clone(),
             period_ns: u64::try_from(table.period.as_nanos()).unwrap_or(u64::MAX),
             name: series.name.clone(),
-            object: named.object,
-            direction: named.direction,
-            quantity: named.quantity,
+            object: parsed.object,
+            direction: parsed.direction,
+            quantity: parsed.quantity,
             unit: series.unit.clone(),
-            kind: kind(series.column.kind),
+            kind: kind_name(series.column.kind),
             ceiling: series.column.ceiling,
         }
     }
 }
 
-fn kind(kind: Kind) -> &'static str {
+fn kind_name(kind: ValueKind) -> &'static str {
     match kind {
-        Kind::Counter32 => "counter32",
-        Kind::Counter64 => "counter64",
-        Kind::Gauge => "gauge",
-        Kind::Real => "real",
+        ValueKind::Counter32 => "counter32",
+        ValueKind::Counter64 => "counter64",
+        ValueKind::Gauge => "gauge",
+        ValueKind::Real => "real",
     }
 }
 
-/// Names of what happened.
-fn events(events: Events) -> Vec<&'static str> {
+/// Returns the names of events.
+fn event_names(events: EventSet) -> Vec<&'static str> {
     events.iter().map(|event| event.name()).collect()
 }
 
-/// What the name of a series says. One that is no [`Place`] is of an object of its own.
-pub struct Named {
+/// The parts of a series name. A name that is not a [`SeriesName`] is an object of its own.
+pub struct ParsedName {
     pub object: String,
     pub class: &'static str,
     pub label: String,
@@ -129,16 +133,16 @@ pub struct Named {
     pub quantity: String,
 }
 
-pub fn named(name: &str) -> Named {
-    match name.parse::<Place>() {
-        Ok(place) => Named {
+pub fn parse_name(name: &str) -> ParsedName {
+    match name.parse::<SeriesName>() {
+        Ok(place) => ParsedName {
             object: place.object.to_string(),
             class: class(&place.object),
             label: label(&place.object),
             direction: place.direction.map(|direction| direction.to_string()),
             quantity: place.quantity,
         },
-        Err(_) => Named {
+        Err(_) => ParsedName {
             object: name.to_owned(),
             class: "other",
             label: name.to_owned(),
@@ -161,7 +165,7 @@ fn class(object: &Object) -> &'static str {
     }
 }
 
-/// For people: the name without its class.
+/// Returns the name of an object without its class, for display.
 fn label(object: &Object) -> String {
     match object {
         Object::Agent => "agent".into(),
@@ -174,13 +178,13 @@ fn label(object: &Object) -> String {
     }
 }
 
-/// All tables, a page at a time.
-fn tables(asked: &Asked<'_>) -> Result<Vec<TableInfo>, Refused> {
+/// Reads all tables, a page at a time.
+fn all_tables(context: &QueryContext<'_>) -> Result<Vec<TableInfo>, ApiError> {
     const PAGE: usize = 10_000;
     let mut all: Vec<TableInfo> = Vec::new();
     loop {
-        asked.in_time()?;
-        let page = asked.reader.tables(all.last().map_or(TableId(i64::MIN), |table| table.id), PAGE)?;
+        context.check_deadline()?;
+        let page = context.reader.tables(all.last().map_or(TableId(i64::MIN), |table| table.id), PAGE)?;
         let last = page.len() < PAGE;
         all.extend(page);
         if last {
@@ -189,11 +193,11 @@ fn tables(asked: &Asked<'_>) -> Result<Vec<TableInfo>, Refused> {
     }
 }
 
-/// The tables of a device, of which there must be one.
-fn tables_of(asked: &Asked<'_>, device: &str) -> Result<Vec<TableInfo>, Refused> {
-    let mut tables = tables(asked)?;
+/// Reads the tables of a device; fails if there are none.
+fn device_tables(context: &QueryContext<'_>, device: &str) -> Result<Vec<TableInfo>, ApiError> {
+    let mut tables = all_tables(context)?;
     tables.retain(|table| table.device == device);
-    if tables.is_empty() { Err(Refused::None("there is no such device".into())) } else { Ok(tables) }
+    if tables.is_empty() { Err(ApiError::NotFound("unknown device".into())) } else { Ok(tables) }
 }
 
 #[cfg(test)]
@@ -211,10 +215,10 @@ mod tests {
             let list = paths[path]["get"]["parameters"].as_array().expect("a list");
             list.iter().map(|one| one["name"].as_str().expect("a name").to_owned()).collect()
         };
-        for (path, known, ..) in QUESTIONS {
+        for (path, known, ..) in ROUTES {
             assert_eq!(parameters(path), known.iter().map(|name| (*name).to_owned()).collect(), "{path}");
         }
-        assert_eq!(paths.len(), QUESTIONS.len() + 2, "these, /api/live and /api/openapi.json");
+        assert_eq!(paths.len(), ROUTES.len() + 2, "these, /api/live and /api/openapi.json");
         let events = &described["components"]["schemas"]["Event"]["enum"];
         let names = trunkline_counters::counter::Event::ALL.map(trunkline_counters::counter::Event::name);
         assert_eq!(*events, serde_json::json!(names));

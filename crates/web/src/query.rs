@@ -1,110 +1,128 @@
-//! What was asked for, within bounds.
+//! Query parameters of requests, with limits.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use trunkline_counters::archive::{self, SeriesId};
-use trunkline_counters::counter::Moment;
+use trunkline_counters::counter::Timestamp;
 
-/// Most series of a question.
-pub const MOST_SERIES: usize = 8;
-/// Most octets of a question.
-const LONGEST: usize = 8_192;
+/// Maximum number of series of a query.
+pub const MAX_SERIES: usize = 8;
+/// Maximum length of a query string in octets.
+const MAX_QUERY_LENGTH: usize = 8_192;
 
-/// Why a question is not answered.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
-pub enum Refused {
-    /// It is wrong.
+pub enum ApiError {
+    /// A parameter is invalid.
     #[error("{0}")]
-    Bad(String),
-    /// There is no such thing.
+    InvalidRequest(String),
+    /// The requested object does not exist.
     #[error("{0}")]
-    None(String),
-    /// Too many ask.
-    #[error("too many questions at once: try again")]
-    Busy,
-    /// It took too long.
-    #[error("the answer takes too long: ask for less")]
-    Slow,
+    NotFound(String),
+    /// Too many queries wait.
+    #[error("too many requests: try again")]
+    Overloaded,
+    /// The query exceeded the time limit.
+    #[error("the request takes too long: request less")]
+    Timeout,
     /// The archive could not be read.
     #[error("{0}")]
     Archive(archive::Error),
-    /// The server itself.
-    #[error("the question was not answered")]
-    Lost,
+    /// An internal error.
+    #[error("internal error")]
+    Internal,
 }
 
-impl From<archive::Error> for Refused {
-    fn from(error: archive::Error) -> Refused {
+impl From<archive::Error> for ApiError {
+    fn from(error: archive::Error) -> ApiError {
         match error {
-            archive::Error::None { what, .. } => Refused::None(format!("there is no {what}")),
-            error => Refused::Archive(error),
+            archive::Error::NotFound { what, .. } => ApiError::NotFound(format!("unknown {what}")),
+            error => ApiError::Archive(error),
         }
     }
 }
 
-/// Names and values of a question.
+/// The parameters of a query.
 #[derive(Debug, Default)]
 pub struct Query(BTreeMap<String, String>);
 
 impl Query {
-    /// Reads what stands behind `?`. Names that nobody knows, or that stand there twice, are refused.
-    pub fn parse(text: &str, known: &[&str]) -> Result<Query, Refused> {
-        if text.len() > LONGEST {
-            return Err(Refused::Bad(format!("the question is longer than {LONGEST} octets")));
+    /// Parses a query string. Unknown and repeated parameters are errors.
+    pub fn parse(text: &str, known: &[&str]) -> Result<Query, ApiError> {
+        if text.len() > MAX_QUERY_LENGTH {
+            return Err(ApiError::InvalidRequest(format!(
+                "the query is longer than {MAX_QUERY_LENGTH} octets"
+            )));
         }
         let mut query = Query::default();
         for pair in text.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let (name, value) = (plain(name)?, plain(value)?);
+            let (name, value) = (percent_decode(name)?, percent_decode(value)?);
             if !known.contains(&name.as_str()) {
-                return Err(Refused::Bad(format!("there is no parameter `{name}` here")));
+                return Err(ApiError::InvalidRequest(format!("unknown parameter `{name}`")));
             }
             if query.0.insert(name.clone(), value).is_some() {
-                return Err(Refused::Bad(format!("`{name}` is there twice")));
+                return Err(ApiError::InvalidRequest(format!("`{name}` is given twice")));
             }
         }
         Ok(query)
     }
 
-    /// A value that may be missing.
+    /// Returns an optional parameter.
     pub fn optional(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
 
-    /// A value that may not.
-    pub fn text(&self, name: &str) -> Result<&str, Refused> {
-        self.optional(name).ok_or_else(|| Refused::Bad(format!("`{name}` is missing")))
+    /// Returns a required parameter.
+    pub fn required(&self, name: &str) -> Result<&str, ApiError> {
+        self.optional(name).ok_or_else(|| ApiError::InvalidRequest(format!("`{name}` is missing")))
     }
 
-    /// A whole number.
-    pub fn count(&self, name: &str, default: usize, within: RangeInclusive<usize>) -> Result<usize, Refused> {
+    /// Returns an integer parameter.
+    pub fn count(
+        &self,
+        name: &str,
+        default: usize,
+        within: RangeInclusive<usize>,
+    ) -> Result<usize, ApiError> {
         let Some(text) = self.optional(name) else { return Ok(default) };
         let count = text.parse().ok().filter(|count| within.contains(count));
         let (low, high) = (within.start(), within.end());
-        count.ok_or_else(|| Refused::Bad(format!("`{name}` is a whole number from {low} to {high}")))
+        count.ok_or_else(|| {
+            ApiError::InvalidRequest(format!("`{name}` must be an integer from {low} to {high}"))
+        })
     }
 
-    fn moment(&self, name: &str) -> Result<Option<Moment>, Refused> {
-        let bad = |_| Refused::Bad(format!("`{name}` is a whole number of nanoseconds since 1970"));
-        self.optional(name).map(|text| text.parse().map(Moment).map_err(bad)).transpose()
+    fn timestamp(&self, name: &str) -> Result<Option<Timestamp>, ApiError> {
+        let bad =
+            |_| ApiError::InvalidRequest(format!("`{name}` must be an integer in nanoseconds since 1970"));
+        self.optional(name).map(|text| text.parse().map(Timestamp).map_err(bad)).transpose()
     }
 
-    /// From when to when: `from_ns` and `to_ns`, the last hour where nothing is said.
-    pub fn span(&self, now: Moment) -> Result<(Moment, Moment), Refused> {
-        let to = self.moment("to_ns")?.unwrap_or(now);
+    /// Returns the time range of `from_ns` and `to_ns`; the default is the last hour.
+    pub fn time_range(&self, now: Timestamp) -> Result<(Timestamp, Timestamp), ApiError> {
+        let to = self.timestamp("to_ns")?.unwrap_or(now);
         let hour = std::time::Duration::from_secs(3_600);
-        let from = self.moment("from_ns")?.unwrap_or_else(|| to.before(hour));
-        if from < to { Ok((from, to)) } else { Err(Refused::Bad("`from_ns` must be before `to_ns`".into())) }
+        let from = self.timestamp("from_ns")?.unwrap_or_else(|| to.saturating_sub(hour));
+        if from < to {
+            Ok((from, to))
+        } else {
+            Err(ApiError::InvalidRequest("`from_ns` must be before `to_ns`".into()))
+        }
     }
 
-    /// Numbers of series: `series=1,2`, each once, at most [`MOST_SERIES`].
-    pub fn series(&self) -> Result<Vec<SeriesId>, Refused> {
-        let bad = || Refused::Bad(format!("`series` are 1 to {MOST_SERIES} different numbers, with commas"));
+    /// Returns the series of `series=1,2`, each once, at most [`MAX_SERIES`].
+    pub fn series(&self) -> Result<Vec<SeriesId>, ApiError> {
+        let bad = || {
+            ApiError::InvalidRequest(format!(
+                "`series` must be 1 to {MAX_SERIES} different numbers, separated by commas"
+            ))
+        };
         let mut all = Vec::new();
-        for number in self.text("series")?.split(',') {
+        for number in self.required("series")?.split(',') {
             let id = SeriesId(number.parse().map_err(|_| bad())?);
-            if all.contains(&id) || all.len() == MOST_SERIES {
+            if all.contains(&id) || all.len() == MAX_SERIES {
                 return Err(bad());
             }
             all.push(id);
@@ -113,8 +131,8 @@ impl Query {
     }
 }
 
-/// What an escaped text of an address stands for.
-fn plain(text: &str) -> Result<String, Refused> {
+/// Decodes a percent-encoded text.
+fn percent_decode(text: &str) -> Result<String, ApiError> {
     let mut octets = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     let digit = |octet: Option<u8>| octet.and_then(|octet| char::from(octet).to_digit(16));
@@ -123,12 +141,16 @@ fn plain(text: &str) -> Result<String, Refused> {
             b'+' => b' ',
             b'%' => match (digit(rest.next()), digit(rest.next())) {
                 (Some(high), Some(low)) => (high * 16 + low) as u8,
-                _ => return Err(Refused::Bad("`%` stands before two hexadecimal digits".into())),
+                _ => {
+                    return Err(ApiError::InvalidRequest(
+                        "`%` must be followed by two hexadecimal digits".into(),
+                    ));
+                }
             },
             octet => octet,
         });
     }
-    String::from_utf8(octets).map_err(|_| Refused::Bad("the question is not UTF-8".into()))
+    String::from_utf8(octets).map_err(|_| ApiError::InvalidRequest("the query is not UTF-8".into()))
 }
 
 #[cfg(test)]
@@ -137,19 +159,19 @@ mod tests {
 
     const KNOWN: &[&str] = &["series", "from_ns", "to_ns", "device", "buckets"];
 
-    fn parse(text: &str) -> Result<Query, Refused> {
+    fn parse(text: &str) -> Result<Query, ApiError> {
         Query::parse(text, KNOWN)
     }
 
     #[test]
     fn values_are_unescaped_once() {
         let query = parse("device=a%2Fb+%25%C3%BC&buckets=").unwrap();
-        assert_eq!((query.text("device").unwrap(), query.optional("buckets")), ("a/b %ü", Some("")));
-        assert!(query.text("from_ns").is_err());
+        assert_eq!((query.required("device").unwrap(), query.optional("buckets")), ("a/b %ü", Some("")));
+        assert!(query.required("from_ns").is_err());
         for wrong in ["device=%", "device=%2", "device=%zz", "device=%ff", "device=1&device=1", "other=1"] {
-            assert!(matches!(parse(wrong), Err(Refused::Bad(_))), "{wrong}");
+            assert!(matches!(parse(wrong), Err(ApiError::InvalidRequest(_))), "{wrong}");
         }
-        assert!(parse(&"x".repeat(LONGEST + 1)).is_err());
+        assert!(parse(&"x".repeat(MAX_QUERY_LENGTH + 1)).is_err());
     }
 
     #[test]
@@ -169,9 +191,9 @@ mod tests {
         ] {
             assert_eq!(series(wrong), None, "{wrong}");
         }
-        let span = |text: &str| parse(text).unwrap().span(Moment(7_200_000_000_000)).ok();
-        assert_eq!(span(""), Some((Moment(3_600_000_000_000), Moment(7_200_000_000_000))));
-        assert_eq!(span("from_ns=1&to_ns=2"), Some((Moment(1), Moment(2))));
+        let span = |text: &str| parse(text).unwrap().time_range(Timestamp(7_200_000_000_000)).ok();
+        assert_eq!(span(""), Some((Timestamp(3_600_000_000_000), Timestamp(7_200_000_000_000))));
+        assert_eq!(span("from_ns=1&to_ns=2"), Some((Timestamp(1), Timestamp(2))));
         assert_eq!([span("from_ns=2&to_ns=2"), span("from_ns=x"), span("to_ns=1e9")], [None, None, None]);
     }
 }

@@ -1,4 +1,4 @@
-//! Who listens: connections, routes, headers of every answer.
+//! The HTTP server: connections, routes, response headers.
 
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener as Listener};
@@ -19,190 +19,194 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::time::timeout;
 use trunkline_counters::archive::{self, Location};
 
-use super::door::{Door, Token, Verdict};
-use super::live::{self, Watch};
-use super::pool::{Pool, READERS};
-use super::query::{Query, Refused};
+use super::access::{AccessControl, AccessDecision, Token};
+use super::events::{self, Subscription};
+use super::query::{ApiError, Query};
+use super::readers::{MAX_READERS, Pool};
 use super::{api, page};
 
-/// Connections at the same time; more wait in the system's queue.
-pub const MOST_CONNECTIONS: usize = 128;
-/// Of them those that watch; more are refused.
-pub const MOST_WATCHERS: usize = 32;
-/// Most octets of a request's head.
-const MOST_HEAD: usize = 16 * 1024;
-/// How long a request's head may take, and a connection wait for the next one.
-const HEAD_PATIENCE: Duration = Duration::from_secs(30);
+/// Maximum number of connections; more wait in the listen queue.
+pub const MAX_CONNECTIONS: usize = 128;
+/// Maximum number of subscribers to events; more are refused.
+pub const MAX_SUBSCRIBERS: usize = 32;
+/// Maximum size of a request header in octets.
+const MAX_HEADER_BYTES: usize = 16 * 1024;
+/// Timeout for a request header, and for an idle connection.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How old a connection gets: who takes nothing of an answer holds no place for ever. Browsers connect again.
-const LONGEST: Duration = Duration::from_secs(600);
+/// Maximum age of a connection, so that clients that do not read free their slot. Browsers reconnect.
+const MAX_CONNECTION_AGE: Duration = Duration::from_secs(600);
 
-/// Scripts, styles and answers come from here; nobody puts the page into a frame of theirs.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+/// All resources come from this server, and no other site may embed the page in a frame.
+const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// What to serve, and to whom.
+/// Options of the server.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The archive of counters.
     pub archive: Location,
-    /// Where to listen. Beyond loopback a token is needed.
+    /// The address to listen on. Addresses other than loopback require a token.
     pub listen: SocketAddr,
-    /// Opens the page.
+    /// The token for access.
     pub token: Option<Token>,
 }
 
-/// Why nothing is served.
+/// Why the server cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Others could read everything.
-    #[error("{0} can be reached by others: a token is needed")]
-    Open(SocketAddr),
+    /// The address is not loopback and there is no token.
+    #[error("{0} is reachable from other machines: a token is required")]
+    TokenRequired(SocketAddr),
     /// The archive cannot be read.
     #[error(transparent)]
     Archive(#[from] archive::Error),
-    /// The address is taken, or not this machine's.
+    /// The address is in use or not local.
     #[error("cannot listen on {address}: {reason}")]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// The system's reason.
+        /// The reason given by the system.
         reason: std::io::Error,
     },
-    /// The system refuses what every server needs.
+    /// An error of the operating system.
     #[error("cannot serve: {0}")]
     System(std::io::Error),
 }
 
-/// A server that listens already.
+/// A server that is bound to its address.
 #[derive(Debug)]
 pub struct Server {
     listener: Listener,
     address: SocketAddr,
-    house: Arc<House>,
-    stop: Stop,
+    state: Arc<ServerState>,
+    stop: StopHandle,
 }
 
-/// Ends a server, from any thread.
+/// Stops a server from any thread.
 #[derive(Clone, Debug, Default)]
-pub struct Stop(Arc<Notify>);
+pub struct StopHandle(Arc<Notify>);
 
-impl Stop {
-    /// [`Server::run`] returns.
+impl StopHandle {
+    /// Makes [`Server::run`] return.
     pub fn stop(&self) {
         self.0.notify_one();
     }
 }
 
-/// What all connections share.
+/// The state shared by all connections.
 #[derive(Debug)]
-struct House {
-    door: Door,
+struct ServerState {
+    access: AccessControl,
     pool: Arc<Pool>,
-    watchers: Arc<Semaphore>,
+    subscriber_slots: Arc<Semaphore>,
 }
 
 type Body = Either<Full<Bytes>, Channel<Bytes>>;
 type Reply = Response<Body>;
 
 impl Server {
-    /// Opens the archive and listens.
+    /// Opens the archive and binds the address.
     pub fn bind(options: &Options) -> Result<Server, Error> {
         if !options.listen.ip().is_loopback() && options.token.is_none() {
-            return Err(Error::Open(options.listen));
+            return Err(Error::TokenRequired(options.listen));
         }
         let pool = Arc::new(Pool::new(&options.archive)?);
-        let refused = |reason| Error::Listen { address: options.listen, reason };
-        let listener = Listener::bind(options.listen).map_err(refused)?;
+        let error = |reason| Error::Listen { address: options.listen, reason };
+        let listener = Listener::bind(options.listen).map_err(error)?;
         listener.set_nonblocking(true).map_err(Error::System)?;
         let address = listener.local_addr().map_err(Error::System)?;
-        let door = Door { address: address.ip(), port: address.port(), token: options.token.clone() };
-        let watchers = Arc::new(Semaphore::new(MOST_WATCHERS));
-        let house = Arc::new(House { door, pool, watchers });
-        Ok(Server { listener, address, house, stop: Stop::default() })
+        let access =
+            AccessControl { address: address.ip(), port: address.port(), token: options.token.clone() };
+        let subscriber_slots = Arc::new(Semaphore::new(MAX_SUBSCRIBERS));
+        let state = Arc::new(ServerState { access, pool, subscriber_slots });
+        Ok(Server { listener, address, state, stop: StopHandle::default() })
     }
 
-    /// Where it listens.
+    /// Returns the address of the server.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What ends it.
-    pub fn stopper(&self) -> Stop {
+    /// Returns a handle that stops the server.
+    pub fn stop_handle(&self) -> StopHandle {
         self.stop.clone()
     }
 
-    /// Serves until it is stopped. What is under way then is broken off.
+    /// Serves requests until the server is stopped. Requests in progress are aborted.
     pub fn run(self) -> Result<(), Error> {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
-        let runtime = runtime.enable_io().enable_time().max_blocking_threads(READERS).build();
+        let runtime = runtime.enable_io().enable_time().max_blocking_threads(MAX_READERS).build();
         let runtime = runtime.map_err(Error::System)?;
-        let (house, listener, stop) = (self.house, self.listener, self.stop);
-        let served = runtime.block_on(async {
+        let (state, listener, stop) = (self.state, self.listener, self.stop);
+        let result = runtime.block_on(async {
             let listener = TcpListener::from_std(listener).map_err(Error::System)?;
-            tokio::spawn(accept(listener, house));
+            tokio::spawn(accept(listener, state));
             stop.0.notified().await;
             Ok(())
         });
         runtime.shutdown_background();
-        served
+        result
     }
 }
 
-async fn accept(listener: TcpListener, house: Arc<House>) {
-    let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
-    while let Ok(place) = room.clone().acquire_owned().await {
+async fn accept(listener: TcpListener, state: Arc<ServerState>) {
+    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    while let Ok(slot) = slots.clone().acquire_owned().await {
         match listener.accept().await {
             Ok((stream, _)) => {
-                let house = house.clone();
+                let state = state.clone();
                 tokio::spawn(async move {
-                    serve(stream, house).await;
-                    drop(place);
+                    serve(stream, state).await;
+                    drop(slot);
                 });
             }
-            // Out of descriptors, mostly: some will be closed.
+            // Usually the process is out of file descriptors; some will be closed.
             Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
         }
     }
 }
 
-async fn serve(stream: TcpStream, house: Arc<House>) {
+async fn serve(stream: TcpStream, state: Arc<ServerState>) {
     let service = service_fn(|request: Request<Incoming>| {
-        let house = house.clone();
-        async move { Ok::<Reply, Infallible>(house.answer(&request).await) }
+        let state = state.clone();
+        async move { Ok::<Reply, Infallible>(state.respond(&request).await) }
     });
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(HEAD_PATIENCE).max_buf_size(MOST_HEAD);
+    http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(MAX_HEADER_BYTES);
     let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
-    // Whoever breaks the connection off has their reasons.
-    if timeout(LONGEST, connection.as_mut()).await.is_err() {
+    // Errors of the connection need no handling.
+    if timeout(MAX_CONNECTION_AGE, connection.as_mut()).await.is_err() {
         connection.as_mut().graceful_shutdown();
-        let _ = timeout(HEAD_PATIENCE, connection).await;
+        let _ = timeout(HEADER_TIMEOUT, connection).await;
     }
 }
 
-impl House {
-    async fn answer<T>(&self, request: &Request<T>) -> Reply {
+impl ServerState {
+    async fn respond<T>(&self, request: &Request<T>) -> Reply {
         let uri = request.uri();
         let query = uri.query().unwrap_or_default();
-        let said = query.split('&').find_map(|pair| pair.strip_prefix("token="));
-        let mut reply = match self.door.judge(request.headers(), said) {
-            Verdict::Stranger => {
-                refusal(StatusCode::MISDIRECTED_REQUEST, "this server is not called that: use localhost")
+        let token = query.split('&').find_map(|pair| pair.strip_prefix("token="));
+        let mut reply = match self.access.check(request.headers(), token) {
+            AccessDecision::WrongHost => {
+                error_response(StatusCode::MISDIRECTED_REQUEST, "unknown host name: use localhost")
             }
-            Verdict::Closed => refusal(StatusCode::UNAUTHORIZED, "a token is needed: open the link with it"),
-            _ if is_foreign(request.headers()) && uri.path().starts_with("/api/") => {
-                refusal(StatusCode::FORBIDDEN, "another site's page may not ask")
+            AccessDecision::TokenRequired => error_response(
+                StatusCode::UNAUTHORIZED,
+                "a token is required: open the link that contains it",
+            ),
+            _ if is_cross_site(request.headers()) && uri.path().starts_with("/api/") => {
+                error_response(StatusCode::FORBIDDEN, "requests from other sites are not allowed")
             }
             _ if !matches!(*request.method(), Method::GET | Method::HEAD) => {
-                refusal(StatusCode::METHOD_NOT_ALLOWED, "there is only something to read here")
+                error_response(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are supported")
             }
-            Verdict::Exchange => self.exchange(uri.path()),
-            Verdict::Welcome => self.route(uri.path(), query).await,
+            AccessDecision::SetCookie => self.set_token_cookie(uri.path()),
+            AccessDecision::Allow => self.route(uri.path(), query).await,
         };
         let headers = reply.headers_mut();
         for (name, value) in [
-            (header::CONTENT_SECURITY_POLICY, POLICY),
+            (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY),
             (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
             (header::REFERRER_POLICY, "no-referrer"),
             (header::CACHE_CONTROL, "no-store"),
@@ -213,16 +217,16 @@ impl House {
         reply
     }
 
-    /// The token goes from the address, where others see it, into a cookie.
-    fn exchange(&self, path: &str) -> Reply {
-        let mut reply = plain(StatusCode::SEE_OTHER, "text/plain", Bytes::new());
-        let secret = self.door.token.as_ref().map_or("", Token::secret);
+    /// Redirects to the URL without the token and stores the token in a cookie.
+    fn set_token_cookie(&self, path: &str) -> Reply {
+        let mut reply = response(StatusCode::SEE_OTHER, "text/plain", Bytes::new());
+        let secret = self.access.token.as_ref().map_or("", Token::secret);
         let cookie =
-            format!("{}={secret}; Path=/; HttpOnly; SameSite=Lax; Max-Age=31536000", self.door.cookie());
-        // Nothing else begins with one slash and is no place elsewhere.
+            format!("{}={secret}; Path=/; HttpOnly; SameSite=Lax; Max-Age=31536000", self.access.cookie());
+        // Redirect only to known paths, never to another site.
         let known = page::ASSETS.iter().any(|asset| asset.path == path);
-        let place = if known { path } else { "/" };
-        for (name, value) in [(header::SET_COOKIE, cookie.as_str()), (header::LOCATION, place)] {
+        let slot = if known { path } else { "/" };
+        for (name, value) in [(header::SET_COOKIE, cookie.as_str()), (header::LOCATION, slot)] {
             if let Ok(value) = HeaderValue::from_str(value) {
                 reply.headers_mut().insert(name, value);
             }
@@ -232,34 +236,34 @@ impl House {
 
     async fn route(&self, path: &str, query: &str) -> Reply {
         if let Some(asset) = page::ASSETS.iter().find(|asset| asset.path == path) {
-            return plain(StatusCode::OK, asset.media, Bytes::from_static(asset.text.as_bytes()));
+            return response(StatusCode::OK, asset.content_type, Bytes::from_static(asset.body.as_bytes()));
         }
         if path == "/api/live" {
-            return self.live(query).await.unwrap_or_else(|refused| refuse(&refused));
+            return self.live(query).await.unwrap_or_else(|error| api_error_response(&error));
         }
-        let Some((_, known, media, answer)) = api::QUESTIONS.iter().find(|(name, ..)| *name == path) else {
-            return refusal(StatusCode::NOT_FOUND, "there is nothing here");
+        let Some((_, known, media, answer)) = api::ROUTES.iter().find(|(name, ..)| *name == path) else {
+            return error_response(StatusCode::NOT_FOUND, "not found");
         };
         let answer = *answer;
         let answered = match Query::parse(query, known) {
-            Ok(query) => self.pool.ask(move |asked| answer(asked, &query)).await,
-            Err(refused) => Err(refused),
+            Ok(query) => self.pool.run(move |context| answer(context, &query)).await,
+            Err(error) => Err(error),
         };
         match answered {
-            Ok(text) => plain(StatusCode::OK, media, text.into()),
-            Err(refused) => refuse(&refused),
+            Ok(text) => response(StatusCode::OK, media, text.into()),
+            Err(error) => api_error_response(&error),
         }
     }
 
-    async fn live(&self, query: &str) -> Result<Reply, Refused> {
+    async fn live(&self, query: &str) -> Result<Reply, ApiError> {
         let series = Query::parse(query, &["series"])?.series()?;
-        let place = self.watchers.clone().try_acquire_owned().map_err(|_| Refused::Busy)?;
-        let watch = self.pool.ask(move |asked| Watch::new(asked, &series)).await?;
+        let slot = self.subscriber_slots.clone().try_acquire_owned().map_err(|_| ApiError::Overloaded)?;
+        let subscription = self.pool.run(move |context| Subscription::new(context, &series)).await?;
         let (sender, channel) = Channel::new(4);
         let pool = self.pool.clone();
         tokio::spawn(async move {
-            live::tell(pool, watch, sender).await;
-            drop(place);
+            events::send_events(pool, subscription, sender).await;
+            drop(slot);
         });
         let mut reply = Response::new(Either::Right(channel));
         reply.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
@@ -267,30 +271,30 @@ impl House {
     }
 }
 
-/// Whether a browser says that a page of another site asks (W3C Fetch Metadata). It could not read the answer, but keep
-/// the server busy.
-fn is_foreign(headers: &HeaderMap) -> bool {
+/// Returns whether the browser reports a request by another site (W3C Fetch Metadata). Such a page could not read the
+/// answer, but it could keep the server busy.
+fn is_cross_site(headers: &HeaderMap) -> bool {
     headers.get("sec-fetch-site").is_some_and(|site| site == "cross-site")
 }
 
-fn plain(status: StatusCode, media: &'static str, body: Bytes) -> Reply {
+fn response(status: StatusCode, media: &'static str, body: Bytes) -> Reply {
     let mut reply = Response::new(Either::Left(Full::new(body)));
     *reply.status_mut() = status;
     reply.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
     reply
 }
 
-/// One JSON error.
-fn refusal(status: StatusCode, why: &str) -> Reply {
-    plain(status, "application/json", serde_json::json!({ "error": why }).to_string().into())
+/// Creates an error response in JSON.
+fn error_response(status: StatusCode, why: &str) -> Reply {
+    response(status, "application/json", serde_json::json!({ "error": why }).to_string().into())
 }
 
-fn refuse(refused: &Refused) -> Reply {
-    let status = match refused {
-        Refused::Bad(_) => StatusCode::BAD_REQUEST,
-        Refused::None(_) => StatusCode::NOT_FOUND,
-        Refused::Busy | Refused::Slow => StatusCode::SERVICE_UNAVAILABLE,
-        Refused::Archive(_) | Refused::Lost => StatusCode::INTERNAL_SERVER_ERROR,
+fn api_error_response(error: &ApiError) -> Reply {
+    let status = match error {
+        ApiError::InvalidRequest(_) => StatusCode::BAD_REQUEST,
+        ApiError::NotFound(_) => StatusCode::NOT_FOUND,
+        ApiError::Overloaded | ApiError::Timeout => StatusCode::SERVICE_UNAVAILABLE,
+        ApiError::Archive(_) | ApiError::Internal => StatusCode::INTERNAL_SERVER_ERROR,
     };
-    refusal(status, &refused.to_string())
+    error_response(status, &error.to_string())
 }

@@ -1,11 +1,11 @@
-//! What a host counted, as C has it.
+//! The counters of a host, as a C struct.
 
-use trunkline_bundle::drops::Drops;
-use trunkline_bundle::face::{Figures, HostFace, Serve};
+use trunkline_bundle::drops::DropCounts;
+use trunkline_bundle::socket::{HostSocket, Metrics, SocketDriver};
 
-use crate::words::Failure;
+use crate::error::BundleError;
 
-/// The figures, as C has them.
+/// `struct bundle_figures`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct CFigures {
@@ -28,52 +28,53 @@ pub struct CFigures {
 }
 
 impl CFigures {
-    pub(crate) fn of(face: &HostFace) -> CFigures {
-        let machine = face.machine();
-        let counted = machine.statistics();
-        let dropped =
-            |priority| Drops::REASONS.iter().map(|why| counted.drops.get(*why, priority)).sum::<u64>();
+    pub(crate) fn from_socket(socket: &HostSocket) -> CFigures {
+        let machine = socket.machine();
+        let statistics = machine.statistics();
+        let dropped = |priority| {
+            DropCounts::REASONS.iter().map(|reason| statistics.drops.get(*reason, priority)).sum::<u64>()
+        };
         CFigures {
             size: size_of::<CFigures>(),
-            received: counted.received,
-            others: counted.others,
-            sent: counted.sent,
-            bundles_received: counted.bundles,
-            bundles_sent: counted.bundles_sent,
-            malformed: counted.malformed,
+            received: statistics.received,
+            others: statistics.for_others,
+            sent: statistics.sent,
+            bundles_received: statistics.bundles_received,
+            bundles_sent: statistics.bundles_sent,
+            malformed: statistics.malformed,
             dropped: dropped(false),
             dropped_priority: dropped(true),
-            lost: counted.lost,
-            resent: counted.repeated,
-            sessions: counted.sessions,
-            silent: counted.lonely,
+            lost: statistics.lost,
+            resent: statistics.retransmissions,
+            sessions: statistics.sessions,
+            silent: statistics.central_timeouts,
             wanted: machine.joined() as u64,
-            level: machine.level(face.clock().now()).into(),
-            saying: machine.is_saying().into(),
+            level: machine.level(socket.clock().now()).into(),
+            saying: machine.has_pending().into(),
         }
     }
 
-    /// Writes as many of them as there is room for.
+    /// Writes as many counters as the caller's struct holds.
     ///
     /// # Safety
-    /// `to` begins with its size, and as many octets of it can be written.
-    pub(crate) unsafe fn write(&self, to: *mut CFigures) -> Result<(), Failure> {
+    /// `to` must begin with its size and be writable for that many octets.
+    pub(crate) unsafe fn write(&self, to: *mut CFigures) -> Result<(), BundleError> {
         // SAFETY: it begins with its size.
         let size = unsafe { (&raw const (*to).size).read() };
         if size < size_of::<usize>() + size_of::<u64>() {
-            return Err(Failure::argument("the size is that of no figures"));
+            return Err(BundleError::argument("the size is too small for struct bundle_figures"));
         }
         let known = size.min(size_of::<CFigures>());
         let own = CFigures { size, ..*self };
-        // SAFETY: so many octets can be written, and read, as there is nothing between the fields.
+        // SAFETY: this many octets are writable, and initialized, since the struct has no padding.
         unsafe { to.cast::<u8>().copy_from_nonoverlapping((&raw const own).cast(), known) };
         Ok(())
     }
 }
 
-/// All that it counted, for Prometheus.
-pub(crate) fn page(face: &HostFace) -> String {
-    let mut figures = Figures::default();
-    face.figures(&mut figures);
+/// Returns all metrics in the Prometheus text format.
+pub(crate) fn metrics_page(socket: &HostSocket) -> String {
+    let mut figures = Metrics::default();
+    socket.collect_metrics(&mut figures);
     figures.prometheus()
 }

@@ -1,7 +1,7 @@
-//! A host that threads share.
+//! A host shared by threads.
 //!
-//! Whoever does something with the host has its lock; whoever waits in it has not, so that others can send meanwhile. What
-//! they send may be due before the one who waits would look again: then that one is woken.
+//! A thread holds the lock while it uses the host, but not while it waits for input, so that others can send. If they
+//! send something that is due before a waiting thread would look again, they wake that thread.
 
 use std::cell::Cell;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,237 +12,246 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::time::TimeSpec;
-use trunkline_bundle::face::{HostFace, HostOptions, Serve};
-use trunkline_bundle::host::From;
+use trunkline_bundle::host::MessageInfo;
+use trunkline_bundle::socket::{HostOptions, HostSocket, SocketDriver};
 use trunkline_io::Clock;
 use trunkline_units::{Instant, Span};
 
-use crate::words::{Code, Failure};
+use crate::error::{BundleError, Code};
 
-/// What is done with a host.
-pub(crate) type Face = HostFace;
+/// The socket type of a host.
+pub(crate) type Socket = HostSocket;
 
-pub(crate) struct Shared {
+pub(crate) struct SharedHost {
     clock: Clock,
     state: Mutex<State>,
-    /// Readable when something came.
+    /// Readable when a datagram arrived.
     sockets: OwnedFd,
-    /// Readable when a wait is to end or to begin anew.
-    bell: EventFd,
-    /// Whether `bundle_wake` was called and ended no wait yet.
-    woken: AtomicBool,
-    /// The thread whose receiver function is being called; 0: none is.
-    calling: AtomicUsize,
+    /// Readable when a wait must end or restart.
+    waker: EventFd,
+    /// Whether `bundle_wake` was called and has not ended a wait yet.
+    wake_requested: AtomicBool,
+    /// The thread that runs a receiver function; 0 for none.
+    callback_thread: AtomicUsize,
 }
 
 struct State {
-    face: HostFace,
-    /// The message that is being received.
-    body: Vec<u8>,
-    /// Threads that wait.
-    waiting: usize,
-    /// One of those that wait has its next turn by then.
-    armed: Instant,
+    socket: HostSocket,
+    /// The message being received.
+    message: Vec<u8>,
+    /// The number of waiting threads.
+    waiting_threads: usize,
+    /// The earliest time at which a waiting thread looks again.
+    next_turn: Instant,
 }
 
 thread_local! {
-    /// Receiver functions that this thread is in, one within another: of that many hosts it has the lock. Its address is known
-    /// to stand for the thread.
-    static INSIDE: Cell<usize> = const { Cell::new(0) };
+    /// The number of nested receiver functions of this thread, each of which holds the lock of a host. Its address
+    /// identifies the thread.
+    static CALLBACK_DEPTH: Cell<usize> = const { Cell::new(0) };
 }
 
 fn this_thread() -> usize {
-    INSIDE.with(|inside| std::ptr::from_ref(inside) as usize)
+    CALLBACK_DEPTH.with(|depth| std::ptr::from_ref(depth) as usize)
 }
 
-/// While it is there, a receiver function is called.
-struct Calling<'a>(&'a AtomicUsize);
+/// Marks that a receiver function is running, while it exists.
+struct CallbackGuard<'a>(&'a AtomicUsize);
 
-impl Calling<'_> {
-    fn by_this_thread(who: &AtomicUsize) -> Calling<'_> {
-        who.store(this_thread(), Ordering::SeqCst);
-        INSIDE.set(INSIDE.get() + 1);
-        Calling(who)
+impl CallbackGuard<'_> {
+    fn enter(thread: &AtomicUsize) -> CallbackGuard<'_> {
+        thread.store(this_thread(), Ordering::SeqCst);
+        CALLBACK_DEPTH.set(CALLBACK_DEPTH.get() + 1);
+        CallbackGuard(thread)
     }
 }
 
-impl Drop for Calling<'_> {
+impl Drop for CallbackGuard<'_> {
     fn drop(&mut self) {
-        INSIDE.set(INSIDE.get() - 1);
+        CALLBACK_DEPTH.set(CALLBACK_DEPTH.get() - 1);
         self.0.store(0, Ordering::SeqCst);
     }
 }
 
-impl Shared {
-    pub fn open(options: &HostOptions) -> Result<Shared, Failure> {
+impl SharedHost {
+    pub fn open(options: &HostOptions) -> Result<SharedHost, BundleError> {
         let clock = Clock::start();
-        let face = HostFace::open(options, clock)?;
-        let bell = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)
+        let socket = HostSocket::open(options, clock)?;
+        let waker = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)
             .map_err(std::io::Error::from)?;
-        let sockets = face.as_fd().try_clone_to_owned()?;
-        let state = Mutex::new(State { face, body: Vec::new(), waiting: 0, armed: Instant::MAX });
-        let (woken, calling) = (AtomicBool::new(false), AtomicUsize::new(0));
-        Ok(Shared { clock, state, sockets, bell, woken, calling })
+        let sockets = socket.as_fd().try_clone_to_owned()?;
+        let state =
+            Mutex::new(State { socket, message: Vec::new(), waiting_threads: 0, next_turn: Instant::MAX });
+        let (wake_requested, callback_thread) = (AtomicBool::new(false), AtomicUsize::new(0));
+        Ok(SharedHost { clock, state, sockets, waker, wake_requested, callback_thread })
     }
 
-    /// Says that it wants nothing any more.
-    pub fn end(self) -> Result<(), Failure> {
-        let mut state = self.state.into_inner().map_err(|_| Failure::code(Code::Bug))?;
-        Ok(state.face.end()?)
+    /// Leaves all addresses and closes the host.
+    pub fn close(self) -> Result<(), BundleError> {
+        let mut state = self.state.into_inner().map_err(|_| BundleError::code(Code::Bug))?;
+        Ok(state.socket.shutdown()?)
     }
 
-    /// Whether this thread may wait for the host's lock: not within its receiver function, nor within that of another host while
-    /// this one's is called, which may want that other.
+    /// Returns an error if waiting for the host's lock could deadlock: within its own receiver function, or within
+    /// that of another host while this host's receiver function runs, which may wait for the other host.
     ///
-    /// Each thread says that it calls before it looks here: of those that would wait for one another in a circle, the last that
-    /// looks sees that the next one calls, and does not wait.
-    pub fn is_free(&self) -> Result<(), Failure> {
-        let calling = self.calling.load(Ordering::SeqCst);
-        let is_busy = calling == this_thread() || (calling != 0 && INSIDE.get() > 0);
-        if is_busy { Err(Failure::code(Code::Busy)) } else { Ok(()) }
+    /// Each thread marks its receiver function before this check. In a cycle of threads that would wait for each
+    /// other, the last one to check sees the mark of the next one, and does not wait.
+    pub fn check_not_busy(&self) -> Result<(), BundleError> {
+        let callback_thread = self.callback_thread.load(Ordering::SeqCst);
+        let is_busy = callback_thread == this_thread() || (callback_thread != 0 && CALLBACK_DEPTH.get() > 0);
+        if is_busy { Err(BundleError::code(Code::Busy)) } else { Ok(()) }
     }
 
-    fn lock(&self) -> Result<MutexGuard<'_, State>, Failure> {
-        self.is_free()?;
-        self.lock_again()
+    fn lock(&self) -> Result<MutexGuard<'_, State>, BundleError> {
+        self.check_not_busy()?;
+        self.lock_unchecked()
     }
 
-    /// Has the lock again of a host that was free when the calling function began.
-    fn lock_again(&self) -> Result<MutexGuard<'_, State>, Failure> {
-        // A panic under the lock is a bug of ours: nobody knows in what state it left the host.
-        self.state.lock().map_err(|_| Failure::code(Code::Bug))
+    /// Locks a host that was not busy when the calling function began.
+    fn lock_unchecked(&self) -> Result<MutexGuard<'_, State>, BundleError> {
+        // After a panic under the lock the state of the host is unknown.
+        self.state.lock().map_err(|_| BundleError::code(Code::Bug))
     }
 
-    /// Does something with the host.
-    pub fn with<T>(&self, operation: impl FnOnce(&mut HostFace) -> Result<T, Failure>) -> Result<T, Failure> {
+    /// Runs an operation with the host.
+    pub fn with<T>(
+        &self,
+        operation: impl FnOnce(&mut HostSocket) -> Result<T, BundleError>,
+    ) -> Result<T, BundleError> {
         let mut state = self.lock()?;
-        let done = operation(&mut state.face);
-        self.pass_on(&mut state);
+        let done = operation(&mut state.socket);
+        self.notify_waiters(&mut state);
         done
     }
 
-    /// Has what is due leave, and those who wait know when the next is, if they wait for longer.
-    fn pass_on(&self, state: &mut State) {
-        if state.waiting == 0 {
+    /// Sends what is due, and wakes a waiting thread if the next deadline is earlier than expected.
+    fn notify_waiters(&self, state: &mut State) {
+        if state.waiting_threads == 0 {
             return;
         }
-        state.face.flush();
-        let due = state.face.deadline().unwrap_or(Instant::MAX);
-        if due < state.armed {
-            state.armed = due;
-            self.ring();
+        state.socket.flush();
+        let due = state.socket.deadline().unwrap_or(Instant::MAX);
+        if due < state.next_turn {
+            state.next_turn = due;
+            self.notify();
         }
     }
 
-    fn ring(&self) {
-        // It cannot be refused but by a counter that is full, and then it is readable.
-        let _ = self.bell.write(1);
+    fn notify(&self) {
+        // The write fails only if the counter is full, which is readable, too.
+        let _ = self.waker.write(1);
     }
 
-    /// Ends a wait. For a signal's handler: it only writes.
+    /// Ends a wait. Async-signal-safe: it only writes.
     pub fn wake(&self) {
-        self.woken.store(true, Ordering::SeqCst);
+        self.wake_requested.store(true, Ordering::SeqCst);
         let before = Errno::last_raw();
-        self.ring();
+        self.notify();
         Errno::set_raw(before);
     }
 
-    /// Has turns, in each of which `once` does what there is to do without waiting, until it says that this is enough, or the
-    /// time is over, or somebody woke it: then that code.
-    fn turns<T>(
+    /// Runs turns, each of which calls `step` without waiting, until it returns a result, the time is over or
+    /// `bundle_wake` was called; the code tells which.
+    fn run_turns<T>(
         &self,
         timeout_ms: i32,
-        mut once: impl FnMut(&mut State) -> Result<Option<T>, Failure>,
-    ) -> Result<Result<T, Code>, Failure> {
+        mut step: impl FnMut(&mut State) -> Result<Option<T>, BundleError>,
+    ) -> Result<Result<T, Code>, BundleError> {
         let until = match u64::try_from(timeout_ms) {
             Ok(ms) => self.clock.now() + Span::from_ms(ms),
             Err(_) => Instant::MAX,
         };
-        self.is_free()?;
+        self.check_not_busy()?;
         let mut waited = None;
         loop {
-            // After a wait without looking: whoever calls since then is refused what this thread has, and so does not keep it.
-            let mut state = self.lock_again()?;
-            let mut came = Ok(());
+            // No check after a wait: a receiver function that runs now gets an error from calls for this thread's
+            // host, and so does not block it.
+            let mut state = self.lock_unchecked()?;
+            let mut wait_result = Ok(());
             if let Some(result) = waited.take() {
-                state.waiting -= 1;
-                // Whoever else waits may do so for longer than this would have.
-                state.armed = Instant::MAX;
-                let _ = self.bell.read();
-                came = result;
+                state.waiting_threads -= 1;
+                // Other waiting threads may wait longer than this one would have.
+                state.next_turn = Instant::MAX;
+                let _ = self.waker.read();
+                wait_result = result;
             }
-            let over = match came.and_then(|()| once(&mut state)) {
+            let outcome = match wait_result.and_then(|()| step(&mut state)) {
                 Err(failure) => Some(Err(failure)),
                 Ok(Some(enough)) => Some(Ok(Ok(enough))),
-                Ok(None) if self.woken.swap(false, Ordering::SeqCst) => Some(Ok(Err(Code::Woken))),
+                Ok(None) if self.wake_requested.swap(false, Ordering::SeqCst) => Some(Ok(Err(Code::Woken))),
                 Ok(None) if self.clock.now() >= until => Some(Ok(Err(Code::Time))),
                 Ok(None) => None,
             };
-            if let Some(over) = over {
-                self.pass_on(&mut state);
-                return over;
+            if let Some(outcome) = outcome {
+                self.notify_waiters(&mut state);
+                return outcome;
             }
-            let due = state.face.deadline().unwrap_or(Instant::MAX);
-            (state.waiting, state.armed) = (state.waiting + 1, due);
+            let due = state.socket.deadline().unwrap_or(Instant::MAX);
+            (state.waiting_threads, state.next_turn) = (state.waiting_threads + 1, due);
             drop(state);
             waited = Some(self.wait(due.min(until)));
         }
     }
 
-    /// Waits until something came, somebody rang, or it is so late.
-    fn wait(&self, until: Instant) -> Result<(), Failure> {
+    /// Waits for a datagram, a wake-up or a time.
+    fn wait(&self, until: Instant) -> Result<(), BundleError> {
         let left = (until < Instant::MAX).then(|| {
-            // Rounded up: it shall be so late.
+            // Rounded up, so that the time has come.
             let ns = until.since(self.clock.now()).as_ps().div_ceil(1_000);
             TimeSpec::new((ns / 1_000_000_000) as i64, (ns % 1_000_000_000) as i64)
         });
-        let mut fds = [self.sockets.as_fd(), self.bell.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+        let mut fds = [self.sockets.as_fd(), self.waker.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
         match ppoll(&mut fds, left, None) {
             Ok(_) | Err(Errno::EINTR) => Ok(()),
             Err(error) => Err(std::io::Error::from(error).into()),
         }
     }
 
-    /// A turn in which each message is given to `each`; how many were.
-    pub fn turn_with(&self, timeout_ms: i32, mut each: impl FnMut(From, &[u8])) -> Result<usize, Failure> {
-        let over = self.turns(timeout_ms, |state| {
+    /// Runs turns that pass each message to `each`; returns the number of messages.
+    pub fn turn_with(
+        &self,
+        timeout_ms: i32,
+        mut each: impl FnMut(MessageInfo, &[u8]),
+    ) -> Result<usize, BundleError> {
+        let outcome = self.run_turns(timeout_ms, |state| {
             let mut count = 0;
-            let _calling = Calling::by_this_thread(&self.calling);
-            state.face.turn_with(Some(Instant::ZERO), |from, body| {
+            let _calling = CallbackGuard::enter(&self.callback_thread);
+            state.socket.turn_with(Some(Instant::ZERO), |from, message| {
                 count += 1;
-                each(from, body);
+                each(from, message);
             })?;
             Ok((count > 0).then_some(count))
         });
-        Ok(over?.unwrap_or(0))
+        Ok(outcome?.unwrap_or(0))
     }
 
-    /// A turn in which messages are kept until they are received.
-    pub fn turn(&self, timeout_ms: i32) -> Result<(), Failure> {
-        let over = self.turns(timeout_ms, |state| {
-            let face = &mut state.face;
-            let before = face.machine().statistics().received;
-            face.turn(Some(Instant::ZERO))?;
-            Ok((face.machine().statistics().received > before).then_some(()))
+    /// Runs turns that store messages until they are received.
+    pub fn turn(&self, timeout_ms: i32) -> Result<(), BundleError> {
+        let outcome = self.run_turns(timeout_ms, |state| {
+            let socket = &mut state.socket;
+            let before = socket.machine().statistics().received;
+            socket.turn(Some(Instant::ZERO))?;
+            Ok((socket.machine().statistics().received > before).then_some(()))
         });
-        over.map(|_| ())
+        outcome.map(|_| ())
     }
 
-    /// Waits for a message, and gives it to `take`.
+    /// Waits for a message and passes it to `take`.
     pub fn receive(
         &self,
         timeout_ms: i32,
-        mut take: impl FnMut(From, &[u8]) -> Result<usize, Failure>,
-    ) -> Result<usize, Failure> {
-        let over = self.turns(timeout_ms, |State { face, body, .. }| {
-            let mut from = face.receive(body);
+        mut take: impl FnMut(MessageInfo, &[u8]) -> Result<usize, BundleError>,
+    ) -> Result<usize, BundleError> {
+        let outcome = self.run_turns(timeout_ms, |State { socket, message, .. }| {
+            let mut from = socket.receive(message);
             if from.is_none() {
-                face.turn(Some(Instant::ZERO))?;
-                from = face.receive(body);
+                socket.turn(Some(Instant::ZERO))?;
+                from = socket.receive(message);
             }
-            from.map(|from| take(from, body)).transpose()
+            from.map(|from| take(from, message)).transpose()
         })?;
-        over.map_err(Failure::code)
+        outcome.map_err(BundleError::code)
     }
 }
 
@@ -254,18 +263,18 @@ mod tests {
 
     use super::*;
 
-    /// A receiver that fails, say by a message without room, may leave the host with something due that nobody knows of.
+    /// A receiver that fails, for example because its buffer is too small, may leave an earlier deadline behind.
     #[test]
-    fn others_that_wait_hear_of_what_is_due_also_after_a_failure() {
+    fn waiting_threads_learn_of_new_deadlines_after_a_failure() {
         let central = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9);
-        let host = Shared::open(&HostOptions::on_loopback(Settings::default(), 1, central)).unwrap();
-        host.with(|face| Ok(face.join(7)?)).unwrap();
+        let host = SharedHost::open(&HostOptions::on_loopback(Settings::default(), 1, central)).unwrap();
+        host.with(|socket| Ok(socket.join(7)?)).unwrap();
         // Another thread waits and would not look again.
-        host.state.lock().unwrap().waiting = 1;
-        let failed = host.turns::<()>(0, |_| Err(Failure::room(1))).unwrap_err();
-        assert_eq!(failed.told(), Code::Large);
+        host.state.lock().unwrap().waiting_threads = 1;
+        let failed = host.run_turns::<()>(0, |_| Err(BundleError::buffer_too_small(1))).unwrap_err();
+        assert_eq!(failed.record(), Code::Large);
         let state = host.state.lock().unwrap();
-        assert!(state.armed < Instant::MAX && Some(state.armed) == state.face.deadline());
-        assert!(host.bell.read().is_ok(), "it was woken");
+        assert!(state.next_turn < Instant::MAX && Some(state.next_turn) == state.socket.deadline());
+        assert!(host.waker.read().is_ok(), "it was woken");
     }
 }

@@ -1,43 +1,43 @@
-//! The bundle converter from C: a host's interface ([`HostFace`]) for simulations that are not
-//! written in Rust. What each function does stands in `bindings/c/bundle.h`.
+//! The C interface of the bundle converter: a host ([`HostSocket`]) for simulations that are not written in Rust.
+//! `bindings/c/bundle.h` documents the functions.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
-//! | `host` | a host that threads share, and how they wait in it |
-//! | `settings` | how a host is opened |
-//! | `figures` | what it counted |
-//! | `words` | what functions return, and the last error of a thread |
+//! | `host` | a host shared by threads, and their waits |
+//! | `settings` | the settings of a host |
+//! | `figures` | the counters of a host |
+//! | `error` | return codes, and the last error of each thread |
 //!
-//! Here is only the border: integers and pointers become values, values become integers.
+//! This file only converts between C and Rust types.
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::slice;
 
+mod error;
 mod figures;
 mod host;
 mod settings;
-mod words;
 
-use host::Shared;
-use trunkline_bundle::face::{HostFace, RegionError};
-use trunkline_bundle::host::{From, Post};
+use error::{BundleError, Code};
+use host::SharedHost;
+use trunkline_bundle::host::{MessageInfo, OutgoingMessage};
+use trunkline_bundle::socket::{HostSocket, RegionError};
 use trunkline_units::Span;
-use words::{Code, Failure};
 
 pub use figures::CFigures;
 pub use settings::CSettings;
 
-/// A host, as C has it.
-pub struct CHost(Shared);
+/// `bundle_host`.
+pub struct CHost(SharedHost);
 
-/// C's threads share hosts, and no compiler looks at what they do with a pointer.
+/// Threads of C programs share hosts, without a check by the compiler.
 const _: () = {
     const fn is_for_all_threads<T: Send + Sync>() {}
     is_for_all_threads::<CHost>();
 };
 
-/// What is known of a message, as C has it.
+/// `struct bundle_from`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct CFrom {
@@ -47,7 +47,7 @@ pub struct CFrom {
     reserved: [u32; 5],
 }
 
-/// First and last address of a range.
+/// `struct bundle_range`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct CRange {
@@ -55,88 +55,92 @@ pub struct CRange {
     last: u32,
 }
 
-/// A function of the program that is given messages; none if null.
+/// `bundle_receiver`, or null.
 pub type Receiver = Option<unsafe extern "C" fn(*mut c_void, *const CFrom, *const c_void, usize)>;
 
 const PRIORITY: c_uint = 1;
 
 impl CFrom {
-    fn of(from: &From) -> CFrom {
-        let From { address, source, priority } = *from;
+    fn from_info(from: &MessageInfo) -> CFrom {
+        let MessageInfo { address, source, priority } = *from;
         CFrom { address, source, priority: priority.into(), reserved: [0; 5] }
     }
 }
 
-/// No panic goes on into C: it is a bug of ours, and is told as such.
-fn answer(operation: impl FnOnce() -> Result<usize, Failure>) -> c_int {
+/// Runs an operation and returns its count or an error code. A panic must not cross into C: it becomes an error.
+fn return_count(operation: impl FnOnce() -> Result<usize, BundleError>) -> c_int {
     let done = catch_unwind(AssertUnwindSafe(operation));
-    match done.unwrap_or_else(|_| Err(Failure::code(Code::Bug))) {
+    match done.unwrap_or_else(|_| Err(BundleError::code(Code::Bug))) {
         Ok(count) => c_int::try_from(count).unwrap_or(c_int::MAX),
-        Err(failure) => failure.told() as c_int,
+        Err(failure) => failure.record() as c_int,
     }
 }
 
-/// The same for an operation that has nothing to count.
-fn done(operation: impl FnOnce() -> Result<(), Failure>) -> c_int {
-    answer(|| operation().map(|()| 0))
+/// The same for an operation without a count.
+fn return_status(operation: impl FnOnce() -> Result<(), BundleError>) -> c_int {
+    return_count(|| operation().map(|()| 0))
 }
 
 /// # Safety
-/// `host` is null, or of `bundle_open` and not closed.
-unsafe fn shared<'a>(host: *const CHost) -> Result<&'a Shared, Failure> {
-    // SAFETY: this function's own condition.
-    unsafe { host.as_ref() }.map(|host| &host.0).ok_or(Failure::argument("the host is null"))
+/// `host` must be null, or from `bundle_open` and not closed.
+unsafe fn shared<'a>(host: *const CHost) -> Result<&'a SharedHost, BundleError> {
+    // SAFETY: guaranteed by the caller.
+    unsafe { host.as_ref() }.map(|host| &host.0).ok_or(BundleError::argument("the host is null"))
 }
 
 /// # Safety
-/// `text` is null, or ends with a 0.
-unsafe fn name<'a>(text: *const c_char) -> Result<&'a str, Failure> {
+/// `text` must be null or NUL-terminated.
+unsafe fn name<'a>(text: *const c_char) -> Result<&'a str, BundleError> {
     if text.is_null() {
-        return Err(Failure::argument("the region's name is null"));
+        return Err(BundleError::argument("the region's name is null"));
     }
-    // SAFETY: it is not null, and this function's own condition.
-    unsafe { CStr::from_ptr(text) }.to_str().map_err(|_| Failure::argument("the region's name is no UTF-8"))
+    // SAFETY: it is not null, and the caller guarantees the rest.
+    unsafe { CStr::from_ptr(text) }
+        .to_str()
+        .map_err(|_| BundleError::argument("the region's name is not UTF-8"))
 }
 
 /// # Safety
-/// `at` is null, or has `count` values that can be read while the result is there.
-unsafe fn many<'a, T>(at: *const T, count: usize, what: &'static str) -> Result<&'a [T], Failure> {
+/// `at` must be null, or readable for `count` values during the lifetime of the result.
+unsafe fn slice_from<'a, T>(at: *const T, count: usize, what: &'static str) -> Result<&'a [T], BundleError> {
     match (at.is_null(), count) {
         (_, 0) => Ok(&[]),
-        (true, _) => Err(Failure::argument(what)),
-        _ if count > isize::MAX as usize / size_of::<T>() => Err(Failure::argument("larger than the memory")),
-        // SAFETY: it is not null, no larger than a slice may be, and this function's own condition.
+        (true, _) => Err(BundleError::argument(what)),
+        _ if count > isize::MAX as usize / size_of::<T>() => {
+            Err(BundleError::argument("larger than the address space"))
+        }
+        // SAFETY: it is not null and within the size limit of slices, and the caller guarantees the rest.
         (false, _) => Ok(unsafe { slice::from_raw_parts(at, count) }),
     }
 }
 
-/// `bundle_text`: a code in words.
+/// `bundle_text`: returns the text of a code.
 #[unsafe(export_name = "bundle_text")]
 pub extern "C" fn text(code: c_int) -> *const c_char {
-    words::of_code(code).as_ptr()
+    error::code_text(code).as_ptr()
 }
 
-/// `bundle_error`: the last error of this thread.
+/// `bundle_error`: returns the last error of this thread.
 #[unsafe(export_name = "bundle_error")]
 pub extern "C" fn error() -> *const c_char {
-    words::last()
+    error::last_error()
 }
 
 /// `bundle_open`: opens a host.
 ///
 /// # Safety
-/// `host` is null or can be written; `settings` is null, or begins with its size, has as many octets, and its texts are null
-/// or end with a 0.
+/// `host` must be null or writable. `settings` must be null, or begin with its size and be readable for that many
+/// octets, with texts that are null or NUL-terminated.
 #[unsafe(export_name = "bundle_open")]
 pub unsafe extern "C" fn open(host: *mut *mut CHost, settings: *const CSettings) -> c_int {
-    done(|| {
+    return_status(|| {
         if host.is_null() || settings.is_null() {
-            return Err(Failure::argument("the host or the settings are null"));
+            return Err(BundleError::argument("the host or the settings are null"));
         }
-        // SAFETY: it is not null, and this function's own condition.
+        // SAFETY: it is not null, and the caller guarantees the rest.
         let options = unsafe { settings::read(settings) }?;
-        let opened = Box::new(CHost(Shared::open(&options)?));
-        // SAFETY: it is not null, and this function's own condition.
+        let opened = Box::new(CHost(SharedHost::open(&options)?));
+        // SAFETY: it is not null, and the caller guarantees the rest.
         unsafe { host.write(Box::into_raw(opened)) };
         Ok(())
     })
@@ -145,52 +149,52 @@ pub unsafe extern "C" fn open(host: *mut *mut CHost, settings: *const CSettings)
 /// `bundle_close`: closes a host.
 ///
 /// # Safety
-/// `host` is null, or of `bundle_open` and not closed, and no other thread uses it any more.
+/// `host` must be null, or from `bundle_open`, not closed and not in use by another thread.
 #[unsafe(export_name = "bundle_close")]
 pub unsafe extern "C" fn close(host: *mut CHost) -> c_int {
-    done(|| {
-        // SAFETY: this function's own condition.
-        unsafe { shared(host) }?.is_free()?;
-        // SAFETY: it is of `Box::into_raw`, and this function's own condition.
+    return_status(|| {
+        // SAFETY: guaranteed by the caller.
+        unsafe { shared(host) }?.check_not_busy()?;
+        // SAFETY: it is from `Box::into_raw`, and the caller guarantees the rest.
         let host = unsafe { Box::from_raw(host) };
-        host.0.end()
+        host.0.close()
     })
 }
 
-/// `bundle_join`: wants addresses.
+/// `bundle_join`: joins a range of addresses.
 ///
 /// # Safety
-/// `host` is null, or of `bundle_open` and not closed; so at all functions below.
+/// `host` must be null, or from `bundle_open` and not closed. The same holds for all functions below.
 #[unsafe(export_name = "bundle_join")]
 pub unsafe extern "C" fn join(host: *const CHost, first: u32, last: u32) -> c_int {
-    done(|| {
-        let last = rising(first, last)?;
-        // SAFETY: this function's own condition.
-        unsafe { shared(host) }?.with(|face| Ok(face.join_range(first, last)?))
+    return_status(|| {
+        let last = checked_last(first, last)?;
+        // SAFETY: guaranteed by the caller.
+        unsafe { shared(host) }?.with(|socket| Ok(socket.join_range(first, last)?))
     })
 }
 
-/// `bundle_leave`: wants them no more.
+/// `bundle_leave`: leaves a range of addresses.
 ///
 /// # Safety
 /// As `bundle_join`.
 #[unsafe(export_name = "bundle_leave")]
 pub unsafe extern "C" fn leave(host: *const CHost, first: u32, last: u32) -> c_int {
-    done(|| {
-        let last = rising(first, last)?;
-        // SAFETY: this function's own condition.
-        unsafe { shared(host) }?.with(|face| Ok(face.leave_range(first, last)?))
+    return_status(|| {
+        let last = checked_last(first, last)?;
+        // SAFETY: guaranteed by the caller.
+        unsafe { shared(host) }?.with(|socket| Ok(socket.leave_range(first, last)?))
     })
 }
 
-fn rising(first: u32, last: u32) -> Result<u32, Failure> {
-    if first <= last { Ok(last) } else { Err(Failure::argument("the last address is before the first")) }
+fn checked_last(first: u32, last: u32) -> Result<u32, BundleError> {
+    if first <= last { Ok(last) } else { Err(BundleError::argument("the last address is before the first")) }
 }
 
-/// `bundle_define`: gives addresses a name.
+/// `bundle_define`: defines a region.
 ///
 /// # Safety
-/// As `bundle_join`; `region` is null or ends with a 0, `ranges` is null or has `count` of them.
+/// As `bundle_join`; `region` must be null or NUL-terminated, `ranges` null or readable for `count` ranges.
 #[unsafe(export_name = "bundle_define")]
 pub unsafe extern "C" fn define(
     host: *const CHost,
@@ -198,112 +202,117 @@ pub unsafe extern "C" fn define(
     ranges: *const CRange,
     count: usize,
 ) -> c_int {
-    done(|| {
-        // SAFETY: this function's own conditions.
+    return_status(|| {
+        // SAFETY: guaranteed by the caller.
         let (host, region) = unsafe { (shared(host)?, name(region)?) };
-        // SAFETY: the same.
-        let ranges = unsafe { many(ranges, count, "the ranges are null") }?;
-        if ranges.len() > trunkline_bundle::regions::MOST_RANGES {
-            return Err(RegionError::Region(trunkline_bundle::regions::NoRegion::Ranges).into());
+        // SAFETY: guaranteed by the caller.
+        let ranges = unsafe { slice_from(ranges, count, "the ranges are null") }?;
+        if ranges.len() > trunkline_bundle::regions::MAX_REGION_RANGES {
+            return Err(RegionError::Region(trunkline_bundle::regions::InvalidRegion::Ranges).into());
         }
         let ranges: Vec<(u32, u32)> = ranges.iter().map(|range| (range.first, range.last)).collect();
-        host.with(|face| Ok(face.define(region, &ranges)?))
+        host.with(|socket| Ok(socket.define(region, &ranges)?))
     })
 }
 
-/// What a host does with a region that exists.
+/// Runs an operation with a region.
 ///
 /// # Safety
 /// As `bundle_publish`.
-unsafe fn of_region(
+unsafe fn with_region(
     host: *const CHost,
     region: *const c_char,
-    act: impl FnOnce(&mut HostFace, &str) -> Result<(), Failure>,
+    act: impl FnOnce(&mut HostSocket, &str) -> Result<(), BundleError>,
 ) -> c_int {
-    done(|| {
-        // SAFETY: this function's own conditions.
+    return_status(|| {
+        // SAFETY: guaranteed by the caller.
         let (host, region) = unsafe { (shared(host)?, name(region)?) };
-        host.with(|face| act(face, region))
+        host.with(|socket| act(socket, region))
     })
 }
 
-/// `bundle_publish`: says that this host sends to a region.
+/// `bundle_publish`: declares that this host sends to a region.
 ///
 /// # Safety
-/// As `bundle_join`; `region` is null or ends with a 0. So at the next three.
+/// As `bundle_join`; `region` must be null or NUL-terminated. The same holds for the next three functions.
 #[unsafe(export_name = "bundle_publish")]
 pub unsafe extern "C" fn publish(host: *const CHost, region: *const c_char) -> c_int {
-    // SAFETY: this function's own conditions.
-    unsafe { of_region(host, region, |face, region| Ok(face.publish(region)?)) }
+    // SAFETY: guaranteed by the caller.
+    unsafe { with_region(host, region, |socket, region| Ok(socket.publish(region)?)) }
 }
 
-/// `bundle_unpublish`: no more.
+/// `bundle_unpublish`: withdraws `bundle_publish`.
 ///
 /// # Safety
 /// As `bundle_publish`.
 #[unsafe(export_name = "bundle_unpublish")]
 pub unsafe extern "C" fn unpublish(host: *const CHost, region: *const c_char) -> c_int {
-    // SAFETY: this function's own conditions.
-    unsafe { of_region(host, region, |face, region| Ok(face.unpublish(region)?)) }
+    // SAFETY: guaranteed by the caller.
+    unsafe { with_region(host, region, |socket, region| Ok(socket.unpublish(region)?)) }
 }
 
-/// `bundle_subscribe`: wants all of a region.
+/// `bundle_subscribe`: joins all addresses of a region.
 ///
 /// # Safety
 /// As `bundle_publish`.
 #[unsafe(export_name = "bundle_subscribe")]
 pub unsafe extern "C" fn subscribe(host: *const CHost, region: *const c_char) -> c_int {
-    // SAFETY: this function's own conditions.
-    unsafe { of_region(host, region, |face, region| Ok(face.subscribe(region)?)) }
+    // SAFETY: guaranteed by the caller.
+    unsafe { with_region(host, region, |socket, region| Ok(socket.subscribe(region)?)) }
 }
 
-/// `bundle_unsubscribe`: no more.
+/// `bundle_unsubscribe`: leaves the addresses of a region.
 ///
 /// # Safety
 /// As `bundle_publish`.
 #[unsafe(export_name = "bundle_unsubscribe")]
 pub unsafe extern "C" fn unsubscribe(host: *const CHost, region: *const c_char) -> c_int {
-    // SAFETY: this function's own conditions.
-    unsafe { of_region(host, region, |face, region| Ok(face.unsubscribe(region)?)) }
+    // SAFETY: guaranteed by the caller.
+    unsafe { with_region(host, region, |socket, region| Ok(socket.unsubscribe(region)?)) }
 }
 
-/// What is said of a message that is sent.
-struct Said<'a> {
+/// A message to send, with its options.
+struct MessageOptions<'a> {
     body: &'a [u8],
     priority: bool,
     within: Option<Span>,
 }
 
-impl<'a> Said<'a> {
+impl<'a> MessageOptions<'a> {
     /// # Safety
-    /// `body` is null or has `size` octets that can be read while this lives.
+    /// `body` must be null or readable for `size` octets during the lifetime of the result.
     unsafe fn new(
         body: *const c_void,
         size: usize,
         flags: c_uint,
         within_us: c_long,
-    ) -> Result<Said<'a>, Failure> {
+    ) -> Result<MessageOptions<'a>, BundleError> {
         if flags & !PRIORITY != 0 {
-            return Err(Failure::argument("there is no such flag"));
+            return Err(BundleError::argument("unknown flag"));
         }
-        // SAFETY: this function's own condition.
-        let body = unsafe { many(body.cast(), size, "the message is null") }?;
+        // SAFETY: guaranteed by the caller.
+        let body = unsafe { slice_from(body.cast(), size, "the message is null") }?;
         let within = u64::try_from(within_us).ok().map(Span::from_us);
-        Ok(Said { body, priority: flags & PRIORITY != 0, within })
+        Ok(MessageOptions { body, priority: flags & PRIORITY != 0, within })
     }
 
     fn send(
         &self,
-        host: &Shared,
-        address: impl FnOnce(&host::Face) -> Result<u32, Failure>,
-    ) -> Result<(), Failure> {
-        host.with(|face| {
-            let address = address(face)?;
-            let priority = self.priority || face.settings().is_priority(address);
+        host: &SharedHost,
+        address: impl FnOnce(&host::Socket) -> Result<u32, BundleError>,
+    ) -> Result<(), BundleError> {
+        host.with(|socket| {
+            let address = address(socket)?;
+            let priority = self.priority || socket.settings().is_priority(address);
             if self.within.is_some() && !priority {
-                return Err(Failure::argument("only a priority message has a deadline"));
+                return Err(BundleError::argument("only a priority message may have a deadline"));
             }
-            Ok(face.post(Post { address, priority, within: self.within, body: self.body })?)
+            Ok(socket.send_message(OutgoingMessage {
+                address,
+                priority,
+                max_wait: self.within,
+                body: self.body,
+            })?)
         })
     }
 }
@@ -311,7 +320,7 @@ impl<'a> Said<'a> {
 /// `bundle_send`: sends a message.
 ///
 /// # Safety
-/// As `bundle_join`; `body` is null or has `size` octets.
+/// As `bundle_join`; `body` must be null or readable for `size` octets.
 #[unsafe(export_name = "bundle_send")]
 pub unsafe extern "C" fn send(
     host: *const CHost,
@@ -321,17 +330,17 @@ pub unsafe extern "C" fn send(
     flags: c_uint,
     within_us: c_long,
 ) -> c_int {
-    done(|| {
-        // SAFETY: this function's own conditions.
-        let (host, said) = unsafe { (shared(host)?, Said::new(body, size, flags, within_us)?) };
-        said.send(host, |_| Ok(address))
+    return_status(|| {
+        // SAFETY: guaranteed by the caller.
+        let (host, options) = unsafe { (shared(host)?, MessageOptions::new(body, size, flags, within_us)?) };
+        options.send(host, |_| Ok(address))
     })
 }
 
 /// `bundle_send_in`: sends a message to an address of a region.
 ///
 /// # Safety
-/// As `bundle_send`; `region` is null or ends with a 0.
+/// As `bundle_send`; `region` must be null or NUL-terminated.
 #[unsafe(export_name = "bundle_send_in")]
 pub unsafe extern "C" fn send_in(
     host: *const CHost,
@@ -342,18 +351,18 @@ pub unsafe extern "C" fn send_in(
     flags: c_uint,
     within_us: c_long,
 ) -> c_int {
-    done(|| {
-        // SAFETY: this function's own conditions.
-        let (host, region, said) =
-            unsafe { (shared(host)?, name(region)?, Said::new(body, size, flags, within_us)?) };
-        said.send(host, |face| Ok(face.address_in(region, nth).map_err(RegionError::from)?))
+    return_status(|| {
+        // SAFETY: guaranteed by the caller.
+        let (host, region, options) =
+            unsafe { (shared(host)?, name(region)?, MessageOptions::new(body, size, flags, within_us)?) };
+        options.send(host, |socket| Ok(socket.region_address(region, nth).map_err(RegionError::from)?))
     })
 }
 
-/// `bundle_turn`: waits, and gives messages to a function.
+/// `bundle_turn`: waits for messages and passes them to a function.
 ///
 /// # Safety
-/// As `bundle_join`; `each` is null, or a function that takes what it is given and returns.
+/// As `bundle_join`; `each` must be null, or a function that accepts its arguments and returns.
 #[unsafe(export_name = "bundle_turn")]
 pub unsafe extern "C" fn turn(
     host: *const CHost,
@@ -361,46 +370,46 @@ pub unsafe extern "C" fn turn(
     each: Receiver,
     user: *mut c_void,
 ) -> c_int {
-    answer(|| {
-        // SAFETY: this function's own condition.
+    return_count(|| {
+        // SAFETY: guaranteed by the caller.
         let host = unsafe { shared(host) }?;
         let Some(each) = each else { return host.turn(timeout_ms).map(|()| 0) };
         host.turn_with(timeout_ms, |from, body| {
-            // SAFETY: `each` takes this, which is there until it returns.
-            unsafe { each(user, &CFrom::of(&from), body.as_ptr().cast(), body.len()) }
+            // SAFETY: `each` accepts these arguments, which are valid until it returns.
+            unsafe { each(user, &CFrom::from_info(&from), body.as_ptr().cast(), body.len()) }
         })
     })
 }
 
-/// `bundle_receive`: waits, and copies a message.
+/// `bundle_receive`: waits for a message and copies it.
 ///
 /// # Safety
-/// As `bundle_join`; `from` is null or can be written, `room` is null or `size` octets of it can.
+/// As `bundle_join`; `from` must be null or writable, `buffer` null or writable for `size` octets.
 #[unsafe(export_name = "bundle_receive")]
 pub unsafe extern "C" fn receive(
     host: *const CHost,
     from: *mut CFrom,
-    room: *mut c_void,
+    buffer: *mut c_void,
     size: usize,
     timeout_ms: c_int,
 ) -> c_int {
-    answer(|| {
-        // SAFETY: this function's own condition.
+    return_count(|| {
+        // SAFETY: guaranteed by the caller.
         let host = unsafe { shared(host) }?;
-        if room.is_null() && size > 0 {
-            return Err(Failure::argument("the room is null"));
+        if buffer.is_null() && size > 0 {
+            return Err(BundleError::argument("the buffer is null"));
         }
         host.receive(timeout_ms, |known, body| {
             if !from.is_null() {
-                // SAFETY: it is not null, and this function's own condition.
-                unsafe { from.write(CFrom::of(&known)) };
+                // SAFETY: it is not null, and the caller guarantees the rest.
+                unsafe { from.write(CFrom::from_info(&known)) };
             }
             let fits = body.len().min(size);
             if fits > 0 {
-                // SAFETY: there is room for so many, and `body` is memory of ours.
-                unsafe { room.cast::<u8>().copy_from_nonoverlapping(body.as_ptr(), fits) };
+                // SAFETY: the buffer is writable for this many octets, and does not overlap `body`.
+                unsafe { buffer.cast::<u8>().copy_from_nonoverlapping(body.as_ptr(), fits) };
             }
-            if fits < body.len() { Err(Failure::room(body.len())) } else { Ok(fits) }
+            if fits < body.len() { Err(BundleError::buffer_too_small(body.len())) } else { Ok(fits) }
         })
     })
 }
@@ -411,8 +420,8 @@ pub unsafe extern "C" fn receive(
 /// As `bundle_join`.
 #[unsafe(export_name = "bundle_wake")]
 pub unsafe extern "C" fn wake(host: *const CHost) -> c_int {
-    // Nothing here allocates, locks or panics: a signal's handler calls it.
-    // SAFETY: this function's own condition.
+    // Async-signal-safe: no allocation, lock or panic.
+    // SAFETY: guaranteed by the caller.
     match unsafe { host.as_ref() } {
         Some(host) => {
             host.0.wake();
@@ -422,56 +431,56 @@ pub unsafe extern "C" fn wake(host: *const CHost) -> c_int {
     }
 }
 
-/// `bundle_saturate`: takes no more than so many messages a second.
+/// `bundle_saturate`: limits the ordinary messages received per second.
 ///
 /// # Safety
 /// As `bundle_join`.
 #[unsafe(export_name = "bundle_saturate")]
 pub unsafe extern "C" fn saturate(host: *const CHost, messages: c_long) -> c_int {
-    done(|| {
+    return_status(|| {
         let messages = u64::try_from(messages).ok().map(|most| u32::try_from(most).unwrap_or(u32::MAX - 1));
-        // SAFETY: this function's own condition.
-        unsafe { shared(host) }?.with(|face| Ok(face.saturate(messages)?))
+        // SAFETY: guaranteed by the caller.
+        unsafe { shared(host) }?.with(|socket| Ok(socket.saturate(messages)?))
     })
 }
 
-/// `bundle_figures`: what it counted.
+/// `bundle_figures`: returns the counters.
 ///
 /// # Safety
-/// As `bundle_join`; `figures` is null, or begins with its size and as many octets can be written.
+/// As `bundle_join`; `figures` must be null, or begin with its size and be writable for that many octets.
 #[unsafe(export_name = "bundle_figures")]
 pub unsafe extern "C" fn figures(host: *const CHost, figures: *mut CFigures) -> c_int {
-    done(|| {
-        // SAFETY: this function's own condition.
+    return_status(|| {
+        // SAFETY: guaranteed by the caller.
         let host = unsafe { shared(host) }?;
         if figures.is_null() {
-            return Err(Failure::argument("the figures are null"));
+            return Err(BundleError::argument("the figures are null"));
         }
-        let counted = host.with(|face| Ok(CFigures::of(face)))?;
-        // SAFETY: it is not null, and this function's own condition.
+        let counted = host.with(|socket| Ok(CFigures::from_socket(socket)))?;
+        // SAFETY: it is not null, and the caller guarantees the rest.
         unsafe { counted.write(figures) }
     })
 }
 
-/// `bundle_page`: all that it counted, as text.
+/// `bundle_page`: returns all metrics as text.
 ///
 /// # Safety
-/// As `bundle_join`; `room` is null or `size` octets of it can be written.
+/// As `bundle_join`; `buffer` must be null or writable for `size` octets.
 #[unsafe(export_name = "bundle_page")]
-pub unsafe extern "C" fn page(host: *const CHost, room: *mut c_char, size: usize) -> c_int {
-    answer(|| {
-        // SAFETY: this function's own condition.
+pub unsafe extern "C" fn page(host: *const CHost, buffer: *mut c_char, size: usize) -> c_int {
+    return_count(|| {
+        // SAFETY: guaranteed by the caller.
         let host = unsafe { shared(host) }?;
-        if room.is_null() && size > 0 {
-            return Err(Failure::argument("the room is null"));
+        if buffer.is_null() && size > 0 {
+            return Err(BundleError::argument("the buffer is null"));
         }
-        let page = host.with(|face| Ok(figures::page(face)))?;
+        let page = host.with(|socket| Ok(figures::metrics_page(socket)))?;
         if size > 0 {
             let fits = page.len().min(size - 1);
-            // SAFETY: there is room for these and a 0, and `page` is memory of ours.
+            // SAFETY: the buffer is writable for this text and a NUL, and does not overlap `page`.
             unsafe {
-                room.cast::<u8>().copy_from_nonoverlapping(page.as_ptr(), fits);
-                room.add(fits).write(0);
+                buffer.cast::<u8>().copy_from_nonoverlapping(page.as_ptr(), fits);
+                buffer.add(fits).write(0);
             }
         }
         Ok(page.len())
@@ -483,10 +492,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_ends_at_the_border_and_is_told() {
-        assert_eq!(answer(|| panic!("a bug")), Code::Bug as c_int);
-        // SAFETY: it ends with a 0.
-        assert_eq!(unsafe { CStr::from_ptr(error()) }.to_str(), Ok("a fault of the library"));
-        assert_eq!(answer(|| Ok(usize::MAX)), c_int::MAX);
+    fn a_panic_is_caught_and_reported() {
+        assert_eq!(return_count(|| panic!("a bug")), Code::Bug as c_int);
+        // SAFETY: it is NUL-terminated.
+        assert_eq!(unsafe { CStr::from_ptr(error()) }.to_str(), Ok("bug in the library"));
+        assert_eq!(return_count(|| Ok(usize::MAX)), c_int::MAX);
     }
 }

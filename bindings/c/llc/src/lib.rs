@@ -16,9 +16,10 @@ mod library;
 mod memory;
 mod words;
 
-use library::{Direction, Settings};
+use library::Settings;
 use memory::{Packet, Room, Signal};
 use words::Answer;
+use words::Direction;
 
 /// No panic goes on into C: it is a bug of ours, and the program is told that there is no network.
 fn answer(operation: impl FnOnce() -> Result<(), Answer>) -> c_uint {

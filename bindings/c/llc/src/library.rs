@@ -16,13 +16,13 @@ use std::{env, io};
 
 use nix::errno::Errno;
 use trunkline_io::Clock;
-use trunkline_llc::face::{self, Attached, Error, Network, Sap};
+use trunkline_llc::socket::{self, Error, Network, Sap, StationSocket};
 use trunkline_llc::wire::MAX_INFORMATION;
 use trunkline_llc::{Address, Event, Options, Outcome, Ticket};
 use trunkline_units::{Instant, Span};
 
 use crate::memory::{Packet, Room, Signal, call};
-use crate::words::{Answer, BUSY, FAIL, IO, LATE};
+use crate::words::{Answer, BUSY, Direction, FAIL, IO, LATE};
 
 /// There are so many sockets: 2, 4 … 254.
 const SOCKETS: usize = 127;
@@ -32,13 +32,6 @@ const TICK: Span = Span::from_ms(10);
 const PRIORITY: c_int = 0x07;
 const ACKNOWLEDGED: c_int = 0x08;
 const CRC: c_int = 0x10;
-
-/// A direction of a socket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
-    Transmit,
-    Receive,
-}
 
 impl Direction {
     pub fn new(letter: c_char) -> Result<Direction, Answer> {
@@ -134,11 +127,11 @@ pub(crate) fn off() -> Result<(), Answer> {
 }
 
 /// The station that the environment names.
-fn attach() -> Result<Attached, Error> {
+fn attach() -> Result<StationSocket, Error> {
     let invalid = || io::Error::from(io::ErrorKind::InvalidInput);
     let network: Network = env::var("LLC_NETWORK").map_err(|_| invalid())?.parse().map_err(|_| invalid())?;
     let station = env::var("LLC_STATION").map_err(|_| invalid())?.parse().map_err(|_| Error::Station)?;
-    Attached::to(&network, station, &face::Settings { events: true, ..face::Settings::default() })
+    StationSocket::to(&network, station, &socket::Settings { events: true, ..socket::Settings::default() })
 }
 
 /// A station with sockets.
@@ -150,7 +143,7 @@ pub(crate) struct Library {
 
 struct State {
     /// None if it is off.
-    station: Option<Attached>,
+    station: Option<StationSocket>,
     /// Whether its network failed.
     failed: bool,
     /// Most sockets.
@@ -202,7 +195,7 @@ impl<T> Side<T> {
 }
 
 impl Library {
-    fn start(station: Attached, limit: usize) -> io::Result<Arc<Library>> {
+    fn start(station: StationSocket, limit: usize) -> io::Result<Arc<Library>> {
         let state = State {
             station: Some(station.clone()),
             failed: false,
@@ -344,7 +337,7 @@ impl Library {
     }
 
     /// The library's thread.
-    fn run(&self, station: Attached) {
+    fn run(&self, station: StationSocket) {
         OWN.set(true);
         loop {
             let (due, patience) = {
@@ -459,7 +452,7 @@ mod tests {
     #[test]
     fn nothing_begins_on_a_network_that_has_failed() {
         let network = "udp:239.77.9.0:31000".parse().unwrap();
-        let station = Attached::to(&network, 1, &face::Settings::default()).unwrap();
+        let station = StationSocket::to(&network, 1, &socket::Settings::default()).unwrap();
         let library = Library::start(station, 1).unwrap();
         library.open(4).unwrap();
         lock(&library.state).failed = true;

@@ -3,9 +3,14 @@
 use std::ffi::CStr;
 
 use trunkline_llc::Refusal;
-use trunkline_llc::face::Error;
+use trunkline_llc::socket::Error;
 
-use crate::library::Direction;
+/// A direction of a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Transmit,
+    Receive,
+}
 
 /// Why an operation was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

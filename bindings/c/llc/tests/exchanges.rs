@@ -20,7 +20,7 @@ use support::{Under, build_c, good, station};
 use trunkline_io::Groups;
 use trunkline_io::must::skip;
 use trunkline_io::packet::{self, PacketSocket};
-use trunkline_llc::face::{Attached, Error, Sap, Settings};
+use trunkline_llc::socket::{Error, Sap, Settings, StationSocket};
 use trunkline_llc::wire::ALL;
 use trunkline_llc::{Address, Options};
 use trunkline_units::Span;
@@ -184,7 +184,7 @@ fn over_ethernet(body: &(impl Fn(&Between<'_>) + Sync)) {
         let options = packet::Options {
             promiscuous: true,
             filter: packet::llc_only(),
-            buffer: 1 << 20,
+            receive_buffer: 1 << 20,
             ..packet::Options::default()
         };
         Side::Ethernet(PacketSocket::open(interface, &options).unwrap())
@@ -237,7 +237,7 @@ impl Receiver {
 
 /// Station `number` of Rust, with the examples' socket.
 fn rust(network: &str, number: u8) -> Sap {
-    let station = Attached::to(&network.parse().unwrap(), number, &Settings::default()).unwrap();
+    let station = StationSocket::to(&network.parse().unwrap(), number, &Settings::default()).unwrap();
     station.open(SOCKET, &Options { queue: 1024, ..Options::default() }).unwrap()
 }
 

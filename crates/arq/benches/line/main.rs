@@ -159,7 +159,7 @@ fn counts(rounds: impl Iterator<Item = Goodput> + Clone) {
         sum(|s| s.frames_sent),
         sum(|s| s.lost),
         sum(|s| s.frames_resent),
-        sum(|s| s.doubles),
+        sum(|s| s.duplicates),
         sum(|s| s.tail_probes),
         sum(|s| s.timeouts),
         sum(|s| s.acks_forced),

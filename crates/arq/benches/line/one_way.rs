@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use trunkline_arq::face::{Connection, Error, Listener};
+use trunkline_arq::socket::{Connection, Error, Listener};
 use trunkline_arq::{Options, Statistics};
 use trunkline_io::socket;
 use trunkline_units::{Size, Span};

@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use trunkline_arq::face::{Connection, Listener};
+use trunkline_arq::socket::{Connection, Listener};
 use trunkline_arq::{Buffer, Options};
 use trunkline_io::socket;
 use trunkline_units::Span;

@@ -35,7 +35,7 @@ fn bulk(check: Check, frame: u16) -> Options {
         ack_every: 64,
         send_buffer: 1 << 20,
         congestion: Congestion::Fixed,
-        share: Span::from_us(50),
+        coalesce_delay: Span::from_us(50),
         ..Options::default()
     }
 }

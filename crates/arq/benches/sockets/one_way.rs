@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use trunkline_arq::face::{Connection, Listener};
+use trunkline_arq::socket::{Connection, Listener};
 use trunkline_arq::{Buffer, Options};
 use trunkline_endpoint::Segment;
 use trunkline_io::batch::{BatchReceiver, BatchSender};
-use trunkline_io::datagrams::{Datagrams, ROOM};
+use trunkline_io::datagrams::{BUFFER_SIZE, Datagrams};
 use trunkline_io::socket;
 use trunkline_units::{Size, Span};
 
@@ -113,7 +113,7 @@ pub fn datagrams() -> f64 {
             from.send(at, &batch, Segment::of(FRAME, batch.len())).expect("it leaves");
         }
     };
-    let mut room = vec![0; ROOM];
+    let mut room = vec![0; BUFFER_SIZE];
     let receive =
         || count(|| (1, to.receive(&mut room, true).expect("it comes").map_or(0, |a| a.length as u64)));
     on_two_cores(send, receive).bps()

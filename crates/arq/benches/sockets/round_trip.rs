@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use trunkline_arq::face::{Connection, Listener};
+use trunkline_arq::socket::{Connection, Listener};
 use trunkline_arq::{Buffer, Options};
 
 use crate::contest::{median, pin};

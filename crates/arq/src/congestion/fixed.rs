@@ -1,22 +1,22 @@
 //! A window of a fixed size.
 
-use super::{Acked, Lost, Policy, Sent};
+use super::{AckedFrames, LostFrames, Policy, SentFrames};
 use trunkline_units::Rate;
 
-/// As many frames as it was told, whatever happens: the window of 1998, which was 16. For paths that nobody shares.
+/// A constant window, such as the 16 frames of 1998. For paths without other traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fixed {
     frames: u32,
 }
 
 impl Fixed {
-    /// A window of so many frames, at least 1.
+    /// Creates a window of this many frames, at least 1.
     pub fn new(frames: u32) -> Fixed {
         Fixed { frames: frames.max(1) }
     }
 }
 
-/// The 16 frames of 1998.
+/// The 16 frames of the 1998 paper.
 impl Default for Fixed {
     fn default() -> Self {
         Fixed::new(16)
@@ -32,15 +32,15 @@ impl Policy for Fixed {
         None
     }
 
-    fn sent(&mut self, _: &Sent) {}
+    fn on_sent(&mut self, _: &SentFrames) {}
 
-    fn acknowledged(&mut self, _: &Acked) {}
+    fn on_ack(&mut self, _: &AckedFrames) {}
 
-    fn reconsiders(&mut self, _: &Acked) -> bool {
+    fn on_ack_changes_limits(&mut self, _: &AckedFrames) -> bool {
         false
     }
 
-    fn lost(&mut self, _: &Lost) {}
+    fn on_lost(&mut self, _: &LostFrames) {}
 }
 
 #[cfg(test)]
@@ -49,10 +49,10 @@ mod tests {
     use crate::congestion::line::{Flow, Line};
 
     #[test]
-    fn the_window_is_what_it_was_told() {
+    fn window_is_fixed() {
         assert_eq!(Fixed::default().window(), 16);
         assert_eq!(Fixed::new(0).window(), 1);
-        // A window of 16 frames a round trip of 10 ms, on a line that would carry far more; loss changes nothing but itself.
+        // 16 frames per round trip of 10 ms, on a link with far more capacity; loss does not change the window.
         for loss in [0.0, 0.05] {
             let line = Line { rate: 1_000_000_000, delay_us: 10_000, loss, ..Line::default() };
             let run = line.run(5.0, vec![Flow::new(Box::new(Fixed::default()))]);

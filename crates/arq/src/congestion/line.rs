@@ -1,42 +1,42 @@
-//! A line for the tests of policies: a rate, a queue, a delay, random loss; frames are numbers.
+//! A model of a transmission line for the tests of policies: rate, queue, delay, and random loss.
 //!
-//! Frames keep their order, so a frame is lost when a later one is acknowledged. There is always something to send, and
-//! what was lost is not sent again: new frames are as good for what is asked here.
+//! Frames stay in order, so a frame is lost when a later one is acknowledged. The sender always has data. Lost frames
+//! are not retransmitted: for these tests a new frame is equivalent.
 
 use std::collections::VecDeque;
 
 use trunkline_units::{Instant, Rate, Seed, Size, Span, Stream};
 
-use super::{Acked, Lost, Policy, Sent};
-use crate::rtt::{RoundTrip, Timeouts};
+use super::{AckedFrames, LostFrames, Policy, SentFrames};
+use crate::rtt::{RttEstimator, Timeouts};
 
-/// Bytes of every frame.
+/// Bytes of each frame.
 pub(crate) const FRAME: u64 = 1472;
 
-/// What a line is like; all its flows share it.
+/// Properties of a line, which all its flows share.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     pub rate: u64,
-    /// There and back, without any waiting.
+    /// Round-trip time without queueing.
     pub delay_us: u64,
-    /// Bytes that may wait.
+    /// Size of the queue in bytes.
     pub queue: u64,
-    /// Bytes that a line which was idle lets through at once: a token bucket.
+    /// Burst in bytes after an idle period (token bucket).
     pub burst: u64,
-    /// Of the frames that crossed.
+    /// Loss rate of frames that passed the queue.
     pub loss: f64,
     pub ack_loss: f64,
-    /// Frames acknowledged at once, or those of `ack_delay_us`.
+    /// Frames per acknowledgement, unless `ack_delay_us` expires first.
     pub ack_every: usize,
     pub ack_delay_us: u64,
-    /// Frames that leave at once.
+    /// Frames per batch.
     pub batch: u32,
-    /// From when on, in seconds, the line has another rate.
+    /// Time in seconds of a change of the rate, and the new rate.
     pub step: (f64, u64),
-    /// How often, and how long, the receiver does not get to run.
+    /// Period and duration of stalls of the receiver.
     pub stalls_us: (u64, u64),
-    /// When the line carries nothing, in seconds.
-    pub dead: (f64, f64),
+    /// Interval in seconds in which the line loses everything.
+    pub outage: (f64, f64),
     pub seed: u64,
 }
 
@@ -54,7 +54,7 @@ impl Default for Line {
             batch: 1,
             step: (f64::INFINITY, 0),
             stalls_us: (1, 0),
-            dead: (0.0, 0.0),
+            outage: (0.0, 0.0),
             seed: 1996,
         }
     }
@@ -63,17 +63,18 @@ impl Default for Line {
 struct Outstanding {
     number: u64,
     sent_at: Instant,
-    /// Bytes acknowledged when it left, when the last of them were, and when the frame that they end with left.
+    /// At the time of transmission: bytes acknowledged, the time of the last acknowledgement, and the time when the
+    /// last acknowledged frame was sent.
     acked_bytes: u64,
     acked_at: Instant,
     first_sent: Instant,
 }
 
-struct Ack {
-    comes: Instant,
+struct AckInTransit {
+    arrives_at: Instant,
     numbers: Vec<u64>,
-    /// How long the last of them was held back.
-    held: Span,
+    /// Delay of the acknowledgement of the last frame.
+    delay: Span,
 }
 
 /// A sender and its receiver.
@@ -84,20 +85,20 @@ pub(crate) struct Flow {
     acked_bytes: u64,
     acked_at: Instant,
     first_sent: Instant,
-    round_trip: RoundTrip,
+    round_trip: RttEstimator,
     timer_from: Instant,
     timeouts_in_a_row: u32,
-    // The receiver.
+    // State of the receiver.
     unacknowledged: Vec<u64>,
     first_held: Instant,
     last_arrival: Instant,
-    acks: VecDeque<Ack>,
-    // What came of it.
+    acks: VecDeque<AckInTransit>,
+    // Results.
     pub sent: u64,
     pub delivered: u64,
     pub overflowed: u64,
     pub timeouts: u64,
-    /// Delivered in the last half of the run.
+    /// Frames delivered in the second half of the run.
     pub delivered_late: u64,
     pub sent_late: u64,
     pub overflowed_late: u64,
@@ -117,8 +118,8 @@ impl Flow {
             acked_bytes: 0,
             acked_at: at,
             first_sent: at,
-            // As a sender that asks again before it gives frames up.
-            round_trip: RoundTrip::new(Timeouts { floor: Span::from_ms(20), ..Timeouts::default() }),
+            // Like a sender that probes before it declares frames lost.
+            round_trip: RttEstimator::new(Timeouts { floor: Span::from_ms(20), ..Timeouts::default() }),
             timer_from: at,
             timeouts_in_a_row: 0,
             unacknowledged: Vec::new(),
@@ -148,45 +149,45 @@ impl Flow {
     }
 }
 
-/// What flows came to.
-pub(crate) struct Run {
+/// Results of all flows.
+pub(crate) struct LineResult {
     pub flows: Vec<Flow>,
     seconds: f64,
     rate: u64,
-    /// Mean bytes that frames found waiting.
+    /// Mean queue length in bytes as seen by arriving frames.
     pub mean_queue: f64,
 }
 
-impl Run {
+impl LineResult {
     fn share(&self, frames: u64, seconds: f64) -> f64 {
         (frames * FRAME * 8) as f64 / (self.rate as f64 * seconds)
     }
 
-    /// The part of the line's rate that all flows delivered.
+    /// Returns the utilisation of the line.
     pub(crate) fn fill(&self) -> f64 {
         self.share(self.flows.iter().map(|f| f.delivered).sum(), self.seconds)
     }
 
-    /// The same in the last half.
+    /// Returns the same for the second half of the run.
     pub(crate) fn fill_late(&self) -> f64 {
         self.share(self.flows.iter().map(|f| f.delivered_late).sum(), self.seconds / 2.0)
     }
 
-    /// The part of what was sent that found the queue full.
+    /// Returns the share of frames that found the queue full.
     pub(crate) fn overflow(&self) -> f64 {
         let sum = |count: fn(&Flow) -> u64| self.flows.iter().map(count).sum::<u64>() as f64;
         sum(|flow| flow.overflowed) / sum(|flow| flow.sent)
     }
 
-    /// The same in the last half.
+    /// Returns the same for the second half of the run.
     pub(crate) fn overflow_late(&self) -> f64 {
         let sum = |count: fn(&Flow) -> u64| self.flows.iter().map(count).sum::<u64>() as f64;
         sum(|flow| flow.overflowed_late) / sum(|flow| flow.sent_late)
     }
 }
 
-/// The line while flows use it.
-struct Crossing<'a> {
+/// State of a line during a run.
+struct LineState<'a> {
     line: &'a Line,
     random: Stream,
     busy_until: Instant,
@@ -195,9 +196,9 @@ struct Crossing<'a> {
 }
 
 impl Line {
-    pub(crate) fn run(&self, seconds: f64, flows: Vec<Flow>) -> Run {
-        let mut run = Run { flows, seconds, rate: self.rate, mean_queue: 0.0 };
-        let mut crossing = Crossing {
+    pub(crate) fn run(&self, seconds: f64, flows: Vec<Flow>) -> LineResult {
+        let mut result = LineResult { flows, seconds, rate: self.rate, mean_queue: 0.0 };
+        let mut state = LineState {
             line: self,
             random: Seed(self.seed).stream("line"),
             busy_until: Instant::ZERO,
@@ -206,37 +207,37 @@ impl Line {
         };
         let mut now = Instant::ZERO;
         loop {
-            let next = run.flows.iter_mut().enumerate().map(|(n, flow)| {
-                let (at, what) = crossing.next(flow, now);
-                (at, n, what)
+            let next = result.flows.iter_mut().enumerate().map(|(n, flow)| {
+                let (at, event) = state.next(flow, now);
+                (at, n, event)
             });
-            let (at, n, what) = next.min_by_key(|next| next.0).expect("a flow");
+            let (at, n, event) = next.min_by_key(|next| next.0).expect("a flow");
             now = at;
-            if now > crossing.end {
-                run.mean_queue = crossing.queue_seen.0 / crossing.queue_seen.1.max(1) as f64;
-                return run;
+            if now > state.end {
+                result.mean_queue = state.queue_seen.0 / state.queue_seen.1.max(1) as f64;
+                return result;
             }
-            let flow = &mut run.flows[n];
-            match what {
-                What::Ack => crossing.acknowledge(flow, now),
-                What::Release => crossing.release(flow, now),
-                What::Timeout => crossing.timeout(flow, now),
-                What::Send => crossing.send(flow, now),
+            let flow = &mut result.flows[n];
+            match event {
+                LineEvent::Ack => state.acknowledge(flow, now),
+                LineEvent::Release => state.release(flow, now),
+                LineEvent::Timeout => state.timeout(flow, now),
+                LineEvent::Send => state.send(flow, now),
             }
         }
     }
 }
 
-enum What {
+enum LineEvent {
     Ack,
     Release,
     Timeout,
     Send,
 }
 
-impl Crossing<'_> {
-    fn next(&self, flow: &mut Flow, now: Instant) -> (Instant, What) {
-        let ack = flow.acks.front().map_or(Instant::MAX, |ack| ack.comes);
+impl LineState<'_> {
+    fn next(&self, flow: &mut Flow, now: Instant) -> (Instant, LineEvent) {
+        let ack = flow.acks.front().map_or(Instant::MAX, |ack| ack.arrives_at);
         let release = match flow.unacknowledged.is_empty() {
             true => Instant::MAX,
             false => flow.first_held + Span::from_us(self.line.ack_delay_us),
@@ -249,10 +250,15 @@ impl Crossing<'_> {
             }
         };
         let send = if flow.in_flight() < flow.window() { flow.next_send.max(now) } else { Instant::MAX };
-        [(ack, What::Ack), (release, What::Release), (timeout, What::Timeout), (send, What::Send)]
-            .into_iter()
-            .min_by_key(|next| next.0)
-            .expect("four")
+        [
+            (ack, LineEvent::Ack),
+            (release, LineEvent::Release),
+            (timeout, LineEvent::Timeout),
+            (send, LineEvent::Send),
+        ]
+        .into_iter()
+        .min_by_key(|next| next.0)
+        .expect("four")
     }
 
     fn send(&mut self, flow: &mut Flow, now: Instant) {
@@ -275,7 +281,7 @@ impl Crossing<'_> {
             self.cross(flow, now, number);
         }
         let bytes = u64::from(frames) * FRAME;
-        flow.policy.sent(&Sent { now, frames, bytes, in_flight: flow.in_flight() });
+        flow.policy.on_sent(&SentFrames { now, frames, bytes, in_flight: flow.in_flight() });
         let gap = flow.policy.pace().map_or(Span::ZERO, |pace| pace.time_for(Size::from_bytes(bytes)));
         flow.next_send = now + gap;
     }
@@ -295,7 +301,7 @@ impl Crossing<'_> {
         let rate = Rate::from_bps(rate);
         let full_bucket = now - rate.time_for(Size::from_bytes(self.line.burst));
         self.busy_until = self.busy_until.max(full_bucket) + rate.time_for(Size::from_bytes(FRAME));
-        let dead = (self.line.dead.0..self.line.dead.1).contains(&now.as_s());
+        let dead = (self.line.outage.0..self.line.outage.1).contains(&now.as_s());
         if self.random.chance(self.line.loss) || dead {
             return;
         }
@@ -304,7 +310,7 @@ impl Crossing<'_> {
             flow.delivered += 1;
             flow.delivered_late += u64::from(arrives.as_s() > self.end.as_s() / 2.0);
         }
-        // What arrives is known long before it does: what would have been acknowledged by then, is.
+        // The arrival time is known in advance, so acknowledgements that are due before it are released first.
         let delay = Span::from_us(self.line.ack_delay_us);
         if !flow.unacknowledged.is_empty() && arrives > flow.first_held + delay {
             self.release(flow, flow.first_held + delay);
@@ -319,7 +325,7 @@ impl Crossing<'_> {
         }
     }
 
-    /// The receiver acknowledges. An acknowledgement that is lost waits for the next.
+    /// Sends an acknowledgement. If it is lost, the next one covers its frames.
     fn release(&mut self, flow: &mut Flow, now: Instant) {
         if self.random.chance(self.line.ack_loss) {
             flow.first_held = now;
@@ -330,7 +336,7 @@ impl Crossing<'_> {
         let into = Span::from_ps(now.as_ps() % Span::from_us(every).as_ps());
         let runs = now + (Span::from_us(stall) - into);
         let comes = runs + Span::from_us(self.line.delay_us) / 2;
-        flow.acks.push_back(Ack { comes, numbers, held: now.since(flow.last_arrival) });
+        flow.acks.push_back(AckInTransit { arrives_at: comes, numbers, delay: now.since(flow.last_arrival) });
     }
 
     fn acknowledge(&mut self, flow: &mut Flow, now: Instant) {
@@ -354,31 +360,31 @@ impl Crossing<'_> {
                 lost_sent_at = frame.sent_at;
             }
         }
-        // All of it had been given up.
+        // All its frames were declared lost before.
         let Some(last) = last else { return };
         let bytes = u64::from(frames) * FRAME;
         flow.acked_bytes += bytes;
         flow.acked_at = now;
         flow.first_sent = last.sent_at;
         (flow.timer_from, flow.timeouts_in_a_row) = (now, 0);
-        let round_trip = now.since(last.sent_at) - ack.held;
+        let round_trip = now.since(last.sent_at) - ack.delay;
         flow.round_trip.sample(now, round_trip);
         let interval = now.since(last.acked_at).max(last.sent_at.since(last.first_sent));
-        let known = Some(interval) >= flow.round_trip.least();
+        let known = Some(interval) >= flow.round_trip.min();
         let rate = known.then(|| Rate::of(Size::from_bytes(flow.acked_bytes - last.acked_bytes), interval));
-        flow.policy.acknowledged(&Acked {
+        flow.policy.on_ack(&AckedFrames {
             now,
             frames,
             bytes,
             in_flight,
             round_trip: Some(round_trip),
             rate,
-            idle: false,
-            came: 0,
+            app_limited: false,
+            peer_frames: 0,
             sent_at: last.sent_at,
         });
         if lost > 0 {
-            flow.policy.lost(&Lost {
+            flow.policy.on_lost(&LostFrames {
                 now,
                 frames: lost,
                 bytes: u64::from(lost) * FRAME,
@@ -397,6 +403,6 @@ impl Crossing<'_> {
         flow.timeouts_in_a_row += 1;
         flow.next_send = now;
         let bytes = u64::from(in_flight) * FRAME;
-        flow.policy.lost(&Lost { now, frames: in_flight, bytes, sent_at, in_flight, timeout: true });
+        flow.policy.on_lost(&LostFrames { now, frames: in_flight, bytes, sent_at, in_flight, timeout: true });
     }
 }

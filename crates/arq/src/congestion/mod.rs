@@ -1,10 +1,10 @@
-//! How much may be in flight, and how fast: the policies.
+//! Congestion policies: how much may be in flight, and how fast it is sent.
 //!
 //! | policy | window | pace |
 //! | --- | --- | --- |
-//! | [`Fixed`] | as many frames as it was told, as in 1998 | none |
-//! | [`Reno`] | grows by slow start and one frame a round, halves on loss (RFC 5681, in frames) | none |
-//! | [`Paced`] | twice what the measured rate and the least round trip hold, and what is acknowledged late | that rate |
+//! | [`Fixed`] | constant, as in the 1998 paper | none |
+//! | [`Reno`] | slow start, then one frame per round trip; halved on loss (RFC 5681, in frames) | none |
+//! | [`Paced`] | twice the bandwidth-delay product, plus late acknowledgements | delivery rate |
 
 use trunkline_units::{Instant, Rate, Span};
 
@@ -18,89 +18,89 @@ pub use fixed::Fixed;
 pub use paced::Paced;
 pub use reno::Reno;
 
-/// Decides how many frames may be in flight and how fast they leave. A connection has one for what it sends.
+/// A congestion policy: the window and the pace of a sender. To add one, implement this trait in a file of this
+/// folder and add it to [`Congestion`](crate::options::Congestion).
 ///
-/// The connection calls it once for each batch that it sends, each acknowledgement, and each time that it finds frames
-/// lost; never for single frames. It holds to the smaller of [`window`](Policy::window) and the window agreed with the
-/// peer.
+/// The connection calls it for each sent batch, each acknowledgement, and each detected loss, never for single
+/// frames. It respects the smaller of [`window`](Policy::window) and the negotiated window.
 pub trait Policy: Send + std::fmt::Debug {
-    /// Frames that may be in flight, at least 1.
+    /// Returns the maximum frames in flight, at least 1.
     fn window(&self) -> u32;
 
-    /// How fast frames may leave, in bits per second of frames; none: as fast as the window lets them.
+    /// Returns the pacing rate in bits per second of frames; `None`: as fast as the window permits.
     fn pace(&self) -> Option<Rate>;
 
-    /// The opening took a round trip, so long. Later ones may all have to wait: in what this end sends itself, or the
+    /// Reports the round-trip time of the handshake. Later round trips may all include queueing at this end or the
     /// peer.
-    fn met(&mut self, _now: Instant, _round_trip: Span) {}
+    fn on_handshake(&mut self, _now: Instant, _round_trip: Span) {}
 
-    /// Frames have just left.
-    fn sent(&mut self, sent: &Sent);
+    /// Reports sent frames.
+    fn on_sent(&mut self, sent: &SentFrames);
 
-    /// Frames have been acknowledged.
-    fn acknowledged(&mut self, acked: &Acked);
+    /// Reports acknowledged frames.
+    fn on_ack(&mut self, acked: &AckedFrames);
 
-    /// The same; whether what it allows may be other than before.
-    fn reconsiders(&mut self, acked: &Acked) -> bool {
-        self.acknowledged(acked);
+    /// Like [`on_ack`](Policy::on_ack); returns whether window or pace may have changed.
+    fn on_ack_changes_limits(&mut self, acked: &AckedFrames) -> bool {
+        self.on_ack(acked);
         true
     }
 
-    /// Frames are taken for lost. They will be sent again, or were rebuilt.
-    fn lost(&mut self, lost: &Lost);
+    /// Reports lost frames, which are retransmitted or were rebuilt.
+    fn on_lost(&mut self, lost: &LostFrames);
 }
 
-/// What a policy is told of frames that leave.
+/// Sent frames.
 #[derive(Clone, Copy, Debug)]
-pub struct Sent {
-    /// When.
+pub struct SentFrames {
+    /// Time of the event.
     pub now: Instant,
-    /// How many.
+    /// Number of frames.
     pub frames: u32,
-    /// Their bytes, header included.
+    /// Their bytes, headers included.
     pub bytes: u64,
-    /// Frames in flight now, these included.
+    /// Frames in flight, including these.
     pub in_flight: u32,
 }
 
-/// What a policy is told of frames that were acknowledged.
+/// Acknowledged frames.
 #[derive(Clone, Copy, Debug)]
-pub struct Acked {
-    /// When.
+pub struct AckedFrames {
+    /// Time of the event.
     pub now: Instant,
     /// Frames acknowledged for the first time.
     pub frames: u32,
-    /// Their bytes, header included.
+    /// Their bytes, headers included.
     pub bytes: u64,
-    /// Frames in flight before this.
+    /// Frames in flight before the acknowledgement.
     pub in_flight: u32,
-    /// The round trip measured by it, the peer's delay taken off; none if it cannot be told.
+    /// Measured round-trip time without the peer's delay; `None` if unknown.
     pub round_trip: Option<Span>,
-    /// How fast bytes arrived at the peer between the sending of the last of these frames and now (Cheng and Cardwell,
-    /// delivery rate estimation); none if it cannot be told.
+    /// Delivery rate between the sending of the last of these frames and now (Cheng and Cardwell, delivery rate
+    /// estimation); `None` if unknown.
     pub rate: Option<Rate>,
-    /// Whether the sender had too little to send for that rate to be the path's.
-    pub idle: bool,
-    /// New frames of data that came from the peer since the last acknowledgement of its.
-    pub came: u32,
-    /// The first frame sent after this moment ends the round of these frames: when the last of them was sent.
+    /// Whether the rate is limited by the application.
+    pub app_limited: bool,
+    /// New data frames received since the peer's last acknowledgement.
+    pub peer_frames: u32,
+    /// When the last of these frames was sent; the first frame sent later ends their round.
     pub sent_at: Instant,
 }
 
-/// What a policy is told of loss.
+/// Lost frames.
 #[derive(Clone, Copy, Debug)]
-pub struct Lost {
-    /// When it was noticed.
+pub struct LostFrames {
+    /// When the loss was detected.
     pub now: Instant,
-    /// How many.
+    /// Number of frames.
     pub frames: u32,
-    /// Their bytes, header included.
+    /// Their bytes, headers included.
     pub bytes: u64,
-    /// When the last of them had been sent: a policy that halves does so once for all frames sent before it halved.
+    /// When the last of them was sent: a policy that halves its window does so once for all frames sent before.
     pub sent_at: Instant,
-    /// Frames in flight before they were found lost.
+    /// Frames in flight before the loss was detected.
     pub in_flight: u32,
-    /// Whether it was noticed only because nothing came for a whole timeout (RFC 5681 section 3.1).
+    /// Whether it was detected by a timeout (RFC 5681 section 3.1).
     pub timeout: bool,
 }
 
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
     use trunkline_units::{Seed, Stream};
 
-    /// Anything between nothing and everything, mostly small.
+    /// Draws any value, usually small.
     fn any(random: &mut Stream) -> u64 {
         random.bits() >> random.below(64)
     }
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_happens_a_policy_lets_something_leave() {
+    fn window_and_pace_are_never_zero() {
         for seed in 0..300 {
             let mut random = Seed(seed).stream("anything");
             let most = (any(&mut random) as u32).max(1);
@@ -137,17 +137,17 @@ mod tests {
                     let rate = random.chance(0.9).then(|| Rate::from_bps(any(&mut random)));
                     let (idle, timeout) = (random.chance(0.1), random.chance(0.1));
                     match random.below(3) {
-                        0 => policy.sent(&Sent { now, frames, bytes, in_flight }),
-                        1 => policy.lost(&Lost { now, frames, bytes, sent_at, in_flight, timeout }),
-                        _ => policy.acknowledged(&Acked {
+                        0 => policy.on_sent(&SentFrames { now, frames, bytes, in_flight }),
+                        1 => policy.on_lost(&LostFrames { now, frames, bytes, sent_at, in_flight, timeout }),
+                        _ => policy.on_ack(&AckedFrames {
                             now,
                             frames,
                             bytes,
                             in_flight,
                             round_trip,
                             rate,
-                            idle,
-                            came: any(&mut random) as u32,
+                            app_limited: idle,
+                            peer_frames: any(&mut random) as u32,
                             sent_at,
                         }),
                     }

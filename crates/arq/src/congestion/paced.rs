@@ -1,417 +1,450 @@
-//! A window and a pace that follow what the path delivers, not what it loses (after BBR: Cardwell and others 2017,
-//! draft-ietf-ccwg-bbr).
+//! A model-based policy: window and pace follow the delivery rate of the path, not its losses (after BBR: Cardwell
+//! and others 2017, draft-ietf-ccwg-bbr).
 //!
-//! Two things are measured: the highest rate at which frames were delivered of late, and the least round trip of late.
-//! Frames leave at that rate, and no more are in flight than twice what the path holds. The mode says by how much the
-//! pace differs from the rate:
+//! The policy measures the maximum recent delivery rate and the minimum recent round-trip time. Frames leave at that
+//! rate, and at most twice the bandwidth-delay product is in flight. The mode determines the pacing gain:
 //!
 //! | mode | pace | until |
 //! | --- | --- | --- |
-//! | startup | 2.77 × | the rate has not grown by a quarter in three rounds, or in one that lost a fifth |
-//! | drain | 1 / 2.77 × | no more is in flight than the path holds |
-//! | cycle | up to 1.25 ×, 0.75 ×, six times 1 × | a phase lasts a least round trip, and at least 16 frames |
-//! | empty | 1 × | half of what the path holds has been in flight for a round trip |
+//! | startup | 2.77 × | the rate has grown by less than a quarter in three round trips, or in one that lost a fifth |
+//! | drain | 1 / 2.77 × | at most the bandwidth-delay product is in flight |
+//! | probe bandwidth | up to 1.25 ×, 0.75 ×, six times 1 × | a phase lasts a minimum round-trip time, and at least 16 frames |
+//! | probe RTT | 1 × | half the bandwidth-delay product has been in flight for a round trip |
 //!
-//! The last is for paths that others use too: when for 10 s no round trip came near the least, only emptier queues can
-//! tell whether the path became longer. A sender that is alone seldom needs it, because each cycle empties its own queue.
-//! It costs half a round trip of sending each 10 s.
+//! The last mode is for shared paths: if no round-trip sample came near the minimum for 10 s, only emptier queues
+//! show whether the path became longer. A sender without competing traffic seldom enters it, because each cycle
+//! drains its own queue. It costs half a round trip of sending every 10 s.
 //!
-//! Where the peer sends as well, acknowledgements wait in its queue, and both ends measure the sum of both queues as their
-//! round trip. Then at least 96 frames more may be in flight than the path holds twice; see `HELD_UP`.
+//! If the peer sends as well, acknowledgements wait in its queue, and both ends measure the sum of both queues as
+//! their round-trip time. Then the window exceeds twice the bandwidth-delay product by at least 96 frames; see
+//! `BIDIRECTIONAL_FRAMES`.
 //!
-//! Loss is not a sign of congestion here, so three things are added to BBR. What the path loses by itself is measured, in
-//! the second and third phase of the cycle, and made up for in the others: if one frame of twenty is lost anyway, 1.05 of
-//! the rate that arrives has to be sent to fill the line. A probe for more that only overflows a short queue makes the
-//! next half as high. And a timeout means a window of 4 frames until something is acknowledged.
+//! Loss is not a sign of congestion here, so this policy differs from BBR in three points. It measures the random
+//! loss of the path in the second and third phase of the cycle, and compensates for it in the others: if one frame in
+//! twenty is lost anyway, filling the path takes 1.05 times the delivery rate. A bandwidth probe that only overflows
+//! a short queue halves the gain of the next. A timeout reduces the window to 4 frames until the next
+//! acknowledgement.
 
 use trunkline_units::{Instant, Rate, Span};
 
-use super::{Acked, Lost, Policy, Sent};
-use crate::rtt::{LEAST_WINDOW, Least};
+use super::{AckedFrames, LostFrames, Policy, SentFrames};
+use crate::rtt::{MIN_RTT_WINDOW, WindowedMin};
 
-/// The window at the beginning (RFC 6928), in frames.
-const START: f64 = 10.0;
-/// The least window, and the window after a timeout, in frames.
-const LEAST: f64 = 4.0;
+/// Initial window in frames (RFC 6928).
+const INITIAL_WINDOW: f64 = 10.0;
+/// Minimum window, and the window after a timeout, in frames.
+const MIN_WINDOW: f64 = 4.0;
 
-/// The pace in startup over the rate: 4 ln 2, so that what is delivered doubles each round.
-const STARTUP: f64 = 2.77;
-/// The cycle: its first phase probes for more, its second drains what that queued, the others keep the rate.
+/// Pacing gain in startup: 4 ln 2, so that the delivery rate doubles every round trip.
+const STARTUP_GAIN: f64 = 2.77;
+/// Phases of the cycle: the first probes for bandwidth, the second drains the queue of the probe, the others cruise.
 const PHASES: usize = 8;
 const PROBE: usize = 0;
 const DRAIN: usize = 1;
-const EVEN: usize = 2;
-/// The pace of the drain over the rate, and how many phases it may last.
-const DRAIN_PACE: f64 = 0.75;
-const LONGEST_DRAIN: u64 = 4;
-/// By how much the pace of the probe exceeds the rate.
-const MOST_EXCESS: f64 = 0.25;
-const LEAST_EXCESS: f64 = MOST_EXCESS / 8.0;
-/// A probe overflowed if it lost this share and this many frames more than the path loses by itself.
-const PUSH_LOSS: f64 = 0.005;
-const PUSH_LOST: f64 = 2.0;
-/// A phase of the cycle is never shorter than this many frames, which is where a path holds next to nothing.
+const CRUISE: usize = 2;
+/// Pacing gain of the drain phase, and its maximum duration in phases.
+const DRAIN_GAIN: f64 = 0.75;
+const MAX_DRAIN_PHASES: u64 = 4;
+/// Range of the additional gain of a bandwidth probe.
+const MAX_PROBE_EXCESS: f64 = 0.25;
+const MIN_PROBE_EXCESS: f64 = MAX_PROBE_EXCESS / 8.0;
+/// A probe overflowed a queue if it lost this share and this many frames more than the random loss of the path.
+const PROBE_LOSS_SHARE: f64 = 0.005;
+const PROBE_LOST_FRAMES: f64 = 2.0;
+/// Minimum length of a phase in frames, for paths with a tiny bandwidth-delay product.
 const PHASE_FRAMES: f64 = 16.0;
 
-/// A rate that grew by less in [`PATIENCE`] rounds is that of the line.
-const GROWTH: f64 = 1.25;
-const PATIENCE: u32 = 3;
-/// A round of startup that lost this share, and at least so many frames, is not given that patience.
-const STARTUP_LOSS: f64 = 0.2;
-const STARTUP_LOST: u32 = 16;
+/// Startup ends if the rate grows by less than this factor in [`STARTUP_ROUNDS`] round trips.
+const STARTUP_GROWTH: f64 = 1.25;
+const STARTUP_ROUNDS: u32 = 3;
+/// Startup ends at once after a round trip that lost this share and at least this many frames.
+const STARTUP_LOSS_SHARE: f64 = 0.2;
+const STARTUP_LOST_FRAMES: u32 = 16;
 
-/// The loss that is made up for at most.
-const MOST_LOSS: f64 = 0.2;
-/// Frames from which loss is told; older ones fade.
-const LOSS_FRAMES: f64 = 2048.0;
+/// Maximum loss that is compensated.
+const MAX_COMPENSATED_LOSS: f64 = 0.2;
+/// Frames over which the loss is averaged; older ones decay.
+const LOSS_SAMPLE_FRAMES: f64 = 2048.0;
 
-/// Loss is the path's own while round trips exceed the least by no more than this part of it, and the time of the frames that
-/// may be acknowledged late or wait for those that left with them.
-const NEAR: u64 = 16;
+/// Loss counts as random while the round-trip time exceeds the minimum by no more than the minimum divided by this,
+/// plus the time of the frames that may wait for delayed acknowledgements or for their batch.
+const LOSS_RTT_DIVISOR: u64 = 16;
 
-/// A round trip that exceeds the least by no more than this part of it confirms it.
-const NEAR_LEAST: u64 = 8;
+/// A round-trip sample confirms the minimum if it exceeds it by no more than the minimum divided by this.
+const CONFIRM_RTT_DIVISOR: u64 = 8;
 
-/// How long frames that were acknowledged in a lump are remembered, and the longest lump that is made up for, in seconds
-/// at the rate.
-const LUMP_WINDOW: Span = Span::from_s(1);
-const LONGEST_LUMP: f64 = 0.010;
+/// Window of the aggregation measurement, and the maximum compensated aggregation in seconds at the current rate.
+const EXTRA_ACKED_WINDOW: Span = Span::from_s(1);
+const MAX_EXTRA_ACKED: f64 = 0.010;
 
-/// Frames that may be in flight at least beyond what the path holds twice, where the peer sends too: acknowledgements wait in
-/// what it sends, and who finds that queue must not be kept from filling the line. Frames and not a time, for of a time an
-/// end that gets little of the line would get few, and so stay with little.
-const HELD_UP: f64 = 96.0;
-/// The peer sends too if this share of what comes and goes comes from it.
-const PEER_SENDS: f64 = 0.2;
-/// Frames from which that is told; older ones fade.
-const SHARE_FRAMES: f64 = 256.0;
+/// Minimum number of frames in flight beyond twice the bandwidth-delay product if the peer sends as well:
+/// acknowledgements wait behind its data, and an end that meets that queue must still fill the path. It is a number
+/// of frames and not a time: with a time, an end with a small share of the path would keep its small share.
+const BIDIRECTIONAL_FRAMES: f64 = 96.0;
+/// The peer counts as a sender if this share of all frames comes from it.
+const PEER_SHARE: f64 = 0.2;
+/// Frames over which the share is averaged; older ones decay.
+const PEER_SHARE_FRAMES: f64 = 256.0;
 
-/// Paces by measured rate and keeps queues short; single losses do not slow it down.
+/// Paces by the measured delivery rate and keeps queues short; single losses do not reduce the rate.
 #[derive(Clone, Debug)]
 pub struct Paced {
-    most: u32,
+    max_window: u32,
     ack_every: f64,
-    mode: Mode,
-    /// When the mode, or the phase of the cycle, began.
-    since: Instant,
-    /// Mean frames that leave at once.
-    batch: f64,
-    /// Mean bytes of a frame.
-    frame: f64,
-    /// The highest rates, in bits per second, of this cycle and of the one before.
+    mode: PacedMode,
+    /// Start of the mode or of the phase of the cycle.
+    mode_since: Instant,
+    /// Mean number of frames per batch.
+    mean_batch: f64,
+    /// Mean frame length in bytes.
+    mean_frame: f64,
+    /// Maximum delivery rates of this and the previous cycle, in bits per second.
     rates: [f64; 2],
-    least: Least,
-    /// When a round trip was last near the least.
-    least_seen: Instant,
+    min_rtt: WindowedMin,
+    /// When a sample last confirmed the minimum round-trip time.
+    min_rtt_seen: Instant,
     round: Round,
-    lumps: Lumps,
+    extra_acked: ExtraAcked,
     path_loss: PathLoss,
-    push: Push,
-    /// Frames that came from the peer, and such that it acknowledged, of late.
-    came: f64,
-    went: f64,
-    /// A timeout, and nothing acknowledged since.
-    silent: bool,
-    /// What follows from all that: the window, and the pace.
-    allows: (u32, Option<Rate>),
-    /// What of the measurements it followed from; something else has changed since.
-    basis: Basis,
-    changed: bool,
-    /// The rate to send at so that the path is full behind what it loses.
-    full: f64,
-    usual: Usual,
+    probe_gain: ProbeGain,
+    /// Recent frames received from the peer, and own frames that it acknowledged.
+    peer_frames: f64,
+    own_frames: f64,
+    /// A timeout has occurred, and nothing was acknowledged since.
+    timed_out: bool,
+    /// The current window and pace.
+    limits: (u32, Option<Rate>),
+    /// The measurements that the limits were computed from, and whether another input has changed since.
+    inputs: LimitInputs,
+    inputs_changed: bool,
+    /// The sending rate that fills the path in spite of its random loss.
+    cached_full_rate: f64,
+    common_ack: CommonAck,
 }
 
-/// What is measured with each acknowledgement, as far as it decides how much is allowed. Of questions and their answers few
-/// change any of it.
+/// The measurements that determine the limits. Few acknowledgements of a request-response exchange change any of
+/// them.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Basis {
+struct LimitInputs {
     rate: f64,
-    bits: f64,
-    late: f64,
-    least: Span,
+    frame_bits: f64,
+    late_ack_frames: f64,
+    min_rtt: Span,
     peer_sends: bool,
 }
 
-/// What an acknowledgement of a single frame is like that changes nothing of what is allowed. That is most of what comes to
-/// a sender that asks and waits for answers, which never leaves startup.
+/// Describes acknowledgements of a single frame that do not change the limits. They are most of the acknowledgements
+/// of a request-response sender, which never leaves startup.
 #[derive(Clone, Copy, Debug, Default)]
-struct Usual {
-    /// Before the windows of what is remembered turn; zero if none is.
+struct CommonAck {
+    /// Valid until a measurement window ends; zero if no acknowledgement is common.
     until: Instant,
     bytes: u64,
-    /// With frames that leave so together.
+    /// Mean batch size for which it holds.
     batch: f64,
-    /// At the most, in bits per second.
-    rate: u64,
-    /// The least round trip, and the least time since the one before.
-    least: Span,
-    gap: Span,
-    /// The longest round trips that confirm the least, and that are near it.
-    confirms: Span,
-    near: Span,
+    /// Maximum delivery rate in bits per second.
+    max_rate: u64,
+    /// Minimum round-trip time, and minimum time since the previous acknowledgement.
+    min_rtt: Span,
+    min_gap: Span,
+    /// Maximum round-trip times that confirm the minimum, and that count as near the minimum.
+    confirming_rtt: Span,
+    near_rtt: Span,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Mode {
-    /// With the rate that still counted as growth, and the rounds since.
+enum PacedMode {
+    /// With the last rate that counted as growth, and the round trips since.
     Startup {
         rate: f64,
         rounds: u32,
     },
     Drain,
-    Cycle {
+    ProbeBandwidth {
         phase: usize,
     },
-    /// Until then, once the window is kept.
-    Empty {
+    /// With its end, once no more than the window is in flight.
+    ProbeRtt {
         until: Option<Instant>,
     },
 }
 
 impl Paced {
-    /// Never more than `most` frames in flight, where the peer acknowledges every `ack_every` frames or more often.
+    /// Creates a policy with a maximum window, for a peer that acknowledges at least every `ack_every` frames.
     pub fn new(most: u32, ack_every: u32) -> Paced {
         let mut paced = Paced {
-            most: most.max(1),
+            max_window: most.max(1),
             ack_every: f64::from(ack_every),
-            mode: Mode::Startup { rate: 0.0, rounds: 0 },
-            since: Instant::ZERO,
-            batch: 0.0,
-            frame: 0.0,
+            mode: PacedMode::Startup { rate: 0.0, rounds: 0 },
+            mode_since: Instant::ZERO,
+            mean_batch: 0.0,
+            mean_frame: 0.0,
             rates: [0.0; 2],
-            least: Least::new(LEAST_WINDOW),
-            least_seen: Instant::ZERO,
+            min_rtt: WindowedMin::new(MIN_RTT_WINDOW),
+            min_rtt_seen: Instant::ZERO,
             round: Round::default(),
-            lumps: Lumps::default(),
-            path_loss: PathLoss { acked: 0.0, lost: 0.0, quiet: Interval::NEVER, near: false },
-            push: Push::default(),
-            came: 0.0,
-            went: 0.0,
-            silent: false,
-            allows: (1, None),
-            basis: Basis { rate: 0.0, bits: 0.0, late: 0.0, least: Span::ZERO, peer_sends: false },
-            changed: true,
-            full: 0.0,
-            usual: Usual::default(),
+            extra_acked: ExtraAcked::default(),
+            path_loss: PathLoss {
+                acked: 0.0,
+                lost: 0.0,
+                sample_interval: Interval::NEVER,
+                is_rtt_near_min: false,
+            },
+            probe_gain: ProbeGain::default(),
+            peer_frames: 0.0,
+            own_frames: 0.0,
+            timed_out: false,
+            limits: (1, None),
+            inputs: LimitInputs {
+                rate: 0.0,
+                frame_bits: 0.0,
+                late_ack_frames: 0.0,
+                min_rtt: Span::ZERO,
+                peer_sends: false,
+            },
+            inputs_changed: true,
+            cached_full_rate: 0.0,
+            common_ack: CommonAck::default(),
         };
-        paced.conclude();
+        paced.update_limits();
         paced
     }
 
     #[inline]
-    fn basis(&self) -> Basis {
-        let (rate, bits, late) = (self.rate(), self.frame_bits(), self.late());
-        let least = self.least.get().unwrap_or(Span::ZERO);
-        Basis { rate, bits, late, least, peer_sends: self.came > PEER_SENDS * (self.came + self.went) }
-    }
-
-    /// Works out what is allowed now, if anything that decides has changed.
-    #[inline]
-    fn conclude(&mut self) {
-        let basis = self.basis();
-        if self.changed || basis != self.basis {
-            (self.basis, self.changed) = (basis, false);
-            self.allow();
+    fn limit_inputs(&self) -> LimitInputs {
+        let (rate, frame_bits, late_ack_frames) = (self.rate(), self.frame_bits(), self.late_ack_frames());
+        let min_rtt = self.min_rtt.get().unwrap_or(Span::ZERO);
+        LimitInputs {
+            rate,
+            frame_bits,
+            late_ack_frames,
+            min_rtt,
+            peer_sends: self.peer_frames > PEER_SHARE * (self.peer_frames + self.own_frames),
         }
     }
 
-    fn allow(&mut self) {
-        let Basis { rate, bits, late, least, peer_sends } = self.basis;
-        self.full = self.full_rate();
-        let (full, least) = (self.full, least.as_s());
-        let held = full * least / bits;
-        let held_up = if peer_sends { HELD_UP } else { 0.0 };
+    /// Recomputes the limits if an input has changed.
+    #[inline]
+    fn update_limits(&mut self) {
+        let basis = self.limit_inputs();
+        if self.inputs_changed || basis != self.inputs {
+            (self.inputs, self.inputs_changed) = (basis, false);
+            self.compute_limits();
+        }
+    }
+
+    fn compute_limits(&mut self) {
+        let LimitInputs { rate, frame_bits: bits, late_ack_frames: late, min_rtt: least, peer_sends } =
+            self.inputs;
+        self.cached_full_rate = self.full_rate();
+        let (full, least) = (self.cached_full_rate, least.as_s());
+        let bdp = full * least / bits;
+        let held_up = if peer_sends { BIDIRECTIONAL_FRAMES } else { 0.0 };
         let frames = match self.mode {
-            _ if self.silent => 0.0,
-            Mode::Startup { .. } => (2.0 * held + late).max(START),
-            Mode::Empty { .. } => held / 2.0,
-            Mode::Drain | Mode::Cycle { .. } => 2.0 * held + late.max(held_up),
+            _ if self.timed_out => 0.0,
+            PacedMode::Startup { .. } => (2.0 * bdp + late).max(INITIAL_WINDOW),
+            PacedMode::ProbeRtt { .. } => bdp / 2.0,
+            PacedMode::Drain | PacedMode::ProbeBandwidth { .. } => 2.0 * bdp + late.max(held_up),
         };
-        // `as` saturates.
-        let window = (frames.max(LEAST) as u32).min(self.most);
+        // The cast saturates.
+        let window = (frames.max(MIN_WINDOW) as u32).min(self.max_window);
         if rate == 0.0 || least == 0.0 {
-            return self.allows = (window, None);
+            return self.limits = (window, None);
         }
         let (pace, least_window) = match self.mode {
-            Mode::Startup { .. } => (STARTUP * full, START),
-            Mode::Drain => (full / STARTUP, LEAST),
-            Mode::Cycle { phase: PROBE } => ((1.0 + self.push.excess) * full, LEAST),
-            Mode::Cycle { phase: DRAIN } => (DRAIN_PACE * rate, LEAST),
-            Mode::Cycle { phase: EVEN } => (rate, LEAST),
-            Mode::Cycle { .. } | Mode::Empty { .. } => (full, LEAST),
+            PacedMode::Startup { .. } => (STARTUP_GAIN * full, INITIAL_WINDOW),
+            PacedMode::Drain => (full / STARTUP_GAIN, MIN_WINDOW),
+            PacedMode::ProbeBandwidth { phase: PROBE } => ((1.0 + self.probe_gain.excess) * full, MIN_WINDOW),
+            PacedMode::ProbeBandwidth { phase: DRAIN } => (DRAIN_GAIN * rate, MIN_WINDOW),
+            PacedMode::ProbeBandwidth { phase: CRUISE } => (rate, MIN_WINDOW),
+            PacedMode::ProbeBandwidth { .. } | PacedMode::ProbeRtt { .. } => (full, MIN_WINDOW),
         };
-        // Never below what the least window sends a round: else a rate measured too low would stay so.
+        // Never below the minimum window per round trip; otherwise a rate measured too low would persist.
         let pace = pace.max(least_window * bits / least).max(1.0);
-        self.allows = (window, Some(Rate::from_bps(pace as u64)));
+        self.limits = (window, Some(Rate::from_bps(pace as u64)));
     }
 
-    /// The highest rate delivered of late, in bits per second.
+    /// Returns the maximum recent delivery rate in bits per second.
     fn rate(&self) -> f64 {
         self.rates[0].max(self.rates[1])
     }
 
-    /// The rate to send at so that the path is full behind what it loses.
+    /// The sending rate that fills the path in spite of its random loss.
     fn full_rate(&self) -> f64 {
         self.rate() / (1.0 - self.path_loss.share())
     }
 
-    /// Frames that a path without queues holds at that rate.
-    fn held(&self) -> f64 {
-        let least = self.least.get().map_or(0.0, Span::as_s);
+    /// Returns the bandwidth-delay product in frames.
+    fn bdp_frames(&self) -> f64 {
+        let least = self.min_rtt.get().map_or(0.0, Span::as_s);
         self.full_rate() * least / self.frame_bits()
     }
 
-    /// The window in the mode that empties the queue.
-    fn empty_window(&self) -> f64 {
-        ((self.held() / 2.0).max(LEAST) as u32).min(self.most).into()
+    /// Returns the window of [`PacedMode::ProbeRtt`].
+    fn probe_rtt_window(&self) -> f64 {
+        ((self.bdp_frames() / 2.0).max(MIN_WINDOW) as u32).min(self.max_window).into()
     }
 
-    /// Frames in flight whose acknowledgement is merely late: counted up, or held back to come in a lump.
-    fn late(&self) -> f64 {
-        self.ack_every + self.lumps.most()
+    /// Returns the number of frames in flight whose acknowledgement is delayed or aggregated.
+    fn late_ack_frames(&self) -> f64 {
+        self.ack_every + self.extra_acked.max()
     }
 
     fn frame_bits(&self) -> f64 {
-        self.frame.max(1.0) * 8.0
+        self.mean_frame.max(1.0) * 8.0
     }
 
     fn phase_length(&self) -> Span {
         let frames = Span::from_seconds(PHASE_FRAMES * self.frame_bits() / self.full_rate().max(1.0));
-        self.least.get().unwrap_or(Span::ZERO).max(frames)
+        self.min_rtt.get().unwrap_or(Span::ZERO).max(frames)
     }
 
-    fn enter(&mut self, mode: Mode, now: Instant) {
-        if mode == (Mode::Cycle { phase: EVEN }) && self.mode != (Mode::Cycle { phase: DRAIN }) {
-            self.path_loss.quiet = Interval::from(now);
+    fn enter_mode(&mut self, mode: PacedMode, now: Instant) {
+        if mode == (PacedMode::ProbeBandwidth { phase: CRUISE })
+            && self.mode != (PacedMode::ProbeBandwidth { phase: DRAIN })
+        {
+            self.path_loss.sample_interval = Interval::from(now);
         }
-        (self.mode, self.since, self.changed) = (mode, now, true);
+        (self.mode, self.mode_since, self.inputs_changed) = (mode, now, true);
     }
 
-    /// Takes account of an acknowledgement that changes nothing of what is allowed. Whether it is one; if not, nothing has
-    /// changed.
+    /// Processes an acknowledgement that cannot change the limits. Returns false, without an effect, for any other.
     #[inline]
-    fn stays(&mut self, acked: &Acked) -> bool {
+    fn handle_common_ack(&mut self, acked: &AckedFrames) -> bool {
         let Some(round_trip) = acked.round_trip else { return false };
-        let usual = &self.usual;
+        let usual = &self.common_ack;
         let stays = acked.now < usual.until
-            && acked.idle
+            && acked.app_limited
             && acked.frames == 1
             && acked.bytes == usual.bytes
-            && self.batch == usual.batch
-            && acked.rate.is_none_or(|rate| rate.as_bps() <= usual.rate)
-            && round_trip >= usual.least
-            && acked.now.since(self.lumps.since) > usual.gap;
+            && self.mean_batch == usual.batch
+            && acked.rate.is_none_or(|rate| rate.as_bps() <= usual.max_rate)
+            && round_trip >= usual.min_rtt
+            && acked.now.since(self.extra_acked.since) > usual.min_gap;
         if stays {
-            if round_trip <= usual.confirms {
-                self.least_seen = acked.now;
+            if round_trip <= usual.confirming_rtt {
+                self.min_rtt_seen = acked.now;
             }
-            self.path_loss.near = round_trip <= usual.near;
-            self.lumps.since = acked.now;
-            self.measure_shares(f64::from(acked.came), 1.0);
-            self.note_round(acked);
+            self.path_loss.is_rtt_near_min = round_trip <= usual.near_rtt;
+            self.extra_acked.since = acked.now;
+            self.count_shares(f64::from(acked.peer_frames), 1.0);
+            self.count_round(acked);
         }
         stays
     }
 
-    /// Looks what acknowledgements would change nothing.
-    fn expect(&mut self) {
-        self.usual.until = Instant::ZERO;
-        if let Mode::Startup { .. } = self.mode
-            && self.lumps.is_one()
-            && let Some((until, least)) = self.least.lasts()
+    /// Determines which acknowledgements will not change the limits.
+    fn learn_common_ack(&mut self) {
+        self.common_ack.until = Instant::ZERO;
+        if let PacedMode::Startup { .. } = self.mode
+            && self.extra_acked.is_single_frame()
+            && let Some((until, least)) = self.min_rtt.valid_until()
         {
-            let Basis { rate, bits, .. } = self.basis;
-            // What is rounded off must not decide.
+            let LimitInputs { rate, frame_bits: bits, .. } = self.inputs;
+            // Rounding must not decide.
             let gap = Span::from_seconds(bits / rate.max(1.0)) + Span::from_ns(1);
-            let (confirms, near) = self.near(bits);
-            let (until, bytes) = (until.min(self.lumps.window + LUMP_WINDOW), self.usual.bytes);
-            let (rate, batch) = (rate as u64, self.batch);
-            self.usual = Usual { until, bytes, batch, rate, least, gap, confirms, near };
+            let (confirms, near) = self.rtt_thresholds(bits);
+            let (until, bytes) =
+                (until.min(self.extra_acked.window + EXTRA_ACKED_WINDOW), self.common_ack.bytes);
+            let (rate, batch) = (rate as u64, self.mean_batch);
+            self.common_ack = CommonAck {
+                until,
+                bytes,
+                batch,
+                max_rate: rate,
+                min_rtt: least,
+                min_gap: gap,
+                confirming_rtt: confirms,
+                near_rtt: near,
+            };
         }
     }
 
-    /// The longest round trips that confirm the least, and that are near it.
+    /// Maximum round-trip times that confirm the minimum, and that count as near the minimum.
     #[inline]
-    fn near(&self, bits: f64) -> (Span, Span) {
-        let least = self.least.get().unwrap_or(Span::ZERO);
-        let waited = Span::from_seconds((self.basis.late + self.batch) * bits / self.full.max(1.0));
-        (least + least / NEAR_LEAST, least + least / NEAR + waited)
+    fn rtt_thresholds(&self, bits: f64) -> (Span, Span) {
+        let least = self.min_rtt.get().unwrap_or(Span::ZERO);
+        let waited = Span::from_seconds(
+            (self.inputs.late_ack_frames + self.mean_batch) * bits / self.cached_full_rate.max(1.0),
+        );
+        (least + least / CONFIRM_RTT_DIVISOR, least + least / LOSS_RTT_DIVISOR + waited)
     }
 
     #[inline]
-    fn measure_shares(&mut self, came: f64, went: f64) {
-        (self.came, self.went) = (self.came + came, self.went + went);
-        if self.came + self.went > SHARE_FRAMES {
-            (self.came, self.went) = (self.came / 2.0, self.went / 2.0);
+    fn count_shares(&mut self, peer_frames: f64, own_frames: f64) {
+        (self.peer_frames, self.own_frames) = (self.peer_frames + peer_frames, self.own_frames + own_frames);
+        if self.peer_frames + self.own_frames > PEER_SHARE_FRAMES {
+            (self.peer_frames, self.own_frames) = (self.peer_frames / 2.0, self.own_frames / 2.0);
         }
     }
 
-    /// Counts frames to their round; that round, if they end it.
+    /// Counts frames of a round trip; returns the round trip if they end it.
     #[inline]
-    fn note_round(&mut self, acked: &Acked) -> Option<Round> {
+    fn count_round(&mut self, acked: &AckedFrames) -> Option<Round> {
         self.round.acked += u64::from(acked.frames);
-        let next = Round { began: acked.now, ..Round::default() };
-        (acked.sent_at >= self.round.began).then(|| std::mem::replace(&mut self.round, next))
+        let next = Round { started_at: acked.now, ..Round::default() };
+        (acked.sent_at >= self.round.started_at).then(|| std::mem::replace(&mut self.round, next))
     }
 
     #[inline]
-    fn measure(&mut self, acked: &Acked) {
+    fn measure(&mut self, acked: &AckedFrames) {
         let frames = f64::from(acked.frames);
         if acked.frames > 0 {
-            let weight = if self.frame == 0.0 { 1.0 } else { frames / (frames + 64.0) };
-            let (bytes, mean) = (acked.bytes as f64 / frames, self.frame);
-            // What has come so near is there: it would take thousands of frames more to change nothing.
-            self.frame = if (bytes - mean).abs() < 1e-3 { bytes } else { mean + (bytes - mean) * weight };
-            self.usual.bytes = if acked.frames == 1 && self.frame == mean { acked.bytes } else { 0 };
+            let weight = if self.mean_frame == 0.0 { 1.0 } else { frames / (frames + 64.0) };
+            let (bytes, mean) = (acked.bytes as f64 / frames, self.mean_frame);
+            // Snap to the limit: converging further would take thousands of frames.
+            self.mean_frame =
+                if (bytes - mean).abs() < 1e-3 { bytes } else { mean + (bytes - mean) * weight };
+            self.common_ack.bytes =
+                if acked.frames == 1 && self.mean_frame == mean { acked.bytes } else { 0 };
         }
         let bits = self.frame_bits();
-        self.measure_shares(f64::from(acked.came), frames);
+        self.count_shares(f64::from(acked.peer_frames), frames);
         if let Some(round_trip) = acked.round_trip {
-            self.least.sample(acked.now, round_trip);
-            let (confirms, near) = self.near(bits);
+            self.min_rtt.sample(acked.now, round_trip);
+            let (confirms, near) = self.rtt_thresholds(bits);
             if round_trip <= confirms {
-                self.least_seen = acked.now;
+                self.min_rtt_seen = acked.now;
             }
-            self.path_loss.near = round_trip <= near;
+            self.path_loss.is_rtt_near_min = round_trip <= near;
         }
         let mut highest = self.rate();
         if let Some(rate) = acked.rate {
             let rate = rate.as_bps() as f64;
-            // What an idle sender delivered tells that the path carries at least this.
-            if !acked.idle || rate > highest {
+            // An application-limited rate is a lower bound of the path's rate.
+            if !acked.app_limited || rate > highest {
                 self.rates[0] = self.rates[0].max(rate);
                 highest = self.rate();
             }
         }
-        self.changed |= self.path_loss.count(acked.sent_at, frames, 0.0);
-        self.push.count(acked.sent_at, frames, 0.0);
-        let most = (highest * LONGEST_LUMP / bits).max(LEAST);
-        self.lumps.count(acked.now, frames, highest / bits, most);
+        self.inputs_changed |= self.path_loss.count(acked.sent_at, frames, 0.0);
+        self.probe_gain.count(acked.sent_at, frames, 0.0);
+        let most = (highest * MAX_EXTRA_ACKED / bits).max(MIN_WINDOW);
+        self.extra_acked.count(acked.now, frames, highest / bits, most);
     }
 
-    /// Looks whether startup has come to the rate of the line; once a round.
-    fn grow(&mut self, acked: &Acked, round: Round) {
-        let Mode::Startup { rate, rounds } = self.mode else { return };
-        if acked.idle {
+    /// Checks once per round trip whether startup has reached the rate of the path.
+    fn check_startup(&mut self, acked: &AckedFrames, round: Round) {
+        let PacedMode::Startup { rate, rounds } = self.mode else { return };
+        if acked.app_limited {
             return;
         }
-        if self.rate() >= rate * GROWTH {
-            self.mode = Mode::Startup { rate: self.rate(), rounds: 0 };
-        } else if rounds + 1 >= PATIENCE || round.is_bad() {
-            self.enter(Mode::Drain, acked.now);
+        if self.rate() >= rate * STARTUP_GROWTH {
+            self.mode = PacedMode::Startup { rate: self.rate(), rounds: 0 };
+        } else if rounds + 1 >= STARTUP_ROUNDS || round.has_high_loss() {
+            self.enter_mode(PacedMode::Drain, acked.now);
         } else {
-            self.mode = Mode::Startup { rate, rounds: rounds + 1 };
+            self.mode = PacedMode::Startup { rate, rounds: rounds + 1 };
         }
     }
 
-    /// Goes on to the next phase if this one is over.
-    fn cycle(&mut self, now: Instant, in_flight: f64) {
-        let Mode::Cycle { phase } = self.mode else { return };
+    /// Enters the next phase if the current one has ended.
+    fn advance_phase(&mut self, now: Instant, in_flight: f64) {
+        let PacedMode::ProbeBandwidth { phase } = self.mode else { return };
         let over = match phase {
-            DRAIN if in_flight <= self.held() + self.late() => true,
-            DRAIN => now.since(self.since) >= self.phase_length() * LONGEST_DRAIN,
-            _ => now.since(self.since) >= self.phase_length(),
+            DRAIN if in_flight <= self.bdp_frames() + self.late_ack_frames() => true,
+            DRAIN => now.since(self.mode_since) >= self.phase_length() * MAX_DRAIN_PHASES,
+            _ => now.since(self.mode_since) >= self.phase_length(),
         };
         if !over {
             return;
@@ -419,158 +452,160 @@ impl Paced {
         let next = (phase + 1) % PHASES;
         match phase {
             PROBE => {
-                self.push.probe.to = now;
-                self.path_loss.quiet = Interval::from(now);
+                self.probe_gain.interval.to = now;
+                self.path_loss.sample_interval = Interval::from(now);
             }
-            // A round after the drain began all is known of the probe.
-            EVEN => {
-                self.push.judge(self.path_loss.share());
-                self.path_loss.quiet.to = now;
+            // One round trip after the start of the drain, the outcome of the probe is complete.
+            CRUISE => {
+                self.probe_gain.adapt(self.path_loss.share());
+                self.path_loss.sample_interval.to = now;
             }
             _ => {}
         }
         if next == PROBE {
-            self.push.begin(now);
-            // A cycle that measured nothing does not wipe out what is known.
+            self.probe_gain.begin(now);
+            // A cycle without measurements keeps the previous rate.
             if self.rates[0] > 0.0 {
                 self.rates = [0.0, self.rates[0]];
             }
         }
-        self.enter(Mode::Cycle { phase: next }, now);
+        self.enter_mode(PacedMode::ProbeBandwidth { phase: next }, now);
     }
 
-    /// Empties the queue to look for the least round trip, if it has not been seen for long.
-    fn look_for_least(&mut self, now: Instant, in_flight: f64) {
+    /// Drains the queue to measure the minimum round-trip time if no sample confirmed it for long.
+    fn check_min_rtt(&mut self, now: Instant, in_flight: f64) {
         match self.mode {
-            Mode::Cycle { .. } if now.since(self.least_seen) >= LEAST_WINDOW => {
-                self.enter(Mode::Empty { until: None }, now);
+            PacedMode::ProbeBandwidth { .. } if now.since(self.min_rtt_seen) >= MIN_RTT_WINDOW => {
+                self.enter_mode(PacedMode::ProbeRtt { until: None }, now);
             }
-            Mode::Empty { until: None } if in_flight <= self.empty_window() => {
-                // Which allows the same.
-                self.mode = Mode::Empty { until: Some(now + self.least.get().unwrap_or(Span::ZERO)) };
+            PacedMode::ProbeRtt { until: None } if in_flight <= self.probe_rtt_window() => {
+                // The limits stay the same.
+                self.mode =
+                    PacedMode::ProbeRtt { until: Some(now + self.min_rtt.get().unwrap_or(Span::ZERO)) };
             }
-            Mode::Empty { until: Some(until) } if now >= until => {
-                self.least_seen = now;
-                self.enter(Mode::Cycle { phase: EVEN }, now);
+            PacedMode::ProbeRtt { until: Some(until) } if now >= until => {
+                self.min_rtt_seen = now;
+                self.enter_mode(PacedMode::ProbeBandwidth { phase: CRUISE }, now);
             }
             _ => {}
         }
     }
 
-    /// Takes account of an acknowledgement that may change what is allowed.
+    /// Processes an acknowledgement that may change the limits.
     #[inline(never)]
-    fn reconsider(&mut self, acked: &Acked) -> bool {
-        self.changed |= std::mem::take(&mut self.silent);
+    fn process_ack(&mut self, acked: &AckedFrames) -> bool {
+        self.inputs_changed |= std::mem::take(&mut self.timed_out);
         self.measure(acked);
         let in_flight = f64::from(acked.in_flight.saturating_sub(acked.frames));
-        if let Some(round) = self.note_round(acked) {
-            self.grow(acked, round);
+        if let Some(round) = self.count_round(acked) {
+            self.check_startup(acked, round);
         }
-        if self.mode == Mode::Drain && in_flight <= self.held() + self.late() {
-            self.enter(Mode::Cycle { phase: EVEN }, acked.now);
+        if self.mode == PacedMode::Drain && in_flight <= self.bdp_frames() + self.late_ack_frames() {
+            self.enter_mode(PacedMode::ProbeBandwidth { phase: CRUISE }, acked.now);
         }
-        self.cycle(acked.now, in_flight);
-        self.look_for_least(acked.now, in_flight);
-        self.conclude();
-        self.expect();
+        self.advance_phase(acked.now, in_flight);
+        self.check_min_rtt(acked.now, in_flight);
+        self.update_limits();
+        self.learn_common_ack();
         true
     }
 }
 
 impl Policy for Paced {
     fn window(&self) -> u32 {
-        self.allows.0
+        self.limits.0
     }
 
     fn pace(&self) -> Option<Rate> {
-        self.allows.1
+        self.limits.1
     }
 
-    fn met(&mut self, now: Instant, round_trip: Span) {
-        self.least.sample(now, round_trip);
-        self.usual.until = Instant::ZERO;
-        self.conclude();
+    fn on_handshake(&mut self, now: Instant, round_trip: Span) {
+        self.min_rtt.sample(now, round_trip);
+        self.common_ack.until = Instant::ZERO;
+        self.update_limits();
     }
 
-    fn sent(&mut self, sent: &Sent) {
-        self.batch += (f64::from(sent.frames) - self.batch) / 8.0;
+    fn on_sent(&mut self, sent: &SentFrames) {
+        self.mean_batch += (f64::from(sent.frames) - self.mean_batch) / 8.0;
     }
 
-    fn acknowledged(&mut self, acked: &Acked) {
-        self.reconsiders(acked);
+    fn on_ack(&mut self, acked: &AckedFrames) {
+        self.on_ack_changes_limits(acked);
     }
 
-    fn reconsiders(&mut self, acked: &Acked) -> bool {
-        !self.stays(acked) && self.reconsider(acked)
+    fn on_ack_changes_limits(&mut self, acked: &AckedFrames) -> bool {
+        !self.handle_common_ack(acked) && self.process_ack(acked)
     }
 
-    fn lost(&mut self, lost: &Lost) {
+    fn on_lost(&mut self, lost: &LostFrames) {
         self.round.lost += u64::from(lost.frames);
         if lost.timeout {
-            // What is given up may be late and not lost: it tells no share.
-            self.silent = true;
+            // Frames declared lost by a timeout may only be late, so they do not count as random loss.
+            self.timed_out = true;
         } else {
             self.path_loss.count(lost.sent_at, 0.0, f64::from(lost.frames));
-            self.push.count(lost.sent_at, 0.0, f64::from(lost.frames));
+            self.probe_gain.count(lost.sent_at, 0.0, f64::from(lost.frames));
         }
-        (self.changed, self.usual.until) = (true, Instant::ZERO);
-        self.conclude();
+        (self.inputs_changed, self.common_ack.until) = (true, Instant::ZERO);
+        self.update_limits();
     }
 }
 
-/// A round: from an acknowledgement to that of a frame sent after it.
+/// A round trip: from an acknowledgement to the acknowledgement of a frame sent after it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Round {
-    began: Instant,
+    started_at: Instant,
     acked: u64,
     lost: u64,
 }
 
 impl Round {
-    fn is_bad(&self) -> bool {
+    fn has_high_loss(&self) -> bool {
         let all = (self.acked + self.lost) as f64;
-        self.lost >= u64::from(STARTUP_LOST) && self.lost as f64 > all * STARTUP_LOSS
+        self.lost >= u64::from(STARTUP_LOST_FRAMES) && self.lost as f64 > all * STARTUP_LOSS_SHARE
     }
 }
 
-/// How many frames more than the rate lets expect are acknowledged at once (draft-ietf-ccwg-bbr, "extra acked"): the
-/// receiver, its card or the medium gathers acknowledgements, and the window must cover what they hold back.
+/// Measures aggregation: how many frames more than expected are acknowledged at once (draft-ietf-ccwg-bbr, "extra
+/// acked"). The receiver, its network card or the medium aggregates acknowledgements, and the window must cover the
+/// frames that wait for them.
 #[derive(Clone, Copy, Debug, Default)]
-struct Lumps {
-    /// Since then so many frames were acknowledged.
+struct ExtraAcked {
+    /// Start of the count, and the frames acknowledged since.
     since: Instant,
     frames: f64,
-    /// The largest surplus of this window and of the one before.
-    most: [f64; 2],
+    /// Maximum surplus of this and the previous window.
+    max: [f64; 2],
     window: Instant,
 }
 
-impl Lumps {
-    /// `rate` in frames per second; a surplus above `most` counts as that.
+impl ExtraAcked {
+    /// Counts acknowledged frames. `rate` is in frames per second; the surplus is limited to `most`.
     fn count(&mut self, now: Instant, frames: f64, rate: f64, most: f64) {
-        if now.since(self.window) >= LUMP_WINDOW {
+        if now.since(self.window) >= EXTRA_ACKED_WINDOW {
             self.window = now;
-            self.most = [0.0, self.most[0]];
+            self.max = [0.0, self.max[0]];
         }
         let mut expected = rate * now.since(self.since).as_s();
         if self.frames <= expected {
             (self.since, self.frames, expected) = (now, 0.0, 0.0);
         }
         self.frames += frames;
-        self.most[0] = self.most[0].max((self.frames - expected).min(most));
+        self.max[0] = self.max[0].max((self.frames - expected).min(most));
     }
 
-    /// Whether it is as after a single frame that was expected, which another such would not change.
-    fn is_one(&self) -> bool {
-        self.frames == 1.0 && self.most[0] >= 1.0
+    /// Returns whether another expected single frame would leave the state unchanged.
+    fn is_single_frame(&self) -> bool {
+        self.frames == 1.0 && self.max[0] >= 1.0
     }
 
-    fn most(&self) -> f64 {
-        self.most[0].max(self.most[1])
+    fn max(&self) -> f64 {
+        self.max[0].max(self.max[1])
     }
 }
 
-/// From a moment to another, both included.
+/// A closed time interval.
 #[derive(Clone, Copy, Debug)]
 struct Interval {
     from: Instant,
@@ -580,87 +615,87 @@ struct Interval {
 impl Interval {
     const NEVER: Interval = Interval { from: Instant::MAX, to: Instant::ZERO };
 
-    /// Not over yet.
+    /// Creates an interval without an end.
     fn from(now: Instant) -> Interval {
         Interval { from: now, to: Instant::MAX }
     }
 
-    fn holds(&self, moment: Instant) -> bool {
+    fn contains(&self, moment: Instant) -> bool {
         self.from <= moment && moment <= self.to
     }
 }
 
-/// The share of frames that the path loses by itself: of those that were sent in the quiet phases of the cycle, those that
-/// were lost while round trips were near the least. What a full queue loses is not to be made up for: sending more would
-/// only lose more.
+/// Measures the random loss of the path: among the frames sent in the drain and cruise phases, those lost while the
+/// round-trip time was near the minimum. Losses of a full queue are not compensated: sending more would only lose
+/// more.
 #[derive(Clone, Copy, Debug)]
 struct PathLoss {
     acked: f64,
     lost: f64,
-    /// The last quiet phases.
-    quiet: Interval,
-    /// Whether the last round trip was near the least.
-    near: bool,
+    /// The interval whose frames are sampled.
+    sample_interval: Interval,
+    /// Whether the last round-trip sample was near the minimum.
+    is_rtt_near_min: bool,
 }
 
 impl PathLoss {
-    /// Whether it counts.
+    /// Counts frames; returns whether the loss may have changed.
     #[inline]
     fn count(&mut self, sent_at: Instant, acked: f64, lost: f64) -> bool {
-        if !self.quiet.holds(sent_at) {
+        if !self.sample_interval.contains(sent_at) {
             return false;
         }
         self.acked += acked;
-        self.lost += if self.near { lost } else { 0.0 };
-        if self.acked + self.lost > LOSS_FRAMES {
+        self.lost += if self.is_rtt_near_min { lost } else { 0.0 };
+        if self.acked + self.lost > LOSS_SAMPLE_FRAMES {
             self.acked /= 2.0;
             self.lost /= 2.0;
         }
-        // While nothing was ever lost that changes nothing.
+        // Without losses the share stays zero.
         self.lost > 0.0
     }
 
     fn share(&self) -> f64 {
         let all = self.acked + self.lost;
-        if all == 0.0 { 0.0 } else { (self.lost / all).min(MOST_LOSS) }
+        if all == 0.0 { 0.0 } else { (self.lost / all).min(MAX_COMPENSATED_LOSS) }
     }
 }
 
-/// By how much the cycle exceeds the rate when it probes for more: by less if that only overflows a short queue.
+/// The additional gain of bandwidth probes: it shrinks if probes only overflow a short queue.
 #[derive(Clone, Copy, Debug)]
-struct Push {
+struct ProbeGain {
     excess: f64,
-    /// The last probe.
-    probe: Interval,
-    /// What became of the frames sent in it.
+    /// Interval of the last probe.
+    interval: Interval,
+    /// Frames sent in the last probe that were acknowledged or lost.
     acked: f64,
     lost: f64,
 }
 
-impl Default for Push {
+impl Default for ProbeGain {
     fn default() -> Self {
-        Push { excess: MOST_EXCESS, probe: Interval::NEVER, acked: 0.0, lost: 0.0 }
+        ProbeGain { excess: MAX_PROBE_EXCESS, interval: Interval::NEVER, acked: 0.0, lost: 0.0 }
     }
 }
 
-impl Push {
+impl ProbeGain {
     fn begin(&mut self, now: Instant) {
-        *self = Push { probe: Interval::from(now), excess: self.excess, ..Push::default() };
+        *self = ProbeGain { interval: Interval::from(now), excess: self.excess, ..ProbeGain::default() };
     }
 
     fn count(&mut self, sent_at: Instant, acked: f64, lost: f64) {
-        if self.probe.holds(sent_at) {
+        if self.interval.contains(sent_at) {
             self.acked += acked;
             self.lost += lost;
         }
     }
 
-    /// Everything sent in the last probe has been heard of; `share` of it would be lost anyway.
-    fn judge(&mut self, share: f64) {
+    /// Adapts the gain after the outcome of the last probe is complete. `share` is the random loss.
+    fn adapt(&mut self, share: f64) {
         let all = self.acked + self.lost;
-        let overflowed = self.lost > all * (share + PUSH_LOSS) + PUSH_LOST;
+        let overflowed = self.lost > all * (share + PROBE_LOSS_SHARE) + PROBE_LOST_FRAMES;
         let factor = if overflowed { 0.5 } else { 1.25 };
-        self.excess = (self.excess * factor).clamp(LEAST_EXCESS, MOST_EXCESS);
+        self.excess = (self.excess * factor).clamp(MIN_PROBE_EXCESS, MAX_PROBE_EXCESS);
     }
 }
 

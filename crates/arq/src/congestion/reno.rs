@@ -1,37 +1,42 @@
-//! Reno, in frames.
+//! Reno, counted in frames.
 
 use trunkline_units::{Instant, Rate};
 
-use super::{Acked, Lost, Policy, Sent};
+use super::{AckedFrames, LostFrames, Policy, SentFrames};
 
-/// Frames that a connection may begin with (RFC 6928).
-const START: u32 = 10;
+/// Initial window in frames (RFC 6928).
+const INITIAL_WINDOW: u32 = 10;
 
-/// Half a window is never less (RFC 5681, equation 4).
-const LEAST_THRESHOLD: u32 = 2;
+/// Minimum of half a window (RFC 5681, equation 4).
+const MIN_THRESHOLD: u32 = 2;
 
-/// Slow start, congestion avoidance and one halving a round (RFC 5681), counted in frames.
+/// Slow start, congestion avoidance and one halving per round (RFC 5681), counted in frames.
 ///
-/// Acknowledged frames are counted, not acknowledgements (RFC 3465), so that a batch acknowledged at once counts fully.
-/// The half of a loss is that of the window, not of what is in flight: a window that is not used does not grow, so they
-/// are near each other (RFC 9002 section 7.3.2 does the same).
+/// Acknowledged frames are counted, not acknowledgements (RFC 3465), so a batch counts in full. A loss halves the
+/// window, not the flight size: an unused window does not grow, so both are close (as in RFC 9002 section 7.3.2).
 #[derive(Clone, Copy, Debug)]
 pub struct Reno {
     window: u32,
-    /// Slow start below, congestion avoidance from here on (`ssthresh`).
+    /// Slow start threshold (`ssthresh`).
     threshold: u32,
-    most: u32,
-    /// Frames acknowledged towards the next frame of window.
-    counted: u32,
-    /// When the window was last cut: frames sent earlier cut it no more.
-    cut: Instant,
+    max_window: u32,
+    /// Frames acknowledged towards the next window increment.
+    acked_frames: u32,
+    /// When the window was last reduced; losses of earlier frames do not reduce it again.
+    reduced_at: Instant,
 }
 
 impl Reno {
-    /// Begins with a window of 10 frames; never more than `most`, which is at least 1.
-    pub fn new(most: u32) -> Reno {
-        let most = most.max(1);
-        Reno { window: START.min(most), threshold: most, most, counted: 0, cut: Instant::ZERO }
+    /// Creates a policy with an initial window of 10 frames and a maximum of `max_window` frames, at least 1.
+    pub fn new(max_window: u32) -> Reno {
+        let max_window = max_window.max(1);
+        Reno {
+            window: INITIAL_WINDOW.min(max_window),
+            threshold: max_window,
+            max_window,
+            acked_frames: 0,
+            reduced_at: Instant::ZERO,
+        }
     }
 }
 
@@ -44,10 +49,10 @@ impl Policy for Reno {
         None
     }
 
-    fn sent(&mut self, _: &Sent) {}
+    fn on_sent(&mut self, _: &SentFrames) {}
 
-    fn acknowledged(&mut self, acked: &Acked) {
-        // A window of which less than half is used says nothing of the path.
+    fn on_ack(&mut self, acked: &AckedFrames) {
+        // A window that is less than half used says nothing about the path.
         if acked.in_flight < self.window / 2 {
             return;
         }
@@ -58,29 +63,29 @@ impl Policy for Reno {
             frames -= step;
         }
         if self.window >= self.threshold {
-            self.counted = self.counted.saturating_add(frames);
-            while self.counted >= self.window && self.window < self.most {
-                self.counted -= self.window;
+            self.acked_frames = self.acked_frames.saturating_add(frames);
+            while self.acked_frames >= self.window && self.window < self.max_window {
+                self.acked_frames -= self.window;
                 self.window += 1;
             }
-            // A full window saves nothing up.
-            self.counted = self.counted.min(self.window);
+            // Do not accumulate beyond a full window.
+            self.acked_frames = self.acked_frames.min(self.window);
         }
     }
 
-    fn lost(&mut self, lost: &Lost) {
-        let cut_already = lost.sent_at < self.cut;
-        // A timeout upon a timeout leaves the threshold where the first put it (RFC 5681 section 3.1).
+    fn on_lost(&mut self, lost: &LostFrames) {
+        let cut_already = lost.sent_at < self.reduced_at;
+        // Consecutive timeouts leave the threshold of the first (RFC 5681 section 3.1).
         let again = lost.timeout && self.window == 1;
         if !(cut_already || again) {
-            self.threshold = (self.window / 2).max(LEAST_THRESHOLD).min(self.most);
-            self.cut = lost.now;
+            self.threshold = (self.window / 2).max(MIN_THRESHOLD).min(self.max_window);
+            self.reduced_at = lost.now;
             self.window = self.threshold;
-            self.counted = 0;
+            self.acked_frames = 0;
         }
         if lost.timeout {
             self.window = 1;
-            self.counted = 0;
+            self.acked_frames = 0;
         }
     }
 }
@@ -95,36 +100,46 @@ mod tests {
         Instant::ZERO + Span::from_us(us)
     }
 
-    fn acked(us: u64, frames: u32, in_flight: u32) -> Acked {
+    fn acked(us: u64, frames: u32, in_flight: u32) -> AckedFrames {
         let bytes = u64::from(frames) * 1472;
         let (now, sent_at) = (at(us), at(us.saturating_sub(100)));
-        Acked { now, frames, bytes, in_flight, round_trip: None, rate: None, idle: false, came: 0, sent_at }
+        AckedFrames {
+            now,
+            frames,
+            bytes,
+            in_flight,
+            round_trip: None,
+            rate: None,
+            app_limited: false,
+            peer_frames: 0,
+            sent_at,
+        }
     }
 
-    fn lost(us: u64, sent_us: u64, timeout: bool) -> Lost {
-        Lost { now: at(us), frames: 1, bytes: 1472, sent_at: at(sent_us), in_flight: 10, timeout }
+    fn lost(us: u64, sent_us: u64, timeout: bool) -> LostFrames {
+        LostFrames { now: at(us), frames: 1, bytes: 1472, sent_at: at(sent_us), in_flight: 10, timeout }
     }
 
-    /// Acknowledges a window's worth of frames, `by` at a time.
+    /// Acknowledges a whole window of frames, `by` at a time.
     fn round(reno: &mut Reno, us: u64, by: u32) {
         let mut left = reno.window();
         let in_flight = left;
         while left > 0 {
             let frames = by.min(left);
-            reno.acknowledged(&acked(us, frames, in_flight));
+            reno.on_ack(&acked(us, frames, in_flight));
             left -= frames;
         }
     }
 
     #[test]
-    fn a_window_doubles_a_round_then_grows_by_one() {
+    fn window_doubles_then_grows_by_one_per_round() {
         for by in [1, 3, 44] {
             let mut reno = Reno::new(1000);
             for expected in [20, 40, 80] {
                 round(&mut reno, 100, by);
                 assert_eq!(reno.window(), expected, "{by} at a time");
             }
-            reno.lost(&lost(200, 150, false));
+            reno.on_lost(&lost(200, 150, false));
             for expected in [41, 42, 43] {
                 round(&mut reno, 300, by);
                 assert_eq!(reno.window(), expected, "{by} at a time");
@@ -133,62 +148,63 @@ mod tests {
     }
 
     #[test]
-    fn a_round_halves_once() {
+    fn window_is_halved_once_per_round() {
         let mut reno = Reno::new(1000);
         round(&mut reno, 100, 1);
         round(&mut reno, 200, 1);
-        reno.lost(&lost(300, 210, false));
+        reno.on_lost(&lost(300, 210, false));
         assert_eq!(reno.window(), 20);
         // Sent before the window was halved.
-        reno.lost(&lost(310, 299, false));
+        reno.on_lost(&lost(310, 299, false));
         assert_eq!(reno.window(), 20);
-        // What was sent again as it was halved, and is lost again.
-        reno.lost(&lost(400, 300, false));
+        // Retransmitted at the time of the halving, and lost again.
+        reno.on_lost(&lost(400, 300, false));
         assert_eq!(reno.window(), 10);
     }
 
     #[test]
-    fn a_timeout_begins_anew() {
+    fn timeout_restarts_slow_start() {
         let mut reno = Reno::new(1000);
         round(&mut reno, 100, 1);
         round(&mut reno, 200, 1);
-        reno.lost(&lost(900, 210, true));
+        reno.on_lost(&lost(900, 210, true));
         assert_eq!((reno.window(), reno.threshold), (1, 20));
-        reno.lost(&lost(2000, 1000, true));
+        reno.on_lost(&lost(2000, 1000, true));
         assert_eq!((reno.window(), reno.threshold), (1, 20), "the first timeout's threshold stays");
         for expected in [2, 4, 8, 16, 20, 21] {
             round(&mut reno, 3000, 2);
             assert_eq!(reno.window(), expected);
         }
-        // After a loss that was noticed early, a timeout of frames of that round still means 1.
-        reno.lost(&lost(4000, 3500, false));
-        reno.lost(&lost(5000, 3600, true));
+        // After a loss detected without a timeout, a timeout of frames of the same round trip still reduces the
+        // window to 1.
+        reno.on_lost(&lost(4000, 3500, false));
+        reno.on_lost(&lost(5000, 3600, true));
         assert_eq!((reno.window(), reno.threshold), (1, 10));
     }
 
     #[test]
-    fn a_window_that_is_not_used_does_not_grow() {
+    fn unused_window_does_not_grow() {
         let mut reno = Reno::new(1000);
         for us in 0..100 {
-            reno.acknowledged(&acked(us, 1, 4));
+            reno.on_ack(&acked(us, 1, 4));
         }
         assert_eq!(reno.window(), 10);
     }
 
     #[test]
-    fn the_most_is_kept() {
+    fn window_stays_within_its_maximum() {
         for most in [0, 1, 7, 64] {
             let mut reno = Reno::new(most);
             for us in 0..1000 {
-                reno.acknowledged(&acked(us, 50, u32::MAX));
+                reno.on_ack(&acked(us, 50, u32::MAX));
                 assert!((1..=most.max(1)).contains(&reno.window()));
             }
         }
     }
 
-    /// Mathis and others 1997: so many frames in flight as the root of 1.5 over the loss.
+    /// Mathis and others 1997: the window is the square root of 1.5 / loss.
     #[test]
-    fn throughput_keeps_the_square_root_law() {
+    fn throughput_follows_the_square_root_law() {
         for loss in [1e-3, 3e-3, 1e-2] {
             let line = Line { rate: 1_000_000_000, delay_us: 20_000, loss, ..Line::default() };
             let run = line.run(150.0, vec![Flow::new(Box::new(Reno::new(4096)))]);

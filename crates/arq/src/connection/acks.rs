@@ -1,250 +1,279 @@
-//! Acknowledgements, as they come and as they go.
+//! Acknowledgements: creation and processing.
 
 use trunkline_units::{Instant, Span};
 
-use super::{Connection, REORDERING};
-use crate::congestion::{Acked, Lost};
+use super::{Connection, REORDERING_THRESHOLD};
+use crate::congestion::{AckedFrames, LostFrames};
 use crate::options::Mode;
-use crate::send::flight::{Missing, News};
-use crate::wire::ack::{self, AGAIN, Ack};
+use crate::send::flight::{AckSummary, LossSummary};
+use crate::wire::ack::{self, Ack, DUPLICATE};
 use crate::wire::data::NACK;
 use crate::wire::{epoch, expand};
 
-/// The acknowledgement that the peer has coming.
+/// The acknowledgement owed to the peer.
 #[derive(Debug)]
-pub(super) struct Owed {
-    /// Frames that arrived since the last.
+pub(super) struct PendingAck {
+    /// Frames received since the last acknowledgement.
     pub frames: u32,
-    /// By when it must leave.
-    pub at: Instant,
-    /// It asks for the first frame that is missing.
+    /// Latest time of its transmission.
+    pub due_at: Instant,
+    /// It requests the first missing frame.
     pub negative: bool,
-    /// A frame came twice, which go-back-N answers by a negative acknowledgement for the next (table 1). It asks for
-    /// nothing: what follows the copy may well be on its way.
-    pub again: bool,
-    /// The missing frame has been told (go-back-N tells it once).
-    pub told: bool,
-    /// Frames that came more than once, modulo 256.
-    pub doubles: u8,
-    /// When the last frame came.
-    pub last: Instant,
+    /// A duplicate has arrived, which go-back-N answers with a negative acknowledgement of the next frame (table 1 of
+    /// the 1998 paper). It requests nothing, because the frames after the duplicate may be in transit.
+    pub duplicate: bool,
+    /// The missing frame was requested (go-back-N requests it once).
+    pub nack_sent: bool,
+    /// Duplicates received, modulo 256.
+    pub duplicates: u8,
+    /// Arrival time of the last frame.
+    pub last_arrival: Instant,
 }
 
-impl Default for Owed {
+impl Default for PendingAck {
     fn default() -> Self {
-        let (at, last) = (Instant::MAX, Instant::ZERO);
-        Owed { frames: 0, at, negative: false, again: false, told: false, doubles: 0, last }
+        let (due_at, last_arrival) = (Instant::MAX, Instant::ZERO);
+        PendingAck {
+            frames: 0,
+            due_at,
+            negative: false,
+            duplicate: false,
+            nack_sent: false,
+            duplicates: 0,
+            last_arrival,
+        }
     }
 }
 
-impl Owed {
-    /// Nothing more, until the next frame.
+impl PendingAck {
+    /// Clears the state after the acknowledgement was sent.
     #[inline]
-    pub fn settle(&mut self) {
-        (self.frames, self.at) = (0, Instant::MAX);
-        (self.negative, self.again) = (false, false);
+    pub fn clear(&mut self) {
+        (self.frames, self.due_at) = (0, Instant::MAX);
+        (self.negative, self.duplicate) = (false, false);
     }
 }
 
 impl Connection {
-    /// Writes an acknowledgement that goes alone; how long it is.
+    /// Writes an acknowledgement frame and returns its length.
     pub(super) fn write_ack(&mut self, now: Instant, frame: &mut [u8]) -> usize {
         let next = self.arrivals.next();
-        let delay = now.since(self.owed.last).as_ps() / 1_000_000;
+        let delay = now.since(self.pending_ack.last_arrival).as_ps() / 1_000_000;
         let delay = u16::try_from(delay).unwrap_or(u16::MAX);
-        let flags = match (self.owed.negative, self.owed.again) {
+        let flags = match (self.pending_ack.negative, self.pending_ack.duplicate) {
             (true, _) => NACK,
-            (false, true) => NACK | AGAIN,
+            (false, true) => NACK | DUPLICATE,
             (false, false) => 0,
         };
-        // No longer than a frame may be on any path.
-        let rebuilt = self.tell_rebuilt();
+        // At most the length that every path carries.
+        let rebuilt = self.rebuilt_count();
         let more = rebuilt.map_or(0, |_| ack::REBUILT_BYTES);
-        let room = self.floor - ack::HEADER - more - self.options.check.bytes();
-        let runs = self.arrivals.runs().take(room / 4);
-        let length = ack::write(next, flags, delay, self.owed.doubles, rebuilt, runs, frame);
+        let room = self.base_frame - ack::HEADER - more - self.options.check.bytes();
+        let ranges = self.arrivals.ranges().take(room / 4);
+        let length = ack::write(next, flags, delay, self.pending_ack.duplicates, rebuilt, ranges, frame);
         let length = length + self.options.check.bytes();
-        self.guard.seal(epoch(next), &mut frame[..length]);
+        self.protection.seal(epoch(next), &mut frame[..length]);
         self.statistics.acks_forced += 1;
         self.statistics.nacks_sent += u64::from(flags != 0 || self.arrivals.has_gap());
-        self.owed.settle();
+        self.pending_ack.clear();
         length
     }
 
-    /// Takes an acknowledgement that came alone.
-    pub(super) fn take_ack(&mut self, now: Instant, frame: &[u8]) {
+    /// Processes an acknowledgement frame.
+    pub(super) fn receive_ack(&mut self, now: Instant, frame: &[u8]) {
         let near = self.sender.flights.base();
         let Some(low) = frame.get(1..4).map(|b| u32::from_be_bytes([0, b[0], b[1], b[2]])) else {
             return self.statistics.bad_checksums += 1;
         };
         let cumulative = expand(low, near);
-        let body = match self.guard.open(epoch(cumulative), frame) {
+        let body = match self.protection.open(epoch(cumulative), frame) {
             Ok(body) => body,
-            // Nothing is asked for: nothing of it needs to be sent again.
-            Err(why) => return self.refuse(why),
+            // No negative acknowledgement: an acknowledgement is never retransmitted.
+            Err(error) => return self.count_rejected(error),
         };
         let Some(ack) = Ack::read(body) else { return self.statistics.malformed += 1 };
-        self.hear(now);
+        self.record_activity(now);
         self.statistics.acks_received_forced += 1;
-        self.statistics.nacks_received += u64::from(ack.negative || ack.again || ack.runs().next().is_some());
-        let mut news = News::default();
+        self.statistics.nacks_received +=
+            u64::from(ack.negative || ack.duplicate || ack.ranges().next().is_some());
+        let mut summary = AckSummary::default();
         let unsent = self.sender.flights.unsent();
-        if cumulative > unsent || ack.rebuilt.is_some() && self.correction.is_none() {
+        if cumulative > unsent || ack.rebuilt.is_some() && self.fec.is_none() {
             return self.statistics.malformed += 1;
         }
-        self.sender.advance(cumulative, &mut news);
+        self.sender.acknowledge_until(cumulative, &mut summary);
         let mut at = cumulative;
-        for (missing, arrived) in ack.runs() {
+        for (missing, arrived) in ack.ranges() {
             at += u64::from(missing);
             let end = at + u64::from(arrived);
-            self.sender.flights.acknowledge(at, end.min(unsent), &mut news);
+            self.sender.flights.acknowledge(at, end.min(unsent), &mut summary);
             at = end;
         }
-        // Of an acknowledgement that was itself overtaken the count is behind.
-        let doubles = ack.doubles.wrapping_sub(self.doubles_told) as i8;
+        // An overtaken acknowledgement has an older count.
+        let doubles = ack.duplicates.wrapping_sub(self.reported_duplicates) as i8;
         if doubles > 0 {
-            self.doubles_told = ack.doubles;
+            self.reported_duplicates = ack.duplicates;
         }
-        if doubles > 0 && std::mem::take(&mut self.overtaken) > 0 {
-            // It was late and not lost: be more patient from now on.
-            self.round_trip.spurious();
-            self.reordering = (self.reordering * 2).min(self.window.max(REORDERING));
+        if doubles > 0 && std::mem::take(&mut self.early_retransmissions) > 0 {
+            // The frame was late and not lost: widen the thresholds.
+            self.rtt.on_spurious_retransmission();
+            self.reordering_threshold =
+                (self.reordering_threshold * 2).min(self.window.max(REORDERING_THRESHOLD));
         }
-        let rebuilt = ack.rebuilt.map_or(0, |count| self.hear_rebuilt(count, &mut news));
+        let rebuilt = ack.rebuilt.map_or(0, |count| self.process_rebuilt_count(count, &mut summary));
         let delay = Span::from_us(ack.delay.into());
-        self.digest(now, news, Some(delay), ack.negative.then_some(cumulative));
+        self.process_summary(now, summary, Some(delay), ack.negative.then_some(cumulative));
         if rebuilt > 0 {
-            self.report_rebuilt(now, rebuilt, &news);
+            self.report_rebuilt(now, rebuilt, &summary);
         }
     }
 
-    /// Takes an acknowledgement that came on data.
+    /// Processes an acknowledgement in a data frame.
     #[inline]
-    pub(super) fn take_piggybacked(&mut self, now: Instant, low: u32, negative: bool) {
+    pub(super) fn process_piggybacked_ack(&mut self, now: Instant, low: u32, negative: bool) {
         let cumulative = expand(low, self.sender.flights.base());
         self.statistics.acks_received_piggybacked += 1;
         self.statistics.nacks_received += u64::from(negative);
         if cumulative > self.sender.flights.unsent() {
             return self.statistics.malformed += 1;
         }
-        let mut news = News::default();
-        self.sender.advance(cumulative, &mut news);
-        self.digest(now, news, None, negative.then_some(cumulative));
+        let mut summary = AckSummary::default();
+        self.sender.acknowledge_until(cumulative, &mut summary);
+        self.process_summary(now, summary, None, negative.then_some(cumulative));
     }
 
-    /// Draws the conclusions from an acknowledgement.
+    /// Updates all state after an acknowledgement.
     #[inline]
-    fn digest(&mut self, now: Instant, news: News, delay: Option<Span>, wanted: Option<u64>) {
-        if news.frames > 0 {
-            self.note_arrived(&news);
-            let in_flight = self.sender.flights.in_flight() + news.frames;
-            // What was rebuilt came later than the path is long.
-            let once = news.sent_once_at().filter(|_| news.rebuilt == 0);
+    fn process_summary(
+        &mut self,
+        now: Instant,
+        summary: AckSummary,
+        delay: Option<Span>,
+        requested: Option<u64>,
+    ) {
+        if summary.frames > 0 {
+            self.record_acked_length(&summary);
+            let in_flight = self.sender.flights.in_flight() + summary.frames;
+            // Rebuilt frames arrive later than the path delay.
+            let once = summary.sent_once_at().filter(|_| summary.rebuilt == 0);
             if let Some(sent) = once {
-                let took = now.since(sent);
-                self.doubled = 0;
+                let elapsed = now.since(sent);
+                self.backoff_exponent = 0;
                 let delay = delay.unwrap_or(Span::ZERO).min(self.peer_ack_delay);
-                self.round_trip.sample(now, Span::from_ps(took.as_ps().saturating_sub(delay.as_ps())));
+                self.rtt.sample(now, Span::from_ps(elapsed.as_ps().saturating_sub(delay.as_ps())));
             }
-            let round_trip = once.and(self.round_trip.latest());
-            let sent_at = news.sent_at().unwrap_or(now);
-            let least = self.round_trip.least().unwrap_or(Span::ZERO);
-            let rate = self.sender.flights.take_stock(now, &news, least, self.surely_again());
-            let rate = rate.map(|rate| self.with_repairs(rate));
-            let idle = self.sender.waiting() == 0;
-            let (frames, bytes) = (news.frames - news.rebuilt, news.bytes);
-            let came = std::mem::take(&mut self.came);
-            let acked = Acked { now, frames, bytes, in_flight, round_trip, rate, idle, came, sent_at };
-            if self.policy.reconsiders(&acked) {
-                self.consult();
+            let round_trip = once.and(self.rtt.latest());
+            let sent_at = summary.sent_at().unwrap_or(now);
+            let least = self.rtt.min().unwrap_or(Span::ZERO);
+            let rate =
+                self.sender.flights.update_delivery(now, &summary, least, self.retransmission_ack_delay());
+            let rate = rate.map(|rate| self.total_rate(rate));
+            let idle = self.sender.unsent_bytes() == 0;
+            let (frames, bytes) = (summary.frames - summary.rebuilt, summary.bytes);
+            let peer_frames = std::mem::take(&mut self.peer_frames);
+            let acked = AckedFrames {
+                now,
+                frames,
+                bytes,
+                in_flight,
+                round_trip,
+                rate,
+                app_limited: idle,
+                peer_frames,
+                sent_at,
+            };
+            if self.policy.on_ack_changes_limits(&acked) {
+                self.update_limits();
             }
-            self.backoff = 0;
-            self.arm(now);
-            if self.repaired_at.is_some_and(|number| self.sender.flights.base() >= number) {
-                self.repaired_at = None;
-                self.round_trip.recovered();
+            self.timeouts_in_a_row = 0;
+            self.arm_retransmit_timer(now);
+            if self.recovery_end.is_some_and(|number| self.sender.flights.base() >= number) {
+                self.recovery_end = None;
+                self.rtt.on_recovery();
             }
-            if news.advanced {
-                self.move_on();
+            if summary.advanced {
+                self.advance_closing();
             }
         }
         match self.options.mode {
-            Mode::Selective => self.look_for_lost(now, wanted),
+            Mode::Selective => self.detect_losses(now, requested),
             Mode::GoBackN | Mode::StopAndWait => {
-                if let Some(number) = wanted {
+                if let Some(number) = requested {
                     self.go_back(now, number);
                 }
             }
         }
     }
 
-    /// How long after a frame was sent again an acknowledgement of it is taken for one of that, and not of what was sent
-    /// before. After a timeout only a round trip that was measured since tells (Karn): if it was too short all was sent
-    /// again while it was still under way, and each acknowledgement would make the rest seem overtaken, without end.
-    pub(super) fn surely_again(&self) -> Span {
-        if self.doubled > 0 {
+    /// Returns the age from which on an acknowledgement of a retransmitted frame is attributed to the retransmission
+    /// and not to the first transmission. After a timeout it is infinite until the next round-trip sample (Karn): if
+    /// the timeout was too short, all frames were retransmitted while still in transit, and each acknowledgement
+    /// would make the rest seem overtaken, endlessly.
+    pub(super) fn retransmission_ack_delay(&self) -> Span {
+        if self.backoff_exponent > 0 {
             return Span::MAX;
         }
-        let least = self.round_trip.least().unwrap_or(Span::ZERO);
-        least.max(self.round_trip.smoothed().unwrap_or(Span::ZERO) / 2)
+        let least = self.rtt.min().unwrap_or(Span::ZERO);
+        least.max(self.rtt.smoothed().unwrap_or(Span::ZERO) / 2)
     }
 
-    /// Takes for lost what others have overtaken.
-    pub(super) fn look_for_lost(&mut self, now: Instant, wanted: Option<u64>) {
-        let late =
-            self.round_trip.latest().max(self.round_trip.smoothed()).unwrap_or(self.options.timeout.initial);
-        let patience = late + self.round_trip.reordering_window();
+    /// Declares frames lost that later transmissions have overtaken.
+    pub(super) fn detect_losses(&mut self, now: Instant, requested: Option<u64>) {
+        let late = self.rtt.latest().max(self.rtt.smoothed()).unwrap_or(self.options.timeout.initial);
+        let max_age = late + self.rtt.reordering_window();
         let in_flight = self.sender.flights.in_flight();
-        let mut missing = Missing::default();
-        let next = self.sender.flights.find_lost(now, self.reordering, patience, &mut missing);
+        let mut missing = LossSummary::default();
+        let next = self.sender.flights.detect_lost(now, self.reordering_threshold, max_age, &mut missing);
         self.loss_at = next.unwrap_or(Instant::MAX);
-        // A frame came damaged: if there was only one, it is known which, though nothing has overtaken it.
-        if let Some(number) = wanted
+        // The peer received a damaged frame. If only one frame is in flight, it must be that one, though nothing has
+        // overtaken it.
+        if let Some(number) = requested
             && in_flight == 1
             && missing.frames == 0
-            && self.was_under_way(now, number)
+            && self.was_in_transit(now, number)
         {
-            self.sender.flights.lose_one(number, &mut missing);
+            self.sender.flights.mark_one_lost(number, &mut missing);
         }
         if missing.frames > 0 {
-            self.overtaken += missing.frames;
-            self.repaired_at.get_or_insert(self.sender.flights.unsent());
-            self.report(now, missing, in_flight, false);
+            self.early_retransmissions += missing.frames;
+            self.recovery_end.get_or_insert(self.sender.flights.unsent());
+            self.report_loss(now, missing, in_flight, false);
         }
     }
 
-    /// The peer wants `number` and all after it, unless they are on their way again already. It is heeded once until
-    /// a timeout: each needless resend would else be answered by another nack, and these by more resends.
+    /// Retransmits `number` and all frames after it (go-back-N) unless they were retransmitted already. A request is
+    /// served once until a timeout: otherwise each needless retransmission would cause another negative
+    /// acknowledgement and more retransmissions.
     fn go_back(&mut self, now: Instant, number: u64) {
-        if self.went_back != Some(number) && self.was_under_way(now, number) {
-            self.went_back = Some(number);
+        if self.last_go_back != Some(number) && self.was_in_transit(now, number) {
+            self.last_go_back = Some(number);
             let in_flight = self.sender.flights.in_flight();
-            let mut missing = Missing::default();
-            self.sender.flights.lose_all(&mut missing);
-            self.report(now, missing, in_flight, false);
+            let mut missing = LossSummary::default();
+            self.sender.flights.mark_all_lost(&mut missing);
+            self.report_loss(now, missing, in_flight, false);
         }
     }
 
-    /// Whether the peer can have missed the last transmission of a frame when it said so.
-    fn was_under_way(&self, now: Instant, number: u64) -> bool {
-        let least = self.round_trip.least().unwrap_or(Span::ZERO);
+    /// Returns whether the last transmission of a frame was sent early enough to be the one that the peer missed.
+    fn was_in_transit(&self, now: Instant, number: u64) -> bool {
+        let least = self.rtt.min().unwrap_or(Span::ZERO);
         self.sender.flights.sent_at(number).is_some_and(|sent| sent + least <= now)
     }
 
-    pub(super) fn report(&mut self, now: Instant, missing: Missing, in_flight: u32, timeout: bool) {
-        let Missing { frames, bytes, sent_at, .. } = missing;
+    pub(super) fn report_loss(&mut self, now: Instant, missing: LossSummary, in_flight: u32, timeout: bool) {
+        let LossSummary { frames, bytes, sent_at, .. } = missing;
         self.statistics.lost += u64::from(frames);
-        self.policy.lost(&Lost { now, frames, bytes, sent_at, in_flight, timeout });
-        self.consult();
+        self.policy.on_lost(&LostFrames { now, frames, bytes, sent_at, in_flight, timeout });
+        self.update_limits();
         if !timeout {
-            self.note_lost(now, &missing);
+            self.check_lost_length(now, &missing);
         }
     }
 
-    /// Asks the policy, which changes its mind only when it is told something.
+    /// Reads the limits of the policy, which change only after a report.
     #[inline(always)]
-    pub(super) fn consult(&mut self) {
-        self.allowed = self.without_repairs(self.policy.window()).min(self.window);
+    pub(super) fn update_limits(&mut self) {
+        self.frames_allowed = self.data_window(self.policy.window()).min(self.window);
         self.pace = self.policy.pace();
     }
 }

@@ -1,212 +1,218 @@
-//! Frames, as they come and as they go.
+//! Frames: reception and transmission.
 
 use trunkline_endpoint::{MAX_BATCH, MAX_SEGMENTS, Segment};
 use trunkline_units::{Instant, Size, Span};
 
-use super::{Connection, Correction, Errand, control};
-use crate::End;
-use crate::congestion::Sent;
+use super::{Connection, FecState, PendingControl, control};
+use crate::CloseReason;
+use crate::congestion::SentFrames;
 use crate::options::Mode;
 use crate::receive::arrivals::Arrival;
-use crate::send::sheets::{self, Laid};
-use crate::stages::{Of, Stage};
-use crate::wire::check::Unopened;
-use crate::wire::data::{self, ACK, ASK, CONTROL, Chunks, Head, NACK};
-use crate::wire::{KIND_ACK, KIND_CONTROL, KIND_PART, KIND_REPAIR, epoch, expand, kind, open};
+use crate::send::frame_buffers::{self, EncodedFrames};
+use crate::stages::{Stage, StageGroup};
+use crate::wire::check::OpenError;
+use crate::wire::data::{self, ACK, ACK_REQUEST, CONTROL, Chunks, FrameHeader, NACK};
+use crate::wire::{KIND_ACK, KIND_CONTROL, KIND_PART, KIND_REPAIR, epoch, expand, handshake, kind};
 
-/// A batch holds no more than leaves within this at the pace, and two frames at the least.
-const QUANTUM: Span = Span::from_ms(1);
-/// How far behind its pace a connection may be and catch up.
-pub(super) const CATCH_UP: Span = Span::from_us(500);
-/// Most errands that wait: questions of the peer that find more are not answered.
-pub(super) const ERRANDS: usize = 8;
+/// Maximum duration of a batch at the current pace; a batch has at least two frames.
+const BATCH_TIME: Span = Span::from_ms(1);
+/// How far behind its pace a connection may fall and still catch up.
+pub(super) const MAX_PACING_DEBT: Span = Span::from_us(500);
+/// Maximum number of pending control frames: further probes of the peer are not answered.
+pub(super) const MAX_PENDING_CONTROLS: usize = 8;
 
-/// What tells the last frames sent from all others, to know an answer to them.
+/// Identifying bytes of the last frames sent, to recognise a reply to them.
 #[derive(Debug, Default)]
-pub(super) struct Echoes {
+pub(super) struct RecentFrames {
     last: [[u8; 16]; 8],
-    at: usize,
+    count: usize,
 }
 
-impl Echoes {
+impl RecentFrames {
     #[inline]
-    pub(super) fn note(&mut self, frame: &[u8]) {
-        if let Some(echo) = open::echo(frame) {
-            self.last[self.at % 8] = echo;
-            self.at += 1;
+    pub(super) fn record(&mut self, frame: &[u8]) {
+        if let Some(echo) = handshake::echo(frame) {
+            self.last[self.count % 8] = echo;
+            self.count += 1;
         }
     }
 
-    fn knows(&self, echo: &[u8; 16]) -> bool {
-        self.last[..self.at.min(8)].contains(echo)
+    fn contains(&self, echo: &[u8; 16]) -> bool {
+        self.last[..self.count.min(8)].contains(echo)
     }
 }
 
 impl Connection {
-    /// Takes a frame of the peer.
+    /// Processes a frame of the peer.
     #[inline]
-    pub fn take_frame(&mut self, now: Instant, frame: &[u8]) {
-        if self.plain && self.take_next(now, frame) {
+    pub fn receive_frame(&mut self, now: Instant, frame: &[u8]) {
+        if self.fast_path_enabled && self.receive_predicted(now, frame) {
             return;
         }
         let Some(&first) = frame.first() else { return self.statistics.bad_checksums += 1 };
         match kind(first) {
-            KIND_ACK => self.take_ack(now, frame),
-            KIND_CONTROL => self.take_errand(now, frame),
-            KIND_PART => self.take_part(now, frame),
-            KIND_REPAIR if self.correction.is_some() => self.take_repair(now, frame),
-            _ => self.take_numbered(now, frame),
+            KIND_ACK => self.receive_ack(now, frame),
+            KIND_CONTROL => self.receive_control(now, frame),
+            KIND_PART => self.receive_part(now, frame),
+            KIND_REPAIR if self.fec.is_some() => self.receive_repair(now, frame),
+            _ => self.receive_numbered(now, frame),
         }
     }
 
     #[inline]
-    fn take_numbered(&mut self, now: Instant, frame: &[u8]) {
+    fn receive_numbered(&mut self, now: Instant, frame: &[u8]) {
         let Some(low) = frame.get(1..4).map(|b| u32::from_be_bytes([0, b[0], b[1], b[2]])) else {
-            return self.take_damaged(now);
+            return self.process_damaged(now);
         };
         let number = expand(low, self.arrivals.next());
-        let began = self.stages.begin(Of::FramesIn);
-        if self.guard.is_sealed() {
-            return self.take_sealed(now, number, frame, began);
+        let started = self.stage_sampler.begin(StageGroup::FramesIn);
+        if self.protection.is_encrypted() {
+            return self.receive_encrypted(now, number, frame, started);
         }
-        let body = self.guard.open(epoch(number), frame);
-        let opened = self.stages.next(Stage::Open, began);
+        let body = self.protection.open(epoch(number), frame);
+        let opened = self.stage_sampler.next(Stage::Open, started);
         match body {
-            Ok(body) => self.take_body(now, number, body, opened),
-            Err(_) => self.take_damaged(now),
+            Ok(body) => self.process_body(now, number, body, opened),
+            Err(_) => self.process_damaged(now),
         }
     }
 
-    /// Takes a numbered frame that is encrypted.
-    fn take_sealed(&mut self, now: Instant, number: u64, frame: &[u8], began: Option<Instant>) {
-        let body = self.guard.decrypt(self.sender.flights.base(), frame);
-        let opened = self.stages.next(Stage::Open, began);
+    /// Processes an encrypted numbered frame.
+    fn receive_encrypted(&mut self, now: Instant, number: u64, frame: &[u8], started: Option<Instant>) {
+        let body = self.protection.decrypt(self.sender.flights.base(), frame);
+        let opened = self.stage_sampler.next(Stage::Open, started);
         match body {
             Ok(body) => {
-                self.take_body(now, number, &body, opened);
-                self.guard.keep(body);
+                self.process_body(now, number, &body, opened);
+                self.protection.recycle(body);
             }
-            Err(Unopened::Damaged) => self.take_damaged(now),
-            Err(again) => self.refuse(again),
+            Err(OpenError::Damaged) => self.process_damaged(now),
+            Err(again) => self.count_rejected(again),
         }
     }
 
-    /// Takes what a numbered frame held before its check; `opened`: when that was measured to have been known.
+    /// Processes the contents of a numbered frame without its check; `opened` is the sampled time when it was
+    /// verified.
     #[inline]
-    pub(super) fn take_body(&mut self, now: Instant, number: u64, body: &[u8], opened: Option<Instant>) {
-        let Some((head, rest)) = Head::read(body) else { return self.statistics.malformed += 1 };
+    pub(super) fn process_body(&mut self, now: Instant, number: u64, body: &[u8], opened: Option<Instant>) {
+        let Some((head, rest)) = FrameHeader::read(body) else { return self.statistics.malformed += 1 };
         let Some(chunks) = Chunks::read(&head, rest) else { return self.statistics.malformed += 1 };
-        self.hear(now);
-        if self.over.is_some_and(|end| end != End::Done) {
+        self.record_activity(now);
+        if self.close_reason.is_some_and(|end| end != CloseReason::Completed) {
             return;
         }
-        let arrival = self.arrivals.judge(number);
+        let arrival = self.arrivals.classify(number);
         match arrival {
-            Arrival::Outside => return self.statistics.malformed += 1,
-            Arrival::Double => self.take_double(now),
-            Arrival::Early | Arrival::OpensGap if self.options.mode != Mode::Selective => {
-                self.take_disordered(now);
+            Arrival::OutsideWindow => return self.statistics.malformed += 1,
+            Arrival::Duplicate => self.process_duplicate(now),
+            Arrival::AfterGap | Arrival::OpensGap if self.options.mode != Mode::Selective => {
+                self.process_out_of_order(now);
             }
             _ => {
-                self.arrivals.note(number);
+                self.arrivals.record(number);
                 self.statistics.frames_received += 1;
-                self.owe(now, arrival, head.flags & ASK != 0);
-                self.take_chunks(number, chunks);
-                if self.correction.is_some() {
-                    self.keep(now, number, body[0], rest);
+                self.schedule_ack(now, arrival, head.flags & ACK_REQUEST != 0);
+                self.process_chunks(number, chunks);
+                if self.fec.is_some() {
+                    self.store_for_repair(now, number, body[0], rest);
                 }
-                self.stages.end(Stage::Join, opened);
+                self.stage_sampler.end(Stage::Join, opened);
             }
         }
         if let Some(acknowledged) = head.acknowledged {
-            self.take_piggybacked(now, acknowledged, head.flags & NACK != 0);
+            self.process_piggybacked_ack(now, acknowledged, head.flags & NACK != 0);
         }
-        if self.closing.peer.is_some() {
-            // The peer waits for this before it goes.
-            self.owed.at = now;
-            self.move_on();
+        if self.closing.peer_finish.is_some() {
+            // The peer waits for this acknowledgement before it closes.
+            self.pending_ack.due_at = now;
+            self.advance_closing();
         }
     }
 
-    /// A frame has been taken: its acknowledgement is owed.
+    /// Schedules the acknowledgement of an accepted frame.
     #[inline]
-    pub(super) fn owe(&mut self, now: Instant, arrival: Arrival, asked: bool) {
-        self.owe_for(now, 1, asked || matches!(arrival, Arrival::OpensGap | Arrival::Filled));
+    pub(super) fn schedule_ack(&mut self, now: Instant, arrival: Arrival, ack_requested: bool) {
+        self.schedule_ack_for(
+            now,
+            1,
+            ack_requested || matches!(arrival, Arrival::OpensGap | Arrival::FillsGap),
+        );
     }
 
-    /// So many frames have been taken: their acknowledgement is owed, and if it is `wanted` at once.
+    /// Schedules the acknowledgement of accepted frames, at once if `immediate` is set.
     #[inline]
-    pub(super) fn owe_for(&mut self, now: Instant, frames: u32, wanted: bool) {
-        self.came = self.came.saturating_add(frames);
-        self.owed.frames += frames;
-        self.owed.told = false;
-        self.owed.last = now;
-        let counted = self.owed.frames >= u32::from(self.options.ack_every);
-        if wanted || counted {
-            self.owed.at = now;
-        } else if self.owed.at == Instant::MAX {
-            self.owed.at = now + self.options.ack_delay;
+    pub(super) fn schedule_ack_for(&mut self, now: Instant, frames: u32, immediate: bool) {
+        self.peer_frames = self.peer_frames.saturating_add(frames);
+        self.pending_ack.frames += frames;
+        self.pending_ack.nack_sent = false;
+        self.pending_ack.last_arrival = now;
+        let counted = self.pending_ack.frames >= u32::from(self.options.ack_every);
+        if immediate || counted {
+            self.pending_ack.due_at = now;
+        } else if self.pending_ack.due_at == Instant::MAX {
+            self.pending_ack.due_at = now + self.options.ack_delay;
         }
     }
 
-    /// A frame came that had arrived before.
-    pub(super) fn take_double(&mut self, now: Instant) {
-        self.statistics.doubles += 1;
-        self.owed.doubles = self.owed.doubles.wrapping_add(1);
-        // Its sender missed the acknowledgement (table 1: "send a nack for the next frame").
-        self.owed.again |= self.options.mode != Mode::Selective;
-        self.owed.at = now;
+    /// Processes a duplicate frame.
+    pub(super) fn process_duplicate(&mut self, now: Instant) {
+        self.statistics.duplicates += 1;
+        self.pending_ack.duplicates = self.pending_ack.duplicates.wrapping_add(1);
+        // Its sender missed the acknowledgement (table 1 of the 1998 paper: "send a nack for the next frame").
+        self.pending_ack.duplicate |= self.options.mode != Mode::Selective;
+        self.pending_ack.due_at = now;
     }
 
-    /// A frame came that is not the next, and is not kept.
-    pub(super) fn take_disordered(&mut self, now: Instant) {
+    /// Processes an out-of-order frame, which is dropped.
+    pub(super) fn process_out_of_order(&mut self, now: Instant) {
         self.statistics.framing_errors += 1;
-        self.ask_for_missing(now);
+        self.request_missing(now);
     }
 
-    fn ask_for_missing(&mut self, now: Instant) {
-        if !self.owed.told {
-            (self.owed.told, self.owed.negative, self.owed.at) = (true, true, now);
+    fn request_missing(&mut self, now: Instant) {
+        if !self.pending_ack.nack_sent {
+            (self.pending_ack.nack_sent, self.pending_ack.negative, self.pending_ack.due_at) =
+                (true, true, now);
         }
     }
 
     #[cold]
-    pub(super) fn take_damaged(&mut self, now: Instant) {
+    pub(super) fn process_damaged(&mut self, now: Instant) {
         self.statistics.bad_checksums += 1;
-        // It may be anybody's; but if it was the peer's, it is missed. Asked for once a round trip at the most, so that
-        // nobody makes the peer repeat itself by sending rubbish.
-        let round_trip = self.round_trip.smoothed().unwrap_or(Span::ZERO);
+        // The damaged frame may be from anyone; but if it was the peer's, it is missing. It is requested at most once
+        // per round trip, so that garbage cannot make the peer retransmit continuously.
+        let round_trip = self.rtt.smoothed().unwrap_or(Span::ZERO);
         if self.damaged_at.is_none_or(|last| now >= last + round_trip) {
             self.damaged_at = Some(now);
-            self.ask_for_missing(now);
+            self.request_missing(now);
         }
     }
 
     #[inline]
-    pub(super) fn take_chunks(&mut self, number: u64, chunks: Chunks<'_>) {
+    pub(super) fn process_chunks(&mut self, number: u64, chunks: Chunks<'_>) {
         for chunk in chunks {
             let taken = match chunk.channel {
-                CONTROL => self.take_control(number, chunk.bytes),
-                _ => self.receiver.take_chunk(&chunk).is_ok(),
+                CONTROL => self.process_control_chunk(number, chunk.bytes),
+                _ => self.receiver.receive_chunk(&chunk).is_ok(),
             };
             if !taken {
-                return self.end_for_violation();
+                return self.close_for_violation();
             }
         }
     }
 
-    /// The peer did what no peer may.
+    /// Resets the connection after a protocol violation of the peer.
     #[cold]
-    pub(super) fn end_for_violation(&mut self) {
+    pub(super) fn close_for_violation(&mut self) {
         self.statistics.malformed += 1;
-        self.errands.clear();
-        self.errands.push_back(Errand::Reset);
-        self.end(End::Violation);
+        self.pending_controls.clear();
+        self.pending_controls.push_back(PendingControl::Reset);
+        self.terminate(CloseReason::ProtocolViolation);
     }
 
-    /// What the peer tells; whether that makes sense.
-    fn take_control(&mut self, number: u64, told: &[u8]) -> bool {
-        match *told {
+    /// Processes a control message; returns whether it is well-formed.
+    fn process_control_chunk(&mut self, number: u64, message: &[u8]) -> bool {
+        match *message {
             [control::CREDIT, ref limit @ ..] => {
                 let Ok(limit) = limit.try_into() else { return false };
                 self.sender.raise_limit(u64::from_be_bytes(limit));
@@ -216,77 +222,79 @@ impl Connection {
                 self.sender.raise_channel_limit(u16::from_be_bytes([a, b]), u64::from_be_bytes(limit));
             }
             [control::FINISH] => {
-                self.closing.peer.get_or_insert(number);
+                self.closing.peer_finish.get_or_insert(number);
             }
             _ => return false,
         }
         true
     }
 
-    /// A frame outside of the count, by the connection's own check.
-    fn take_errand(&mut self, now: Instant, frame: &[u8]) {
-        let body = match self.guard.open(0, frame) {
+    /// Processes an unnumbered control frame of the connection.
+    fn receive_control(&mut self, now: Instant, frame: &[u8]) {
+        let body = match self.protection.open(0, frame) {
             Ok(body) => body,
-            Err(why) => return self.refuse(why),
+            Err(error) => return self.count_rejected(error),
         };
-        self.hear(now);
+        self.record_activity(now);
         match *body {
-            [open::RESET, _] => self.end(End::Peer),
-            [open::PROBE, a, b, c, d, ..] if self.errands.len() < ERRANDS => {
+            [handshake::RESET, _] => self.terminate(CloseReason::PeerReset),
+            [handshake::PROBE, a, b, c, d, ..] if self.pending_controls.len() < MAX_PENDING_CONTROLS => {
                 let (token, length) = (u32::from_be_bytes([a, b, c, d]), frame.len() as u16);
-                self.errands.push_back(Errand::Heard { token, length });
+                self.pending_controls.push_back(PendingControl::ProbeReply { token, length });
             }
-            [open::HEARD, a, b, c, d, e, f] => {
-                self.take_heard(now, u32::from_be_bytes([a, b, c, d]), u16::from_be_bytes([e, f]));
+            [handshake::PROBE_REPLY, a, b, c, d, e, f] => {
+                self.process_probe_reply(now, u32::from_be_bytes([a, b, c, d]), u16::from_be_bytes([e, f]));
             }
-            [open::PROBE | open::HEARD, ..] => {}
+            [handshake::PROBE | handshake::PROBE_REPLY, ..] => {}
             _ => self.statistics.malformed += 1,
         }
     }
 
-    /// Somebody at the peer's address does not know a frame that was sent there. If it was ours, the peer has
-    /// forgotten everything. Whoever sees a frame can say so, which ends no connection that is encrypted.
-    pub fn take_unknown(&mut self, echo: &[u8; 16]) {
-        if !self.guard.is_sealed() && self.echoes.knows(echo) {
-            // Who has said goodbye may have gone.
-            let done = self.closing.finished && self.closing.told && self.sender.has_only_told();
-            self.end(if done { End::Done } else { End::Forgotten });
+    /// Processes a report that the peer's address does not know a frame. If this end sent the frame, the peer has
+    /// lost the connection. Such a report can be forged by anyone who sees a frame, so it does not end an encrypted
+    /// connection.
+    pub fn process_unknown(&mut self, echo: &[u8; 16]) {
+        if !self.protection.is_encrypted() && self.recent_frames.contains(echo) {
+            // A peer that has finished may have removed the connection.
+            let done =
+                self.closing.peer_finished && self.closing.finish_sent && self.sender.has_only_control();
+            self.terminate(if done { CloseReason::Completed } else { CloseReason::PeerRestarted });
         }
     }
 
     #[inline]
-    pub(super) fn hear(&mut self, now: Instant) {
-        (self.heard, self.unanswered, self.unheard) = (now, 0, false);
-        if self.ask_at != Instant::MAX {
-            self.ask_at = now + self.options.keep_alive;
+    pub(super) fn record_activity(&mut self, now: Instant) {
+        (self.last_activity, self.unanswered_probes, self.unconfirmed) = (now, 0, false);
+        if self.keep_alive_at != Instant::MAX {
+            self.keep_alive_at = now + self.options.keep_alive;
         }
     }
 
-    /// Writes the next frame or batch into `buffer`, or tells where [it lies](Connection::placed_bytes).
+    /// Writes the next frame or batch into `buffer`, or leaves it [in place](Connection::in_place_bytes).
     #[inline]
     pub fn transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<(usize, Option<Segment>)> {
-        self.placed = None;
-        if self.plain
-            && let Some(length) = self.send_alone(now, buffer)
+        self.in_place_batch = None;
+        if self.fast_path_enabled
+            && let Some(length) = self.send_single_frame(now, buffer)
         {
             return Some((length, None));
         }
-        if let Some(errand) = self.errands.pop_front() {
-            return Some((self.run_errand(errand, buffer), None));
+        if let Some(control) = self.pending_controls.pop_front() {
+            return Some((self.write_control(control, buffer), None));
         }
-        let due = self.owed.at <= now;
-        // An acknowledgement that says more than how far all has come needs a frame of its own.
-        // So does one that might have to wait for many full frames that are sent again.
+        let due = self.pending_ack.due_at <= now;
+        // An acknowledgement with ranges needs a separate frame. So does one that might have to wait for many full
+        // frames that are retransmitted.
         let gap = self.options.mode == Mode::Selective && self.arrivals.has_gap();
-        // Nor does a frame that was laid out take one along.
-        let laid = due && self.sender.is_next_laid();
-        let own = due && (gap || self.sender.flights.has_lost() || self.tells_of_repair() || laid);
-        if !own
+        // A pre-encoded frame cannot carry an acknowledgement either.
+        let encoded = due && self.sender.is_next_encoded();
+        let separate = due && (gap || self.sender.flights.has_lost() || self.has_repair_report() || encoded);
+        if !separate
             && self.is_active()
             && let Some(batch) = self
                 .send_parts(now, buffer)
                 .or_else(|| self.send_repairs(now, buffer))
-                .or_else(|| self.send_laid(now))
+                .or_else(|| self.send_encoded(now))
                 .or_else(|| self.send_batch(now, buffer))
         {
             return Some(batch);
@@ -294,60 +302,65 @@ impl Connection {
         if due {
             let length = self.write_ack(now, buffer);
             self.statistics.bytes_sent += length as u64;
-            self.echoes.note(&buffer[..length]);
+            self.recent_frames.record(&buffer[..length]);
             return Some((length, None));
         }
         None
     }
 
-    fn run_errand(&mut self, errand: Errand, frame: &mut [u8]) -> usize {
-        let body = match errand {
-            Errand::Probe | Errand::Search(_) => {
-                let token = if let Errand::Search(trial) = errand { trial.token } else { self.unanswered };
-                frame[0] = open::PROBE;
+    fn write_control(&mut self, control: PendingControl, frame: &mut [u8]) -> usize {
+        let body = match control {
+            PendingControl::KeepAlive | PendingControl::PathProbe(_) => {
+                let token = if let PendingControl::PathProbe(trial) = control {
+                    trial.token
+                } else {
+                    self.unanswered_probes
+                };
+                frame[0] = handshake::PROBE;
                 frame[1..5].copy_from_slice(&token.to_be_bytes());
                 5
             }
-            Errand::Heard { token, length } => {
-                frame[0] = open::HEARD;
+            PendingControl::ProbeReply { token, length } => {
+                frame[0] = handshake::PROBE_REPLY;
                 frame[1..5].copy_from_slice(&token.to_be_bytes());
                 frame[5..7].copy_from_slice(&length.to_be_bytes());
                 7
             }
-            Errand::Reset => {
-                frame[..2].copy_from_slice(&[open::RESET, 0]);
+            PendingControl::Reset => {
+                frame[..2].copy_from_slice(&[handshake::RESET, 0]);
                 2
             }
         };
-        // Long enough to be answered by a peer that has forgotten.
-        let length = (body + self.options.check.bytes()).max(match errand {
-            Errand::Probe => open::UNKNOWN_BYTES,
-            Errand::Search(trial) => trial.length,
+        // Long enough for a reply by a peer that has lost the connection.
+        let length = (body + self.options.check.bytes()).max(match control {
+            PendingControl::KeepAlive => handshake::UNKNOWN_BYTES,
+            PendingControl::PathProbe(trial) => trial.length,
             _ => 0,
         });
         frame[body..length].fill(0);
-        self.guard.seal(0, &mut frame[..length]);
+        self.protection.seal(0, &mut frame[..length]);
         self.statistics.bytes_sent += length as u64;
-        self.echoes.note(&frame[..length]);
+        self.recent_frames.record(&frame[..length]);
         length
     }
 
-    /// Writes as many frames as may leave now and make a batch.
+    /// Writes a batch of as many frames as may be sent now.
     #[inline]
     fn send_batch(&mut self, now: Instant, buffer: &mut [u8]) -> Option<(usize, Option<Segment>)> {
-        let budget = self.budget(now)?;
-        let window = self.allowed;
+        let budget = self.batch_budget(now)?;
+        let window = self.frames_allowed;
         let check = self.options.check.bytes();
         let (mut at, mut segment, mut frames) = (0, 0, 0);
         while frames < MAX_SEGMENTS as u32 && at + segment <= budget {
-            // The last word of an end says how much it has heard: it may be all that the other gets to hear.
-            let owes = self.owed.frames > 0 || self.owed.at <= now || self.closing.wanted;
-            let piggyback = frames == 0 && owes;
-            // What follows a full frame of a batch may be short of one, what begins a batch short of a batch.
-            let enough = if frames == 0 { self.enough() } else { self.room() };
-            let Some(number) = self.next_number(now, window, piggyback, enough) else { break };
+            // The last frames of a closing end always acknowledge: no other acknowledgement may reach the peer.
+            let ack_due =
+                self.pending_ack.frames > 0 || self.pending_ack.due_at <= now || self.closing.requested;
+            let piggyback = frames == 0 && ack_due;
+            // The first frame of a batch waits for a full batch, the following ones for a full frame.
+            let enough = if frames == 0 { self.coalesce_threshold() } else { self.chunk_capacity() };
+            let Some(number) = self.next_frame_number(now, window, piggyback, enough) else { break };
             let mut acknowledges = piggyback;
-            let mut length = self.sender.length(number, acknowledges) + check;
+            let mut length = self.sender.frame_length(number, acknowledges) + check;
             if length > self.frame && acknowledges {
                 acknowledges = false;
                 length -= data::PIGGYBACK;
@@ -355,14 +368,14 @@ impl Connection {
             if frames > 0 && length > segment || at + length > MAX_BATCH {
                 break;
             }
-            let asks = self.probe.take() == Some(number) || self.is_last_for_now(window);
+            let requests_ack = self.tail_probe.take() == Some(number) || self.fills_window(window);
             let frame = &mut buffer[at..at + length];
-            self.write_frame(now, number, asks, acknowledges, frame);
+            self.write_frame(now, number, requests_ack, acknowledges, frame);
             frames += 1;
             at += length;
             if frames == 1 {
                 segment = length;
-                self.echoes.note(frame);
+                self.recent_frames.record(frame);
             } else if length < segment {
                 break;
             }
@@ -370,144 +383,166 @@ impl Connection {
         if frames == 0 {
             return None;
         }
-        self.note_left(now, frames, at);
+        self.record_departure(now, frames, at);
         Some((at, Segment::of(segment, at)))
     }
 
-    /// Bytes that may leave now in a batch; none if the pace lets nothing leave.
+    /// Returns the number of bytes that a batch may have now; none if the pace allows no transmission.
     #[inline]
-    fn budget(&self, now: Instant) -> Option<usize> {
+    fn batch_budget(&self, now: Instant) -> Option<usize> {
         let Some(rate) = self.pace else { return Some(MAX_BATCH) };
-        if self.pace_at > now && self.probe.is_none() {
+        if self.pace_at > now && self.tail_probe.is_none() {
             return None;
         }
-        let quantum = (u128::from(rate.as_bps()) * u128::from(QUANTUM.as_ps()) / 8_000_000_000_000) as usize;
+        let quantum =
+            (u128::from(rate.as_bps()) * u128::from(BATCH_TIME.as_ps()) / 8_000_000_000_000) as usize;
         Some(quantum.clamp((2 * self.frame).min(MAX_BATCH), MAX_BATCH))
     }
 
-    /// A batch of so many frames has left, `bytes` long.
+    /// Updates the state after a batch was sent.
     #[inline]
-    fn note_left(&mut self, now: Instant, frames: u32, bytes: usize) {
+    fn record_departure(&mut self, now: Instant, frames: u32, bytes: usize) {
         if let Some(rate) = self.pace {
-            let from = self.pace_at.max(Instant::from_ps(now.as_ps().saturating_sub(CATCH_UP.as_ps())));
-            // A rate measured across a leap of the clock must not silence the connection for hours.
-            let most = self.round_trip.timeout(self.peer_ack_delay);
+            let from =
+                self.pace_at.max(Instant::from_ps(now.as_ps().saturating_sub(MAX_PACING_DEBT.as_ps())));
+            // A rate measured across a clock step must not silence the connection for hours.
+            let most = self.rtt.timeout(self.peer_ack_delay);
             self.pace_at = from + rate.time_for(Size::from_bytes(bytes as u64)).min(most);
         }
-        if self.sender.waiting() > 0 {
-            self.hold_until = now + self.share();
+        if self.sender.unsent_bytes() > 0 {
+            self.hold_until = now + self.coalesce_delay();
         }
         let in_flight = self.sender.flights.in_flight();
         if self.retransmit_at == Instant::MAX {
-            self.arm(now);
+            self.arm_retransmit_timer(now);
         }
-        self.policy.sent(&Sent { now, frames, bytes: bytes as u64, in_flight });
+        self.policy.on_sent(&SentFrames { now, frames, bytes: bytes as u64, in_flight });
         self.statistics.bytes_sent += bytes as u64;
-        if self.closing.wanted {
-            self.move_on();
+        if self.closing.requested {
+            self.advance_closing();
         }
     }
 
-    /// Completes frames that were laid out, as many as may leave now for the first time and lie side by side: the batch
-    /// is where they [lie](Connection::placed_bytes).
-    fn send_laid(&mut self, now: Instant) -> Option<(usize, Option<Segment>)> {
+    /// Sends pre-encoded frames for the first time: as many as are contiguous and may be sent now. The batch stays
+    /// [in place](Connection::in_place_bytes).
+    fn send_encoded(&mut self, now: Instant) -> Option<(usize, Option<Segment>)> {
         let flights = &self.sender.flights;
-        if self.lays_from == u32::MAX || self.probe.is_some() || flights.due().is_some() {
+        if self.pre_encode_from == u32::MAX || self.tail_probe.is_some() || flights.due().is_some() {
             return None;
         }
-        let (holds, window) = (now < self.hold_until, self.allowed);
+        let (holds, window) = (now < self.hold_until, self.frames_allowed);
         let ahead = flights.next() - flights.base();
         let may = window.saturating_sub(flights.in_flight().into()).min(self.window.saturating_sub(ahead));
-        if may == 0 || holds && self.sender.waiting() < self.enough() {
+        if may == 0 || holds && self.sender.unsent_bytes() < self.coalesce_threshold() {
             return None;
         }
-        let budget = self.budget(now)?;
-        // One that is not full yet waits as long as any.
-        let first = self.sender.next_laid(!holds)?;
-        let (begin, mut sheet) = (first.at as usize, self.sender.lend(first.sheet));
+        let budget = self.batch_budget(now)?;
+        // A partly filled frame waits like any other data.
+        let first = self.sender.next_encoded(!holds)?;
+        let (begin, mut memory) = (first.offset as usize, self.sender.lend_frame_buffer(first.buffer));
         let segment = usize::from(first.length);
         let (mut at, mut frames, most) = (0, 0, may.min(MAX_SEGMENTS as u64) as u16);
         let mut next = Some(first);
-        while let Some(laid) = next
-            && (laid.sheet, laid.at as usize) == (first.sheet, begin + at)
-            && usize::from(laid.length) <= segment
+        while let Some(encoded) = next
+            && (encoded.buffer, encoded.offset as usize) == (first.buffer, begin + at)
+            && usize::from(encoded.length) <= segment
         {
-            let length = usize::from(laid.length);
-            // What is shorter ends the batch.
+            let length = usize::from(encoded.length);
+            // A shorter frame ends the batch.
             let room = if length < segment { 1 } else { ((budget - at) / length).max(1) as u16 };
-            let count = laid.count.min(room).min(most - frames);
+            let count = encoded.count.min(room).min(most - frames);
             let end = at + usize::from(count) * length;
-            self.send_run(now, Laid { count, ..laid }, window, &mut sheet[begin + at..begin + end]);
+            self.complete_encoded(
+                now,
+                EncodedFrames { count, ..encoded },
+                window,
+                &mut memory[begin + at..begin + end],
+            );
             (at, frames) = (end, frames + count);
             if length < segment || frames == most || at + segment > budget {
                 break;
             }
-            next = self.sender.next_laid(!holds);
+            next = self.sender.next_encoded(!holds);
         }
-        self.echoes.note(&sheet[begin..begin + segment]);
-        self.sender.give_back(first.sheet, sheet);
-        self.placed = Some((first.sheet, begin));
+        self.recent_frames.record(&memory[begin..begin + segment]);
+        self.sender.return_frame_buffer(first.buffer, memory);
+        self.in_place_batch = Some((first.buffer, begin));
         self.statistics.frames_sent += u64::from(frames);
-        self.note_left(now, frames.into(), at);
+        self.record_departure(now, frames.into(), at);
         Some((at, Segment::of(segment, at)))
     }
 
-    /// Completes frames that were laid out, where they lie, and has them leave.
+    /// Writes numbers and checks into pre-encoded frames and records their transmission.
     #[inline]
-    fn send_run(&mut self, now: Instant, laid: Laid, window: u64, frames: &mut [u8]) {
-        let length = usize::from(laid.length);
+    fn complete_encoded(&mut self, now: Instant, encoded: EncodedFrames, window: u64, frames: &mut [u8]) {
+        let length = usize::from(encoded.length);
         let mut number = self.sender.flights.next();
-        if self.fills(window, laid.count.into()) {
-            frames[usize::from(laid.count - 1) * length] |= ASK;
+        if self.would_fill_window(window, encoded.count.into()) {
+            frames[usize::from(encoded.count - 1) * length] |= ACK_REQUEST;
         }
         let (mut bytes, mut rest) = (0, frames);
         while !rest.is_empty() {
-            // One that is to be measured goes alone.
-            let together = (rest.len() / length).min(self.stages.unmeasured(Of::FramesOut));
-            let (run, more) = rest.split_at_mut(together.max(1) * length);
-            let began = if together == 0 { self.stages.begin(Of::FramesOut) } else { None };
-            self.stages.pass(Of::FramesOut, together as u64);
-            bytes += sheets::number(run, length, number);
-            let written = self.stages.next(Stage::Frame, began);
-            self.guard.seal_run(number, run, length);
-            self.stages.end(Stage::Seal, written);
+            // A sampled frame is processed alone.
+            let together =
+                (rest.len() / length).min(self.stage_sampler.until_next_sample(StageGroup::FramesOut));
+            let (group, more) = rest.split_at_mut(together.max(1) * length);
+            let started = if together == 0 { self.stage_sampler.begin(StageGroup::FramesOut) } else { None };
+            self.stage_sampler.skip(StageGroup::FramesOut, together as u64);
+            bytes += frame_buffers::write_numbers(group, length, number);
+            let written = self.stage_sampler.next(Stage::Frame, started);
+            self.protection.seal_batch(number, group, length);
+            self.stage_sampler.end(Stage::Seal, written);
             (number, rest) = (number + together.max(1) as u64, more);
         }
-        self.sender.leave_laid(now, Laid { bytes, ..laid });
+        self.sender.send_encoded(now, EncodedFrames { bytes, ..encoded });
     }
 
     #[inline]
-    fn write_frame(&mut self, now: Instant, number: u64, asks: bool, acknowledges: bool, frame: &mut [u8]) {
-        let mut flags = if asks { ASK } else { 0 };
+    fn write_frame(
+        &mut self,
+        now: Instant,
+        number: u64,
+        requests_ack: bool,
+        acknowledges: bool,
+        frame: &mut [u8],
+    ) {
+        let mut flags = if requests_ack { ACK_REQUEST } else { 0 };
         let acknowledged = acknowledges.then(|| self.arrivals.next());
         if acknowledges {
-            flags |= ACK | if self.owed.negative { NACK } else { 0 };
+            flags |= ACK | if self.pending_ack.negative { NACK } else { 0 };
             self.statistics.acks_piggybacked += 1;
-            self.statistics.nacks_sent += u64::from(self.owed.negative);
-            self.owed.settle();
+            self.statistics.nacks_sent += u64::from(self.pending_ack.negative);
+            self.pending_ack.clear();
         }
-        let began = self.stages.begin(Of::FramesOut);
-        self.sender.write(number, flags, acknowledged, frame);
-        if self.correction.is_some() {
+        let started = self.stage_sampler.begin(StageGroup::FramesOut);
+        self.sender.write_frame(number, flags, acknowledged, frame);
+        if self.fec.is_some() {
             self.protect(now, number, frame);
         }
-        let written = self.stages.next(Stage::Frame, began);
-        self.guard.seal_numbered(number, acknowledged, frame);
-        self.stages.end(Stage::Seal, written);
+        let written = self.stage_sampler.next(Stage::Frame, started);
+        self.protection.seal_numbered(number, acknowledged, frame);
+        self.stage_sampler.end(Stage::Seal, written);
         self.statistics.frames_sent += 1;
         self.statistics.frames_resent +=
             u64::from(self.sender.flights.get(number).is_some_and(|f| f.transmissions > 0));
-        self.sender.flights.leave(now, number, frame.len());
+        self.sender.flights.send(now, number, frame.len());
     }
 
-    /// The frame that may leave next; a new one only if `enough` bytes wait, or have waited for long.
+    /// Returns the number of the frame to send next; a new frame only if `enough` bytes wait or the coalescing delay
+    /// has expired.
     #[inline]
-    fn next_number(&mut self, now: Instant, window: u64, piggyback: bool, enough: usize) -> Option<u64> {
-        if let Some(probe) = self.probe {
+    fn next_frame_number(
+        &mut self,
+        now: Instant,
+        window: u64,
+        piggyback: bool,
+        enough: usize,
+    ) -> Option<u64> {
+        if let Some(probe) = self.tail_probe {
             if self.sender.flights.sent_at(probe).is_some() {
                 return Some(probe);
             }
-            self.probe = None;
+            self.tail_probe = None;
         }
         if self.repairs_are_due() {
             return None;
@@ -522,29 +557,28 @@ impl Connection {
         if !self.sender.can_cut() || ahead >= self.window {
             return None;
         }
-        if now < self.hold_until && self.sender.waiting() < enough {
+        if now < self.hold_until && self.sender.unsent_bytes() < enough {
             return None;
         }
-        let room = self.room();
+        let room = self.chunk_capacity();
         self.sender.cut(if piggyback { room - data::PIGGYBACK } else { room })
     }
 
-    /// Bytes of a frame for chunks.
+    /// Returns the number of bytes of a frame for chunks.
     #[inline]
-    pub(super) fn room(&self) -> usize {
-        self.frame - data::HEADER - self.options.check.bytes() - Correction::room(&self.correction)
+    pub(super) fn chunk_capacity(&self) -> usize {
+        self.frame - data::HEADER - self.options.check.bytes() - FecState::reserved_bytes(&self.fec)
     }
 
-    /// Whether the frame about to leave fills a window so small that the peer's count of acknowledgements would not
-    /// reach it.
+    /// Returns whether the next frame fills a window that is too small to reach the peer's acknowledgement count.
     #[inline]
-    pub(super) fn is_last_for_now(&self, window: u64) -> bool {
-        self.fills(window, 1)
+    pub(super) fn fills_window(&self, window: u64) -> bool {
+        self.would_fill_window(window, 1)
     }
 
-    /// The same of the last of so many frames.
+    /// Returns the same for the last of `frames` frames.
     #[inline]
-    fn fills(&self, window: u64, frames: u64) -> bool {
+    fn would_fill_window(&self, window: u64, frames: u64) -> bool {
         window <= self.peer_ack_every && u64::from(self.sender.flights.in_flight()) + frames >= window
     }
 }

@@ -1,17 +1,17 @@
-//! One connection, once it stands: both halves, and what ties them together.
+//! An established connection: sender, receiver, and their interaction.
 //!
-//! | module | what it does |
+//! | module | contents |
 //! | --- | --- |
-//! | [`acks`] | acknowledgements, as they come and as they go |
-//! | [`frames`] | frames, as they come and as they go |
-//! | [`guard`] | what tells its frames from all others |
+//! | [`acks`] | creation and processing of acknowledgements |
+//! | [`frames`] | reception and transmission of frames |
+//! | [`protection`] | checksum with a secret, or encryption |
 //! | [`repair`] | forward error correction |
-//! | [`timers`] | deadlines, and what happens at them |
-//! | [`path`] | how long frames may be on the path, probed; what follows when it shrinks |
-//! | [`search`] | which lengths to probe, and when |
-//! | [`parts`] | frames in parts, where the path no longer carries them whole |
-//! | [`run`] | many frames that come in one piece |
-//! | [`short`] | the short way of a frame that comes or goes alone |
+//! | [`timers`] | timers |
+//! | [`path`] | path MTU discovery |
+//! | [`search`] | search strategy of path MTU discovery |
+//! | [`parts`] | frames in parts, when they exceed the path MTU |
+//! | [`batch`] | fast path for batches of received frames |
+//! | [`fast_path`] | fast path for single frames |
 
 use std::collections::VecDeque;
 
@@ -21,170 +21,171 @@ use trunkline_units::{Instant, Rate, Span};
 use crate::congestion::Policy;
 use crate::options::{MAX_MESSAGE, Options};
 use crate::receive::arrivals::Arrivals;
-use crate::receive::{Receiver, Taken};
-use crate::rtt::RoundTrip;
+use crate::receive::{ReceiveStatus, Receiver};
+use crate::rtt::RttEstimator;
 use crate::send::Sender;
-use crate::stages::{Meter, Of, Stage, Stages};
+use crate::stages::{Meter, Stage, StageGroup, StageSampler};
 use crate::statistics::Statistics;
-use crate::wire::check::{Unopened, Way};
+use crate::wire::check::{Direction, OpenError};
 use crate::wire::data;
-use crate::wire::open::{Mode, Terms};
-use crate::{Buffer, End, News, Refusal};
+use crate::wire::handshake::{Mode, Terms};
+use crate::{Buffer, CloseReason, EventKind, Refusal};
 
 mod acks;
+mod batch;
+mod fast_path;
 mod frames;
-mod guard;
 mod parts;
 mod path;
+mod protection;
 mod repair;
-mod run;
 mod search;
-mod short;
 mod timers;
 
-use acks::Owed;
-use frames::Echoes;
-use guard::Guard;
-use path::Path;
-use repair::Correction;
-use search::{Search, Trial};
-pub(crate) use short::Brought;
+use acks::PendingAck;
+pub(crate) use fast_path::FastPathOutcome;
+use frames::RecentFrames;
+use path::PathState;
+use protection::FrameProtection;
+use repair::FecState;
+use search::{PathSearch, Probe};
 
-/// What the ends tell each other, as the content of the control channel's chunks: a byte that says what, and it.
+/// Control messages, sent as chunks of the control channel: a type byte and its value.
 pub(crate) mod control {
-    /// Bytes that may be sent on all channels together, ever: u64.
+    /// Credit of the connection: total bytes that the peer may send on all channels, u64.
     pub const CREDIT: u8 = 1;
-    /// On one channel: u16, u64.
+    /// Credit of a channel: channel u16, total bytes u64.
     pub const CHANNEL_CREDIT: u8 = 2;
-    /// No more data comes after this frame.
+    /// The sender has finished: no data follows this frame.
     pub const FINISH: u8 = 3;
 }
 
-/// Frames in flight from which on what is to be sent waits for a batch, and how long at the most.
-const BUSY: u32 = 2 * MAX_SEGMENTS as u32;
-const BUSY_SHARE: Span = Span::from_us(50);
-/// Out-of-order transmissions that pass before a frame is taken for lost (RFC 5681 and QUIC say 3).
-const REORDERING: u64 = 3;
+/// With this many frames in flight, data waits for a full batch, at most for this time.
+const BUSY_IN_FLIGHT: u32 = 2 * MAX_SEGMENTS as u32;
+const BUSY_COALESCE_DELAY: Span = Span::from_us(50);
+/// Later transmissions acknowledged before a frame is declared lost (3 in RFC 5681 and RFC 9002).
+const REORDERING_THRESHOLD: u64 = 3;
 
-/// How the connection is coming to its end.
+/// Progress of the closing handshake.
 #[derive(Debug, Default)]
-struct Closing {
-    /// The user has nothing more to send.
-    wanted: bool,
-    /// The peer has been told so.
-    told: bool,
-    /// The frame with which the peer said so.
-    peer: Option<u64>,
-    /// All of the peer's frames up to that one have arrived.
-    finished: bool,
+struct ClosingState {
+    /// The application has closed the connection.
+    requested: bool,
+    /// The finish message was sent to the peer.
+    finish_sent: bool,
+    /// The frame with the finish message of the peer.
+    peer_finish: Option<u64>,
+    /// All frames of the peer up to `peer_finish` have arrived.
+    peer_finished: bool,
 }
 
-/// A frame outside the count that is to leave.
+/// An unnumbered control frame to send.
 #[derive(Clone, Copy, Debug)]
-enum Errand {
-    /// Whether the peer is there.
-    Probe,
-    /// Whether the path carries so much.
-    Search(Trial),
-    Heard {
+enum PendingControl {
+    /// A keep-alive probe.
+    KeepAlive,
+    /// A path MTU probe.
+    PathProbe(Probe),
+    ProbeReply {
         token: u32,
         length: u16,
     },
     Reset,
 }
 
-/// A connection that stands.
+/// An established connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub peer: Peer,
     pub client: u64,
     pub server: u64,
-    /// What this end told the other when it opened.
+    /// Terms that this end sent in the handshake.
     pub terms: Terms,
     options: Options,
     peer_ack_delay: Span,
     peer_ack_every: u64,
-    /// Frames in flight and remembered by the peer, at the most.
+    /// Maximum number of frames in flight and in the peer's reordering window.
     window: u64,
-    /// Longest frame sent whole; and what every path of this connection carries, which is the same unless it probes.
+    /// Maximum length of a frame sent whole. `base_frame` is the length that every path carries; it differs only
+    /// while the path is probed.
     frame: usize,
-    /// Bytes of the check at the end of each.
-    tail: usize,
-    guard: Guard,
-    floor: usize,
-    path: Option<Box<Path>>,
-    way: Way,
+    /// Bytes of the check sequence at the end of a frame.
+    check_length: usize,
+    protection: FrameProtection,
+    base_frame: usize,
+    path: Option<Box<PathState>>,
+    direction: Direction,
     sender: Sender,
-    /// Frames are laid out when their messages come, once so many are in flight; [`u32::MAX`]: never.
-    lays_from: u32,
-    /// Where the last batch lies, if that is a sheet: which, and where on it.
-    pub placed: Option<(u32, usize)>,
+    /// Frames in flight from which on messages are encoded into frames when they are sent; [`u32::MAX`]: never.
+    pre_encode_from: u32,
+    /// The last batch if it lies in a frame buffer: index of the buffer and offset.
+    pub in_place_batch: Option<(u32, usize)>,
     receiver: Receiver,
     arrivals: Arrivals,
-    round_trip: RoundTrip,
+    rtt: RttEstimator,
     policy: Box<dyn Policy>,
-    /// New frames of the peer since the policy was last told of an acknowledgement.
-    came: u32,
-    /// What the policy last said: frames in flight at the most, and how fast they may leave.
-    allowed: u64,
+    /// New frames of the peer since the last report of an acknowledgement to the policy.
+    peer_frames: u32,
+    /// Window and pace of the policy.
+    frames_allowed: u64,
     pace: Option<Rate>,
-    owed: Owed,
-    /// When what is in flight is sent again; [`Instant::MAX`]: never, here and below.
+    pending_ack: PendingAck,
+    /// Retransmission timer; [`Instant::MAX`] means never, here and below.
     retransmit_at: Instant,
-    /// Timeouts in a row.
-    backoff: u32,
-    /// How often the timeout has doubled since a round trip was last measured (Karn's algorithm, RFC 6298 5.7): an
-    /// acknowledgement of what was sent twice does not tell that the timeout was long enough.
-    doubled: u32,
-    /// When a frame will have been late enough to be lost.
+    /// Consecutive timeouts.
+    timeouts_in_a_row: u32,
+    /// Doublings of the timeout since the last round-trip sample (Karn's algorithm, RFC 6298, 5.7): the
+    /// acknowledgement of a retransmitted frame does not prove that the timeout was long enough.
+    backoff_exponent: u32,
+    /// When the next frame is declared lost because of its age.
     loss_at: Instant,
-    /// The policy lets nothing leave before.
+    /// Earliest time of the next transmission according to the pace.
     pace_at: Instant,
-    /// Small messages wait for others until then.
+    /// Small messages wait for others until this time.
     hold_until: Instant,
-    /// A frame that is sent again to learn what became of the last ones.
-    probe: Option<u64>,
-    /// The frame that was last asked for and sent again with all after it.
-    went_back: Option<u64>,
-    /// When a damaged frame last made this end ask for what is missing.
+    /// A frame to retransmit as a tail loss probe.
+    tail_probe: Option<u64>,
+    /// The frame at which the last go-back-N retransmission started.
+    last_go_back: Option<u64>,
+    /// When a damaged frame last triggered a negative acknowledgement.
     damaged_at: Option<Instant>,
-    reordering: u64,
-    /// Frames sent again because others overtook them, since the peer last told of doubles.
-    overtaken: u32,
-    doubles_told: u8,
-    /// What was found lost is made good once all before this number has arrived.
-    repaired_at: Option<u64>,
-    /// When a frame of the peer last came, how many questions have gone unanswered since, and when to ask next.
-    heard: Instant,
-    /// No frame of the peer has come that only it can have made.
-    unheard: bool,
-    unanswered: u32,
-    ask_at: Instant,
-    errands: VecDeque<Errand>,
-    echoes: Echoes,
-    /// If it was agreed upon.
-    correction: Option<Box<Correction>>,
-    closing: Closing,
-    /// It may take short ways: there is no forward error correction, and the path is not probed.
-    plain: bool,
-    /// It has given up, and does nothing more by itself.
-    resting: bool,
-    /// Why it is over, and whether the user knows.
-    over: Option<End>,
-    told_over: bool,
-    told_finished: bool,
-    stages: Stages,
+    reordering_threshold: u64,
+    /// Retransmissions because of reordering since the peer last reported duplicates.
+    early_retransmissions: u32,
+    reported_duplicates: u8,
+    /// The recovery ends when all frames before this number are acknowledged.
+    recovery_end: Option<u64>,
+    /// When the last frame of the peer arrived.
+    last_activity: Instant,
+    /// No authentic frame of the peer has arrived yet.
+    unconfirmed: bool,
+    unanswered_probes: u32,
+    keep_alive_at: Instant,
+    pending_controls: VecDeque<PendingControl>,
+    recent_frames: RecentFrames,
+    /// Forward error fec, if both ends agreed.
+    fec: Option<Box<FecState>>,
+    closing: ClosingState,
+    /// Whether fast paths apply: no forward error correction and no path MTU probing.
+    fast_path_enabled: bool,
+    /// The connection has no timers any more.
+    stopped: bool,
+    /// Reason of the end, and whether it was reported.
+    close_reason: Option<CloseReason>,
+    close_reported: bool,
+    finish_reported: bool,
+    stage_sampler: StageSampler,
     pub statistics: Statistics,
 }
 
 impl Connection {
-    /// A connection to `peer`, which said `theirs`; `terms` are what it was told.
+    /// Creates a connection to `peer` with its terms `theirs` and the own `terms`.
     #[allow(clippy::too_many_arguments)]
     pub fn new(
         now: Instant,
         peer: Peer,
         (client, server): (u64, u64),
-        way: Way,
+        direction: Direction,
         options: Options,
         terms: Terms,
         theirs: &Terms,
@@ -192,17 +193,18 @@ impl Connection {
         let window =
             if options.mode == Mode::StopAndWait { 1 } else { options.window.min(theirs.window).max(1) };
         let frame = usize::from(options.frame.min(theirs.frame).max(crate::options::MIN_FRAME));
-        let most = usize::from(options.longest().min(theirs.frame)).max(frame);
+        let most = usize::from(options.max_receive_frame().min(theirs.frame)).max(frame);
         let path = (options.probe_up_to.is_some() && theirs.parts).then(|| {
-            let longest = usize::from(options.longest()) - options.check.bytes();
-            Box::new(Path::new(Search::new(now, frame, most), longest))
+            let longest = usize::from(options.max_receive_frame()) - options.check.bytes();
+            Box::new(PathState::new(PathSearch::new(now, frame, most), longest))
         });
-        let floor = path.as_ref().map_or(frame, |path| path.search.floor());
-        let correction = Correction::agreed(options.fec, theirs.fec.filter(|_| !theirs.parts));
-        let room = floor - data::HEADER - options.check.bytes() - Correction::room(&correction);
+        let base_frame = path.as_ref().map_or(frame, |path| path.search.base());
+        let fec = FecState::negotiate(options.fec, theirs.fec.filter(|_| !theirs.parts));
+        let room = base_frame - data::HEADER - options.check.bytes() - FecState::reserved_bytes(&fec);
         let selective = options.mode == Mode::Selective;
         let buffer = options.send_buffer;
-        let ask_at = if options.keep_alive.is_zero() { Instant::MAX } else { now + options.keep_alive };
+        let keep_alive_at =
+            if options.keep_alive.is_zero() { Instant::MAX } else { now + options.keep_alive };
         let mut connection = Connection {
             peer,
             client,
@@ -212,137 +214,137 @@ impl Connection {
             peer_ack_every: theirs.ack_every.into(),
             window: window.into(),
             frame,
-            tail: options.check.bytes(),
-            guard: Guard::new(&options, (client, server), way),
-            floor,
-            way,
+            check_length: options.check.bytes(),
+            protection: FrameProtection::new(&options, (client, server), direction),
+            base_frame,
+            direction,
             sender: Sender::new(selective, theirs.credit, theirs.channel_credit, buffer, room),
-            lays_from: u32::MAX,
-            placed: None,
-            receiver: Receiver::new(options.credit, options.channel_credit, options.longest()),
+            pre_encode_from: u32::MAX,
+            in_place_batch: None,
+            receiver: Receiver::new(options.credit, options.channel_credit, options.max_receive_frame()),
             arrivals: Arrivals::new(options.window),
-            round_trip: RoundTrip::new(options.timeout),
+            rtt: RttEstimator::new(options.timeout),
             policy: options.congestion.policy(window, theirs.ack_every),
-            came: 0,
-            allowed: 1,
+            peer_frames: 0,
+            frames_allowed: 1,
             pace: None,
-            owed: Owed::default(),
+            pending_ack: PendingAck::default(),
             retransmit_at: Instant::MAX,
-            backoff: 0,
-            doubled: 0,
+            timeouts_in_a_row: 0,
+            backoff_exponent: 0,
             loss_at: Instant::MAX,
             pace_at: Instant::ZERO,
             hold_until: Instant::ZERO,
-            probe: None,
-            went_back: None,
+            tail_probe: None,
+            last_go_back: None,
             damaged_at: None,
-            reordering: Correction::reordering(&correction),
-            overtaken: 0,
-            doubles_told: 0,
-            repaired_at: None,
-            heard: now,
-            unheard: true,
-            unanswered: 0,
-            ask_at,
-            errands: VecDeque::new(),
-            echoes: Echoes::default(),
-            plain: path.is_none() && correction.is_none(),
-            correction,
+            reordering_threshold: FecState::reordering_threshold(&fec),
+            early_retransmissions: 0,
+            reported_duplicates: 0,
+            recovery_end: None,
+            last_activity: now,
+            unconfirmed: true,
+            unanswered_probes: 0,
+            keep_alive_at,
+            pending_controls: VecDeque::new(),
+            recent_frames: RecentFrames::default(),
+            fast_path_enabled: path.is_none() && fec.is_none(),
+            fec,
             path,
-            closing: Closing::default(),
-            resting: false,
-            over: None,
-            told_over: false,
-            told_finished: false,
-            stages: Stages::default(),
+            closing: ClosingState::default(),
+            stopped: false,
+            close_reason: None,
+            close_reported: false,
+            finish_reported: false,
+            stage_sampler: StageSampler::default(),
             statistics: Statistics::default(),
             options,
         };
-        connection.consult();
+        connection.update_limits();
         connection
     }
 
-    /// Its first frame, and the first chunk of each channel, have these numbers.
-    pub fn number_from(&mut self, (frame, chunk): (u64, u64)) {
-        self.sender.number_from(frame, chunk);
-        self.receiver.number_from(chunk);
-        self.arrivals.number_from(frame);
-        self.guard.number_from(frame);
+    /// Sets the numbers of the first frame and of the first chunk of each channel.
+    pub fn set_first_numbers(&mut self, (frame, chunk): (u64, u64)) {
+        self.sender.set_first_numbers(frame, chunk);
+        self.receiver.set_first_chunk(chunk);
+        self.arrivals.set_first_number(frame);
+        self.protection.set_first_number(frame);
     }
 
-    /// It takes long ways only, for tests of the short ones.
-    pub fn take_ways(&mut self, long: bool) {
-        self.plain &= !long;
+    /// Disables the fast paths, for the tests that compare both.
+    pub fn set_fast_path(&mut self, long: bool) {
+        self.fast_path_enabled &= !long;
     }
 
-    /// Lays out frames when their messages come while at least `in_flight` are in flight, unless they are encrypted or
-    /// protected and leave as something else, or their length may change.
-    pub fn lay_frames(&mut self, in_flight: u32) {
-        if self.path.is_none() && self.correction.is_none() && !self.guard.is_sealed() {
-            self.lays_from = in_flight;
-            self.sender.lay_frames(self.frame, self.options.check.bytes());
+    /// Encodes messages into frames when they are sent while at least `in_flight` frames are in flight. Has no effect
+    /// if frames are encrypted, protected by FEC, or of variable length.
+    pub fn enable_pre_encoding(&mut self, in_flight: u32) {
+        if self.path.is_none() && self.fec.is_none() && !self.protection.is_encrypted() {
+            self.pre_encode_from = in_flight;
+            self.sender.enable_pre_encoding(self.frame, self.options.check.bytes());
         }
     }
 
-    /// The last batch, `length` bytes long, if it was not written into a buffer.
+    /// Returns the last batch of `length` bytes if it lies in a frame buffer.
     #[inline]
-    pub fn placed_bytes(&self, length: usize) -> Option<&[u8]> {
-        let (sheet, at) = self.placed?;
-        self.sender.sheet(sheet).get(at..at + length)
+    pub fn in_place_bytes(&self, length: usize) -> Option<&[u8]> {
+        let (buffer, at) = self.in_place_batch?;
+        self.sender.frame_buffer(buffer).get(at..at + length)
     }
 
-    /// Proves to the peer, if that is needed, that this end wrote a frame which opens it.
+    /// Writes the proof of the preshared key into a handshake frame, if there is a key.
     pub fn prove(&self, frame: &mut [u8]) {
         if let Some(key) = &self.options.key {
             key.prove(frame);
         }
     }
 
-    /// Whether the peer wrote a frame which opens it, as far as can be known.
+    /// Returns whether a handshake frame has a valid proof, or no key is in use.
     pub fn is_proven(&self, frame: &[u8]) -> bool {
         self.options.key.as_ref().is_none_or(|key| key.proves(frame))
     }
 
-    /// Counts a frame that was not taken.
+    /// Counts a rejected frame.
     #[cold]
-    fn refuse(&mut self, why: Unopened) {
-        match why {
-            Unopened::Damaged => self.statistics.bad_checksums += 1,
-            Unopened::Again => self.statistics.doubles += 1,
+    fn count_rejected(&mut self, error: OpenError) {
+        match error {
+            OpenError::Damaged => self.statistics.bad_checksums += 1,
+            OpenError::Replayed => self.statistics.duplicates += 1,
         }
     }
 
-    /// Its opening took a round trip, so long: what is lost first need not wait for the longest timeout.
-    pub fn met(&mut self, now: Instant, round_trip: Span) {
-        self.round_trip.sample(now, round_trip);
-        self.policy.met(now, round_trip);
-        self.consult();
+    /// Records the round-trip time of the handshake, so that an early loss need not wait for the initial timeout.
+    pub fn record_handshake(&mut self, now: Instant, round_trip: Span) {
+        self.rtt.sample(now, round_trip);
+        self.policy.on_handshake(now, round_trip);
+        self.update_limits();
     }
 
-    /// Takes a copy of a message.
+    /// Sends a copy of a message.
     #[inline]
     pub fn send(&mut self, now: Instant, channel: u16, bytes: &[u8]) -> Result<(), Refusal> {
-        self.may_send(channel, bytes.len())?;
-        self.hold(now);
-        let began = self.stages.begin(Of::Sends);
-        let flows = self.sender.flights.in_flight() >= self.lays_from && self.owed.frames == 0;
-        self.sender.copy(channel, bytes, flows);
-        self.stages.end(Stage::CopyIn, began);
+        self.check_send(channel, bytes.len())?;
+        self.start_coalescing(now);
+        let started = self.stage_sampler.begin(StageGroup::Sends);
+        let flows = self.sender.flights.in_flight() >= self.pre_encode_from && self.pending_ack.frames == 0;
+        self.sender.queue_copy(channel, bytes, flows);
+        self.stage_sampler.end(Stage::CopyIn, started);
         Ok(())
     }
 
-    /// Takes a message itself.
+    /// Sends a message without a copy.
     #[inline]
-    pub fn hand_over(&mut self, now: Instant, channel: u16, message: &mut Buffer) -> Result<(), Refusal> {
-        self.may_send(channel, message.len())?;
-        self.hold(now);
-        self.sender.hand_over(channel, std::mem::take(message));
+    pub fn send_owned(&mut self, now: Instant, channel: u16, message: &mut Buffer) -> Result<(), Refusal> {
+        self.check_send(channel, message.len())?;
+        self.start_coalescing(now);
+        self.sender.queue_owned(channel, std::mem::take(message));
         Ok(())
     }
 
     #[inline]
-    fn may_send(&mut self, channel: u16, length: usize) -> Result<(), Refusal> {
-        if self.over.is_some() || self.closing.wanted {
+    fn check_send(&mut self, channel: u16, length: usize) -> Result<(), Refusal> {
+        if self.close_reason.is_some() || self.closing.requested {
             return Err(Refusal::Closed);
         }
         if channel == data::CONTROL {
@@ -354,201 +356,212 @@ impl Connection {
         if self.sender.has_room(channel) { Ok(()) } else { Err(Refusal::Full) }
     }
 
-    /// Lets small messages wait for others, if frames are in flight that bring the connection back to life.
+    /// Starts to delay small messages if frames are in flight whose acknowledgement will wake the connection.
     #[inline]
-    fn hold(&mut self, now: Instant) {
-        if self.sender.waiting() == 0 && self.sender.flights.in_flight() > 0 {
-            self.hold_until = now + self.share();
+    fn start_coalescing(&mut self, now: Instant) {
+        if self.sender.unsent_bytes() == 0 && self.sender.flights.in_flight() > 0 {
+            self.hold_until = now + self.coalesce_delay();
         }
     }
 
-    /// How long what is less than [`enough`](Connection::enough) may wait for more.
+    /// Returns how long less than [`coalesce_threshold`](Connection::coalesce_threshold) bytes may wait for more.
     #[inline]
-    fn share(&self) -> Span {
-        if self.is_busy() { self.options.share.max(BUSY_SHARE) } else { self.options.share }
+    fn coalesce_delay(&self) -> Span {
+        if self.is_busy() {
+            self.options.coalesce_delay.max(BUSY_COALESCE_DELAY)
+        } else {
+            self.options.coalesce_delay
+        }
     }
 
-    /// Bytes that need not wait for more: a frame, or, with so many in flight that nobody waits for one, a batch.
+    /// Returns the number of bytes that need not wait for more: a frame, or a batch if many frames are in flight.
     #[inline]
-    fn enough(&self) -> usize {
+    fn coalesce_threshold(&self) -> usize {
         let frames = if self.is_busy() { (MAX_BATCH / self.frame).clamp(1, MAX_SEGMENTS) } else { 1 };
-        frames * self.room()
+        frames * self.chunk_capacity()
     }
 
-    /// Whether at least two batches of the most frames are in flight.
+    /// Returns whether at least two full batches are in flight.
     #[inline]
     pub fn is_busy(&self) -> bool {
-        self.sender.flights.in_flight() >= BUSY
+        self.sender.flights.in_flight() >= BUSY_IN_FLIGHT
     }
 
-    /// Gives the next message of a channel.
+    /// Returns the next message of a channel.
     #[inline]
-    pub fn take(&mut self, channel: u16, into: &mut Buffer) -> Taken {
-        let began = self.stages.begin(Of::Takes);
-        let taken = self.receiver.take(channel, into);
+    pub fn receive(&mut self, channel: u16, into: &mut Buffer) -> ReceiveStatus {
+        let started = self.stage_sampler.begin(StageGroup::Receives);
+        let taken = self.receiver.take_message(channel, into);
         match taken {
-            Taken::Nothing => self.stages.take_back(Of::Takes, began),
-            Taken::Whole | Taken::Part => {
-                self.stages.end(Stage::CopyOut, began);
-                self.grant();
+            ReceiveStatus::Empty => self.stage_sampler.cancel(StageGroup::Receives, started),
+            ReceiveStatus::Complete | ReceiveStatus::Partial => {
+                self.stage_sampler.end(Stage::CopyOut, started);
+                self.grant_credit();
             }
         }
         taken
     }
 
-    /// Copies what has arrived of a channel, without regard to its messages.
+    /// Copies the data of a channel as a byte stream.
     pub fn read(&mut self, channel: u16, into: &mut [u8]) -> usize {
         let read = self.receiver.read(channel, into);
-        self.grant();
+        self.grant_credit();
         read
     }
 
-    /// Bytes that could be read of a channel, and a little more.
-    pub fn held(&self, channel: u16) -> u64 {
-        self.receiver.held(channel)
+    /// Returns the unread bytes of a channel plus the overhead of its chunks.
+    pub fn unread_bytes(&self, channel: u16) -> u64 {
+        self.receiver.unread_bytes(channel)
     }
 
-    /// How urgent a channel is.
+    /// Sets the priority of a channel.
     pub fn prioritize(&mut self, channel: u16, priority: u8) {
         self.sender.prioritize(channel, priority);
     }
 
-    /// Tells the peer that it may send more, once that is worth it.
+    /// Grants the peer more credit once the amount is worth a message.
     #[inline(always)]
-    fn grant(&mut self) {
-        if self.receiver.may_grant() {
-            self.tell_granted();
+    fn grant_credit(&mut self) {
+        if self.receiver.needs_grant() {
+            self.send_credit();
         }
     }
 
-    fn tell_granted(&mut self) {
-        if self.over.is_some() || self.closing.finished {
+    fn send_credit(&mut self) {
+        if self.close_reason.is_some() || self.closing.peer_finished {
             return;
         }
         if let Some(limit) = self.receiver.grant() {
-            let mut told = [control::CREDIT; 9];
-            told[1..].copy_from_slice(&limit.to_be_bytes());
-            self.sender.tell(&told);
+            let mut message = [control::CREDIT; 9];
+            message[1..].copy_from_slice(&limit.to_be_bytes());
+            self.sender.send_control(&message);
         }
         while let Some((channel, limit)) = self.receiver.grant_channel() {
-            let mut told = [control::CHANNEL_CREDIT; 11];
-            told[1..3].copy_from_slice(&channel.to_be_bytes());
-            told[3..].copy_from_slice(&limit.to_be_bytes());
-            self.sender.tell(&told);
+            let mut message = [control::CHANNEL_CREDIT; 11];
+            message[1..3].copy_from_slice(&channel.to_be_bytes());
+            message[3..].copy_from_slice(&limit.to_be_bytes());
+            self.sender.send_control(&message);
         }
     }
 
-    /// Measures one in `every` message and frame.
-    pub fn measure(&mut self, every: u32, meter: Box<dyn Meter>) {
-        self.stages = Stages::new(meter, every);
+    /// Samples one in `every` messages and frames.
+    pub fn set_meter(&mut self, every: u32, meter: Box<dyn Meter>) {
+        self.stage_sampler = StageSampler::new(meter, every);
     }
 
-    /// The user has nothing more to send.
+    /// The application has closed the connection.
     pub fn close(&mut self) {
-        self.closing.wanted = true;
-        self.move_on();
+        self.closing.requested = true;
+        self.advance_closing();
     }
 
-    /// The user wants no more of it.
+    /// Resets the connection.
     pub fn reset(&mut self) {
-        if self.over.is_none() {
-            self.errands.clear();
-            self.errands.push_back(Errand::Reset);
-            self.end(End::Here);
+        if self.close_reason.is_none() {
+            self.pending_controls.clear();
+            self.pending_controls.push_back(PendingControl::Reset);
+            self.terminate(CloseReason::LocalReset);
         }
     }
 
-    /// Whether it is over, and why.
-    pub fn over(&self) -> Option<End> {
-        self.over
+    /// Returns the reason if the connection has ended.
+    pub fn close_reason(&self) -> Option<CloseReason> {
+        self.close_reason
     }
 
-    /// It is over.
-    pub fn end(&mut self, end: End) {
-        self.over.get_or_insert(end);
+    /// Ends the connection.
+    pub fn terminate(&mut self, end: CloseReason) {
+        self.close_reason.get_or_insert(end);
         if !self.is_active() {
-            self.rest();
+            self.stop();
         }
     }
 
-    /// Nothing more is done by itself.
-    fn rest(&mut self) {
-        self.resting = true;
-        (self.retransmit_at, self.loss_at, self.ask_at) = (Instant::MAX, Instant::MAX, Instant::MAX);
+    /// Stops all timers.
+    fn stop(&mut self) {
+        self.stopped = true;
+        (self.retransmit_at, self.loss_at, self.keep_alive_at) = (Instant::MAX, Instant::MAX, Instant::MAX);
         if let Some(path) = &mut self.path {
             path.search.stop();
         }
     }
 
-    /// Whether it still sends. One that is done for its user may still have to say goodbye.
+    /// Returns whether the connection still sends. A completed connection may still have to send its last
+    /// acknowledgements.
     #[inline]
     fn is_active(&self) -> bool {
-        !self.resting && self.over.is_none_or(|end| end == End::Done && !self.sender.is_done())
+        !self.stopped
+            && self.close_reason.is_none_or(|end| end == CloseReason::Completed && !self.sender.is_done())
     }
 
-    /// Takes the next step towards the end, if all before it is done.
-    fn move_on(&mut self) {
-        if self.closing.wanted && !self.closing.told && self.sender.waiting() == 0 && self.over.is_none() {
-            self.closing.told = true;
-            self.sender.tell(&[control::FINISH]);
+    /// Advances the closing handshake.
+    fn advance_closing(&mut self) {
+        if self.closing.requested
+            && !self.closing.finish_sent
+            && self.sender.unsent_bytes() == 0
+            && self.close_reason.is_none()
+        {
+            self.closing.finish_sent = true;
+            self.sender.send_control(&[control::FINISH]);
         }
-        if let Some(last) = self.closing.peer
+        if let Some(last) = self.closing.peer_finish
             && self.arrivals.next() > last
         {
-            self.closing.finished = true;
+            self.closing.peer_finished = true;
         }
-        if self.closing.told && self.closing.finished && self.sender.is_done() {
-            // What the peer sends again because it missed an acknowledgement is still answered.
-            self.end(End::Done);
+        if self.closing.finish_sent && self.closing.peer_finished && self.sender.is_done() {
+            // Frames that the peer retransmits because of a lost acknowledgement are still answered.
+            self.terminate(CloseReason::Completed);
         }
     }
 
-    /// Something to tell the user.
+    /// Returns the next event for the application.
     #[inline]
-    pub fn news(&mut self) -> Option<News> {
+    pub fn next_event(&mut self) -> Option<EventKind> {
         if let Some(channel) = self.receiver.take_readable() {
-            return Some(News::Readable { channel });
+            return Some(EventKind::Readable { channel });
         }
-        // An acknowledgement that comes after the end eases nobody.
-        if self.over.is_none()
-            && let Some(channel) = self.sender.take_eased()
+        // After the end an acknowledgement makes no channel writable.
+        if self.close_reason.is_none()
+            && let Some(channel) = self.sender.take_writable()
         {
-            return Some(News::Writable { channel });
+            return Some(EventKind::Writable { channel });
         }
-        if self.closing.finished && !self.told_finished {
-            self.told_finished = true;
-            return Some(News::Finished);
+        if self.closing.peer_finished && !self.finish_reported {
+            self.finish_reported = true;
+            return Some(EventKind::Finished);
         }
-        // The last acknowledgement leaves before the user does.
-        let owes = self.over == Some(End::Done) && self.owed.at != Instant::MAX;
-        if let (Some(end), false, false) = (self.over, self.told_over, owes) {
-            self.told_over = true;
-            return Some(News::Closed { end });
+        // The last acknowledgement leaves before the end is reported.
+        let ack_due =
+            self.close_reason == Some(CloseReason::Completed) && self.pending_ack.due_at != Instant::MAX;
+        if let (Some(reason), false, false) = (self.close_reason, self.close_reported, ack_due) {
+            self.close_reported = true;
+            return Some(EventKind::Closed { reason });
         }
         None
     }
 
-    /// How long a connection that is done answers a peer that missed the last acknowledgement.
-    pub fn linger(&self) -> Span {
-        self.round_trip.timeout(self.peer_ack_delay) * 4
+    /// Returns how long a completed connection answers a peer that missed the last acknowledgement.
+    pub fn linger_time(&self) -> Span {
+        self.rtt.timeout(self.peer_ack_delay) * 4
     }
 
-    /// Whether the peer has not yet shown that it knows the connection to stand: only a server can tell.
-    pub fn is_unheard(&self) -> bool {
-        self.unheard && self.way == Way::Back && self.over.is_none()
+    /// Returns whether the client has not confirmed the connection yet; always false at the client.
+    pub fn is_unconfirmed(&self) -> bool {
+        self.unconfirmed && self.direction == Direction::ToClient && self.close_reason.is_none()
     }
 
-    /// The smoothed round trip, once there is one.
+    /// Returns the smoothed round-trip time, if there is a sample.
     pub fn round_trip(&self) -> Option<Span> {
-        self.round_trip.smoothed()
+        self.rtt.smoothed()
     }
 
-    /// Whether everything it was given has been acknowledged.
+    /// Returns whether all data is acknowledged.
     pub fn is_flushed(&self) -> bool {
         self.sender.is_done()
     }
 
-    /// Frames in flight.
+    /// Returns the number of frames in flight.
     pub fn in_flight(&self) -> u32 {
         self.sender.flights.in_flight()
     }

@@ -1,137 +1,139 @@
-//! How long frames may be on the path: probes that look for it, and what follows when it becomes less.
+//! Path MTU discovery: probes, and the reaction to a smaller path MTU.
 //!
-//! A frame keeps its number, its chunks and their bytes as long as it lives. If the path no longer carries it whole it
-//! leaves in [`parts`](super::parts); no user of either end notices.
+//! A frame keeps its number, chunks and bytes until it is acknowledged. If it exceeds the path MTU, it is sent in
+//! [`parts`](super::parts), which neither application notices.
 
 use trunkline_units::{Instant, Span};
 
-use super::parts::Parting;
-use super::search::Search;
-use super::{Connection, Errand, frames};
+use super::parts::SplitFrame;
+use super::search::PathSearch;
+use super::{Connection, PendingControl, frames};
 use crate::options::Mode;
-use crate::receive::partials::Partials;
-use crate::send::flight::{Missing, News};
-use crate::statistics::Reach;
+use crate::receive::partials::PartialFrames;
+use crate::send::flight::{AckSummary, LossSummary};
+use crate::statistics::PathMtu;
 
-/// How much longer than a timeout an answer to a probe may take: it is long, and may wait behind a window of frames.
-const LATER: u64 = 3;
-/// When a probe that could not leave is tried again.
-const SOON: Span = Span::from_s(1);
+/// Factor between the retransmission timeout and the timeout of a probe, which is long and may wait behind a window
+/// of frames.
+const PROBE_TIMEOUT_FACTOR: u64 = 3;
+/// Delay before a probe that could not be sent is tried again.
+const PROBE_RETRY: Span = Span::from_s(1);
 
-/// The path of a connection both of whose ends take frames in parts.
+/// Path state of a connection whose ends both accept frames in parts.
 #[derive(Debug)]
-pub(super) struct Path {
-    pub search: Search,
-    /// The frame that leaves in parts just now.
-    pub parting: Option<Parting>,
-    pub partials: Partials,
+pub(super) struct PathState {
+    pub search: PathSearch,
+    /// The frame that is being sent in parts.
+    pub split_frame: Option<SplitFrame>,
+    pub partials: PartialFrames,
     probes: u64,
-    answered: u64,
-    shrunk: u64,
+    replies: u64,
+    reductions: u64,
 }
 
-impl Path {
-    pub fn new(search: Search, longest: usize) -> Path {
-        let partials = Partials::new(longest);
-        Path { search, parting: None, partials, probes: 0, answered: 0, shrunk: 0 }
+impl PathState {
+    pub fn new(search: PathSearch, longest: usize) -> PathState {
+        let partials = PartialFrames::new(longest);
+        PathState { search, split_frame: None, partials, probes: 0, replies: 0, reductions: 0 }
     }
 }
 
 impl Connection {
-    /// When the search for longer frames goes on.
+    /// Returns the next deadline of the path MTU search.
     #[inline]
-    pub(super) fn search_at(&self) -> Instant {
-        self.path.as_ref().map_or(Instant::MAX, |path| path.search.at())
+    pub(super) fn path_probe_at(&self) -> Instant {
+        self.path.as_ref().map_or(Instant::MAX, |path| path.search.wake_at())
     }
 
-    /// Sends the next probe, if its time has come.
-    pub(super) fn search(&mut self, now: Instant) {
-        let unheard = self.is_unheard();
-        let patience = self.round_trip.timeout(self.peer_ack_delay) * LATER;
-        let Some(path) = self.path.as_mut().filter(|path| path.search.at() <= now) else { return };
-        let waits = self.errands.iter().any(|errand| matches!(errand, Errand::Search(_)));
-        if unheard || waits || self.errands.len() >= frames::ERRANDS {
-            return path.search.postpone(now + SOON);
+    /// Queues the next path MTU probe if it is due.
+    pub(super) fn probe_path(&mut self, now: Instant) {
+        let unheard = self.is_unconfirmed();
+        let timeout = self.rtt.timeout(self.peer_ack_delay) * PROBE_TIMEOUT_FACTOR;
+        let Some(path) = self.path.as_mut().filter(|path| path.search.wake_at() <= now) else { return };
+        let waits =
+            self.pending_controls.iter().any(|control| matches!(control, PendingControl::PathProbe(_)));
+        if unheard || waits || self.pending_controls.len() >= frames::MAX_PENDING_CONTROLS {
+            return path.search.postpone(now + PROBE_RETRY);
         }
-        if let Some(trial) = path.search.wake(now, patience) {
+        if let Some(trial) = path.search.next_probe(now, timeout) {
             path.probes += 1;
-            self.errands.push_back(Errand::Search(trial));
+            self.pending_controls.push_back(PendingControl::PathProbe(trial));
         }
     }
 
-    /// The peer heard a probe.
-    pub(super) fn take_heard(&mut self, now: Instant, token: u32, length: u16) {
+    /// Processes the reply to a probe.
+    pub(super) fn process_probe_reply(&mut self, now: Instant, token: u32, length: u16) {
         if let Some(path) = &mut self.path
-            && path.search.answered(now, token, length.into())
+            && path.search.on_reply(now, token, length.into())
         {
-            path.answered += 1;
+            path.replies += 1;
             self.frame = path.search.carried();
         }
     }
 
-    /// Frames have been acknowledged.
+    /// Records that long frames were acknowledged.
     #[inline]
-    pub(super) fn note_arrived(&mut self, news: &News) {
+    pub(super) fn record_acked_length(&mut self, summary: &AckSummary) {
         if let Some(path) = &mut self.path
-            && path.search.is_long(news.longest.into())
+            && path.search.is_long(summary.longest.into())
         {
-            path.search.arrived();
+            path.search.on_long_frame_acked();
         }
     }
 
-    /// Frames are lost though others have arrived. If all of them are long that is a sign.
+    /// Checks a loss for signs of a black hole: all lost frames are long although others have arrived.
     #[inline]
-    pub(super) fn note_lost(&mut self, now: Instant, missing: &Missing) {
+    pub(super) fn check_lost_length(&mut self, now: Instant, missing: &LossSummary) {
         if self.path.as_ref().is_some_and(|path| path.search.is_long(missing.shortest.into())) {
-            self.suspect(now);
+            self.suspect_black_hole(now);
         }
     }
 
-    /// Nothing has come for a timeout. If the peer would have answered anything but long frames that is a sign; whether
-    /// it was the last that was needed.
-    pub(super) fn note_silence(&mut self, now: Instant) -> bool {
+    /// Checks a timeout for signs of a black hole: only long frames were unanswered. Returns whether the path MTU was
+    /// reduced.
+    pub(super) fn check_silence(&mut self, now: Instant) -> bool {
         let Some(path) = &self.path else { return false };
         let mut lengths = self.sender.flights.lengths_in_flight();
         let sign = match self.options.mode {
             Mode::Selective => lengths.all(|length| path.search.is_long(length)),
-            // What comes after the first one missing is not answered, long or short.
+            // Frames after the first missing one are not acknowledged, long or short.
             Mode::GoBackN | Mode::StopAndWait => {
                 lengths.next().is_some_and(|length| path.search.is_long(length))
             }
         };
         drop(lengths);
-        sign && self.suspect(now)
+        sign && self.suspect_black_hole(now)
     }
 
-    /// A sign that long frames no longer arrive; whether it was the last that was needed. Then they are sent again, in
-    /// parts. That they are lost says nothing of congestion, and no policy is told.
-    fn suspect(&mut self, now: Instant) -> bool {
+    /// Records a sign of a black hole. If the signs suffice, it reduces the path MTU, retransmits the long frames in
+    /// parts, and returns true. Their loss is no sign of congestion, so the policy receives no report.
+    fn suspect_black_hole(&mut self, now: Instant) -> bool {
         let Some(path) = self.path.as_mut() else { return false };
-        if !path.search.suspect(now) {
+        if !path.search.on_black_hole_sign(now) {
             return false;
         }
-        path.shrunk += 1;
+        path.reductions += 1;
         self.frame = path.search.carried();
-        let mut missing = Missing::default();
+        let mut missing = LossSummary::default();
         match self.options.mode {
-            Mode::Selective => self.sender.flights.lose_longer(self.frame, &mut missing),
-            Mode::GoBackN | Mode::StopAndWait => self.sender.flights.lose_all(&mut missing),
+            Mode::Selective => self.sender.flights.mark_longer_lost(self.frame, &mut missing),
+            Mode::GoBackN | Mode::StopAndWait => self.sender.flights.mark_all_lost(&mut missing),
         }
         self.statistics.lost += u64::from(missing.frames);
-        (self.backoff, self.went_back) = (0, None);
+        (self.timeouts_in_a_row, self.last_go_back) = (0, None);
         self.pace_at = self.pace_at.min(now);
-        self.arm(now);
+        self.arm_retransmit_timer(now);
         true
     }
 
-    /// How long frames are, and how that was found.
-    pub fn reach(&self) -> Reach {
+    /// Returns the path MTU and the counters of its discovery.
+    pub fn path_mtu(&self) -> PathMtu {
         let path = self.path.as_ref();
-        Reach {
-            frame: self.frame as u16,
-            probes: path.map_or(0, |path| path.probes),
-            answered: path.map_or(0, |path| path.answered),
-            shrunk: path.map_or(0, |path| path.shrunk),
+        PathMtu {
+            max_frame: self.frame as u16,
+            probes_sent: path.map_or(0, |path| path.probes),
+            probes_answered: path.map_or(0, |path| path.replies),
+            reductions: path.map_or(0, |path| path.reductions),
         }
     }
 }

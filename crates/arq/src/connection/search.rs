@@ -1,179 +1,179 @@
-//! The search for the longest frame that a path carries, in the spirit of RFC 8899 (DPLPMTUD). It only counts and
-//! decides; who sends the probes is [`path`](super::path)'s business.
+//! Search for the path MTU, modelled on RFC 8899 (DPLPMTUD). This module decides what to probe; [`path`](super::path)
+//! sends the probes.
 //!
-//! | clause of RFC 8899 | here |
+//! | clause of RFC 8899 | implementation |
 //! | --- | --- |
-//! | 5.1.1, `PROBE_TIMER`: at least 1 s | [`Search::wake`] |
-//! | 5.1.1, `PMTU_RAISE_TIMER`: 600 s | [`RAISE`] |
-//! | 5.1.2, `MAX_PROBES`: 3 | [`TRIES`] |
-//! | 5.1.2, `BASE_PLPMTU`: 1,200 bytes | [`FLOOR`] |
-//! | 5.3.2, sizes to try | the longest, then the usual ones, then halves of what is left |
-//! | 4.3, black holes | [`Search::suspect`] |
+//! | 5.1.1, `PROBE_TIMER`: at least 1 s | [`PathSearch::next_probe`] |
+//! | 5.1.1, `PMTU_RAISE_TIMER`: 600 s | [`RAISE_INTERVAL`] |
+//! | 5.1.2, `MAX_PROBES`: 3 | [`MAX_PROBES`] |
+//! | 5.1.2, `BASE_PLPMTU`: 1,200 bytes | [`BASE`] |
+//! | 5.3.2, sizes to try | the maximum, then common lengths, then binary search |
+//! | 4.3, black holes | [`PathSearch::on_black_hole_sign`] |
 
 use trunkline_units::{Instant, Span};
 
-/// What every path is taken to carry.
-pub(super) const FLOOR: usize = 1200;
-/// Lengths that usual paths carry, less the headers of IPv6 or IPv4 and UDP: the least packet of IPv6, tunnels,
-/// PPP over Ethernet, Ethernet, FDDI, jumbo frames, ATM.
-const USUAL: [usize; 14] =
+/// Frame length that every path is assumed to carry.
+pub(super) const BASE: usize = 1200;
+/// Common path MTUs less the headers of IPv6 or IPv4 and UDP: the minimum MTU of IPv6, tunnels, PPP over Ethernet,
+/// Ethernet, FDDI, jumbo frames, ATM.
+const COMMON_LENGTHS: [usize; 14] =
     [1232, 1252, 1392, 1432, 1444, 1452, 1464, 1472, 4304, 4324, 8952, 8972, 9132, 9152];
-/// What is not a usual length is found to within so many bytes.
-const GRAIN: usize = 32;
-/// Probes of one length that must go unanswered.
-const TRIES: u32 = 3;
-/// Signs in a row that long frames vanish.
-const SIGNS: u32 = 3;
-/// A path that was searched may carry more after this long.
-const RAISE: Span = Span::from_s(600);
-/// A path that became shorter is searched after this long, not to probe all the time on one that comes and goes.
-const REST: Span = Span::from_s(60);
-/// The least time to wait for an answer.
-const PATIENCE: Span = Span::from_s(1);
-/// Tokens of probes that search have this bit; those that ask whether the peer is there do not.
-const SEARCHES: u32 = 1 << 31;
+/// Precision of the search between common lengths, in bytes.
+const RESOLUTION: usize = 32;
+/// Unanswered probes before a length is considered too long.
+const MAX_PROBES: u32 = 3;
+/// Consecutive signs of a black hole before the path MTU is reduced.
+const MAX_SIGNS: u32 = 3;
+/// Interval between searches for a larger path MTU.
+const RAISE_INTERVAL: Span = Span::from_s(600);
+/// Delay of the search after a reduction, so that an unstable path is not probed continuously.
+const REDUCED_INTERVAL: Span = Span::from_s(60);
+/// Minimum time to wait for a reply.
+const MIN_PROBE_TIMEOUT: Span = Span::from_s(1);
+/// Bit that distinguishes tokens of path MTU probes from those of keep-alive probes.
+const SEARCH_TOKEN: u32 = 1 << 31;
 
 /// A probe to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Trial {
+pub(super) struct Probe {
     pub token: u32,
     pub length: usize,
 }
 
-/// What is known of the path.
+/// State of the search.
 #[derive(Debug)]
-pub(super) struct Search {
-    /// Longest frame known to be carried, or believed to be as nothing was tried.
+pub(super) struct PathSearch {
+    /// Maximum length known, or assumed before any probe, to be carried.
     carried: usize,
-    /// Shortest known not to be, in this search.
-    fails: usize,
-    floor: usize,
-    /// Longest that may be.
-    most: usize,
-    trial: Option<Trial>,
-    tries: u32,
+    /// Minimum length known not to be carried, in this search.
+    upper_bound: usize,
+    base: usize,
+    /// Upper limit of the search.
+    max: usize,
+    probe: Option<Probe>,
+    attempts: u32,
     token: u32,
-    /// When to do something.
-    at: Instant,
+    /// Next deadline.
+    wake_at: Instant,
     searching: bool,
     signs: u32,
 }
 
-impl Search {
-    /// Of a path that is taken to carry `base` bytes, up to `most`.
-    pub fn new(now: Instant, base: usize, most: usize) -> Search {
-        Search {
+impl PathSearch {
+    /// Starts a search between `base`, which the path is assumed to carry, and a maximum.
+    pub fn new(now: Instant, base: usize, most: usize) -> PathSearch {
+        PathSearch {
             carried: base,
-            fails: most + 1,
-            floor: base.min(FLOOR),
-            most: most.max(base),
-            trial: None,
-            tries: 0,
-            token: SEARCHES,
-            at: if most > base { now } else { Instant::MAX },
+            upper_bound: most + 1,
+            base: base.min(BASE),
+            max: most.max(base),
+            probe: None,
+            attempts: 0,
+            token: SEARCH_TOKEN,
+            wake_at: if most > base { now } else { Instant::MAX },
             searching: false,
             signs: 0,
         }
     }
 
-    /// Longest frame that the path is taken to carry.
+    /// Returns the current path MTU.
     pub fn carried(&self) -> usize {
         self.carried
     }
 
-    /// What it carries whatever happens.
-    pub fn floor(&self) -> usize {
-        self.floor
+    /// Returns the length that the path always carries.
+    pub fn base(&self) -> usize {
+        self.base
     }
 
-    /// When to [wake](Search::wake) it; [`Instant::MAX`]: never.
-    pub fn at(&self) -> Instant {
-        self.at
+    /// Returns when to call [`next_probe`](PathSearch::next_probe); [`Instant::MAX`]: never.
+    pub fn wake_at(&self) -> Instant {
+        self.wake_at
     }
 
-    /// The next probe, if there is one; its answer may take `patience`, a second at least.
-    pub fn wake(&mut self, now: Instant, patience: Span) -> Option<Trial> {
-        if now < self.at {
+    /// Returns the next probe, if any. Its reply may take `patience`, at least one second.
+    pub fn next_probe(&mut self, now: Instant, timeout: Span) -> Option<Probe> {
+        if now < self.wake_at {
             return None;
         }
-        if let Some(trial) = self.trial
-            && self.tries >= TRIES
+        if let Some(trial) = self.probe
+            && self.attempts >= MAX_PROBES
         {
-            self.fails = trial.length;
-            self.trial = None;
+            self.upper_bound = trial.length;
+            self.probe = None;
         }
         if !self.searching {
-            (self.searching, self.fails) = (true, self.most + 1);
+            (self.searching, self.upper_bound) = (true, self.max + 1);
         }
-        if self.trial.is_none() {
-            self.trial = self.next_length().map(|length| {
-                self.token = self.token.wrapping_add(1) | SEARCHES;
-                Trial { token: self.token, length }
+        if self.probe.is_none() {
+            self.probe = self.next_length().map(|length| {
+                self.token = self.token.wrapping_add(1) | SEARCH_TOKEN;
+                Probe { token: self.token, length }
             });
-            self.tries = 0;
+            self.attempts = 0;
         }
-        if self.trial.is_none() {
+        if self.probe.is_none() {
             self.searching = false;
-            self.at = if self.carried < self.most { now + RAISE } else { Instant::MAX };
+            self.wake_at = if self.carried < self.max { now + RAISE_INTERVAL } else { Instant::MAX };
             return None;
         }
-        self.tries += 1;
-        self.at = now + patience.max(PATIENCE);
-        self.trial
+        self.attempts += 1;
+        self.wake_at = now + timeout.max(MIN_PROBE_TIMEOUT);
+        self.probe
     }
 
-    /// Not now.
+    /// Postpones the next probe.
     pub fn postpone(&mut self, at: Instant) {
-        self.at = at;
+        self.wake_at = at;
     }
 
-    /// A probe was answered. Whether longer frames may be sent now.
-    pub fn answered(&mut self, now: Instant, token: u32, length: usize) -> bool {
-        if self.trial != Some(Trial { token, length }) {
+    /// Processes the reply to a probe; returns whether the path MTU has increased.
+    pub fn on_reply(&mut self, now: Instant, token: u32, length: usize) -> bool {
+        if self.probe != Some(Probe { token, length }) {
             return false;
         }
-        self.trial = None;
+        self.probe = None;
         self.carried = length;
-        self.at = now;
+        self.wake_at = now;
         true
     }
 
     fn next_length(&self) -> Option<usize> {
-        let open = self.carried + 1..self.fails;
-        if open.contains(&self.most) {
-            return Some(self.most);
+        let open = self.carried + 1..self.upper_bound;
+        if open.contains(&self.max) {
+            return Some(self.max);
         }
-        let mut usual = USUAL.iter().filter(|length| open.contains(length));
+        let mut usual = COMMON_LENGTHS.iter().filter(|length| open.contains(length));
         let count = usual.clone().count();
-        let half = self.carried.midpoint(self.fails);
-        usual.nth(count / 2).copied().or((self.fails - self.carried > GRAIN).then_some(half))
+        let half = self.carried.midpoint(self.upper_bound);
+        usual.nth(count / 2).copied().or((self.upper_bound - self.carried > RESOLUTION).then_some(half))
     }
 
-    /// Whether a frame of this length was sent whole because probes say that it may be.
+    /// Returns whether a frame of this length depends on the result of probes.
     pub fn is_long(&self, length: usize) -> bool {
-        (self.floor + 1..=self.carried).contains(&length)
+        (self.base + 1..=self.carried).contains(&length)
     }
 
-    /// A long frame has arrived.
-    pub fn arrived(&mut self) {
+    /// Records that a long frame was acknowledged.
+    pub fn on_long_frame_acked(&mut self) {
         self.signs = 0;
     }
 
-    /// Long frames, and only such, were lost, or have long gone without an answer. Whether the path no longer carries
-    /// them: then the least length holds until it is searched again.
-    pub fn suspect(&mut self, now: Instant) -> bool {
+    /// Records that only long frames were lost or unanswered. Returns whether the signs suffice for a black hole:
+    /// then the path MTU is the base until the next search.
+    pub fn on_black_hole_sign(&mut self, now: Instant) -> bool {
         self.signs += 1;
-        if self.signs < SIGNS || self.carried == self.floor {
+        if self.signs < MAX_SIGNS || self.carried == self.base {
             return false;
         }
-        (self.carried, self.signs, self.trial, self.searching) = (self.floor, 0, None, false);
-        self.at = now + REST;
+        (self.carried, self.signs, self.probe, self.searching) = (self.base, 0, None, false);
+        self.wake_at = now + REDUCED_INTERVAL;
         true
     }
 
-    /// Nothing more is probed.
+    /// Stops the search.
     pub fn stop(&mut self) {
-        self.at = Instant::MAX;
+        self.wake_at = Instant::MAX;
     }
 }
 
@@ -182,110 +182,113 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The most probes of a search: the longest, four usual lengths, and halves of the widest gap.
-    const MOST_PROBES: u32 = TRIES * (1 + 4 + 11);
+    /// Maximum number of probes of a search: the maximum, four common lengths, and a binary search of the widest gap.
+    const MAX_SEARCH_PROBES: u32 = MAX_PROBES * (1 + 4 + 11);
 
-    /// Lets it search a path that carries `carries` bytes until it rests; how many probes that took, and until when.
-    fn search(search: &mut Search, mut now: Instant, carries: usize) -> (u32, Instant) {
+    /// Runs a search over a path that carries `carries` bytes; returns the number of probes and the end time.
+    fn search(search: &mut PathSearch, mut now: Instant, carries: usize) -> (u32, Instant) {
         let mut probes = 0;
-        while search.at() < Instant::MAX {
+        while search.wake_at() < Instant::MAX {
             let begun = search.searching || probes == 0;
-            now = now.max(search.at());
-            let Some(trial) = search.wake(now, Span::from_ms(10)) else { break };
-            assert!(begun && (FLOOR.min(search.floor)..=search.most).contains(&trial.length));
-            assert!(trial.token & SEARCHES != 0);
+            now = now.max(search.wake_at());
+            let Some(trial) = search.next_probe(now, Span::from_ms(10)) else { break };
+            assert!(begun && (BASE.min(search.base)..=search.max).contains(&trial.length));
+            assert!(trial.token & SEARCH_TOKEN != 0);
             probes += 1;
             if trial.length <= carries {
-                assert!(search.answered(now, trial.token, trial.length));
-                assert!(!search.answered(now, trial.token, trial.length), "once");
+                assert!(search.on_reply(now, trial.token, trial.length));
+                assert!(!search.on_reply(now, trial.token, trial.length), "once");
             }
         }
         (probes, now)
     }
 
-    fn assert_found(search: &Search, carries: usize) {
+    fn assert_found(search: &PathSearch, carries: usize) {
         let found = search.carried();
-        assert!(found <= carries.min(search.most) && found + GRAIN > carries.min(search.most), "{search:?}");
-        assert!(!USUAL.contains(&carries) || carries > search.most || found == carries, "{search:?}");
+        assert!(
+            found <= carries.min(search.max) && found + RESOLUTION > carries.min(search.max),
+            "{search:?}"
+        );
+        assert!(!COMMON_LENGTHS.contains(&carries) || carries > search.max || found == carries, "{search:?}");
     }
 
     proptest! {
         #[test]
-        fn it_finds_what_the_path_carries(base in 128usize..3000, more in 0usize..65_507, carries in 0usize..70_000) {
+        fn search_finds_the_path_mtu(base in 128usize..3000, more in 0usize..65_507, carries in 0usize..70_000) {
             let most = (base + more).min(65_507);
             let carries = carries.max(base);
-            let mut path = Search::new(Instant::ZERO, base, most);
+            let mut path = PathSearch::new(Instant::ZERO, base, most);
             let (probes, ended) = search(&mut path, Instant::ZERO, carries);
-            prop_assert!(probes <= MOST_PROBES, "{probes} probes");
+            prop_assert!(probes <= MAX_SEARCH_PROBES, "{probes} probes");
             assert_found(&path, carries);
-            // What is all that may be is not searched again; else it is, not before its time.
+            // A path that carries the maximum is not searched again; any other is, after the interval.
             if path.carried() == most {
-                prop_assert_eq!(path.at(), Instant::MAX);
+                prop_assert_eq!(path.wake_at(), Instant::MAX);
             } else {
-                prop_assert_eq!(path.at(), ended + RAISE);
+                prop_assert_eq!(path.wake_at(), ended + RAISE_INTERVAL);
                 let (probes, _) = search(&mut path, ended, 70_000);
                 prop_assert_eq!((probes, path.carried()), (1, most));
             }
         }
 
         #[test]
-        fn it_finds_the_way_down(most in 1472usize..65_507, carries in FLOOR..65_507, late in 0u64..1000) {
-            let mut path = Search::new(Instant::ZERO, 1472, most);
+        fn search_follows_a_reduced_path_mtu(most in 1472usize..65_507, carries in BASE..65_507, late in 0u64..1000) {
+            let mut path = PathSearch::new(Instant::ZERO, 1472, most);
             let (_, mut now) = search(&mut path, Instant::ZERO, most);
             prop_assert_eq!(path.carried(), most);
             now += Span::from_s(late);
-            prop_assert!(!path.suspect(now) && !path.suspect(now));
-            path.arrived();
-            prop_assert!(!path.suspect(now) && !path.suspect(now) && path.suspect(now));
-            prop_assert_eq!((path.carried(), path.at()), (FLOOR, now + REST));
-            prop_assert!(path.wake(now, Span::ZERO).is_none());
-            prop_assert!((0..10).all(|_| !path.suspect(now)), "it is at the bottom");
+            prop_assert!(!path.on_black_hole_sign(now) && !path.on_black_hole_sign(now));
+            path.on_long_frame_acked();
+            prop_assert!(!path.on_black_hole_sign(now) && !path.on_black_hole_sign(now) && path.on_black_hole_sign(now));
+            prop_assert_eq!((path.carried(), path.wake_at()), (BASE, now + REDUCED_INTERVAL));
+            prop_assert!(path.next_probe(now, Span::ZERO).is_none());
+            prop_assert!((0..10).all(|_| !path.on_black_hole_sign(now)), "it is at the bottom");
             let (probes, _) = search(&mut path, now, carries);
-            prop_assert!(probes <= MOST_PROBES);
+            prop_assert!(probes <= MAX_SEARCH_PROBES);
             assert_found(&path, carries);
         }
     }
 
     #[test]
-    fn every_usual_length_is_found_to_the_byte() {
-        for carries in USUAL.into_iter().chain([65_507]) {
-            let mut path = Search::new(Instant::ZERO, 512, 65_507);
+    fn common_lengths_are_found_exactly() {
+        for carries in COMMON_LENGTHS.into_iter().chain([65_507]) {
+            let mut path = PathSearch::new(Instant::ZERO, 512, 65_507);
             search(&mut path, Instant::ZERO, carries);
             assert_eq!(path.carried(), carries);
         }
     }
 
     #[test]
-    fn a_minute_sees_no_more_probes_than_a_search() {
-        // Of a path that carries anything until it is trusted, and then nothing.
-        let (mut path, mut now) = (Search::new(Instant::ZERO, 1472, 9000), Instant::ZERO);
+    fn probes_per_minute_are_bounded() {
+        // The path carries anything until the search trusts it, and then nothing.
+        let (mut path, mut now) = (PathSearch::new(Instant::ZERO, 1472, 9000), Instant::ZERO);
         let mut sent = Vec::new();
         for _ in 0..5000 {
-            now = now.max(path.at());
-            if let Some(trial) = path.wake(now, Span::ZERO) {
+            now = now.max(path.wake_at());
+            if let Some(trial) = path.next_probe(now, Span::ZERO) {
                 sent.push(now);
                 if sent.len() % 7 != 0 {
-                    path.answered(now, trial.token, trial.length);
-                    while path.carried() > 1200 && !path.suspect(now) {}
+                    path.on_reply(now, trial.token, trial.length);
+                    while path.carried() > 1200 && !path.on_black_hole_sign(now) {}
                 }
             }
         }
         let minute = |from: Instant| from..from + Span::from_s(60);
         let most = sent.iter().map(|from| sent.iter().filter(|at| minute(*from).contains(at)).count());
-        assert!(most.max() <= Some(MOST_PROBES as usize) && sent.len() > 1000);
+        assert!(most.max() <= Some(MAX_SEARCH_PROBES as usize) && sent.len() > 1000);
     }
 
     #[test]
-    fn others_answers_tell_nothing() {
-        let mut path = Search::new(Instant::ZERO, 1472, 9000);
-        let trial = path.wake(Instant::ZERO, Span::ZERO).unwrap();
+    fn stale_replies_are_ignored() {
+        let mut path = PathSearch::new(Instant::ZERO, 1472, 9000);
+        let trial = path.next_probe(Instant::ZERO, Span::ZERO).unwrap();
         assert_eq!(trial.length, 9000);
         for (token, length) in [(trial.token, 8999), (trial.token ^ 1, 9000), (0, 9000)] {
-            assert!(!path.answered(Instant::ZERO, token, length));
+            assert!(!path.on_reply(Instant::ZERO, token, length));
         }
-        // A late answer is one.
-        let again = path.wake(path.at(), Span::ZERO).unwrap();
+        // A late reply is valid.
+        let again = path.next_probe(path.wake_at(), Span::ZERO).unwrap();
         assert_eq!(again, trial);
-        assert!(path.answered(path.at(), trial.token, 9000) && path.carried() == 9000);
+        assert!(path.on_reply(path.wake_at(), trial.token, 9000) && path.carried() == 9000);
     }
 }

@@ -1,40 +1,40 @@
-//! Deadlines, and what happens at them.
+//! Timers.
 
 use trunkline_units::Instant;
 
-use super::{Connection, Errand};
-use crate::End;
+use super::{Connection, PendingControl};
+use crate::CloseReason;
 use crate::options::Mode;
-use crate::send::flight::Missing;
+use crate::send::flight::LossSummary;
 
-/// Questions that must go unanswered before a peer is given up, however long it has been silent.
-const QUESTIONS: u32 = 8;
+/// Minimum number of unanswered probes before a peer is considered dead.
+const MIN_UNANSWERED: u32 = 8;
 
-/// How often an end that has nothing more to expect says goodbye in vain.
-const FAREWELLS: u32 = 8;
-/// How often a selective sender asks what became of its last frame before it takes everything in flight for lost: a peer
-/// that was kept from running for a few milliseconds has lost nothing.
-const PROBES: u32 = 2;
+/// Timeouts after which an end with nothing left to receive stops waiting for the last acknowledgement.
+const MAX_CLOSING_TIMEOUTS: u32 = 8;
+/// Tail loss probes before a selective sender declares all frames in flight lost: a peer that was not scheduled for a
+/// few milliseconds has lost nothing.
+const TAIL_PROBES: u32 = 2;
 
 impl Connection {
-    /// When to wake it, if nothing comes before; [`Instant::MAX`]: never.
+    /// Returns the next deadline; [`Instant::MAX`]: none.
     #[inline]
     pub fn deadline(&self) -> Instant {
-        let ack = self.owed.at;
+        let ack = self.pending_ack.due_at;
         if !self.is_active() {
             return ack;
         }
-        let timers = self.retransmit_at.min(self.loss_at).min(self.ask_at).min(self.search_at());
-        timers.min(ack).min(self.may_send_at()).min(self.repair_at())
+        let timers = self.retransmit_at.min(self.loss_at).min(self.keep_alive_at).min(self.path_probe_at());
+        timers.min(ack).min(self.send_at()).min(self.repairs_due_at())
     }
 
-    /// When what waits to be sent may leave; never, if only an acknowledgement or credit lets it.
+    /// Returns when unsent data may be sent; never, if it waits for an acknowledgement or for credit.
     #[inline]
-    fn may_send_at(&self) -> Instant {
+    fn send_at(&self) -> Instant {
         let flights = &self.sender.flights;
-        let window = self.allowed;
+        let window = self.frames_allowed;
         let paced = if self.pace.is_some() { self.pace_at } else { Instant::ZERO };
-        if self.is_parting() {
+        if self.is_sending_parts() {
             return paced;
         }
         if u64::from(flights.in_flight()) >= window {
@@ -43,84 +43,97 @@ impl Connection {
         if flights.due().is_some() {
             paced
         } else if self.sender.can_cut() && flights.next() - flights.base() < self.window {
-            if self.sender.waiting() >= self.enough() { paced } else { paced.max(self.hold_until) }
+            if self.sender.unsent_bytes() >= self.coalesce_threshold() {
+                paced
+            } else {
+                paced.max(self.hold_until)
+            }
         } else {
             Instant::MAX
         }
     }
 
-    /// Does what is due.
-    pub fn wake(&mut self, now: Instant) {
+    /// Handles all timers that have expired.
+    pub fn handle_timers(&mut self, now: Instant) {
         if !self.is_active() {
             return;
         }
         if self.loss_at <= now {
-            self.look_for_lost(now, None);
+            self.detect_losses(now, None);
         }
         self.close_block(now);
         if self.retransmit_at <= now {
-            self.time_out(now);
+            self.handle_timeout(now);
         }
-        self.search(now);
-        if self.ask_at <= now {
-            self.ask_at = now + self.options.keep_alive;
-            self.unanswered += 1;
-            if self.errands.is_empty() {
-                self.errands.push_back(Errand::Probe);
+        self.probe_path(now);
+        if self.keep_alive_at <= now {
+            self.keep_alive_at = now + self.options.keep_alive;
+            self.unanswered_probes += 1;
+            if self.pending_controls.is_empty() {
+                self.pending_controls.push_back(PendingControl::KeepAlive);
             }
         }
-        if self.unanswered >= QUESTIONS && now.since(self.heard) >= self.options.patience {
-            self.end(End::Silent);
-            self.rest();
+        if self.unanswered_probes >= MIN_UNANSWERED
+            && now.since(self.last_activity) >= self.options.peer_timeout
+        {
+            self.terminate(CloseReason::PeerTimeout);
+            self.stop();
         }
     }
 
-    /// Sets the timer of what is in flight, or stops it.
+    /// Sets or stops the retransmission timer.
     #[inline(always)]
-    pub(super) fn arm(&mut self, now: Instant) {
+    pub(super) fn arm_retransmit_timer(&mut self, now: Instant) {
         let delay = self.peer_ack_delay;
         self.retransmit_at = match self.sender.flights.in_flight() {
             0 => Instant::MAX,
-            _ if self.backoff == 0 && self.doubled == 0 && self.options.mode == Mode::Selective => {
-                now + self.round_trip.probe(delay)
+            _ if self.timeouts_in_a_row == 0
+                && self.backoff_exponent == 0
+                && self.options.mode == Mode::Selective =>
+            {
+                now + self.rtt.probe_timeout(delay)
             }
-            _ => now + self.round_trip.backoff(delay, self.backoff.saturating_sub(1).max(self.doubled)),
+            _ => {
+                now + self
+                    .rtt
+                    .backoff(delay, self.timeouts_in_a_row.saturating_sub(1).max(self.backoff_exponent))
+            }
         };
     }
 
-    /// Nothing has come for a whole timeout.
-    fn time_out(&mut self, now: Instant) {
-        self.unanswered += 1;
-        if self.note_silence(now) {
+    /// Handles the retransmission timeout.
+    fn handle_timeout(&mut self, now: Instant) {
+        self.unanswered_probes += 1;
+        if self.check_silence(now) {
             return;
         }
         let selective = self.options.mode == Mode::Selective;
-        self.backoff += 1;
-        if selective && self.backoff <= PROBES {
-            // What became of the last frame tells what became of those before it.
-            self.probe = self.sender.flights.last_in_flight();
+        self.timeouts_in_a_row += 1;
+        if selective && self.timeouts_in_a_row <= TAIL_PROBES {
+            // The acknowledgement of the last frame shows which frames before it are missing.
+            self.tail_probe = self.sender.flights.last_in_flight();
             self.statistics.tail_probes += 1;
         } else {
             let in_flight = self.sender.flights.in_flight();
-            let mut missing = Missing::default();
-            self.sender.flights.lose_all(&mut missing);
+            let mut missing = LossSummary::default();
+            self.sender.flights.mark_all_lost(&mut missing);
             self.statistics.timeouts += 1;
-            self.doubled = self.doubled.saturating_add(1);
-            self.went_back = None;
-            self.report(now, missing, in_flight, true);
-            // Lost again or never heard: the next may leave whatever the pace.
+            self.backoff_exponent = self.backoff_exponent.saturating_add(1);
+            self.last_go_back = None;
+            self.report_loss(now, missing, in_flight, true);
+            // The next frame may be sent regardless of the pace.
             self.pace_at = self.pace_at.min(now);
         }
         let delay = self.peer_ack_delay;
-        let doubled = self.backoff.saturating_sub(u32::from(selective)).max(self.doubled);
-        self.retransmit_at = now + self.round_trip.backoff(delay, doubled);
-        // All of the peer's has come and all of ours has arrived: it has gone, and with it the last acknowledgement.
-        if self.closing.finished
-            && self.unanswered > FAREWELLS
-            && self.closing.told
-            && self.sender.has_only_told()
+        let doubled = self.timeouts_in_a_row.saturating_sub(u32::from(selective)).max(self.backoff_exponent);
+        self.retransmit_at = now + self.rtt.backoff(delay, doubled);
+        // All data has arrived in both directions, and the peer is gone together with its last acknowledgement.
+        if self.closing.peer_finished
+            && self.unanswered_probes > MAX_CLOSING_TIMEOUTS
+            && self.closing.finish_sent
+            && self.sender.has_only_control()
         {
-            self.end(End::Done);
+            self.terminate(CloseReason::Completed);
         }
     }
 }

@@ -1,400 +1,410 @@
-//! The receiving half of a connection: chunks of many channels, put together to messages.
+//! The receiver of a connection: reassembles chunks of many channels into messages.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
-//! | [`alone`] | a message that comes whole, for somebody who waits |
-//! | [`arrivals`] | which frames have arrived |
-//! | [`partials`] | frames that come in parts |
-//! | [`repair`] | frames rebuilt from others |
+//! | [`single_frame`] | fast path for a whole message that the application waits for |
+//! | [`arrivals`] | received frame numbers |
+//! | [`partials`] | reassembly of frames in parts |
+//! | [`repair`] | FEC decoder |
 //!
-//! A chunk that comes early waits for those of its own channel only. All that waits, early or not yet taken, is paid
-//! for by credit, so memory has a bound: the credit, and [`CHUNK_COST`] bytes a chunk.
+//! An early chunk waits only for chunks of the same channel. Everything stored, early or unread, is covered by credit,
+//! so memory is bounded by the credit plus [`CHUNK_COST`] bytes per chunk.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::Buffer;
-use crate::channels::Channels;
+use crate::channels::ChannelTable;
 use crate::options::CHUNK_COST;
-use crate::wire::data::{Chunk, Chunks, Form, is_pack, unpack};
+use crate::wire::data::{Chunk, ChunkKind, Chunks, is_pack, unpack};
 use crate::wire::expand16;
 
-mod alone;
 pub(crate) mod arrivals;
 pub(crate) mod partials;
 pub(crate) mod repair;
+mod single_frame;
 
-/// A message that begins like the last one gets room for as much, up to so many times what is there of it: more is for the
-/// peer to pay with credit.
-const UNPAID: usize = 16;
-/// Room for more small messages that a buffer of them gets.
-const PACK_ROOM: usize = 8 << 10;
+/// Memory for the expected length of a message is preallocated up to this multiple of what has arrived: beyond that
+/// the peer must pay with credit.
+const PREALLOCATION_FACTOR: usize = 16;
+/// Capacity of a buffer for several small messages.
+const PACK_CAPACITY: usize = 8 << 10;
 
-/// What has arrived of a channel.
+/// The receive queue of a channel.
 #[derive(Debug)]
-struct Incoming {
-    arrived: VecDeque<Arrived>,
-    /// The number of the next chunk.
+struct IncomingChannel {
+    messages: VecDeque<PendingMessage>,
+    /// Number of the next chunk.
     next: u64,
-    /// What was granted, what arrived, and what of that was taken, ever.
+    /// Total credit granted, used by data that arrived, and freed by the application.
     limit: u64,
     received: u64,
-    taken: u64,
-    /// Its user knows that there is something.
-    told: bool,
-    /// How long the last whole message was.
-    last: usize,
+    consumed: u64,
+    /// Data was reported to the application.
+    readable_reported: bool,
+    /// Length of the last complete message.
+    last_length: usize,
 }
 
-/// Something that has arrived and is not taken.
+/// Received data that is unread.
 #[derive(Debug)]
-enum Arrived {
-    /// A message, or its beginning.
+enum PendingMessage {
+    /// A message, or its first part.
     Message { bytes: Buffer, whole: bool, read: usize, cost: u64 },
-    /// Small messages, each after its length.
+    /// Several small messages, each with a length prefix.
     Pack { bytes: Buffer, read: usize, cost: u64 },
 }
 
-/// A chunk that came before others of its channel.
+/// A chunk that arrived before its predecessors.
 #[derive(Debug)]
-struct Early {
-    form: Form,
+struct EarlyChunk {
+    kind: ChunkKind,
     bytes: Buffer,
 }
 
-/// What a user got.
+/// Result of [`Command::Receive`](crate::Command::Receive).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Taken {
-    /// A whole message, or the rest of it.
-    Whole,
+pub enum ReceiveStatus {
+    /// A complete message, or the rest of one.
+    Complete,
     /// A part of a message that is longer than the credit of its channel; the next call appends more.
-    Part,
-    /// Nothing: no whole message is there yet.
-    Nothing,
+    Partial,
+    /// No complete message has arrived.
+    Empty,
 }
 
-/// A peer that does what no peer may.
+/// The peer violated the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Violation;
+pub(crate) struct ProtocolViolation;
 
-/// The receiving half.
+/// The receiver of a connection.
 #[derive(Debug)]
 pub(crate) struct Receiver {
-    channels: Channels<Incoming>,
-    early: BTreeMap<(u16, u64), Early>,
-    /// The number of each channel's first chunk.
-    first: u64,
+    channels: ChannelTable<IncomingChannel>,
+    early_chunks: BTreeMap<(u16, u64), EarlyChunk>,
+    /// Number of the first chunk of each channel.
+    first_chunk: u64,
     limit: u64,
     received: u64,
-    taken: u64,
+    consumed: u64,
     credit: u64,
     channel_credit: u64,
-    /// What is left of the credit may be too little for the next chunk: less than this, which is a quarter of it and no
-    /// less than a frame.
-    least: u64,
-    tight: bool,
-    /// Channels that have something to take, to be told.
+    /// Remaining credit below which the next chunk may not fit: a quarter of the credit, but at least a frame.
+    /// `credit_short` is set when it is reached.
+    min_credit: u64,
+    credit_short: bool,
+    /// Channels with data to report.
     readable: VecDeque<u16>,
-    /// Channels that may be granted more.
+    /// Channels to grant more credit.
     grants: VecDeque<u16>,
     spare: Vec<Buffer>,
 }
 
 impl Receiver {
-    /// `frame` is the longest frame that comes; either credit is at least twice that.
+    /// Creates a receiver; `frame` is the maximum frame length, and both credits are at least twice as much.
     pub fn new(credit: u32, channel_credit: u32, frame: u16) -> Self {
         Receiver {
-            channels: Channels::default(),
-            early: BTreeMap::new(),
-            first: 0,
+            channels: ChannelTable::default(),
+            early_chunks: BTreeMap::new(),
+            first_chunk: 0,
             limit: credit.into(),
             received: 0,
-            taken: 0,
+            consumed: 0,
             credit: credit.into(),
             channel_credit: channel_credit.into(),
-            least: u64::from(credit / 4).max(frame.into()),
-            tight: false,
+            min_credit: u64::from(credit / 4).max(frame.into()),
+            credit_short: false,
             readable: VecDeque::new(),
             grants: VecDeque::new(),
             spare: Vec::new(),
         }
     }
 
-    /// The first chunk of each channel has this number.
-    pub fn number_from(&mut self, chunk: u64) {
-        self.first = chunk;
+    /// Sets the number of the first chunk of each channel.
+    pub fn set_first_chunk(&mut self, chunk: u64) {
+        self.first_chunk = chunk;
     }
 
-    /// Takes a chunk of a frame that has not arrived before.
+    /// Processes a chunk of a new frame.
     #[inline]
-    pub fn take_chunk(&mut self, chunk: &Chunk<'_>) -> Result<(), Violation> {
-        let (first, credit) = (self.first, self.channel_credit);
-        let incoming = self.channels.get_or(chunk.channel, || Incoming::new(first, credit));
+    pub fn receive_chunk(&mut self, chunk: &Chunk<'_>) -> Result<(), ProtocolViolation> {
+        let (first, credit) = (self.first_chunk, self.channel_credit);
+        let incoming =
+            self.channels.get_or_insert_with(chunk.channel, || IncomingChannel::new(first, credit));
         let cost = chunk.bytes.len() as u64 + CHUNK_COST;
         self.received += cost;
         incoming.received += cost;
         if self.received > self.limit || incoming.received > incoming.limit {
-            return Err(Violation);
+            return Err(ProtocolViolation);
         }
         let sequence = expand16(chunk.sequence, incoming.next);
         if sequence != incoming.next {
-            let early = Early { form: chunk.form, bytes: Buffer::from(chunk.bytes) };
-            let known =
-                sequence < incoming.next || self.early.insert((chunk.channel, sequence), early).is_some();
-            return if known { Err(Violation) } else { Ok(()) };
+            let early = EarlyChunk { kind: chunk.kind, bytes: Buffer::from(chunk.bytes) };
+            let known = sequence < incoming.next
+                || self.early_chunks.insert((chunk.channel, sequence), early).is_some();
+            return if known { Err(ProtocolViolation) } else { Ok(()) };
         }
-        incoming.accept(chunk.form, chunk.bytes, &mut self.spare)?;
-        if !self.early.is_empty() {
-            while let Some(early) = self.early.remove(&(chunk.channel, incoming.next)) {
-                incoming.accept(early.form, &early.bytes, &mut self.spare)?;
+        incoming.accept(chunk.kind, chunk.bytes, &mut self.spare)?;
+        if !self.early_chunks.is_empty() {
+            while let Some(early) = self.early_chunks.remove(&(chunk.channel, incoming.next)) {
+                incoming.accept(early.kind, &early.bytes, &mut self.spare)?;
             }
         }
-        if self.limit - self.received < self.least && !self.tight {
-            self.tight = true;
-            self.tell_all();
-        } else if !incoming.told && incoming.has_something(self.tight) {
-            incoming.told = true;
+        if self.limit - self.received < self.min_credit && !self.credit_short {
+            self.credit_short = true;
+            self.report_all_readable();
+        } else if !incoming.readable_reported && incoming.is_readable(self.credit_short) {
+            incoming.readable_reported = true;
             self.readable.push_back(chunk.channel);
         }
         Ok(())
     }
 
-    /// Begins to take chunks that are the next of a channel, of which some have come, while none is early on any. They use
-    /// credit only as far as it is not short: what makes it so goes the long way.
+    /// Starts the reception of consecutive chunks of a known channel, if no early chunk is stored. They use credit
+    /// only while it is not short; the general path handles the chunk that makes it short.
     #[inline]
-    pub fn begin_run(&mut self, channel: u16) -> Option<Run<'_>> {
-        if !self.early.is_empty() {
+    pub fn begin_batch(&mut self, channel: u16) -> Option<ChannelBatch<'_>> {
+        if !self.early_chunks.is_empty() {
             return None;
         }
         let incoming = self.channels.get_mut(channel)?;
-        let least = if self.tight { 0 } else { self.least };
+        let least = if self.credit_short { 0 } else { self.min_credit };
         let left = self.limit.saturating_sub(self.received + least);
         let left = left.min(incoming.limit.saturating_sub(incoming.received));
-        Some(Run { incoming, spare: &mut self.spare, channel, left, came: 0 })
+        Some(ChannelBatch { incoming, spare: &mut self.spare, channel, credit_left: left, credit_used: 0 })
     }
 
-    /// Chunks that [a run](Receiver::begin_run) took have used so much credit.
+    /// Ends the [batch](Receiver::begin_batch), whose chunks have used `credit_used` bytes of credit.
     #[inline]
-    pub fn end_run(&mut self, channel: u16, came: u64) {
-        self.received += came;
-        self.tell(channel);
+    pub fn end_batch(&mut self, channel: u16, credit_used: u64) {
+        self.received += credit_used;
+        self.report_readable(channel);
     }
 
-    /// Tells that a channel has something to take, if it does and nobody knows.
+    /// Reports a channel that has become readable.
     #[inline]
-    fn tell(&mut self, channel: u16) {
+    fn report_readable(&mut self, channel: u16) {
         if let Some(incoming) = self.channels.get_mut(channel)
-            && !incoming.told
-            && incoming.has_something(self.tight)
+            && !incoming.readable_reported
+            && incoming.is_readable(self.credit_short)
         {
-            incoming.told = true;
+            incoming.readable_reported = true;
             self.readable.push_back(channel);
         }
     }
 
-    /// Credit is short: whoever holds a part of a message may give it out, or they might wait for each other for ever.
+    /// Reports all channels with data when credit is short: partial messages may then be received, otherwise channels
+    /// could wait for each other forever.
     #[cold]
-    fn tell_all(&mut self) {
+    fn report_all_readable(&mut self) {
         let channels: Vec<u16> = self.channels.iter().map(|(channel, _)| channel).collect();
-        channels.into_iter().for_each(|channel| self.tell(channel));
+        channels.into_iter().for_each(|channel| self.report_readable(channel));
     }
 
-    /// A channel that has something to take, and had nothing before.
+    /// Returns a channel that has become readable.
     #[inline]
     pub fn take_readable(&mut self) -> Option<u16> {
         self.readable.pop_front()
     }
 
-    /// Whether no channel is to be told of.
+    /// Returns whether no channel is to be reported.
     #[inline]
-    pub fn has_told(&self) -> bool {
+    pub fn has_no_reports(&self) -> bool {
         self.readable.is_empty()
     }
 
-    /// Gives the next message of a channel. Into an empty buffer it is not copied, if it is a large one; the buffer's
-    /// own memory is used again.
+    /// Returns the next message of a channel. If `into` is empty, a large message is swapped in without a copy, and
+    /// the memory of `into` is reused.
     #[inline]
-    pub fn take(&mut self, channel: u16, into: &mut Buffer) -> Taken {
-        let Some(incoming) = self.channels.get_mut(channel) else { return Taken::Nothing };
-        let (taken, freed) = incoming.take(into, self.tight, &mut self.spare);
-        self.taken += freed;
-        if incoming.free(freed, self.channel_credit) {
+    pub fn take_message(&mut self, channel: u16, into: &mut Buffer) -> ReceiveStatus {
+        let Some(incoming) = self.channels.get_mut(channel) else { return ReceiveStatus::Empty };
+        let (consumed, freed) = incoming.take(into, self.credit_short, &mut self.spare);
+        self.consumed += freed;
+        if incoming.consume(freed, self.channel_credit) {
             self.grants.push_back(channel);
         }
-        if incoming.arrived.is_empty() && self.readable.front() == Some(&channel) {
-            // It was taken before its user was told.
+        if incoming.messages.is_empty() && self.readable.front() == Some(&channel) {
+            // It was received before it was reported.
             self.readable.pop_front();
-            incoming.told = false;
+            incoming.readable_reported = false;
         }
-        taken
+        consumed
     }
 
-    /// Copies what has arrived of a channel, whatever its messages, as much as there is and `into` holds; how much.
+    /// Copies data of a channel as a byte stream, up to the length of `into`; returns the number of bytes.
     pub fn read(&mut self, channel: u16, into: &mut [u8]) -> usize {
         let Some(incoming) = self.channels.get_mut(channel) else { return 0 };
         let (mut read, mut freed) = (0, 0);
         while read < into.len() {
             let Some((bytes, cost)) = incoming.read(&mut into[read..]) else {
-                incoming.told = false;
+                incoming.readable_reported = false;
                 break;
             };
             freed += cost;
             read += bytes;
         }
-        self.freed(channel, freed);
+        self.free_credit(channel, freed);
         read
     }
 
-    /// Bytes that have arrived of a channel and are not taken; with [`CHUNK_COST`] for each chunk.
-    pub fn held(&self, channel: u16) -> u64 {
-        self.channels.get(channel).map_or(0, |incoming| incoming.received - incoming.taken)
+    /// Returns the unread bytes of a channel plus [`CHUNK_COST`] for each chunk.
+    pub fn unread_bytes(&self, channel: u16) -> u64 {
+        self.channels.get(channel).map_or(0, |incoming| incoming.received - incoming.consumed)
     }
 
     #[inline]
-    fn freed(&mut self, channel: u16, freed: u64) {
-        self.taken += freed;
+    fn free_credit(&mut self, channel: u16, freed: u64) {
+        self.consumed += freed;
         let Some(incoming) = self.channels.get_mut(channel) else { return };
-        if incoming.free(freed, self.channel_credit) {
+        if incoming.consume(freed, self.channel_credit) {
             self.grants.push_back(channel);
         }
     }
 
-    /// Whether the peer may be told that it may send more.
+    /// Returns whether a grant of credit is due.
     #[inline]
-    pub fn may_grant(&self) -> bool {
-        self.taken + self.credit - self.limit >= self.credit / 2 || !self.grants.is_empty()
+    pub fn needs_grant(&self) -> bool {
+        self.consumed + self.credit - self.limit >= self.credit / 2 || !self.grants.is_empty()
     }
 
-    /// What the peer may be told that it may send: of all channels together, once half of the credit is used up.
+    /// Returns the new total credit of the connection, once half of it is freed.
     #[inline]
     pub fn grant(&mut self) -> Option<u64> {
-        let limit = self.taken + self.credit;
+        let limit = self.consumed + self.credit;
         (limit - self.limit >= self.credit / 2).then(|| {
             self.limit = limit;
-            self.tight = false;
+            self.credit_short = false;
             limit
         })
     }
 
-    /// Of one channel.
+    /// Returns a channel and its new total credit.
     #[inline]
     pub fn grant_channel(&mut self) -> Option<(u16, u64)> {
         let channel = self.grants.pop_front()?;
         let credit = self.channel_credit;
         let incoming = self.channels.get_mut(channel)?;
-        incoming.limit = incoming.taken + credit;
+        incoming.limit = incoming.consumed + credit;
         Some((channel, incoming.limit))
     }
 }
 
-/// Chunks of one channel that come in order, one after another.
+/// Reception of consecutive chunks of one channel.
 #[derive(Debug)]
-pub(crate) struct Run<'a> {
-    incoming: &'a mut Incoming,
+pub(crate) struct ChannelBatch<'a> {
+    incoming: &'a mut IncomingChannel,
     spare: &'a mut Vec<Buffer>,
     channel: u16,
-    /// Credit that may be used, and what was.
-    left: u64,
-    came: u64,
+    /// Credit available, and used.
+    credit_left: u64,
+    credit_used: u64,
 }
 
-impl Run<'_> {
-    /// Takes the piece that is all of a frame, if it is the next and leaves nothing to be looked into; whether it did.
+impl ChannelBatch<'_> {
+    /// Accepts the only piece of a frame if it is the next one and needs no further checks; returns whether it did.
     #[inline]
     pub fn take_piece(&mut self, sequence: u16, (start, end): (bool, bool), bytes: &[u8]) -> bool {
-        let came = self.came + bytes.len() as u64 + CHUNK_COST;
+        let credit_used = self.credit_used + bytes.len() as u64 + CHUNK_COST;
         let next = sequence == self.incoming.next as u16 && start != self.incoming.is_partial();
-        if !next || came > self.left {
+        if !next || credit_used > self.credit_left {
             return false;
         }
-        self.came = came;
-        self.incoming.accept(Form::Piece { start, end }, bytes, self.spare).is_ok()
+        self.credit_used = credit_used;
+        self.incoming.accept(ChunkKind::Piece { start, end }, bytes, self.spare).is_ok()
     }
 
-    /// The same of the chunks of a frame: all or none.
+    /// Accepts all chunks of a frame or none; returns whether it did.
     pub fn take_pieces(&mut self, chunks: Chunks<'_>) -> bool {
         let (mut next, mut partial) = (self.incoming.next, self.incoming.is_partial());
-        let mut came = self.came;
+        let mut credit_used = self.credit_used;
         for chunk in chunks.clone() {
-            let Form::Piece { start, end } = chunk.form else { return false };
-            came += chunk.bytes.len() as u64 + CHUNK_COST;
+            let ChunkKind::Piece { start, end } = chunk.kind else { return false };
+            credit_used += chunk.bytes.len() as u64 + CHUNK_COST;
             let is_next = (chunk.channel, chunk.sequence) == (self.channel, next as u16);
-            if !is_next || start == partial || came > self.left {
+            if !is_next || start == partial || credit_used > self.credit_left {
                 return false;
             }
             (next, partial) = (next + 1, !end);
         }
-        self.came = came;
+        self.credit_used = credit_used;
         let mut chunks = chunks;
-        chunks.all(|chunk| self.incoming.accept(chunk.form, chunk.bytes, self.spare).is_ok())
+        chunks.all(|chunk| self.incoming.accept(chunk.kind, chunk.bytes, self.spare).is_ok())
     }
 
-    /// That was all; the credit that it used.
+    /// Ends the batch; returns the credit used.
     #[inline]
-    pub fn end(self) -> u64 {
-        self.incoming.received += self.came;
-        self.came
+    pub fn finish(self) -> u64 {
+        self.incoming.received += self.credit_used;
+        self.credit_used
     }
 }
 
-impl Incoming {
+impl IncomingChannel {
     fn new(first: u64, credit: u64) -> Self {
-        Incoming {
-            arrived: VecDeque::new(),
+        IncomingChannel {
+            messages: VecDeque::new(),
             next: first,
             limit: credit,
             received: 0,
-            taken: 0,
-            told: false,
-            last: 0,
+            consumed: 0,
+            readable_reported: false,
+            last_length: 0,
         }
     }
 
-    /// Whether the last message has not come to its end.
+    /// Returns whether the last message is incomplete.
     #[inline]
     fn is_partial(&self) -> bool {
-        matches!(self.arrived.back(), Some(Arrived::Message { whole: false, .. }))
+        matches!(self.messages.back(), Some(PendingMessage::Message { whole: false, .. }))
     }
 
-    /// So much more has been taken; whether more should be granted, which it should not before.
+    /// Frees credit; returns whether a grant has become due.
     #[inline]
-    fn free(&mut self, freed: u64, credit: u64) -> bool {
-        let before = self.owes(credit);
-        self.taken += freed;
-        !before && self.owes(credit)
+    fn consume(&mut self, freed: u64, credit: u64) -> bool {
+        let before = self.needs_grant(credit);
+        self.consumed += freed;
+        !before && self.needs_grant(credit)
     }
 
-    /// Whether more should be granted.
+    /// Returns whether a grant is due.
     #[inline]
-    fn owes(&self, credit: u64) -> bool {
-        self.taken + credit - self.limit >= credit / 2
+    fn needs_grant(&self, credit: u64) -> bool {
+        self.consumed + credit - self.limit >= credit / 2
     }
 
-    /// Whether there is something to take: a whole message, or part of one for the rest of which credit is short, be it
-    /// the channel's or, if that is `tight`, the connection's.
+    /// Returns whether there is data to receive: a complete message, or a part of one for whose rest credit is short,
+    /// either of the channel or, if `tight`, of the connection.
     #[inline]
-    fn has_something(&self, tight: bool) -> bool {
-        match self.arrived.front() {
+    fn is_readable(&self, tight: bool) -> bool {
+        match self.messages.front() {
             None => false,
-            Some(Arrived::Pack { .. } | Arrived::Message { whole: true, .. }) => true,
-            Some(Arrived::Message { whole: false, bytes, read, .. }) => {
-                bytes.len() > *read && (tight || self.is_long(bytes.len() - read))
+            Some(PendingMessage::Pack { .. } | PendingMessage::Message { whole: true, .. }) => true,
+            Some(PendingMessage::Message { whole: false, bytes, read, .. }) => {
+                bytes.len() > *read && (tight || self.is_large_part(bytes.len() - read))
             }
         }
     }
 
-    /// Whether so much of a message is handed out before its end has come: a quarter of what may be granted.
+    /// Returns whether a partial message is delivered before its end arrives: from a quarter of the credit on.
     #[inline]
-    fn is_long(&self, held: usize) -> bool {
-        held as u64 * 4 >= self.limit - self.taken
+    fn is_large_part(&self, unread: usize) -> bool {
+        unread as u64 * 4 >= self.limit - self.consumed
     }
 
     #[inline]
-    fn accept(&mut self, form: Form, chunk: &[u8], spare: &mut Vec<Buffer>) -> Result<(), Violation> {
+    fn accept(
+        &mut self,
+        kind: ChunkKind,
+        chunk: &[u8],
+        spare: &mut Vec<Buffer>,
+    ) -> Result<(), ProtocolViolation> {
         self.next += 1;
         let more = chunk.len() as u64 + CHUNK_COST;
-        let last = self.last;
-        match (form, self.arrived.back_mut()) {
-            (Form::Piece { start: false, end }, Some(Arrived::Message { bytes, whole: false, cost, .. })) => {
+        let last = self.last_length;
+        match (kind, self.messages.back_mut()) {
+            (
+                ChunkKind::Piece { start: false, end },
+                Some(PendingMessage::Message { bytes, whole: false, cost, .. }),
+            ) => {
                 if bytes.len() + chunk.len() > bytes.capacity() {
                     grow(bytes, chunk.len(), last, spare);
                 }
@@ -404,31 +414,34 @@ impl Incoming {
                     self.finish();
                 }
             }
-            (Form::Piece { start: false, .. }, _) | (_, Some(Arrived::Message { whole: false, .. })) => {
-                return Err(Violation);
+            (ChunkKind::Piece { start: false, .. }, _)
+            | (_, Some(PendingMessage::Message { whole: false, .. })) => {
+                return Err(ProtocolViolation);
             }
-            (Form::Piece { start: true, end }, _) => {
-                let mut bytes = obtain(spare, if end { chunk.len() } else { room(chunk.len(), last) });
+            (ChunkKind::Piece { start: true, end }, _) => {
+                let mut bytes =
+                    take_buffer(spare, if end { chunk.len() } else { initial_capacity(chunk.len(), last) });
                 bytes.extend_from_slice(chunk);
-                self.arrived.push_back(Arrived::Message { bytes, whole: false, read: 0, cost: more });
+                self.messages.push_back(PendingMessage::Message { bytes, whole: false, read: 0, cost: more });
                 if end {
                     self.finish();
                 }
             }
-            (Form::Pack, _) if !is_pack(chunk) => return Err(Violation),
-            (Form::Pack, Some(Arrived::Pack { bytes, cost, .. }))
+            (ChunkKind::Pack, _) if !is_pack(chunk) => return Err(ProtocolViolation),
+            (ChunkKind::Pack, Some(PendingMessage::Pack { bytes, cost, .. }))
                 if bytes.len() + chunk.len() <= bytes.capacity() =>
             {
                 bytes.extend_from_slice(chunk);
                 *cost += more;
             }
-            (Form::Pack, before) => {
-                // The first has a buffer to its measure: an idle channel should hold little. More means many.
-                let many = matches!(before, Some(Arrived::Pack { .. }));
-                let room = if many { PACK_ROOM.max(chunk.len()) } else { chunk.len() };
-                let mut bytes = obtain(spare, room);
+            (ChunkKind::Pack, before) => {
+                // The first pack gets a buffer of its size, to keep idle channels small; further packs get a larger
+                // one.
+                let many = matches!(before, Some(PendingMessage::Pack { .. }));
+                let room = if many { PACK_CAPACITY.max(chunk.len()) } else { chunk.len() };
+                let mut bytes = take_buffer(spare, room);
                 bytes.extend_from_slice(chunk);
-                self.arrived.push_back(Arrived::Pack { bytes, read: 0, cost: more });
+                self.messages.push_back(PendingMessage::Pack { bytes, read: 0, cost: more });
             }
         }
         Ok(())
@@ -436,22 +449,22 @@ impl Incoming {
 
     #[inline]
     fn finish(&mut self) {
-        if let Some(Arrived::Message { bytes, whole, .. }) = self.arrived.back_mut() {
+        if let Some(PendingMessage::Message { bytes, whole, .. }) = self.messages.back_mut() {
             *whole = true;
-            self.last = bytes.len();
+            self.last_length = bytes.len();
         }
     }
 
     #[inline]
-    fn take(&mut self, into: &mut Buffer, tight: bool, spare: &mut Vec<Buffer>) -> (Taken, u64) {
-        if !self.has_something(tight) {
-            self.told = false;
-            return (Taken::Nothing, 0);
+    fn take(&mut self, into: &mut Buffer, tight: bool, spare: &mut Vec<Buffer>) -> (ReceiveStatus, u64) {
+        if !self.is_readable(tight) {
+            self.readable_reported = false;
+            return (ReceiveStatus::Empty, 0);
         }
-        let Some(front) = self.arrived.front_mut() else { return (Taken::Nothing, 0) };
+        let Some(front) = self.messages.front_mut() else { return (ReceiveStatus::Empty, 0) };
         match front {
-            Arrived::Pack { bytes, read, cost } => {
-                let Some((begin, end)) = unpack(bytes, *read) else { return (Taken::Nothing, 0) };
+            PendingMessage::Pack { bytes, read, cost } => {
+                let Some((begin, end)) = unpack(bytes, *read) else { return (ReceiveStatus::Empty, 0) };
                 into.extend_from_slice(&bytes[begin..end]);
                 let mut freed = (end - *read) as u64;
                 *cost -= freed;
@@ -460,9 +473,9 @@ impl Incoming {
                     freed += *cost;
                     self.drop_front(spare);
                 }
-                (Taken::Whole, freed)
+                (ReceiveStatus::Complete, freed)
             }
-            Arrived::Message { bytes, whole: true, read, cost } => {
+            PendingMessage::Message { bytes, whole: true, read, cost } => {
                 let freed = *cost;
                 if into.is_empty() && *read == 0 {
                     std::mem::swap(into, bytes);
@@ -470,29 +483,31 @@ impl Incoming {
                     into.extend_from_slice(&bytes[*read..]);
                 }
                 self.drop_front(spare);
-                (Taken::Whole, freed)
+                (ReceiveStatus::Complete, freed)
             }
-            Arrived::Message { bytes, read, cost, .. } => {
+            PendingMessage::Message { bytes, read, cost, .. } => {
                 into.extend_from_slice(&bytes[*read..]);
                 let freed = *cost;
                 (*cost, *read) = (0, 0);
                 bytes.clear();
-                (Taken::Part, freed)
+                (ReceiveStatus::Partial, freed)
             }
         }
     }
 
-    /// Copies of the first thing there is; how many bytes, and what credit that frees. None if there is nothing.
+    /// Copies from the first message; returns the number of bytes and the credit freed, none if there is no data.
     fn read(&mut self, into: &mut [u8]) -> Option<(usize, u64)> {
-        let (length, done, cost) = match self.arrived.front_mut()? {
-            Arrived::Message { bytes, read, whole, .. } if *read == bytes.len() && !*whole => return None,
-            Arrived::Message { bytes, read, cost, whole } => {
+        let (length, done, cost) = match self.messages.front_mut()? {
+            PendingMessage::Message { bytes, read, whole, .. } if *read == bytes.len() && !*whole => {
+                return None;
+            }
+            PendingMessage::Message { bytes, read, cost, whole } => {
                 let length = into.len().min(bytes.len() - *read);
                 into[..length].copy_from_slice(&bytes[*read..*read + length]);
                 *read += length;
                 let all = *read == bytes.len();
                 if all && !*whole {
-                    // What was read is not kept until the message ends, and its chunks are paid back.
+                    // Read data is not stored until the message ends, and its credit is freed.
                     let freed = std::mem::take(cost);
                     bytes.clear();
                     *read = 0;
@@ -505,13 +520,13 @@ impl Incoming {
                 }
                 (length, all, cost)
             }
-            Arrived::Pack { bytes, read, cost } => {
+            PendingMessage::Pack { bytes, read, cost } => {
                 let (begin, end) = unpack(bytes, *read)?;
                 let length = into.len().min(end - begin);
                 into[..length].copy_from_slice(&bytes[begin..begin + length]);
                 *read = begin + length;
                 if *read < end {
-                    shorten(bytes, read, end);
+                    write_remaining_length(bytes, read, end);
                 }
                 (length, *read == bytes.len(), cost)
             }
@@ -520,27 +535,27 @@ impl Incoming {
         *cost -= freed;
         if done {
             freed += *cost;
-            self.arrived.pop_front();
+            self.messages.pop_front();
         }
         Some((length, freed))
     }
 
     #[inline]
     fn drop_front(&mut self, spare: &mut Vec<Buffer>) {
-        let Some(Arrived::Message { mut bytes, .. } | Arrived::Pack { mut bytes, .. }) =
-            self.arrived.pop_front()
+        let Some(PendingMessage::Message { mut bytes, .. } | PendingMessage::Pack { mut bytes, .. }) =
+            self.messages.pop_front()
         else {
             return;
         };
-        if spare.len() < SPARE && (1..=LARGEST_SPARE).contains(&bytes.capacity()) {
+        if spare.len() < MAX_SPARE && (1..=MAX_SPARE_BUFFER).contains(&bytes.capacity()) {
             bytes.clear();
             spare.push(bytes);
         }
     }
 }
 
-/// Puts the length of what is left of a message, which ends at `end`, before it.
-fn shorten(bytes: &mut Buffer, read: &mut usize, end: usize) {
+/// Writes the remaining length of a message that ends at `end` before the rest.
+fn write_remaining_length(bytes: &mut Buffer, read: &mut usize, end: usize) {
     let left = end - *read;
     if left < 128 {
         *read -= 1;
@@ -551,32 +566,32 @@ fn shorten(bytes: &mut Buffer, read: &mut usize, end: usize) {
     }
 }
 
-/// Buffers kept to be used again, and the largest of them.
-const SPARE: usize = 32;
-const LARGEST_SPARE: usize = 256 << 10;
+/// Maximum number and size of spare buffers.
+const MAX_SPARE: usize = 32;
+const MAX_SPARE_BUFFER: usize = 256 << 10;
 
-/// Room for a message of which so many bytes are there, and which may become as long as the `last`: as much as is lent,
-/// or, if that is less than a quarter, what is there.
+/// Returns the initial capacity for a message of which `there` bytes have arrived, and which may become as long as
+/// `last`: the preallocation limit or, if that is less than a quarter of `last`, what has arrived.
 #[inline]
-fn room(there: usize, last: usize) -> usize {
-    let lent = last.min(UNPAID * there);
+fn initial_capacity(there: usize, last: usize) -> usize {
+    let lent = last.min(PREALLOCATION_FACTOR * there);
     if lent < last / 4 { there } else { lent.max(there) }
 }
 
-/// Makes room for `more` bytes of a message that grows, at once for as much as the last one had, if that is known of it.
-/// Beyond that, and while little of it is lent, it doubles.
+/// Grows the buffer of a message by `more` bytes, preferably at once to the length of the last message. Beyond that,
+/// and while little may be preallocated, the capacity doubles.
 fn grow(bytes: &mut Buffer, more: usize, last: usize, spare: &mut Vec<Buffer>) {
     let there = bytes.len() + more;
-    if last >= there && UNPAID * there >= last / 4 {
-        let mut longer = obtain(spare, room(there, last));
+    if last >= there && PREALLOCATION_FACTOR * there >= last / 4 {
+        let mut longer = take_buffer(spare, initial_capacity(there, last));
         longer.extend_from_slice(bytes);
         *bytes = longer;
     }
 }
 
-/// An empty buffer with room for `bytes`, and not much more.
+/// Returns an empty buffer with a capacity of `bytes`, and not much more.
 #[inline]
-fn obtain(spare: &mut Vec<Buffer>, bytes: usize) -> Buffer {
+fn take_buffer(spare: &mut Vec<Buffer>, bytes: usize) -> Buffer {
     match spare.last() {
         Some(last) if last.capacity() >= bytes && last.capacity() / 4 <= bytes => {
             spare.pop().unwrap_or_default()

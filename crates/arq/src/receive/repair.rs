@@ -1,21 +1,22 @@
-//! Frames that were lost, rebuilt from the others of their block and its repair frames.
+//! The FEC decoder: rebuilds lost frames from the other frames of their block and its repair frames.
 //!
-//! Kept are the last [`BLOCKS`] blocks' frames and at most [`HELD`] blocks' repair frames; what is older is forgotten, and
-//! left to be sent again. So memory has a bound: for `fec = K+R` 4 K + 2 R frames of the longest size.
+//! The decoder stores the frames of the last [`STORED_BLOCKS`] blocks and the repair frames of at most
+//! [`PENDING_BLOCKS`] blocks; older ones are dropped, and their lost frames are retransmitted. So memory is bounded:
+//! for `fec = K+R` by 4 K + 2 R frames of the maximum length.
 
 use std::collections::VecDeque;
 
 use super::arrivals::Arrivals;
-use crate::field::{add_product, inverse, multiply, weight};
+use crate::field::{add_product, coefficient, inverse, multiply};
 use crate::options::{Fec, MAX_REPAIRS};
 use crate::wire::repair;
 
-/// Blocks of which frames are kept: the one that is arriving, and those that reordered frames may belong to.
-const BLOCKS: usize = 4;
-/// Blocks of which repair frames that do not suffice may wait for more.
-const HELD: usize = 2;
+/// Blocks whose frames are stored: the current block and those of reordered frames.
+const STORED_BLOCKS: usize = 4;
+/// Blocks whose repair frames may wait for more.
+const PENDING_BLOCKS: usize = 2;
 
-/// The frames that a repair frame is for.
+/// The frames that a repair frame protects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Block {
     pub first: u64,
@@ -28,147 +29,148 @@ impl Block {
     }
 }
 
-/// What is protected of a frame that has arrived; of none, if there are no bytes.
+/// The protected part of a received frame; empty slots have no bytes.
 #[derive(Clone, Debug, Default)]
-struct Kept {
+struct StoredFrame {
     number: u64,
     first: u8,
     chunks: Vec<u8>,
 }
 
-/// A repair frame that waits.
+/// A repair frame that waits for others.
 #[derive(Debug)]
-struct Held {
+struct PendingRepair {
     block: Block,
     row: u8,
     sum: Vec<u8>,
 }
 
-/// A frame that was rebuilt: kind and flags as when it left, without those that may change, and its chunks.
+/// A rebuilt frame: its constant kind and flags, and its chunks.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Rebuilt {
+pub(crate) struct RebuiltFrame {
     pub number: u64,
     pub first: u8,
     pub chunks: Vec<u8>,
 }
 
-/// What comes of the repair frames of a block.
+/// Outcome of an attempt to rebuild frames.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// Nothing, or nothing yet.
+pub(crate) enum RebuildOutcome {
+    /// Nothing can be rebuilt (yet).
     Nothing,
-    /// These frames.
-    Frames(Vec<Rebuilt>),
-    /// They do not belong to the frames that came.
-    Nonsense,
+    /// The rebuilt frames.
+    Frames(Vec<RebuiltFrame>),
+    /// The repair frames contradict the received frames.
+    Inconsistent,
 }
 
-/// The last frames, and the repair frames that wait for more.
+/// Recent frames, and pending repair frames.
 #[derive(Debug)]
 pub(crate) struct Rebuilder {
     fec: Fec,
-    /// By the remainder of their numbers.
-    kept: Vec<Kept>,
-    held: VecDeque<Held>,
+    /// Indexed by the remainder of the frame number.
+    stored: Vec<StoredFrame>,
+    pending: VecDeque<PendingRepair>,
 }
 
 impl Rebuilder {
     pub fn new(fec: Fec) -> Self {
-        let kept = vec![Kept::default(); BLOCKS * usize::from(fec.frames)];
-        Rebuilder { fec, kept, held: VecDeque::new() }
+        let stored = vec![StoredFrame::default(); STORED_BLOCKS * usize::from(fec.frames)];
+        Rebuilder { fec, stored, pending: VecDeque::new() }
     }
 
     fn slot(&self, number: u64) -> usize {
-        (number % self.kept.len() as u64) as usize
+        (number % self.stored.len() as u64) as usize
     }
 
-    /// A frame has arrived that had not before.
-    pub fn keep(&mut self, number: u64, first: u8, chunks: &[u8]) {
+    /// Stores a new frame.
+    pub fn store(&mut self, number: u64, first: u8, chunks: &[u8]) {
         let slot = self.slot(number);
-        let kept = &mut self.kept[slot];
-        if kept.chunks.is_empty() || kept.number < number {
-            (kept.number, kept.first) = (number, first & !repair::CHANGING);
-            kept.chunks.clear();
-            // No more than the frame: what is kept has a bound.
-            kept.chunks.reserve_exact(chunks.len());
-            kept.chunks.extend_from_slice(chunks);
+        let frame = &mut self.stored[slot];
+        if frame.chunks.is_empty() || frame.number < number {
+            (frame.number, frame.first) = (number, first & !repair::CHANGING);
+            frame.chunks.clear();
+            // Allocate no more than the frame, to keep the bound.
+            frame.chunks.reserve_exact(chunks.len());
+            frame.chunks.extend_from_slice(chunks);
         }
     }
 
-    fn kept(&self, number: u64) -> Option<&Kept> {
-        let kept = &self.kept[self.slot(number)];
-        (kept.number == number && !kept.chunks.is_empty()).then_some(kept)
+    fn stored_frame(&self, number: u64) -> Option<&StoredFrame> {
+        let frame = &self.stored[self.slot(number)];
+        (frame.number == number && !frame.chunks.is_empty()).then_some(frame)
     }
 
-    /// Whether repair frames wait for more.
+    /// Returns whether repair frames are pending.
     #[inline]
-    pub fn waits(&self) -> bool {
-        !self.held.is_empty()
+    pub fn has_pending(&self) -> bool {
+        !self.pending.is_empty()
     }
 
-    /// A repair frame has come; whether it can be one of those that were agreed upon.
-    pub fn hold(&mut self, block: Block, row: u8, sum: &[u8]) -> bool {
+    /// Adds a repair frame; returns whether it conforms to the negotiated parameters.
+    pub fn add_repair(&mut self, block: Block, row: u8, sum: &[u8]) -> bool {
         if row >= self.fec.repairs || !(1..=self.fec.frames).contains(&block.frames) {
             return false;
         }
-        if !self.held.iter().any(|held| (held.block, held.row) == (block, row)) {
-            if self.held.len() >= HELD * usize::from(self.fec.repairs) {
-                self.held.pop_front();
+        if !self.pending.iter().any(|repair| (repair.block, repair.row) == (block, row)) {
+            if self.pending.len() >= PENDING_BLOCKS * usize::from(self.fec.repairs) {
+                self.pending.pop_front();
             }
-            self.held.push_back(Held { block, row, sum: sum.to_vec() });
+            self.pending.push_back(PendingRepair { block, row, sum: sum.to_vec() });
         }
         true
     }
 
-    /// Rebuilds what is missing of a block, if that is possible; to be asked again until there is nothing.
-    pub fn rebuild(&mut self, arrivals: &Arrivals) -> Outcome {
+    /// Rebuilds missing frames of a block, if possible. Call it until it returns [`RebuildOutcome::Nothing`].
+    pub fn rebuild(&mut self, arrivals: &Arrivals) -> RebuildOutcome {
         let mut at = 0;
-        while let Some(&Held { block, .. }) = self.held.get(at) {
-            let missing: Vec<u64> = block.numbers().filter(|number| arrivals.misses(*number)).collect();
-            let rows = self.held.iter().filter(|held| held.block == block).count();
-            let forgotten = |number: &u64| !arrivals.misses(*number) && self.kept(*number).is_none();
+        while let Some(&PendingRepair { block, .. }) = self.pending.get(at) {
+            let missing: Vec<u64> = block.numbers().filter(|number| arrivals.is_missing(*number)).collect();
+            let rows = self.pending.iter().filter(|repair| repair.block == block).count();
+            let forgotten =
+                |number: &u64| !arrivals.is_missing(*number) && self.stored_frame(*number).is_none();
             if missing.is_empty() || block.numbers().any(|number| forgotten(&number)) {
-                self.held.retain(|held| held.block != block);
+                self.pending.retain(|repair| repair.block != block);
             } else if missing.len() <= rows {
                 return self.solve(block, &missing);
             } else {
                 at += 1;
             }
         }
-        Outcome::Nothing
+        RebuildOutcome::Nothing
     }
 
-    /// Solves as many sums as frames are missing, by elimination (Gauss and Jordan).
-    fn solve(&mut self, block: Block, missing: &[u64]) -> Outcome {
-        let mut sums: Vec<Held> = Vec::new();
-        for held in std::mem::take(&mut self.held) {
-            if held.block == block { sums.push(held) } else { self.held.push_back(held) }
+    /// Solves the equations of the missing frames by Gauss–Jordan elimination.
+    fn solve(&mut self, block: Block, missing: &[u64]) -> RebuildOutcome {
+        let mut sums: Vec<PendingRepair> = Vec::new();
+        for repair in std::mem::take(&mut self.pending) {
+            if repair.block == block { sums.push(repair) } else { self.pending.push_back(repair) }
         }
         sums.truncate(missing.len());
-        if sums.iter().any(|held| held.sum.len() != sums[0].sum.len()) {
-            return Outcome::Nonsense;
+        if sums.iter().any(|repair| repair.sum.len() != sums[0].sum.len()) {
+            return RebuildOutcome::Inconsistent;
         }
         let index = |number: u64| (number - block.first) as u8;
-        for Held { row, sum, .. } in &mut sums {
+        for PendingRepair { row, sum, .. } in &mut sums {
             for number in block.numbers().filter(|number| !missing.contains(number)) {
-                let Some(kept) = self.kept(number) else { return Outcome::Nothing };
-                if kept.chunks.len() + repair::SUM_HEADER > sum.len() {
-                    return Outcome::Nonsense;
+                let Some(frame) = self.stored_frame(number) else { return RebuildOutcome::Nothing };
+                if frame.chunks.len() + repair::SUM_HEADER > sum.len() {
+                    return RebuildOutcome::Inconsistent;
                 }
-                repair::add(sum, weight(*row, index(number)), kept.first, &kept.chunks);
+                repair::add(sum, coefficient(*row, index(number)), frame.first, &frame.chunks);
             }
         }
         let mut weights = [[0; MAX_REPAIRS as usize]; MAX_REPAIRS as usize];
-        for (weights, held) in weights.iter_mut().zip(&sums) {
-            for (place, number) in weights.iter_mut().zip(missing) {
-                *place = weight(held.row, index(*number));
+        for (weights, repair) in weights.iter_mut().zip(&sums) {
+            for (entry, number) in weights.iter_mut().zip(missing) {
+                *entry = coefficient(repair.row, index(*number));
             }
         }
-        let mut sums: Vec<Vec<u8>> = sums.into_iter().map(|held| held.sum).collect();
+        let mut sums: Vec<Vec<u8>> = sums.into_iter().map(|repair| repair.sum).collect();
         for pivot in 0..missing.len() {
-            // Every square part of the weights can be solved, so in some row of those left this is not zero.
+            // Every square submatrix of the coefficients is invertible, so some remaining row is not zero here.
             let Some(row) = (pivot..missing.len()).find(|row| weights[*row][pivot] != 0) else {
-                return Outcome::Nonsense;
+                return RebuildOutcome::Inconsistent;
             };
             weights.swap(pivot, row);
             sums.swap(pivot, row);
@@ -186,9 +188,9 @@ impl Rebuilder {
         }
         let rebuilt = missing.iter().zip(&sums).map(|(&number, sum)| {
             let (first, chunks) = repair::extract(sum)?;
-            Some(Rebuilt { number, first, chunks: chunks.to_vec() })
+            Some(RebuiltFrame { number, first, chunks: chunks.to_vec() })
         });
-        rebuilt.collect::<Option<Vec<_>>>().map_or(Outcome::Nonsense, Outcome::Frames)
+        rebuilt.collect::<Option<Vec<_>>>().map_or(RebuildOutcome::Inconsistent, RebuildOutcome::Frames)
     }
 }
 
@@ -197,12 +199,12 @@ mod tests {
     use trunkline_units::{Instant, Seed, Stream};
 
     use super::*;
-    use crate::send::repair::Repairs;
-    use crate::wire::repair::{Repair, protected};
+    use crate::send::repair::RepairEncoder;
+    use crate::wire::repair::{RepairHeader, protected};
 
-    /// Frames without their checks, and the repair frames of a block of them.
+    /// Returns frames without their checks, and the repair frames of their block.
     fn block(draw: &mut Stream, fec: Fec, frames: u8) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
-        let mut repairs = Repairs::new(fec);
+        let mut repairs = RepairEncoder::new(fec);
         let frame = |draw: &mut Stream| {
             let length = 8 + draw.below(300);
             let mut frame: Vec<u8> = (0..length).map(|_| draw.bits() as u8).collect();
@@ -224,18 +226,19 @@ mod tests {
     }
 
     fn arrive(rebuilder: &mut Rebuilder, arrivals: &mut Arrivals, number: u64, frame: &[u8]) {
-        arrivals.note(number);
+        arrivals.record(number);
         let (_, chunks) = protected(frame);
-        rebuilder.keep(number, frame[0], chunks);
+        rebuilder.store(number, frame[0], chunks);
     }
 
     fn hold(rebuilder: &mut Rebuilder, repair: &[u8]) -> bool {
-        let (Repair { row, first, frames }, sum) = Repair::read(repair).expect("it was written so");
-        rebuilder.hold(Block { first: first.into(), frames }, row, sum)
+        let (RepairHeader { row, first, frames }, sum) =
+            RepairHeader::read(repair).expect("a valid repair frame");
+        rebuilder.add_repair(Block { first: first.into(), frames }, row, sum)
     }
 
     #[test]
-    fn as_many_as_there_are_repair_frames_are_rebuilt_in_whatever_order_things_come() {
+    fn lost_frames_are_rebuilt_in_any_arrival_order() {
         let mut draw = Seed(9265).stream("rebuild");
         let mut rebuilt = [0; 9];
         for _ in 0..2000 {
@@ -244,39 +247,42 @@ mod tests {
             let count = 1 + draw.below(k.into()) as u8;
             let (frames, repairs) = block(&mut draw, fec, count);
             let (mut rebuilder, mut arrivals) = (Rebuilder::new(fec), Arrivals::new(100));
-            // Frames and repair frames, shuffled, and some of them lost.
+            // Frames and repair frames, shuffled, some of them lost.
             let all = frames.len() + repairs.len();
             let mut order: Vec<usize> = (0..all).collect();
             (1..all).for_each(|at| order.swap(at, draw.below(at as u64 + 1) as usize));
             let lost = draw.below(repairs.len() as u64 + 3) as usize;
-            let (lost, came) = order.split_at(lost.min(all));
-            let mut got = Vec::new();
-            for &what in came {
-                match frames.get(what) {
-                    Some(frame) if arrivals.misses(what as u64) => {
-                        arrive(&mut rebuilder, &mut arrivals, what as u64, frame);
+            let (lost, received) = order.split_at(lost.min(all));
+            let mut rebuilt_frames = Vec::new();
+            for &index in received {
+                match frames.get(index) {
+                    Some(frame) if arrivals.is_missing(index as u64) => {
+                        arrive(&mut rebuilder, &mut arrivals, index as u64, frame);
                     }
                     Some(_) => {}
-                    None => assert!(hold(&mut rebuilder, &repairs[what - frames.len()])),
+                    None => assert!(hold(&mut rebuilder, &repairs[index - frames.len()])),
                 }
-                if let Outcome::Frames(frames) = rebuilder.rebuild(&arrivals) {
-                    frames.iter().for_each(|frame| arrivals.note(frame.number));
-                    got.extend(frames);
+                if let RebuildOutcome::Frames(frames) = rebuilder.rebuild(&arrivals) {
+                    frames.iter().for_each(|frame| arrivals.record(frame.number));
+                    rebuilt_frames.extend(frames);
                 }
-                assert_eq!(rebuilder.rebuild(&arrivals), Outcome::Nothing);
+                assert_eq!(rebuilder.rebuild(&arrivals), RebuildOutcome::Nothing);
             }
-            for Rebuilt { number, first, chunks } in &got {
+            for RebuiltFrame { number, first, chunks } in &rebuilt_frames {
                 assert_eq!((*first, &chunks[..]), protected(&frames[*number as usize]));
             }
-            let missing = (0..frames.len()).filter(|number| arrivals.misses(*number as u64)).count();
-            assert!(missing == 0 || lost.len() > repairs.len(), "{missing} are missing of {fec:?}, {lost:?}");
-            rebuilt[got.len()] += 1;
+            let missing = (0..frames.len()).filter(|number| arrivals.is_missing(*number as u64)).count();
+            assert!(
+                missing == 0 || lost.len() > repairs.len(),
+                "{missing} frames are missing of {fec:?}, lost: {lost:?}"
+            );
+            rebuilt[rebuilt_frames.len()] += 1;
         }
         assert!(rebuilt.iter().all(|times| *times > 0), "{rebuilt:?}");
     }
 
     #[test]
-    fn what_waits_has_a_bound_and_what_is_old_is_forgotten() {
+    fn storage_is_bounded_and_old_frames_are_dropped() {
         let fec = Fec { frames: 4, repairs: 2 };
         let mut rebuilder = Rebuilder::new(fec);
         let mut arrivals = Arrivals::new(8000);
@@ -285,39 +291,39 @@ mod tests {
                 let frame = vec![0x20; 1004 - (number % 300) as usize];
                 arrive(&mut rebuilder, &mut arrivals, number, &frame);
             } else {
-                assert!(rebuilder.hold(Block { first: number - number % 4, frames: 4 }, 1, &[0; 1003]));
+                assert!(rebuilder.add_repair(Block { first: number - number % 4, frames: 4 }, 1, &[0; 1003]));
             }
             rebuilder.rebuild(&arrivals);
-            let kept: usize = rebuilder.kept.iter().map(|kept| kept.chunks.capacity()).sum();
-            let held: usize = rebuilder.held.iter().map(|held| held.sum.capacity()).sum();
-            assert!(kept <= 4 * 4 * 1000 && held <= 2 * 2 * 1003, "{kept} and {held} bytes");
+            let stored: usize = rebuilder.stored.iter().map(|frame| frame.chunks.capacity()).sum();
+            let pending: usize = rebuilder.pending.iter().map(|repair| repair.sum.capacity()).sum();
+            assert!(stored <= 4 * 4 * 1000 && pending <= 2 * 2 * 1003, "{stored} and {pending} bytes");
         }
-        // Both are missing that the second row tells of, and of the first block's others nobody knows any more.
+        // Two frames of the block are missing, and its others are no longer stored.
         for row in 0..2 {
-            assert!(rebuilder.hold(Block { first: 0, frames: 4 }, row, &[0; 1003]));
+            assert!(rebuilder.add_repair(Block { first: 0, frames: 4 }, row, &[0; 1003]));
         }
-        assert_eq!(rebuilder.rebuild(&arrivals), Outcome::Nothing);
-        assert!(!rebuilder.held.iter().any(|held| held.block.first == 0));
+        assert_eq!(rebuilder.rebuild(&arrivals), RebuildOutcome::Nothing);
+        assert!(!rebuilder.pending.iter().any(|repair| repair.block.first == 0));
     }
 
     #[test]
-    fn what_was_not_agreed_upon_or_does_not_fit_is_refused() {
+    fn nonconforming_repair_frames_are_refused() {
         let mut rebuilder = Rebuilder::new(Fec { frames: 4, repairs: 2 });
         let block = |frames| Block { first: 0, frames };
-        assert!(!rebuilder.hold(block(5), 0, &[0; 9]), "too many frames");
-        assert!(!rebuilder.hold(block(0), 0, &[0; 9]), "none");
-        assert!(!rebuilder.hold(block(4), 2, &[0; 9]), "no such row");
+        assert!(!rebuilder.add_repair(block(5), 0, &[0; 9]), "too many frames");
+        assert!(!rebuilder.add_repair(block(0), 0, &[0; 9]), "none");
+        assert!(!rebuilder.add_repair(block(4), 2, &[0; 9]), "no such row");
         let mut arrivals = Arrivals::new(100);
         arrive(&mut rebuilder, &mut arrivals, 0, &[0x20; 30]);
         // Shorter than a frame of its block.
-        assert!(rebuilder.hold(block(2), 0, &[0; 9]));
-        assert_eq!(rebuilder.rebuild(&arrivals), Outcome::Nonsense);
-        // Two rows of other lengths.
-        assert!(rebuilder.hold(block(3), 0, &[0; 100]) && rebuilder.hold(block(3), 1, &[0; 101]));
-        assert_eq!(rebuilder.rebuild(&arrivals), Outcome::Nonsense);
-        // What is left says that it is longer than all.
-        assert!(rebuilder.hold(block(2), 0, &[0xFF; 100]));
-        assert_eq!(rebuilder.rebuild(&arrivals), Outcome::Nonsense);
-        assert!(!rebuilder.waits());
+        assert!(rebuilder.add_repair(block(2), 0, &[0; 9]));
+        assert_eq!(rebuilder.rebuild(&arrivals), RebuildOutcome::Inconsistent);
+        // Two rows of different lengths.
+        assert!(rebuilder.add_repair(block(3), 0, &[0; 100]) && rebuilder.add_repair(block(3), 1, &[0; 101]));
+        assert_eq!(rebuilder.rebuild(&arrivals), RebuildOutcome::Inconsistent);
+        // The remainder claims a length beyond its end.
+        assert!(rebuilder.add_repair(block(2), 0, &[0xFF; 100]));
+        assert_eq!(rebuilder.rebuild(&arrivals), RebuildOutcome::Inconsistent);
+        assert!(!rebuilder.has_pending());
     }
 }

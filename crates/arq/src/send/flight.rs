@@ -1,25 +1,25 @@
-//! Frames in flight: which are acknowledged, which are taken for lost.
+//! Frames in flight: acknowledgement and loss detection.
 //!
-//! Frames that were laid out and leave in one batch are a *run*, with one record until something happens to one of them
-//! alone: then it is parted.
+//! Encoded frames that are sent in one batch share a record until one of them is treated separately: then the record
+//! is split.
 //!
-//! A frame keeps its number when it is sent again; its *order* tells transmissions apart. What was sent well before
-//! something that has arrived is lost: three transmissions before, or a quarter of a round trip (RFC 8985, the
-//! algorithm RACK, with its threshold in frames).
+//! A retransmitted frame keeps its number; its *order* distinguishes transmissions. A frame is lost if it was sent
+//! well before a frame that has arrived: three transmissions before, or a quarter of a round trip (RFC 8985, RACK,
+//! with a threshold in frames).
 
 use std::collections::{BTreeSet, VecDeque};
 
 use smallvec::SmallVec;
 use trunkline_units::{Instant, Rate, Size, Span};
 
-use super::sheets::Laid;
-use super::store::Place;
+use super::frame_buffers::EncodedFrames;
+use super::store::StoreIndex;
 use crate::wire::data::CONTROL;
 
-/// Part of what is kept, as a chunk of a frame.
+/// Part of a stored message, as a chunk of a frame.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piece {
-    pub place: Place,
+    pub message: StoreIndex,
     pub offset: u32,
     pub length: u16,
     pub channel: u16,
@@ -28,71 +28,71 @@ pub(crate) struct Piece {
     pub flags: u8,
 }
 
-/// The chunks of a frame: mostly the end of a message and the start of the next.
+/// The chunks of a frame: usually the end of a message and the start of the next.
 pub(crate) type Pieces = SmallVec<[Piece; 2]>;
 
-/// What a frame carries.
+/// Contents of a frame.
 #[derive(Debug)]
-pub(crate) enum Load {
-    /// One chunk, as most have.
+pub(crate) enum FrameContent {
+    /// One chunk, the common case.
     Piece(Piece),
-    /// Several.
+    /// Several chunks.
     Pieces(Pieces),
-    /// Messages of one channel, where they were laid out; more than one frame only of a run.
-    Laid(Laid),
+    /// Encoded frames of one channel; more than one only in a shared record.
+    Encoded(EncodedFrames),
 }
 
-impl Default for Load {
+impl Default for FrameContent {
     #[inline]
     fn default() -> Self {
-        Load::Pieces(Pieces::new())
+        FrameContent::Pieces(Pieces::new())
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum FlightState {
     /// Not sent yet.
-    Cut,
+    Unsent,
     InFlight,
-    /// To be sent again.
+    /// To be retransmitted.
     Lost,
     Acknowledged,
 }
 
-/// A frame that is not acknowledged, or behind one that is not; or a run of such frames, all alike.
+/// A frame that is unacknowledged or follows an unacknowledged one; or several such frames in the same state.
 #[derive(Debug)]
 pub(crate) struct Flight {
-    pub load: Load,
-    /// The number of the first, and how many they are.
+    pub content: FrameContent,
+    /// Number of the first frame, and number of frames.
     pub first: u64,
     count: u16,
-    /// Its chunks' bytes with their heads, here and below of each.
-    pub body: u16,
-    pub state: State,
+    /// Bytes of the chunks with their headers; here and below per frame.
+    pub body_length: u16,
+    pub state: FlightState,
     pub transmissions: u8,
     /// Bytes of the last transmission.
     length: u16,
-    sent: Instant,
-    /// Of the first.
+    sent_at: Instant,
+    /// Order of the first frame.
     order: u64,
-    /// When it was sent: bytes acknowledged until then, when the last of those were, and when the last of those had
-    /// been sent.
+    /// Delivery state at the time of transmission: bytes acknowledged, time of the last acknowledgement, and when the
+    /// last acknowledged frame was sent.
     delivered: u64,
     delivered_at: Instant,
     delivered_sent: Instant,
 }
 
 impl Flight {
-    pub fn new(load: Load, body: usize) -> Self {
+    pub fn new(load: FrameContent, body: usize) -> Self {
         Flight {
-            load,
+            content: load,
             first: 0,
             count: 1,
-            body: body as u16,
-            state: State::Cut,
+            body_length: body as u16,
+            state: FlightState::Unsent,
             transmissions: 0,
             length: 0,
-            sent: Instant::ZERO,
+            sent_at: Instant::ZERO,
             order: 0,
             delivered: 0,
             delivered_at: Instant::ZERO,
@@ -100,73 +100,73 @@ impl Flight {
         }
     }
 
-    /// Whether it carries nothing of the user's, or is acknowledged.
-    pub fn is_told(&self) -> bool {
-        self.state == State::Acknowledged
-            || match &self.load {
-                Load::Piece(piece) => piece.channel == CONTROL,
-                Load::Pieces(pieces) => pieces.iter().all(|piece| piece.channel == CONTROL),
-                Load::Laid(_) => false,
+    /// Returns whether the frame is acknowledged or carries only control messages.
+    pub fn is_control_or_acknowledged(&self) -> bool {
+        self.state == FlightState::Acknowledged
+            || match &self.content {
+                FrameContent::Piece(piece) => piece.channel == CONTROL,
+                FrameContent::Pieces(pieces) => pieces.iter().all(|piece| piece.channel == CONTROL),
+                FrameContent::Encoded(_) => false,
             }
     }
 }
 
-/// What an acknowledgement brought.
+/// Summary of an acknowledgement.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct News {
+pub(crate) struct AckSummary {
     pub frames: u32,
     pub bytes: u64,
-    /// Whether frames at the start of the window are among them.
+    /// Whether the window advanced.
     pub advanced: bool,
-    /// Frames that had been sent more than once.
-    pub again: u32,
-    /// Bytes of the longest.
+    /// Frames that were sent more than once.
+    pub retransmitted: u32,
+    /// Length of the longest frame.
     pub longest: u16,
-    /// Of the frames, those that were lost and rebuilt.
+    /// Frames that were lost and rebuilt.
     pub rebuilt: u32,
-    /// The newest of those that were sent once, and of those that were sent again.
-    newest_once: Option<Newest>,
-    newest_again: Option<Newest>,
+    /// The newest frame sent once, and the newest retransmitted frame.
+    newest_once: Option<NewestFrame>,
+    newest_retransmitted: Option<NewestFrame>,
 }
 
-/// The frame sent last of those acknowledged.
+/// The acknowledged frame that was sent last.
 #[derive(Clone, Copy, Debug)]
-struct Newest {
+struct NewestFrame {
     order: u64,
-    sent: Instant,
+    sent_at: Instant,
     delivered: u64,
     delivered_at: Instant,
     delivered_sent: Instant,
 }
 
-/// What is to be known of the only frame there was once it has arrived.
+/// The only frame in flight after its acknowledgement.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Settled {
-    /// Where what it carried is kept.
-    pub place: Place,
+pub(crate) struct SingleFrameAck {
+    /// Index of its stored message.
+    pub message: StoreIndex,
     /// Bytes of its last transmission.
     pub bytes: u64,
     pub rate: Option<Rate>,
 }
 
-impl News {
-    /// When the last of them had been sent.
+impl AckSummary {
+    /// Returns when the last of the frames was sent.
     #[inline]
     pub fn sent_at(&self) -> Option<Instant> {
-        self.newest().map(|newest| newest.sent)
+        self.newest().map(|newest| newest.sent_at)
     }
 
-    /// When the last of them had been sent, if that was its only transmission.
+    /// Returns when the last of the frames was sent, if that was its only transmission.
     #[inline]
     pub fn sent_once_at(&self) -> Option<Instant> {
         let once = self.newest_once.as_ref()?;
-        let is_newest = self.newest_again.as_ref().is_none_or(|again| again.order < once.order);
-        is_newest.then_some(once.sent)
+        let is_newest = self.newest_retransmitted.as_ref().is_none_or(|again| again.order < once.order);
+        is_newest.then_some(once.sent_at)
     }
 
     #[inline]
-    fn newest(&self) -> Option<&Newest> {
-        match (&self.newest_once, &self.newest_again) {
+    fn newest(&self) -> Option<&NewestFrame> {
+        match (&self.newest_once, &self.newest_retransmitted) {
             (Some(once), Some(again)) if once.order < again.order => Some(again),
             (Some(once), _) => Some(once),
             (None, again) => again.as_ref(),
@@ -174,18 +174,18 @@ impl News {
     }
 }
 
-/// Frames taken for lost.
+/// Summary of frames declared lost.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Missing {
+pub(crate) struct LossSummary {
     pub frames: u32,
     pub bytes: u64,
-    /// When the last of them had been sent.
+    /// Returns when the last of the frames was sent.
     pub sent_at: Instant,
-    /// Bytes of the shortest; 0 if there is none.
+    /// Length of the shortest frame; 0 if there is none.
     pub shortest: u16,
 }
 
-/// Frames of consecutive numbers that left in a row.
+/// Consecutive transmissions of consecutive frames.
 #[derive(Clone, Copy, Debug)]
 struct Departure {
     order: u64,
@@ -193,26 +193,26 @@ struct Departure {
     count: u64,
 }
 
-/// All frames from the first that is not acknowledged to the last that was cut.
+/// All frames from the first unacknowledged to the last created.
 #[derive(Debug, Default)]
 pub(crate) struct Flights {
-    /// Whether single frames are taken for lost. If not, transmissions are not remembered in order.
+    /// Whether single frames may be declared lost. If not, the order of transmissions is not recorded.
     selective: bool,
-    /// Of each frame, where its record is: those of a run have one together.
-    ring: VecDeque<u32>,
+    /// Index of the record of each frame; several frames may share a record.
+    record_of: VecDeque<u32>,
     records: Vec<Flight>,
     free: Vec<u32>,
-    /// The number of the first.
+    /// Number of the first frame.
     base: u64,
-    /// The number of the first that was never sent.
+    /// Number of the first frame that was never sent.
     unsent: u64,
     in_flight: u32,
     lost: BTreeSet<u64>,
-    /// Transmissions, in order. Those overtaken by events are skipped.
-    sequence: VecDeque<Departure>,
+    /// Transmissions in order; obsolete ones are skipped.
+    departures: VecDeque<Departure>,
     order: u64,
-    /// The order of the last transmission known to have arrived, and one more.
-    arrived: u64,
+    /// One more than the order of the last transmission known to have arrived.
+    delivered_order: u64,
     delivered: u64,
     delivered_at: Instant,
     delivered_sent: Instant,
@@ -223,44 +223,44 @@ impl Flights {
         Flights { selective, ..Flights::default() }
     }
 
-    /// The first frame has this number.
-    pub fn number_from(&mut self, number: u64) {
+    /// Sets the number of the first frame.
+    pub fn set_first_number(&mut self, number: u64) {
         (self.base, self.unsent) = (number, number);
     }
 
-    /// The number of the first frame that is not acknowledged.
+    /// Returns the number of the first unacknowledged frame.
     #[inline]
     pub fn base(&self) -> u64 {
         self.base
     }
 
-    /// The number of the first frame that was never sent.
+    /// Returns the number of the first frame that was never sent.
     #[inline]
     pub fn unsent(&self) -> u64 {
         self.unsent
     }
 
-    /// The number of the next frame to be cut.
+    /// Returns the number of the next frame to create.
     #[inline]
     pub fn next(&self) -> u64 {
-        self.base + self.ring.len() as u64
+        self.base + self.record_of.len() as u64
     }
 
-    /// Frames sent, not acknowledged, and not taken for lost.
+    /// Returns the number of frames that are neither acknowledged nor declared lost.
     #[inline]
     pub fn in_flight(&self) -> u32 {
         self.in_flight
     }
 
-    /// Whether everything cut has been acknowledged.
+    /// Returns whether all frames are acknowledged.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.ring.is_empty()
+        self.record_of.is_empty()
     }
 
-    /// Adds a frame, not sent yet; its number.
+    /// Adds a frame that is not sent yet; returns its number.
     #[inline]
-    pub fn cut(&mut self, flight: Flight) -> u64 {
+    pub fn push(&mut self, flight: Flight) -> u64 {
         let number = self.next();
         self.add(Flight { first: number, ..flight });
         number
@@ -271,8 +271,8 @@ impl Flights {
         let count = flight.count.into();
         let record = self.record(flight);
         match count {
-            1 => self.ring.push_back(record),
-            _ => self.ring.extend(std::iter::repeat_n(record, count)),
+            1 => self.record_of.push_back(record),
+            _ => self.record_of.extend(std::iter::repeat_n(record, count)),
         }
     }
 
@@ -286,35 +286,35 @@ impl Flights {
         self.records.len() as u32 - 1
     }
 
-    /// Where the record of a frame is.
+    /// Returns the index of the record of a frame.
     #[inline]
     fn find(&self, number: u64) -> Option<usize> {
         let at = usize::try_from(number.checked_sub(self.base)?).ok()?;
-        self.ring.get(at).map(|record| *record as usize)
+        self.record_of.get(at).map(|record| *record as usize)
     }
 
     #[inline]
     fn at(&self, number: u64) -> usize {
-        self.ring[(number - self.base) as usize] as usize
+        self.record_of[(number - self.base) as usize] as usize
     }
 
-    /// The record of a frame, alone or in its run.
+    /// Returns the record of a frame, which it may share with others.
     #[inline]
     pub fn get(&self, number: u64) -> Option<&Flight> {
         self.find(number).map(|record| &self.records[record])
     }
 
-    /// A run that goes on at `number` ends before it, and another begins there.
-    fn part(&mut self, number: u64) {
+    /// Splits the record of `number` so that `number` is the first of its record.
+    fn split_at(&mut self, number: u64) {
         let Some(record) = self.find(number) else { return };
         let flight = &mut self.records[record];
         let before = (number - flight.first) as u16;
-        let Load::Laid(laid) = &mut flight.load else { return };
+        let FrameContent::Encoded(encoded) = &mut flight.content else { return };
         if before == 0 {
             return;
         }
         let rest = Flight {
-            load: Load::Laid(laid.part(before)),
+            content: FrameContent::Encoded(encoded.split_off(before)),
             first: number,
             count: flight.count - before,
             order: flight.order + u64::from(before),
@@ -323,37 +323,37 @@ impl Flights {
         flight.count = before;
         let (from, count) = ((number - self.base) as usize, usize::from(rest.count));
         let record = self.record(rest);
-        self.ring.range_mut(from..from + count).for_each(|slot| *slot = record);
+        self.record_of.range_mut(from..from + count).for_each(|slot| *slot = record);
     }
 
-    /// The record of a frame, of which it is the only one from now on.
+    /// Returns the record of a frame after splitting it from any others.
     #[inline]
-    fn single(&mut self, number: u64) -> &mut Flight {
+    fn isolate(&mut self, number: u64) -> &mut Flight {
         if self.records[self.at(number)].count > 1 {
-            self.part(number);
-            self.part(number + 1);
+            self.split_at(number);
+            self.split_at(number + 1);
         }
         let record = self.at(number);
         &mut self.records[record]
     }
 
-    /// Frames leave that are the next in order.
+    /// Records the order of transmissions.
     #[inline(always)]
-    fn depart(&mut self, number: u64, count: u64) {
+    fn record_departure(&mut self, number: u64, count: u64) {
         let order = self.order;
         self.order += count;
         if !self.selective {
             return;
         }
-        match self.sequence.back_mut() {
+        match self.departures.back_mut() {
             Some(last) if last.order + last.count == order && last.number + last.count == number => {
                 last.count += count;
             }
-            _ => self.sequence.push_back(Departure { order, number, count }),
+            _ => self.departures.push_back(Departure { order, number, count }),
         }
     }
 
-    /// The frame to be sent next: what was lost, lowest number first, then what was never sent.
+    /// Returns the frame to send next: lost frames in the order of their numbers, then frames never sent.
     #[inline]
     pub fn due(&self) -> Option<u64> {
         match self.lost.first() {
@@ -362,60 +362,60 @@ impl Flights {
         }
     }
 
-    /// Whether a frame is to be sent again.
+    /// Returns whether a frame is to be retransmitted.
     #[inline]
     pub fn has_lost(&self) -> bool {
         !self.lost.is_empty()
     }
 
-    /// A frame leaves, `length` bytes long.
+    /// Records the transmission of a frame of `length` bytes.
     #[inline]
-    pub fn leave(&mut self, now: Instant, number: u64, length: usize) {
+    pub fn send(&mut self, now: Instant, number: u64, length: usize) {
         if self.in_flight == 0 {
             (self.delivered_at, self.delivered_sent) = (now, now);
         }
         let (order, delivered, delivered_at) = (self.order, self.delivered, self.delivered_at);
         let delivered_sent = self.delivered_sent;
-        let flight = self.single(number);
-        let before = std::mem::replace(&mut flight.state, State::InFlight);
+        let flight = self.isolate(number);
+        let before = std::mem::replace(&mut flight.state, FlightState::InFlight);
         flight.transmissions = flight.transmissions.saturating_add(1);
-        (flight.sent, flight.order, flight.length) = (now, order, length as u16);
+        (flight.sent_at, flight.order, flight.length) = (now, order, length as u16);
         (flight.delivered, flight.delivered_at) = (delivered, delivered_at);
         flight.delivered_sent = delivered_sent;
         match before {
-            State::Cut => self.unsent = number + 1,
-            State::Lost => {
+            FlightState::Unsent => self.unsent = number + 1,
+            FlightState::Lost => {
                 self.lost.remove(&number);
             }
-            State::InFlight | State::Acknowledged => self.in_flight -= 1,
+            FlightState::InFlight | FlightState::Acknowledged => self.in_flight -= 1,
         }
         self.in_flight += 1;
-        self.depart(number, 1);
+        self.record_departure(number, 1);
     }
 
-    /// Frames that were laid out are cut and leave at once, when all that were cut before have left. Their chunks have
-    /// `body` bytes with their heads, of each.
+    /// Adds encoded frames and records their transmission, when all earlier frames were sent. The chunks of each have
+    /// `body` bytes with headers.
     #[inline]
-    pub fn leave_run(&mut self, now: Instant, laid: Laid, body: u16) {
-        self.leave_first(now, Load::Laid(laid), laid.count, body, laid.length);
+    pub fn send_encoded(&mut self, now: Instant, encoded: EncodedFrames, body: u16) {
+        self.send_new(now, FrameContent::Encoded(encoded), encoded.count, body, encoded.length);
     }
 
-    /// The same of any `count` frames, each `length` bytes long.
+    /// Does the same for any `count` frames of `length` bytes each.
     #[inline]
-    pub fn leave_first(&mut self, now: Instant, load: Load, count: u16, body: u16, length: u16) {
+    pub fn send_new(&mut self, now: Instant, load: FrameContent, count: u16, body: u16, length: u16) {
         if self.in_flight == 0 {
             (self.delivered_at, self.delivered_sent) = (now, now);
         }
         let number = self.next();
         self.add(Flight {
-            load,
+            content: load,
             first: number,
             count,
-            body,
-            state: State::InFlight,
+            body_length: body,
+            state: FlightState::InFlight,
             transmissions: 1,
             length,
-            sent: now,
+            sent_at: now,
             order: self.order,
             delivered: self.delivered,
             delivered_at: self.delivered_at,
@@ -423,58 +423,58 @@ impl Flights {
         });
         self.in_flight += u32::from(count);
         self.unsent = number + u64::from(count);
-        self.depart(number, count.into());
+        self.record_departure(number, count.into());
     }
 
-    /// The same of one frame, of one chunk, where there is no other.
+    /// Does the same for one frame with one chunk when no other frame exists.
     #[inline(never)]
-    pub fn leave_only(&mut self, now: Instant, piece: Piece, body: u16, length: u16) {
+    pub fn send_single(&mut self, now: Instant, piece: Piece, body: u16, length: u16) {
         let (number, order) = (self.base, self.order);
         let record = match self.free.pop() {
             Some(record) => record,
-            None => self.record(Flight::new(Load::default(), 0)),
+            None => self.record(Flight::new(FrameContent::default(), 0)),
         };
         let flight = &mut self.records[record as usize];
-        flight.load = Load::Piece(piece);
-        (flight.first, flight.count, flight.body, flight.length) = (number, 1, body, length);
-        (flight.state, flight.transmissions) = (State::InFlight, 1);
-        (flight.sent, flight.order, flight.delivered) = (now, order, self.delivered);
+        flight.content = FrameContent::Piece(piece);
+        (flight.first, flight.count, flight.body_length, flight.length) = (number, 1, body, length);
+        (flight.state, flight.transmissions) = (FlightState::InFlight, 1);
+        (flight.sent_at, flight.order, flight.delivered) = (now, order, self.delivered);
         (flight.delivered_at, flight.delivered_sent) = (now, now);
         (self.delivered_at, self.delivered_sent) = (now, now);
         (self.in_flight, self.unsent) = (1, number + 1);
-        self.ring.push_back(record);
-        self.depart(number, 1);
+        self.record_of.push_back(record);
+        self.record_departure(number, 1);
     }
 
-    /// If all before `cumulative` has arrived the first frame has, or as much of the first run: nobody needs it any
-    /// more. What it carried.
+    /// Removes the first frame, or the first frames of a shared record, if they precede `cumulative`; returns their
+    /// contents.
     #[inline]
-    pub fn forget_first(&mut self, cumulative: u64, news: &mut News) -> Option<Load> {
+    pub fn pop_acknowledged(&mut self, cumulative: u64, summary: &mut AckSummary) -> Option<FrameContent> {
         let before = cumulative.checked_sub(self.base).filter(|before| *before > 0)?;
-        let record = *self.ring.front()?;
+        let record = *self.record_of.front()?;
         let flight = &mut self.records[record as usize];
         let count = before.min(flight.count.into()) as u16;
         match flight.state {
-            State::InFlight => {
+            FlightState::InFlight => {
                 self.in_flight -= u32::from(count);
-                news.add(flight, count);
+                summary.add(flight, count);
             }
-            State::Lost => {
+            FlightState::Lost => {
                 self.lost.remove(&self.base);
-                news.add(flight, count);
+                summary.add(flight, count);
             }
-            State::Cut | State::Acknowledged => {}
+            FlightState::Unsent | FlightState::Acknowledged => {}
         }
-        news.advanced = true;
+        summary.advanced = true;
         self.base += u64::from(count);
         self.unsent = self.unsent.max(self.base);
-        self.ring.drain(..usize::from(count));
-        match &mut flight.load {
-            Load::Laid(laid) if count < flight.count => {
-                let rest = laid.part(count);
+        self.record_of.drain(..usize::from(count));
+        match &mut flight.content {
+            FrameContent::Encoded(encoded) if count < flight.count => {
+                let rest = encoded.split_off(count);
                 (flight.first, flight.count) = (self.base, flight.count - count);
                 flight.order += u64::from(count);
-                Some(Load::Laid(std::mem::replace(laid, rest)))
+                Some(FrameContent::Encoded(std::mem::replace(encoded, rest)))
             }
             load => {
                 self.free.push(record);
@@ -483,150 +483,164 @@ impl Flights {
         }
     }
 
-    /// The record of the only frame, if that is in flight, with one piece.
+    /// Returns the record of the only frame, if it is in flight and has one piece.
     #[inline(always)]
-    pub fn only(&self) -> Option<u32> {
-        let (Some(&record), 1) = (self.ring.front(), self.ring.len()) else { return None };
+    pub fn single_in_flight(&self) -> Option<u32> {
+        let (Some(&record), 1) = (self.record_of.front(), self.record_of.len()) else { return None };
         let flight = &self.records[record as usize];
-        (flight.state == State::InFlight && matches!(&flight.load, Load::Piece(_))).then_some(record)
+        (flight.state == FlightState::InFlight && matches!(&flight.content, FrameContent::Piece(_)))
+            .then_some(record)
     }
 
-    /// When that was sent, and whether once.
+    /// Returns when that frame was sent, and whether only once.
     #[inline]
-    pub fn only_sent(&self, record: u32) -> (Instant, bool) {
+    pub fn single_sent_at(&self, record: u32) -> (Instant, bool) {
         let flight = &self.records[record as usize];
-        (flight.sent, flight.transmissions == 1)
+        (flight.sent_at, flight.transmissions == 1)
     }
 
-    /// The only frame, of one chunk, has arrived, and nobody needs it any more. Its bytes, and as
-    /// [`take_stock`](Flights::take_stock), which is `sure` or not that its last transmission has.
+    /// Removes the only frame, of one chunk, after its acknowledgement. Returns its bytes and the delivery rate, like
+    /// [`update_delivery`](Flights::update_delivery); `sure` means that its last transmission has arrived.
     #[inline(always)]
-    pub fn settle(&mut self, record: u32, now: Instant, least: Span, sure: bool) -> Option<Settled> {
+    pub fn acknowledge_single(
+        &mut self,
+        record: u32,
+        now: Instant,
+        least: Span,
+        sure: bool,
+    ) -> Option<SingleFrameAck> {
         let flight = &self.records[record as usize];
-        let Load::Piece(Piece { place, .. }) = flight.load else { return None };
+        let FrameContent::Piece(Piece { message, .. }) = flight.content else { return None };
         let bytes = u64::from(flight.length);
         self.delivered += bytes;
         self.delivered_at = now;
         let mut rate = None;
         if sure {
-            self.arrived = self.arrived.max(flight.order + 1);
-            self.delivered_sent = self.delivered_sent.max(flight.sent);
-            let time = now.since(flight.delivered_at).max(flight.sent.since(flight.delivered_sent));
+            self.delivered_order = self.delivered_order.max(flight.order + 1);
+            self.delivered_sent = self.delivered_sent.max(flight.sent_at);
+            let time = now.since(flight.delivered_at).max(flight.sent_at.since(flight.delivered_sent));
             let bytes = Size::from_bytes(self.delivered - flight.delivered);
             rate = (!time.is_zero() && time >= least).then(|| Rate::of(bytes, time));
         }
         self.free.push(record);
-        self.ring.clear();
-        // No transmission is of interest any more. One departure goes on with the next.
-        if self.sequence.len() > 1 {
-            self.sequence.clear();
+        self.record_of.clear();
+        // No recorded transmission matters any more. A single departure continues with the next frame.
+        if self.departures.len() > 1 {
+            self.departures.clear();
         }
         self.base += 1;
         self.in_flight = 0;
-        Some(Settled { place, bytes, rate })
+        Some(SingleFrameAck { message, bytes, rate })
     }
 
-    /// Frames further on have arrived, `from` and all after it before `to`.
-    pub fn acknowledge(&mut self, from: u64, to: u64, news: &mut News) {
+    /// Processes the acknowledgement of the frames from `from` to before `to`.
+    pub fn acknowledge(&mut self, from: u64, to: u64, summary: &mut AckSummary) {
         let (mut number, to) = (from.max(self.base), to.min(self.next()));
         while number < to {
             let record = self.at(number);
             let flight = &self.records[record];
             let end = flight.first + u64::from(flight.count);
-            if matches!(flight.state, State::Cut | State::Acknowledged) {
+            if matches!(flight.state, FlightState::Unsent | FlightState::Acknowledged) {
                 number = end;
                 continue;
             }
             if number > flight.first {
-                self.part(number);
+                self.split_at(number);
                 continue;
             }
             if end > to {
-                self.part(to);
+                self.split_at(to);
             }
             let flight = &mut self.records[record];
-            match std::mem::replace(&mut flight.state, State::Acknowledged) {
-                State::Lost => {
+            match std::mem::replace(&mut flight.state, FlightState::Acknowledged) {
+                FlightState::Lost => {
                     self.lost.remove(&number);
                 }
                 _ => self.in_flight -= u32::from(flight.count),
             }
-            news.add(flight, flight.count);
+            summary.add(flight, flight.count);
             number += u64::from(flight.count);
         }
     }
 
-    /// Takes account of what has arrived. It was the last transmission of a frame that was sent more than once if that is
-    /// `again` ago. How fast bytes arrived, if that can be told of no less than `least`, the least round trip.
-    pub fn take_stock(&mut self, now: Instant, news: &News, least: Span, again: Span) -> Option<Rate> {
-        self.delivered += news.bytes;
+    /// Updates the delivery state after an acknowledgement. The acknowledgement of a retransmitted frame belongs to
+    /// its last transmission if that is at least `again` ago. Returns the delivery rate if it spans at least `least`,
+    /// the minimum round-trip time.
+    pub fn update_delivery(
+        &mut self,
+        now: Instant,
+        summary: &AckSummary,
+        least: Span,
+        again: Span,
+    ) -> Option<Rate> {
+        self.delivered += summary.bytes;
         self.delivered_at = now;
-        let sure = news.newest_again.is_none_or(|newest| now.since(newest.sent) >= again);
-        let newest = if sure { news.newest() } else { news.newest_once.as_ref() }?;
-        self.arrived = self.arrived.max(newest.order + 1);
-        self.delivered_sent = self.delivered_sent.max(newest.sent);
-        let sending = newest.sent.since(newest.delivered_sent);
+        let sure = summary.newest_retransmitted.is_none_or(|newest| now.since(newest.sent_at) >= again);
+        let newest = if sure { summary.newest() } else { summary.newest_once.as_ref() }?;
+        self.delivered_order = self.delivered_order.max(newest.order + 1);
+        self.delivered_sent = self.delivered_sent.max(newest.sent_at);
+        let sending = newest.sent_at.since(newest.delivered_sent);
         let time = now.since(newest.delivered_at).max(sending);
         let bytes = self.delivered - newest.delivered;
-        // Less than a round trip tells of lumps, not of the path.
+        // Over less than a round trip the rate measures aggregation, not the path.
         (!time.is_zero() && time >= least).then(|| Rate::of(Size::from_bytes(bytes), time))
     }
 
-    /// Takes for lost what was sent `threshold` transmissions before the last that arrived, or earlier than that and
-    /// more than `patience` ago. When to look again, if nothing comes.
+    /// Declares frames lost that were sent `threshold` transmissions before the last that arrived, or before it and
+    /// more than `patience` ago. Returns when to check again without an acknowledgement.
     #[inline]
-    pub fn find_lost(
+    pub fn detect_lost(
         &mut self,
         now: Instant,
         threshold: u64,
-        patience: Span,
-        missing: &mut Missing,
+        max_age: Span,
+        missing: &mut LossSummary,
     ) -> Option<Instant> {
-        while let Some(&Departure { order, number, count }) = self.sequence.front() {
+        while let Some(&Departure { order, number, count }) = self.departures.front() {
             if number < self.base {
-                self.skip(count.min(self.base - number));
+                self.skip_departures(count.min(self.base - number));
                 continue;
             }
-            let Some(sent) = self.sent_in(order, number) else {
-                self.skip(1);
+            let Some(sent) = self.sent_at_order(order, number) else {
+                self.skip_departures(1);
                 continue;
             };
-            if order + 1 >= self.arrived {
+            if order + 1 >= self.delivered_order {
                 return None;
             }
-            if order + 1 + threshold > self.arrived && sent + patience > now {
-                return Some(sent + patience);
+            if order + 1 + threshold > self.delivered_order && sent + max_age > now {
+                return Some(sent + max_age);
             }
-            self.skip(1);
-            self.lose(number, missing);
+            self.skip_departures(1);
+            self.mark_lost(number, missing);
         }
         None
     }
 
-    /// The first transmissions are of no more interest, so many.
+    /// Removes the first `count` recorded transmissions.
     #[inline]
-    fn skip(&mut self, count: u64) {
-        if let Some(first) = self.sequence.front_mut() {
+    fn skip_departures(&mut self, count: u64) {
+        if let Some(first) = self.departures.front_mut() {
             (first.order, first.number) = (first.order + count, first.number + count);
             first.count -= count;
             if first.count == 0 {
-                self.sequence.pop_front();
+                self.departures.pop_front();
             }
         }
     }
 
-    /// When a frame was sent, if it is in flight and that was the transmission.
+    /// Returns when a frame was sent, if it is in flight and this was its last transmission.
     #[inline]
-    fn sent_in(&self, order: u64, number: u64) -> Option<Instant> {
+    fn sent_at_order(&self, order: u64, number: u64) -> Option<Instant> {
         let flight = self.get(number)?;
         let last = flight.order + (number - flight.first) == order;
-        (flight.state == State::InFlight && last).then_some(flight.sent)
+        (flight.state == FlightState::InFlight && last).then_some(flight.sent_at)
     }
 
-    fn lose(&mut self, number: u64, missing: &mut Missing) {
-        let flight = self.single(number);
-        flight.state = State::Lost;
-        let (length, sent) = (flight.length, flight.sent);
+    fn mark_lost(&mut self, number: u64, missing: &mut LossSummary) {
+        let flight = self.isolate(number);
+        flight.state = FlightState::Lost;
+        let (length, sent) = (flight.length, flight.sent_at);
         self.in_flight -= 1;
         self.lost.insert(number);
         missing.frames += 1;
@@ -635,70 +649,71 @@ impl Flights {
         missing.shortest = if missing.frames == 1 { length } else { missing.shortest.min(length) };
     }
 
-    /// Takes a frame in flight for lost.
-    pub fn lose_one(&mut self, number: u64, missing: &mut Missing) {
+    /// Declares a frame lost if it is in flight.
+    pub fn mark_one_lost(&mut self, number: u64, missing: &mut LossSummary) {
         if self.sent_at(number).is_some() {
-            self.lose(number, missing);
+            self.mark_lost(number, missing);
         }
     }
 
-    /// Takes frames in flight for lost that are longer than `length`.
-    pub fn lose_longer(&mut self, length: usize, missing: &mut Missing) {
+    /// Declares frames in flight lost that are longer than `length`.
+    pub fn mark_longer_lost(&mut self, length: usize, missing: &mut LossSummary) {
         for number in self.base..self.unsent {
             let flight = &self.records[self.at(number)];
-            if flight.state == State::InFlight && usize::from(flight.length) > length {
-                self.lose(number, missing);
+            if flight.state == FlightState::InFlight && usize::from(flight.length) > length {
+                self.mark_lost(number, missing);
             }
         }
     }
 
-    /// Bytes of the frames in flight, in order.
+    /// Iterates over the lengths of the frames in flight.
     pub fn lengths_in_flight(&self) -> impl Iterator<Item = usize> + '_ {
-        let flights = self.ring.iter().map(|record| &self.records[*record as usize]);
-        flights.filter(|flight| flight.state == State::InFlight).map(|flight| flight.length.into())
+        let flights = self.record_of.iter().map(|record| &self.records[*record as usize]);
+        flights.filter(|flight| flight.state == FlightState::InFlight).map(|flight| flight.length.into())
     }
 
-    /// Whether a frame is there and not acknowledged.
-    pub fn is_wanted(&self, number: u64) -> bool {
-        self.get(number).is_some_and(|flight| flight.state != State::Acknowledged)
+    /// Returns whether a frame exists and is unacknowledged.
+    pub fn is_unacknowledged(&self, number: u64) -> bool {
+        self.get(number).is_some_and(|flight| flight.state != FlightState::Acknowledged)
     }
 
-    /// Takes everything in flight for lost.
-    pub fn lose_all(&mut self, missing: &mut Missing) {
+    /// Declares all frames in flight lost.
+    pub fn mark_all_lost(&mut self, missing: &mut LossSummary) {
         for number in self.base..self.unsent {
-            if self.records[self.at(number)].state == State::InFlight {
-                self.lose(number, missing);
+            if self.records[self.at(number)].state == FlightState::InFlight {
+                self.mark_lost(number, missing);
             }
         }
-        self.sequence.clear();
+        self.departures.clear();
     }
 
-    /// When the frame `number` was last sent, if it is in flight.
+    /// Returns when frame `number` was last sent, if it is in flight.
     pub fn sent_at(&self, number: u64) -> Option<Instant> {
-        self.get(number).filter(|flight| flight.state == State::InFlight).map(|flight| flight.sent)
+        self.get(number).filter(|flight| flight.state == FlightState::InFlight).map(|flight| flight.sent_at)
     }
 
-    /// The last frame in flight.
+    /// Returns the last frame in flight.
     pub fn last_in_flight(&self) -> Option<u64> {
         (self.base..self.unsent).rev().find(|n| self.sent_at(*n).is_some())
     }
 }
 
-impl News {
-    /// The first `count` frames of a record are among it.
+impl AckSummary {
+    /// Adds the first `count` frames of a record.
     #[inline]
     fn add(&mut self, flight: &Flight, count: u16) {
         let many = u32::from(count);
         self.frames += many;
         self.bytes += u64::from(many * u32::from(flight.length));
-        self.again += if flight.transmissions > 1 { many } else { 0 };
+        self.retransmitted += if flight.transmissions > 1 { many } else { 0 };
         self.longest = self.longest.max(flight.length);
-        let newest = if flight.transmissions == 1 { &mut self.newest_once } else { &mut self.newest_again };
+        let newest =
+            if flight.transmissions == 1 { &mut self.newest_once } else { &mut self.newest_retransmitted };
         let order = flight.order + u64::from(count) - 1;
         if newest.is_none_or(|other| other.order < order) {
-            *newest = Some(Newest {
+            *newest = Some(NewestFrame {
                 order,
-                sent: flight.sent,
+                sent_at: flight.sent_at,
                 delivered: flight.delivered,
                 delivered_at: flight.delivered_at,
                 delivered_sent: flight.delivered_sent,

@@ -1,16 +1,16 @@
-//! The sending half of a connection: messages of many channels, cut into frames.
+//! The sender of a connection: messages of many channels, divided into frames.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
-//! | [`alone`] | a message that leaves at once in a frame of its own |
-//! | [`store`] | messages until they are acknowledged, and buffers to be used again |
-//! | [`flight`] | frames until they are acknowledged |
-//! | [`repair`] | repair frames, as they are made |
-//! | [`sheets`] | frames laid out when their messages come |
+//! | [`single_frame`] | fast path for a message in a single frame |
+//! | [`store`] | stored messages and a pool of buffers |
+//! | [`flight`] | frames in flight |
+//! | [`repair`] | FEC encoder |
+//! | [`frame_buffers`] | frames encoded when their messages are sent |
 //!
-//! Channels of the same priority take turns, a chunk each; a more urgent one goes first always. What does not fill a
-//! frame shares it with what comes next. In full flow, if that was asked for, long messages are laid out in frames when
-//! they come; they wait for their turn, a frame each, and have their credit already.
+//! Channels of the same priority take turns with a chunk each; channels of a higher priority always go first. A chunk
+//! that does not fill a frame shares it with the next. In bulk transfer, if enabled, long messages are encoded into
+//! frames when they are sent; these frames wait for their turn, one frame at a time, and their credit is reserved.
 
 use std::collections::VecDeque;
 
@@ -19,155 +19,162 @@ use trunkline_endpoint::MAX_BATCH;
 use trunkline_units::{Instant, Span};
 
 use crate::Buffer;
-use crate::channels::Channels;
+use crate::channels::ChannelTable;
 use crate::options::CHUNK_COST;
-use crate::wire::data::{self, ALONE, AMONG, CONTROL, END, Form, Head, LONGEST_PACKED, PACK, START, packed};
-use crate::wire::{KIND_MANY, KIND_PACK, KIND_PIECE};
+use crate::wire::data::{
+    self, CONTROL, ChunkKind, END, FrameHeader, MAX_PACKED, MULTI_HEADER, PACK, SINGLE_HEADER, START,
+    packed_length,
+};
+use crate::wire::{KIND_MULTI, KIND_PACK, KIND_PIECE};
 
-pub(crate) mod alone;
 pub(crate) mod flight;
+pub(crate) mod frame_buffers;
 pub(crate) mod repair;
-pub(crate) mod sheets;
+pub(crate) mod single_frame;
 pub(crate) mod store;
 
-use flight::{Flight, Flights, Load, News, Piece, Pieces, Settled};
-use sheets::{Laid, Sheets};
-use store::{Place, Pool, Store};
+use flight::{AckSummary, Flight, Flights, FrameContent, Piece, Pieces, SingleFrameAck};
+use frame_buffers::{EncodedFrames, FrameBuffers};
+use store::{BufferPool, MessageStore, StoreIndex};
 
-/// Priorities of channels, 0 to 7, and one above for what the ends tell each other.
-const LEVELS: usize = 9;
-/// Most chunks of a frame, and most of one channel: with [`MAX_WINDOW`](crate::options::MAX_WINDOW) frames that keeps
-/// sequence numbers within half of their range.
-const CHUNKS: usize = 64;
-const OF_ONE_CHANNEL: usize = 3;
-/// A piece smaller than this waits for the next frame or for more credit, unless it is the rest of its message.
-const WORTH: usize = 64;
+/// Priorities 0 to 7 of channels, and one above for control messages.
+const PRIORITY_LEVELS: usize = 9;
+/// Maximum number of chunks in a frame, in total and per channel: with [`MAX_WINDOW`](crate::options::MAX_WINDOW)
+/// frames, sequence numbers stay within half of their range.
+const MAX_CHUNKS: usize = 64;
+const MAX_CHUNKS_PER_CHANNEL: usize = 3;
+/// A piece smaller than this waits for the next frame or for more credit, unless it ends its message.
+const MIN_PIECE: usize = 64;
 
-/// Most messages that are laid out when another is, because they wait before it; of no more bytes than a batch has.
-const RELAID: usize = 8;
+/// Maximum number of queued messages that are encoded together with a new one; together at most a batch of bytes.
+const MAX_REENCODED: usize = 8;
 
-/// What a channel has to send.
+/// The send queue of a channel.
 #[derive(Debug, Default)]
-struct Outgoing {
-    messages: VecDeque<Message>,
-    /// It has a frame that is being laid out, with what came after all messages.
-    open: bool,
-    /// Of the first message, what has been cut.
-    cut: u32,
-    /// Chunks cut so far; and those with what is laid out, while that waits.
+struct OutgoingChannel {
+    messages: VecDeque<QueuedMessage>,
+    /// A partly filled frame follows the queued messages.
+    has_open_frame: bool,
+    /// Bytes of the first message already divided into frames.
+    offset: u32,
+    /// Number of the next chunk; and of the next chunk after the encoded frames, while these wait.
     sequence: u64,
-    ahead: u64,
-    /// What the peer takes, ever, and what was used of it.
+    encoded_sequence: u64,
+    /// Total credit granted by the peer, and used.
     limit: u64,
     used: u64,
-    /// Bytes kept.
-    kept: usize,
+    /// Bytes stored until they are acknowledged.
+    stored_bytes: usize,
     priority: u8,
-    /// It has its turn coming.
+    /// The channel is in the queue of channels with data.
     queued: bool,
-    /// Its user was told that it is full.
+    /// The channel refused a message because it was full.
     full: bool,
 }
 
-/// What waits on a channel to be cut.
+/// An entry of a send queue.
 #[derive(Clone, Copy, Debug)]
-enum Message {
-    /// A message, or small ones.
-    Kept(Place),
-    /// Frames of messages. Only such stand before them.
-    Laid(Laid),
+enum QueuedMessage {
+    /// A message, or a pack of small ones.
+    Stored(StoreIndex),
+    /// Encoded frames. Only encoded frames precede them.
+    Encoded(EncodedFrames),
 }
 
-/// What a channel begins with.
+/// Initial state of a channel.
 #[derive(Clone, Copy, Debug)]
-struct Fresh {
-    /// What the peer takes before it says more.
+struct ChannelDefaults {
+    /// Initial credit.
     limit: u64,
-    /// The number of the first chunk.
+    /// Number of the first chunk.
     sequence: u64,
 }
 
-impl Fresh {
-    fn of(self, channel: u16) -> Outgoing {
-        let Fresh { limit, sequence } = self;
+impl ChannelDefaults {
+    fn create(self, channel: u16) -> OutgoingChannel {
+        let ChannelDefaults { limit, sequence } = self;
         match channel {
-            CONTROL => {
-                Outgoing { limit: u64::MAX, priority: LEVELS as u8 - 1, sequence, ..Outgoing::default() }
-            }
-            _ => Outgoing { limit, sequence, ..Outgoing::default() },
+            CONTROL => OutgoingChannel {
+                limit: u64::MAX,
+                priority: PRIORITY_LEVELS as u8 - 1,
+                sequence,
+                ..OutgoingChannel::default()
+            },
+            _ => OutgoingChannel { limit, sequence, ..OutgoingChannel::default() },
         }
     }
 }
 
-impl Outgoing {
-    /// Whether it has something to send.
+impl OutgoingChannel {
+    /// Returns whether the channel has unsent data.
     #[inline]
     fn has_more(&self) -> bool {
-        self.open || !self.messages.is_empty()
+        self.has_open_frame || !self.messages.is_empty()
     }
 
-    /// What waits last and was not laid out, the last first.
+    /// Iterates over the messages after the last encoded frame, the last first.
     #[inline]
-    fn kept_last(&self) -> impl Iterator<Item = Place> + '_ {
+    fn unsent_from_last(&self) -> impl Iterator<Item = StoreIndex> + '_ {
         self.messages.iter().rev().map_while(|message| match message {
-            Message::Kept(place) => Some(*place),
-            Message::Laid(_) => None,
+            QueuedMessage::Stored(index) => Some(*index),
+            QueuedMessage::Encoded(_) => None,
         })
     }
 
-    /// Lays out what follows `begin` of a message.
+    /// Encodes a message from `begin` on.
     #[inline]
-    fn lay(&mut self, channel: u16, begin: usize, message: &[u8], sheets: &mut Sheets) {
+    fn encode(&mut self, channel: u16, begin: usize, message: &[u8], buffers: &mut FrameBuffers) {
         let mut at = begin;
         while at < message.len() {
-            let (length, chunks, laid) = sheets.put(channel, self.ahead, at == 0, &message[at..]);
+            let (length, chunks, encoded) =
+                buffers.encode(channel, self.encoded_sequence, at == 0, &message[at..]);
             at += length;
-            self.ahead += chunks;
+            self.encoded_sequence += chunks;
             self.used += length as u64 + CHUNK_COST * chunks;
-            if let Some(laid) = laid {
-                self.push(laid);
+            if let Some(encoded) = encoded {
+                self.push_encoded(encoded);
             }
         }
-        self.open = sheets.open().is_some();
+        self.has_open_frame = buffers.open_channel().is_some();
     }
 
-    /// More frames wait, in the last record if they are like its.
+    /// Queues encoded frames; merges them with the last entry if they are contiguous.
     #[inline]
-    fn push(&mut self, laid: Laid) {
+    fn push_encoded(&mut self, encoded: EncodedFrames) {
         match self.messages.back_mut() {
-            Some(Message::Laid(last)) if last.goes_on_with(&laid) => last.join(&laid),
-            _ => self.messages.push_back(Message::Laid(laid)),
+            Some(QueuedMessage::Encoded(last)) if last.is_followed_by(&encoded) => last.append(&encoded),
+            _ => self.messages.push_back(QueuedMessage::Encoded(encoded)),
         }
     }
 
-    /// Nothing more will stand on its open frame.
-    fn take_open(&mut self, sheets: &mut Sheets) {
-        if let Some(laid) = sheets.close() {
-            self.push(laid);
+    /// Closes the partly filled frame.
+    fn close_open_frame(&mut self, buffers: &mut FrameBuffers) {
+        if let Some(encoded) = buffers.close_frame() {
+            self.push_encoded(encoded);
         }
-        self.open = false;
+        self.has_open_frame = false;
     }
 
-    /// The first `count` frames that it had laid out leave, with so many bytes of messages.
+    /// Removes the first `count` encoded frames, with `bytes` bytes of messages.
     #[inline]
-    fn leave(&mut self, count: u16, bytes: u32) {
-        if let Some(Message::Laid(first)) = self.messages.front_mut() {
+    fn remove_sent(&mut self, count: u16, bytes: u32) {
+        if let Some(QueuedMessage::Encoded(first)) = self.messages.front_mut() {
             if count < first.count {
-                let rest = first.part(count);
-                *first = Laid { bytes: rest.bytes - bytes, ..rest };
+                let rest = first.split_off(count);
+                *first = EncodedFrames { bytes: rest.bytes - bytes, ..rest };
             } else {
                 self.messages.pop_front();
             }
         }
-        if !self.open && !matches!(self.messages.front(), Some(Message::Laid(_))) {
-            self.sequence = self.ahead;
+        if !self.has_open_frame && !matches!(self.messages.front(), Some(QueuedMessage::Encoded(_))) {
+            self.sequence = self.encoded_sequence;
         }
         self.queued = self.has_more();
     }
 
-    /// It has something to send: its turn will come.
+    /// Adds the channel to the queue of channels with data.
     #[inline]
-    fn queue(&mut self, channel: u16, turns: &mut Turns) {
+    fn enqueue(&mut self, channel: u16, turns: &mut SendQueue) {
         if !self.queued {
             self.queued = true;
             turns.add(usize::from(self.priority), channel);
@@ -175,677 +182,689 @@ impl Outgoing {
     }
 }
 
-/// The sending half.
+/// The sender of a connection.
 #[derive(Debug)]
 pub(crate) struct Sender {
     pub flights: Flights,
-    store: Store,
-    pool: Pool,
-    /// If frames may be laid out when their messages come.
-    sheets: Option<Box<Sheets>>,
-    /// The last channel that laid out any: none but it has such frames waiting.
-    laid_last: Option<u16>,
-    channels: Channels<Outgoing>,
-    turns: Turns,
-    /// The last chunk was all that its channel had to send.
-    last_of_channel: bool,
-    /// What the peer takes of all channels together, and what was used of it.
+    store: MessageStore,
+    pool: BufferPool,
+    /// Present if pre-encoding is enabled.
+    frame_buffers: Option<Box<FrameBuffers>>,
+    /// The last channel with encoded frames; no other channel has any waiting.
+    last_encoded_channel: Option<u16>,
+    channels: ChannelTable<OutgoingChannel>,
+    send_queue: SendQueue,
+    /// The last chunk emptied its channel.
+    channel_emptied: bool,
+    /// Total credit of the connection granted by the peer, and used.
     limit: u64,
     used: u64,
-    fresh: Fresh,
-    /// Bytes not cut yet.
-    waiting: usize,
-    /// No credit lets any of them leave.
+    channel_defaults: ChannelDefaults,
+    /// Bytes that are not divided into frames yet.
+    unsent_bytes: usize,
+    /// No channel has credit for its data.
     blocked: bool,
-    /// Most bytes that a pack may have.
-    longest_pack: usize,
+    /// Maximum length of a pack in bytes.
+    max_pack: usize,
     send_buffer: usize,
-    /// Channels that were full and are not.
-    eased: VecDeque<u16>,
+    /// Channels that are writable again.
+    writable: VecDeque<u16>,
 }
 
 impl Sender {
-    /// `room` is what a frame has for chunks.
+    /// Creates a sender; `room` is the number of bytes for chunks in a frame.
     pub fn new(selective: bool, limit: u32, channel_limit: u32, send_buffer: usize, room: usize) -> Self {
         Sender {
             flights: Flights::new(selective),
-            store: Store::default(),
-            pool: Pool::default(),
-            sheets: None,
-            laid_last: None,
-            channels: Channels::default(),
-            turns: Turns::default(),
-            last_of_channel: false,
+            store: MessageStore::default(),
+            pool: BufferPool::default(),
+            frame_buffers: None,
+            last_encoded_channel: None,
+            channels: ChannelTable::default(),
+            send_queue: SendQueue::default(),
+            channel_emptied: false,
             limit: limit.into(),
             used: 0,
-            fresh: Fresh { limit: channel_limit.into(), sequence: 0 },
-            waiting: 0,
+            channel_defaults: ChannelDefaults { limit: channel_limit.into(), sequence: 0 },
+            unsent_bytes: 0,
             blocked: false,
-            longest_pack: room - data::PIGGYBACK - ALONE,
+            max_pack: room - data::PIGGYBACK - SINGLE_HEADER,
             send_buffer,
-            eased: VecDeque::new(),
+            writable: VecDeque::new(),
         }
     }
 
     #[inline]
-    fn channel(&mut self, channel: u16) -> &mut Outgoing {
-        let fresh = self.fresh;
-        self.channels.get_or(channel, || fresh.of(channel))
+    fn channel(&mut self, channel: u16) -> &mut OutgoingChannel {
+        let defaults = self.channel_defaults;
+        self.channels.get_or_insert_with(channel, || defaults.create(channel))
     }
 
-    /// The first frame, and the first chunk of each channel, have these numbers.
-    pub fn number_from(&mut self, frame: u64, chunk: u64) {
-        self.fresh.sequence = chunk;
-        self.flights.number_from(frame);
+    /// Sets the numbers of the first frame and of the first chunk of each channel.
+    pub fn set_first_numbers(&mut self, frame: u64, chunk: u64) {
+        self.channel_defaults.sequence = chunk;
+        self.flights.set_first_number(frame);
     }
 
-    /// From now on frames may be laid out when their messages come, `frame` bytes long, of which `check` are the check's.
-    pub fn lay_frames(&mut self, frame: usize, check: usize) {
-        self.sheets = Some(Box::new(Sheets::new(frame, check)));
+    /// Enables pre-encoding into frames of `frame` bytes, including `check` bytes of check.
+    pub fn enable_pre_encoding(&mut self, frame: usize, check: usize) {
+        self.frame_buffers = Some(Box::new(FrameBuffers::new(frame, check)));
     }
 
-    /// Whether `channel` takes another message.
+    /// Returns whether `channel` accepts another message.
     #[inline]
     pub fn has_room(&mut self, channel: u16) -> bool {
         let most = self.send_buffer;
         let Some(outgoing) = self.channels.get_mut(channel) else { return true };
-        outgoing.full = outgoing.kept >= most;
+        outgoing.full = outgoing.stored_bytes >= most;
         !outgoing.full
     }
 
-    /// Takes a copy of a message. In full flow (`flows`) it is laid out in frames at once, if that may be done.
+    /// Queues a copy of a message. In bulk transfer (`flows`) it is encoded into frames immediately, if possible.
     #[inline]
-    pub fn copy(&mut self, channel: u16, bytes: &[u8], flows: bool) {
-        let size = packed(bytes.len());
-        if size > self.longest_pack / 2 || bytes.len() > LONGEST_PACKED {
-            if flows && self.may_lay(channel, bytes.len()) {
-                return self.lay(channel, bytes);
+    pub fn queue_copy(&mut self, channel: u16, bytes: &[u8], flows: bool) {
+        let size = packed_length(bytes.len());
+        if size > self.max_pack / 2 || bytes.len() > MAX_PACKED {
+            if flows && self.can_encode(channel, bytes.len()) {
+                return self.encode(channel, bytes);
             }
             let mut buffer = self.pool.take(bytes.len());
             buffer.extend_from_slice(bytes);
-            return self.hand_over(channel, buffer);
+            return self.queue_owned(channel, buffer);
         }
         self.close_frame(channel);
-        let longest = self.longest_pack;
-        let fresh = self.fresh;
-        let outgoing = self.channels.get_or(channel, || fresh.of(channel));
+        let longest = self.max_pack;
+        let defaults = self.channel_defaults;
+        let outgoing = self.channels.get_or_insert_with(channel, || defaults.create(channel));
         let last = match outgoing.messages.back() {
-            Some(Message::Kept(place)) => Some(*place),
+            Some(QueuedMessage::Stored(index)) => Some(*index),
             _ => None,
         };
-        let place = match last.filter(|at| {
-            let kept = self.store.get(*at);
-            kept.is_pack && kept.bytes.len() + size <= longest
+        let index = match last.filter(|at| {
+            let stored = self.store.get(*at);
+            stored.is_pack && stored.bytes.len() + size <= longest
         }) {
-            Some(place) => place,
+            Some(index) => index,
             None => {
-                let place = self.store.keep(self.pool.take(longest), channel, true);
-                outgoing.messages.push_back(Message::Kept(place));
-                place
+                let index = self.store.insert(self.pool.take(longest), channel, true);
+                outgoing.messages.push_back(QueuedMessage::Stored(index));
+                index
             }
         };
-        let pack = &mut self.store.get_mut(place).bytes;
+        let pack = &mut self.store.get_mut(index).bytes;
         match bytes.len() {
             short @ 0..128 => pack.push(short as u8),
             long => pack.extend_from_slice(&(0x8000 | long as u16).to_be_bytes()),
         }
         pack.extend_from_slice(bytes);
-        self.waiting += size;
+        self.unsent_bytes += size;
         self.blocked = false;
-        outgoing.kept += size;
-        outgoing.queue(channel, &mut self.turns);
+        outgoing.stored_bytes += size;
+        outgoing.enqueue(channel, &mut self.send_queue);
     }
 
-    /// Takes a message.
+    /// Queues a message without a copy.
     #[inline]
-    pub fn hand_over(&mut self, channel: u16, bytes: Buffer) {
+    pub fn queue_owned(&mut self, channel: u16, bytes: Buffer) {
         let size = bytes.len();
         if size == 0 {
-            return self.copy(channel, &[], false);
+            return self.queue_copy(channel, &[], false);
         }
         self.close_frame(channel);
-        let place = self.store.keep(bytes, channel, false);
-        let fresh = self.fresh;
-        let outgoing = self.channels.get_or(channel, || fresh.of(channel));
-        outgoing.messages.push_back(Message::Kept(place));
-        self.waiting += size;
+        let index = self.store.insert(bytes, channel, false);
+        let defaults = self.channel_defaults;
+        let outgoing = self.channels.get_or_insert_with(channel, || defaults.create(channel));
+        outgoing.messages.push_back(QueuedMessage::Stored(index));
+        self.unsent_bytes += size;
         self.blocked = false;
-        outgoing.kept += size;
-        outgoing.queue(channel, &mut self.turns);
+        outgoing.stored_bytes += size;
+        outgoing.enqueue(channel, &mut self.send_queue);
     }
 
-    /// Whether a message may be laid out: no other channel has a turn coming, and there is credit for all of it, which
-    /// it takes now. So it must not wait behind what might lack credit then: that is laid out with it, if it is little.
+    /// Returns whether a message may be encoded: no other channel has data, and the credit covers the whole message,
+    /// because it is used immediately. The message must not wait behind others that might then lack credit: a few
+    /// waiting messages are encoded with it.
     #[inline]
-    fn may_lay(&mut self, channel: u16, length: usize) -> bool {
-        let Some(sheets) = &self.sheets else { return false };
-        let (fresh, left) = (self.fresh, self.limit - self.used);
-        let outgoing = self.channels.get_or(channel, || fresh.of(channel));
+    fn can_encode(&mut self, channel: u16, length: usize) -> bool {
+        let Some(buffers) = &self.frame_buffers else { return false };
+        let (defaults, left) = (self.channel_defaults, self.limit - self.used);
+        let outgoing = self.channels.get_or_insert_with(channel, || defaults.create(channel));
         let credit = left.min(outgoing.limit - outgoing.used);
-        let mut cost = length as u64 + CHUNK_COST * sheets.most_chunks(length);
+        let mut cost = length as u64 + CHUNK_COST * buffers.max_chunks(length);
         let mut again = 0;
-        for (index, place) in outgoing.kept_last().enumerate() {
-            let kept = self.store.get(place);
-            again += kept.bytes.len();
-            if kept.is_pack || index >= RELAID || again > MAX_BATCH {
+        for (count, index) in outgoing.unsent_from_last().enumerate() {
+            let stored = self.store.get(index);
+            again += stored.bytes.len();
+            if stored.is_pack || count >= MAX_REENCODED || again > MAX_BATCH {
                 return false;
             }
-            cost += kept.bytes.len() as u64 + CHUNK_COST * sheets.most_chunks(kept.bytes.len());
+            cost += stored.bytes.len() as u64 + CHUNK_COST * buffers.max_chunks(stored.bytes.len());
         }
-        cost <= credit && self.turns.has_none_but(channel)
+        cost <= credit && self.send_queue.has_no_other(channel)
     }
 
-    /// Lays out a message in frames, after what waits before it.
-    fn lay(&mut self, channel: u16, bytes: &[u8]) {
-        let fresh = self.fresh;
-        let outgoing = self.channels.get_or(channel, || fresh.of(channel));
-        let Some(sheets) = &mut self.sheets else { return };
-        if self.waiting == 0 {
-            sheets.settle();
+    /// Encodes a message into frames, after the messages that wait before it.
+    fn encode(&mut self, channel: u16, bytes: &[u8]) {
+        let defaults = self.channel_defaults;
+        let outgoing = self.channels.get_or_insert_with(channel, || defaults.create(channel));
+        let Some(buffers) = &mut self.frame_buffers else { return };
+        if self.unsent_bytes == 0 {
+            buffers.align_batch();
         }
         let (before, mut again) = (outgoing.used, 0);
-        let places: SmallVec<[Place; RELAID]> = outgoing.kept_last().collect();
-        outgoing.messages.truncate(outgoing.messages.len() - places.len());
+        let indices: SmallVec<[StoreIndex; MAX_REENCODED]> = outgoing.unsent_from_last().collect();
+        outgoing.messages.truncate(outgoing.messages.len() - indices.len());
         if !outgoing.has_more() {
-            outgoing.ahead = outgoing.sequence;
+            outgoing.encoded_sequence = outgoing.sequence;
         }
-        for place in places.iter().rev() {
-            let kept = self.store.get_mut(*place);
-            let begin = std::mem::take(&mut outgoing.cut) as usize;
-            outgoing.lay(channel, begin, &kept.bytes, sheets);
-            again += kept.bytes.len() - begin;
-            // What has been cut of it is needed until it is acknowledged.
-            kept.pieces += 1;
-            kept.cut = true;
+        for index in indices.iter().rev() {
+            let stored = self.store.get_mut(*index);
+            let begin = std::mem::take(&mut outgoing.offset) as usize;
+            outgoing.encode(channel, begin, &stored.bytes, buffers);
+            again += stored.bytes.len() - begin;
+            // The part that was sent from the message itself is needed until it is acknowledged.
+            stored.pieces += 1;
+            stored.cut = true;
         }
-        outgoing.lay(channel, 0, bytes, sheets);
-        outgoing.kept += again + bytes.len();
-        outgoing.queue(channel, &mut self.turns);
+        outgoing.encode(channel, 0, bytes, buffers);
+        outgoing.stored_bytes += again + bytes.len();
+        outgoing.enqueue(channel, &mut self.send_queue);
         self.used += outgoing.used - before;
-        self.laid_last = Some(channel);
-        self.waiting += bytes.len();
+        self.last_encoded_channel = Some(channel);
+        self.unsent_bytes += bytes.len();
         self.blocked = false;
-        places.into_iter().for_each(|place| self.release(place));
+        indices.into_iter().for_each(|index| self.release(index));
     }
 
-    /// Something else is to follow what was laid out last, if that is the channel's.
+    /// Closes the partly filled frame of a channel before another message follows.
     #[inline]
     fn close_frame(&mut self, channel: u16) {
-        if let Some(sheets) = &mut self.sheets
-            && sheets.open() == Some(channel)
+        if let Some(buffers) = &mut self.frame_buffers
+            && buffers.open_channel() == Some(channel)
             && let Some(outgoing) = self.channels.get_mut(channel)
         {
-            outgoing.take_open(sheets);
+            outgoing.close_open_frame(buffers);
         }
     }
 
-    /// Tells the other end something, after everything told before.
-    pub fn tell(&mut self, bytes: &[u8]) {
-        self.hand_over(CONTROL, Buffer::from(bytes));
+    /// Queues a control message for the peer; control messages stay in order.
+    pub fn send_control(&mut self, bytes: &[u8]) {
+        self.queue_owned(CONTROL, Buffer::from(bytes));
     }
 
-    /// How urgent a channel is from now on.
+    /// Sets the priority of a channel.
     pub fn prioritize(&mut self, channel: u16, priority: u8) {
         let outgoing = self.channel(channel);
         let before = std::mem::replace(&mut outgoing.priority, priority.min(7));
         if outgoing.queued && before != priority.min(7) {
-            self.turns.remove(usize::from(before), channel);
-            self.turns.add(usize::from(priority.min(7)), channel);
+            self.send_queue.remove(usize::from(before), channel);
+            self.send_queue.add(usize::from(priority.min(7)), channel);
         }
     }
 
-    /// The peer takes more, of all channels together.
+    /// Raises the credit of the connection.
     pub fn raise_limit(&mut self, limit: u64) {
         self.limit = self.limit.max(limit);
         self.blocked = false;
     }
 
-    /// The peer takes more of one channel.
+    /// Raises the credit of a channel.
     pub fn raise_channel_limit(&mut self, channel: u16, limit: u64) {
         self.blocked = false;
-        let fresh = self.fresh;
-        let outgoing = self.channels.get_or(channel, || fresh.of(channel));
+        let defaults = self.channel_defaults;
+        let outgoing = self.channels.get_or_insert_with(channel, || defaults.create(channel));
         outgoing.limit = outgoing.limit.max(limit);
         if outgoing.has_more() {
-            outgoing.queue(channel, &mut self.turns);
+            outgoing.enqueue(channel, &mut self.send_queue);
         }
     }
 
-    /// Bytes not cut yet.
+    /// Bytes that are not divided into frames yet.
     #[inline]
-    pub fn waiting(&self) -> usize {
-        self.waiting
+    pub fn unsent_bytes(&self) -> usize {
+        self.unsent_bytes
     }
 
-    /// Whether there is something to cut and, as far as is known, credit for it.
+    /// Returns whether there is unsent data and, as far as known, credit for it.
     #[inline]
     pub fn can_cut(&self) -> bool {
-        self.waiting > 0 && !self.blocked
+        self.unsent_bytes > 0 && !self.blocked
     }
 
-    /// Whether everything that was taken has been acknowledged.
+    /// Returns whether all data is acknowledged.
     pub fn is_done(&self) -> bool {
-        self.waiting == 0 && self.flights.is_empty()
+        self.unsent_bytes == 0 && self.flights.is_empty()
     }
 
-    /// Whether all that is not acknowledged is what the ends tell each other.
-    pub fn has_only_told(&self) -> bool {
-        let told = |number| self.flights.get(number).is_some_and(Flight::is_told);
-        self.waiting == 0 && (self.flights.base()..self.flights.next()).all(told)
+    /// Returns whether only control messages are unacknowledged.
+    pub fn has_only_control(&self) -> bool {
+        let is_control = |number| self.flights.get(number).is_some_and(Flight::is_control_or_acknowledged);
+        self.unsent_bytes == 0 && (self.flights.base()..self.flights.next()).all(is_control)
     }
 
-    /// A channel that was full and takes messages again.
-    pub fn take_eased(&mut self) -> Option<u16> {
-        self.eased.pop_front()
+    /// Returns a channel that is writable again.
+    pub fn take_writable(&mut self) -> Option<u16> {
+        self.writable.pop_front()
     }
 
-    /// Everything before `cumulative` has arrived.
+    /// Processes the acknowledgement of all frames before `cumulative`.
     #[inline]
-    pub fn advance(&mut self, cumulative: u64, news: &mut News) {
-        // Of frames that were laid out, mostly many of one channel.
+    pub fn acknowledge_until(&mut self, cumulative: u64, summary: &mut AckSummary) {
+        // Encoded frames mostly come in groups of one channel.
         let (mut channel, mut bytes) = (CONTROL, 0);
-        while let Some(load) = self.flights.forget_first(cumulative, news) {
+        while let Some(load) = self.flights.pop_acknowledged(cumulative, summary) {
             match load {
-                Load::Piece(piece) => self.release(piece.place),
-                Load::Pieces(pieces) => pieces.iter().for_each(|piece| self.release(piece.place)),
-                Load::Laid(laid) => {
-                    self.sheets.iter_mut().for_each(|sheets| sheets.release(&laid));
-                    if laid.channel != channel {
-                        self.freed(channel, bytes);
-                        (channel, bytes) = (laid.channel, 0);
+                FrameContent::Piece(piece) => self.release(piece.message),
+                FrameContent::Pieces(pieces) => pieces.iter().for_each(|piece| self.release(piece.message)),
+                FrameContent::Encoded(encoded) => {
+                    self.frame_buffers.iter_mut().for_each(|buffers| buffers.release(&encoded));
+                    if encoded.channel != channel {
+                        self.free_bytes(channel, bytes);
+                        (channel, bytes) = (encoded.channel, 0);
                     }
-                    bytes += laid.bytes as usize;
+                    bytes += encoded.bytes as usize;
                 }
             }
         }
-        self.freed(channel, bytes);
+        self.free_bytes(channel, bytes);
         if self.is_done() {
             self.pool.shrink();
-            self.sheets.iter_mut().for_each(|sheets| sheets.shrink());
+            self.frame_buffers.iter_mut().for_each(|buffers| buffers.shrink());
         }
     }
 
-    /// The only frame there is, which is in flight and has this record, has arrived.
+    /// Processes the acknowledgement of the only frame in flight.
     #[inline(always)]
-    pub fn settle(&mut self, record: u32, now: Instant, least: Span, sure: bool) -> Option<Settled> {
-        let settled = self.flights.settle(record, now, least, sure)?;
-        match self.store.rest(settled.place) {
-            Some((channel, bytes)) => self.freed(channel, bytes),
-            None => self.release(settled.place),
+    pub fn acknowledge_single(
+        &mut self,
+        record: u32,
+        now: Instant,
+        least: Span,
+        sure: bool,
+    ) -> Option<SingleFrameAck> {
+        let settled = self.flights.acknowledge_single(record, now, least, sure)?;
+        match self.store.park_pack(settled.message) {
+            Some((channel, bytes)) => self.free_bytes(channel, bytes),
+            None => self.release(settled.message),
         }
-        if self.waiting == 0 {
+        if self.unsent_bytes == 0 {
             self.pool.shrink();
-            if let Some(sheets) = &mut self.sheets {
-                sheets.shrink();
+            if let Some(buffers) = &mut self.frame_buffers {
+                buffers.shrink();
             }
         }
         Some(settled)
     }
 
-    /// Whether no channel is to be told of.
+    /// Returns whether no channel is to be reported.
     #[inline]
-    pub fn has_told(&self) -> bool {
-        self.eased.is_empty()
+    pub fn has_no_reports(&self) -> bool {
+        self.writable.is_empty()
     }
 
-    /// Cuts a frame of all that there is to send, if that is one whole message or pack, which fits into `room`, its head
-    /// included, and for which there is credit; its number and its bytes, head included.
+    /// Creates a frame with all unsent data, if that is one whole message or pack that fits into `room` with its
+    /// header and has credit. Returns its number and length with header.
     #[inline]
-    pub fn cut_only(&mut self, room: usize) -> Option<(u64, usize)> {
-        let (level, channel) = self.turns.only()?;
+    pub fn cut_single(&mut self, room: usize) -> Option<(u64, usize)> {
+        let (level, channel) = self.send_queue.only()?;
         let left = self.limit - self.used;
         let outgoing = self.channels.get_mut(channel)?;
-        let &Message::Kept(place) = outgoing.messages.front()? else { return None };
-        let kept = self.store.get_mut(place);
-        let length = kept.bytes.len();
+        let &QueuedMessage::Stored(index) = outgoing.messages.front()? else { return None };
+        let stored = self.store.get_mut(index);
+        let length = stored.bytes.len();
         let cost = length as u64 + CHUNK_COST;
-        let whole =
-            length == self.waiting && outgoing.cut == 0 && outgoing.messages.len() == 1 && !outgoing.open;
+        let whole = length == self.unsent_bytes
+            && outgoing.offset == 0
+            && outgoing.messages.len() == 1
+            && !outgoing.has_open_frame;
         let credit = left.min(outgoing.limit - outgoing.used);
-        if !whole || length + ALONE > room || cost > credit || channel == CONTROL {
+        if !whole || length + SINGLE_HEADER > room || cost > credit || channel == CONTROL {
             return None;
         }
-        let flags = if kept.is_pack { PACK } else { START | END };
+        let flags = if stored.is_pack { PACK } else { START | END };
         let sequence = outgoing.sequence as u16;
-        let piece = Piece { place, offset: 0, length: length as u16, channel, sequence, flags };
-        (kept.pieces, kept.cut) = (1, true);
+        let piece = Piece { message: index, offset: 0, length: length as u16, channel, sequence, flags };
+        (stored.pieces, stored.cut) = (1, true);
         outgoing.messages.clear();
         outgoing.queued = false;
         outgoing.sequence += 1;
         outgoing.used += cost;
         self.used += cost;
-        self.last_of_channel = true;
-        self.waiting = 0;
-        self.turns.pass(level, false);
-        let body = length + ALONE;
-        Some((self.flights.cut(Flight::new(Load::Piece(piece), body)), body))
+        self.channel_emptied = true;
+        self.unsent_bytes = 0;
+        self.send_queue.advance(level, false);
+        let body = length + SINGLE_HEADER;
+        Some((self.flights.push(Flight::new(FrameContent::Piece(piece), body)), body))
     }
 
-    /// What a frame that is done with carried can be forgotten.
+    /// Releases the stored data of an acknowledged frame.
     #[inline]
-    fn release(&mut self, place: Place) {
-        let Some((channel, bytes)) = self.store.release(place) else { return };
-        self.freed(channel, bytes.len());
+    fn release(&mut self, index: StoreIndex) {
+        let Some((channel, bytes)) = self.store.release(index) else { return };
+        self.free_bytes(channel, bytes.len());
         self.pool.give(bytes);
     }
 
-    /// So many bytes of a channel need not be kept any more.
+    /// Frees stored bytes of a channel.
     #[inline(always)]
-    fn freed(&mut self, channel: u16, bytes: usize) {
+    fn free_bytes(&mut self, channel: u16, bytes: usize) {
         let most = self.send_buffer;
         let Some(outgoing) = self.channels.get_mut(channel) else { return };
-        outgoing.kept -= bytes;
-        if outgoing.full && outgoing.kept <= most / 2 {
+        outgoing.stored_bytes -= bytes;
+        if outgoing.full && outgoing.stored_bytes <= most / 2 {
             outgoing.full = false;
-            self.eased.push_back(channel);
+            self.writable.push_back(channel);
         }
     }
 
-    /// Cuts a frame whose chunks, heads included, take at most `room` bytes; its number. None if there is nothing that
-    /// the peer's credit lets through.
+    /// Creates a frame whose chunks and headers have at most `room` bytes; returns its number. None if no data has
+    /// credit.
     pub fn cut(&mut self, room: usize) -> Option<u64> {
-        let first = match self.next_piece(room - ALONE) {
-            Next::Piece(first) => first,
-            Next::Laid(level, channel) => return self.cut_laid(level, channel),
-            Next::Nothing => {
+        let first = match self.next_piece(room - SINGLE_HEADER) {
+            NextFrame::Piece(first) => first,
+            NextFrame::Encoded(level, channel) => return self.cut_encoded(level, channel),
+            NextFrame::Nothing => {
                 let number = self.cut_out_of_turn();
                 self.blocked = number.is_none();
                 return number;
             }
         };
-        let alone = usize::from(first.length) + ALONE;
+        let single = usize::from(first.length) + SINGLE_HEADER;
         let mut pieces = Pieces::new();
         pieces.push(first);
-        let mut body = alone + (AMONG - ALONE);
-        // The three bytes more that the first one's head takes must be worth it.
-        while body + AMONG + WORTH <= room && pieces.len() < CHUNKS {
-            let Next::Piece(piece) = self.next_piece(room - body - AMONG) else { break };
-            body += AMONG + usize::from(piece.length);
+        let mut body = single + (MULTI_HEADER - SINGLE_HEADER);
+        // A second chunk makes the first chunk's header three bytes longer, so it must be large enough.
+        while body + MULTI_HEADER + MIN_PIECE <= room && pieces.len() < MAX_CHUNKS {
+            let NextFrame::Piece(piece) = self.next_piece(room - body - MULTI_HEADER) else { break };
+            body += MULTI_HEADER + usize::from(piece.length);
             pieces.push(piece);
             let of_one = pieces.iter().filter(|other| other.channel == piece.channel).count();
-            if of_one >= OF_ONE_CHANNEL {
+            if of_one >= MAX_CHUNKS_PER_CHANNEL {
                 break;
             }
         }
         let (load, body) = match &pieces[..] {
-            [piece] => (Load::Piece(*piece), alone),
-            _ => (Load::Pieces(pieces), body),
+            [piece] => (FrameContent::Piece(*piece), single),
+            _ => (FrameContent::Pieces(pieces), body),
         };
-        Some(self.flights.cut(Flight::new(load, body)))
+        Some(self.flights.push(Flight::new(load, body)))
     }
 
-    /// Takes the frame that a channel has had laid out as the next.
-    fn cut_laid(&mut self, level: usize, channel: u16) -> Option<u64> {
-        let laid = self.take_laid(channel)?;
-        self.turns.pass(level, self.channels.get(channel).is_some_and(|outgoing| outgoing.queued));
-        self.cut_taken(laid)
+    /// Takes the next encoded frame of the channel whose turn it is.
+    fn cut_encoded(&mut self, level: usize, channel: u16) -> Option<u64> {
+        let encoded = self.take_encoded(channel)?;
+        self.send_queue.advance(level, self.channels.get(channel).is_some_and(|outgoing| outgoing.queued));
+        self.cut_encoded_frame(encoded)
     }
 
-    /// Whoever has a turn is short of everybody's credit. What was laid out has taken its own before, and must not wait
-    /// for others: the peer grants more for what has come only.
+    /// Takes an encoded frame out of turn: the channel whose turn it is lacks credit of the connection, but encoded
+    /// frames have reserved theirs and must not wait, because the peer grants more only for data that arrives.
     #[cold]
     fn cut_out_of_turn(&mut self) -> Option<u64> {
-        let channel = self.laid_last?;
-        let laid = self.take_laid(channel)?;
+        let channel = self.last_encoded_channel?;
+        let encoded = self.take_encoded(channel)?;
         let outgoing = self.channels.get(channel)?;
         if !outgoing.queued {
-            self.turns.remove(usize::from(outgoing.priority), channel);
+            self.send_queue.remove(usize::from(outgoing.priority), channel);
         }
-        self.cut_taken(laid)
+        self.cut_encoded_frame(encoded)
     }
 
-    fn cut_taken(&mut self, laid: Laid) -> Option<u64> {
-        let body = self.sheets.as_ref()?.body(&laid);
-        Some(self.flights.cut(Flight::new(Load::Laid(laid), body)))
+    fn cut_encoded_frame(&mut self, encoded: EncodedFrames) -> Option<u64> {
+        let body = self.frame_buffers.as_ref()?.body_length(&encoded);
+        Some(self.flights.push(Flight::new(FrameContent::Encoded(encoded), body)))
     }
 
-    /// The next frame that a channel has had laid out.
+    /// Removes the next encoded frame of a channel.
     #[inline]
-    fn take_laid(&mut self, channel: u16) -> Option<Laid> {
-        let (outgoing, sheets) = (self.channels.get_mut(channel)?, self.sheets.as_mut()?);
-        if outgoing.open && outgoing.messages.is_empty() {
-            outgoing.take_open(sheets);
+    fn take_encoded(&mut self, channel: u16) -> Option<EncodedFrames> {
+        let (outgoing, buffers) = (self.channels.get_mut(channel)?, self.frame_buffers.as_mut()?);
+        if outgoing.has_open_frame && outgoing.messages.is_empty() {
+            outgoing.close_open_frame(buffers);
         }
-        let Some(&Message::Laid(laid)) = outgoing.messages.front() else { return None };
-        let laid = Laid { count: 1, bytes: sheets.carried(&laid), ..laid };
-        outgoing.leave(1, laid.bytes);
-        self.waiting -= laid.bytes as usize;
-        Some(laid)
+        let Some(&QueuedMessage::Encoded(encoded)) = outgoing.messages.front() else { return None };
+        let encoded = EncodedFrames { count: 1, bytes: buffers.message_bytes(&encoded), ..encoded };
+        outgoing.remove_sent(1, encoded.bytes);
+        self.unsent_bytes -= encoded.bytes as usize;
+        Some(encoded)
     }
 
-    /// The next chunk, of at most `most` bytes, of the channel whose turn it is. A channel without credit loses its
-    /// turn until it has more.
+    /// Returns the next chunk, of at most `most` bytes, of the channel whose turn it is. A channel without credit
+    /// loses its turn until it has more.
     #[inline]
-    fn next_piece(&mut self, most: usize) -> Next {
-        while let Some((level, channel)) = self.turns.first() {
+    fn next_piece(&mut self, most: usize) -> NextFrame {
+        while let Some((level, channel)) = self.send_queue.first() {
             match self.take_piece(channel, most) {
-                Taken::Piece(piece) => {
-                    self.turns.pass(level, !self.last_of_channel);
-                    return Next::Piece(piece);
+                PieceOutcome::Piece(piece) => {
+                    self.send_queue.advance(level, !self.channel_emptied);
+                    return NextFrame::Piece(piece);
                 }
-                Taken::Laid => return Next::Laid(level, channel),
-                Taken::NoCredit => self.turns.pass(level, false),
-                Taken::NoRoom => return Next::Nothing,
+                PieceOutcome::Encoded => return NextFrame::Encoded(level, channel),
+                PieceOutcome::NoCredit => self.send_queue.advance(level, false),
+                PieceOutcome::NoRoom => return NextFrame::Nothing,
             }
         }
-        Next::Nothing
+        NextFrame::Nothing
     }
 
     #[inline]
-    fn take_piece(&mut self, channel: u16, most: usize) -> Taken {
+    fn take_piece(&mut self, channel: u16, most: usize) -> PieceOutcome {
         let left = self.limit - self.used;
-        let Some(outgoing) = self.channels.get_mut(channel) else { return Taken::NoCredit };
-        let place = match outgoing.messages.front() {
-            None if outgoing.open => return Taken::Laid,
-            Some(Message::Kept(place)) => *place,
-            Some(Message::Laid(_)) => return Taken::Laid,
+        let Some(outgoing) = self.channels.get_mut(channel) else { return PieceOutcome::NoCredit };
+        let index = match outgoing.messages.front() {
+            None if outgoing.has_open_frame => return PieceOutcome::Encoded,
+            Some(QueuedMessage::Stored(index)) => *index,
+            Some(QueuedMessage::Encoded(_)) => return PieceOutcome::Encoded,
             None => {
                 outgoing.queued = false;
-                return Taken::NoCredit;
+                return PieceOutcome::NoCredit;
             }
         };
-        let kept = self.store.get_mut(place);
-        let whole = kept.bytes.len() - outgoing.cut as usize;
-        let own = outgoing.limit - outgoing.used;
-        let credit = if channel == CONTROL { u64::MAX } else { own.min(left).saturating_sub(CHUNK_COST) };
-        let least = if kept.is_pack { whole } else { whole.min(WORTH) };
+        let stored = self.store.get_mut(index);
+        let whole = stored.bytes.len() - outgoing.offset as usize;
+        let own_credit = outgoing.limit - outgoing.used;
+        let credit =
+            if channel == CONTROL { u64::MAX } else { own_credit.min(left).saturating_sub(CHUNK_COST) };
+        let least = if stored.is_pack { whole } else { whole.min(MIN_PIECE) };
         if credit < least as u64 {
-            // Short of its own credit it waits to be told; short of everybody's, for its turn.
-            if own.saturating_sub(CHUNK_COST) >= least as u64 {
-                return Taken::NoRoom;
+            // Without channel credit, the channel waits for a grant; without connection credit, it keeps
+            // its turn.
+            if own_credit.saturating_sub(CHUNK_COST) >= least as u64 {
+                return PieceOutcome::NoRoom;
             }
             outgoing.queued = false;
-            return Taken::NoCredit;
+            return PieceOutcome::NoCredit;
         }
         if most < least {
-            return Taken::NoRoom;
+            return PieceOutcome::NoRoom;
         }
         let length = whole.min(most).min(usize::try_from(credit).unwrap_or(usize::MAX));
         let end = length == whole;
-        let flags = match kept.is_pack {
+        let flags = match stored.is_pack {
             true => PACK,
-            false => (u8::from(outgoing.cut == 0) * START) | (u8::from(end) * END),
+            false => (u8::from(outgoing.offset == 0) * START) | (u8::from(end) * END),
         };
         let piece = Piece {
-            place,
-            offset: outgoing.cut,
+            message: index,
+            offset: outgoing.offset,
             length: length as u16,
             channel,
             sequence: outgoing.sequence as u16,
             flags,
         };
         outgoing.sequence += 1;
-        kept.pieces += 1;
-        kept.cut = end;
+        stored.pieces += 1;
+        stored.cut = end;
         if end {
             outgoing.messages.pop_front();
-            outgoing.cut = 0;
+            outgoing.offset = 0;
         } else {
-            outgoing.cut += length as u32;
+            outgoing.offset += length as u32;
         }
         outgoing.queued = outgoing.has_more();
-        self.last_of_channel = !outgoing.queued;
+        self.channel_emptied = !outgoing.queued;
         if channel != CONTROL {
             let cost = length as u64 + CHUNK_COST;
             outgoing.used += cost;
             self.used += cost;
         }
-        self.waiting -= length;
-        Taken::Piece(piece)
+        self.unsent_bytes -= length;
+        PieceOutcome::Piece(piece)
     }
 
-    /// Bytes of a frame without its check, if it is sent with an acknowledgement or without.
+    /// Returns the length of a frame without its check, with or without an acknowledgement.
     #[inline]
-    pub fn length(&self, number: u64, acknowledges: bool) -> usize {
-        let body = self.flights.get(number).map_or(0, |flight| usize::from(flight.body));
+    pub fn frame_length(&self, number: u64, acknowledges: bool) -> usize {
+        let body = self.flights.get(number).map_or(0, |flight| usize::from(flight.body_length));
         data::HEADER + usize::from(acknowledges) * data::PIGGYBACK + body
     }
 
-    /// Writes a frame at the start of `frame`; how long it is without its check.
+    /// Writes a frame at the start of `frame`; returns its length without the check.
     #[inline]
-    pub fn write(&self, number: u64, flags: u8, acknowledged: Option<u64>, frame: &mut [u8]) -> usize {
+    pub fn write_frame(&self, number: u64, flags: u8, acknowledged: Option<u64>, frame: &mut [u8]) -> usize {
         let Some(flight) = self.flights.get(number) else { return 0 };
-        let pieces = match &flight.load {
-            Load::Piece(piece) => std::slice::from_ref(piece),
-            Load::Pieces(pieces) => pieces,
-            Load::Laid(laid) => {
-                let Some(sheets) = &self.sheets else { return 0 };
-                let laid = laid.after(number - flight.first);
-                return sheets.copy(&laid, flags, number, acknowledged, frame);
+        let pieces = match &flight.content {
+            FrameContent::Piece(piece) => std::slice::from_ref(piece),
+            FrameContent::Pieces(pieces) => pieces,
+            FrameContent::Encoded(encoded) => {
+                let Some(buffers) = &self.frame_buffers else { return 0 };
+                let encoded = encoded.nth(number - flight.first);
+                return buffers.copy_frame(&encoded, flags, number, acknowledged, frame);
             }
         };
         if let [piece] = pieces {
-            let (kind, form) = match piece.flags & PACK {
+            let (kind, position) = match piece.flags & PACK {
                 0 => (KIND_PIECE, piece.flags),
                 _ => (KIND_PACK, 0),
             };
-            let at = Head::write(kind, flags | form, number, acknowledged, frame);
-            data::write_alone(piece.channel, piece.sequence, &mut frame[at..]);
-            return self.put(piece, frame, at + ALONE);
+            let at = FrameHeader::write(kind, flags | position, number, acknowledged, frame);
+            data::write_single_header(piece.channel, piece.sequence, &mut frame[at..]);
+            return self.write_piece(piece, frame, at + SINGLE_HEADER);
         }
-        let mut at = Head::write(KIND_MANY, flags, number, acknowledged, frame);
+        let mut at = FrameHeader::write(KIND_MULTI, flags, number, acknowledged, frame);
         for piece in pieces {
-            let form = match piece.flags & PACK {
-                0 => Form::Piece { start: piece.flags & START != 0, end: piece.flags & END != 0 },
-                _ => Form::Pack,
+            let kind = match piece.flags & PACK {
+                0 => ChunkKind::Piece { start: piece.flags & START != 0, end: piece.flags & END != 0 },
+                _ => ChunkKind::Pack,
             };
-            data::write_among(piece.channel, piece.sequence, form, piece.length, &mut frame[at..]);
-            at = self.put(piece, frame, at + AMONG);
+            data::write_multi_header(piece.channel, piece.sequence, kind, piece.length, &mut frame[at..]);
+            at = self.write_piece(piece, frame, at + MULTI_HEADER);
         }
         at
     }
 
-    /// The frames that are to be cut next, if they were laid out; one that is not full only if that is wanted.
+    /// Returns the encoded frames that are next, if any; a partly filled one only if `open` is set.
     #[inline]
-    pub fn next_laid(&mut self, open: bool) -> Option<Laid> {
-        let (level, channel) = self.turns.first()?;
+    pub fn next_encoded(&mut self, open: bool) -> Option<EncodedFrames> {
+        let (level, channel) = self.send_queue.first()?;
         let outgoing = self.channels.get_mut(channel)?;
-        if open && outgoing.open && outgoing.messages.is_empty() {
-            outgoing.take_open(self.sheets.as_mut()?);
+        if open && outgoing.has_open_frame && outgoing.messages.is_empty() {
+            outgoing.close_open_frame(self.frame_buffers.as_mut()?);
         }
         match outgoing.messages.front() {
-            // Others have their turns between its frames.
-            Some(&Message::Laid(laid)) if self.turns.levels[level].len() > 1 => {
-                Some(Laid { count: 1, ..laid })
+            // Other channels take turns between its frames.
+            Some(&QueuedMessage::Encoded(encoded)) if self.send_queue.levels[level].len() > 1 => {
+                Some(EncodedFrames { count: 1, ..encoded })
             }
-            Some(&Message::Laid(laid)) => Some(laid),
+            Some(&QueuedMessage::Encoded(encoded)) => Some(encoded),
             _ => None,
         }
     }
 
-    /// Of the frames that [`next_laid`](Sender::next_laid) told, the first leave: as many as are said now, with as many
-    /// bytes of messages. No frame that was cut before waits.
+    /// Records the transmission of the first of the frames that [`next_encoded`](Sender::next_encoded) returned.
+    /// `encoded` has their count and message bytes. No frame that was created before waits.
     #[inline]
-    pub fn leave_laid(&mut self, now: Instant, laid: Laid) {
-        let (Some(outgoing), Some(sheets)) = (self.channels.get_mut(laid.channel), &self.sheets) else {
+    pub fn send_encoded(&mut self, now: Instant, encoded: EncodedFrames) {
+        let (Some(outgoing), Some(buffers)) = (self.channels.get_mut(encoded.channel), &self.frame_buffers)
+        else {
             return;
         };
-        outgoing.leave(laid.count, laid.bytes);
-        self.turns.pass(outgoing.priority.into(), outgoing.queued);
-        self.waiting -= laid.bytes as usize;
-        self.flights.leave_run(now, laid, sheets.body(&laid) as u16);
+        outgoing.remove_sent(encoded.count, encoded.bytes);
+        self.send_queue.advance(outgoing.priority.into(), outgoing.queued);
+        self.unsent_bytes -= encoded.bytes as usize;
+        self.flights.send_encoded(now, encoded, buffers.body_length(&encoded) as u16);
     }
 
-    /// Whether the next frame to be cut was laid out, and leaves from where it lies.
-    pub fn is_next_laid(&self) -> bool {
-        match self.turns.first().and_then(|(_, channel)| self.channels.get(channel)) {
+    /// Returns whether the next frame is encoded and will be sent in place.
+    pub fn is_next_encoded(&self) -> bool {
+        match self.send_queue.first().and_then(|(_, channel)| self.channels.get(channel)) {
             _ if self.flights.due().is_some() => false,
             Some(outgoing) => match outgoing.messages.front() {
-                Some(message) => matches!(message, Message::Laid(_)),
-                None => outgoing.open,
+                Some(message) => matches!(message, QueuedMessage::Encoded(_)),
+                None => outgoing.has_open_frame,
             },
             None => false,
         }
     }
 
-    /// Lends the memory of a sheet, to be [given back](Sender::give_back) before anything else is asked of the sender's
-    /// sheets.
+    /// Takes the memory of a frame buffer. [Return](Sender::return_frame_buffer) it before any other use of the frame
+    /// buffers.
     #[inline]
-    pub fn lend(&mut self, sheet: u32) -> Buffer {
-        self.sheets.as_mut().map(|sheets| sheets.lend(sheet)).unwrap_or_default()
+    pub fn lend_frame_buffer(&mut self, buffer: u32) -> Buffer {
+        self.frame_buffers.as_mut().map(|buffers| buffers.lend(buffer)).unwrap_or_default()
     }
 
-    /// Takes it back.
+    /// Returns the memory of a frame buffer.
     #[inline]
-    pub fn give_back(&mut self, sheet: u32, bytes: Buffer) {
-        if let Some(sheets) = &mut self.sheets {
-            sheets.give_back(sheet, bytes);
+    pub fn return_frame_buffer(&mut self, buffer: u32, bytes: Buffer) {
+        if let Some(buffers) = &mut self.frame_buffers {
+            buffers.return_buffer(buffer, bytes);
         }
     }
 
-    /// Bytes of a sheet.
+    /// Returns the bytes of a frame buffer.
     #[inline]
-    pub fn sheet(&self, sheet: u32) -> &[u8] {
-        self.sheets.as_ref().map_or(&[], |sheets| sheets.bytes(sheet))
+    pub fn frame_buffer(&self, buffer: u32) -> &[u8] {
+        self.frame_buffers.as_ref().map_or(&[], |buffers| buffers.bytes(buffer))
     }
 
     #[inline]
-    fn put(&self, piece: &Piece, frame: &mut [u8], at: usize) -> usize {
+    fn write_piece(&self, piece: &Piece, frame: &mut [u8], at: usize) -> usize {
         let (begin, length) = (piece.offset as usize, usize::from(piece.length));
-        frame[at..at + length].copy_from_slice(&self.store.get(piece.place).bytes[begin..begin + length]);
+        frame[at..at + length].copy_from_slice(&self.store.get(piece.message).bytes[begin..begin + length]);
         at + length
     }
 }
 
-/// Whose turn it is: channels by priority.
+/// Channels with data, by priority.
 #[derive(Debug, Default)]
-struct Turns {
-    levels: [VecDeque<u16>; LEVELS],
-    /// A bit for each level that has any.
-    any: u16,
+struct SendQueue {
+    levels: [VecDeque<u16>; PRIORITY_LEVELS],
+    /// A bit for each level with channels.
+    non_empty: u16,
 }
 
-impl Turns {
-    /// The most urgent, and its level.
+impl SendQueue {
+    /// Returns the next channel and its level.
     #[inline]
     fn first(&self) -> Option<(usize, u16)> {
-        let level = self.any.checked_ilog2()? as usize;
+        let level = self.non_empty.checked_ilog2()? as usize;
         self.levels[level].front().map(|channel| (level, *channel))
     }
 
-    /// The only channel that has its turn coming, and its level.
+    /// Returns the channel and its level if it is the only one.
     #[inline]
     fn only(&self) -> Option<(usize, u16)> {
-        let turns = self.first().filter(|_| self.any.is_power_of_two());
+        let turns = self.first().filter(|_| self.non_empty.is_power_of_two());
         turns.filter(|(level, _)| self.levels[*level].len() == 1)
     }
 
-    /// Whether nobody but `channel` has a turn coming.
+    /// Returns whether no channel other than `channel` has data.
     #[inline]
-    fn has_none_but(&self, channel: u16) -> bool {
+    fn has_no_other(&self, channel: u16) -> bool {
         let Some((level, first)) = self.first() else { return true };
-        first == channel && self.any == 1 << level && self.levels[level].len() == 1
+        first == channel && self.non_empty == 1 << level && self.levels[level].len() == 1
     }
 
     #[inline]
     fn add(&mut self, level: usize, channel: u16) {
         self.levels[level].push_back(channel);
-        self.any |= 1 << level;
+        self.non_empty |= 1 << level;
     }
 
-    /// The first of a level has had its turn; it gets another when all others have, if it has more to send.
+    /// Ends the turn of the first channel of a level; it moves to the end of the queue if it has more data.
     #[inline]
-    fn pass(&mut self, level: usize, more: bool) {
+    fn advance(&mut self, level: usize, more: bool) {
         let turns = &mut self.levels[level];
         if more && turns.len() == 1 {
             return;
@@ -854,33 +873,33 @@ impl Turns {
         if more {
             turns.extend(channel);
         } else if turns.is_empty() {
-            self.any &= !(1 << level);
+            self.non_empty &= !(1 << level);
         }
     }
 
     fn remove(&mut self, level: usize, channel: u16) {
         self.levels[level].retain(|other| *other != channel);
         if self.levels[level].is_empty() {
-            self.any &= !(1 << level);
+            self.non_empty &= !(1 << level);
         }
     }
 }
 
-/// What became of a channel's turn.
-enum Taken {
+/// Outcome of a channel's turn.
+enum PieceOutcome {
     Piece(Piece),
-    /// A frame that is laid out is next, and is not taken.
-    Laid,
-    /// It has none, or nothing to send.
+    /// The next frame is an encoded one; it was not taken.
+    Encoded,
+    /// The channel lacks credit or data.
     NoCredit,
-    /// The frame has no room for it, or the connection no credit.
+    /// The frame lacks space, or the connection lacks credit.
     NoRoom,
 }
 
-/// What is next to be cut.
-enum Next {
+/// The next data to send.
+enum NextFrame {
     Piece(Piece),
-    /// The frame that this channel, of this level, had laid out.
-    Laid(usize, u16),
+    /// An encoded frame of this channel at this level.
+    Encoded(usize, u16),
     Nothing,
 }

@@ -1,33 +1,33 @@
-//! Repair frames as they are made: the sums of a block whose frames are leaving.
+//! The encoder of repair frames: computes the sums of the current block.
 
 use trunkline_units::Instant;
 
-use crate::field::weight;
+use crate::field::coefficient;
 use crate::options::Fec;
-use crate::wire::repair::{self, Repair, SUM_HEADER};
+use crate::wire::repair::{self, RepairHeader, SUM_HEADER};
 
-/// The block of frames that left last.
+/// The current block of sent frames.
 #[derive(Debug)]
-pub(crate) struct Repairs {
+pub(crate) struct RepairEncoder {
     fec: Fec,
     first: u64,
     frames: u8,
-    /// Of each repair frame, as long as the longest frame of the block wants it.
+    /// The sum of each repair frame, as long as the longest frame of the block requires.
     sums: Vec<Vec<u8>>,
-    /// A block that is not full is closed then; never, if it holds nothing.
+    /// When an incomplete block is closed; never if it is empty.
     close_at: Instant,
-    /// Rows that are to leave: the next, and one past the last.
+    /// Rows that are due.
     due: std::ops::Range<u8>,
 }
 
-impl Repairs {
+impl RepairEncoder {
     pub fn new(fec: Fec) -> Self {
         let sums = vec![Vec::new(); fec.repairs.into()];
-        Repairs { fec, first: 0, frames: 0, sums, close_at: Instant::MAX, due: 0..0 }
+        RepairEncoder { fec, first: 0, frames: 0, sums, close_at: Instant::MAX, due: 0..0 }
     }
 
-    /// A frame leaves for the first time, as it is without its check. Frames leave in the order of their numbers, and not
-    /// while repair frames are due. The block is closed at `close_at`, unless another frame leaves before.
+    /// Adds a frame, without its check, at its first transmission. Frames are added in the order of their numbers,
+    /// and not while repair frames are due. The block is closed at `close_at` unless another frame is added before.
     pub fn add(&mut self, number: u64, body: &[u8], close_at: Instant) {
         if self.frames == 0 {
             self.first = number;
@@ -37,7 +37,7 @@ impl Repairs {
             if sum.len() < SUM_HEADER + chunks.len() {
                 sum.resize(SUM_HEADER + chunks.len(), 0);
             }
-            repair::add(sum, weight(row as u8, self.frames), first, chunks);
+            repair::add(sum, coefficient(row as u8, self.frames), first, chunks);
         }
         self.frames += 1;
         self.close_at = close_at;
@@ -46,51 +46,51 @@ impl Repairs {
         }
     }
 
-    /// When a block that is not full is to be closed.
+    /// Returns when an incomplete block is to be closed.
     #[inline]
     pub fn close_at(&self) -> Instant {
         self.close_at
     }
 
-    /// Whether repair frames are to leave.
+    /// Returns whether repair frames are due.
     #[inline]
     pub fn is_due(&self) -> bool {
         !self.due.is_empty()
     }
 
-    /// A block that is not full is closed later, then.
-    pub fn put_off(&mut self, close_at: Instant) {
+    /// Postpones closing an incomplete block.
+    pub fn postpone(&mut self, close_at: Instant) {
         self.close_at = close_at;
     }
 
-    /// Closes the block: its repair frames are due, in a short block as many as are its share. If all before `acknowledged`
-    /// has arrived, and that is all of the block, nobody needs them.
+    /// Closes the block: its repair frames become due, in an incomplete block a proportional number. If
+    /// `acknowledged` covers the whole block, none is due.
     pub fn close(&mut self, acknowledged: u64) {
         self.close_at = Instant::MAX;
         let share = (u32::from(self.frames) * u32::from(self.fec.repairs)).div_ceil(self.fec.frames.into());
         self.due = 0..share as u8;
         if acknowledged >= self.first + u64::from(self.frames) {
-            self.begin();
+            self.start_block();
         }
     }
 
-    /// The number that the next repair frame is checked by, and its length without its check.
+    /// Returns the number for the check of the next repair frame, and its length without the check.
     pub fn next(&self) -> Option<(u64, usize)> {
         let sum = self.sums.get(usize::from(self.due.start))?;
         self.is_due().then_some((self.first, repair::REPAIR_HEADER + sum.len()))
     }
 
-    /// Writes the next repair frame, whose length [`next`](Self::next) told.
+    /// Writes the next repair frame; [`next`](Self::next) returns its length.
     pub fn write(&mut self, frame: &mut [u8]) {
         let Some(row) = self.due.next() else { return };
-        Repair::write(row, self.first, self.frames, &self.sums[usize::from(row)], frame);
+        RepairHeader::write(row, self.first, self.frames, &self.sums[usize::from(row)], frame);
         if !self.is_due() {
-            self.begin();
+            self.start_block();
         }
     }
 
-    /// A new block, of nothing yet.
-    fn begin(&mut self) {
+    /// Starts an empty block.
+    fn start_block(&mut self) {
         (self.frames, self.due) = (0, 0..0);
         self.sums.iter_mut().for_each(Vec::clear);
     }
@@ -104,20 +104,20 @@ mod tests {
         Fec { frames, repairs }
     }
 
-    fn leave(repairs: &mut Repairs) -> Vec<Vec<u8>> {
-        let mut left = Vec::new();
+    fn leave(repairs: &mut RepairEncoder) -> Vec<Vec<u8>> {
+        let mut frames_left = Vec::new();
         while let Some((_, length)) = repairs.next() {
             let mut frame = vec![0; length];
             repairs.write(&mut frame);
-            left.push(frame);
+            frames_left.push(frame);
         }
-        left
+        frames_left
     }
 
     #[test]
-    fn a_full_block_has_all_of_them_and_a_short_one_its_share() {
+    fn repair_frames_are_proportional_to_the_block() {
         for (k, r) in [(1, 1), (4, 1), (10, 2), (8, 8), (64, 8)] {
-            let mut repairs = Repairs::new(fec(k, r));
+            let mut repairs = RepairEncoder::new(fec(k, r));
             let mut number = 0;
             for frames in 1..=k {
                 for _ in 0..frames {
@@ -127,17 +127,21 @@ mod tests {
                 }
                 assert_eq!(repairs.is_due(), frames == k);
                 repairs.close(0);
-                let left = leave(&mut repairs);
+                let frames_left = leave(&mut repairs);
                 let share = (usize::from(frames) * usize::from(r)).div_ceil(k.into());
-                assert_eq!((left.len(), left[0][4], left[0].len()), (share, frames, 12), "{k}+{r}");
+                assert_eq!(
+                    (frames_left.len(), frames_left[0][4], frames_left[0].len()),
+                    (share, frames, 12),
+                    "{k}+{r}"
+                );
                 assert_eq!((repairs.close_at(), repairs.is_due()), (Instant::MAX, false));
             }
         }
     }
 
     #[test]
-    fn what_has_arrived_needs_no_repair() {
-        let mut repairs = Repairs::new(fec(4, 2));
+    fn acknowledged_blocks_need_no_repair() {
+        let mut repairs = RepairEncoder::new(fec(4, 2));
         let frame = [0x20, 0, 0, 0, 1, 2, 3, 4];
         for (acknowledged, needed) in [(9, true), (10, false), (11, false)] {
             repairs.add(8, &frame, Instant::ZERO);

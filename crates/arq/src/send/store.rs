@@ -1,22 +1,22 @@
-//! Messages that wait to be sent or acknowledged, and buffers to be used again.
+//! Stored messages that are unsent or unacknowledged, and a pool of buffers.
 
 use crate::Buffer;
 
-/// Bytes of buffers kept to be used again; of those of a sender that has nothing under way; and of the largest. What is
-/// more goes back to the system.
-const POOL: usize = 2 << 20;
-const IDLE: usize = 64 << 10;
-const LARGEST: usize = 256 << 10;
+/// Limits of the pool in bytes: in total, of an idle sender, and of a single buffer. Buffers beyond the limits are
+/// freed.
+const MAX_POOL: usize = 2 << 20;
+const MAX_IDLE_POOL: usize = 64 << 10;
+const MAX_POOLED_BUFFER: usize = 256 << 10;
 
-/// Buffers that are used again, the last used first: it is still in the processor's cache.
+/// A pool of buffers, last in, first out: the last is still in the processor's cache.
 #[derive(Debug, Default)]
-pub(crate) struct Pool {
+pub(crate) struct BufferPool {
     buffers: Vec<Buffer>,
     bytes: usize,
 }
 
-impl Pool {
-    /// An empty buffer, with room for `bytes` if that was asked for.
+impl BufferPool {
+    /// Returns an empty buffer with a capacity of at least `bytes`.
     #[inline]
     pub fn take(&mut self, bytes: usize) -> Buffer {
         if let Some(buffer) = self.buffers.pop() {
@@ -28,121 +28,127 @@ impl Pool {
         Buffer::with_capacity(bytes)
     }
 
-    /// Keeps a buffer, if it is worth keeping.
+    /// Returns a buffer to the pool, within the limits.
     #[inline]
     pub fn give(&mut self, mut buffer: Buffer) {
         let room = buffer.capacity();
-        if (1..=LARGEST).contains(&room) && self.bytes + room <= POOL {
+        if (1..=MAX_POOLED_BUFFER).contains(&room) && self.bytes + room <= MAX_POOL {
             buffer.clear();
             self.bytes += room;
             self.buffers.push(buffer);
         }
     }
 
-    /// Keeps what an idle sender may.
+    /// Reduces the pool to the limit of an idle sender.
     #[inline(always)]
     pub fn shrink(&mut self) {
-        if self.bytes > IDLE {
+        if self.bytes > MAX_IDLE_POOL {
             self.shrink_now();
         }
     }
 
     fn shrink_now(&mut self) {
-        while self.bytes > IDLE {
+        while self.bytes > MAX_IDLE_POOL {
             self.bytes -= self.buffers.pop().map_or(self.bytes, |buffer| buffer.capacity());
         }
     }
 }
 
-/// What is kept of a channel's messages until all of it is acknowledged.
+/// Stored data of a channel until it is acknowledged.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct StoredMessages {
     pub bytes: Buffer,
     pub channel: u16,
-    /// Small messages, each after its length.
+    /// Several small messages, each with a length prefix.
     pub is_pack: bool,
-    /// Pieces cut from it and not acknowledged.
+    /// Unacknowledged pieces.
     pub pieces: u32,
-    /// All of it has been cut.
+    /// All of it was divided into pieces.
     pub cut: bool,
 }
 
-/// Numbers of what is kept.
-pub(crate) type Place = u32;
+/// Index in the store.
+pub(crate) type StoreIndex = u32;
 
-/// Everything kept, in places that are used again.
+/// Storage of messages with reusable slots.
 #[derive(Debug, Default)]
-pub(crate) struct Store {
-    kept: Vec<Kept>,
-    free: Vec<Place>,
-    /// A place with the pack that was last there alone, for the next.
-    resting: Option<Place>,
+pub(crate) struct MessageStore {
+    messages: Vec<StoredMessages>,
+    free: Vec<StoreIndex>,
+    /// An acknowledged pack whose slot and buffer are reused for the next.
+    idle_pack: Option<StoreIndex>,
 }
 
-impl Store {
+impl MessageStore {
     #[inline]
-    pub fn keep(&mut self, bytes: Buffer, channel: u16, is_pack: bool) -> Place {
-        let kept = Kept { bytes, channel, is_pack, pieces: 0, cut: false };
+    pub fn insert(&mut self, bytes: Buffer, channel: u16, is_pack: bool) -> StoreIndex {
+        let stored = StoredMessages { bytes, channel, is_pack, pieces: 0, cut: false };
         match self.free.pop() {
-            Some(place) => {
-                self.kept[place as usize] = kept;
-                place
+            Some(index) => {
+                self.messages[index as usize] = stored;
+                index
             }
             None => {
-                self.kept.push(kept);
-                self.kept.len() as Place - 1
+                self.messages.push(stored);
+                self.messages.len() as StoreIndex - 1
             }
         }
     }
 
-    /// Keeps a copy of a pack that has been cut whole, in a buffer from the pool, with room for `room` bytes, or where the
-    /// last such rests.
+    /// Stores a copy of a pack that is sent whole, in the idle slot or in a buffer from the pool with a capacity of
+    /// `room` bytes.
     #[inline(always)]
-    pub fn keep_pack(&mut self, pack: &[u8], channel: u16, room: usize, pool: &mut Pool) -> Place {
-        let place = match self.resting.take() {
-            Some(place) => place,
-            None => self.keep(pool.take(room), channel, true),
+    pub fn insert_pack(
+        &mut self,
+        pack: &[u8],
+        channel: u16,
+        room: usize,
+        pool: &mut BufferPool,
+    ) -> StoreIndex {
+        let index = match self.idle_pack.take() {
+            Some(index) => index,
+            None => self.insert(pool.take(room), channel, true),
         };
-        let kept = &mut self.kept[place as usize];
-        kept.bytes.refill(pack);
-        (kept.channel, kept.pieces, kept.cut) = (channel, 1, true);
-        place
+        let stored = &mut self.messages[index as usize];
+        stored.bytes.refill(pack);
+        (stored.channel, stored.pieces, stored.cut) = (channel, 1, true);
+        index
     }
 
-    /// The only piece of a pack has been acknowledged, which stays where it is for [`keep_pack`](Store::keep_pack): its
-    /// channel and its bytes. None, and nothing has changed, if it is none, or has to go.
+    /// Parks an acknowledged pack for [`insert_pack`](MessageStore::insert_pack); returns its channel and bytes.
+    /// None, without an effect, if it is not a pack or must be released.
     #[inline(always)]
-    pub fn rest(&mut self, place: Place) -> Option<(u16, usize)> {
-        let kept = &self.kept[place as usize];
-        let rests = self.resting.is_none() && kept.is_pack && kept.pieces == 1 && kept.cut;
-        // A large one, which the pool had from elsewhere, goes back there and shrinks with it.
-        if !rests || kept.bytes.capacity() > IDLE {
+    pub fn park_pack(&mut self, index: StoreIndex) -> Option<(u16, usize)> {
+        let stored = &self.messages[index as usize];
+        let can_park = self.idle_pack.is_none() && stored.is_pack && stored.pieces == 1 && stored.cut;
+        // A large buffer goes back to the pool, which shrinks.
+        if !can_park || stored.bytes.capacity() > MAX_IDLE_POOL {
             return None;
         }
-        self.resting = Some(place);
-        Some((kept.channel, kept.bytes.len()))
+        self.idle_pack = Some(index);
+        Some((stored.channel, stored.bytes.len()))
     }
 
     #[inline]
-    pub fn get(&self, place: Place) -> &Kept {
-        &self.kept[place as usize]
+    pub fn get(&self, index: StoreIndex) -> &StoredMessages {
+        &self.messages[index as usize]
     }
 
     #[inline]
-    pub fn get_mut(&mut self, place: Place) -> &mut Kept {
-        &mut self.kept[place as usize]
+    pub fn get_mut(&mut self, index: StoreIndex) -> &mut StoredMessages {
+        &mut self.messages[index as usize]
     }
 
-    /// A piece has been acknowledged. What is left of it all, if that was the last: its channel and its bytes.
+    /// Records the acknowledgement of a piece. Returns channel and bytes if it was the last.
     #[inline]
-    pub fn release(&mut self, place: Place) -> Option<(u16, Buffer)> {
-        let kept = &mut self.kept[place as usize];
-        kept.pieces -= 1;
-        if kept.pieces > 0 || !kept.cut {
+    pub fn release(&mut self, index: StoreIndex) -> Option<(u16, Buffer)> {
+        let stored = &mut self.messages[index as usize];
+        stored.pieces -= 1;
+        if stored.pieces > 0 || !stored.cut {
             return None;
         }
-        self.free.push(place);
-        Some((kept.channel, std::mem::take(&mut kept.bytes)))
+        self.free.push(index);
+        Some((stored.channel, std::mem::take(&mut stored.bytes)))
     }
 }
 
@@ -151,18 +157,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pool_keeps_so_many_bytes_and_an_idle_one_few() {
-        let mut pool = Pool::default();
-        for size in [8192, LARGEST, LARGEST + 1, 100].into_iter().cycle().take(4000) {
+    fn pool_size_is_bounded() {
+        let mut pool = BufferPool::default();
+        for size in [8192, MAX_POOLED_BUFFER, MAX_POOLED_BUFFER + 1, 100].into_iter().cycle().take(4000) {
             pool.give(Buffer::with_capacity(size));
-            let kept: usize = pool.buffers.iter().map(Buffer::capacity).sum();
-            assert_eq!(kept, pool.bytes);
-            assert!(kept <= POOL);
+            let stored: usize = pool.buffers.iter().map(Buffer::capacity).sum();
+            assert_eq!(stored, pool.bytes);
+            assert!(stored <= MAX_POOL);
         }
-        assert!(pool.bytes > POOL - LARGEST && pool.buffers.iter().all(|b| b.capacity() <= LARGEST));
+        assert!(
+            pool.bytes > MAX_POOL - MAX_POOLED_BUFFER
+                && pool.buffers.iter().all(|b| b.capacity() <= MAX_POOLED_BUFFER)
+        );
         pool.shrink();
-        assert!(pool.bytes <= IDLE);
-        assert!(pool.take(50).is_empty() && pool.take(10 * LARGEST).capacity() >= 10 * LARGEST);
+        assert!(pool.bytes <= MAX_IDLE_POOL);
+        assert!(
+            pool.take(50).is_empty()
+                && pool.take(10 * MAX_POOLED_BUFFER).capacity() >= 10 * MAX_POOLED_BUFFER
+        );
         assert_eq!(pool.bytes, pool.buffers.iter().map(Buffer::capacity).sum::<usize>());
     }
 }

@@ -1,13 +1,12 @@
-//! Encryption by a key that both ends have had before: AES-256-GCM, whose tag takes the place of the check.
+//! Encryption with a preshared key: AES-256-GCM, whose tag replaces the check.
 //!
 //! ```text
 //! frame:    header, readable | chunks, encrypted | count u24 | tag (16)
 //! opening:  open or opened frame | proof (32) | CRC-32C
 //! ```
 //!
-//! The *count* is of transmissions, not of frames: one that is sent again may say something else in its header, so it
-//! gets a nonce of its own. Every 2²⁴ transmissions the key changes. `docs/wire.md` says what is derived from what, and
-//! how far this carries.
+//! The *count* is of transmissions, not of frames: a retransmission may have another header, so it needs another
+//! nonce. The key changes every 2²⁴ transmissions. `docs/wire.md` specifies the key derivation and its limits.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,26 +14,26 @@ use std::sync::Arc;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use ring::{hkdf, hmac};
 
-use super::check::{Check, Unopened, Way};
-use super::open::PROOF_BYTES;
+use super::check::{Check, Direction, OpenError};
+use super::handshake::PROOF_BYTES;
 use super::{epoch, expand, get24, put24};
 
 /// Bytes of a count on the wire, and of a tag.
-const COUNT: usize = 3;
-const TAG: usize = 16;
-const BYTES: usize = Check::Aead.bytes();
+const COUNT_BYTES: usize = 3;
+const TAG_BYTES: usize = 16;
+const TRAILER_BYTES: usize = Check::Aead.bytes();
 
-/// Words of 64 counts that are remembered, and counts behind the last for which they are enough.
-const WORDS: u64 = 256;
-const REMEMBERED: u64 = (WORDS - 1) * 64;
+/// Size of the replay window in words of 64 counts, and in counts before the last.
+const WINDOW_WORDS: u64 = 256;
+const WINDOW_COUNTS: u64 = (WINDOW_WORDS - 1) * 64;
 
-/// A secret that both ends of a connection have had before it opens.
+/// A secret that both ends of a connection share in advance.
 ///
-/// Connections get keys of their own from it and from the numbers that both ends draw. So [`Config::random`] must be
-/// seeded by the system's randomness (sockets see to it): if both ends ever drew the same numbers again under the same
-/// secret, the same keys would serve twice, and AES-GCM falls with that.
+/// The keys of a connection are derived from the secret and the connection numbers that both ends draw. So
+/// [`Config::random`] must be seeded by the system's randomness (sockets do this): if both ends drew the same numbers
+/// again under the same secret, the same keys would be used twice, which breaks AES-GCM.
 ///
-/// Debug does not print it. Who learns it can read what was recorded before.
+/// `Debug` does not print the secret. There is no forward secrecy: the secret also decrypts earlier recorded traffic.
 ///
 /// ```
 /// use trunkline_arq::{Options, PresharedKey};
@@ -46,56 +45,56 @@ const REMEMBERED: u64 = (WORDS - 1) * 64;
 ///
 /// [`Config::random`]: crate::Config::random
 #[derive(Clone)]
-pub struct PresharedKey(Arc<Derived>);
+pub struct PresharedKey(Arc<DerivedKeys>);
 
-struct Derived {
-    /// What keys of connections are derived from.
+struct DerivedKeys {
+    /// Root of the connection keys.
     root: hkdf::Prk,
-    /// What proves that an end has the secret.
+    /// Key of the proofs in handshake frames.
     proof: hmac::Key,
 }
 
 impl PresharedKey {
-    /// The key with this secret: 32 bytes that are drawn at random and known to nobody else.
+    /// Creates a key from a secret: 32 random bytes that no third party knows.
     pub fn new(secret: &[u8; 32]) -> PresharedKey {
         let root = hkdf::Salt::new(hkdf::HKDF_SHA256, b"trunkline guaranteed 1").extract(secret);
         let proof = root.expand(&[b"opening"], hmac::HMAC_SHA256).expect("32 bytes are not too many").into();
-        PresharedKey(Arc::new(Derived { root, proof }))
+        PresharedKey(Arc::new(DerivedKeys { root, proof }))
     }
 
-    /// Writes the proof into a frame that opens a connection, which has room for it, and its check anew.
+    /// Writes the proof into a handshake frame that has space for it, and recomputes its check.
     ///
     /// # Panics
     /// If the frame is shorter than its proof and check.
     pub fn prove(&self, frame: &mut [u8]) {
-        let (rest, proof, _) = proven(frame).expect("a frame with room for the proof");
+        let (rest, proof, _) = split_proof(frame).expect("a frame with room for the proof");
         let (from, to) = (rest.len(), rest.len() + proof.len());
         let tag = hmac::sign(&self.0.proof, rest);
         frame[from..to].copy_from_slice(tag.as_ref());
         Check::Crc32c.seal(0, frame);
     }
 
-    /// Whether a frame that opens a connection was made by somebody with the same secret.
+    /// Returns whether a handshake frame was made with the same secret.
     pub fn proves(&self, frame: &[u8]) -> bool {
-        proven(frame).is_some_and(|(rest, proof, _)| hmac::verify(&self.0.proof, rest, proof).is_ok())
+        split_proof(frame).is_some_and(|(rest, proof, _)| hmac::verify(&self.0.proof, rest, proof).is_ok())
     }
 
-    /// The key for transmissions of one `generation` that go `way`.
-    fn derive(&self, ids: (u64, u64), way: Way, generation: u64) -> LessSafeKey {
-        let way: &[u8] = match way {
-            Way::Out => b"out",
-            Way::Back => b"back",
+    /// Derives the key of one direction and `generation`.
+    fn derive(&self, ids: (u64, u64), direction: Direction, generation: u64) -> LessSafeKey {
+        let direction: &[u8] = match direction {
+            Direction::ToServer => b"out",
+            Direction::ToClient => b"back",
         };
         let (client, server, generation) =
             (ids.0.to_be_bytes(), ids.1.to_be_bytes(), generation.to_be_bytes());
-        let info: [&[u8]; 4] = [way, &client, &server, &generation];
+        let info: [&[u8]; 4] = [direction, &client, &server, &generation];
         let key = self.0.root.expand(&info, &AES_256_GCM).expect("32 bytes are not too many");
         LessSafeKey::new(UnboundKey::from(key))
     }
 }
 
-/// A frame that opens: what is proven, the proof, the check.
-fn proven(frame: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+/// Splits a handshake frame into authenticated bytes, proof and check.
+fn split_proof(frame: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let (rest, check) = frame.split_at_checked(frame.len().checked_sub(Check::Crc32c.bytes())?)?;
     let (rest, proof) = rest.split_at_checked(rest.len().checked_sub(PROOF_BYTES)?)?;
     Some((rest, proof, check))
@@ -107,21 +106,20 @@ impl fmt::Debug for PresharedKey {
     }
 }
 
-/// What one end of a connection seals its frames with, and opens the other's. It has some four kilobytes, and room for the
-/// longest frame that has come.
+/// The cipher of one end of a connection. It uses about 4 KiB plus a buffer for the longest frame received.
 pub struct Cipher {
     key: PresharedKey,
     ids: (u64, u64),
-    way: Way,
-    /// Transmissions sealed, and the key of their generation.
+    direction: Direction,
+    /// Number of sealed transmissions, and the current key.
     count: u64,
     sending: LessSafeKey,
-    /// Counts that were opened.
-    seen: Seen,
-    /// The keys of two generations, by the generation's lowest bit: whatever the wire's 24 bits say, a count near the last
-    /// is of one of two neighbours. So a forger makes nobody derive keys over and over.
+    /// Received counts.
+    replay_window: ReplayWindow,
+    /// The keys of two generations, indexed by the lowest bit of the generation: a count near the last one belongs to
+    /// one of two neighbouring generations. So a forger cannot cause repeated key derivations.
     receiving: [(u64, LessSafeKey); 2],
-    room: Vec<u8>,
+    scratch: Vec<u8>,
 }
 
 impl fmt::Debug for Cipher {
@@ -131,61 +129,63 @@ impl fmt::Debug for Cipher {
 }
 
 impl Cipher {
-    /// That of the end which sends `way`, of the connection between these two, client and server.
-    pub fn new(key: &PresharedKey, ids: (u64, u64), way: Way) -> Box<Cipher> {
-        let receiving = [0, 1].map(|generation| (generation, key.derive(ids, way.reverse(), generation)));
+    /// Creates the cipher of the end that sends in `direction`; `ids` are the connection numbers of client and
+    /// server.
+    pub fn new(key: &PresharedKey, ids: (u64, u64), direction: Direction) -> Box<Cipher> {
+        let receiving =
+            [0, 1].map(|generation| (generation, key.derive(ids, direction.reverse(), generation)));
         Box::new(Cipher {
-            sending: key.derive(ids, way, 0),
+            sending: key.derive(ids, direction, 0),
             key: key.clone(),
             ids,
-            way,
+            direction,
             count: 0,
-            seen: Seen::new(),
+            replay_window: ReplayWindow::new(),
             receiving,
-            room: Vec::new(),
+            scratch: Vec::new(),
         })
     }
 
-    /// Counts both ends' transmissions from `count` on.
-    pub(crate) fn count_from(&mut self, count: u64) {
-        (self.count, self.seen.next) = (count, count);
-        self.sending = self.key.derive(self.ids, self.way, epoch(count));
+    /// Sets the first count of both ends.
+    pub(crate) fn set_first_count(&mut self, count: u64) {
+        (self.count, self.replay_window.next) = (count, count);
+        self.sending = self.key.derive(self.ids, self.direction, epoch(count));
     }
 
-    /// Encrypts `frame` but for the first `clear` bytes, and writes count and tag at its end. `acknowledged` is the epoch of
-    /// the number that it acknowledges, else 0.
+    /// Encrypts `frame` except the first `clear` bytes, and writes count and tag at its end. `acknowledged` is the
+    /// epoch of the acknowledged number, otherwise 0.
     ///
     /// # Panics
-    /// If the frame is shorter than what is clear, count and tag.
+    /// If the frame is shorter than the clear bytes, count and tag.
     pub fn seal(&mut self, clear: usize, acknowledged: u64, frame: &mut [u8]) {
         let count = self.count;
         self.count += 1;
         if epoch(count) != epoch(count.saturating_sub(1)) {
-            self.sending = self.key.derive(self.ids, self.way, epoch(count));
+            self.sending = self.key.derive(self.ids, self.direction, epoch(count));
         }
-        let (body, end) = frame.split_at_mut(frame.len() - BYTES);
+        let (body, end) = frame.split_at_mut(frame.len() - TRAILER_BYTES);
         let (clear, hidden) = body.split_at_mut(clear);
         let nonce = nonce(count, acknowledged);
         #[cfg(test)]
-        tests::note(self.ids, self.way, epoch(count), nonce.as_ref());
+        tests::note(self.ids, self.direction, epoch(count), nonce.as_ref());
         let tag = self.sending.seal_in_place_separate_tag(nonce, Aad::from(clear), hidden);
         put24(end, count);
-        end[COUNT..].copy_from_slice(tag.expect("a frame is not too long").as_ref());
+        end[COUNT_BYTES..].copy_from_slice(tag.expect("a frame is not too long").as_ref());
     }
 
-    /// What a frame that is all clear holds before its count and tag.
-    pub fn open<'a>(&mut self, acknowledged: u64, frame: &'a [u8]) -> Result<&'a [u8], Unopened> {
-        let (body, low, mut tag) = split(frame)?;
+    /// Verifies an unencrypted frame and returns the bytes before its count and tag.
+    pub fn open<'a>(&mut self, acknowledged: u64, frame: &'a [u8]) -> Result<&'a [u8], OpenError> {
+        let (body, low, mut tag) = split_frame(frame)?;
         self.unseal(low, acknowledged, body, &mut tag)?;
         Ok(body)
     }
 
-    /// What a frame of which the first `clear` bytes are so holds before its count and tag, decrypted. To be given back to
-    /// [`keep`](Cipher::keep).
-    pub fn decrypt(&mut self, clear: usize, acknowledged: u64, frame: &[u8]) -> Result<Vec<u8>, Unopened> {
-        let (body, low, tag) = split(frame)?;
-        let readable = body.get(..clear).ok_or(Unopened::Damaged)?;
-        let mut room = std::mem::take(&mut self.room);
+    /// Decrypts a frame whose first `clear` bytes are unencrypted; returns the bytes before its count and tag. Pass
+    /// them to [`recycle`](Cipher::recycle) after use.
+    pub fn decrypt(&mut self, clear: usize, acknowledged: u64, frame: &[u8]) -> Result<Vec<u8>, OpenError> {
+        let (body, low, tag) = split_frame(frame)?;
+        let readable = body.get(..clear).ok_or(OpenError::Damaged)?;
+        let mut room = std::mem::take(&mut self.scratch);
         room.clear();
         room.extend_from_slice(body);
         room.extend_from_slice(&tag);
@@ -193,47 +193,48 @@ impl Cipher {
         room.truncate(body.len());
         match opened {
             Ok(()) => Ok(room),
-            Err(why) => {
-                self.keep(room);
-                Err(why)
+            Err(error) => {
+                self.recycle(room);
+                Err(error)
             }
         }
     }
 
-    /// Takes the room of a decrypted frame back, for the next.
-    pub fn keep(&mut self, room: Vec<u8>) {
-        self.room = room;
+    /// Takes back the buffer of a decrypted frame for reuse.
+    pub fn recycle(&mut self, room: Vec<u8>) {
+        self.scratch = room;
     }
 
-    /// Decrypts `hidden`, whose tag stands at its end, in its place.
+    /// Decrypts `hidden`, which ends with its tag, in place.
     fn unseal(
         &mut self,
         low: u32,
         acknowledged: u64,
         clear: &[u8],
         hidden: &mut [u8],
-    ) -> Result<(), Unopened> {
-        let count = expand(low, self.seen.next);
+    ) -> Result<(), OpenError> {
+        let count = expand(low, self.replay_window.next);
         let generation = epoch(count);
         let known = &mut self.receiving[(generation & 1) as usize];
         if known.0 != generation {
-            *known = (generation, self.key.derive(self.ids, self.way.reverse(), generation));
+            *known = (generation, self.key.derive(self.ids, self.direction.reverse(), generation));
         }
         let opened = known.1.open_in_place(nonce(count, acknowledged), Aad::from(clear), hidden);
-        opened.map_err(|_| Unopened::Damaged)?;
-        if self.seen.note(count) { Ok(()) } else { Err(Unopened::Again) }
+        opened.map_err(|_| OpenError::Damaged)?;
+        if self.replay_window.record(count) { Ok(()) } else { Err(OpenError::Replayed) }
     }
 }
 
-/// A frame's parts: what stands before the count, the count's lowest 24 bits, the tag.
-fn split(frame: &[u8]) -> Result<(&[u8], u32, [u8; TAG]), Unopened> {
-    let (body, end) = frame.split_last_chunk::<BYTES>().ok_or(Unopened::Damaged)?;
-    let (count, tag) = end.split_at(COUNT);
-    Ok((body, get24(count), tag.try_into().map_err(|_| Unopened::Damaged)?))
+/// Splits a frame into the bytes before the count, the lowest 24 bits of the count, and the tag.
+fn split_frame(frame: &[u8]) -> Result<(&[u8], u32, [u8; TAG_BYTES]), OpenError> {
+    let (body, end) = frame.split_last_chunk::<TRAILER_BYTES>().ok_or(OpenError::Damaged)?;
+    let (count, tag) = end.split_at(COUNT_BYTES);
+    Ok((body, get24(count), tag.try_into().map_err(|_| OpenError::Damaged)?))
 }
 
-/// No count serves twice under a key, so no nonce does. The epoch of what is acknowledged is in it because only 24 bits of
-/// that are in the frame: of an old frame that was held back it must not be read as one of today's.
+/// Returns the nonce of a transmission. No count is used twice under a key, so no nonce is. The nonce includes the
+/// epoch of the acknowledged number because the frame has only its lowest 24 bits: an old, delayed frame must not
+/// pass for a current one.
 fn nonce(count: u64, acknowledged: u64) -> Nonce {
     let mut nonce = [0; 12];
     nonce[..4].copy_from_slice(&(acknowledged as u32).to_be_bytes());
@@ -241,32 +242,32 @@ fn nonce(count: u64, acknowledged: u64) -> Nonce {
     Nonce::assume_unique_for_key(nonce)
 }
 
-/// Counts that have come, as far as they are remembered (RFC 6479).
-struct Seen {
-    /// One past the last.
+/// Replay window (RFC 6479).
+struct ReplayWindow {
+    /// One past the highest count.
     next: u64,
-    /// A bit for each count, by its remainder.
+    /// A bit for each count, indexed by its remainder.
     bits: Box<[u64]>,
 }
 
-impl Seen {
-    fn new() -> Seen {
-        Seen { next: 0, bits: vec![0; WORDS as usize].into() }
+impl ReplayWindow {
+    fn new() -> ReplayWindow {
+        ReplayWindow { next: 0, bits: vec![0; WINDOW_WORDS as usize].into() }
     }
 
-    /// Notes a count; whether it is new.
-    fn note(&mut self, count: u64) -> bool {
+    /// Records a count; returns whether it is new.
+    fn record(&mut self, count: u64) -> bool {
         let last = self.next.saturating_sub(1);
         if count >= self.next {
-            let from = (last / 64 + 1).max((count / 64).saturating_sub(WORDS - 1));
+            let from = (last / 64 + 1).max((count / 64).saturating_sub(WINDOW_WORDS - 1));
             for word in from..=count / 64 {
-                self.bits[(word % WORDS) as usize] = 0;
+                self.bits[(word % WINDOW_WORDS) as usize] = 0;
             }
             self.next = count + 1;
-        } else if last - count > REMEMBERED {
+        } else if last - count > WINDOW_COUNTS {
             return false;
         }
-        let (word, bit) = (&mut self.bits[(count / 64 % WORDS) as usize], 1 << (count % 64));
+        let (word, bit) = (&mut self.bits[(count / 64 % WINDOW_WORDS) as usize], 1 << (count % 64));
         let new = *word & bit == 0;
         *word |= bit;
         new

@@ -1,42 +1,42 @@
-//! Checksums, and the secret that keeps connections apart.
+//! Check sequences, and the secret that separates connections.
 //!
-//! A check covers the whole frame before it. What stands on the wire is the sum XORed with a word that both ends know
-//! and nobody sent: a function of the connection's key, the direction, and how often the frame numbers have run over
-//! their 24 bits. So a frame of an earlier connection, of the other direction, or of sixteen million frames ago fails
-//! its check like any damaged one.
+//! A check covers the whole frame before it. The value on the wire is the checksum XORed with a secret that both ends
+//! derive and never send: a function of the connection's key, the direction, and the number of wrap-arounds of the
+//! 24-bit frame numbers. So a frame of an earlier connection, of the other direction, or of sixteen million frames
+//! ago fails its check like a damaged one.
 
 use crc_fast::{CrcAlgorithm, checksum, crc32_iscsi};
 
-/// How frames are checked; both ends of a connection use the same.
+/// Check sequence of frames; both ends of a connection use the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Check {
-    /// CRC-32C, 4 bytes (RFC 3720 appendix B.4): of random damage one in 2³² is missed, of bursts up to 32 bits none.
+    /// CRC-32C, 4 bytes (RFC 3720, appendix B.4): misses one in 2³² random errors and no burst up to 32 bits.
     #[default]
     Crc32c,
-    /// CRC-64/NVME, 8 bytes: one in 2⁶⁴ is missed.
+    /// CRC-64/NVME, 8 bytes: misses one in 2⁶⁴ random errors.
     Crc64,
-    /// The sum of 1998, 4 bytes: 64-bit words added up, the upper half added onto the lower (section 5.2.2). It misses
-    /// words that changed places, which is why it is here: to be measured.
+    /// The checksum of the 1998 paper, 4 bytes: the sum of 64-bit words, with the upper half added to the lower
+    /// (section 5.2.2). It misses swapped words; it exists for comparison.
     Folded,
-    /// None of its own: 4 bytes that only tell the connection. For paths that check already.
+    /// No checksum: 4 bytes that only identify the connection. For paths that verify their data.
     None,
-    /// No sum: frames are encrypted with a key that both ends have, and end in a count of 3 bytes and a tag of 16 (see
-    /// [`PresharedKey`](super::aead::PresharedKey)). Of damage of any kind one in 2¹²⁸ is missed, of forgeries hardly more.
-    /// [`Options::key`](crate::Options::key) chooses it.
+    /// AES-256-GCM: frames are encrypted with a preshared key and end with a count of 3 bytes and a tag of 16 (see
+    /// [`PresharedKey`](super::aead::PresharedKey)). Misses one in 2¹²⁸ errors of any kind, and hardly more
+    /// forgeries. Selected by [`Options::key`](crate::Options::key).
     Aead,
 }
 
-/// Why a frame is not taken.
+/// Reason why a frame is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unopened {
-    /// It is damaged, forged, or of another connection.
+pub enum OpenError {
+    /// The frame is damaged, forged, or of another connection.
     Damaged,
-    /// It is encrypted and has come before, or so late that nobody knows.
-    Again,
+    /// An encrypted frame was replayed, or is too old for the replay window.
+    Replayed,
 }
 
 impl Check {
-    /// All that are sums, or none.
+    /// All checks except [`Check::Aead`].
     pub const ALL: [Check; 4] = [Check::Crc32c, Check::Crc64, Check::Folded, Check::None];
 
     /// Bytes at the end of each frame.
@@ -49,7 +49,7 @@ impl Check {
         }
     }
 
-    /// Its number on the wire.
+    /// Returns the code on the wire.
     pub const fn code(self) -> u8 {
         match self {
             Check::None => 0,
@@ -60,8 +60,8 @@ impl Check {
         }
     }
 
-    /// The check with this number on the wire.
-    pub fn of_code(code: u8) -> Option<Check> {
+    /// Returns the check with this code on the wire.
+    pub fn from_code(code: u8) -> Option<Check> {
         Check::ALL.into_iter().chain([Check::Aead]).find(|check| check.code() == code)
     }
 
@@ -72,25 +72,25 @@ impl Check {
     /// [`Cipher`](super::aead::Cipher).
     #[inline(always)]
     pub fn seal(self, secret: u64, frame: &mut [u8]) {
-        // The most common one, with what is then known of its length.
+        // The common case, with a constant length.
         if self == Check::Crc32c {
             let (body, room) = frame.split_last_chunk_mut().expect("there is room for the check");
             *room = (secret as u32 ^ crc32c(body)).to_be_bytes();
         } else {
-            self.seal_otherwise(secret, frame);
+            self.seal_other(secret, frame);
         }
     }
 
     #[inline]
-    fn seal_otherwise(self, secret: u64, frame: &mut [u8]) {
+    fn seal_other(self, secret: u64, frame: &mut [u8]) {
         let (body, room) = frame.split_at_mut(frame.len() - self.bytes());
         match self {
-            Check::Crc64 => room.copy_from_slice(&self.sum(secret, body).to_be_bytes()),
-            _ => room.copy_from_slice(&(self.sum(secret, body) as u32).to_be_bytes()),
+            Check::Crc64 => room.copy_from_slice(&self.checksum(secret, body).to_be_bytes()),
+            _ => room.copy_from_slice(&(self.checksum(secret, body) as u32).to_be_bytes()),
         }
     }
 
-    /// The same for each of the frames of `length` bytes that lie side by side.
+    /// Seals each of several contiguous frames of `length` bytes.
     #[inline]
     pub(crate) fn seal_each(self, secret: u64, frames: &mut [u8], length: usize) {
         let frames = frames.chunks_exact_mut(length);
@@ -103,24 +103,25 @@ impl Check {
         }
     }
 
-    /// What `frame` holds before its check; none if the check fails, as [`Check::Aead`] does here always.
+    /// Verifies the check and returns the bytes before it; none if the check fails, as [`Check::Aead`] always does
+    /// here.
     #[inline(always)]
     pub fn open(self, secret: u64, frame: &[u8]) -> Option<&[u8]> {
         if self == Check::Crc32c {
             let (body, check) = frame.split_last_chunk()?;
             (u32::from_be_bytes(*check) == secret as u32 ^ crc32c(body)).then_some(body)
         } else {
-            self.open_otherwise(secret, frame)
+            self.open_other(secret, frame)
         }
     }
 
     #[inline]
-    fn open_otherwise(self, secret: u64, frame: &[u8]) -> Option<&[u8]> {
+    fn open_other(self, secret: u64, frame: &[u8]) -> Option<&[u8]> {
         let (body, check) = frame.split_at_checked(frame.len().checked_sub(self.bytes())?)?;
         if self == Check::Aead {
             return None;
         }
-        let sum = self.sum(secret, body);
+        let sum = self.checksum(secret, body);
         let holds = match check {
             [a, b, c, d] => u32::from_be_bytes([*a, *b, *c, *d]) == sum as u32,
             _ => check == sum.to_be_bytes(),
@@ -129,7 +130,7 @@ impl Check {
     }
 
     #[inline]
-    fn sum(self, secret: u64, body: &[u8]) -> u64 {
+    fn checksum(self, secret: u64, body: &[u8]) -> u64 {
         secret
             ^ match self {
                 Check::None => 0,
@@ -141,13 +142,13 @@ impl Check {
     }
 }
 
-/// Without the choice among all algorithms, which short frames feel.
+/// Calls CRC-32C directly: selecting the algorithm at run time is slow for short frames.
 #[inline(always)]
 fn crc32c(bytes: &[u8]) -> u32 {
     crc32_iscsi(bytes)
 }
 
-/// The sum of 1998: big endian words of 64 bits, the last filled up with zeros.
+/// The checksum of the 1998 paper: big endian words of 64 bits, the last padded with zeros.
 fn folded(bytes: &[u8]) -> u32 {
     let (words, rest) = bytes.as_chunks::<8>();
     let mut last = [0; 8];
@@ -156,43 +157,43 @@ fn folded(bytes: &[u8]) -> u32 {
     ((sum >> 32) as u32).wrapping_add(sum as u32)
 }
 
-/// What the two ends of a connection have in common, and know their frames by.
+/// The shared value of a connection from which its secrets are derived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Key(u64);
+pub struct ChecksumKey(u64);
 
-/// Which way a frame goes.
+/// Direction of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
-    /// From the end that opened the connection.
-    Out,
-    /// To it.
-    Back,
+pub enum Direction {
+    /// From the client, which opened the connection, to the server.
+    ToServer,
+    /// From the server to the client.
+    ToClient,
 }
 
-impl Way {
-    /// The other way.
-    pub const fn reverse(self) -> Way {
+impl Direction {
+    /// Returns the opposite direction.
+    pub const fn reverse(self) -> Direction {
         match self {
-            Way::Out => Way::Back,
-            Way::Back => Way::Out,
+            Direction::ToServer => Direction::ToClient,
+            Direction::ToClient => Direction::ToServer,
         }
     }
 }
 
-impl Key {
-    /// The key of the connection between these two, each known by the number that it drew.
-    pub const fn of(client: u64, server: u64) -> Key {
-        Key(mix(client) ^ mix(server).rotate_left(32))
+impl ChecksumKey {
+    /// Returns the key of the connection with these two connection numbers.
+    pub const fn new(client: u64, server: u64) -> ChecksumKey {
+        ChecksumKey(mix(client) ^ mix(server).rotate_left(32))
     }
 
-    /// The word for frames that go `way`, whose number has run over `epoch` times.
+    /// Returns the secret of a direction after `epoch` wrap-arounds of the frame numbers.
     #[inline]
-    pub const fn secret(self, way: Way, epoch: u64) -> u64 {
-        let way = match way {
-            Way::Out => 0x5851_F42D_4C95_7F2D,
-            Way::Back => 0x1405_7B7E_F767_814F,
+    pub const fn secret(self, direction: Direction, epoch: u64) -> u64 {
+        let direction = match direction {
+            Direction::ToServer => 0x5851_F42D_4C95_7F2D,
+            Direction::ToClient => 0x1405_7B7E_F767_814F,
         };
-        mix(self.0 ^ way ^ epoch.wrapping_mul(0xD134_2543_DE82_EF95))
+        mix(self.0 ^ direction ^ epoch.wrapping_mul(0xD134_2543_DE82_EF95))
     }
 }
 
@@ -209,35 +210,40 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sums_are_the_published_ones() {
-        assert_eq!(Check::Crc32c.sum(0, b"123456789"), 0xE306_9283);
-        assert_eq!(Check::Crc64.sum(0, b"123456789"), 0xAE8B_1486_0A79_9888);
+    fn checksums_match_published_values() {
+        assert_eq!(Check::Crc32c.checksum(0, b"123456789"), 0xE306_9283);
+        assert_eq!(Check::Crc64.checksum(0, b"123456789"), 0xAE8B_1486_0A79_9888);
         // 0x0102030405060708 + 0x0900000000000000, folded.
         assert_eq!(folded(&[1, 2, 3, 4, 5, 6, 7, 8, 9]), 0x0A02_0304 + 0x0506_0708);
     }
 
     #[test]
-    fn a_frame_opens_with_its_own_secret_only() {
-        let key = Key::of(1, 2);
+    fn frame_opens_only_with_its_secret() {
+        let key = ChecksumKey::new(1, 2);
         for check in Check::ALL {
             let mut frame = b"some frame or other".to_vec();
             frame.resize(frame.len() + check.bytes(), 0);
-            check.seal(key.secret(Way::Out, 3), &mut frame);
-            assert_eq!(check.open(key.secret(Way::Out, 3), &frame), Some(&b"some frame or other"[..]));
-            for other in
-                [key.secret(Way::Back, 3), key.secret(Way::Out, 4), Key::of(2, 1).secret(Way::Out, 3)]
-            {
+            check.seal(key.secret(Direction::ToServer, 3), &mut frame);
+            assert_eq!(
+                check.open(key.secret(Direction::ToServer, 3), &frame),
+                Some(&b"some frame or other"[..])
+            );
+            for other in [
+                key.secret(Direction::ToClient, 3),
+                key.secret(Direction::ToServer, 4),
+                ChecksumKey::new(2, 1).secret(Direction::ToServer, 3),
+            ] {
                 assert_eq!(check.open(other, &frame), None, "{check:?}");
             }
             for length in 0..check.bytes() {
                 assert_eq!(check.open(0, &frame[..length]), None);
             }
-            assert_eq!(Check::of_code(check.code()), Some(check));
+            assert_eq!(Check::from_code(check.code()), Some(check));
         }
     }
 
     #[test]
-    fn every_flipped_bit_is_seen_but_by_none() {
+    fn every_checksum_detects_flipped_bits() {
         for check in [Check::Crc32c, Check::Crc64, Check::Folded] {
             let mut frame: Vec<u8> = (0..100).collect();
             check.seal(7, &mut frame);
@@ -250,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sum_of_1998_misses_words_that_changed_places() {
+    fn folded_sum_misses_swapped_words() {
         let mut frame: Vec<u8> = (0..68).collect();
         Check::Folded.seal(7, &mut frame);
         for at in 0..8 {

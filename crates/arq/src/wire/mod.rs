@@ -1,14 +1,14 @@
-//! What stands on the wire. `docs/wire.md` says it in full; all integers are big endian.
+//! Wire format. `docs/wire.md` specifies it in full; all integers are big endian.
 //!
-//! | module | what it reads and writes |
+//! | module | contents |
 //! | --- | --- |
-//! | [`check`] | checksums, and the secret that keeps connections apart |
-//! | [`aead`] | encryption, whose tag is the check; without the feature `aead` there is none |
-//! | [`data`] | frames that are numbered: pieces of messages, packs of messages, both |
-//! | [`part`] | parts of numbered frames that are longer than the path carries |
+//! | [`check`] | checksums, and the secret that separates connections |
+//! | [`aead`] | encryption with a preshared key; feature `aead` |
+//! | [`data`] | numbered frames: pieces of messages, packs of messages, several chunks |
+//! | [`part`] | parts of numbered frames that exceed the path MTU |
 //! | [`ack`] | acknowledgements |
-//! | [`repair`] | repair frames: forward error correction |
-//! | [`open`] | the opening of a connection, and what is said outside of any |
+//! | [`repair`] | repair frames of forward error correction |
+//! | [`handshake`] | handshake and control frames |
 //!
 //! The upper three bits of the first byte are the frame's kind, the lower five its flags.
 
@@ -17,26 +17,26 @@ pub mod ack;
 pub mod aead;
 pub mod check;
 pub mod data;
-pub mod open;
+pub mod handshake;
 pub mod part;
 pub mod repair;
 
-/// Frames outside the count: the lower five bits say which, see [`open`].
+/// Unnumbered frames; the lower five bits select the type, see [`handshake`].
 pub const KIND_CONTROL: u8 = 0;
 /// A piece of one message.
 pub const KIND_PIECE: u8 = 1;
 /// Several small messages of one channel.
 pub const KIND_PACK: u8 = 2;
 /// Several chunks.
-pub const KIND_MANY: u8 = 3;
-/// An acknowledgement alone.
+pub const KIND_MULTI: u8 = 3;
+/// An acknowledgement without data.
 pub const KIND_ACK: u8 = 4;
 /// A repair frame.
 pub const KIND_REPAIR: u8 = 5;
-/// A part of a piece, pack or many.
+/// A part of a numbered frame.
 pub const KIND_PART: u8 = 6;
 
-/// The kind of a frame by its first byte.
+/// Returns the kind of a frame from its first byte.
 #[inline]
 pub const fn kind(first: u8) -> u8 {
     first >> 5
@@ -45,7 +45,7 @@ pub const fn kind(first: u8) -> u8 {
 /// Bits of a frame number on the wire.
 const NUMBER_BITS: u32 = 24;
 
-/// The number whose lowest 24 bits are `low` and that is nearest to `near`.
+/// Returns the number nearest to `near` whose lowest 24 bits are `low`.
 #[inline]
 pub const fn expand(low: u32, near: u64) -> u64 {
     let half = 1 << (NUMBER_BITS - 1);
@@ -57,13 +57,13 @@ pub const fn expand(low: u32, near: u64) -> u64 {
     }
 }
 
-/// The sequence number whose lowest 16 bits are `low` and that is nearest to `near`.
+/// Returns the sequence number nearest to `near` whose lowest 16 bits are `low`.
 #[inline]
 pub const fn expand16(low: u16, near: u64) -> u64 {
     near.wrapping_add(low.wrapping_sub(near as u16) as i16 as i64 as u64)
 }
 
-/// How often the 24 bits of a number have run over.
+/// Returns how often the 24 bits of a number have wrapped around.
 #[inline]
 pub const fn epoch(number: u64) -> u64 {
     number >> NUMBER_BITS
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_is_found_again_from_its_lowest_bits() {
+    fn numbers_expand_from_their_lowest_bits() {
         let half = 1u64 << 23;
         for near in [0, 5, half - 1, half, (1 << 24) - 1, 1 << 24, 123_456_789_012, u64::MAX - half] {
             for away in [0, 1, 1000, half - 1] {

@@ -1,9 +1,9 @@
-//! In the place of encryption where the feature `aead` is off: a key that nobody can have, so that no connection can be
-//! told to encrypt and does not.
+//! Replaces encryption if the feature `aead` is disabled: a key type without values, so that no connection can be
+//! configured to encrypt.
 
-use super::check::{Unopened, Way};
+use super::check::{Direction, OpenError};
 
-/// A secret that both ends of a connection have had before it opens; there is none without the feature `aead`.
+/// A preshared key; without the feature `aead` no key exists.
 #[derive(Clone, Debug)]
 pub enum PresharedKey {}
 
@@ -19,17 +19,17 @@ impl PresharedKey {
     }
 }
 
-/// What seals and opens frames; there is none without the feature `aead`.
+/// The cipher of a connection; without the feature `aead` none exists.
 #[derive(Debug)]
 pub enum Cipher {}
 
 impl Cipher {
     /// Cannot be called.
-    pub fn new(key: &PresharedKey, _: (u64, u64), _: Way) -> Box<Cipher> {
+    pub fn new(key: &PresharedKey, _: (u64, u64), _: Direction) -> Box<Cipher> {
         match *key {}
     }
 
-    pub(crate) fn count_from(&mut self, _: u64) {
+    pub(crate) fn set_first_count(&mut self, _: u64) {
         match *self {}
     }
 
@@ -39,17 +39,17 @@ impl Cipher {
     }
 
     /// Cannot be called.
-    pub fn open<'a>(&mut self, _: u64, _: &'a [u8]) -> Result<&'a [u8], Unopened> {
+    pub fn open<'a>(&mut self, _: u64, _: &'a [u8]) -> Result<&'a [u8], OpenError> {
         match *self {}
     }
 
     /// Cannot be called.
-    pub fn decrypt(&mut self, _: usize, _: u64, _: &[u8]) -> Result<Vec<u8>, Unopened> {
+    pub fn decrypt(&mut self, _: usize, _: u64, _: &[u8]) -> Result<Vec<u8>, OpenError> {
         match *self {}
     }
 
     /// Cannot be called.
-    pub fn keep(&mut self, _: Vec<u8>) {
+    pub fn recycle(&mut self, _: Vec<u8>) {
         match *self {}
     }
 }

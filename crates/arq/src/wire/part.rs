@@ -1,33 +1,33 @@
-//! Parts of a numbered frame that is longer than the path carries (any more).
+//! Parts of a numbered frame that exceeds the path MTU.
 //!
 //! ```text
 //! kind and flags u8 | number u24 | offset u16 | bytes | check
 //! ```
 //!
-//! The bytes of all parts, end to end, are the frame as [`data`](super::data) has it, without an acknowledgement and
-//! without its check. The number is the frame's own: that of a frame whose parts have all arrived has arrived.
+//! The concatenated bytes of all parts are the frame as in [`data`](super::data), without an acknowledgement and
+//! without its check. The number is that of the frame: it has arrived when all its parts have arrived.
 
 use super::data::END;
 use super::{KIND_PART, get16, get24, kind, put24};
 
-/// Bytes before those of the frame.
+/// Bytes of the header of a part.
 pub const HEADER: usize = 6;
 
-/// A part.
+/// A part of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part<'a> {
-    /// The lowest 24 bits of the frame's number.
+    /// Lowest 24 bits of the frame number.
     pub number: u32,
-    /// Where in the frame it begins.
+    /// Offset in the frame.
     pub offset: u16,
-    /// The frame ends with it.
+    /// Whether the frame ends with this part.
     pub last: bool,
-    /// What it carries, at least a byte.
+    /// Contents, at least one byte.
     pub bytes: &'a [u8],
 }
 
 impl<'a> Part<'a> {
-    /// Reads a frame whose check has been taken off; none if it is no part.
+    /// Decodes a frame without its check; none if it is not a valid part.
     pub fn read(body: &'a [u8]) -> Option<Part<'a>> {
         let (head, bytes) = body.split_first_chunk::<HEADER>()?;
         let flags = head[0] & 31;
@@ -38,7 +38,7 @@ impl<'a> Part<'a> {
         Some(Part { number, offset, last: flags & END != 0, bytes })
     }
 
-    /// Writes the head of one at the start of `frame`.
+    /// Writes the header of a part at the start of `frame`.
     pub fn write_head(number: u64, offset: u16, last: bool, frame: &mut [u8]) {
         frame[0] = KIND_PART << 5 | if last { END } else { 0 };
         put24(&mut frame[1..], number);
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_is_read_as_written() {
+    fn part_round_trips() {
         let mut frame = [7; 20];
         for last in [false, true] {
             Part::write_head(0x1_2345_6789, 40_000, last, &mut frame);

@@ -1,7 +1,7 @@
 //! Strangers: packets that nobody asked for, from addresses that nobody has.
 
 use trunkline_arq::wire::check::Check;
-use trunkline_arq::wire::open::{Greeting, Terms};
+use trunkline_arq::wire::handshake::{Handshake, Terms};
 use trunkline_arq::{Config, Fec, Mode, Node, Options};
 use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Output, Peer, Port, Transmit, Writable};
 use trunkline_units::{Instant, Seed, Span, Stream};
@@ -9,7 +9,7 @@ use trunkline_units::{Instant, Seed, Span, Stream};
 pub fn server(connections: usize) -> Node {
     let random = Seed(1).stream("server");
     let options = Options { fec: Some(Fec { frames: 10, repairs: 2 }), ..Options::default() };
-    Node::new(Config { port: Port(0), accept: Some(options), connections, random })
+    Node::new(Config { port: Port(0), accept: Some(options), max_connections: connections, random })
 }
 
 /// A forged packet, written to `buffer`; how long it is.
@@ -29,14 +29,14 @@ pub fn forge(draw: &mut Stream, buffer: &mut [u8]) -> usize {
     };
     let client = draw.bits();
     match draw.below(5) {
-        0 => Greeting::Open { client, terms, cookie: [0; 16] }.write(buffer),
+        0 => Handshake::Open { client, terms, cookie: [0; 16] }.write(buffer),
         1 => {
             let cookie = (u128::from(draw.bits()) << 64 | u128::from(draw.bits())).to_be_bytes();
-            Greeting::Open { client, terms, cookie }.write(buffer)
+            Handshake::Open { client, terms, cookie }.write(buffer)
         }
         // A version to come.
         2 => {
-            let length = Greeting::Open { client, terms, cookie: [0; 16] }.write(buffer);
+            let length = Handshake::Open { client, terms, cookie: [0; 16] }.write(buffer);
             buffer[1] = 2 + draw.bits() as u8 % 200;
             Check::Crc32c.seal(0, &mut buffer[..length]);
             length
@@ -65,7 +65,7 @@ fn random_bytes(draw: &mut Stream, bytes: &mut [u8]) {
 /// Sends so many to a node, some as if by somebody who has a connection; each is answered to its sender, and never by more
 /// bytes than it has. When the last came.
 pub fn flood(node: &mut Node, begin: Instant, packets: u64, seed: u64, friend: Option<Peer>) -> Instant {
-    let (mut draw, connections) = (Seed(seed).stream("strangers"), node.connections());
+    let (mut draw, connections) = (Seed(seed).stream("strangers"), node.connection_count());
     let (mut question, mut answer) = (vec![0; MAX_BATCH], vec![0; MAX_BATCH]);
     let mut now = begin;
     for number in 0..packets {
@@ -85,6 +85,6 @@ pub fn flood(node: &mut Node, begin: Instant, packets: u64, seed: u64, friend: O
         }
         assert!(answers <= 1, "packet {number}");
     }
-    assert_eq!(node.connections(), connections);
+    assert_eq!(node.connection_count(), connections);
     now
 }

@@ -1,10 +1,6 @@
 //! A node with a torturer and a narrow path behind it, a clock that can leap, and a plug that can be pulled.
 
-#[allow(dead_code, reason = "others need the rest")]
-#[path = "narrow.rs"]
-mod narrow;
-
-use narrow::Narrow;
+use super::mtu_limit::Narrow;
 use trunkline_arq::torture::{Faults, Tortured, Torturer};
 use trunkline_arq::{Command, Event, Node, Refusal};
 use trunkline_endpoint::pair::Counts;

@@ -3,7 +3,9 @@
 
 use std::collections::VecDeque;
 
-use trunkline_arq::{Buffer, Command, Config, ConnectionId, Event, News, Node, Options, Statistics, Taken};
+use trunkline_arq::{
+    Buffer, Command, Config, ConnectionId, Event, EventKind, Node, Options, ReceiveStatus, Statistics,
+};
 use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Output, Peer, Port, Segment, Writable};
 use trunkline_units::{Instant, Rate, Seed, Size, Span, Stream};
 
@@ -96,7 +98,12 @@ impl Line {
     /// Sends all that goes, from the first end to the second or both ways, for so long after a second to warm up.
     pub fn run(&self, options: &Options, both: bool, time: Span) -> Run {
         let node = |accept, place: &str| {
-            Node::new(Config { port: Port(0), accept, connections: 2, random: Seed(self.seed).stream(place) })
+            Node::new(Config {
+                port: Port(0),
+                accept,
+                max_connections: 2,
+                random: Seed(self.seed).stream(place),
+            })
         };
         let nodes = [node(None, "a"), node(Some(options.clone()), "b")];
         let end =
@@ -195,9 +202,9 @@ impl World<'_> {
                 let send = Command::Send { id, channel: 0, bytes: &[7; MESSAGE] };
                 this.sends = this.node.handle(now, Input::Command(send)).is_ok();
             }
-            let (mut into, mut taken) = (Buffer::new(), Taken::Part);
-            while taken != Taken::Nothing {
-                let take = Command::Take { id, channel: 0, into: &mut into, taken: &mut taken };
+            let (mut into, mut taken) = (Buffer::new(), ReceiveStatus::Partial);
+            while taken != ReceiveStatus::Empty {
+                let take = Command::Receive { id, channel: 0, buffer: &mut into, status: &mut taken };
                 if this.node.handle(now, Input::Command(take)).is_err() {
                     break;
                 }
@@ -215,9 +222,9 @@ impl World<'_> {
                         self.cross(end, now, frame);
                     }
                 }
-                Output::Event(Event { id, news }) => match news {
-                    News::Opened { .. } => (self.ends[end].id, self.ends[end].sends) = (id, true),
-                    News::Writable { .. } => self.ends[end].sends = true,
+                Output::Event(Event { id, kind: news }) => match news {
+                    EventKind::Opened { .. } => (self.ends[end].id, self.ends[end].sends) = (id, true),
+                    EventKind::Writable { .. } => self.ends[end].sends = true,
                     _ => {}
                 },
                 Output::Idle(idle) => {

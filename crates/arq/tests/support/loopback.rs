@@ -7,13 +7,13 @@ use nix::sys::time::TimeSpec;
 use trunkline_arq::{Event, Refusal};
 use trunkline_endpoint::pair::{Ended, PEER_A, PEER_B};
 use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Output, Port, Writable};
-use trunkline_io::datagrams::ROOM;
+use trunkline_io::datagrams::BUFFER_SIZE;
 use trunkline_io::{Clock, Datagrams, socket};
 use trunkline_units::{Instant, Span};
 
-use crate::host::{Host, Order};
-use crate::plan::Plan;
-use crate::talk::{self, Stage};
+use super::host::{Host, Order};
+use super::plan::Plan;
+use super::scenario::{self, Stage};
 
 /// Seconds of the ends in one of the world.
 const HASTE: u64 = 20;
@@ -38,13 +38,13 @@ pub struct Loopback {
 
 impl Loopback {
     pub fn new(plan: &Plan) -> Loopback {
-        let sides = talk::hosts(plan).map(|host| {
+        let sides = scenario::hosts(plan).map(|host| {
             let at = "127.0.0.1:0".parse().expect("an address");
             let socket = Datagrams::bind(at, &socket::Options::default()).expect("a socket");
             socket.socket().set_nonblocking(true).expect("a socket");
             Side { host, socket, deadline: None, events: Vec::new() }
         });
-        let (buffer, room) = (vec![0; MAX_BATCH], vec![0; ROOM]);
+        let (buffer, room) = (vec![0; MAX_BATCH], vec![0; BUFFER_SIZE]);
         Loopback { sides, clock: Clock::start(), buffer, room, quiet: false }
     }
 

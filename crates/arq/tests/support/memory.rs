@@ -1,11 +1,11 @@
 //! What memory connections take, by counting allocations; in soak at full size.
 
 use allocation_counter::measure;
-use trunkline_arq::{Buffer, Command, Config, ConnectionId, Event, News, Node, Options, Taken};
+use trunkline_arq::{Buffer, Command, Config, ConnectionId, Event, EventKind, Node, Options, ReceiveStatus};
 use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Output, Peer, Port, Writable};
 use trunkline_units::{Instant, Seed, Span};
 
-use crate::forge;
+use super::forge;
 
 /// Two nodes in one place: what one says, the other hears at once.
 pub struct Near {
@@ -22,7 +22,7 @@ const ADDRESSES: [Peer; 2] = [Peer::new(b"a"), Peer::new(b"b")];
 impl Near {
     pub fn open(options: &Options) -> Near {
         let node = |accept, place: &str| {
-            Node::new(Config { port: Port(0), accept, connections: 2, random: Seed(1998).stream(place) })
+            Node::new(Config { port: Port(0), accept, max_connections: 2, random: Seed(1998).stream(place) })
         };
         let nodes = [node(None, "a"), node(Some(options.clone()), "b")];
         let buffer = vec![0; MAX_BATCH];
@@ -58,8 +58,8 @@ impl Near {
                         let input = Input::Frame { port: Port(0), peer, bytes, segment: t.segment };
                         self.nodes[1 - end].handle(self.now, input).expect("never refused");
                     }
-                    Output::Event(Event { id, news: News::Opened { .. } }) => self.ids[end] = id,
-                    Output::Event(Event { news: News::Readable { channel }, .. }) => {
+                    Output::Event(Event { id, kind: EventKind::Opened { .. } }) => self.ids[end] = id,
+                    Output::Event(Event { kind: EventKind::Readable { channel }, .. }) => {
                         self.readable[end].push(channel)
                     }
                     Output::Event(_) => {}
@@ -83,12 +83,12 @@ impl Near {
         for channel in std::mem::take(&mut self.readable[end]) {
             loop {
                 into.clear();
-                let mut taken = Taken::Nothing;
+                let mut taken = ReceiveStatus::Empty;
                 let id = self.ids[end];
-                self.command(end, Command::Take { id, channel, into: &mut into, taken: &mut taken });
-                messages += u64::from(taken == Taken::Whole);
+                self.command(end, Command::Receive { id, channel, buffer: &mut into, status: &mut taken });
+                messages += u64::from(taken == ReceiveStatus::Complete);
                 bytes += into.len() as u64;
-                if taken == Taken::Nothing {
+                if taken == ReceiveStatus::Empty {
                     break;
                 }
             }
@@ -157,7 +157,7 @@ pub fn of_a_message(length: usize) -> u64 {
     message.resize(length, 7);
     let id = near.ids[0];
     let grown = measure(|| {
-        near.command(0, Command::HandOver { id, channel: 0, message: &mut message });
+        near.command(0, Command::SendOwned { id, channel: 0, message: &mut message });
         let mut got = 0;
         for _ in 0..10_000_000 {
             while near.turn() {}

@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use trunkline_arq::{Congestion, Mode, Options};
 
-use crate::hand::{HOP, Hand};
+use super::manual_pair::{HOP, Hand};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Step {

@@ -4,13 +4,13 @@
 use std::collections::VecDeque;
 
 use trunkline_arq::{
-    Buffer, Check, Command, Congestion, End, Fec, Meter, Mode, News, Options, PresharedKey, Refusal, Stage,
-    Taken,
+    Buffer, Check, CloseReason, Command, Congestion, EventKind, Fec, Meter, Mode, Options, PresharedKey,
+    ReceiveStatus, Refusal, Stage,
 };
 use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Port, Segment};
 use trunkline_units::{Instant, Span};
 
-use crate::hand::{ADDRESSES, HOP, Hand};
+use super::manual_pair::{ADDRESSES, HOP, Hand};
 
 /// Frames that the path holds each way; the oldest is lost.
 const MOST: usize = 64;
@@ -27,7 +27,7 @@ impl Meter for Still {
         Instant::ZERO
     }
 
-    fn took(&mut self, _: Stage, _: Span) {}
+    fn record(&mut self, _: Stage, _: Span) {}
 }
 
 /// What a channel carries one way.
@@ -49,7 +49,7 @@ struct World {
     lines: [[Line; CHANNELS]; 2],
     reset: bool,
     closing: [bool; 2],
-    closed: [Option<End>; 2],
+    closed: [Option<CloseReason>; 2],
 }
 
 /// Does what `bytes` say: four for the options, then three for each operation. Some of it with a key, if there is one.
@@ -75,18 +75,18 @@ impl World {
             credit: if c & 8 == 0 { 256 } else { 4096 },
             channel_credit: if c & 16 == 0 { 256 } else { 4096 },
             send_buffer: if c & 32 == 0 { 100 } else { 4096 },
-            share: if c & 64 == 0 { Span::ZERO } else { Span::from_us(300) },
+            coalesce_delay: if c & 64 == 0 { Span::ZERO } else { Span::from_us(300) },
             fec: (c & 128 != 0).then_some(Fec { frames: 1 + b % 5, repairs: 1 + b / 16 % 3 }),
             probe_up_to: (d & 2 != 0).then_some(1400),
-            patience: Span::from_s(40 * 3600),
+            peer_timeout: Span::from_s(40 * 3600),
             ..Options::default()
         };
         // Some run over the bits of the numbers on the wire.
         let first = if d & 4 != 0 { ((1 << 24) - 20, (1 << 16) - 20) } else { (0, 0) };
         let lays_from = (d & 8 != 0).then_some(u32::from(d >> 4 & 3));
         let prepare = |node: &mut trunkline_arq::Node| {
-            node.number_from(first.0, first.1);
-            lays_from.into_iter().for_each(|from| node.lay_frames(from));
+            node.set_first_numbers(first.0, first.1);
+            lays_from.into_iter().for_each(|from| node.enable_pre_encoding(from));
         };
         let mut world = World {
             // Without a check what is damaged is taken.
@@ -215,7 +215,7 @@ impl World {
         let message = self.message(end, channel, length);
         let (now, id, mut room) = (self.hand.now, self.hand.ids[end], vec![0; MAX_BATCH]);
         let node = self.hand.nodes[end].besides(now);
-        if let Some((length, _)) = node.send_at_once(now, id, channel as u16, &message, &mut room) {
+        if let Some((length, _)) = node.send_message(now, id, channel as u16, &message, &mut room) {
             self.sent(end, channel, message);
             self.fly(end, vec![room[..length].to_vec()]);
         }
@@ -226,7 +226,7 @@ impl World {
         let Some(frame) = self.pick(end, at) else { return };
         let (now, id, mut into) = (self.hand.now, self.hand.ids[end], Buffer::from(&b"before"[..]));
         let node = self.hand.nodes[end].besides(now);
-        if !node.take_at_once(now, &frame, id, channel as u16, &mut into) {
+        if !node.receive_message(now, &frame, id, channel as u16, &mut into) {
             let said = self.hand.give(end, &[frame]);
             return self.fly(end, said);
         }
@@ -274,25 +274,27 @@ impl World {
         let number = channel as u16;
         let mut into = std::mem::take(&mut self.lines[1 - end][channel].partial);
         if whole || !into.is_empty() {
-            let mut taken = Taken::Nothing;
-            let refusal =
-                self.command(end, Command::Take { id, channel: number, into: &mut into, taken: &mut taken });
+            let mut taken = ReceiveStatus::Empty;
+            let refusal = self.command(
+                end,
+                Command::Receive { id, channel: number, buffer: &mut into, status: &mut taken },
+            );
             assert_eq!(refusal, None);
             let line = &mut self.lines[1 - end][channel];
             match taken {
-                Taken::Whole => {
+                ReceiveStatus::Complete => {
                     let message = line.messages.pop_front().expect("nobody sent another message");
                     assert!(into[..] == message[line.received..], "a message is what was sent");
                     line.received = 0;
                 }
-                Taken::Part | Taken::Nothing => line.partial = into,
+                ReceiveStatus::Partial | ReceiveStatus::Empty => line.partial = into,
             }
-            return taken != Taken::Nothing;
+            return taken != ReceiveStatus::Empty;
         }
         let mut into = vec![0; most];
         let mut read = 0;
         let refusal =
-            self.command(end, Command::Read { id, channel: number, into: &mut into, read: &mut read });
+            self.command(end, Command::Read { id, channel: number, buffer: &mut into, read: &mut read });
         assert_eq!(refusal, None);
         let line = &mut self.lines[1 - end][channel];
         for byte in &into[..read] {
@@ -309,7 +311,7 @@ impl World {
 
     fn listen(&mut self) {
         for (end, news) in std::mem::take(&mut self.hand.events) {
-            if let News::Closed { end: why } = news {
+            if let EventKind::Closed { reason: why } = news {
                 assert_eq!(self.closed[end].replace(why), None, "it ends once");
             }
         }
@@ -360,7 +362,7 @@ impl World {
         let said = || [0, 1].map(|end| self.hand.statistics(end));
         assert_eq!(
             (left, self.closed),
-            (0, [Some(End::Done); 2]),
+            (0, [Some(CloseReason::Completed); 2]),
             "a good path brings everything: {:?}",
             said()
         );

@@ -74,7 +74,7 @@ impl Plan {
         let mut options = [first, second];
         if leaps > 0 {
             // Eight questions may well be lost in a row. With so much patience none of the leaps is at fault.
-            options.iter_mut().for_each(|options| options.patience = Span::from_s(40 * 3600));
+            options.iter_mut().for_each(|options| options.peer_timeout = Span::from_s(40 * 3600));
         }
         if draw.chance(0.7) {
             faults.iter_mut().for_each(|faults| faults.blackhole = None);
@@ -172,7 +172,7 @@ impl Plan {
                 change(&|p| p.faults[end].blackhole = None),
                 change(&|p| p.faults[end].jitter = Span::ZERO),
                 change(&|p| p.lines[end].rate = None),
-                change(&|p| p.options[end].share = Span::ZERO),
+                change(&|p| p.options[end].coalesce_delay = Span::ZERO),
                 change(&|p| p.options[end].fec = None),
                 change(&|p| p.options[end].congestion = Congestion::Fixed),
                 change(&|p| p.options[end].window = p.options[end].window.div_ceil(2)),
@@ -219,9 +219,9 @@ fn draw_options(draw: &mut Stream) -> Options {
         credit: 300 + (draw.below(1 << 20) >> draw.below(10)) as u32,
         channel_credit: 300 + (draw.below(1 << 18) >> draw.below(8)) as u32,
         send_buffer: 1 + draw.below(1 << 18) as usize,
-        share: if draw.chance(0.3) { Span::from_us(draw.below(500)) } else { Span::ZERO },
+        coalesce_delay: if draw.chance(0.3) { Span::from_us(draw.below(500)) } else { Span::ZERO },
         keep_alive: Span::from_s(5),
-        patience: Span::from_s(300),
+        peer_timeout: Span::from_s(300),
         fec: None,
     }
 }

@@ -1,4 +1,4 @@
-//! Who receives, and looks at each message.
+//! The receivers under test.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
@@ -8,174 +8,181 @@ use std::thread;
 
 use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::RcvBufForce;
-use trunkline_bundle::face::host::RETELLS;
-use trunkline_bundle::face::{DisOptions, HostFace, HostOptions, Serve};
 use trunkline_bundle::rules::Rules;
-use trunkline_bundle::wire::classic::{Bundle, bit};
-use trunkline_bundle::{Settings, host::From};
+use trunkline_bundle::socket::host::REFRESH_INTERVAL;
+use trunkline_bundle::socket::{DisOptions, HostOptions, HostSocket, SocketDriver};
+use trunkline_bundle::wire::classic::{ClassicBundle, host_bit};
+use trunkline_bundle::{Settings, host::MessageInfo};
 use trunkline_endpoint::Segment;
-use trunkline_io::ports::Came;
-use trunkline_io::usage::thread_time;
+use trunkline_io::ports::Received;
+use trunkline_io::usage::thread_cpu_time;
 use trunkline_io::{Clock, Ports, socket};
 use trunkline_units::Span;
 
-use crate::line::ENDS;
-use crate::messages::{BUFFER, Noted};
+use crate::link::ADDRESSES;
+use crate::messages::{BUFFER, Samples};
 use crate::{GROUP, PORT};
 
-/// Where the host listens, and where it takes its converter to be.
+/// The ports of the host and of its central converter.
 pub const LISTEN: u16 = 3459;
 pub const CENTRAL: u16 = 3458;
-/// Every so manieth message tells its delay.
-const TELLS: u64 = 16;
-/// Where programs of DIS send to and listen.
-const SAYS: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 3000);
-const HEARS: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 3001);
+/// One of this many messages is sampled for its delay.
+const SAMPLE_EVERY: u64 = 16;
+/// The addresses to which a DIS program sends and on which it listens.
+const PROGRAM_SENDS_TO: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 3000);
+const PROGRAM_RECEIVES_ON: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 3001);
 
-/// How messages come, and how they are received.
+/// How messages are sent and received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
-    /// A datagram each, a blocking call for each.
+pub enum Method {
+    /// One datagram per message, one blocking call each.
     Plain,
-    /// A datagram each, taken by batches.
+    /// One datagram per message, received in batches.
     Batches,
-    /// Bundles, a blocking call for each, and no more done than to find the messages.
+    /// Bundles, one blocking call each; messages are only located.
     Bare,
-    /// Bundles, by the closure of a host's interface.
-    Face,
-    /// Bundles, which a host's interface gives to a program of DIS, a PDU a datagram.
+    /// Bundles, with the callback of a host socket.
+    Callback,
+    /// Bundles, which a host socket passes to a DIS program, one PDU per datagram.
     Program,
 }
 
-/// What came, and what that cost.
-pub struct Heard {
-    pub noted: Noted,
-    /// Processor time of those who received.
+/// The received messages and their cost.
+pub struct Receipt {
+    pub samples: Samples,
+    /// Processor time of the receiving threads.
     pub threads: Span,
-    /// Of the kernel for the interface.
+    /// Processor time of the kernel thread of the interface.
     pub kernel: Span,
 }
 
-/// Takes what has come, or waits for it.
-type Turn = Box<dyn FnMut(&mut Noted) -> io::Result<()>>;
+/// Receives available messages, or waits for them.
+type Step = Box<dyn FnMut(&mut Samples) -> io::Result<()>>;
 
-/// Receives until it is over; `kernel` tells what the kernel has used.
+/// Receives until stopped; `kernel` returns the processor time of the kernel thread.
 pub fn receive(
-    way: Way,
+    method: Method,
     clock: Clock,
     ready: &Barrier,
-    over: &AtomicBool,
+    stop: &AtomicBool,
     kernel: impl Fn() -> Span,
-) -> io::Result<Heard> {
-    let mut noted = Noted::new(clock, TELLS);
-    let mut turn: Turn = match way {
-        Way::Plain => {
-            let (socket, mut room) = (roomy(group())?, [0; 2048]);
-            Box::new(move |noted| {
-                let octets = socket.recv(&mut room)?;
-                note_plain(noted, &room[..octets]);
+) -> io::Result<Receipt> {
+    let mut samples = Samples::new(clock, SAMPLE_EVERY);
+    let mut step: Step = match method {
+        Method::Plain => {
+            let (socket, mut buffer) = (with_large_buffer(group())?, [0; 2048]);
+            Box::new(move |samples| {
+                let octets = socket.recv(&mut buffer)?;
+                record_plain(samples, &buffer[..octets]);
                 Ok(())
             })
         }
-        Way::Batches => {
+        Method::Batches => {
             let mut ports = Ports::new(clock)?;
             ports.add(group())?;
-            Box::new(move |noted| {
+            Box::new(move |samples| {
                 ports.wait(clock.now(), None)?;
-                ports.receive(0, usize::MAX, |came: &Came, bytes: &[u8]| {
-                    Segment::frames(came.segment, bytes).for_each(|datagram| note_plain(noted, datagram));
+                ports.receive(0, usize::MAX, |received: &Received, bytes: &[u8]| {
+                    Segment::frames(received.segment, bytes)
+                        .for_each(|datagram| record_plain(samples, datagram));
                 })
             })
         }
-        Way::Bare => {
-            let (socket, mut room) = (roomy(UdpSocket::bind((ENDS[1], LISTEN))?)?, vec![0; 1 << 16]);
-            Box::new(move |noted| {
-                let octets = socket.recv(&mut room)?;
-                let messages = Bundle::read(&room[..octets]).into_iter().flat_map(|bundle| bundle.messages());
-                messages.filter(|one| one.address & bit(1) != 0).for_each(|one| noted.note(one.body));
+        Method::Bare => {
+            let (socket, mut buffer) =
+                (with_large_buffer(UdpSocket::bind((ADDRESSES[1], LISTEN))?)?, vec![0; 1 << 16]);
+            Box::new(move |samples| {
+                let octets = socket.recv(&mut buffer)?;
+                let messages =
+                    ClassicBundle::read(&buffer[..octets]).into_iter().flat_map(|bundle| bundle.messages());
+                messages
+                    .filter(|one| one.address & host_bit(1) != 0)
+                    .for_each(|one| samples.record(one.body));
                 Ok(())
             })
         }
-        Way::Face => {
-            let mut face = face(clock, None);
-            Box::new(move |noted| face.turn_with(None, |_: From, body: &[u8]| noted.note(body)).map(|_| ()))
+        Method::Callback => {
+            let mut host_socket = host_socket(clock, None);
+            Box::new(move |samples| {
+                host_socket.turn_with(None, |_: MessageInfo, body: &[u8]| samples.record(body)).map(|_| ())
+            })
         }
-        Way::Program => return program(noted, clock, ready, over, kernel),
+        Method::Program => return program(samples, clock, ready, stop, kernel),
     };
     ready.wait();
-    let (before, kernel_before) = (thread_time(), kernel());
-    while !over.load(Ordering::Relaxed) {
-        turn(&mut noted)?;
+    let (before, kernel_before) = (thread_cpu_time(), kernel());
+    while !stop.load(Ordering::Relaxed) {
+        step(&mut samples)?;
     }
-    Ok(Heard { noted, threads: thread_time() - before, kernel: kernel() - kernel_before })
+    Ok(Receipt { samples, threads: thread_cpu_time() - before, kernel: kernel() - kernel_before })
 }
 
-/// A program that takes a datagram a call, and a host's interface that gives it those.
+/// Runs a program that receives one datagram per call, and a host socket that sends them.
 fn program(
-    mut noted: Noted,
+    mut samples: Samples,
     clock: Clock,
     ready: &Barrier,
-    over: &AtomicBool,
+    stop: &AtomicBool,
     kernel: impl Fn() -> Span,
-) -> io::Result<Heard> {
+) -> io::Result<Receipt> {
     let dis = DisOptions {
-        listen: SAYS,
-        to: Some(HEARS),
-        rules: Rules { wanted: vec![0..=0], ..Rules::default() },
+        listen: PROGRAM_SENDS_TO,
+        destination: Some(PROGRAM_RECEIVES_ON),
+        rules: Rules { subscribed: vec![0..=0], ..Rules::default() },
     };
-    let mut face = face(clock, Some(dis));
-    let socket = roomy(UdpSocket::bind(HEARS)?)?;
-    let ends = AtomicBool::new(false);
+    let mut host_socket = host_socket(clock, Some(dis));
+    let socket = with_large_buffer(UdpSocket::bind(PROGRAM_RECEIVES_ON)?)?;
+    let stop_program = AtomicBool::new(false);
     thread::scope(|scope| {
         let program = scope.spawn(|| {
-            let mut room = [0; 2048];
-            let before = thread_time();
-            while !ends.load(Ordering::Relaxed) {
-                let octets = socket.recv(&mut room)?;
-                noted.note(&room[..octets]);
+            let mut buffer = [0; 2048];
+            let before = thread_cpu_time();
+            while !stop_program.load(Ordering::Relaxed) {
+                let octets = socket.recv(&mut buffer)?;
+                samples.record(&buffer[..octets]);
             }
-            Ok::<_, io::Error>((noted, thread_time() - before))
+            Ok::<_, io::Error>((samples, thread_cpu_time() - before))
         });
         ready.wait();
-        let (before, kernel_before) = (thread_time(), kernel());
-        while !over.load(Ordering::Relaxed) {
-            face.turn(None)?;
+        let (before, kernel_before) = (thread_cpu_time(), kernel());
+        while !stop.load(Ordering::Relaxed) {
+            host_socket.turn(None)?;
         }
-        let (own, kernel) = (thread_time() - before, kernel() - kernel_before);
-        ends.store(true, Ordering::Relaxed);
-        // It waits for something.
-        UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?.send_to(&[0], HEARS)?;
-        let (noted, program) = program.join().expect("the program ends")?;
-        Ok(Heard { noted, threads: own + program, kernel })
+        let (own, kernel) = (thread_cpu_time() - before, kernel() - kernel_before);
+        stop_program.store(true, Ordering::Relaxed);
+        // The program waits for a datagram.
+        UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?.send_to(&[0], PROGRAM_RECEIVES_ON)?;
+        let (samples, program) = program.join().expect("the program ends")?;
+        Ok(Receipt { samples, threads: own + program, kernel })
     })
 }
 
-/// The socket of a simulation: in the group.
+/// Returns a socket of a simulation that joined the group.
 fn group() -> UdpSocket {
     let at = SocketAddrV4::new(GROUP, PORT).into();
-    socket::multicast_receiver(at, ENDS[1].into(), &socket::Options::default()).expect("it joins")
+    socket::multicast_receiver(at, ADDRESSES[1].into(), &socket::Options::default()).expect("it joins")
 }
 
-/// With as much room as a host's interface asks for.
-fn roomy(socket: UdpSocket) -> io::Result<UdpSocket> {
+/// Sets the receive buffer to the size that a host socket requests.
+fn with_large_buffer(socket: UdpSocket) -> io::Result<UdpSocket> {
     setsockopt(&socket, RcvBufForce, &BUFFER)?;
     Ok(socket)
 }
 
-fn note_plain(noted: &mut Noted, datagram: &[u8]) {
-    noted.note(datagram.get(2..).unwrap_or_default());
+fn record_plain(samples: &mut Samples, datagram: &[u8]) {
+    samples.record(datagram.get(2..).unwrap_or_default());
 }
 
-/// The interface of host 1, whose central converter is where the messages come from.
-fn face(clock: Clock, dis: Option<DisOptions>) -> HostFace {
+/// Opens host 1, whose central converter is the sender.
+fn host_socket(clock: Clock, dis: Option<DisOptions>) -> HostSocket {
     let options = HostOptions {
         settings: Settings::default(),
         number: 1,
-        central: SocketAddrV4::new(ENDS[0], CENTRAL),
-        listen: SocketAddrV4::new(ENDS[1], LISTEN),
-        interface: ENDS[1],
-        retell: RETELLS,
+        central: SocketAddrV4::new(ADDRESSES[0], CENTRAL),
+        listen: SocketAddrV4::new(ADDRESSES[1], LISTEN),
+        interface: ADDRESSES[1],
+        refresh: REFRESH_INTERVAL,
         dis,
     };
-    HostFace::open(&options, clock).expect("it opens")
+    HostSocket::open(&options, clock).expect("it opens")
 }

@@ -1,4 +1,4 @@
-//! Who sends: messages at a rate, each for itself or gathered in bundles.
+//! The sender: messages at a rate, unbundled or in bundles.
 
 use std::net::UdpSocket;
 use std::sync::Barrier;
@@ -6,39 +6,42 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use trunkline_bundle::gather::{Gather, Timing};
-use trunkline_bundle::wire::classic::bit;
+use trunkline_bundle::bundler::{Bundler, Timing};
+use trunkline_bundle::wire::classic::host_bit;
 use trunkline_io::{Clock, socket};
 use trunkline_units::{Instant, Span};
 
 use crate::host::{CENTRAL, LISTEN};
-use crate::line::ENDS;
-use crate::messages::{BODY, body, paced, without_waiting};
+use crate::link::ADDRESSES;
+use crate::messages::{BODY, body, paced, with_large_send_buffer};
 use crate::{GROUP, PORT};
 
 /// Octets of a bundle.
 const BUNDLE: usize = 16_384;
-/// Until what is on its way has come, and what the interface holds back.
-const AFTER: Duration = Duration::from_millis(50);
+/// Time for messages in flight, and for those that the interface delays.
+const DRAIN_TIME: Duration = Duration::from_millis(50);
 
-/// Sends for a while from when both are `ready`; how many, and how long that took. Then it is `over`, and who receives is woken until that `ended`.
+/// Sends for a time after both sides are `ready`; returns the number of messages and the time taken. Then sets
+/// `stop`, and wakes the receiver until it has `finished`.
 pub fn send(
     bundles: Option<Timing>,
     rate: u32,
     time: Span,
     clock: Clock,
-    (ready, over, ended): (&Barrier, &AtomicBool, &AtomicBool),
+    (ready, stop, finished): (&Barrier, &AtomicBool, &AtomicBool),
 ) -> (u64, Span) {
     let socket = match bundles {
-        // The host sends what it wants to here.
-        Some(_) => UdpSocket::bind((ENDS[0], CENTRAL)).expect("the port is free"),
-        None => socket::multicast_sender(ENDS[0].into(), 1, &socket::Options::default()).expect("it sends"),
+        // The host sends its own bundles here.
+        Some(_) => UdpSocket::bind((ADDRESSES[0], CENTRAL)).expect("the port is free"),
+        None => {
+            socket::multicast_sender(ADDRESSES[0].into(), 1, &socket::Options::default()).expect("it sends")
+        }
     };
-    let socket = without_waiting(socket);
-    let to = if bundles.is_some() { (ENDS[1], LISTEN) } else { (GROUP, PORT) };
+    let socket = with_large_send_buffer(socket);
+    let to = if bundles.is_some() { (ADDRESSES[1], LISTEN) } else { (GROUP, PORT) };
     socket.connect(to).expect("an address");
     ready.wait();
-    let begun = clock.now();
+    let start = clock.now();
     let sent = match bundles {
         Some(timing) => send_bundles(&socket, timing, rate, time, clock),
         None => {
@@ -46,39 +49,39 @@ pub fn send(
             paced(rate, time, clock, |message| {
                 if let Some(now) = message {
                     datagram[2..].copy_from_slice(&body(now, false));
-                    // What the host's buffer cannot hold is lost, and counted there.
+                    // A message that the host's buffer cannot hold is lost, and counted there.
                     let _ = socket.send(&datagram);
                 }
             })
         }
     };
-    let took = clock.now().since(begun);
-    thread::sleep(AFTER);
-    over.store(true, Ordering::Relaxed);
-    while !ended.load(Ordering::Relaxed) {
+    let elapsed = clock.now().since(start);
+    thread::sleep(DRAIN_TIME);
+    stop.store(true, Ordering::Relaxed);
+    while !finished.load(Ordering::Relaxed) {
         let _ = socket.send(&[0]);
         thread::sleep(Duration::from_millis(5));
     }
-    (sent, took)
+    (sent, elapsed)
 }
 
-/// As a central converter does.
+/// Sends bundles like a central converter.
 fn send_bundles(socket: &UdpSocket, timing: Timing, rate: u32, time: Span, clock: Clock) -> u64 {
-    let mut gather = Gather::new(None, BUNDLE, timing);
+    let mut gather = Bundler::new(None, BUNDLE, timing);
     let mut buffer = vec![0; BUNDLE];
-    let mut leave = |gather: &mut Gather, now: Instant| {
-        gather.roll(now);
-        while let Some(octets) = gather.leave(now, &mut buffer) {
+    let mut flush = |gather: &mut Bundler, now: Instant| {
+        gather.close_if_due(now);
+        while let Some(octets) = gather.write_next(now, &mut buffer) {
             let _ = socket.send(&buffer[..octets]);
         }
     };
     let sent = paced(rate, time, clock, |message| {
         let now = message.unwrap_or_else(|| clock.now());
         if message.is_some() {
-            gather.push(now, bit(1), &body(now, false), false);
+            gather.push(now, host_bit(1), &body(now, false), false);
         }
-        leave(&mut gather, now);
+        flush(&mut gather, now);
     });
-    leave(&mut gather, clock.now() + Span::from_s(1));
+    flush(&mut gather, clock.now() + Span::from_s(1));
     sent
 }

@@ -1,70 +1,70 @@
-//! Distributed simulation (IEEE 1278.1): PDUs are found by their headers and never decoded.
+//! Distributed Interactive Simulation (IEEE 1278.1): PDUs are located by their headers and not decoded.
 //!
-//! Several PDUs in one datagram are legal (IEEE 1278.2). One whose length lies ends the datagram: where the next begins
-//! cannot be known.
+//! A datagram may contain several PDUs (IEEE 1278.2). A PDU with a wrong length ends the datagram, since the start of
+//! the next one is unknown.
 
 use thiserror::Error;
 
-/// Octets of a PDU's header.
+/// Octets of a PDU header.
 pub const HEADER: usize = 12;
-/// The longest PDU that is taken (IEEE 1278.2 asks for no more).
-pub const LONGEST: usize = 8_192;
-/// The type of Entity State.
+/// The longest accepted PDU (IEEE 1278.2 requires no more).
+pub const MAX_PDU: usize = 8_192;
+/// The type of the Entity State PDU.
 pub const ENTITY_STATE: u8 = 1;
 
-/// A PDU, with its header.
+/// A PDU with its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pdu<'a> {
     bytes: &'a [u8],
 }
 
-/// Why octets are no PDU.
+/// The reason why a PDU is malformed.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-pub enum Malformed {
-    /// Fewer octets than a header has.
-    #[error("a PDU of {0} octets, fewer than its header has")]
-    Short(usize),
-    /// Its length is less than that of its header, or more than is there.
-    #[error("a PDU that says it has {said} octets where {there} are")]
+pub enum PduError {
+    /// It is shorter than a header.
+    #[error("truncated PDU of {0} octets")]
+    Truncated(usize),
+    /// Its length is below that of a header or beyond the datagram.
+    #[error("a PDU claims {claimed} octets, but {available} are available")]
     Length {
-        /// What it says.
-        said: usize,
-        /// Octets from its first to the end of the datagram.
-        there: usize,
+        /// The length in the header.
+        claimed: usize,
+        /// Octets to the end of the datagram.
+        available: usize,
     },
-    /// It is longer than a PDU may be.
-    #[error("a PDU of {0} octets, more than {LONGEST}")]
-    Long(usize),
+    /// It exceeds [`MAX_PDU`].
+    #[error("PDU of {0} octets exceeds {MAX_PDU}")]
+    TooLong(usize),
 }
 
 impl<'a> Pdu<'a> {
-    /// The PDU at the beginning of `bytes`, and what is behind it.
+    /// Splits the first PDU from `bytes`.
     ///
     /// # Errors
-    /// Why there is none.
-    pub fn split(bytes: &'a [u8]) -> Result<(Pdu<'a>, &'a [u8]), Malformed> {
-        let header = bytes.first_chunk::<HEADER>().ok_or(Malformed::Short(bytes.len()))?;
-        let said = usize::from(u16::from_be_bytes([header[8], header[9]]));
-        if said < HEADER || said > bytes.len() {
-            return Err(Malformed::Length { said, there: bytes.len() });
+    /// Returns why the PDU is malformed.
+    pub fn split(bytes: &'a [u8]) -> Result<(Pdu<'a>, &'a [u8]), PduError> {
+        let header = bytes.first_chunk::<HEADER>().ok_or(PduError::Truncated(bytes.len()))?;
+        let claimed = usize::from(u16::from_be_bytes([header[8], header[9]]));
+        if claimed < HEADER || claimed > bytes.len() {
+            return Err(PduError::Length { claimed, available: bytes.len() });
         }
-        if said > LONGEST {
-            return Err(Malformed::Long(said));
+        if claimed > MAX_PDU {
+            return Err(PduError::TooLong(claimed));
         }
-        let (bytes, rest) = bytes.split_at(said);
+        let (bytes, rest) = bytes.split_at(claimed);
         Ok((Pdu { bytes }, rest))
     }
 
-    /// The PDUs of a datagram, and at the end why the rest is none, if it is not.
-    pub fn all(datagram: &'a [u8]) -> impl Iterator<Item = Result<Pdu<'a>, Malformed>> {
+    /// Iterates over the PDUs of a datagram. An error ends the iteration.
+    pub fn all(datagram: &'a [u8]) -> impl Iterator<Item = Result<Pdu<'a>, PduError>> {
         let mut rest = datagram;
         std::iter::from_fn(move || {
             if rest.is_empty() {
                 return None;
             }
             match Pdu::split(rest) {
-                Ok((pdu, behind)) => {
-                    rest = behind;
+                Ok((pdu, after)) => {
+                    rest = after;
                     Some(Ok(pdu))
                 }
                 Err(malformed) => {
@@ -75,37 +75,37 @@ impl<'a> Pdu<'a> {
         })
     }
 
-    /// All of it.
+    /// Returns all octets.
     pub fn bytes(self) -> &'a [u8] {
         self.bytes
     }
 
-    /// The version of the standard.
+    /// Returns the protocol version.
     pub fn version(self) -> u8 {
         self.bytes[0]
     }
 
-    /// The exercise.
+    /// Returns the exercise identifier.
     pub fn exercise(self) -> u8 {
         self.bytes[1]
     }
 
-    /// What kind of PDU.
+    /// Returns the PDU type.
     pub fn kind(self) -> u8 {
         self.bytes[2]
     }
 
-    /// The family of kinds.
+    /// Returns the protocol family.
     pub fn family(self) -> u8 {
         self.bytes[3]
     }
 
-    /// The site of the entity, emitter or originator that stands behind the header in most PDUs.
+    /// Returns the site of the entity, emitter or originator, which follows the header in most PDUs.
     pub fn site(self) -> Option<u16> {
         self.number(HEADER)
     }
 
-    /// The entity of an Entity State: site, application, entity.
+    /// Returns the entity of an Entity State PDU: site, application, entity.
     pub fn entity(self) -> Option<[u16; 3]> {
         if self.kind() != ENTITY_STATE {
             return None;
@@ -113,9 +113,10 @@ impl<'a> Pdu<'a> {
         Some([self.number(HEADER)?, self.number(HEADER + 2)?, self.number(HEADER + 4)?])
     }
 
-    /// The location of an Entity State: metres from the centre of the earth (IEEE 1278.1: world coordinates).
+    /// Returns the location of an Entity State PDU in meters from the center of the earth (world coordinates of IEEE
+    /// 1278.1).
     pub fn location(self) -> Option<[f64; 3]> {
-        /// After header, entity, force, articulations, two types and a velocity.
+        /// After header, entity, force, articulation count, two entity types and a velocity.
         const LOCATION: usize = HEADER + 6 + 1 + 1 + 8 + 8 + 12;
         if self.kind() != ENTITY_STATE {
             return None;
@@ -137,34 +138,34 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn pdu(length: u16, there: usize) -> Vec<u8> {
-        let mut bytes: Vec<u8> = (0..there).map(|n| n as u8).collect();
+    fn pdu(length: u16, available: usize) -> Vec<u8> {
+        let mut bytes: Vec<u8> = (0..available).map(|n| n as u8).collect();
         bytes[8..10].copy_from_slice(&length.to_be_bytes());
         bytes
     }
 
     #[test]
-    fn lengths_that_lie_end_a_datagram_and_hurt_nothing_before_them() {
+    fn a_wrong_length_ends_the_datagram_after_the_valid_pdus() {
         let good = pdu(20, 20);
-        for (bad, why) in [
-            (pdu(0, 160), Malformed::Length { said: 0, there: 160 }),
-            (pdu(11, 160), Malformed::Length { said: 11, there: 160 }),
-            (pdu(161, 160), Malformed::Length { said: 161, there: 160 }),
-            (pdu(8_193, 9_000), Malformed::Long(8_193)),
-            (vec![1; 11], Malformed::Short(11)),
+        for (malformed, error) in [
+            (pdu(0, 160), PduError::Length { claimed: 0, available: 160 }),
+            (pdu(11, 160), PduError::Length { claimed: 11, available: 160 }),
+            (pdu(161, 160), PduError::Length { claimed: 161, available: 160 }),
+            (pdu(8_193, 9_000), PduError::TooLong(8_193)),
+            (vec![1; 11], PduError::Truncated(11)),
         ] {
-            let datagram = [&good[..], &good, &bad].concat();
+            let datagram = [&good[..], &good, &malformed].concat();
             let found: Vec<_> = Pdu::all(&datagram).collect();
             assert_eq!(found[..2], [Ok(Pdu { bytes: &good }); 2]);
-            assert_eq!(found[2..], [Err(why)]);
+            assert_eq!(found[2..], [Err(error)]);
         }
-        // 48 of 160: the rest is looked at as PDUs of its own.
+        // A length of 48 in 160 octets: the rest is read as further PDUs.
         let short = pdu(48, 160);
         assert_eq!(Pdu::all(&short).next().unwrap().unwrap().bytes().len(), 48);
     }
 
     #[test]
-    fn an_entity_state_says_who_and_where() {
+    fn an_entity_state_has_an_entity_and_a_location() {
         let mut bytes = pdu(144, 144);
         bytes[2] = ENTITY_STATE;
         bytes[12..18].copy_from_slice(&[0, 7, 0, 8, 1, 0]);
@@ -181,7 +182,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pdus_are_found_again(lengths in prop::collection::vec(12u16..400, 0..20)) {
+        fn concatenated_pdus_are_found(lengths in prop::collection::vec(12u16..400, 0..20)) {
             let pdus: Vec<_> = lengths.iter().map(|length| pdu(*length, usize::from(*length))).collect();
             let datagram = pdus.concat();
             let found: Vec<_> = Pdu::all(&datagram).map(|pdu| pdu.unwrap().bytes().to_vec()).collect();
@@ -189,7 +190,7 @@ mod tests {
         }
 
         #[test]
-        fn any_datagram_comes_to_an_end(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn parsing_any_datagram_terminates(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let taken: usize = Pdu::all(&bytes).filter_map(Result::ok).map(|pdu| pdu.bytes().len()).sum();
             prop_assert!(taken <= bytes.len());
         }

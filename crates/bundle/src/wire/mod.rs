@@ -1,11 +1,11 @@
-//! What stands on the wire.
+//! Wire formats.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
-//! | [`classic`] | bundles of 1997, byte for byte |
-//! | [`wide`] | bundles for any number of hosts, legal DIS |
-//! | [`dis`] | PDUs of distributed simulation, found and not decoded |
+//! | [`classic`] | bundle format 1 (classic), byte for byte as in 1997 |
+//! | [`format2`] | bundle format 2: any number of hosts, valid DIS |
+//! | [`dis`] | DIS PDUs, located but not decoded |
 
 pub mod classic;
 pub mod dis;
-pub mod wide;
+pub mod format2;

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use trunkline_io::packet::{ETHERNET, Frame, LOOPBACK, Options, Ring, exists, first};
+use trunkline_io::packet::{ETHERNET, Frame, LOOPBACK, Options, Ring, exists, truncate_to};
 use trunkline_units::Span;
 
 use super::{Looked, NoSource};
@@ -34,7 +34,7 @@ impl Live {
         let options = Options {
             promiscuous: !is_loopback,
             outgoing: !is_loopback,
-            filter: first(SNAP as u32),
+            filter: truncate_to(SNAP as u32),
             ..Options::default()
         };
         let ring = Ring::open(name, &options, buffer).map_err(|error| match error.kind() {

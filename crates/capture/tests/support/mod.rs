@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 
 use trunkline_capture::packet::{Captured, Link};
 use trunkline_llc::Pdu;
-use trunkline_llc::token::frame::{Control, LONGEST};
+use trunkline_llc::token::frame::{Control, MAX_FRAME};
 use trunkline_llc::wire::Kind;
 
 /// An Ethernet frame between stations, with a priority tag if it has a priority.
@@ -45,7 +45,7 @@ pub fn llc(
 
 /// A frame of the ring.
 pub fn control(from: u8, to: u8, control: Control) -> Vec<u8> {
-    let mut bytes = [0; LONGEST];
+    let mut bytes = [0; MAX_FRAME];
     let length = control.write(&mut bytes);
     ethernet(from, to, Some(7), length as u16 - 1, &bytes[1..length])
 }

@@ -7,21 +7,13 @@ use tokio::runtime::Builder;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use super::context::Context;
 use super::device::Device;
 use super::machine;
 use super::ping;
-use super::report::Sink;
-use super::time::share;
-use super::{Config, Time};
-
-/// What every task has.
-#[derive(Clone, Debug)]
-pub struct Context {
-    /// The clock.
-    pub time: Time,
-    /// Where reports go.
-    pub sink: Sink,
-}
+use super::report::ReportSender;
+use super::{AnchoredClock, Config};
+use crate::time::phase;
 
 /// Ends a [`Collector`], from any thread.
 #[derive(Clone, Debug)]
@@ -44,9 +36,9 @@ pub struct Collector {
 
 impl Collector {
     /// One that hands reports to `sink`, and who ends it.
-    pub fn new(config: Config, time: Time, sink: Sink) -> (Collector, Stop) {
+    pub fn new(config: Config, clock: AnchoredClock, sink: ReportSender) -> (Collector, Stop) {
         let (sender, stop) = watch::channel(false);
-        (Collector { config, context: Context { time, sink }, stop }, Stop(Arc::new(sender)))
+        (Collector { config, context: Context { clock, sink }, stop }, Stop(Arc::new(sender)))
     }
 
     /// Polls until it is stopped; with `once` everything once.
@@ -62,18 +54,18 @@ impl Collector {
             let (mut number, mut place) = (0, 0);
             for device in config.devices.into_iter().map(Arc::new) {
                 let tables = Device::tables(&device);
-                let device = Device::new(device, context.clone(), number, share(place, count));
+                let device = Device::new(device, context.clone(), number, phase(place, count));
                 tasks.spawn(device.run(once));
                 (number, place) = (number + tables, place + 1);
             }
             for one in config.machines {
-                tasks.spawn(machine::run(one, context.clone(), number, share(place, count), once));
+                tasks.spawn(machine::run(one, context.clone(), number, phase(place, count), once));
                 (number, place) = (number + 1, place + 1);
             }
             let pings = ping::Pings::open(&config.pings)?;
-            pings.listen(&mut tasks, context.time);
+            pings.listen(&mut tasks, context.clock);
             for one in config.pings {
-                let task = ping::run(one, pings.clone(), context.clone(), number, share(place, count), once);
+                let task = ping::run(one, pings.clone(), context.clone(), number, phase(place, count), once);
                 tasks.spawn(task);
                 (number, place) = (number + 1, place + 1);
             }

@@ -12,7 +12,7 @@ use serde::de::Error as _;
 use trunkline_counters::archive::Location;
 use trunkline_counters::archive::writer::Retention;
 
-use crate::snmp::Patience;
+use crate::snmp::RetryPolicy;
 
 /// Most devices, machines and hosts together.
 pub const MOST_DEVICES: usize = 10_000;
@@ -54,9 +54,9 @@ pub struct Device {
     /// How often its tables are asked.
     pub period: Duration,
     /// How often its words are.
-    pub words: Duration,
+    pub text_interval: Duration,
     /// How long it is waited for.
-    pub patience: Patience,
+    pub retry: RetryPolicy,
     /// How old its answers may be; none: that is learned.
     pub refresh: Option<Duration>,
     /// Most octets of an answer.
@@ -64,7 +64,7 @@ pub struct Device {
     /// Most rows of a table.
     pub rows: usize,
     /// What is asked.
-    pub ask: BTreeSet<Ask>,
+    pub ask: BTreeSet<StandardTable>,
     /// What else is asked.
     pub objects: Vec<Object>,
 }
@@ -72,7 +72,7 @@ pub struct Device {
 /// Tables of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Ask {
+pub enum StandardTable {
     /// IF-MIB (RFC 2863): octets, packets, discards, errors, speeds, states of ports.
     Interfaces,
     /// ATM2-MIB (RFC 3606): cells of virtual channels.
@@ -206,7 +206,7 @@ struct FileDevice {
     cache: Option<Span>,
     datagram: Option<usize>,
     rows: Option<usize>,
-    ask: Option<Vec<Ask>>,
+    ask: Option<Vec<StandardTable>>,
     #[serde(default)]
     object: Vec<FileObject>,
 }
@@ -331,7 +331,7 @@ impl File {
         }
         let FileRetention { raw, all, bytes } = self.retention;
         let retention = Retention { raw: raw.map(|s| s.0), all: all.map(|s| s.0), bytes: bytes.map(|b| b.0) };
-        let archive = self.archive.map(|archive| Location::from(archive).below(folder));
+        let archive = self.archive.map(|archive| Location::from(archive).resolve_in(folder));
         Ok(Config { archive, flush, retention, devices, machines, pings })
     }
 
@@ -361,8 +361,8 @@ impl File {
             return Err("`rows` is from 1 to 16384".into());
         }
         let asks_none = one.ask.is_none() && !one.object.is_empty();
-        let usual = if asks_none { vec![] } else { vec![Ask::Interfaces] };
-        let ask: BTreeSet<Ask> = one.ask.clone().unwrap_or(usual).into_iter().collect();
+        let usual = if asks_none { vec![] } else { vec![StandardTable::Interfaces] };
+        let ask: BTreeSet<StandardTable> = one.ask.clone().unwrap_or(usual).into_iter().collect();
         if one.object.len() > MOST_OBJECTS {
             return Err(format!("more than {MOST_OBJECTS} objects"));
         }
@@ -378,8 +378,8 @@ impl File {
             port,
             auth: auth.clone(),
             period,
-            words: one.words.or(self.words).map_or(Duration::from_secs(600), |s| s.0).max(period),
-            patience: Patience { timeout, retries },
+            text_interval: one.words.or(self.words).map_or(Duration::from_secs(600), |s| s.0).max(period),
+            retry: RetryPolicy { timeout, retries },
             refresh: one.cache.map(|s| s.0),
             datagram,
             rows,
@@ -522,7 +522,7 @@ mod tests {
         let [a, b] = &config.devices[..] else { panic!() };
         assert_eq!((a.host.as_str(), a.port, a.period.as_secs()), ("192.0.2.1", 161, 30));
         assert_eq!((b.host.as_str(), b.port, b.period.as_secs()), ("2001:db8::1", 1161, 5));
-        assert_eq!(b.ask, [Ask::Interfaces, Ask::Channels].into());
+        assert_eq!(b.ask, [StandardTable::Interfaces, StandardTable::Channels].into());
         assert_eq!(b.objects.len(), 1);
         assert_eq!((config.flush.as_secs(), config.retention.bytes), (1, Some(10_000_000_000)));
         assert_eq!((config.machines.len(), config.pings.len()), (1, 1));

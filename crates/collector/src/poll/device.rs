@@ -5,18 +5,18 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use async_snmp::Oid;
-use trunkline_counters::counter::{Kind, Moment};
+use trunkline_counters::counter::{Timestamp, ValueKind};
 
-use super::channels::{self, AtmTable};
-use super::collect::Context;
-use super::config::{self, Ask};
-use super::other;
-use super::ports::{self, Ports, Sheets};
-use super::report::{Report, Word};
-use super::sheet::{Sheet, When};
-use super::time::Schedule;
-use crate::snmp::session::Told;
+use super::atm::{self, AtmTable};
+use super::config::{self, StandardTable};
+use super::context::Context;
+use super::objects;
+use super::ports::{self, InterfaceTables, Ports};
+use super::report::{DeviceText, Report};
+use super::table::{PollTimes, TableBuffer};
+use crate::snmp::session::QueryResult;
 use crate::snmp::{Fault, Session, mib};
+use crate::time::Schedule;
 
 /// Most requests without an answer in a row before the address of a name is looked up again.
 const LOOK_AGAIN: u32 = 3;
@@ -32,9 +32,9 @@ pub struct Device {
     /// Whether the next answer wants counters of 32 bits.
     narrow: bool,
     /// When words are to be asked next.
-    words_due: Moment,
+    words_due: Timestamp,
     told: BTreeMap<(String, &'static str), String>,
-    uptime: Option<(Moment, u32)>,
+    uptime: Option<(Timestamp, u32)>,
     silences: u32,
 }
 
@@ -48,9 +48,9 @@ struct Table {
 }
 
 enum What {
-    Interfaces(Sheets),
-    Atm(AtmTable, Sheet<Option<u64>>),
-    Other(Sheet<Kind>),
+    Interfaces(InterfaceTables),
+    Atm(AtmTable, TableBuffer<Option<u64>>),
+    Other(TableBuffer<ValueKind>),
 }
 
 impl What {
@@ -64,29 +64,31 @@ impl What {
 }
 
 impl Device {
-    /// A device that is polled at `share` of its period. Its tables have the numbers from `number` on.
-    pub fn new(config: Arc<config::Device>, context: Context, number: usize, share: f64) -> Device {
+    /// A device that is polled at `phase` of its period. Its tables have the numbers from `number` on.
+    pub fn new(config: Arc<config::Device>, context: Context, number: usize, phase: f64) -> Device {
         let every = (config.period, config.refresh);
         let atm = |table: AtmTable, number| {
-            What::Atm(table, Sheet::new(number, &config.name, table.name(), every, table.width()))
+            What::Atm(table, TableBuffer::new(number, &config.name, table.name(), every, table.width()))
         };
         let (mut what, mut number) = (Vec::new(), number);
         for ask in &config.ask {
             what.push(match ask {
-                Ask::Interfaces => What::Interfaces(Sheets::new(number, &config.name, every)),
-                Ask::Channels => atm(AtmTable::Channels, number),
-                Ask::Paths => atm(AtmTable::Paths, number),
-                Ask::Aal5 => atm(AtmTable::Aal5, number),
+                StandardTable::Interfaces => {
+                    What::Interfaces(InterfaceTables::new(number, &config.name, every))
+                }
+                StandardTable::Channels => atm(AtmTable::Channels, number),
+                StandardTable::Paths => atm(AtmTable::Paths, number),
+                StandardTable::Aal5 => atm(AtmTable::Aal5, number),
             });
-            number += if *ask == Ask::Interfaces { Sheets::TABLES } else { 1 };
+            number += if *ask == StandardTable::Interfaces { InterfaceTables::TABLE_COUNT } else { 1 };
         }
         if !config.objects.is_empty() {
-            what.push(What::Other(Sheet::new(number, &config.name, "other", every, 1)));
+            what.push(What::Other(TableBuffer::new(number, &config.name, "other", every, 1)));
         }
         let count = what.len() as f64;
         let table = |(at, what)| Table {
             what,
-            schedule: Schedule::new(context.time.now(), config.period, (share + at as f64 / count).fract()),
+            schedule: Schedule::new(context.clock.now(), config.period, (phase + at as f64 / count).fract()),
             rows: 0,
             fault: None,
         };
@@ -98,7 +100,7 @@ impl Device {
             session: None,
             ports: Ports::default(),
             narrow: true,
-            words_due: Moment::FIRST,
+            words_due: Timestamp::MIN,
             told: BTreeMap::new(),
             uptime: None,
             silences: 0,
@@ -107,7 +109,11 @@ impl Device {
 
     /// Tables of the collector that a device with this configuration has.
     pub fn tables(config: &config::Device) -> usize {
-        let unicast = if config.ask.contains(&Ask::Interfaces) { Sheets::TABLES - 1 } else { 0 };
+        let unicast = if config.ask.contains(&StandardTable::Interfaces) {
+            InterfaceTables::TABLE_COUNT - 1
+        } else {
+            0
+        };
         config.ask.len() + unicast + usize::from(!config.objects.is_empty())
     }
 
@@ -122,19 +128,19 @@ impl Device {
         loop {
             let due = self.tables.iter().enumerate().min_by_key(|(_, table)| table.schedule.due());
             let Some((at, due)) = due.map(|(at, table)| (at, table.schedule.due())) else { return };
-            self.context.time.wait(due).await;
+            self.context.clock.sleep_until(due).await;
             self.poll(at).await;
-            let now = self.context.time.now();
-            self.tables[at].schedule.done(now);
+            let now = self.context.clock.now();
+            self.tables[at].schedule.advance(now);
         }
     }
 
     /// Polls a table once and hands on what came.
     async fn poll(&mut self, at: usize) {
         let schedule = self.tables[at].schedule;
-        let until = schedule.end();
-        let now = self.context.time.now();
-        let mut told = Told::nothing(now);
+        let until = schedule.next_due();
+        let now = self.context.clock.now();
+        let mut told = QueryResult::nothing(now);
         match self.open().await {
             Err(fault) => told.fault = Some(fault),
             Ok(()) => {
@@ -142,7 +148,7 @@ impl Device {
                 told = self.ask(at, until).await;
                 self.see_restart(&told);
                 let wants = told.answered.is_some()
-                    && (self.context.time.now() >= self.words_due || !self.knows(at, &told));
+                    && (self.context.clock.now() >= self.words_due || !self.knows(at, &told));
                 if wants {
                     self.words(until).await;
                 }
@@ -154,7 +160,7 @@ impl Device {
         }
         if let Some(boots) = self.session.as_mut().and_then(Session::rebooted) {
             let text = boots.to_string();
-            self.tell(vec![Word { object: "agent".into(), key: "engine boots", text }]);
+            self.tell(vec![DeviceText { object: "agent".into(), key: "engine boots", text }]);
         }
         // The agent began anew between two answers: they are of no one moment.
         if told.fault == Some(Fault::Restarted) {
@@ -171,37 +177,39 @@ impl Device {
         let at = look_up(&self.config.host, self.config.port).await?;
         let config = &self.config;
         let session =
-            Session::open(at, &config.auth, config.datagram, config.patience, self.context.time).await?;
+            Session::open(at, &config.auth, config.datagram, config.retry, self.context.clock).await?;
         self.session = Some(session);
-        self.tell(vec![Word { object: String::new(), key: "address", text: at.to_string() }]);
+        self.tell(vec![DeviceText { object: String::new(), key: "address", text: at.to_string() }]);
         Ok(())
     }
 
-    async fn ask(&mut self, at: usize, until: Moment) -> Told {
+    async fn ask(&mut self, at: usize, until: Timestamp) -> QueryResult {
         let (most, expected) = (self.config.rows, self.tables[at].rows);
         let Some(session) = &mut self.session else { unreachable!("it was opened") };
         match &self.tables[at].what {
-            What::Interfaces(_) => session.walk(&ports::columns(self.narrow), most, expected, until).await,
+            What::Interfaces(_) => {
+                session.walk(&ports::counter_columns(self.narrow), most, expected, until).await
+            }
             What::Atm(table, _) => session.walk(&table.columns(), most, expected, until).await,
-            What::Other(_) => other::ask(session, &self.config.objects, most, until).await,
+            What::Other(_) => objects::query(session, &self.config.objects, most, until).await,
         }
     }
 
     /// Whether the ports of an answer are known.
-    fn knows(&self, at: usize, told: &Told) -> bool {
+    fn knows(&self, at: usize, told: &QueryResult) -> bool {
         match &self.tables[at].what {
-            What::Interfaces(_) => self.ports.knows(&told.rows),
-            What::Atm(..) => channels::known(&told.rows, &self.ports),
+            What::Interfaces(_) => self.ports.has_all(&told.rows),
+            What::Atm(..) => atm::has_known_ports(&told.rows, &self.ports),
             What::Other(_) => true,
         }
     }
 
     /// An agent that began anew may number its ports in another way.
-    fn see_restart(&mut self, told: &Told) {
+    fn see_restart(&mut self, told: &QueryResult) {
         let (Some(answered), Some(uptime)) = (told.answered, told.uptime) else { return };
         if self.uptime.is_some_and(|(_, before)| uptime < before) {
-            self.ports.forget();
-            self.words_due = Moment::FIRST;
+            self.ports.clear();
+            self.words_due = Timestamp::MIN;
             if let What::Interfaces(_) = &self.tables[0].what {
                 self.narrow = true;
             }
@@ -210,34 +218,35 @@ impl Device {
     }
 
     /// Asks for what is told in words.
-    async fn words(&mut self, until: Moment) {
+    async fn words(&mut self, until: Timestamp) {
         let most = self.config.rows;
         let Some(session) = &mut self.session else { return };
         let system = [mib::DESCRIPTION, mib::CONTACT, mib::NAME, mib::LOCATION].map(Oid::from_slice);
         let about = session.walk(&system, 1, 1, until).await;
-        let of_ports = session.walk(&ports::words(), most, 0, until).await;
+        let of_ports = session.walk(&ports::text_columns(), most, 0, until).await;
         let mut words = Vec::new();
         if let Some([description, contact, name, location]) = about.rows.get(&[0][..]).map(Vec::as_slice) {
             let parts =
                 [("description", description), ("contact", contact), ("name", name), ("location", location)];
-            words.extend(parts.map(|(key, value)| Word {
+            words.extend(parts.map(|(key, value)| DeviceText {
                 object: String::new(),
                 key,
-                text: ports::text(value, 1_024),
+                text: ports::text_value(value, 1_024),
             }));
         }
         let whole = matches!(of_ports.fault, None | Some(Fault::Rows(_) | Fault::Order(_)));
         if whole {
-            words.extend(self.ports.learn(&of_ports.rows));
+            words.extend(self.ports.update(&of_ports.rows));
         }
         // What failed is asked for again soon, and not with each poll.
-        let wait = if whole && about.fault.is_none() { self.config.words } else { 6 * self.config.period };
-        self.words_due = self.context.time.now().after(wait.min(self.config.words));
+        let wait =
+            if whole && about.fault.is_none() { self.config.text_interval } else { 6 * self.config.period };
+        self.words_due = self.context.clock.now().saturating_add(wait.min(self.config.text_interval));
         self.tell(words);
     }
 
     /// Hands on words that are new.
-    fn tell(&mut self, mut words: Vec<Word>) {
+    fn tell(&mut self, mut words: Vec<DeviceText>) {
         words.retain(|word| {
             let known = self.told.get(&(word.object.clone(), word.key));
             known != Some(&word.text) && !(known.is_none() && word.text.is_empty())
@@ -250,14 +259,14 @@ impl Device {
             self.told.insert((word.object.clone(), word.key), word.text.clone());
         }
         if !words.is_empty() {
-            let at = self.context.time.now();
-            self.context.sink.put(Report::Words { device: self.name.clone(), words, at });
+            let at = self.context.clock.now();
+            self.context.sink.send(Report::Texts { device: self.name.clone(), texts: words, at });
         }
     }
 
-    fn hand_on(&mut self, at: usize, due: Moment, told: Told) {
-        let Told { asked, answered, uptime, rows, mut fault } = told;
-        let when = When { due, asked, answered, uptime };
+    fn hand_on(&mut self, at: usize, due: Timestamp, told: QueryResult) {
+        let QueryResult { asked, answered, uptime, rows, mut fault } = told;
+        let when = PollTimes { due, requested_at: asked, answered_at: answered, uptime };
         // Without an order of objects, or with more rows than are taken, what came is all that will.
         let complete = matches!(fault, None | Some(Fault::Rows(_)));
         let mut words = Vec::new();
@@ -272,11 +281,11 @@ impl Device {
                 sheets.send(when, &self.context.sink)
             }
             What::Atm(table, sheet) => {
-                channels::fill(*table, sheet, &rows, &self.ports);
+                atm::fill(*table, sheet, &rows, &self.ports);
                 sheet.send(when, &self.context.sink)
             }
             What::Other(sheet) => {
-                other::fill(sheet, &self.config.objects, &rows);
+                objects::fill(sheet, &self.config.objects, &rows);
                 sheet.send(when, &self.context.sink)
             }
         };
@@ -288,13 +297,13 @@ impl Device {
         }
         if table.fault != fault {
             let (device, table_name) = (self.name.clone(), table.what.name());
-            let trouble = Report::Trouble {
+            let trouble = Report::FaultChanged {
                 device,
                 table: table_name,
                 fault: fault.clone(),
-                at: self.context.time.now(),
+                at: self.context.clock.now(),
             };
-            if self.context.sink.put(trouble) {
+            if self.context.sink.send(trouble) {
                 table.fault = fault;
             }
         }

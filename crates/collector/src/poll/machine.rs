@@ -4,14 +4,14 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
-use trunkline_counters::archive::{Direction, Object, Place, SeriesSpec};
-use trunkline_counters::counter::{Kind, Raw};
+use trunkline_counters::archive::{Direction, Object, SeriesName, SeriesSpec};
+use trunkline_counters::counter::{RawValue, ValueKind};
 
-use super::collect::Context;
 use super::config::Machine;
-use super::report::{Report, Word};
-use super::sheet::{Sheet, When};
-use super::time::Schedule;
+use super::context::Context;
+use super::report::{DeviceText, Report};
+use super::table::{PollTimes, TableBuffer};
+use crate::time::Schedule;
 
 /// What `/proc/net/dev` counts: which way, what, in which unit, and in which column.
 const QUANTITIES: [(Direction, &str, &str, usize); 9] = [
@@ -31,17 +31,17 @@ const WIDTH: usize = QUANTITIES.len() + 3;
 const STATES: [&str; 7] = ["up", "down", "testing", "unknown", "dormant", "notpresent", "lowerlayerdown"];
 
 /// Polls until it is ended; with `once` once.
-pub async fn run(machine: Machine, context: Context, number: usize, share: f64, once: bool) {
+pub async fn run(machine: Machine, context: Context, number: usize, phase: f64, once: bool) {
     let every = (machine.period, Some(Duration::ZERO));
-    let mut sheet: Sheet<()> = Sheet::new(number, &machine.name, "interfaces", every, WIDTH);
-    let mut schedule = Schedule::new(context.time.now(), machine.period, share);
+    let mut table: TableBuffer<()> = TableBuffer::new(number, &machine.name, "interfaces", every, WIDTH);
+    let mut schedule = Schedule::new(context.clock.now(), machine.period, phase);
     let device: Arc<str> = Arc::from(machine.name.as_str());
-    let mut states: Vec<Word> = Vec::new();
+    let mut states: Vec<DeviceText> = Vec::new();
     loop {
         if !once {
-            context.time.wait(schedule.due()).await;
+            context.clock.sleep_until(schedule.due()).await;
         }
-        let asked = context.time.now();
+        let asked = context.clock.now();
         let due = if once { asked } else { schedule.due() };
         let text = fs::read_to_string("/proc/net/dev").unwrap_or_default();
         let uptime = uptime(&fs::read_to_string("/proc/uptime").unwrap_or_default());
@@ -50,34 +50,45 @@ pub async fn run(machine: Machine, context: Context, number: usize, share: f64, 
             if !machine.interfaces.is_empty() && !machine.interfaces.iter().any(|wanted| wanted == name) {
                 continue;
             }
-            let Some(values) = sheet.row(name, (), |()| series(name)) else { continue };
+            let Some(values) = table.row(name, (), |()| series(name)) else { continue };
             for ((.., at), value) in QUANTITIES.iter().zip(values.iter_mut()) {
-                *value = counts.get(*at).map(|n| Raw(*n));
+                *value = counts.get(*at).map(|n| RawValue(*n));
             }
             let about =
                 |file: &str| fs::read_to_string(format!("/sys/class/net/{name}/{file}")).unwrap_or_default();
             let speed = about("speed").trim().parse::<i64>().ok().filter(|mega| *mega > 0);
             let state = about("operstate").trim().to_owned();
             let [to_speed, to_state, to_number] = &mut values[QUANTITIES.len()..] else { continue };
-            *to_speed = speed.map(|mega| Raw::gauge(mega.saturating_mul(1_000_000)));
-            *to_state =
-                (1..).zip(STATES).find(|(_, word)| *word == state).map(|(number, _)| Raw::gauge(number));
-            *to_number = about("ifindex").trim().parse().ok().map(Raw::gauge);
-            words.push(Word { object: Object::Port(name.into()).to_string(), key: "state", text: state });
+            *to_speed = speed.map(|mega| RawValue::from_gauge(mega.saturating_mul(1_000_000)));
+            *to_state = (1..)
+                .zip(STATES)
+                .find(|(_, word)| *word == state)
+                .map(|(number, _)| RawValue::from_gauge(number));
+            *to_number = about("ifindex").trim().parse().ok().map(RawValue::from_gauge);
+            words.push(DeviceText {
+                object: Object::Port(name.into()).to_string(),
+                key: "state",
+                text: state,
+            });
         }
-        sheet.send(
-            When { due, asked, answered: Some(context.time.now().max(asked.after(ONE))), uptime },
+        table.send(
+            PollTimes {
+                due,
+                requested_at: asked,
+                answered_at: Some(context.clock.now().max(asked.saturating_add(ONE))),
+                uptime,
+            },
             &context.sink,
         );
-        let new: Vec<Word> = words.iter().filter(|word| !states.contains(word)).cloned().collect();
+        let new: Vec<DeviceText> = words.iter().filter(|word| !states.contains(word)).cloned().collect();
         states = words;
         if !new.is_empty() {
-            context.sink.put(Report::Words { device: device.clone(), words: new, at: context.time.now() });
+            context.sink.send(Report::Texts { device: device.clone(), texts: new, at: context.clock.now() });
         }
         if once {
             return;
         }
-        schedule.done(context.time.now());
+        schedule.advance(context.clock.now());
     }
 }
 
@@ -100,23 +111,23 @@ fn uptime(text: &str) -> Option<u32> {
 
 fn series(port: &str) -> Vec<SeriesSpec> {
     let named = |direction, quantity: &str| {
-        Place { object: Object::Port(port.into()), direction, quantity: quantity.into() }.to_string()
+        SeriesName { object: Object::Port(port.into()), direction, quantity: quantity.into() }.to_string()
     };
     // An interface that was made anew has another number, and counts from 0.
     let mark = named(None, "number");
     let counter = |(direction, quantity, unit, _): (Direction, &str, &str, usize)| SeriesSpec {
         name: named(Some(direction), quantity),
-        kind: Kind::Counter64,
+        kind: ValueKind::Counter64,
         unit: unit.into(),
         ceiling: None,
-        mark: Some(mark.clone()),
+        discontinuity: Some(mark.clone()),
     };
     let gauge = |name: String, unit: &str| SeriesSpec {
         name,
-        kind: Kind::Gauge,
+        kind: ValueKind::Gauge,
         unit: unit.into(),
         ceiling: None,
-        mark: None,
+        discontinuity: None,
     };
     let gauges =
         [gauge(named(None, "speed"), "bit/s"), gauge(named(None, "state"), ""), gauge(mark.clone(), "")];

@@ -1,49 +1,50 @@
 //! The collector: polls devices by SNMP, this machine's interfaces and hosts that are pinged, on one thread.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
-//! | [`config`] | what shall be polled, from a TOML file |
-//! | [`collect`] | everybody's tasks, and their end |
-//! | [`device`] | a device with an SNMP agent: which table when, and what is told in words |
-//! | [`ports`] | its ports: names, speeds, the table `interfaces` |
-//! | [`channels`] | its ATM channels and paths |
-//! | [`other`] | any other objects of it |
-//! | [`sheet`] | rows that come and go → the columns of one table |
-//! | [`machine`] | this machine's interfaces |
+//! | [`config`] | the configuration, read from a TOML file |
+//! | [`collect`] | all polling tasks, on one thread |
+//! | [`context`] | the resources that every polling task shares |
+//! | [`device`] | a device with an SNMP agent: the schedule of its tables, and its texts |
+//! | [`ports`] | the ports of a device: names, speeds, the table `interfaces` |
+//! | [`atm`] | the ATM channels and paths of a device |
+//! | [`objects`] | other objects of a device |
+//! | [`table`] | converts rows that appear and disappear into the columns of one table |
+//! | [`machine`] | interfaces of this machine |
 //! | [`ping`] | hosts that are pinged |
-//! | [`report`] | what comes of it, through a bounded queue |
-//! | [`keep`] | who writes it into the archive |
-//! | `late` | what waits until there is a table for it |
-//! | [`rates`] | who makes rates of it as it comes |
-//! | [`time`] | a clock that never goes back, and when polls are due |
+//! | [`report`] | reports of polling tasks, and their bounded queue |
+//! | [`archive`] | writes reports into the archive |
+//! | `pending` | responses whose table cannot be created yet |
+//! | [`rates`] | rates of change, for a terminal |
 //!
 //! ```text
-//!  device ─┐ spread over the period;                         ┌─► keep ──► archive
-//!  device ─┼ each waits for itself alone ──► queue, bounded ─┤
-//!  ping   ─┘                                                 └─► rates ──► terminal
+//!  device ─┐                           ┌─► archive ──► file or database
+//!  device ─┼─► report queue, bounded ──┤
+//!  ping   ─┘                           └─► rates ────► terminal
 //! ```
 //!
-//! A device has one request under way and one task; it delays nobody. What it says is bounded: rows, names, requests by
-//! the time of a period. What is wrong is a [`Fault`](crate::snmp::Fault), told when it begins, changes and ends.
+//! Polls are spread over the period. Each device has its own task with one outstanding request, so a slow device delays
+//! no other. Rows, names, and the time of a poll are limited. A [`Fault`](crate::snmp::Fault) is reported when it begins,
+//! changes and ends.
 
-pub mod channels;
+pub mod archive;
+pub mod atm;
 pub mod collect;
 pub mod config;
+pub mod context;
 pub mod device;
-pub mod keep;
-mod late;
 pub mod machine;
-pub mod other;
+pub mod objects;
+mod pending;
 pub mod ping;
 pub mod ports;
 pub mod rates;
 pub mod report;
-pub mod sheet;
-pub mod time;
+pub mod table;
 
+pub use crate::time::AnchoredClock;
+pub use archive::{ArchiveWriter, WriteOptions};
 pub use collect::{Collector, Stop};
 pub use config::Config;
-pub use keep::{Keeper, Keeping};
 pub use rates::Rates;
 pub use report::Report;
-pub use time::Time;

@@ -1,13 +1,13 @@
-//! Who makes rates of what comes, for a terminal.
+//! Rates of change, for printing to a terminal.
 
 use std::collections::BTreeMap;
 
 use trunkline_counters::archive::TableSpec;
-use trunkline_counters::counter::{Column, Events, Judge, Moment, Refresh, Tracker};
+use trunkline_counters::counter::{Column, ColumnTracker, EventSet, RefreshPeriod, TableTracker, Timestamp};
 
 use super::report::Report;
 
-/// Makes rates of the responses of every table.
+/// Computes rates from the responses of every table.
 #[derive(Debug, Default)]
 pub struct Rates {
     tables: BTreeMap<usize, Table>,
@@ -19,29 +19,30 @@ struct Table {
     names: Vec<String>,
     units: Vec<String>,
     columns: Vec<Column>,
-    judge: Judge,
-    trackers: BTreeMap<String, Tracker>,
+    judge: TableTracker,
+    trackers: BTreeMap<String, ColumnTracker>,
 }
 
-/// What followed for a series.
+/// The rate of one series.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rate {
-    /// Of which device.
+    /// The device.
     pub device: String,
-    /// Which series.
+    /// The series.
     pub series: String,
-    /// What it counts, or its unit.
+    /// The unit.
     pub unit: String,
-    /// When it was known.
-    pub at: Moment,
-    /// Of a counter what it grew by over how long it took, answer to answer, a second; of a gauge its value.
+    /// When the response arrived.
+    pub at: Timestamp,
+    /// For a counter, the increase per second between two responses; for a gauge, its value.
     pub value: Option<f64>,
-    /// Of a counter the least and the most that its rate can have been, a second; of a gauge its value twice.
+    /// For a counter, the smallest and largest rate per second that the response times allow; for a gauge, its value
+    /// twice.
     pub bounds: Option<(f64, f64)>,
-    /// Whether it counts.
+    /// The series is a counter.
     pub counts: bool,
-    /// What happened.
-    pub events: Events,
+    /// Events of this response.
+    pub events: EventSet,
 }
 
 impl Table {
@@ -50,13 +51,17 @@ impl Table {
         let columns = spec
             .series
             .iter()
-            .map(|s| Column { kind: s.kind, ceiling: s.ceiling, mark: s.mark.as_ref().and_then(place) })
+            .map(|s| Column {
+                kind: s.kind,
+                ceiling: s.ceiling,
+                discontinuity: s.discontinuity.as_ref().and_then(place),
+            })
             .collect();
-        let refresh = spec.refresh.map_or(Refresh::default(), Refresh::Told);
+        let refresh = spec.refresh.map_or(RefreshPeriod::default(), RefreshPeriod::Configured);
         let (judge, trackers) = match before {
-            // Rows keep their places: what is known of the table holds.
+            // Rows keep their columns, so the state of the table stays valid.
             Some(before) => (before.judge, before.trackers),
-            None => (Judge::new(spec.period, refresh), BTreeMap::new()),
+            None => (TableTracker::new(spec.period, refresh), BTreeMap::new()),
         };
         Table {
             device: spec.device.clone(),
@@ -70,33 +75,35 @@ impl Table {
 }
 
 impl Rates {
-    /// What follows from a report.
-    pub fn take(&mut self, report: &Report) -> Vec<Rate> {
+    /// Computes the rates of a report.
+    pub fn update(&mut self, report: &Report) -> Vec<Rate> {
         let Report::Polled { table: number, spec, response } = report else { return Vec::new() };
         if let Some(spec) = spec {
             let before = self.tables.remove(number);
             self.tables.insert(*number, Table::new(spec, before));
         }
         let Some(table) = self.tables.get_mut(number) else { return Vec::new() };
-        let Ok(verdict) = table.judge.judge(&table.columns, response) else { return Vec::new() };
+        let Ok(verdict) = table.judge.update(&table.columns, response) else { return Vec::new() };
         let values = response.answer.as_ref().map_or(&[][..], |a| &a.values);
-        let at = response.answer.as_ref().map_or(response.asked, |a| a.answered);
+        let at = response.answer.as_ref().map_or(response.requested_at, |a| a.answered_at);
         let mut rates = Vec::new();
-        for (place, (name, column)) in table.names.iter().zip(&table.columns).enumerate() {
+        for (column_index, (name, column)) in table.names.iter().zip(&table.columns).enumerate() {
             let value = |place: usize| values.get(place).copied().flatten();
             let tracker = table.trackers.entry(name.clone()).or_default();
-            let step = tracker.step(column, &verdict, value(place), column.mark.and_then(value));
-            let growth = step.growth.map(|growth| (growth.least(), growth.most()));
-            let level = step.level.map(|(_, raw)| (raw.number(column.kind), raw.number(column.kind)));
-            let mean = step.growth.map(|growth| growth.by as f64 / growth.length().as_secs_f64().max(1e-9));
+            let step =
+                tracker.update(column, &verdict, value(column_index), column.discontinuity.and_then(value));
+            let growth = step.growth.map(|growth| (growth.min_rate(), growth.max_rate()));
+            let level = step.level.map(|(_, raw)| (raw.to_f64(column.kind), raw.to_f64(column.kind)));
+            let mean =
+                step.growth.map(|growth| growth.amount as f64 / growth.duration().as_secs_f64().max(1e-9));
             rates.push(Rate {
                 value: mean.or(level.map(|(value, _)| value)),
                 device: table.device.clone(),
                 series: name.clone(),
-                unit: table.units[place].clone(),
+                unit: table.units[column_index].clone(),
                 at,
                 bounds: growth.or(level),
-                counts: column.kind.counts(),
+                counts: column.kind.is_counter(),
                 events: step.events,
             });
         }

@@ -1,4 +1,4 @@
-//! What comes of polling, through a bounded queue.
+//! Reports of polling tasks, and their bounded queue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -6,57 +6,58 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
 use trunkline_counters::archive::TableSpec;
-use trunkline_counters::counter::{Moment, Response};
+use trunkline_counters::counter::{Response, Timestamp};
 
 use crate::snmp::Fault;
 
-/// Most reports that wait.
-pub const MOST_WAITING: usize = 16_384;
-/// Most values that wait: 16 bytes each.
-pub const MOST_VALUES: usize = 4_000_000;
+/// Largest number of queued reports.
+pub const MAX_REPORTS: usize = 16_384;
+/// Largest number of queued values, of 16 bytes each.
+pub const MAX_VALUES: usize = 4_000_000;
 
-/// What came of something.
+/// A report of a polling task.
 #[derive(Clone, Debug)]
 pub enum Report {
     /// A table was polled.
     Polled {
-        /// Which: a number of the collector's.
+        /// The collector's number of the table.
         table: usize,
-        /// What it is from now on, if that is new. The first report of a table has it.
+        /// The new specification of the table, if it changed. The first report of a table has one.
         spec: Option<Arc<TableSpec>>,
-        /// What came.
+        /// The response.
         response: Response,
     },
-    /// A device says something in words.
-    Words {
-        /// Which.
+    /// Texts of a device changed.
+    Texts {
+        /// The device.
         device: Arc<str>,
-        /// What.
-        words: Vec<Word>,
-        /// When.
-        at: Moment,
+        /// The changed texts.
+        texts: Vec<DeviceText>,
+        /// The time of the change.
+        at: Timestamp,
     },
-    /// What is wrong with a table of a device, and before that something else was.
-    Trouble {
-        /// Which device.
+    /// The fault of a table changed.
+    FaultChanged {
+        /// The device.
         device: Arc<str>,
-        /// Which of its tables.
+        /// The table.
         table: &'static str,
-        /// What; none: nothing any more.
+        /// The new fault; `None` if the fault ended.
         fault: Option<Fault>,
-        /// When.
-        at: Moment,
+        /// The time of the change.
+        at: Timestamp,
     },
 }
 
-/// A text about a part of a device.
+/// A text that describes an object of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Word {
-    /// Which part: an [`Object`](trunkline_counters::archive::Object) as it stands in names of series, or empty for the device.
+pub struct DeviceText {
+    /// The object, as an [`Object`](trunkline_counters::archive::Object) is written in series names; empty for the
+    /// device itself.
     pub object: String,
-    /// What is said: `description`, `state`.
+    /// The kind of text: `description`, `state`.
     pub key: &'static str,
-    /// In which words.
+    /// The text.
     pub text: String,
 }
 
@@ -66,42 +67,42 @@ struct Load {
     lost: AtomicU64,
 }
 
-/// Where reports go.
+/// The sending end of the report queue.
 #[derive(Clone, Debug)]
-pub struct Sink {
+pub struct ReportSender {
     queue: SyncSender<Report>,
     load: Arc<Load>,
 }
 
-/// Where they come out.
+/// The receiving end of the report queue.
 #[derive(Debug)]
-pub struct Reports {
+pub struct ReportReceiver {
     queue: Receiver<Report>,
     load: Arc<Load>,
 }
 
-/// A queue of at most [`MOST_WAITING`] reports and [`MOST_VALUES`] values. What is too much is lost and counted: nobody who
-/// polls ever waits for a disk.
-pub fn queue() -> (Sink, Reports) {
-    let (sender, receiver) = sync_channel(MOST_WAITING);
+/// Creates a queue of at most [`MAX_REPORTS`] reports and [`MAX_VALUES`] values. When it is full, new reports are
+/// dropped and counted: polling tasks never wait for a disk.
+pub fn queue() -> (ReportSender, ReportReceiver) {
+    let (sender, receiver) = sync_channel(MAX_REPORTS);
     let load = Arc::new(Load::default());
-    (Sink { queue: sender, load: load.clone() }, Reports { queue: receiver, load })
+    (ReportSender { queue: sender, load: load.clone() }, ReportReceiver { queue: receiver, load })
 }
 
-fn values(report: &Report) -> usize {
+fn value_count(report: &Report) -> usize {
     match report {
         Report::Polled { response, .. } => response.answer.as_ref().map_or(0, |a| a.values.len()),
-        Report::Words { words, .. } => words.len() * 64,
-        Report::Trouble { .. } => 0,
+        Report::Texts { texts: words, .. } => words.len() * 64,
+        Report::FaultChanged { .. } => 0,
     }
 }
 
-impl Sink {
-    /// Hands one on; false if it is lost.
-    pub fn put(&self, report: Report) -> bool {
-        let count = values(&report);
+impl ReportSender {
+    /// Sends a report; returns `false` if the queue is full and the report was dropped.
+    pub fn send(&self, report: Report) -> bool {
+        let count = value_count(&report);
         let before = self.load.values.fetch_add(count, Ordering::Relaxed);
-        if before + count <= MOST_VALUES && self.queue.try_send(report).is_ok() {
+        if before + count <= MAX_VALUES && self.queue.try_send(report).is_ok() {
             return true;
         }
         self.load.values.fetch_sub(count, Ordering::Relaxed);
@@ -110,53 +111,54 @@ impl Sink {
     }
 }
 
-impl Reports {
-    /// The next; none if none came in time.
-    pub fn next(&self, timeout: Duration) -> Result<Option<Report>, Over> {
+impl ReportReceiver {
+    /// Receives the next report; `None` after `timeout`.
+    pub fn receive(&self, timeout: Duration) -> Result<Option<Report>, Closed> {
         match self.queue.recv_timeout(timeout) {
             Ok(report) => {
-                self.load.values.fetch_sub(values(&report), Ordering::Relaxed);
+                self.load.values.fetch_sub(value_count(&report), Ordering::Relaxed);
                 Ok(Some(report))
             }
             Err(RecvTimeoutError::Timeout) => Ok(None),
-            Err(RecvTimeoutError::Disconnected) => Err(Over),
+            Err(RecvTimeoutError::Disconnected) => Err(Closed),
         }
     }
 
-    /// How many were lost so far because too much waited.
+    /// Returns the number of reports dropped so far because the queue was full.
     pub fn lost(&self) -> u64 {
         self.load.lost.load(Ordering::Relaxed)
     }
 }
 
-/// Nobody polls any more, and nothing waits.
+/// All senders are gone and the queue is empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Over;
+pub struct Closed;
 
 #[cfg(test)]
 mod tests {
-    use trunkline_counters::counter::{Answer, Raw};
+    use trunkline_counters::counter::{Answer, RawValue};
 
     use super::*;
 
     fn polled(width: usize) -> Report {
-        let answer = Answer { answered: Moment(2), uptime: None, values: vec![Some(Raw(1)); width] };
-        let response = Response { due: Moment(0), asked: Moment(1), answer: Some(answer) };
+        let answer =
+            Answer { answered_at: Timestamp(2), uptime: None, values: vec![Some(RawValue(1)); width] };
+        let response = Response { due_at: Timestamp(0), requested_at: Timestamp(1), answer: Some(answer) };
         Report::Polled { table: 0, spec: None, response }
     }
 
     #[test]
     fn the_queue_is_bounded_by_reports_and_by_values() {
         let (sink, reports) = queue();
-        let taken = (0..MOST_WAITING + 10).filter(|_| sink.put(polled(1))).count();
-        assert_eq!((taken, reports.lost()), (MOST_WAITING, 10));
-        while reports.next(Duration::ZERO).unwrap().is_some() {}
-        assert!(sink.put(polled(MOST_VALUES)) && !sink.put(polled(1)));
-        assert!(reports.next(Duration::ZERO).unwrap().is_some());
-        assert!(sink.put(polled(1)));
+        let taken = (0..MAX_REPORTS + 10).filter(|_| sink.send(polled(1))).count();
+        assert_eq!((taken, reports.lost()), (MAX_REPORTS, 10));
+        while reports.receive(Duration::ZERO).unwrap().is_some() {}
+        assert!(sink.send(polled(MAX_VALUES)) && !sink.send(polled(1)));
+        assert!(reports.receive(Duration::ZERO).unwrap().is_some());
+        assert!(sink.send(polled(1)));
         drop(sink);
-        assert!(reports.next(Duration::ZERO).unwrap().is_some());
-        assert_eq!(reports.next(Duration::ZERO).map(|_| ()), Err(Over));
+        assert!(reports.receive(Duration::ZERO).unwrap().is_some());
+        assert_eq!(reports.receive(Duration::ZERO).map(|_| ()), Err(Closed));
         assert_eq!(reports.lost(), 11);
     }
 }

@@ -15,5 +15,5 @@ pub mod session;
 pub mod walk;
 
 pub use fault::Fault;
-pub use session::{Patience, Session};
+pub use session::{RetryPolicy, Session};
 pub use walk::Walk;

@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use async_snmp::v3::ReportStatus;
 use async_snmp::{Auth, Client, EngineCache, Error, Oid, Retry, UdpTransport, Value, VarBind};
-use trunkline_counters::counter::Moment;
+use trunkline_counters::counter::Timestamp;
 
 use super::walk::{Rows, Shape};
 use super::{Fault, Walk};
-use crate::poll::Time;
+use crate::time::AnchoredClock;
 
 /// How long an answer is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
+pub struct RetryPolicy {
     /// Each time.
     pub timeout: Duration,
     /// How often a request is sent again.
@@ -27,8 +27,8 @@ pub struct Session {
     client: Client,
     transport: UdpTransport,
     engines: Arc<EngineCache>,
-    patience: Patience,
-    time: Time,
+    patience: RetryPolicy,
+    clock: AnchoredClock,
     shape: Shape,
     /// Whether the last request had no answer: the next is sent once.
     silent: bool,
@@ -37,11 +37,11 @@ pub struct Session {
 
 /// What a walk brought.
 #[derive(Debug)]
-pub struct Told {
+pub struct QueryResult {
     /// When the request left that the first answer came to.
-    pub asked: Moment,
+    pub asked: Timestamp,
     /// When the last answer came; none if there was none.
-    pub answered: Option<Moment>,
+    pub answered: Option<Timestamp>,
     /// The last uptime.
     pub uptime: Option<u32>,
     /// By their numbers.
@@ -50,10 +50,10 @@ pub struct Told {
     pub fault: Option<Fault>,
 }
 
-impl Told {
+impl QueryResult {
     /// No answer yet.
-    pub fn nothing(asked: Moment) -> Told {
-        Told { asked, answered: None, uptime: None, rows: Rows::new(), fault: None }
+    pub fn nothing(asked: Timestamp) -> QueryResult {
+        QueryResult { asked, answered: None, uptime: None, rows: Rows::new(), fault: None }
     }
 
     /// Of an agent that has not said a word one cannot say that it is slow.
@@ -68,8 +68,8 @@ impl Session {
         at: SocketAddr,
         auth: &Auth,
         datagram: usize,
-        patience: Patience,
-        time: Time,
+        patience: RetryPolicy,
+        clock: AnchoredClock,
     ) -> Result<Session, Fault> {
         let fault = |error: Box<Error>| Fault::of(&error).unwrap_or(Fault::Silent);
         let any = free(at).map_err(|e| Fault::Network(e.to_string()))?;
@@ -91,13 +91,19 @@ impl Session {
             .await
             .map_err(fault)?;
         let shape = Shape::new(datagram);
-        Ok(Session { client, transport, engines, patience, time, shape, silent: false, boots: None })
+        Ok(Session { client, transport, engines, patience, clock, shape, silent: false, boots: None })
     }
 
     /// Asks for these columns, until `until` at most. At most `most` rows are taken; `expected` is how many there were.
-    pub async fn walk(&mut self, columns: &[Oid], most: usize, expected: usize, until: Moment) -> Told {
+    pub async fn walk(
+        &mut self,
+        columns: &[Oid],
+        most: usize,
+        expected: usize,
+        until: Timestamp,
+    ) -> QueryResult {
         let mut walk = Walk::new(columns.iter().cloned(), self.shape, most, expected);
-        let mut told = Told::nothing(self.time.now());
+        let mut told = QueryResult::nothing(self.clock.now());
         while let Some((objects, repeats)) = walk.ask() {
             let client = self.client.clone();
             let asked = self.ask(until, || client.get_bulk(&objects, 1, repeats)).await;
@@ -122,11 +128,11 @@ impl Session {
     }
 
     /// Asks for single objects. Values are in their order; none where the agent has no such object.
-    pub async fn get(&mut self, objects: &[Oid], until: Moment) -> Told {
+    pub async fn get(&mut self, objects: &[Oid], until: Timestamp) -> QueryResult {
         let mut all = vec![[super::mib::UPTIME, &[0]].concat()];
         all.extend(objects.iter().map(|o| o.arcs().to_vec()));
         let all: Vec<Oid> = all.iter().map(|arcs| Oid::from_slice(arcs)).collect();
-        let mut told = Told::nothing(self.time.now());
+        let mut told = QueryResult::nothing(self.clock.now());
         // As many at once as surely fit.
         for part in all.chunks(24) {
             let client = self.client.clone();
@@ -159,9 +165,9 @@ impl Session {
     /// Sends a request until an answer comes: when the one left that was answered, when that came, and the answer.
     async fn ask<T, F>(
         &mut self,
-        until: Moment,
+        until: Timestamp,
         mut send: impl FnMut() -> F,
-    ) -> Result<(Moment, Moment, T), Fault>
+    ) -> Result<(Timestamp, Timestamp, T), Fault>
     where
         F: Future<Output = async_snmp::Result<T>>,
     {
@@ -171,8 +177,8 @@ impl Session {
         let mut left = 0;
         while left < tries {
             left += 1;
-            let asked = self.time.now();
-            let room = until.since(asked);
+            let asked = self.clock.now();
+            let room = until.duration_since(asked);
             if room.is_zero() {
                 return Err(Fault::Slow);
             }
@@ -183,7 +189,7 @@ impl Session {
                 }
                 Ok(Ok(answer)) => {
                     self.silent = false;
-                    return Ok((asked, self.time.now(), answer));
+                    return Ok((asked, self.clock.now(), answer));
                 }
                 Ok(Err(error)) => error,
             };
@@ -239,11 +245,12 @@ mod tests {
 
     #[tokio::test]
     async fn sessions_share_no_port() {
-        let patience = Patience { timeout: Duration::from_secs(1), retries: 0 };
+        let patience = RetryPolicy { timeout: Duration::from_secs(1), retries: 0 };
         let (mut sessions, mut ports) = (Vec::new(), BTreeSet::new());
         for _ in 0..400 {
             let at = SocketAddr::from((Ipv4Addr::LOCALHOST, 161));
-            let session = Session::open(at, &Auth::v2c("x"), 1_400, patience, Time::start()).await.unwrap();
+            let session =
+                Session::open(at, &Auth::v2c("x"), 1_400, patience, AnchoredClock::start()).await.unwrap();
             assert!(ports.insert(session.transport.local_addr().port()), "two with one port");
             sessions.push(session);
         }

@@ -149,7 +149,7 @@ fn serve(
             let by = if state.manner == Manner::Elsewhere { &elsewhere } else { &sockets[at] };
             let _ = by.send_to(&answer, from);
         }
-        busy.store(trunkline_io::usage::thread_time().as_ns(), Ordering::Relaxed);
+        busy.store(trunkline_io::usage::thread_cpu_time().as_ns(), Ordering::Relaxed);
     }
 }
 

@@ -1,4 +1,4 @@
-//! The same points in other stores.
+//! The same points in other time series databases.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use trunkline_units::Seed;
 
 use super::traffic::SERIES;
-use super::{BUCKETS, FLUSH, Outcome, PERIOD, Points, RESPONSES, Shown, VIEWS, second};
+use super::{BUCKETS, FLUSH, Outcome, PERIOD, Points, RESPONSES, StoreResult, VIEWS, second};
 
 fn folder_bytes(folder: &Path) -> Outcome<u64> {
     let mut sum = 0;
@@ -22,9 +22,9 @@ fn folder_bytes(folder: &Path) -> Outcome<u64> {
     Ok(sum)
 }
 
-/// One file an interface, every value kept for the five days and nothing consolidated: what rrdtool makes of counters is
-/// rates. Written and read through one rrdtool by its pipe.
-pub fn rrdtool(points: &Points, folder: &Path) -> Outcome<Shown> {
+/// Measures rrdtool: one file per interface, every value stored for the five days without consolidation. rrdtool
+/// converts counters to rates. All commands go to one rrdtool process through its pipe.
+pub fn rrdtool(points: &Points, folder: &Path) -> Outcome<StoreResult> {
     let folder = folder.join("rrd");
     fs::create_dir_all(&folder)?;
     let mut child = Command::new("rrdtool")
@@ -36,8 +36,8 @@ pub fn rrdtool(points: &Points, folder: &Path) -> Outcome<Shown> {
         .map_err(|e| format!("rrdtool: {e}"))?;
     let mut input = BufWriter::new(child.stdin.take().ok_or("a pipe")?);
     let mut output = BufReader::new(child.stdout.take().ok_or("a pipe")?);
-    let mut ask = |text: &str| -> Outcome<Duration> {
-        let begun = Instant::now();
+    let mut run_command = |text: &str| -> Outcome<Duration> {
+        let started_at = Instant::now();
         input.write_all(text.as_bytes())?;
         input.flush()?;
         let mut line = String::new();
@@ -45,26 +45,26 @@ pub fn rrdtool(points: &Points, folder: &Path) -> Outcome<Shown> {
             loop {
                 line.clear();
                 if output.read_line(&mut line)? == 0 || line.starts_with("ERROR") {
-                    return Err(format!("rrdtool says {line}").into());
+                    return Err(format!("rrdtool: {line}").into());
                 }
                 if line.starts_with("OK ") {
                     break;
                 }
             }
         }
-        Ok(begun.elapsed())
+        Ok(started_at.elapsed())
     };
-    let mut taken = Duration::ZERO;
+    let mut write_time = Duration::ZERO;
     for device in points.devices() {
         let mut lines = vec![String::new(); device.len()];
         for number in device.clone() {
             let mut text = format!("create {number}.rrd --start {} --step {PERIOD}", second(0) - PERIOD);
             for (name, kind) in SERIES {
-                let kind = if kind.counts() { "DERIVE" } else { "GAUGE" };
+                let kind = if kind.is_counter() { "DERIVE" } else { "GAUGE" };
                 write!(text, " DS:{}:{kind}:{}:U:U", &name[..name.len().min(19)], 2 * PERIOD)?;
             }
             writeln!(text, " RRA:AVERAGE:0.5:1:{RESPONSES}")?;
-            taken += ask(&text)?;
+            write_time += run_command(&text)?;
         }
         points.each(device.clone(), |at, values| {
             for (line, values) in lines.iter_mut().zip(values.chunks(SERIES.len())) {
@@ -77,7 +77,7 @@ pub fn rrdtool(points: &Points, folder: &Path) -> Outcome<Shown> {
                     writeln!(text, "update {number}.rrd{line}")?;
                     line.clear();
                 }
-                taken += ask(&text)?;
+                write_time += run_command(&text)?;
             }
             Ok(())
         })?;
@@ -88,7 +88,7 @@ pub fn rrdtool(points: &Points, folder: &Path) -> Outcome<Shown> {
         let number = stream.below(points.interfaces as u64);
         let name = &SERIES[stream.below(8) as usize].0;
         let (from, to) = (second(0), second(RESPONSES));
-        views.push(ask(&format!(
+        views.push(run_command(&format!(
             "xport --start {from} --end {to} --maxrows {BUCKETS} DEF:a={number}.rrd:{}:AVERAGE XPORT:a\n",
             &name[..name.len().min(19)]
         ))?);
@@ -96,51 +96,57 @@ pub fn rrdtool(points: &Points, folder: &Path) -> Outcome<Shown> {
     drop((input, output));
     child.wait()?;
     let bytes = folder_bytes(&folder)?;
-    Ok(Shown { name: "rrdtool", bytes, taken, views, note: "rates as doubles; mean a bucket, peaks lost" })
+    Ok(StoreResult {
+        name: "rrdtool",
+        bytes,
+        write_time,
+        views,
+        note: "rates as doubles; means per bucket, peaks lost",
+    })
 }
 
-/// Blocks of a day made by promtool from text, and a server over them that is asked for rates.
-pub fn prometheus(points: &Points, folder: &Path) -> Outcome<Shown> {
+/// Measures Prometheus: one block per day, created by promtool from text, and queries of rates from a server.
+pub fn prometheus(points: &Points, folder: &Path) -> Outcome<StoreResult> {
     let blocks = folder.join("prometheus");
-    let mut taken = Duration::ZERO;
+    let mut write_time = Duration::ZERO;
     for device in points.devices() {
         let text = folder.join("text");
         openmetrics(points, device, &text)?;
-        let begun = Instant::now();
+        let started_at = Instant::now();
         let made = Command::new("promtool")
             .args(["tsdb", "create-blocks-from", "openmetrics", "--quiet", "--max-block-duration=24h"])
             .arg(&text)
             .arg(&blocks)
             .output()
             .map_err(|e| format!("promtool: {e}"))?;
-        taken += begun.elapsed();
+        write_time += started_at.elapsed();
         if !made.status.success() {
-            return Err(format!("promtool says {}", String::from_utf8_lossy(&made.stderr)).into());
+            return Err(format!("promtool: {}", String::from_utf8_lossy(&made.stderr)).into());
         }
         fs::remove_file(&text)?;
     }
     let bytes = folder_bytes(&blocks)?;
-    let views = match ask_server(points, &blocks) {
+    let views = match query_server(points, &blocks) {
         Ok(views) => views,
-        Err(why) => {
-            println!("left out: views of Prometheus: {why}");
+        Err(error) => {
+            println!("skipped: views of Prometheus: {error}");
             Vec::new()
         }
     };
-    Ok(Shown {
+    Ok(StoreResult {
         name: "prometheus",
         bytes,
-        taken,
+        write_time,
         views,
-        note: "doubles, one time a point; from text; over HTTP",
+        note: "doubles, one timestamp per point; from text; over HTTP",
     })
 }
 
-/// OpenMetrics has the samples of a family together, and those of a series in order.
+/// OpenMetrics groups samples by family and orders them within a series.
 fn openmetrics(points: &Points, device: std::ops::Range<usize>, path: &Path) -> Outcome<()> {
     let mut out = BufWriter::with_capacity(1 << 20, File::create(path)?);
     for (family, (name, kind)) in SERIES.iter().enumerate() {
-        let (kind, suffix) = if kind.counts() { ("counter", "_total") } else { ("gauge", "") };
+        let (kind, suffix) = if kind.is_counter() { ("counter", "_total") } else { ("gauge", "") };
         writeln!(out, "# TYPE {name} {kind}")?;
         for number in device.clone() {
             let mut interface = super::traffic::Interface::new(number);
@@ -160,7 +166,7 @@ fn openmetrics(points: &Points, device: std::ops::Range<usize>, path: &Path) -> 
     Ok(out.flush()?)
 }
 
-/// A server on loopback that is ended whatever happens.
+/// A server on loopback that is stopped when dropped.
 struct Server(Child);
 
 impl Drop for Server {
@@ -170,7 +176,7 @@ impl Drop for Server {
     }
 }
 
-fn ask_server(points: &Points, blocks: &Path) -> Outcome<Vec<Duration>> {
+fn query_server(points: &Points, blocks: &Path) -> Outcome<Vec<Duration>> {
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
     let config = blocks.with_extension("yml");
     fs::write(&config, "global: {}\n")?;
@@ -193,10 +199,10 @@ fn ask_server(points: &Points, blocks: &Path) -> Outcome<Vec<Duration>> {
         stream.read_to_string(&mut answer)?;
         Ok(answer)
     };
-    let begun = Instant::now();
+    let started_at = Instant::now();
     while !get("/-/ready").is_ok_and(|answer| answer.contains(" 200 ")) {
-        if begun.elapsed() > Duration::from_secs(120) {
-            return Err("the server does not begin".into());
+        if started_at.elapsed() > Duration::from_secs(120) {
+            return Err("the server does not start".into());
         }
         std::thread::sleep(Duration::from_millis(100));
     }
@@ -208,9 +214,9 @@ fn ask_server(points: &Points, blocks: &Path) -> Outcome<Vec<Duration>> {
         let name = SERIES[stream.below(8) as usize].0;
         let query = format!("rate({name}_total%7BifIndex%3D%22{number}%22%7D%5B{step}s%5D)");
         let (from, to) = (second(0), second(RESPONSES - 1));
-        let begun = Instant::now();
+        let started_at = Instant::now();
         let answer = get(&format!("/api/v1/query_range?query={query}&start={from}&end={to}&step={step}"))?;
-        views.push(begun.elapsed());
+        views.push(started_at.elapsed());
         if !answer.contains("\"values\"") {
             return Err(format!("no values for {name}: {}", answer.lines().last().unwrap_or_default()).into());
         }

@@ -1,28 +1,29 @@
-//! The stated mix: interfaces of switches, ten series each, from a seed.
+//! Synthetic traffic: interfaces of switches with ten series each.
 //!
-//! Of ten interfaces four are busy, three see only what a segment tells everybody, three are down. Busy traffic is the
-//! sum of sixteen sources a direction that are on and off for Pareto times (shape 1.4: bursts at every time scale), up
-//! to a gigabit. Packets are octets by a mean size that drifts. A gauge walks (temperature in tenths of a degree), the
-//! other says up or down.
+//! Of ten interfaces four are busy, three receive only broadcasts, three are down. Busy traffic is the sum of sixteen
+//! on-off sources per direction with Pareto-distributed times (shape 1.4: bursts at every time scale), up to a
+//! gigabit. The mean packet size drifts. One gauge is a random walk (temperature in tenths of a degree), the other
+//! the port state.
 
-use trunkline_counters::counter::{Kind, Raw};
+use trunkline_counters::counter::{RawValue, ValueKind};
 use trunkline_units::{Seed, random::Stream};
 
-/// Series of an interface: octets and packets in and out, multicast in and out, discards, errors, status, temperature.
-pub const SERIES: [(&str, Kind); 10] = [
-    ("ifHCInOctets", Kind::Counter64),
-    ("ifHCOutOctets", Kind::Counter64),
-    ("ifHCInUcastPkts", Kind::Counter64),
-    ("ifHCOutUcastPkts", Kind::Counter64),
-    ("ifHCInMulticastPkts", Kind::Counter64),
-    ("ifHCOutMulticastPkts", Kind::Counter64),
-    ("ifOutDiscards", Kind::Counter32),
-    ("ifInErrors", Kind::Counter32),
-    ("ifOperStatus", Kind::Gauge),
-    ("entSensorValue", Kind::Gauge),
+/// Series of an interface: octets and packets in and out, multicast in and out, discards, errors, status,
+/// temperature.
+pub const SERIES: [(&str, ValueKind); 10] = [
+    ("ifHCInOctets", ValueKind::Counter64),
+    ("ifHCOutOctets", ValueKind::Counter64),
+    ("ifHCInUcastPkts", ValueKind::Counter64),
+    ("ifHCOutUcastPkts", ValueKind::Counter64),
+    ("ifHCInMulticastPkts", ValueKind::Counter64),
+    ("ifHCOutMulticastPkts", ValueKind::Counter64),
+    ("ifOutDiscards", ValueKind::Counter32),
+    ("ifInErrors", ValueKind::Counter32),
+    ("ifOperStatus", ValueKind::Gauge),
+    ("entSensorValue", ValueKind::Gauge),
 ];
 
-/// How an interface is used.
+/// The load of an interface.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Use {
     Busy,
@@ -34,7 +35,7 @@ pub enum Use {
 pub struct Interface {
     pub used: Use,
     stream: Stream,
-    /// Of each direction and source: whether on, and for how many seconds more; and its rate, octets a second.
+    /// Per direction and source: whether it is on, the remaining seconds, and its rate in octets per second.
     sources: Vec<(bool, f64, f64)>,
     size: [f64; 2],
     values: [u64; SERIES.len()],
@@ -64,8 +65,8 @@ impl Interface {
         Interface { used, stream, sources, size: [700.0, 300.0], values }
     }
 
-    /// What it says `seconds` later.
-    pub fn next(&mut self, seconds: f64) -> [Raw; SERIES.len()] {
+    /// Returns the values `seconds` later.
+    pub fn next(&mut self, seconds: f64) -> [RawValue; SERIES.len()] {
         let (stream, values) = (&mut self.stream, &mut self.values);
         for direction in 0..2 {
             let mut octets = 0.0;
@@ -83,13 +84,13 @@ impl Interface {
                     }
                 }
             }
-            let told = if self.used == Use::Down { 0 } else { stream.below(12) };
+            let broadcasts = if self.used == Use::Down { 0 } else { stream.below(12) };
             let size = &mut self.size[direction];
             *size = (*size + 20.0 * (stream.unit() - 0.5)).clamp(90.0, 1_400.0);
             let noise = 1.0 + 0.02 * (stream.unit() - 0.5);
-            values[direction] += octets as u64 + 90 * told;
+            values[direction] += octets as u64 + 90 * broadcasts;
             values[2 + direction] += (octets / *size * noise) as u64;
-            values[4 + direction] += told;
+            values[4 + direction] += broadcasts;
         }
         if self.used == Use::Busy {
             values[6] += if stream.chance(0.02) { stream.below(200) } else { 0 };
@@ -98,6 +99,6 @@ impl Interface {
         if self.used != Use::Down {
             values[9] = values[9].saturating_add_signed(stream.below(3) as i64 - 1).clamp(200, 700);
         }
-        values.map(Raw)
+        values.map(RawValue)
     }
 }

@@ -1,45 +1,45 @@
-//! Where an archive is: a file of this machine, or a database of a PostgreSQL server.
+//! The location of an archive: a local file, or a database of a PostgreSQL server.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Where an archive is. What begins with `postgres://` or `postgresql://` is a database; what begins with `LETTERS://` else
-/// is no place for one, and all else a file.
+/// The location of an archive. Text that starts with `postgres://` or `postgresql://` is a database address; any
+/// other scheme is unsupported; everything else is a file name.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Location {
     /// A file.
     File(PathBuf),
     /// A database.
     Server(Url),
-    /// The address of something else: nothing can be opened there.
-    Elsewhere(Scheme),
+    /// An address with another scheme, which cannot be opened.
+    Unsupported(Scheme),
 }
 
-/// What stands before `://`. What follows may be secret, and is not kept.
+/// The scheme of an unsupported address. The rest is dropped because it may hold a password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Scheme(String);
 
-/// The address of a database, as `libpq` reads it: `postgres://user@host/name`. It is shown without what is secret.
+/// The address of a database as `libpq` reads it: `postgres://user@host/name`. It is printed without secrets.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Url(String);
 
 impl Location {
-    /// Whether there may be an archive: not if it is a file that is not there.
+    /// Returns whether an archive may exist: false only for a file that does not exist.
     pub fn may_exist(&self) -> bool {
         self.file().is_none_or(Path::exists)
     }
 
-    /// The file, if it is one.
+    /// Returns the path of a file.
     pub fn file(&self) -> Option<&Path> {
         match self {
             Location::File(path) => Some(path),
-            Location::Server(_) | Location::Elsewhere(_) => None,
+            Location::Server(_) | Location::Unsupported(_) => None,
         }
     }
 
-    /// The same, seen from a folder: a file that is told relative to it.
-    pub fn below(self, folder: &Path) -> Location {
+    /// Resolves a relative file name in a directory.
+    pub fn resolve_in(self, folder: &Path) -> Location {
         match self {
             Location::File(path) => Location::File(folder.join(path)),
             other => other,
@@ -48,25 +48,25 @@ impl Location {
 }
 
 impl Url {
-    /// All of it, with the password if there is one.
+    /// Returns the address including its password.
     #[cfg(feature = "postgres")]
-    pub(super) fn secret(&self) -> &str {
+    pub(super) fn with_password(&self) -> &str {
         &self.0
     }
 }
 
 impl From<OsString> for Location {
     fn from(text: OsString) -> Location {
-        let Some(scheme) = scheme(&text.to_string_lossy()) else { return Location::File(text.into()) };
+        let Some(scheme) = parse_scheme(&text.to_string_lossy()) else { return Location::File(text.into()) };
         match text.into_string() {
             Ok(url) if ["postgres", "postgresql"].contains(&scheme.as_str()) => Location::Server(Url(url)),
-            _ => Location::Elsewhere(Scheme(scheme)),
+            _ => Location::Unsupported(Scheme(scheme)),
         }
     }
 }
 
-/// What stands before `://`, if it is a letter and then letters, digits, `+`, `-` and `.`, as RFC 3986 has it.
-fn scheme(text: &str) -> Option<String> {
+/// Returns the scheme of an address: a letter followed by letters, digits, `+`, `-` and `.` (RFC 3986, section 3.1).
+fn parse_scheme(text: &str) -> Option<String> {
     let (scheme, _) = text.split_once("://")?;
     let fits = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
         && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
@@ -96,7 +96,7 @@ impl fmt::Display for Location {
         match self {
             Location::File(path) => path.display().fmt(f),
             Location::Server(url) => url.fmt(f),
-            Location::Elsewhere(scheme) => scheme.fmt(f),
+            Location::Unsupported(scheme) => scheme.fmt(f),
         }
     }
 }
@@ -110,10 +110,10 @@ impl fmt::Debug for Location {
 impl fmt::Display for Url {
     #[cfg(feature = "postgres")]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&super::postgres::address::shown(&self.0))
+        f.write_str(&super::postgres_url::redact(&self.0))
     }
 
-    /// Nothing is known of what is secret in it.
+    /// Without the feature `postgres`, the secret parts are unknown.
     #[cfg(not(feature = "postgres"))]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("postgres://…")
@@ -154,9 +154,9 @@ mod tests {
         for url in ["postgres://h/x", "postgresql:///x?host=/run/postgresql"] {
             let location = Location::from(OsString::from(url));
             assert!(location.file().is_none() && location.may_exist());
-            assert_eq!(location.clone().below(Path::new("/etc")), location);
+            assert_eq!(location.clone().resolve_in(Path::new("/etc")), location);
         }
-        assert_eq!(Location::from("a").below(Path::new("/etc")).file(), Some(Path::new("/etc/a")));
+        assert_eq!(Location::from("a").resolve_in(Path::new("/etc")).file(), Some(Path::new("/etc/a")));
     }
 
     #[test]
@@ -169,10 +169,10 @@ mod tests {
                 .chain([broken])
         {
             let location = Location::from(url);
-            assert!(location.file().is_none() && location.clone().below(Path::new("/etc")) == location);
-            for why in [Reader::open(&location).unwrap_err(), Writer::open(&location).unwrap_err()] {
-                let said = format!("{why} {location:?}");
-                assert!(matches!(why, Error::Address { .. }) && !said.contains("hid"), "{said}");
+            assert!(location.file().is_none() && location.clone().resolve_in(Path::new("/etc")) == location);
+            for error in [Reader::open(&location).unwrap_err(), Writer::open(&location).unwrap_err()] {
+                let text = format!("{error} {location:?}");
+                assert!(matches!(error, Error::InvalidAddress { .. }) && !text.contains("hid"), "{text}");
             }
         }
     }
@@ -195,12 +195,12 @@ mod tests {
             "postgres://me@db/c?password=a&hidden=c",
         ] {
             let location = Location::from(url);
-            let mut said = vec![location.to_string(), format!("{location:?}")];
-            // Only what cannot be understood may be opened here: it goes nowhere.
-            if said[0] == "postgres://…" {
-                said.push(Reader::open(&location).unwrap_err().to_string());
+            let mut text = vec![location.to_string(), format!("{location:?}")];
+            // Opening an address that does not parse contacts no server.
+            if text[0] == "postgres://…" {
+                text.push(Reader::open(&location).unwrap_err().to_string());
             }
-            for shown in said {
+            for shown in text {
                 assert!(shown.contains("postgres://"), "{url}: {shown}");
                 assert!(!shown.contains("hid") && !shown.contains("den"), "{url}: {shown}");
             }

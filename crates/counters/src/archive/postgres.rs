@@ -1,14 +1,13 @@
-//! The archive in a database of PostgreSQL, in a schema of its own, `trunkline`; all SQL of it.
+//! The archive in the schema `trunkline` of a PostgreSQL database.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
-//! | [`address`] | where the database is, and who comes |
-//! | [`session`] | whose archive it is, who writes it; connecting again |
-//! | [`link`] | a connection |
+//! | [`session`] | schema, locks, snapshots, reconnection |
+//! | [`connection`] | a connection with timeouts and prepared statements |
 //!
-//! Chunks, flushes and summaries are those of the file, octet for octet. What differs: many write it, each other devices;
-//! numbers of tables and series come from the database; its size is what chunks and flushes hold, since PostgreSQL keeps
-//! the room of removed rows for new ones.
+//! Chunks, flushes and summaries have the same bytes as in the file. The differences: several processes write, each
+//! other devices; the database assigns the identifiers of tables and series; the size is the sum of chunks and
+//! flushes, because PostgreSQL reuses the space of removed rows.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -17,70 +16,72 @@ use std::time::Duration;
 use tokio_postgres::Row;
 use tokio_postgres::types::FromSql;
 
-use super::bytes::{Damage, Source};
-use super::catalogue::{Catalogue, Entry, TailRow, kind, kind_number, length, ns};
-use super::chunk::Sealed;
+use super::chunk::EncodedChunk;
+use super::encoding::{ByteSource, DecodeError};
 use super::location::Location;
-use super::{ChunkId, Error, Said, SeriesId, SeriesInfo, SeriesSpec, TableId, TableInfo, Text};
-use crate::counter::{Column, Moment};
+use super::storage::{
+    ChunkEntry, Storage, TailRow, duration_from_ns, duration_to_ns, kind_from_number, kind_number,
+};
+use super::{ChunkId, Error, SeriesId, SeriesInfo, SeriesSpec, TableId, TableInfo, Text, TextSpec};
+use crate::counter::{Column, Timestamp};
 
-pub(super) mod address;
-mod link;
+mod connection;
 mod session;
 
-pub(super) use session::Pg;
+pub(super) use session::PgStorage;
 
-type Sql<T> = Result<T, tokio_postgres::Error>;
+type SqlResult<T> = Result<T, tokio_postgres::Error>;
 
-/// Of a chunk so much is read at once: the directory and the times of most.
-const HEAD: i32 = 16_384;
+/// Octets of a chunk that are read in advance: usually the directory and the times.
+const PREFETCH_BYTES: i32 = 16_384;
 
-/// Most octets of names in an index.
-const MOST_NAME: usize = 2_000;
+/// Maximum octets of names in an index entry.
+const MAX_NAME: usize = 2_000;
 
-/// PostgreSQL has no text with a NUL, which stands as this and `0`; this itself stands twice.
+/// Escape character: PostgreSQL texts cannot contain NUL, which is stored as this character and `0`; the character
+/// itself is doubled.
 const ESCAPE: char = '␛';
 
-impl Catalogue for Pg {
+impl Storage for PgStorage {
     fn location(&self) -> &Location {
         self.location()
     }
 
-    fn ready(&self) -> Result<u64, Error> {
-        self.ready()
+    fn connect(&self) -> Result<u64, Error> {
+        self.connect()
     }
 
-    fn tries(&self) -> u64 {
-        self.tries()
+    fn connection_attempts(&self) -> u64 {
+        self.connection_attempts()
     }
 
-    fn press(&self) {
-        self.press();
+    fn reset_backoff(&self) {
+        self.reset_backoff();
     }
 
-    fn hold(&self, device: &str) -> Result<(), Error> {
-        self.hold(device)
+    fn lock_device(&self, device: &str) -> Result<(), Error> {
+        self.lock_device(device)
     }
 
-    fn taken(&self, device: &str) -> Option<String> {
-        self.taken(device)
+    fn device_taken_by(&self, device: &str) -> Option<String> {
+        self.device_taken_by(device)
     }
 
-    fn begin(&self) -> Result<(), Error> {
-        self.begin()
+    fn begin_snapshot(&self) -> Result<(), Error> {
+        self.begin_snapshot()
     }
 
-    fn end(&self) -> Result<(), Error> {
-        self.end()
+    fn end_snapshot(&self) -> Result<(), Error> {
+        self.end_snapshot()
     }
 
     // --- tables and series
 
     fn find_table(&self, device: &str, name: &str) -> Result<Option<TableId>, Error> {
-        let (device, name) = (kept(device), kept(name));
-        self.ask(async |link| {
+        let (device, name) = (escape_nul(device), escape_nul(name));
+        self.query(async |connection| {
             let sql = "SELECT id FROM trunkline.tables WHERE device = $1 AND name = $2";
-            let row = link.row(sql, &[&device, &name]).await?;
+            let row = connection.row(sql, &[&device, &name]).await?;
             row.map(|row| row.try_get(0).map(TableId)).transpose()
         })
     }
@@ -93,27 +94,27 @@ impl Catalogue for Pg {
         (period, refresh): (Duration, Option<Duration>),
         series: &[(usize, &SeriesSpec, Option<usize>)],
     ) -> Result<(TableId, Vec<SeriesId>), Error> {
-        fit(name, &[device, name])?;
-        series.iter().try_for_each(|(_, spec, _)| fit(name, &[&spec.name]))?;
-        let (device, name) = (kept(device), kept(name));
-        let (period, refresh) = (ns(period), refresh.map(ns));
+        check_names(name, &[device, name])?;
+        series.iter().try_for_each(|(_, spec, _)| check_names(name, &[&spec.name]))?;
+        let (device, name) = (escape_nul(device), escape_nul(name));
+        let (period, refresh) = (duration_to_ns(period), refresh.map(duration_to_ns));
         let each = |of: &dyn Fn(&SeriesSpec) -> i64| -> Vec<i64> { series.iter().map(|s| of(s.1)).collect() };
         let positions: Vec<i64> = series.iter().map(|s| s.0 as i64).collect();
-        let names: Vec<Cow<'_, str>> = series.iter().map(|s| kept(&s.1.name)).collect();
+        let names: Vec<Cow<'_, str>> = series.iter().map(|s| escape_nul(&s.1.name)).collect();
         let kinds = each(&|spec| kind_number(spec.kind));
-        let units: Vec<Cow<'_, str>> = series.iter().map(|s| kept(&s.1.unit)).collect();
+        let units: Vec<Cow<'_, str>> = series.iter().map(|s| escape_nul(&s.1.unit)).collect();
         let ceilings: Vec<Option<i64>> = series.iter().map(|s| s.1.ceiling.map(|c| c as i64)).collect();
         let marks: Vec<Option<i64>> = series.iter().map(|s| s.2.map(|m| m as i64)).collect();
-        let (table, ids) = self.transaction(async |link| {
+        let (table, ids) = self.transaction(async |connection| {
             let polled = match id {
                 Some(id) => {
                     let sql = "UPDATE trunkline.tables SET period_ns = $2, refresh_ns = $3 WHERE id = $1 RETURNING id";
-                    link.row(sql, &[&id.0, &period, &refresh]).await?
+                    connection.row(sql, &[&id.0, &period, &refresh]).await?
                 }
                 None => {
                     let sql = "INSERT INTO trunkline.tables (device, name, period_ns, refresh_ns)
                         VALUES ($1, $2, $3, $4) RETURNING id";
-                    link.row(sql, &[&device, &name, &period, &refresh]).await?
+                    connection.row(sql, &[&device, &name, &period, &refresh]).await?
                 }
             };
             let table: i64 = polled.map_or(Ok(0), |row| row.try_get(0))?;
@@ -123,90 +124,90 @@ impl Catalogue for Pg {
                     kind = excluded.kind, unit = excluded.unit, ceiling = excluded.ceiling, mark = excluded.mark
                 RETURNING position, id";
             let rows =
-                link.rows(sql, &[&table, &positions, &names, &kinds, &units, &ceilings, &marks]).await?;
+                connection.rows(sql, &[&table, &positions, &names, &kinds, &units, &ceilings, &marks]).await?;
             let ids = rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
-            Ok((table, ids.collect::<Sql<BTreeMap<i64, i64>>>()?))
+            Ok((table, ids.collect::<SqlResult<BTreeMap<i64, i64>>>()?))
         })?;
         let ids = positions.iter().map(|position| SeriesId(ids.get(position).copied().unwrap_or_default()));
         Ok((TableId(table), ids.collect()))
     }
 
     fn columns(&self, table: TableId) -> Result<Vec<(String, Column)>, Error> {
-        self.ask(async |link| {
+        self.query(async |connection| {
             let sql = "SELECT name, kind, ceiling, mark FROM trunkline.series WHERE table_id = $1 ORDER BY position";
-            link.rows(sql, &[&table.0]).await?.iter().map(|row| Ok((text(row, 0)?, column(row, 1)?))).collect()
+            connection.rows(sql, &[&table.0]).await?.iter().map(|row| Ok((text(row, 0)?, column_from_row(row, 1)?))).collect()
         })
     }
 
     fn state(&self, table: TableId) -> Result<Option<Vec<u8>>, Error> {
-        self.ask(async |link| {
-            let row = link.row("SELECT state FROM trunkline.tables WHERE id = $1", &[&table.0]).await?;
+        self.query(async |connection| {
+            let row = connection.row("SELECT state FROM trunkline.tables WHERE id = $1", &[&table.0]).await?;
             row.map_or(Ok(None), |row| row.try_get(0))
         })
     }
 
-    fn tables(&self, after: TableId, most: usize) -> Result<Vec<TableInfo>, Error> {
+    fn tables(&self, after: TableId, limit: usize) -> Result<Vec<TableInfo>, Error> {
         let info = |row: &Row| {
             Ok(TableInfo {
                 id: TableId(row.try_get(0)?),
                 device: text(row, 1)?,
                 name: text(row, 2)?,
-                period: length(row.try_get(3)?),
-                refresh: row.try_get::<_, Option<i64>>(4)?.map(length),
+                period: duration_from_ns(row.try_get(3)?),
+                refresh: row.try_get::<_, Option<i64>>(4)?.map(duration_from_ns),
             })
         };
-        self.ask(async |link| {
+        self.query(async |connection| {
             let sql = "SELECT id, device, name, period_ns, refresh_ns FROM trunkline.tables
                 WHERE id > $1 ORDER BY id LIMIT $2";
-            link.rows(sql, &[&after.0, &(most as i64)]).await?.iter().map(info).collect()
+            connection.rows(sql, &[&after.0, &(limit as i64)]).await?.iter().map(info).collect()
         })
     }
 
     fn series(&self, table: TableId) -> Result<Vec<SeriesInfo>, Error> {
-        self.ask(async |link| {
+        self.query(async |connection| {
             let sql = "SELECT id, table_id, position, name, kind, ceiling, mark, unit FROM trunkline.series
                 WHERE table_id = $1 ORDER BY position";
-            link.rows(sql, &[&table.0]).await?.iter().map(info).collect()
+            connection.rows(sql, &[&table.0]).await?.iter().map(series_info).collect()
         })
     }
 
-    fn one_series(&self, id: SeriesId) -> Result<Option<SeriesInfo>, Error> {
-        self.ask(async |link| {
+    fn series_by_id(&self, id: SeriesId) -> Result<Option<SeriesInfo>, Error> {
+        self.query(async |connection| {
             let sql = "SELECT id, table_id, position, name, kind, ceiling, mark, unit FROM trunkline.series WHERE id = $1";
-            link.row(sql, &[&id.0]).await?.as_ref().map(info).transpose()
+            connection.row(sql, &[&id.0]).await?.as_ref().map(series_info).transpose()
         })
     }
 
     // --- texts
 
-    fn put_texts(&self, device: &str, texts: &[Said<'_>], since: Moment) -> Result<(), Error> {
-        texts.iter().try_for_each(|said| fit(device, &[device, said.object, said.key]))?;
-        // The later of two of the same stands: a statement changes a row once.
+    fn put_texts(&self, device: &str, texts: &[TextSpec<'_>], since: Timestamp) -> Result<(), Error> {
+        texts.iter().try_for_each(|text| check_names(device, &[device, text.object, text.key]))?;
+        // The later of two texts with the same key wins; a statement must not change a row twice.
         let last: BTreeMap<(&str, &str), &str> =
-            texts.iter().map(|said| ((said.object, said.key), said.text)).collect();
-        let objects: Vec<Cow<'_, str>> = last.keys().map(|(object, _)| kept(object)).collect();
-        let keys: Vec<Cow<'_, str>> = last.keys().map(|(_, key)| kept(key)).collect();
-        let texts: Vec<Cow<'_, str>> = last.values().map(|text| kept(text)).collect();
-        let device = kept(device);
-        self.ask(async |link| {
+            texts.iter().map(|text| ((text.object, text.key), text.text)).collect();
+        let objects: Vec<Cow<'_, str>> = last.keys().map(|(object, _)| escape_nul(object)).collect();
+        let keys: Vec<Cow<'_, str>> = last.keys().map(|(_, key)| escape_nul(key)).collect();
+        let texts: Vec<Cow<'_, str>> = last.values().map(|text| escape_nul(text)).collect();
+        let device = escape_nul(device);
+        self.query(async |connection| {
             let sql = "INSERT INTO trunkline.texts AS t (device, object, key, text, since)
-                SELECT $1::text, said.*, $5::bigint FROM unnest($2::text[], $3::text[], $4::text[]) AS said
+                SELECT $1::text, input.*, $5::bigint FROM unnest($2::text[], $3::text[], $4::text[]) AS input
                 ON CONFLICT (device, object, key) DO UPDATE SET text = excluded.text, since = excluded.since
                 WHERE t.text <> excluded.text";
-            link.execute(sql, &[&device, &objects, &keys, &texts, &since.0]).await.map(drop)
+            connection.execute(sql, &[&device, &objects, &keys, &texts, &since.0]).await.map(drop)
         })
     }
 
-    fn texts(&self, device: &str, most: usize) -> Result<Vec<Text>, Error> {
-        let device = kept(device);
+    fn texts(&self, device: &str, limit: usize) -> Result<Vec<Text>, Error> {
+        let device = escape_nul(device);
         let one = |row: &Row| {
             let (object, key, text) = (text(row, 0)?, text(row, 1)?, text(row, 2)?);
-            Ok(Text { object, key, text, since: Moment(row.try_get(3)?) })
+            Ok(Text { object, key, text, since: Timestamp(row.try_get(3)?) })
         };
-        self.ask(async |link| {
+        self.query(async |connection| {
             let sql = "SELECT object, key, text, since FROM trunkline.texts WHERE device = $1
                 ORDER BY object, key LIMIT $2";
-            link.rows(sql, &[&device, &(most as i64)]).await?.iter().map(one).collect()
+            connection.rows(sql, &[&device, &(limit as i64)]).await?.iter().map(one).collect()
         })
     }
 
@@ -217,25 +218,25 @@ impl Catalogue for Pg {
         let rows: Vec<i64> = tails.iter().map(|tail| tail.rows as i64).collect();
         let last: Vec<i64> = tails.iter().map(|tail| tail.last.0).collect();
         let bytes: Vec<&[u8]> = tails.iter().map(|tail| tail.bytes.as_slice()).collect();
-        self.transaction(async |link| {
+        self.transaction(async |connection| {
             let sql = "INSERT INTO trunkline.tails (table_id, rows, last, bytes)
                 SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bytea[])";
-            link.execute(sql, &[&tables, &rows, &last, &bytes]).await.map(drop)
+            connection.execute(sql, &[&tables, &rows, &last, &bytes]).await.map(drop)
         })
     }
 
     fn tails(&self, table: TableId) -> Result<Vec<(i64, Vec<u8>)>, Error> {
-        self.ask(async |link| {
+        self.query(async |connection| {
             let sql = "SELECT id, bytes FROM trunkline.tails WHERE table_id = $1 ORDER BY id";
-            let rows = link.rows(sql, &[&table.0]).await?;
+            let rows = connection.rows(sql, &[&table.0]).await?;
             rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
         })
     }
 
-    fn last_tails(&self, table: TableId, most: usize) -> Result<Vec<Vec<u8>>, Error> {
-        self.ask(async |link| {
+    fn last_tails(&self, table: TableId, limit: usize) -> Result<Vec<Vec<u8>>, Error> {
+        self.query(async |connection| {
             let sql = "SELECT bytes FROM trunkline.tails WHERE table_id = $1 ORDER BY id DESC LIMIT $2";
-            let rows = link.rows(sql, &[&table.0, &(most as i64)]).await?;
+            let rows = connection.rows(sql, &[&table.0, &(limit as i64)]).await?;
             rows.iter().rev().map(|row| row.try_get(0)).collect()
         })
     }
@@ -246,82 +247,103 @@ impl Catalogue for Pg {
         &self,
         table: TableId,
         last: i64,
-        (begin, end, rows): (Moment, Moment, usize),
-        sealed: &Sealed,
+        (begin, end, rows): (Timestamp, Timestamp, usize),
+        sealed: &EncodedChunk,
         state: &[u8],
     ) -> Result<(), Error> {
         let size = (sealed.summary.len() + sealed.body.len()) as i64;
         let (reach, rows) = (sealed.reach.0, rows as i64);
-        self.transaction(async |link| {
+        self.transaction(async |connection| {
             let sql = "INSERT INTO trunkline.chunks (table_id, reach, first, last, rows, raw, size, summary)
                 VALUES ($1, $2, $3, $4, $5, true, $6, $7) RETURNING id";
-            let row =
-                link.row(sql, &[&table.0, &reach, &begin.0, &end.0, &rows, &size, &sealed.summary]).await?;
-            let chunk: i64 = row.map_or(Ok(0), |row| row.try_get(0))?;
-            link.execute(
-                "INSERT INTO trunkline.bodies (chunk, bytes) VALUES ($1, $2)",
-                &[&chunk, &sealed.body],
-            )
-            .await?;
-            link.execute("DELETE FROM trunkline.tails WHERE table_id = $1 AND id <= $2", &[&table.0, &last])
+            let row = connection
+                .row(sql, &[&table.0, &reach, &begin.0, &end.0, &rows, &size, &sealed.summary])
                 .await?;
-            link.execute("UPDATE trunkline.tables SET state = $2 WHERE id = $1", &[&table.0, &state]).await?;
+            let chunk: i64 = row.map_or(Ok(0), |row| row.try_get(0))?;
+            connection
+                .execute(
+                    "INSERT INTO trunkline.bodies (chunk, bytes) VALUES ($1, $2)",
+                    &[&chunk, &sealed.body],
+                )
+                .await?;
+            connection
+                .execute("DELETE FROM trunkline.tails WHERE table_id = $1 AND id <= $2", &[&table.0, &last])
+                .await?;
+            connection
+                .execute("UPDATE trunkline.tables SET state = $2 WHERE id = $1", &[&table.0, &state])
+                .await?;
             Ok(())
         })
     }
 
-    fn chunks(&self, table: TableId, from: Moment, to: Moment, most: usize) -> Result<Vec<Entry>, Error> {
+    fn chunks(
+        &self,
+        table: TableId,
+        from: Timestamp,
+        to: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<ChunkEntry>, Error> {
         let entry = |row: &Row| {
-            let moment = |at: usize| row.try_get(at).map(Moment);
-            Ok(Entry {
+            let timestamp = |at: usize| row.try_get(at).map(Timestamp);
+            Ok(ChunkEntry {
                 id: ChunkId(row.try_get(0)?),
-                begin: moment(1)?,
-                end: moment(2)?,
+                begin: timestamp(1)?,
+                end: timestamp(2)?,
                 raw: row.try_get(3)?,
             })
         };
-        self.ask(async |link| {
+        self.query(async |connection| {
             let sql = "SELECT id, first, last, raw FROM trunkline.chunks
                 WHERE table_id = $1 AND last >= $2 AND reach <= $3 ORDER BY last LIMIT $4";
-            link.rows(sql, &[&table.0, &from.0, &to.0, &(most as i64)]).await?.iter().map(entry).collect()
+            connection
+                .rows(sql, &[&table.0, &from.0, &to.0, &(limit as i64)])
+                .await?
+                .iter()
+                .map(entry)
+                .collect()
         })
     }
 
-    fn extent(&self, table: TableId) -> Result<Option<(Moment, Moment)>, Error> {
-        self.ask(async |link| {
+    fn time_range(&self, table: TableId) -> Result<Option<(Timestamp, Timestamp)>, Error> {
+        self.query(async |connection| {
             let sql = "SELECT (SELECT first FROM trunkline.chunks WHERE table_id = $1 ORDER BY last LIMIT 1),
                 (SELECT last FROM trunkline.chunks WHERE table_id = $1 ORDER BY last DESC LIMIT 1)";
-            let Some(row) = link.row(sql, &[&table.0]).await? else { return Ok(None) };
+            let Some(row) = connection.row(sql, &[&table.0]).await? else { return Ok(None) };
             let (first, last): (Option<i64>, Option<i64>) = (row.try_get(0)?, row.try_get(1)?);
-            Ok(first.zip(last).map(|(first, last)| (Moment(first), Moment(last))))
+            Ok(first.zip(last).map(|(first, last)| (Timestamp(first), Timestamp(last))))
         })
     }
 
-    fn blob(&self, chunk: ChunkId, body: bool) -> Result<Box<dyn Source + '_>, Damage> {
+    fn blob(&self, chunk: ChunkId, body: bool) -> Result<Box<dyn ByteSource + '_>, DecodeError> {
         let sql = if body {
             "SELECT octet_length(bytes), substring(bytes FROM 1 FOR $2) FROM trunkline.bodies WHERE chunk = $1"
         } else {
             "SELECT octet_length(summary), substring(summary FROM 1 FOR $2) FROM trunkline.chunks WHERE id = $1"
         };
-        let found = self.ask(async |link| {
-            let row = link.row(sql, &[&chunk.0, &HEAD]).await?;
+        let found = self.query(async |connection| {
+            let row = connection.row(sql, &[&chunk.0, &PREFETCH_BYTES]).await?;
             row.map(|row| Ok((row.try_get::<_, i32>(0)?, row.try_get(1)?))).transpose()
         });
-        let (length, head) = self.hear(found)?.ok_or(Damage::Short)?;
-        Ok(Box::new(Stored { pg: self, chunk, body, length: length.unsigned_abs() as usize, head }))
+        let (length, head) = self.as_damage(found)?.ok_or(DecodeError::Truncated)?;
+        Ok(Box::new(PgBlob { pg: self, chunk, body, length: length.unsigned_abs() as usize, head }))
     }
 
     // --- retention
 
-    fn old(&self, before: Moment, raw: Option<bool>, most: usize) -> Result<Vec<ChunkId>, Error> {
-        let most = most as i64;
-        self.ask(async |link| {
+    fn chunks_before(
+        &self,
+        before: Timestamp,
+        raw: Option<bool>,
+        limit: usize,
+    ) -> Result<Vec<ChunkId>, Error> {
+        let limit = limit as i64;
+        self.query(async |connection| {
             let mut ids = Vec::new();
-            // Those without a body first.
+            // Chunks without a body first.
             for with in [false, true].into_iter().filter(|with| raw.is_none_or(|raw| raw == *with)) {
                 let sql =
                     "SELECT id FROM trunkline.chunks WHERE raw = $1 AND last < $2 ORDER BY last LIMIT $3";
-                for row in link.rows(sql, &[&with, &before.0, &(most - ids.len() as i64)]).await? {
+                for row in connection.rows(sql, &[&with, &before.0, &(limit - ids.len() as i64)]).await? {
                     ids.push(ChunkId(row.try_get(0)?));
                 }
             }
@@ -329,38 +351,38 @@ impl Catalogue for Pg {
         })
     }
 
-    fn remove(&self, chunks: &[ChunkId], whole: bool) -> Result<(), Error> {
+    fn remove_chunks(&self, chunks: &[ChunkId], whole: bool) -> Result<(), Error> {
         let ids: Vec<i64> = chunks.iter().map(|chunk| chunk.0).collect();
-        self.transaction(async |link| {
-            // Others may remove as well: one after the other.
-            link.execute("SELECT pg_advisory_xact_lock($1)", &[&session::key("retention", "")]).await?;
-            link.execute("DELETE FROM trunkline.bodies WHERE chunk = ANY($1)", &[&ids]).await?;
+        self.transaction(async |connection| {
+            // Other processes may apply retention too; this lock serializes them.
+            connection.execute("SELECT pg_advisory_xact_lock($1)", &[&session::key("retention", "")]).await?;
+            connection.execute("DELETE FROM trunkline.bodies WHERE chunk = ANY($1)", &[&ids]).await?;
             let rest = if whole {
                 "DELETE FROM trunkline.chunks WHERE id = ANY($1)"
             } else {
                 "UPDATE trunkline.chunks SET raw = false, size = octet_length(summary) WHERE id = ANY($1) AND raw"
             };
-            link.execute(rest, &[&ids]).await.map(drop)
+            connection.execute(rest, &[&ids]).await.map(drop)
         })
     }
 
-    fn remove_tails(&self, before: Moment) -> Result<usize, Error> {
-        self.ask(async |link| {
+    fn remove_tails(&self, before: Timestamp) -> Result<usize, Error> {
+        self.query(async |connection| {
             let sql = "DELETE FROM trunkline.tails WHERE last < $1";
-            Ok(link.execute(sql, &[&before.0]).await? as usize)
+            Ok(connection.execute(sql, &[&before.0]).await? as usize)
         })
     }
 
-    /// The server does that by itself.
+    /// The server reuses free pages itself.
     fn shrink(&self, _: usize) -> Result<(), Error> {
         Ok(())
     }
 
-    fn bytes(&self) -> Result<u64, Error> {
-        self.ask(async |link| {
+    fn size_bytes(&self) -> Result<u64, Error> {
+        self.query(async |connection| {
             let sql = "SELECT ((SELECT coalesce(sum(size), 0) FROM trunkline.chunks)
                 + (SELECT coalesce(sum(octet_length(bytes)), 0) FROM trunkline.tails))::bigint";
-            let row = link.row(sql, &[]).await?;
+            let row = connection.row(sql, &[]).await?;
             Ok(row.map_or(Ok(0i64), |row| row.try_get(0))?.unsigned_abs())
         })
     }
@@ -371,52 +393,54 @@ impl Catalogue for Pg {
 
     // --- forwarding
 
-    fn sent(&self, to: &str) -> Result<Option<BTreeMap<TableId, Moment>>, Error> {
-        let to = kept(to);
-        self.ask(async |link| {
-            let rows =
-                link.rows("SELECT table_id, came FROM trunkline.forwards WHERE target = $1", &[&to]).await?;
-            let each = rows.iter().map(|row| Ok((TableId(row.try_get(0)?), Moment(row.try_get(1)?))));
-            each.collect::<Sql<_>>().map(Some)
+    fn forwarded(&self, to: &str) -> Result<Option<BTreeMap<TableId, Timestamp>>, Error> {
+        let to = escape_nul(to);
+        self.query(async |connection| {
+            let rows = connection
+                .rows("SELECT table_id, came FROM trunkline.forwards WHERE target = $1", &[&to])
+                .await?;
+            let each = rows.iter().map(|row| Ok((TableId(row.try_get(0)?), Timestamp(row.try_get(1)?))));
+            each.collect::<SqlResult<_>>().map(Some)
         })
     }
 
-    fn put_sent(&self, to: &str, came: &BTreeMap<TableId, Moment>) -> Result<(), Error> {
-        let to = kept(to);
-        let tables: Vec<i64> = came.keys().map(|table| table.0).collect();
-        let moments: Vec<i64> = came.values().map(|moment| moment.0).collect();
-        self.ask(async |link| {
+    fn put_forwarded(&self, to: &str, last: &BTreeMap<TableId, Timestamp>) -> Result<(), Error> {
+        let to = escape_nul(to);
+        let tables: Vec<i64> = last.keys().map(|table| table.0).collect();
+        let moments: Vec<i64> = last.values().map(|timestamp| timestamp.0).collect();
+        self.query(async |connection| {
             let sql = "INSERT INTO trunkline.forwards (target, table_id, came)
                 SELECT $1, * FROM unnest($2::bigint[], $3::bigint[])
                 ON CONFLICT (target, table_id) DO UPDATE SET came = excluded.came";
-            link.execute(sql, &[&to, &tables, &moments]).await.map(drop)
+            connection.execute(sql, &[&to, &tables, &moments]).await.map(drop)
         })
     }
 }
 
-impl Pg {
-    /// What a caller cannot be told who knows of damage only is told when the snapshot ends.
-    fn hear<T>(&self, answer: Result<T, Error>) -> Result<T, Damage> {
+impl PgStorage {
+    /// Turns an error into damage, and keeps it for the end of the snapshot.
+    fn as_damage<T>(&self, answer: Result<T, Error>) -> Result<T, DecodeError> {
         answer.map_err(|error| {
-            self.untold(error);
-            Damage::Short
+            self.defer_error(error);
+            DecodeError::Truncated
         })
     }
 }
 
 /// A BLOB of the database.
-struct Stored<'a> {
-    pg: &'a Pg,
+struct PgBlob<'a> {
+    pg: &'a PgStorage,
     chunk: ChunkId,
     body: bool,
     length: usize,
-    /// What it begins with.
+    /// The first bytes, read in advance.
     head: Vec<u8>,
 }
 
-impl Source for Stored<'_> {
-    fn read_at(&self, offset: usize, into: &mut [u8]) -> Result<(), Damage> {
-        let end = offset.checked_add(into.len()).filter(|end| *end <= self.length).ok_or(Damage::Short)?;
+impl ByteSource for PgBlob<'_> {
+    fn read_at(&self, offset: usize, into: &mut [u8]) -> Result<(), DecodeError> {
+        let end =
+            offset.checked_add(into.len()).filter(|end| *end <= self.length).ok_or(DecodeError::Truncated)?;
         if let Some(known) = self.head.get(offset..end) {
             into.copy_from_slice(known);
             return Ok(());
@@ -426,37 +450,37 @@ impl Source for Stored<'_> {
         } else {
             "SELECT substring(summary FROM $2 FOR $3) FROM trunkline.chunks WHERE id = $1"
         };
-        let number = |n: usize| i32::try_from(n).map_err(|_| Damage::Short);
+        let number = |n: usize| i32::try_from(n).map_err(|_| DecodeError::Truncated);
         let (from, length) = (number(offset)?.saturating_add(1), number(into.len())?);
-        let found = self.pg.ask(async |link| {
-            let row = link.row(sql, &[&self.chunk.0, &from, &length]).await?;
+        let found = self.pg.query(async |connection| {
+            let row = connection.row(sql, &[&self.chunk.0, &from, &length]).await?;
             row.map_or(Ok(Vec::new()), |row| row.try_get(0))
         });
-        let bytes: Vec<u8> = self.pg.hear(found)?;
+        let bytes: Vec<u8> = self.pg.as_damage(found)?;
         if bytes.len() != into.len() {
-            return Err(Damage::Short);
+            return Err(DecodeError::Truncated);
         }
         into.copy_from_slice(&bytes);
         Ok(())
     }
 
-    fn length(&self) -> usize {
+    fn size(&self) -> usize {
         self.length
     }
 }
 
-/// Names that an index takes, as they are kept.
-fn fit(table: &str, names: &[&str]) -> Result<(), Error> {
-    let length: usize = names.iter().map(|name| kept(name).len()).sum();
-    if length <= MOST_NAME {
+/// Checks that names fit into an index entry.
+fn check_names(table: &str, names: &[&str]) -> Result<(), Error> {
+    let length: usize = names.iter().map(|name| escape_nul(name).len()).sum();
+    if length <= MAX_NAME {
         return Ok(());
     }
-    let reason = format!("names of {length} octets: a database takes {MOST_NAME}");
-    Err(Error::Spec { table: table.to_owned(), reason })
+    let reason = format!("names of {length} octets: a database takes {MAX_NAME}");
+    Err(Error::InvalidTable { table: table.to_owned(), reason })
 }
 
-/// A text as it is kept.
-fn kept(text: &str) -> Cow<'_, str> {
+/// Escapes NUL characters for storage.
+fn escape_nul(text: &str) -> Cow<'_, str> {
     if !text.contains(['\0', ESCAPE]) {
         return text.into();
     }
@@ -471,13 +495,13 @@ fn kept(text: &str) -> Cow<'_, str> {
     out.into()
 }
 
-/// What a kept text stands for.
-fn plain(kept: String) -> String {
-    if !kept.contains(ESCAPE) {
-        return kept;
+/// Removes the escapes of a stored text.
+fn unescape_nul(stored: String) -> String {
+    if !stored.contains(ESCAPE) {
+        return stored;
     }
-    let mut out = String::with_capacity(kept.len());
-    let mut chars = kept.chars();
+    let mut out = String::with_capacity(stored.len());
+    let mut chars = stored.chars();
     while let Some(c) = chars.next() {
         match c {
             ESCAPE => out.push(chars.next().filter(|c| *c != '0').unwrap_or('\0')),
@@ -487,39 +511,39 @@ fn plain(kept: String) -> String {
     out
 }
 
-fn text(row: &Row, at: usize) -> Sql<String> {
-    row.try_get(at).map(plain)
+fn text(row: &Row, at: usize) -> SqlResult<String> {
+    row.try_get(at).map(unescape_nul)
 }
 
-fn info(row: &Row) -> Sql<SeriesInfo> {
+fn series_info(row: &Row) -> SqlResult<SeriesInfo> {
     Ok(SeriesInfo {
         id: SeriesId(row.try_get(0)?),
         table: TableId(row.try_get(1)?),
         position: row.try_get::<_, i64>(2)?.unsigned_abs() as usize,
         name: text(row, 3)?,
-        column: column(row, 4)?,
+        column: column_from_row(row, 4)?,
         unit: text(row, 7)?,
     })
 }
 
-/// A column from `kind`, `ceiling` and `mark`, which begin at `at`.
-fn column(row: &Row, at: usize) -> Sql<Column> {
-    let Number(kind) = row.try_get(at)?;
+/// Reads a column from `kind`, `ceiling` and `mark`, which start at index `at`.
+fn column_from_row(row: &Row, at: usize) -> SqlResult<Column> {
+    let KindNumber(kind) = row.try_get(at)?;
     let ceiling = row.try_get::<_, Option<i64>>(at + 1)?.map(|c| c as u64);
-    let mark = row.try_get::<_, Option<i64>>(at + 2)?.map(|m| m.unsigned_abs() as usize);
-    Ok(Column { kind, ceiling, mark })
+    let discontinuity = row.try_get::<_, Option<i64>>(at + 2)?.map(|m| m.unsigned_abs() as usize);
+    Ok(Column { kind, ceiling, discontinuity })
 }
 
-/// A kind; another number is the server's error, not ours.
-struct Number(crate::counter::Kind);
+/// A kind; an invalid number is a conversion error.
+struct KindNumber(crate::counter::ValueKind);
 
-impl<'a> FromSql<'a> for Number {
+impl<'a> FromSql<'a> for KindNumber {
     fn from_sql(
         of: &tokio_postgres::types::Type,
         raw: &'a [u8],
-    ) -> Result<Number, Box<dyn std::error::Error + Sync + Send>> {
+    ) -> Result<KindNumber, Box<dyn std::error::Error + Sync + Send>> {
         let number = i64::from_sql(of, raw)?;
-        kind(number).map(Number).ok_or_else(|| format!("{number} is no kind").into())
+        kind_from_number(number).map(KindNumber).ok_or_else(|| format!("{number} is no kind").into())
     }
 
     fn accepts(of: &tokio_postgres::types::Type) -> bool {
@@ -537,9 +561,9 @@ mod tests {
         #[test]
         fn any_text_comes_back_and_none_has_a_nul(text in "[a-c0\u{0}␛ü]{0,12}", other in any::<String>()) {
             for text in [text, other] {
-                let as_kept = kept(&text).into_owned();
+                let as_kept = escape_nul(&text).into_owned();
                 prop_assert!(!as_kept.contains('\0'));
-                prop_assert_eq!(plain(as_kept), text);
+                prop_assert_eq!(unescape_nul(as_kept), text);
             }
         }
     }

@@ -1,39 +1,40 @@
-//! The newest values as Prometheus reads them (text exposition format 0.0.4), and what series are called there.
+//! The latest values in the Prometheus text exposition format 0.0.4, and the metric names of series.
 //!
-//! `port/eth0/in/octets` of `sw1` is `trunkline_octets_total{device="sw1",direction="in",object="port/eth0",table="…"}`;
-//! a series of no known place is `trunkline_value` with its name as label `series`. Counters are told as they were read:
-//! Prometheus takes the wrap of a 32-bit counter for a reset.
+//! The series `port/eth0/in/octets` of `sw1` is the metric
+//! `trunkline_octets_total{device="sw1",direction="in",object="port/eth0",table="…"}`. A series without a known
+//! object is `trunkline_value` with its name in the label `series`. Counters are exported unchanged; Prometheus
+//! treats the wrap of a 32-bit counter as a reset.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::ops::ControlFlow;
 
-use super::flat::written;
-use super::{Error, Place, Reader, SeriesInfo, TableInfo};
-use crate::counter::{Kind, Moment, Raw};
+use super::export::format_value;
+use super::{Error, Reader, SeriesInfo, SeriesName, TableInfo};
+use crate::counter::{RawValue, Timestamp, ValueKind};
 
-/// Most series of a page; the rest is counted and left out.
-pub const MOST_SERIES: usize = 100_000;
+/// Maximum number of samples on a page; the metric `trunkline_series_left_out` counts the rest.
+pub const MAX_SERIES: usize = 100_000;
 
-/// What a series is called.
+/// The metric name and labels of a series.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Name {
-    /// The metric.
+pub struct MetricName {
+    /// The metric name.
     pub metric: String,
-    /// Names and values of labels, in the order of names.
+    /// Label names and values, sorted by name.
     pub labels: Vec<(&'static str, String)>,
 }
 
-impl Name {
-    /// Of a series.
-    pub fn of(table: &TableInfo, series: &SeriesInfo) -> Name {
-        let total = if series.column.kind.counts() { "_total" } else { "" };
+impl MetricName {
+    /// Returns the metric of a series.
+    pub fn new(table: &TableInfo, series: &SeriesInfo) -> MetricName {
+        let total = if series.column.kind.is_counter() { "_total" } else { "" };
         let mut labels = vec![("device", table.device.clone()), ("table", table.name.clone())];
-        let quantity = match series.name.parse::<Place>() {
-            Ok(place) => {
-                labels.push(("object", place.object.to_string()));
-                labels.extend(place.direction.map(|way| ("direction", way.to_string())));
-                plain(&place.quantity)
+        let quantity = match series.name.parse::<SeriesName>() {
+            Ok(name) => {
+                labels.push(("object", name.object.to_string()));
+                labels.extend(name.direction.map(|direction| ("direction", direction.to_string())));
+                sanitize(&name.quantity)
             }
             Err(_) => {
                 labels.push(("series", series.name.clone()));
@@ -41,10 +42,10 @@ impl Name {
             }
         };
         labels.sort();
-        Name { metric: format!("trunkline_{quantity}{total}"), labels }
+        MetricName { metric: format!("trunkline_{quantity}{total}"), labels }
     }
 
-    /// As it stands before a value.
+    /// Writes the name and labels as they precede a value.
     fn write(&self, out: &mut String) {
         write_name(out, &self.metric, &self.labels);
     }
@@ -67,8 +68,8 @@ fn write_name(out: &mut String, metric: &str, labels: &[(&str, String)]) {
     out.push_str(if labels.is_empty() { " " } else { "} " });
 }
 
-/// Letters, digits and `_`: what a metric's name may hold.
-fn plain(quantity: &str) -> String {
+/// Replaces all characters that a metric name must not contain by `_`.
+fn sanitize(quantity: &str) -> String {
     let text: String = quantity
         .chars()
         .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' })
@@ -76,51 +77,51 @@ fn plain(quantity: &str) -> String {
     if text.is_empty() { "value".into() } else { text }
 }
 
-/// A value as a sample is sent: counters beyond 2^53 are rounded, as Prometheus does.
-pub fn sample(raw: Raw, kind: Kind) -> f64 {
-    raw.number(kind)
+/// Returns the value as a sample; counters beyond 2^53 are rounded, as in Prometheus.
+pub fn sample_value(raw: RawValue, kind: ValueKind) -> f64 {
+    raw.to_f64(kind)
 }
 
-/// Milliseconds since 1970, as Prometheus counts time.
-pub fn milliseconds(moment: Moment) -> i64 {
-    moment.0.div_euclid(1_000_000)
+/// Returns milliseconds since 1970, the time unit of Prometheus.
+pub fn to_milliseconds(time: Timestamp) -> i64 {
+    time.0.div_euclid(1_000_000)
 }
 
-/// The newest value of every series with the time of its answer; of every table whether its last request was answered,
-/// and when one was last. At most [`MOST_SERIES`] values.
-pub fn page(reader: &Reader) -> Result<String, Error> {
-    at_most(reader, MOST_SERIES)
+/// Renders the latest value of every series with the time of its answer, and for every table the time of the last
+/// answer and whether the last request was answered. At most [`MAX_SERIES`] values.
+pub fn render(reader: &Reader) -> Result<String, Error> {
+    render_limited(reader, MAX_SERIES)
 }
 
-fn at_most(reader: &Reader, most: usize) -> Result<String, Error> {
+fn render_limited(reader: &Reader, limit: usize) -> Result<String, Error> {
     let mut metrics: BTreeMap<String, (bool, String)> = BTreeMap::new();
     let (mut count, mut left_out) = (0usize, 0usize);
     let mut put = |metric: &str, counts: bool, line: &dyn Fn(&mut String)| {
         count += 1;
-        if count > most {
+        if count > limit {
             left_out += 1;
             return;
         }
         line(&mut metrics.entry(metric.to_owned()).or_insert((counts, String::new())).1);
     };
-    let _: ControlFlow<()> = reader.each_table(|table| {
-        let (newest, silent) = reader.newest(table.id)?;
+    let _: ControlFlow<()> = reader.for_each_table(|table| {
+        let (latest, silent) = reader.latest_answer(table.id)?;
         let labels = [("device", table.device.clone()), ("table", table.name.clone())];
         put("trunkline_up", false, &|out| {
             write_name(out, "trunkline_up", &labels);
-            let _ = writeln!(out, "{}", u8::from(newest.is_some() && !silent));
+            let _ = writeln!(out, "{}", u8::from(latest.is_some() && !silent));
         });
-        let Some(newest) = newest else { return Ok(ControlFlow::Continue(())) };
+        let Some(latest) = latest else { return Ok(ControlFlow::Continue(())) };
         put("trunkline_answered_seconds", false, &|out| {
             write_name(out, "trunkline_answered_seconds", &labels);
-            let _ = writeln!(out, "{}", newest.answered.0 as f64 / 1e9);
+            let _ = writeln!(out, "{}", latest.answered_at.0 as f64 / 1e9);
         });
         for series in reader.series(table.id)? {
-            let Some(raw) = newest.values.get(series.position).copied().flatten() else { continue };
-            let (name, kind) = (Name::of(table, &series), series.column.kind);
-            put(&name.metric, kind.counts(), &|out| {
+            let Some(raw) = latest.values.get(series.position).copied().flatten() else { continue };
+            let (name, kind) = (MetricName::new(table, &series), series.column.kind);
+            put(&name.metric, kind.is_counter(), &|out| {
                 name.write(out);
-                let _ = writeln!(out, "{} {}", value(raw, kind), milliseconds(newest.answered));
+                let _ = writeln!(out, "{} {}", format_sample(raw, kind), to_milliseconds(latest.answered_at));
             });
         }
         Ok(ControlFlow::Continue(()))
@@ -134,12 +135,12 @@ fn at_most(reader: &Reader, most: usize) -> Result<String, Error> {
     Ok(text)
 }
 
-/// A value as text: `NaN`, `+Inf` and `-Inf` are written so.
-fn value(raw: Raw, kind: Kind) -> String {
-    match raw.number(kind) {
+/// Formats a sample; infinities are `+Inf` and `-Inf`.
+fn format_sample(raw: RawValue, kind: ValueKind) -> String {
+    match raw.to_f64(kind) {
         v if v == f64::INFINITY => "+Inf".into(),
         v if v == f64::NEG_INFINITY => "-Inf".into(),
-        _ => written(raw, kind),
+        _ => format_value(raw, kind),
     }
 }
 
@@ -160,7 +161,7 @@ mod tests {
             kind,
             unit: "octets".into(),
             ceiling: None,
-            mark: None,
+            discontinuity: None,
         };
         let spec = TableSpec {
             device: device.into(),
@@ -168,28 +169,29 @@ mod tests {
             period: Duration::from_secs(1),
             refresh: Some(Duration::ZERO),
             series: vec![
-                one("port/eth0/in/octets", Kind::Counter64),
-                one("host/delay", Kind::Real),
-                one("so \"called\"", Kind::Gauge),
+                one("port/eth0/in/octets", ValueKind::Counter64),
+                one("host/delay", ValueKind::Real),
+                one("so \"called\"", ValueKind::Gauge),
             ],
         };
-        let layout = writer.table(&spec).unwrap();
+        let layout = writer.open_table(&spec).unwrap();
         let reader = Reader::open(&path).unwrap();
         (dir, reader, writer, layout)
     }
 
-    fn put(writer: &mut Writer, table: crate::archive::TableId, at_s: i64, values: Option<[Raw; 3]>) {
-        let at = Moment(at_s * 1_000_000_000);
+    fn put(writer: &mut Writer, table: crate::archive::TableId, at_s: i64, values: Option<[RawValue; 3]>) {
+        let at = Timestamp(at_s * 1_000_000_000);
         let values = values.map(|values| values.map(Some).to_vec());
-        let answer = values.map(|values| Answer { answered: at, uptime: None, values });
-        writer.append(table, &Response { due: at, asked: at, answer }).unwrap();
+        let answer = values.map(|values| Answer { answered_at: at, uptime: None, values });
+        writer.append(table, &Response { due_at: at, requested_at: at, answer }).unwrap();
         writer.flush().unwrap();
     }
 
     #[test]
     fn the_newest_values_are_told_also_of_chunks_and_of_the_silent() {
         let (_dir, reader, mut writer, layout) = archive("sw\\1");
-        let values = |n: u64| Some([Raw(u64::MAX - n), Raw::real(0.25), Raw::gauge(-3)]);
+        let values =
+            |n: u64| Some([RawValue(u64::MAX - n), RawValue::from_real(0.25), RawValue::from_gauge(-3)]);
         put(&mut writer, layout.table, 1, values(9));
         put(&mut writer, layout.table, 2, values(1));
         let want = |up: u8| {
@@ -208,29 +210,29 @@ mod tests {
                  # TYPE trunkline_series_left_out gauge\ntrunkline_series_left_out 0\n"
             )
         };
-        assert_eq!(page(&reader).unwrap(), want(1));
-        writer.seal_all().unwrap();
-        assert_eq!(page(&reader).unwrap(), want(1), "also from a chunk");
+        assert_eq!(render(&reader).unwrap(), want(1));
+        writer.make_all_chunks().unwrap();
+        assert_eq!(render(&reader).unwrap(), want(1), "also from a chunk");
         put(&mut writer, layout.table, 3, None);
-        assert_eq!(page(&reader).unwrap(), want(0), "nothing came any more");
-        writer.seal_all().unwrap();
-        assert_eq!(page(&reader).unwrap(), want(0));
+        assert_eq!(render(&reader).unwrap(), want(0), "nothing came any more");
+        writer.make_all_chunks().unwrap();
+        assert_eq!(render(&reader).unwrap(), want(0));
         put(&mut writer, layout.table, 4, values(0));
-        assert!(page(&reader).unwrap().contains("18446744073709551615 4000"));
+        assert!(render(&reader).unwrap().contains("18446744073709551615 4000"));
     }
 
     #[test]
     fn a_page_is_bounded() {
         let (_dir, reader, mut writer, layout) = archive("sw1");
-        put(&mut writer, layout.table, 1, Some([Raw(1), Raw(2), Raw(3)]));
-        let page = at_most(&reader, 3).unwrap();
+        put(&mut writer, layout.table, 1, Some([RawValue(1), RawValue(2), RawValue(3)]));
+        let page = render_limited(&reader, 3).unwrap();
         assert!(page.ends_with("trunkline_series_left_out 2\n"), "{page}");
         assert!(page.contains("trunkline_octets_total{") && !page.contains("trunkline_delay"));
     }
 
     #[test]
     fn names_hold_what_names_may_hold() {
-        assert_eq!(plain("ifHC-In.octets/ü"), "ifhc_in_octets__");
-        assert_eq!(plain(""), "value");
+        assert_eq!(sanitize("ifHC-In.octets/ü"), "ifhc_in_octets__");
+        assert_eq!(sanitize(""), "value");
     }
 }

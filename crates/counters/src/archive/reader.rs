@@ -1,200 +1,207 @@
-//! Those who read the archive, beside the one who writes.
+//! Reading of an archive, concurrently with its writer.
 
 use std::collections::BTreeMap;
 
-use super::bytes::Source;
-use super::catalogue::{Catalogue, Entry};
-use super::chunk::{Digest, Part, read_digest, read_part, read_rows, walk};
-use super::row::{Row, read_tail};
+use super::chunk::{ColumnData, ColumnSummary, decode_column, decode_rows, decode_summary, replay};
+use super::encoding::ByteSource;
+use super::open::open_reader;
+use super::row::{Row, decode_tail};
+use super::state::{decode_state, new_tracker};
+use super::storage::{ChunkEntry, Storage};
 use super::summary::Buckets;
-use super::writer::{fresh, read_state};
 use super::{
-    ChunkId, Damage, Error, Location, MOST_BUCKETS, MOST_COLUMNS, MOST_POINTS, MOST_TEXTS, SeriesId,
+    ChunkId, DecodeError, Error, Location, MAX_BUCKETS, MAX_COLUMNS, MAX_POINTS, MAX_TEXTS, SeriesId,
     SeriesInfo, TableId, TableInfo, Text,
 };
-use crate::counter::track::Step;
-use crate::counter::{Moment, Raw};
+use crate::counter::column::Update;
+use crate::counter::{RawValue, Timestamp};
 
-/// Chunks whose places are looked up at once.
+/// Chunk index entries that are read in one query.
 const PAGE: usize = 4_096;
 
-/// One who reads. What it sees is what was flushed before it asked.
+/// Reads an archive. It sees all data that was flushed before the call.
 #[derive(Debug)]
 pub struct Reader {
-    pub(super) db: Box<dyn Catalogue>,
+    pub(super) storage: Box<dyn Storage>,
 }
 
 /// A series over time.
 #[derive(Debug)]
 pub struct View {
-    /// What it is of.
+    /// The series.
     pub series: SeriesInfo,
-    /// The time asked for, in as many parts as asked for.
+    /// The requested time range in the requested number of buckets.
     pub buckets: Buckets,
-    /// Chunks that could not be read: what they told is missing, or spread evenly where their summary was whole.
+    /// Errors of chunks that could not be read. Their data is missing, or spread evenly if the summary is intact.
     pub damaged: Vec<Error>,
-    /// Chunks of which the summary was enough.
+    /// Number of chunks of which only the summary was read.
     pub summaries: usize,
-    /// Chunks that were decompressed: at most one an edge of a bucket, and one.
+    /// Number of chunks that were decompressed: at most one more than there are bucket edges.
     pub bodies: usize,
 }
 
-/// A response and what it told of one series.
+/// A response and its value for one series.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// When, and what was found out about the table.
+    /// The times and the status of the response.
     pub row: Row,
-    /// The value as it was read.
-    pub value: Option<Raw>,
-    /// What followed.
-    pub step: Step,
+    /// The value.
+    pub value: Option<RawValue>,
+    /// The growth or level, and events.
+    pub update: Update,
 }
 
-/// Readings one by one.
+/// A page of readings.
 #[derive(Debug, Default)]
 pub struct Points {
     /// In order of time.
     pub points: Vec<Point>,
-    /// Where to go on, if there are more than were asked for.
-    pub next: Option<Moment>,
-    /// Chunks whose readings were removed by age or size.
-    pub gone: usize,
-    /// Chunks that could not be read.
+    /// The start of the next page, if there is one.
+    pub next: Option<Timestamp>,
+    /// Number of chunks whose readings retention removed.
+    pub removed: usize,
+    /// Errors of chunks that could not be read.
     pub damaged: Vec<Error>,
 }
 
-/// An answer without its judgement.
+/// The latest answer of a table.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Responded {
-    /// When it came.
-    pub answered: Moment,
-    /// By position of the series.
-    pub values: Vec<Option<Raw>>,
+pub struct LatestAnswer {
+    /// When it arrived.
+    pub answered_at: Timestamp,
+    /// Values by position of the series.
+    pub values: Vec<Option<RawValue>>,
 }
 
-/// A response and its values, by position of the series.
-pub type Values = (Row, Vec<Option<Raw>>);
+/// A response and its values by position of the series.
+pub type RowValues = (Row, Vec<Option<RawValue>>);
 
-/// Responses of a table, one by one, with the values of all its series.
+/// A page of responses with the values of all series of a table.
 #[derive(Clone, Debug, Default)]
 pub struct Responses {
     /// In order of time; values by position of the series.
-    pub responses: Vec<Values>,
+    pub responses: Vec<RowValues>,
     /// Whether there are more.
     pub more: bool,
 }
 
 impl Reader {
-    /// Opens an archive to read.
+    /// Opens an archive for reading.
     pub fn open(at: impl Into<Location>) -> Result<Reader, Error> {
-        Ok(Reader { db: <dyn Catalogue>::read(&at.into())? })
+        Ok(Reader { storage: open_reader(&at.into())? })
     }
 
-    /// Tables by number, those after `after`; at most 10,000 at once.
-    pub fn tables(&self, after: TableId, most: usize) -> Result<Vec<TableInfo>, Error> {
-        self.db.tables(after, most.min(10_000))
+    /// Returns tables after `after`, ordered by identifier; at most 10,000.
+    pub fn tables(&self, after: TableId, limit: usize) -> Result<Vec<TableInfo>, Error> {
+        self.storage.tables(after, limit.min(10_000))
     }
 
-    /// The series of a table.
+    /// Returns the series of a table.
     pub fn series(&self, table: TableId) -> Result<Vec<SeriesInfo>, Error> {
-        self.db.series(table)
+        self.storage.series(table)
     }
 
-    /// One series.
-    pub fn one(&self, id: SeriesId) -> Result<SeriesInfo, Error> {
-        let none = || Error::None { archive: self.db.location().clone(), what: format!("series {}", id.0) };
-        self.db.one_series(id)?.ok_or_else(none)
+    /// Returns one series.
+    pub fn series_by_id(&self, id: SeriesId) -> Result<SeriesInfo, Error> {
+        let none =
+            || Error::NotFound { archive: self.storage.location().clone(), what: format!("series {}", id.0) };
+        self.storage.series_by_id(id)?.ok_or_else(none)
     }
 
-    /// Bytes that hold something: of the file, its log aside; of a database those of chunks and flushes.
-    pub fn bytes(&self) -> Result<u64, Error> {
-        self.db.bytes()
+    /// Returns the size in bytes: of a file without free pages and log, of a database the chunks and flushes.
+    pub fn size_bytes(&self) -> Result<u64, Error> {
+        self.storage.size_bytes()
     }
 
-    /// How far each table was sent on to `to`; none if the archive does not keep that, which a file is not asked to.
-    pub fn sent(&self, to: &str) -> Result<Option<BTreeMap<TableId, Moment>>, Error> {
-        self.db.sent(to)
+    /// Returns the last response of each table that was forwarded to `to`; `None` if the archive does not store this,
+    /// as a file does not.
+    pub fn forwarded(&self, to: &str) -> Result<Option<BTreeMap<TableId, Timestamp>>, Error> {
+        self.storage.forwarded(to)
     }
 
-    /// Keeps how far tables were sent on to `to`, where [`Reader::sent`] tells it. It takes the right to write.
-    pub fn put_sent(&self, to: &str, came: &BTreeMap<TableId, Moment>) -> Result<(), Error> {
-        self.db.put_sent(to, came)
+    /// Stores the last forwarded responses for [`Reader::forwarded`]. Requires write permission.
+    pub fn put_forwarded(&self, to: &str, last: &BTreeMap<TableId, Timestamp>) -> Result<(), Error> {
+        self.storage.put_forwarded(to, last)
     }
 
-    /// What came of a table after a moment, as far as it is kept: at least `most` responses, at most those and a chunk's.
-    /// Chunks that cannot be read are left out.
-    pub fn responses(&self, table: TableId, after: Moment, most: usize) -> Result<Responses, Error> {
-        let columns = self.db.columns(table)?.len();
+    /// Returns stored responses of a table after a time: at least `most` if there are as many, and at most one chunk
+    /// more. Skips chunks that cannot be read.
+    pub fn responses(&self, table: TableId, after: Timestamp, limit: usize) -> Result<Responses, Error> {
+        let columns = self.storage.columns(table)?.len();
         let mut found = Responses::default();
-        self.db.snapshot(|| {
-            let from = Moment(after.0.saturating_add(1));
-            self.each_chunk(table, from, Moment::LAST, |entry| {
+        self.storage.snapshot(|| {
+            let from = Timestamp(after.0.saturating_add(1));
+            self.for_each_chunk(table, from, Timestamp::MAX, |entry| {
                 if entry.raw && entry.end > after {
-                    let all = self.whole(entry.id, columns).unwrap_or_default();
-                    found.responses.extend(all.into_iter().filter(|(row, _)| row.at() > after));
+                    let all = self.read_chunk(entry.id, columns).unwrap_or_default();
+                    found.responses.extend(all.into_iter().filter(|(row, _)| row.time() > after));
                 }
-                found.more = found.responses.len() >= most;
+                found.more = found.responses.len() >= limit;
                 !found.more
             })?;
             if !found.more {
-                found.responses.extend(self.flushed(table)?.into_iter().filter(|(row, _)| row.at() > after));
+                found
+                    .responses
+                    .extend(self.read_tails(table)?.into_iter().filter(|(row, _)| row.time() > after));
             }
             Ok(found)
         })
     }
 
-    /// The last answer of a table, and whether the last request had none.
-    pub fn newest(&self, table: TableId) -> Result<(Option<Responded>, bool), Error> {
-        self.db.snapshot(|| {
-            let mut flushed = self.flushed(table)?;
-            let silent = flushed.last().is_some_and(|(row, _)| row.answered.is_none());
-            if let Some(at) = flushed.iter().rposition(|(row, _)| row.answered.is_some()) {
+    /// Returns the latest answer of a table, and whether the last request had no answer.
+    pub fn latest_answer(&self, table: TableId) -> Result<(Option<LatestAnswer>, bool), Error> {
+        self.storage.snapshot(|| {
+            let mut flushed = self.read_tails(table)?;
+            let silent = flushed.last().is_some_and(|(row, _)| row.answered_at.is_none());
+            if let Some(at) = flushed.iter().rposition(|(row, _)| row.answered_at.is_some()) {
                 let (row, values) = flushed.swap_remove(at);
-                return Ok((row.answered.map(|answered| Responded { answered, values }), silent));
+                return Ok((row.answered_at.map(|answered_at| LatestAnswer { answered_at, values }), silent));
             }
-            let Some(state) = self.db.state(table)? else { return Ok((None, silent)) };
-            let read = read_state(&state.as_slice(), MOST_COLUMNS);
-            let state = read.map_err(|damage| self.db.corrupt("the state of a table", damage))?.0;
-            let answered = state.last.as_ref().map(|last| last.asked);
-            let unanswered = state.polled.map(|(_, asked)| asked) != answered;
-            let last = state.last.map(|last| Responded { answered: last.answered, values: last.values });
+            let Some(state) = self.storage.state(table)? else { return Ok((None, silent)) };
+            let read = decode_state(&state.as_slice(), MAX_COLUMNS);
+            let state = read.map_err(|damage| self.storage.corrupt("the state of a table", damage))?.0;
+            let answered_request = state.last_answer.as_ref().map(|last| last.requested_at);
+            let unanswered = state.last_poll.map(|(_, requested_at)| requested_at) != answered_request;
+            let last = state
+                .last_answer
+                .map(|last| LatestAnswer { answered_at: last.answered_at, values: last.values });
             Ok((last, silent || flushed.is_empty() && unanswered))
         })
     }
 
-    /// All of a chunk.
-    fn whole(&self, chunk: ChunkId, columns: usize) -> Result<Vec<Values>, Damage> {
+    /// Reads all columns of a chunk.
+    fn read_chunk(&self, chunk: ChunkId, columns: usize) -> Result<Vec<RowValues>, DecodeError> {
         let blob = self.blob(chunk, true)?;
         let mut rows: Vec<_> =
-            read_rows(&blob)?.into_iter().map(|row| (row, Vec::with_capacity(columns))).collect();
+            decode_rows(&blob)?.into_iter().map(|row| (row, Vec::with_capacity(columns))).collect();
         let times: Vec<Row> = rows.iter().map(|(row, _)| *row).collect();
         for position in 0..columns {
-            let part = read_part(&blob, &times, position)?;
+            let part = decode_column(&blob, &times, position)?;
             rows.iter_mut().zip(part.values).for_each(|((_, values), value)| values.push(value));
         }
         Ok(rows)
     }
 
-    /// All that was flushed and is in no chunk.
-    fn flushed(&self, table: TableId) -> Result<Vec<Values>, Error> {
+    /// Reads the responses that were flushed and are in no chunk yet.
+    fn read_tails(&self, table: TableId) -> Result<Vec<RowValues>, Error> {
         let mut rows = Vec::new();
-        for (_, bytes) in self.db.tails(table)? {
-            rows.extend(read_tail(&bytes, MOST_COLUMNS).unwrap_or_default().rows);
+        for (_, bytes) in self.storage.tails(table)? {
+            rows.extend(decode_tail(&bytes, MAX_COLUMNS).unwrap_or_default().rows);
         }
         Ok(rows)
     }
 
-    /// What a device says in words, by object and key; at most [`MOST_TEXTS`].
+    /// Returns the texts of a device, ordered by object and key; at most [`MAX_TEXTS`].
     pub fn texts(&self, device: &str) -> Result<Vec<Text>, Error> {
-        self.db.texts(device, MOST_TEXTS)
+        self.storage.texts(device, MAX_TEXTS)
     }
 
-    /// When the first and the last response of a table came, whatever its series; none without a response.
-    pub fn extent(&self, table: TableId) -> Result<Option<(Moment, Moment)>, Error> {
-        self.db.snapshot(|| {
-            let tail = self.tail(table, None, &mut Vec::new())?;
-            let ends = [tail.rows.first(), tail.rows.last()].map(|row| row.map(Row::at));
-            let chunks = self.db.extent(table)?;
+    /// Returns the times of the first and the last response of a table; `None` without responses.
+    pub fn time_range(&self, table: TableId) -> Result<Option<(Timestamp, Timestamp)>, Error> {
+        self.storage.snapshot(|| {
+            let tail = self.read_series_tail(table, None, &mut Vec::new())?;
+            let ends = [tail.rows.first(), tail.rows.last()].map(|row| row.map(Row::time));
+            let chunks = self.storage.time_range(table)?;
             Ok(match (chunks, ends) {
                 (Some((first, _)), [_, Some(last)]) => Some((first, last)),
                 (None, [Some(first), Some(last)]) => Some((first, last)),
@@ -203,177 +210,188 @@ impl Reader {
         })
     }
 
-    /// A series from `from` to `to` in `count` buckets, at least one and at most [`MOST_BUCKETS`]. What it costs grows
-    /// with the chunks in that time by a look at each summary, and with the buckets by a chunk each at most.
-    pub fn view(&self, id: SeriesId, from: Moment, to: Moment, count: usize) -> Result<View, Error> {
-        let series = self.one(id)?;
-        let buckets = Buckets::new(from, to, count.min(MOST_BUCKETS));
+    /// Returns a series from `from` to `to` in `count` buckets, at least one and at most [`MAX_BUCKETS`]. The cost is
+    /// one summary per chunk in that time, and at most one decompressed chunk per bucket.
+    pub fn view(&self, id: SeriesId, from: Timestamp, to: Timestamp, count: usize) -> Result<View, Error> {
+        let series = self.series_by_id(id)?;
+        let buckets = Buckets::new(from, to, count.min(MAX_BUCKETS));
         let mut view = View { series, buckets, damaged: Vec::new(), summaries: 0, bodies: 0 };
-        self.db.snapshot(|| {
-            self.each_chunk(view.series.table, from, to, |entry| {
-                self.show(entry, &mut view);
+        self.storage.snapshot(|| {
+            self.for_each_chunk(view.series.table, from, to, |entry| {
+                self.add_chunk(entry, &mut view);
                 true
             })?;
             let series = view.series.clone();
-            let tail = self.tail(series.table, Some(&series), &mut view.damaged)?;
-            tail.walk(&series, |row, _, step| view.buckets.add(series.column.kind, row.at(), step));
+            let tail = self.read_series_tail(series.table, Some(&series), &mut view.damaged)?;
+            tail.replay(&series, |row, _, step| view.buckets.add(series.column.kind, row.time(), step));
             Ok(view)
         })
     }
 
-    /// Calls `see` for each chunk of a table that tells of a time, until it says false.
-    fn each_chunk(
+    /// Calls `see` for each chunk of a table that overlaps the time range until it returns false.
+    fn for_each_chunk(
         &self,
         table: TableId,
-        from: Moment,
-        to: Moment,
-        mut see: impl FnMut(&Entry) -> bool,
+        from: Timestamp,
+        to: Timestamp,
+        mut visit: impl FnMut(&ChunkEntry) -> bool,
     ) -> Result<(), Error> {
         let mut begin = from;
         loop {
-            let page = self.db.chunks(table, begin, to, PAGE)?;
-            if !page.iter().all(&mut see) || page.len() < PAGE {
+            let page = self.storage.chunks(table, begin, to, PAGE)?;
+            if !page.iter().all(&mut visit) || page.len() < PAGE {
                 return Ok(());
             }
-            begin = Moment(page[PAGE - 1].end.0.saturating_add(1));
+            begin = Timestamp(page[PAGE - 1].end.0.saturating_add(1));
         }
     }
 
-    /// Puts a chunk into a view, by its summary if that will do.
-    fn show(&self, entry: &Entry, view: &mut View) {
+    /// Adds a chunk to a view, by its summary if it falls into one bucket.
+    fn add_chunk(&self, entry: &ChunkEntry, view: &mut View) {
         let (id, kind) = (entry.id, view.series.column.kind);
-        let digest = self.blob(id, false).and_then(|blob| read_digest(&blob, view.series.position));
+        let digest = self.blob(id, false).and_then(|blob| decode_summary(&blob, view.series.position));
         match &digest {
             Ok(None) => return, // the series is younger
-            Ok(Some(Digest { begin, end, summary })) => {
-                if let Some(bucket) = view.buckets.only(*begin, *end) {
+            Ok(Some(ColumnSummary { begin, end, summary })) => {
+                if let Some(bucket) = view.buckets.single_bucket(*begin, *end) {
                     view.summaries += 1;
                     return view.buckets.put(bucket, summary);
                 }
             }
-            Err(damage) => view.damaged.push(self.damaged(id, *damage)),
+            Err(damage) => view.damaged.push(self.chunk_error(id, *damage)),
         }
         if entry.raw {
-            match self.stretch(id, &view.series) {
-                Ok(stretch) => {
+            match self.read_series_rows(id, &view.series) {
+                Ok(rows) => {
                     view.bodies += 1;
                     let column = &view.series.column;
-                    let marks = stretch.marks.as_ref();
-                    walk(column, &stretch.part, marks, &stretch.rows, |row, step| {
-                        view.buckets.add(kind, row.at(), step);
+                    let discontinuities = rows.discontinuities.as_ref();
+                    replay(column, &rows.column, discontinuities, &rows.rows, |row, step| {
+                        view.buckets.add(kind, row.time(), step);
                     });
                     return;
                 }
-                Err(damage) => view.damaged.push(self.damaged(id, damage)),
+                Err(damage) => view.damaged.push(self.chunk_error(id, damage)),
             }
         }
-        if let Ok(Some(Digest { begin, end, summary })) = digest {
+        if let Ok(Some(ColumnSummary { begin, end, summary })) = digest {
             view.summaries += 1;
-            view.buckets.smear(begin, end, &summary);
+            view.buckets.spread_evenly(begin, end, &summary);
         }
     }
 
-    /// The readings of a series from `from` to `to`, at most `most` and [`MOST_POINTS`].
-    pub fn points(&self, id: SeriesId, from: Moment, to: Moment, most: usize) -> Result<Points, Error> {
-        let series = self.one(id)?;
-        let most = most.min(MOST_POINTS);
+    /// Returns readings of a series from `from` to `to`, at most `most` and [`MAX_POINTS`].
+    pub fn points(
+        &self,
+        id: SeriesId,
+        from: Timestamp,
+        to: Timestamp,
+        limit: usize,
+    ) -> Result<Points, Error> {
+        let series = self.series_by_id(id)?;
+        let limit = limit.min(MAX_POINTS);
         let mut points = Points::default();
-        let take = |points: &mut Points, stretch: &Stretch| {
-            stretch.walk(&series, |row, value, step| {
-                if !(from..=to).contains(&row.at()) || points.next.is_some() {
-                } else if points.points.len() == most {
-                    points.next = Some(row.at());
+        let take = |points: &mut Points, rows: &SeriesRows| {
+            rows.replay(&series, |row, value, step| {
+                if !(from..=to).contains(&row.time()) || points.next.is_some() {
+                } else if points.points.len() == limit {
+                    points.next = Some(row.time());
                 } else {
-                    points.points.push(Point { row: *row, value, step: *step });
+                    points.points.push(Point { row: *row, value, update: *step });
                 }
             });
         };
-        self.db.snapshot(|| {
-            self.each_chunk(series.table, from, to, |entry| {
-                match self.stretch(entry.id, &series) {
+        self.storage.snapshot(|| {
+            self.for_each_chunk(series.table, from, to, |entry| {
+                match self.read_series_rows(entry.id, &series) {
                     _ if entry.begin > to => {}
-                    _ if !entry.raw => points.gone += 1,
-                    Ok(stretch) => take(&mut points, &stretch),
-                    Err(damage) => points.damaged.push(self.damaged(entry.id, damage)),
+                    _ if !entry.raw => points.removed += 1,
+                    Ok(rows) => take(&mut points, &rows),
+                    Err(damage) => points.damaged.push(self.chunk_error(entry.id, damage)),
                 }
                 points.next.is_none()
             })?;
             if points.next.is_none() {
-                let tail = self.tail(series.table, Some(&series), &mut points.damaged)?;
+                let tail = self.read_series_tail(series.table, Some(&series), &mut points.damaged)?;
                 take(&mut points, &tail);
             }
             Ok(points)
         })
     }
 
-    pub(super) fn blob(&self, chunk: ChunkId, body: bool) -> Result<Box<dyn Source + '_>, Damage> {
-        self.db.blob(chunk, body)
+    pub(super) fn blob(&self, chunk: ChunkId, body: bool) -> Result<Box<dyn ByteSource + '_>, DecodeError> {
+        self.storage.blob(chunk, body)
     }
 
-    /// Reads of a chunk what one series needs.
-    fn stretch(&self, chunk: ChunkId, series: &SeriesInfo) -> Result<Stretch, Damage> {
+    /// Reads the rows of one series from a chunk.
+    fn read_series_rows(&self, chunk: ChunkId, series: &SeriesInfo) -> Result<SeriesRows, DecodeError> {
         let blob = self.blob(chunk, true)?;
-        let rows = read_rows(&blob)?;
-        let part = read_part(&blob, &rows, series.position)?;
-        let marks = series.column.mark.map(|at| read_part(&blob, &rows, at)).transpose()?;
-        Ok(Stretch { rows, part, marks })
+        let rows = decode_rows(&blob)?;
+        let column = decode_column(&blob, &rows, series.position)?;
+        let discontinuities =
+            series.column.discontinuity.map(|at| decode_column(&blob, &rows, at)).transpose()?;
+        Ok(SeriesRows { rows, column, discontinuities })
     }
 
-    /// What was flushed of a table and is in no chunk; of one series or without values.
-    fn tail(
+    /// Reads the flushed responses of a table that are in no chunk: of one series, or without values.
+    fn read_series_tail(
         &self,
         table: TableId,
         series: Option<&SeriesInfo>,
         damaged: &mut Vec<Error>,
-    ) -> Result<Stretch, Error> {
+    ) -> Result<SeriesRows, Error> {
         let mut trackers = Vec::new();
-        if let Some(bytes) = self.db.state(table)? {
-            match read_state(&bytes.as_slice(), MOST_COLUMNS) {
+        if let Some(bytes) = self.storage.state(table)? {
+            match decode_state(&bytes.as_slice(), MAX_COLUMNS) {
                 Ok((_, read)) => trackers = read,
-                Err(damage) => damaged.push(self.db.corrupt("the state of a table", damage)),
+                Err(damage) => damaged.push(self.storage.corrupt("the state of a table", damage)),
             }
         }
-        let start =
-            |at: usize| Part { tracker: trackers.get(at).copied().unwrap_or(fresh()), values: Vec::new() };
-        let mut stretch = Stretch {
-            rows: Vec::new(),
-            part: start(series.map_or(usize::MAX, |s| s.position)),
-            marks: series.and_then(|s| s.column.mark).map(start),
+        let start = |at: usize| ColumnData {
+            tracker: trackers.get(at).copied().unwrap_or(new_tracker()),
+            values: Vec::new(),
         };
-        for (_, bytes) in self.db.tails(table)? {
-            match read_tail(&bytes, MOST_COLUMNS) {
+        let mut result = SeriesRows {
+            rows: Vec::new(),
+            column: start(series.map_or(usize::MAX, |s| s.position)),
+            discontinuities: series.and_then(|s| s.column.discontinuity).map(start),
+        };
+        for (_, bytes) in self.storage.tails(table)? {
+            match decode_tail(&bytes, MAX_COLUMNS) {
                 Ok(tail) => tail.rows.into_iter().for_each(|(row, values)| {
                     let value = |at: usize| values.get(at).copied().flatten();
-                    stretch.rows.push(row);
+                    result.rows.push(row);
                     if let Some(series) = series {
-                        stretch.part.values.push(value(series.position));
-                        if let (Some(marks), Some(at)) = (&mut stretch.marks, series.column.mark) {
-                            marks.values.push(value(at));
+                        result.column.values.push(value(series.position));
+                        if let (Some(discontinuities), Some(at)) =
+                            (&mut result.discontinuities, series.column.discontinuity)
+                        {
+                            discontinuities.values.push(value(at));
                         }
                     }
                 }),
-                Err(damage) => damaged.push(self.db.corrupt("a flush", damage)),
+                Err(damage) => damaged.push(self.storage.corrupt("a flush", damage)),
             }
         }
-        Ok(stretch)
+        Ok(result)
     }
 
-    pub(super) fn damaged(&self, chunk: ChunkId, damage: Damage) -> Error {
-        Error::Damaged { archive: self.db.location().clone(), chunk, damage }
+    pub(super) fn chunk_error(&self, chunk: ChunkId, damage: DecodeError) -> Error {
+        Error::ChunkDamaged { archive: self.storage.location().clone(), chunk, damage }
     }
 }
 
-/// Rows one after the other and what one series has in them.
-struct Stretch {
+/// Consecutive rows with the values of one series.
+struct SeriesRows {
     rows: Vec<Row>,
-    part: Part,
-    marks: Option<Part>,
+    column: ColumnData,
+    discontinuities: Option<ColumnData>,
 }
 
-impl Stretch {
-    fn walk(&self, series: &SeriesInfo, mut each: impl FnMut(&Row, Option<Raw>, &Step)) {
-        let mut values = self.part.values.iter();
-        walk(&series.column, &self.part, self.marks.as_ref(), &self.rows, |row, step| {
+impl SeriesRows {
+    fn replay(&self, series: &SeriesInfo, mut each: impl FnMut(&Row, Option<RawValue>, &Update)) {
+        let mut values = self.column.values.iter();
+        replay(&series.column, &self.column, self.discontinuities.as_ref(), &self.rows, |row, step| {
             each(row, values.next().copied().flatten(), step);
         });
     }

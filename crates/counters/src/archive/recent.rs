@@ -1,77 +1,80 @@
-//! What the last responses of a table told of all of its series at once: for those who watch it.
+//! The last responses of a table for all of its series, for live displays.
 
-use super::bytes::Source;
-use super::chunk::{Part, read_part, read_rows, walk};
-use super::row::{Row, read_tail};
-use super::writer::{fresh, read_state};
-use super::{Error, MOST_COLUMNS, Reader, SeriesInfo, TableId};
-use crate::counter::track::Step;
-use crate::counter::{Moment, Raw, Tracker};
+use super::chunk::{ColumnData, decode_column, decode_rows, replay};
+use super::encoding::ByteSource;
+use super::row::{Row, decode_tail};
+use super::state::{decode_state, new_tracker};
+use super::{Error, MAX_COLUMNS, Reader, SeriesInfo, TableId};
+use crate::counter::column::Update;
+use crate::counter::{ColumnTracker, RawValue, Timestamp};
 
-/// Most responses that are given.
-pub const MOST_RECENT: usize = 64;
-/// Flushes that are looked at.
-const FLUSHES: usize = 16;
+/// Maximum number of responses returned.
+pub const MAX_RECENT: usize = 64;
+/// Flushes that are read.
+const MAX_FLUSHES: usize = 16;
 
-/// A value as it was read, and what followed.
-pub type Told = (Option<Raw>, Step);
+/// A value and its growth or level.
+pub type Reading = (Option<RawValue>, Update);
 
-/// What the last responses of a table told.
+/// The last responses of a table for all of its series, for live displays.
 #[derive(Debug, Default)]
 pub struct Recent {
-    /// The responses, in order of time, at most [`MOST_RECENT`].
+    /// The responses in order of time, at most [`MAX_RECENT`].
     pub rows: Vec<Row>,
-    /// Each series asked for, and what each of the responses told of it. What the first of them told may be missing,
-    /// because nobody looked at the reading before it.
-    pub series: Vec<(SeriesInfo, Vec<Told>)>,
-    /// What could not be read.
+    /// Each selected series with one reading per response. The growth of the first reading may be missing, because
+    /// the reading before it is not read.
+    pub series: Vec<(SeriesInfo, Vec<Reading>)>,
+    /// Errors of data that could not be read.
     pub damaged: Vec<Error>,
 }
 
-/// Values of a row, by the position of their column.
-type Values = Vec<Option<Raw>>;
-/// A chunk's body and its rows.
-type LastChunk<'a> = (Box<dyn Source + 'a>, Vec<Row>);
+/// Values of a row by position of the column.
+type Values = Vec<Option<RawValue>>;
+/// The body of a chunk and its rows.
+type LastChunk<'a> = (Box<dyn ByteSource + 'a>, Vec<Row>);
 
 impl Reader {
-    /// What the last responses of a table told of those series that `keep` says. The cost does not grow with the table's
-    /// past: the last flushes, or the last chunk where they were just put into it.
-    pub fn recent(&self, table: TableId, keep: impl Fn(&SeriesInfo) -> bool) -> Result<Recent, Error> {
+    /// The last responses of a table for all of its series, for live displays.
+    pub fn recent(&self, table: TableId, select: impl Fn(&SeriesInfo) -> bool) -> Result<Recent, Error> {
         let mut recent = Recent::default();
-        self.db.snapshot(|| {
-            let series: Vec<SeriesInfo> = self.db.series(table)?.into_iter().filter(keep).collect();
-            let flushes = self.db.last_tails(table, FLUSHES)?;
-            let whole = flushes.len() < FLUSHES;
+        self.storage.snapshot(|| {
+            let series: Vec<SeriesInfo> = self.storage.series(table)?.into_iter().filter(select).collect();
+            let flushes = self.storage.last_tails(table, MAX_FLUSHES)?;
+            let is_complete = flushes.len() < MAX_FLUSHES;
             let mut tail: Vec<(Row, Values)> = Vec::new();
             for bytes in flushes {
-                match read_tail(&bytes, MOST_COLUMNS) {
+                match decode_tail(&bytes, MAX_COLUMNS) {
                     Ok(flush) => tail.extend(flush.rows),
-                    Err(damage) => recent.damaged.push(self.db.corrupt("a flush", damage)),
+                    Err(damage) => recent.damaged.push(self.storage.corrupt("a flush", damage)),
                 }
             }
-            // Two readings are the least that growth follows from.
-            let chunk = if whole && tail.len() < 2 { self.last_chunk(table, &mut recent)? } else { None };
-            let trackers = if whole { self.trackers(table, &mut recent)? } else { Vec::new() };
+            // Growth needs two readings.
+            let chunk =
+                if is_complete && tail.len() < 2 { self.last_chunk(table, &mut recent)? } else { None };
+            let trackers = if is_complete { self.trackers(table, &mut recent)? } else { Vec::new() };
             let before = chunk.as_ref().map_or(&[][..], |(_, rows)| rows);
             let rows: Vec<Row> = before.iter().copied().chain(tail.iter().map(|(row, _)| *row)).collect();
-            let skip = rows.len().saturating_sub(MOST_RECENT);
+            let skip = rows.len().saturating_sub(MAX_RECENT);
             let column = |at: usize| {
-                let start = |tracker| Part { tracker, values: vec![None; before.len()] };
-                let mut part = match &chunk {
-                    Some((blob, rows)) => read_part(blob, rows, at).unwrap_or_else(|_| start(fresh())),
-                    None => start(trackers.get(at).copied().unwrap_or(fresh())),
+                let new_column = |tracker| ColumnData { tracker, values: vec![None; before.len()] };
+                let mut data = match &chunk {
+                    Some((blob, rows)) => {
+                        decode_column(blob, rows, at).unwrap_or_else(|_| new_column(new_tracker()))
+                    }
+                    None => new_column(trackers.get(at).copied().unwrap_or(new_tracker())),
                 };
-                part.values.extend(tail.iter().map(|(_, values)| values.get(at).copied().flatten()));
-                part
+                data.values.extend(tail.iter().map(|(_, values)| values.get(at).copied().flatten()));
+                data
             };
             for series in series {
-                let (part, marks) = (column(series.position), series.column.mark.map(column));
-                let mut told = Vec::new();
-                let mut values = part.values.iter();
-                walk(&series.column, &part, marks.as_ref(), &rows, |_, step| {
-                    told.push((values.next().copied().flatten(), *step));
+                let (data, discontinuities) =
+                    (column(series.position), series.column.discontinuity.map(column));
+                let mut readings = Vec::new();
+                let mut values = data.values.iter();
+                replay(&series.column, &data, discontinuities.as_ref(), &rows, |_, step| {
+                    readings.push((values.next().copied().flatten(), *step));
                 });
-                recent.series.push((series, told.split_off(skip)));
+                recent.series.push((series, readings.split_off(skip)));
             }
             recent.rows = rows[skip..].to_vec();
             Ok(())
@@ -79,25 +82,25 @@ impl Reader {
         Ok(recent)
     }
 
-    /// The last chunk of a table if it still has its readings, and its responses.
+    /// Returns the last chunk of a table and its rows, if it still has its readings.
     fn last_chunk(&self, table: TableId, recent: &mut Recent) -> Result<Option<LastChunk<'_>>, Error> {
-        let Some((_, last)) = self.db.extent(table)? else { return Ok(None) };
-        let entries = self.db.chunks(table, last, Moment::LAST, 1)?;
+        let Some((_, last)) = self.storage.time_range(table)? else { return Ok(None) };
+        let entries = self.storage.chunks(table, last, Timestamp::MAX, 1)?;
         let Some(entry) = entries.first().filter(|entry| entry.raw) else { return Ok(None) };
         let read = self.blob(entry.id, true).and_then(|blob| {
-            let rows = read_rows(&blob)?;
+            let rows = decode_rows(&blob)?;
             Ok((blob, rows))
         });
-        Ok(read.map_err(|damage| recent.damaged.push(self.damaged(entry.id, damage))).ok())
+        Ok(read.map_err(|damage| recent.damaged.push(self.chunk_error(entry.id, damage))).ok())
     }
 
-    /// What the trackers of a table's columns know behind its last chunk.
-    fn trackers(&self, table: TableId, recent: &mut Recent) -> Result<Vec<Tracker>, Error> {
-        let Some(bytes) = self.db.state(table)? else { return Ok(Vec::new()) };
-        match read_state(&bytes.as_slice(), MOST_COLUMNS) {
+    /// Returns the trackers of a table's columns after its last chunk.
+    fn trackers(&self, table: TableId, recent: &mut Recent) -> Result<Vec<ColumnTracker>, Error> {
+        let Some(bytes) = self.storage.state(table)? else { return Ok(Vec::new()) };
+        match decode_state(&bytes.as_slice(), MAX_COLUMNS) {
             Ok((_, trackers)) => Ok(trackers),
             Err(damage) => {
-                recent.damaged.push(self.db.corrupt("the state of a table", damage));
+                recent.damaged.push(self.storage.corrupt("the state of a table", damage));
                 Ok(Vec::new())
             }
         }

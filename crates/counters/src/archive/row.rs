@@ -1,106 +1,109 @@
-//! Responses with their verdicts, and how they wait to be put into a chunk.
+//! Responses with their status, and the encoding of flushed responses.
 
 use std::time::Duration;
 
-use super::MOST_COLUMNS;
-use super::bytes::{Damage, Input, part, put, put_signed};
-use super::chunk::MOST_ROWS;
-use crate::counter::{Events, Moment, Raw, Response, Verdict, Window};
+use super::encoding::{DecodeError, Decoder, decode_part, put_varint, put_zigzag};
+use super::{MAX_CHUNK_ROWS, MAX_COLUMNS};
+use crate::counter::{EventSet, RawValue, Response, TableStatus, TimeWindow, Timestamp};
 
-/// A response but for its values, and what was found out about it when it came.
+/// A response without its values, with the status of its table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Row {
-    /// When it should have been asked.
-    pub due: Moment,
-    /// When the request left.
-    pub asked: Moment,
-    /// When the answer came, if one did.
-    pub answered: Option<Moment>,
-    /// The agent's uptime, hundredths of a second modulo 2^32.
+    /// When the request was due.
+    pub due_at: Timestamp,
+    /// When the request was sent.
+    pub requested_at: Timestamp,
+    /// When the answer arrived, if any.
+    pub answered_at: Option<Timestamp>,
+    /// The agent's uptime in hundredths of a second, modulo 2^32.
     pub uptime: Option<u32>,
-    /// How long before `asked` its values may have been true.
-    pub age: Duration,
-    /// Nothing follows from it: see [`Verdict::held`].
-    pub held: bool,
-    /// What happened to the table.
-    pub events: Events,
+    /// The maximum age of the values at the time of the request.
+    pub max_age: Duration,
+    /// See [`TableStatus::is_repeat`].
+    pub is_repeat: bool,
+    /// The events of the table.
+    pub events: EventSet,
 }
 
-/// Bit of a row's flags beside its events.
-const HELD: u16 = 1 << 15;
+/// Bit of the flags beside the events.
+const REPEAT: u16 = 1 << 15;
 
 impl Row {
-    pub(crate) fn new(response: &Response, verdict: &Verdict) -> Row {
+    pub(crate) fn new(response: &Response, status: &TableStatus) -> Row {
         let answer = response.answer.as_ref();
         Row {
-            due: response.due,
-            asked: response.asked,
-            answered: answer.map(|a| a.answered),
+            due_at: response.due_at,
+            requested_at: response.requested_at,
+            answered_at: answer.map(|a| a.answered_at),
             uptime: answer.and_then(|a| a.uptime),
-            age: verdict.window.map_or(Duration::ZERO, |w| response.asked.since(w.earliest)),
-            held: verdict.held,
-            events: verdict.events,
+            max_age: status
+                .window
+                .map_or(Duration::ZERO, |w| response.requested_at.duration_since(w.earliest)),
+            is_repeat: status.is_repeat,
+            events: status.events,
         }
     }
 
-    /// The verdict that was given over it.
-    pub fn verdict(&self) -> Verdict {
-        let window = self.answered.map(|latest| Window { earliest: self.asked.before(self.age), latest });
-        Verdict { window, held: self.held, events: self.events }
+    /// Returns the status of the table.
+    pub fn status(&self) -> TableStatus {
+        let window = self
+            .answered_at
+            .map(|latest| TimeWindow { earliest: self.requested_at.saturating_sub(self.max_age), latest });
+        TableStatus { window, is_repeat: self.is_repeat, events: self.events }
     }
 
-    /// When it was answered, or asked.
-    pub fn at(&self) -> Moment {
-        self.answered.unwrap_or(self.asked)
+    /// Returns when the answer arrived, or when the request was sent if there is none.
+    pub fn time(&self) -> Timestamp {
+        self.answered_at.unwrap_or(self.requested_at)
     }
 
     pub(crate) fn flags(&self) -> u16 {
-        self.events.bits() | if self.held { HELD } else { 0 }
+        self.events.bits() | if self.is_repeat { REPEAT } else { 0 }
     }
 
     pub(crate) fn set_flags(&mut self, flags: u16) {
-        (self.held, self.events) = (flags & HELD != 0, Events::from_bits(flags));
+        (self.is_repeat, self.events) = (flags & REPEAT != 0, EventSet::from_bits(flags));
     }
 }
 
-/// Rows and their values, one after the other: what a flush leaves behind.
+/// Flushed rows with their values.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Tail {
-    pub rows: Vec<(Row, Vec<Option<Raw>>)>,
+    pub rows: Vec<(Row, Vec<Option<RawValue>>)>,
 }
 
 impl Tail {
-    /// Rows as bytes, each number as its difference to the row before.
-    pub fn write(rows: &[(Row, Vec<Option<Raw>>)]) -> Vec<u8> {
+    /// Encodes rows; each number is stored as the difference from the row before.
+    pub fn encode(rows: &[(Row, Vec<Option<RawValue>>)]) -> Vec<u8> {
         let mut out = Vec::new();
-        put(&mut out, rows.len() as u64);
+        put_varint(&mut out, rows.len() as u64);
         let (mut before, mut last) = (Row::default(), Vec::new());
         for (row, values) in rows {
-            put_signed(&mut out, row.due.0.wrapping_sub(before.due.0));
-            put_signed(&mut out, row.asked.0.wrapping_sub(row.due.0));
-            put(&mut out, u64::from(row.answered.is_some()) | u64::from(row.uptime.is_some()) << 1);
-            if let Some(answered) = row.answered {
-                put_signed(&mut out, answered.0.wrapping_sub(row.asked.0));
+            put_zigzag(&mut out, row.due_at.0.wrapping_sub(before.due_at.0));
+            put_zigzag(&mut out, row.requested_at.0.wrapping_sub(row.due_at.0));
+            put_varint(&mut out, u64::from(row.answered_at.is_some()) | u64::from(row.uptime.is_some()) << 1);
+            if let Some(answered) = row.answered_at {
+                put_zigzag(&mut out, answered.0.wrapping_sub(row.requested_at.0));
             }
             if let Some(uptime) = row.uptime {
-                put(&mut out, u64::from(uptime));
+                put_varint(&mut out, u64::from(uptime));
             }
-            put(&mut out, row.age.as_nanos() as u64);
-            put(&mut out, u64::from(row.flags()));
-            put(&mut out, values.len() as u64);
+            put_varint(&mut out, row.max_age.as_nanos() as u64);
+            put_varint(&mut out, u64::from(row.flags()));
+            put_varint(&mut out, values.len() as u64);
             last.resize(values.len(), 0);
             for (value, last) in values.iter().zip(&mut last) {
-                let Some(Raw(value)) = value else {
+                let Some(RawValue(value)) = value else {
                     out.push(0);
                     continue;
                 };
                 let step = value.wrapping_sub(*last) as i64;
-                // One byte for the usual small steps: 0 is a missing value, 1 a long one.
+                // Small steps take one byte; 0 marks a missing value, 1 a long step.
                 match u8::try_from(step) {
                     Ok(step) if step < 0xfe => out.push(step + 2),
                     _ => {
                         out.push(1);
-                        put_signed(&mut out, step);
+                        put_zigzag(&mut out, step);
                     }
                 }
                 *last = *value;
@@ -110,26 +113,26 @@ impl Tail {
         out
     }
 
-    /// From what [`Tail::write`] gave; at most `most` rows.
-    pub fn read(bytes: &[u8], most: usize, columns: usize) -> Result<Tail, Damage> {
-        let input = &mut Input(bytes);
-        let count = input.count(most)?;
+    /// Decodes rows written by [`Tail::encode`]; at most `most` rows.
+    pub fn decode(bytes: &[u8], limit: usize, columns: usize) -> Result<Tail, DecodeError> {
+        let input = &mut Decoder(bytes);
+        let count = input.count(limit)?;
         let mut tail = Tail::default();
         let (mut due, mut last) = (0i64, Vec::new());
         for _ in 0..count {
             let mut row = Row::default();
-            due = due.wrapping_add(input.signed()?);
-            row.due = Moment(due);
-            row.asked = Moment(due.wrapping_add(input.signed()?));
-            let has = input.take()?;
+            due = due.wrapping_add(input.zigzag()?);
+            row.due_at = Timestamp(due);
+            row.requested_at = Timestamp(due.wrapping_add(input.zigzag()?));
+            let has = input.varint()?;
             if has & 1 != 0 {
-                row.answered = Some(Moment(row.asked.0.wrapping_add(input.signed()?)));
+                row.answered_at = Some(Timestamp(row.requested_at.0.wrapping_add(input.zigzag()?)));
             }
             if has & 2 != 0 {
-                row.uptime = Some(input.take()? as u32);
+                row.uptime = Some(input.varint()? as u32);
             }
-            row.age = Duration::from_nanos(input.take()?);
-            row.set_flags(input.take()? as u16);
+            row.max_age = Duration::from_nanos(input.varint()?);
+            row.set_flags(input.varint()? as u16);
             let width = input.count(columns)?;
             last.resize(width, 0u64);
             let mut values = Vec::with_capacity(width);
@@ -139,11 +142,11 @@ impl Tail {
                         values.push(None);
                         continue;
                     }
-                    1 => input.signed()?,
+                    1 => input.zigzag()?,
                     small => i64::from(small - 2),
                 };
                 *last = last.wrapping_add(step as u64);
-                values.push(Some(Raw(*last)));
+                values.push(Some(RawValue(*last)));
             }
             tail.rows.push((row, values));
         }
@@ -151,13 +154,13 @@ impl Tail {
     }
 }
 
-/// A flush.
-pub(crate) fn read_tail(bytes: &[u8], columns: usize) -> Result<Tail, Damage> {
-    let bytes = part(&bytes, 0)?.ok_or(Damage::Short)?;
-    Tail::read(&bytes, MOST_ROWS, columns)
+/// Decodes a flush.
+pub(crate) fn decode_tail(bytes: &[u8], columns: usize) -> Result<Tail, DecodeError> {
+    let bytes = decode_part(&bytes, 0)?.ok_or(DecodeError::Truncated)?;
+    Tail::decode(&bytes, MAX_CHUNK_ROWS, columns)
 }
 
-/// Reads all of a flush, as a fuzzer or a check does; how many rows it has.
-pub fn check(bytes: &[u8]) -> Result<usize, Damage> {
-    read_tail(bytes, MOST_COLUMNS).map(|tail| tail.rows.len())
+/// Decodes a whole flush and returns its number of rows. For fuzzing and checks.
+pub fn validate_tail(bytes: &[u8]) -> Result<usize, DecodeError> {
+    decode_tail(bytes, MAX_COLUMNS).map(|tail| tail.rows.len())
 }

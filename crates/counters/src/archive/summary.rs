@@ -1,159 +1,170 @@
-//! What is kept of many readings: exact sums, least and most, coverage, events. And buckets of it over time.
+//! Summaries of many readings: exact sums, lowest and highest values, coverage and events; buckets of summaries over
+//! time.
 
 use std::time::Duration;
 
-use crate::counter::track::Step;
-use crate::counter::{Event, Events, Growth, Kind, Moment};
+use crate::counter::column::Update;
+use crate::counter::{Event, EventSet, Growth, Timestamp, ValueKind};
 
-/// Least and most of what was read.
+/// Lowest and highest values.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Range {
-    /// The lowest: of a counter the least that a rate can have been, of others the lowest value.
+    /// The lowest value; of a counter the lowest possible rate.
     pub low: f64,
-    /// The highest that is certain: of a counter the greatest [`Growth::least`], of others the highest value.
+    /// The highest certain value; of a counter the highest [`Growth::min_rate`].
     pub high: f64,
-    /// The highest that can have been: of a counter the greatest [`Growth::most`], which may be infinite; of others as
-    /// `high`.
-    pub most: f64,
+    /// The highest possible value; of a counter the highest [`Growth::max_rate`], which may be infinite; otherwise
+    /// the same as `high`.
+    pub upper_bound: f64,
 }
 
 impl Range {
-    fn join(a: Option<Range>, b: Range) -> Option<Range> {
+    fn merge(a: Option<Range>, b: Range) -> Option<Range> {
         let a = a.unwrap_or(b);
-        Some(Range { low: a.low.min(b.low), high: a.high.max(b.high), most: a.most.max(b.most) })
+        Some(Range {
+            low: a.low.min(b.low),
+            high: a.high.max(b.high),
+            upper_bound: a.upper_bound.max(b.upper_bound),
+        })
     }
 }
 
-/// What is kept of many readings of one series.
+/// A summary of many readings of one series.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Summary {
-    /// Of a counter: what it grew by. Of a gauge: the sum of its values. Exact.
+    /// The growth of a counter, or the sum of the values of a gauge. Exact.
     pub sum: i128,
-    /// Of a real number: the sum of its values, as doubles add up.
-    pub real: f64,
-    /// Readings that gave growth or a value.
+    /// The sum of floating-point values.
+    pub real_sum: f64,
+    /// Readings that gave a growth or a value.
     pub samples: u64,
-    /// How much of the time they tell about.
+    /// The time covered by the readings.
     pub covered: Duration,
-    /// Rates of a counter, units a second; values of others. None without readings.
+    /// Rates of a counter in units per second, values of others. `None` without readings.
     pub range: Option<Range>,
-    /// What happened.
-    pub events: Events,
+    /// The events.
+    pub events: EventSet,
 }
 
 impl Summary {
-    /// Adds what followed from a response.
-    pub fn add(&mut self, kind: Kind, step: &Step) {
-        self.events.join(step.events);
+    /// Adds the update of a response.
+    pub fn add(&mut self, kind: ValueKind, step: &Update) {
+        self.events.extend(step.events);
         if let Some(growth) = &step.growth {
-            self.sum += i128::from(growth.by);
+            self.sum += i128::from(growth.amount);
             self.samples += 1;
-            self.grown(growth, growth.length());
+            self.add_growth(growth, growth.duration());
         }
         if let Some((window, raw)) = step.level {
             self.samples += 1;
             match kind {
-                Kind::Real => self.real += raw.number(kind),
+                ValueKind::Real => self.real_sum += raw.to_f64(kind),
                 _ => self.sum += i128::from(raw.0 as i64),
             }
-            let value = raw.number(kind);
-            self.range = Range::join(self.range, Range { low: value, high: value, most: value });
-            self.covered += step.since.map_or(Duration::ZERO, |since| window.latest.since(since.latest));
+            let value = raw.to_f64(kind);
+            self.range = Range::merge(self.range, Range { low: value, high: value, upper_bound: value });
+            self.covered +=
+                step.previous.map_or(Duration::ZERO, |since| window.latest.duration_since(since.latest));
         }
     }
 
-    fn grown(&mut self, growth: &Growth, length: Duration) {
-        let range = Range { low: growth.least(), high: growth.least(), most: growth.most() };
-        self.range = Range::join(self.range, range);
+    fn add_growth(&mut self, growth: &Growth, length: Duration) {
+        let range = Range { low: growth.min_rate(), high: growth.min_rate(), upper_bound: growth.max_rate() };
+        self.range = Range::merge(self.range, range);
         self.covered += length;
         if growth.over_gap {
-            self.events.add(Event::Silent);
+            self.events.insert(Event::Silent);
         }
     }
 
-    /// Adds another of the same series.
-    pub fn join(&mut self, other: &Summary) {
+    /// Adds another summary of the same series.
+    pub fn merge(&mut self, other: &Summary) {
         self.sum += other.sum;
-        self.real += other.real;
+        self.real_sum += other.real_sum;
         self.samples = self.samples.saturating_add(other.samples);
         self.covered += other.covered;
-        self.events.join(other.events);
-        self.range = other.range.map_or(self.range, |range| Range::join(self.range, range));
+        self.events.extend(other.events);
+        self.range = other.range.map_or(self.range, |range| Range::merge(self.range, range));
     }
 }
 
-/// The share of `whole` that falls before `at`, of a stretch from `begin` to `end`: 0 at its begin, all at its end, whole
-/// numbers in between, so that shares between edges add up to the whole.
-fn share(whole: i128, begin: Moment, end: Moment, at: Moment) -> i128 {
+/// Returns the share of `whole` before `at` if it is spread evenly from `begin` to `end`: 0 at the start, `whole` at
+/// the end, whole numbers in between, so that shares between edges add up.
+fn share_before(total: i128, begin: Timestamp, end: Timestamp, at: Timestamp) -> i128 {
     if at >= end {
-        return whole;
+        return total;
     }
-    let (part, all) = (at.since(begin).as_nanos(), end.since(begin).as_nanos());
+    let (part, all) = (at.duration_since(begin).as_nanos(), end.duration_since(begin).as_nanos());
     if part == 0 || all == 0 {
         return 0;
     }
     // Both factors are below 2^64.
-    let remainder = whole.rem_euclid(all as i128) as u128 * part / all;
-    whole.div_euclid(all as i128) * part as i128 + remainder as i128
+    let remainder = total.rem_euclid(all as i128) as u128 * part / all;
+    total.div_euclid(all as i128) * part as i128 + remainder as i128
 }
 
-/// Time cut into equal buckets, each with a summary.
+/// A time range divided into equal buckets with a summary each.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Buckets {
-    from: Moment,
-    to: Moment,
-    /// One after the other.
+    from: Timestamp,
+    to: Timestamp,
+    /// The summaries in order of time.
     pub buckets: Vec<Summary>,
 }
 
 impl Buckets {
-    /// `count` buckets, at least one, of the time from `from` to `to`.
-    pub fn new(from: Moment, to: Moment, count: usize) -> Buckets {
+    /// Creates `count` buckets, at least one, for the time from `from` to `to`.
+    pub fn new(from: Timestamp, to: Timestamp, count: usize) -> Buckets {
         Buckets { from, to: to.max(from), buckets: vec![Summary::default(); count.max(1)] }
     }
 
-    /// Where bucket `at` begins, and the one before it ends.
-    pub fn edge(&self, at: usize) -> Moment {
+    /// Returns the start of bucket `at`, which is the end of the previous one.
+    pub fn edge(&self, at: usize) -> Timestamp {
         let length = i128::from(self.to.0) - i128::from(self.from.0);
         let offset = length * at as i128 / self.buckets.len() as i128;
-        Moment((i128::from(self.from.0) + offset) as i64)
+        Timestamp((i128::from(self.from.0) + offset) as i64)
     }
 
-    /// The bucket in which a moment falls, which must lie from `from` to `to`. The end of all falls into the last.
-    fn bucket(&self, at: Moment) -> usize {
+    /// Returns the bucket of a time from `from` to `to`. The end of the range belongs to the last bucket.
+    fn index_of(&self, at: Timestamp) -> usize {
         let length = (i128::from(self.to.0) - i128::from(self.from.0)).max(1);
         let offset = i128::from(at.0) - i128::from(self.from.0);
         let count = self.buckets.len();
         let mut bucket = (offset * count as i128 / length).clamp(0, count as i128 - 1) as usize;
-        // Edges are rounded down: the next may be at or before the moment.
+        // Edges are rounded down: the next edge may be at or before `at`.
         while bucket + 1 < count && self.edge(bucket + 1) <= at {
             bucket += 1;
         }
         bucket
     }
 
-    fn within(&self, at: Moment) -> bool {
+    fn contains(&self, at: Timestamp) -> bool {
         (self.from..=self.to).contains(&at)
     }
 
-    /// Whether all from `begin` to `end` goes into one bucket, and which.
-    pub(crate) fn only(&self, begin: Moment, end: Moment) -> Option<usize> {
-        if !self.within(begin) || !self.within(end) {
+    /// Returns the bucket that contains the whole time from `begin` to `end`, if there is one.
+    pub(crate) fn single_bucket(&self, begin: Timestamp, end: Timestamp) -> Option<usize> {
+        if !self.contains(begin) || !self.contains(end) {
             return None;
         }
-        let bucket = self.bucket(end);
-        // An end on an edge belongs to what it ends.
+        let bucket = self.index_of(end);
+        // An end on an edge belongs to the bucket before it.
         let bucket = if bucket > 0 && end == self.edge(bucket) { bucket - 1 } else { bucket };
         (self.edge(bucket) <= begin).then_some(bucket)
     }
 
-    /// Gives each bucket between `begin` and `end` its part of that stretch.
-    fn spread(&mut self, begin: Moment, end: Moment, mut give: impl FnMut(&mut Summary, Moment, Moment)) {
+    /// Calls `give` for each bucket with its part of the time from `begin` to `end`.
+    fn for_each_overlap(
+        &mut self,
+        begin: Timestamp,
+        end: Timestamp,
+        mut give: impl FnMut(&mut Summary, Timestamp, Timestamp),
+    ) {
         let (first, last) = (begin.max(self.from), end.min(self.to));
         if first >= last {
             return;
         }
-        for at in self.bucket(first)..=self.bucket(last) {
+        for at in self.index_of(first)..=self.index_of(last) {
             let (low, high) = (self.edge(at).max(first), self.edge(at + 1).min(last));
             if low < high {
                 give(&mut self.buckets[at], low, high);
@@ -161,53 +172,54 @@ impl Buckets {
         }
     }
 
-    /// Adds what followed from a response that came at `at`.
-    pub(crate) fn add(&mut self, kind: Kind, at: Moment, step: &Step) {
-        if self.within(at) {
-            let bucket = self.bucket(at);
-            self.buckets[bucket].events.join(step.events);
+    /// Adds the update of a response at time `at`.
+    pub(crate) fn add(&mut self, kind: ValueKind, at: Timestamp, step: &Update) {
+        if self.contains(at) {
+            let bucket = self.index_of(at);
+            self.buckets[bucket].events.extend(step.events);
         }
         if let Some(growth) = &step.growth {
-            let (begin, end, by) = (growth.from.latest, growth.to.latest, i128::from(growth.by));
-            self.spread(begin, end, |summary, low, high| {
-                summary.sum += share(by, begin, end, high) - share(by, begin, end, low);
+            let (begin, end, by) = (growth.from.latest, growth.to.latest, i128::from(growth.amount));
+            self.for_each_overlap(begin, end, |summary, low, high| {
+                summary.sum += share_before(by, begin, end, high) - share_before(by, begin, end, low);
                 summary.samples += u64::from(high == end);
-                summary.grown(growth, high.since(low));
+                summary.add_growth(growth, high.duration_since(low));
             });
         }
         if let Some((window, _)) = step.level {
-            if self.within(window.latest) {
-                let bucket = self.bucket(window.latest);
-                let lone = Step { since: None, events: Events::NONE, ..*step };
-                self.buckets[bucket].add(kind, &lone);
+            if self.contains(window.latest) {
+                let bucket = self.index_of(window.latest);
+                let without_coverage = Update { previous: None, events: EventSet::EMPTY, ..*step };
+                self.buckets[bucket].add(kind, &without_coverage);
             }
-            if let Some(since) = step.since {
-                self.spread(since.latest, window.latest, |summary, low, high| {
-                    summary.covered += high.since(low)
+            if let Some(since) = step.previous {
+                self.for_each_overlap(since.latest, window.latest, |summary, low, high| {
+                    summary.covered += high.duration_since(low)
                 });
             }
         }
     }
 
-    /// Adds a summary of all from `begin` to `end`, of which nothing closer is known: evenly over that time.
-    pub(crate) fn smear(&mut self, begin: Moment, end: Moment, whole: &Summary) {
-        let all = end.since(begin).as_nanos().max(1) as f64;
-        let covered = whole.covered.as_nanos() as i128;
-        self.spread(begin, end, |summary, low, high| {
-            let of = |number: i128| share(number, begin, end, high) - share(number, begin, end, low);
+    /// Adds a summary of the time from `begin` to `end` evenly over that time.
+    pub(crate) fn spread_evenly(&mut self, begin: Timestamp, end: Timestamp, total: &Summary) {
+        let all = end.duration_since(begin).as_nanos().max(1) as f64;
+        let covered = total.covered.as_nanos() as i128;
+        self.for_each_overlap(begin, end, |summary, low, high| {
+            let of =
+                |number: i128| share_before(number, begin, end, high) - share_before(number, begin, end, low);
             let part = Summary {
-                sum: of(whole.sum),
-                real: whole.real * (high.since(low).as_nanos() as f64 / all),
-                samples: of(i128::from(whole.samples)) as u64,
+                sum: of(total.sum),
+                real_sum: total.real_sum * (high.duration_since(low).as_nanos() as f64 / all),
+                samples: of(i128::from(total.samples)) as u64,
                 covered: Duration::from_nanos(of(covered) as u64),
-                ..*whole
+                ..*total
             };
-            summary.join(&part);
+            summary.merge(&part);
         });
     }
 
-    /// Adds a summary of what lies within bucket `at`.
+    /// Adds a summary to bucket `at`.
     pub(crate) fn put(&mut self, at: usize, summary: &Summary) {
-        self.buckets[at].join(summary);
+        self.buckets[at].merge(summary);
     }
 }

@@ -1,5 +1,5 @@
-//! A PostgreSQL server of the test program's own: made in a folder, reached by a socket in it, gone with the program
-//! however that ends.
+//! A temporary PostgreSQL server in a directory, reached by a Unix socket and removed when the test process ends for
+//! any reason.
 
 #![allow(dead_code, reason = "not every test needs all of it")]
 #![allow(clippy::disallowed_methods, reason = "servers take their time")]
@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
-/// The user that everybody is, unless said otherwise.
+/// The default user.
 pub const USER: &str = "trunkline";
 
-/// Keeps the server as long as its standard input is open, which is as long as the program runs that started it.
+/// Runs the server as long as the standard input is open, which is as long as the parent process runs.
 const KEEPER: &str = r#"
     trap '' INT TERM HUP; dir=$1; shift
     start() { "$@" >>"$dir/log" 2>&1 </dev/null & server=$!; }
@@ -35,7 +35,7 @@ pub struct Server {
     next: AtomicUsize,
 }
 
-/// The server of this program; none where PostgreSQL is not installed.
+/// Returns the server of this process; `None` if PostgreSQL is not installed.
 pub fn server() -> Option<&'static Server> {
     static SERVER: OnceLock<Option<Server>> = OnceLock::new();
     let server = SERVER.get_or_init(|| Server::start("off"));
@@ -48,7 +48,7 @@ pub fn server() -> Option<&'static Server> {
     server.as_ref()
 }
 
-/// Where the server's programs are: Debian puts them where nobody looks.
+/// Finds the server's programs; Debian installs them outside of `PATH`.
 fn programs() -> Option<PathBuf> {
     let debian = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let mut folders: Vec<PathBuf> = debian.map(|version| version.path().join("bin")).collect();
@@ -58,7 +58,7 @@ fn programs() -> Option<PathBuf> {
     folders.into_iter().find(|folder| folder.join("initdb").exists() && folder.join("postgres").exists())
 }
 
-/// PostgreSQL does not run as root.
+/// PostgreSQL refuses to run as root; returns a command prefix that changes the user.
 fn unprivileged() -> Vec<String> {
     if !nix::unistd::Uid::effective().is_root() {
         return Vec::new();
@@ -69,7 +69,7 @@ fn unprivileged() -> Vec<String> {
 }
 
 impl Server {
-    /// Makes and starts a server; `fsync` is `on` or `off`.
+    /// Creates and starts a server; `fsync` is `on` or `off`.
     pub fn start(fsync: &str) -> Option<Server> {
         let programs = programs()?;
         let folder = tempfile::Builder::new().prefix("trunkline-pg").tempdir().unwrap().keep();
@@ -115,24 +115,24 @@ impl Server {
         Some(server)
     }
 
-    /// The address of a database.
+    /// Returns the address of a database.
     pub fn url(&self, database: &str) -> String {
         self.url_as(USER, database)
     }
 
-    /// The address of a database, of somebody who may have a password.
+    /// Returns the address of a database for a user, which may include a password.
     pub fn url_as(&self, user: &str, database: &str) -> String {
         format!("postgres://{user}@/{database}?host={}", self.folder.display())
     }
 
-    /// The address of a new, empty database.
+    /// Creates an empty database and returns its address.
     pub fn database(&self) -> String {
         let name = format!("c{}_{}", std::process::id(), self.next.fetch_add(1, Ordering::Relaxed));
         self.client("postgres").batch(&format!("CREATE DATABASE {name}"));
         self.url(&name)
     }
 
-    /// A connection, as soon as the server takes any.
+    /// Connects as soon as the server accepts connections.
     pub fn client(&self, database: &str) -> Client {
         let mut tries = 0;
         loop {
@@ -150,7 +150,7 @@ impl Server {
         self.order("stop");
     }
 
-    /// Starts it again.
+    /// Restarts the server.
     pub fn restart(&self) {
         self.order("start");
         drop(self.client("postgres"));
@@ -163,7 +163,7 @@ impl Server {
         keeper.stdout.as_mut().unwrap().read_exact(&mut [0; 5]).unwrap();
     }
 
-    /// What it said.
+    /// Returns the log.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.folder.join("log")).unwrap_or_default()
     }
@@ -181,7 +181,7 @@ impl Drop for Server {
     }
 }
 
-/// A connection of the test's own.
+/// A connection for the tests.
 pub struct Client {
     runtime: tokio::runtime::Runtime,
     client: tokio_postgres::Client,
@@ -216,7 +216,7 @@ impl Client {
     }
 }
 
-/// A database of a server, from an address without options.
+/// Returns the database name of an address.
 pub fn name(url: &str) -> &str {
     let path = url.split('?').next().unwrap_or_default();
     Path::new(path).file_name().and_then(|name| name.to_str()).unwrap_or_default()

@@ -1,12 +1,9 @@
-//! Where archives of tests lie: in files, or in databases of a server of the test's own.
-
-#![allow(dead_code, reason = "not every test needs all of it")]
+//! Archives for tests: files, or databases of a temporary server.
 
 use trunkline_counters::archive::Location;
 
 #[cfg(feature = "postgres")]
-#[path = "server.rs"]
-pub mod server;
+use super::server;
 
 /// A kind of archive.
 pub enum Store {
@@ -15,11 +12,11 @@ pub enum Store {
     Server(&'static server::Server),
 }
 
-/// Which BLOB: table, column, and the column that names the row.
+/// A BLOB: table, column, and the key column.
 pub type Blob<'a> = (&'a str, &'a str, &'a str);
 
 impl Store {
-    /// Where there is no archive yet, and what it lies in.
+    /// Returns an unused location and its directory.
     pub fn folder(&self) -> (tempfile::TempDir, Location) {
         let dir = tempfile::tempdir().unwrap();
         let location = match self {
@@ -30,19 +27,19 @@ impl Store {
         (dir, location)
     }
 
-    /// Cases of a property.
+    /// Returns the number of cases of a property test.
     pub fn cases(&self) -> u32 {
-        let asked = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok());
+        let requested_at = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok());
         match self {
-            Store::File => asked.unwrap_or(24),
+            Store::File => requested_at.unwrap_or(24),
             #[cfg(feature = "postgres")]
-            Store::Server(_) => asked.unwrap_or(4),
+            Store::Server(_) => requested_at.unwrap_or(4),
         }
     }
 
-    /// Breaks a byte of a BLOB: where it stands, in hundredths of the whole.
+    /// Damages a byte of a BLOB at a position in percent.
     pub fn break_blob(&self, at: &Location, (table, column, key): Blob<'_>, row: i64, place: usize) {
-        let broken = |mut bytes: Vec<u8>| {
+        let flip_bit = |mut bytes: Vec<u8>| {
             let at = bytes.len() * place / 100;
             bytes[at] ^= 4;
             bytes
@@ -51,7 +48,7 @@ impl Store {
             Store::File => {
                 let db = rusqlite::Connection::open(at.file().unwrap()).unwrap();
                 let sql = format!("SELECT {column} FROM {table} WHERE {key} = ?1");
-                let bytes = broken(db.query_row(&sql, [row], |row| row.get(0)).unwrap());
+                let bytes = flip_bit(db.query_row(&sql, [row], |row| row.get(0)).unwrap());
                 let sql = format!("UPDATE {table} SET {column} = ?2 WHERE {key} = ?1");
                 db.execute(&sql, rusqlite::params![row, bytes]).unwrap();
             }
@@ -60,15 +57,15 @@ impl Store {
                 let client = server.client(server::name(&at.to_string()));
                 let sql = format!("SELECT {column} FROM trunkline.{table} WHERE {key} = {row}");
                 let sql_put = format!("UPDATE trunkline.{table} SET {column} = $1 WHERE {key} = {row}");
-                client.put_bytes(&sql_put, &broken(client.bytes(&sql)));
+                client.put_bytes(&sql_put, &flip_bit(client.bytes(&sql)));
             }
         }
     }
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 #[allow(clippy::disallowed_methods, reason = "servers take their time")]
-pub fn patiently(mut is: impl FnMut() -> bool) {
+pub fn wait_until(mut is: impl FnMut() -> bool) {
     for _ in 0..4_800 {
         if is() {
             return;
@@ -78,15 +75,15 @@ pub fn patiently(mut is: impl FnMut() -> bool) {
     panic!("it never came to be");
 }
 
-/// Makes tests of laws, one for each kind of archive.
+/// Declares tests that run for each kind of archive.
 #[macro_export]
-macro_rules! laws {
+macro_rules! for_each_store {
     ($($name:ident)*) => {
         mod in_a_file {
             $(
                 #[test]
                 fn $name() {
-                    super::$name(&super::Store::File);
+                    super::$name(&$crate::support::store::Store::File);
                 }
             )*
         }
@@ -96,8 +93,8 @@ macro_rules! laws {
             $(
                 #[test]
                 fn $name() {
-                    if let Some(server) = super::store::server::server() {
-                        super::$name(&super::Store::Server(server));
+                    if let Some(server) = $crate::support::server::server() {
+                        super::$name(&$crate::support::store::Store::Server(server));
                     }
                 }
             )*

@@ -1,4 +1,4 @@
-//! Frames through memory shared with the kernel (`TPACKET_V3`): blocks of many frames, handed over whole, so that a frame
+//! Receives frames through memory shared with the kernel (`TPACKET_V3`), in blocks of many frames, so that a frame
 //! costs no system call and no copy.
 
 use std::io;
@@ -9,32 +9,32 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use libc::{c_int, c_uint, sockaddr_ll, tpacket_block_desc, tpacket3_hdr};
 use trunkline_units::Span;
 
-use super::{Counted, Frame, Options, PacketSocket, Tag, set};
+use super::{Frame, Options, PacketCounters, PacketSocket, Tag, set};
 
-/// Octets of a block: several of the longest frames that segmentation offload makes.
+/// Size of a block in bytes: several of the longest frames that segmentation offload produces.
 const BLOCK: usize = 1 << 18;
-/// What the kernel wants to be told, though its frames are as long as they are.
+/// Nominal frame size that the kernel requires; frames have variable length.
 const SLOT: usize = 1 << 11;
 
-/// A packet socket with its ring. It receives; the socket within also sends.
+/// A packet socket with a receive ring. Its [`socket`](Ring::socket) can send.
 #[derive(Debug)]
 pub struct Ring {
     socket: PacketSocket,
     memory: Memory,
     blocks: usize,
-    /// The block that the kernel fills next.
+    /// The next block to read.
     next: usize,
 }
 
 impl Ring {
-    /// How long a frame may wait in a block that does not fill.
+    /// Timeout after which the kernel hands over a partly filled block.
     pub const LAG: Span = Span::from_ms(20);
 
-    /// Opens one with room for about `octets`: rounded up to whole blocks of 256 KiB, at least two. A frame takes its
+    /// Opens a ring of about `octets` bytes, rounded up to whole blocks of 256 KiB, at least two. A frame takes its
     /// length and about 80 octets.
     ///
     /// # Errors
-    /// As [`PacketSocket::open`]; `ENOMEM` if there is no such room.
+    /// As [`PacketSocket::open`]; `ENOMEM` if the memory is not available.
     pub fn open(interface: &str, options: &Options, octets: usize) -> io::Result<Ring> {
         let blocks = octets.div_ceil(BLOCK).clamp(2, 1 << 13);
         let mut memory = None;
@@ -57,27 +57,28 @@ impl Ring {
         Ok(Ring { socket, memory, blocks, next: 0 })
     }
 
-    /// The socket: what interface, waiting, counters, sending. What it would receive comes through the ring.
+    /// Returns the socket, for the interface, waiting and sending; frames are received through the ring.
     pub fn socket(&self) -> &PacketSocket {
         &self.socket
     }
 
-    /// What the kernel counted since this was last asked.
+    /// Returns the counters since the last call and resets them.
     ///
     /// # Errors
-    /// What the system says.
-    pub fn counted(&self) -> io::Result<Counted> {
-        self.socket.counted()
+    /// System errors.
+    pub fn counted(&self) -> io::Result<PacketCounters> {
+        self.socket.take_counters()
     }
 
-    /// Hands the frames of the next block to `each`, in order, and gives the block back; how many. None waits: 0.
+    /// Passes the frames of the next block to `each`, in order, returns the block to the kernel, and returns the
+    /// number of frames; 0 if no block is ready.
     pub fn take(&mut self, mut each: impl FnMut(Frame<'_>)) -> usize {
         let block = self.memory.block(self.next);
         let status = Block::status(block);
         if status.load(Ordering::Acquire) & libc::TP_STATUS_USER == 0 {
             return 0;
         }
-        // SAFETY: the status says that the block is this program's until it is given back below, so nobody writes it.
+        // SAFETY: the status says that the block belongs to this process until it is returned below, so the kernel does not write it.
         let bytes = unsafe { std::slice::from_raw_parts(block.as_ptr().cast_const().cast::<u8>(), BLOCK) };
         let count = Block { bytes }.frames(&mut each);
         status.store(libc::TP_STATUS_KERNEL, Ordering::Release);
@@ -86,13 +87,13 @@ impl Ring {
     }
 }
 
-/// A block that is ours.
+/// A block owned by this process.
 struct Block<'a> {
     bytes: &'a [u8],
 }
 
 impl Block<'_> {
-    /// Whose a block is.
+    /// Returns the ownership flag of a block.
     fn status<'m>(block: NonNull<tpacket_block_desc>) -> &'m AtomicU32 {
         // SAFETY: the descriptor stands at the start of a mapped block, aligned to a page; both sides only touch this
         // field as a whole. The reference does not outlive the call that made it, and the memory outlives that.
@@ -112,7 +113,7 @@ impl Block<'_> {
         header.num_pkts as usize
     }
 
-    /// The frame whose header stands at `at`, and how far on the next one does.
+    /// Returns the frame whose header is at `at`, and the distance to the next one.
     fn frame(&self, at: usize) -> Option<(Frame<'_>, usize)> {
         let header = self.read::<tpacket3_hdr>(at)?;
         let from = self.read::<sockaddr_ll>(at + libc::TPACKET3_HDRLEN - size_of::<sockaddr_ll>())?;
@@ -122,13 +123,13 @@ impl Block<'_> {
             bytes,
             original: header.tp_len as usize,
             at_ns: u64::from(header.tp_sec) * 1_000_000_000 + u64::from(header.tp_nsec),
-            tag: Tag::told(header.tp_status, header.hv1.tp_vlan_tci as u16, header.hv1.tp_vlan_tpid),
+            tag: Tag::from_auxdata(header.tp_status, header.hv1.tp_vlan_tci as u16, header.hv1.tp_vlan_tpid),
             outgoing: from.sll_pkttype == libc::PACKET_OUTGOING,
         };
         Some((frame, header.tp_next_offset as usize))
     }
 
-    /// A structure of the kernel's at `at`; none past the end.
+    /// Reads a kernel structure at `at`; `None` past the end.
     fn read<T: Copy>(&self, at: usize) -> Option<T> {
         let bytes = self.bytes.get(at..at + size_of::<T>())?;
         // SAFETY: there are as many octets as the structure has, which is plain numbers and may stand anywhere.
@@ -157,7 +158,7 @@ impl Memory {
         }
     }
 
-    /// Where block `number` begins.
+    /// Returns the address of block `number`.
     fn block(&self, number: usize) -> NonNull<tpacket_block_desc> {
         assert!((number + 1) * BLOCK <= self.octets, "block {number} of {} octets", self.octets);
         // SAFETY: checked to lie within what is mapped.
@@ -167,7 +168,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: mapped in `map` with this size, and nobody holds a part of it: frames live only inside `take`.
+        // SAFETY: mapped in `map` with this size, and no reference to it exists: frames live only inside `take`.
         let done = unsafe { libc::munmap(self.start.as_ptr().cast(), self.octets) };
         debug_assert_eq!(done, 0, "what was mapped can be unmapped");
     }

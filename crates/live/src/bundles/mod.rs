@@ -1,210 +1,219 @@
-//! Bundles: the converters of a plan's network run on this machine, each in an agent of its own, and each host behind them has
-//! an interface for all its ends.
+//! Bundle converters and hosts of a live run: each converter of the plan's network runs in its own agent on this
+//! machine, and each host behind the converters has one interface for all its ends.
 //!
 //! ```text
-//!  wide hosts ══ groups on the loopback ══ level 1 ── bundles ── central ── bundles for all ── hosts' interfaces
+//!  wide-area hosts ══ groups on the loopback ══ level 1 ── bundles ── central ── bundles for hosts ── interfaces
 //! ```
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
-//! | [`desk`] | what stands at one host, on a thread |
+//! | [`worker`] | the thread of a converter or of a host's interface |
 //!
-//! All of a run is at loopback addresses, groups and ports of its own, so that runs side by side do not hear each other.
+//! Each run has its own loopback addresses, groups and ports, so that concurrent runs do not receive each other's
+//! messages.
 
-pub mod desk;
+pub mod worker;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 
 use serde::{Deserialize, Serialize};
-use trunkline_bundle::wire::classic::PACKETS;
-use trunkline_bundle::wire::wide::packet_of;
+use trunkline_bundle::wire::classic::PACKET_ADDRESSES;
+use trunkline_bundle::wire::format2::packet_address;
 use trunkline_experiment::Plan;
 use trunkline_experiment::converters::number;
 use trunkline_experiment::plan::BundleFormat;
 use trunkline_io::Clock;
-use trunkline_run::bundle::{self, PORTS, Works};
+use trunkline_run::bundle::{self, ConverterConfig, PORTS};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-pub(crate) use desk::Desk;
+pub(crate) use worker::BundleWorker;
 
-/// Where the converters of a run and their hosts are.
+/// Addresses of the converters of a run and of their hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Lines {
-    /// The central converter; those of level 1 are at the addresses behind it.
+pub struct BundleAddresses {
+    /// Address of the central converter; those of level 1 are the next addresses.
     site: Ipv4Addr,
-    /// The group of packet address 0; those of the others follow, and behind them that of bundles for hosts.
+    /// Group of packet address 0; the groups of the other packet addresses follow, then the group of bundles for
+    /// hosts.
     base: Ipv4Addr,
-    /// The port of the groups; that of bundles for hosts is the next.
+    /// Port of the groups; bundles for hosts use the next port.
     port: u16,
 }
 
-impl Lines {
-    /// Those of a run.
-    fn of(plan: &Plan, clock: Clock) -> Lines {
+impl BundleAddresses {
+    /// Derives the addresses of a run from the plan's name and the start of the clock.
+    fn from_plan(plan: &Plan, clock: Clock) -> BundleAddresses {
         let seed = format!("{} / bundles", plan.name);
         let [a, b, c, d, e, p, q, _] = xxh3_64_with_seed(seed.as_bytes(), clock.epoch_ns()).to_be_bytes();
-        Lines {
-            // With room for seven addresses behind, and not where anybody looks for something.
+        BundleAddresses {
+            // With space for seven more addresses, and away from common loopback addresses.
             site: Ipv4Addr::new(127, 1 + a % 254, b, 8 * (c % 31) + 1),
-            // With room for 2,049 groups.
+            // With space for 2,049 groups.
             base: Ipv4Addr::new(239, d, e & 0xF0, 0),
-            // Below what the system gives to those who ask for any.
+            // Below the system's range of ephemeral ports.
             port: 20_000 + u16::from_be_bytes([p, q]) % 12_000,
         }
     }
 
-    fn hears_level1(self) -> SocketAddrV4 {
+    fn central_for_level1(self) -> SocketAddrV4 {
         SocketAddrV4::new(self.site, PORTS.from_level1)
     }
 
-    fn hears_hosts(self) -> SocketAddrV4 {
+    fn central_for_hosts(self) -> SocketAddrV4 {
         SocketAddrV4::new(self.site, PORTS.from_hosts)
     }
 
-    /// Where the converter of level 1 at a place in their order hears the central one.
-    fn level1(self, at: u8) -> SocketAddrV4 {
-        SocketAddrV4::new(behind(self.site, 1 + u32::from(at)), PORTS.to_level1)
+    /// Returns where the level-1 converter at this index receives from the central converter.
+    fn level1(self, index: u8) -> SocketAddrV4 {
+        SocketAddrV4::new(offset(self.site, 1 + u32::from(index)), PORTS.to_level1)
     }
 
-    /// Where all hosts hear the central converter.
+    /// Returns where all hosts receive from the central converter.
     fn hosts(self) -> SocketAddrV4 {
-        SocketAddrV4::new(behind(self.base, PACKETS as u32), self.port + 1)
+        SocketAddrV4::new(offset(self.base, PACKET_ADDRESSES as u32), self.port + 1)
     }
 
-    /// The group of a message address in the wide area.
+    /// Returns the group of a message address in the wide area.
     pub(crate) fn group(self, address: u32) -> SocketAddrV4 {
-        SocketAddrV4::new(behind(self.base, packet_of(address).into()), self.port)
+        SocketAddrV4::new(offset(self.base, packet_address(address).into()), self.port)
     }
 }
 
-/// So many addresses behind one.
-fn behind(address: Ipv4Addr, many: u32) -> Ipv4Addr {
-    Ipv4Addr::from_bits(address.to_bits().wrapping_add(many))
+/// Returns the address that is `count` addresses higher.
+fn offset(address: Ipv4Addr, count: u32) -> Ipv4Addr {
+    Ipv4Addr::from_bits(address.to_bits().wrapping_add(count))
 }
 
-/// What a host or converter has to do with bundles.
+/// The part of a host or converter in the network of bundles.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Place {
-    /// Where all are.
-    pub lines: Lines,
-    /// What it is.
-    pub post: Post,
+pub struct BundleNode {
+    /// Addresses of the run.
+    pub addresses: BundleAddresses,
+    /// Role of this node.
+    pub role: NodeRole,
 }
 
-/// What stands somewhere.
+/// A role in the network of bundles.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Post {
+pub enum NodeRole {
     /// The central converter.
     Central {
-        /// How it is set up.
-        central: bundle::Central,
-        /// Hosts by their numbers, and what each wants.
-        wants: Vec<(u16, u32)>,
+        /// Configuration.
+        central: bundle::CentralConfig,
+        /// Numbers of hosts and the addresses that each subscribes to.
+        subscriptions: Vec<(u16, u32)>,
     },
-    /// A converter of level 1.
+    /// A level-1 converter.
     Level1 {
-        /// Its place in their order, from 0.
-        at: u8,
-        /// Its number.
+        /// Index among the level-1 converters.
+        index: u8,
+        /// Number of the converter.
         number: u16,
-        /// How it works.
-        works: Works,
+        /// Configuration.
+        config: ConverterConfig,
     },
     /// The interface of a host.
     Host {
-        /// Its number, from 1.
+        /// Number of the host, from 1.
         number: u16,
-        /// How it works.
-        works: Works,
-        /// What it wants.
-        wants: Vec<u32>,
+        /// Configuration.
+        config: ConverterConfig,
+        /// Addresses that the host subscribes to.
+        subscriptions: Vec<u32>,
     },
-    /// A host in the wide area: its ends have sockets of their own.
-    Wide {
-        /// How the converters work.
-        works: Works,
-        /// Its place among those there.
-        at: usize,
+    /// A host in the wide area: its ends have their own sockets.
+    WideArea {
+        /// Configuration of the converters.
+        config: ConverterConfig,
+        /// Index among the hosts in the wide area.
+        index: usize,
     },
 }
 
-impl Place {
-    /// Whether it is a converter, which carries for all.
+impl BundleNode {
+    /// Returns whether the node is a converter, which forwards messages for all hosts.
     pub(crate) fn is_converter(&self) -> bool {
-        matches!(self.post, Post::Central { .. } | Post::Level1 { .. })
+        matches!(self.role, NodeRole::Central { .. } | NodeRole::Level1 { .. })
     }
 
-    fn works(&self) -> &Works {
-        match &self.post {
-            Post::Central { central, .. } => &central.works,
-            Post::Level1 { works, .. } | Post::Host { works, .. } | Post::Wide { works, .. } => works,
+    fn config(&self) -> &ConverterConfig {
+        match &self.role {
+            NodeRole::Central { central, .. } => &central.converter,
+            NodeRole::Level1 { config, .. }
+            | NodeRole::Host { config, .. }
+            | NodeRole::WideArea { config, .. } => config,
         }
     }
 
-    /// What stands on the wire.
+    /// Returns the wire format.
     pub(crate) fn format(&self) -> BundleFormat {
-        self.works().format
+        self.config().format
     }
 
-    /// Octets of the longest message.
-    pub(crate) fn longest(&self) -> u32 {
-        self.works().longest()
+    /// Returns the maximum length of a message in bytes.
+    pub(crate) fn max_message(&self) -> u32 {
+        self.config().max_message()
     }
 
-    /// Its address.
+    /// Returns the address of the node.
     pub(crate) fn address(&self) -> IpAddr {
-        match self.post {
-            Post::Central { .. } => self.lines.site.into(),
-            Post::Level1 { at, .. } => (*self.lines.level1(at).ip()).into(),
-            Post::Host { .. } | Post::Wide { .. } => Ipv4Addr::LOCALHOST.into(),
+        match self.role {
+            NodeRole::Central { .. } => self.addresses.site.into(),
+            NodeRole::Level1 { index, .. } => (*self.addresses.level1(index).ip()).into(),
+            NodeRole::Host { .. } | NodeRole::WideArea { .. } => Ipv4Addr::LOCALHOST.into(),
         }
     }
 }
 
-/// What hosts and converters of a plan have to do with bundles, by their names.
-pub fn places(plan: &Plan, clock: Clock) -> BTreeMap<String, Place> {
+/// Returns the bundle nodes of a plan by name.
+pub fn nodes_from_plan(plan: &Plan, clock: Clock) -> BTreeMap<String, BundleNode> {
     let (Some(sides), Some(network)) = (bundle::sides(plan), &plan.network) else { return BTreeMap::new() };
-    let Some(central) = bundle::Central::of(network, &sides) else { return BTreeMap::new() };
-    let lines = Lines::of(plan, clock);
-    let (works, mut all) = (central.works, BTreeMap::new());
-    let mut put = |name: &str, post: Post| drop(all.insert(name.to_owned(), Place { lines, post }));
-    let mut wants = Vec::new();
+    let Some(central) = bundle::CentralConfig::from_plan(network, &sides) else { return BTreeMap::new() };
+    let addresses = BundleAddresses::from_plan(plan, clock);
+    let (config, mut all) = (central.converter, BTreeMap::new());
+    let mut add =
+        |name: &str, role: NodeRole| drop(all.insert(name.to_owned(), BundleNode { addresses, role }));
+    let mut subscriptions = Vec::new();
     for (number, name) in (1..).zip(&sides.hosts) {
-        let mine: Vec<u32> = bundle::wanted(plan, name).into_iter().collect();
-        wants.extend(mine.iter().map(|address| (number, *address)));
-        put(name, Post::Host { number, works, wants: mine });
+        let subscribed: Vec<u32> = bundle::subscriptions(plan, name).into_iter().collect();
+        subscriptions.extend(subscribed.iter().map(|address| (number, *address)));
+        add(name, NodeRole::Host { number, config, subscriptions: subscribed });
     }
-    for (at, node) in (0..).zip(&sides.level1) {
-        let (works, number) = (Works::of(network, node), number(node) as u16);
-        put(&node.name, Post::Level1 { at, number, works });
+    for (index, node) in (0..).zip(&sides.level1) {
+        let (config, number) = (ConverterConfig::from_node(network, node), number(node) as u16);
+        add(&node.name, NodeRole::Level1 { index, number, config });
     }
-    sides.wide.iter().enumerate().for_each(|(at, name)| put(name, Post::Wide { works, at }));
+    sides.wide.iter().enumerate().for_each(|(index, name)| add(name, NodeRole::WideArea { config, index }));
     sides.central.iter().take(1).for_each(|node| {
-        put(&node.name, Post::Central { central: central.clone(), wants: std::mem::take(&mut wants) });
+        add(
+            &node.name,
+            NodeRole::Central { central: central.clone(), subscriptions: std::mem::take(&mut subscriptions) },
+        );
     });
     all
 }
 
-/// How much the converters are to know before anybody sends.
+/// Number of subscriptions that the converters must have before any host sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wanted {
-    /// What the central one is to know of hosts.
+pub(crate) struct SubscriptionTotals {
+    /// Addresses that the central converter must know.
     pub addresses: u64,
-    /// The groups that those of level 1 are to have together.
+    /// Groups that all level-1 converters together must have joined.
     pub groups: u64,
 }
 
-impl Wanted {
-    /// What the places of a plan say.
-    pub fn of<'p>(places: impl Iterator<Item = &'p Place>) -> Wanted {
-        let wants = places.filter_map(|place| match &place.post {
-            Post::Central { wants, .. } => Some(wants),
+impl SubscriptionTotals {
+    /// Adds up the subscriptions of a plan's nodes.
+    pub fn from_plan<'p>(nodes: impl Iterator<Item = &'p BundleNode>) -> SubscriptionTotals {
+        let subscriptions = nodes.filter_map(|node| match &node.role {
+            NodeRole::Central { subscriptions, .. } => Some(subscriptions),
             _ => None,
         });
-        let wants: Vec<(u16, u32)> = wants.flatten().copied().collect();
-        let groups: BTreeSet<u16> = wants.iter().map(|(_, address)| packet_of(*address)).collect();
-        Wanted { addresses: wants.len() as u64, groups: groups.len() as u64 }
+        let subscriptions: Vec<(u16, u32)> = subscriptions.flatten().copied().collect();
+        let groups: BTreeSet<u16> =
+            subscriptions.iter().map(|(_, address)| packet_address(*address)).collect();
+        SubscriptionTotals { addresses: subscriptions.len() as u64, groups: groups.len() as u64 }
     }
 }
 
@@ -231,30 +240,44 @@ mod tests {
     }
 
     #[test]
-    fn who_has_what_place() {
-        let places = places(&plan(), Clock::at(1));
-        assert!(matches!(&places["h2"].post, Post::Host { number: 2, wants, .. } if *wants == [0, 31, 32]));
-        assert!(matches!(&places["c1"].post, Post::Level1 { at: 0, number: 7, .. }));
+    fn every_host_and_converter_has_a_node() {
+        let nodes = nodes_from_plan(&plan(), Clock::at(1));
         assert!(
-            matches!(&places["router"].post, Post::Wide { at: 0, .. }) && !places["router"].is_converter()
+            matches!(&nodes["h2"].role, NodeRole::Host { number: 2, subscriptions, .. } if *subscriptions == [0, 31, 32])
         );
-        assert!(matches!(&places["c2"].post, Post::Central { wants, .. } if wants.len() == 4));
-        assert_eq!(Wanted::of(places.values()), Wanted { addresses: 4, groups: 2 });
+        assert!(matches!(&nodes["c1"].role, NodeRole::Level1 { index: 0, number: 7, .. }));
+        assert!(
+            matches!(&nodes["router"].role, NodeRole::WideArea { index: 0, .. })
+                && !nodes["router"].is_converter()
+        );
+        assert!(
+            matches!(&nodes["c2"].role, NodeRole::Central { subscriptions, .. } if subscriptions.len() == 4)
+        );
+        assert_eq!(
+            SubscriptionTotals::from_plan(nodes.values()),
+            SubscriptionTotals { addresses: 4, groups: 2 }
+        );
     }
 
-    /// Whatever the hash says, no address, group or port runs out of its range, and all of a run differ.
+    /// For any hash, addresses, groups and ports stay in their ranges, and two runs differ.
     #[test]
-    fn all_have_room() {
+    fn addresses_stay_in_their_ranges() {
         let plan = plan();
         for epoch in 0..2_000 {
-            let lines = Lines::of(&plan, Clock::at(epoch));
-            let last = *lines.level1(5).ip();
-            assert_eq!(last.octets()[..3], lines.site.octets()[..3], "{lines:?}");
-            assert!(last.is_loopback() && lines.site.octets()[1] > 0, "{lines:?}");
-            assert!(lines.hosts().ip().is_multicast() && lines.hosts().port() < 32_768, "{lines:?}");
-            assert_eq!(lines.hosts().ip().octets()[..2], lines.base.octets()[..2], "{lines:?}");
-            assert_ne!(lines.hosts().ip(), lines.group(65_535).ip());
+            let addresses = BundleAddresses::from_plan(&plan, Clock::at(epoch));
+            let last = *addresses.level1(5).ip();
+            assert_eq!(last.octets()[..3], addresses.site.octets()[..3], "{addresses:?}");
+            assert!(last.is_loopback() && addresses.site.octets()[1] > 0, "{addresses:?}");
+            assert!(
+                addresses.hosts().ip().is_multicast() && addresses.hosts().port() < 32_768,
+                "{addresses:?}"
+            );
+            assert_eq!(addresses.hosts().ip().octets()[..2], addresses.base.octets()[..2], "{addresses:?}");
+            assert_ne!(addresses.hosts().ip(), addresses.group(65_535).ip());
         }
-        assert_ne!(Lines::of(&plan, Clock::at(1)), Lines::of(&plan, Clock::at(2)));
+        assert_ne!(
+            BundleAddresses::from_plan(&plan, Clock::at(1)),
+            BundleAddresses::from_plan(&plan, Clock::at(2))
+        );
     }
 }

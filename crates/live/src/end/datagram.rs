@@ -1,8 +1,8 @@
-//! Ends over datagrams: one message a datagram.
+//! Ends over UDP and multicast: one message a datagram.
 //!
-//! At full speed, equal messages leave many at a time by segmentation offload, and the receiver tells the sender how
-//! far it has come ([`Kind::Progress`]), so that a full socket buffer slows the sender instead of losing messages.
-//! Paced messages leave one by one: offload would fake their gaps.
+//! At full speed, equal messages are sent in batches by segmentation offload, and the receiver reports its progress
+//! to the sender ([`MessageKind::Progress`]), so that a full socket buffer slows the sender down instead of losing
+//! messages. Paced messages are sent one by one, because offload would distort their gaps.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -13,108 +13,108 @@ use socket2::SockRef;
 use trunkline_experiment::plan::Protocol;
 use trunkline_io::batch::{BatchReceiver, BatchSender};
 use trunkline_io::{Pacer, SocketError, socket};
-use trunkline_run::ends::{ReceiverReport, SenderReport};
-use trunkline_run::message::{HEADER, Header, Kind, NotAHeader};
-use trunkline_run::{Ledger, Meter};
+use trunkline_run::message::{HEADER, Header, HeaderError, MessageKind};
+use trunkline_run::reports::{ReceiverReport, SenderReport};
+use trunkline_run::{ReceiverMeter, SenderMeter};
 use trunkline_traffic::source::{Limit, Step};
 use trunkline_traffic::{Pattern, Source, Variable};
 use trunkline_units::{Instant, Size, Span};
 
-use super::file::Sink;
-use super::{Bench, Broken, EndError, LOOK, buffer_counter, io};
+use super::sink::Sink;
+use super::{EndContext, EndError, EndFailure, STOP_CHECK_INTERVAL, buffer_counter, io_error};
 use crate::wire::Report;
 
-/// Room for any datagram.
-const ROOM: usize = 1 << 16;
-/// Socket buffers at full speed, if none were asked for: what an unprivileged process is granted by default is
-/// less than a scheduler's time slice of traffic.
+/// Buffer size for any datagram.
+const MAX_DATAGRAM_BUFFER: usize = 1 << 16;
+/// Default socket buffers at full speed: the default that an unprivileged process is granted is smaller than the
+/// traffic of one scheduler time slice.
 const FULL_BUFFER: Size = Size::from_bytes(4 << 20);
-/// What a sender may have under way before it has heard from the receiver.
+/// Initial window in bytes, before the first progress report.
 const FIRST_WINDOW: u64 = 128 << 10;
-/// After this long without a word the receiver's share of what is under way is taken for lost.
-const UNHEARD: Span = Span::from_ms(20);
-/// What the kernel charges a receive buffer for a packet beyond its bytes, about.
+/// After this long without a progress report, data in flight counts as lost.
+const REPORT_TIMEOUT: Span = Span::from_ms(20);
+/// Approximate cost of a packet in a receive buffer beyond its bytes.
 pub(crate) const PACKET_COST: u64 = 1024;
 
-/// The sending socket, connected to `peer`, or bound to the interface of its group.
-pub(crate) fn open_sender(bench: &Bench, peer: SocketAddr, full: bool) -> Result<UdpSocket, EndError> {
-    let mut options = bench.options();
+/// Opens the sending socket, connected to `peer`, or bound to the interface of its group.
+pub(crate) fn open_sender(context: &EndContext, peer: SocketAddr, full: bool) -> Result<UdpSocket, EndError> {
+    let mut options = context.options();
     if full {
         options.send_buffer.get_or_insert(FULL_BUFFER);
     }
-    let socket = match bench.spec.protocol {
-        Protocol::Multicast { ttl, .. } => socket::multicast_sender(bench.spec.address, ttl, &options)?,
-        _ => socket::udp(SocketAddr::new(bench.spec.address, 0), &options)?,
+    let socket = match context.spec.protocol {
+        Protocol::Multicast { ttl, .. } => socket::multicast_sender(context.spec.address, ttl, &options)?,
+        _ => socket::udp(SocketAddr::new(context.spec.address, 0), &options)?,
     };
-    let unreached = |cause| SocketError { step: socket::Step::Connect, address: peer, cause };
-    socket.connect(peer).map_err(unreached)?;
-    socket::limit_blocking(&socket, LOOK).map_err(io("setting a time limit"))?;
+    let connect_error = |cause| SocketError { step: socket::Step::Connect, address: peer, cause };
+    socket.connect(peer).map_err(connect_error)?;
+    socket::limit_blocking(&socket, STOP_CHECK_INTERVAL).map_err(io_error("setting a time limit"))?;
     Ok(socket)
 }
 
-/// The receiving socket and the address that reaches it.
-pub(crate) fn open_receiver(bench: &Bench, full: bool) -> Result<(UdpSocket, SocketAddr), EndError> {
-    let mut options = bench.options();
+/// Opens the receiving socket; returns it with its address.
+pub(crate) fn open_receiver(context: &EndContext, full: bool) -> Result<(UdpSocket, SocketAddr), EndError> {
+    let mut options = context.options();
     if full {
         options.receive_buffer.get_or_insert(FULL_BUFFER);
     }
-    let port = bench.spec.port.unwrap_or(0);
-    let socket = match bench.spec.protocol {
+    let port = context.spec.port.unwrap_or(0);
+    let socket = match context.spec.protocol {
         Protocol::Multicast { group, .. } => {
-            socket::multicast_receiver(SocketAddr::new(group, port), bench.spec.address, &options)?
+            socket::multicast_receiver(SocketAddr::new(group, port), context.spec.address, &options)?
         }
-        _ => socket::udp(SocketAddr::new(bench.spec.address, port), &options)?,
+        _ => socket::udp(SocketAddr::new(context.spec.address, port), &options)?,
     };
-    socket::limit_blocking(&socket, LOOK).map_err(io("setting a time limit"))?;
-    let address = socket.local_addr().map_err(io("asking for the address"))?;
+    socket::limit_blocking(&socket, STOP_CHECK_INTERVAL).map_err(io_error("setting a time limit"))?;
+    let address = socket.local_addr().map_err(io_error("reading the local address"))?;
     Ok((socket, address))
 }
 
-fn opened(socket: &UdpSocket) -> Result<SocketAddr, EndError> {
-    socket.local_addr().map_err(io("asking for the address"))
+fn local_address(socket: &UdpSocket) -> Result<SocketAddr, EndError> {
+    socket.local_addr().map_err(io_error("reading the local address"))
 }
 
-/// A datagram as long as any, its payload in place.
-fn filled(bench: &Bench, length: usize) -> Vec<u8> {
+/// Returns a datagram of this length with its payload filled in.
+fn filled(context: &EndContext, length: usize) -> Vec<u8> {
     let mut buffer = vec![0; length];
-    buffer[HEADER..].copy_from_slice(bench.payload.piece(0, length - HEADER));
+    buffer[HEADER..].copy_from_slice(context.payload.piece(0, length - HEADER));
     buffer
 }
 
-/// Sends what could not be sent for now, for any of the reasons that pass. Whether it left.
-pub(crate) fn send_patiently(
-    bench: &Bench,
-    trials: &mut Trials,
+/// Sends a datagram and retries transient errors until a stop is requested. Returns whether it was sent.
+pub(crate) fn send_with_retry(
+    context: &EndContext,
+    send_stats: &mut SendStats,
     mut send: impl FnMut() -> io::Result<usize>,
 ) -> Result<bool, EndError> {
     loop {
-        trials.calls += 1;
+        send_stats.calls += 1;
         match send() {
             Ok(_) => return Ok(true),
             Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
-                // An ICMP of an earlier message: nobody listens there just now. This one was not sent; try on.
-                trials.refused += 1;
+                // ICMP error of an earlier message: no socket is open there yet. This message was not sent; retry.
+                send_stats.refused += 1;
             }
             Err(e) if socket::is_timeout(&e) || e.raw_os_error() == Some(nix::libc::ENOBUFS) => {
-                trials.full += 1
+                send_stats.full += 1
             }
-            Err(e) => return Err(io("sending")(e)),
+            Err(e) => return Err(io_error("sending")(e)),
         }
-        if bench.control.stopped() {
+        if context.control.is_stopped() {
             return Ok(false);
         }
     }
 }
 
-/// What sending met with.
+/// Counters of send calls.
 #[derive(Debug, Default)]
-pub(crate) struct Trials {
+pub(crate) struct SendStats {
     pub calls: u64,
     pub refused: u64,
     pub full: u64,
 }
 
-impl Trials {
+impl SendStats {
     pub fn add_to(&self, report: &mut SenderReport) {
         let counts = [
             ("sender_system_calls", self.calls),
@@ -126,131 +126,143 @@ impl Trials {
 }
 
 /// Sends paced messages, one by one.
-pub(crate) fn send_paced(mut bench: Bench, peer: SocketAddr, limit: Limit) -> Result<Report, Broken> {
-    let socket = open_sender(&bench, peer, false)?;
-    let start = bench.ready(opened(&socket)?)?;
-    let mut source = bench.source(start, limit, bench.largest())?;
-    let (mut ledger, mut trials) = (Ledger::new(start), Trials::default());
-    let send = |bench: &Bench, datagram: &[u8]| send_patiently(bench, &mut trials, || socket.send(datagram));
-    let result = pace(&mut bench, &mut source, &mut ledger, &[], send);
-    let mut report = SenderReport::whole(&ledger, &source);
-    report.cpu = bench.cpu();
+pub(crate) fn send_paced(
+    mut context: EndContext,
+    peer: SocketAddr,
+    limit: Limit,
+) -> Result<Report, EndFailure> {
+    let socket = open_sender(&context, peer, false)?;
+    let start = context.ready(local_address(&socket)?)?;
+    let mut source = context.source(start, limit, context.max_message())?;
+    let (mut sender_meter, mut send_stats) = (SenderMeter::new(start), SendStats::default());
+    let send = |context: &EndContext, datagram: &[u8]| {
+        send_with_retry(context, &mut send_stats, || socket.send(datagram))
+    };
+    let result = pace(&mut context, &mut source, &mut sender_meter, &[], send);
+    let mut report = SenderReport::complete(&sender_meter, &source);
+    report.cpu = context.cpu();
     report.counters.extend([buffer_counter(&socket, true)]);
     report.notes.insert("pacing".into(), "sleep, then spin; one message a system call, no offload".into());
     match result {
-        Ok(()) => trials.add_to(&mut report),
-        Err(error) => return Err(Broken { error, report: Some(Report::Sender(Box::new(report))) }),
+        Ok(()) => send_stats.add_to(&mut report),
+        Err(error) => return Err(EndFailure { error, report: Some(Report::Sender(Box::new(report))) }),
     }
     Ok(Report::Sender(Box::new(report)))
 }
 
-/// Sends a source's messages, each at its time and with `front` before it, until it is done, stopped, or `send` says that one
-/// did not leave.
+/// Sends a source's messages, each at its time and behind `prefix`, until the source is done, a stop is requested, or
+/// `send` returns false.
 pub(crate) fn pace(
-    bench: &mut Bench,
+    context: &mut EndContext,
     source: &mut Source,
-    ledger: &mut Ledger,
-    front: &[u8],
-    mut send: impl FnMut(&Bench, &[u8]) -> Result<bool, EndError>,
+    sender_meter: &mut SenderMeter,
+    prefix: &[u8],
+    mut send: impl FnMut(&EndContext, &[u8]) -> Result<bool, EndError>,
 ) -> Result<(), EndError> {
-    let mut buffer = [front, &filled(bench, bench.largest() as usize)].concat();
-    let (mut pacer, mut sequence) = (Pacer::new(bench.clock), 0);
-    let control = bench.control.clone();
-    let mut now = bench.clock.now();
+    let mut buffer = [prefix, &filled(context, context.max_message() as usize)].concat();
+    let (mut pacer, mut sequence) = (Pacer::new(context.clock), 0);
+    let control = context.control.clone();
+    let mut now = context.clock.now();
     loop {
         match source.next(now) {
             Step::Wait(until) => {
-                // Copying takes some 50 µs: better in a long wait, but once a second in any case.
-                if until.since(now) > Span::from_us(500) || bench.is_overdue(now) {
-                    bench.copy_ledger(ledger, now);
+                // A snapshot takes about 50 µs: take it in a long wait, but at least once a second.
+                if until.since(now) > Span::from_us(500) || context.is_overdue(now) {
+                    context.snapshot_sender(sender_meter, now);
                 }
                 now = pacer.wait(until, control.stop_flag());
             }
             Step::Send(message) => {
-                now = bench.clock.now();
+                now = context.clock.now();
                 let length = message.size;
-                let header = Header { sequence, sent: now, length, response: 0, kind: Kind::Pattern };
-                let (_, message_at) = buffer.split_at_mut(front.len());
-                header.encode(bench.spec.token, message_at.first_chunk_mut().expect("room for a header"));
-                if !send(bench, &buffer[..front.len() + length as usize])? {
+                let header =
+                    Header { sequence, sent_at: now, length, response_length: 0, kind: MessageKind::Pattern };
+                let (_, message_at) = buffer.split_at_mut(prefix.len());
+                header.encode(context.spec.token, message_at.first_chunk_mut().expect("room for a header"));
+                if !send(context, &buffer[..prefix.len() + length as usize])? {
                     return Ok(());
                 }
                 sequence += 1;
-                ledger.depart(&message, now);
+                sender_meter.record_send(&message, now);
                 if message.first {
                     source.departed(now);
                 }
             }
             Step::Done => return Ok(()),
         }
-        if control.stopped() {
+        if control.is_stopped() {
             return Ok(());
         }
     }
 }
 
-/// What is under way between a sender at full speed and its receiver.
-pub(crate) struct Flight {
-    on: bool,
+/// Flow control between a sender at full speed and its receiver.
+pub(crate) struct FlowControl {
+    is_enabled: bool,
     /// Cost of one message in the receiver's buffer.
     cost: u64,
     sent: u64,
     acknowledged: u64,
     window: u64,
-    heard: Instant,
+    last_report: Instant,
 }
 
-impl Flight {
-    pub fn new(bench: &Bench) -> Self {
-        Flight {
-            on: matches!(bench.spec.protocol, Protocol::Udp { flow: true }),
+impl FlowControl {
+    pub fn new(context: &EndContext) -> Self {
+        FlowControl {
+            is_enabled: matches!(context.spec.protocol, Protocol::Udp { flow: true }),
             cost: 1,
             sent: 0,
             acknowledged: 0,
             window: FIRST_WINDOW,
-            heard: bench.clock.now(),
+            last_report: context.clock.now(),
         }
     }
 
-    /// Notes that `count` messages left, each of which costs the receiver's buffer `cost` bytes at the most.
-    pub fn left(&mut self, count: u64, cost: u64) {
+    /// Records that `count` messages were sent, each of which costs the receiver's buffer at most `cost` bytes.
+    pub fn record_sent(&mut self, count: u64, cost: u64) {
         self.cost = self.cost.max(cost);
         self.sent += count;
     }
 
-    /// Whether more may leave. If not, it has waited a moment for the receiver to say so.
-    pub fn room(&mut self, bench: &Bench, socket: &UdpSocket, calls: &mut u64) -> Result<bool, EndError> {
-        let now = bench.clock.now();
+    /// Returns whether the window is open. If it is not, waits up to 5 ms for a progress report.
+    pub fn can_send(
+        &mut self,
+        context: &EndContext,
+        socket: &UdpSocket,
+        calls: &mut u64,
+    ) -> Result<bool, EndError> {
+        let now = context.clock.now();
         if !self.is_half_full() {
             if self.sent == self.acknowledged {
-                self.heard = now;
+                self.last_report = now;
             }
             return Ok(true);
         }
-        self.listen(socket, bench.spec.token, now, calls);
+        self.read_progress(socket, context.spec.token, now, calls);
         if !self.is_full() {
             return Ok(true);
         }
-        if now.since(self.heard) > UNHEARD {
+        if now.since(self.last_report) > REPORT_TIMEOUT {
             self.acknowledged = self.sent;
-            self.heard = now;
+            self.last_report = now;
             return Ok(true);
         }
         *calls += 1;
-        socket::readable(socket, Span::from_ms(5)).map_err(io("waiting for the receiver"))?;
+        socket::readable(socket, Span::from_ms(5)).map_err(io_error("waiting for the receiver"))?;
         Ok(false)
     }
 
     fn is_full(&self) -> bool {
-        self.on && (self.sent - self.acknowledged) * self.cost >= self.window
+        self.is_enabled && (self.sent - self.acknowledged) * self.cost >= self.window
     }
 
     fn is_half_full(&self) -> bool {
-        self.on && (self.sent - self.acknowledged) * self.cost * 2 >= self.window
+        self.is_enabled && (self.sent - self.acknowledged) * self.cost * 2 >= self.window
     }
 
-    /// Takes in whatever the receiver has said.
-    fn listen(&mut self, socket: &UdpSocket, token: u32, now: Instant, calls: &mut u64) {
+    /// Reads the progress reports that have arrived.
+    fn read_progress(&mut self, socket: &UdpSocket, token: u32, now: Instant, calls: &mut u64) {
         let mut buffer = [MaybeUninit::new(0u8); HEADER];
         loop {
             *calls += 1;
@@ -258,13 +270,13 @@ impl Flight {
             else {
                 return;
             };
-            // SAFETY: every byte was initialised when the buffer was made; the kernel only overwrites.
+            // SAFETY: every byte was initialised when the buffer was created; the kernel only overwrites.
             let bytes: [u8; HEADER] = buffer.map(|b| unsafe { b.assume_init() });
             match Header::decode(token, &bytes[..length.min(HEADER)]) {
-                Ok(h) if h.kind == Kind::Progress && h.sequence <= self.sent => {
+                Ok(h) if h.kind == MessageKind::Progress && h.sequence <= self.sent => {
                     self.acknowledged = self.acknowledged.max(h.sequence);
-                    self.window = u64::from(h.response).max(FIRST_WINDOW);
-                    self.heard = now;
+                    self.window = u64::from(h.response_length).max(FIRST_WINDOW);
+                    self.last_report = now;
                 }
                 _ => {}
             }
@@ -272,59 +284,63 @@ impl Flight {
     }
 }
 
-/// Sends as fast as it goes.
-pub(crate) fn send_full(mut bench: Bench, peer: SocketAddr, limit: Limit) -> Result<Report, Broken> {
-    let socket = open_sender(&bench, peer, true)?;
-    let start = bench.ready(opened(&socket)?)?;
-    let mut source = bench.source(start, limit, bench.largest())?;
-    let mut ledger = Ledger::new(start);
+/// Sends at full speed.
+pub(crate) fn send_full(
+    mut context: EndContext,
+    peer: SocketAddr,
+    limit: Limit,
+) -> Result<Report, EndFailure> {
+    let socket = open_sender(&context, peer, true)?;
+    let start = context.ready(local_address(&socket)?)?;
+    let mut source = context.source(start, limit, context.max_message())?;
+    let mut sender_meter = SenderMeter::new(start);
     let granted = buffer_counter(&socket, true);
-    let sender = BatchSender::new(socket, peer).map_err(io("asking for offload"))?;
-    let mut pacer = Pacer::new(bench.clock);
-    pacer.wait(start, bench.control.clone().stop_flag());
-    let result = blast(&mut bench, &sender, &mut source, &mut ledger);
-    let mut report = SenderReport::whole(&ledger, &source);
-    report.cpu = bench.cpu();
+    let sender = BatchSender::new(socket, peer).map_err(io_error("enabling segmentation offload"))?;
+    let mut pacer = Pacer::new(context.clock);
+    pacer.wait(start, context.control.clone().stop_flag());
+    let result = send_batches(&mut context, &sender, &mut source, &mut sender_meter);
+    let mut report = SenderReport::complete(&sender_meter, &source);
+    report.cpu = context.cpu();
     report.counters.extend([granted]);
     match result {
-        Ok((trials, most)) => {
-            trials.add_to(&mut report);
-            let offload = match most {
+        Ok((send_stats, max_count)) => {
+            send_stats.add_to(&mut report);
+            let offload = match max_count {
                 0 | 1 => "none: one message a system call".into(),
                 n => format!("segmentation: up to {n} messages a system call"),
             };
             report.notes.insert("sender_offload".into(), offload);
         }
-        Err(error) => return Err(Broken { error, report: Some(Report::Sender(Box::new(report))) }),
+        Err(error) => return Err(EndFailure { error, report: Some(Report::Sender(Box::new(report))) }),
     }
     Ok(Report::Sender(Box::new(report)))
 }
 
-/// Sends all; what it met with, and how many messages went in the largest batch.
-fn blast(
-    bench: &mut Bench,
+/// Sends all messages; returns the counters and the size of the largest batch.
+fn send_batches(
+    context: &mut EndContext,
     sender: &BatchSender,
     source: &mut Source,
-    ledger: &mut Ledger,
-) -> Result<(Trials, u64), EndError> {
-    let control = bench.control.clone();
-    let token = bench.spec.token;
-    let (mut trials, mut most) = (Trials::default(), 0);
+    sender_meter: &mut SenderMeter,
+) -> Result<(SendStats, u64), EndError> {
+    let control = context.control.clone();
+    let token = context.spec.token;
+    let (mut send_stats, mut max_count) = (SendStats::default(), 0);
     let mut batch = vec![0; 0];
-    let mut single = filled(bench, bench.largest() as usize);
-    let mut flight = Flight::new(bench);
-    while !control.stopped() {
-        if !flight.room(bench, sender.socket(), &mut trials.calls)? {
+    let mut single = filled(context, context.max_message() as usize);
+    let mut flow_control = FlowControl::new(context);
+    while !control.is_stopped() {
+        if !flow_control.can_send(context, sender.socket(), &mut send_stats.calls)? {
             continue;
         }
-        let now = bench.clock.now();
-        // As many as one call carries, or the one that `next` says.
-        let (size, count) = match source.batch(now, most.max(1)) {
-            Some((size, count)) if most > 0 => (size, count),
+        let now = context.clock.now();
+        // As many as one call carries, or the one that `next` returns.
+        let (size, count) = match source.batch(now, max_count.max(1)) {
+            Some((size, count)) if max_count > 0 => (size, count),
             Some((size, _)) => {
-                // The first message tells the size, and so how many go at once from now on.
-                most = sender.capacity(size as usize) as u64;
-                batch = filled(bench, size as usize).repeat(most as usize);
+                // The first message determines the size, and so the number of messages in further batches.
+                max_count = sender.capacity(size as usize) as u64;
+                batch = filled(context, size as usize).repeat(max_count as usize);
                 (size, 1)
             }
             None => match source.next(now) {
@@ -338,202 +354,224 @@ fn blast(
             if batch.len() >= length * count as usize && count > 1 { &mut batch } else { &mut single };
         let datagrams = &mut datagrams[..length * count as usize];
         for (i, datagram) in datagrams.chunks_exact_mut(length).enumerate() {
-            let sequence = flight.sent + i as u64;
-            let header = Header { sequence, sent: now, length: size, response: 0, kind: Kind::Pattern };
+            let sequence = flow_control.sent + i as u64;
+            let header = Header {
+                sequence,
+                sent_at: now,
+                length: size,
+                response_length: 0,
+                kind: MessageKind::Pattern,
+            };
             header.encode(token, datagram.first_chunk_mut().expect("a message has a header"));
         }
-        if most > 1 && sender.capacity(length) == 1 {
-            most = 1; // the system has withdrawn its offer
+        if max_count > 1 && sender.capacity(length) == 1 {
+            max_count = 1; // the system has withdrawn its offer
         }
-        if !send_patiently(bench, &mut trials, || sender.send(datagrams, length).map(|()| 0))? {
+        if !send_with_retry(context, &mut send_stats, || sender.send(datagrams, length).map(|()| 0))? {
             break;
         }
-        flight.left(count, u64::from(size) + PACKET_COST / most.max(1));
-        ledger.depart_batch(size, count, now);
-        bench.copy_ledger(ledger, now);
+        flow_control.record_sent(count, u64::from(size) + PACKET_COST / max_count.max(1));
+        sender_meter.record_batch(size, count, now);
+        context.snapshot_sender(sender_meter, now);
     }
-    Ok((trials, most))
+    Ok((send_stats, max_count))
 }
 
-/// Takes one datagram into the meter.
+/// Checks one datagram and records it in the meter.
 #[inline]
-fn take(
-    bench: &Bench,
-    meter: &mut Meter,
+fn receive_datagram(
+    context: &EndContext,
+    meter: &mut ReceiverMeter,
     datagram: &[u8],
     now: Instant,
     sink: &mut Option<Sink>,
 ) -> Result<(), EndError> {
-    match Header::decode(bench.spec.token, datagram) {
+    match Header::decode(context.spec.token, datagram) {
         Ok(header) if header.length as usize == datagram.len() => {
             let body = &datagram[HEADER..];
-            let intact = match header.kind {
-                Kind::Pattern => bench.payload.matches(0, body),
-                Kind::Checked => Header::holds(datagram.first_chunk().expect("a header was decoded"), body),
-                Kind::Answer | Kind::Progress => false,
+            let is_intact = match header.kind {
+                MessageKind::Pattern => context.payload.matches(0, body),
+                MessageKind::Checked => {
+                    Header::is_checksum_valid(datagram.first_chunk().expect("a header was decoded"), body)
+                }
+                MessageKind::Response | MessageKind::Progress => false,
             };
-            if !intact {
-                meter.corrupted();
+            if !is_intact {
+                meter.record_corrupted();
                 return Ok(());
             }
             if let Some(sink) = sink {
-                sink.write_at(header.sequence * bench.file_piece(), body)?;
+                sink.write_at(header.sequence * context.file_piece(), body)?;
             }
-            meter.arrive(&header, now);
+            meter.record(&header, now);
         }
-        Err(NotAHeader::Stranger | NotAHeader::Short) => meter.stranger(),
-        // Cut short, or damaged in its header.
-        Ok(_) | Err(NotAHeader::Damaged) => meter.corrupted(),
+        Err(HeaderError::UnknownToken | HeaderError::TooShort) => meter.record_unknown_peer(),
+        // Truncated, or its header is corrupt.
+        Ok(_) | Err(HeaderError::Corrupt) => meter.record_corrupted(),
     }
     Ok(())
 }
 
 /// Receives message by message.
-pub(crate) fn receive(mut bench: Bench, file: Option<&Path>) -> Result<Report, Broken> {
-    let (socket, address) = open_receiver(&bench, file.is_some())?;
+pub(crate) fn receive(mut context: EndContext, file: Option<&Path>) -> Result<Report, EndFailure> {
+    let (socket, address) = open_receiver(&context, file.is_some())?;
     let mut sink = file.map(Sink::create).transpose()?;
-    let start = bench.ready(address)?;
-    let mut meter = Meter::new(start);
+    let start = context.ready(address)?;
+    let mut meter = ReceiverMeter::new(start);
     let mut calls = 0u64;
-    let mut buffer = vec![0; ROOM];
+    let mut buffer = vec![0; MAX_DATAGRAM_BUFFER];
     let mut error = None;
-    let mut teller = Teller::new(&bench, &socket, file.is_some());
+    let mut reporter = ProgressReporter::new(&context, &socket, file.is_some());
     let mut sender = None;
-    while error.is_none() && !bench.control.stopped() {
+    while error.is_none() && !context.control.is_stopped() {
         calls += 1;
-        let got = socket.recv_from(&mut buffer).map(|(length, peer)| {
+        let received = socket.recv_from(&mut buffer).map(|(length, peer)| {
             sender = Some(peer);
             length
         });
-        let now = bench.clock.now();
-        teller.tell(&bench, &socket, sender, &meter, got.is_err(), &mut calls);
-        error = match got {
-            Ok(length) => take(&bench, &mut meter, &buffer[..length], now, &mut sink).err(),
+        let now = context.clock.now();
+        reporter.report_progress(&context, &socket, sender, &meter, received.is_err(), &mut calls);
+        error = match received {
+            Ok(length) => receive_datagram(&context, &mut meter, &buffer[..length], now, &mut sink).err(),
             Err(e) if socket::is_timeout(&e) => None,
-            Err(e) => Some(io("receiving")(e)),
+            Err(e) => Some(io_error("receiving")(e)),
         };
-        bench.copy_meter(&meter, now);
-        if bench.is_complete(&meter, now) {
+        context.snapshot_receiver(&meter, now);
+        if context.is_complete(&meter, now) {
             break;
         }
     }
     if error.is_none()
         && let Some(sink) = sink
     {
-        error = sink.finish().err().or(not_whole(&bench, &meter));
+        error = sink.finish().err().or(missing_messages(&context, &meter));
     }
-    let report = whole(&bench, &meter, calls, &socket, "none: one message a system call".into());
+    let report = receiver_report(&context, &meter, calls, &socket, "none: one message a system call".into());
     match error {
-        Some(error) => Err(Broken { error, report: Some(report) }),
+        Some(error) => Err(EndFailure { error, report: Some(report) }),
         None => Ok(report),
     }
 }
 
-/// A file that lacks a message is no file.
-fn not_whole(bench: &Bench, meter: &Meter) -> Option<EndError> {
-    let sent = bench.control.expected()?;
+/// Returns an error if messages of a file are missing.
+fn missing_messages(context: &EndContext, meter: &ReceiverMeter) -> Option<EndError> {
+    let sent = context.control.expected()?;
     let missing = sent.saturating_sub(meter.arrivals().messages);
     (missing > 0).then_some(EndError::FileNotWhole { missing, sent })
 }
 
-fn whole(bench: &Bench, meter: &Meter, calls: u64, socket: &UdpSocket, offload: String) -> Report {
-    let mut report = ReceiverReport::of(meter);
+fn receiver_report(
+    context: &EndContext,
+    meter: &ReceiverMeter,
+    calls: u64,
+    socket: &UdpSocket,
+    offload: String,
+) -> Report {
+    let mut report = ReceiverReport::from_meter(meter);
     if let Some(dropped) = socket::dropped(socket) {
         report.counters.insert("receiver_socket_drops".into(), dropped as f64);
     }
-    report.cpu = bench.cpu();
+    report.cpu = context.cpu();
     report.counters.insert("receiver_system_calls".into(), calls as f64);
     report.counters.extend([buffer_counter(socket, false)]);
     report.notes.insert("receiver_offload".into(), offload);
     Report::Receiver(Box::new(report))
 }
 
-/// Receives as fast as it goes, and tells the sender how far it has come.
-pub(crate) fn receive_full(mut bench: Bench) -> Result<Report, Broken> {
-    let (socket, address) = open_receiver(&bench, true)?;
-    let start = bench.ready(address)?;
-    trunkline_io::pace::no_slack();
-    let mut teller = Teller::new(&bench, &socket, true);
-    let mut receiver = BatchReceiver::new(socket).map_err(io("asking for coalescing"))?;
-    let mut meter = Meter::new(start);
+/// Receives at full speed and reports progress to the sender.
+pub(crate) fn receive_full(mut context: EndContext) -> Result<Report, EndFailure> {
+    let (socket, address) = open_receiver(&context, true)?;
+    let start = context.ready(address)?;
+    trunkline_io::pace::minimize_timer_slack();
+    let mut reporter = ProgressReporter::new(&context, &socket, true);
+    let mut receiver = BatchReceiver::new(socket).map_err(io_error("enabling receive coalescing"))?;
+    let mut meter = ReceiverMeter::new(start);
     let (mut calls, mut error) = (0u64, None);
     let mut sender = None;
-    while error.is_none() && !bench.control.stopped() {
+    while error.is_none() && !context.control.is_stopped() {
         calls += 1;
-        let mut broken = None;
-        let got = receiver.receive(LOOK, |batch| {
-            let now = bench.clock.now();
+        let mut sink_error = None;
+        let received = receiver.receive(STOP_CHECK_INTERVAL, |batch| {
+            let now = context.clock.now();
             sender = Some(batch.peer);
             for datagram in batch.datagrams() {
-                if let Err(e) = take(&bench, &mut meter, datagram, now, &mut None) {
-                    broken = Some(e);
+                if let Err(e) = receive_datagram(&context, &mut meter, datagram, now, &mut None) {
+                    sink_error = Some(e);
                 }
             }
         });
-        let now = bench.clock.now();
-        error = broken.or(got.as_ref().err().map(|e| io("receiving")(io::Error::from(e.kind()))));
-        teller.tell(&bench, receiver.socket(), sender, &meter, got.is_ok_and(|n| n == 0), &mut calls);
-        bench.copy_meter(&meter, now);
-        if bench.is_complete(&meter, now) {
+        let now = context.clock.now();
+        error =
+            sink_error.or(received.as_ref().err().map(|e| io_error("receiving")(io::Error::from(e.kind()))));
+        reporter.report_progress(
+            &context,
+            receiver.socket(),
+            sender,
+            &meter,
+            received.is_ok_and(|n| n == 0),
+            &mut calls,
+        );
+        context.snapshot_receiver(&meter, now);
+        if context.is_complete(&meter, now) {
             break;
         }
     }
     let offload = if receiver.coalesces() { "coalescing: many messages a system call" } else { "none" };
-    let report = whole(&bench, &meter, calls, receiver.socket(), offload.into());
+    let report = receiver_report(&context, &meter, calls, receiver.socket(), offload.into());
     match error {
-        Some(error) => Err(Broken { error, report: Some(report) }),
+        Some(error) => Err(EndFailure { error, report: Some(report) }),
         None => Ok(report),
     }
 }
 
-/// Tells the sender how far the receiver has come. Best effort: the next word says it again.
-struct Teller {
-    on: bool,
+/// Reports progress to the sender. Best effort: each report repeats the previous ones.
+struct ProgressReporter {
+    is_enabled: bool,
     window: u32,
-    told: u64,
+    reported_bytes: u64,
 }
 
-impl Teller {
-    fn new(bench: &Bench, socket: &UdpSocket, wanted: bool) -> Self {
-        let on = wanted && matches!(bench.spec.protocol, Protocol::Udp { flow: true });
+impl ProgressReporter {
+    fn new(context: &EndContext, socket: &UdpSocket, is_enabled: bool) -> Self {
+        let is_enabled = is_enabled && matches!(context.spec.protocol, Protocol::Udp { flow: true });
         // Half of the buffer is for the kernel's own overhead.
         let window = (buffer_counter(socket, false).1 as u64 / 2).min(u64::from(u32::MAX)) as u32;
-        Teller { on, window, told: 0 }
+        ProgressReporter { is_enabled, window, reported_bytes: 0 }
     }
 
-    /// When the queue is `empty` the sender may be waiting; before that, four times a window.
+    /// Reports at once when the queue is `empty`, since the sender may be waiting; otherwise four times a window.
     #[inline]
-    fn tell(
+    fn report_progress(
         &mut self,
-        bench: &Bench,
+        context: &EndContext,
         socket: &UdpSocket,
         sender: Option<SocketAddr>,
-        meter: &Meter,
+        meter: &ReceiverMeter,
         empty: bool,
         calls: &mut u64,
     ) {
-        let news = meter.arrivals().bytes - self.told;
-        let Some(sender) = sender.filter(|_| self.on && news > 0) else { return };
-        if !empty && news <= u64::from(self.window) / 4 {
+        let unreported = meter.arrivals().bytes - self.reported_bytes;
+        let Some(sender) = sender.filter(|_| self.is_enabled && unreported > 0) else { return };
+        if !empty && unreported <= u64::from(self.window) / 4 {
             return;
         }
-        self.told += news;
+        self.reported_bytes += unreported;
         *calls += 1;
-        let mut word = [0; HEADER];
+        let mut message = [0; HEADER];
         let header = Header {
             sequence: meter.arrivals().next_sequence,
-            sent: bench.clock.now(),
+            sent_at: context.clock.now(),
             length: HEADER as u32,
-            response: self.window,
-            kind: Kind::Progress,
+            response_length: self.window,
+            kind: MessageKind::Progress,
         };
-        header.encode(bench.spec.token, &mut word);
-        let _ = socket.send_to(&word, sender);
+        header.encode(context.spec.token, &mut message);
+        let _ = socket.send_to(&message, sender);
     }
 }
 
-impl Bench {
-    /// Payload bytes of every message of a file but its last: over datagrams they are of one size.
+impl EndContext {
+    /// Payload bytes of every message of a file except the last: over datagrams all have one size.
     fn file_piece(&self) -> u64 {
         match &self.spec.pattern {
             Pattern::File { size_bytes: Variable::Constant(size), .. } => {

@@ -1,417 +1,450 @@
-//! Ends over the guaranteed transport: messages keep their bounds, and none is lost.
+//! Ends over the guaranteed transport: message boundaries are preserved and no message is lost.
 
 use std::fs::File;
 use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
 
-use trunkline_arq::{Buffer, Command, Config, ConnectionId, End, Event, News, Node, Refusal, Taken};
+use trunkline_arq::{
+    Buffer, CloseReason, Command, Config, ConnectionId, Event, EventKind, Node, ReceiveStatus, Refusal,
+};
 use trunkline_endpoint::Port;
-use trunkline_io::driver::{Direction, Driver, Turn, peer_of};
+use trunkline_io::driver::{Direction, Driver, DriverEvent, peer_of};
 use trunkline_io::socket;
 use trunkline_record::Histogram;
-use trunkline_run::ends::{ReceiverReport, SenderReport};
-use trunkline_run::guaranteed::{self, Faulty};
-use trunkline_run::message::{HEADER, Header, Kind};
-use trunkline_run::{Ledger, Meter};
+use trunkline_run::guaranteed::{self, FaultInjector};
+use trunkline_run::message::{HEADER, Header, MessageKind};
+use trunkline_run::reports::{ReceiverReport, SenderReport};
+use trunkline_run::{ReceiverMeter, SenderMeter};
 use trunkline_traffic::source::{Limit, Message, Step};
 use trunkline_traffic::{Pattern, Source};
 use trunkline_units::{Instant, Seed, Size, Span};
 
-use super::file::{Sink, fill};
-use super::gauge::Gauge;
-use super::request::{answer_to, lay};
-use super::{Bench, Broken, EndError, LOOK, PATIENCE, buffer_counter, file, io};
+use super::request::{encode_message, response_to};
+use super::sink::{Sink, fill};
+use super::stage_timer::StageTimer;
+use super::{
+    EndContext, EndError, EndFailure, PEER_TIMEOUT, STOP_CHECK_INTERVAL, buffer_counter, file_error, io_error,
+};
 use crate::wire::Report;
 
-/// All messages go over this channel.
+/// All messages use this channel.
 const CHANNEL: u16 = 0;
-/// Socket buffers, if none were asked for: a scheduler's time slice of traffic.
+/// Default socket buffers: the traffic of one scheduler time slice.
 const BUFFER: Size = Size::from_bytes(4 << 20);
-/// The longest datagram over Ethernet, where the system does not know better.
+/// Maximum datagram over Ethernet, used if the system does not report the path MTU.
 const ETHERNET: usize = 1472;
-/// Messages handed over between two looks at the socket.
-const AT_ONCE: u32 = 64;
-/// How long an end waits for the other to say that it is done, too.
-const FAREWELL: Span = Span::from_s(2);
+/// Messages sent between two polls of the socket.
+const MESSAGES_PER_POLL: u32 = 64;
+/// How long an end waits for the peer to close as well.
+const CLOSE_TIMEOUT: Span = Span::from_s(2);
 
-/// A node on a socket, with its one connection.
-struct Line {
-    driver: Driver<Faulty>,
-    gauge: Gauge,
+/// A guaranteed node on a socket, with its one connection.
+struct GuaranteedConnection {
+    driver: Driver<FaultInjector>,
+    stage_timer: StageTimer,
     id: Option<ConnectionId>,
     peer: SocketAddr,
-    readable: bool,
-    writable: bool,
-    finished: bool,
-    over: Option<End>,
+    is_readable: bool,
+    is_writable: bool,
+    is_finished: bool,
+    end: Option<CloseReason>,
 }
 
-impl Line {
-    fn new(bench: &Bench, peer: Option<SocketAddr>) -> Result<(Line, SocketAddr), EndError> {
-        let mut sockets = bench.options();
+impl GuaranteedConnection {
+    fn new(
+        context: &EndContext,
+        peer: Option<SocketAddr>,
+    ) -> Result<(GuaranteedConnection, SocketAddr), EndError> {
+        let mut sockets = context.options();
         sockets.send_buffer.get_or_insert(BUFFER);
         sockets.receive_buffer.get_or_insert(BUFFER);
-        let port = if peer.is_none() { bench.spec.port.unwrap_or(0) } else { 0 };
-        let socket = socket::udp(SocketAddr::new(bench.spec.address, port), &sockets)?;
-        let address = socket.local_addr().map_err(io("asking for the address"))?;
-        // Nobody should guess the numbers by which connections are known; the clock at the start serves here, for a
-        // test that lasts for as long as its plan says.
+        let port = if peer.is_none() { context.spec.port.unwrap_or(0) } else { 0 };
+        let socket = socket::udp(SocketAddr::new(context.spec.address, port), &sockets)?;
+        let address = socket.local_addr().map_err(io_error("reading the local address"))?;
+        // Connection ids should not be guessable; deriving them from the run's token, which depends on the clock at
+        // the start, suffices for a test.
         let role = if peer.is_some() { "sender" } else { "receiver" };
-        let random = Seed(u64::from(bench.spec.token)).stream(&format!("{} / {role}", bench.spec.place));
-        let faults = bench.spec.seed.stream(&format!("{} / faults / {role}", bench.spec.place));
+        let random =
+            Seed(u64::from(context.spec.token)).stream(&format!("{} / {role}", context.spec.run_name));
+        let faults = context.spec.seed.stream(&format!("{} / faults / {role}", context.spec.run_name));
         let accept = match peer {
-            None => options(bench, usize::MAX),
+            None => options(context, usize::MAX),
             Some(_) => None,
         };
-        let node = Node::new(Config { port: Port(0), accept, connections: 1, random });
-        let node = Faulty::new(node, &bench.spec.protocol, faults);
-        let mut driver = Driver::new(node, socket, bench.clock).map_err(io("preparing the socket"))?;
-        let way = if peer.is_some() { Direction::Out } else { Direction::In };
-        let gauge = Gauge::new(bench.clock, way, &bench.spec.pattern);
-        driver.measure(Box::new(gauge.clone()));
-        let line = Line {
+        let node = Node::new(Config { port: Port(0), accept, max_connections: 1, random });
+        let node = FaultInjector::new(node, &context.spec.protocol, faults);
+        let mut driver =
+            Driver::new(node, socket, context.clock).map_err(io_error("preparing the socket"))?;
+        let direction = if peer.is_some() { Direction::Out } else { Direction::In };
+        let stage_timer = StageTimer::new(context.clock, direction, &context.spec.pattern);
+        driver.set_probe(Box::new(stage_timer.clone()));
+        let connection = GuaranteedConnection {
             driver,
-            gauge,
+            stage_timer,
             id: None,
             peer: peer.unwrap_or(address),
-            readable: false,
-            writable: true,
-            finished: false,
-            over: None,
+            is_readable: false,
+            is_writable: true,
+            is_finished: false,
+            end: None,
         };
-        Ok((line, address))
+        Ok((connection, address))
     }
 
-    /// Runs until `until`, or until something has happened.
+    /// Runs until `until` or until an event.
     fn run(&mut self, until: Instant) -> Result<(), EndError> {
-        match self.driver.run(Some(until)).map_err(io("at the socket"))? {
-            Turn::Event(Event { id, news }) => match news {
-                News::Opened { .. } => self.opened(id),
-                News::Readable { .. } => self.readable = true,
-                News::Writable { .. } => self.writable = true,
-                News::Finished => self.finished = true,
-                News::Closed { end } => self.over = Some(end),
+        match self.driver.run(Some(until)).map_err(io_error("running the socket"))? {
+            DriverEvent::Endpoint(Event { id, kind }) => match kind {
+                EventKind::Opened { .. } => self.opened(id),
+                EventKind::Readable { .. } => self.is_readable = true,
+                EventKind::Writable { .. } => self.is_writable = true,
+                EventKind::Finished => self.is_finished = true,
+                EventKind::Closed { reason: end } => self.end = Some(end),
             },
-            Turn::Trouble(_) | Turn::Until | Turn::Stopped => {}
+            DriverEvent::SendFailed(_) | DriverEvent::Deadline | DriverEvent::Stopped => {}
         }
         Ok(())
     }
 
     fn opened(&mut self, id: ConnectionId) {
         self.id = Some(id);
-        let measure = Command::Measure { id, every: self.gauge.every, meter: Box::new(self.gauge.clone()) };
-        // Refused only if it is over already.
+        let measure = Command::Measure {
+            id,
+            every: self.stage_timer.interval,
+            meter: Box::new(self.stage_timer.clone()),
+        };
+        // Fails only if the connection is closed already.
         let _ = self.driver.command(measure);
     }
 
-    /// Waits for the connection to stand.
-    fn open(&mut self, bench: &Bench, peer: SocketAddr) -> Result<(), EndError> {
-        let longest = longest(self.driver.socket(), peer).unwrap_or(ETHERNET);
-        let Some(options) = options(bench, longest) else { return Ok(()) };
+    /// Opens the connection and waits until it is established.
+    fn open(&mut self, context: &EndContext, peer: SocketAddr) -> Result<(), EndError> {
+        let max_datagram = max_datagram(self.driver.socket(), peer).unwrap_or(ETHERNET);
+        let Some(options) = options(context, max_datagram) else { return Ok(()) };
         let mut id = ConnectionId::default();
         let open = Command::Open { peer: peer_of(peer), options: &options, id: &mut id };
         self.driver.command(open).expect("the first connection of a node is not refused");
-        let patience = bench.clock.now() + PATIENCE;
+        let deadline = context.clock.now() + PEER_TIMEOUT;
         while self.id.is_none() {
-            self.run((bench.clock.now() + LOOK).min(patience))?;
-            if let Some(end) = self.over {
-                return Err(EndError::Ended(peer, end));
+            self.run((context.clock.now() + STOP_CHECK_INTERVAL).min(deadline))?;
+            if let Some(end) = self.end {
+                return Err(EndError::ConnectionEnded(peer, end));
             }
-            if bench.control.stopped() {
+            if context.control.is_stopped() {
                 return Err(EndError::Stopped);
             }
-            if bench.clock.now() >= patience {
-                return Err(EndError::Ended(peer, End::NoAnswer));
+            if context.clock.now() >= deadline {
+                return Err(EndError::ConnectionEnded(peer, CloseReason::HandshakeTimeout));
             }
         }
         Ok(())
     }
 
-    /// Hands a message over; false if that was stopped.
-    fn send(&mut self, bench: &Bench, bytes: &[u8]) -> Result<bool, EndError> {
+    /// Sends a message; returns false if a stop was requested.
+    fn send(&mut self, context: &EndContext, bytes: &[u8]) -> Result<bool, EndError> {
         let Some(id) = self.id else { return Ok(false) };
         loop {
             match self.driver.command(Command::Send { id, channel: CHANNEL, bytes }) {
                 Ok(()) => return Ok(true),
-                Err(Refusal::Full) => self.writable = false,
-                Err(_) => return Err(EndError::Ended(self.peer, self.over.unwrap_or(End::Here))),
-            }
-            while !self.writable {
-                self.run(bench.clock.now() + LOOK)?;
-                if let Some(end) = self.over {
-                    return Err(EndError::Ended(self.peer, end));
+                Err(Refusal::Full) => self.is_writable = false,
+                Err(_) => {
+                    return Err(EndError::ConnectionEnded(
+                        self.peer,
+                        self.end.unwrap_or(CloseReason::LocalReset),
+                    ));
                 }
-                if bench.control.stopped() {
+            }
+            while !self.is_writable {
+                self.run(context.clock.now() + STOP_CHECK_INTERVAL)?;
+                if let Some(end) = self.end {
+                    return Err(EndError::ConnectionEnded(self.peer, end));
+                }
+                if context.control.is_stopped() {
                     return Ok(false);
                 }
             }
         }
     }
 
-    /// The next message that has arrived, appended to `into`; whether it is whole.
-    fn take(&mut self, into: &mut Buffer) -> bool {
+    /// Appends the next message that has arrived to `into`; returns whether it is complete.
+    fn receive_message(&mut self, into: &mut Buffer) -> bool {
         let Some(id) = self.id else { return false };
         loop {
-            let mut taken = Taken::Nothing;
-            let take = Command::Take { id, channel: CHANNEL, into, taken: &mut taken };
-            if self.driver.command(take).is_err() {
+            let mut taken = ReceiveStatus::Empty;
+            let command = Command::Receive { id, channel: CHANNEL, buffer: into, status: &mut taken };
+            if self.driver.command(command).is_err() {
                 return false;
             }
             match taken {
-                Taken::Whole => return true,
-                Taken::Part => {}
-                Taken::Nothing => {
-                    self.readable = false;
+                ReceiveStatus::Complete => return true,
+                ReceiveStatus::Partial => {}
+                ReceiveStatus::Empty => {
+                    self.is_readable = false;
                     return false;
                 }
             }
         }
     }
 
-    /// Says that no more comes, and waits until all has arrived and the peer has said so too.
-    fn close(&mut self, bench: &Bench) -> Result<(), EndError> {
+    /// Closes the sending direction and waits until everything has arrived and the peer has closed as well.
+    fn close(&mut self, context: &EndContext) -> Result<(), EndError> {
         let Some(id) = self.id else { return Ok(()) };
         let _ = self.driver.command(Command::Close { id });
         let mut stopped = None;
-        while self.over.is_none() {
-            let now = bench.clock.now();
-            self.run(now + LOOK)?;
-            // Nothing promised is dropped at a stop; but nobody waits for a peer that is gone.
-            if bench.control.stopped() && now.since(*stopped.get_or_insert(now)) > FAREWELL {
+        while self.end.is_none() {
+            let now = context.clock.now();
+            self.run(now + STOP_CHECK_INTERVAL)?;
+            // A stop drops no accepted message, but does not wait forever for a lost peer.
+            if context.control.is_stopped() && now.since(*stopped.get_or_insert(now)) > CLOSE_TIMEOUT {
                 return Ok(());
             }
         }
-        match self.over {
-            Some(End::Done) | None => Ok(()),
-            Some(end) => Err(EndError::Ended(self.peer, end)),
+        match self.end {
+            Some(CloseReason::Completed) | None => Ok(()),
+            Some(end) => Err(EndError::ConnectionEnded(self.peer, end)),
         }
     }
 
-    fn counters(&self, side: &str) -> trunkline_run::ends::Figures {
+    fn counters(&self, side: &str) -> trunkline_run::reports::Figures {
         guaranteed::counters(self.driver.endpoint(), self.id.as_slice(), side)
     }
 }
 
-fn options(bench: &Bench, path: usize) -> Option<trunkline_arq::Options> {
-    let asked = bench.spec.buffer;
-    guaranteed::options(&bench.spec.protocol, asked, asked, path)
+fn options(context: &EndContext, path: usize) -> Option<trunkline_arq::Options> {
+    let buffer = context.spec.buffer;
+    guaranteed::options(&context.spec.protocol, buffer, buffer, path)
 }
 
-/// The longest datagram that reaches `peer` in one piece, as far as the system knows.
-fn longest(socket: &UdpSocket, peer: SocketAddr) -> Option<usize> {
+/// Returns the maximum datagram that reaches `peer` unfragmented, as far as the system knows.
+fn max_datagram(socket: &UdpSocket, peer: SocketAddr) -> Option<usize> {
     let probe = UdpSocket::bind(SocketAddr::new(socket.local_addr().ok()?.ip(), 0)).ok()?;
     probe.connect(peer).ok()?;
     socket::allow_fragments(&probe, peer).ok()?
 }
 
-/// Sends whatever the pattern asks for.
+/// Sends the messages of the pattern.
 pub(crate) fn send(
-    mut bench: Bench,
+    mut context: EndContext,
     peer: SocketAddr,
     limit: Limit,
     path: Option<&Path>,
-) -> Result<Report, Broken> {
-    let mut from = path.map(|path| File::open(path).map_err(file("opening", path))).transpose()?;
-    let (mut line, address) = Line::new(&bench, Some(peer))?;
-    let start = bench.ready(address)?;
-    line.open(&bench, peer)?;
-    let mut source = bench.source(start, limit, bench.largest())?;
-    let mut ledger = Ledger::new(start);
-    let mut answers = Answers::default();
-    let file = from.as_mut().zip(path);
-    let result = pump(&mut bench, &mut line, &mut source, &mut ledger, file, &mut answers);
-    let result = result.and_then(|()| line.close(&bench));
-    let mut report = SenderReport::whole(&ledger, &source);
-    report.cpu = bench.cpu();
-    report.counters.extend([buffer_counter(line.driver.socket(), true)]);
-    report.counters.extend(line.counters("sender"));
-    (report.stages, report.left) = line.gauge.report();
-    report.notes.insert("stages".into(), line.gauge.says());
+) -> Result<Report, EndFailure> {
+    let mut source_file =
+        path.map(|path| File::open(path).map_err(file_error("opening", path))).transpose()?;
+    let (mut connection, address) = GuaranteedConnection::new(&context, Some(peer))?;
+    let start = context.ready(address)?;
+    connection.open(&context, peer)?;
+    let mut source = context.source(start, limit, context.max_message())?;
+    let mut sender_meter = SenderMeter::new(start);
+    let mut responses = ResponseStats::default();
+    let file = source_file.as_mut().zip(path);
+    let result =
+        send_messages(&mut context, &mut connection, &mut source, &mut sender_meter, file, &mut responses);
+    let result = result.and_then(|()| connection.close(&context));
+    let mut report = SenderReport::complete(&sender_meter, &source);
+    report.cpu = context.cpu();
+    report.counters.extend([buffer_counter(connection.driver.socket(), true)]);
+    report.counters.extend(connection.counters("sender"));
+    (report.stages, report.departures) = connection.stage_timer.report();
+    report.notes.insert("stages".into(), connection.stage_timer.description());
     if path.is_some() {
-        let file_bytes = ledger.bytes() - ledger.messages() * HEADER as u64;
+        let file_bytes = sender_meter.bytes() - sender_meter.messages() * HEADER as u64;
         report.counters.insert("file_bytes".into(), file_bytes as f64);
     }
-    if matches!(bench.spec.pattern, Pattern::Request { .. }) {
-        report.rtt = answers.rtt.counts();
-        report.counters.insert("answers".into(), answers.count as f64);
-        report.counters.insert("answer_bytes".into(), answers.bytes as f64);
+    if matches!(context.spec.pattern, Pattern::Request { .. }) {
+        report.rtt = responses.rtt.counts();
+        report.counters.insert("answers".into(), responses.count as f64);
+        report.counters.insert("answer_bytes".into(), responses.bytes as f64);
     }
     match result {
         Ok(()) => Ok(Report::Sender(Box::new(report))),
-        Err(error) => Err(Broken { error, report: Some(Report::Sender(Box::new(report))) }),
+        Err(error) => Err(EndFailure { error, report: Some(Report::Sender(Box::new(report))) }),
     }
 }
 
-/// Answers to requests.
+/// Counters of responses.
 #[derive(Default)]
-struct Answers {
+struct ResponseStats {
     rtt: Histogram,
     count: u64,
     bytes: u64,
 }
 
-fn pump(
-    bench: &mut Bench,
-    line: &mut Line,
+fn send_messages(
+    context: &mut EndContext,
+    connection: &mut GuaranteedConnection,
     source: &mut Source,
-    ledger: &mut Ledger,
-    mut from: Option<(&mut File, &Path)>,
-    answers: &mut Answers,
+    sender_meter: &mut SenderMeter,
+    mut source_file: Option<(&mut File, &Path)>,
+    responses: &mut ResponseStats,
 ) -> Result<(), EndError> {
-    let asks = matches!(bench.spec.pattern, Pattern::Request { .. });
-    let (mut image, mut sequence, mut unseen) = (Vec::new(), 0, 0);
-    while !bench.control.stopped() {
-        let now = bench.clock.now();
+    let is_request = matches!(context.spec.pattern, Pattern::Request { .. });
+    let (mut buffer, mut sequence, mut unpolled) = (Vec::new(), 0, 0);
+    while !context.control.is_stopped() {
+        let now = context.clock.now();
         let message = match source.next(now) {
             Step::Send(message) => message,
             Step::Wait(until) => {
-                unseen = 0;
-                line.run(until.min(now + LOOK))?;
+                unpolled = 0;
+                connection.run(until.min(now + STOP_CHECK_INTERVAL))?;
                 continue;
             }
             Step::Done => break,
         };
-        let Some(message) = prepare(bench, &mut from, message, sequence, now, &mut image)? else { break };
-        if !line.send(bench, &image)? {
+        let Some(message) = encode_next(context, &mut source_file, message, sequence, now, &mut buffer)?
+        else {
+            break;
+        };
+        if !connection.send(context, &buffer)? {
             break;
         }
         sequence += 1;
-        ledger.depart(&message, now);
+        sender_meter.record_send(&message, now);
         if message.first {
             source.departed(now);
         }
-        if asks {
-            if !await_answer(bench, line, sequence - 1, now, answers)? {
+        if is_request {
+            if !await_response(context, connection, sequence - 1, now, responses)? {
                 break;
             }
             continue;
         }
-        // Several share frames; but a message with a gap behind it leaves at once.
-        unseen += 1;
-        if unseen >= AT_ONCE || source.due_after(now).is_some() {
-            unseen = 0;
-            line.run(now)?;
+        // Several messages share frames; a message followed by a gap is sent at once.
+        unpolled += 1;
+        if unpolled >= MESSAGES_PER_POLL || source.due_after(now).is_some() {
+            unpolled = 0;
+            connection.run(now)?;
         }
-        bench.copy_ledger(ledger, now);
+        context.snapshot_sender(sender_meter, now);
     }
     Ok(())
 }
 
-/// Lays a message out; none if the file has ended.
-fn prepare(
-    bench: &Bench,
-    from: &mut Option<(&mut File, &Path)>,
+/// Encodes a message; returns `None` at the end of the file.
+fn encode_next(
+    context: &EndContext,
+    source_file: &mut Option<(&mut File, &Path)>,
     mut message: Message,
     sequence: u64,
     now: Instant,
-    image: &mut Vec<u8>,
+    buffer: &mut Vec<u8>,
 ) -> Result<Option<Message>, EndError> {
     let (length, response) = (message.size, message.response);
-    let Some((from, path)) = from else {
-        lay(bench, image, &Header { sequence, sent: now, length, response, kind: Kind::Pattern });
+    let Some((source_file, path)) = source_file else {
+        encode_message(
+            context,
+            buffer,
+            &Header { sequence, sent_at: now, length, response_length: response, kind: MessageKind::Pattern },
+        );
         return Ok(Some(message));
     };
-    image.resize(length as usize, 0);
-    let got = fill(from, &mut image[HEADER..]).map_err(file("reading", path))?;
-    if got == 0 {
+    buffer.resize(length as usize, 0);
+    let received = fill(source_file, &mut buffer[HEADER..]).map_err(file_error("reading", path))?;
+    if received == 0 {
         return Ok(None);
     }
-    image.truncate(HEADER + got);
-    message.size = image.len() as u32;
-    let header = Header { sequence, sent: now, length: message.size, response: 0, kind: Kind::Checked };
-    let (front, body) = image.split_first_chunk_mut::<HEADER>().expect("a message has a header");
-    header.encode_checked(bench.spec.token, body, front);
+    buffer.truncate(HEADER + received);
+    message.size = buffer.len() as u32;
+    let header = Header {
+        sequence,
+        sent_at: now,
+        length: message.size,
+        response_length: 0,
+        kind: MessageKind::Checked,
+    };
+    let (front, body) = buffer.split_first_chunk_mut::<HEADER>().expect("a message has a header");
+    header.encode_checked(context.spec.token, body, front);
     Ok(Some(message))
 }
 
-/// Waits for the answer to `sequence`; false if stopped.
-fn await_answer(
-    bench: &Bench,
-    line: &mut Line,
+/// Waits for the response to request `sequence`; returns false if a stop was requested.
+fn await_response(
+    context: &EndContext,
+    connection: &mut GuaranteedConnection,
     sequence: u64,
-    asked: Instant,
-    answers: &mut Answers,
+    requested_at: Instant,
+    responses: &mut ResponseStats,
 ) -> Result<bool, EndError> {
-    let mut answer = Buffer::new();
+    let mut response = Buffer::new();
     loop {
-        while !line.take(&mut answer) {
-            if let Some(end) = line.over {
-                return Err(EndError::Ended(line.peer, end));
+        while !connection.receive_message(&mut response) {
+            if let Some(end) = connection.end {
+                return Err(EndError::ConnectionEnded(connection.peer, end));
             }
-            if bench.control.stopped() {
+            if context.control.is_stopped() {
                 return Ok(false);
             }
-            line.run(bench.clock.now() + LOOK)?;
+            connection.run(context.clock.now() + STOP_CHECK_INTERVAL)?;
         }
-        let header = Header::decode(bench.spec.token, &answer);
-        answer.clear();
-        if header.is_ok_and(|h| h.kind == Kind::Answer && h.sequence == sequence) {
+        let header = Header::decode(context.spec.token, &response);
+        response.clear();
+        if header.is_ok_and(|h| h.kind == MessageKind::Response && h.sequence == sequence) {
             let length = header.map_or(0, |h| h.length);
-            answers.rtt.record(bench.clock.now().since(asked));
-            answers.count += 1;
-            answers.bytes += u64::from(length);
+            responses.rtt.record(context.clock.now().since(requested_at));
+            responses.count += 1;
+            responses.bytes += u64::from(length);
             return Ok(true);
         }
     }
 }
 
-/// Receives whatever comes, and answers what asks for it.
-pub(crate) fn receive(mut bench: Bench, path: Option<&Path>) -> Result<Report, Broken> {
-    let (mut line, address) = Line::new(&bench, None)?;
+/// Receives messages and responds to requests.
+pub(crate) fn receive(mut context: EndContext, path: Option<&Path>) -> Result<Report, EndFailure> {
+    let (mut connection, address) = GuaranteedConnection::new(&context, None)?;
     let mut sink = path.map(Sink::create).transpose()?;
-    let start = bench.ready(address)?;
-    let mut meter = Meter::new(start);
-    let result = listen(&mut bench, &mut line, &mut meter, &mut sink);
-    let mut report = ReceiverReport::of(&meter);
-    report.cpu = bench.cpu();
-    report.counters.extend([buffer_counter(line.driver.socket(), false)]);
-    report.counters.extend(line.counters("receiver"));
-    (report.stages, report.came) = line.gauge.report();
+    let start = context.ready(address)?;
+    let mut meter = ReceiverMeter::new(start);
+    let result = receive_messages(&mut context, &mut connection, &mut meter, &mut sink);
+    let mut report = ReceiverReport::from_meter(&meter);
+    report.cpu = context.cpu();
+    report.counters.extend([buffer_counter(connection.driver.socket(), false)]);
+    report.counters.extend(connection.counters("receiver"));
+    (report.stages, report.frame_arrivals) = connection.stage_timer.report();
     let report = Report::Receiver(Box::new(report));
     match result.and_then(|()| sink.map_or(Ok(()), Sink::finish)) {
         Ok(()) => Ok(report),
-        Err(error) => Err(Broken { error, report: Some(report) }),
+        Err(error) => Err(EndFailure { error, report: Some(report) }),
     }
 }
 
-fn listen(
-    bench: &mut Bench,
-    line: &mut Line,
-    meter: &mut Meter,
+fn receive_messages(
+    context: &mut EndContext,
+    connection: &mut GuaranteedConnection,
+    meter: &mut ReceiverMeter,
     sink: &mut Option<Sink>,
 ) -> Result<(), EndError> {
     let (mut message, mut reply) = (Buffer::new(), Vec::new());
-    while !line.finished && line.over.is_none() && !bench.control.stopped() {
-        line.run(bench.clock.now() + LOOK)?;
-        while line.readable && line.take(&mut message) {
-            let now = bench.clock.now();
-            let header = Header::decode(bench.spec.token, &message);
-            let intact = |h: &Header| match message.split_first_chunk::<HEADER>() {
+    while !connection.is_finished && connection.end.is_none() && !context.control.is_stopped() {
+        connection.run(context.clock.now() + STOP_CHECK_INTERVAL)?;
+        while connection.is_readable && connection.receive_message(&mut message) {
+            let now = context.clock.now();
+            let header = Header::decode(context.spec.token, &message);
+            let is_intact = |h: &Header| match message.split_first_chunk::<HEADER>() {
                 Some((front, body)) if h.length as usize == message.len() => match h.kind {
-                    Kind::Checked => Header::holds(front, body),
-                    _ => bench.payload.matches(0, body),
+                    MessageKind::Checked => Header::is_checksum_valid(front, body),
+                    _ => context.payload.matches(0, body),
                 },
                 _ => false,
             };
             match header {
-                Ok(header) if intact(&header) => {
-                    meter.arrive(&header, now);
+                Ok(header) if is_intact(&header) => {
+                    meter.record(&header, now);
                     if let Some(sink) = sink {
                         sink.append(&message[HEADER..])?;
                     }
-                    if header.response > 0 {
-                        lay(bench, &mut reply, &answer_to(&header, now));
-                        line.send(bench, &reply)?;
+                    if header.response_length > 0 {
+                        encode_message(context, &mut reply, &response_to(&header, now));
+                        connection.send(context, &reply)?;
                     }
                 }
-                _ => meter.corrupted(),
+                _ => meter.record_corrupted(),
             }
             message.clear();
-            bench.copy_meter(meter, now);
-            if bench.control.stopped() {
+            context.snapshot_receiver(meter, now);
+            if context.control.is_stopped() {
                 break;
             }
         }
     }
-    line.close(bench)
+    connection.close(context)
 }

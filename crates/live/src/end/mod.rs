@@ -1,27 +1,29 @@
-//! One end of a connection at work, on a thread of its own.
+//! The ends of a connection; each runs on its own thread.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
 //! | [`datagram`] | `udp` and `multicast`: paced, and at full speed with offload |
 //! | [`stream`] | `tcp` |
-//! | [`guaranteed`] | `guaranteed`: every test over it |
-//! | `gauge` | where the time goes there |
-//! | [`messages`] | `llc`: every test over it but files |
-//! | [`bundled`] | `bundle`: tests with a pace |
-//! | [`request`] | requests and answers over either |
-//! | [`mod@file`] | a file, disk to disk, over either |
+//! | [`guaranteed`] | `guaranteed`: all tests |
+//! | `stage_timer` | time of the processing stages of `guaranteed` |
+//! | [`llc`] | `llc`: all tests except `file` |
+//! | [`bundle`] | `bundle`: paced tests |
+//! | [`request`] | requests and responses over UDP or TCP |
+//! | `sink` | the destination of a received file |
+//! | [`mod@file`] | a file from disk to disk over UDP or TCP |
 //!
-//! An end opens its sockets, says that it is ready, waits for its start, works until its source is done or it is told
-//! to stop, and reports. Twice a second it leaves a copy of what it has measured where the agent finds it, so that
-//! what was measured survives its death.
+//! An end opens its sockets, reports that it is ready, waits for its start, works until its source is done or a stop
+//! is requested, and reports. Twice a second it stores a snapshot of its measurements for the agent, so that they
+//! survive its loss.
 
-pub mod bundled;
+pub mod bundle;
 pub mod datagram;
 pub mod file;
-mod gauge;
 pub mod guaranteed;
-pub mod messages;
+pub mod llc;
 pub mod request;
+mod sink;
+mod stage_timer;
 pub mod stream;
 
 use std::net::SocketAddr;
@@ -34,51 +36,51 @@ use trunkline_experiment::plan::Protocol;
 use trunkline_io::socket::Options;
 use trunkline_io::usage::CpuTime;
 use trunkline_io::{Clock, SocketError};
-use trunkline_run::ends::{ReceiverReport, SenderReport};
-use trunkline_run::message::{HEADER, LARGEST, Payload};
-use trunkline_run::{Ledger, Meter};
+use trunkline_run::message::{HEADER, MAX_MESSAGE, Payload};
+use trunkline_run::reports::{ReceiverReport, SenderReport};
+use trunkline_run::{ReceiverMeter, SenderMeter};
 use trunkline_traffic::source::{Bounds, Limit};
 use trunkline_traffic::{Pattern, Source, SourceError};
 use trunkline_units::{Instant, Size, Span};
 
-use crate::agent::Voice;
-use crate::bundles::Desk;
+use crate::bundles::BundleWorker;
 use crate::station::Station;
-use crate::wire::{End, Report, Role, Word};
+use crate::wire::{AgentMessage, AgentWriter, EndSpec, Report, Role};
 
-/// How often a copy of what was measured is left for the agent.
-const COPY_EVERY: Span = Span::from_ms(500);
-/// Blocking calls return this often to look for a stop.
-pub(crate) const LOOK: Span = Span::from_ms(50);
+/// Interval between snapshots of the measurements.
+const SNAPSHOT_INTERVAL: Span = Span::from_ms(500);
+/// Interval at which blocking calls check for a stop.
+pub(crate) const STOP_CHECK_INTERVAL: Span = Span::from_ms(50);
 /// How long an end waits for its peer.
-pub(crate) const PATIENCE: Span = Span::from_s(5);
-/// How long a receiver waits in silence for what is still under way once the sender has ended.
-pub(crate) const LINGER: Span = Span::from_ms(250);
+pub(crate) const PEER_TIMEOUT: Span = Span::from_s(5);
+/// How long a receiver waits without arrivals for messages in flight after the sender has ended.
+pub(crate) const DRAIN_TIMEOUT: Span = Span::from_ms(250);
 
-/// What an end is told while it works.
+/// Controls an end from the agent's thread.
 #[derive(Debug, Default)]
-pub struct Control {
+pub struct EndControl {
     id: u32,
     start: Mutex<Option<Instant>>,
     started: Condvar,
     stop: AtomicBool,
     over: AtomicBool,
-    /// One more than the number of messages sent; 0 until that is known.
+    /// One more than the number of messages sent; 0 while it is unknown.
     expected: AtomicU64,
-    /// When that became known, picoseconds.
+    /// When that number arrived, in picoseconds.
     finished: AtomicU64,
-    copy: Mutex<Option<Copy>>,
+    snapshot: Mutex<Option<Snapshot>>,
 }
 
-/// What an end had measured a moment ago. Turned into a report by whoever passes it on, not by the busy thread.
+/// Measurements of an end. The thread that sends them turns them into a report, so that the end's thread does not
+/// have to.
 #[derive(Debug)]
-enum Copy {
-    Sender(Box<Ledger>),
-    Receiver(Box<Meter>),
+enum Snapshot {
+    Sender(Box<SenderMeter>),
+    Receiver(Box<ReceiverMeter>),
 }
 
-impl Control {
-    /// Sets when the end begins.
+impl EndControl {
+    /// Sets the start of the end.
     pub fn start(&self, at: Instant) {
         if let Ok(mut start) = self.start.lock() {
             *start = Some(at);
@@ -86,37 +88,39 @@ impl Control {
         self.started.notify_all();
     }
 
-    /// Tells a receiver, at `now`, how many messages were sent.
+    /// Sets the number of messages sent, known at `now`.
     pub fn finish(&self, messages: u64, now: Instant) {
         self.finished.store(now.as_ps(), Ordering::Relaxed);
         self.expected.store(messages + 1, Ordering::Release);
     }
 
-    /// Tells the end to stop.
+    /// Stops the end.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
         self.started.notify_all();
     }
 
-    /// Whether the end has reported.
+    /// Returns whether the end has reported.
     pub fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed)
     }
 
-    /// Sends on the latest copy, if there is a new one.
-    pub fn pass_on(&self, voice: &Voice) {
-        let copy = self.copy.lock().ok().and_then(|mut c| c.take());
-        let report = match copy {
-            Some(Copy::Sender(ledger)) => Report::Sender(Box::new(SenderReport::so_far(&ledger))),
-            Some(Copy::Receiver(meter)) => Report::Receiver(Box::new(ReceiverReport::of(&meter))),
+    /// Sends the latest snapshot if there is a new one.
+    pub fn send_snapshot(&self, writer: &AgentWriter) {
+        let snapshot = self.snapshot.lock().ok().and_then(|mut c| c.take());
+        let report = match snapshot {
+            Some(Snapshot::Sender(sender_meter)) => {
+                Report::Sender(Box::new(SenderReport::partial(&sender_meter)))
+            }
+            Some(Snapshot::Receiver(meter)) => Report::Receiver(Box::new(ReceiverReport::from_meter(&meter))),
             None => return,
         };
         if !self.is_over() {
-            voice.say(&Word::Progress(self.id, report));
+            writer.send(&AgentMessage::Progress(self.id, report));
         }
     }
 
-    pub(crate) fn stopped(&self) -> bool {
+    pub(crate) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
@@ -124,7 +128,7 @@ impl Control {
         &self.stop
     }
 
-    /// How many messages were sent, once that is known.
+    /// Returns the number of messages sent, once it is known.
     pub(crate) fn expected(&self) -> Option<u64> {
         self.expected.load(Ordering::Acquire).checked_sub(1)
     }
@@ -132,109 +136,109 @@ impl Control {
     fn await_start(&self) -> Option<Instant> {
         let mut start = self.start.lock().ok()?;
         loop {
-            if self.stopped() {
+            if self.is_stopped() {
                 return None;
             }
             if let Some(at) = *start {
                 return Some(at);
             }
-            start = self.started.wait_timeout(start, LOOK.into()).ok()?.0;
+            start = self.started.wait_timeout(start, STOP_CHECK_INTERVAL.into()).ok()?.0;
         }
     }
 }
 
-/// Why an end failed. Its text is one line that a person can act on.
+/// Error of an end. The text is one line that a user can act on.
 #[derive(Debug, thiserror::Error)]
 pub enum EndError {
-    /// A socket could not be opened.
+    /// A socket cannot be opened.
     #[error(transparent)]
     Socket(#[from] SocketError),
-    /// A socket failed at work.
+    /// A socket operation failed.
     #[error("{doing}: {cause}")]
     Io {
-        /// What was being done.
+        /// The operation.
         doing: &'static str,
-        /// What the system said.
+        /// Error of the operating system.
         cause: std::io::Error,
     },
-    /// A file.
+    /// A file operation failed.
     #[error("{doing} {}: {cause}", path.display())]
     File {
-        /// What was being done.
+        /// The operation.
         doing: &'static str,
-        /// Which file.
+        /// Path of the file.
         path: std::path::PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         cause: std::io::Error,
     },
-    /// The pattern gives no source.
+    /// The traffic pattern is invalid.
     #[error(transparent)]
     Source(#[from] SourceError),
     /// Part of a file is missing.
-    #[error("the file is not whole: {missing} of {sent} messages did not arrive")]
+    #[error("the file is incomplete: {missing} of {sent} messages did not arrive")]
     FileNotWhole {
         /// Messages that did not arrive.
         missing: u64,
         /// Messages that were sent.
         sent: u64,
     },
-    /// Nobody connected.
-    #[error("nobody connected to {0} within {PATIENCE}")]
-    Lonely(SocketAddr),
-    /// The stream cannot be read on.
-    #[error("the stream from {0} is out of step: a header was damaged")]
-    OutOfStep(SocketAddr),
-    /// The peer closed before it had sent all.
+    /// No peer connected.
+    #[error("no peer connected to {0} within {PEER_TIMEOUT}")]
+    NoPeer(SocketAddr),
+    /// The message boundaries in the stream are lost.
+    #[error("lost message boundaries in the stream from {0}: corrupt header")]
+    LostSync(SocketAddr),
+    /// The peer closed before it had sent everything.
     #[error("{0} closed the connection early")]
     ClosedEarly(SocketAddr),
-    /// The peer does not take what it is sent.
-    #[error("{0} has taken nothing for {1}")]
-    Stuck(SocketAddr, Span),
-    /// The guaranteed transport gave up.
+    /// The peer accepts no data.
+    #[error("{0} has accepted no data for {1}")]
+    PeerStalled(SocketAddr, Span),
+    /// The guaranteed transport closed the connection.
     #[error("{0}: {1}")]
-    Ended(SocketAddr, trunkline_arq::End),
-    /// The LLC station of its host.
-    #[error("its station: {0}")]
+    ConnectionEnded(SocketAddr, trunkline_arq::CloseReason),
+    /// The LLC station of the host failed.
+    #[error("LLC station: {0}")]
     Station(String),
-    /// Nothing bundles at its host.
-    #[error("nothing bundles at this host")]
-    Unbundled,
-    /// Stopped before it began.
-    #[error("stopped before it began")]
+    /// The host has no bundle interface.
+    #[error("this host has no bundle interface")]
+    NoBundleNode,
+    /// A stop was requested before the start.
+    #[error("stopped before the start")]
     Stopped,
 }
 
-pub(crate) fn io(doing: &'static str) -> impl Fn(std::io::Error) -> EndError {
+pub(crate) fn io_error(doing: &'static str) -> impl Fn(std::io::Error) -> EndError {
     move |cause| EndError::Io { doing, cause }
 }
 
-pub(crate) fn file(doing: &'static str, path: &Path) -> impl Fn(std::io::Error) -> EndError {
+pub(crate) fn file_error(doing: &'static str, path: &Path) -> impl Fn(std::io::Error) -> EndError {
     let path = path.to_owned();
     move |cause| EndError::File { doing, path: path.clone(), cause }
 }
 
-/// What every end has at hand.
-pub(crate) struct Bench {
-    pub spec: End,
+/// State that every end needs.
+pub(crate) struct EndContext {
+    pub spec: EndSpec,
     pub clock: Clock,
-    pub control: Arc<Control>,
-    pub voice: Voice,
+    pub control: Arc<EndControl>,
+    pub writer: AgentWriter,
     pub payload: Payload,
-    /// The LLC station of its host, or why there is none.
+    /// The LLC station of the host, or why there is none.
     pub station: Result<Station, String>,
-    /// What bundles at its host, if anything does.
-    pub desk: Option<Desk>,
+    /// The bundle worker of the host, if there is one.
+    pub bundle_worker: Option<BundleWorker>,
     cpu: CpuTime,
-    next_copy: Instant,
+    next_snapshot: Instant,
 }
 
-impl Bench {
-    /// Says that the sockets are open, then waits for the start.
+impl EndContext {
+    /// Reports that the sockets are open, then waits for the start.
     pub fn ready(&mut self, address: SocketAddr) -> Result<Instant, EndError> {
-        self.voice.say(&Word::Ready(self.spec.id, address));
+        self.writer.send(&AgentMessage::Ready(self.spec.id, address));
         let start = self.control.await_start().ok_or(EndError::Stopped)?;
         self.cpu = CpuTime::of_this_thread();
-        self.next_copy = start + COPY_EVERY;
+        self.next_snapshot = start + SNAPSHOT_INTERVAL;
         Ok(start)
     }
 
@@ -250,161 +254,166 @@ impl Bench {
 
     pub fn source(&self, start: Instant, limit: Limit, largest: u32) -> Result<Source, EndError> {
         let bounds = Bounds { smallest: HEADER as u32, largest };
-        Ok(Source::new(&self.spec.pattern, limit, bounds, start, self.spec.seed, &self.spec.place)?)
+        Ok(Source::new(&self.spec.pattern, limit, bounds, start, self.spec.seed, &self.spec.run_name)?)
     }
 
-    /// The longest message of this protocol.
-    pub fn largest(&self) -> u32 {
+    /// Returns the maximum message length of the protocol.
+    pub fn max_message(&self) -> u32 {
         match self.spec.protocol {
-            Protocol::Tcp { .. } | Protocol::Guaranteed { .. } => LARGEST,
+            Protocol::Tcp { .. } | Protocol::Guaranteed { .. } => MAX_MESSAGE,
             Protocol::Bundle { .. } => {
-                let longest = self.desk.as_ref().map(|desk| desk.place().longest());
-                longest.unwrap_or(trunkline_run::bundle::LONGEST)
+                let max_message =
+                    self.bundle_worker.as_ref().map(|bundle_worker| bundle_worker.node().max_message());
+                max_message.unwrap_or(trunkline_run::bundle::MAX_CLASSIC_MESSAGE)
             }
-            Protocol::Llc { .. } => trunkline_run::llc::longest(&self.spec.protocol, crate::station::PDU),
-            _ => trunkline_io::batch::LARGEST as u32,
+            Protocol::Llc { .. } => {
+                trunkline_run::llc::max_message(&self.spec.protocol, crate::station::MAX_PDU)
+            }
+            _ => trunkline_io::batch::MAX_DATAGRAM as u32,
         }
     }
 
-    /// Whether a copy should have been left half a second ago.
+    /// Returns whether the next snapshot is late by a whole interval.
     #[inline]
     pub fn is_overdue(&self, now: Instant) -> bool {
-        now >= self.next_copy + COPY_EVERY
+        now >= self.next_snapshot + SNAPSHOT_INTERVAL
     }
 
-    /// Leaves a copy of the ledger for the agent, when it is time.
+    /// Stores a snapshot of the sender's measurements if one is due.
     #[inline]
-    pub fn copy_ledger(&mut self, ledger: &Ledger, now: Instant) {
-        if now >= self.next_copy {
-            self.leave(Copy::Sender(Box::new(ledger.clone())), now);
+    pub fn snapshot_sender(&mut self, sender_meter: &SenderMeter, now: Instant) {
+        if now >= self.next_snapshot {
+            self.store_snapshot(Snapshot::Sender(Box::new(sender_meter.clone())), now);
         }
     }
 
-    /// Leaves a copy of the meter for the agent, when it is time.
+    /// Stores a snapshot of the receiver's measurements if one is due.
     #[inline]
-    pub fn copy_meter(&mut self, meter: &Meter, now: Instant) {
-        if now >= self.next_copy {
-            self.leave(Copy::Receiver(Box::new(meter.clone())), now);
+    pub fn snapshot_receiver(&mut self, meter: &ReceiverMeter, now: Instant) {
+        if now >= self.next_snapshot {
+            self.store_snapshot(Snapshot::Receiver(Box::new(meter.clone())), now);
         }
     }
 
     #[cold]
-    fn leave(&mut self, copy: Copy, now: Instant) {
-        self.next_copy = now + COPY_EVERY;
-        // Never waits: if the agent is reading just now, the next copy serves.
-        if let Ok(mut place) = self.control.copy.try_lock() {
-            *place = Some(copy);
+    fn store_snapshot(&mut self, snapshot: Snapshot, now: Instant) {
+        self.next_snapshot = now + SNAPSHOT_INTERVAL;
+        // Never blocks: if the agent is reading, the next snapshot replaces this one.
+        if let Ok(mut slot) = self.control.snapshot.try_lock() {
+            *slot = Some(snapshot);
         }
     }
 
-    /// Processor time since the start.
+    /// Returns the processor time since the start, user and system.
     pub fn cpu(&self) -> (Span, Span) {
         let used = CpuTime::of_this_thread().since(self.cpu);
         (used.user, used.system)
     }
 
-    /// Whether a receiver has all that it will get: everything sent has come, or nothing has for a while.
-    pub fn is_complete(&self, meter: &Meter, now: Instant) -> bool {
+    /// Returns whether a receiver is done: everything sent has arrived, or nothing has arrived for [`DRAIN_TIMEOUT`].
+    pub fn is_complete(&self, meter: &ReceiverMeter, now: Instant) -> bool {
         let Some(expected) = self.control.expected() else { return false };
         let a = meter.arrivals();
-        let told = now.since(Instant::from_ps(self.control.finished.load(Ordering::Relaxed)));
-        a.messages + a.corrupted >= expected || meter.quiet(now).min(told) > LINGER
+        let since_finished = now.since(Instant::from_ps(self.control.finished.load(Ordering::Relaxed)));
+        a.messages + a.corrupted >= expected || meter.idle_time(now).min(since_finished) > DRAIN_TIMEOUT
     }
 }
 
-/// What went wrong, and what had been measured by then.
-pub(crate) struct Broken {
+/// An error and what had been measured before it.
+pub(crate) struct EndFailure {
     pub error: EndError,
     pub report: Option<Report>,
 }
 
-impl<E: Into<EndError>> From<E> for Broken {
+impl<E: Into<EndError>> From<E> for EndFailure {
     fn from(error: E) -> Self {
-        Broken { error: error.into(), report: None }
+        EndFailure { error: error.into(), report: None }
     }
 }
 
-/// Opens an end on a thread of its own.
+/// Starts an end on its own thread.
 pub(crate) fn prepare(
-    spec: End,
+    spec: EndSpec,
     clock: Clock,
-    voice: Voice,
-    (station, desk): (Result<Station, String>, Option<Desk>),
-) -> (Arc<Control>, Option<JoinHandle<()>>) {
-    let control = Arc::new(Control { id: spec.id, ..Control::default() });
+    writer: AgentWriter,
+    (station, bundle_worker): (Result<Station, String>, Option<BundleWorker>),
+) -> (Arc<EndControl>, Option<JoinHandle<()>>) {
+    let control = Arc::new(EndControl { id: spec.id, ..EndControl::default() });
     let shared = control.clone();
-    let (id, failed) = (spec.id, voice.clone());
+    let (id, spawn_writer) = (spec.id, writer.clone());
     let work = move || {
-        let payload = Payload::new(spec.seed, &spec.place);
-        let (id, teller) = (spec.id, voice.clone());
+        let payload = Payload::new(spec.seed, &spec.run_name);
+        let (id, reporter) = (spec.id, writer.clone());
         let cpu = CpuTime::default();
-        let bench = Bench {
+        let context = EndContext {
             spec,
             clock,
             control: shared.clone(),
-            voice,
+            writer,
             payload,
             station,
-            desk,
+            bundle_worker,
             cpu,
-            next_copy: Instant::ZERO,
+            next_snapshot: Instant::ZERO,
         };
-        let word = match run(bench) {
-            Ok(report) => Word::Done(id, report),
-            Err(broken) => Word::Failed(id, broken.error.to_string(), broken.report),
+        let message = match run(context) {
+            Ok(report) => AgentMessage::Done(id, report),
+            Err(failure) => AgentMessage::Failed(id, failure.error.to_string(), failure.report),
         };
         shared.over.store(true, Ordering::Relaxed);
-        teller.say(&word);
+        reporter.send(&message);
     };
     let name = format!("end {id}");
     match std::thread::Builder::new().name(name).spawn(work) {
         Ok(handle) => (control, Some(handle)),
         Err(e) => {
-            failed.say(&Word::Failed(id, format!("cannot start a thread: {e}"), None));
+            spawn_writer.send(&AgentMessage::Failed(id, format!("cannot start a thread: {e}"), None));
             (control, None)
         }
     }
 }
 
-fn run(bench: Bench) -> Result<Report, Broken> {
-    let tcp = matches!(bench.spec.protocol, Protocol::Tcp { .. });
-    let role = bench.spec.role.clone();
-    if matches!(bench.spec.protocol, Protocol::Guaranteed { .. }) {
+fn run(context: EndContext) -> Result<Report, EndFailure> {
+    let tcp = matches!(context.spec.protocol, Protocol::Tcp { .. });
+    let role = context.spec.role.clone();
+    if matches!(context.spec.protocol, Protocol::Guaranteed { .. }) {
         return match role {
-            Role::Sender { peer, limit, file } => guaranteed::send(bench, peer, limit, file.as_deref()),
-            Role::Receiver { file } => guaranteed::receive(bench, file.as_deref()),
+            Role::Sender { peer, limit, file } => guaranteed::send(context, peer, limit, file.as_deref()),
+            Role::Receiver { file } => guaranteed::receive(context, file.as_deref()),
         };
     }
-    if matches!(bench.spec.protocol, Protocol::Llc { .. }) {
+    if matches!(context.spec.protocol, Protocol::Llc { .. }) {
         return match role {
-            Role::Sender { peer, limit, .. } => messages::send(bench, peer, limit),
-            Role::Receiver { .. } => messages::receive(bench),
+            Role::Sender { peer, limit, .. } => llc::send(context, peer, limit),
+            Role::Receiver { .. } => llc::receive(context),
         };
     }
-    if let Protocol::Bundle { .. } = bench.spec.protocol {
+    if let Protocol::Bundle { .. } = context.spec.protocol {
         return match role {
-            Role::Sender { limit, .. } => bundled::send(bench, limit),
-            Role::Receiver { .. } => bundled::receive(bench),
+            Role::Sender { limit, .. } => bundle::send(context, limit),
+            Role::Receiver { .. } => bundle::receive(context),
         };
     }
-    match (&bench.spec.pattern, role) {
-        (Pattern::Request { .. }, Role::Sender { peer, limit, .. }) => request::ask(bench, peer, limit),
-        (Pattern::Request { .. }, Role::Receiver { .. }) => request::answer(bench),
+    match (&context.spec.pattern, role) {
+        (Pattern::Request { .. }, Role::Sender { peer, limit, .. }) => {
+            request::send_requests(context, peer, limit)
+        }
+        (Pattern::Request { .. }, Role::Receiver { .. }) => request::send_responses(context),
         (Pattern::File { .. }, Role::Sender { peer, limit, file: Some(path) }) => {
-            file::send(bench, peer, limit, &path)
+            file::send(context, peer, limit, &path)
         }
         (Pattern::Full { .. }, Role::Sender { peer, limit, .. }) if !tcp => {
-            datagram::send_full(bench, peer, limit)
+            datagram::send_full(context, peer, limit)
         }
-        (Pattern::Full { .. }, Role::Receiver { .. }) if !tcp => datagram::receive_full(bench),
-        (_, Role::Sender { peer, limit, .. }) if tcp => stream::send(bench, peer, limit),
-        (_, Role::Sender { peer, limit, .. }) => datagram::send_paced(bench, peer, limit),
-        (_, Role::Receiver { file }) if tcp => stream::receive(bench, file.as_deref()),
-        (_, Role::Receiver { file }) => datagram::receive(bench, file.as_deref()),
+        (Pattern::Full { .. }, Role::Receiver { .. }) if !tcp => datagram::receive_full(context),
+        (_, Role::Sender { peer, limit, .. }) if tcp => stream::send(context, peer, limit),
+        (_, Role::Sender { peer, limit, .. }) => datagram::send_paced(context, peer, limit),
+        (_, Role::Receiver { file }) if tcp => stream::receive(context, file.as_deref()),
+        (_, Role::Receiver { file }) => datagram::receive(context, file.as_deref()),
     }
 }
 
-/// The two granted socket buffers, as counters.
+/// Returns the counter of the granted size of a socket's send or receive buffer.
 pub(crate) fn buffer_counter(socket: &impl std::os::fd::AsFd, sender: bool) -> (String, f64) {
     let (send, receive) = trunkline_io::socket::granted_buffers(socket);
     let bytes = |s: Size| s.as_bytes() as f64;

@@ -1,5 +1,5 @@
-//! Requests and answers: one in flight. Over datagrams a request unanswered for a second is lost and the next goes
-//! out; over a stream the answer is waited for, unless the peer is silent for so long that it is taken for gone.
+//! Requests and responses, one in flight. Over datagrams a request without a response for a second is lost and the
+//! next is sent; over a stream the requester waits until the peer counts as stalled.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -7,125 +7,129 @@ use std::net::{SocketAddr, TcpStream, UdpSocket};
 use trunkline_experiment::plan::Protocol;
 use trunkline_io::socket;
 use trunkline_record::Histogram;
-use trunkline_run::ends::{ReceiverReport, SenderReport};
-use trunkline_run::message::{HEADER, Header, Kind};
-use trunkline_run::{Ledger, Meter};
+use trunkline_run::message::{HEADER, Header, MessageKind};
+use trunkline_run::reports::{ReceiverReport, SenderReport};
+use trunkline_run::{ReceiverMeter, SenderMeter};
 use trunkline_traffic::Source;
 use trunkline_traffic::source::{Limit, Step};
 use trunkline_units::{Instant, Span};
 
-use super::stream::{self, STUCK, Writer};
-use super::{Bench, Broken, EndError, buffer_counter, datagram, io};
+use super::stream::{self, STALL_TIMEOUT, StreamWriter};
+use super::{EndContext, EndError, EndFailure, buffer_counter, datagram, io_error};
 use crate::wire::Report;
 
-/// An answer that has not come by then is lost.
-const UNANSWERED: Span = Span::from_s(1);
-/// A message that one call reads or writes whole.
-const ROOM: usize = 1 << 16;
+/// A response that has not arrived by then is lost.
+const RESPONSE_TIMEOUT: Span = Span::from_s(1);
+/// Buffer size; a longer message grows the buffer.
+const READ_BUFFER: usize = 1 << 16;
 
-/// What carries requests and answers.
-enum Way {
-    Stream(Box<Writer>, TcpStream),
+/// The transport of requests and responses.
+enum RequestTransport {
+    Stream(Box<StreamWriter>, TcpStream),
     Datagrams(UdpSocket),
 }
 
-/// What one wait for a message brought.
-enum Got {
+/// Result of waiting for a message.
+enum ReadOutcome {
     Message(Header),
     Nothing,
     Closed,
 }
 
-/// Messages as they come in, whole.
-struct Mouth {
+/// Reads complete messages.
+struct MessageReader {
     buffer: Vec<u8>,
-    have: usize,
+    filled: usize,
     calls: u64,
     corrupted: u64,
 }
 
-impl Mouth {
+impl MessageReader {
     fn new() -> Self {
-        Mouth { buffer: vec![0; ROOM], have: 0, calls: 0, corrupted: 0 }
+        MessageReader { buffer: vec![0; READ_BUFFER], filled: 0, calls: 0, corrupted: 0 }
     }
 
-    /// One datagram.
-    fn datagram(&mut self, bench: &Bench, socket: &UdpSocket) -> io::Result<(Got, Option<SocketAddr>)> {
+    /// Reads one datagram.
+    fn datagram(
+        &mut self,
+        context: &EndContext,
+        socket: &UdpSocket,
+    ) -> io::Result<(ReadOutcome, Option<SocketAddr>)> {
         self.calls += 1;
         match socket.recv_from(&mut self.buffer) {
-            Ok((length, peer)) => Ok((self.judge(bench, length), Some(peer))),
+            Ok((length, peer)) => Ok((self.check(context, length), Some(peer))),
             Err(e) if socket::is_timeout(&e) || e.kind() == io::ErrorKind::ConnectionRefused => {
-                Ok((Got::Nothing, None))
+                Ok((ReadOutcome::Nothing, None))
             }
             Err(e) => Err(e),
         }
     }
 
-    fn judge(&mut self, bench: &Bench, length: usize) -> Got {
+    fn check(&mut self, context: &EndContext, length: usize) -> ReadOutcome {
         let bytes = &self.buffer[..length];
-        match Header::decode(bench.spec.token, bytes) {
-            Ok(h) if h.length as usize == length && bench.payload.matches(0, &bytes[HEADER..]) => {
-                Got::Message(h)
+        match Header::decode(context.spec.token, bytes) {
+            Ok(h) if h.length as usize == length && context.payload.matches(0, &bytes[HEADER..]) => {
+                ReadOutcome::Message(h)
             }
             _ => {
                 self.corrupted += 1;
-                Got::Nothing
+                ReadOutcome::Nothing
             }
         }
     }
 
-    /// The next message of a stream. Only one is ever under way, so nothing beyond it is read.
-    fn message(&mut self, bench: &Bench, stream: &mut TcpStream) -> Result<Got, EndError> {
+    /// Reads the next message of a stream. Only one is ever in flight, so nothing beyond it is read.
+    fn message(&mut self, context: &EndContext, stream: &mut TcpStream) -> Result<ReadOutcome, EndError> {
         loop {
-            let wanted = match self.buffer[..self.have].first_chunk::<HEADER>() {
+            let needed = match self.buffer[..self.filled].first_chunk::<HEADER>() {
                 None => HEADER,
-                Some(front) => match Header::decode(bench.spec.token, front) {
-                    Ok(h) if h.length as usize == self.have => {
-                        let got = self.judge(bench, self.have);
-                        self.have = 0;
-                        return Ok(got);
+                Some(front) => match Header::decode(context.spec.token, front) {
+                    Ok(h) if h.length as usize == self.filled => {
+                        let received = self.check(context, self.filled);
+                        self.filled = 0;
+                        return Ok(received);
                     }
-                    Ok(h) if h.length as usize > self.have => h.length as usize,
-                    // Not a header, or more than the one message that may be under way.
+                    Ok(h) if h.length as usize > self.filled => h.length as usize,
+                    // Not a header, or more than the one message that may be in flight.
                     _ => {
-                        let peer = stream.peer_addr().map_err(io("asking for the peer"))?;
-                        return Err(EndError::OutOfStep(peer));
+                        let peer = stream.peer_addr().map_err(io_error("reading the peer address"))?;
+                        return Err(EndError::LostSync(peer));
                     }
                 },
             };
-            if self.buffer.len() < wanted {
-                self.buffer.resize(wanted, 0);
+            if self.buffer.len() < needed {
+                self.buffer.resize(needed, 0);
             }
             self.calls += 1;
-            // A first read may bring the whole message, for there is only one.
-            let room = if self.have < HEADER { self.buffer.len() } else { wanted };
-            match stream.read(&mut self.buffer[self.have..room]) {
-                Ok(0) => return Ok(Got::Closed),
-                Ok(n) => self.have += n,
-                Err(e) if socket::is_timeout(&e) => return Ok(Got::Nothing),
-                Err(e) => return Err(io("receiving")(e)),
+            // The first read may return the whole message, because there is only one.
+            let limit = if self.filled < HEADER { self.buffer.len() } else { needed };
+            match stream.read(&mut self.buffer[self.filled..limit]) {
+                Ok(0) => return Ok(ReadOutcome::Closed),
+                Ok(n) => self.filled += n,
+                Err(e) if socket::is_timeout(&e) => return Ok(ReadOutcome::Nothing),
+                Err(e) => return Err(io_error("receiving")(e)),
             }
         }
     }
 }
 
-/// Lays a message out in `buffer`.
-pub(crate) fn lay(bench: &Bench, buffer: &mut Vec<u8>, header: &Header) {
+/// Encodes a message into `buffer`.
+pub(crate) fn encode_message(context: &EndContext, buffer: &mut Vec<u8>, header: &Header) {
     let length = header.length as usize;
     if buffer.len() != length {
         buffer.resize(HEADER, 0);
         while buffer.len() < length {
             let offset = buffer.len() - HEADER;
-            buffer.extend_from_slice(bench.payload.piece(offset, length - HEADER - offset));
+            buffer.extend_from_slice(context.payload.piece(offset, length - HEADER - offset));
         }
         buffer.truncate(length);
     }
-    header.encode(bench.spec.token, buffer.first_chunk_mut().expect("a message has a header"));
+    header.encode(context.spec.token, buffer.first_chunk_mut().expect("a message has a header"));
 }
 
-/// What the asking side counts.
+/// Counters of the requester.
 #[derive(Default)]
-struct Tally {
+struct RequestStats {
     rtt: Histogram,
     answers: u64,
     answer_bytes: u64,
@@ -134,63 +138,67 @@ struct Tally {
     corrupted: u64,
 }
 
-/// Asks.
-pub(crate) fn ask(mut bench: Bench, peer: SocketAddr, limit: Limit) -> Result<Report, Broken> {
-    let (mut way, address) = match bench.spec.protocol {
+/// Sends requests and waits for their responses.
+pub(crate) fn send_requests(
+    mut context: EndContext,
+    peer: SocketAddr,
+    limit: Limit,
+) -> Result<Report, EndFailure> {
+    let (mut transport, address) = match context.spec.protocol {
         Protocol::Tcp { .. } => {
-            let stream = stream::connect(&bench, peer)?;
-            let address = stream.local_addr().map_err(io("asking for the address"))?;
-            let reading = stream.try_clone().map_err(io("sharing the socket"))?;
-            (Way::Stream(Box::new(Writer::new(stream, peer)), reading), address)
+            let stream = stream::connect(&context, peer)?;
+            let address = stream.local_addr().map_err(io_error("reading the local address"))?;
+            let reading = stream.try_clone().map_err(io_error("duplicating the socket"))?;
+            (RequestTransport::Stream(Box::new(StreamWriter::new(stream, peer)), reading), address)
         }
         _ => {
-            let socket = datagram::open_sender(&bench, peer, false)?;
-            let address = socket.local_addr().map_err(io("asking for the address"))?;
-            (Way::Datagrams(socket), address)
+            let socket = datagram::open_sender(&context, peer, false)?;
+            let address = socket.local_addr().map_err(io_error("reading the local address"))?;
+            (RequestTransport::Datagrams(socket), address)
         }
     };
-    let start = bench.ready(address)?;
-    let mut source = bench.source(start, limit, bench.largest())?;
-    let mut ledger = Ledger::new(start);
-    let mut tally = Tally::default();
-    let result = converse(&mut bench, &mut way, &mut source, &mut ledger, &mut tally);
-    let mut report = SenderReport::whole(&ledger, &source);
-    report.cpu = bench.cpu();
-    match &mut way {
-        Way::Stream(writer, _) => {
+    let start = context.ready(address)?;
+    let mut source = context.source(start, limit, context.max_message())?;
+    let mut sender_meter = SenderMeter::new(start);
+    let mut stats = RequestStats::default();
+    let result = exchange(&mut context, &mut transport, &mut source, &mut sender_meter, &mut stats);
+    let mut report = SenderReport::complete(&sender_meter, &source);
+    report.cpu = context.cpu();
+    match &mut transport {
+        RequestTransport::Stream(writer, _) => {
             writer.close();
             writer.add_to(&mut report);
         }
-        Way::Datagrams(socket) => report.counters.extend([buffer_counter(socket, true)]),
+        RequestTransport::Datagrams(socket) => report.counters.extend([buffer_counter(socket, true)]),
     }
-    // The round trip of a request, not the kernel's estimate.
-    report.rtt = tally.rtt.counts();
+    // Round-trip times of requests, not the kernel's estimate.
+    report.rtt = stats.rtt.counts();
     let counts = [
-        ("answers", tally.answers),
-        ("answer_bytes", tally.answer_bytes),
-        ("unanswered", tally.unanswered),
-        ("answers_corrupted", tally.corrupted),
+        ("answers", stats.answers),
+        ("answer_bytes", stats.answer_bytes),
+        ("unanswered", stats.unanswered),
+        ("answers_corrupted", stats.corrupted),
     ];
     report.counters.extend(counts.map(|(k, v)| (k.to_string(), v as f64)));
-    *report.counters.entry("sender_system_calls".into()).or_default() += tally.calls as f64;
+    *report.counters.entry("sender_system_calls".into()).or_default() += stats.calls as f64;
     match result {
         Ok(()) => Ok(Report::Sender(Box::new(report))),
-        Err(error) => Err(Broken { error, report: Some(Report::Sender(Box::new(report))) }),
+        Err(error) => Err(EndFailure { error, report: Some(Report::Sender(Box::new(report))) }),
     }
 }
 
-fn converse(
-    bench: &mut Bench,
-    way: &mut Way,
+fn exchange(
+    context: &mut EndContext,
+    transport: &mut RequestTransport,
     source: &mut Source,
-    ledger: &mut Ledger,
-    tally: &mut Tally,
+    sender_meter: &mut SenderMeter,
+    stats: &mut RequestStats,
 ) -> Result<(), EndError> {
-    let mut pacer = trunkline_io::Pacer::new(bench.clock);
-    let control = bench.control.clone();
-    let (mut mouth, mut request, mut sequence) = (Mouth::new(), Vec::new(), 0);
-    while !control.stopped() {
-        let message = match source.next(bench.clock.now()) {
+    let mut pacer = trunkline_io::Pacer::new(context.clock);
+    let control = context.control.clone();
+    let (mut reader, mut request, mut sequence) = (MessageReader::new(), Vec::new(), 0);
+    while !control.is_stopped() {
+        let message = match source.next(context.clock.now()) {
             Step::Send(message) => message,
             Step::Wait(until) => {
                 pacer.wait(until, control.stop_flag());
@@ -198,172 +206,188 @@ fn converse(
             }
             Step::Done => break,
         };
-        let now = bench.clock.now();
+        let now = context.clock.now();
         let (length, response) = (message.size, message.response);
-        lay(bench, &mut request, &Header { sequence, sent: now, length, response, kind: Kind::Pattern });
-        match way {
-            Way::Stream(writer, _) => {
-                if !writer.write(bench, &request)? {
+        encode_message(
+            context,
+            &mut request,
+            &Header { sequence, sent_at: now, length, response_length: response, kind: MessageKind::Pattern },
+        );
+        match transport {
+            RequestTransport::Stream(writer, _) => {
+                if !writer.write(context, &request)? {
                     break;
                 }
             }
-            Way::Datagrams(socket) => {
-                tally.calls += 1;
+            RequestTransport::Datagrams(socket) => {
+                stats.calls += 1;
                 match socket.send(&request) {
-                    Err(e) if e.kind() != io::ErrorKind::ConnectionRefused => return Err(io("sending")(e)),
+                    Err(e) if e.kind() != io::ErrorKind::ConnectionRefused => {
+                        return Err(io_error("sending")(e));
+                    }
                     _ => {}
                 }
             }
         }
-        ledger.depart(&message, now);
-        if !await_answer(bench, way, &mut mouth, sequence, now, tally)? {
+        sender_meter.record_send(&message, now);
+        if !await_response(context, transport, &mut reader, sequence, now, stats)? {
             break;
         }
         sequence += 1;
-        if let Way::Stream(writer, _) = way {
-            writer.sample(ledger.start(), now);
+        if let RequestTransport::Stream(writer, _) = transport {
+            writer.sample(sender_meter.start(), now);
         }
-        bench.copy_ledger(ledger, now);
+        context.snapshot_sender(sender_meter, now);
     }
-    tally.calls += mouth.calls;
-    tally.corrupted = mouth.corrupted;
+    stats.calls += reader.calls;
+    stats.corrupted = reader.corrupted;
     Ok(())
 }
 
-/// Waits for the answer to `sequence`. False if the conversation is over.
-fn await_answer(
-    bench: &Bench,
-    way: &mut Way,
-    mouth: &mut Mouth,
+/// Waits for the response to request `sequence`. Returns false if the connection is over.
+fn await_response(
+    context: &EndContext,
+    transport: &mut RequestTransport,
+    reader: &mut MessageReader,
     sequence: u64,
-    asked: Instant,
-    tally: &mut Tally,
+    sent_at: Instant,
+    stats: &mut RequestStats,
 ) -> Result<bool, EndError> {
     loop {
-        let got = match way {
-            Way::Stream(_, stream) => mouth.message(bench, stream)?,
-            Way::Datagrams(socket) => mouth.datagram(bench, socket).map_err(io("receiving"))?.0,
+        let received = match transport {
+            RequestTransport::Stream(_, stream) => reader.message(context, stream)?,
+            RequestTransport::Datagrams(socket) => {
+                reader.datagram(context, socket).map_err(io_error("receiving"))?.0
+            }
         };
-        let now = bench.clock.now();
-        match got {
-            Got::Message(h) if h.kind == Kind::Answer && h.sequence == sequence => {
-                tally.rtt.record(now.since(asked));
-                tally.answers += 1;
-                tally.answer_bytes += u64::from(h.length);
+        let now = context.clock.now();
+        match received {
+            ReadOutcome::Message(h) if h.kind == MessageKind::Response && h.sequence == sequence => {
+                stats.rtt.record(now.since(sent_at));
+                stats.answers += 1;
+                stats.answer_bytes += u64::from(h.length);
                 return Ok(true);
             }
-            // The answer to a request given up on.
-            Got::Message(_) => {}
-            Got::Nothing if bench.control.stopped() => return Ok(false),
-            Got::Nothing => match way {
-                Way::Datagrams(_) if now.since(asked) >= UNANSWERED => {
-                    tally.unanswered += 1;
+            // A late response to a request that timed out.
+            ReadOutcome::Message(_) => {}
+            ReadOutcome::Nothing if context.control.is_stopped() => return Ok(false),
+            ReadOutcome::Nothing => match transport {
+                RequestTransport::Datagrams(_) if now.since(sent_at) >= RESPONSE_TIMEOUT => {
+                    stats.unanswered += 1;
                     return Ok(true);
                 }
-                Way::Stream(_, stream) if now.since(asked) >= STUCK => {
-                    let peer = stream.peer_addr().map_err(io("asking for the peer"))?;
-                    return Err(EndError::Stuck(peer, STUCK));
+                RequestTransport::Stream(_, stream) if now.since(sent_at) >= STALL_TIMEOUT => {
+                    let peer = stream.peer_addr().map_err(io_error("reading the peer address"))?;
+                    return Err(EndError::PeerStalled(peer, STALL_TIMEOUT));
                 }
                 _ => {}
             },
-            Got::Closed => {
-                let Way::Stream(_, stream) = way else { return Ok(false) };
-                return Err(EndError::ClosedEarly(stream.peer_addr().map_err(io("asking for the peer"))?));
+            ReadOutcome::Closed => {
+                let RequestTransport::Stream(_, stream) = transport else { return Ok(false) };
+                return Err(EndError::ClosedEarly(
+                    stream.peer_addr().map_err(io_error("reading the peer address"))?,
+                ));
             }
         }
     }
 }
 
-/// Answers.
-pub(crate) fn answer(bench: Bench) -> Result<Report, Broken> {
-    match bench.spec.protocol {
-        Protocol::Tcp { .. } => answer_stream(bench),
-        _ => answer_datagrams(bench),
+/// Receives requests and responds to them.
+pub(crate) fn send_responses(context: EndContext) -> Result<Report, EndFailure> {
+    match context.spec.protocol {
+        Protocol::Tcp { .. } => answer_stream(context),
+        _ => answer_datagrams(context),
     }
 }
 
-fn answer_stream(mut bench: Bench) -> Result<Report, Broken> {
-    let (listener, address) = stream::listen(&bench)?;
-    let (mut stream, start) = stream::accept(&mut bench, &listener, address)?;
-    let mut meter = Meter::new(start);
-    let (mut mouth, mut reply, mut error) = (Mouth::new(), Vec::new(), None);
-    while error.is_none() && !bench.control.stopped() {
-        let got = mouth.message(&bench, &mut stream);
-        let now = bench.clock.now();
-        match got {
-            Ok(Got::Message(h)) => {
-                meter.arrive(&h, now);
-                lay(&bench, &mut reply, &answer_to(&h, now));
-                mouth.calls += 1;
-                error = write_all(&mut stream, &bench, &reply).err();
+fn answer_stream(mut context: EndContext) -> Result<Report, EndFailure> {
+    let (listener, address) = stream::listen(&context)?;
+    let (mut stream, start) = stream::accept(&mut context, &listener, address)?;
+    let mut meter = ReceiverMeter::new(start);
+    let (mut reader, mut reply, mut error) = (MessageReader::new(), Vec::new(), None);
+    while error.is_none() && !context.control.is_stopped() {
+        let received = reader.message(&context, &mut stream);
+        let now = context.clock.now();
+        match received {
+            Ok(ReadOutcome::Message(h)) => {
+                meter.record(&h, now);
+                encode_message(&context, &mut reply, &response_to(&h, now));
+                reader.calls += 1;
+                error = write_all(&mut stream, &context, &reply).err();
             }
-            Ok(Got::Nothing) => {}
-            Ok(Got::Closed) => break,
+            Ok(ReadOutcome::Nothing) => {}
+            Ok(ReadOutcome::Closed) => break,
             Err(e) => error = Some(e),
         }
-        bench.copy_meter(&meter, now);
+        context.snapshot_receiver(&meter, now);
     }
-    told(&bench, meter, &mouth, buffer_counter(&stream, false), error)
+    receiver_report(&context, meter, &reader, buffer_counter(&stream, false), error)
 }
 
-fn write_all(stream: &mut TcpStream, bench: &Bench, mut bytes: &[u8]) -> Result<(), EndError> {
-    while !bytes.is_empty() && !bench.control.stopped() {
+fn write_all(stream: &mut TcpStream, context: &EndContext, mut bytes: &[u8]) -> Result<(), EndError> {
+    while !bytes.is_empty() && !context.control.is_stopped() {
         match stream.write(bytes) {
             Ok(n) => bytes = &bytes[n..],
             Err(e) if socket::is_timeout(&e) => {}
-            Err(e) => return Err(io("answering")(e)),
+            Err(e) => return Err(io_error("sending a response")(e)),
         }
     }
     Ok(())
 }
 
-fn answer_datagrams(mut bench: Bench) -> Result<Report, Broken> {
-    let (socket, address) = datagram::open_receiver(&bench, false)?;
-    let start = bench.ready(address)?;
-    let mut meter = Meter::new(start);
-    let (mut mouth, mut reply, mut error) = (Mouth::new(), Vec::new(), None);
-    while error.is_none() && !bench.control.stopped() {
-        let got = mouth.datagram(&bench, &socket);
-        let now = bench.clock.now();
-        match got {
-            Ok((Got::Message(h), Some(peer))) => {
-                meter.arrive(&h, now);
-                lay(&bench, &mut reply, &answer_to(&h, now));
-                mouth.calls += 1;
-                // An answer that cannot be sent is a lost answer; the asker counts it.
+fn answer_datagrams(mut context: EndContext) -> Result<Report, EndFailure> {
+    let (socket, address) = datagram::open_receiver(&context, false)?;
+    let start = context.ready(address)?;
+    let mut meter = ReceiverMeter::new(start);
+    let (mut reader, mut reply, mut error) = (MessageReader::new(), Vec::new(), None);
+    while error.is_none() && !context.control.is_stopped() {
+        let received = reader.datagram(&context, &socket);
+        let now = context.clock.now();
+        match received {
+            Ok((ReadOutcome::Message(h), Some(peer))) => {
+                meter.record(&h, now);
+                encode_message(&context, &mut reply, &response_to(&h, now));
+                reader.calls += 1;
+                // A response that has not arrived by then is lost.
                 let _ = socket.send_to(&reply, peer);
             }
             Ok(_) => {}
-            Err(e) => error = Some(io("receiving")(e)),
+            Err(e) => error = Some(io_error("receiving")(e)),
         }
-        bench.copy_meter(&meter, now);
-        if bench.is_complete(&meter, now) {
+        context.snapshot_receiver(&meter, now);
+        if context.is_complete(&meter, now) {
             break;
         }
     }
-    told(&bench, meter, &mouth, buffer_counter(&socket, false), error)
+    receiver_report(&context, meter, &reader, buffer_counter(&socket, false), error)
 }
 
-pub(crate) fn answer_to(request: &Header, now: Instant) -> Header {
-    let length = request.response.max(HEADER as u32);
-    Header { sequence: request.sequence, sent: now, length, response: 0, kind: Kind::Answer }
+pub(crate) fn response_to(request: &Header, now: Instant) -> Header {
+    let length = request.response_length.max(HEADER as u32);
+    Header {
+        sequence: request.sequence,
+        sent_at: now,
+        length,
+        response_length: 0,
+        kind: MessageKind::Response,
+    }
 }
 
-fn told(
-    bench: &Bench,
-    mut meter: Meter,
-    mouth: &Mouth,
+fn receiver_report(
+    context: &EndContext,
+    mut meter: ReceiverMeter,
+    reader: &MessageReader,
     granted: (String, f64),
     error: Option<EndError>,
-) -> Result<Report, Broken> {
-    (0..mouth.corrupted).for_each(|_| meter.corrupted());
-    let mut report = ReceiverReport::of(&meter);
-    report.cpu = bench.cpu();
-    report.counters.insert("receiver_system_calls".into(), mouth.calls as f64);
+) -> Result<Report, EndFailure> {
+    (0..reader.corrupted).for_each(|_| meter.record_corrupted());
+    let mut report = ReceiverReport::from_meter(&meter);
+    report.cpu = context.cpu();
+    report.counters.insert("receiver_system_calls".into(), reader.calls as f64);
     report.counters.extend([granted]);
     let report = Report::Receiver(Box::new(report));
     match error {
-        Some(error) => Err(Broken { error, report: Some(report) }),
+        Some(error) => Err(EndFailure { error, report: Some(report) }),
         None => Ok(report),
     }
 }

@@ -1,4 +1,4 @@
-//! Ends over TCP. Messages follow each other in the stream; the receiver cuts them apart again.
+//! Ends over TCP. Messages follow each other in the stream; the receiver finds their boundaries.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -7,78 +7,78 @@ use std::path::Path;
 use trunkline_io::tcp::TcpInfo;
 use trunkline_io::{Pacer, socket};
 use trunkline_record::Histogram;
-use trunkline_run::deframe::{Deframer, Part};
-use trunkline_run::ends::{Figures, ReceiverReport, SenderReport};
-use trunkline_run::message::{HEADER, Header, Kind};
-use trunkline_run::{Ledger, Meter};
+use trunkline_run::deframe::{DeframeEvent, Deframer};
+use trunkline_run::message::{HEADER, Header, MessageKind};
+use trunkline_run::reports::{Figures, ReceiverReport, SenderReport};
+use trunkline_run::{ReceiverMeter, SenderMeter};
 use trunkline_traffic::source::{Limit, Message, Step};
 use trunkline_traffic::{Pattern, Source};
 use trunkline_units::{Instant, Span};
 
-use super::file::Sink;
-use super::{Bench, Broken, EndError, LOOK, PATIENCE, buffer_counter, io};
+use super::sink::Sink;
+use super::{EndContext, EndError, EndFailure, PEER_TIMEOUT, STOP_CHECK_INTERVAL, buffer_counter, io_error};
 use crate::wire::Report;
 
-/// Most bytes handed over in one call when messages are small; also how much of a message is kept ready.
-const CALL: usize = 128 << 10;
-/// What a receiver reads at once.
-const READ: usize = 128 << 10;
-/// How often the kernel is asked for its view, and how many answers are kept.
+/// Maximum bytes of a write call for small messages; also the part of a long message that is kept in memory.
+const MAX_CALL: usize = 128 << 10;
+/// Size of a read.
+const READ_BUFFER: usize = 128 << 10;
+/// Sampling interval of `TCP_INFO`, and maximum number of samples.
 const SAMPLE_EVERY: Span = Span::from_ms(50);
 const SAMPLES: usize = 2048;
-/// A sender whose peer takes nothing for this long gives up.
-pub(crate) const STUCK: Span = Span::from_s(30);
+/// A peer that accepts no data for this long fails the sender.
+pub(crate) const STALL_TIMEOUT: Span = Span::from_s(30);
 
 /// Connects to `peer`.
-pub(crate) fn connect(bench: &Bench, peer: SocketAddr) -> Result<TcpStream, EndError> {
-    let local = SocketAddr::new(bench.spec.address, 0);
-    let stream = socket::tcp_connect(local, peer, PATIENCE, &bench.options())?;
-    socket::limit_blocking(&stream, LOOK).map_err(io("setting a time limit"))?;
+pub(crate) fn connect(context: &EndContext, peer: SocketAddr) -> Result<TcpStream, EndError> {
+    let local = SocketAddr::new(context.spec.address, 0);
+    let stream = socket::tcp_connect(local, peer, PEER_TIMEOUT, &context.options())?;
+    socket::limit_blocking(&stream, STOP_CHECK_INTERVAL).map_err(io_error("setting a time limit"))?;
     Ok(stream)
 }
 
-/// Listens where the peer will connect.
-pub(crate) fn listen(bench: &Bench) -> Result<(TcpListener, SocketAddr), EndError> {
-    let local = SocketAddr::new(bench.spec.address, bench.spec.port.unwrap_or(0));
-    let listener = socket::tcp_listen(local, &bench.options())?;
-    let address = listener.local_addr().map_err(io("asking for the address"))?;
+/// Listens for the peer.
+pub(crate) fn listen(context: &EndContext) -> Result<(TcpListener, SocketAddr), EndError> {
+    let local = SocketAddr::new(context.spec.address, context.spec.port.unwrap_or(0));
+    let listener = socket::tcp_listen(local, &context.options())?;
+    let address = listener.local_addr().map_err(io_error("reading the local address"))?;
     Ok((listener, address))
 }
 
-/// Waits for the peer, then for the start.
+/// Waits for the start, then accepts the peer.
 pub(crate) fn accept(
-    bench: &mut Bench,
+    context: &mut EndContext,
     listener: &TcpListener,
     address: SocketAddr,
 ) -> Result<(TcpStream, Instant), EndError> {
-    let start = bench.ready(address)?;
-    let stream = socket::tcp_accept(listener, PATIENCE, &bench.options())
-        .map_err(io("accepting"))?
-        .ok_or(EndError::Lonely(address))?;
-    socket::limit_blocking(&stream, LOOK).map_err(io("setting a time limit"))?;
+    let start = context.ready(address)?;
+    let stream = socket::tcp_accept(listener, PEER_TIMEOUT, &context.options())
+        .map_err(io_error("accepting"))?
+        .ok_or(EndError::NoPeer(address))?;
+    socket::limit_blocking(&stream, STOP_CHECK_INTERVAL).map_err(io_error("setting a time limit"))?;
     Ok((stream, start))
 }
 
 /// The sending side of a stream.
 #[derive(Debug)]
-pub(crate) struct Writer {
+pub(crate) struct StreamWriter {
     stream: TcpStream,
     peer: SocketAddr,
     calls: u64,
-    full: u64,
+    blocked_calls: u64,
     samples: Vec<(Span, TcpInfo)>,
     every: Span,
     next_sample: Instant,
     rtt: Histogram,
 }
 
-impl Writer {
+impl StreamWriter {
     pub fn new(stream: TcpStream, peer: SocketAddr) -> Self {
-        Writer {
+        StreamWriter {
             stream,
             peer,
             calls: 0,
-            full: 0,
+            blocked_calls: 0,
             samples: Vec::with_capacity(SAMPLES),
             every: SAMPLE_EVERY,
             next_sample: Instant::ZERO,
@@ -86,50 +86,50 @@ impl Writer {
         }
     }
 
-    /// Writes all of it. False if told to stop on the way.
+    /// Writes all bytes. Returns false if a stop was requested.
     #[inline]
-    pub fn write(&mut self, bench: &Bench, mut bytes: &[u8]) -> Result<bool, EndError> {
-        let mut waiting_since = None;
+    pub fn write(&mut self, context: &EndContext, mut bytes: &[u8]) -> Result<bool, EndError> {
+        let mut blocked_since = None;
         while !bytes.is_empty() {
             self.calls += 1;
             match self.stream.write(bytes) {
                 Ok(n) => {
                     bytes = &bytes[n..];
-                    waiting_since = None;
+                    blocked_since = None;
                 }
                 Err(e) if socket::is_timeout(&e) => {
-                    self.full += 1;
-                    let now = bench.clock.now();
-                    if now.since(*waiting_since.get_or_insert(now)) > STUCK {
-                        return Err(EndError::Stuck(self.peer, STUCK));
+                    self.blocked_calls += 1;
+                    let now = context.clock.now();
+                    if now.since(*blocked_since.get_or_insert(now)) > STALL_TIMEOUT {
+                        return Err(EndError::PeerStalled(self.peer, STALL_TIMEOUT));
                     }
                 }
                 Err(e) if is_closed(&e) => return Err(EndError::ClosedEarly(self.peer)),
-                Err(e) => return Err(io("sending")(e)),
+                Err(e) => return Err(io_error("sending")(e)),
             }
-            if bench.control.stopped() {
+            if context.control.is_stopped() {
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    /// Asks the kernel for its view, when it is time.
+    /// Samples `TCP_INFO` if a sample is due.
     #[inline]
     pub fn sample(&mut self, start: Instant, now: Instant) {
         if now >= self.next_sample {
-            self.ask(start, now);
+            self.read_tcp_info(start, now);
         }
     }
 
     #[cold]
-    fn ask(&mut self, start: Instant, now: Instant) {
+    fn read_tcp_info(&mut self, start: Instant, now: Instant) {
         self.next_sample = now + self.every;
         let Some(info) = TcpInfo::of(&self.stream) else { return };
         self.rtt.record(info.rtt);
         self.samples.push((now.since(start), info));
         if self.samples.len() == SAMPLES {
-            // Long runs keep every second answer, and ask half as often.
+            // Long runs keep every second sample and double the interval.
             let mut index = 0;
             self.samples.retain(|_| {
                 index += 1;
@@ -139,7 +139,7 @@ impl Writer {
         }
     }
 
-    /// Says that no more will come.
+    /// Closes the sending direction.
     pub fn close(&mut self) {
         let _ = self.stream.shutdown(Shutdown::Write);
     }
@@ -149,7 +149,7 @@ impl Writer {
         report.counters.extend([
             buffer_counter(&self.stream, true),
             ("sender_system_calls".into(), self.calls as f64),
-            ("sender_buffer_full".into(), self.full as f64),
+            ("sender_buffer_full".into(), self.blocked_calls as f64),
         ]);
         if let Some(last) = TcpInfo::of(&self.stream) {
             report.counters.insert("retransmissions".into(), last.retransmissions as f64);
@@ -184,47 +184,47 @@ fn is_closed(e: &std::io::Error) -> bool {
     matches!(e.kind(), BrokenPipe | ConnectionReset | ConnectionAborted)
 }
 
-/// Sends messages: paced, or as fast as they are taken.
-pub(crate) fn send(mut bench: Bench, peer: SocketAddr, limit: Limit) -> Result<Report, Broken> {
-    let stream = connect(&bench, peer)?;
-    let address = stream.local_addr().map_err(io("asking for the address"))?;
-    let mut writer = Writer::new(stream, peer);
-    let start = bench.ready(address)?;
-    let mut source = bench.source(start, limit, bench.largest())?;
-    let mut ledger = Ledger::new(start);
-    let result = pump(&mut bench, &mut writer, &mut source, &mut ledger);
+/// Sends messages, paced or at full speed.
+pub(crate) fn send(mut context: EndContext, peer: SocketAddr, limit: Limit) -> Result<Report, EndFailure> {
+    let stream = connect(&context, peer)?;
+    let address = stream.local_addr().map_err(io_error("reading the local address"))?;
+    let mut writer = StreamWriter::new(stream, peer);
+    let start = context.ready(address)?;
+    let mut source = context.source(start, limit, context.max_message())?;
+    let mut sender_meter = SenderMeter::new(start);
+    let result = send_messages(&mut context, &mut writer, &mut source, &mut sender_meter);
     writer.close();
-    let mut report = SenderReport::whole(&ledger, &source);
-    report.cpu = bench.cpu();
+    let mut report = SenderReport::complete(&sender_meter, &source);
+    report.cpu = context.cpu();
     writer.add_to(&mut report);
     match result {
         Ok(()) => Ok(Report::Sender(Box::new(report))),
-        Err(error) => Err(Broken { error, report: Some(Report::Sender(Box::new(report))) }),
+        Err(error) => Err(EndFailure { error, report: Some(Report::Sender(Box::new(report))) }),
     }
 }
 
-fn pump(
-    bench: &mut Bench,
-    writer: &mut Writer,
+fn send_messages(
+    context: &mut EndContext,
+    writer: &mut StreamWriter,
     source: &mut Source,
-    ledger: &mut Ledger,
+    sender_meter: &mut SenderMeter,
 ) -> Result<(), EndError> {
-    let control = bench.control.clone();
-    let mut pacer = Pacer::new(bench.clock);
+    let control = context.control.clone();
+    let mut pacer = Pacer::new(context.clock);
     let mut sequence = 0;
-    let mut image = Image::default();
-    let start = ledger.start();
-    while !control.stopped() {
-        let now = bench.clock.now();
-        let most = image.capacity();
-        if let Some((size, count)) = source.batch(now, most) {
-            image.prepare(bench, size, count);
-            image.stamp(bench.spec.token, sequence, now);
-            if !writer.write(bench, image.bytes())? || !image.write_rest(bench, writer)? {
+    let mut image = MessageImage::default();
+    let start = sender_meter.start();
+    while !control.is_stopped() {
+        let now = context.clock.now();
+        let max_count = image.capacity();
+        if let Some((size, count)) = source.batch(now, max_count) {
+            image.prepare(context, size, count);
+            image.write_headers(context.spec.token, sequence, now);
+            if !writer.write(context, image.bytes())? || !image.write_rest(context, writer)? {
                 break;
             }
             sequence += count;
-            ledger.depart_batch(size, count, now);
+            sender_meter.record_batch(size, count, now);
         } else {
             match source.next(now) {
                 Step::Wait(until) => {
@@ -232,61 +232,61 @@ fn pump(
                     continue;
                 }
                 Step::Send(message) => {
-                    image.prepare(bench, message.size, 1);
-                    image.stamp(bench.spec.token, sequence, now);
-                    if !writer.write(bench, image.bytes())? || !image.write_rest(bench, writer)? {
+                    image.prepare(context, message.size, 1);
+                    image.write_headers(context.spec.token, sequence, now);
+                    if !writer.write(context, image.bytes())? || !image.write_rest(context, writer)? {
                         break;
                     }
                     sequence += 1;
-                    depart(source, ledger, &message, now);
+                    record_departure(source, sender_meter, &message, now);
                 }
                 Step::Done => break,
             }
         }
         writer.sample(start, now);
-        bench.copy_ledger(ledger, now);
+        context.snapshot_sender(sender_meter, now);
     }
     Ok(())
 }
 
 #[inline]
-fn depart(source: &mut Source, ledger: &mut Ledger, message: &Message, now: Instant) {
-    ledger.depart(message, now);
+fn record_departure(source: &mut Source, sender_meter: &mut SenderMeter, message: &Message, now: Instant) {
+    sender_meter.record_send(message, now);
     if message.first {
         source.departed(now);
     }
 }
 
-/// Messages ready to be written: equal ones end to end, or the front of a long one.
+/// Messages encoded for a write: several equal ones, or the front of a long one.
 #[derive(Debug, Default)]
-struct Image {
+struct MessageImage {
     bytes: Vec<u8>,
     size: u32,
     count: u64,
 }
 
-impl Image {
-    /// How many messages of the last size go in one call; 1 before the first.
+impl MessageImage {
+    /// Returns how many messages of the last size fit into one call; 1 before the first.
     fn capacity(&self) -> u64 {
-        (CALL as u64 / u64::from(self.size.max(1))).max(1).min(if self.size == 0 { 1 } else { u64::MAX })
+        (MAX_CALL as u64 / u64::from(self.size.max(1))).max(1).min(if self.size == 0 { 1 } else { u64::MAX })
     }
 
-    /// Lays out `count` messages of `size` bytes. Every payload begins alike, so one message needs only to be long
-    /// enough; several are laid out anew when their size or number changes.
-    fn prepare(&mut self, bench: &Bench, size: u32, count: u64) {
-        let length = (size as usize).min(CALL);
+    /// Encodes `count` messages of `size` bytes. Every payload has the same prefix, so one message only has to be
+    /// long enough; several are encoded again when their size or number changes.
+    fn prepare(&mut self, context: &EndContext, size: u32, count: u64) {
+        let length = (size as usize).min(MAX_CALL);
         if count == 1 || self.size != size || self.count < count {
             if self.count > 1 {
-                // Behind the first message stand the headers of others.
-                self.bytes.truncate((self.size as usize).min(CALL));
+                // The headers of further messages follow the first message.
+                self.bytes.truncate((self.size as usize).min(MAX_CALL));
             }
             if count > 1 {
                 self.bytes.truncate(length);
             }
             while self.bytes.len() < length {
-                let have = self.bytes.len().max(HEADER);
-                self.bytes.resize(have, 0);
-                self.bytes.extend_from_slice(bench.payload.piece(have - HEADER, length - have));
+                let filled = self.bytes.len().max(HEADER);
+                self.bytes.resize(filled, 0);
+                self.bytes.extend_from_slice(context.payload.piece(filled - HEADER, length - filled));
             }
             for _ in 1..count {
                 self.bytes.extend_from_within(..length);
@@ -296,28 +296,34 @@ impl Image {
     }
 
     /// Writes the headers.
-    fn stamp(&mut self, token: u32, sequence: u64, now: Instant) {
-        let length = (self.size as usize).min(CALL);
+    fn write_headers(&mut self, token: u32, sequence: u64, now: Instant) {
+        let length = (self.size as usize).min(MAX_CALL);
         let messages = self.bytes[..length * self.count as usize].chunks_exact_mut(length);
         for (i, message) in messages.enumerate() {
             let sequence = sequence + i as u64;
-            let header = Header { sequence, sent: now, length: self.size, response: 0, kind: Kind::Pattern };
+            let header = Header {
+                sequence,
+                sent_at: now,
+                length: self.size,
+                response_length: 0,
+                kind: MessageKind::Pattern,
+            };
             header.encode(token, message.first_chunk_mut().expect("a message has a header"));
         }
     }
 
     fn bytes(&self) -> &[u8] {
-        &self.bytes[..(self.size as usize).min(CALL) * self.count as usize]
+        &self.bytes[..(self.size as usize).min(MAX_CALL) * self.count as usize]
     }
 
-    /// Writes what of a long message is not in the image.
-    fn write_rest(&self, bench: &Bench, writer: &mut Writer) -> Result<bool, EndError> {
+    /// Writes the part of a long message that is not in memory.
+    fn write_rest(&self, context: &EndContext, writer: &mut StreamWriter) -> Result<bool, EndError> {
         let body = self.size as usize - HEADER;
-        let mut offset = CALL - HEADER;
+        let mut offset = MAX_CALL - HEADER;
         while offset < body {
-            let piece = bench.payload.piece(offset, body - offset);
+            let piece = context.payload.piece(offset, body - offset);
             offset += piece.len();
-            if !writer.write(bench, piece)? {
+            if !writer.write(context, piece)? {
                 return Ok(false);
             }
         }
@@ -326,73 +332,73 @@ impl Image {
 }
 
 /// Receives messages until the sender has closed.
-pub(crate) fn receive(mut bench: Bench, file: Option<&Path>) -> Result<Report, Broken> {
-    let (listener, address) = listen(&bench)?;
+pub(crate) fn receive(mut context: EndContext, file: Option<&Path>) -> Result<Report, EndFailure> {
+    let (listener, address) = listen(&context)?;
     let mut sink = file.map(Sink::create).transpose()?;
-    let (mut stream, start) = accept(&mut bench, &listener, address)?;
+    let (mut stream, start) = accept(&mut context, &listener, address)?;
     drop(listener);
-    let mut meter = Meter::new(start);
+    let mut meter = ReceiverMeter::new(start);
     let mut calls = 0;
-    let result = drain(&mut bench, &mut stream, &mut meter, &mut sink, &mut calls);
-    let mut report = ReceiverReport::of(&meter);
-    report.cpu = bench.cpu();
+    let result = receive_messages(&mut context, &mut stream, &mut meter, &mut sink, &mut calls);
+    let mut report = ReceiverReport::from_meter(&meter);
+    report.cpu = context.cpu();
     report.counters.insert("receiver_system_calls".into(), calls as f64);
     report.counters.extend([buffer_counter(&stream, false)]);
-    let compared = match compare_every(&bench) {
+    let description = match compare_every(&context) {
         1 => "every message".to_string(),
         n => format!("every {n}th message; headers of all"),
     };
-    report.notes.insert("payload_compared".into(), compared);
+    report.notes.insert("payload_compared".into(), description);
     let report = Report::Receiver(Box::new(report));
     match result.and_then(|()| sink.map_or(Ok(()), Sink::finish)) {
         Ok(()) => Ok(report),
-        Err(error) => Err(Broken { error, report: Some(report) }),
+        Err(error) => Err(EndFailure { error, report: Some(report) }),
     }
 }
 
-/// Which messages have their payload compared: all that are paced; at full speed over TCP, which has a checksum of its
-/// own, enough to notice and few enough not to slow the receiver.
-fn compare_every(bench: &Bench) -> u64 {
-    if matches!(bench.spec.pattern, Pattern::Full { .. }) { 16 } else { 1 }
+/// Returns the interval of payload comparison: every message if paced. At full speed TCP's checksum protects the
+/// payload; comparing one in 16 detects errors without slowing the receiver down.
+fn compare_every(context: &EndContext) -> u64 {
+    if matches!(context.spec.pattern, Pattern::Full { .. }) { 16 } else { 1 }
 }
 
-fn drain(
-    bench: &mut Bench,
+fn receive_messages(
+    context: &mut EndContext,
     stream: &mut TcpStream,
-    meter: &mut Meter,
+    meter: &mut ReceiverMeter,
     sink: &mut Option<Sink>,
     calls: &mut u64,
 ) -> Result<(), EndError> {
-    let peer = stream.peer_addr().map_err(io("asking for the peer"))?;
-    let mut deframer = Deframer::new(bench.spec.token, bench.payload.clone(), compare_every(bench));
-    let mut buffer = vec![0; READ];
-    while !bench.control.stopped() {
+    let peer = stream.peer_addr().map_err(io_error("reading the peer address"))?;
+    let mut deframer = Deframer::new(context.spec.token, context.payload.clone(), compare_every(context));
+    let mut buffer = vec![0; READ_BUFFER];
+    while !context.control.is_stopped() {
         *calls += 1;
-        let got = match stream.read(&mut buffer) {
-            Ok(0) if deframer.is_between() => return Ok(()),
+        let received = match stream.read(&mut buffer) {
+            Ok(0) if deframer.is_at_boundary() => return Ok(()),
             Ok(0) => return Err(EndError::ClosedEarly(peer)),
             Ok(n) => n,
             Err(e) if socket::is_timeout(&e) => 0,
             Err(e) if is_closed(&e) => return Err(EndError::ClosedEarly(peer)),
-            Err(e) => return Err(io("receiving")(e)),
+            Err(e) => return Err(io_error("receiving")(e)),
         };
-        let now = bench.clock.now();
-        let mut broken = None;
-        let fed = deframer.feed(&buffer[..got], |part| match part {
-            Part::Message { header, intact: true } => meter.arrive(&header, now),
-            Part::Message { intact: false, .. } => meter.corrupted(),
-            Part::Piece(bytes) => {
-                // Nothing may follow a gap: what is on the disk is the front of the file.
-                if broken.is_none() {
-                    broken = sink.as_mut().and_then(|s| s.append(bytes).err());
+        let now = context.clock.now();
+        let mut sink_error = None;
+        let fed = deframer.feed(&buffer[..received], |part| match part {
+            DeframeEvent::Message { header, intact: true } => meter.record(&header, now),
+            DeframeEvent::Message { intact: false, .. } => meter.record_corrupted(),
+            DeframeEvent::Payload(bytes) => {
+                // Stop at the first error: the file on disk is a prefix of the original.
+                if sink_error.is_none() {
+                    sink_error = sink.as_mut().and_then(|s| s.append(bytes).err());
                 }
             }
         });
-        if let Some(error) = broken {
+        if let Some(error) = sink_error {
             return Err(error);
         }
-        fed.map_err(|_| EndError::OutOfStep(peer))?;
-        bench.copy_meter(meter, now);
+        fed.map_err(|_| EndError::LostSync(peer))?;
+        context.snapshot_receiver(meter, now);
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Traffic of this machine to itself, and what it takes of the processors.
+//! Generates traffic over the loopback and measures the processor time that it takes.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -9,242 +9,254 @@ use std::time::Duration;
 
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
-use trunkline_io::usage::thread_time;
+use trunkline_io::usage::thread_cpu_time;
 use trunkline_io::{Clock, pace, socket as net_socket};
 use trunkline_units::{Instant, Span};
 
-/// Octets asked for the receiver's buffer.
-pub(super) const ROOM: usize = 1 << 20;
-/// What is awaited after the last message was sent.
-const QUIET: Duration = Duration::from_millis(30);
-/// The message that ends the traffic: shorter than any other.
-const END: [u8; 1] = [0];
-/// By then any bundle is due.
-const LATER: Span = Span::from_s(1);
-/// Messages between two looks at the clock by who sends as fast as it can.
-const ROW: u64 = 32;
+/// Requested size of the receiver's buffer in bytes.
+pub(super) const RECEIVE_BUFFER: usize = 1 << 20;
+/// Wait after the last message.
+const SETTLE_TIME: Duration = Duration::from_millis(30);
+/// Marks the end of the traffic: shorter than any message.
+const END_MARKER: [u8; 1] = [0];
+/// Flushes any bundle.
+const FLUSH_HORIZON: Span = Span::from_s(1);
+/// Messages between two clock reads at full speed.
+const MAX_BURST: u64 = 32;
 
-/// What is sent.
+/// Offered load.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
-    /// Messages a second; infinite: as fast as they go.
+    /// Messages a second; infinite: full speed.
     pub rate: f64,
-    /// For how long.
+    /// Duration.
     pub time: Span,
 }
 
-/// What became of it.
+/// Result of a measurement.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Took {
+pub(super) struct LoadResult {
     /// Messages sent.
     pub sent: u64,
     /// Messages received.
     pub received: u64,
-    /// From the first to the last.
+    /// Elapsed time from the first to the last message.
     pub wall: Span,
     /// Processor time of the thread that received.
     pub receiver: Span,
 }
 
-impl Took {
-    /// The receiver's share of a processor, in percent.
+impl LoadResult {
+    /// Returns the processor share of the receiver in percent.
     pub fn percent(&self) -> f64 {
         self.receiver.as_s() / self.wall.as_s() * 100.0
     }
 
-    /// Messages a second that were sent.
+    /// Returns the messages sent a second.
     pub fn sent_rate(&self) -> f64 {
         self.sent as f64 / self.wall.as_s()
     }
 
-    /// Messages a second that arrived.
+    /// Returns the messages received a second.
     pub fn received_rate(&self) -> f64 {
         self.received as f64 / self.wall.as_s()
     }
 
-    /// The share that was lost.
+    /// Returns the share of lost messages.
     pub fn lost(&self) -> f64 {
         1.0 - self.received as f64 / self.sent.max(1) as f64
     }
 }
 
-/// Keeps the calling thread on one processor: the first for who sends, the last for who receives.
+/// Pins the calling thread to one processor: senders to the first, receivers to the last.
 pub(super) fn pin(first: bool) {
     let last = thread::available_parallelism().map_or(1, usize::from) - 1;
     let mut set = CpuSet::new();
-    // Where that is not allowed the system chooses, which costs only steadiness.
+    // Without the permission the system chooses, and figures vary more.
     if set.set(if first { 0 } else { last }).is_ok() {
         let _ = sched_setaffinity(Pid::from_raw(0), &set);
     }
 }
 
-/// Sends by `send`, one call for each message, from one thread, and receives on `socket` in another, until the time is
-/// over and nothing comes any more. `send` may keep messages back for a bundle: it is called with `None` now and then, at
-/// least each `pulse`. `take` gets each datagram and says how many messages it held.
+/// Sends with `send`, one call for each message, from one thread and receives on `socket` in another, for the
+/// duration of the load. `send` may delay messages to bundle them: it is called with `None` at least every `pulse`.
+/// `take` receives each datagram and returns how many messages it holds.
 ///
 /// # Errors
-/// What the system says to who sends, or to who receives.
+/// Returns the first error of the sender or the receiver.
 pub(super) fn run(
     load: Load,
     pulse: Span,
     socket: &UdpSocket,
     mut send: impl FnMut(Instant, Option<u64>) -> io::Result<()> + Send,
     mut take: impl FnMut(&[u8]) -> u64 + Send,
-) -> io::Result<Took> {
+) -> io::Result<LoadResult> {
     socket.set_read_timeout(Some(Duration::from_secs(5)))?;
-    let (ready, over) = (Barrier::new(2), AtomicBool::new(false));
-    let ends_at = socket.local_addr()?;
+    let (ready, is_over) = (Barrier::new(2), AtomicBool::new(false));
+    let address = socket.local_addr()?;
     let clock = Clock::start();
     thread::scope(|scope| {
-        let receives = scope.spawn(|| {
+        let receiver_thread = scope.spawn(|| {
             pin(false);
-            let mut room = vec![0; 1 << 16];
+            let mut buffer = vec![0; 1 << 16];
             let mut received = 0;
             ready.wait();
-            let before = thread_time();
+            let before = thread_cpu_time();
             loop {
-                match socket.recv(&mut room) {
+                match socket.recv(&mut buffer) {
                     Ok(1) => {
-                        // What was on its way before the end comes before it, or never.
-                        break Ok((received, thread_time() - before));
+                        // Everything sent before the marker arrives before it, or never.
+                        break Ok((received, thread_cpu_time() - before));
                     }
-                    Ok(octets) => received += take(&room[..octets]),
-                    Err(_) if over.load(Ordering::Relaxed) => break Ok((received, thread_time() - before)),
+                    Ok(octets) => received += take(&buffer[..octets]),
+                    Err(_) if is_over.load(Ordering::Relaxed) => {
+                        break Ok((received, thread_cpu_time() - before));
+                    }
                     Err(e) if net_socket::is_timeout(&e) => {}
                     Err(e) => break Err(e),
                 }
             }
         });
         pin(true);
-        pace::no_slack();
+        pace::minimize_timer_slack();
         ready.wait();
-        let begun = clock.now();
-        let sent = pour(load, pulse, &clock, &mut send);
-        let wall = clock.now().since(begun);
-        over.store(true, Ordering::Relaxed);
-        thread::sleep(QUIET);
-        let sent = sent.and_then(|sent| finish(ends_at).map(|()| sent));
-        let (received, receiver) = receives.join().expect("it does not panic")?;
-        Ok(Took { sent: sent?, received, wall, receiver })
+        let started = clock.now();
+        let sent = send_load(load, pulse, &clock, &mut send);
+        let wall = clock.now().since(started);
+        is_over.store(true, Ordering::Relaxed);
+        thread::sleep(SETTLE_TIME);
+        let sent = sent.and_then(|sent| send_end_marker(address).map(|()| sent));
+        let (received, receiver) = receiver_thread.join().expect("it does not panic")?;
+        Ok(LoadResult { sent: sent?, received, wall, receiver })
     })
 }
 
-/// Sends as much as is due, until the time is over; how many.
-fn pour(
+/// Sends what is due until the time is over; returns the number of messages.
+fn send_load(
     load: Load,
     pulse: Span,
     clock: &Clock,
     send: &mut impl FnMut(Instant, Option<u64>) -> io::Result<()>,
 ) -> io::Result<u64> {
     let mut sent = 0;
-    let begun = clock.now();
+    let started = clock.now();
     loop {
         let now = clock.now();
-        let passed = now.since(begun);
+        let passed = now.since(started);
         if passed >= load.time {
-            // What is kept back leaves now.
-            send(now + LATER, None)?;
+            // Flush delayed messages.
+            send(now + FLUSH_HORIZON, None)?;
             return Ok(sent);
         }
-        let due = if load.rate.is_finite() { (passed.as_s() * load.rate) as u64 + 1 } else { sent + ROW };
-        // In rows, so that who cannot keep up still sees the end.
-        let row = due.saturating_sub(sent).min(ROW);
-        (sent..sent + row).try_for_each(|number| send(now, Some(number)))?;
-        sent += row;
+        let due =
+            if load.rate.is_finite() { (passed.as_s() * load.rate) as u64 + 1 } else { sent + MAX_BURST };
+        // In bursts, so that a sender that cannot keep up still ends in time.
+        let burst = due.saturating_sub(sent).min(MAX_BURST);
+        (sent..sent + burst).try_for_each(|number| send(now, Some(number)))?;
+        sent += burst;
         send(now, None)?;
         if sent >= due && load.rate.is_finite() {
-            let next = begun + Span::from_seconds(sent as f64 / load.rate);
+            let next = started + Span::from_seconds(sent as f64 / load.rate);
             thread::sleep(next.min(now + pulse).since(clock.now()).into());
         }
     }
 }
 
-/// Tells the receiver that nothing comes any more.
-fn finish(to: SocketAddr) -> io::Result<()> {
+/// Sends the end marker.
+fn send_end_marker(to: SocketAddr) -> io::Result<()> {
     let to = SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, to.port()));
-    UdpSocket::bind("127.0.0.1:0")?.send_to(&END, to).map(|_| ())
+    UdpSocket::bind("127.0.0.1:0")?.send_to(&END_MARKER, to).map(|_| ())
 }
 
-/// A timed loop on each processor that runs only when nothing else does: what it does less is what others took, whoever
-/// they are, the kernel included.
-pub(super) struct Loops {
-    over: Arc<AtomicBool>,
-    turns: Arc<[AtomicU64]>,
+/// Low-priority loops, one on each processor, that measure how much processor time other work takes, including the
+/// kernel.
+pub(super) struct IdleLoops {
+    is_over: Arc<AtomicBool>,
+    iterations: Arc<[AtomicU64]>,
     threads: Vec<JoinHandle<()>>,
     clock: Clock,
-    /// Turns a second of all loops while nothing else runs.
-    alone: f64,
-    /// Whether others took much of the processors then: nothing can be told of what is left.
-    crowded: bool,
+    /// Iterations a second of all loops while nothing else runs.
+    baseline_rate: f64,
+    /// Whether the machine was busy during calibration; then the result is unknown.
+    was_busy: bool,
 }
 
-/// Of the time of all processors the loops must have had so much before the traffic.
-const FREE: f64 = 0.9;
+/// Minimum share of all processors that the loops need during calibration.
+const MIN_FREE_SHARE: f64 = 0.9;
 
-impl Loops {
-    /// Starts them, and looks for `time` how fast they turn.
+impl IdleLoops {
+    /// Starts the loops and calibrates them for `time`.
     ///
     /// # Errors
-    /// What the system says.
-    pub fn start(time: Span) -> io::Result<Loops> {
+    /// Returns an error if a thread cannot start.
+    pub fn start(time: Span) -> io::Result<IdleLoops> {
         let processors = thread::available_parallelism().map_or(1, usize::from);
-        let over = Arc::new(AtomicBool::new(false));
-        let turns: Arc<[AtomicU64]> = (0..processors).map(|_| AtomicU64::new(0)).collect();
-        // What a loop uses, in nanoseconds.
+        let is_over = Arc::new(AtomicBool::new(false));
+        let iterations: Arc<[AtomicU64]> = (0..processors).map(|_| AtomicU64::new(0)).collect();
+        // Processor time of each loop in nanoseconds.
         let used: Arc<[AtomicU64]> = (0..processors).map(|_| AtomicU64::new(0)).collect();
         let one = |at: usize| {
-            let (over, turns, used) = (over.clone(), turns.clone(), used.clone());
+            let (is_over, iterations, used) = (is_over.clone(), iterations.clone(), used.clone());
             thread::Builder::new().name("loop".into()).spawn(move || {
                 let mut set = CpuSet::new();
                 if set.set(at).is_ok() {
                     let _ = sched_setaffinity(Pid::from_raw(0), &set);
                 }
-                // Where it may not it would disturb what it is to measure.
-                if pace::when_idle().is_err() {
+                // At normal priority it would disturb the measurement.
+                if pace::set_idle_priority().is_err() {
                     return;
                 }
                 let mut x = 1u64;
-                while !over.load(Ordering::Relaxed) {
+                while !is_over.load(Ordering::Relaxed) {
                     for _ in 0..10_000 {
                         x = std::hint::black_box(x.wrapping_mul(3));
                     }
-                    turns[at].fetch_add(1, Ordering::Relaxed);
-                    used[at].store(thread_time().as_ns(), Ordering::Relaxed);
+                    iterations[at].fetch_add(1, Ordering::Relaxed);
+                    used[at].store(thread_cpu_time().as_ns(), Ordering::Relaxed);
                 }
             })
         };
         let threads = (0..processors).map(one).collect::<io::Result<Vec<_>>>()?;
-        let mut loops = Loops { over, turns, threads, clock: Clock::start(), alone: 0.0, crowded: false };
+        let mut idle_loops = IdleLoops {
+            is_over,
+            iterations,
+            threads,
+            clock: Clock::start(),
+            baseline_rate: 0.0,
+            was_busy: false,
+        };
         thread::sleep(Duration::from_millis(5));
         let all = || used.iter().map(|used| used.load(Ordering::Relaxed)).sum::<u64>();
-        let (before, had) = (loops.mark(), all());
+        let (before, used_before) = (idle_loops.snapshot(), all());
         thread::sleep(time.into());
-        loops.alone = loops.rate(before);
-        let passed = loops.clock.now().since(before.0).as_ns() * processors as u64;
-        loops.crowded = ((all() - had) as f64) < passed as f64 * FREE;
-        Ok(loops)
+        idle_loops.baseline_rate = idle_loops.rate(before);
+        let passed = idle_loops.clock.now().since(before.0).as_ns() * processors as u64;
+        idle_loops.was_busy = ((all() - used_before) as f64) < passed as f64 * MIN_FREE_SHARE;
+        Ok(idle_loops)
     }
 
-    /// A moment, and the turns until then.
-    pub fn mark(&self) -> (Instant, u64) {
-        (self.clock.now(), self.turns.iter().map(|turns| turns.load(Ordering::Relaxed)).sum())
+    /// Returns the time and the iterations so far.
+    pub fn snapshot(&self) -> (Instant, u64) {
+        (self.clock.now(), self.iterations.iter().map(|iterations| iterations.load(Ordering::Relaxed)).sum())
     }
 
     fn rate(&self, (from, before): (Instant, u64)) -> f64 {
-        let (now, turns) = self.mark();
-        (turns - before) as f64 / now.since(from).as_s()
+        let (now, iterations) = self.snapshot();
+        (iterations - before) as f64 / now.since(from).as_s()
     }
 
-    /// What was taken from them since, in percent of one processor; none if others already took much before.
-    pub fn taken(&self, since: (Instant, u64)) -> Option<f64> {
-        (!self.crowded)
-            .then(|| (1.0 - self.rate(since) / self.alone.max(1.0)) * self.turns.len() as f64 * 100.0)
+    /// Returns the processor time that other work has taken since, in percent of one processor; `None` if the machine
+    /// was busy before.
+    pub fn taken_percent(&self, since: (Instant, u64)) -> Option<f64> {
+        (!self.was_busy).then(|| {
+            (1.0 - self.rate(since) / self.baseline_rate.max(1.0)) * self.iterations.len() as f64 * 100.0
+        })
     }
 }
 
-impl Drop for Loops {
+impl Drop for IdleLoops {
     fn drop(&mut self) {
-        self.over.store(true, Ordering::Relaxed);
+        self.is_over.store(true, Ordering::Relaxed);
         self.threads.drain(..).for_each(|thread| _ = thread.join());
     }
 }
@@ -254,29 +266,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_sent_comes_and_costs_something() {
+    fn sent_messages_arrive_and_cost_processor_time() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let from = UdpSocket::bind("127.0.0.1:0").unwrap();
         from.connect(socket.local_addr().unwrap()).unwrap();
         let load = Load { rate: 2_000.0, time: Span::from_ms(50) };
         let send = |_, number: Option<u64>| number.map_or(Ok(()), |_| from.send(&[7; 100]).map(|_| ()));
-        let took = run(load, Span::from_ms(5), &socket, send, |bytes| u64::from(bytes == [7; 100])).unwrap();
-        assert!(took.sent > 1 && took.sent <= 101, "{took:?}");
-        assert_eq!(took.received, took.sent, "{took:?}");
-        assert!(took.percent() > 0.0 && took.wall >= Span::from_ms(50), "{took:?}");
+        let result =
+            run(load, Span::from_ms(5), &socket, send, |bytes| u64::from(bytes == [7; 100])).unwrap();
+        assert!(result.sent > 1 && result.sent <= 101, "{result:?}");
+        assert_eq!(result.received, result.sent, "{result:?}");
+        assert!(result.percent() > 0.0 && result.wall >= Span::from_ms(50), "{result:?}");
     }
 
     #[test]
-    fn loops_turn_and_end() {
-        let loops = Loops::start(Span::from_ms(10)).unwrap();
-        let mark = loops.mark();
+    fn idle_loops_run_and_stop() {
+        let idle_loops = IdleLoops::start(Span::from_ms(10)).unwrap();
+        let snapshot = idle_loops.snapshot();
         thread::sleep(Duration::from_millis(10));
-        // On a crowded machine they say nothing.
-        assert!(
-            loops
-                .taken(mark)
-                .is_none_or(|taken| taken.is_finite() && taken <= 100.0 * loops.turns.len() as f64)
-        );
-        assert!(loops.mark().1 > 0 || loops.crowded);
+        // On a busy machine they return `None`.
+        assert!(idle_loops.taken_percent(snapshot).is_none_or(|taken_percent| taken_percent.is_finite()
+            && taken_percent <= 100.0 * idle_loops.iterations.len() as f64));
+        assert!(idle_loops.snapshot().1 > 0 || idle_loops.was_busy);
     }
 }

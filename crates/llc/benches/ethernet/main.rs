@@ -1,8 +1,8 @@
 //! Stations over Ethernet beside bare packet sockets.
 //!
 //! `cargo bench -p trunkline-llc --features sockets --bench ethernet [-- WORD…]` measures the contests whose names hold one
-//! of the words, or all. It needs root: two network namespaces of its own are joined by a pair of virtual interfaces, and
-//! go when it ends. Contestants take turns, a round each; what is told of each is the median of its rounds, and the
+//! of the words, or all. It needs root: two network namespaces are joined by a pair of virtual interfaces, and
+//! go when it ends. Contestants take turns, a round each; the figure of each is the median of its rounds, and the
 //! median of its ratios to the first one's of the same round. Absolute figures are the machine's and the hour's, the
 //! ratios mean something.
 //!
@@ -19,7 +19,7 @@ mod spaces;
 
 use contest::Contest;
 use spaces::{DEVICE, Spaces};
-use trunkline_llc::face::Network;
+use trunkline_llc::socket::Network;
 
 /// Octets of the messages: what NASA asked for in 1990.
 const SIZE: usize = 100;
@@ -50,7 +50,7 @@ fn main() {
             "us",
             vec![
                 ("raw ping-pong", Box::new(|| round_trip::raw(&spaces, false))),
-                ("raw, told the priority", Box::new(|| round_trip::raw(&spaces, true))),
+                ("raw, with the priority", Box::new(|| round_trip::raw(&spaces, true))),
                 ("ours", Box::new(|| round_trip::ours(&spaces, true))),
                 ("ours, no helper", Box::new(|| round_trip::ours(&spaces, false))),
             ],

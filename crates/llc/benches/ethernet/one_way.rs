@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use trunkline_llc::face::{Attached, Settings};
+use trunkline_llc::socket::{Settings, StationSocket};
 use trunkline_llc::{Address, Options};
 
 use crate::SIZE;
@@ -18,7 +18,7 @@ const TIME: Duration = Duration::from_millis(300);
 /// Calls between two looks at the clock.
 const ROW: u64 = 256;
 
-/// Somebody for whom the frames are, and who takes them; how many a second `sender` sends, in millions. What it sends in a
+/// Receives the frames; returns how many a second `sender` sends, in millions. What it sends in a
 /// call is `messages`.
 fn against_taker(spaces: &Spaces, messages: u64, sender: impl FnOnce() -> Box<dyn FnMut()> + Send) -> f64 {
     let (ready, over) = (Barrier::new(2), AtomicBool::new(false));
@@ -70,7 +70,7 @@ pub fn raw(spaces: &Spaces, batch: usize) -> f64 {
 pub fn ours(spaces: &Spaces, batch: usize) -> f64 {
     against_taker(spaces, batch as u64, move || {
         let settings = Settings { batch, ..Settings::default() };
-        let station = Attached::to(&network(), 1, &settings).expect("a station");
+        let station = StationSocket::to(&network(), 1, &settings).expect("a station");
         let sap = station.open(4, &Options { queue: 128, ..Options::default() }).expect("it opens");
         let to = Address { sap: 4, station: 2 };
         let message = [7; SIZE];

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::socket::{MsgFlags, recv, send};
 use trunkline_io::packet::{self, PacketSocket};
-use trunkline_llc::face::{Attached, Settings};
+use trunkline_llc::socket::{Settings, StationSocket};
 use trunkline_llc::{Address, Options, Outcome};
 use trunkline_units::Span;
 
@@ -46,22 +46,22 @@ pub fn frame(from: u8, to: u8, octets: usize) -> Vec<u8> {
 /// A socket that takes what is for a station.
 pub fn socket(station: u8) -> PacketSocket {
     let own = [2, 0, 0, 0, 0, station];
-    let filter = packet::llc_for(own);
+    let filter = packet::llc_to(own);
     let options = packet::Options {
         filter,
         address: Some(own),
         timestamps: false,
-        buffer: 1 << 20,
+        receive_buffer: 1 << 20,
         ..packet::Options::default()
     };
     let socket = PacketSocket::open(DEVICE, &options).expect("a packet socket");
     // A frame that is lost ends the bench, and does not stop it for ever.
-    socket.limit_waiting(Some(Span::from_s(10))).expect("it can be told");
+    socket.limit_waiting(Some(Span::from_s(10))).expect("it can be distinguished");
     socket
 }
 
 /// Two that do nothing but send and receive: frames as long as ours and as what answers them. With or without the tag,
-/// which tells the priority.
+/// which reports the priority.
 pub fn raw(spaces: &Spaces, tagged: bool) -> f64 {
     let receive = |socket: &PacketSocket, room: &mut [u8]| match tagged {
         true => socket.receive_tagged(room, true).expect("a frame").0,
@@ -76,7 +76,7 @@ pub fn raw(spaces: &Spaces, tagged: bool) -> f64 {
             ready.wait();
             loop {
                 let got = receive(&socket, &mut room);
-                // The end is told by a frame of another length.
+                // A frame of another length marks the end.
                 if got != frame(1, 2, SIZE).len() - 4 {
                     return;
                 }
@@ -109,11 +109,11 @@ pub fn ours(spaces: &Spaces, helper: bool) -> f64 {
 fn exchanges(spaces: &Spaces, settings: &Settings, time: Duration, lower: u8) -> Vec<f64> {
     let (ready, over) = (Barrier::new(2), AtomicBool::new(false));
     // A crowded receiver may miss many.
-    let options = Options { tries: 1000, patience: Span::from_ms(2), ..Options::acknowledged(7) };
+    let options = Options { tries: 1000, response_timeout: Span::from_ms(2), ..Options::acknowledged(7) };
     thread::scope(|scope| {
         spaces.spawn(scope, 1, || {
             pin(0);
-            let station = Attached::to(&network(), PEER.station, settings).expect("a station");
+            let station = StationSocket::to(&network(), PEER.station, settings).expect("a station");
             let sap = station.open(PEER.sap, &options).expect("it opens");
             ready.wait();
             let mut room = Vec::new();
@@ -122,7 +122,7 @@ fn exchanges(spaces: &Spaces, settings: &Settings, time: Duration, lower: u8) ->
             }
         });
         let client = spaces.spawn(scope, 0, || {
-            let station = Attached::to(&network(), 1, settings).expect("a station");
+            let station = StationSocket::to(&network(), 1, settings).expect("a station");
             let loads: Vec<_> = (0..lower)
                 .map(|priority| {
                     let options = Options { priority, ..Options::default() };

@@ -1,7 +1,7 @@
-//! Type 3: acknowledged messages, one under way in each sequence (IEEE 802.2 clauses 5.4.3 and 8).
+//! Type 3: acknowledged messages, one outstanding per sequence (IEEE 802.2 clauses 5.4.3 and 8).
 //!
-//! A sequence is that of an own SAP, a SAP of a station, and a priority. Its sender numbers messages 0 and 1 in turn, V(SI),
-//! and sends one until it is answered; its receiver takes one with the number that it expects, V(RI), and answers all.
+//! A sequence belongs to a local SAP, a remote SAP and a priority. Its sender numbers messages 0 and 1 in turn,
+//! V(SI), and sends one until it is answered; its receiver accepts the expected number, V(RI), and answers all.
 //!
 //! The receiver forgets V(RI) after a lifetime and then takes any number. The sender must be sure what V(RI) is, or its next
 //! message is taken for a double, answered and lost. It is not after it was restarted, has forgotten the sequence, or has
@@ -14,66 +14,66 @@ use std::collections::VecDeque;
 use trunkline_units::{Instant, Span};
 
 use super::answers::Acknowledgement;
-use super::line::{Coming, Effect, checked};
-use super::queue::Memory;
-use super::{Message, Place, Station};
-use crate::talk::{Outcome, Received};
+use super::effect::{Coming, Effect, checked};
+use super::queue::KeyedSlots;
+use super::{Message, MessageState, Station};
+use crate::api::{Outcome, Received};
 use crate::wire::{Address, CommandStatus, Pdu, ResponseStatus, Status};
 
 const NONE: u32 = u32::MAX;
 
-/// A sequence that is sent.
+/// Sending side of a sequence.
 #[derive(Debug)]
-pub(super) struct Link {
-    /// V(SI): the number of the message under way, or the next.
+pub(super) struct SendSequence {
+    /// V(SI): the number of the outstanding or next message.
     number: bool,
-    /// The receiver is known to expect it.
+    /// Whether the receiver is known to expect it.
     agreed: bool,
-    /// The message under way, or about to be.
+    /// The outstanding message, or the next one.
     current: u32,
     waiting: VecDeque<u32>,
 }
 
-/// A sequence that is received.
+/// Receiving side of a sequence.
 #[derive(Debug)]
-pub(super) struct Heard {
+pub(super) struct ReceiveSequence {
     /// V(RI): the number of the next message.
     expects: bool,
     at: Instant,
 }
 
-/// What is remembered of sequences.
+/// Table of sequences.
 #[derive(Debug, Default)]
 pub(super) struct Sequences {
-    links: Memory<Link>,
-    /// Which to forget next.
+    links: KeyedSlots<SendSequence>,
+    /// Next candidate for removal.
     hand: u32,
-    heard: Memory<Heard>,
-    /// Nothing that was heard is forgotten before.
+    heard: KeyedSlots<ReceiveSequence>,
+    /// No receive sequence expires before this time.
     all_kept_until: Instant,
 }
 
-/// What names a sequence at either end.
+/// Returns the key of a sequence at either end.
 #[inline]
 fn key(own: u8, other: Address, level: u8) -> u32 {
     u32::from_be_bytes([own, other.station, other.sap, level])
 }
 
 impl Sequences {
-    /// Sequences remembered to send and to receive.
+    /// Returns the numbers of sending and receiving sequences.
     pub fn remembered(&self) -> (usize, usize) {
         (self.links.len(), self.heard.len())
     }
 
-    /// What a message of a sequence leaves as: the number, and whether that has to be agreed on first.
+    /// Returns the number of a sequence's next message, and whether it must be resynchronized first.
     #[inline]
     pub fn number(&self, link: u32) -> (bool, bool) {
-        let Link { number, agreed, .. } = self.links[link];
+        let SendSequence { number, agreed, .. } = self.links[link];
         (number, !agreed)
     }
 
-    /// The sequence with this key. When there are `most`, one is forgotten in which nothing waits; if there is none such,
-    /// there are no more of them than messages.
+    /// Returns the sequence with this key. At the limit `most`, an idle sequence is replaced; without an idle one the
+    /// table grows with the number of messages.
     #[inline]
     fn link(&mut self, key: u32, most: usize) -> u32 {
         match self.links.find(key) {
@@ -83,7 +83,7 @@ impl Sequences {
     }
 
     fn new_link(&mut self, key: u32, most: usize) -> u32 {
-        let link = Link { number: false, agreed: false, current: NONE, waiting: VecDeque::new() };
+        let link = SendSequence { number: false, agreed: false, current: NONE, waiting: VecDeque::new() };
         let there = self.links.len();
         if there >= most {
             for _ in 0..there {
@@ -98,9 +98,9 @@ impl Sequences {
         self.links.add(key, link)
     }
 
-    /// Room for what is heard of one more sequence; none if `most` are remembered that may not be forgotten yet.
+    /// Allocates a receive sequence; `None` if `most` sequences are within their lifetime.
     fn room(&mut self, now: Instant, key: u32, most: usize, lifetime: Span) -> Option<u32> {
-        let heard = Heard { expects: false, at: now };
+        let heard = ReceiveSequence { expects: false, at: now };
         if self.heard.len() < most {
             return Some(self.heard.add(key, heard));
         }
@@ -119,11 +119,11 @@ impl Sequences {
 
 // Sending.
 impl Message {
-    /// It, or what goes before it, has left and waits for its answer; when it is to be looked at.
+    /// Records the transmission of the message, or of its resynchronization; returns its next deadline.
     #[inline]
     pub(super) fn await_answer(&mut self, now: Instant, lifetime: Span) -> Instant {
         if self.tried == 1 {
-            // Before its receiver forgets that it has come.
+            // Before the receiver's sequence state expires.
             self.until = self.limit.min(now + lifetime / 2);
         }
         (now + self.patience).min(self.until)
@@ -131,15 +131,15 @@ impl Message {
 }
 
 impl Station {
-    /// Puts a message into its sequence; whether it is its turn to leave.
+    /// Adds a message to its sequence; returns whether it may be sent now.
     #[inline(always)]
-    pub(super) fn join(&mut self, slot: u32) -> bool {
+    pub(super) fn enter_sequence(&mut self, slot: u32) -> bool {
         let message = &mut self.messages[slot];
         let key = key(message.sap, message.to, message.priority);
         message.link = self.sequences.link(key, self.config.sequences);
         let link = &mut self.sequences.links[message.link];
         if link.current != NONE {
-            message.place = Place::Behind;
+            message.allocate = MessageState::Behind;
             link.waiting.push_back(slot);
             return false;
         }
@@ -147,7 +147,7 @@ impl Station {
         true
     }
 
-    /// A moment of a message has come.
+    /// Handles the deadline of a message.
     pub(super) fn expire(&mut self, now: Instant, slot: u32) {
         let message = &self.messages[slot];
         if now >= message.limit {
@@ -157,13 +157,13 @@ impl Station {
             let outcome = message.refused.map_or(Outcome::Unanswered, Outcome::Refused);
             return self.end(now, slot, outcome);
         }
-        self.ready(slot, true);
-        self.note(slot, self.messages[slot].until);
+        self.enqueue(slot, true);
+        self.schedule(slot, self.messages[slot].until);
     }
 
-    /// A message leaves its sequence; the next one's turn has come.
+    /// Removes a message from its sequence and starts the next one.
     #[inline]
-    pub(super) fn part(&mut self, slot: u32, done: bool) {
+    pub(super) fn leave_sequence(&mut self, slot: u32, done: bool) {
         let message = &self.messages[slot];
         let link = &mut self.sequences.links[message.link];
         if link.current != slot {
@@ -173,14 +173,14 @@ impl Station {
         if done {
             link.number = !link.number;
         } else if message.tried > 0 {
-            // It may have arrived or not.
+            // It is unknown whether it arrived.
             link.agreed = false;
         }
         match link.waiting.pop_front() {
             None => link.current = NONE,
             Some(next) => {
                 link.current = next;
-                self.ready(next, false);
+                self.enqueue(next, false);
             }
         }
     }
@@ -200,14 +200,14 @@ impl Station {
         };
         let from = Address { sap: pdu.ssap, station };
         let Some(at) = self.sequences.links.find(key(pdu.dsap, from, level)) else {
-            self.statistics.strays += 1;
+            self.statistics.unexpected_responses += 1;
             return Effect::Nothing;
         };
         let link = &mut self.sequences.links[at];
         let slot = link.current;
         let answers = slot != NONE && number != link.number && pdu.poll != link.agreed;
         if !answers || self.messages[slot].tried == 0 {
-            self.statistics.strays += 1;
+            self.statistics.unexpected_responses += 1;
             return Effect::Nothing;
         }
         let message = &mut self.messages[slot];
@@ -216,10 +216,10 @@ impl Station {
             CommandStatus::Ok => {
                 (link.agreed, link.number) = (true, !link.number);
                 (message.tried, message.refused, message.until) = (0, None, message.limit);
-                if message.place != Place::Ready {
-                    self.ready(slot, true);
+                if message.allocate != MessageState::Ready {
+                    self.enqueue(slot, true);
                 }
-                self.note(slot, self.messages[slot].until);
+                self.schedule(slot, self.messages[slot].until);
             }
             // It is tried again when its time has come.
             refused @ (CommandStatus::Unavailable | CommandStatus::Temporary)
@@ -267,7 +267,7 @@ impl Station {
         wanted: Option<u8>,
     ) -> Option<(CommandStatus, Coming)> {
         let Some(sap) = self.saps[usize::from(pdu.dsap >> 1)].as_deref() else {
-            self.statistics.nobody += 1;
+            self.statistics.no_receiver += 1;
             return Some((CommandStatus::Unimplemented, Coming::Nothing));
         };
         let from = Address { sap: pdu.ssap, station };
@@ -281,7 +281,7 @@ impl Station {
                 }
             },
         };
-        let (has_room, lifetime) = (sap.has_room(), self.config.lifetime);
+        let (has_room, lifetime) = (sap.has_receive_space(), self.config.lifetime);
         let key = key(pdu.dsap, from, level);
         let known = self.sequences.heard.find(key);
         if let Some(slot) = known {
@@ -317,7 +317,7 @@ impl Station {
         message: Option<&[u8]>,
         wanted: Option<u8>,
     ) -> Coming {
-        self.sequences.heard[slot] = Heard { expects: !number, at: received.at };
+        self.sequences.heard[slot] = ReceiveSequence { expects: !number, at: received.at };
         match message {
             Some(bytes) => self.deliver(received.to, received, bytes, wanted),
             None => Coming::Nothing,

@@ -1,20 +1,19 @@
-//! What the standard has a station answer: XID, TEST, and acknowledgements; and the answers to its own questions.
+//! Responses that the standard requires (XID, TEST, acknowledgements), and responses to this station's own commands.
 //!
-//! The station answers for itself when the null SAP is asked, a SAP for itself; asked as a group or as the global SAP each
-//! open one that belongs answers, under its own number: so somebody learns who is a member (IEEE 802.2 clauses 6.6, 6.7:
-//! the null SAP is the station component's, all others the SAP components', of which each active one is given the PDU).
+//! TEST and XID to the null SAP are answered by the station, others by the addressed SAP; each open member of a
+//! group, or of the global SAP, responds under its own number, so the sender learns the members (IEEE 802.2 clauses
+//! 6.6 and 6.7).
 
 use trunkline_endpoint::{Peer, Transmit};
 
 use super::Station;
-use super::sap::HEARD;
-use crate::talk::Event;
+use super::sap::MAX_ANSWERS;
+use crate::api::Event;
 use crate::wire::{Address, IDENTITY, Kind, NULL_SAP, Pdu, Status};
 
-/// Answers to XID and TEST that may wait to leave; as many as SAPs can be asked at once. Who asks when so many wait gets
-/// none.
+/// Maximum queued XID and TEST responses: as many as SAPs can be addressed at once. Further commands get no response.
 pub(super) const ECHOES: usize = 128;
-/// Acknowledgements that may wait to leave. One more is as good as lost: the command will come again.
+/// Maximum queued acknowledgements; a further one is dropped, and its command will be repeated.
 pub(super) const ACKS: usize = 256;
 
 #[derive(Debug)]
@@ -34,7 +33,7 @@ pub(super) enum Body {
     Echo(Vec<u8>),
 }
 
-/// The answer to an acknowledged command.
+/// The response to an acknowledged command.
 #[derive(Clone, Copy)]
 pub(super) struct Acknowledgement {
     pub level: u8,
@@ -47,7 +46,7 @@ pub(super) struct Acknowledgement {
 }
 
 impl Station {
-    /// An XID or TEST command: answers with the same bit and priority.
+    /// Responds to an XID or TEST command with the same poll bit and priority.
     pub(super) fn take_question(&mut self, level: u8, station: u8, pdu: &Pdu<'_>) {
         let from = Address { sap: pdu.ssap, station };
         if pdu.dsap == NULL_SAP {
@@ -55,7 +54,7 @@ impl Station {
         } else if pdu.dsap & 1 == 0 {
             match self.sap(pdu.dsap) {
                 Ok(_) => self.echo(level, from, pdu.dsap, pdu),
-                Err(_) => self.statistics.nobody += 1,
+                Err(_) => self.statistics.no_receiver += 1,
             }
         } else {
             let mut members = 0;
@@ -66,13 +65,13 @@ impl Station {
                     self.echo(level, from, number, pdu);
                 }
             }
-            self.statistics.nobody += u64::from(members == 0);
+            self.statistics.no_receiver += u64::from(members == 0);
         }
     }
 
     fn echo(&mut self, level: u8, to: Address, ssap: u8, pdu: &Pdu<'_>) {
         if self.echoes >= ECHOES {
-            self.statistics.unanswering += 1;
+            self.statistics.dropped_responses += 1;
             return;
         }
         self.echoes += 1;
@@ -91,7 +90,7 @@ impl Station {
     #[inline]
     pub(super) fn acknowledge(&mut self, answer: Acknowledgement) {
         if self.acks >= ACKS {
-            self.statistics.unanswering += 1;
+            self.statistics.dropped_responses += 1;
             return;
         }
         self.acks += 1;
@@ -100,7 +99,7 @@ impl Station {
         self.answers.push(level, Answer { station, dsap, ssap, kind, last, body });
     }
 
-    /// Writes the first answer of a level.
+    /// Writes the first response of a priority.
     #[inline]
     pub(super) fn transmit_answer(&mut self, level: u8, buffer: &mut [u8]) -> Option<Transmit> {
         let Answer { station, dsap, ssap, kind, last, body } = self.answers.pop(level)?;
@@ -127,7 +126,7 @@ impl Station {
         Some(Transmit { port: self.config.port, peer: Peer::new(&[station]), length, segment: None })
     }
 
-    /// An acknowledgement leaves: writes its frame; how many octets.
+    /// Writes the frame of an acknowledgement and returns its length.
     #[cfg(any(feature = "sockets", test))]
     #[inline]
     pub(super) fn write_acknowledgement(&mut self, answer: &Acknowledgement, buffer: &mut [u8]) -> usize {
@@ -145,16 +144,16 @@ impl Station {
         1 + pdu.write(&mut buffer[1..])
     }
 
-    /// The response to a question of a SAP, if it asked one.
+    /// Processes a TEST or XID response to a SAP that is waiting for one.
     pub(super) fn take_reply(&mut self, station: u8, pdu: &Pdu<'_>) {
         let from = Address { sap: pdu.ssap, station };
         let asked = self.sap(pdu.dsap).ok().and_then(|sap| match pdu.kind {
             Kind::Test => sap.tests,
             _ => sap.identifies,
         });
-        // Its questions have the poll bit.
+        // Its commands carried the poll bit.
         if !pdu.poll || !asked.is_some_and(|asked| may_answer(asked, from)) {
-            self.statistics.strays += 1;
+            self.statistics.unexpected_responses += 1;
             return;
         }
         let types = match pdu.information {
@@ -163,8 +162,8 @@ impl Station {
             _ => return self.statistics.malformed += 1,
         };
         let Some(sap) = self.saps[usize::from(pdu.dsap >> 1)].as_deref_mut() else { return };
-        if sap.heard >= HEARD {
-            self.statistics.unheard += 1;
+        if sap.heard >= MAX_ANSWERS {
+            self.statistics.dropped_answers += 1;
             return;
         }
         sap.heard += 1;
@@ -180,11 +179,12 @@ impl Station {
                 Event::Identified { sap: pdu.dsap, from, types }
             }
         });
-        self.list(pdu.dsap);
+        self.schedule_event_poll(pdu.dsap);
     }
 }
 
-/// Whether who was asked may answer under this address: a group's members and all stations do so under their own.
+/// Returns whether the addressed station or SAP may respond under this address: members of a group, and all stations,
+/// respond under their own.
 fn may_answer(asked: Address, from: Address) -> bool {
     (asked.station == crate::wire::ALL || asked.station == from.station)
         && (asked.sap & 1 == 1 || asked.sap == from.sap)

@@ -1,66 +1,25 @@
-//! Which frame is next, and what comes of one that arrives.
+//! Transmission and reception of frames.
 
-use crc_fast::{CrcAlgorithm, checksum};
 use trunkline_endpoint::{MAX_BATCH, Peer, Port, Segment, Transmit};
 use trunkline_units::Instant;
 
 use super::acknowledged::Sequences;
-use super::answers::Acknowledgement;
+use super::effect::{Coming, Effect, checked};
 use super::queue::highest;
-use super::{Message, Place, Station};
-use crate::talk::{Event, Outcome, Received, Refusal};
-use crate::token::Urgent;
-use crate::wire::{ALL, Address, CRC, HEADER, HIGHEST, Kind, NULL_SAP, Pdu};
+use super::{Message, MessageState, Station};
+use crate::api::{Event, Outcome, Received, Refusal};
+use crate::token::HasUrgency;
+use crate::wire::{ALL, Address, HEADER, Kind, MAX_PRIORITY, NULL_SAP, Pdu};
 
-/// The optional checksum of a message.
-#[inline]
-pub(super) fn crc_of(message: &[u8]) -> u32 {
-    checksum(CrcAlgorithm::Crc32IsoHdlc, message) as u32
-}
-
-/// The message in an information field, without the checksum that there is if `crc`; none if that fails.
-#[inline]
-pub(super) fn checked(crc: bool, information: &[u8]) -> Option<&[u8]> {
-    if !crc {
-        return Some(information);
-    }
-    let (message, check) = information.split_last_chunk::<CRC>()?;
-    (u32::from_be_bytes(*check) == crc_of(message)).then_some(message)
-}
-
-/// What comes of a frame at the most, beside what is kept.
-#[derive(Clone, Copy)]
-pub(super) enum Effect {
-    Nothing,
-    /// A message of ours, in its slot, comes to its end.
-    Ends(u32, Outcome),
-    /// A SAP has got a message.
-    Comes(u8, Coming),
-    /// An acknowledgement, and what the SAP that gives it has got.
-    Answers(Acknowledgement, Coming),
-}
-
-/// What a SAP has got.
-#[derive(Clone, Copy)]
-pub(super) enum Coming {
-    /// Nothing, or a message behind others.
-    Nothing,
-    /// A message where there was none.
-    First,
-    /// A message of so many octets that is not kept, since somebody [wants](Station::hear) it.
-    #[cfg_attr(not(any(feature = "sockets", test)), expect(dead_code, reason = "only there it is wanted"))]
-    Handed(u16),
-}
-
-// Out.
+// Transmission.
 impl Station {
-    /// The next frame, or batch, of the highest priority.
+    /// Writes the next frame or batch of the highest priority.
     #[inline]
     pub(crate) fn transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
-        let level = highest(self.turns.some() | self.answers.some())?;
+        let level = highest(self.turns.levels() | self.answers.levels())?;
         let answered = self.answered & 1 << level != 0;
         self.last = (0, 0);
-        // Answers and messages take turns.
+        // Responses and messages alternate.
         if self.answers.has(level) && !(answered && self.turns.has(level)) {
             self.answered |= 1 << level;
             return self.transmit_answer(level, buffer);
@@ -99,7 +58,8 @@ impl Station {
         self.saps[usize::from(number >> 1)].as_deref_mut()?.outbox.pop(level)
     }
 
-    /// What a message leaves as: its kind, the poll bit, and whether without its information, to agree on a number.
+    /// Returns the kind and poll bit of a message's frame, and whether it is sent without information to
+    /// resynchronize the sequence.
     #[inline]
     fn form(message: &Message, sequences: &Sequences) -> (Kind, bool, bool) {
         match message.kind {
@@ -112,7 +72,7 @@ impl Station {
         }
     }
 
-    /// Octets of the frame that a message leaves in.
+    /// Returns the length of a message's frame.
     #[inline]
     fn length(&self, slot: u32) -> usize {
         let message = &self.messages[slot];
@@ -120,13 +80,13 @@ impl Station {
         1 + HEADER + if empty { 0 } else { message.bytes.len() }
     }
 
-    /// Writes the frame of a message that leaves; how many octets.
+    /// Writes the frame of a message and returns its length.
     #[inline(always)]
     pub(super) fn put(&mut self, now: Instant, slot: u32, into: &mut [u8]) -> usize {
         let message = &mut self.messages[slot];
         let (kind, poll, empty) = Station::form(message, &self.sequences);
         let (number, level) = (message.sap, message.priority);
-        message.place = Place::Away;
+        message.allocate = MessageState::Away;
         message.tried += 1;
         let information = if empty { &[][..] } else { &message.bytes };
         let pdu = Pdu { dsap: message.to.sap, ssap: number, response: false, kind, poll, information };
@@ -134,11 +94,11 @@ impl Station {
         let length = 1 + pdu.write(&mut into[1..]);
         match message.tried {
             1 => self.statistics.agreements += u64::from(empty),
-            _ => self.statistics.levels[usize::from(level)].again += 1,
+            _ => self.statistics.levels[usize::from(level)].retries += 1,
         }
         if let Kind::Ac(_) = kind {
             let at = message.await_answer(now, self.config.lifetime);
-            self.note(slot, at);
+            self.schedule(slot, at);
         } else {
             self.last = (number, self.last.1 + usize::from(kind == Kind::Ui));
             self.end(now, slot, Outcome::Done);
@@ -147,7 +107,7 @@ impl Station {
         length
     }
 
-    /// A command leaves.
+    /// Counts a sent command.
     #[inline]
     pub(super) fn count(&mut self, kind: Kind, level: u8) {
         *self.statistics.sent.of(kind, false) += 1;
@@ -155,14 +115,14 @@ impl Station {
     }
 }
 
-impl Urgent for Station {
+impl HasUrgency for Station {
     #[inline]
     fn urgency(&self) -> Option<u8> {
-        highest(self.turns.some() | self.answers.some())
+        highest(self.turns.levels() | self.answers.levels())
     }
 }
 
-// In.
+// Reception.
 impl Station {
     #[inline]
     pub(super) fn take_frame(&mut self, now: Instant, port: Port, peer: Peer, frame: &[u8]) {
@@ -176,33 +136,39 @@ impl Station {
         self.take_from(now, station, frame);
     }
 
-    /// A frame of a station, 1 to 254.
+    /// Processes a frame of a station, 1 to 254.
     #[inline]
     pub(crate) fn take_from(&mut self, now: Instant, station: u8, frame: &[u8]) {
-        match self.hear(now, station, frame, None) {
+        match self.process_frame(now, station, frame, None) {
             Effect::Nothing => {}
             Effect::Ends(slot, outcome) => self.end(now, slot, outcome),
-            Effect::Comes(sap, coming) => self.tell_coming(sap, coming),
+            Effect::Comes(sap, coming) => self.push_coming(sap, coming),
             Effect::Answers(answer, coming) => {
-                self.tell_coming(answer.ssap, coming);
+                self.push_coming(answer.ssap, coming);
                 self.acknowledge(answer);
             }
         }
     }
 
     #[inline]
-    fn tell_coming(&mut self, sap: u8, coming: Coming) {
+    fn push_coming(&mut self, sap: u8, coming: Coming) {
         if let Coming::First = coming {
-            self.tell(Event::Readable { sap });
+            self.push_event(Event::Readable { sap });
         }
     }
 
-    /// A frame of a station: what comes of it that is not kept here already. A message for the SAP that is wanted is not kept
-    /// if it is the only one there.
+    /// Processes a frame of a station and returns its direct result. The only message of the SAP that is `wanted` is
+    /// not queued.
     #[inline(always)]
-    pub(super) fn hear(&mut self, now: Instant, station: u8, frame: &[u8], wanted: Option<u8>) -> Effect {
+    pub(super) fn process_frame(
+        &mut self,
+        now: Instant,
+        station: u8,
+        frame: &[u8],
+        wanted: Option<u8>,
+    ) -> Effect {
         let (level, pdu) = match *frame {
-            [level @ 0..=HIGHEST, ref pdu @ ..] => (level, pdu),
+            [level @ 0..=MAX_PRIORITY, ref pdu @ ..] => (level, pdu),
             [] => {
                 self.statistics.malformed += 1;
                 return Effect::Nothing;
@@ -216,7 +182,7 @@ impl Station {
             self.statistics.malformed += 1;
             return Effect::Nothing;
         };
-        // The station itself asks and answers, but sends nothing; and one message has one receiver's acknowledgement.
+        // The null SAP sends no messages, and an acknowledged message has one receiver.
         let (from_nobody, to_many) = (pdu.ssap == NULL_SAP, pdu.dsap & 1 == 1);
         let bad = match pdu.kind {
             Kind::Ac(_) => from_nobody || to_many || pdu.dsap == NULL_SAP,
@@ -253,7 +219,7 @@ impl Station {
         Effect::Nothing
     }
 
-    /// Unnumbered information, to a SAP or a group of them.
+    /// Processes unnumbered information to a SAP or a group.
     #[inline]
     fn take_datagram(
         &mut self,
@@ -269,7 +235,7 @@ impl Station {
             return match self.offer(pdu.dsap, received, pdu.information, wanted) {
                 Ok(coming) => Effect::Comes(pdu.dsap, coming),
                 Err(_) => {
-                    self.statistics.nobody += 1;
+                    self.statistics.no_receiver += 1;
                     Effect::Nothing
                 }
             };
@@ -280,15 +246,15 @@ impl Station {
             if self.sap(number).is_ok_and(|sap| sap.is_member(pdu.dsap)) {
                 members += 1;
                 if let Ok(coming) = self.offer(number, received, pdu.information, None) {
-                    self.tell_coming(number, coming);
+                    self.push_coming(number, coming);
                 }
             }
         }
-        self.statistics.nobody += u64::from(members == 0);
+        self.statistics.no_receiver += u64::from(members == 0);
         Effect::Nothing
     }
 
-    /// Gives a SAP a datagram if its checksum holds and there is room.
+    /// Delivers a datagram to a SAP if its checksum is valid and there is space.
     #[inline]
     fn offer(
         &mut self,
@@ -300,7 +266,7 @@ impl Station {
         let sap = self.sap(number)?;
         match checked(sap.options.crc, information) {
             None => self.statistics.bad_crc += 1,
-            Some(_) if !sap.has_room() => {
+            Some(_) if !sap.has_receive_space() => {
                 self.statistics.levels[usize::from(received.priority)].dropped += 1;
             }
             Some(message) => return Ok(self.deliver(number, received, message, wanted)),
@@ -308,7 +274,7 @@ impl Station {
         Ok(Coming::Nothing)
     }
 
-    /// A message for a SAP that has room for it: puts it into its inbox, but not the only one of the SAP that is wanted.
+    /// Queues a message in a SAP with space, except the only message of the SAP that is wanted.
     #[inline(always)]
     pub(super) fn deliver(
         &mut self,

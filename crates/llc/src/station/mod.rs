@@ -1,4 +1,4 @@
-//! A station: service access points, their queues, and what the standard has it answer.
+//! A station: service access points, their queues, and the responses that the standard requires.
 //!
 //! | module | what it holds |
 //! | --- | --- |
@@ -11,57 +11,58 @@
 
 mod acknowledged;
 mod answers;
+mod effect;
+#[cfg(any(feature = "sockets", test))]
+mod fast_path;
 mod line;
 mod queue;
 mod sap;
-#[cfg(any(feature = "sockets", test))]
-mod short;
 
 use std::collections::VecDeque;
 
 use trunkline_endpoint::{Endpoint, Idle, Input, MAX_SEGMENTS, Output, Port, Reason, Segment, Writable};
 use trunkline_units::{Instant, Span};
 
+use crate::api::{Command, Event, Outcome, Received, Refusal, Ticket};
 use crate::options::Options;
 use crate::statistics::Statistics;
-use crate::talk::{Command, Event, Outcome, Received, Refusal, Ticket};
 use crate::wire::{
-    ALL, Address, CRC, CommandStatus, GLOBAL_SAP, HIGHEST, IDENTITY, Kind, MAX_INFORMATION, NULL_SAP,
+    ALL, Address, CRC, CommandStatus, GLOBAL_SAP, IDENTITY, Kind, MAX_INFORMATION, MAX_PRIORITY, NULL_SAP,
 };
 use acknowledged::Sequences;
 use answers::Answer;
-use line::crc_of;
-use queue::{Levels, Moments, Noted, Pool};
-use sap::{Arrival, Sap};
+use effect::crc_of;
 #[cfg(feature = "sockets")]
-pub(crate) use short::{Handed, Left, What};
+pub(crate) use fast_path::{FastPathOutput, FastPathResult, SendResult};
+use queue::{Pool, PriorityQueues, Timed, TimerQueue};
+use sap::{Arrival, Sap};
 
-/// How a station is set up.
+/// Configuration of a station.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Through which port.
+    /// The endpoint port.
     pub port: Port,
-    /// Its number, 1 to 254.
+    /// Station number, 1 to 254.
     pub station: u8,
-    /// Most SAPs open at once; there are 127.
+    /// Maximum number of open SAPs, up to 127.
     pub saps: usize,
-    /// Most frames of one SAP and priority to one station that leave as a batch, at most [`MAX_SEGMENTS`]; 1: each alone.
-    /// What is of a higher priority waits for the whole batch.
+    /// Maximum frames of one SAP and priority to one station in a batch, up to [`MAX_SEGMENTS`]; 1: no batches. A
+    /// higher priority waits for the whole batch.
     pub batch: usize,
-    /// How long the number of a peer's last acknowledged message is remembered (IEEE 802.2 clause 8: the lifetime of V(RI)).
-    /// A message is not tried again when it first left half of this ago: so while frames live shorter than that half,
-    /// none is taken twice. The same at all stations.
+    /// Lifetime of V(RI), a peer's last sequence number (IEEE 802.2 clause 8). A message is not retried once half of
+    /// this has passed since its first transmission, so no message is accepted twice while frames live shorter than
+    /// that. The same at all stations.
     pub lifetime: Span,
-    /// Most sequences of acknowledged messages (own SAP, peer's SAP, priority) that are remembered in each direction. To
-    /// send, an idle one is forgotten for another; only when messages wait in more are there more. Who sends in one more is
-    /// answered that there is no room, until one has not been heard for a lifetime.
+    /// Maximum number of remembered sequences of acknowledged messages (local SAP, remote SAP, priority) per
+    /// direction. For sending, an idle sequence is replaced; the limit is exceeded only while messages are queued in
+    /// more. For receiving, further senders are refused until a sequence has been idle for a lifetime.
     pub sequences: usize,
-    /// Whether it takes frames from its own number: on a path that brings them back, to send to itself.
+    /// Whether it accepts frames from its own number, on a path that loops them back.
     pub hears_itself: bool,
 }
 
 impl Config {
-    /// A station that opens as many SAPs as there are, sends each frame alone, and remembers 1024 sequences for 20 s.
+    /// Default configuration: all SAPs, no batches, 1024 sequences for 20 s.
     pub fn new(port: Port, station: u8) -> Config {
         Config {
             port,
@@ -75,20 +76,20 @@ impl Config {
     }
 }
 
-/// Where a message is.
+/// State of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    /// Nowhere: the slot is free.
+enum MessageState {
+    /// The slot is free.
     Free,
-    /// Behind another of its sequence.
+    /// Waiting for another message of its sequence.
     Behind,
-    /// In its SAP's outbox.
+    /// In its SAP's send queue.
     Ready,
-    /// On the line.
+    /// Sent and unanswered.
     Away,
 }
 
-/// A message to send, or a question.
+/// A message to send, or a TEST or XID.
 #[derive(Debug)]
 struct Message {
     kind: Kind,
@@ -96,22 +97,22 @@ struct Message {
     to: Address,
     priority: u8,
     ticket: Ticket,
-    place: Place,
-    /// How often it, or what goes before it, was sent.
+    allocate: MessageState,
+    /// Transmissions of it or of its resynchronization.
     tried: u16,
     tries: u16,
     patience: Span,
     since: Instant,
-    /// When it is late.
+    /// Time limit.
     limit: Instant,
     /// When it is given up, for either reason.
     until: Instant,
-    /// When it is looked at.
+    /// Scheduled deadline.
     noted: Instant,
-    /// What its last answer said.
+    /// Status of its last refusal.
     refused: Option<CommandStatus>,
     link: u32,
-    /// The information field.
+    /// Information field.
     bytes: Vec<u8>,
 }
 
@@ -123,7 +124,7 @@ impl Default for Message {
             to: Address { sap: 0, station: 0 },
             priority: 0,
             ticket: Ticket(0),
-            place: Place::Free,
+            allocate: MessageState::Free,
             tried: 0,
             tries: 0,
             patience: Span::ZERO,
@@ -138,7 +139,7 @@ impl Default for Message {
     }
 }
 
-impl Noted for Message {
+impl Timed for Message {
     #[inline]
     fn noted(&self) -> Instant {
         self.noted
@@ -147,52 +148,51 @@ impl Noted for Message {
 
 /// A station.
 ///
-/// **Order.** What has the highest priority leaves first, so a message waits for at most one frame (or batch) of a lower
-/// one: that which is leaving. Within a priority answers and messages take turns, among messages the SAPs, and a SAP's
-/// leave in the order in which they were sent, but that of a sequence of acknowledged messages only one is under way.
+/// **Order.** The highest priority is sent first, so a message waits for at most one frame (or batch) of a lower
+/// priority, the one in transmission. Within a priority, responses and messages alternate, SAPs take turns, and a
+/// SAP's messages are sent in order, with one outstanding message per acknowledged sequence.
 ///
-/// **Bounds.** A SAP holds as many messages to send as its options say, from the call until their end is told, and as many to
-/// be taken. When no more may wait to leave, [`Refusal::Full`]; when no more may wait to be taken, an unacknowledged message is
-/// dropped and counted, and an acknowledged one is answered with [`CommandStatus::Unavailable`], so that it comes again.
-/// Answers to XID and TEST that wait are at most 128, acknowledgements 256; answers to the questions of a SAP that were
-/// not told 64; sequences as [`Config::sequences`] says.
+/// **Bounds.** A SAP's options limit its unfinished messages, from the send call until their end is reported, and its
+/// received messages. A full send queue refuses with [`Refusal::Full`]; a full receive queue drops and counts an
+/// unacknowledged message, and answers an acknowledged one with [`CommandStatus::Unavailable`], so that it is sent
+/// again. At most 128 XID and TEST responses, 256 acknowledgements, and 64 unread responses per SAP are queued.
 #[derive(Debug)]
 pub struct Station {
     config: Config,
-    /// By half its number.
+    /// Indexed by half the SAP number.
     saps: [Option<Box<Sap>>; 128],
-    /// Numbers of those that are open, in order.
+    /// Open SAPs, in order.
     open: Vec<u8>,
     messages: Pool<Message>,
     arrivals: Pool<Arrival>,
-    /// SAPs with something in their outbox.
-    turns: Levels<u8>,
-    answers: Levels<Answer>,
+    /// SAPs with queued messages.
+    turns: PriorityQueues<u8>,
+    answers: PriorityQueues<Answer>,
     echoes: usize,
     acks: usize,
-    /// Buffers of answers that left.
+    /// Reusable buffers of sent responses.
     spare: Vec<Vec<u8>>,
-    /// A bit for each level at which an answer left last.
+    /// Bit set of the priorities at which a response was sent last.
     answered: u8,
-    moments: Moments,
+    moments: TimerQueue,
     sequences: Sequences,
-    /// SAPs that have something to tell.
+    /// SAPs with pending events.
     news: VecDeque<u8>,
     ticket: u32,
     #[cfg(any(feature = "sockets", test))]
-    expected: short::Expected,
-    /// The message that was not kept last, since it was wanted.
+    expected: fast_path::Expected,
+    /// The last message that was delivered without being queued.
     handed: Received,
-    /// The SAP of the datagrams that left last, and how many they were.
+    /// SAP and number of the datagrams sent last.
     last: (u8, usize),
     statistics: Statistics,
 }
 
 impl Station {
-    /// A station without SAPs.
+    /// Creates a station without SAPs.
     ///
     /// # Panics
-    /// If its number is not 1 to 254.
+    /// If the station number is not 1 to 254.
     pub fn new(config: Config) -> Station {
         assert!((1..ALL).contains(&config.station), "a station's number is 1 to 254, not {}", config.station);
         let config = Config {
@@ -206,55 +206,55 @@ impl Station {
             open: Vec::new(),
             messages: Pool::default(),
             arrivals: Pool::default(),
-            turns: Levels::default(),
-            answers: Levels::default(),
+            turns: PriorityQueues::default(),
+            answers: PriorityQueues::default(),
             echoes: 0,
             acks: 0,
             spare: Vec::new(),
             answered: 0,
-            moments: Moments::default(),
+            moments: TimerQueue::default(),
             sequences: Sequences::default(),
             news: VecDeque::new(),
             ticket: 0,
             #[cfg(any(feature = "sockets", test))]
-            expected: short::Expected::default(),
+            expected: fast_path::Expected::default(),
             handed: Arrival::default().received,
             last: (0, 0),
             statistics: Statistics::default(),
         }
     }
 
-    /// Its number.
+    /// Returns the station number.
     pub fn station(&self) -> u8 {
         self.config.station
     }
 
-    /// What it counted.
+    /// Returns the counters.
     pub fn statistics(&self) -> &Statistics {
         &self.statistics
     }
 
-    /// The SAPs that are open, in order.
+    /// Returns the open SAPs, in order.
     pub fn open_saps(&self) -> &[u8] {
         &self.open
     }
 
-    /// How an open SAP behaves.
+    /// Returns the options of an open SAP.
     pub fn options(&self, sap: u8) -> Option<&Options> {
         self.sap(sap).ok().map(|sap| &sap.options)
     }
 
-    /// Messages and questions of a SAP that wait to leave, for an answer, or for their end to be told.
+    /// Returns the number of a SAP's messages that are queued, unanswered, or ended with an unread event.
     pub fn waiting(&self, sap: u8) -> usize {
         self.sap(sap).map_or(0, |sap| sap.places)
     }
 
-    /// Messages of a SAP that wait to be taken.
+    /// Returns the number of readable messages of a SAP.
     pub fn readable(&self, sap: u8) -> usize {
         self.sap(sap).map_or(0, |sap| sap.held)
     }
 
-    /// Sequences of acknowledged messages that it remembers, to send and to receive.
+    /// Returns the numbers of sending and receiving sequences.
     pub fn sequences(&self) -> (usize, usize) {
         self.sequences.remembered()
     }
@@ -298,8 +298,8 @@ impl Station {
         let own = self.sap_mut(sap)?;
         check(options)?;
         own.options.clone_from(options);
-        // There may be room now.
-        self.list(sap);
+        // There may be space now.
+        self.schedule_event_poll(sap);
         Ok(())
     }
 
@@ -328,9 +328,11 @@ impl Station {
         Ok(())
     }
 
-    /// Messages of a SAP that have not come to their end, the oldest first.
+    /// Returns the unfinished messages of a SAP, oldest first.
     fn messages_of(&self, sap: u8) -> Vec<u32> {
-        let of = |slot: &u32| self.messages[*slot].sap == sap && self.messages[*slot].place != Place::Free;
+        let of = |slot: &u32| {
+            self.messages[*slot].sap == sap && self.messages[*slot].allocate != MessageState::Free
+        };
         let mut slots: Vec<u32> = (0..self.messages.len() as u32).filter(of).collect();
         slots.sort_by_key(|slot| std::cmp::Reverse(self.ticket.wrapping_sub(self.messages[*slot].ticket.0)));
         slots
@@ -354,17 +356,17 @@ impl Station {
         bytes: &[u8],
         priority: Option<u8>,
     ) -> Result<Ticket, Refusal> {
-        let (kind, priority, crc) = self.admit(number, to, bytes, priority)?;
-        let slot = self.keep(now, number, (kind, priority, crc), to, bytes);
-        if kind == Kind::Ui || self.join(slot) {
-            self.ready(slot, false);
+        let (kind, priority, crc) = self.check_send(number, to, bytes, priority)?;
+        let slot = self.store_message(now, number, (kind, priority, crc), to, bytes);
+        if kind == Kind::Ui || self.enter_sequence(slot) {
+            self.enqueue(slot, false);
         }
         Ok(self.messages[slot].ticket)
     }
 
-    /// Whether a SAP may send this now: as what, with which priority, and whether with a checksum.
+    /// Checks whether a SAP may send this now; returns its kind, priority, and whether it has a checksum.
     #[inline]
-    fn admit(
+    fn check_send(
         &mut self,
         number: u8,
         to: Address,
@@ -373,7 +375,7 @@ impl Station {
     ) -> Result<(Kind, u8, bool), Refusal> {
         let sap = self.sap_mut(number)?;
         let priority = priority.unwrap_or(sap.options.priority);
-        if priority > HIGHEST {
+        if priority > MAX_PRIORITY {
             return Err(Refusal::Options);
         }
         let alone = to.station != ALL && to.sap & 1 == 0;
@@ -384,15 +386,15 @@ impl Station {
         if bytes.len() + if crc { CRC } else { 0 } > MAX_INFORMATION {
             return Err(Refusal::TooLarge);
         }
-        if !sap.has_place() {
+        if !sap.has_send_space() {
             return Err(Refusal::Full);
         }
         Ok((if sap.options.acknowledged { Kind::Ac(false) } else { Kind::Ui }, priority, crc))
     }
 
-    /// Keeps a message that was [admitted](Station::admit) as this, until its end is told.
+    /// Stores a [checked](Station::check_send) message until its end is reported.
     #[inline(always)]
-    fn keep(
+    fn store_message(
         &mut self,
         now: Instant,
         number: u8,
@@ -400,7 +402,7 @@ impl Station {
         to: Address,
         bytes: &[u8],
     ) -> u32 {
-        let slot = self.place(now, number, kind, to, priority);
+        let slot = self.allocate(now, number, kind, to, priority);
         let message = &mut self.messages[slot];
         message.bytes.extend_from_slice(bytes);
         if crc {
@@ -408,7 +410,7 @@ impl Station {
         }
         let until = message.until;
         if until < Instant::MAX {
-            self.note(slot, until);
+            self.schedule(slot, until);
         }
         slot
     }
@@ -421,7 +423,7 @@ impl Station {
         if test.is_some_and(|bytes| bytes.len() > MAX_INFORMATION) {
             return Err(Refusal::TooLarge);
         }
-        if !sap.has_place() {
+        if !sap.has_send_space() {
             return Err(Refusal::Full);
         }
         let kind = match test {
@@ -437,20 +439,20 @@ impl Station {
             }
         };
         let priority = sap.options.priority;
-        let slot = self.place(now, number, kind, to, priority);
+        let slot = self.allocate(now, number, kind, to, priority);
         self.messages[slot].bytes.extend_from_slice(test.unwrap_or(&IDENTITY));
-        self.ready(slot, false);
+        self.enqueue(slot, false);
         Ok(())
     }
 
-    /// A slot for a message of a SAP that has a place for it.
+    /// Allocates a slot for a message of a SAP.
     #[inline(always)]
-    fn place(&mut self, now: Instant, number: u8, kind: Kind, to: Address, priority: u8) -> u32 {
+    fn allocate(&mut self, now: Instant, number: u8, kind: Kind, to: Address, priority: u8) -> u32 {
         let ticket = self.next_ticket();
         let slot = self.messages.take();
         let Some(sap) = self.saps[usize::from(number >> 1)].as_deref_mut() else { return slot };
         sap.places += 1;
-        let Options { tries, patience, send_limit, .. } = sap.options;
+        let Options { tries, response_timeout: patience, send_limit, .. } = sap.options;
         let limited = !send_limit.is_zero() && matches!(kind, Kind::Ui | Kind::Ac(_));
         let limit = if limited { now + send_limit } else { Instant::MAX };
         let message = &mut self.messages[slot];
@@ -493,13 +495,13 @@ impl Station {
     }
 }
 
-// Messages on their way out.
+// Sending.
 impl Station {
-    /// A message may leave; `first` before all others of its SAP and priority.
+    /// Queues a message for transmission; with `first` before all others of its SAP and priority.
     #[inline]
-    fn ready(&mut self, slot: u32, first: bool) {
+    fn enqueue(&mut self, slot: u32, first: bool) {
         let message = &mut self.messages[slot];
-        message.place = Place::Ready;
+        message.allocate = MessageState::Ready;
         let (number, level) = (message.sap, message.priority);
         let Some(sap) = self.saps[usize::from(number >> 1)].as_deref_mut() else { return };
         if !sap.outbox.has(level) {
@@ -511,9 +513,9 @@ impl Station {
         }
     }
 
-    /// Looks at a message at a moment, and not before.
+    /// Schedules the deadline of a message.
     #[inline]
-    fn note(&mut self, slot: u32, at: Instant) {
+    fn schedule(&mut self, slot: u32, at: Instant) {
         let message = &mut self.messages[slot];
         if message.noted == at {
             return;
@@ -524,8 +526,8 @@ impl Station {
         }
     }
 
-    /// Takes a message out of its SAP's outbox.
-    fn unready(&mut self, slot: u32) {
+    /// Removes a message from its SAP's send queue.
+    fn dequeue(&mut self, slot: u32) {
         let Message { sap: number, priority, .. } = self.messages[slot];
         let Some(sap) = self.saps[usize::from(number >> 1)].as_deref_mut() else { return };
         sap.outbox.remove(priority, &slot);
@@ -534,35 +536,35 @@ impl Station {
         }
     }
 
-    /// Takes a message out of wherever it is.
+    /// Removes a message from all queues.
     #[inline(always)]
     fn withdraw(&mut self, slot: u32, done: bool) {
-        if self.messages[slot].place == Place::Ready {
-            self.unready(slot);
+        if self.messages[slot].allocate == MessageState::Ready {
+            self.dequeue(slot);
         }
         if matches!(self.messages[slot].kind, Kind::Ac(_)) {
-            self.part(slot, done);
+            self.leave_sequence(slot, done);
         }
     }
 
     #[inline]
     fn release(&mut self, slot: u32) {
         let message = &mut self.messages[slot];
-        (message.place, message.noted) = (Place::Free, Instant::MAX);
+        (message.allocate, message.noted) = (MessageState::Free, Instant::MAX);
         #[cfg(any(feature = "sockets", test))]
         self.expected.forget_answer();
         self.messages.release(slot);
     }
 
-    /// A message comes to its end, and that is told.
+    /// Ends a message and queues its event.
     #[inline]
     fn end(&mut self, now: Instant, slot: u32, outcome: Outcome) {
         if let Some(event) = self.finish(now, slot, outcome) {
-            self.tell(event);
+            self.push_event(event);
         }
     }
 
-    /// A message comes to its end; what there is to tell of that. Of questions nothing is told.
+    /// Ends a message and returns its event; TEST and XID have none.
     #[inline(always)]
     fn finish(&mut self, now: Instant, slot: u32, outcome: Outcome) -> Option<Event> {
         self.withdraw(slot, outcome == Outcome::Done);
@@ -572,21 +574,21 @@ impl Station {
         let is_message = matches!(kind, Kind::Ui | Kind::Ac(_));
         if !is_message {
             sap.places -= 1;
-            self.list(number);
+            self.schedule_event_poll(number);
         }
         match outcome {
             Outcome::Done => self.statistics.done += u64::from(is_message),
             Outcome::Unanswered => self.statistics.unanswered += 1,
             Outcome::Refused(_) => self.statistics.refused += 1,
-            Outcome::Late => self.statistics.levels[usize::from(priority)].late += 1,
-            // Nothing ends so here: see `unsent`.
+            Outcome::Late => self.statistics.levels[usize::from(priority)].deadline_misses += 1,
+            // Handled by `unsent`.
             Outcome::Reset | Outcome::Failed => {}
         }
         is_message.then(|| Event::Sent { sap: number, ticket, outcome, tries, took: now.since(since) })
     }
 
-    /// [`Command::Unsent`]: datagrams that left last have not. What is told of them, if it is told, is the last that their
-    /// SAP has to tell.
+    /// [`Command::Unsent`]: the last datagrams were not sent. If their end is already queued, it is the last event of
+    /// their SAP.
     fn unsent(&mut self, frames: usize) {
         let (number, datagrams) = std::mem::take(&mut self.last);
         let Some(sap) = self.saps[usize::from(number >> 1)].as_deref_mut() else { return };
@@ -600,23 +602,23 @@ impl Station {
     }
 }
 
-// What it tells.
+// Events.
 impl Station {
-    /// Keeps something until it is told: the end of a message, or that a SAP can be read.
+    /// Queues an event: the end of a message, or a readable SAP.
     #[inline]
-    fn tell(&mut self, event: Event) {
+    fn push_event(&mut self, event: Event) {
         let (Event::Sent { sap: number, .. } | Event::Readable { sap: number }) = event else { return };
         let Some(sap) = self.saps[usize::from(number >> 1)].as_deref_mut() else { return };
         match event {
             Event::Readable { .. } => sap.readable = true,
             event => sap.news.push_back(event),
         }
-        self.list(number);
+        self.schedule_event_poll(number);
     }
 
-    /// A SAP may have something to tell.
+    /// Marks a SAP as having pending events.
     #[inline]
-    fn list(&mut self, number: u8) {
+    fn schedule_event_poll(&mut self, number: u8) {
         let Some(sap) = self.saps[usize::from(number >> 1)].as_deref_mut() else { return };
         if !std::mem::replace(&mut sap.listed, true) {
             self.news.push_back(number);
@@ -628,9 +630,9 @@ impl Station {
         while let Some(number) = self.news.pop_front() {
             let Some(sap) = self.saps[usize::from(number >> 1)].as_deref_mut() else { continue };
             let event = sap.event();
-            sap.listed = sap.has_news();
+            sap.listed = sap.has_events();
             if sap.listed {
-                // Others get their turn.
+                // The other SAPs take their turn.
                 self.news.push_back(number);
             }
             if event.is_some() {
@@ -640,7 +642,7 @@ impl Station {
         None
     }
 
-    /// When something is to be done.
+    /// Returns the next deadline.
     #[inline]
     pub(crate) fn deadline(&mut self) -> Option<Instant> {
         self.moments.first(&self.messages).map(|(at, _)| at)
@@ -715,16 +717,16 @@ impl Endpoint for Station {
         {
             return Output::Transmit(transmit);
         }
-        let waits = self.turns.some() | self.answers.some() != 0;
+        let waits = self.turns.levels() | self.answers.levels() != 0;
         let reason = if waits { Reason::Port(port) } else { Reason::Input };
         Output::Idle(Idle { deadline: self.deadline(), reason })
     }
 }
 
-/// Whether options make sense.
+/// Validates options.
 fn check(options: &Options) -> Result<(), Refusal> {
     let groups = options.groups.iter().all(|group| group & 1 == 1 && *group != GLOBAL_SAP);
-    match options.priority <= HIGHEST && options.tries > 0 && options.queue > 0 && groups {
+    match options.priority <= MAX_PRIORITY && options.tries > 0 && options.queue > 0 && groups {
         true => Ok(()),
         false => Err(Refusal::Options),
     }

@@ -1,51 +1,51 @@
-//! Queues: of eight levels, of slots that are filled again, of moments; and what is remembered by a key.
+//! Priority queues, reusable slots, a timer queue, and a table by key.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use trunkline_units::Instant;
 
-/// Deadlines that were noted and overtaken may lie about up to this many, and two for each slot.
-const STALE: usize = 64;
+/// Stale deadlines that may accumulate, besides two per slot.
+const MAX_STALE: usize = 64;
 
-/// A queue for each priority. Whoever fills it keeps its bound.
+/// One queue per priority. The caller bounds its length.
 #[derive(Debug)]
-pub(super) struct Levels<T> {
+pub(super) struct PriorityQueues<T> {
     queues: [VecDeque<T>; 8],
-    /// A bit for each level where something waits.
-    some: u8,
+    /// Bit set of the nonempty priorities.
+    levels: u8,
 }
 
-impl<T> Default for Levels<T> {
+impl<T> Default for PriorityQueues<T> {
     fn default() -> Self {
-        Levels { queues: Default::default(), some: 0 }
+        PriorityQueues { queues: Default::default(), levels: 0 }
     }
 }
 
-impl<T> Levels<T> {
-    /// A bit for each level where something waits.
+impl<T> PriorityQueues<T> {
+    /// Bit set of the nonempty priorities.
     #[inline]
-    pub fn some(&self) -> u8 {
-        self.some
+    pub fn levels(&self) -> u8 {
+        self.levels
     }
 
-    /// Whether something waits at a level.
+    /// Returns whether a priority is nonempty.
     #[inline]
     pub fn has(&self, level: u8) -> bool {
-        self.some & 1 << level != 0
+        self.levels & 1 << level != 0
     }
 
     #[inline]
     pub fn push(&mut self, level: u8, item: T) {
         self.queues[usize::from(level)].push_back(item);
-        self.some |= 1 << level;
+        self.levels |= 1 << level;
     }
 
-    /// Before all others of its level.
+    /// Inserts at the front of a priority.
     #[inline]
     pub fn push_first(&mut self, level: u8, item: T) {
         self.queues[usize::from(level)].push_front(item);
-        self.some |= 1 << level;
+        self.levels |= 1 << level;
     }
 
     #[inline]
@@ -60,13 +60,13 @@ impl<T> Levels<T> {
         item
     }
 
-    /// The first of the highest level.
+    /// Removes the first item of the highest priority.
     #[inline]
     pub fn pop_highest(&mut self) -> Option<T> {
-        self.pop(highest(self.some)?)
+        self.pop(highest(self.levels)?)
     }
 
-    /// Takes an item out of its level.
+    /// Removes an item from its priority.
     pub fn remove(&mut self, level: u8, item: &T)
     where
         T: PartialEq,
@@ -81,18 +81,18 @@ impl<T> Levels<T> {
     #[inline]
     fn note(&mut self, level: u8) {
         if self.queues[usize::from(level)].is_empty() {
-            self.some &= !(1 << level);
+            self.levels &= !(1 << level);
         }
     }
 }
 
-/// The highest level of a set of them.
+/// Returns the highest priority of a set.
 #[inline]
 pub(super) fn highest(levels: u8) -> Option<u8> {
     7u8.checked_sub(levels.leading_zeros() as u8)
 }
 
-/// Slots that keep their buffers when they are free, and are filled again.
+/// Slots that keep their buffers for reuse.
 #[derive(Debug, Default)]
 pub(super) struct Pool<T> {
     slots: Vec<T>,
@@ -100,7 +100,7 @@ pub(super) struct Pool<T> {
 }
 
 impl<T: Default> Pool<T> {
-    /// A slot with what was last in it.
+    /// Allocates a slot with its previous content.
     #[inline]
     pub fn take(&mut self) -> u32 {
         self.free.pop().unwrap_or_else(|| {
@@ -114,7 +114,7 @@ impl<T: Default> Pool<T> {
         self.free.push(slot);
     }
 
-    /// Slots there are.
+    /// Returns the number of slots.
     #[inline]
     pub fn len(&self) -> usize {
         self.slots.len()
@@ -136,32 +136,32 @@ impl<T> std::ops::IndexMut<u32> for Pool<T> {
     }
 }
 
-/// What says when it must be looked at; [`Instant::MAX`]: never.
-pub(super) trait Noted: Default {
+/// A deadline; [`Instant::MAX`]: none.
+pub(super) trait Timed: Default {
     fn noted(&self) -> Instant;
 }
 
-/// When slots must be looked at. What was noted before stays until it comes up: it counts only if the slot still says so.
+/// Deadlines of slots. A stale entry remains until it expires; it counts only if the slot still has that deadline.
 #[derive(Debug, Default)]
-pub(super) struct Moments {
-    /// The first, aside: mostly it is the only one. If there is none there are no others.
+pub(super) struct TimerQueue {
+    /// The first entry, stored apart because it is usually the only one.
     next: Option<(Instant, u32)>,
     others: BinaryHeap<Reverse<(Instant, u32)>>,
 }
 
-impl Moments {
+impl TimerQueue {
     #[inline]
-    pub fn push(&mut self, at: Instant, slot: u32, slots: &Pool<impl Noted>) {
+    pub fn push(&mut self, at: Instant, slot: u32, slots: &Pool<impl Timed>) {
         match self.next {
             None => self.next = Some((at, slot)),
             Some(next) => self.push_beside(next, (at, slot), slots),
         }
     }
 
-    fn push_beside(&mut self, next: (Instant, u32), new: (Instant, u32), slots: &Pool<impl Noted>) {
+    fn push_beside(&mut self, next: (Instant, u32), new: (Instant, u32), slots: &Pool<impl Timed>) {
         self.next = Some(next.min(new));
         self.others.push(Reverse(next.max(new)));
-        if self.others.len() > STALE + 2 * slots.len() {
+        if self.others.len() > MAX_STALE + 2 * slots.len() {
             let mut left = std::mem::take(&mut self.others).into_vec();
             left.retain(|Reverse((at, slot))| slots[*slot].noted() == *at);
             left.sort_unstable();
@@ -170,9 +170,9 @@ impl Moments {
         }
     }
 
-    /// The first that counts.
+    /// Returns the first valid deadline.
     #[inline]
-    pub fn first(&mut self, slots: &Pool<impl Noted>) -> Option<(Instant, u32)> {
+    pub fn first(&mut self, slots: &Pool<impl Timed>) -> Option<(Instant, u32)> {
         while let Some((at, slot)) = self.next
             && slots[slot].noted() != at
         {
@@ -187,21 +187,21 @@ impl Moments {
     }
 }
 
-/// Things by a key of four octets, the last one that was looked for at once.
+/// Items by a 32-bit key, with a cache of the last lookup.
 #[derive(Debug)]
-pub(super) struct Memory<T> {
+pub(super) struct KeyedSlots<T> {
     slots: Vec<(u32, T)>,
     index: BTreeMap<u32, u32>,
     last: Option<(u32, u32)>,
 }
 
-impl<T> Default for Memory<T> {
+impl<T> Default for KeyedSlots<T> {
     fn default() -> Self {
-        Memory { slots: Vec::new(), index: BTreeMap::new(), last: None }
+        KeyedSlots { slots: Vec::new(), index: BTreeMap::new(), last: None }
     }
 }
 
-impl<T> Memory<T> {
+impl<T> KeyedSlots<T> {
     #[inline]
     pub fn find(&mut self, key: u32) -> Option<u32> {
         match self.last {
@@ -214,7 +214,7 @@ impl<T> Memory<T> {
         }
     }
 
-    /// One more.
+    /// Adds an item.
     pub fn add(&mut self, key: u32, item: T) -> u32 {
         let slot = self.slots.len() as u32;
         self.slots.push((key, item));
@@ -222,7 +222,7 @@ impl<T> Memory<T> {
         slot
     }
 
-    /// Forgets what is in a slot for something else.
+    /// Replaces the item of a slot.
     pub fn replace(&mut self, slot: u32, key: u32, item: T) {
         let before = std::mem::replace(&mut self.slots[slot as usize], (key, item));
         self.index.remove(&before.0);
@@ -240,7 +240,7 @@ impl<T> Memory<T> {
     }
 }
 
-impl<T> std::ops::Index<u32> for Memory<T> {
+impl<T> std::ops::Index<u32> for KeyedSlots<T> {
     type Output = T;
     #[inline]
     fn index(&self, slot: u32) -> &T {
@@ -248,7 +248,7 @@ impl<T> std::ops::Index<u32> for Memory<T> {
     }
 }
 
-impl<T> std::ops::IndexMut<u32> for Memory<T> {
+impl<T> std::ops::IndexMut<u32> for KeyedSlots<T> {
     #[inline]
     fn index_mut(&mut self, slot: u32) -> &mut T {
         &mut self.slots[slot as usize].1
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn the_highest_level_comes_first_and_each_in_order() {
-        let mut levels = Levels::default();
+        let mut levels = PriorityQueues::default();
         for (level, item) in [(3, 'a'), (7, 'b'), (3, 'c'), (0, 'd'), (7, 'e')] {
             levels.push(level, item);
         }
@@ -269,32 +269,32 @@ mod tests {
         levels.remove(7, &'b');
         levels.remove(0, &'x');
         let all: String = std::iter::from_fn(|| levels.pop_highest()).collect();
-        assert_eq!((all.as_str(), levels.some()), ("efacd", 0));
+        assert_eq!((all.as_str(), levels.levels()), ("efacd", 0));
         assert_eq!((highest(0), highest(1), highest(0b1001_0000)), (None, Some(0), Some(7)));
     }
 
     #[test]
     fn moments_that_were_overtaken_do_not_pile_up() {
-        let (mut moments, mut slots) = (Moments::default(), Pool::<Slot>::default());
+        let (mut moments, mut slots) = (TimerQueue::default(), Pool::<Slot>::default());
         slots.take();
         for ps in 0..10_000 {
             slots[0] = Slot(Instant::from_ps(ps));
             moments.push(slots[0].0, 0, &slots);
         }
-        assert!(moments.others.len() <= STALE + 3);
+        assert!(moments.others.len() <= MAX_STALE + 3);
         assert_eq!(moments.first(&slots), Some((Instant::from_ps(9_999), 0)));
         slots[0] = Slot::default();
         assert_eq!(moments.first(&slots), None);
-        // Nor does one that is noted again and again.
+        // Nor does repeated rescheduling.
         slots[0] = Slot(Instant::from_ps(1 << 40));
         for ps in 0..10_000 {
             moments.push(Instant::from_ps(if ps % 2 == 0 { 1 << 40 } else { ps }), 0, &slots);
         }
-        assert!(moments.others.len() <= STALE + 3);
+        assert!(moments.others.len() <= MAX_STALE + 3);
         assert_eq!(moments.first(&slots), Some((slots[0].0, 0)));
     }
 
-    /// Something with a moment.
+    /// An item with a deadline.
     struct Slot(Instant);
 
     impl Default for Slot {
@@ -303,7 +303,7 @@ mod tests {
         }
     }
 
-    impl Noted for Slot {
+    impl Timed for Slot {
         fn noted(&self) -> Instant {
             self.0
         }
@@ -311,7 +311,7 @@ mod tests {
 
     #[test]
     fn a_slot_of_memory_is_of_one_key() {
-        let mut memory = Memory::default();
+        let mut memory = KeyedSlots::default();
         let slot = memory.add(1, 'a');
         memory.add(2, 'b');
         assert_eq!(memory.find(1), Some(slot));

@@ -1,18 +1,18 @@
-//! A service access point: what waits in it, and what it has to tell.
+//! A service access point: its queues and pending events.
 
 use std::collections::VecDeque;
 
 use trunkline_units::Instant;
 
-use super::queue::Levels;
+use super::queue::PriorityQueues;
+use crate::api::{Event, Received};
 use crate::options::Options;
-use crate::talk::{Event, Received};
 use crate::wire::{Address, GLOBAL_SAP};
 
-/// Answers to its questions that may wait to be told. More are counted and forgotten.
-pub(super) const HEARD: usize = 64;
+/// Maximum pending TEST and XID responses; further ones are counted and dropped.
+pub(super) const MAX_ANSWERS: usize = 64;
 
-/// A message that came.
+/// A received message.
 #[derive(Debug)]
 pub(super) struct Arrival {
     pub received: Received,
@@ -31,27 +31,27 @@ impl Default for Arrival {
 pub(super) struct Sap {
     pub number: u8,
     pub options: Options,
-    /// Messages that may leave now.
-    pub outbox: Levels<u32>,
-    /// Messages that can be taken.
-    pub inbox: Levels<u32>,
-    /// Messages from the call until their end is told; so what waits to be told has a bound, too.
+    /// Messages ready for transmission.
+    pub outbox: PriorityQueues<u32>,
+    /// Received messages.
+    pub inbox: PriorityQueues<u32>,
+    /// Messages whose end is not yet reported, which also bounds the pending events.
     pub places: usize,
-    /// Messages in the inbox.
+    /// Number of received messages.
     pub held: usize,
-    /// Somebody was turned away and is told when there is room.
+    /// Whether a sender was refused and waits for space.
     pub turned_away: bool,
-    /// The inbox was empty before.
+    /// Whether the readable event is pending.
     pub readable: bool,
     pub news: VecDeque<Event>,
-    /// Of the news, answers to questions.
+    /// Pending TEST and XID responses.
     pub heard: usize,
-    /// It stands in the line of those with news.
+    /// Whether the SAP is scheduled for an event poll.
     pub listed: bool,
-    /// Whom it last asked to send [`Sap::test`] back.
+    /// Destination of the last TEST.
     pub tests: Option<Address>,
     pub test: Vec<u8>,
-    /// Whom it last asked what it speaks.
+    /// Destination of the last XID.
     pub identifies: Option<Address>,
 }
 
@@ -60,8 +60,8 @@ impl Sap {
         Sap {
             number,
             options: options.clone(),
-            outbox: Levels::default(),
-            inbox: Levels::default(),
+            outbox: PriorityQueues::default(),
+            inbox: PriorityQueues::default(),
             places: 0,
             held: 0,
             turned_away: false,
@@ -75,34 +75,34 @@ impl Sap {
         }
     }
 
-    /// Whether one more message may wait to leave. If not, there will be news when it may.
+    /// Returns whether the send queue has space; if not, requests an event.
     #[inline]
-    pub fn has_place(&mut self) -> bool {
+    pub fn has_send_space(&mut self) -> bool {
         let has = self.places < usize::from(self.options.queue);
         self.turned_away |= !has;
         has
     }
 
-    /// Whether one more message may wait to be taken.
+    /// Returns whether the receive queue has space.
     #[inline]
-    pub fn has_room(&self) -> bool {
+    pub fn has_receive_space(&self) -> bool {
         self.held < usize::from(self.options.queue)
     }
 
-    /// Whether what is sent to this group is for it.
+    /// Returns whether the SAP is a member of a group.
     pub fn is_member(&self, group: u8) -> bool {
         group == GLOBAL_SAP || self.options.groups.contains(&group)
     }
 
-    /// Whether there is something to tell.
+    /// Returns whether events are pending.
     #[inline]
-    pub fn has_news(&self) -> bool {
+    pub fn has_events(&self) -> bool {
         !self.news.is_empty()
             || self.readable && self.held > 0
             || self.turned_away && self.places < usize::from(self.options.queue)
     }
 
-    /// The next thing to tell.
+    /// Returns the next event.
     #[inline]
     pub fn event(&mut self) -> Option<Event> {
         if let Some(event) = self.news.pop_front() {

@@ -1,43 +1,44 @@
-//! What stations say to each other to keep the ring, byte for byte.
+//! Ring control frames.
 //!
 //! ```text
 //! 80 | 54 54 03 | kind | station | generation u32 | owner | sequence u32 | members, 32 octets     token, window
 //! 80 | 54 54 03 | 3                                                                              join
 //! ```
 //!
-//! Big endian. The first octet takes the place of a priority and is above all of them; what follows is a UI PDU from
-//! and to [`SAP`], so on Ethernet a frame to that SAP is one of these. `kind` is 1 for a token, where `station` is
-//! whom it is for, and 2 for a window, where it is the first who is invited. Token and window are for everybody, a
-//! join for who opened the window. A token is 46 octets of PDU: the shortest Ethernet frame holds it, whoever is in the ring.
+//! Big endian. The first octet replaces the priority and is above all of them; a UI PDU from and to [`SAP`] follows,
+//! so on Ethernet these are frames to that SAP. `kind` is 1 for a token, where `station` is its destination, and 2
+//! for a window, where it is the first invited station. Token and window are broadcasts; a join goes to the station
+//! that opened the window. A token is 46 octets of PDU: the shortest Ethernet frame.
 
 use crate::token::Members;
 use crate::token::members::OCTETS;
 use crate::wire::ALL;
 
-/// The first octet of every frame here.
+/// First octet of every ring control frame.
 pub const CONTROL: u8 = 0x80;
-/// The SAP from which and to which these frames go. No user of a station may have it on a network with a token. Its
-/// second bit is zero: not one of those that the standard keeps for itself (IEEE 802.2 clause 3.3.1).
+/// SAP of these frames. No user may open it on a network with a token. Its second bit is zero: it is not reserved by
+/// the standard (IEEE 802.2 clause 3.3.1).
 pub const SAP: u8 = 0x54;
-/// Octets of the longest frame here, a token or a window, its first octet among them.
-pub const LONGEST: usize = HEADER.len() + TOKEN;
+/// Length of the longest ring control frame, a token or a window, including its first octet.
+pub const MAX_FRAME: usize = HEADER.len() + TOKEN;
 
 const HEADER: [u8; 4] = [CONTROL, SAP, SAP, 0x03];
 const TOKEN: usize = 11 + OCTETS;
 
-/// Which token it is. A newer one ends every older.
+/// Identity of a token. A newer token replaces all older ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Key {
-    /// Counts the tokens that replaced a lost one. 0: of a station alone.
+    /// Number of tokens that replaced a lost one; 0: a station alone.
     pub generation: u32,
-    /// Who made it.
+    /// The station that issued it.
     pub owner: u8,
-    /// Counts its passes.
+    /// Number of passes.
     pub sequence: u32,
 }
 
 impl Key {
-    /// Whether this is newer than `other`: by generation, then owner, then sequence. The numbers go round (RFC 1982).
+    /// Returns whether this token is newer than `other`: by generation, owner, then sequence, with serial number
+    /// arithmetic (RFC 1982).
     pub fn is_newer(self, other: Key) -> bool {
         let ahead = |a: u32, b: u32| (a.wrapping_sub(b) as i32) > 0;
         if self.generation != other.generation {
@@ -50,38 +51,38 @@ impl Key {
     }
 }
 
-/// A token: which, and for what ring.
+/// A token and its ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token {
-    /// Which.
+    /// Its identity.
     pub key: Key,
-    /// Who is in the ring.
+    /// Members of the ring.
     pub members: Members,
 }
 
-/// A frame that keeps the ring.
+/// A ring control frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Control {
-    /// The token is passed on.
+    /// A token is passed.
     Token {
-        /// It.
+        /// The token.
         token: Token,
-        /// To whom.
+        /// Destination.
         to: u8,
     },
-    /// Who holds the token waits for stations that want to join.
+    /// The token's holder invites stations to join.
     Window {
-        /// The token that it holds.
+        /// The held token.
         token: Token,
-        /// The first that is invited; so are some behind it who are not members.
+        /// First invited station; some nonmembers after it are invited too.
         first: u8,
     },
-    /// Who sends this wants to join.
+    /// The sender asks to join.
     Join,
 }
 
 impl Control {
-    /// Reads a frame; none if it is no such frame, or says what cannot be.
+    /// Decodes a frame; `None` if it is not a valid ring control frame.
     pub fn read(frame: &[u8]) -> Option<Control> {
         let content = frame.strip_prefix(&HEADER)?;
         if content == [3] {
@@ -101,7 +102,7 @@ impl Control {
         }
     }
 
-    /// Writes it at the start of `into`, which has room for [`LONGEST`] octets; how many.
+    /// Encodes the frame at the start of `into`, which holds at least [`MAX_FRAME`] octets; returns its length.
     pub fn write(&self, into: &mut [u8]) -> usize {
         let (header, content) = into.split_at_mut(HEADER.len());
         header.copy_from_slice(&HEADER);
@@ -118,7 +119,7 @@ impl Control {
         content[6] = token.key.owner;
         content[7..11].copy_from_slice(&token.key.sequence.to_be_bytes());
         content[11..TOKEN].copy_from_slice(&token.members.octets());
-        LONGEST
+        MAX_FRAME
     }
 }
 
@@ -136,7 +137,7 @@ mod tests {
 
     #[test]
     fn the_octets_are_those_of_the_page() {
-        let mut into = [0xEE; LONGEST];
+        let mut into = [0xEE; MAX_FRAME];
         assert_eq!(Control::Token { token: token(), to: 9 }.write(&mut into), 47);
         assert_eq!(into[..15], [0x80, 0x54, 0x54, 3, 1, 9, 1, 2, 3, 4, 9, 10, 11, 12, 13]);
         assert_eq!((into[15], into[16], into[46]), (2, 2, 0x40));
@@ -148,12 +149,12 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_refused() {
-        let mut whole = [0; LONGEST];
+        let mut whole = [0; MAX_FRAME];
         let length = Control::Token { token: token(), to: 9 }.write(&mut whole);
         assert!(Control::read(&whole[..length]).is_some());
         assert_eq!(Control::read(&whole[..length - 1]), None);
         assert_eq!(Control::read(&[&whole[..length], &[0]].concat()), None);
-        // Kind, for whom (nobody, everybody, no member), owner.
+        // Kind, destination (0, broadcast, nonmember), owner.
         for (at, octet) in [(4, 4), (5, 0), (5, 255), (5, 8), (10, 0), (10, 255), (3, 0x13), (1, 0x56)] {
             let mut frame = whole;
             frame[at] = octet;
@@ -167,7 +168,7 @@ mod tests {
             let mut frame = [&HEADER[..], &bytes].concat();
             frame[4] = kind;
             if let Some(control) = Control::read(&frame) {
-                let mut into = [0; LONGEST];
+                let mut into = [0; MAX_FRAME];
                 let length = control.write(&mut into);
                 prop_assert_eq!(&into[..length], &frame[..]);
             }

@@ -1,26 +1,26 @@
-//! Who is in the ring: a bit for each station.
+//! Membership of a ring: one bit per station.
 
 use std::fmt;
 
 use crate::wire::ALL;
 
-/// Octets on the wire.
+/// Length on the wire, in octets.
 pub const OCTETS: usize = 32;
 
-/// A set of stations, 1 to 254. The ring goes round them by number, the highest before the lowest.
+/// A set of stations, 1 to 254. The token visits them by number, cyclically.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Members([u64; 4]);
 
 impl Members {
-    /// One station.
+    /// Creates a set of one station.
     pub fn only(station: u8) -> Members {
         let mut members = Members::default();
         members.insert(station);
         members
     }
 
-    /// Reads [`OCTETS`] octets: station `n` is bit `n % 8` of octet `n / 8`. None if 0 or 255 are in it, which are no
-    /// stations.
+    /// Decodes [`OCTETS`] octets: station `n` is bit `n % 8` of octet `n / 8`. `None` if they contain 0 or 255, which
+    /// are not stations.
     pub fn read(octets: &[u8; OCTETS]) -> Option<Members> {
         let mut words = [0; 4];
         for (word, octets) in words.iter_mut().zip(octets.as_chunks().0) {
@@ -30,7 +30,7 @@ impl Members {
         (!members.has(0) && !members.has(ALL)).then_some(members)
     }
 
-    /// The octets that [`read`](Members::read) takes.
+    /// Encodes the set for [`read`](Members::read).
     pub fn octets(&self) -> [u8; OCTETS] {
         let mut octets = [0; OCTETS];
         for (octets, word) in octets.chunks_exact_mut(8).zip(self.0) {
@@ -39,7 +39,7 @@ impl Members {
         octets
     }
 
-    /// Whether `station` is in it.
+    /// Returns whether `station` is a member.
     pub fn has(&self, station: u8) -> bool {
         self.0[usize::from(station / 64)] >> (station % 64) & 1 != 0
     }
@@ -49,38 +49,38 @@ impl Members {
         self.0[usize::from(station / 64)] |= 1 << (station % 64);
     }
 
-    /// Takes a station out.
+    /// Removes a station.
     pub fn remove(&mut self, station: u8) {
         self.0[usize::from(station / 64)] &= !(1 << (station % 64));
     }
 
-    /// Adds all of another set.
+    /// Adds all members of another set.
     pub fn join(&mut self, others: Members) {
         self.0.iter_mut().zip(others.0).for_each(|(word, more)| *word |= more);
     }
 
-    /// How many there are.
+    /// Returns the number of members.
     pub fn count(&self) -> usize {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Whether there is none.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0 == [0; 4]
     }
 
-    /// The station with the lowest number.
+    /// Returns the lowest member.
     pub fn first(&self) -> Option<u8> {
         self.from(0)
     }
 
-    /// The next on the ring behind `station`, which need not be in it: `station` itself if it is the only one, none if
-    /// nobody is there.
+    /// Returns the member after `station`, which need not be a member: `station` itself if it is the only one, `None`
+    /// if the set is empty.
     pub fn after(&self, station: u8) -> Option<u8> {
         station.checked_add(1).and_then(|next| self.from(next)).or_else(|| self.first())
     }
 
-    /// How many passes the token takes from `from` to `to`, a member: 1 to the next, all round to itself.
+    /// Returns the number of passes from `from` to the member `to`: 1 to the next, a whole rotation to itself.
     pub fn passes(&self, from: u8, to: u8) -> usize {
         let upto = |n: u8| {
             let word = usize::from(n / 64);
@@ -90,12 +90,12 @@ impl Members {
         if to > from { upto(to) - upto(from) } else { self.count() - upto(from) + upto(to) }
     }
 
-    /// From the lowest to the highest.
+    /// Iterates from the lowest to the highest member.
     pub fn iter(&self) -> impl Iterator<Item = u8> + '_ {
         (1..ALL).filter(|station| self.has(*station))
     }
 
-    /// The first member at or behind `station`, without going round.
+    /// Returns the first member at or after `station`, without wrapping.
     fn from(&self, station: u8) -> Option<u8> {
         let start = usize::from(station / 64);
         (start..4).find_map(|at| {
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Against a plain set.
+        /// Compared with a plain set.
         #[test]
         fn the_ring_goes_round_by_number(
             set in proptest::collection::btree_set(1u8..255, 0..40), from in 1u8..255, gone in 1u8..255,
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_and_everybody_are_no_stations() {
+    fn zero_and_broadcast_are_not_stations() {
         for none in [0u8, 255] {
             let mut octets = Members::only(7).octets();
             octets[usize::from(none / 8)] |= 1 << (none % 8);

@@ -1,4 +1,4 @@
-//! A station of a ring: an endpoint around another one.
+//! A station of a ring: an endpoint that wraps another one.
 
 use std::collections::VecDeque;
 
@@ -6,72 +6,71 @@ use trunkline_endpoint::{Endpoint, Idle, Input, Output, Peer, Port, Reason, Segm
 use trunkline_units::{Instant, Span};
 
 use crate::token::frame::{Control, Key, Token};
-use crate::token::{Command, Event, Members, Options, Repair, Statistics, Urgent};
-use crate::wire::{ALL, HIGHEST};
+use crate::token::{Command, Event, HasUrgency, Members, Options, Repair, Statistics};
+use crate::wire::{ALL, MAX_PRIORITY};
 
-/// The one port.
+/// The only port.
 const PORT: Port = Port(0);
-/// Events that may wait; what is more is counted and lost.
-const EVENTS: usize = 32;
+/// Maximum pending events; further ones are counted and dropped.
+const MAX_EVENTS: usize = 32;
 
 /// A station of a ring.
 ///
-/// Frames that begin with a priority, 0 to 7, are the inner endpoint's: what comes is handed to it at once, whatever
-/// the token does, and what it has to send leaves one a token. What begins with more keeps the ring. A
-/// [`Peer`] is one octet, the station, or [`ALL`]. The inner endpoint has one port, `Port(0)`, and sends no batches:
-/// one would leave as one packet.
+/// Frames that begin with a priority, 0 to 7, belong to the inner endpoint: received ones are passed to it at once,
+/// its own are sent one per token. Other frames control the ring. A [`Peer`] is one octet: the station, or [`ALL`].
+/// The inner endpoint has one port, `Port(0)`, and sends no batches, because a batch would be sent as one packet.
 ///
-/// It is off until it is told to [join](Command::Join).
+/// It is inactive until the command [join](Command::Join).
 ///
-/// Bounds: one frame of its own waits, and 32 events; events that find no room are counted
-/// ([`Statistics::untold`]). The inner endpoint's queue is its own.
+/// Bounds: one control frame and 32 events; further events are counted ([`Statistics::lost_events`]). The inner
+/// endpoint bounds its own queue.
 #[derive(Debug)]
 pub struct Ring<E> {
     inner: E,
     me: u8,
     options: Options,
-    /// Whether the user wants to be in a ring.
+    /// Whether the user has requested membership.
     wanted: bool,
     state: State,
-    /// The newest token heard of, and who had or was to get it.
+    /// The newest known token and its holder or destination.
     newest: Option<Token>,
     holder: u8,
-    /// The last that was taken.
+    /// The last accepted token.
     taken: Key,
-    /// When that was, if nothing came between.
+    /// When it was accepted, if nothing intervened.
     arrived: Option<Instant>,
-    /// The last sign of the token.
+    /// Time of the last sign of the token.
     heard: Instant,
-    /// The token is being brought back.
+    /// Ongoing repair of the token.
     repair: Option<Repair>,
     next_window: Instant,
-    /// From whom on the next window invites.
+    /// First station that the next window invites.
     invite: u8,
-    /// Who asked to join.
+    /// Stations that asked to join.
     asked: Members,
     inner_deadline: Option<Instant>,
-    events: VecDeque<Told>,
+    events: VecDeque<RingEvent>,
     statistics: Statistics,
 }
 
 /// An event of the ring itself.
-type Told = Event<std::convert::Infallible>;
+type RingEvent = Event<std::convert::Infallible>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// In no ring, and wants none.
+    /// In no ring, and not requested.
     Off,
-    /// In no ring; begins one at `until`.
+    /// In no ring; starts one at `until`.
     Out { until: Instant, reply: Reply },
-    /// A member that has not the token; makes a new one at `until`.
+    /// A member without the token; issues a new one at `until`.
     Idle { until: Instant },
-    /// It has the token, which came round in `rotation`, if that is known.
+    /// Holds the token, with its `rotation` time if known.
     Held { phase: Phase, rotation: Option<Span> },
-    /// It has passed the token on, `sent` times, and is answerable for it; next at `until`, or as soon as it can.
+    /// Has passed the token `sent` times and is responsible for it; acts next at `until`, or as soon as it can.
     Passed { to: u8, sent: u8, until: Option<Instant> },
 }
 
-/// What an invited station does.
+/// Reply of an invited station.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reply {
     No,
@@ -79,30 +78,40 @@ enum Reply {
     Now(u8),
 }
 
-/// What a station does with the token.
+/// What the holder of the token does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Opens a window.
+    /// Opening a window.
     Open,
-    /// Listens until then who wants to join.
+    /// Waiting until then for stations to join.
     Window(Instant),
-    /// Sends a packet.
+    /// Sending a packet.
     Send,
-    /// Had none, and waits until then for one.
+    /// Idle; waiting until then for a packet.
     Rest(Instant),
-    /// Passes it on.
+    /// Passing the token.
     Pass,
 }
 
-impl<E: Urgent> Ring<E> {
-    /// Station `me`, 1 to 254, around `inner`.
+impl<E: HasUrgency> Ring<E> {
+    /// Creates station `me`, 1 to 254, around `inner`.
     ///
     /// # Panics
-    /// If there is no such station, or an option that must not be zero is.
+    /// If the number is invalid, or an option that must not be zero is zero.
     pub fn new(inner: E, me: u8, options: Options) -> Ring<E> {
         assert!(me != 0 && me != ALL, "a station has a number from 1 to 254");
-        let Options { highest, patience, tries, invited, slot, .. } = &options;
-        assert!((1..ALL).contains(highest) && *tries > 0 && *invited > 0, "somebody is asked, once at least");
+        let Options {
+            highest_station: highest,
+            pass_timeout: patience,
+            tries,
+            invited_per_window: invited,
+            slot,
+            ..
+        } = &options;
+        assert!(
+            (1..ALL).contains(highest) && *tries > 0 && *invited > 0,
+            "at least one station is invited, and at least one try is made"
+        );
         assert!(!patience.is_zero() && !slot.is_zero(), "a token takes time");
         Ring {
             inner,
@@ -120,42 +129,42 @@ impl<E: Urgent> Ring<E> {
             invite: 1,
             asked: Members::default(),
             inner_deadline: None,
-            events: VecDeque::with_capacity(EVENTS),
+            events: VecDeque::with_capacity(MAX_EVENTS),
             statistics: Statistics::default(),
         }
     }
 
-    /// The endpoint inside.
+    /// Returns the inner endpoint.
     pub fn inner(&self) -> &E {
         &self.inner
     }
 
-    /// Who is in its ring: nobody if it is in none.
+    /// Returns the members of its ring; empty outside of a ring.
     pub fn members(&self) -> Members {
         self.newest.map(|token| token.members).filter(|members| members.has(self.me)).unwrap_or_default()
     }
 
-    /// Whether it has the token.
+    /// Returns whether it holds the token.
     pub fn has_token(&self) -> bool {
         matches!(self.state, State::Held { .. })
     }
 
-    /// What it counted.
+    /// Returns the counters.
     pub fn statistics(&self) -> Statistics {
         Statistics { stations: self.members().count() as u8, ..self.statistics }
     }
 
-    fn tell(&mut self, event: Told) {
-        if self.events.len() < EVENTS {
+    fn push_event(&mut self, event: RingEvent) {
+        if self.events.len() < MAX_EVENTS {
             self.events.push_back(event);
         } else {
-            self.statistics.untold += 1;
+            self.statistics.lost_events += 1;
         }
     }
 
-    // --- what is heard
+    // --- Reception
 
-    fn hear(&mut self, now: Instant, peer: Peer, frame: &[u8]) {
+    fn process_frame(&mut self, now: Instant, peer: Peer, frame: &[u8]) {
         let from = match peer.as_bytes() {
             [from] if *from != 0 && *from != ALL => *from,
             _ => return self.statistics.malformed += 1,
@@ -165,8 +174,8 @@ impl<E: Urgent> Ring<E> {
             return;
         }
         match control {
-            Control::Token { token, to } => self.hear_token(now, token, to),
-            Control::Window { token, first } => self.hear_window(now, token, from, first),
+            Control::Token { token, to } => self.process_token(now, token, to),
+            Control::Window { token, first } => self.process_window(now, token, from, first),
             Control::Join => {
                 if let State::Held { phase: Phase::Window(_), .. } = self.state {
                     self.asked.insert(from);
@@ -175,7 +184,7 @@ impl<E: Urgent> Ring<E> {
         }
     }
 
-    fn hear_token(&mut self, now: Instant, token: Token, to: u8) {
+    fn process_token(&mut self, now: Instant, token: Token, to: u8) {
         if self.is_newer(token.key) {
             self.adopt(now, token, to);
             if to == self.me && matches!(self.state, State::Idle { .. }) {
@@ -183,14 +192,14 @@ impl<E: Urgent> Ring<E> {
             }
         } else {
             self.refresh(now, token.key, Span::ZERO);
-            // Sent again by who did not hear me pass it on, or else a second one.
+            // Retransmitted by a sender that missed this station's pass, or else a second token.
             if to == self.me && token.key != self.taken {
                 self.doubled();
             }
         }
     }
 
-    fn hear_window(&mut self, now: Instant, token: Token, from: u8, first: u8) {
+    fn process_window(&mut self, now: Instant, token: Token, from: u8, first: u8) {
         let window = self.options.window();
         if self.is_newer(token.key) {
             self.adopt(now, token, from);
@@ -199,11 +208,11 @@ impl<E: Urgent> Ring<E> {
             return;
         }
         if matches!(self.state, State::Passed { .. }) && !token.members.has(self.me) {
-            return self.off(now);
+            return self.leave_ring(now);
         }
         self.refresh(now, token.key, window);
-        // Whoever opens the next leaves as much time as this one would.
-        self.next_window = now + self.options.every;
+        // The next window is a full interval away, whichever station opens it.
+        self.next_window = now + self.options.window_interval;
         if let (State::Out { reply, .. }, true) = (&mut self.state, self.wanted) {
             let slot = invited(&self.options, token.members, first).position(|station| station == self.me);
             *reply = match slot {
@@ -218,63 +227,63 @@ impl<E: Urgent> Ring<E> {
         self.newest.is_none_or(|newest| key.is_newer(newest.key))
     }
 
-    /// The newest token shows again that it is there; who has it keeps it for `wait`.
+    /// Records a sign of the newest token, whose holder keeps it for `wait`.
     fn refresh(&mut self, now: Instant, key: Key, wait: Span) {
         if self.newest.is_none_or(|newest| newest.key != key) {
             return;
         }
         self.heard = now;
-        let claim = self.claims_at(now + wait);
+        let claim_token = self.claims_at(now + wait);
         match &mut self.state {
-            State::Idle { until } => *until = claim,
+            State::Idle { until } => *until = claim_token,
             State::Out { until, .. } => *until = now + wait + self.options.listen(self.me),
-            // Only a window is news: it has arrived.
+            // Only a window proves that the token has arrived.
             State::Passed { until, .. } if !wait.is_zero() => {
-                *until = Some(now + wait + self.options.patience)
+                *until = Some(now + wait + self.options.pass_timeout)
             }
             _ => {}
         }
     }
 
-    /// A newer token is about, at `holder`. The one that was held here is no more.
+    /// Adopts a newer token at `holder` and gives up the one held here.
     fn adopt(&mut self, now: Instant, token: Token, holder: u8) {
         if self.has_token() {
             self.doubled();
         }
         if let Some(how) = self.repair.take() {
-            self.tell(Event::Repaired { how, took: now.since(self.heard) });
+            self.push_event(Event::Repaired { how, took: now.since(self.heard) });
         }
         let was_member = !self.members().is_empty();
         (self.newest, self.holder, self.heard) = (Some(token), holder, now);
         if token.members.has(self.me) {
             if !was_member {
-                self.tell(Event::Joined { stations: token.members.count() as u8 });
-                self.next_window = now + self.options.every;
+                self.push_event(Event::Joined { stations: token.members.count() as u8 });
+                self.next_window = now + self.options.window_interval;
                 self.arrived = None;
             }
             self.state = State::Idle { until: self.claims_at(now) };
         } else if self.wanted {
             if was_member {
-                self.tell(Event::Dropped);
+                self.push_event(Event::Dropped);
             }
             self.state = self.outside(now);
         } else {
-            self.off(now);
+            self.leave_ring(now);
         }
     }
 
     fn doubled(&mut self) {
         self.statistics.doubled += 1;
-        self.tell(Event::Doubled);
+        self.push_event(Event::Doubled);
     }
 
-    /// When it makes a new token, if the last sign of the old is from `heard`.
+    /// Returns when this station issues a new token, given the last sign of the old one.
     fn claims_at(&self, heard: Instant) -> Instant {
         let rank = self.newest.map_or(0, |newest| newest.members.passes(self.holder, self.me));
         heard + self.options.silence() + self.options.slot * rank as u64
     }
 
-    // --- what is done with the token
+    // --- The token
 
     fn take(&mut self, now: Instant) {
         self.taken = self.newest.map(|token| token.key).unwrap_or_default();
@@ -308,54 +317,54 @@ impl<E: Urgent> Ring<E> {
         self.members() == Members::only(self.me)
     }
 
-    /// Whom the next window invites first.
+    /// Returns the first station that the next window invites.
     fn invites(&self) -> Option<u8> {
         invited(&self.options, self.members(), self.invite).next()
     }
 
-    /// Whether the inner endpoint may send its next frame.
+    /// Returns whether the inner endpoint may send its next frame.
     fn may_send(&self) -> bool {
         let State::Held { phase: Phase::Send | Phase::Rest(_), rotation } = self.state else { return false };
         let Some(priority) = self.inner.urgency() else { return false };
-        let target = self.options.targets[usize::from(priority.min(HIGHEST))];
+        let target = self.options.rotation_targets[usize::from(priority.min(MAX_PRIORITY))];
         target == Span::MAX || rotation.is_some_and(|rotation| rotation < target)
     }
 
-    /// The inner endpoint has sent a frame.
+    /// Records a frame sent by the inner endpoint.
     fn sent(&mut self) {
         self.statistics.frames += 1;
-        let alone = self.is_alone();
+        let hold_alone = self.is_alone();
         if let State::Held { phase, .. } = &mut self.state
-            && !alone
+            && !hold_alone
         {
             *phase = Phase::Pass;
         }
     }
 
-    /// The inner endpoint has nothing that may leave.
+    /// Ends the visit without a frame.
     fn finish(&mut self, now: Instant) {
         let State::Held { phase: Phase::Send, rotation } = self.state else { return };
         if self.is_alone() {
             return;
         }
         let waits = self.inner.urgency().is_some();
-        let rests = !waits && !self.options.rest.is_zero() && self.is_first();
-        let phase = if rests { Phase::Rest(now + self.options.rest) } else { Phase::Pass };
+        let rests = !waits && !self.options.idle_hold.is_zero() && self.is_first();
+        let phase = if rests { Phase::Rest(now + self.options.idle_hold) } else { Phase::Pass };
         self.state = State::Held { phase, rotation };
         self.statistics.withheld += u64::from(waits);
     }
 
-    /// Gives the token to the next. Who leaves is then no more in the ring.
+    /// Passes the token to the next member. A leaving station is then removed.
     fn pass(&mut self, now: Instant) {
-        let Some(mut token) = self.newest else { return self.off(now) };
+        let Some(mut token) = self.newest else { return self.leave_ring(now) };
         if !self.wanted {
             token.members.remove(self.me);
         }
         token.key.sequence = token.key.sequence.wrapping_add(1);
         self.newest = Some(token);
         match token.members.after(self.me) {
-            None => self.off(now),
-            Some(next) if next == self.me => self.alone(now),
+            None => self.leave_ring(now),
+            Some(next) if next == self.me => self.hold_alone(now),
             Some(next) => {
                 self.holder = next;
                 self.state = State::Passed { to: next, sent: 0, until: None };
@@ -363,40 +372,40 @@ impl<E: Urgent> Ring<E> {
         }
     }
 
-    /// Holds the token of a ring of one.
-    fn alone(&mut self, now: Instant) {
+    /// Holds the token of a ring of one station.
+    fn hold_alone(&mut self, now: Instant) {
         if let Some(how) = self.repair.take() {
-            self.tell(Event::Repaired { how, took: now.since(self.heard) });
+            self.push_event(Event::Repaired { how, took: now.since(self.heard) });
         }
         (self.holder, self.arrived) = (self.me, None);
         self.state = State::Held { phase: self.begin(now), rotation: Some(Span::ZERO) };
     }
 
-    /// Is in no ring any more, as it wanted; it may have changed its mind since.
-    fn off(&mut self, now: Instant) {
+    /// Leaves the ring as requested; the request may have changed since.
+    fn leave_ring(&mut self, now: Instant) {
         (self.newest, self.repair, self.arrived) = (None, None, None);
         self.state = if self.wanted { self.outside(now) } else { State::Off };
-        self.tell(Event::Left);
+        self.push_event(Event::Left);
     }
 
-    /// In no ring, and wants one.
+    /// Returns the state of a station that looks for a ring.
     fn outside(&self, now: Instant) -> State {
         State::Out { until: now + self.options.listen(self.me), reply: Reply::No }
     }
 
-    // --- time
+    // --- Timers
 
     fn wake(&mut self, now: Instant) {
         let late = now + self.options.slot;
-        // What comes so late comes after a pause: what was sent meanwhile is heard first.
-        let paused = |until: Instant| now.since(until) > self.options.patience;
+        // A timer this late follows a pause: process frames received meanwhile first.
+        let paused = |until: Instant| now.since(until) > self.options.pass_timeout;
         let alone = self.has_token() && self.is_alone();
         match &mut self.state {
             State::Out { until, .. } if now >= *until => {
                 if paused(*until) {
                     *until = late;
                 } else {
-                    self.found(now);
+                    self.start_ring(now);
                 }
             }
             State::Out { reply: reply @ Reply::At(..), .. } => {
@@ -411,14 +420,14 @@ impl<E: Urgent> Ring<E> {
                 if paused(*until) {
                     *until = late;
                 } else {
-                    self.claim(now);
+                    self.claim_token(now);
                 }
             }
             State::Passed { until: Some(until), .. } if now >= *until => {
                 if paused(*until) {
                     *until = late;
                 } else {
-                    self.unheard(now);
+                    self.handle_lost_pass(now);
                 }
             }
             State::Held { phase, .. } => match *phase {
@@ -434,21 +443,21 @@ impl<E: Urgent> Ring<E> {
         }
     }
 
-    /// Begins a ring of its own.
-    fn found(&mut self, now: Instant) {
+    /// Starts a ring.
+    fn start_ring(&mut self, now: Instant) {
         if !self.wanted {
-            return self.off(now);
+            return self.leave_ring(now);
         }
         let key = Key { generation: 0, owner: self.me, sequence: 0 };
         self.newest = Some(Token { key, members: Members::only(self.me) });
         self.next_window = now;
-        self.tell(Event::Joined { stations: 1 });
-        self.alone(now);
+        self.push_event(Event::Joined { stations: 1 });
+        self.hold_alone(now);
     }
 
-    /// Nobody seems to have the token: makes a new one.
-    fn claim(&mut self, now: Instant) {
-        let Some(token) = self.newest.as_mut().filter(|_| self.wanted) else { return self.off(now) };
+    /// Issues a new token.
+    fn claim_token(&mut self, now: Instant) {
+        let Some(token) = self.newest.as_mut().filter(|_| self.wanted) else { return self.leave_ring(now) };
         let generation = token.key.generation.wrapping_add(1);
         token.key = Key { generation, owner: self.me, sequence: 0 };
         self.statistics.claimed += 1;
@@ -457,8 +466,8 @@ impl<E: Urgent> Ring<E> {
         self.pass(now);
     }
 
-    /// The token was passed on and is not heard of.
-    fn unheard(&mut self, now: Instant) {
+    /// Handles a passed token without a sign.
+    fn handle_lost_pass(&mut self, now: Instant) {
         let State::Passed { to, sent, until } = &mut self.state else { return };
         if *sent < self.options.tries {
             *until = None;
@@ -470,14 +479,14 @@ impl<E: Urgent> Ring<E> {
             token.members.remove(station);
         }
         self.statistics.died += 1;
-        self.tell(Event::Died { station });
+        self.push_event(Event::Died { station });
         if self.repair != Some(Repair::Claimed) {
             self.repair = Some(Repair::Skipped);
         }
         self.pass(now);
     }
 
-    /// The window closes: who asked is in.
+    /// Closes the window and admits the stations that asked.
     fn close(&mut self) {
         let alone = self.is_alone();
         let State::Held { phase, .. } = &mut self.state else { return };
@@ -488,13 +497,13 @@ impl<E: Urgent> Ring<E> {
         let joined = token.members.count() - before;
         self.statistics.admitted += joined as u64;
         if alone && joined > 0 {
-            // A ring of several is newer than any station alone.
+            // A ring of several stations is newer than any single station.
             let generation = token.key.generation.wrapping_add(1);
             token.key = Key { generation, owner: self.me, sequence: 0 };
         }
     }
 
-    /// When it next has something to do by itself.
+    /// Returns the next deadline.
     fn deadline(&self) -> Option<Instant> {
         match self.state {
             State::Out { until, reply: Reply::At(at, _) } => Some(until.min(at)),
@@ -508,10 +517,10 @@ impl<E: Urgent> Ring<E> {
         }
     }
 
-    // --- what is said
+    // --- Transmission
 
-    /// Whether a frame of its own waits to leave.
-    fn speaks(&self) -> bool {
+    /// Returns whether a control frame is ready.
+    fn has_control_frame(&self) -> bool {
         match self.state {
             State::Out { reply, .. } => matches!(reply, Reply::Now(_)),
             State::Held { phase, .. } => matches!(phase, Phase::Open | Phase::Pass),
@@ -520,14 +529,14 @@ impl<E: Urgent> Ring<E> {
         }
     }
 
-    /// Whether it would go on if the port were free.
-    fn wants_port(&self) -> bool {
+    /// Returns whether it waits for the port.
+    fn needs_port(&self) -> bool {
         let to_pass = matches!(self.state, State::Held { phase: Phase::Send, .. }) && !self.is_alone();
-        to_pass || self.speaks() || self.may_send()
+        to_pass || self.has_control_frame() || self.may_send()
     }
 
-    /// Writes a frame that keeps the ring, if there is one to send.
-    fn speak(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
+    /// Writes a control frame, if one is ready.
+    fn write_control(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
         if let State::Held { phase: Phase::Pass, .. } = self.state {
             self.pass(now);
         }
@@ -542,7 +551,7 @@ impl<E: Urgent> Ring<E> {
                 (self.open(now)?, ALL)
             }
             State::Passed { to, sent, until: until @ None } => {
-                *until = Some(now + self.options.patience);
+                *until = Some(now + self.options.pass_timeout);
                 *sent += 1;
                 if self.repair.is_none() {
                     self.heard = now;
@@ -559,25 +568,25 @@ impl<E: Urgent> Ring<E> {
     fn open(&mut self, now: Instant) -> Option<Control> {
         let (token, first) = (self.newest?, self.invites().unwrap_or(1));
         let last = invited(&self.options, token.members, first).last();
-        self.invite = last.map_or(1, |last| last % self.options.highest + 1);
-        self.next_window = now + self.options.every;
+        self.invite = last.map_or(1, |last| last % self.options.highest_station + 1);
+        self.next_window = now + self.options.window_interval;
         self.asked = Members::default();
         self.statistics.windows += 1;
         Some(Control::Window { token, first })
     }
 }
 
-/// Whom a window invites: the stations that are not members, from `first` on, going round.
+/// Iterates over the stations that a window invites: nonmembers from `first` on, cyclically.
 fn invited(options: &Options, members: Members, first: u8) -> impl Iterator<Item = u8> {
-    let (highest, most) = (options.highest, usize::from(options.invited));
+    let (highest, most) = (options.highest_station, usize::from(options.invited_per_window));
     let first = if first > highest { 1 } else { first };
     (first..=highest).chain(1..first).filter(move |station| !members.has(*station)).take(most)
 }
 
-impl<E: Urgent> Endpoint for Ring<E> {
+impl<E: HasUrgency> Endpoint for Ring<E> {
     type Command<'a> = Command<'a, E::Command<'a>>;
     type Event = Event<E::Event>;
-    /// The inner endpoint's; the ring refuses nothing.
+    /// The inner endpoint's refusal; the ring refuses nothing.
     type Refusal = E::Refusal;
 
     fn handle(&mut self, now: Instant, input: Input<'_, Self::Command<'_>>) -> Result<(), E::Refusal> {
@@ -585,8 +594,10 @@ impl<E: Urgent> Endpoint for Ring<E> {
             Input::Frame { port, peer, bytes, segment } => {
                 for bytes in Segment::frames(segment, bytes) {
                     match bytes.first() {
-                        Some(&first) if first > HIGHEST && port == PORT => self.hear(now, peer, bytes),
-                        Some(&first) if first > HIGHEST => self.statistics.malformed += 1,
+                        Some(&first) if first > MAX_PRIORITY && port == PORT => {
+                            self.process_frame(now, peer, bytes)
+                        }
+                        Some(&first) if first > MAX_PRIORITY => self.statistics.malformed += 1,
                         _ => self.inner.handle(now, Input::Frame { port, peer, bytes, segment: None })?,
                     }
                 }
@@ -602,9 +613,9 @@ impl<E: Urgent> Endpoint for Ring<E> {
             Input::Command(Command::Leave) => {
                 self.wanted = false;
                 match &mut self.state {
-                    // It may have asked already: who then gets the token passes it on first.
+                    // It may have asked already; the token's next holder passes it on first.
                     State::Out { reply, .. } if self.newest.is_some() => *reply = Reply::No,
-                    State::Out { .. } => self.off(now),
+                    State::Out { .. } => self.leave_ring(now),
                     State::Held { phase, .. } => *phase = Phase::Pass,
                     State::Off | State::Idle { .. } | State::Passed { .. } => {}
                 }
@@ -623,7 +634,7 @@ impl<E: Urgent> Endpoint for Ring<E> {
             if let Some(event) = self.events.pop_front() {
                 return Output::Event(outer(event));
             }
-            if free && let Some(transmit) = self.speak(now, buffer) {
+            if free && let Some(transmit) = self.write_control(now, buffer) {
                 return Output::Transmit(transmit);
             }
             let open = if free && self.may_send() { writable } else { Writable::NONE };
@@ -638,18 +649,18 @@ impl<E: Urgent> Endpoint for Ring<E> {
             if free {
                 self.finish(now);
             }
-            if self.events.is_empty() && !(free && self.speaks()) {
+            if self.events.is_empty() && !(free && self.has_control_frame()) {
                 break;
             }
         }
         let deadline = self.deadline().into_iter().chain(self.inner_deadline).min();
-        let reason = if !free && self.wants_port() { Reason::Port(PORT) } else { Reason::Input };
+        let reason = if !free && self.needs_port() { Reason::Port(PORT) } else { Reason::Input };
         Output::Idle(Idle { deadline, reason })
     }
 }
 
-/// An event of the ring, as one of any inner endpoint.
-fn outer<V>(event: Told) -> Event<V> {
+/// Converts a ring event to an event with any inner endpoint.
+fn outer<V>(event: RingEvent) -> Event<V> {
     match event {
         Event::Inner(never) => match never {},
         Event::Joined { stations } => Event::Joined { stations },

@@ -10,7 +10,7 @@ use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Output, Peer, Port, Reason,
 use trunkline_llc::token::{Command, Event, Line, Members, Options, Ring, Statistics};
 use trunkline_units::{Instant, Span};
 
-use super::queue::{Got, Queue, Send};
+use super::queue::{Queue, Send, Taken};
 
 /// A frame on its way.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
@@ -65,10 +65,10 @@ pub struct Bus {
     /// Frames sent, and inputs given to stations.
     pub frames: u64,
     pub steps: u64,
-    pub events: Vec<(Instant, u8, Event<Got>)>,
+    pub events: Vec<(Instant, u8, Event<Taken>)>,
     pub flows: Vec<Flow>,
     pub loses: Loses,
-    /// Since when nobody has got a token, and the longest that was so.
+    /// Since when no station has received a token, and the longest such time.
     pub last_token: Instant,
     pub longest_gap: Span,
     buffer: Vec<u8>,
@@ -111,10 +111,11 @@ impl Bus {
         let mut bus = Bus::new(line, options, stations);
         bus.numbers().into_iter().for_each(|number| bus.join(number));
         let all: Members = bus.numbers().into_iter().collect();
-        let most = options.listen(1) + (options.every + options.window()) * (all.count() as u64 + 2);
+        let most =
+            options.listen(1) + (options.window_interval + options.window()) * (all.count() as u64 + 2);
         assert!(bus.run_until(most, |bus| bus.rings() == [all]), "no ring within {most}: {:?}", bus.rings());
         // The ring has come to rest.
-        bus.run(options.every * 2);
+        bus.run(options.window_interval * 2);
         bus.events.clear();
         bus.reset_gap();
         bus
@@ -187,7 +188,7 @@ impl Bus {
         self.nodes[at].paused = true;
     }
 
-    /// It runs again: looks at its clock first, or at what came.
+    /// Resumes: processes its timers first, or received frames.
     pub fn resume(&mut self, number: u8, clock_first: bool) {
         let at = self.place(number);
         self.nodes[at].paused = false;
@@ -309,7 +310,7 @@ impl Bus {
                     node.blocked = matches!(idle.reason, Reason::Port(_));
                     break;
                 }
-                Output::Event(Event::Inner(got)) => self.got(got),
+                Output::Event(Event::Inner(got)) => self.received(got),
                 Output::Event(event) => self.events.push((self.now, node.number, event)),
                 Output::Transmit(transmit) => {
                     let bytes: Rc<[u8]> = self.buffer[..transmit.length].into();
@@ -340,7 +341,7 @@ impl Bus {
         }
     }
 
-    fn got(&mut self, got: Got) {
+    fn received(&mut self, got: Taken) {
         if let Some(flow) = self.flows.get_mut(got.stamp.0 as usize) {
             flow.came += 1;
             flow.worst = flow.worst.max(self.now.since(got.stamp.1));

@@ -17,7 +17,7 @@ struct Life {
 }
 
 impl Life {
-    fn hear(&mut self, world: &mut World) {
+    fn receive(&mut self, world: &mut World) {
         for (station, event) in world.events.drain(..) {
             let Event::Sent { ticket, outcome, .. } = event else { continue };
             assert_eq!(station, 1);
@@ -52,7 +52,7 @@ fn live(seed: u64, path: Path, options: &Options) {
             }
         }
         world.run(Span::from_ms(2));
-        life.hear(&mut world);
+        life.receive(&mut world);
         while draw.chance(0.7)
             && let Some((received, bytes)) = world.take(2, 2)
         {
@@ -61,7 +61,7 @@ fn live(seed: u64, path: Path, options: &Options) {
         }
     }
     world.run(Span::from_s(40));
-    life.hear(&mut world);
+    life.receive(&mut world);
     while let Some((received, bytes)) = world.take(2, 2) {
         got.push((received.from.sap, received.priority, u32::from_be_bytes(bytes.try_into().unwrap())));
     }
@@ -89,7 +89,7 @@ pub fn in_order(seed: u64) {
     // Tries without an answer take longer than a round trip, but a single one need not.
     let options = Options {
         tries: 3 + draw.below(10) as u16,
-        patience: path.delay / 2 + Span::from_ms(1 + draw.below(10)),
+        response_timeout: path.delay / 2 + Span::from_ms(1 + draw.below(10)),
         queue: 1 + draw.below(10) as u16,
         crc: draw.chance(0.5),
         ..Options::acknowledged(0)
@@ -108,6 +108,7 @@ pub fn out_of_order(seed: u64) {
         double: 0.0,
     };
     let patience = (path.delay + path.jitter) * 2 + Span::from_ps(1);
-    let options = Options { patience, tries: 1 + draw.below(10) as u16, ..Options::acknowledged(0) };
+    let options =
+        Options { response_timeout: patience, tries: 1 + draw.below(10) as u16, ..Options::acknowledged(0) };
     live(seed, path, &options);
 }

@@ -1,14 +1,14 @@
-//! A station held in the hand: what it is told, and every octet that it says. Every call is held against the laws.
+//! A manually driven station: its input, and every octet of its output. Every call is held against the laws.
 
 use trunkline_endpoint::laws::Checked;
 use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Output, Peer, Port, Segment, Writable};
-use trunkline_llc::talk::Received;
+use trunkline_llc::api::Received;
 use trunkline_llc::{Address, Command, Config, Event, Options, Refusal, Station, Ticket};
 use trunkline_units::{Instant, Span};
 
 pub const OWN: u8 = 1;
 
-pub struct Hand {
+pub struct DrivenStation {
     pub station: Checked<Station>,
     pub now: Instant,
     pub events: Vec<Event>,
@@ -20,19 +20,19 @@ pub fn at(station: u8, sap: u8) -> Address {
     Address { sap, station }
 }
 
-impl Hand {
-    pub fn new() -> Hand {
-        Hand::with(Config::new(Port(0), OWN))
+impl DrivenStation {
+    pub fn new() -> DrivenStation {
+        DrivenStation::with(Config::new(Port(0), OWN))
     }
 
-    pub fn with(config: Config) -> Hand {
+    pub fn with(config: Config) -> DrivenStation {
         let station = Checked::new(Station::new(config));
-        Hand { station, now: Instant::ZERO, events: Vec::new(), buffer: vec![0; MAX_BATCH] }
+        DrivenStation { station, now: Instant::ZERO, events: Vec::new(), buffer: vec![0; MAX_BATCH] }
     }
 
     /// A station with these SAPs, that behave alike.
-    pub fn open(saps: &[u8], options: &Options) -> Hand {
-        let mut hand = Hand::new();
+    pub fn open(saps: &[u8], options: &Options) -> DrivenStation {
+        let mut hand = DrivenStation::new();
         for &sap in saps {
             hand.command(Command::Open { sap, options }).expect("it opens");
         }
@@ -87,13 +87,13 @@ impl Hand {
     }
 
     /// All frames that it has to send now.
-    pub fn hear(&mut self) -> Vec<Vec<u8>> {
+    pub fn receive(&mut self) -> Vec<Vec<u8>> {
         std::iter::from_fn(|| self.frame()).take(100_000).flat_map(|(_, frames)| frames).collect()
     }
 
-    /// What it has told, once it has nothing more to tell; frames are lost.
-    pub fn tells(&mut self) -> Vec<Event> {
-        self.hear();
+    /// Returns all its events; frames are lost.
+    pub fn events(&mut self) -> Vec<Event> {
+        self.receive();
         std::mem::take(&mut self.events)
     }
 
@@ -104,7 +104,7 @@ impl Hand {
 
     /// When it wants to be woken.
     pub fn deadline(&mut self) -> Option<Instant> {
-        self.hear();
+        self.receive();
         match self.station.poll(self.now, Writable::NONE, &mut self.buffer) {
             Output::Idle(idle) => idle.deadline,
             other => panic!("{other:?}"),

@@ -1,4 +1,4 @@
-//! A station that is told what octets say: commands, frames that make more or less sense, time.
+//! A station driven by octets: commands, frames that make more or less sense, time.
 
 use trunkline_endpoint::laws::Checked;
 use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Output, Peer, Port, Writable};
@@ -29,7 +29,7 @@ pub fn options(draw: u8) -> Options {
         priority: draw >> 1 & 3,
         crc: draw & 8 != 0,
         tries: 1 + u16::from(draw >> 4 & 3),
-        patience: Span::from_ms(u64::from(draw >> 6)),
+        response_timeout: Span::from_ms(u64::from(draw >> 6)),
         send_limit: Span::from_ms(if draw & 0x20 == 0 { 0 } else { 7 }),
         groups: if draw & 0x10 == 0 { vec![] } else { vec![0x41] },
         queue: QUEUE,

@@ -20,12 +20,12 @@ pub fn programs() -> Line {
 
 /// As tight as the line allows, with windows more often than usual so that tests are short.
 pub fn brisk(line: &Line, highest: u8, largest: usize) -> Options {
-    Options { every: Span::from_ms(20), ..Options::for_line(line, highest, largest) }
+    Options { window_interval: Span::from_ms(20), ..Options::for_line(line, highest, largest) }
 }
 
 /// A ring for NASA's requirement (AirNET, 1990), stations 1 to `n`.
 pub fn nasa(n: u8) -> Network {
-    let options = Options { invited: 1, ..Options::for_line(&slow(), 64, 104) };
+    let options = Options { invited_per_window: 1, ..Options::for_line(&slow(), 64, 104) };
     let stations = (1..=n).map(|number| Station { number, background: None }).collect();
     Network { line: slow(), options, stations, lost: 0, dead: 0 }
 }

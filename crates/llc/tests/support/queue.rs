@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use trunkline_endpoint::{Endpoint, Idle, Input, Output, Peer, Port, Reason, Transmit, Writable};
-use trunkline_llc::token::Urgent;
+use trunkline_llc::token::HasUrgency;
 use trunkline_llc::wire::HEADER;
 use trunkline_units::Instant;
 
@@ -18,7 +18,7 @@ pub struct Queue {
     /// Which of them have something, a bit each.
     waiting: u8,
     flood: Option<(u8, u32)>,
-    got: VecDeque<Got>,
+    got: VecDeque<Taken>,
 }
 
 /// Of which flow, and when it was given to the queue.
@@ -32,11 +32,11 @@ pub enum Send<'a> {
 
 /// A message came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Got {
+pub struct Taken {
     pub stamp: Stamp,
 }
 
-impl Urgent for Queue {
+impl HasUrgency for Queue {
     fn urgency(&self) -> Option<u8> {
         self.waiting.checked_ilog2().map(|priority| priority as u8).or_else(|| self.flood.map(|_| 0))
     }
@@ -44,7 +44,7 @@ impl Urgent for Queue {
 
 impl Endpoint for Queue {
     type Command<'a> = Send<'a>;
-    type Event = Got;
+    type Event = Taken;
     type Refusal = ();
 
     fn handle(&mut self, _: Instant, input: Input<'_, Send<'_>>) -> Result<(), ()> {
@@ -54,7 +54,7 @@ impl Endpoint for Queue {
                 if let (Some((stamp, _)), true) = (stamp, self.got.len() < BOUND) {
                     let flow = u32::from_be_bytes(stamp[..4].try_into().expect("four octets"));
                     let at = u64::from_be_bytes(stamp[4..].try_into().expect("eight octets"));
-                    self.got.push_back(Got { stamp: (flow, Instant::from_ps(at)) });
+                    self.got.push_back(Taken { stamp: (flow, Instant::from_ps(at)) });
                 }
             }
             Input::Command(Send::Flood { to, octets }) => self.flood = Some((to, octets)),
@@ -72,7 +72,7 @@ impl Endpoint for Queue {
         Ok(())
     }
 
-    fn poll(&mut self, _: Instant, writable: Writable<'_>, buffer: &mut [u8]) -> Output<Got> {
+    fn poll(&mut self, _: Instant, writable: Writable<'_>, buffer: &mut [u8]) -> Output<Taken> {
         if let Some(got) = self.got.pop_front() {
             return Output::Event(got);
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use trunkline_endpoint::laws::Checked;
 use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Output, Peer, Port, Segment, Writable};
-use trunkline_llc::talk::Received;
+use trunkline_llc::api::Received;
 use trunkline_llc::wire::ALL;
 use trunkline_llc::{Command, Config, Event, Refusal, Station};
 use trunkline_units::{Instant, Seed, Span, Stream};

@@ -1,39 +1,39 @@
-//! Putting packets together (ITU-T I.363.5): what becomes of cells when some are missing.
+//! AAL5 reassembly (ITU-T I.363.5) with missing cells.
 
 use crate::atm::cell::MOST_CELLS;
 
-/// What an adapter counted of the packets that it put together.
+/// Reassembly counters of an adapter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Packets whose check held.
+    /// Packets with a valid CRC.
     pub packets: u64,
-    /// Last cells with which no good packet ended.
+    /// Packets that failed: last cells without a valid packet.
     pub broken: u64,
-    /// Most cells of one gathering, good or not; at most those of 65,535 bytes and one more.
+    /// Most cells of one reassembly, valid or not; at most those of 65,535 bytes plus one.
     pub gathered_max: u32,
 }
 
-/// Gathers cells, for each channel by itself, until the last of a packet comes. Then the length and the CRC-32 over
-/// everything gathered must be right: they are if all cells of that packet came, in order, whole, and nothing else.
+/// Collects the cells of each channel until the last cell of a packet arrives. The length and the CRC-32 over the
+/// collected cells are then valid if all cells of that packet arrived, in order, undamaged, and no others.
 ///
-/// So a packet with a missing cell is lost; and where the last one is missing the cells of the next packet follow as if
-/// they belonged to it, and both are lost. What goes past 65,535 bytes is not kept, and is lost as well.
+/// So a packet with a missing cell is lost; if its last cell is missing, the next packet's cells are appended and
+/// both are lost. Data beyond 65,535 bytes is discarded and lost too.
 ///
-/// Its memory: 12 bytes for each channel up to the highest seen, so at most 768 KiB.
+/// Memory: 12 bytes for each channel up to the highest used, at most 768 KiB.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reassembly {
-    channels: Vec<Gathering>,
+    channels: Vec<Assembly>,
     pub(crate) counters: Counters,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Gathering {
+struct Assembly {
     cells: u32,
     serial: u32,
     spoiled: bool,
 }
 
-/// A cell as the adapter sees it.
+/// A received cell.
 pub(crate) struct Cell {
     pub(crate) index: u16,
     pub(crate) last: bool,
@@ -43,15 +43,15 @@ pub(crate) struct Cell {
 
 impl Reassembly {
     #[inline]
-    fn channel(&mut self, channel: u16) -> &mut Gathering {
+    fn channel(&mut self, channel: u16) -> &mut Assembly {
         let channel = usize::from(channel);
         if channel >= self.channels.len() {
-            self.channels.resize(channel + 1, Gathering::default());
+            self.channels.resize(channel + 1, Assembly::default());
         }
         &mut self.channels[channel]
     }
 
-    /// Takes a cell. If it ends a packet: whether that is whole.
+    /// Adds a cell. If it ends a packet, returns whether the packet is valid.
     #[inline]
     pub(crate) fn cell(&mut self, channel: u16, cell: &Cell) -> Option<bool> {
         let gathering = self.channel(channel);
@@ -61,15 +61,15 @@ impl Reassembly {
         let follows = u32::from(cell.index) == gathering.cells && cell.serial == gathering.serial;
         gathering.spoiled |= !follows || cell.damaged;
         gathering.cells = (gathering.cells + 1).min(MOST_CELLS + 1);
-        let Gathering { cells, spoiled, .. } = *gathering;
+        let Assembly { cells, spoiled, .. } = *gathering;
         if cell.last {
-            *gathering = Gathering::default();
+            *gathering = Assembly::default();
         }
         self.counters.gathered_max = self.counters.gathered_max.max(cells);
         cell.last.then(|| self.count(!spoiled && cells <= MOST_CELLS))
     }
 
-    /// Takes the cells of a packet at once. `whole`: all came undamaged. `ends`: the last one came.
+    /// Adds the cells of a packet at once. `whole`: all arrived undamaged; `ends`: the last one arrived.
     pub(crate) fn train(&mut self, channel: u16, cells: u32, whole: bool, ends: bool) -> bool {
         let gathering = self.channel(channel);
         let good = whole && ends && gathering.cells == 0;
@@ -77,7 +77,7 @@ impl Reassembly {
         gathering.spoiled = true;
         let gathered = gathering.cells;
         if ends {
-            *gathering = Gathering::default();
+            *gathering = Assembly::default();
             self.count(good);
         }
         self.counters.gathered_max = self.counters.gathered_max.max(gathered);
@@ -95,7 +95,7 @@ impl Reassembly {
 mod tests {
     use super::*;
 
-    /// Cells of packets of `count` cells each, but for those that are missing; what comes of it.
+    /// Adds packets of `count` cells each without the missing ones; returns the results.
     fn gather(count: u16, packets: u32, missing: &[(u32, u16)]) -> Vec<bool> {
         let mut reassembly = Reassembly::default();
         let cells = (0..packets).flat_map(|serial| (0..count).map(move |index| (serial, index)));
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn a_missing_last_cell_joins_two_packets() {
         assert_eq!(gather(5, 3, &[(0, 4)]), [false, true]);
-        // Even if what is left of the two is as long as one: the CRC is wrong.
+        // Even if the remaining cells have the length of one packet, the CRC is wrong.
         let splice = [(0, 3), (0, 4), (1, 0), (1, 1), (1, 2)];
         assert_eq!(gather(5, 3, &splice), [false, true]);
     }

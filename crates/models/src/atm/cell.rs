@@ -4,27 +4,27 @@ use trunkline_units::Rate;
 
 /// Bytes of a cell (ITU-T I.361).
 pub const CELL: u32 = 53;
-/// Bytes of it that AAL5 fills.
+/// Payload bytes of a cell.
 pub const PAYLOAD: u32 = 48;
 /// Bytes of the AAL5 trailer, at the end of the last cell (ITU-T I.363.5).
 pub const TRAILER: u32 = 8;
-/// Most bytes of a packet with its encapsulation: what the length field of the trailer can say.
+/// Maximum bytes of a packet with its encapsulation, by the length field of the trailer.
 pub const LONGEST: u32 = 65_535;
 /// Cells of the longest packet.
 pub const MOST_CELLS: u32 = (LONGEST + TRAILER).div_ceil(PAYLOAD);
 
-/// What stands before a packet in AAL5 (RFC 1483).
+/// Encapsulation of a packet in AAL5 (RFC 1483).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Encapsulation {
     /// LLC/SNAP, 8 bytes: several protocols share a channel.
     #[default]
     LlcSnap,
-    /// Nothing: each protocol has a channel of its own.
+    /// VC multiplexing: each protocol has a separate channel.
     VcMux,
 }
 
 impl Encapsulation {
-    /// Bytes it adds.
+    /// Returns the bytes it adds.
     pub const fn bytes(self) -> u32 {
         match self {
             Encapsulation::LlcSnap => 8,
@@ -33,7 +33,7 @@ impl Encapsulation {
     }
 }
 
-/// Cells of a packet of so many network-layer bytes: encapsulation, packet, padding, trailer.
+/// Returns the cells of a packet of this many network-layer bytes: encapsulation, packet, padding, trailer.
 ///
 /// ```
 /// use trunkline_models::atm::{Encapsulation::*, cells_of};
@@ -45,18 +45,18 @@ pub const fn cells_of(packet: u32, encapsulation: Encapsulation) -> u32 {
     packet.saturating_add(encapsulation.bytes() + TRAILER).div_ceil(PAYLOAD)
 }
 
-/// [`cells_of`] with LLC/SNAP, where a plain function is wanted.
+/// [`cells_of`] with LLC/SNAP, as a plain function.
 pub fn cells_llc_snap(packet: u32) -> u32 {
     cells_of(packet, Encapsulation::LlcSnap)
 }
 
-/// [`cells_of`] without encapsulation, where a plain function is wanted.
+/// [`cells_of`] with VC multiplexing, as a plain function.
 pub fn cells_vc_mux(packet: u32) -> u32 {
     cells_of(packet, Encapsulation::VcMux)
 }
 
-/// What a line rate leaves for cells of 53 bytes: 149.76 of 155 or 155.52 Mb/s, 599.04 of 622 or 622.08 (SONET
-/// overhead), 40.704 of 45 or 44.736 (DS3 with PLCP); any other rate itself (TAXI's 100 Mb/s).
+/// Returns the cell rate of a line rate: 149.76 of 155 or 155.52 Mb/s, 599.04 of 622 or 622.08 (SONET overhead),
+/// 40.704 of 45 or 44.736 (DS3 with PLCP); any other rate unchanged (TAXI's 100 Mb/s).
 ///
 /// ```
 /// use trunkline_models::atm::payload_rate;

@@ -1,13 +1,13 @@
-//! Moments and spans in 2⁻⁶⁴ picoseconds.
+//! Times in units of 2⁻⁶⁴ picoseconds.
 //!
-//! A cell of 424 bits rarely lasts a whole number of picoseconds. Its time is kept rounded down to 2⁻⁶⁴ ps, and a moment
-//! is said rounded up to a whole picosecond. What is said is exact as long as fewer than 2⁶⁴ / rate cells follow each
-//! other without a gap (at OC-3c: four days of them), since an exact moment that is not whole lies at least 1/rate
+//! A cell of 424 bits rarely lasts a whole number of picoseconds. Its duration is rounded down to 2⁻⁶⁴ ps, and
+//! reported times are rounded up to a whole picosecond. Reported times are exact while fewer than 2⁶⁴ / rate cells
+//! follow without a gap (four days at OC-3c), because an exact time that is not whole lies at least 1/rate
 //! picoseconds past a whole one.
 
 use trunkline_units::{Instant, Rate, Span};
 
-/// A moment since the run began, or a span.
+/// A time since the start of the run, or a duration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Fine(u128);
 
@@ -16,9 +16,9 @@ const PS_PER_S: u128 = 1_000_000_000_000;
 
 impl Fine {
     pub(crate) const ZERO: Fine = Fine(0);
-    /// Never; a whole picosecond, so that nothing lies behind it.
+    /// Never; a whole picosecond, so that no time is later.
     pub(crate) const MAX: Fine = Fine((u64::MAX as u128) << SHIFT);
-    /// A picosecond.
+    /// One picosecond.
     pub(crate) const PS: Fine = Fine(1 << SHIFT);
 
     #[inline]
@@ -31,28 +31,28 @@ impl Fine {
         Fine((span.as_ps() as u128) << SHIFT)
     }
 
-    /// How long `bits` take at `rate`; a rate of zero is taken for 1 b/s.
+    /// Returns the duration of `bits` at `rate`; a rate of zero counts as 1 b/s.
     pub(crate) fn time(bits: u64, rate: Rate) -> Fine {
         let rate = (rate.as_bps() as u128).max(1);
         let work = bits as u128 * PS_PER_S;
         Fine(((work / rate) << SHIFT) | (((work % rate) << SHIFT) / rate))
     }
 
-    /// The first whole picosecond at which it is reached.
+    /// Rounds up to a whole picosecond.
     #[inline]
     pub(crate) const fn ceil(self) -> Instant {
         let whole = (self.0 >> SHIFT) as u64;
-        // Wraps in the last picosecond of 213 days only.
+        // Wraps only in the last picosecond of 213 days.
         Instant::from_ps(whole.wrapping_add((self.0 as u64 != 0) as u64))
     }
 
-    /// Whole picoseconds, rounded down.
+    /// Rounds down to whole picoseconds.
     #[inline]
     pub(crate) const fn floor(self) -> Span {
         Span::from_ps((self.0 >> SHIFT) as u64)
     }
 
-    /// Past the last moment that can be told it stays there.
+    /// Saturates at the last representable time.
     #[inline]
     pub(crate) const fn plus(self, other: Fine) -> Fine {
         match self.0.checked_add(other.0) {
@@ -61,7 +61,7 @@ impl Fine {
         }
     }
 
-    /// Zero if `other` is more.
+    /// Saturates at zero.
     #[inline]
     pub(crate) const fn minus(self, other: Fine) -> Fine {
         Fine(self.0.saturating_sub(other.0))
@@ -75,7 +75,7 @@ impl Fine {
         }
     }
 
-    /// How many of `each` are in it, whole.
+    /// Returns the quotient, rounded down.
     pub(crate) const fn within(self, each: Fine) -> u64 {
         match self.0.checked_div(each.0) {
             Some(count) => count as u64,
@@ -83,7 +83,7 @@ impl Fine {
         }
     }
 
-    /// How many of `each` it takes to reach it.
+    /// Returns the quotient, rounded up.
     pub(crate) const fn over(self, each: Fine) -> u64 {
         if each.0 == 0 {
             return 0;
@@ -109,7 +109,7 @@ mod tests {
                 let exact = (424 * PS_PER_S * cells).div_ceil(u128::from(rate));
                 assert_eq!(u128::from(now.ceil().as_ps()), exact, "{cells} cells at {rate}");
             }
-            // And far beyond.
+            // Far beyond that.
             let far = stream.below(1 << 30);
             let exact = (424 * PS_PER_S * u128::from(far)).div_ceil(u128::from(rate));
             assert_eq!(u128::from(cell.times(far).ceil().as_ps()), exact, "{far} cells at {rate}");

@@ -1,38 +1,37 @@
-//! Frames that can be cut into cells.
+//! Frames that can be segmented into cells.
 
 use trunkline_endpoint::Frame;
 
 use crate::atm::Train;
 
-/// A frame that is a packet, a cell, or a train of cells. It knows its packet: only the last cell carries it, and so
-/// does a train.
+/// A frame that is a packet, a cell, or a train of cells. Only the last cell and a train carry their packet.
 ///
-/// A packet is what an adapter's station sends and is given. Between bare ports there are only cells and trains.
+/// Adapters exchange packets with their station. Between bare ports there are only cells and trains.
 pub trait CellFrame: Frame {
     /// A cell of 53 bytes without payload, `index` (from 0) of the `count` cells of this packet, with the packet's
     /// channel, destination and priority. Never the last.
     #[must_use]
     fn cell(&self, index: u16, count: u16) -> Self;
 
-    /// The last cell, also of 53 bytes: the packet itself goes with it.
+    /// Creates the last cell of 53 bytes, which carries the packet.
     #[must_use]
     fn last_cell(self, index: u16, count: u16) -> Self;
 
-    /// If it is a cell: its index, and how many the packet has.
+    /// Returns a cell's index and the number of cells of its packet; `None` for other frames.
     fn as_cell(&self) -> Option<(u16, u16)>;
 
-    /// What all cells of a packet share and those of the packets around it do not: a number of the packet. It stands
-    /// for AAL5's CRC-32, which finds out that cells of two packets were put together.
+    /// Returns a number of the packet, shared by its cells and distinct from neighbouring packets. It stands for
+    /// AAL5's CRC-32, which detects mixed packets.
     fn serial(&self) -> u32;
 
-    /// The packet that this last cell carries; a packet stays what it is.
+    /// Returns the packet of a last cell; a packet is returned unchanged.
     #[must_use]
     fn into_packet(self) -> Self;
 
-    /// All cells of this packet as a train.
+    /// Converts a packet to a train of all its cells.
     #[must_use]
     fn into_train(self, train: Box<Train>) -> Self;
 
-    /// If it is a train: takes the train out of it, which leaves the packet.
+    /// Takes the train out of a frame, which leaves the packet; `None` for other frames.
     fn take_train(&mut self) -> Option<Box<Train>>;
 }

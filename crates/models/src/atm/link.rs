@@ -1,4 +1,4 @@
-//! A link that carries cells.
+//! A link of ATM cells.
 
 use std::collections::VecDeque;
 
@@ -13,64 +13,64 @@ use crate::atm::pacing::Pacing;
 use crate::atm::queue::{Cells, Packets};
 use crate::atm::train::{Run, Train, append};
 
-/// How long a reordered cell waits for another one to overtake it, at most.
+/// Maximum time that a reordered cell waits to be overtaken.
 pub const OVERTAKEN_WITHIN: Span = Span::from_ms(1);
 
-/// Trains that a link keeps to be filled again.
+/// Maximum trains kept for reuse.
 const SPARE: usize = 64;
 
-/// What a link is.
+/// Configuration of a link.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Config {
-    /// What the line carries of whole cells ([`payload_rate`](crate::atm::payload_rate)); zero is taken for 1 b/s.
+    /// Rate of whole cells ([`payload_rate`](crate::atm::payload_rate)); zero counts as 1 b/s.
     pub payload: Rate,
-    /// How long a bit takes to the other end.
+    /// Propagation delay.
     pub delay: Span,
-    /// What stands at port 0 and at port 1.
+    /// The devices at port 0 and port 1.
     pub ends: [End; 2],
-    /// What happens to cells that leave by port 0, and by port 1.
+    /// Impairments of cells sent from port 0 and port 1.
     pub impairments: [Impairments; 2],
-    /// Whether packets cross cell by cell.
+    /// Whether packets cross cell by cell or as trains.
     pub mode: Mode,
 }
 
-/// What stands at a port.
+/// The device at a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// A host's card: its station sends and is given packets. It cuts and joins in no time; what the card takes for it
-    /// is the station's to count.
+    /// A host adapter: its station sends and receives packets. Segmentation and reassembly take no time here; the
+    /// host model accounts for them.
     Adapter {
-        /// When its cells may leave.
+        /// Pacing of its cells.
         pacing: Pacing,
-        /// What may wait to leave: [`Room::Frames`](trunkline_endpoint::Room) counts packets, `Bytes` the bytes of
-        /// their cells, 53 each. A packet counts whole until its last bit has left.
+        /// Limit of its send queue: [`Room::Frames`](trunkline_endpoint::Room) counts packets, `Bytes` the 53 bytes
+        /// of each cell. A packet counts in full until its last bit has left.
         queue: Bound,
-        /// What stands before its packets.
+        /// Encapsulation.
         encapsulation: Encapsulation,
     },
-    /// A switch's port: cells and trains in and out.
+    /// A switch port: cells and trains.
     Bare {
-        /// What may wait to leave, in cells (`Bytes`: 53 each).
+        /// Limit of its queue in cells (`Bytes`: 53 each).
         queue: Bound,
     },
 }
 
 impl End {
-    /// A card that neither paces nor loses, with LLC/SNAP.
+    /// An adapter without pacing or loss, with LLC/SNAP.
     pub const ADAPTER: End =
         End::Adapter { pacing: Pacing::None, queue: Bound::NONE, encapsulation: Encapsulation::LlcSnap };
 }
 
-/// What a line does to cells: shares, 0 to 1, of each cell for itself. The default is a perfect line.
+/// Impairments of cells: independent probabilities, 0 to 1. The default is a perfect line.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Impairments {
     /// Lost ([`Cause::Noise`]).
     pub loss: f64,
-    /// Damaged: its packet's check will fail.
+    /// Corruption: the CRC of its packet will fail.
     pub corrupt: f64,
-    /// Arrives twice.
+    /// Duplication.
     pub duplicate: f64,
-    /// Arrives right behind the next cell, or [`OVERTAKEN_WITHIN`] late if none comes before.
+    /// Reordering: the cell arrives just after the next cell, or [`OVERTAKEN_WITHIN`] late if none comes.
     pub reorder: f64,
 }
 
@@ -79,7 +79,7 @@ impl Impairments {
         *self == Impairments::default()
     }
 
-    /// Whether a train can tell what becomes of its cells.
+    /// Returns whether cells stay in order, so that trains can carry them.
     fn keep_order(&self) -> bool {
         self.duplicate <= 0.0 && self.reorder <= 0.0
     }
@@ -91,53 +91,54 @@ pub enum Mode {
     /// Cell by cell: exact always.
     #[default]
     Cells,
-    /// All its cells in one step; exact where [`Train`] says. A line that doubles or reorders cells carries them one
-    /// by one all the same.
+    /// All its cells in one step; exact under the conditions of [`Train`]. A line that duplicates or reorders cells
+    /// carries them one by one all the same.
     Trains,
 }
 
 /// A link that carries cells: two ports, full duplex.
 ///
-/// **Adapters.** A packet is cut into cells that leave as the pacer lets them ([`End::Adapter`]). One that finds no room
-/// is lost whole ([`Cause::Full`]), and so is one that AAL5 cannot carry ([`Cause::TooLong`]). Cells that come to an
-/// adapter are put together ([`aal5`]): a packet of which a cell is missing or damaged is lost
-/// ([`Cause::Incomplete`]) when its last cell comes.
+/// **Adapters.** A packet is segmented into cells that leave as the pacer permits ([`End::Adapter`]). A packet that
+/// does not fit into the queue is lost whole ([`Cause::Full`]), as is one that AAL5 cannot carry
+/// ([`Cause::TooLong`]). Cells received by an adapter are reassembled ([`aal5`]): a packet with a missing or damaged
+/// cell is lost ([`Cause::Incomplete`]) when its last cell arrives.
 ///
-/// **Bare ports.** A cell that finds no room is lost ([`Cause::Full`]). The frames that come out are those that the far
-/// end handed on, each at the moment when its last bit has arrived.
+/// **Bare ports.** A cell that does not fit into the queue is lost ([`Cause::Full`]). Frames are delivered as the far
+/// end forwarded them, each when its last bit has arrived.
 ///
-/// **Fused.** When a cell leaves and arrives is known when it comes, because nothing overtakes. So a cell costs one
-/// event, and one on its way to an adapter none, unless it is the last or lost.
+/// **Computed departures.** Because cells do not overtake, a cell's departure and arrival are known when it is
+/// queued. So a cell costs one event, and a cell to an adapter none unless it is the last or lost.
 ///
-/// **Counting.** [`Counters`] count cells, at adapters too, each as soon as it is sure to leave or to be lost;
-/// [`backlog`](CellLink::backlog) tells how much of that is still to come. [`CellLink::aal5`] counts packets put together.
+/// **Counting.** [`Counters`] count cells, also at adapters, as soon as their fate is certain;
+/// [`backlog`](CellLink::backlog) returns how much of that is still to be sent. [`CellLink::aal5`] counts reassembled
+/// packets.
 ///
-/// **Nothing vanishes**, but for cells that an adapter has taken: every packet comes out once, or is said to be lost.
-/// Cell by cell that is when the cell that carries it is lost, or with [`Cause::Incomplete`]; each other lost cell is
-/// said as well. As a train, lost cells are only counted, and the packet itself is lost once, [`Cause::Incomplete`] at
-/// the adapter when its last surviving cell comes; or where its last cells all are lost.
+/// **Conservation.** Except for cells consumed by an adapter, every packet is output once or reported lost. Cell by
+/// cell that happens when the cell that carries it is lost, or with [`Cause::Incomplete`]; every other lost cell is
+/// reported too. As a train, lost cells are only counted, and the packet is lost once: with [`Cause::Incomplete`] at
+/// the adapter when its last surviving cell arrives, or where all its last cells are lost.
 ///
-/// **Memory.** Cell by cell, a frame and 16 bytes for each cell between coming and arriving; as a train, a frame and 240
-/// bytes for each packet, more where pacing in slots breaks it into many runs. How many there are the bounds of the
-/// ends and the delay say; what is lost at once waits only for the next poll.
+/// **Memory.** Cell by cell, a frame and 16 bytes per cell in flight; as a train, a frame and 240 bytes per packet,
+/// or more where slot pacing divides it into many runs. The bounds of the ends and the delay limit the number;
+/// immediate losses wait only for the next poll.
 #[derive(Clone, Debug)]
 pub struct CellLink<F> {
     directions: [Direction<F>; 2],
-    /// Frames lost at once.
+    /// Frames lost immediately.
     lost: VecDeque<(Port, F, Cause)>,
-    /// Trains to be filled again; a link that carries packets both ways makes no new ones.
-    spare: Spare,
+    /// Reusable trains; a link with traffic in both directions allocates no new ones.
+    spare: TrainPool,
     now: Instant,
-    /// When there is something to do.
+    /// Next deadline.
     due: Instant,
 }
 
-/// Trains to be filled again, as frames carry them.
+/// Reusable boxed trains.
 #[derive(Clone, Debug, Default)]
 #[expect(clippy::vec_box, reason = "a frame carries a box, and is given one back")]
-struct Spare(Vec<Box<Train>>);
+struct TrainPool(Vec<Box<Train>>);
 
-impl Spare {
+impl TrainPool {
     fn take(&mut self) -> Box<Train> {
         self.0.pop().unwrap_or_default()
     }
@@ -149,35 +150,35 @@ impl Spare {
     }
 }
 
-/// One way.
+/// One direction.
 #[derive(Clone, Debug)]
 struct Direction<F> {
     from: Sender,
-    /// At the far end, if an adapter stands there.
+    /// Reassembly at the far end, if it is an adapter.
     into: Option<Reassembly>,
     cell: Fine,
     delay: Span,
-    /// The line is perfect, and nobody asked: nothing is due but flights.
+    /// Whether the line is perfect and no sender waits: only flights are due.
     quiet: bool,
-    /// Cells just pass: it is quiet, and a bare port.
+    /// Whether cells pass through: quiet, and a bare port.
     plain: bool,
     trains: bool,
     impairments: Option<Impairments>,
     stream: Stream,
-    /// What is on its way, by arrival.
+    /// Frames in flight, by arrival.
     flights: VecDeque<Flight<F>>,
-    /// When the first of these is due: a flight, what was held, an answer.
+    /// Next deadline of a flight, a reordered cell, or a notification.
     next: Instant,
-    /// A cell that the next one overtakes, and when it arrives if none comes.
+    /// A reordered cell, and its latest arrival.
     held: Option<(Instant, F)>,
-    /// When the station that asked may be told that there is room, and for how much it asked.
+    /// When a waiting sender may be notified, and how much space it needs.
     asked: Option<(Instant, u32)>,
-    /// For how much it last had no room.
+    /// Length of the last refused frame.
     refused: u32,
     counters: Counters,
-    /// The time for which cells were leaving.
+    /// Transmission time of all cells.
     busy: Fine,
-    /// How long the most cells take that were counted.
+    /// Transmission time of the longest queue.
     most: Fine,
     runs: Vec<Run>,
 }
@@ -196,57 +197,57 @@ struct Flight<F> {
 }
 
 impl<F: CellFrame> CellLink<F> {
-    /// A link, idle. `streams`: where the impairments of cells that leave by port 0 and by port 1 are drawn from; a
-    /// share of zero draws nothing.
+    /// Creates an idle link. `streams` supply the impairments of cells sent from port 0 and port 1; a probability of
+    /// zero draws nothing.
     pub fn new(config: &Config, streams: [Stream; 2]) -> Self {
         let [first, second] = streams;
         CellLink {
             directions: [Direction::new(config, 0, first), Direction::new(config, 1, second)],
             lost: VecDeque::new(),
-            spare: Spare::default(),
+            spare: TrainPool::default(),
             now: Instant::ZERO,
             due: Instant::MAX,
         }
     }
 
-    /// What the adapter at `port` put together; nothing, if it is a bare one.
+    /// Returns the reassembly counters of the adapter at `port`; zero for a bare port.
     pub fn aal5(&self, port: Port) -> aal5::Counters {
         let into = &self.directions[usize::from(port.0 ^ 1)].into;
         into.as_ref().map(|reassembly| reassembly.counters).unwrap_or_default()
     }
 
-    /// How long the line out of `port` still needs for what was counted until now: for cells at a bare port, for whole
+    /// Returns how long the line from `port` still needs for everything counted so far: cells at a bare port, whole
     /// packets at an adapter.
     pub fn backlog(&self, now: Instant, port: Port) -> Span {
         self.directions[usize::from(port.0)].backlog(now)
     }
 
-    /// Whether the line that leaves `port` does nothing bad to cells.
+    /// Returns whether the line from `port` has no impairments.
     pub fn is_perfect(&self, port: Port) -> bool {
         self.directions[usize::from(port.0)].impairments.is_none()
     }
 
-    /// Makes everything that will leave `port` arrive later. To be called before the first frame comes.
+    /// Adds to the delay of the line from `port`. Call it before the first frame.
     pub fn delay_more(&mut self, port: Port, by: Span) {
         self.directions[usize::from(port.0)].delay += by;
     }
 
-    /// Takes a frame, as [`Medium::handle`] does.
+    /// Queues a frame, as [`Medium::handle`] does.
     #[inline]
     pub fn send(&mut self, now: Instant, port: Port, frame: F) {
         self.now = now;
         self.take(port, frame);
     }
 
-    /// When there is something to say next: at once if that is not in the future, never at [`Instant::MAX`].
+    /// Returns the time of the next output: at once if it is not in the future, [`Instant::MAX`] for never.
     #[inline]
     pub fn deadline(&self) -> Instant {
         self.due
     }
 
-    /// The next frame that has arrived by `now`, and the port where, if nothing else can be due: what `handle` with a wake
-    /// and one `poll` do, in one step.
-    // Not inlined: then a frame is moved as a whole.
+    /// Returns the next frame that has arrived by `now` with its port, if nothing else can be due: `handle` with a
+    /// wake and one `poll` in one step.
+    // Not inlined, so that the frame is moved in one piece.
     #[inline(never)]
     pub fn arrival(&mut self, now: Instant) -> Option<(Port, F)> {
         let quiet = self.directions[0].quiet && self.directions[1].quiet && self.lost.is_empty();
@@ -263,9 +264,9 @@ impl<F: CellFrame> CellLink<F> {
         Some((Port(way as u16 ^ 1), frame))
     }
 
-    /// What there is to say when something is due.
+    /// Returns the output that is due.
     #[inline]
-    fn say(&mut self) -> Passage<F> {
+    fn next_output(&mut self) -> Passage<F> {
         if let Some((port, frame, cause)) = self.lost.pop_front() {
             self.find_due();
             return Passage::Lost { port, frame, cause };
@@ -281,7 +282,7 @@ impl<F: CellFrame> CellLink<F> {
                 Some(cause) => Passage::Lost { port: Port(way as u16), frame, cause },
             };
         }
-        let told = direction.tell(self.now);
+        let told = direction.notify_sender(self.now);
         self.find_due();
         if told { Passage::Room { port: Port(way as u16) } } else { self.idle() }
     }
@@ -289,11 +290,11 @@ impl<F: CellFrame> CellLink<F> {
     fn take(&mut self, port: Port, frame: F) {
         let direction = &mut self.directions[usize::from(port.0)];
         if !direction.plain || frame.as_cell().is_none() {
-            return self.take_slowly(port, frame);
+            return self.take_any(port, frame);
         }
         match direction.pass(self.now, frame.channel()) {
             Some(at) => {
-                direction.land(at, frame);
+                direction.arrive_at_end(at, frame);
                 self.due = self.due.min(direction.next);
             }
             None => {
@@ -303,9 +304,9 @@ impl<F: CellFrame> CellLink<F> {
         }
     }
 
-    /// Takes anything but a cell that just passes.
+    /// Queues any frame that is not a cell in transit.
     #[inline(never)]
-    fn take_slowly(&mut self, port: Port, frame: F) {
+    fn take_any(&mut self, port: Port, frame: F) {
         let direction = &mut self.directions[usize::from(port.0)];
         if let Some((frame, cause)) = direction.take(self.now, frame, &mut self.spare) {
             self.lost.push_back((port, frame, cause));
@@ -353,7 +354,7 @@ impl<F: CellFrame> Medium<F> for CellLink<F> {
 
     #[inline]
     fn poll(&mut self, _now: Instant) -> Passage<F> {
-        if self.due > self.now { self.idle() } else { self.say() }
+        if self.due > self.now { self.idle() } else { self.next_output() }
     }
 
     fn room(&mut self, now: Instant, port: Port, length: u32) -> bool {
@@ -383,7 +384,7 @@ impl<F: CellFrame> Direction<F> {
             delay: config.delay,
             quiet: true,
             plain: true,
-            // To an adapter at the other end of a perfect line there is nothing to see of single cells.
+            // With an adapter at the far end of a perfect line, single cells are not observable.
             trains: impairments.keep_order()
                 && (config.mode == Mode::Trains || (into.is_some() && impairments.are_none())),
             into,
@@ -408,9 +409,9 @@ impl<F: CellFrame> Direction<F> {
         self.plain = self.quiet && matches!(self.from, Sender::Bare(_));
     }
 
-    /// Whether the station that asked is to be told now.
+    /// Returns whether the waiting sender is to be notified now.
     #[cold]
-    fn tell(&mut self, now: Instant) -> bool {
+    fn notify_sender(&mut self, now: Instant) -> bool {
         let told = self.asked.take_if(|(at, _)| *at <= now).is_some();
         self.find_plain();
         self.find_next();
@@ -432,14 +433,14 @@ impl<F: CellFrame> Direction<F> {
         self.next = self.next.min(held).min(asked);
     }
 
-    /// Something is on its way, behind all that is.
+    /// Adds a flight behind all others.
     #[inline]
-    fn fly(&mut self, at: Instant, frame: F, lost: Option<Cause>) {
+    fn launch(&mut self, at: Instant, frame: F, lost: Option<Cause>) {
         self.next = self.next.min(at);
         self.flights.push_back(Flight { at, frame, lost });
     }
 
-    /// Its station wants to know when there is room for what there was none for.
+    /// Requests a notification when there is space for the refused frame.
     fn ask(&mut self, now: Instant) {
         let length = self.refused;
         self.asked = Some((self.room_at(now, length), length));
@@ -447,8 +448,8 @@ impl<F: CellFrame> Direction<F> {
         self.find_next();
     }
 
-    /// Takes a frame that comes to the sending end; back comes one that is lost at once.
-    fn take(&mut self, now: Instant, mut frame: F, spare: &mut Spare) -> Option<(F, Cause)> {
+    /// Queues a frame at the sending end; returns a frame that is lost immediately.
+    fn take(&mut self, now: Instant, mut frame: F, spare: &mut TrainPool) -> Option<(F, Cause)> {
         self.release(now);
         let lost = match (&mut self.from, frame.as_cell()) {
             (Sender::Bare(_), Some(_)) => match self.pass(now, frame.channel()) {
@@ -472,7 +473,7 @@ impl<F: CellFrame> Direction<F> {
         lost
     }
 
-    /// A cell comes to a bare port: when it reaches the far end, if there is room.
+    /// Queues a cell at a bare port; returns its arrival at the far end, if there is space.
     #[inline]
     fn pass(&mut self, now: Instant, channel: u16) -> Option<Instant> {
         let Sender::Bare(cells) = &mut self.from else { return None };
@@ -488,7 +489,7 @@ impl<F: CellFrame> Direction<F> {
         Some(left.ceil() + self.delay)
     }
 
-    fn take_packet(&mut self, now: Instant, frame: F, spare: &mut Spare) -> Option<(F, Cause)> {
+    fn take_packet(&mut self, now: Instant, frame: F, spare: &mut TrainPool) -> Option<(F, Cause)> {
         let Sender::Adapter(packets) = &mut self.from else { return None };
         let Some(cells) = packets.cells(frame.length()) else {
             self.counters.lost += 1;
@@ -504,7 +505,7 @@ impl<F: CellFrame> Direction<F> {
         let mut train = spare.take();
         train.reset(cells as u16);
         std::mem::swap(&mut train.runs, &mut self.runs);
-        self.send_on(frame, train, spare)
+        self.send_train(frame, train, spare)
     }
 
     fn take_train(
@@ -512,7 +513,7 @@ impl<F: CellFrame> Direction<F> {
         now: Instant,
         frame: F,
         mut train: Box<Train>,
-        spare: &mut Spare,
+        spare: &mut TrainPool,
     ) -> Option<(F, Cause)> {
         let Sender::Bare(cells) = &mut self.from else { return None };
         train.shift(now.since(train.first()));
@@ -529,7 +530,7 @@ impl<F: CellFrame> Direction<F> {
         std::mem::swap(&mut train.runs, &mut self.runs);
         self.counters.full += u64::from(came) - u64::from(left);
         self.count(left, self.cell.times(u64::from(left)));
-        self.send_on(frame, train, spare)
+        self.send_train(frame, train, spare)
     }
 
     #[inline]
@@ -540,15 +541,20 @@ impl<F: CellFrame> Direction<F> {
         self.counters.busy = self.busy.floor();
     }
 
-    /// Sends the cells of a packet over the line; the train says when they have left.
-    fn send_on(&mut self, mut frame: F, mut train: Box<Train>, spare: &mut Spare) -> Option<(F, Cause)> {
+    /// Sends the cells of a packet over the line; the train holds their departures.
+    fn send_train(
+        &mut self,
+        mut frame: F,
+        mut train: Box<Train>,
+        spare: &mut TrainPool,
+    ) -> Option<(F, Cause)> {
         if train.runs.is_empty() {
             spare.keep(train);
             return Some((frame, Cause::Full));
         }
         train.shift(self.delay);
         if !self.trains {
-            self.send_apart(frame, &train);
+            self.send_cells(frame, &train);
             spare.keep(train);
             return None;
         }
@@ -557,23 +563,23 @@ impl<F: CellFrame> Direction<F> {
             self.impair(&impairments, &mut frame, &mut train);
         }
         if train.runs.is_empty() {
-            self.fly(end, frame, Some(Cause::Noise));
+            self.launch(end, frame, Some(Cause::Noise));
             spare.keep(train);
         } else if let Some(reassembly) = &mut self.into {
             let whole = train.lost == 0 && !frame.is_damaged();
             let good = reassembly.train(frame.channel(), u32::from(train.cells()), whole, !train.last_lost);
             let lost = (!good).then_some(Cause::Incomplete);
-            self.fly(train.end(), frame, lost);
+            self.launch(train.end(), frame, lost);
             spare.keep(train);
         } else {
-            self.fly(train.first(), frame.into_train(train), None);
+            self.launch(train.first(), frame.into_train(train), None);
         }
         None
     }
 
-    /// Sends the cells of a packet one by one. If the last one is missing the packet is lost with the last that is
-    /// there.
-    fn send_apart(&mut self, frame: F, train: &Train) {
+    /// Sends the cells of a packet one by one. If the last cell is missing, the packet is lost with the last
+    /// remaining one.
+    fn send_cells(&mut self, frame: F, train: &Train) {
         let (cells, count) = (train.cells(), train.count);
         let single = if train.last_lost { cells } else { cells - 1 };
         let mut arrivals = train.arrivals();
@@ -583,12 +589,12 @@ impl<F: CellFrame> Direction<F> {
         match arrivals.next() {
             Some(at) => self.carry(at, frame.last_cell(count - 1, count)),
             None => {
-                self.fly(train.end(), frame, Some(Cause::Incomplete));
+                self.launch(train.end(), frame, Some(Cause::Incomplete));
             }
         }
     }
 
-    /// What the line does to the cells of a train.
+    /// Applies the impairments to the cells of a train.
     fn impair(&mut self, impairments: &Impairments, frame: &mut F, train: &mut Train) {
         self.runs.clear();
         let mut last = false;
@@ -613,11 +619,11 @@ impl<F: CellFrame> Direction<F> {
         std::mem::swap(&mut train.runs, &mut self.runs);
     }
 
-    /// Takes a cell over the line, which it reaches the end of at `at`.
+    /// Carries a cell, which reaches the end of the line at `at`.
     #[inline]
     fn carry(&mut self, at: Instant, frame: F) {
         match self.impairments {
-            None => self.land(at, frame),
+            None => self.arrive_at_end(at, frame),
             Some(impairments) => self.carry_badly(at, frame, &impairments),
         }
     }
@@ -630,7 +636,7 @@ impl<F: CellFrame> Direction<F> {
         let late = draw(&mut self.stream, impairments.reorder);
         if lost {
             self.counters.lost += 1;
-            return self.fly(at, frame, Some(Cause::Noise));
+            return self.launch(at, frame, Some(Cause::Noise));
         }
         if damaged {
             self.counters.damaged += 1;
@@ -642,37 +648,37 @@ impl<F: CellFrame> Direction<F> {
         }
         if doubled {
             self.counters.doubled += 1;
-            self.land(at, frame.clone());
+            self.arrive_at_end(at, frame.clone());
         }
-        self.land(at, frame);
+        self.arrive_at_end(at, frame);
         if let Some((_, held)) = self.held.take() {
             self.counters.reordered += 1;
-            self.land(at, held);
+            self.arrive_at_end(at, held);
             self.find_next();
         }
     }
 
-    /// If nothing has overtaken the cell that was held until `now`, it arrives.
+    /// Delivers the reordered cell if none has overtaken it by `now`.
     #[inline]
     fn release(&mut self, now: Instant) {
         if let Some((at, frame)) = self.held.take_if(|(at, _)| *at <= now) {
-            self.land(at, frame);
+            self.arrive_at_end(at, frame);
             self.find_next();
         }
     }
 
-    /// A cell arrives at the far end.
+    /// Processes the arrival of a cell at the far end.
     #[inline]
-    fn land(&mut self, at: Instant, frame: F) {
+    fn arrive_at_end(&mut self, at: Instant, frame: F) {
         let Some(reassembly) = &mut self.into else {
-            return self.fly(at, frame, None);
+            return self.launch(at, frame, None);
         };
         let (index, count) = frame.as_cell().unwrap_or((0, 1));
         let last = index >= count.saturating_sub(1);
         let cell = aal5::Cell { index, last, serial: frame.serial(), damaged: frame.is_damaged() };
         if let Some(good) = reassembly.cell(frame.channel(), &cell) {
             let lost = (!good).then_some(Cause::Incomplete);
-            self.fly(at, frame.into_packet(), lost);
+            self.launch(at, frame.into_packet(), lost);
         }
     }
 
@@ -691,7 +697,7 @@ impl<F: CellFrame> Direction<F> {
     }
 }
 
-/// True with probability `share`; nothing is drawn for a share of zero.
+/// Returns true with probability `share`; a probability of zero draws nothing.
 #[inline]
 fn draw(stream: &mut Stream, share: f64) -> bool {
     share > 0.0 && stream.chance(share)

@@ -1,15 +1,15 @@
 //! ATM as state machines: cells, AAL5, pacing, cell links.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
-//! | [`cell`] | 53 bytes; how many cells a packet takes; what rates carry |
-//! | [`frame`] | [`CellFrame`]: a frame that can be cut into cells and put together again |
-//! | [`aal5`] | putting packets together: one gathering for each channel |
-//! | [`pacing`] | [`Pacing`]: when an adapter lets its cells leave |
-//! | [`train`] | [`Train`]: the cells of a packet, crossing in one step |
-//! | `queue` | what waits at the sending end of a link: cells of a switch, packets of an adapter |
-//! | `fine` | moments in fractions of a picosecond, in which a cell's time does not drift |
-//! | [`link`] | [`CellLink`]: the medium; adapters and bare ports |
+//! | [`cell`] | sizes of cells and packets, cell rates |
+//! | [`frame`] | [`CellFrame`]: a frame that can be segmented and reassembled |
+//! | [`aal5`] | reassembly per channel |
+//! | [`pacing`] | [`Pacing`]: when an adapter sends its cells |
+//! | [`train`] | [`Train`]: the cells of a packet, processed in one step |
+//! | `queue` | send queues: cells of a switch, packets of an adapter |
+//! | `fine` | times in fractions of a picosecond, so that cell times do not drift |
+//! | [`link`] | [`CellLink`]: the medium, with adapters or bare ports |
 //!
 //! Nothing here touches the network, reads a clock, or draws the system's randomness.
 

@@ -1,4 +1,4 @@
-//! When an adapter lets its cells leave.
+//! Pacing of an adapter's cells.
 
 use trunkline_units::{Instant, Rate};
 
@@ -6,22 +6,22 @@ use crate::atm::cell::{CELL, PAYLOAD};
 use crate::atm::fine::Fine;
 use crate::atm::train::{Run, append};
 
-/// How an adapter holds its cells back.
+/// How an adapter paces its cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pacing {
-    /// Not at all: one behind the other.
+    /// No pacing: back to back.
     #[default]
     None,
-    /// A cell begins no sooner after the one before than this rate allows.
+    /// A cell starts no sooner after its predecessor than this rate allows.
     Rate {
-        /// How fast.
+        /// The rate.
         rate: Rate,
-        /// What it counts.
+        /// What the rate counts.
         counts: Counts,
     },
-    /// i out of m: time is cut into cell slots from the start of the run, and of every `of` slots at most the first
-    /// `send` may be used. A cell begins at the start of a slot. Since the pattern repeats, no stretch of `of` slots
-    /// anywhere has more than `send` cells.
+    /// i out of m: time is divided into cell slots from the start of the run, and of every `of` slots at most the
+    /// first `send` may be used. A cell starts at the start of a slot. Because the pattern repeats, any `of`
+    /// consecutive slots contain at most `send` cells.
     Slots {
         /// Slots that may be used; at least 1, at most `of`.
         send: u32,
@@ -40,14 +40,14 @@ pub enum Counts {
     Payload,
 }
 
-/// Says when cells leave.
+/// Computes the departures of cells.
 #[derive(Clone, Debug)]
 pub(crate) struct Pacer {
-    /// How long a cell takes on the line.
+    /// Transmission time of a cell.
     cell: Fine,
-    /// From the beginning of one cell to that of the next, at least.
+    /// Minimum time between the starts of two cells.
     gap: Fine,
-    /// When the next may begin.
+    /// Earliest start of the next cell.
     next: Fine,
     slots: Option<Slots>,
 }
@@ -57,7 +57,7 @@ struct Slots {
     rate: Rate,
     send: u64,
     of: u64,
-    /// The slot behind the last one used.
+    /// Slot after the last used one.
     next: u64,
 }
 
@@ -81,14 +81,14 @@ impl Pacer {
         self.cell
     }
 
-    /// Lets `cells` cells that come now leave behind all that came before; appends when their last bits have left.
+    /// Queues `cells` cells that arrive now, and appends the times at which their last bits have left.
     #[inline]
     pub(crate) fn leave(&mut self, now: Instant, cells: u32, runs: &mut Vec<Run>) {
         let cell = self.cell;
         if let Some(slots) = &mut self.slots {
             return slots.leave(now, cells, cell, runs);
         }
-        // Within the picosecond in which the line falls free: right behind.
+        // An arrival in the picosecond in which the line becomes idle follows without a gap.
         let begin = if now > self.next.ceil() { Fine::at(now) } else { self.next };
         self.next = begin.plus(self.gap.times(u64::from(cells)));
         append(runs, Run { first: begin.plus(cell), gap: self.gap, count: cells });
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
     use trunkline_units::{Seed, Span};
 
-    /// When cells leave that come as packets at random times, and the time of a cell.
+    /// Departures of cells of packets that arrive at random times, and the time of a cell.
     fn departures(pacing: Pacing, load: f64) -> (Vec<Instant>, Span) {
         let payload = Rate::from_bps(149_760_000);
         let mut pacer = Pacer::new(payload, pacing);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_kept_and_used() {
+    fn rate_is_reached_and_not_exceeded() {
         for (counts, bits) in [(Counts::Cells, 424.0), (Counts::Payload, 384.0)] {
             let rate = Rate::from_bps(70_000_000);
             let (times, _) = departures(Pacing::Rate { rate, counts }, 2.0);

@@ -1,4 +1,4 @@
-//! What waits at the sending end of a link.
+//! Queues at the sending end of a link.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ use crate::atm::fine::Fine;
 use crate::atm::pacing::{Pacer, Pacing};
 use crate::atm::train::{Run, append};
 
-/// A bound in cells, where bytes are those of whole cells.
+/// Converts a bound to cells; bytes are those of whole cells.
 fn in_cells(bound: Bound) -> u64 {
     match bound.room {
         Room::Unbounded => u64::MAX,
@@ -19,33 +19,33 @@ fn in_cells(bound: Bound) -> u64 {
     }
 }
 
-/// The output of a switch: cells leave one behind the other, and what finds no room is lost.
+/// The output queue of a switch: cells leave back to back, and a cell that does not fit is lost.
 ///
-/// Nothing is queued here. When a cell leaves is known when it comes; and as cells leave evenly while there are any,
-/// how many are still there follows from how long the last one has to go.
+/// Nothing is stored. The departure of a cell is known when it is queued; and because cells leave evenly, the queue
+/// length follows from the time until the last departure.
 #[derive(Clone, Debug)]
 pub(crate) struct Cells {
     cell: Fine,
-    /// When the last cell taken has left.
+    /// Departure of the last accepted cell.
     free: Fine,
-    /// How long all cells for which there is room take. Where each channel has room: for ever.
+    /// Transmission time of a full queue; unlimited with per-channel bounds.
     limit: Fine,
-    /// How long the most cells take that there were; never more than the limit.
+    /// Transmission time of the longest queue so far; at most the limit.
     most: Fine,
-    each: Option<Each>,
+    each: Option<ChannelQueues>,
 }
 
-/// What is there of each channel, if each has a bound: 40 bytes for each channel up to the highest seen, and at most a
-/// run for each of its cells.
+/// Queues of each channel, with per-channel bounds: 40 bytes for each channel up to the highest used, and at most a
+/// run per cell.
 #[derive(Clone, Debug)]
-struct Each {
+struct ChannelQueues {
     bound: u64,
-    /// How long so many cells take.
+    /// Transmission time of a full channel.
     limit: Fine,
     channels: Vec<Channel>,
 }
 
-/// When the cells of a channel leave that have not.
+/// Departures of a channel's queued cells.
 #[derive(Clone, Debug, Default)]
 struct Channel {
     runs: VecDeque<Run>,
@@ -57,7 +57,7 @@ impl Cells {
         let cell = Fine::time(u64::from(CELL) * 8, payload);
         let cells = in_cells(bound);
         let limit = cell.times(cells);
-        let each = (bound.each_channel && bound.room != Room::Unbounded).then(|| Each {
+        let each = (bound.each_channel && bound.room != Room::Unbounded).then(|| ChannelQueues {
             bound: cells,
             limit,
             channels: Vec::new(),
@@ -66,7 +66,7 @@ impl Cells {
         Cells { cell, free: Fine::ZERO, limit, most: Fine::ZERO, each }
     }
 
-    /// Takes a cell that comes at `at`, and says when it will have left; none: there is no room.
+    /// Queues a cell at `at` and returns its departure; `None` if the queue is full.
     #[inline]
     pub(crate) fn take(&mut self, at: Instant, channel: u16) -> Option<Fine> {
         let fine = Fine::at(at);
@@ -91,15 +91,15 @@ impl Cells {
         self.each.as_mut().is_none_or(|each| each.take(at, channel, cell))
     }
 
-    /// When a cell that comes at `at` begins to leave. Moments are known to a picosecond: who comes within the one in
-    /// which the line falls free is right behind.
+    /// Returns when a cell queued at `at` starts to leave. An arrival in the picosecond in which the line becomes
+    /// idle follows without a gap.
     #[inline]
     fn begin(&self, at: Instant) -> Fine {
         if at > self.free.ceil() { Fine::at(at) } else { self.free }
     }
 
-    /// Takes the cells of `run` as [`take`](Self::take) would one by one, and appends those that found room as they
-    /// leave. Says whether the last one did.
+    /// Queues the cells of `run` as [`take`](Self::take) would one by one, and appends the departures of the accepted
+    /// ones. Returns whether the last one was accepted.
     pub(crate) fn take_run(&mut self, run: &Run, channel: u16, out: &mut Vec<Run>) -> bool {
         let at = run.at(0);
         let limit = match &mut self.each {
@@ -109,7 +109,7 @@ impl Cells {
                 false => return self.take_singly(run, channel, out),
             },
         };
-        let Some((row, last)) = self.take_row(at, run, limit) else {
+        let Some((row, last)) = self.take_even(at, run, limit) else {
             return self.take_singly(run, channel, out);
         };
         if let Some(each) = &mut self.each {
@@ -132,16 +132,16 @@ impl Cells {
         last
     }
 
-    /// Takes cells that leave as one run, where it is plain that they do; else nothing is done. Says whether the last of
-    /// them found room.
-    fn take_row(&mut self, at: Instant, run: &Run, limit: Fine) -> Option<(Run, bool)> {
+    /// Queues cells that obviously leave as one run; otherwise does nothing. Returns whether the last one was
+    /// accepted.
+    fn take_even(&mut self, at: Instant, run: &Run, limit: Fine) -> Option<(Run, bool)> {
         let begin = self.begin(at);
         let idle = begin == Fine::at(at);
         if limit < self.cell {
             return None;
         }
         if idle && run.count > 1 && run.gap.floor() > self.cell.plus(Fine::PS).floor() {
-            // Each finds the line idle: it leaves a cell's time after it came.
+            // Each cell finds the line idle and leaves one cell time after its arrival.
             self.most = self.most.max(self.cell);
             self.free = Fine::at(run.last()).plus(self.cell);
             return Some((Run { first: run.first.plus(Fine::at(self.cell.ceil())), ..*run }, true));
@@ -149,17 +149,17 @@ impl Cells {
         if begin < run.first || (run.gap > self.cell && run.count > 1) {
             return None;
         }
-        // From here on they come no slower than they leave, and none after the line fell free.
+        // From here on cells arrive no slower than they leave, and none after the line becomes idle.
         let steps = u64::from(run.count - 1);
         let first = begin.plus(self.cell);
         let backlog = first.minus(run.first).plus(self.cell.minus(run.gap).times(steps));
         let mut row = Run { first, gap: self.cell, count: run.count };
         if backlog <= limit {
-            self.grow_row(&row, run, backlog);
+            self.grow_even(&row, run, backlog);
             self.free = begin.plus(self.cell.times(steps + 1));
             return Some((row, true));
         }
-        // With room for two the line does not fall idle while some are lost.
+        // With space for two cells the line stays busy while some are lost.
         if first < limit || limit < self.cell.times(2) {
             return None;
         }
@@ -168,15 +168,15 @@ impl Cells {
         if row.count == 0 || row.count == run.count {
             return None;
         }
-        // One was lost, so there were as many as there may be.
+        // A loss means that the queue was full.
         self.most = self.most.max(limit);
         self.free = begin.plus(self.cell.times(u64::from(row.count)));
         Some((row, last))
     }
 
-    /// Counts what was there while `run` came and left as `row`; `backlog` is the most, but for a picosecond by which
-    /// arrivals are rounded up.
-    fn grow_row(&mut self, row: &Run, run: &Run, backlog: Fine) {
+    /// Updates the longest queue while `run` arrives and leaves as `row`; `backlog` is the maximum, up to a
+    /// picosecond of rounding.
+    fn grow_even(&mut self, row: &Run, run: &Run, backlog: Fine) {
         if backlog <= self.most {
             return;
         }
@@ -193,23 +193,23 @@ impl Cells {
         self.most = self.most.max(self.cell.times(backlog.over(self.cell)));
     }
 
-    /// How long the most cells take that there were.
+    /// Returns the transmission time of the longest queue.
     #[inline]
     pub(crate) fn most(&self) -> Fine {
         self.most
     }
 
-    /// The most cells that there were.
+    /// Length of the longest queue in cells.
     pub(crate) fn most_cells(&self) -> u64 {
         self.most.over(self.cell)
     }
 
-    /// How long until the line is free.
+    /// Returns the time until the line is idle.
     pub(crate) fn backlog(&self, now: Instant) -> Span {
         self.free.minus(Fine::at(now)).floor()
     }
 
-    /// When there will be room for a cell of any channel.
+    /// Returns when there is space for a cell of any channel.
     pub(crate) fn room_at(&mut self, now: Instant) -> Instant {
         let limit = self.each.as_ref().map_or(self.limit, |each| each.limit);
         match &mut self.each {
@@ -220,8 +220,8 @@ impl Cells {
     }
 }
 
-/// How many cells of `run` find room, and whether the last one does: each from the moment on that the one before it
-/// makes `cell` later. None comes when the line is idle.
+/// Returns how many cells of `run` are accepted, and whether the last one is. Each accepted cell delays the next by
+/// `cell`. No cell finds the line idle.
 fn fill(mut from: Fine, cell: Fine, run: &Run) -> (u32, bool) {
     let (mut count, mut comes, mut last) = (0, run.first, false);
     let mut earliest = from.ceil();
@@ -237,12 +237,12 @@ fn fill(mut from: Fine, cell: Fine, run: &Run) -> (u32, bool) {
     (count, last)
 }
 
-impl Each {
+impl ChannelQueues {
     #[inline]
     fn take(&mut self, at: Instant, channel: u16, cell: Run) -> bool {
         let bound = self.bound;
         let channel = self.channel(channel);
-        channel.forget(at);
+        channel.remove_departed(at);
         if channel.cells >= bound {
             return false;
         }
@@ -259,10 +259,10 @@ impl Each {
         &mut self.channels[channel]
     }
 
-    /// Whether no cell of another channel is there, so that the backlog of the line is that of the channel.
+    /// Returns whether no other channel has cells, so that the backlog of the line is that of the channel.
     fn is_alone(&mut self, at: Instant, channel: u16, free: Fine, cell: Fine) -> bool {
         let channel = self.channel(channel);
-        channel.forget(at);
+        channel.remove_departed(at);
         let backlog = free.minus(Fine::at(at));
         let all_of_it =
             |run: &Run| run.gap == cell && run.end() == free && backlog <= cell.times(u64::from(run.count));
@@ -272,7 +272,7 @@ impl Each {
     fn room_at(&mut self, now: Instant) -> Instant {
         let bound = self.bound;
         let room_at = |channel: &mut Channel| {
-            channel.forget(now);
+            channel.remove_departed(now);
             match channel.runs.front() {
                 Some(run) if channel.cells >= bound => run.at(0),
                 _ => now,
@@ -292,9 +292,9 @@ impl Channel {
         }
     }
 
-    /// Forgets what has left.
+    /// Removes departed cells.
     #[inline]
-    fn forget(&mut self, at: Instant) {
+    fn remove_departed(&mut self, at: Instant) {
         let at = Fine::at(at);
         while let Some(run) = self.runs.front_mut() {
             if run.first > at {
@@ -312,37 +312,37 @@ impl Channel {
     }
 }
 
-/// The output of an adapter: packets wait for the pacer. A packet counts, with all its cells, until its last bit has
-/// left; one that does not fit whole is not taken.
+/// The output queue of an adapter: packets wait for the pacer. A packet counts with all its cells until its last bit
+/// has left; one that does not fit whole is refused.
 #[derive(Clone, Debug)]
 pub(crate) struct Packets {
     encapsulation: Encapsulation,
     pacer: Pacer,
     bound: Bound,
     waiting: VecDeque<Waiting>,
-    sum: Sum,
-    /// For each channel, if each has a bound.
-    channels: Vec<Sum>,
-    /// The most cells that there were.
+    sum: ChannelUse,
+    /// Use of each channel, with per-channel bounds.
+    channels: Vec<ChannelUse>,
+    /// Length of the longest queue in cells.
     pub(crate) most: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
-    /// When its last bit has left.
+    /// Departure of its last bit.
     left: Instant,
     channel: u16,
     cells: u16,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Sum {
+struct ChannelUse {
     packets: u64,
     cells: u64,
 }
 
-impl Sum {
-    /// In an adapter, a bound in frames counts packets and one in bytes the bytes of their cells.
+impl ChannelUse {
+    /// A bound in frames counts packets, one in bytes the bytes of their cells.
     fn fits(&self, bound: Bound, cells: u32) -> bool {
         bound.fits(self.packets, self.cells * u64::from(CELL), cells * CELL)
     }
@@ -360,26 +360,26 @@ impl Packets {
             pacer: Pacer::new(payload, pacing),
             bound,
             waiting: VecDeque::new(),
-            sum: Sum::default(),
+            sum: ChannelUse::default(),
             channels: Vec::new(),
             most: 0,
         }
     }
 
-    /// How many cells a packet takes; none if AAL5 cannot carry it.
+    /// Returns the number of cells of a packet; `None` if AAL5 cannot carry it.
     #[inline]
     pub(crate) fn cells(&self, length: u32) -> Option<u32> {
         let cells = cells_of(length, self.encapsulation);
         (cells <= MOST_CELLS && length.saturating_add(self.encapsulation.bytes()) <= LONGEST).then_some(cells)
     }
 
-    /// Takes a packet of so many cells, and appends when they will have left; false: there is no room.
+    /// Queues a packet of this many cells and appends their departures; returns false if the queue is full.
     pub(crate) fn take(&mut self, now: Instant, channel: u16, cells: u32, runs: &mut Vec<Run>) -> bool {
         self.forget(now);
         let sum = if self.bound.each_channel {
             let channel = usize::from(channel);
             if channel >= self.channels.len() {
-                self.channels.resize(channel + 1, Sum::default());
+                self.channels.resize(channel + 1, ChannelUse::default());
             }
             self.channels[channel]
         } else {
@@ -402,7 +402,7 @@ impl Packets {
         true
     }
 
-    /// Forgets those that have left.
+    /// Removes departed packets.
     fn forget(&mut self, now: Instant) {
         while let Some(&waiting) = self.waiting.front().filter(|first| first.left <= now) {
             self.waiting.pop_front();
@@ -413,27 +413,27 @@ impl Packets {
         }
     }
 
-    /// How long the line takes for the cells of the packets that have not left.
+    /// Returns the transmission time of all queued packets.
     pub(crate) fn backlog(&self, now: Instant) -> Span {
         let waiting = self.waiting.iter().filter(|waiting| waiting.left > now);
         self.pacer.cell().times(waiting.map(|waiting| u64::from(waiting.cells)).sum()).floor()
     }
 
-    /// When there will be room for a packet of `length` in any channel, if nothing comes before.
+    /// Returns when there is space for a packet of `length` in any channel without further arrivals.
     pub(crate) fn room_at(&mut self, now: Instant, length: u32) -> Instant {
         self.forget(now);
         let Some(cells) = self.cells(length) else { return Instant::MAX };
         if !self.bound.each_channel {
             return self.room_of(now, cells, self.sum, None);
         }
-        let unused = self.room_of(now, cells, Sum::default(), None);
+        let unused = self.room_of(now, cells, ChannelUse::default(), None);
         let channels = self.channels.iter().zip(0..=u16::MAX);
         channels
             .map(|(&sum, channel)| self.room_of(now, cells, sum, Some(channel)))
             .fold(unused, Instant::max)
     }
 
-    fn room_of(&self, now: Instant, cells: u32, mut sum: Sum, channel: Option<u16>) -> Instant {
+    fn room_of(&self, now: Instant, cells: u32, mut sum: ChannelUse, channel: Option<u16>) -> Instant {
         if sum.fits(self.bound, cells) {
             return now;
         }

@@ -1,33 +1,34 @@
-//! What a packet costs a station.
+//! Costs of a packet at a host.
 
 use trunkline_endpoint::Bound;
 use trunkline_units::Span;
 
-/// What limits a station. The default costs nothing and bounds only the way out.
+/// Limits of a host. The default costs nothing and bounds only the send queue.
 ///
-/// Sources: section 4.3 of the bundle converter report (1997) tells cost per packet, per byte and per interrupt
-/// apart; table 16 of the AAI report (1996) has the cost of a cell.
+/// Sources: section 4.3 of the bundle converter report (1997) separates costs per packet, per byte and per interrupt;
+/// table 16 of the AAI report (1996) has the cost of a cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Costs {
-    /// Processor time of a packet, whatever its length.
+    /// Processor time per packet.
     pub cpu_packet: Span,
-    /// Processor time of each of its bytes.
+    /// Processor time per byte.
     pub cpu_byte: Span,
-    /// Processor time of the interrupt of an arriving packet.
+    /// Processor time per receive interrupt.
     pub interrupt: Span,
-    /// Bus time of a byte between memory and card.
+    /// Bus time per byte between memory and card.
     pub dma_byte: Span,
-    /// Processor time of a byte of checksum, on top of [`Costs::cpu_byte`].
+    /// Processor time per byte of checksum, in addition to [`Costs::cpu_byte`].
     pub crc_byte: Span,
-    /// The card's time for a cell to be cut or put together.
+    /// Card time to segment or reassemble a cell.
     pub sar_cell: Span,
-    /// Processors; 0 is taken for 1.
+    /// Number of processors; 0 counts as 1.
     pub cpus: u32,
-    /// What may wait between the card and the program. Beyond it a packet is lost after its interrupt was paid.
+    /// Receive buffer between interrupt and protocol processing. A packet beyond it is lost after its interrupt was
+    /// served.
     pub rx_buffer: Bound,
-    /// Buckets of the card's multicast hash; none: it filters exactly.
+    /// Buckets of the card's multicast hash; `None`: exact filter.
     pub mcast_filter: Option<u32>,
-    /// Packets that may be on their way out of the station; senders wait beyond it. 0 is taken for 1.
+    /// Packets in the send path; senders block beyond it. 0 counts as 1.
     pub send_queue: u64,
 }
 
@@ -49,21 +50,21 @@ impl Default for Costs {
 }
 
 impl Costs {
-    /// Whether a packet passes without taking any time.
+    /// Returns whether a packet takes no time.
     pub fn are_none(&self) -> bool {
         let Costs { cpu_packet, cpu_byte, interrupt, dma_byte, crc_byte, sar_cell, .. } = self;
         [cpu_packet, cpu_byte, interrupt, dma_byte, crc_byte, sar_cell].iter().all(|cost| cost.is_zero())
     }
 
-    /// Processor time of the protocol work on a packet of `length` bytes.
+    /// Returns the protocol processing time of a packet of `length` bytes.
     pub(crate) fn work(&self, length: u32) -> Span {
         self.cpu_packet + (self.cpu_byte + self.crc_byte) * u64::from(length)
     }
 }
 
-/// What a station must know of the medium at one of its ports.
+/// Properties of the medium at a port.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Interface {
-    /// How many cells a packet of so many bytes takes, where the medium is ATM.
+    /// Cells of a packet of this many bytes, on ATM.
     pub cells: Option<fn(u32) -> u32>,
 }

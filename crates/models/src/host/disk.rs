@@ -1,8 +1,8 @@
-//! A disk, as far as a network notices it.
+//! A disk as a serial server.
 
 use trunkline_units::{Instant, Rate, Size};
 
-/// A disk: serves one read or write after the other, at one rate.
+/// A disk that serves reads and writes in order, at one rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Disk {
     rate: Rate,
@@ -10,12 +10,12 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// A disk of this rate, idle.
+    /// Creates an idle disk.
     pub const fn new(rate: Rate) -> Self {
         Disk { rate, free_at: Instant::ZERO }
     }
 
-    /// Takes a read or write of `bytes` and says when it is done: behind everything it took before.
+    /// Queues a read or write of `bytes` behind all others and returns when it is done.
     pub fn take(&mut self, now: Instant, bytes: u64) -> Instant {
         self.free_at = now.max(self.free_at) + self.rate.time_for(Size::from_bytes(bytes));
         self.free_at

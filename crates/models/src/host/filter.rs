@@ -1,39 +1,39 @@
-//! Which groups a card lets pass.
+//! Multicast filter of a network card.
 
 use std::collections::BTreeMap;
 
 use crate::host::headers::group_mac;
 
-/// The groups that a station has joined, and what its card makes of them.
+/// The groups that a host has joined, and its card's filter.
 ///
-/// Ethernet cards of the time had a table of few bits: the hash of every joined address sets one, and a frame passes
-/// whose hash finds its bit set. What passes wrongly the processor throws away (section 4.2 of the 1997 report).
+/// Ethernet cards of the time had a small hash table: each joined address sets one bit, and a frame passes if its bit
+/// is set. The processor drops false positives (section 4.2 of the 1997 report).
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
-    /// How often each group was joined.
+    /// Join count of each group.
     joined: BTreeMap<u32, u32>,
-    /// How many joined groups fall into each bucket; empty: the card filters exactly.
+    /// Joined groups per bucket; empty: exact filter.
     buckets: Vec<u32>,
 }
 
-/// What a card does with a frame for a group.
+/// Result of filtering a group frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Passes {
-    /// The station has joined the group.
+    /// The host has joined the group.
     Wanted,
-    /// It has not, but the hash is that of a group that it has joined.
+    /// False positive of the hash filter.
     Wrongly,
-    /// The card ignores it.
+    /// Ignored by the card.
     Not,
 }
 
 impl Filter {
-    /// A card with a hash of so many buckets, or an exact one.
+    /// Creates a filter with this many hash buckets, or an exact one.
     pub fn new(buckets: Option<u32>) -> Self {
         Filter { joined: BTreeMap::new(), buckets: vec![0; buckets.map_or(0, |count| count.max(1) as usize)] }
     }
 
-    /// Joins; several programs may.
+    /// Joins a group; joins are counted.
     pub fn join(&mut self, group: u32) {
         let count = self.joined.entry(group).or_insert(0);
         *count += 1;
@@ -43,7 +43,7 @@ impl Filter {
         }
     }
 
-    /// Takes one join back; one that was never made is ignored.
+    /// Removes one join; ignored without a join.
     pub fn leave(&mut self, group: u32) {
         let Some(count) = self.joined.get_mut(&group) else { return };
         *count -= 1;
@@ -57,7 +57,7 @@ impl Filter {
         }
     }
 
-    /// What becomes of a frame for `group`.
+    /// Returns the result for a frame to `group`.
     pub fn passes(&self, group: u32) -> Passes {
         if self.joined.contains_key(&group) {
             Passes::Wanted
@@ -69,8 +69,8 @@ impl Filter {
     }
 }
 
-/// The bucket of a group: the upper bits of the CRC-32 of its MAC address. With 64 buckets the upper six, as the
-/// LANCE (Am7990) takes them.
+/// Returns the bucket of a group: the upper bits of the CRC-32 of its MAC address, as in the LANCE (Am7990), which
+/// uses the upper six for 64 buckets.
 pub fn bucket(group: u32, buckets: usize) -> usize {
     let crc = group_mac(group).iter().fold(u32::MAX, |crc, &octet| {
         (0..8).fold(crc ^ u32::from(octet), |crc, _| (crc >> 1) ^ (0xEDB8_8320 * (crc & 1)))
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn a_hash_takes_the_upper_bits_of_the_crc() {
-        // The CRC as the standard draws it: bit by bit, the low bit of an octet first.
+        // The CRC as the standard defines it: bit by bit, the low bit of an octet first.
         let crc = |group| {
             let mac = group_mac(group);
             let bits = mac.iter().flat_map(|octet| (0..8).map(move |at| u32::from(octet >> at) & 1));
@@ -126,7 +126,7 @@ mod tests {
         };
         assert_eq!(wrongly(None, 100), 0);
         assert_eq!(wrongly(Some(1), 1), 4_000);
-        // n groups thrown into 64 buckets leave (63/64)^n of them empty.
+        // n random groups leave (63/64)^n of 64 buckets empty.
         for joined in [5, 20, 50, 100] {
             let expected = 4_000.0 * (1.0 - (63.0f64 / 64.0).powi(joined));
             let found = wrongly(Some(64), joined as u32) as f64;

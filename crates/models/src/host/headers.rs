@@ -1,5 +1,4 @@
-//! Addresses of simulated stations and what stands before their packets, as octets: for captures. IPv4, UDP and TCP
-//! are `etherparse`'s.
+//! Addresses and headers of simulated hosts, for captures. IPv4, UDP and TCP headers come from `etherparse`.
 //!
 //! | layer | octets | source |
 //! | --- | --- | --- |
@@ -13,22 +12,22 @@ use trunkline_endpoint::To;
 
 /// Octets of an Ethernet II header.
 pub const ETHERNET: usize = 14;
-/// Octets of LLC/SNAP before a routed packet.
+/// Octets of LLC/SNAP for a routed packet.
 pub const LLC_SNAP: usize = 8;
 
-/// The IPv4 address of a station: 24 bits of its number.
+/// Returns the IPv4 address of a station: 24 bits of its number.
 pub const fn station_ip(station: u32) -> [u8; 4] {
     let [_, b, c, d] = station.to_be_bytes();
     [10, b, c, d]
 }
 
-/// The IPv4 address of a group: 24 bits of its number.
+/// Returns the IPv4 address of a group: 24 bits of its number.
 pub const fn group_ip(group: u32) -> [u8; 4] {
     let [_, b, c, d] = group.to_be_bytes();
     [239, b, c, d]
 }
 
-/// The IPv4 address of whom a frame is for.
+/// Returns the IPv4 address of a destination.
 pub const fn ip(to: To) -> [u8; 4] {
     match to {
         To::Station(station) => station_ip(station),
@@ -37,19 +36,19 @@ pub const fn ip(to: To) -> [u8; 4] {
     }
 }
 
-/// The MAC address of a station.
+/// Returns the MAC address of a station.
 pub const fn station_mac(station: u32) -> [u8; 6] {
     let [a, b, c, d] = station.to_be_bytes();
     [2, 0, a, b, c, d]
 }
 
-/// The MAC address of a group: 23 bits of its IPv4 address (RFC 1112, section 6.4).
+/// Returns the MAC address of a group: 23 bits of its IPv4 address (RFC 1112, section 6.4).
 pub const fn group_mac(group: u32) -> [u8; 6] {
     let [_, b, c, d] = group.to_be_bytes();
     [0x01, 0x00, 0x5E, b & 0x7F, c, d]
 }
 
-/// The MAC address of whom a frame is for.
+/// Returns the MAC address of a destination.
 pub const fn mac(to: To) -> [u8; 6] {
     match to {
         To::Station(station) => station_mac(station),
@@ -65,7 +64,7 @@ pub fn ethernet(from: u32, to: To, out: &mut Vec<u8>) {
     out.extend_from_slice(&[0x08, 0x00]);
 }
 
-/// Appends LLC/SNAP of an IPv4 packet, as it stands before it in AAL5 (RFC 1483, section 4.1).
+/// Appends the LLC/SNAP header of an IPv4 packet in AAL5 (RFC 1483, section 4.1).
 pub fn llc_snap(out: &mut Vec<u8>) {
     out.extend_from_slice(&[0xAA, 0xAA, 0x03, 0x00, 0x00, 0x00, 0x08, 0x00]);
 }

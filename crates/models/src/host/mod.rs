@@ -1,15 +1,15 @@
-//! A station as a state machine: what limits it, and what its packets look like on a line.
+//! A host as a state machine: its processing limits, and the headers of its packets.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
-//! | [`station`] | [`Station`]: packets out and in, past processors, bus, card and buffers; what it counts |
-//! | [`costs`] | [`Costs`] and [`Interface`]: what a packet costs a station |
-//! | `processors` | one or several processors, the first of which takes all interrupts |
-//! | `server` | a server of its own with a queue: bus, segmentation, reassembly |
-//! | [`filter`] | which groups a card lets pass: exactly, or by a hash |
+//! | [`station`] | [`Station`]: the path of packets through processors, bus, card and buffers; counters |
+//! | [`costs`] | [`Costs`] and [`Interface`]: what a packet costs |
+//! | `processors` | one or several processors; the first serves all interrupts |
+//! | `server` | a FIFO server: bus, segmentation, reassembly |
+//! | [`filter`] | multicast filter of the card, exact or by a hash |
 //! | [`disk`] | [`Disk`]: a serial server of bytes |
-//! | [`ticks`] | [`Phases`]: when the timers of a BSD station tick |
-//! | [`headers`] | addresses, Ethernet and LLC/SNAP as octets, for captures |
+//! | [`ticks`] | [`Phases`]: phases of the BSD timers |
+//! | [`headers`] | addresses, Ethernet and LLC/SNAP headers, for captures |
 //!
 //! Nothing here touches the network, reads a clock, or draws the system's randomness.
 

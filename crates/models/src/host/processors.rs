@@ -1,14 +1,14 @@
-//! The processors of a station.
+//! Processors of a host.
 
 use std::collections::VecDeque;
 
 use trunkline_units::{Instant, Span};
 
-/// A processor and the protocol work that it has begun.
+/// A processor and its current protocol work.
 #[derive(Clone, Debug)]
 struct Processor<J> {
     work: Option<J>,
-    /// When the work is done; while an interrupt holds it up, how long it takes from then on.
+    /// Completion of the work; while an interrupt preempts it, the remaining time.
     until: Until,
 }
 
@@ -18,24 +18,24 @@ enum Until {
     Held(Span),
 }
 
-/// What a processor has finished.
+/// Result of a processor.
 #[derive(Debug)]
 pub(crate) enum Finished<J> {
     Interrupt(J),
     Work(J),
 }
 
-/// One or several processors. The first takes all interrupts, at once and one after the other; what it worked on
-/// waits and goes on afterwards. Work goes to any idle processor, to the first only if no other is.
+/// One or several processors. The first serves all interrupts, immediately and in order; its work is preempted
+/// meanwhile. Work goes to any idle processor, to the first only if no other is idle.
 #[derive(Clone, Debug)]
 pub(crate) struct Processors<J> {
     processors: Vec<Processor<J>>,
-    /// Interrupts that were raised, the one under way in front. Whoever raises them bounds them.
+    /// Raised interrupts, the current one first. The caller bounds them.
     interrupts: VecDeque<J>,
-    /// When the interrupt in front is done.
+    /// Completion of the first interrupt.
     interrupt_done: Instant,
     interrupt_cost: Span,
-    /// Time of everything that was begun.
+    /// Total time of started work.
     begun: Span,
 }
 
@@ -67,26 +67,25 @@ impl<J> Processors<J> {
         self.begun += self.interrupt_cost;
     }
 
-    /// A processor that may begin work.
+    /// Returns an idle processor.
     pub(crate) fn idle(&self) -> Option<usize> {
         let others = (1..self.processors.len()).find(|&at| self.processors[at].work.is_none());
         others.or_else(|| (self.processors[0].work.is_none() && self.interrupts.is_empty()).then_some(0))
     }
 
-    /// Lets the idle `processor` begin.
+    /// Starts work on an idle processor.
     pub(crate) fn begin(&mut self, processor: usize, now: Instant, cost: Span, job: J) {
         self.processors[processor] = Processor { work: Some(job), until: Until::Done(now + cost) };
         self.begun += cost;
     }
 
-    /// When something is finished next; never, if there is nothing.
+    /// Returns the next completion.
     pub(crate) fn next(&self) -> Instant {
         let interrupt = if self.interrupts.is_empty() { Instant::MAX } else { self.interrupt_done };
         self.processors.iter().map(Processor::done).fold(interrupt, Instant::min)
     }
 
-    /// Takes what is finished at the moment that [`Processors::next`] told: an interrupt before work, then the lower
-    /// number.
+    /// Takes the result at the time of [`Processors::next`]: an interrupt before work, then the lower number.
     pub(crate) fn finish(&mut self, now: Instant) -> Option<Finished<J>> {
         if !self.interrupts.is_empty() && self.interrupt_done <= now {
             let job = self.interrupts.pop_front();
@@ -103,7 +102,7 @@ impl<J> Processors<J> {
         done.work.take().map(Finished::Work)
     }
 
-    /// Processor time used until now.
+    /// Returns the processor time used until now.
     pub(crate) fn used(&self, now: Instant) -> Span {
         let interrupt = if self.interrupts.is_empty() { Span::ZERO } else { self.interrupt_done.since(now) };
         let left = |processor: &Processor<J>| match processor.until {
@@ -115,7 +114,7 @@ impl<J> Processors<J> {
 }
 
 impl<J> Processor<J> {
-    /// When its work is done; never, if it has none or is held up.
+    /// Returns the completion of its work; never if it is idle or preempted.
     #[inline]
     fn done(&self) -> Instant {
         match (&self.work, self.until) {

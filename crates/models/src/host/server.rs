@@ -1,11 +1,10 @@
-//! A server with a queue of its own, first come first served.
+//! A first-come first-served server with a queue.
 
 use std::collections::VecDeque;
 
 use trunkline_units::{Instant, Span};
 
-/// Serves one after the other. Nothing overtakes, so when a job is done is known when it comes. Whoever gives it
-/// jobs bounds how many there are.
+/// Serves jobs in order, so the completion of a job is known when it is queued. The caller bounds the number of jobs.
 #[derive(Clone, Debug)]
 pub(crate) struct Server<J> {
     jobs: VecDeque<(Instant, J)>,
@@ -17,19 +16,19 @@ impl<J> Server<J> {
         Server { jobs: VecDeque::new(), free_at: Instant::ZERO }
     }
 
-    /// Takes a job that comes now and needs `cost`. Calls come in order of time.
+    /// Queues a job that needs `cost`. Calls come in order of time.
     pub(crate) fn give(&mut self, now: Instant, cost: Span, job: J) {
         self.free_at = now.max(self.free_at) + cost;
         self.jobs.push_back((self.free_at, job));
     }
 
-    /// When the next job is done; never, if there is none.
+    /// Returns the completion of the next job.
     #[inline]
     pub(crate) fn next(&self) -> Instant {
         self.jobs.front().map_or(Instant::MAX, |(at, _)| *at)
     }
 
-    /// Takes the job that is done next.
+    /// Takes the next completed job.
     pub(crate) fn take(&mut self) -> Option<J> {
         self.jobs.pop_front().map(|(_, job)| job)
     }

@@ -1,4 +1,4 @@
-//! A station: packets go out and come in past what limits them.
+//! A host's packet processing, in both directions.
 
 use std::collections::VecDeque;
 
@@ -10,84 +10,84 @@ use crate::host::processors::{Finished, Processors};
 use crate::host::server::Server;
 use crate::host::{Costs, Interface};
 
-/// Packets that a card holds from their arrival until their interrupt is served. More are lost [`Cause::Full`],
-/// without an interrupt: cards have as much memory as that and no more.
-pub const CARD: usize = 256;
+/// Packets that a card holds until their interrupt is served. Further packets are lost ([`Cause::Full`]) without an
+/// interrupt.
+pub const CARD_CAPACITY: usize = 256;
 
-/// What a station says.
+/// Output of a station.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output<F> {
-    /// Hand `frame` to the medium at `port`.
+    /// Transmit `frame` on the medium at `port`.
     Transmit {
-        /// Where.
+        /// The port.
         port: Port,
-        /// What.
+        /// The frame.
         frame: F,
     },
-    /// Hand `frame` to its transport.
+    /// Deliver `frame` to its transport.
     Deliver {
-        /// Where it came from.
+        /// The port it arrived at.
         port: Port,
-        /// What.
+        /// The frame.
         frame: F,
     },
-    /// A frame that came in is no more.
+    /// A received frame was lost.
     Lost {
-        /// What.
+        /// The frame.
         frame: F,
-        /// Why.
+        /// The cause.
         cause: Cause,
     },
-    /// Senders may send again: there was no room, and now there is.
+    /// A full send queue has space again.
     Room,
-    /// Nothing more now.
+    /// No more output.
     Idle {
-        /// When to wake it, if nothing comes before.
+        /// Next deadline.
         deadline: Option<Instant>,
     },
 }
 
-/// Why a frame went no further.
+/// Why a frame was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cause {
-    /// No room in the receive buffer, after its interrupt was served; or none on the card.
+    /// The receive buffer was full after the interrupt was served, or the card was full.
     Full,
-    /// It had been damaged, as the processor found.
+    /// The processor found it damaged.
     Damaged,
-    /// For a group that the station has not joined, as the processor found behind a card that filters by a hash.
+    /// A false positive of the card's hash filter, dropped by the processor.
     Unwanted,
-    /// For somebody else: the card ignored it, at no cost. Nothing is wrong.
+    /// Addressed to another host: ignored by the card at no cost. Not an error.
     Foreign,
 }
 
-/// What a station counted.
+/// Counters of a station.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Packets taken from transports.
+    /// Packets accepted from transports.
     pub sent: u64,
-    /// Packets handed to media.
+    /// Packets passed to media.
     pub transmitted: u64,
-    /// Frames that media brought and the card did not ignore.
+    /// Frames received and not ignored by the card.
     pub received: u64,
-    /// Packets handed to transports.
+    /// Packets delivered to transports.
     pub delivered: u64,
-    /// Lost for want of room.
+    /// Lost because a buffer was full.
     pub full: u64,
     /// Lost because damaged.
     pub damaged: u64,
-    /// Thrown away by the processor because not wanted.
+    /// False positives dropped by the processor.
     pub unwanted: u64,
     /// Ignored by the card.
     pub foreign: u64,
-    /// Interrupts begun.
+    /// Interrupts started.
     pub interrupts: u64,
-    /// Most packets that waited in the receive buffer.
+    /// Maximum packets in the receive buffer.
     pub waiting_max: u64,
-    /// Most bytes that waited there.
+    /// Maximum bytes in the receive buffer.
     pub waiting_bytes_max: u64,
 }
 
-/// A packet on its way through the station.
+/// A packet in process.
 #[derive(Clone, Debug)]
 struct Job<F> {
     frame: F,
@@ -102,47 +102,49 @@ impl<F> Job<F> {
     }
 }
 
-/// What limits a station, between its transports and its media.
+/// A host between its transports and its media.
 ///
-/// **Out.** Protocol work on a processor ([`Costs::cpu_packet`] and the bytes), then the bus, then segmentation on the
-/// card, then [`Output::Transmit`]. At most [`Costs::send_queue`] packets are on this way; `send` refuses more.
+/// **Sending.** Protocol work on a processor ([`Costs::cpu_packet`] and the bytes), then the bus, then segmentation
+/// on the card, then [`Output::Transmit`]. At most [`Costs::send_queue`] packets are on this path; `send` refuses
+/// more.
 ///
-/// **In.** Reassembly on the card, then the bus, then an interrupt on the first processor, then the receive buffer
-/// ([`Costs::rx_buffer`]), then protocol work, then [`Output::Deliver`]. At most [`CARD`] packets are between arrival
-/// and the end of their interrupt; a packet counts in the receive buffer until its work begins.
+/// **Receiving.** Reassembly on the card, then the bus, then an interrupt on the first processor, then the receive
+/// buffer ([`Costs::rx_buffer`]), then protocol work, then [`Output::Deliver`]. At most [`CARD_CAPACITY`] packets are
+/// between arrival and the end of their interrupt; a packet counts in the receive buffer until its work starts.
 ///
-/// **Servers.** Each processor, the bus, and of each interface segmentation and reassembly serve one packet at a
-/// time. The first processor takes all interrupts, each at once; work it had begun waits and goes on afterwards.
-/// Work goes to the other processors first; packets that came in before packets that go out, as 4.3BSD's software
-/// interrupts precede its processes. So a flood of packets takes the first processor whole, and what it has no time
-/// for is lost after its interrupt was paid.
+/// **Servers.** Each processor, the bus, and segmentation and reassembly of each interface serve one packet at a
+/// time. The first processor serves all interrupts immediately and is preempted by them. Work prefers the other
+/// processors; received packets precede packets to send, as 4.3BSD's software interrupts precede its processes. So a
+/// flood of packets saturates the first processor, and packets beyond its capacity are lost after their interrupt was
+/// served.
 ///
-/// **Nothing vanishes.** Every frame taken comes out again, if it is not still under way.
+/// **Conservation.** Every accepted frame is output or still in process.
 ///
-/// The calls keep the contract of a [`Medium`](trunkline_endpoint::Medium): time never goes back, [`wake`](Self::wake)
-/// at the deadline makes progress, early it does nothing; after every call it is polled until idle.
+/// The calls keep the contract of a [`Medium`](trunkline_endpoint::Medium): time never goes back,
+/// [`wake`](Self::wake) at the deadline makes progress, an early wake does nothing; after every call the station is
+/// polled until idle.
 #[derive(Clone, Debug)]
 pub struct Station<F> {
     address: u32,
     costs: Costs,
-    /// Nothing costs anything: packets pass straight through.
+    /// Whether all costs are zero: packets pass straight through.
     free: bool,
     interfaces: Vec<Card<F>>,
     filter: Filter,
     processors: Processors<Job<F>>,
     bus: Server<Job<F>>,
-    /// Packets between card and processor.
+    /// Receive buffer.
     received: VecDeque<Job<F>>,
     received_bytes: u64,
-    /// Packets from transports, before the processor.
+    /// Packets from transports that wait for a processor.
     sending: VecDeque<Job<F>>,
-    /// Packets on their way in, up to the end of their interrupt.
+    /// Received packets up to the end of their interrupt.
     on_card: usize,
-    /// Packets on their way out.
+    /// Packets in the send path.
     leaving: u64,
     output: VecDeque<Output<F>>,
     now: Instant,
-    /// When and where something happens next.
+    /// Next event and its server.
     due: (Instant, Place),
     counters: Counters,
 }
@@ -155,7 +157,7 @@ struct Card<F> {
     reassembly: Server<Job<F>>,
 }
 
-/// Where something happens next; of several at one moment the first comes first.
+/// Server of the next event; of several at one time the first one in this order.
 #[derive(Clone, Copy, Debug)]
 enum Place {
     Reassembly(usize),
@@ -165,7 +167,7 @@ enum Place {
 }
 
 impl<F: Frame> Station<F> {
-    /// A station, idle, with a port for each interface.
+    /// Creates an idle station with a port for each interface.
     pub fn new(address: u32, costs: Costs, interfaces: &[Interface]) -> Self {
         let card = |&interface| Card { interface, segmentation: Server::new(), reassembly: Server::new() };
         Station {
@@ -188,37 +190,37 @@ impl<F: Frame> Station<F> {
         }
     }
 
-    /// Wants frames for `group`. Joins are counted: as many leaves end it.
+    /// Joins `group`. Joins are counted: the group is left after as many leaves.
     pub fn join(&mut self, group: u32) {
         self.filter.join(group);
     }
 
-    /// Takes back one join.
+    /// Removes one join.
     pub fn leave(&mut self, group: u32) {
         self.filter.leave(group);
     }
 
-    /// Whether [`send`](Self::send) takes one more.
+    /// Returns whether [`send`](Self::send) accepts one more.
     #[inline]
     pub fn room(&self) -> bool {
         self.leaving < self.costs.send_queue.max(1)
     }
 
-    /// Whether nothing costs anything: then packets pass straight through, and [`pass_out`](Self::pass_out) and
-    /// [`pass_in`](Self::pass_in) do what `send` and `arrive` do without the detour over `poll`.
+    /// Returns whether all costs are zero: then packets pass straight through, and [`pass_out`](Self::pass_out) and
+    /// [`pass_in`](Self::pass_in) replace `send` and `arrive` without a poll.
     #[inline]
     pub fn is_free(&self) -> bool {
         self.free
     }
 
-    /// Counts a packet that leaves a free station.
+    /// Counts a packet sent by a station without costs.
     #[inline]
     pub fn pass_out(&mut self) {
         self.counters.sent += 1;
         self.counters.transmitted += 1;
     }
 
-    /// Counts a frame that a medium brings to a free station; whether it goes to a transport.
+    /// Counts a frame received by a station without costs; returns whether it is delivered.
     #[inline]
     pub fn pass_in(&mut self, frame: &F) -> bool {
         let wanted = match frame.to() {
@@ -247,10 +249,10 @@ impl<F: Frame> Station<F> {
         true
     }
 
-    /// Takes a packet from a transport, to leave by `port`.
+    /// Accepts a packet from a transport for `port`.
     ///
     /// # Errors
-    /// The packet, if there is no room. [`Output::Room`] tells when there is.
+    /// The packet, if the send queue is full. [`Output::Room`] follows when there is space.
     #[inline]
     pub fn send(&mut self, now: Instant, port: Port, frame: F) -> Result<(), F> {
         if !self.free {
@@ -270,7 +272,7 @@ impl<F: Frame> Station<F> {
         Ok(())
     }
 
-    /// Takes a frame that the medium at `port` brought.
+    /// Accepts a frame from the medium at `port`.
     #[inline]
     pub fn arrive(&mut self, now: Instant, port: Port, frame: F) {
         let unwanted = match frame.to() {
@@ -289,7 +291,7 @@ impl<F: Frame> Station<F> {
             return self.finish_arrival(job);
         }
         self.advance(now);
-        if self.on_card >= CARD {
+        if self.on_card >= CARD_CAPACITY {
             return self.lose(job.frame, Cause::Full);
         }
         self.on_card += 1;
@@ -297,7 +299,7 @@ impl<F: Frame> Station<F> {
         self.proceed(now);
     }
 
-    /// The deadline may have come.
+    /// Wakes the station; its deadline may have passed.
     #[inline]
     pub fn wake(&mut self, now: Instant) {
         if now >= self.due.0 {
@@ -305,7 +307,7 @@ impl<F: Frame> Station<F> {
         }
     }
 
-    /// What it has to say, until [`Output::Idle`].
+    /// Returns the next output, until [`Output::Idle`].
     #[inline]
     pub fn poll(&mut self, _now: Instant) -> Output<F> {
         match self.output.pop_front() {
@@ -322,22 +324,22 @@ impl<F: Frame> Station<F> {
         }
     }
 
-    /// What it counted until now.
+    /// Returns the counters.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Processor time used until now, of all processors together.
+    /// Returns the processor time used so far by all processors.
     pub fn busy(&self) -> Span {
         self.processors.used(self.now)
     }
 
-    /// How much has been used until `now`, which is not before the last call.
+    /// Returns the processor time used until `now`, which is not before the last call.
     pub fn busy_at(&self, now: Instant) -> Span {
         self.processors.used(now.max(self.now))
     }
 
-    /// Does what is due until `now`, in order of time.
+    /// Processes everything due until `now`, in order of time.
     fn advance(&mut self, now: Instant) {
         while self.due.0 <= now {
             let (at, place) = self.due;
@@ -347,7 +349,7 @@ impl<F: Frame> Station<F> {
         self.now = now;
     }
 
-    /// Gives work to idle processors, and finds out what comes next.
+    /// Assigns work to idle processors and finds the next event.
     fn proceed(&mut self, now: Instant) {
         self.now = now;
         while let Some(processor) = self.processors.idle() {
@@ -364,7 +366,7 @@ impl<F: Frame> Station<F> {
         Some(job)
     }
 
-    /// When and where something happens next.
+    /// Next event and its server.
     fn next(&self) -> (Instant, Place) {
         let mut next = (self.processors.next(), Place::Processor);
         let mut consider = |at: Instant, place: Place, before: bool| {
@@ -380,7 +382,7 @@ impl<F: Frame> Station<F> {
         next
     }
 
-    /// One packet goes one step further.
+    /// Advances a packet by one step.
     fn step(&mut self, now: Instant, place: Place) {
         match place {
             Place::Reassembly(number) => {
@@ -404,7 +406,7 @@ impl<F: Frame> Station<F> {
         }
     }
 
-    /// The card's server that handles a packet, and its time for it; none, where it takes no time.
+    /// Returns the card's server for a packet and its service time; `None` if it takes no time.
     fn sar(&mut self, job: &Job<F>) -> Option<(&mut Card<F>, Span)> {
         let cell = self.costs.sar_cell;
         let card = self.interfaces.get_mut(usize::from(job.port.0))?;
@@ -444,7 +446,7 @@ impl<F: Frame> Station<F> {
         self.processors.interrupt(now, job);
     }
 
-    /// Its interrupt has been served: it waits for the processor, if there is room.
+    /// Moves a packet to the receive buffer after its interrupt, if there is space.
     fn finish_interrupt(&mut self, job: Job<F>) {
         self.on_card -= 1;
         let bound = self.costs.rx_buffer;
@@ -465,7 +467,7 @@ impl<F: Frame> Station<F> {
         counters.waiting_bytes_max = counters.waiting_bytes_max.max(self.received_bytes);
     }
 
-    /// The last step on the way in.
+    /// Completes the reception of a packet.
     #[inline]
     fn finish_arrival(&mut self, job: Job<F>) {
         if job.unwanted {

@@ -1,25 +1,24 @@
-//! When the timers of a station tick.
+//! Timer phases of a host.
 
 use trunkline_units::{Span, Stream};
 
-/// Period of the fast timer of 4.3BSD's TCP, which sends delayed acknowledgements.
+/// Period of the fast timer of 4.3BSD TCP, which sends delayed acknowledgements.
 pub const FAST: Span = Span::from_ms(200);
 
-/// Period of its slow timer, in whose ticks retransmissions are counted.
+/// Period of its slow timer, which counts retransmission timeouts.
 pub const SLOW: Span = Span::from_ms(500);
 
-/// How long after the start of a run the timers of a station tick first. A station has one of each, not one for each
-/// connection, so their phase is the station's.
+/// First timer ticks after the start of a run. The timers are per host, not per connection, and so are their phases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Phases {
-    /// Of the fast timer, below [`FAST`].
+    /// Phase of the fast timer, below [`FAST`].
     pub fast: Span,
-    /// Of the slow timer, below [`SLOW`].
+    /// Phase of the slow timer, below [`SLOW`].
     pub slow: Span,
 }
 
 impl Phases {
-    /// Phases drawn evenly, to the picosecond.
+    /// Draws uniform phases with picosecond resolution.
     pub fn draw(stream: &mut Stream) -> Self {
         let mut below = |period: Span| Span::from_ps(stream.below(period.as_ps()));
         Phases { fast: below(FAST), slow: below(SLOW) }

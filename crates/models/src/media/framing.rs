@@ -1,26 +1,25 @@
-//! What a medium adds to a frame.
+//! Framing overhead of a medium.
 
-/// Turns the bytes handed to a medium into the bytes for which the line is taken.
+/// Converts the length of a frame to the bytes it occupies on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Framing {
     /// Bytes added to each frame.
     pub overhead: u32,
-    /// Shorter frames are padded to so many bytes, before the overhead.
+    /// Minimum length: shorter frames are padded before the overhead is added.
     pub smallest: u32,
 }
 
 impl Framing {
-    /// Ethernet (IEEE 802.3 clauses 3 and 4) around a network-layer packet: preamble and start delimiter 8,
-    /// addresses and type 14, check sequence 4, gap 12; a frame has 64 bytes at least, so a packet is padded
-    /// to 46.
+    /// Ethernet (IEEE 802.3 clauses 3 and 4) around a network-layer packet: preamble and start delimiter 8, addresses
+    /// and type 14, check sequence 4, gap 12. A frame has at least 64 bytes, so a packet is padded to 46.
     pub const ETHERNET: Framing = Framing { overhead: 38, smallest: 46 };
     /// PPP in HDLC-like framing (RFC 1662): two flags, address and control 2, protocol 2, check sequence 2;
     /// stuffing is not counted.
     pub const PPP: Framing = Framing { overhead: 8, smallest: 0 };
-    /// Frames as they are.
+    /// No framing.
     pub const NONE: Framing = Framing { overhead: 0, smallest: 0 };
 
-    /// Bytes for which a frame of `length` bytes takes the line.
+    /// Returns the bytes that a frame of `length` bytes occupies on the wire.
     #[inline]
     pub const fn wire(self, length: u32) -> u64 {
         let padded = if length < self.smallest { self.smallest } else { length };

@@ -2,22 +2,19 @@
 //!
 //! # What is simulated
 //!
-//! Stations on one medium, the same propagation delay between any two. A station with a frame waits until it
-//! senses nothing and the gap has passed, then sends at once (1-persistent). It senses what others send one
-//! delay later. Who sends and senses another detects the collision, ends its preamble, jams for 32 bit times,
-//! and backs off: after its nth collision it waits a number of slots drawn from 0 to 2ⁿ − 1 (n at most 10),
-//! and gives the frame up after the 16th. Nothing else makes up the capture effect: who wins forgets its
-//! collisions, who loses does not.
+//! Stations share one medium with equal propagation delay between any two. A station with a frame waits until the
+//! medium is idle and the interframe gap has passed, then transmits at once (1-persistent). It senses other carriers
+//! one delay later. A station that transmits and senses another carrier detects a collision, ends its preamble, jams
+//! for 32 bit times, and backs off: after its nth collision it waits a number of slots drawn from 0 to 2ⁿ − 1 (n at
+//! most 10), and drops the frame after the 16th.
 //!
 //! # Why a contention can be settled in one step
 //!
-//! With a common delay d, somebody starts first, at s. Everybody else senses that at s + d, so whoever else
-//! starts does so by then; a carrier that comes in the very picosecond of a start is too late to stop it.
-//! With half a slot at most for d, every collision is detected within the shortest frame, all carriers
-//! overlap, and each station sees one busy stretch, whose end for it is known at s + d. A station that
-//! deferred starts a gap after that end; no carrier comes sooner than that, so whether it is still watched
-//! for during the gap (clause 4.2.3.2.2 leaves the choice) makes no difference here. A hub therefore works
-//! contention by contention, not bit by bit, and is exact.
+//! With a common delay d, one station starts first, at s. All others sense its carrier at s + d, so every colliding
+//! station starts by then; a carrier that arrives in the very picosecond of a start is too late to stop it. With d at
+//! most half a slot, every collision is detected within the shortest frame, all carriers overlap, and each station
+//! sees one busy period, whose end for it is known at s + d. A station that deferred starts one gap after that end;
+//! no carrier comes in between. So one contention is settled at a time.
 
 use std::collections::VecDeque;
 
@@ -33,26 +30,25 @@ use crate::media::serializer::bit_times;
 const GAP: u32 = 96;
 /// Slot time, in bit times.
 const SLOT: u32 = 512;
-/// Jam, in bit times.
+/// Jam length, in bit times.
 const JAM: u32 = 32;
-/// Preamble and start delimiter, in bit times; a collision does not cut them short.
+/// Preamble and start delimiter, in bit times; completed even after a collision.
 const PREAMBLE: u32 = 64;
-/// Collisions after which a frame is given up.
+/// Collisions after which a frame is dropped.
 const ATTEMPTS: u32 = 16;
-/// Collisions after which the range of the backoff no longer grows.
+/// Collisions after which the backoff range stops growing.
 const BACKOFF: u32 = 10;
-/// Preamble and delimiter 8, addresses and type 14, check sequence 4; 64 bytes between preamble and end at
-/// least.
+/// Preamble and delimiter 8, addresses and type 14, check sequence 4; at least 64 bytes between preamble and end.
 const FRAMING: Framing = Framing { overhead: 26, smallest: 46 };
 
-/// What a hub is like.
+/// Options of a hub.
 #[derive(Clone, Debug)]
 pub struct HubOptions {
-    /// Bits per second on the medium. Not zero.
+    /// Bit rate of the medium; not zero.
     pub rate: Rate,
-    /// Propagation from any station to any other. At most half a slot, 256 bit times.
+    /// Propagation delay between any two stations; at most half a slot, 256 bit times.
     pub delay: Span,
-    /// Longest frame taken, as [`Frame::length`] tells it; one byte more is [`Cause::TooLong`].
+    /// Longest accepted [`Frame::length`]; a longer frame is [`Cause::TooLong`].
     pub longest: u32,
 }
 
@@ -66,12 +62,12 @@ impl Default for HubOptions {
 /// One station.
 #[derive(Clone, Debug)]
 struct Station<F> {
-    /// When its part in the contention that is being settled ends.
+    /// When its transmission in the current contention ends.
     ends: Instant,
     queue: VecDeque<F>,
-    /// The first frame of the queue may be sent from here on: it came, or its backoff is over.
+    /// Earliest start of the first queued frame: its arrival, or the end of its backoff.
     ready: Instant,
-    /// What this station last sensed is over, and the gap has passed.
+    /// When the last sensed carrier has ended and the gap has passed.
     clear: Instant,
     /// Collisions of the first frame.
     attempts: u32,
@@ -83,30 +79,30 @@ struct Station<F> {
 }
 
 impl<F> Station<F> {
-    /// When it begins to send, if nobody else does before.
+    /// When it starts to transmit unless another station does first.
     fn start(&self) -> Option<Instant> {
         (!self.queue.is_empty()).then(|| self.ready.max(self.clear))
     }
 }
 
-/// A frame of which it is settled what becomes of it.
+/// A frame with a known outcome.
 #[derive(Clone, Debug)]
-struct Settled<F> {
+struct ScheduledFrame<F> {
     from: usize,
     frame: F,
     begins: Instant,
-    /// Its last bit leaves, or its last jam ends.
+    /// When its last bit, or its last jam, leaves.
     leaves: Instant,
-    /// When that is heard.
+    /// When that arrives at the other stations.
     at: Instant,
     given_up: bool,
-    /// It no longer takes room at its station.
+    /// Whether it has left its station's queue.
     left: bool,
-    /// The next port to hear it.
+    /// The next port to deliver it to.
     next: usize,
 }
 
-/// Who starts next, as far as is known.
+/// The next contention, as far as known.
 #[derive(Clone, Copy, Debug)]
 struct Contention {
     /// When the first station starts.
@@ -115,17 +111,17 @@ struct Contention {
     station: usize,
     /// When the next one starts.
     second: Instant,
-    /// When the first one's last bit leaves, if nobody disturbs it.
+    /// When the first one's last bit leaves, without a collision.
     ends: Instant,
 }
 
-/// Shared Ethernet; see the [module](self). Everybody but the sender hears every frame, [`Frame::to`] or not.
+/// Shared Ethernet; see the [module](self). Every station but the sender receives every frame, whatever its
+/// [`Frame::to`].
 ///
-/// Each station's queue holds what its [`Bound`] allows; a frame for which there is no room is lost
-/// ([`Cause::Full`]). At most two frames are on the medium, one heard while the next begins.
+/// Each station's queue is limited by its [`Bound`]; a frame that does not fit is lost ([`Cause::Full`]). At most two
+/// frames are on the medium: one is received while the next begins.
 ///
-/// In its [`Counters`] `busy` is the time of frames that got through; `collisions` counts a station's
-/// attempts that failed.
+/// In [`Counters`], `busy` is the time of successful frames; `collisions` counts a station's failed attempts.
 #[derive(Clone, Debug)]
 pub struct Hub<F> {
     options: HubOptions,
@@ -135,23 +131,22 @@ pub struct Hub<F> {
     preamble: Span,
     stations: Vec<Station<F>>,
     next: Option<Contention>,
-    settled: VecDeque<Settled<F>>,
-    /// How many stations wait to be told of room.
+    settled: VecDeque<ScheduledFrame<F>>,
+    /// Number of stations that wait for queue space.
     asking: usize,
     due: Instant,
-    /// Lost before they were queued, and not yet told.
+    /// Frames dropped at the queue, not yet reported.
     refused: VecDeque<(Port, F, Cause)>,
-    /// Stations that asked and now have room.
+    /// Stations whose wait for queue space has ended.
     granted: VecDeque<Port>,
 }
 
 impl<F: Frame> Hub<F> {
-    /// A hub with as many stations as there are bounds and streams, one of each for every port. A station
-    /// draws its backoff from its stream.
+    /// Creates a hub with one station per bound and stream. A station draws its backoff from its stream.
     ///
     /// # Panics
-    /// If the rate is zero, the delay is more than half a slot, there are fewer than two stations, or not as
-    /// many bounds as streams.
+    /// If the rate is zero, the delay exceeds half a slot, there are fewer than two stations, or the numbers of
+    /// bounds and streams differ.
     pub fn new(options: HubOptions, bounds: &[Bound], streams: Vec<Stream>) -> Self {
         assert!(options.rate.as_bps() > 0, "a hub has a rate");
         assert!(bounds.len() >= 2, "a hub has two stations at least");
@@ -190,7 +185,7 @@ impl<F: Frame> Hub<F> {
         &mut self.stations[usize::from(port.0)]
     }
 
-    /// For how long a frame of `length` bytes takes the medium, without the gap.
+    /// Returns how long a frame of `length` bytes occupies the medium, without the gap.
     fn time_for(&self, length: u32) -> Span {
         self.options.rate.time_for(Size::from_bytes(FRAMING.wire(length)))
     }
@@ -216,10 +211,10 @@ impl<F: Frame> Hub<F> {
         self.refused.push_back((port, frame, cause));
     }
 
-    /// Settles every contention that nobody can join any more at `now`.
+    /// Settles every contention that no further station can join at `now`.
     fn advance(&mut self, now: Instant) {
         while let Some(next) = self.next.filter(|next| next.first + self.options.delay < now) {
-            if self.disputed(&next) {
+            if self.collides(&next) {
                 self.collide(&next)
             } else {
                 self.pass(&next)
@@ -229,12 +224,12 @@ impl<F: Frame> Hub<F> {
         self.retire(now);
     }
 
-    /// Whether the second starts before it senses the first.
-    fn disputed(&self, contention: &Contention) -> bool {
+    /// Returns whether the second station starts before it senses the first.
+    fn collides(&self, contention: &Contention) -> bool {
         contention.second <= contention.first + self.options.delay
     }
 
-    /// Who starts next, of those that have something to send.
+    /// Returns the next contention among stations with queued frames.
     fn contention(&self) -> Option<Contention> {
         let (mut first, mut winner, mut second) = (Instant::MAX, None, Instant::MAX);
         for (at, station) in self.stations.iter().enumerate() {
@@ -250,7 +245,7 @@ impl<F: Frame> Hub<F> {
         Some(Contention { first, station, second, ends: first + self.time_for(frame.length()) })
     }
 
-    /// One station has the medium to itself.
+    /// One station transmits without a collision.
     fn pass(&mut self, contention: &Contention) {
         let Contention { first, station: winner, ends, .. } = *contention;
         let Some(frame) = self.stations[winner].queue.pop_front() else { return };
@@ -259,10 +254,10 @@ impl<F: Frame> Hub<F> {
             station.clear = if at == winner { ends } else { heard } + self.gap;
         }
         self.stations[winner].attempts = 0;
-        self.settle(Settled::new(winner, frame, first, ends, heard));
+        self.settle(ScheduledFrame::new(winner, frame, first, ends, heard));
     }
 
-    /// Everybody who starts before sensing the first collides. The first detects the second, the others the
+    /// All stations that start before they sense the first one collide. The first detects the second, the others the
     /// first.
     fn collide(&mut self, contention: &Contention) {
         let Contention { first, station: earliest, second, .. } = *contention;
@@ -294,17 +289,20 @@ impl<F: Frame> Hub<F> {
                 station.ready = ends + self.slot * slots;
             } else if let Some(frame) = station.queue.pop_front() {
                 station.attempts = 0;
-                self.settle(Settled { given_up: true, ..Settled::new(at, frame, start, ends, ends) });
+                self.settle(ScheduledFrame {
+                    given_up: true,
+                    ..ScheduledFrame::new(at, frame, start, ends, ends)
+                });
             }
         }
     }
 
-    fn settle(&mut self, settled: Settled<F>) {
+    fn settle(&mut self, settled: ScheduledFrame<F>) {
         let earlier = self.settled.iter().take_while(|other| other.at <= settled.at).count();
         self.settled.insert(earlier, settled);
     }
 
-    /// Counts what has left by `now`, and answers who asked.
+    /// Counts the frames that have left by `now`, and notifies stations that wait for queue space.
     fn retire(&mut self, now: Instant) {
         for settled in self.settled.iter_mut().filter(|s| !s.left && s.leaves <= now) {
             settled.left = true;
@@ -334,15 +332,15 @@ impl<F: Frame> Hub<F> {
         }
     }
 
-    /// Lets the oldest frame be heard at the next port.
-    fn hear(&mut self) -> Option<Passage<F>> {
+    /// Delivers the oldest frame to the next port.
+    fn deliver_next(&mut self) -> Option<Passage<F>> {
         let ports = self.stations.len();
         let settled = self.settled.front_mut().filter(|settled| settled.at <= self.due)?;
         let after = |at: usize| if at == settled.from { at + 1 } else { at };
         let at = after(settled.next);
         settled.next = at + 1;
         if settled.given_up || after(at + 1) >= ports {
-            let Settled { from, frame, given_up, .. } = self.settled.pop_front()?;
+            let ScheduledFrame { from, frame, given_up, .. } = self.settled.pop_front()?;
             return Some(match given_up {
                 true => Passage::Lost { port: Port(from as u16), frame, cause: Cause::Collisions },
                 false => Passage::Transmit { port: Port(at as u16), frame },
@@ -353,7 +351,7 @@ impl<F: Frame> Hub<F> {
 
     fn deadline(&self) -> Option<Instant> {
         let heard = self.settled.front().map(|settled| settled.at);
-        let next = self.next.map(|next| match self.disputed(&next) {
+        let next = self.next.map(|next| match self.collides(&next) {
             true => next.first + self.options.delay + Span::from_ps(1),
             false if self.asking > 0 => next.ends,
             false => next.ends + self.options.delay,
@@ -366,9 +364,9 @@ impl<F: Frame> Hub<F> {
     }
 }
 
-impl<F> Settled<F> {
+impl<F> ScheduledFrame<F> {
     fn new(from: usize, frame: F, begins: Instant, leaves: Instant, at: Instant) -> Self {
-        Settled { from, frame, begins, leaves, at, given_up: false, left: false, next: 0 }
+        ScheduledFrame { from, frame, begins, leaves, at, given_up: false, left: false, next: 0 }
     }
 }
 
@@ -390,7 +388,7 @@ impl<F: Frame> Medium<F> for Hub<F> {
         if let Some(port) = self.granted.pop_front() {
             return Passage::Room { port };
         }
-        match self.hear() {
+        match self.deliver_next() {
             Some(passage) => passage,
             None => Passage::Idle { deadline: self.deadline() },
         }

@@ -1,8 +1,8 @@
 //! One direction of a link.
 //!
-//! A frame waits in a queue at the sending port, leaves at the line's rate, and arrives a delay later, if the
-//! line does nothing worse to it. The queue is first in, first out and drops at its tail, so when a frame
-//! leaves is known when it comes: the line computes it then, and a frame costs one event, its arrival.
+//! A frame waits in a queue at the sending port, leaves at the line rate, and arrives one delay later unless it is
+//! impaired. The queue is FIFO with tail drop, so the departure is known at enqueue: the line computes it then, and a
+//! frame costs one event, its arrival.
 
 use std::collections::VecDeque;
 
@@ -13,26 +13,26 @@ use crate::media::Framing;
 use crate::media::occupancy::Occupancy;
 use crate::media::serializer::Serializer;
 
-/// What one direction of a link is like.
+/// Options of one direction of a link.
 #[derive(Clone, Debug)]
 pub struct LineOptions {
-    /// Bits per second on the line. Not zero.
+    /// Bit rate; not zero.
     pub rate: Rate,
-    /// What is added to each frame.
+    /// Framing overhead.
     pub framing: Framing,
-    /// Propagation: from the last bit's leaving to its arrival.
+    /// Propagation delay, from the departure of the last bit to its arrival.
     pub delay: Span,
-    /// What may wait at the sending port, the leaving frame included. Measured in [`Frame::length`], without
-    /// framing.
+    /// Limit of the queue at the sending port, including the frame in transmission. Measured in [`Frame::length`],
+    /// without framing.
     pub bound: Bound,
-    /// A frame begins no earlier than the one before it began plus that one's [`Frame::length`] at this rate.
-    /// Not zero.
+    /// Pacing rate: a frame starts no earlier than its predecessor's start plus that frame's [`Frame::length`] at
+    /// this rate. Not zero.
     pub pacing: Option<Rate>,
-    /// What the line does to frames.
+    /// Impairments.
     pub impairments: Impairments,
 }
 
-/// Ethernet at 10 Mb/s without delay, 100 frames of queue, no impairment.
+/// Ethernet at 10 Mb/s without delay, a queue of 100 frames, no impairment.
 impl Default for LineOptions {
     fn default() -> Self {
         LineOptions {
@@ -46,19 +46,20 @@ impl Default for LineOptions {
     }
 }
 
-/// What a line does to frames, each for itself. Shares lie between 0 and 1. For each frame that it takes, a
-/// line draws one number for every share that is not zero, in the order in which they stand here.
+/// Independent impairments of each frame. Probabilities lie between 0 and 1. For each frame a line draws one number
+/// per nonzero probability, in the order of these fields.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Impairments {
-    /// Share lost. A lost frame takes its time on the line and is told as lost when it would have arrived.
+    /// Loss probability. A lost frame occupies the line and is reported when it would have arrived.
     pub loss: f64,
-    /// Share that arrives damaged.
+    /// Corruption probability.
     pub corrupt: f64,
-    /// Share that arrives twice, at the same moment.
+    /// Duplication probability; both copies arrive at the same time.
     pub duplicate: f64,
-    /// Share held back until right behind the next frame that arrives. That one is not held back itself.
+    /// Reordering probability: the frame is delayed until just after the next arriving frame, which is not delayed
+    /// itself.
     pub reorder: f64,
-    /// How long a frame is held back if none follows.
+    /// Maximum delay of a reordered frame if no other follows.
     pub hold: Span,
 }
 
@@ -74,9 +75,9 @@ impl Impairments {
         [self.loss, self.corrupt, self.duplicate, self.reorder].iter().any(|share| *share > 0.0)
     }
 
-    fn draw(&self, stream: &mut Stream) -> Fate {
+    fn draw(&self, stream: &mut Stream) -> Impairment {
         let mut draw = |share: f64| share > 0.0 && stream.chance(share);
-        Fate {
+        Impairment {
             lost: draw(self.loss),
             damaged: draw(self.corrupt),
             doubled: draw(self.duplicate),
@@ -85,40 +86,39 @@ impl Impairments {
     }
 }
 
-/// What the line does to one frame.
+/// Impairments of one frame.
 #[derive(Clone, Copy, Debug, Default)]
-struct Fate {
+struct Impairment {
     lost: bool,
     damaged: bool,
     doubled: bool,
     late: bool,
 }
 
-/// A frame that waits, leaves, or is on its way.
+/// A frame that is queued, in transmission, or in flight.
 #[derive(Clone, Debug)]
 struct Flight<F> {
     departs: Instant,
-    /// For how long it takes the line.
+    /// Transmission time.
     takes: Span,
     frame: F,
 }
 
-/// What comes out of a line.
+/// Output of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome<F> {
-    /// It arrived at the far end.
+    /// The frame arrived at the far end.
     Arrived(F),
-    /// It is no more.
+    /// The frame was lost.
     Lost(F, Cause),
-    /// There is room again, for who asked.
+    /// There is queue space again, for a sender that asked.
     Room,
 }
 
 /// One direction of a link; see the [module](self). A [`Link`](crate::media::Link) has two.
 ///
-/// Its queue holds what [`LineOptions::bound`] allows; a frame for which there is no room is lost
-/// ([`Cause::Full`]) and kept until the next poll tells it. On its way is what the rate lets in during the
-/// delay.
+/// Its queue is limited by [`LineOptions::bound`]; a frame that does not fit is lost ([`Cause::Full`]) and reported
+/// by the next poll. The number of frames in flight is limited by rate and delay.
 #[derive(Clone, Debug)]
 pub struct Line<F> {
     serializer: Serializer,
@@ -126,50 +126,49 @@ pub struct Line<F> {
     framing: Framing,
     delay: Span,
     occupancy: Occupancy,
-    /// In the order in which they leave.
+    /// In order of departure.
     flights: VecDeque<Flight<F>>,
-    /// So many of them have left and are counted.
+    /// Number of them that have departed and are counted.
     departed: usize,
-    /// When the next one leaves; [`Instant::MAX`]: none.
+    /// Next departure; [`Instant::MAX`]: none.
     leaves: Instant,
-    /// When there is something to say: the next arrival, zero if it can be said at once, [`Instant::MAX`] if
-    /// nothing.
+    /// Next output: the next arrival, zero if output is ready now, [`Instant::MAX`] if there is none.
     ready: Instant,
-    /// What is ready by then is handed out.
+    /// Output that is ready by this time may be polled.
     due: Instant,
-    /// Someone wants to know when there is room, for so many bytes.
+    /// Whether the sender waits for queue space, and how many bytes it needs.
     asked: bool,
     wanted: u32,
     tell_room: bool,
-    /// Lost for want of room and not yet told.
+    /// Frames dropped at the queue, not yet reported.
     refused: VecDeque<F>,
     counters: Counters,
-    impaired: Option<Box<Impaired<F>>>,
-    /// It is perfect, nobody asked, and there is nothing to say but arrivals.
+    impaired: Option<Box<ImpairedState<F>>>,
+    /// Whether the line is perfect, the sender does not wait, and only arrivals can be output.
     plain: bool,
 }
 
-/// What only an impaired line has.
+/// State that only an impaired line needs.
 #[derive(Clone, Debug)]
-struct Impaired<F> {
+struct ImpairedState<F> {
     shares: Impairments,
     stream: Stream,
-    /// What becomes of each flight.
-    fates: VecDeque<Fate>,
-    /// Held back, and until when at the latest.
-    held: Option<(Instant, F, Fate)>,
-    /// Arrived or lost: what one frame's arrival sets free, four at most.
+    /// Impairments of each flight.
+    fates: VecDeque<Impairment>,
+    /// The reordered frame and its latest delivery time.
+    held: Option<(Instant, F, Impairment)>,
+    /// Outputs released by one arrival, at most four.
     ready: VecDeque<Outcome<F>>,
 }
 
 impl<F: Frame> Line<F> {
-    /// A line that is idle. `stream` decides what becomes of its frames; a perfect line never draws from it.
+    /// Creates an idle line. Impairments are drawn from `stream`; a perfect line draws nothing.
     ///
     /// # Panics
     /// If the rate or the pacing rate is zero.
     pub fn new(options: LineOptions, stream: Stream) -> Self {
         let shares = options.impairments;
-        let impaired = shares.any().then(|| Box::new(Impaired::new(shares, stream)));
+        let impaired = shares.any().then(|| Box::new(ImpairedState::new(shares, stream)));
         Line {
             serializer: Serializer::new(options.rate),
             pacer: options.pacing.map(Serializer::new),
@@ -191,7 +190,7 @@ impl<F: Frame> Line<F> {
         }
     }
 
-    /// Takes `frame`, or loses it for want of room. When it arrives, if nothing but arrivals can come out of the line.
+    /// Queues `frame`, or drops it if the queue is full. Returns its arrival time if only arrivals can be output.
     #[inline(always)]
     pub fn send(&mut self, now: Instant, frame: F) -> Option<Instant> {
         self.retire(now);
@@ -204,9 +203,9 @@ impl<F: Frame> Line<F> {
         let mut begins = now.max(self.serializer.free());
         if let Some(pacer) = &mut self.pacer {
             begins = begins.max(pacer.free());
-            pacer.take(begins, u64::from(length));
+            pacer.transmit(begins, u64::from(length));
         }
-        let departs = self.serializer.take(begins, self.framing.wire(length));
+        let departs = self.serializer.transmit(begins, self.framing.wire(length));
         if let Some(impaired) = &mut self.impaired {
             impaired.draw();
         }
@@ -217,7 +216,7 @@ impl<F: Frame> Line<F> {
         self.plain.then_some(arrives)
     }
 
-    /// Lets out what has arrived by `now`.
+    /// Makes the output of everything that has arrived by `now` available.
     #[inline]
     pub fn wake(&mut self, now: Instant) {
         self.due = now;
@@ -227,23 +226,23 @@ impl<F: Frame> Line<F> {
         }
     }
 
-    /// Whether it does nothing bad to frames.
+    /// Returns whether the line has no impairments.
     pub fn is_perfect(&self) -> bool {
         self.impaired.is_none()
     }
 
-    /// Makes everything that it will be given arrive later. To be called before the first frame comes.
+    /// Adds to the delay of all later frames. Call it before the first frame.
     pub fn delay_more(&mut self, by: Span) {
         self.delay += by;
     }
 
-    /// Whether nothing but arrivals can come out of it, so that [`arrival`](Line::arrival) tells all.
+    /// Returns whether only arrivals can be output, so that [`arrival`](Line::arrival) suffices.
     #[inline]
     pub fn is_plain(&self) -> bool {
         self.plain
     }
 
-    /// The next frame that has arrived by `now` on a plain line: what `wake` and one `poll` do, in one step.
+    /// Returns the next frame that has arrived by `now` on a plain line: `wake` and one `poll` in one step.
     #[inline(always)]
     pub fn arrival(&mut self, now: Instant) -> Option<F> {
         if self.ready > now {
@@ -270,7 +269,7 @@ impl<F: Frame> Line<F> {
         self.retire(now);
     }
 
-    /// Counts a frame that leaves.
+    /// Counts a departure.
     #[inline]
     fn count(&mut self, channel: u16, length: u32, takes: Span) {
         self.occupancy.leave(channel, length);
@@ -279,21 +278,21 @@ impl<F: Frame> Line<F> {
         self.counters.busy += takes;
     }
 
-    /// When the next frame arrives on a plain line; [`Instant::MAX`]: none is on its way.
+    /// Returns the next arrival on a plain line; [`Instant::MAX`] if none is in flight.
     #[inline]
     pub(crate) fn ready(&self) -> Instant {
         self.ready
     }
 
-    /// The sender wants to know when there is room for what [`room`](Line::room) last refused.
+    /// Requests a notification when there is space for the frame that [`room`](Line::room) last refused.
     pub fn ask(&mut self, now: Instant) {
         self.retire(now);
         (self.asked, self.plain) = (true, false);
         self.answer();
     }
 
-    /// Whether a frame of `length` bytes would find room now; if each channel has a bound of its own, in
-    /// every channel. A frame larger than the whole bound never does.
+    /// Returns whether a frame of `length` bytes fits into the queue now, for per-channel limits into every channel.
+    /// A frame larger than the limit never fits.
     #[inline(always)]
     pub fn room(&mut self, now: Instant, length: u32) -> bool {
         self.retire(now);
@@ -304,28 +303,28 @@ impl<F: Frame> Line<F> {
         room
     }
 
-    /// What came out, until there is nothing more for now.
+    /// Returns the next output, until there is none for now.
     #[inline]
     pub fn poll(&mut self) -> Option<Outcome<F>> {
         if self.ready > self.due {
             return None;
         }
         if self.ready == Instant::ZERO || self.impaired.is_some() {
-            return self.next_of_several();
+            return self.next_impaired();
         }
-        let flight = self.land();
+        let flight = self.pop_arrived();
         self.ready = self.next_arrival();
         flight.map(|flight| Outcome::Arrived(flight.frame))
     }
 
-    /// When there is something to say next: at once if that is not in the future, never at [`Instant::MAX`].
+    /// Returns the time of the next output: at once if it is not in the future, [`Instant::MAX`] for never.
     #[inline]
     pub fn deadline(&self) -> Instant {
         if self.asked { self.ready.min(self.leaves) } else { self.ready }
     }
 
-    /// What it counted, as of the last call that named the time. A frame counts as sent when its last bit has
-    /// left, as lost, damaged, doubled or reordered when it arrives.
+    /// Returns the counters as of the last call with a time. A frame counts as sent when its last bit has left, as
+    /// lost, corrupted, duplicated or reordered when it arrives.
     #[inline]
     pub fn counters(&self) -> &Counters {
         &self.counters
@@ -336,20 +335,20 @@ impl<F: Frame> Line<F> {
         self.flights.front().map_or(Instant::MAX, |flight| flight.departs + self.delay)
     }
 
-    /// Takes the first frame off the line. It has left: it has arrived.
+    /// Removes the first frame, which has arrived.
     #[inline]
-    fn land(&mut self) -> Option<Flight<F>> {
+    fn pop_arrived(&mut self) -> Option<Flight<F>> {
         self.departed -= 1;
         self.flights.pop_front()
     }
 
-    /// Counts what has left by `now`.
+    /// Counts the departures up to `now`.
     #[inline]
     fn retire(&mut self, now: Instant) {
         while self.leaves <= now && self.count_one() {}
     }
 
-    /// Counts the next frame to leave, if there is one.
+    /// Counts the next departure, if any.
     #[inline]
     fn count_one(&mut self) -> bool {
         let Some(flight) = self.flights.get(self.departed) else { return false };
@@ -375,9 +374,9 @@ impl<F: Frame> Line<F> {
         }
     }
 
-    /// What came out where that may be more than arrivals.
+    /// Returns the next output of a line that is not plain.
     #[cold]
-    fn next_of_several(&mut self) -> Option<Outcome<F>> {
+    fn next_impaired(&mut self) -> Option<Outcome<F>> {
         if let Some(frame) = self.refused.pop_front() {
             return Some(Outcome::Lost(frame, Cause::Full));
         }
@@ -398,11 +397,11 @@ impl<F: Frame> Line<F> {
             if self.ready > self.due {
                 return None;
             } else if until < arrival {
-                // Nobody came in time to overtake it.
+                // No frame arrived in time to overtake it.
                 let (_, frame, fate) = impaired.held.take()?;
                 impaired.deliver(frame, fate, &mut self.counters);
             } else {
-                let flight = self.land()?;
+                let flight = self.pop_arrived()?;
                 self.impaired.as_mut()?.arrive(arrival, flight.frame, &mut self.counters);
             }
             self.ready = Instant::ZERO;
@@ -410,19 +409,19 @@ impl<F: Frame> Line<F> {
     }
 }
 
-impl<F: Frame> Impaired<F> {
+impl<F: Frame> ImpairedState<F> {
     fn new(shares: Impairments, stream: Stream) -> Self {
-        Impaired { shares, stream, fates: VecDeque::new(), held: None, ready: VecDeque::new() }
+        ImpairedState { shares, stream, fates: VecDeque::new(), held: None, ready: VecDeque::new() }
     }
 
-    /// Decides what becomes of a frame that comes.
+    /// Draws the impairments of a new frame.
     #[cold]
     fn draw(&mut self) {
         let fate = self.shares.draw(&mut self.stream);
         self.fates.push_back(fate);
     }
 
-    /// The first flight arrives.
+    /// Processes the arrival of the first flight.
     fn arrive(&mut self, at: Instant, frame: F, counters: &mut Counters) {
         let fate = self.fates.pop_front().unwrap_or_default();
         if fate.lost {
@@ -439,7 +438,7 @@ impl<F: Frame> Impaired<F> {
         }
     }
 
-    fn deliver(&mut self, mut frame: F, fate: Fate, counters: &mut Counters) {
+    fn deliver(&mut self, mut frame: F, fate: Impairment, counters: &mut Counters) {
         if fate.damaged {
             counters.damaged += 1;
             frame.damage();
@@ -452,7 +451,7 @@ impl<F: Frame> Impaired<F> {
     }
 }
 
-/// The earlier of two deadlines, of which there may be none.
+/// Returns the earlier of two optional deadlines.
 #[inline]
 pub(crate) fn sooner(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
     match (a, b) {

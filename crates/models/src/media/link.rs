@@ -5,7 +5,7 @@ use trunkline_units::{Instant, Span, Stream};
 
 use crate::media::line::{Line, LineOptions, Outcome};
 
-/// Point to point, full duplex: port 0 and port 1, a [`Line`] from each to the other.
+/// A full-duplex point-to-point link: ports 0 and 1, and a [`Line`] in each direction.
 #[derive(Clone, Debug)]
 pub struct Link<F> {
     /// The line that leaves each port.
@@ -13,7 +13,8 @@ pub struct Link<F> {
 }
 
 impl<F: Frame> Link<F> {
-    /// `lines[n]` is what leaves port `n`; `streams[n]` decides what that line does to its frames.
+    /// Creates a link. `lines[n]` and `streams[n]` are the options and the impairment stream of the line that leaves
+    /// port `n`.
     ///
     /// # Panics
     /// If a rate is zero.
@@ -23,31 +24,31 @@ impl<F: Frame> Link<F> {
         Link { lines: [Line::new(a, of_a), Line::new(b, of_b)] }
     }
 
-    /// Whether the line that leaves `port` does nothing bad to frames.
+    /// Returns whether the line that leaves `port` has no impairments.
     pub fn is_perfect(&self, port: Port) -> bool {
         self.lines[usize::from(port.0)].is_perfect()
     }
 
-    /// Makes everything that will leave `port` arrive later. To be called before the first frame comes.
+    /// Adds to the delay of the line that leaves `port`. Call it before the first frame.
     pub fn delay_more(&mut self, port: Port, by: Span) {
         self.line(port).delay_more(by);
     }
 
-    /// Takes a frame, as [`Medium::handle`] does. When it arrives, if nothing but arrivals can come out of its line: then
-    /// [`deadline`](Link::deadline) is that moment, or what it was if that is earlier.
+    /// Queues a frame, as [`Medium::handle`] does. Returns its arrival time if only arrivals can be output: then
+    /// [`deadline`](Link::deadline) is that time, or an earlier one.
     #[inline(always)]
     pub fn send(&mut self, now: Instant, port: Port, frame: F) -> Option<Instant> {
         self.line(port).send(now, frame)
     }
 
-    /// When there is something to say next: at once if that is not in the future, never at [`Instant::MAX`].
+    /// Returns the time of the next output: at once if it is not in the future, [`Instant::MAX`] for never.
     #[inline]
     pub fn deadline(&self) -> Instant {
         self.lines[0].deadline().min(self.lines[1].deadline())
     }
 
-    /// The next frame that has arrived by `now`, and the port where, if nothing but arrivals can come out: what `handle`
-    /// with a wake and one `poll` do, in one step.
+    /// Returns the next frame that has arrived by `now` with its port, if only arrivals can be output: `handle` with
+    /// a wake and one `poll` in one step.
     #[inline(always)]
     pub fn arrival(&mut self, now: Instant) -> Option<(Port, F)> {
         let [a, b] = &mut self.lines;

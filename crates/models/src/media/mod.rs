@@ -4,20 +4,20 @@
 //! frames that are never opened, time as an argument, and every frame that goes in comes out, delivered or
 //! lost with its cause.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
 //! | [`link`] | [`Link`]: two stations, full duplex |
 //! | [`line`](mod@line) | [`Line`]: one direction of a link: queue, transmitter, delay, [`Impairments`]; a frame costs one event |
-//! | [`switch`] | [`Switch`]: forwards by a table; queues nothing itself |
+//! | [`switch`] | [`Switch`]: forwards by a table; has no queues |
 //! | [`hub`] | [`Hub`]: shared Ethernet, CSMA/CD (IEEE 802.3 clause 4) |
-//! | [`ring`] | [`Ring`]: token ring, one packet a token, early token release |
-//! | [`framing`] | [`Framing`]: what a medium adds to a frame |
-//! | `serializer` | how long bytes take at a rate, exact over any number of frames |
-//! | `occupancy` | how much waits at a port, held against its bound |
-//! | `table` | which station is at which port |
+//! | [`ring`] | [`Ring`]: token ring, one packet per token, early token release |
+//! | [`framing`] | [`Framing`]: framing overhead of a medium |
+//! | `serializer` | transmission times at a rate, exact over any number of frames |
+//! | `occupancy` | queue occupancy of a port against its bound |
+//! | `table` | the port of each station |
 //!
-//! Nothing here reads a clock or draws randomness of its own: streams are handed in, named by whoever builds
-//! the network. No draw is made where a probability is zero.
+//! No clock is read, and random numbers come only from streams passed in by the caller, named by the network's
+//! builder. A probability of zero draws nothing.
 
 pub mod framing;
 pub mod hub;

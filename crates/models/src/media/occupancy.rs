@@ -1,13 +1,13 @@
-//! How much waits at a port, held against its bound.
+//! Queue occupancy of a port against its bound.
 
 use trunkline_endpoint::Bound;
 
-/// Frames that wait at one port, the leaving one included.
+/// Frames queued at a port, including the one in transmission.
 #[derive(Clone, Debug)]
 pub struct Occupancy {
     bound: Bound,
     all: Load,
-    /// By channel, as far as channels were seen; only if each has a bound of its own.
+    /// Occupancy by channel, with per-channel bounds.
     channels: Vec<Load>,
 }
 
@@ -36,7 +36,7 @@ impl Occupancy {
         Occupancy { bound, all: Load::default(), channels: Vec::new() }
     }
 
-    /// Takes a frame in, if there is room for it.
+    /// Adds a frame if it fits.
     #[inline]
     pub fn enter(&mut self, channel: u16, length: u32) -> bool {
         let enters = match self.bound.each_channel {
@@ -59,7 +59,7 @@ impl Occupancy {
         enters
     }
 
-    /// A frame that entered has left.
+    /// Removes a frame.
     #[inline]
     pub fn leave(&mut self, channel: u16, length: u32) {
         self.all.take(length);
@@ -68,7 +68,7 @@ impl Occupancy {
         }
     }
 
-    /// Whether a frame of `length` bytes fits, of whatever channel.
+    /// Returns whether a frame of `length` bytes fits, for any channel.
     #[inline]
     pub fn room(&self, length: u32) -> bool {
         match self.bound.each_channel {
@@ -79,12 +79,12 @@ impl Occupancy {
 
     #[inline(never)]
     fn room_in_each(&self, length: u32) -> bool {
-        // A channel that nobody has used yet is empty.
+        // An unused channel is empty.
         fits(self.bound, Load::default(), length)
             && self.channels.iter().all(|load| fits(self.bound, *load, length))
     }
 
-    /// Bytes that wait.
+    /// Returns the queued bytes.
     #[inline]
     pub fn bytes(&self) -> u64 {
         self.all.bytes

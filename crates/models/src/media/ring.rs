@@ -1,28 +1,26 @@
-//! A token ring: one packet a token, the next token right behind the packet.
+//! A token ring: one packet per token, with early token release.
 //!
 //! # What is simulated
 //!
-//! Stations in a ring, in the order of their ports. A token goes round; who has it and has a frame sends that
-//! one frame and right behind it a new token (early release), as the ring of *AirNET: A Real-Time
-//! Communications Network for Aircraft* (report UVA/528238/CS90/101, 1990), section 4.1, does: 10 Mb/s, up to
-//! 255 stations, packets up to 2046 bytes. Each station passes on what it hears after a latency of some bits,
-//! and the next one hears that a propagation delay later; together, a hop.
+//! Stations form a ring in the order of their ports. A station that receives the token sends one frame, if it has
+//! any, directly followed by a new token (early release), as in the ring of *AirNET: A Real-Time Communications
+//! Network for Aircraft* (report UVA/528238/CS90/101, 1990), section 4.1: 10 Mb/s, up to 255 stations, packets up to
+//! 2046 bytes. Each station repeats the signal after a latency of some bits, and the next one receives it a
+//! propagation delay later; together, a hop.
 //!
-//! With the last bit of the token at a station at time t, a frame that takes L has its last bit d stations on
-//! at t + L + d·hop, and the new token, which takes T, has its last bit at the next station at t + L + T +
-//! hop. A frame for a station goes there, back to the sender itself after a whole turn if it is its own; a
-//! frame for a group or for all is heard by every other station; a frame for nobody is found to be so when it
-//! is back.
+//! With the last bit of the token at a station at time t, the last bit of a frame of duration L arrives d stations
+//! away at t + L + d·hop, and that of the new token, of duration T, at the next station at t + L + T + hop. A frame
+//! to another station ends there; a frame to the sender itself returns after a whole rotation; a frame to a group or
+//! to all is received by every other station; a frame to an unknown station is detected when it returns.
 //!
-//! A pass of the token may lose it. The active monitor, which is station 0, notices when it has heard none
-//! for [`RingOptions::recovery`], counted from the moment at which the lost token would have arrived, and
-//! issues a new one.
+//! The token may be lost on a hop. The active monitor, station 0, notices after [`RingOptions::recovery`] without a
+//! token, counted from when the lost token would have arrived, and issues a new one.
 //!
 //! # The token walks without events
 //!
-//! Where nobody sends the token moves a hop at a time, so where it will be is arithmetic, and how many passes
-//! it will survive is one geometric draw. An idle ring has no event; a frame costs one when it gets the token
-//! and one for each station that hears it.
+//! While no station sends, the token moves one hop at a time, so its position is arithmetic, and the number of hops
+//! until a loss is one geometric draw. An idle ring has no events; a frame costs one event when it gets the token and
+//! one for each receiving station.
 
 use std::collections::VecDeque;
 
@@ -35,7 +33,7 @@ use crate::media::occupancy::Occupancy;
 use crate::media::serializer::bit_times;
 use crate::media::table::Table;
 
-/// Most stations of a ring: one-byte addresses, of which one means all.
+/// Maximum stations of a ring: one-byte addresses, one of which is the broadcast address.
 pub const STATIONS: usize = 255;
 
 /// What a ring is like.
@@ -45,15 +43,15 @@ pub struct RingOptions {
     pub rate: Rate,
     /// What is added to each frame.
     pub framing: Framing,
-    /// Longest frame taken, as [`Frame::length`] tells it; one byte more is [`Cause::TooLong`].
+    /// Longest accepted [`Frame::length`]; a longer frame is [`Cause::TooLong`].
     pub longest: u32,
-    /// Length of the token, delimiters included, in bits.
+    /// Length of the token including delimiters, in bits.
     pub token: u32,
-    /// Bits that a station holds while it repeats.
+    /// Latency of a repeating station, in bits.
     pub latency: u32,
-    /// Propagation from a station to the next. A hop, latency and this, takes some time.
+    /// Propagation delay between neighbours. A hop (latency and propagation) takes some time.
     pub propagation: Span,
-    /// Probability that a pass from a station to the next loses the token, 0 to 1.
+    /// Probability that the token is lost on one hop, 0 to 1.
     pub loss: f64,
     /// How long the active monitor waits for a lost token.
     pub recovery: Span,
@@ -79,10 +77,9 @@ impl Default for RingOptions {
 }
 
 impl RingOptions {
-    /// FDDI by rate and size: 100 Mb/s, 4500 bytes, and ANSI X3.139's format: preamble 8, delimiters, frame
-    /// control and status 4, addresses 12, check sequence 4; a token of 11 bytes, preamble included; 0.6 µs
-    /// in a station. One packet a token all the same: FDDI's timed token, which lets a station send several,
-    /// is not simulated.
+    /// FDDI by rate and size: 100 Mb/s, 4500 bytes, and the format of ANSI X3.139: preamble 8, delimiters, frame
+    /// control and status 4, addresses 12, check sequence 4; a token of 11 bytes including the preamble; 0.6 µs in a
+    /// station. One packet per token: FDDI's timed token, which lets a station send several, is not simulated.
     pub fn fddi() -> Self {
         RingOptions {
             rate: Rate::from_bps(100_000_000),
@@ -98,9 +95,9 @@ impl RingOptions {
 /// One station.
 #[derive(Clone, Debug)]
 struct Station<F> {
-    /// What waits, by priority.
+    /// Queued frames by priority.
     queues: [VecDeque<F>; 8],
-    /// Which priorities wait, a bit each.
+    /// Bit set of the priorities with queued frames.
     waiting: u8,
     occupancy: Occupancy,
     asked: bool,
@@ -115,7 +112,7 @@ impl<F: Frame> Station<F> {
         self.queues[usize::from(priority)].push_back(frame);
     }
 
-    /// The most urgent frame, of those the oldest.
+    /// Returns the oldest frame of the highest priority.
     fn pop(&mut self) -> Option<F> {
         let priority = self.waiting.checked_ilog2()?;
         let queue = &mut self.queues[priority as usize];
@@ -127,22 +124,22 @@ impl<F: Frame> Station<F> {
     }
 }
 
-/// The token, as it walks if nobody takes it.
+/// The token, as it circulates if no station seizes it.
 #[derive(Clone, Copy, Debug)]
 struct Token {
-    /// Where its last bit is, or will be, and when.
+    /// Station that its last bit reaches, and when.
     place: usize,
     at: Instant,
-    /// Passes from there on that it survives.
+    /// Hops from there on before it is lost.
     passes: u64,
 }
 
-/// What becomes of the token next, as far as is known.
+/// The next event of the token, as far as known.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// It reaches a station that has a frame, after so many passes.
+    /// It reaches a station with a frame after this many hops.
     Reach { station: usize, passes: u64 },
-    /// It is lost on the way.
+    /// It is lost.
     Lost,
 }
 
@@ -151,19 +148,19 @@ enum Step {
 struct Flight<F> {
     from: usize,
     frame: F,
-    /// When it arrives next.
+    /// Next arrival.
     at: Instant,
-    /// How many stations on that is.
+    /// Hops to the next arrival.
     distance: usize,
-    /// How many stations on it ends.
+    /// Hops to the end of its way.
     end: usize,
-    /// Nobody is where it goes.
+    /// Whether its destination does not exist.
     astray: bool,
 }
 
-/// The frame whose bits a station sends out.
+/// A frame in transmission.
 #[derive(Clone, Copy, Debug)]
-struct Leaving {
+struct Transmission {
     from: usize,
     until: Instant,
     takes: Span,
@@ -173,10 +170,9 @@ struct Leaving {
 
 /// A token ring; see the [module](self).
 ///
-/// Each station's queue holds what its [`Bound`] allows, of all priorities together; a frame for which there
-/// is no room is lost ([`Cause::Full`]), however urgent. When the token comes the station sends the frame of
-/// highest [`Frame::priority`], of those the oldest. At most one frame for each station, and one more, is on
-/// the ring.
+/// Each station's queue is limited by its [`Bound`] over all priorities; a frame that does not fit is lost
+/// ([`Cause::Full`]), whatever its priority. With the token a station sends the oldest frame of the highest
+/// [`Frame::priority`]. At most one frame per station, and one more, is on the ring.
 #[derive(Clone, Debug)]
 pub struct Ring<F> {
     options: RingOptions,
@@ -188,24 +184,24 @@ pub struct Ring<F> {
     table: Table,
     token: Token,
     step: Option<(Instant, Step)>,
-    /// Stations that have something to send.
+    /// Number of stations with queued frames.
     waiting: usize,
-    leaving: Option<Leaving>,
+    leaving: Option<Transmission>,
     flights: Vec<Flight<F>>,
     due: Instant,
-    /// Lost before they were queued, and not yet told.
+    /// Frames dropped at the queue, not yet reported.
     refused: VecDeque<(Port, F, Cause)>,
-    /// Stations that asked and now have room.
+    /// Stations whose wait for queue space has ended.
     granted: VecDeque<Port>,
     tokens_lost: u64,
 }
 
 impl<F: Frame> Ring<F> {
-    /// A ring with as many stations as there are bounds, one for each port. At time zero the token is at
-    /// station 0. `stream` decides when the token is lost; it is not drawn from if it never is.
+    /// Creates a ring with one station per bound. At time zero the token is at station 0. Token losses are drawn from
+    /// `stream`; without losses nothing is drawn.
     ///
     /// # Panics
-    /// If the rate or a hop is zero, or there are no stations or more than [`STATIONS`].
+    /// If the rate or the duration of a hop is zero, or there are no stations or more than [`STATIONS`].
     pub fn new(options: RingOptions, bounds: &[Bound], stream: Stream) -> Self {
         assert!((1..=STATIONS).contains(&bounds.len()), "a ring has 1 to 255 stations");
         assert!(options.rate.as_bps() > 0, "a ring has a rate");
@@ -242,7 +238,7 @@ impl<F: Frame> Ring<F> {
         ring
     }
 
-    /// Station `number` is at `port`; a bridge stands for several.
+    /// Places station `number` at `port`; a bridge stands for several stations.
     ///
     /// # Panics
     /// If there is no such port, or the number has more than 24 bits.
@@ -251,13 +247,13 @@ impl<F: Frame> Ring<F> {
         self.table.set(number, port);
     }
 
-    /// The longest that a token which is not lost takes from a station back to it: everybody sends a longest
-    /// frame. So long, at the most, a station's next frame waits for the token.
+    /// Returns the longest rotation of a token that is not lost: every station sends a longest frame. A station's
+    /// next frame waits for the token at most this long.
     pub fn cycle_bound(&self) -> Span {
         (self.time_for(self.options.longest) + self.token_time + self.hop) * self.stations.len() as u64
     }
 
-    /// Tokens that are known to have been lost. Nobody looks for one while there is nothing to send.
+    /// Returns the number of lost tokens that were noticed; a loss goes unnoticed while no station has frames.
     pub fn tokens_lost(&self) -> u64 {
         self.tokens_lost
     }
@@ -266,7 +262,7 @@ impl<F: Frame> Ring<F> {
         self.options.rate.time_for(Size::from_bytes(self.options.framing.wire(length)))
     }
 
-    /// How many passes the next token survives: geometric.
+    /// Draws the number of hops until the next token loss, geometrically distributed.
     fn draw_passes(&mut self) -> u64 {
         let loss = self.options.loss;
         match loss {
@@ -298,7 +294,7 @@ impl<F: Frame> Ring<F> {
         self.refused.push_back((port, frame, cause));
     }
 
-    /// `station` has something to send from `now` on, and had not before.
+    /// Records that `station` has frames to send from `now` on.
     fn claim(&mut self, now: Instant, station: usize) {
         if self.waiting == 0 {
             while self.lost_at() <= now {
@@ -316,7 +312,7 @@ impl<F: Frame> Ring<F> {
         }
     }
 
-    /// How many passes on the token reaches `station`, not before `from`.
+    /// Returns the hops until the token reaches `station`, not before `from`.
     fn passes_to(&self, station: usize, from: Instant) -> u64 {
         let stations = self.stations.len();
         let passes = ((station + stations - self.token.place) % stations) as u64;
@@ -332,20 +328,20 @@ impl<F: Frame> Ring<F> {
         (self.token.at + self.hop * passes, Step::Reach { station, passes })
     }
 
-    /// When the token would arrive from the pass that it does not survive.
+    /// Returns when the token would arrive after the hop on which it is lost.
     fn lost_at(&self) -> Instant {
         self.token.at + self.hop * self.token.passes.saturating_add(1)
     }
 
-    /// The monitor has missed the token for long enough.
+    /// The monitor issues a new token.
     fn reissue(&mut self) {
         self.tokens_lost += 1;
         let at = self.lost_at() + self.options.recovery;
         self.token = Token { place: 0, at, passes: self.draw_passes() };
     }
 
-    /// The first station from the token on that has something to send. All of it has come before the token
-    /// will.
+    /// Plans the next step: the first station after the token that has frames. They have all arrived before the
+    /// token.
     fn plan(&mut self) {
         let stations = self.stations.len();
         let mut places = (0..stations).map(|distance| (distance, (self.token.place + distance) % stations));
@@ -353,7 +349,7 @@ impl<F: Frame> Ring<F> {
         self.step = first.map(|(distance, at)| self.step_to(at, distance as u64));
     }
 
-    /// Takes the token's steps until `now`; with `whole`, also those at `now`.
+    /// Executes the token's steps before `now`; with `whole`, also those at `now`.
     fn advance(&mut self, now: Instant, whole: bool) {
         while let Some((at, step)) = self.step.filter(|(at, _)| *at < now || (whole && *at == now)) {
             match step {
@@ -376,7 +372,7 @@ impl<F: Frame> Ring<F> {
         let takes = self.time_for(frame.length());
         let until = now + self.latency + takes;
         let (channel, length) = (frame.channel(), frame.length());
-        self.leaving = Some(Leaving { from: at, until, takes, channel, length });
+        self.leaving = Some(Transmission { from: at, until, takes, channel, length });
         self.launch(now + takes, at, frame);
 
         self.token =
@@ -389,7 +385,7 @@ impl<F: Frame> Ring<F> {
         }
     }
 
-    /// Sends a frame round whose last bit stood at station `from` at `sent`.
+    /// Puts a frame on the ring whose last bit was at station `from` at `sent`.
     fn launch(&mut self, sent: Instant, from: usize, frame: F) {
         let stations = self.stations.len();
         let several = stations > 1 && !matches!(frame.to(), To::Station(_));
@@ -397,7 +393,7 @@ impl<F: Frame> Ring<F> {
             To::Station(number) => self.table.get(number).map(|port| usize::from(port.0)),
             To::Group(_) | To::All => None,
         };
-        // Its own frame, or nobody's, comes back after a whole turn.
+        // A frame to its sender or to no station returns after a whole rotation.
         let away = port.map_or(0, |port| (port + stations - from) % stations);
         let whole = if away == 0 { stations } else { away };
         let (distance, end) = if several { (1, stations - 1) } else { (whole, whole) };
@@ -405,7 +401,7 @@ impl<F: Frame> Ring<F> {
         self.flights.push(Flight { from, frame, at, distance, end, astray: !several && port.is_none() });
     }
 
-    /// Counts what has left by `now`, and answers who asked.
+    /// Counts the frames that have left by `now`, and notifies stations that wait for queue space.
     fn retire(&mut self, now: Instant) {
         let Some(left) = self.leaving.take_if(|leaving| leaving.until <= now) else { return };
         let station = &mut self.stations[left.from];
@@ -428,12 +424,12 @@ impl<F: Frame> Ring<F> {
         }
     }
 
-    /// The flight that arrives next; of several at once the oldest.
+    /// Returns the next flight to arrive; the oldest of several at once.
     fn next_flight(&self) -> Option<usize> {
         (0..self.flights.len()).min_by_key(|flight| self.flights[*flight].at)
     }
 
-    /// Hands the next frame that has arrived to a station.
+    /// Delivers the next arrived frame to a station.
     fn arrive(&mut self) -> Option<Passage<F>> {
         let place = self.next_flight().filter(|place| self.flights[*place].at <= self.due)?;
         let flight = &mut self.flights[place];

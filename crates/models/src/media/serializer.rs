@@ -1,22 +1,20 @@
-//! How long bytes take at a rate, exact over any number of frames.
+//! Transmission times at a rate, exact over any number of frames.
 
 use trunkline_units::{Instant, Rate, Span};
 
-/// Picoseconds that eight bits take at one bit per second.
+/// Picoseconds of eight bits at one bit per second.
 const BYTE_AT_1_BPS: u64 = 8_000_000_000_000;
 
-/// A transmitter that sends one frame after the other. It is free at a fraction of a picosecond, which is
-/// carried from frame to frame, so a long stream keeps its rate to the bit; what it tells is rounded up to a
-/// picosecond.
+/// A transmitter of one frame after the other. Its end time is kept in fractions of a picosecond, so a long stream
+/// keeps its rate exactly; reported times are rounded up to a picosecond.
 #[derive(Clone, Debug)]
 pub struct Serializer {
     /// A byte takes `scale / divisor` picoseconds.
     scale: u64,
     divisor: u64,
-    /// The first picosecond in which it is free.
+    /// First picosecond in which it is idle.
     free: Instant,
-    /// What rounding up has left over, in parts of a picosecond, and what it takes to round up: free again
-    /// exactly at `free - (divisor - 1 - rest) / divisor`.
+    /// Rounding remainder: idle exactly at `free - (divisor - 1 - rest) / divisor`.
     rest: u64,
 }
 
@@ -30,39 +28,39 @@ impl Serializer {
         Serializer { scale: BYTE_AT_1_BPS / common, divisor, free: Instant::ZERO, rest: divisor - 1 }
     }
 
-    /// The first picosecond in which it is free.
+    /// First picosecond in which it is idle.
     #[inline]
     pub fn free(&self) -> Instant {
         self.free
     }
 
-    /// Sends `bytes` from `from` on, not before it is free, and tells when the last bit has left. What begins
-    /// in the picosecond in which it becomes free follows without a gap.
+    /// Transmits `bytes` at `from` or when idle, whichever is later; returns when the last bit has left. A
+    /// transmission that begins in the picosecond in which it becomes idle follows without a gap.
     #[inline]
-    pub fn take(&mut self, from: Instant, bytes: u64) -> Instant {
+    pub fn transmit(&mut self, from: Instant, bytes: u64) -> Instant {
         if from > self.free {
             (self.free, self.rest) = (from, self.divisor - 1);
         }
         let (whole, rest) = match bytes.checked_mul(self.scale).and_then(|n| n.checked_add(self.rest)) {
-            // At most rates: no division, which takes longer than all the rest.
+            // The common case needs no division, which would dominate the cost.
             Some(n) if self.divisor == 1 => (n, 0),
             Some(n) => (n / self.divisor, n % self.divisor),
-            None => self.long(bytes),
+            None => self.slow_path(bytes),
         };
         (self.free, self.rest) = (self.free + Span::from_ps(whole), rest);
         self.free
     }
 
-    /// For frames of some million bytes.
+    /// For frames of millions of bytes.
     #[cold]
-    fn long(&self, bytes: u64) -> (u64, u64) {
+    fn slow_path(&self, bytes: u64) -> (u64, u64) {
         let n = u128::from(bytes) * u128::from(self.scale) + u128::from(self.rest);
         let divisor = u128::from(self.divisor);
         (u64::try_from(n / divisor).unwrap_or(u64::MAX), (n % divisor) as u64)
     }
 }
 
-/// How long `bits` take, rounded up to a picosecond.
+/// Returns the duration of `bits`, rounded up to a picosecond.
 pub fn bit_times(rate: Rate, bits: u32) -> Span {
     let ps = (u128::from(bits) * 1_000_000_000_000).div_ceil(u128::from(rate.as_bps().max(1)));
     Span::from_ps(u64::try_from(ps).unwrap_or(u64::MAX))
@@ -83,7 +81,7 @@ mod tests {
         let mut line = Serializer::new(OC3);
         let mut last = Instant::ZERO;
         for _ in 0..353_208 {
-            last = line.take(Instant::ZERO, 53);
+            last = line.transmit(Instant::ZERO, 53);
         }
         // 353,208 cells of 424 bits at 149.76 Mb/s, rounded up once and not each time.
         let bits = 353_208u128 * 424 * 1_000_000_000_000;
@@ -93,17 +91,17 @@ mod tests {
     #[test]
     fn a_rest_is_forgotten_when_idle() {
         let mut line = Serializer::new(OC3);
-        let first = line.take(Instant::ZERO, 53);
+        let first = line.transmit(Instant::ZERO, 53);
         assert_eq!(first, Instant::from_ps(2_831_197));
         let later = Instant::from_ns(1_000_000);
-        assert_eq!(line.take(later, 53).since(later), first.since(Instant::ZERO));
+        assert_eq!(line.transmit(later, 53).since(later), first.since(Instant::ZERO));
     }
 
     #[test]
     fn long_frames_and_slow_lines() {
         let mut line = Serializer::new(Rate::from_bps(7));
-        let last = line.take(Instant::ZERO, 3_000_000);
+        let last = line.transmit(Instant::ZERO, 3_000_000);
         assert_eq!(u128::from(last.as_ps()), (24_000_000u128 * 1_000_000_000_000).div_ceil(7));
-        assert_eq!(line.take(Instant::ZERO, u64::MAX), Instant::MAX);
+        assert_eq!(line.transmit(Instant::ZERO, u64::MAX), Instant::MAX);
     }
 }

@@ -7,15 +7,15 @@ use trunkline_units::{Instant, Span};
 
 use crate::media::table::Table;
 
-/// What a switch is like.
+/// Options of a switch.
 #[derive(Clone, Debug)]
 pub struct SwitchOptions {
-    /// From a frame's last bit coming in to its standing in the output's queue.
+    /// Time from a frame's last received bit until it is queued at the output.
     pub latency: Span,
-    /// Frames that may be inside at once, during the latency. One more is lost ([`Cause::Full`]).
+    /// Maximum number of frames inside during the latency; further frames are lost ([`Cause::Full`]).
     pub inside: u64,
-    /// Whether it checks frames and throws damaged ones away ([`Cause::Damaged`]), as a bridge of IEEE 802.1D
-    /// does. A switch of cells looks at headers only.
+    /// Whether it drops damaged frames ([`Cause::Damaged`]), as an IEEE 802.1D bridge does. A cell switch only checks
+    /// headers.
     pub checks: bool,
 }
 
@@ -26,31 +26,30 @@ impl Default for SwitchOptions {
     }
 }
 
-/// Takes frames that have arrived whole, looks up where they go, and hands them on after a fixed latency;
-/// without latency, in the same instant.
+/// A store-and-forward switch: looks up the output of each frame and forwards it after a fixed latency; without
+/// latency, in the same instant.
 ///
-/// It has no output queue. A medium queues at its ports: the buffer of an output is the
-/// [`Bound`](trunkline_endpoint::Bound) of the link or ring that stands there. What crosses the switch
-/// meanwhile is bounded by [`SwitchOptions::inside`].
+/// It has no output queues: the buffer of an output is the [`Bound`](trunkline_endpoint::Bound) of the link or ring
+/// at that port. Frames inside the switch are limited by [`SwitchOptions::inside`].
 ///
-/// The ways are given, not learnt. A frame for a station or group that it does not know is lost
-/// ([`Cause::NoWay`]). A frame for several ports is cloned. None goes back out of the port through which it
-/// came: that is no error, it is only counted ([`Switch::filtered`]).
+/// Forwarding tables are configured, not learnt. A frame to an unknown station or group is lost ([`Cause::NoWay`]). A
+/// frame to several ports is cloned. No frame leaves through its input port; such a frame is counted as
+/// [filtered](Switch::filtered).
 ///
-/// Its [`Counters`] are those of frames that came in through a port; nothing is `busy`.
+/// Its [`Counters`] count the frames received at each port; `busy` is zero.
 #[derive(Clone, Debug)]
 pub struct Switch<F> {
     options: SwitchOptions,
     table: Table,
     groups: BTreeMap<u32, Box<[Port]>>,
-    /// Frames inside, oldest first: when each comes out, and whence it came.
+    /// Frames inside, oldest first, with departure time and input port.
     inside: VecDeque<(Instant, Port, F)>,
-    /// How many ports the oldest has been considered for, if it goes to several.
+    /// Number of output ports considered for the oldest frame, if it goes to several.
     considered: usize,
     due: Instant,
-    /// Lost for want of room and not yet told.
+    /// Frames dropped because the switch was full, not yet reported.
     refused: VecDeque<(Port, F)>,
-    /// Ports that want to know when there is room, and those to tell.
+    /// Ports that wait for space, and ports to notify.
     asked: Vec<Port>,
     granted: VecDeque<Port>,
     counters: Vec<Counters>,
@@ -58,7 +57,7 @@ pub struct Switch<F> {
 }
 
 impl<F: Frame> Switch<F> {
-    /// A switch with `ports` ports that knows nobody yet.
+    /// Creates a switch with `ports` ports and empty tables.
     pub fn new(ports: u16, options: SwitchOptions) -> Self {
         Switch {
             options,
@@ -75,7 +74,7 @@ impl<F: Frame> Switch<F> {
         }
     }
 
-    /// Frames for `station` leave through `port`.
+    /// Forwards frames to `station` through `port`.
     ///
     /// # Panics
     /// If there is no such port, or the station's number has more than 24 bits.
@@ -84,7 +83,7 @@ impl<F: Frame> Switch<F> {
         self.table.set(station, port);
     }
 
-    /// Frames for `group` leave through each of `ports`.
+    /// Forwards frames to `group` through each of `ports`.
     ///
     /// # Panics
     /// If there is no such port.
@@ -93,8 +92,8 @@ impl<F: Frame> Switch<F> {
         self.groups.insert(group, ports.into());
     }
 
-    /// Where a frame that comes in at `port` now goes out, if it only passes: the switch takes no time, the frame is for
-    /// one station, and nothing is wrong. It has then been counted, and `handle` need not be called.
+    /// Returns the output port of a frame received at `port` if it passes at once: no latency, one destination, no
+    /// error. The frame is then counted, and `handle` need not be called.
     #[inline]
     pub fn direct(&mut self, port: Port, frame: &F) -> Option<Port> {
         let To::Station(station) = frame.to() else { return None };
@@ -106,9 +105,9 @@ impl<F: Frame> Switch<F> {
         Some(out)
     }
 
-    /// The oldest frame and where it goes, if it has been inside for long enough, is for one station, and nothing is
-    /// wrong: what `handle` with a wake and one `poll` do, in one step.
-    // Not inlined: then a frame is moved as a whole.
+    /// Returns the oldest frame and its output port if its latency has passed and it has one destination and no
+    /// error: `handle` with a wake and one `poll` in one step.
+    // Not inlined, so that the frame is moved in one piece.
     #[inline(never)]
     pub fn exit(&mut self, now: Instant) -> Option<(Port, F)> {
         let (at, from, frame) = self.inside.front()?;
@@ -118,23 +117,23 @@ impl<F: Frame> Switch<F> {
         self.take().map(|frame| (out, frame))
     }
 
-    /// How long frames are inside.
+    /// Returns the latency.
     pub fn latency(&self) -> Span {
         self.options.latency
     }
 
-    /// Frames that may be inside at once.
+    /// Maximum number of frames inside during the latency; further frames are lost ([`Cause::Full`]).
     pub fn inside(&self) -> u64 {
         self.options.inside
     }
 
-    /// Takes the latency away, for whoever has the lines to its ports take so much longer. To be called before the first
-    /// frame comes.
+    /// Removes and returns the latency, for a caller that adds it to the connected lines. Call it before the first
+    /// frame.
     pub fn take_latency(&mut self) -> Span {
         std::mem::take(&mut self.options.latency)
     }
 
-    /// Takes a frame, as [`Medium::handle`] does.
+    /// Accepts a frame, as [`Medium::handle`] does.
     #[inline]
     pub fn send(&mut self, now: Instant, port: Port, frame: F) {
         let room = self.has_room();
@@ -152,7 +151,7 @@ impl<F: Frame> Switch<F> {
         self.inside.push_back((now + self.options.latency, port, frame));
     }
 
-    /// When there is something to say next: at once if that lies in the past, never at [`Instant::MAX`].
+    /// Returns the time of the next output: at once if it is in the past, [`Instant::MAX`] for never.
     #[inline]
     pub fn deadline(&self) -> Instant {
         match self.refused.is_empty() && self.granted.is_empty() {
@@ -161,12 +160,12 @@ impl<F: Frame> Switch<F> {
         }
     }
 
-    /// Frames that would have gone back where they came from, and nowhere else.
+    /// Returns the number of frames whose only output was their input port.
     pub fn filtered(&self) -> u64 {
         self.filtered
     }
 
-    /// The port that comes at place `at` in the list of those to which `to` leads.
+    /// Returns the port at index `at` of the destinations of `to`.
     fn target(&self, to: To, at: usize) -> Option<Port> {
         match to {
             To::Station(station) => self.table.get(station).filter(|_| at == 0),
@@ -175,7 +174,7 @@ impl<F: Frame> Switch<F> {
         }
     }
 
-    /// The next port from place `at` on that is not `from`, and its place.
+    /// Returns the next destination port from index `at` on that is not `from`, with its index.
     fn next_target(&self, to: To, from: Port, mut at: usize) -> Option<(usize, Port)> {
         loop {
             let port = self.target(to, at)?;
@@ -186,7 +185,7 @@ impl<F: Frame> Switch<F> {
         }
     }
 
-    /// Takes the oldest frame out.
+    /// Removes the oldest frame.
     #[inline]
     fn take(&mut self) -> Option<F> {
         self.considered = 0;
@@ -201,7 +200,7 @@ impl<F: Frame> Switch<F> {
         self.take().map(|frame| Passage::Lost { port, frame, cause })
     }
 
-    /// Hands on the oldest frame, to the next port to which it goes. Nothing if it goes nowhere but back.
+    /// Forwards the oldest frame to its next port; `None` if it has no other port than its input.
     #[inline]
     fn forward(&mut self) -> Option<Passage<F>> {
         let (_, from, frame) = self.inside.front()?;

@@ -1,12 +1,12 @@
-//! Which station is at which port.
+//! Station table: the port of each station.
 
 use trunkline_endpoint::Port;
 
-/// Station numbers are below this, so a table is small: three bytes, as the lower part of an address.
+/// Limit of station numbers, which keeps the table small: three bytes, the lower part of an address.
 const STATIONS: u32 = 1 << 24;
 
 /// No port.
-const NOWHERE: u16 = u16::MAX;
+const NO_PORT: u16 = u16::MAX;
 
 /// Ports by station number.
 #[derive(Clone, Debug, Default)]
@@ -19,13 +19,13 @@ impl Table {
         assert!(station < STATIONS, "a station's number has 24 bits");
         let at = station as usize;
         if at >= self.0.len() {
-            self.0.resize(at + 1, NOWHERE);
+            self.0.resize(at + 1, NO_PORT);
         }
         self.0[at] = port.0;
     }
 
     #[inline]
     pub fn get(&self, station: u32) -> Option<Port> {
-        self.0.get(station as usize).filter(|port| **port != NOWHERE).map(|port| Port(*port))
+        self.0.get(station as usize).filter(|port| **port != NO_PORT).map(|port| Port(*port))
     }
 }

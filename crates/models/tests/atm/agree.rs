@@ -24,7 +24,7 @@ fn both(configs: &[Config], latency: Span, packets: &[(Instant, Packet)]) -> (Fa
     let cells = run(configs, Mode::Cells, latency, packets);
     let (mut fates, counters, aal5) = run(configs, Mode::Trains, latency, packets);
     let steps = std::mem::replace(&mut fates.steps, cells.0.steps);
-    // A gathering ends with what came of it, so its largest is told by both alike.
+    // A reassembly ends with its result, so both report the same maximum.
     assert_eq!(fates, cells.0, "what arrived, when, and what was lost");
     assert_eq!(counters, cells.1, "counters of the links");
     assert_eq!(aal5, cells.2, "counters of the last adapter");
@@ -71,7 +71,7 @@ fn links() -> impl Strategy<Value = Vec<Config>> {
     let ends = (pacings(), bounds());
     let hops = prop::collection::vec((rates(), 0..20_000_000u64, bounds(), impairments()), 1..5);
     (ends, hops).prop_map(|((pacing, mut first), hops)| {
-        // A packet that never fits at the source tells nothing.
+        // A packet that never fits at the source is not compared.
         if let Room::Bytes(bytes) = &mut first.room {
             *bytes += 20_000;
         }

@@ -83,7 +83,7 @@ fn an_adapter_s_queue_is_bounded() {
 }
 
 #[test]
-fn who_asks_is_told_once_when_there_is_room() {
+fn waiting_sender_is_notified_once() {
     let ends = [
         (adapter(Pacing::None, Bound::frames(2)), 9_180),
         (adapter(Pacing::None, Bound { room: Room::Bytes(400 * 53), each_channel: true }), 9_180),
@@ -118,7 +118,7 @@ fn who_asks_is_told_once_when_there_is_room() {
 }
 
 #[test]
-fn who_asks_and_has_room_is_told_at_once() {
+fn sender_with_space_is_notified_at_once() {
     let mut link = link(&config(149.76, Span::ZERO, [End::ADAPTER; 2]));
     link.handle(START, Arrival::Ask { port: LEFT });
     assert_eq!(link.poll(START), Passage::Room { port: LEFT });
@@ -185,7 +185,7 @@ fn a_damaged_cell_loses_its_packet() {
 }
 
 #[test]
-fn what_is_no_cell_or_too_long_is_lost_and_said() {
+fn oversized_and_foreign_frames_are_reported_lost() {
     let mut link = link(&config(149.76, Span::ZERO, [End::ADAPTER, bare(10)]));
     give(&mut link, START, RIGHT, Packet::new(1, 65_528, 0)); // 8 more make 65,536
     give(&mut link, START, RIGHT, Packet::new(2, u32::MAX, 0));
@@ -210,7 +210,7 @@ fn what_is_no_cell_or_too_long_is_lost_and_said() {
 }
 
 #[test]
-fn shares_come_out_as_asked_and_nothing_vanishes() {
+fn impairments_match_their_probabilities() {
     let bad = Impairments { loss: 0.05, corrupt: 0.04, duplicate: 0.03, reorder: 0.02 };
     let plain = config(149.76, Span::from_us(1), [bare(1_000_000), bare(1)]);
     let mut link = link(&Config { impairments: [bad, Impairments::default()], ..plain });
@@ -254,7 +254,7 @@ fn a_reordered_cell_comes_behind_the_next_or_late() {
         .iter()
         .map(|(_, p)| if let Passage::Transmit { frame, .. } = p { frame.serial } else { panic!() })
         .collect();
-    assert_eq!(order, [1, 0, 2], "the last one had nobody to overtake it");
+    assert_eq!(order, [1, 0, 2], "no later cell overtakes the last one");
     assert_eq!(said[0].0, said[1].0);
     let cell_time = mbps(149.76).time_for(trunkline_units::Size::from_bytes(53));
     assert!(said[2].0.since(START) >= OVERTAKEN_WITHIN + cell_time);

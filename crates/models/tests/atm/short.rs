@@ -8,10 +8,10 @@ use trunkline_endpoint::{Arrival, Bound, Medium, Passage, Port};
 use trunkline_models::atm::{CellFrame, CellLink, Config, Impairments, Pacing};
 use trunkline_units::{Instant, Seed, Span};
 
-type Said = Vec<(Instant, Passage<Packet>)>;
+type Log = Vec<(Instant, Passage<Packet>)>;
 
 /// Polls until there is nothing more; when it wants to be woken.
-fn drain(link: &mut CellLink<Packet>, now: Instant, said: &mut Said) -> Instant {
+fn drain(link: &mut CellLink<Packet>, now: Instant, said: &mut Log) -> Instant {
     loop {
         match link.poll(now) {
             Passage::Idle { deadline } => return deadline.unwrap_or(Instant::MAX),
@@ -21,8 +21,8 @@ fn drain(link: &mut CellLink<Packet>, now: Instant, said: &mut Said) -> Instant 
 }
 
 /// What a link says to frames, by the short way where there is one or never; and how many frames took it.
-fn play(config: &Config, load: &[(Instant, Port, Packet)], short: bool) -> (Said, usize) {
-    let (mut link, mut said, mut shortly) = (link(config), Said::new(), 0);
+fn play(config: &Config, load: &[(Instant, Port, Packet)], short: bool) -> (Log, usize) {
+    let (mut link, mut said, mut shortly) = (link(config), Log::new(), 0);
     let mut due = Instant::MAX;
     let end = (Instant::MAX, RIGHT, None);
     let load = load.iter().map(|(at, port, frame)| (*at, *port, Some(frame.clone())));

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use trunkline_endpoint::{Bound, Frame, Port, To};
-use trunkline_models::host::station::CARD;
+use trunkline_models::host::station::CARD_CAPACITY;
 use trunkline_models::host::{Cause, Costs, Counters, Interface, Output, Station};
 use trunkline_units::{Instant, Seed, Span};
 
@@ -52,10 +52,10 @@ fn us(n: u64) -> Span {
     Span::from_us(n)
 }
 
-type Said = Vec<(Instant, Output<Packet>)>;
+type Log = Vec<(Instant, Output<Packet>)>;
 
 /// What it says until `end`, woken at its deadlines.
-fn listen(station: &mut Station<Packet>, mut now: Instant, end: Instant) -> Said {
+fn listen(station: &mut Station<Packet>, mut now: Instant, end: Instant) -> Log {
     let mut said = Vec::new();
     loop {
         match station.poll(now) {
@@ -205,10 +205,10 @@ fn the_receive_buffer_is_bounded_after_the_interrupt() {
 #[test]
 fn a_card_is_bounded() {
     let mut station = station(Costs { interrupt: us(10), ..Costs::default() });
-    (0..CARD as u32 + 5).for_each(|serial| station.arrive(START, PORT, packet(serial, 100)));
+    (0..CARD_CAPACITY as u32 + 5).for_each(|serial| station.arrive(START, PORT, packet(serial, 100)));
     let said = listen(&mut station, START, Instant::MAX);
-    assert_eq!((said.len(), station.counters().full), (CARD + 5, 5));
-    assert_eq!(station.counters().interrupts, CARD as u64);
+    assert_eq!((said.len(), station.counters().full), (CARD_CAPACITY + 5, 5));
+    assert_eq!(station.counters().interrupts, CARD_CAPACITY as u64);
 }
 
 #[test]
@@ -282,7 +282,7 @@ fn more_processors_help_up_to_the_interrupts() {
     for (rate, one, two) in [(3_000, 3_000, 3_000), (7_000, 3_000, 7_000), (9_500, 500, 9_500)] {
         assert!(goodput(1, rate).abs_diff(one) <= 60 && goodput(2, rate).abs_diff(two) <= 60, "at {rate}");
     }
-    // Past the interrupts that one processor can take nobody is helped by any number.
+    // Beyond the interrupt capacity of one processor more processors do not help.
     let most: Vec<u64> = [2, 3, 8].map(|cpus| goodput(cpus, 20_000)).to_vec();
     assert!(most.iter().all(|found| found.abs_diff(10_000) <= 60), "{most:?}");
     // While the first is saturated, of four together less than half is used ("around 40 %").

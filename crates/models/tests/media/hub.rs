@@ -3,7 +3,7 @@
 
 use super::common;
 
-use common::{Packet, Said, World, check_conservation, draw_bound, load, run_twice, send_politely};
+use common::{Log, Packet, World, check_conservation, draw_bound, load, run_twice, send_politely};
 use trunkline_endpoint::{Bound, Cause, Passage, Port, To};
 use trunkline_models::media::{Hub, HubOptions};
 use trunkline_units::{Instant, Rate, Seed, Span};
@@ -29,27 +29,27 @@ fn at(ns: u64) -> Instant {
     Instant::from_ns(ns)
 }
 
-/// When frames were heard first, and which.
-fn heard(said: &[Said]) -> Vec<(u64, u32)> {
-    let mut heard: Vec<(u64, u32)> = Vec::new();
+/// When frames were received first, and which.
+fn received(said: &[Log]) -> Vec<(u64, u32)> {
+    let mut received: Vec<(u64, u32)> = Vec::new();
     for (at, passage) in said {
         if let Passage::Transmit { frame, .. } = passage
-            && heard.last().is_none_or(|(_, id)| *id != frame.id)
+            && received.last().is_none_or(|(_, id)| *id != frame.id)
         {
-            heard.push((at.as_ns(), frame.id));
+            received.push((at.as_ns(), frame.id));
         }
     }
-    heard
+    received
 }
 
 #[test]
-fn everybody_hears_a_lone_frame_a_delay_later() {
+fn single_frame_reaches_all_stations_after_the_delay() {
     let mut world = World::new(hub(4, Bound::NONE, Seed(1)));
     world.send(at(1_000), 2, packet(1, 1000));
     world.finish();
     // Preamble 8, header and check sequence 18.
     let arrival = at(1_000 + 1026 * 8 * BIT + DELAY);
-    let expected: Vec<Said> = [0, 1, 3]
+    let expected: Vec<Log> = [0, 1, 3]
         .map(|port| (arrival, Passage::Transmit { port: Port(port), frame: packet(1, 1000) }))
         .into();
     assert_eq!(world.said, expected);
@@ -63,7 +63,7 @@ fn short_frames_are_padded_and_a_gap_follows_each() {
     world.finish();
     let frame = (64 + 512) * BIT;
     let ends = |n: u64| n * (frame + 96 * BIT) - 96 * BIT + DELAY;
-    assert_eq!(heard(&world.said), [(ends(1), 0), (ends(2), 1), (ends(3), 2)]);
+    assert_eq!(received(&world.said), [(ends(1), 0), (ends(2), 1), (ends(3), 2)]);
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn a_busy_medium_is_waited_for() {
     world.finish();
     let frame = 1026 * 8 * BIT;
     let second = frame + DELAY + 96 * BIT + frame + DELAY;
-    assert_eq!(heard(&world.said), [(frame + DELAY, 0), (second, 1)]);
+    assert_eq!(received(&world.said), [(frame + DELAY, 0), (second, 1)]);
     assert_eq!(world.counters(0).collisions + world.counters(1).collisions, 0);
 }
 
@@ -100,7 +100,7 @@ fn who_cannot_sense_collides_and_backs_off_by_slots() {
         }
         let first = if drawn_a < drawn_b { 0 } else { 1 };
         let end = start[first] + 1026 * 8 * BIT + DELAY;
-        assert_eq!(heard(&world.said)[0], (end, first as u32), "seed {seed}");
+        assert_eq!(received(&world.said)[0], (end, first as u32), "seed {seed}");
     }
 }
 
@@ -154,9 +154,9 @@ fn nothing_vanishes() {
         let world = run_twice(seed, make, &load);
         check_conservation(&world, &load, stations, |from, _| (0..stations).filter(|p| *p != from).collect());
         // The medium carries one frame at a time.
-        let mut busy = heard(&world.said);
+        let mut busy = received(&world.said);
         busy.dedup_by_key(|(at, _)| *at);
-        assert_eq!(busy.len(), heard(&world.said).len(), "seed {seed}");
+        assert_eq!(busy.len(), received(&world.said).len(), "seed {seed}");
     }
 }
 

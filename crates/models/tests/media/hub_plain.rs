@@ -5,7 +5,7 @@ use super::common;
 
 use std::collections::{BTreeSet, VecDeque};
 
-use common::{Packet, Said, World, load};
+use common::{Log, Packet, World, load};
 use proptest::prelude::*;
 use trunkline_endpoint::{Bound, Cause, Medium, Passage, Port, To};
 use trunkline_models::media::{Hub, HubOptions};
@@ -20,7 +20,7 @@ enum Happens {
     GapOver,
     Try,
     CarrierOn,
-    /// The last bit is heard.
+    /// The last bit is received.
     Hears,
 }
 
@@ -49,7 +49,7 @@ struct Plain {
     serial: u32,
     /// What is on the medium.
     sent: Vec<(usize, Packet)>,
-    said: Vec<Said>,
+    said: Vec<Log>,
 }
 
 impl Plain {
@@ -79,7 +79,7 @@ impl Plain {
                 Happens::GapOver => self.gap_over(now, at),
                 Happens::Try => self.begin(now, at),
                 Happens::CarrierOn => self.carrier_on(now, at),
-                Happens::Hears => self.hears(now, at),
+                Happens::Hears => self.receives(now, at),
             }
         }
     }
@@ -97,7 +97,7 @@ impl Plain {
         station.sending = Some((now, now + bits * self.bit));
         station.collided = false;
         station.deferring = true;
-        // It may have heard somebody in the very moment of its start.
+        // It may have sensed a carrier in the very moment of its start.
         if station.carriers > 0 {
             self.collide(now, at);
         }
@@ -194,7 +194,7 @@ impl Plain {
         station.deferring |= station.carriers > 0;
     }
 
-    fn hears(&mut self, now: u64, from: usize) {
+    fn receives(&mut self, now: u64, from: usize) {
         let (_, packet) = self.sent.remove(0);
         for port in (0..self.stations.len()).filter(|port| *port != from) {
             let frame = packet.clone();
@@ -204,7 +204,7 @@ impl Plain {
 }
 
 /// In one order: a hub may tell of two things of one moment in another.
-fn sorted(said: &[Said]) -> Vec<(Instant, String)> {
+fn sorted(said: &[Log]) -> Vec<(Instant, String)> {
     let mut lines: Vec<_> = said.iter().map(|(at, passage)| (*at, format!("{passage:?}"))).collect();
     lines.sort();
     lines

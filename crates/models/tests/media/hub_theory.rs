@@ -59,7 +59,7 @@ fn throughput_falls_with_stations_and_rises_with_size() {
 }
 
 #[test]
-fn two_stations_capture_the_medium_as_long_as_their_backoffs_say() {
+fn capture_effect_matches_the_backoff() {
     let found = saturate(SEGMENT, 2, LONG, 3_000.0);
     let theory = two_stations(sending(LONG), SEGMENT);
     assert!((theory.frames - 1.0).abs() < 1e-9, "a contention before every frame");
@@ -71,7 +71,7 @@ fn two_stations_capture_the_medium_as_long_as_their_backoffs_say() {
 }
 
 /// What the formula leaves out for short frames: the loser of a contention backs off for many frames of the
-/// winner, which then contends with nobody. A contention itself costs what the formula says.
+/// winner, which then contends with no station. A contention itself costs what the formula says.
 #[test]
 fn short_frames_contend_seldom_and_not_for_less() {
     for (size, at_least) in [(64, 180.0), (512, 29.0), (1518, 10.0)] {

@@ -4,7 +4,7 @@ use super::common;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use common::{Packet, Said, World, draw_bound, load, run, send_politely};
+use common::{Log, Packet, World, draw_bound, load, run, send_politely};
 use proptest::prelude::*;
 use trunkline_endpoint::{Bound, Cause, Counters, Frame, Passage, Port, Room, To};
 use trunkline_models::media::{Framing, Impairments, LineOptions, Link};
@@ -27,7 +27,7 @@ struct Plain {
     held: Option<(u64, Packet, [bool; 4])>,
     launched: u32,
     counters: Counters,
-    said: Vec<Said>,
+    said: Vec<Log>,
 }
 
 impl Plain {
@@ -204,8 +204,8 @@ fn packet(id: u32, length: u32) -> Packet {
 }
 
 /// Of what was said, what concerns frames that left `port`.
-fn of_port(said: &[Said], port: u16) -> Vec<Said> {
-    let concerns = |(_, passage): &&Said| match passage {
+fn of_port(said: &[Log], port: u16) -> Vec<Log> {
+    let concerns = |(_, passage): &&Log| match passage {
         Passage::Transmit { port: to, .. } => to.0 != port,
         Passage::Lost { port: from, .. } | Passage::Room { port: from } => from.0 == port,
         Passage::Idle { .. } => false,
@@ -251,10 +251,10 @@ proptest! {
         let mut doubled = 0;
         for (_, from, packet) in &load {
             let fate = &fates[&packet.id];
-            prop_assert_eq!(fate.lost.len() + fate.heard.len().min(1), 1);
-            prop_assert!(fate.heard.len() <= 2 && fate.heard.iter().all(|port| port != from));
+            prop_assert_eq!(fate.lost.len() + fate.received.len().min(1), 1);
+            prop_assert!(fate.received.len() <= 2 && fate.received.iter().all(|port| port != from));
             prop_assert!(fate.lost.iter().all(|(port, _)| port == from));
-            doubled += fate.heard.len().saturating_sub(1) as u64;
+            doubled += fate.received.len().saturating_sub(1) as u64;
         }
         let (a, b) = (world.counters(0), world.counters(1));
         prop_assert_eq!(doubled, a.doubled + b.doubled);
@@ -275,7 +275,7 @@ fn a_frame_takes_its_time() {
 }
 
 #[test]
-fn a_bound_is_kept_and_full_is_told() {
+fn full_queue_drops_and_reports() {
     for (bound, lengths, full) in [
         (Bound::frames(3), &[100, 100, 100, 100, 100][..], 2),
         (Bound::bytes(300), &[100, 150, 51, 50], 1),
@@ -319,7 +319,7 @@ fn a_frame_counts_until_its_last_bit_has_left() {
 }
 
 #[test]
-fn who_asks_is_told_once_as_soon_as_there_is_room() {
+fn waiting_sender_is_notified_as_soon_as_there_is_space() {
     let mut world = World::new(link(perfect(8_000_000, Bound::bytes(300))));
     for id in 0..3 {
         world.send(Instant::ZERO, 0, packet(id, 100));
@@ -329,7 +329,7 @@ fn who_asks_is_told_once_as_soon_as_there_is_room() {
     world.ask(0);
     world.finish();
     // A byte takes 1 µs; two frames must have left before 150 bytes fit.
-    let told: Vec<Said> =
+    let told: Vec<Log> =
         world.take().into_iter().filter(|(_, p)| matches!(p, Passage::Room { .. })).collect();
     assert_eq!(told, [(Instant::from_ns(200_000), Passage::Room { port: Port(0) })]);
     world.ask(0);
@@ -363,7 +363,7 @@ fn a_held_frame_comes_behind_the_next_or_alone() {
         world.send(Instant::from_ns(at), 0, packet(id, 100));
     }
     world.finish();
-    let heard: Vec<(u64, u32)> = world
+    let received: Vec<(u64, u32)> = world
         .said
         .iter()
         .filter_map(|(at, passage)| match passage {
@@ -371,7 +371,7 @@ fn a_held_frame_comes_behind_the_next_or_alone() {
             _ => None,
         })
         .collect();
-    assert_eq!(heard, [(200, 1), (200, 0), (550, 2), (1350, 3)]);
+    assert_eq!(received, [(200, 1), (200, 0), (550, 2), (1350, 3)]);
     assert_eq!(world.counters(0).reordered, 1);
 
     // Who arrives when the time is just up still overtakes.
@@ -383,7 +383,7 @@ fn a_held_frame_comes_behind_the_next_or_alone() {
 }
 
 #[test]
-fn shares_are_kept_and_a_share_of_zero_draws_nothing() {
+fn impairment_probabilities_hold_and_zero_draws_nothing() {
     let impairments = Impairments { loss: 0.1, corrupt: 0.2, duplicate: 0.3, ..Impairments::default() };
     let options = LineOptions { impairments, ..perfect(8_000_000, Bound::NONE) };
     let mut world = World::new(link(options));

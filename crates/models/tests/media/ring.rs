@@ -2,7 +2,7 @@
 
 use super::common;
 
-use common::{Packet, Said, World, check_conservation, draw_bound, load, run, run_twice, send_politely};
+use common::{Log, Packet, World, check_conservation, draw_bound, load, run, run_twice, send_politely};
 use proptest::prelude::*;
 use trunkline_endpoint::{Bound, Cause, Medium, Passage, Port, To};
 use trunkline_models::media::{Framing, Ring, RingOptions};
@@ -36,12 +36,12 @@ fn packet(id: u32, length: u32, to: To) -> Packet {
     Packet::new(id, length, to)
 }
 
-fn heard(said: &[Said]) -> Vec<(Instant, u16, u32)> {
-    let heard = |(at, passage): &Said| match passage {
+fn received(said: &[Log]) -> Vec<(Instant, u16, u32)> {
+    let received = |(at, passage): &Log| match passage {
         Passage::Transmit { port, frame } => Some((*at, port.0, frame.id)),
         _ => None,
     };
-    said.iter().filter_map(heard).collect()
+    said.iter().filter_map(received).collect()
 }
 
 #[test]
@@ -55,27 +55,27 @@ fn a_frame_waits_for_the_token_and_the_token_follows_it() {
     // Station 7 has it first, at 51: 40 µs and four hops. It is at 8 at 51 + 40 + 24 + 3, and 6 hops later at
     // 4.
     let four = 51 + 40 + 24 + 3 + 6 * 3;
-    assert_eq!(heard(&world.said), [(us(51 + 40 + 4 * 3), 1, 1), (us(four + 80 + 2 * 3), 6, 0)]);
+    assert_eq!(received(&world.said), [(us(51 + 40 + 4 * 3), 1, 1), (us(four + 80 + 2 * 3), 6, 0)]);
     world.send(world.now, 4, packet(2, 10, To::Station(5)));
     world.finish();
     // The token left station 4 at 136 + 80 + 24 and comes back a turn later.
-    assert_eq!(heard(&world.said)[2], (us(four + 104 + 30 + 80 + 3), 5, 2));
+    assert_eq!(received(&world.said)[2], (us(four + 104 + 30 + 80 + 3), 5, 2));
 }
 
 #[test]
-fn groups_and_all_are_heard_by_the_others_and_oneself_after_a_turn() {
+fn group_frames_reach_all_others_and_own_frames_return() {
     for (to, ports) in [(To::All, vec![3, 0, 1]), (To::Group(7), vec![3, 0, 1]), (To::Station(2), vec![2])] {
         let mut world = World::new(ring(slow(), 4, Bound::NONE, Seed(1)));
         world.send(us(0), 2, packet(0, 10, to));
         world.finish();
         let hops = |port: u16| u64::from(if port == 2 { 4 } else { (port + 2) % 4 });
         let expected: Vec<_> = ports.into_iter().map(|port| (us(6 + 80 + hops(port) * 3), port, 0)).collect();
-        assert_eq!(heard(&world.said), expected, "{to:?}");
+        assert_eq!(received(&world.said), expected, "{to:?}");
     }
 }
 
 #[test]
-fn nobody_and_too_long() {
+fn unknown_destination_and_oversized_frames_are_lost() {
     let mut world = World::new(ring(slow(), 4, Bound::NONE, Seed(1)));
     world.send(us(0), 1, packet(0, 10, To::Station(9)));
     world.send(us(0), 1, packet(1, 101, To::Station(2)));
@@ -96,7 +96,7 @@ fn the_most_urgent_goes_first_and_equals_in_order() {
         world.send(us(1), 2, Packet { priority, ..packet(id, 10, To::Station(0)) });
     }
     world.finish();
-    let order: Vec<u32> = heard(&world.said).iter().map(|(_, _, id)| *id).collect();
+    let order: Vec<u32> = received(&world.said).iter().map(|(_, _, id)| *id).collect();
     assert_eq!(order, [2, 5, 1, 3, 0, 4]);
 }
 
@@ -144,7 +144,7 @@ fn walk(options: &RingOptions, stations: u16, load: &common::Load) -> Vec<(Insta
     let time =
         |bits: u64| (u128::from(bits) * 1_000_000_000_000).div_ceil(options.rate.as_bps().into()) as u64;
     let hop = time(options.latency.into()) + options.propagation.as_ps();
-    let (mut now, mut at, mut waiting, mut heard) = (0, 0, load.clone(), Vec::new());
+    let (mut now, mut at, mut waiting, mut received) = (0, 0, load.clone(), Vec::new());
     while !waiting.is_empty() {
         let first = waiting.iter().position(|(since, port, _)| *port == at && since.as_ps() <= now);
         if let Some(place) = first {
@@ -152,14 +152,14 @@ fn walk(options: &RingOptions, stations: u16, load: &common::Load) -> Vec<(Insta
             let takes = time(u64::from(packet.length + options.framing.overhead) * 8);
             let To::Station(to) = packet.to else { continue };
             let turn = u64::from((to as u16 + stations - at - 1) % stations) + 1;
-            heard.push((Instant::from_ps(now + takes + turn * hop), to as u16, packet.id));
+            received.push((Instant::from_ps(now + takes + turn * hop), to as u16, packet.id));
             now += takes + time(options.token.into());
         }
         now += hop;
         at = (at + 1) % stations;
     }
-    heard.sort();
-    heard
+    received.sort();
+    received
 }
 
 proptest! {
@@ -173,7 +173,7 @@ proptest! {
         let mut load = load(&mut draw, 100, stations, gap, to);
         load.iter_mut().for_each(|(_, _, packet)| packet.priority = 0);
         let world = run(World::new(ring(options.clone(), stations, Bound::NONE, Seed(seed))), &load);
-        let mut found = heard(&world.said);
+        let mut found = received(&world.said);
         found.sort();
         prop_assert_eq!(found, walk(&options, stations, &load));
     }
@@ -191,10 +191,10 @@ fn saturate(options: RingOptions, stations: u16, length: u32, each: u64) -> (Spa
         }
     }
     world.finish();
-    // Each frame is heard by the next station, a hop after its last bit: so the gaps between them are waits.
+    // Each frame is received by the next station, a hop after its last bit: so the gaps between them are waits.
     let mut last = vec![Instant::ZERO; usize::from(stations)];
     let mut longest = Span::ZERO;
-    for (at, port, _) in heard(&world.said) {
+    for (at, port, _) in received(&world.said) {
         let last = &mut last[usize::from(port)];
         longest = longest.max(at.since(*last) - takes);
         *last = at;
@@ -203,7 +203,7 @@ fn saturate(options: RingOptions, stations: u16, length: u32, each: u64) -> (Spa
 }
 
 #[test]
-fn nobody_waits_longer_than_the_cycle_bound() {
+fn waiting_time_is_within_the_cycle_bound() {
     for (options, stations) in [(RingOptions::default(), 255), (RingOptions::fddi(), 100), (slow(), 7)] {
         let bound = ring(options.clone(), stations, Bound::NONE, Seed(1)).cycle_bound();
         let longest = options.longest;
@@ -231,7 +231,7 @@ fn random_load_waits_no_longer_either() {
             (make.cycle_bound(), (options.propagation + Span::from_us(15)) * u64::from(stations));
         load.iter_mut().for_each(|(_, _, packet)| packet.priority = 0);
         let world = run(World::new(make), &load);
-        for (at, _, id) in heard(&world.said) {
+        for (at, _, id) in received(&world.said) {
             let waited = at.since(load[id as usize].0);
             let frame = options.rate.time_for(trunkline_units::Size::from_bytes(1521));
             assert!(waited <= bound + frame + turn, "seed {seed}: {waited} of {bound}");
@@ -265,7 +265,7 @@ fn a_lost_token_is_recovered_by_the_timer() {
     // A geometric number of passes varies by as much as its mean, 3 ms of 13: four standard deviations.
     let deviation = 3.0 / 13.0 * libm::sqrt(expected);
     assert!((lost - expected).abs() < 4.0 * deviation, "{lost} tokens lost, {expected} expected");
-    assert_eq!(heard(&world.said).len(), 1);
+    assert_eq!(received(&world.said).len(), 1);
 }
 
 #[test]
@@ -278,7 +278,7 @@ fn a_pass_behind_a_frame_may_lose_the_token_too() {
     let lost = world.medium.tokens_lost();
     // Five standard deviations of a binomial count.
     assert!(lost.abs_diff(300) < 83, "{lost} of 3000 tokens lost");
-    assert_eq!(heard(&world.said).len(), 3_000);
+    assert_eq!(received(&world.said).len(), 3_000);
 }
 
 #[test]
@@ -287,13 +287,13 @@ fn a_ring_that_loses_every_token_delivers_what_station_0_has() {
     world.send(us(0), 0, packet(0, 10, To::Station(2)));
     world.send(us(0), 1, packet(1, 10, To::Station(2)));
     world.until(us(1_000_000));
-    assert_eq!(heard(&world.said), [(us(80 + 6), 2, 0)]);
+    assert_eq!(received(&world.said), [(us(80 + 6), 2, 0)]);
     // Each time it is gone a pass after it was issued, and 10 ms later there is another.
     assert_eq!(world.medium.tokens_lost(), 1 + (1_000_000 - 107) / 10_003);
 }
 
 #[test]
-fn a_bound_is_kept_and_who_asks_loses_nothing() {
+fn waiting_sender_loses_nothing() {
     let mut world = World::new(ring(slow(), 4, Bound::frames(2), Seed(1)));
     (0..3).for_each(|id| world.send(us(1), 1, packet(id, 10, To::Station(2))));
     assert_eq!(common::fates(&world.said)[&2].lost, [(1, Cause::Full)]);

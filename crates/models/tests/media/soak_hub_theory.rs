@@ -1,6 +1,6 @@
 //! Shared Ethernet against theory and against what was measured, with runs as long as those of 1988. Run with
 //! `cargo test --release -p trunkline-media --features soak --test soak_hub_theory -- --nocapture`, which also
-//! prints the table of docs/benchmarks-simulator.md.
+//! prints the table of docs/benchmarks/simulator.md.
 #![cfg(feature = "soak")]
 
 use super::common;

@@ -39,7 +39,7 @@ fn draw_to(stream: &mut Stream) -> To {
 }
 
 #[test]
-fn frames_go_where_the_table_says_and_nothing_vanishes() {
+fn frames_follow_the_table() {
     for seed in (0..100).map(Seed) {
         let mut draw = seed.stream("scene");
         let latency = Span::from_us(draw.below(2) * draw.below(400));
@@ -67,7 +67,7 @@ fn frames_go_where_the_table_says_and_nothing_vanishes() {
 }
 
 #[test]
-fn latency_is_kept_and_none_means_the_same_instant() {
+fn latency_delays_and_zero_means_the_same_instant() {
     for latency in [Span::ZERO, Span::from_us(4)] {
         let mut world = World::new(switch(SwitchOptions { latency, ..SwitchOptions::default() }));
         let at = Instant::from_ns(700);
@@ -88,12 +88,12 @@ fn damaged_frames_pass_unless_they_are_checked() {
         let fate = &common::fates(&world.said)[&1];
         let lost: &[_] = if checks { &[(0, Cause::Damaged)] } else { &[] };
         assert_eq!(fate.lost, lost);
-        assert_eq!(fate.heard.len(), if checks { 0 } else { 3 });
+        assert_eq!(fate.received.len(), if checks { 0 } else { 3 });
     }
 }
 
 #[test]
-fn what_is_inside_has_a_bound_and_who_asks_is_told() {
+fn inside_limit_drops_and_notifies() {
     let options = SwitchOptions { latency: Span::from_us(10), inside: 2, checks: false };
     let mut world = World::new(switch(options));
     for id in 0..3 {

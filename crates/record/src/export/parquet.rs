@@ -1,4 +1,4 @@
-//! Tables as Apache Parquet, without Arrow: text as UTF-8 byte arrays, numbers as optional doubles.
+//! Export of tables as Apache Parquet without Arrow: text as UTF-8 byte arrays, numbers as optional doubles.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use ::parquet::schema::types::{Type, TypePtr};
 
 use super::{Column, Table};
 
-/// Writes a table as one Parquet file with one row group. Fails only where writing does.
+/// Writes a table as a Parquet file with one row group. Returns an error only if writing fails.
 pub fn write(table: &Table, out: impl Write + Send) -> Result<()> {
     let properties = Arc::new(WriterProperties::builder().build());
     let mut file = SerializedFileWriter::new(out, schema(table)?, properties)?;
@@ -25,7 +25,7 @@ pub fn write(table: &Table, out: impl Write + Send) -> Result<()> {
                 writer.typed::<ByteArrayType>().write_batch(&values, None, None)?;
             }
             Column::Number(values) => {
-                // A number that is there has definition level 1; an unknown one 0, and no value.
+                // A known number has definition level 1; an unknown one has level 0 and no value.
                 let levels: Vec<i16> = values.iter().map(|v| i16::from(v.is_some())).collect();
                 let known: Vec<f64> = values.iter().flatten().copied().collect();
                 writer.typed::<DoubleType>().write_batch(&known, Some(&levels), None)?;

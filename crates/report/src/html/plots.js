@@ -29,7 +29,7 @@
     return digits(v / scale, n) + "\u202f" + name;
   }
 
-  // Marks of the axis of nines: 50 %, 90 %, 99 %, …, and between them only when zoomed in.
+  // Ticks of the axis of nines: 50 %, 90 %, 99 %, …, and between them only when zoomed in.
   function nines(_, __, min, max) {
     const marks = [0.5];
     const fine = max - min < 2;
@@ -41,7 +41,7 @@
     return marks.map((q) => -Math.log10(1 - q)).filter((x) => x >= min && x <= max).sort((a, b) => a - b);
   }
 
-  // A logarithmic axis names each power of ten; where it has few of them, also twice and five times that.
+  // A logarithmic axis labels each power of ten; if it has few of them, also their double and fivefold.
   function named(_, marks) {
     if (marks.length <= 2) return marks;
     const few = marks[marks.length - 1] / marks[0] <= 100;
@@ -49,8 +49,8 @@
     return marks.map((v) => (mantissa(v) === 1 || (few && [2, 5].includes(mantissa(v))) ? v : null));
   }
 
-  // uPlot counts the marks of a logarithmic axis from its lower end, which therefore must be a power of ten. These
-  // are at 1, 2 and 5 wherever the axis begins.
+  // uPlot places the ticks of a logarithmic axis relative to its lower end, which must be a power of ten. These
+  // ticks are at 1, 2 and 5 for any lower end.
   function powers(_, __, min, max) {
     const marks = [];
     for (let power = 10 ** Math.floor(Math.log10(min)); power <= max; power *= 10) {
@@ -85,20 +85,20 @@
     return spec.unit === "nines" ? { ...x, splits: nines } : x;
   }
 
-  // What uPlot draws: every line, behind it the upper and lower edge of its band.
+  // The series for uPlot: every line, followed by the upper and lower edge of its band.
   const series = (plot) => plot.lines.flatMap((line) => (line.band
     ? [{ line, edge: "", y: line.y }, { line, edge: "high", y: line.band.high }, { line, edge: "low", y: line.band.low }]
     : [{ line, edge: "", y: line.y }]));
 
   function options(plot, width) {
-    // Marked points and words want room at the edges.
+    // Marked points and words need space at the edges.
     const banded = plot.lines.some((line) => line.band);
     const edge = (min, max) => (plot.x.words ? 0.4 : banded ? (max - min) * 0.02 : 0);
     const linear = {
       range: (_, min, max) => (min === max ? [min - 1, max + 1] : [min - edge(min, max), max + edge(min, max)]),
     };
     const log = { distr: 3, log: 10 };
-    // From zero, unless somebody zoomed in on a part.
+    // From zero, unless the user has zoomed in.
     const floor = (min) => (min < 0 ? min * 1.06 : 0);
     const zero = { range: (u, min, max) => (u.zoomed ? [min, max] : [floor(min), max > 0 ? max * 1.06 : 1]) };
     const whole = { range: (u, min, max) => (u.zoomed ? [min, max] : [0, 1.03]) };
@@ -122,7 +122,7 @@
       hooks: {
         init: [(u) => u.over.addEventListener("dblclick", () => { u.zoomed = false; }, true)],
         setSelect: [(u) => { u.zoomed = u.select.height > 0 && u.select.height < u.over.clientHeight; }],
-        // A band comes and goes with its line.
+        // A band is shown and hidden with its line.
         setSeries: [(u, i, { show }) => {
           const banded = show != null && i > 0 && places[i - 1].edge === "" && places[i - 1].line.band;
           if (banded) [1, 2].forEach((edge) => u.setSeries(i + edge, { show }));
@@ -169,7 +169,7 @@
     }
   }).observe(document.body);
 
-  // Lines, axes and legend take their colours when they are made. Paper is always light.
+  // Lines, axes and legend get their colours when they are created. Print is always light.
   function redraw() {
     for (const [element, u] of [...drawn]) {
       u.destroy();

@@ -1,20 +1,20 @@
-//! The page of a sweep: a plot of curves with their confidence bands and a table for each figure.
+//! The page of a sweep: for each figure a plot of curves with confidence bands, and a table.
 
 use std::borrow::Cow;
 
 use maud::{Markup, html as page};
 
-use super::{Spread, Sweep, Varied, columns, titles};
-use crate::html::plots::{Axis, Band, Line, Plot, axis_unit, short};
-use crate::html::{MADE_BY, PLOTS_HELP, document, figure, printed, scroll};
-use crate::human::Unit;
+use super::{Parameter, Spread, Sweep, columns, titles};
+use crate::format::Unit;
+use crate::html::plots::{Axis, Band, Line, Plot, axis_unit, round};
+use crate::html::{MADE_BY, PLOTS_HELP, document, figure, scroll, typeset};
 
-/// The sweep as one HTML file that opens offline.
+/// Returns the sweep as one HTML file that opens offline.
 pub fn html(sweep: &Sweep) -> String {
     let mut plots = Vec::new();
     let body = page! {
         header { h1 { (sweep.experiment.name) } (facts(sweep)) }
-        (trouble(sweep))
+        (problems(sweep))
         main {
             @if sweep.points.is_empty() { p { "No point is complete." } }
             @for index in 0..sweep.figures.len() {
@@ -26,7 +26,7 @@ pub fn html(sweep: &Sweep) -> String {
         }
         footer {
             p { "Lines go through the means over the " (sweep.seeds.noun()) "; the band is the 95 % confidence interval of "
-                "the mean (Student's t). What no run measured is a gap." }
+                "the mean (Student's t). Points without a measurement are gaps." }
             p { "Rates count message bytes only. " (PLOTS_HELP) }
             p { (MADE_BY) }
         }
@@ -35,13 +35,13 @@ pub fn html(sweep: &Sweep) -> String {
 }
 
 fn facts(sweep: &Sweep) -> Markup {
-    let varied = |varied: &Varied| {
-        let ends = [varied.values.first(), varied.values.last()];
+    let values = |parameter: &Parameter| {
+        let ends = [parameter.values.first(), parameter.values.last()];
         match ends {
             [Some(first), Some(last)] if first != last => {
-                format!("{}: {} values, {first} to {last}", varied.key, varied.values.len())
+                format!("{}: {} values, {first} to {last}", parameter.key, parameter.values.len())
             }
-            _ => format!("{}: {}", varied.key, varied.values.join(", ")),
+            _ => format!("{}: {}", parameter.key, parameter.values.join(", ")),
         }
     };
     let row = |title: &str, value: String| page! { tr { th scope="row" { (title) } td { (value) } } };
@@ -49,20 +49,20 @@ fn facts(sweep: &Sweep) -> Markup {
     page! {
         div.scroll { table.facts { tbody {
             (row("backend", sweep.backend.clone()))
-            @for v in &sweep.vary { (row("varied", varied(v))) }
-            @for set in &sweep.set { (row("set", set.clone())) }
-            (row(sweep.seeds.noun(), sweep.seeds.in_words()))
+            @for v in &sweep.parameters { (row("varied", values(v))) }
+            @for set in &sweep.overrides { (row("set", set.clone())) }
+            (row(sweep.seeds.noun(), sweep.seeds.to_text()))
             @if !hash.is_empty() { (row("plan", hash)) }
         } } }
     }
 }
 
-fn trouble(sweep: &Sweep) -> Markup {
+fn problems(sweep: &Sweep) -> Markup {
     page! {
-        @if sweep.partial || !sweep.trouble.is_empty() {
-            aside.trouble role="alert" {
-                strong { @if sweep.partial { "This sweep is partial" } @else { "Not all went well" } }
-                @if !sweep.trouble.is_empty() { ul { @for line in &sweep.trouble { li { (line) } } } }
+        @if sweep.partial || !sweep.problems.is_empty() {
+            aside.problems role="alert" {
+                strong { @if sweep.partial { "This sweep is partial" } @else { "The sweep had problems" } }
+                @if !sweep.problems.is_empty() { ul { @for line in &sweep.problems { li { (line) } } } }
             }
         }
     }
@@ -74,12 +74,12 @@ fn section(sweep: &Sweep, index: usize, plots: &mut Vec<Plot>) -> Markup {
     let table = page! {
         table {
             thead { tr {
-                @for varied in &sweep.vary { th.number scope="col" { (varied.key) } }
+                @for parameter in &sweep.parameters { th.number scope="col" { (parameter.key) } }
                 @for title in titles(sweep) { th.number scope="col" { (title) } }
             } }
             tbody { @for point in &sweep.points { tr {
-                @for value in &point.values { th.number scope="row" { (printed(value, true)) } }
-                @for text in columns(&point.figures[index], unit) { td.number { (printed(&text, true)) } }
+                @for value in &point.values { th.number scope="row" { (typeset(value, true)) } }
+                @for text in columns(&point.figures[index], unit) { td.number { (typeset(&text, true)) } }
             } } }
         }
     };
@@ -87,44 +87,45 @@ fn section(sweep: &Sweep, index: usize, plots: &mut Vec<Plot>) -> Markup {
         section {
             h2 { (name) }
             @if let Some(plot) = curves(sweep, index) { (figure(plot, "wide", plots)) }
-            details open[sweep.points.len() <= 30] { summary { "Every point" } (scroll(name, &table)) }
+            details open[sweep.points.len() <= 30] { summary { "All points" } (scroll(name, &table)) }
         }
     }
 }
 
-/// A curve against the first of what was varied, for each value of the second.
+/// Returns curves over the first parameter, one for each value of the second.
 fn curves(sweep: &Sweep, figure: usize) -> Option<Plot> {
-    let axis = sweep.vary.first()?;
-    let words = axis.numbers.iter().any(Option::is_none);
-    let family = sweep.vary.get(1);
+    let axis = sweep.parameters.first()?;
+    let has_words = axis.numbers.iter().any(Option::is_none);
+    let family = sweep.parameters.get(1);
     let several = family.map_or(1, |f| f.values.len());
     let lines: Vec<Line> = (0..several)
         .map(|curve| {
             let on = |at: &[usize]| at.get(1).is_none_or(|at| *at == curve);
-            let points = sweep.points.iter().filter(|p| on(&p.at)).map(|p| (p.at[0], &p.figures[figure]));
+            let points =
+                sweep.points.iter().filter(|p| on(&p.indices)).map(|p| (p.indices[0], &p.figures[figure]));
             let label =
                 family.map_or_else(|| "mean".to_owned(), |f| format!("{} {}", f.key, f.values[curve]));
-            let place = |at: usize| axis.numbers[at].filter(|_| !words).unwrap_or(at as f64);
-            line(label, curve, points.map(|(at, spread)| (place(at), spread)).collect())
+            let position = |at: usize| axis.numbers[at].filter(|_| !has_words).unwrap_or(at as f64);
+            line(label, curve, points.map(|(at, spread)| (position(at), spread)).collect())
         })
         .collect();
     let unit = Unit::of(&sweep.figures[figure]);
-    let log = axis.log && lines_are_wide(&lines);
+    let log = axis.log && needs_log_axis(&lines);
     let (name, of) = (sweep.figures[figure].clone(), &axis.key);
     Some(Plot {
         summary: format!("{name} against {of}: {}", extremes(sweep, figure, unit)),
         title: name.clone(),
         x: Axis {
             label: Cow::Owned(axis.key.clone()),
-            words: if words { axis.values.clone() } else { Vec::new() },
-            ..Axis::new("", x_unit(&axis.unit), axis.log && !words)
+            words: if has_words { axis.values.clone() } else { Vec::new() },
+            ..Axis::new("", x_unit(&axis.unit), axis.log && !has_words)
         },
         y: Axis { label: Cow::Owned(name), ..Axis::new("", axis_unit(unit), log) },
         lines,
     })
 }
 
-/// The unit of an axis, as `plots.js` knows them.
+/// Returns the unit of an axis if `plots.js` has it.
 fn x_unit(unit: &str) -> &'static str {
     ["bytes", "s", "bps"].into_iter().find(|known| *known == unit).unwrap_or("")
 }
@@ -132,7 +133,7 @@ fn x_unit(unit: &str) -> &'static str {
 fn line(label: String, color: usize, mut points: Vec<(f64, &Spread)>) -> Line {
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
     let of = |get: fn(&Spread) -> Option<f64>| {
-        points.iter().map(|(_, s)| get(s).map_or(f64::NAN, short)).collect()
+        points.iter().map(|(_, s)| get(s).map_or(f64::NAN, round)).collect()
     };
     Line {
         label,
@@ -144,8 +145,8 @@ fn line(label: String, color: usize, mut points: Vec<(f64, &Spread)>) -> Line {
     }
 }
 
-/// Whether a linear axis would press the lower curves to the floor, and a logarithmic one can show them all.
-fn lines_are_wide(lines: &[Line]) -> bool {
+/// Returns whether a linear axis would flatten the lower curves and a logarithmic one can show all values.
+fn needs_log_axis(lines: &[Line]) -> bool {
     let shown = || {
         let of = |l: &Line| l.band.iter().flat_map(|b| b.low.clone()).chain(l.y.clone()).collect::<Vec<_>>();
         lines.iter().flat_map(of).filter(|y| !y.is_nan())
@@ -154,14 +155,14 @@ fn lines_are_wide(lines: &[Line]) -> bool {
     least > 0.0 && most > 30.0 * least
 }
 
-/// Where the means are least and most.
+/// Describes the least and the greatest mean.
 fn extremes(sweep: &Sweep, figure: usize, unit: Unit) -> String {
     let means = || sweep.points.iter().filter_map(|p| Some((p.figures[figure].mean?, p)));
-    let says = |(mean, point): (f64, &super::Point)| {
-        format!("{} at {}", crate::html::show(unit, mean), point.values.join(", "))
+    let text = |(mean, point): (f64, &super::Point)| {
+        format!("{} at {}", crate::html::format_value(unit, mean), point.values.join(", "))
     };
-    let least = means().min_by(|a, b| a.0.total_cmp(&b.0)).map(says);
-    let most = means().max_by(|a, b| a.0.total_cmp(&b.0)).map(says);
+    let least = means().min_by(|a, b| a.0.total_cmp(&b.0)).map(text);
+    let most = means().max_by(|a, b| a.0.total_cmp(&b.0)).map(text);
     match (least, most) {
         (Some(least), Some(most)) => format!("least {least}, most {most}"),
         _ => "nothing was measured".to_owned(),

@@ -1,9 +1,9 @@
-//! What a simulation costs: `cargo bench -p trunkline-sim --bench cost [-- --rounds N]`.
+//! Cost of a simulation: `cargo bench -p trunkline-sim --bench cost [-- --rounds N]`.
 //!
-//! Instructions are counted by callgrind as the slope between two lengths of a run, which leaves out what a run costs
-//! once; they are the same on every run. Times are processor seconds, medians over rounds in which the scenarios take
-//! turns, and mean something on an idle machine only. Figures of other simulators are those of a measurement of
-//! 2026-11-20 on this class of machine; they are not repeated here.
+//! Callgrind counts instructions for two lengths of a run. The slope excludes the fixed cost of a run and is
+//! reproducible. Times are medians of wall-clock seconds over rounds in which the scenarios alternate; they are meaningful
+//! on an idle machine only. Figures of other simulators were measured on 2026-11-20 on this class of machine and are not
+//! measured again here.
 
 #![allow(clippy::disallowed_methods, reason = "a bench measures in real time")]
 
@@ -12,20 +12,20 @@ use std::time::Instant;
 
 use trunkline_experiment::{Source, apply_overrides, parse};
 use trunkline_record::Record;
-use trunkline_run::{Backend as _, Order, Stop, Unwatched};
+use trunkline_run::{Backend as _, NoProgress, RunOptions, StopFlag};
 use trunkline_sim::Sim;
 use trunkline_units::Seed;
 
-/// One thing to simulate.
+/// A scenario to simulate.
 struct Scenario {
     name: &'static str,
     text: String,
     overrides: &'static [(&'static str, &'static str)],
-    /// Lengths between which the slope is taken, milliseconds of simulated time.
+    /// The two lengths for the slope, milliseconds of simulated time.
     lengths: [u64; 2],
-    /// Length of a run that is timed, milliseconds of simulated time: long enough that what a run costs once is little.
+    /// Length of a timed run, milliseconds of simulated time: long enough that the fixed cost is negligible.
     timed: u64,
-    /// What the cost is of, and how many of it a record shows.
+    /// The unit of the cost, and the function that counts units in a record.
     unit: &'static str,
     count: fn(&Record) -> f64,
     promise: &'static str,
@@ -89,7 +89,7 @@ fn scenarios() -> Vec<Scenario> {
     ]
 }
 
-/// Cells that hosts sent, over two hops each.
+/// Returns the number of cells sent by hosts times two hops.
 fn cells_and_hops(record: &Record) -> f64 {
     let counts = record.hosts.iter().flat_map(|h| &h.interfaces);
     counts.filter(|(name, _)| name.ends_with("tx_frames")).map(|(_, n)| *n as f64 * 2.0).sum()
@@ -102,18 +102,18 @@ fn simulate(scenario: &Scenario, ms: u64) -> Record {
     let length = [("duration", duration.as_str())];
     apply_overrides(&mut plan, length.into_iter().chain(scenario.overrides.iter().copied()))
         .expect("and may be changed so");
-    let order = Order {
+    let options = RunOptions {
         seed: Seed::default(),
         text: String::new(),
-        started: String::new(),
+        started_at: String::new(),
         folder: ".".into(),
         out: ".".into(),
-        stop: Stop::default(),
+        stop: StopFlag::default(),
     };
-    Sim::default().run(&plan, &order, &mut Unwatched)
+    Sim::default().run(&plan, &options, &mut NoProgress)
 }
 
-/// Instructions that a run of so many milliseconds takes.
+/// Returns the instructions of a run of `ms` milliseconds.
 fn instructions(scenario: usize, ms: u64) -> Result<f64, String> {
     let program = std::env::current_exe().map_err(|e| e.to_string())?;
     let output = Command::new("valgrind")
@@ -122,9 +122,9 @@ fn instructions(scenario: usize, ms: u64) -> Result<f64, String> {
         .args(["--only", &scenario.to_string(), &ms.to_string()])
         .output()
         .map_err(|e| format!("valgrind: {e}"))?;
-    let said = String::from_utf8_lossy(&output.stderr);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     let line =
-        said.lines().find_map(|l| l.split("Collected :").nth(1)).ok_or(format!("callgrind says: {said}"))?;
+        stderr.lines().find_map(|l| l.split("Collected :").nth(1)).ok_or(format!("callgrind: {stderr}"))?;
     line.trim().replace(',', "").parse().map_err(|e| format!("{line}: {e}"))
 }
 
@@ -151,9 +151,9 @@ fn main() -> ExitCode {
     let mut seconds = vec![Vec::new(); all.len()];
     for _ in 0..rounds {
         for (times, scenario) in seconds.iter_mut().zip(&all) {
-            let began = Instant::now();
+            let started_at = Instant::now();
             let record = simulate(scenario, scenario.timed);
-            times.push((began.elapsed().as_secs_f64(), record));
+            times.push((started_at.elapsed().as_secs_f64(), record));
         }
     }
     println!("| scenario | instructions | of | promised | times real time | steps/s |");
@@ -162,21 +162,22 @@ fn main() -> ExitCode {
         let [short, long] = scenario.lengths;
         let record = &times[0].1;
         let steps: f64 = record.environment["steps"].parse().expect("a number");
-        let took = median(times.iter().map(|(s, _)| *s).collect());
+        let elapsed_s = median(times.iter().map(|(s, _)| *s).collect());
         let slope = instructions(index, short).and_then(|a| Ok(instructions(index, long)? - a));
-        let done = (scenario.count)(&simulate(scenario, long)) - (scenario.count)(&simulate(scenario, short));
-        let cost = slope.map_or_else(|why| why, |slope| format!("{:.0}", slope / done));
+        let units =
+            (scenario.count)(&simulate(scenario, long)) - (scenario.count)(&simulate(scenario, short));
+        let cost = slope.map_or_else(|reason| reason, |slope| format!("{:.0}", slope / units));
         println!(
             "| {} | {cost} | {} | {} | {:.0} | {:.1} M |",
             scenario.name,
             scenario.unit,
             scenario.promise,
-            scenario.timed as f64 / 1e3 / took,
-            steps / took / 1e6
+            scenario.timed as f64 / 1e3 / elapsed_s,
+            steps / elapsed_s / 1e6
         );
     }
     println!(
-        "\nA packet under way takes {} bytes, and {} in the queue of its line, beside two times.",
+        "\nA packet in flight takes {} bytes, plus {} bytes and two timestamps in the queue of its link.",
         size_of::<trunkline_sim::frame::Packet>(),
         size_of::<trunkline_sim::frame::Frame>()
     );

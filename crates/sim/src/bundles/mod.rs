@@ -1,351 +1,369 @@
-//! The bundle converters of a network, the interfaces of the hosts behind them, and the hosts before them.
+//! Bundle workers: the bundle converters of a network, their hosts, and the hosts in the wide area.
 //!
-//! The machines are `trunkline_bundle`'s, byte for byte. Here they are set up as the plan says; their messages are those of
-//! flows, with a header and zeros behind it, and their bundles are datagrams, cut where a line carries no longer packets.
-//! What they send costs their station what any packet does.
+//! The state machines are those of `trunkline_bundle`, with the same bytes as on sockets. A worker connects one to the
+//! simulated network: messages come from flows (a header followed by zeros), bundles are UDP datagrams that are
+//! fragmented to the path MTU, and each packet has the usual costs of its host.
 //!
-//! The wide area has a multicast group for each 32 message addresses. Bundles for hosts go to a group of all hosts of the
-//! central converter, bundles for converters to their stations.
+//! The wide area has one multicast group for each 32 message addresses. Bundles for hosts go to the group of all hosts of
+//! the central converter, bundles for converters go to their hosts by unicast.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
-//! | [`desk`] | one machine at its station |
-//! | [`refuse`] | what is not simulated |
+//! | [`refuse`] | plans with bundles that the simulator refuses |
+//! | [`worker`] | one state machine at its host |
 
-pub mod desk;
 pub mod refuse;
+pub mod worker;
 
 use std::collections::BTreeMap;
 
 use trunkline_bundle::Host;
 use trunkline_bundle::central::Central;
-use trunkline_bundle::host::Refusal;
+use trunkline_bundle::host::CommandError;
 use trunkline_bundle::level1::Level1;
-use trunkline_bundle::wire::wide::packet_of;
+use trunkline_bundle::wire::format2::packet_address;
 use trunkline_endpoint::{Port, To};
 use trunkline_experiment::converters::{Sides, number};
 use trunkline_experiment::plan::{Network as Described, Node, NodeKind, Plan};
-use trunkline_run::bundle::{self, Label, Works};
+use trunkline_run::bundle::{self, ConverterConfig, MessageOptions};
 use trunkline_run::message::Header;
 use trunkline_units::{Instant, Span};
 
-use crate::flow::fragment::Cutter;
-use crate::frame::{Kit, Packet};
+use crate::flow::fragment::Fragmenter;
+use crate::frame::{Packet, PacketPool};
 use crate::network::Network;
 use crate::network::topology::Topology;
-use desk::{Desk, Line, What};
+use worker::{BundleWorker, EgressPath, WorkerRole};
 
-/// The flow of the packets of converters and host interfaces: none.
-pub const FLOW: u32 = u32::MAX - 1;
-/// How long what hosts want may take until all know of it, beside the delay of the lines.
-const PATIENCE: Span = Span::from_s(1);
+/// The flow number of packets of bundle workers, which belong to no flow.
+pub const BUNDLE_FLOW: u32 = u32::MAX - 1;
+/// Maximum time until all converters know the subscriptions, in addition to the delay of the links.
+const SUBSCRIPTION_TIMEOUT: Span = Span::from_s(1);
 
-/// The machines of a plan, each at its station.
+/// The bundle workers of a plan, by host.
 #[derive(Debug, Default)]
-pub struct Bundles {
-    /// Of each station, what stands there.
-    desks: Vec<Option<Box<Desk>>>,
-    /// The stations that have something.
-    stations: Vec<u32>,
-    /// The station of the central converter.
+pub struct BundleWorkers {
+    /// The worker of each host.
+    workers: Vec<Option<Box<BundleWorker>>>,
+    /// The hosts that have a worker.
+    hosts: Vec<u32>,
+    /// The host of the central converter.
     central: u32,
-    /// Hosts by their numbers, and what each wants.
-    wants: Vec<(u16, u32)>,
-    settles_within: Span,
-    settled: bool,
+    /// Subscriptions: host number and message address.
+    subscriptions: Vec<(u16, u32)>,
+    ready_within: Span,
+    is_ready: bool,
 }
 
-/// What a machine says.
+/// The output of a bundle worker.
 #[derive(Debug)]
-pub enum Saying {
-    /// Something waits to leave, or does no more.
-    Leaving,
-    /// A flow's message has come.
-    Heard {
-        /// Which flow's.
+pub enum BundleOutput {
+    /// Outgoing packets may have changed.
+    Outgoing,
+    /// A message of a flow arrived.
+    Received {
+        /// Number of the flow.
         flow: u32,
-        /// It.
+        /// Header of the message.
         header: Header,
     },
-    /// The station becomes a member of a group, or none any more.
-    Join {
-        /// Which.
+    /// The host joins or leaves a multicast group.
+    Membership {
+        /// The group.
         group: u32,
-        /// Whether it does.
+        /// Whether it joins.
         joins: bool,
     },
-    /// From now on all know what is wanted.
-    Settled,
-    /// Nothing more now.
+    /// All converters know the subscriptions.
+    Ready,
+    /// Nothing to do now.
     Idle {
-        /// When to wake it.
+        /// When to call [`BundleWorkers::handle_deadline`].
         deadline: Option<Instant>,
     },
 }
 
-impl Bundles {
-    /// The machines of a plan; none, if no connection goes over bundles. Each still lacks its [place](Bundles::seat).
-    pub fn new(plan: &Plan, topology: &Topology<'_>, network: &Network) -> Option<Bundles> {
+impl BundleWorkers {
+    /// Creates the workers of a plan, or `None` if no connection uses bundles. Each needs a
+    /// [node](BundleWorkers::set_node_id) before it is used.
+    pub fn new(plan: &Plan, topology: &Topology<'_>, network: &Network) -> Option<BundleWorkers> {
         let sides = bundle::sides(plan)?;
-        let central = network.station(&sides.central.first()?.name)?;
-        let described = plan.network.as_ref()?;
-        let works = bundle::works(plan)?;
-        let builder = Builder { plan, described, works, topology, network, sides: &sides };
-        let mut bundles =
-            Bundles { central, settles_within: PATIENCE + network.longest_delay * 4, ..Bundles::default() };
-        bundles.put(central, builder.central()?);
+        let central = network.host_number(&sides.central.first()?.name)?;
+        let network_plan = plan.network.as_ref()?;
+        let config = bundle::converter_config(plan)?;
+        let builder = WorkerBuilder { plan, network_plan, config, topology, network, sides: &sides };
+        let mut bundles = BundleWorkers {
+            central,
+            ready_within: SUBSCRIPTION_TIMEOUT + network.longest_delay * 4,
+            ..BundleWorkers::default()
+        };
+        bundles.insert(central, builder.central()?);
         for node in &sides.level1 {
-            bundles.put(network.station(&node.name)?, builder.level1(node)?);
+            bundles.insert(network.host_number(&node.name)?, builder.level1(node)?);
         }
         for (at, name) in (1u16..).zip(&sides.hosts) {
-            bundles.put(network.station(name)?, builder.host(at, name)?);
-            bundles.wants.extend(bundle::wanted(plan, name).into_iter().map(|address| (at, address)));
+            bundles.insert(network.host_number(name)?, builder.host(at, name)?);
+            bundles
+                .subscriptions
+                .extend(bundle::subscriptions(plan, name).into_iter().map(|address| (at, address)));
         }
         for (at, name) in sides.wide.iter().enumerate() {
-            bundles.put(network.station(name)?, builder.wide(at, name)?);
+            bundles.insert(network.host_number(name)?, builder.wide_area_host(at, name)?);
         }
-        for (host, address) in bundles.wants.clone() {
-            let station = network.station(sides.hosts[usize::from(host) - 1])?;
-            bundles.desk(station)?.join(address);
+        for (host, address) in bundles.subscriptions.clone() {
+            let host = network.host_number(sides.hosts[usize::from(host) - 1])?;
+            bundles.worker_mut(host)?.subscribe(address);
         }
         Some(bundles)
     }
 
-    fn put(&mut self, station: u32, desk: Desk) {
-        let desks = &mut self.desks;
-        desks.resize_with(desks.len().max(station as usize + 1), || None);
-        desks[station as usize] = Some(Box::new(desk));
-        self.stations.push(station);
+    fn insert(&mut self, host: u32, worker: BundleWorker) {
+        let workers = &mut self.workers;
+        workers.resize_with(workers.len().max(host as usize + 1), || None);
+        workers[host as usize] = Some(Box::new(worker));
+        self.hosts.push(host);
     }
 
-    fn desk(&mut self, station: u32) -> Option<&mut Desk> {
-        self.desks.get_mut(station as usize)?.as_deref_mut()
+    fn worker_mut(&mut self, host: u32) -> Option<&mut BundleWorker> {
+        self.workers.get_mut(host as usize)?.as_deref_mut()
     }
 
-    /// The stations that have something.
-    pub fn stations(&self) -> &[u32] {
-        &self.stations
+    /// Returns the hosts that have a worker.
+    pub fn hosts(&self) -> &[u32] {
+        &self.hosts
     }
 
-    /// Gives what stands at a station its place on the agenda.
-    pub fn seat(&mut self, station: u32, place: u32) {
-        if let Some(desk) = self.desk(station) {
-            desk.place = place;
+    /// Sets the event queue's node of a worker.
+    pub fn set_node_id(&mut self, host: u32, node_id: u32) {
+        if let Some(worker) = self.worker_mut(host) {
+            worker.node_id = node_id;
         }
     }
 
-    /// The place of what stands at a station.
-    pub fn place(&self, station: u32) -> Option<u32> {
-        Some(self.desks.get(station as usize)?.as_ref()?.place)
+    /// Returns the event queue's node of a worker.
+    pub fn node_id(&self, host: u32) -> Option<u32> {
+        Some(self.workers.get(host as usize)?.as_ref()?.node_id)
     }
 
-    /// How long a flow has to wait until all know what is wanted, at the most; none: it has not to wait.
-    pub fn settles_within(&self) -> Option<Span> {
-        (!self.settled).then_some(self.settles_within)
+    /// Returns the maximum time until all subscriptions are known; `None` if they are known already.
+    pub fn ready_within(&self) -> Option<Span> {
+        (!self.is_ready).then_some(self.ready_within)
     }
 
-    /// Takes a flow's message to send.
+    /// Sends a message of a flow.
     ///
     /// # Errors
-    /// Why it is not sent.
+    /// Returns the reason if the worker refuses the message.
     pub fn send(
         &mut self,
         now: Instant,
-        station: u32,
+        host: u32,
         flow: u32,
-        label: &Label,
+        options: &MessageOptions,
         header: &Header,
-    ) -> Result<(), Refusal> {
-        self.desk(station).map_or(Ok(()), |desk| desk.send(now, flow, label, header))
+    ) -> Result<(), CommandError> {
+        self.worker_mut(host).map_or(Ok(()), |worker| worker.send(now, flow, options, header))
     }
 
-    /// Takes a packet that has come to a station; whether there may be something to say to that.
-    pub fn arrive(&mut self, now: Instant, station: u32, packet: &Packet) -> bool {
-        let Some(desk) = self.desk(station) else { return false };
-        desk.arrive(now, packet);
+    /// Handles a packet that arrived at a host. Returns whether its worker must be polled.
+    pub fn receive(&mut self, now: Instant, host: u32, packet: &Packet) -> bool {
+        let Some(worker) = self.worker_mut(host) else { return false };
+        worker.receive(now, packet);
         true
     }
 
-    /// A machine's deadline may have come.
-    pub fn wake(&mut self, now: Instant, station: u32) {
-        if let Some(desk) = self.desk(station) {
-            desk.wake(now);
+    /// Handles an expired deadline of a worker.
+    pub fn handle_deadline(&mut self, now: Instant, host: u32) {
+        if let Some(worker) = self.worker_mut(host) {
+            worker.handle_deadline(now);
         }
     }
 
-    /// By which interface, into which medium, the next packet of a station wants to leave, if there is one.
-    pub fn leaving(&self, station: u32) -> Option<(Port, (u32, Port))> {
-        self.desks.get(station as usize)?.as_ref()?.leaving()
+    /// Returns the interface, the medium and the medium's port for the next packet of a worker.
+    pub fn next_egress(&self, host: u32) -> Option<(Port, (u32, Port))> {
+        self.workers.get(host as usize)?.as_ref()?.next_egress()
     }
 
-    /// Takes it.
-    pub fn take(&mut self, station: u32) -> Option<Packet> {
-        self.desk(station)?.take()
+    /// Removes and returns the next packet of a worker.
+    pub fn take_packet(&mut self, host: u32) -> Option<Packet> {
+        self.worker_mut(host)?.take_packet()
     }
 
-    /// The switches from which a station is reached by its interface to the wide area, and their ports.
-    pub fn switches(&self, station: u32) -> &[(u32, Port)] {
-        let desk = self.desks.get(station as usize).and_then(Option::as_deref);
-        desk.map_or(&[], |desk| desk.switches())
+    /// Returns the switches that lead to a host's interface to the wide area, and their ports towards it.
+    pub fn switches(&self, host: u32) -> &[(u32, Port)] {
+        let worker = self.workers.get(host as usize).and_then(Option::as_deref);
+        worker.map_or(&[], |worker| worker.switches())
     }
 
-    /// What stands at a station has to say.
-    pub fn poll(&mut self, now: Instant, station: u32, kit: &mut Kit) -> Saying {
-        let Some(desk) = self.desk(station) else { return Saying::Idle { deadline: None } };
-        let saying = desk.poll(now, kit);
-        if !self.settled && matches!(saying, Saying::Idle { .. }) && self.has_settled() {
-            self.settled = true;
-            return Saying::Settled;
+    /// Polls the worker of a host for output.
+    pub fn poll(&mut self, now: Instant, host: u32, pool: &mut PacketPool) -> BundleOutput {
+        let Some(worker) = self.worker_mut(host) else { return BundleOutput::Idle { deadline: None } };
+        let output = worker.poll(now, pool);
+        if !self.is_ready && matches!(output, BundleOutput::Idle { .. }) && self.has_all_subscriptions() {
+            self.is_ready = true;
+            return BundleOutput::Ready;
         }
-        saying
+        output
     }
 
-    /// Whether the central converter knows what all hosts want, and level 1 gets it.
-    fn has_settled(&self) -> bool {
-        let desks = || self.desks.iter().flatten();
-        let Some(Desk { what: What::Central { machine, .. }, .. }) =
-            self.desks.get(self.central as usize).and_then(Option::as_deref)
+    /// Whether the central converter knows all subscriptions and level 1 has joined their groups.
+    fn has_all_subscriptions(&self) -> bool {
+        let workers = || self.workers.iter().flatten();
+        let Some(BundleWorker { role: WorkerRole::Central { machine, .. }, .. }) =
+            self.workers.get(self.central as usize).and_then(Option::as_deref)
         else {
             return true;
         };
-        let knows = |(host, address): &(u16, u32)| bundle::knows(machine, *host, *address);
-        let gets = |at: u16| {
-            desks().any(|desk| matches!(&desk.what, What::Level1 { joined, .. } if joined.contains(&at)))
+        let knows = |(host, address): &(u16, u32)| bundle::is_subscribed(machine, *host, *address);
+        let has_joined = |at: u16| {
+            workers().any(
+                |worker| matches!(&worker.role, WorkerRole::Level1 { joined, .. } if joined.contains(&at)),
+            )
         };
-        self.wants.iter().all(|want| knows(want) && gets(packet_of(want.1)))
+        self.subscriptions
+            .iter()
+            .all(|subscription| knows(subscription) && has_joined(packet_address(subscription.1)))
     }
 
-    /// What stands at a station counted by now, by name.
-    pub fn counts(&self, now: Instant, station: u32) -> BTreeMap<String, u64> {
-        let desk = self.desks.get(station as usize).and_then(Option::as_deref);
-        desk.map_or_else(BTreeMap::new, |desk| desk.counts(now))
+    /// Returns the counters of a worker by name.
+    pub fn counts(&self, now: Instant, host: u32) -> BTreeMap<String, u64> {
+        let worker = self.workers.get(host as usize).and_then(Option::as_deref);
+        worker.map_or_else(BTreeMap::new, |worker| worker.counts(now))
     }
 }
 
-/// What machines are made from.
-struct Builder<'b> {
+/// Builds the workers of a plan.
+struct WorkerBuilder<'b> {
     plan: &'b Plan,
-    described: &'b Described,
-    /// How the central converter works, and the hosts.
-    works: Works,
+    network_plan: &'b Described,
+    /// Configuration of the central converter and the hosts.
+    config: ConverterConfig,
     topology: &'b Topology<'b>,
     network: &'b Network,
     sides: &'b Sides<'b>,
 }
 
-/// The life of machines, which start once.
-const LIFE: u32 = 1;
+/// The incarnation number of all machines: they start once.
+const INCARNATION: u32 = 1;
 
-impl Builder<'_> {
-    fn central(&self) -> Option<Desk> {
+impl WorkerBuilder<'_> {
+    fn central(&self) -> Option<BundleWorker> {
         let node = self.sides.central.first()?;
-        let said = bundle::Central::of(self.described, self.sides)?;
+        let central_config = bundle::CentralConfig::from_plan(self.network_plan, self.sides)?;
         let mut level1 = BTreeMap::new();
-        for (number, other) in said.level1.iter().zip(&self.sides.level1) {
-            let line = self.line(&node.name, &[other.name.as_str()])?;
-            level1.insert(*number, (To::Station(self.network.station(&other.name)?), line));
+        for (number, other) in central_config.level1.iter().zip(&self.sides.level1) {
+            let egress = self.egress(&node.name, &[other.name.as_str()])?;
+            level1.insert(*number, (To::Station(self.network.host_number(&other.name)?), egress));
         }
-        // By each interface behind which there are hosts; in the wide format each by itself.
+        // Format 1 sends once per interface with hosts; format 2 sends to each host.
         let mut hosts: BTreeMap<u16, Vec<&str>> = BTreeMap::new();
         let mut each = BTreeMap::new();
         for name in &self.sides.hosts {
-            let line = self.line(&node.name, &[*name])?;
-            hosts.entry(line.port.0).or_default().push(*name);
-            each.insert(self.network.station(name)?, line);
+            let egress = self.egress(&node.name, &[*name])?;
+            hosts.entry(egress.port.0).or_default().push(*name);
+            each.insert(self.network.host_number(name)?, egress);
         }
-        let lines =
-            hosts.values().map(|names| self.line(&node.name, names)).collect::<Option<Vec<Line>>>()?;
-        let stations = self.sides.level1.iter().filter_map(|node| self.network.station(&node.name));
-        let what = What::Central {
-            machine: Box::new(Central::with_life(LIFE, said.config())),
-            of_level1: stations.collect(),
+        let egresses = hosts
+            .values()
+            .map(|names| self.egress(&node.name, names))
+            .collect::<Option<Vec<EgressPath>>>()?;
+        let hosts = self.sides.level1.iter().filter_map(|node| self.network.host_number(&node.name));
+        let role = WorkerRole::Central {
+            machine: Box::new(Central::with_incarnation(INCARNATION, central_config.to_machine_config())),
+            level1_hosts: hosts.collect(),
             level1,
-            hosts: (To::Group(self.network.everybody), lines),
-            each,
+            hosts: (To::Group(self.network.all_hosts_group), egresses),
+            host_paths: each,
         };
-        Some(Desk::new(self.network.station(&node.name)?, what))
+        Some(BundleWorker::new(self.network.host_number(&node.name)?, role))
     }
 
-    fn level1(&self, node: &Node) -> Option<Desk> {
+    fn level1(&self, node: &Node) -> Option<BundleWorker> {
         let central = self.sides.central.first()?;
-        let station = self.network.station(&node.name)?;
-        let inner = self.line(&node.name, &[central.name.as_str()])?;
+        let host = self.network.host_number(&node.name)?;
+        let central_egress = self.egress(&node.name, &[central.name.as_str()])?;
         let at = self.topology.node(&node.name)?;
         let ports = 0..self.topology.ports[at].len() as u16;
-        let outer = ports.clone().find(|port| *port != inner.port.0).unwrap_or(inner.port.0);
-        let wide = self.wide_line(at, outer)?;
-        let what = What::Level1 {
-            machine: Box::new(Level1::with_life(
+        let outer =
+            ports.clone().find(|port| *port != central_egress.port.0).unwrap_or(central_egress.port.0);
+        let wide = self.wide_area_egress(at, outer)?;
+        let role = WorkerRole::Level1 {
+            machine: Box::new(Level1::with_incarnation(
                 number(node) as u16,
-                LIFE,
-                Works::of(self.described, node).settings(),
+                INCARNATION,
+                ConverterConfig::from_node(self.network_plan, node).settings(),
             )),
             groups: self.groups(),
             joined: Default::default(),
-            central: (To::Station(self.network.station(&central.name)?), inner),
+            central: (To::Station(self.network.host_number(&central.name)?), central_egress),
             switches: self.switches(at, outer),
-            wide,
+            wide_area: wide,
         };
-        Some(Desk::new(station, what))
+        Some(BundleWorker::new(host, role))
     }
 
-    fn host(&self, number: u16, name: &str) -> Option<Desk> {
+    fn host(&self, number: u16, name: &str) -> Option<BundleWorker> {
         let central = self.sides.central.first()?;
-        let to = To::Station(self.network.station(&central.name)?);
-        let line = self.line(name, &[central.name.as_str()])?;
-        let machine = Box::new(Host::with_life(number, LIFE, self.works.settings()));
-        Some(Desk::new(self.network.station(name)?, What::Host { machine, to, line }))
+        let to = To::Station(self.network.host_number(&central.name)?);
+        let egress = self.egress(name, &[central.name.as_str()])?;
+        let machine = Box::new(Host::with_incarnation(number, INCARNATION, self.config.settings()));
+        Some(BundleWorker::new(self.network.host_number(name)?, WorkerRole::Host { machine, to, egress }))
     }
 
-    fn wide(&self, place: usize, name: &str) -> Option<Desk> {
+    fn wide_area_host(&self, index: usize, name: &str) -> Option<BundleWorker> {
         let at = self.topology.node(name)?;
-        let reached = self.sides.level1.iter().find_map(|other| self.line(name, &[other.name.as_str()]))?;
-        let line = self.wide_line(at, reached.port.0)?;
-        let caster = self.works.caster(place).map(Box::new);
-        Some(Desk::new(self.network.station(name)?, What::Wide { caster, groups: self.groups(), line }))
+        let reached = self.sides.level1.iter().find_map(|other| self.egress(name, &[other.name.as_str()]))?;
+        let egress = self.wide_area_egress(at, reached.port.0)?;
+        let caster = self.config.wide_area_sender(index).map(Box::new);
+        Some(BundleWorker::new(
+            self.network.host_number(name)?,
+            WorkerRole::WideAreaHost { caster, groups: self.groups(), egress },
+        ))
     }
 
-    /// The group of each packet address that the plan has.
+    /// Returns the multicast group of each packet address in the plan.
     fn groups(&self) -> BTreeMap<u16, u32> {
-        let packets = bundle::addresses(self.plan).into_iter().map(packet_of);
-        packets.filter_map(|at| Some((at, *self.network.groups.get(&bundle::group(at).into())?))).collect()
+        let packets = bundle::addresses(self.plan).into_iter().map(packet_address);
+        packets
+            .filter_map(|at| Some((at, *self.network.groups.get(&bundle::group_of_packet(at).into())?)))
+            .collect()
     }
 
-    /// The line from a node to others beyond one of its ports: the smallest MTU of all ways counts.
-    fn line(&self, from: &str, to: &[&str]) -> Option<Line> {
+    /// Returns the egress from a node to nodes behind one of its ports, with the smallest MTU of all paths.
+    fn egress(&self, from: &str, to: &[&str]) -> Option<EgressPath> {
         let node = self.topology.node(from)?;
-        let ways = to.iter().map(|to| self.topology.way(node, self.topology.node(to)?));
-        let ways = ways.collect::<Option<Vec<_>>>()?;
-        let port = ways.first()?.first()?.1;
-        let mtu = ways.iter().filter_map(|way| self.topology.mtu(way)).min()?;
-        Some(self.at(node, port, mtu))
+        let paths = to.iter().map(|to| self.topology.path(node, self.topology.node(to)?));
+        let paths = paths.collect::<Option<Vec<_>>>()?;
+        let port = paths.first()?.first()?.1;
+        let mtu = paths.iter().filter_map(|path| self.topology.mtu(path)).min()?;
+        Some(self.egress_at(node, port, mtu))
     }
 
-    /// The line of a node into the wide area by one of its ports: the smallest MTU on the ways to all who are there.
-    fn wide_line(&self, node: usize, port: u16) -> Option<Line> {
-        let beyond = self.topology.beyond(node, usize::from(port));
-        let parties = beyond.into_iter().filter(|other| *other != node && !self.topology.forwards(*other));
-        let ways = parties.filter_map(|other| self.topology.mtu(&self.topology.way(node, other)?));
+    /// Returns the egress of a node to the wide area, with the smallest MTU of the paths to all nodes there.
+    fn wide_area_egress(&self, node: usize, port: u16) -> Option<EgressPath> {
+        let nodes = self.topology.nodes_behind(node, usize::from(port));
+        let parties = nodes.into_iter().filter(|other| *other != node && !self.topology.forwards(*other));
+        let paths = parties.filter_map(|other| self.topology.mtu(&self.topology.path(node, other)?));
         let own = self.topology.mtu(&[(node, port)])?;
-        Some(self.at(node, port, ways.fold(own, u32::min)))
+        Some(self.egress_at(node, port, paths.fold(own, u32::min)))
     }
 
-    fn at(&self, node: usize, port: u16, mtu: u32) -> Line {
-        let station = self.network.stations.iter().find(|station| station.node == node);
-        let down = station.map_or((0, Port(0)), |station| station.down[usize::from(port)]);
-        Line { port: Port(port), down, cutter: Cutter::new(mtu) }
+    fn egress_at(&self, node: usize, port: u16, mtu: u32) -> EgressPath {
+        let host = self.network.hosts.iter().find(|host| host.plan_node == node);
+        let down = host.map_or((0, Port(0)), |host| host.medium_ports[usize::from(port)]);
+        EgressPath { port: Port(port), medium_port: down, fragmenter: Fragmenter::new(mtu) }
     }
 
-    /// The switches in the segment behind a port of a node, and their ports towards it.
+    /// Returns the switches in the segment behind a port of a node, and their ports towards the node.
     fn switches(&self, node: usize, port: u16) -> Vec<(u32, Port)> {
-        let beyond = self.topology.beyond(node, usize::from(port));
-        let switches = beyond
+        let nodes = self.topology.nodes_behind(node, usize::from(port));
+        let switches = nodes
             .into_iter()
             .filter(|at| matches!(self.topology.network.nodes[*at].kind, NodeKind::Switch { .. }));
         let towards = |at: usize| {
-            let port = self.topology.way(at, node)?.first()?.1;
+            let port = self.topology.path(at, node)?.first()?.1;
             let name = &self.topology.network.nodes[at].name;
-            let medium = self.network.media.iter().position(|seat| seat.name == *name)?;
+            let medium = self.network.media.iter().position(|medium_node| medium_node.name == *name)?;
             Some((medium as u32, Port(port)))
         };
         switches.filter_map(towards).collect()

@@ -1,26 +1,27 @@
-//! What of bundles is not simulated.
+//! Plans with bundles that the simulator refuses.
 
 use trunkline_experiment::plan::{Medium, Network, Plan, Protocol};
 use trunkline_run::{Refusal, bundle};
 
 use crate::network::topology::Topology;
 
-/// What of a plan's bundles the simulator does not carry, each by name and place.
+/// Returns the parts of a plan's bundles that the simulator does not support.
 pub fn refuse(plan: &Plan, network: &Network) -> Vec<Refusal> {
     let mut all = Vec::new();
-    let longest = bundle::works(plan).map_or(bundle::LONGEST, |works| works.longest());
+    let max_message =
+        bundle::converter_config(plan).map_or(bundle::MAX_CLASSIC_MESSAGE, |config| config.max_message());
     let topology = Topology::new(network);
     for c in plan.connections.iter().filter(|c| matches!(c.protocol, Protocol::Bundle { .. })) {
-        if let Some(text) = bundle::refuse_test("sim", c, longest) {
-            all.push(Refusal { place: c.asks.test, text: format!("{}: {text}", c.name) });
+        if let Some(text) = bundle::refuse_test("sim", c, max_message) {
+            all.push(Refusal { location: c.asks.test, text: format!("{}: {text}", c.name) });
         } else if let Some(text) = refuse_media(plan, &topology) {
-            all.push(Refusal { place: c.asks.protocol, text: format!("{}: {text}", c.name) });
+            all.push(Refusal { location: c.asks.protocol, text: format!("{}: {text}", c.name) });
         }
     }
     all
 }
 
-/// Cells of several senders would come through one virtual channel.
+/// Refuses bundles over ATM: cells of several senders would share one virtual channel.
 fn refuse_media(plan: &Plan, topology: &Topology<'_>) -> Option<String> {
     let sides = bundle::sides(plan)?;
     let converters = sides.central.iter().chain(&sides.level1).map(|node| node.name.as_str());
@@ -28,10 +29,10 @@ fn refuse_media(plan: &Plan, topology: &Topology<'_>) -> Option<String> {
         converters.chain(sides.hosts).chain(sides.wide).filter_map(|name| topology.node(name)).collect();
     for (at, from) in parties.iter().enumerate() {
         for to in &parties[at + 1..] {
-            for (node, port) in topology.way(*from, *to).unwrap_or_default() {
+            for (node, port) in topology.path(*from, *to).unwrap_or_default() {
                 let link = &topology.network.links[topology.ports[node][usize::from(port)].link];
                 if link.medium == Medium::Atm {
-                    return Some(format!("`sim` carries no bundles over ATM, as link {} is", link.name));
+                    return Some(format!("`sim` does not support bundles over ATM: link {}", link.name));
                 }
             }
         }

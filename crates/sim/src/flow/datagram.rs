@@ -1,391 +1,409 @@
-//! Messages in datagrams.
+//! Flows over UDP datagrams.
 
 use trunkline_endpoint::To;
 use trunkline_models::host::Disk;
 use trunkline_record::Histogram;
-use trunkline_run::ends::{ReceiverReport, SenderReport};
-use trunkline_run::message::{HEADER, Header, Kind};
-use trunkline_run::{Ledger, Meter};
+use trunkline_run::message::{HEADER, Header, MessageKind};
+use trunkline_run::reports::{ReceiverReport, SenderReport};
+use trunkline_run::{ReceiverMeter, SenderMeter};
 use trunkline_traffic::Source;
 use trunkline_traffic::source::{Message, Step};
 use trunkline_units::{Instant, Span};
 
-use super::fragment::{Cutter, Gatherer};
-use super::{Birth, LINGER, Said, UDP_IP, UNANSWERED, depart};
-use crate::frame::{Content, Datagram, Kit, Packet};
+use super::fragment::{Fragmenter, Reassembler};
+use super::{FlowConfig, FlowOutput, LINGER, RESPONSE_TIMEOUT, UDP_IP_HEADERS, record_departure};
+use crate::frame::{Content, Datagram, Packet, PacketPool};
 
-/// The ends of a connection over datagrams.
+/// The endpoints of a connection over datagrams.
 #[derive(Debug)]
-pub struct Datagrams {
+pub struct DatagramFlow {
     source: Source,
-    ledger: Ledger,
-    cutter: Cutter,
-    outgoing: Option<Outgoing>,
+    sender_meter: SenderMeter,
+    fragmenter: Fragmenter,
+    outgoing: Option<OutgoingDatagram>,
     sequence: u64,
-    asking: Option<Asking>,
+    requester: Option<DatagramRequester>,
     disk: Option<Disk>,
-    /// It neither waits for answers nor reads from a disk.
-    unhindered: bool,
+    /// The sender neither waits for responses nor reads from a disk.
+    is_open_loop: bool,
     read_until: Instant,
     receivers: Vec<Receiver>,
     linger: Span,
-    /// Packets that the sender has drawn, that receivers have got, and that are lost: what is left is under way.
-    drawn: u64,
-    landed: u64,
-    lost: u64,
-    /// Of a group nobody counts who should have got what.
-    counts: bool,
-    /// How often silence was borne because something was under way, and since when it counts.
-    borne: u32,
-    silent: Instant,
-    /// When the source has nothing more to send, however long it waits for room.
-    until: Option<Instant>,
-    /// An answer that has not come by then is lost.
-    unanswered: Span,
-    /// When the source was done.
-    done: Option<Instant>,
-    over: bool,
+    /// Packets that were sent, received and lost; the difference is in flight.
+    packets_sent: u64,
+    packets_received: u64,
+    packets_lost: u64,
+    /// There is one receiver. The copies sent to a group are not counted.
+    is_unicast: bool,
+    /// How often the silence was extended because packets were in flight, and when it began.
+    silence_extensions: u32,
+    silent_since: Instant,
+    /// When the source stops, even if it waits for room.
+    send_deadline: Option<Instant>,
+    /// Time after which a missing response counts as lost.
+    response_timeout: Span,
+    /// When the source ended.
+    source_ended: Option<Instant>,
+    finished: bool,
     flow: u32,
     channel: u16,
-    back_channel: u16,
+    reverse_channel: u16,
     to: To,
-    back: To,
+    reverse_to: To,
 }
 
-/// A message whose fragments are leaving.
+/// A message whose fragments are being sent.
 #[derive(Clone, Copy, Debug)]
-struct Outgoing {
+struct OutgoingDatagram {
     message: Datagram,
     next: u16,
 }
 
-/// A message before it is cut.
+/// Returns the datagram of a message before fragmentation.
 #[inline(always)]
-fn whole(cutter: &Cutter, header: &Header) -> Datagram {
+fn unfragmented(fragmenter: &Fragmenter, header: &Header) -> Datagram {
     Datagram {
         sequence: header.sequence,
-        sent: header.sent,
-        size: header.length,
-        response: header.response,
+        sent_at: header.sent_at,
+        length: header.length,
+        response_length: header.response_length,
         fragment: 0,
-        fragments: cutter.count(header.length + UDP_IP - super::IP),
+        fragments: fragmenter.count(header.length + UDP_IP_HEADERS - super::IP_HEADER),
         kind: header.kind,
     }
 }
 
-impl Outgoing {
-    /// The next packet, and whether it was the last.
+impl OutgoingDatagram {
+    /// Returns the next fragment, its packet length, and whether it is the last.
     #[inline]
-    fn packet(&mut self, cutter: &Cutter) -> (Datagram, u32, bool) {
+    fn packet(&mut self, fragmenter: &Fragmenter) -> (Datagram, u32, bool) {
         let d = Datagram { fragment: self.next, ..self.message };
-        let length = cutter.length(d.size + UDP_IP - super::IP, d.fragment, d.fragments);
+        let length = fragmenter.length(d.length + UDP_IP_HEADERS - super::IP_HEADER, d.fragment, d.fragments);
         self.next += 1;
         (d, length, self.next == d.fragments)
     }
 }
 
-/// The asking side of requests: one in flight.
+/// The client side of a request test: one request in flight.
 #[derive(Debug, Default)]
-struct Asking {
-    waiting: Option<(u64, Instant)>,
-    gatherer: Gatherer,
+struct DatagramRequester {
+    pending: Option<(u64, Instant)>,
+    reassembler: Reassembler,
     rtt: Histogram,
-    answers: u64,
-    answer_bytes: u64,
-    unanswered: u64,
+    responses: u64,
+    response_bytes: u64,
+    timeouts: u64,
 }
 
 #[derive(Debug)]
 struct Receiver {
-    meter: Meter,
-    gatherer: Gatherer,
-    /// Answers on their way out; one, unless requests were doubled.
-    answers: std::collections::VecDeque<Outgoing>,
+    meter: ReceiverMeter,
+    reassembler: Reassembler,
+    /// Responses to send; more than one only if requests were duplicated.
+    responses: std::collections::VecDeque<OutgoingDatagram>,
 }
 
-/// How long after its time limit a source that is behind may still send, as [`Source`] has it.
+/// How long a late source may send after its time limit; the same as in [`Source`].
 const GRACE: Span = Span::from_ms(10);
-/// How often silence is borne at the most: what never arrives must not keep a run from ending.
-const MOST_BORNE: u32 = 100_000;
-/// Answers that may wait to leave.
-const ANSWERS: usize = 16;
+/// Maximum number of extensions of the silence: lost packets must not prevent the end of a run.
+const MAX_SILENCE_EXTENSIONS: u32 = 100_000;
+/// Maximum number of responses that wait to be sent.
+const MAX_PENDING_RESPONSES: usize = 16;
 
-impl Datagrams {
-    pub(super) fn begin(birth: &Birth<'_>, start: Instant, source: Source) -> Self {
+impl DatagramFlow {
+    pub(super) fn new(config: &FlowConfig<'_>, start: Instant, source: Source) -> Self {
         let receiver = || Receiver {
-            meter: Meter::new(start),
-            gatherer: Gatherer::default(),
-            answers: Default::default(),
+            meter: ReceiverMeter::new(start),
+            reassembler: Reassembler::default(),
+            responses: Default::default(),
         };
-        Datagrams {
+        DatagramFlow {
             source,
-            ledger: Ledger::new(start),
-            cutter: Cutter::new(birth.mtu),
+            sender_meter: SenderMeter::new(start),
+            fragmenter: Fragmenter::new(config.mtu),
             outgoing: None,
             sequence: 0,
-            asking: birth.asks().then(Asking::default),
-            disk: birth.file_bytes.and(birth.disks[0]).map(Disk::new),
-            unhindered: !birth.asks() && birth.file_bytes.and(birth.disks[0]).is_none(),
+            requester: config.is_request_test().then(DatagramRequester::default),
+            disk: config.file_bytes.and(config.disks[0]).map(Disk::new),
+            is_open_loop: !config.is_request_test() && config.file_bytes.and(config.disks[0]).is_none(),
             read_until: start,
-            receivers: birth.plan.to.iter().map(|_| receiver()).collect(),
-            linger: LINGER + birth.longest_delay * 2,
-            drawn: 0,
-            landed: 0,
-            lost: 0,
-            counts: birth.plan.to.len() == 1,
-            borne: 0,
-            silent: start,
-            until: birth.limit().ok().and_then(|limit| limit.time).map(|time| start + time + GRACE),
-            unanswered: UNANSWERED + birth.longest_delay * 2,
-            done: None,
-            over: false,
-            flow: birth.flow,
-            channel: birth.channel(0),
-            back_channel: birth.channel(1),
-            to: birth.to,
-            back: birth.back,
+            receivers: config.plan.to.iter().map(|_| receiver()).collect(),
+            linger: LINGER + config.longest_delay * 2,
+            packets_sent: 0,
+            packets_received: 0,
+            packets_lost: 0,
+            is_unicast: config.plan.to.len() == 1,
+            silence_extensions: 0,
+            silent_since: start,
+            send_deadline: config.limit().ok().and_then(|limit| limit.time).map(|time| start + time + GRACE),
+            response_timeout: RESPONSE_TIMEOUT + config.longest_delay * 2,
+            source_ended: None,
+            finished: false,
+            flow: config.flow,
+            channel: config.channel(0),
+            reverse_channel: config.channel(1),
+            to: config.to,
+            reverse_to: config.reverse_to,
         }
     }
 
-    /// Takes a packet; whether this end may have something to say to that.
+    /// Handles a packet. Returns whether the endpoint must be polled.
     #[inline(always)]
-    pub fn arrive(&mut self, now: Instant, side: usize, packet: &Packet) -> bool {
+    pub fn receive(&mut self, now: Instant, side: usize, packet: &Packet) -> bool {
         let Content::Datagram(d) = &packet.content else { return false };
         match side.checked_sub(1) {
             None => {
-                self.answered(now, d);
+                self.record_response(now, d);
                 true
             }
             Some(receiver) => {
                 let Some(r) = self.receivers.get_mut(receiver) else { return false };
-                self.landed += 1;
-                if !r.gatherer.take(d) {
+                self.packets_received += 1;
+                if !r.reassembler.accept(d) {
                     return false;
                 }
-                let (sequence, sent) = (d.sequence, d.sent);
-                r.meter.arrive(
-                    &Header { sequence, sent, length: d.size, response: d.response, kind: d.kind },
+                let (sequence, sent) = (d.sequence, d.sent_at);
+                r.meter.record(
+                    &Header {
+                        sequence,
+                        sent_at: sent,
+                        length: d.length,
+                        response_length: d.response_length,
+                        kind: d.kind,
+                    },
                     now,
                 );
-                if d.response > 0 && r.answers.len() < ANSWERS {
-                    let length = d.response.max(HEADER as u32);
-                    let answer = Header { sequence, sent: now, length, response: 0, kind: Kind::Answer };
-                    r.answers.push_back(Outgoing { message: whole(&self.cutter, &answer), next: 0 });
+                if d.response_length > 0 && r.responses.len() < MAX_PENDING_RESPONSES {
+                    let length = d.response_length.max(HEADER as u32);
+                    let response = Header {
+                        sequence,
+                        sent_at: now,
+                        length,
+                        response_length: 0,
+                        kind: MessageKind::Response,
+                    };
+                    r.responses.push_back(OutgoingDatagram {
+                        message: unfragmented(&self.fragmenter, &response),
+                        next: 0,
+                    });
                 }
-                if self.done.is_some() {
-                    self.look(now);
+                if self.source_ended.is_some() {
+                    self.update_finished(now);
                 }
-                d.response > 0 || self.over
+                d.response_length > 0 || self.finished
             }
         }
     }
 
-    fn answered(&mut self, now: Instant, d: &Datagram) {
-        let Some(asking) = &mut self.asking else { return };
-        if !asking.gatherer.take(d) {
+    fn record_response(&mut self, now: Instant, d: &Datagram) {
+        let Some(requester) = &mut self.requester else { return };
+        if !requester.reassembler.accept(d) {
             return;
         }
-        // Else the answer to a request given up on.
-        if let Some((_, asked)) = asking.waiting.take_if(|(sequence, _)| *sequence == d.sequence) {
-            asking.rtt.record(now.since(asked));
-            asking.answers += 1;
-            asking.answer_bytes += u64::from(d.size);
+        // Otherwise the response is late and its request has timed out.
+        if let Some((_, sent_at)) = requester.pending.take_if(|(sequence, _)| *sequence == d.sequence) {
+            requester.rtt.record(now.since(sent_at));
+            requester.responses += 1;
+            requester.response_bytes += u64::from(d.length);
         }
     }
 
-    /// A packet of this flow is no more.
-    pub fn lose(&mut self, packet: &Packet) {
-        self.lost += u64::from(!packet.is_back);
+    /// Records the loss of a packet.
+    pub fn record_loss(&mut self, packet: &Packet) {
+        self.packets_lost += u64::from(!packet.is_reverse);
     }
 
-    /// Whether the run is over: all has come, or nothing has for a while and nothing is under way.
-    fn look(&mut self, now: Instant) {
-        let Some(done) = self.done else { return };
+    /// Ends the run if all messages have arrived, or after a silence with nothing in flight.
+    fn update_finished(&mut self, now: Instant) {
+        let Some(done) = self.source_ended else { return };
         if self.receivers.iter().all(|r| r.meter.arrivals().messages >= self.sequence) {
-            self.over = true;
+            self.finished = true;
             return;
         }
         let last = self.receivers.iter().filter_map(|r| r.meter.arrivals().last).max();
-        self.silent = self.silent.max(done).max(last.unwrap_or(done));
-        if now.since(self.silent) >= self.linger {
-            let under_way = self.counts && self.drawn > self.landed + self.lost;
-            if under_way && self.borne < MOST_BORNE {
-                (self.silent, self.borne) = (now, self.borne + 1);
+        self.silent_since = self.silent_since.max(done).max(last.unwrap_or(done));
+        if now.since(self.silent_since) >= self.linger {
+            let under_way = self.is_unicast && self.packets_sent > self.packets_received + self.packets_lost;
+            if under_way && self.silence_extensions < MAX_SILENCE_EXTENSIONS {
+                (self.silent_since, self.silence_extensions) = (now, self.silence_extensions + 1);
             } else {
-                self.over = true;
+                self.finished = true;
             }
         }
     }
 
-    /// What an end has to say.
+    /// Polls an endpoint for output.
     #[inline(always)]
-    pub fn poll(&mut self, now: Instant, side: usize, room: bool, kit: &mut Kit) -> Said {
+    pub fn poll(&mut self, now: Instant, side: usize, room: bool, pool: &mut PacketPool) -> FlowOutput {
         match side.checked_sub(1) {
-            None if self.outgoing.is_none() => self.send(now, room, kit),
-            None => self.go_on(now, room, kit),
-            Some(receiver) => self.answer(receiver, room, kit),
+            None if self.outgoing.is_none() => self.send(now, room, pool),
+            None => self.send_fragment(now, room, pool),
+            Some(receiver) => self.send_response(receiver, room, pool),
         }
     }
 
-    /// The first packet of the next message.
+    /// Sends the first packet of the next message.
     #[inline(always)]
-    fn send(&mut self, now: Instant, room: bool, kit: &mut Kit) -> Said {
-        let datagram = match self.draw(now, room) {
+    fn send(&mut self, now: Instant, room: bool, pool: &mut PacketPool) -> FlowOutput {
+        let datagram = match self.next_datagram(now, room) {
             Ok(datagram) => datagram,
             Err(idle) => return idle,
         };
         if datagram.fragments > 1 {
-            self.outgoing = Some(Outgoing { message: datagram, next: 0 });
-            return self.go_on(now, room, kit);
+            self.outgoing = Some(OutgoingDatagram { message: datagram, next: 0 });
+            return self.send_fragment(now, room, pool);
         }
-        let (content, length) = (Content::Datagram(datagram), datagram.size + UDP_IP);
+        let (content, length) = (Content::Datagram(datagram), datagram.length + UDP_IP_HEADERS);
         let packet = Packet::new(content, length, self.flow, self.channel, self.to, false);
-        Said::Send { frame: kit.frame(packet), resume: self.resume(now) }
+        FlowOutput::Send { frame: pool.new_frame(packet), next_send: self.next_send(now) }
     }
 
-    /// The next fragment.
+    /// Sends the next fragment.
     #[inline(never)]
-    fn go_on(&mut self, now: Instant, room: bool, kit: &mut Kit) -> Said {
+    fn send_fragment(&mut self, now: Instant, room: bool, pool: &mut PacketPool) -> FlowOutput {
         let Some(outgoing) = self.outgoing.as_mut().filter(|_| room) else {
-            return Said::Idle { deadline: None, blocked: true };
+            return FlowOutput::Idle { deadline: None, blocked: true };
         };
-        let (datagram, length, last) = outgoing.packet(&self.cutter);
+        let (datagram, length, last) = outgoing.packet(&self.fragmenter);
         if last {
             self.outgoing = None;
         }
-        let resume = if last { self.resume(now) } else { None };
+        let resume = if last { self.next_send(now) } else { None };
         let content = Content::Datagram(datagram);
         let packet = Packet::new(content, length, self.flow, self.channel, self.to, false);
-        Said::Send { frame: kit.frame(packet), resume }
+        FlowOutput::Send { frame: pool.new_frame(packet), next_send: resume }
     }
 
-    /// When the sender goes on after a message, if only its source has a say in that.
+    /// Returns the time of the next message, if it depends on the source only.
     #[inline(always)]
-    fn resume(&self, now: Instant) -> Option<Instant> {
-        match self.asking.is_none() && self.disk.is_none() {
+    fn next_send(&self, now: Instant) -> Option<Instant> {
+        match self.requester.is_none() && self.disk.is_none() {
             true => self.source.due_after(now),
             false => None,
         }
     }
 
-    /// Draws the next message, if it is due and there is room for its first packet; else what to say.
+    /// Draws the next message, if it is due and its first packet has room. Otherwise returns the output of the poll.
     #[inline(always)]
-    fn draw(&mut self, now: Instant, room: bool) -> Result<Datagram, Said> {
+    fn next_datagram(&mut self, now: Instant, room: bool) -> Result<Datagram, FlowOutput> {
         if room
-            && self.unhindered
+            && self.is_open_loop
             && let Some(message) = self.source.on_time(now)
         {
-            self.ledger.depart(&message, now);
-            return Ok(self.number(&message, now));
+            self.sender_meter.record_send(&message, now);
+            return Ok(self.make_datagram(&message, now));
         }
-        self.draw_any(now, room)
+        self.next_datagram_slow(now, room)
     }
 
-    /// As [`draw`](Self::draw), whatever the source and the disk are.
+    /// Like [`next_datagram`](Self::next_datagram), for all sources, with requests and disks.
     #[inline(never)]
-    fn draw_any(&mut self, now: Instant, room: bool) -> Result<Datagram, Said> {
-        let wait = |until| Err(Said::Idle { deadline: Some(until), blocked: false });
-        if self.done.is_some() {
-            return Err(self.rest(now));
+    fn next_datagram_slow(&mut self, now: Instant, room: bool) -> Result<Datagram, FlowOutput> {
+        let wait = |until| Err(FlowOutput::Idle { deadline: Some(until), blocked: false });
+        if self.source_ended.is_some() {
+            return Err(self.linger(now));
         }
-        if let Some(asking) = &mut self.asking
-            && let Some((_, asked)) = asking.waiting
+        if let Some(requester) = &mut self.requester
+            && let Some((_, sent_at)) = requester.pending
         {
-            if now < asked + self.unanswered {
-                return wait(asked + self.unanswered);
+            if now < sent_at + self.response_timeout {
+                return wait(sent_at + self.response_timeout);
             }
-            asking.waiting = None;
-            asking.unanswered += 1;
+            requester.pending = None;
+            requester.timeouts += 1;
         }
         if now < self.read_until {
             return wait(self.read_until);
         }
         if !room {
-            // When the next is due is known without drawing it.
+            // The time of the next message is known without drawing it.
             if let Some(until) = self.source.due_after(now) {
                 return wait(until);
             }
-            // A source at full speed always has a message: it is drawn when there is room for it.
-            if self.until.is_none_or(|until| now <= until) {
-                let deadline = self.until.map(|until| until + Span::from_ps(1));
-                return Err(Said::Idle { deadline, blocked: true });
+            // A source at full speed always has a message: draw it when there is room.
+            if self.send_deadline.is_none_or(|until| now <= until) {
+                let deadline = self.send_deadline.map(|until| until + Span::from_ps(1));
+                return Err(FlowOutput::Idle { deadline, blocked: true });
             }
         }
         match self.source.next(now) {
             Step::Wait(until) => wait(until),
             Step::Done => {
-                self.done = Some(now);
-                Err(self.rest(now))
+                self.source_ended = Some(now);
+                Err(self.linger(now))
             }
             Step::Send(message) => {
-                depart(&mut self.source, &mut self.ledger, &message, now);
-                if let Some(asking) = &mut self.asking {
-                    asking.waiting = Some((self.sequence, now));
+                record_departure(&mut self.source, &mut self.sender_meter, &message, now);
+                if let Some(requester) = &mut self.requester {
+                    requester.pending = Some((self.sequence, now));
                 }
                 if let Some(disk) = &mut self.disk {
                     self.read_until = disk.take(now, message.size.into());
                 }
-                Ok(self.number(&message, now))
+                Ok(self.make_datagram(&message, now))
             }
         }
     }
 
-    /// The datagram of the next message.
+    /// Creates the datagram of the next message and numbers it.
     #[inline(always)]
-    fn number(&mut self, message: &Message, now: Instant) -> Datagram {
+    fn make_datagram(&mut self, message: &Message, now: Instant) -> Datagram {
         let (sequence, length, response) = (self.sequence, message.size, message.response);
-        let header = Header { sequence, sent: now, length, response, kind: Kind::Pattern };
+        let header =
+            Header { sequence, sent_at: now, length, response_length: response, kind: MessageKind::Pattern };
         self.sequence += 1;
-        let datagram = whole(&self.cutter, &header);
-        self.drawn += u64::from(datagram.fragments);
+        let datagram = unfragmented(&self.fragmenter, &header);
+        self.packets_sent += u64::from(datagram.fragments);
         datagram
     }
 
-    /// The sender is done: only silence is waited for.
+    /// Waits for outstanding packets after the end of the source.
     #[cold]
-    fn rest(&mut self, now: Instant) -> Said {
-        self.look(now);
-        let deadline = (!self.over).then_some(self.silent + self.linger);
-        Said::Idle { deadline, blocked: false }
+    fn linger(&mut self, now: Instant) -> FlowOutput {
+        self.update_finished(now);
+        let deadline = (!self.finished).then_some(self.silent_since + self.linger);
+        FlowOutput::Idle { deadline, blocked: false }
     }
 
     #[inline(never)]
-    fn answer(&mut self, receiver: usize, room: bool, kit: &mut Kit) -> Said {
-        let answers = &mut self.receivers[receiver].answers;
-        let Some(answer) = answers.front_mut() else { return Said::Idle { deadline: None, blocked: false } };
+    fn send_response(&mut self, receiver: usize, room: bool, pool: &mut PacketPool) -> FlowOutput {
+        let responses = &mut self.receivers[receiver].responses;
+        let Some(response) = responses.front_mut() else {
+            return FlowOutput::Idle { deadline: None, blocked: false };
+        };
         if !room {
-            return Said::Idle { deadline: None, blocked: true };
+            return FlowOutput::Idle { deadline: None, blocked: true };
         }
-        let (datagram, length, last) = answer.packet(&self.cutter);
+        let (datagram, length, last) = response.packet(&self.fragmenter);
         if last {
-            answers.pop_front();
+            responses.pop_front();
         }
         let content = Content::Datagram(datagram);
-        let packet = Packet::new(content, length, self.flow, self.back_channel, self.back, true);
-        Said::Send { frame: kit.frame(packet), resume: None }
+        let packet = Packet::new(content, length, self.flow, self.reverse_channel, self.reverse_to, true);
+        FlowOutput::Send { frame: pool.new_frame(packet), next_send: None }
     }
 
     /// Whether the run is over.
     #[inline]
-    pub fn is_over(&self) -> bool {
-        self.over
+    pub fn is_finished(&self) -> bool {
+        self.finished
     }
 
-    pub(super) fn reports(self) -> (SenderReport, Vec<ReceiverReport>, Option<String>) {
-        let mut sender = SenderReport::whole(&self.ledger, &self.source);
-        if let Some(asking) = &self.asking {
-            sender.rtt = asking.rtt.counts();
+    pub(super) fn into_reports(self) -> (SenderReport, Vec<ReceiverReport>, Option<String>) {
+        let mut sender = SenderReport::complete(&self.sender_meter, &self.source);
+        if let Some(requester) = &self.requester {
+            sender.rtt = requester.rtt.counts();
             let counts = [
-                ("answers", asking.answers),
-                ("answer_bytes", asking.answer_bytes),
-                ("unanswered", asking.unanswered),
+                ("answers", requester.responses),
+                ("answer_bytes", requester.response_bytes),
+                ("unanswered", requester.timeouts),
             ];
             sender.counters.extend(counts.map(|(k, v)| (k.to_string(), v as f64)));
         }
         let report = |r: &Receiver| {
-            let mut report = ReceiverReport::of(&r.meter);
-            if r.gatherer.given_up > 0 {
-                report.counters.insert("reassembly_given_up".into(), r.gatherer.given_up as f64);
+            let mut report = ReceiverReport::from_meter(&r.meter);
+            if r.reassembler.abandoned > 0 {
+                report.counters.insert("reassembly_given_up".into(), r.reassembler.abandoned as f64);
             }
             report
         };

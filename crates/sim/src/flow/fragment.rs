@@ -1,84 +1,92 @@
-//! Messages longer than a packet: fragments of IPv4 (RFC 791) and how they come together again.
+//! Fragmentation and reassembly of IPv4 datagrams (RFC 791 section 3.2).
 
 use std::collections::VecDeque;
 
-use super::IP;
+use super::IP_HEADER;
 use crate::frame::Datagram;
 
-/// Messages that may be waiting for fragments; the oldest gives way.
-const MOST: usize = 64;
+/// Maximum number of incomplete datagrams; the oldest is dropped.
+const MAX_PARTIAL: usize = 64;
 
-/// Cuts datagrams into packets of at most `mtu` bytes.
+/// Computes the fragments of datagrams for packets of at most `mtu` bytes.
 #[derive(Clone, Copy, Debug)]
-pub struct Cutter {
+pub struct Fragmenter {
     mtu: u32,
-    /// Bytes of UDP that a fragment carries: a multiple of eight.
-    piece: u32,
+    /// Payload bytes of a fragment: a multiple of eight.
+    fragment_payload: u32,
 }
 
-impl Cutter {
-    /// For packets of at most `mtu` bytes, 68 or more.
+impl Fragmenter {
+    /// Creates a fragmenter for an MTU of at least 68 bytes.
     pub fn new(mtu: u32) -> Self {
-        Cutter { mtu, piece: (mtu - IP) & !7 }
+        Fragmenter { mtu, fragment_payload: (mtu - IP_HEADER) & !7 }
     }
 
-    /// How many packets carry a UDP datagram of `udp` bytes, its header included.
+    /// Returns the number of packets for a UDP datagram of `udp` bytes including its header.
     #[inline]
     pub fn count(&self, udp: u32) -> u16 {
-        if udp + IP <= self.mtu { 1 } else { udp.div_ceil(self.piece) as u16 }
+        if udp + IP_HEADER <= self.mtu { 1 } else { udp.div_ceil(self.fragment_payload) as u16 }
     }
 
-    /// Bytes of IP of fragment `index` of `count`.
+    /// Returns the IP packet length of fragment `index` of `count`.
     #[inline]
     pub fn length(&self, udp: u32, index: u16, count: u16) -> u32 {
         let index = u32::from(index);
-        if index + 1 < u32::from(count) { IP + self.piece } else { IP + udp - index * self.piece }
+        if index + 1 < u32::from(count) {
+            IP_HEADER + self.fragment_payload
+        } else {
+            IP_HEADER + udp - index * self.fragment_payload
+        }
     }
 }
 
-/// Puts fragments together.
+/// Reassembles fragments.
 #[derive(Clone, Debug, Default)]
-pub struct Gatherer {
-    waiting: VecDeque<Partial>,
-    /// Messages given up for want of a fragment.
-    pub given_up: u64,
+pub struct Reassembler {
+    partial: VecDeque<PartialDatagram>,
+    /// Datagrams dropped because fragments were missing.
+    pub abandoned: u64,
 }
 
 #[derive(Clone, Debug)]
-struct Partial {
+struct PartialDatagram {
     sequence: u64,
     missing: u16,
-    seen: Vec<u64>,
+    received: Vec<u64>,
 }
 
-impl Gatherer {
-    /// Takes a fragment; whether its message is complete with it.
+impl Reassembler {
+    /// Accepts a fragment. Returns whether its datagram is complete.
     #[inline]
-    pub fn take(&mut self, d: &Datagram) -> bool {
-        d.fragments <= 1 || self.gather(d)
+    pub fn accept(&mut self, d: &Datagram) -> bool {
+        d.fragments <= 1 || self.accept_fragment(d)
     }
 
     #[inline(never)]
-    fn gather(&mut self, d: &Datagram) -> bool {
-        // Nearly always the newest.
-        let found = self.waiting.iter().rposition(|p| p.sequence == d.sequence);
+    fn accept_fragment(&mut self, d: &Datagram) -> bool {
+        // Search from the newest: it nearly always matches.
+        let found = self.partial.iter().rposition(|p| p.sequence == d.sequence);
         let at = found.unwrap_or_else(|| {
-            if self.waiting.len() == MOST {
-                self.waiting.pop_front();
-                self.given_up += 1;
+            if self.partial.len() == MAX_PARTIAL {
+                self.partial.pop_front();
+                self.abandoned += 1;
             }
             let seen = vec![0; usize::from(d.fragments).div_ceil(64)];
-            self.waiting.push_back(Partial { sequence: d.sequence, missing: d.fragments, seen });
-            self.waiting.len() - 1
+            self.partial.push_back(PartialDatagram {
+                sequence: d.sequence,
+                missing: d.fragments,
+                received: seen,
+            });
+            self.partial.len() - 1
         });
-        let partial = &mut self.waiting[at];
+        let partial = &mut self.partial[at];
         let (word, bit) = (usize::from(d.fragment / 64), 1u64 << (d.fragment % 64));
-        let new = partial.seen[word] & bit == 0;
-        partial.seen[word] |= bit;
+        let new = partial.received[word] & bit == 0;
+        partial.received[word] |= bit;
         partial.missing -= u16::from(new);
         let complete = partial.missing == 0;
         if complete {
-            self.waiting.remove(at);
+            self.partial.remove(at);
         }
         complete
     }
@@ -87,57 +95,60 @@ impl Gatherer {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use trunkline_run::message::Kind;
+    use trunkline_run::message::MessageKind;
     use trunkline_units::Instant;
 
     use super::*;
 
     proptest! {
         #[test]
-        fn fragments_hold_the_datagram_and_fit(udp in 40u32..65_515, mtu in 68u32..20_000) {
-            let cutter = Cutter::new(mtu);
-            let count = cutter.count(udp);
-            let lengths: Vec<u32> = (0..count).map(|i| cutter.length(udp, i, count)).collect();
-            prop_assert!(lengths.iter().all(|l| *l > IP && *l <= mtu));
-            prop_assert_eq!(lengths.iter().map(|l| l - IP).sum::<u32>(), udp);
-            // All but the last are cut where RFC 791 allows it.
-            prop_assert!(lengths.iter().rev().skip(1).all(|l| (l - IP).is_multiple_of(8)));
+        fn fragments_cover_the_datagram_and_fit_the_mtu(udp in 40u32..65_515, mtu in 68u32..20_000) {
+            let fragmenter = Fragmenter::new(mtu);
+            let count = fragmenter.count(udp);
+            let lengths: Vec<u32> = (0..count).map(|i| fragmenter.length(udp, i, count)).collect();
+            prop_assert!(lengths.iter().all(|l| *l > IP_HEADER && *l <= mtu));
+            prop_assert_eq!(lengths.iter().map(|l| l - IP_HEADER).sum::<u32>(), udp);
+            // All but the last have a length that RFC 791 allows.
+            prop_assert!(lengths.iter().rev().skip(1).all(|l| (l - IP_HEADER).is_multiple_of(8)));
         }
 
         #[test]
-        fn a_message_is_complete_once(order in Just((0u16..30).collect::<Vec<_>>()).prop_shuffle(), twice in 0u16..30) {
-            let mut gatherer = Gatherer::default();
+        fn a_datagram_is_complete_once(order in Just((0u16..30).collect::<Vec<_>>()).prop_shuffle(), twice in 0u16..30) {
+            let mut reassembler = Reassembler::default();
             let datagram = |fragment| Datagram {
-                sequence: 7, sent: Instant::ZERO, size: 1, response: 0, fragment, fragments: 30, kind: Kind::Pattern,
+                sequence: 7, sent_at: Instant::ZERO, length: 1, response_length: 0, fragment, fragments: 30, kind: MessageKind::Pattern,
             };
             let mut complete = 0;
             for f in order {
-                complete += u32::from(gatherer.take(&datagram(f)));
+                complete += u32::from(reassembler.accept(&datagram(f)));
                 if f == twice && complete == 0 {
-                    complete += u32::from(gatherer.take(&datagram(f)));
+                    complete += u32::from(reassembler.accept(&datagram(f)));
                 }
             }
             prop_assert_eq!(complete, 1);
-            prop_assert!(gatherer.waiting.is_empty());
+            prop_assert!(reassembler.partial.is_empty());
         }
     }
 
     #[test]
-    fn what_waits_is_bounded() {
-        let mut gatherer = Gatherer::default();
+    fn incomplete_datagrams_are_bounded() {
+        let mut reassembler = Reassembler::default();
         for sequence in 0..1000 {
-            let kind = Kind::Pattern;
+            let kind = MessageKind::Pattern;
             let d = Datagram {
                 sequence,
-                sent: Instant::ZERO,
-                size: 1,
-                response: 0,
+                sent_at: Instant::ZERO,
+                length: 1,
+                response_length: 0,
                 fragment: 0,
                 fragments: 2,
                 kind,
             };
-            assert!(!gatherer.take(&d));
+            assert!(!reassembler.accept(&d));
         }
-        assert_eq!((gatherer.waiting.len(), gatherer.given_up), (MOST, 1000 - MOST as u64));
+        assert_eq!(
+            (reassembler.partial.len(), reassembler.abandoned),
+            (MAX_PARTIAL, 1000 - MAX_PARTIAL as u64)
+        );
     }
 }

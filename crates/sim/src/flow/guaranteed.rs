@@ -1,84 +1,89 @@
-//! Messages over the guaranteed transport: the `arq` crate's, byte for byte as it runs on sockets.
+//! Flows over the guaranteed transport. The protocol is the `arq` crate, with the same bytes as on sockets.
 
 use std::collections::VecDeque;
 
-use trunkline_arq::{Buffer, Command, Config, ConnectionId, End, Event, News, Node, Taken};
+use trunkline_arq::{
+    Buffer, CloseReason, Command, Config, ConnectionId, Event, EventKind, Node, ReceiveStatus,
+};
 use trunkline_endpoint::{Endpoint as _, Idle, Input, MAX_BATCH, Output, Peer, Port, Segment, To, Writable};
 use trunkline_models::host::Disk;
 use trunkline_record::Histogram;
-use trunkline_run::ends::{ReceiverReport, SenderReport};
-use trunkline_run::guaranteed::{self, Faulty};
-use trunkline_run::message::{HEADER, Header, Kind, LARGEST};
-use trunkline_run::{Ledger, Meter};
+use trunkline_run::guaranteed::{self, FaultInjector};
+use trunkline_run::message::{HEADER, Header, MAX_MESSAGE, MessageKind};
+use trunkline_run::reports::{ReceiverReport, SenderReport};
+use trunkline_run::{ReceiverMeter, SenderMeter};
 use trunkline_traffic::Source;
 use trunkline_traffic::source::{Bounds, Limit, Step};
 use trunkline_units::Instant;
 
-use super::way::{self, Way, Ways};
-use super::{Birth, Recipe, Said, UDP_IP, depart};
-use crate::frame::{Content, Kit, Packet};
+use super::{FlowConfig, FlowOutput, SourceConfig, UDP_IP_HEADERS, record_departure};
+use crate::frame::{Content, Packet, PacketPool};
+use crate::stages::{self, FrameTimes, StageTimes};
 
-/// All messages go over this channel.
+/// The channel of all messages.
 const CHANNEL: u16 = 0;
-/// The ends as each other sees them.
+/// The addresses of the two ends.
 const PEERS: [Peer; 2] = [Peer::new(b"sender"), Peer::new(b"receiver")];
-/// Nobody here is a stranger: messages need no token.
+/// The token of all messages: the simulator needs none, because no other traffic reaches the ends.
 const TOKEN: u32 = 0;
 
-/// The ends of a connection over the guaranteed transport.
+/// The endpoints of a connection over the guaranteed transport.
 #[derive(Debug)]
-pub struct Guaranteed {
-    recipe: Recipe,
-    ends: [Line; 2],
+pub struct GuaranteedFlow {
+    source_config: SourceConfig,
+    ends: [GuaranteedEnd; 2],
     source: Option<Source>,
-    ledger: Ledger,
-    meter: Meter,
-    ways: Ways,
-    /// The way of the last frame that the receiver got.
-    way: Way,
+    sender_meter: SenderMeter,
+    receiver_meter: ReceiverMeter,
+    stage_times: StageTimes,
+    /// Times of the last frame that the receiver got.
+    last_frame_times: FrameTimes,
     sequence: u64,
-    asking: Option<Asking>,
+    requester: Option<GuaranteedRequester>,
     disk: Option<Disk>,
     read_until: Instant,
-    trouble: Option<String>,
-    over: bool,
+    error: Option<String>,
+    finished: bool,
     flow: u32,
     channels: [u16; 2],
     start: Instant,
 }
 
 #[derive(Debug, Default)]
-struct Asking {
-    waiting: Option<(u64, Instant)>,
+struct GuaranteedRequester {
+    pending: Option<(u64, Instant)>,
     rtt: Histogram,
-    answers: u64,
-    answer_bytes: u64,
+    responses: u64,
+    response_bytes: u64,
 }
 
-/// One end.
+/// One endpoint.
 #[derive(Debug)]
-struct Line {
-    node: Faulty,
+struct GuaranteedEnd {
+    node: FaultInjector,
     id: Option<ConnectionId>,
     to: To,
-    /// Frames of a batch that wait for room, and when they were made.
-    leaving: VecDeque<(Instant, Box<[u8]>)>,
-    /// A message that found no room.
-    held: Option<Buffer>,
+    /// Frames of a batch that wait for room, with their creation times.
+    outgoing_frames: VecDeque<(Instant, Box<[u8]>)>,
+    /// A message that the send buffer had no room for.
+    pending_message: Option<Buffer>,
     readable: bool,
     closing: bool,
-    over: Option<End>,
-    /// A message as it comes in.
+    close_reason: Option<CloseReason>,
+    /// The message being received.
     message: Buffer,
 }
 
-impl Line {
-    /// Hands over what it holds; whether it holds nothing any more.
-    fn push(&mut self, now: Instant) -> bool {
-        let (Some(id), Some(message)) = (self.id, &mut self.held) else { return self.held.is_none() };
-        let sent = self.node.handle(now, Input::Command(Command::HandOver { id, channel: CHANNEL, message }));
+impl GuaranteedEnd {
+    /// Hands the pending message to the transport. Returns whether none is pending any more.
+    fn send_pending(&mut self, now: Instant) -> bool {
+        let (Some(id), Some(message)) = (self.id, &mut self.pending_message) else {
+            return self.pending_message.is_none();
+        };
+        let sent =
+            self.node.handle(now, Input::Command(Command::SendOwned { id, channel: CHANNEL, message }));
         if sent.is_ok() {
-            self.held = None;
+            self.pending_message = None;
         }
         sent.is_ok()
     }
@@ -86,26 +91,27 @@ impl Line {
     fn close(&mut self, now: Instant) {
         if let (Some(id), false) = (self.id, self.closing) {
             self.closing = true;
-            // Refused only if it is over, and then it is closed.
+            // Refused only if the connection is closed already.
             let _ = self.node.handle(now, Input::Command(Command::Close { id }));
         }
     }
 
-    /// The next message that has arrived, if one is whole.
-    fn take(&mut self, now: Instant) -> Option<Header> {
+    /// Returns the next complete message.
+    fn receive_message(&mut self, now: Instant) -> Option<Header> {
         let id = self.id?;
         loop {
-            let mut taken = Taken::Nothing;
-            let take = Command::Take { id, channel: CHANNEL, into: &mut self.message, taken: &mut taken };
+            let mut taken = ReceiveStatus::Empty;
+            let take =
+                Command::Receive { id, channel: CHANNEL, buffer: &mut self.message, status: &mut taken };
             self.node.handle(now, Input::Command(take)).ok()?;
             match taken {
-                Taken::Whole => {
+                ReceiveStatus::Complete => {
                     let header = Header::decode(TOKEN, &self.message).ok();
                     self.message.clear();
                     return header;
                 }
-                Taken::Part => {}
-                Taken::Nothing => {
+                ReceiveStatus::Partial => {}
+                ReceiveStatus::Empty => {
                     self.readable = false;
                     return None;
                 }
@@ -114,8 +120,8 @@ impl Line {
     }
 }
 
-/// A message of which nobody reads more than the header.
-fn write(header: &Header) -> Buffer {
+/// Encodes a message whose payload is zeros: only the header is read.
+fn encode_message(header: &Header) -> Buffer {
     let mut message = Buffer::with_capacity(header.length as usize);
     message.resize(header.length as usize, 0);
     if let Some(front) = message.first_chunk_mut::<HEADER>() {
@@ -124,204 +130,214 @@ fn write(header: &Header) -> Buffer {
     message
 }
 
-impl Guaranteed {
-    pub(super) fn begin(birth: &Birth<'_>, start: Instant, limit: Limit) -> Self {
-        let protocol = &birth.plan.protocol;
-        let longest = birth.mtu.saturating_sub(UDP_IP) as usize;
+impl GuaranteedFlow {
+    pub(super) fn new(config: &FlowConfig<'_>, start: Instant, limit: Limit) -> Self {
+        let protocol = &config.plan.protocol;
+        let longest = config.mtu.saturating_sub(UDP_IP_HEADERS) as usize;
         let buffer = |side: usize| match side {
-            0 => birth.plan.from.buffer,
-            _ => birth.plan.to.first().and_then(|to| to.buffer),
+            0 => config.plan.from.buffer,
+            _ => config.plan.to.first().and_then(|to| to.buffer),
         };
         let options = |side: usize| guaranteed::options(protocol, buffer(side), buffer(side), longest);
         let end = |side: usize, to: To| {
             let accept = if side == 1 { options(side) } else { None };
-            let name = |what: &str| format!("{} / {what} {side}", birth.place);
-            let random = birth.seed.stream(&name("numbers"));
-            let node = Node::new(Config { port: Port(0), accept, connections: 1, random });
-            let node = Faulty::new(node, protocol, birth.seed.stream(&name("faults")));
+            let name = |purpose: &str| format!("{} / {purpose} {side}", config.stream_name);
+            let random = config.seed.stream(&name("numbers"));
+            let node = Node::new(Config { port: Port(0), accept, max_connections: 1, random });
+            let node = FaultInjector::new(node, protocol, config.seed.stream(&name("faults")));
             let (leaving, message) = (VecDeque::new(), Buffer::new());
-            Line {
+            GuaranteedEnd {
                 node,
                 id: None,
                 to,
-                leaving,
-                held: None,
+                outgoing_frames: leaving,
+                pending_message: None,
                 readable: false,
                 closing: false,
-                over: None,
+                close_reason: None,
                 message,
             }
         };
-        let mut ends = [end(0, birth.to), end(1, birth.back)];
+        let mut ends = [end(0, config.to), end(1, config.reverse_to)];
         if let Some(options) = options(0) {
             let mut id = ConnectionId::default();
             let open = Command::Open { peer: PEERS[1], options: &options, id: &mut id };
-            let opened = ends[0].node.handle(birth.now, Input::Command(open));
+            let opened = ends[0].node.handle(config.now, Input::Command(open));
             debug_assert!(opened.is_ok(), "the first connection of a node");
         }
-        Guaranteed {
-            recipe: Recipe {
-                test: birth.plan.test.clone(),
+        GuaranteedFlow {
+            source_config: SourceConfig {
+                test: config.plan.test.clone(),
                 limit,
-                seed: birth.seed,
-                place: birth.place.clone(),
-                earliest: start,
+                seed: config.seed,
+                stream_name: config.stream_name.clone(),
+                earliest_start: start,
             },
             ends,
             source: None,
-            ledger: Ledger::new(start),
-            meter: Meter::new(start),
-            ways: Ways::default(),
-            way: Way::new(start, start),
+            sender_meter: SenderMeter::new(start),
+            receiver_meter: ReceiverMeter::new(start),
+            stage_times: StageTimes::default(),
+            last_frame_times: FrameTimes::new(start, start),
             sequence: 0,
-            asking: birth.asks().then(Asking::default),
-            disk: birth.file_bytes.and(birth.disks[0]).map(Disk::new),
+            requester: config.is_request_test().then(GuaranteedRequester::default),
+            disk: config.file_bytes.and(config.disks[0]).map(Disk::new),
             read_until: start,
-            trouble: None,
-            over: false,
-            flow: birth.flow,
-            channels: [birth.channel(0), birth.channel(1)],
+            error: None,
+            finished: false,
+            flow: config.flow,
+            channels: [config.channel(0), config.channel(1)],
             start,
         }
     }
 
-    /// When the first message may have left: not before the connection was open.
+    /// Returns the earliest time of the first message, which is not before the connection opened.
     pub fn start(&self) -> Instant {
         self.start
     }
 
-    /// Takes a frame.
-    pub fn arrive(&mut self, now: Instant, side: usize, packet: &Packet) {
-        let Content::Frame(frame) = &packet.content else { return };
-        let (way, bytes) = &**frame;
+    /// Handles a frame.
+    pub fn receive(&mut self, now: Instant, side: usize, packet: &Packet) {
+        let Content::Guaranteed(frame) = &packet.content else { return };
+        let (times, bytes) = &**frame;
         if side == 1 {
-            self.way = *way;
+            self.last_frame_times = *times;
         }
         let peer = PEERS[1 - side];
         // Only a command can be refused.
         let _ = self.ends[side].node.handle(now, Input::Frame { port: Port(0), peer, bytes, segment: None });
     }
 
-    /// Its deadline may have come.
-    pub fn wake(&mut self, now: Instant, side: usize) {
+    /// Handles an expired deadline.
+    pub fn handle_deadline(&mut self, now: Instant, side: usize) {
         let _ = self.ends[side].node.handle(now, Input::Wake);
     }
 
-    /// What an end has to say.
-    pub fn poll(&mut self, now: Instant, side: usize, room: bool, kit: &mut Kit) -> Said {
+    /// Polls an endpoint for output.
+    pub fn poll(&mut self, now: Instant, side: usize, room: bool, pool: &mut PacketPool) -> FlowOutput {
         loop {
-            let own = self.work(now, side);
-            if room && let Some((made, frame)) = self.ends[side].leaving.pop_front() {
-                let packet = self.packet(side, Way::new(made, now), frame);
-                return Said::Send { frame: kit.frame(packet), resume: None };
+            let next_run = self.run_application(now, side);
+            if room && let Some((created, frame)) = self.ends[side].outgoing_frames.pop_front() {
+                let packet = self.packet(side, FrameTimes::new(created, now), frame);
+                return FlowOutput::Send { frame: pool.new_frame(packet), next_send: None };
             }
-            let writable = room && self.ends[side].leaving.is_empty();
+            let writable = room && self.ends[side].outgoing_frames.is_empty();
             let ports = if writable { Writable::ALL } else { Writable::NONE };
             let end = &mut self.ends[side];
-            match end.node.poll(now, ports, &mut kit.scratch[..MAX_BATCH]) {
+            match end.node.poll(now, ports, &mut pool.scratch[..MAX_BATCH]) {
                 Output::Transmit(t) => {
-                    let frames = Segment::frames(t.segment, &kit.scratch[..t.length]);
-                    end.leaving.extend(frames.map(|frame| (now, frame.into())));
+                    let frames = Segment::frames(t.segment, &pool.scratch[..t.length]);
+                    end.outgoing_frames.extend(frames.map(|frame| (now, frame.into())));
                 }
-                Output::Event(Event { id, news }) => self.hear(now, side, id, news),
+                Output::Event(Event { id, kind: news }) => self.handle_event(now, side, id, news),
                 Output::Idle(Idle { deadline, .. }) => {
-                    let deadline = own.into_iter().chain(deadline).min();
-                    // Whatever there may be to send is asked for when there is room.
-                    return Said::Idle { deadline, blocked: !room };
+                    let deadline = next_run.into_iter().chain(deadline).min();
+                    // Poll again for frames when there is room.
+                    return FlowOutput::Idle { deadline, blocked: !room };
                 }
             }
         }
     }
 
-    fn packet(&self, side: usize, way: Way, frame: Box<[u8]>) -> Packet {
-        let length = frame.len() as u32 + UDP_IP;
+    fn packet(&self, side: usize, times: FrameTimes, frame: Box<[u8]>) -> Packet {
+        let length = frame.len() as u32 + UDP_IP_HEADERS;
         let (channel, to) = (self.channels[side], self.ends[side].to);
-        Packet::new(Content::Frame(Box::new((way, frame))), length, self.flow, channel, to, side == 1)
+        Packet::new(Content::Guaranteed(Box::new((times, frame))), length, self.flow, channel, to, side == 1)
     }
 
-    fn hear(&mut self, now: Instant, side: usize, id: ConnectionId, news: News) {
+    fn handle_event(&mut self, now: Instant, side: usize, id: ConnectionId, news: EventKind) {
         let end = &mut self.ends[side];
         match news {
-            News::Opened { .. } => {
+            EventKind::Opened { .. } => {
                 end.id = Some(id);
                 if side == 0 {
-                    self.open(now);
+                    self.start_source(now);
                 }
             }
-            News::Readable { .. } => end.readable = true,
-            News::Writable { .. } => {}
-            News::Finished => end.close(now),
-            News::Closed { end: why } => {
-                end.over = Some(why);
-                if why != End::Done {
-                    self.trouble.get_or_insert_with(|| why.to_string());
-                    self.over = true;
+            EventKind::Readable { .. } => end.readable = true,
+            EventKind::Writable { .. } => {}
+            EventKind::Finished => end.close(now),
+            EventKind::Closed { reason } => {
+                end.close_reason = Some(reason);
+                if reason != CloseReason::Completed {
+                    self.error.get_or_insert_with(|| reason.to_string());
+                    self.finished = true;
                 }
-                self.over |= self.ends.iter().all(|end| end.over.is_some());
+                self.finished |= self.ends.iter().all(|end| end.close_reason.is_some());
             }
         }
     }
 
-    fn open(&mut self, now: Instant) {
-        let start = self.recipe.earliest.max(now);
-        let bounds = Bounds { smallest: HEADER as u32, largest: LARGEST };
-        let recipe = &self.recipe;
-        match Source::new(&recipe.test, recipe.limit, bounds, start, recipe.seed, &recipe.place) {
+    fn start_source(&mut self, now: Instant) {
+        let start = self.source_config.earliest_start.max(now);
+        let bounds = Bounds { smallest: HEADER as u32, largest: MAX_MESSAGE };
+        let source_config = &self.source_config;
+        match Source::new(
+            &source_config.test,
+            source_config.limit,
+            bounds,
+            start,
+            source_config.seed,
+            &source_config.stream_name,
+        ) {
             Ok(source) => self.source = Some(source),
             Err(e) => {
-                self.trouble.get_or_insert_with(|| e.to_string());
-                self.over = true;
+                self.error.get_or_insert_with(|| e.to_string());
+                self.finished = true;
             }
         }
         self.start = start;
-        self.ledger = Ledger::new(start);
-        self.meter = Meter::new(start);
+        self.sender_meter = SenderMeter::new(start);
+        self.receiver_meter = ReceiverMeter::new(start);
         self.read_until = start;
     }
 
-    /// Lets the user of an end read and write; when it goes on by itself.
-    fn work(&mut self, now: Instant, side: usize) -> Option<Instant> {
+    /// Runs the application of an endpoint: reads and writes messages. Returns when it must run again.
+    fn run_application(&mut self, now: Instant, side: usize) -> Option<Instant> {
         while self.ends[side].readable
-            && self.ends[side].held.is_none()
-            && let Some(header) = self.ends[side].take(now)
+            && self.ends[side].pending_message.is_none()
+            && let Some(header) = self.ends[side].receive_message(now)
         {
             if side == 1 {
-                self.receive(now, &header);
+                self.record_message(now, &header);
             } else {
-                self.answered(now, &header);
+                self.record_response(now, &header);
             }
         }
-        if !self.ends[side].push(now) || side == 1 {
+        if !self.ends[side].send_pending(now) || side == 1 {
             return None;
         }
-        self.feed(now)
+        self.send_messages(now)
     }
 
-    fn receive(&mut self, now: Instant, header: &Header) {
-        self.meter.arrive(header, now);
-        self.ways.count(&self.way, header.sent, now);
-        if header.response > 0 {
-            let length = header.response.max(HEADER as u32);
+    fn record_message(&mut self, now: Instant, header: &Header) {
+        self.receiver_meter.record(header, now);
+        self.stage_times.record(&self.last_frame_times, header.sent_at, now);
+        if header.response_length > 0 {
+            let length = header.response_length.max(HEADER as u32);
             let sequence = header.sequence;
-            let answer = Header { sequence, sent: now, length, response: 0, kind: Kind::Answer };
-            self.ends[1].held = Some(write(&answer));
-            self.ends[1].push(now);
+            let response =
+                Header { sequence, sent_at: now, length, response_length: 0, kind: MessageKind::Response };
+            self.ends[1].pending_message = Some(encode_message(&response));
+            self.ends[1].send_pending(now);
         }
     }
 
-    fn answered(&mut self, now: Instant, header: &Header) {
-        let Some(asking) = &mut self.asking else { return };
-        if let Some((_, asked)) = asking.waiting.take_if(|(sequence, _)| *sequence == header.sequence) {
-            asking.rtt.record(now.since(asked));
-            asking.answers += 1;
-            asking.answer_bytes += u64::from(header.length);
+    fn record_response(&mut self, now: Instant, header: &Header) {
+        let Some(requester) = &mut self.requester else { return };
+        if let Some((_, sent_at)) = requester.pending.take_if(|(sequence, _)| *sequence == header.sequence) {
+            requester.rtt.record(now.since(sent_at));
+            requester.responses += 1;
+            requester.response_bytes += u64::from(header.length);
         }
     }
 
-    /// Draws messages and hands them over, as far as there is room; when to go on.
-    fn feed(&mut self, now: Instant) -> Option<Instant> {
+    /// Draws messages and hands them over while there is room. Returns when to continue.
+    fn send_messages(&mut self, now: Instant) -> Option<Instant> {
         loop {
-            if self.ends[0].closing || self.asking.as_ref().is_some_and(|asking| asking.waiting.is_some()) {
+            if self.ends[0].closing
+                || self.requester.as_ref().is_some_and(|requester| requester.pending.is_some())
+            {
                 return None;
             }
             if now < self.read_until {
@@ -336,46 +352,52 @@ impl Guaranteed {
                 Step::Send(message) => message,
             };
             if let Some(source) = &mut self.source {
-                depart(source, &mut self.ledger, &message, now);
+                record_departure(source, &mut self.sender_meter, &message, now);
             }
             let (sequence, response) = (self.sequence, message.response);
-            let header = Header { sequence, sent: now, length: message.size, response, kind: Kind::Pattern };
+            let header = Header {
+                sequence,
+                sent_at: now,
+                length: message.size,
+                response_length: response,
+                kind: MessageKind::Pattern,
+            };
             self.sequence += 1;
-            if let Some(asking) = &mut self.asking {
-                asking.waiting = Some((sequence, now));
+            if let Some(requester) = &mut self.requester {
+                requester.pending = Some((sequence, now));
             }
             if let Some(disk) = &mut self.disk {
                 self.read_until = disk.take(now, message.size.into());
             }
-            self.ends[0].held = Some(write(&header));
-            if !self.ends[0].push(now) {
+            self.ends[0].pending_message = Some(encode_message(&header));
+            if !self.ends[0].send_pending(now) {
                 return None;
             }
         }
     }
 
-    /// Whether the run is over.
+    /// Whether the run is finished.
     #[inline]
-    pub fn is_over(&self) -> bool {
-        self.over
+    pub fn is_finished(&self) -> bool {
+        self.finished
     }
 
-    pub(super) fn reports(self) -> (SenderReport, Vec<ReceiverReport>, Option<String>) {
+    pub(super) fn into_reports(self) -> (SenderReport, Vec<ReceiverReport>, Option<String>) {
         let mut sender = match &self.source {
-            Some(source) => SenderReport::whole(&self.ledger, source),
-            None => SenderReport::so_far(&self.ledger),
+            Some(source) => SenderReport::complete(&self.sender_meter, source),
+            None => SenderReport::partial(&self.sender_meter),
         };
-        if let Some(asking) = &self.asking {
-            sender.rtt = asking.rtt.counts();
-            sender.counters.insert("answers".into(), asking.answers as f64);
-            sender.counters.insert("answer_bytes".into(), asking.answer_bytes as f64);
+        if let Some(requester) = &self.requester {
+            sender.rtt = requester.rtt.counts();
+            sender.counters.insert("answers".into(), requester.responses as f64);
+            sender.counters.insert("answer_bytes".into(), requester.response_bytes as f64);
         }
-        sender.notes.insert("stages".into(), way::SAYS.into());
-        let mut receiver = ReceiverReport::of(&self.meter);
-        receiver.stages = self.ways.stages();
-        let counters = |end: &Line, side| guaranteed::counters(&end.node, end.id.as_slice(), side);
+        sender.notes.insert("stages".into(), stages::NOTE.into());
+        let mut receiver = ReceiverReport::from_meter(&self.receiver_meter);
+        receiver.stages = self.stage_times.stages();
+        let counters = |end: &GuaranteedEnd, side| guaranteed::counters(&end.node, end.id.as_slice(), side);
         sender.counters.extend(counters(&self.ends[0], "sender"));
         receiver.counters.extend(counters(&self.ends[1], "receiver"));
-        (sender, vec![receiver], self.trouble)
+        (sender, vec![receiver], self.error)
     }
 }

@@ -1,170 +1,167 @@
-//! One run of a connection: its ends, and what they measure.
+//! Flows: the endpoints of one run of a connection, and their measurements.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
-//! | [`bundled`] | messages over bundles |
-//! | [`datagram`] | messages in datagrams: `udp` and `multicast`, requests and answers over them |
-//! | [`fragment`] | messages longer than a packet |
-//! | [`guaranteed`] | messages over the guaranteed transport, requests and answers over it |
-//! | [`messages`] | messages over LLC, requests and answers over it |
-//! | [`stream`] | messages in a TCP stream, requests and answers over it |
-//! | [`way`] | where the time goes on the way of a guaranteed message |
+//! | [`bundle`] | messages over bundles |
+//! | [`datagram`] | messages in datagrams: `udp` and `multicast`, and requests over them |
+//! | [`fragment`] | fragmentation and reassembly of IPv4 |
+//! | [`guaranteed`] | messages over the guaranteed transport, and requests over it |
+//! | [`llc`] | messages over LLC, and requests over it |
+//! | [`tcp`] | messages in a TCP stream, and requests over it |
 //!
-//! Both ends of a flow live in one value, so that a stream's message boundaries need not be bytes: TCP hands over
-//! every byte once and in order, and which message a byte belongs to is known on both sides.
+//! One value holds all endpoints of a flow, so the message boundaries of a stream need not be bytes: TCP delivers every
+//! byte once and in order, and both ends know to which message a byte belongs.
 
-pub mod bundled;
+pub mod bundle;
 pub mod datagram;
 pub mod fragment;
 pub mod guaranteed;
-pub mod messages;
-pub mod stream;
-pub mod way;
+pub mod llc;
+pub mod tcp;
 
 use trunkline_endpoint::{Port, To};
 use trunkline_experiment::plan::{self, Protocol};
-use trunkline_run::Ledger;
-use trunkline_run::assemble::Outcome;
-use trunkline_run::bundle::Label;
-use trunkline_run::message::{HEADER, Header, LARGEST};
+use trunkline_run::SenderMeter;
+use trunkline_run::assemble::RunOutcome;
+use trunkline_run::bundle::MessageOptions;
+use trunkline_run::message::{HEADER, Header, MAX_MESSAGE};
 use trunkline_traffic::source::{Bounds, Limit};
 use trunkline_traffic::{Law, Pattern, Source, Variable};
 use trunkline_units::{Instant, Seed, Span};
 
-use crate::frame::{Frame, Kit, Packet};
-use bundled::Bundled;
-use datagram::Datagrams;
-use guaranteed::Guaranteed;
-use messages::{Messages, Sending};
-use stream::Streams;
+use crate::frame::{Frame, Packet, PacketPool};
+use bundle::BundleFlow;
+use datagram::DatagramFlow;
+use guaranteed::GuaranteedFlow;
+use llc::{LlcFlow, LlcMessage};
+use tcp::TcpFlow;
 
-/// Bytes of IPv4 and UDP headers.
-pub const UDP_IP: u32 = 28;
-/// Bytes of an IPv4 header.
-pub const IP: u32 = 20;
-/// The longest message a datagram carries.
-const LARGEST_DATAGRAM: u32 = 65_507;
-/// An answer over datagrams that has not come by then is lost; the same as on sockets.
-const UNANSWERED: Span = Span::from_s(1);
-/// How long a receiver waits in silence for what is still under way once the sender has ended, beyond the delay of
-/// the lines.
+/// Bytes of the headers of IPv4 and UDP.
+pub const UDP_IP_HEADERS: u32 = 28;
+/// Bytes of the IPv4 header.
+pub const IP_HEADER: u32 = 20;
+/// Bytes of the longest message in a datagram.
+const MAX_DATAGRAM_MESSAGE: u32 = 65_507;
+/// Time after which a missing response over datagrams counts as lost; the same value as on sockets.
+const RESPONSE_TIMEOUT: Span = Span::from_s(1);
+/// Silence after the end of the sender that ends a run, in addition to the delay of the links.
 const LINGER: Span = Span::from_s(1);
 
-/// Where an end stands. Side 0 of a flow is the sender, the others its receivers.
+/// One side of a flow: its location and its timer. Side 0 is the sender, the others are receivers.
 #[derive(Clone, Copy, Debug)]
 pub struct Side {
-    /// Its station.
-    pub station: u32,
-    /// The station's interface towards the other side.
+    /// Number of its host.
+    pub host: u32,
+    /// The host's interface towards the other side.
     pub port: Port,
-    /// The medium at that interface, and its port.
-    pub down: (u32, Port),
-    /// Its place on the agenda.
-    pub place: u32,
+    /// The medium at that interface and its port there.
+    pub medium_port: (u32, Port),
+    /// Its node in the event queue.
+    pub node_id: u32,
 }
 
 /// One run of one connection.
 #[derive(Debug)]
 pub struct Flow {
-    /// Its index in the plan.
+    /// Index of the connection in the plan.
     pub connection: usize,
-    /// Where its ends are.
+    /// Its endpoints.
     pub sides: Vec<Side>,
     start: Instant,
-    work: Work,
-    /// The receivers' hosts, in the order of the sides.
+    transport: Transport,
+    /// The hosts of the receivers, in the order of the sides.
     hosts: Vec<String>,
     file_bytes: Option<u64>,
 }
 
 #[derive(Debug)]
-enum Work {
-    Datagrams(Box<Datagrams>),
-    Streams(Box<Streams>),
-    Guaranteed(Box<Guaranteed>),
-    Messages(Box<Messages>),
-    Bundled(Box<Bundled>),
+enum Transport {
+    Datagram(Box<DatagramFlow>),
+    Tcp(Box<TcpFlow>),
+    Guaranteed(Box<GuaranteedFlow>),
+    Llc(Box<LlcFlow>),
+    Bundle(Box<BundleFlow>),
 }
 
-/// What an end says.
+/// The output of an endpoint.
 #[derive(Debug)]
-pub enum Said {
-    /// Hand this to the station.
+pub enum FlowOutput {
+    /// Send this frame.
     Send {
-        /// What.
+        /// The frame.
         frame: Frame,
-        /// If that is known: when there will be more, and nothing that happens until then changes that.
-        resume: Option<Instant>,
+        /// The time of the next frame, if it is known and no event can change it.
+        next_send: Option<Instant>,
     },
-    /// Hand this to the LLC station.
-    Message(Sending),
-    /// Hand this to what bundles here.
+    /// Give this message to the LLC station.
+    Llc(LlcMessage),
+    /// Give this message to the bundle worker.
     Bundle {
-        /// What its connection's messages say of themselves.
-        label: Label,
-        /// What the message says of itself.
+        /// The address and options of the connection's messages.
+        options: MessageOptions,
+        /// The header of the message.
         header: Header,
     },
-    /// Nothing more now.
+    /// Nothing to do now.
     Idle {
-        /// When to wake it.
+        /// When to call [`Flow::handle_deadline`].
         deadline: Option<Instant>,
-        /// Whether it has something to send and waits for room.
+        /// Whether it needs room to send.
         blocked: bool,
     },
 }
 
-/// What a flow is made of.
+/// The configuration of a flow.
 #[derive(Debug)]
-pub struct Birth<'a> {
-    /// The plan's entry.
+pub struct FlowConfig<'a> {
+    /// The connection of the plan.
     pub plan: &'a plan::Connection,
-    /// Its index.
+    /// Its index in the plan.
     pub connection: usize,
-    /// The flow's number, which its frames carry.
+    /// Number of the flow; its frames carry it.
     pub flow: u32,
-    /// The time.
+    /// The current time.
     pub now: Instant,
-    /// Names its random streams.
-    pub place: String,
-    /// When its place in the schedule comes.
+    /// Prefix of the names of its random streams.
+    pub stream_name: String,
+    /// Start time according to the schedule.
     pub origin: Instant,
     /// Seed of the run.
     pub seed: Seed,
-    /// Where its ends are.
+    /// Its endpoints.
     pub sides: Vec<Side>,
-    /// Whom the sender's frames are for.
+    /// Destination of the sender's frames.
     pub to: To,
-    /// Whom a receiver's frames are for.
-    pub back: To,
-    /// Largest packet of the path, bytes of IP.
+    /// Destination of the receivers' frames.
+    pub reverse_to: To,
+    /// Path MTU, bytes of IP.
     pub mtu: u32,
-    /// Sum of the delays of all lines.
+    /// Sum of the delays of all links.
     pub longest_delay: Span,
-    /// Rate of the disks at both ends, for files.
+    /// Disk rates at both ends, for files.
     pub disks: [Option<trunkline_units::Rate>; 2],
-    /// Timer phases of the two stations: fast, slow.
-    pub phases: [(Span, Span); 2],
-    /// Bytes of the file that is sent, if it is one.
+    /// Timer phases of the two hosts: fast, slow.
+    pub timer_phases: [(Span, Span); 2],
+    /// Bytes of the file, if the test sends one.
     pub file_bytes: Option<u64>,
-    /// What messages over bundles say of themselves, and octets of the longest.
-    pub label: Option<(Label, u32)>,
+    /// Options of messages over bundles, and octets of the longest message.
+    pub bundle_options: Option<(MessageOptions, u32)>,
 }
 
-/// What a source is made from, once the connection is open.
+/// The configuration of a source that starts when the connection is open.
 #[derive(Debug)]
-struct Recipe {
+struct SourceConfig {
     test: Pattern,
     limit: Limit,
     seed: Seed,
-    place: String,
-    earliest: Instant,
+    stream_name: String,
+    earliest_start: Instant,
 }
 
-impl Birth<'_> {
-    /// One number of the plan that is drawn once a run.
-    fn draw(&self, variable: &Variable, what: &str) -> Result<f64, String> {
-        let mut stream = self.seed.stream(&format!("{} / {what}", self.place));
+impl FlowConfig<'_> {
+    /// Draws a number of the plan, once per run.
+    fn draw(&self, variable: &Variable, name: &str) -> Result<f64, String> {
+        let mut stream = self.seed.stream(&format!("{} / {name}", self.stream_name));
         Ok(Law::new(variable.clone(), 0.0).map_err(|e| e.to_string())?.sample(&mut stream))
     }
 
@@ -182,13 +179,13 @@ impl Birth<'_> {
             plan::Stop::FileEnd => Limit::default(),
         })
         .map(|limit: Limit| match self.file_in_messages() {
-            // A file ends where it ends, whatever else was asked.
+            // The end of the file also limits tests with other limits.
             Some(file) => Limit { bytes: Some(limit.bytes.map_or(file, |bytes| bytes.min(file))), ..limit },
             None => limit,
         })
     }
 
-    /// Bytes of the messages that carry the file: each has a header.
+    /// Returns the bytes of the messages that carry the file, including their headers.
     fn file_in_messages(&self) -> Option<u64> {
         let file = self.file_bytes?;
         let header = HEADER as u64;
@@ -203,178 +200,178 @@ impl Birth<'_> {
 
     fn source(&self, start: Instant, largest: u32) -> Result<Source, String> {
         let bounds = Bounds { smallest: HEADER as u32, largest };
-        Source::new(&self.plan.test, self.limit()?, bounds, start, self.seed, &self.place)
+        Source::new(&self.plan.test, self.limit()?, bounds, start, self.seed, &self.stream_name)
             .map_err(|e| e.to_string())
     }
 
-    /// The virtual channel of frames from the sender (0) and to it (1): each flow has two of its own.
+    /// Returns the virtual channel of frames from the sender (0) or to it (1). Each flow has two.
     fn channel(&self, side: u16) -> u16 {
         (self.flow as u16) << 1 | side
     }
 
-    fn asks(&self) -> bool {
+    fn is_request_test(&self) -> bool {
         matches!(self.plan.test, Pattern::Request { .. })
     }
 }
 
 impl Flow {
-    /// Begins a run.
+    /// Starts a run of a connection.
     ///
     /// # Errors
-    /// What of its random variables is no law, in a line.
-    pub fn begin(birth: Birth<'_>) -> Result<Flow, String> {
-        let start = birth.origin + Span::from_seconds(birth.draw(&birth.plan.delay_s, "delay")?);
-        let work = match birth.plan.protocol {
+    /// Returns one line that names an invalid random variable.
+    pub fn new(config: FlowConfig<'_>) -> Result<Flow, String> {
+        let start = config.origin + Span::from_seconds(config.draw(&config.plan.delay_s, "delay")?);
+        let work = match config.plan.protocol {
             Protocol::Tcp { .. } => {
-                // The source begins when the connection is open; that there can be one is checked now.
-                birth.source(start, LARGEST)?;
-                Work::Streams(Box::new(Streams::begin(&birth, start, birth.limit()?)?))
+                // The source starts when the connection is open. Check its configuration now.
+                config.source(start, MAX_MESSAGE)?;
+                Transport::Tcp(Box::new(TcpFlow::new(&config, start, config.limit()?)?))
             }
             Protocol::Guaranteed { .. } => {
-                birth.source(start, LARGEST)?;
-                Work::Guaranteed(Box::new(Guaranteed::begin(&birth, start, birth.limit()?)))
+                config.source(start, MAX_MESSAGE)?;
+                Transport::Guaranteed(Box::new(GuaranteedFlow::new(&config, start, config.limit()?)))
             }
             Protocol::Llc { .. } => {
-                birth.source(start, LARGEST)?;
-                Work::Messages(Box::new(Messages::begin(&birth, start, birth.limit()?)))
+                config.source(start, MAX_MESSAGE)?;
+                Transport::Llc(Box::new(LlcFlow::new(&config, start, config.limit()?)))
             }
             Protocol::Bundle { .. } => {
-                birth.source(start, LARGEST_DATAGRAM)?;
-                let label = birth.label.ok_or("nothing bundles")?;
-                Work::Bundled(Box::new(Bundled::begin(&birth, start, birth.limit()?, label)))
+                config.source(start, MAX_DATAGRAM_MESSAGE)?;
+                let label = config.bundle_options.ok_or("the plan has no bundle converter")?;
+                Transport::Bundle(Box::new(BundleFlow::new(&config, start, config.limit()?, label)))
             }
-            _ => Work::Datagrams(Box::new(Datagrams::begin(
-                &birth,
+            _ => Transport::Datagram(Box::new(DatagramFlow::new(
+                &config,
                 start,
-                birth.source(start, LARGEST_DATAGRAM)?,
+                config.source(start, MAX_DATAGRAM_MESSAGE)?,
             ))),
         };
         Ok(Flow {
-            connection: birth.connection,
-            sides: birth.sides,
+            connection: config.connection,
+            sides: config.sides,
             start,
-            work,
-            hosts: birth.plan.to.iter().map(|s| s.host.clone()).collect(),
-            file_bytes: birth.file_bytes,
+            transport: work,
+            hosts: config.plan.to.iter().map(|s| s.host.clone()).collect(),
+            file_bytes: config.file_bytes,
         })
     }
 
-    /// Gives a packet to an end; whether it may have something to say to that.
+    /// Handles a packet that arrived at an endpoint. Returns whether the endpoint must be polled.
     #[inline]
-    pub fn arrive(&mut self, now: Instant, side: usize, packet: &Packet, scratch: &mut [u8]) -> bool {
-        match &mut self.work {
-            Work::Datagrams(d) => d.arrive(now, side, packet),
-            Work::Streams(s) => {
-                s.arrive(now, side, packet, scratch);
+    pub fn receive(&mut self, now: Instant, side: usize, packet: &Packet, scratch: &mut [u8]) -> bool {
+        match &mut self.transport {
+            Transport::Datagram(d) => d.receive(now, side, packet),
+            Transport::Tcp(s) => {
+                s.receive(now, side, packet, scratch);
                 true
             }
-            Work::Guaranteed(g) => {
-                g.arrive(now, side, packet);
+            Transport::Guaranteed(g) => {
+                g.receive(now, side, packet);
                 true
             }
-            // A station takes its packets, and hands over messages.
-            Work::Messages(_) | Work::Bundled(_) => false,
+            // The LLC station or bundle worker handles the packets and delivers messages.
+            Transport::Llc(_) | Transport::Bundle(_) => false,
         }
     }
 
-    /// What runs over LLC.
+    /// Returns the flow over LLC, if it is one.
     #[inline]
-    pub fn messages(&mut self) -> Option<&mut Messages> {
-        match &mut self.work {
-            Work::Messages(m) => Some(m),
+    pub fn llc_mut(&mut self) -> Option<&mut LlcFlow> {
+        match &mut self.transport {
+            Transport::Llc(m) => Some(m),
             _ => None,
         }
     }
 
-    /// What runs over bundles.
+    /// Returns the flow over bundles, if it is one.
     #[inline]
-    pub fn bundled(&mut self) -> Option<&mut Bundled> {
-        match &mut self.work {
-            Work::Bundled(b) => Some(b),
+    pub fn bundle_mut(&mut self) -> Option<&mut BundleFlow> {
+        match &mut self.transport {
+            Transport::Bundle(b) => Some(b),
             _ => None,
         }
     }
 
-    /// Tells an end that its deadline may have come.
+    /// Handles an expired deadline of an endpoint.
     #[inline]
-    pub fn wake(&mut self, now: Instant, side: usize) {
-        match &mut self.work {
-            Work::Datagrams(_) | Work::Messages(_) | Work::Bundled(_) => {}
-            Work::Streams(s) => s.wake(now, side),
-            Work::Guaranteed(g) => g.wake(now, side),
+    pub fn handle_deadline(&mut self, now: Instant, side: usize) {
+        match &mut self.transport {
+            Transport::Datagram(_) | Transport::Llc(_) | Transport::Bundle(_) => {}
+            Transport::Tcp(s) => s.handle_deadline(now, side),
+            Transport::Guaranteed(g) => g.handle_deadline(now, side),
         }
     }
 
-    /// Tells it that a packet of it is no more.
-    pub fn lose(&mut self, packet: &Packet) {
-        match &mut self.work {
-            Work::Datagrams(d) => d.lose(packet),
-            Work::Streams(_) | Work::Guaranteed(_) | Work::Messages(_) | Work::Bundled(_) => {}
+    /// Records the loss of a packet.
+    pub fn record_loss(&mut self, packet: &Packet) {
+        match &mut self.transport {
+            Transport::Datagram(d) => d.record_loss(packet),
+            Transport::Tcp(_) | Transport::Guaranteed(_) | Transport::Llc(_) | Transport::Bundle(_) => {}
         }
     }
 
-    /// What an end has to say. It sends only if its station has `room`.
+    /// Polls an endpoint for output. It sends only if its host has `room`.
     #[inline(always)]
-    pub fn poll(&mut self, now: Instant, side: usize, room: bool, kit: &mut Kit) -> Said {
-        match &mut self.work {
-            Work::Datagrams(d) => d.poll(now, side, room, kit),
-            Work::Streams(s) => s.poll(now, side, room, kit),
-            Work::Guaranteed(g) => g.poll(now, side, room, kit),
-            Work::Messages(m) => m.poll(now, side),
-            Work::Bundled(b) => b.poll(now, side),
+    pub fn poll(&mut self, now: Instant, side: usize, room: bool, pool: &mut PacketPool) -> FlowOutput {
+        match &mut self.transport {
+            Transport::Datagram(d) => d.poll(now, side, room, pool),
+            Transport::Tcp(s) => s.poll(now, side, room, pool),
+            Transport::Guaranteed(g) => g.poll(now, side, room, pool),
+            Transport::Llc(m) => m.poll(now, side),
+            Transport::Bundle(b) => b.poll(now, side),
         }
     }
 
-    /// Whether everything has been sent and has arrived, or will not any more.
+    /// Whether all messages have arrived or are lost.
     #[inline]
-    pub fn is_over(&self) -> bool {
-        match &self.work {
-            Work::Datagrams(d) => d.is_over(),
-            Work::Streams(s) => s.is_over(),
-            Work::Guaranteed(g) => g.is_over(),
-            Work::Messages(m) => m.is_over(),
-            Work::Bundled(b) => b.is_over(),
+    pub fn is_finished(&self) -> bool {
+        match &self.transport {
+            Transport::Datagram(d) => d.is_finished(),
+            Transport::Tcp(s) => s.is_finished(),
+            Transport::Guaranteed(g) => g.is_finished(),
+            Transport::Llc(m) => m.is_finished(),
+            Transport::Bundle(b) => b.is_finished(),
         }
     }
 
-    /// What its ends measured; with `cut`, the reason why it ended early.
-    pub fn outcome(self, cut: Option<String>) -> Outcome {
-        let start = match &self.work {
-            Work::Datagrams(_) => self.start,
-            Work::Streams(s) => s.start(),
-            Work::Guaranteed(g) => g.start(),
-            Work::Messages(m) => m.start(),
-            Work::Bundled(b) => b.start(),
+    /// Returns the measurements of the endpoints. `abort_reason` says why the flow ended early.
+    pub fn into_outcome(self, abort_reason: Option<String>) -> RunOutcome {
+        let start = match &self.transport {
+            Transport::Datagram(_) => self.start,
+            Transport::Tcp(s) => s.start(),
+            Transport::Guaranteed(g) => g.start(),
+            Transport::Llc(m) => m.start(),
+            Transport::Bundle(b) => b.start(),
         };
-        let (mut sender, receivers, trouble) = match self.work {
-            Work::Datagrams(d) => d.reports(),
-            Work::Streams(s) => s.reports(),
-            Work::Guaranteed(g) => g.reports(),
-            Work::Messages(m) => m.reports(),
-            Work::Bundled(b) => b.reports(),
+        let (mut sender, receivers, error) = match self.transport {
+            Transport::Datagram(d) => d.into_reports(),
+            Transport::Tcp(s) => s.into_reports(),
+            Transport::Guaranteed(g) => g.into_reports(),
+            Transport::Llc(m) => m.into_reports(),
+            Transport::Bundle(b) => b.into_reports(),
         };
         if let Some(bytes) = self.file_bytes {
             sender.counters.insert("file_bytes".into(), bytes as f64);
         }
         if sender.active.is_zero() && sender.messages > 0 {
-            // All of it was handed over in one moment: its rate is that at which it arrived.
+            // All messages were handed over at one instant: use the time until the last arrival.
             let last = receivers.iter().filter_map(|r| r.arrivals.last).max();
             sender.active = last.map_or(Span::ZERO, |last| last.since(start));
         }
         let receivers = self.hosts.into_iter().zip(receivers.into_iter().map(Some)).collect();
-        Outcome { start, sender: Some(sender), receivers, trouble: cut.or(trouble) }
+        RunOutcome { start, sender: Some(sender), receivers, error: abort_reason.or(error) }
     }
 }
 
-/// Counts a message that leaves.
+/// Records the departure of a message.
 #[inline(always)]
-fn depart(
+fn record_departure(
     source: &mut Source,
-    ledger: &mut Ledger,
+    meter: &mut SenderMeter,
     message: &trunkline_traffic::source::Message,
     now: Instant,
 ) {
-    ledger.depart(message, now);
+    meter.record_send(message, now);
     if message.first {
         source.departed(now);
     }

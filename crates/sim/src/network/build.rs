@@ -1,4 +1,4 @@
-//! What stands at each node and link of a plan.
+//! Creates the medium or host of each node and link of a plan.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,43 +16,44 @@ use trunkline_run::{bundle, llc};
 use trunkline_units::{Rate, Seed, Span};
 
 use super::topology::Topology;
-use super::{Host, Network, Seat, Wire};
+use super::{Attachment, Host, MediumNode, Network};
+use crate::frame::VLAN_TAG;
 use crate::medium::Medium;
-use crate::stations::TAG;
 
-/// Bytes of a cell.
-const CELL: u64 = 53;
-/// From this rate on a ring is an FDDI ring.
-const FDDI: u64 = 100_000_000;
+/// Bytes of an ATM cell.
+const CELL_BYTES: u64 = 53;
+/// Rate from which a ring is an FDDI ring, b/s.
+const FDDI_MIN_BPS: u64 = 100_000_000;
 
-/// Puts the network of a plan together.
+/// Builds the network of a plan.
 pub(super) fn network(plan: &Plan, topology: &Topology<'_>, seed: Seed) -> Network {
-    let trains = trains(plan, topology);
-    let places = Places::new(topology);
+    let trains = can_use_trains(plan, topology);
+    let numbers = NodeNumbers::new(topology);
     let mut network = Network {
         media: Vec::new(),
-        stations: Vec::new(),
-        everybody: 0,
+        hosts: Vec::new(),
+        all_hosts_group: 0,
         groups: groups(plan),
-        beyond: BTreeMap::new(),
+        group_members: BTreeMap::new(),
         longest_delay: Span::ZERO,
         trains,
     };
-    network.everybody = network.groups.len() as u32 + 1;
+    network.all_hosts_group = network.groups.len() as u32 + 1;
     let stations = llc::stations(plan).into_iter().collect();
     let members = members(plan, &network);
-    let builder = Builder { topology, seed, places: &places, members: &members, stations, trains };
+    let builder =
+        Builder { topology, seed, numbers: &numbers, members: &members, llc_stations: stations, trains };
     for (index, node) in topology.network.nodes.iter().enumerate() {
         match &node.kind {
             NodeKind::Host(costs) | NodeKind::Converter { costs, .. } => {
-                network.stations.push(builder.station(index, costs));
+                network.hosts.push(builder.host(index, costs));
             }
-            _ => network.media.push(builder.node(index)),
+            _ => network.media.push(builder.medium_at(index)),
         }
         if let NodeKind::Switch { .. } = node.kind {
-            let counts = builder.members_beyond(index);
-            let switch = places.nodes[index];
-            network.beyond.extend(counts.into_iter().map(|(group, ports)| ((switch, group), ports)));
+            let counts = builder.members_behind_ports(index);
+            let switch = numbers.nodes[index];
+            network.group_members.extend(counts.into_iter().map(|(group, ports)| ((switch, group), ports)));
         }
         if let NodeKind::Switch { latency, .. } = node.kind {
             network.longest_delay += latency;
@@ -60,15 +61,15 @@ pub(super) fn network(plan: &Plan, topology: &Topology<'_>, seed: Seed) -> Netwo
     }
     for (index, link) in topology.network.links.iter().enumerate() {
         network.longest_delay += link.delay;
-        if places.links[index].is_some() {
+        if numbers.links[index].is_some() {
             network.media.push(builder.link(index, link));
         }
     }
     network
 }
 
-/// Whether cells are computed in trains: where the text does not want each, and no two packets' cells mix.
-fn trains(plan: &Plan, topology: &Topology<'_>) -> bool {
+/// Whether cells are computed in trains: the text does not demand single cells, and cells of two packets never interleave.
+fn can_use_trains(plan: &Plan, topology: &Topology<'_>) -> bool {
     let each = topology.network.links.iter().any(|l| l.medium == Framed::Atm && l.cells == CellMode::Each);
     let mut pairs = Vec::new();
     for c in &plan.connections {
@@ -81,23 +82,23 @@ fn trains(plan: &Plan, topology: &Topology<'_>) -> bool {
     !each && topology.cells_never_mix(&pairs)
 }
 
-/// Numbers for the multicast groups, in the order of their addresses.
+/// Numbers the multicast groups in the order of their addresses.
 fn groups(plan: &Plan) -> BTreeMap<std::net::IpAddr, u32> {
     let named: BTreeSet<_> = plan.connections.iter().filter_map(|c| group_of(&c.protocol)).collect();
     named.into_iter().zip(1..).collect()
 }
 
-/// The group to which plain messages of a connection go.
+/// Returns the multicast group of a connection's unbundled messages.
 fn group_of(protocol: &Protocol) -> Option<std::net::IpAddr> {
     match *protocol {
         Protocol::Multicast { group, .. } => Some(group),
-        Protocol::Bundle { address, .. } => Some(bundle::group_of(address).into()),
+        Protocol::Bundle { address, .. } => Some(bundle::group_of_address(address).into()),
         _ => None,
     }
 }
 
-/// The hosts that are members of each group for the whole run: receivers of `multicast`, and over `bundle` those in the
-/// wide area; of the group of all bundles for hosts the others.
+/// Returns the permanent members of each group: receivers of `multicast`, hosts of the wide area for `bundle`, and all
+/// other bundle hosts for the group of bundles to hosts.
 fn members<'p>(plan: &'p Plan, network: &Network) -> BTreeMap<u32, BTreeSet<&'p str>> {
     let sides = bundle::sides(plan);
     let mut members: BTreeMap<u32, BTreeSet<&str>> = BTreeMap::new();
@@ -111,19 +112,19 @@ fn members<'p>(plan: &'p Plan, network: &Network) -> BTreeMap<u32, BTreeSet<&'p 
         members.entry(network.groups[&group]).or_default().extend(to);
     }
     let hosts = sides.iter().flat_map(|sides| &sides.hosts).copied();
-    members.entry(network.everybody).or_default().extend(hosts);
+    members.entry(network.all_hosts_group).or_default().extend(hosts);
     members
 }
 
-/// Which medium or station each node and link of the plan becomes.
-struct Places {
-    /// Of each node: its number among the stations, or among the media.
+/// Numbers of the media and hosts that the nodes and links of a plan become.
+struct NodeNumbers {
+    /// For each node, its number among the hosts or among the media.
     nodes: Vec<u32>,
-    /// Of each link, its number among the media; none if it is but a port of a hub or ring.
+    /// For each link, its number among the media; `None` if it is a port of a hub or ring.
     links: Vec<Option<u32>>,
 }
 
-impl Places {
+impl NodeNumbers {
     fn new(topology: &Topology<'_>) -> Self {
         let (mut stations, mut media) = (0, 0);
         let mut count = |is_station: bool| {
@@ -141,17 +142,17 @@ impl Places {
             [&l.a, &l.b].into_iter().filter_map(|n| topology.node(n)).any(|n| topology.is_shared(n))
         };
         let links = topology.network.links.iter().map(|l| (!is_port(l)).then(|| count(false))).collect();
-        Places { nodes, links }
+        NodeNumbers { nodes, links }
     }
 }
 
 struct Builder<'b> {
     topology: &'b Topology<'b>,
     seed: Seed,
-    places: &'b Places,
+    numbers: &'b NodeNumbers,
     members: &'b BTreeMap<u32, BTreeSet<&'b str>>,
     /// Hosts that are LLC stations.
-    stations: BTreeSet<&'b str>,
+    llc_stations: BTreeSet<&'b str>,
     trains: bool,
 }
 
@@ -160,29 +161,29 @@ impl Builder<'_> {
         &self.topology.network.nodes[node].kind
     }
 
-    /// What stands at `port` of `node`, seen from the medium attached there.
-    fn at(&self, node: usize, port: u16) -> Wire {
-        let number = self.places.nodes[node];
+    /// Returns `port` of `node` as the attachment of the medium there.
+    fn attachment(&self, node: usize, port: u16) -> Attachment {
+        let number = self.numbers.nodes[node];
         match self.kind(node) {
-            NodeKind::Host(_) | NodeKind::Converter { .. } => Wire::Station(number, Port(port)),
-            _ => Wire::Medium(number, Port(port)),
+            NodeKind::Host(_) | NodeKind::Converter { .. } => Attachment::Host(number, Port(port)),
+            _ => Attachment::Medium(number, Port(port)),
         }
     }
 
-    /// The medium into which `port` of `node` sends, and its port there.
-    fn below(&self, node: usize, port: u16) -> (u32, Port) {
+    /// Returns the medium that `port` of `node` sends to, and the port of the medium.
+    fn medium_port(&self, node: usize, port: u16) -> (u32, Port) {
         let hop = self.topology.ports[node][usize::from(port)];
-        match self.places.links[hop.link] {
+        match self.numbers.links[hop.link] {
             Some(link) => (link, Port(hop.end)),
-            // The link is a port of the hub or ring beyond it.
-            None => (self.places.nodes[hop.next], Port(self.topology.port_of(hop.next, hop.link))),
+            // The link is a port of a hub or ring.
+            None => (self.numbers.nodes[hop.neighbor], Port(self.topology.port_of(hop.neighbor, hop.link))),
         }
     }
 
-    /// A host or a converter.
-    fn station(&self, node: usize, costs: &HostCosts) -> Host {
+    /// Creates a host or a converter.
+    fn host(&self, node: usize, costs: &HostCosts) -> Host {
         let name = self.topology.network.nodes[node].name.clone();
-        let address = self.places.nodes[node];
+        let address = self.numbers.nodes[node];
         let ports = &self.topology.ports[node];
         let interfaces: Vec<Interface> = ports
             .iter()
@@ -210,46 +211,47 @@ impl Builder<'_> {
         let joined = self.members.iter().filter(|(_, hosts)| hosts.contains(name.as_str()));
         joined.for_each(|(group, _)| station.join(*group));
         Host {
-            phases: Phases::draw(&mut self.seed.stream(&format!("{name} / ticks"))),
-            down: (0..ports.len() as u16).map(|port| self.below(node, port)).collect(),
-            station,
+            timer_phases: Phases::draw(&mut self.seed.stream(&format!("{name} / ticks"))),
+            medium_ports: (0..ports.len() as u16).map(|port| self.medium_port(node, port)).collect(),
+            model: station,
             disk: costs.disk,
             cpus: costs.cpus,
             name,
-            node,
+            plan_node: node,
         }
     }
 
-    fn node(&self, node: usize) -> Seat {
+    fn medium_at(&self, node: usize) -> MediumNode {
         let ports = &self.topology.ports[node];
         let name = self.topology.network.nodes[node].name.clone();
         let numbers = 0..ports.len() as u16;
-        let backoff = |port| self.seed.stream(&format!("{name} / backoff {}", self.beyond(node, port)));
+        let backoff =
+            |port| self.seed.stream(&format!("{name} / backoff {}", self.neighbor_name(node, port)));
         match self.kind(node) {
             NodeKind::Switch { latency, .. } => {
                 let wires = numbers.map(|port| {
-                    let (medium, port) = self.below(node, port);
-                    Wire::Medium(medium, port)
+                    let (medium, port) = self.medium_port(node, port);
+                    Attachment::Medium(medium, port)
                 });
-                Seat {
-                    wires: wires.collect(),
+                MediumNode {
+                    attachments: wires.collect(),
                     medium: Medium::Switch(self.switch(node, *latency)),
                     rate: Default::default(),
                     name,
                 }
             }
-            NodeKind::Hub { rate, delay } => Seat {
-                wires: pad(self.stations_of(node), Wire::Nothing),
+            NodeKind::Hub { rate, delay } => MediumNode {
+                attachments: pad_to_two(self.attachments_of(node), Attachment::Unconnected),
                 medium: Medium::Hub(Hub::new(
-                    HubOptions { rate: *rate, delay: *delay, longest: self.longest(node) },
-                    &pad(self.bounds_of(node), Bound::NONE),
-                    pad(numbers.map(backoff).collect(), self.seed.stream("nobody")),
+                    HubOptions { rate: *rate, delay: *delay, longest: self.max_packet(node) },
+                    &pad_to_two(self.bounds_of(node), Bound::NONE),
+                    pad_to_two(numbers.map(backoff).collect(), self.seed.stream("nobody")),
                 )),
                 rate: *rate,
                 name,
             },
-            NodeKind::Ring { rate, frame, token_loss } => Seat {
-                wires: pad(self.stations_of(node), Wire::Nothing),
+            NodeKind::Ring { rate, frame, token_loss } => MediumNode {
+                attachments: pad_to_two(self.attachments_of(node), Attachment::Unconnected),
                 medium: Medium::Ring(self.ring(node, *rate, frame.as_bytes() as u32, *token_loss)),
                 rate: *rate,
                 name,
@@ -260,43 +262,47 @@ impl Builder<'_> {
 
     fn ring(&self, node: usize, rate: Rate, longest: u32, loss: f64) -> Ring<crate::frame::Frame> {
         let name = &self.topology.network.nodes[node].name;
-        let options = if rate.as_bps() >= FDDI { RingOptions::fddi() } else { RingOptions::default() };
+        let options =
+            if rate.as_bps() >= FDDI_MIN_BPS { RingOptions::fddi() } else { RingOptions::default() };
         let options = RingOptions { rate, longest, loss, ..options };
         let stream = self.seed.stream(&format!("{name} / token"));
-        let mut ring = Ring::new(options, &pad(self.bounds_of(node), Bound::NONE), stream);
+        let mut ring = Ring::new(options, &pad_to_two(self.bounds_of(node), Bound::NONE), stream);
         for port in 0..self.topology.ports[node].len() {
-            for host in self.topology.beyond(node, port) {
+            for host in self.topology.nodes_behind(node, port) {
                 if self.is_station(host) {
-                    ring.station(self.places.nodes[host], Port(port as u16));
+                    ring.station(self.numbers.nodes[host], Port(port as u16));
                 }
             }
         }
         ring
     }
 
-    /// The largest packet of any station of a shared medium.
-    fn longest(&self, shared: usize) -> u32 {
+    /// Returns the largest packet of any station on a shared medium, bytes.
+    fn max_packet(&self, shared: usize) -> u32 {
         let mtus = self.topology.ports[shared].iter().map(|hop| self.topology.network.links[hop.link].mtu);
-        let tag = if self.stations.is_empty() { 0 } else { TAG };
+        let tag = if self.llc_stations.is_empty() { 0 } else { VLAN_TAG };
         mtus.map(|mtu| mtu.as_bytes() as u32).max().unwrap_or(1500) + tag
     }
 
-    /// The name of the node at a port.
-    fn beyond(&self, node: usize, port: u16) -> &str {
-        &self.topology.network.nodes[self.topology.ports[node][usize::from(port)].next].name
+    /// Returns the name of the neighbor at a port.
+    fn neighbor_name(&self, node: usize, port: u16) -> &str {
+        &self.topology.network.nodes[self.topology.ports[node][usize::from(port)].neighbor].name
     }
 
-    fn stations_of(&self, shared: usize) -> Vec<Wire> {
+    fn attachments_of(&self, shared: usize) -> Vec<Attachment> {
         let ports = self.topology.ports[shared].iter();
-        ports.map(|hop| self.at(hop.next, self.topology.port_of(hop.next, hop.link))).collect()
+        ports
+            .map(|hop| self.attachment(hop.neighbor, self.topology.port_of(hop.neighbor, hop.link)))
+            .collect()
     }
 
     fn bounds_of(&self, shared: usize) -> Vec<Bound> {
-        self.topology.ports[shared].iter().map(|hop| self.bound_at(hop.next, false, 1)).collect()
+        self.topology.ports[shared].iter().map(|hop| self.queue_bound_at(hop.neighbor, false, 1)).collect()
     }
 
-    /// What may wait at a port: whoever stands there says. `cells` of a packet, where the medium counts cells.
-    fn bound_at(&self, node: usize, counts_cells: bool, cells: u64) -> Bound {
+    /// Returns the queue bound of a port, which depends on its node. `cells` is the size of a packet, if the medium counts
+    /// cells.
+    fn queue_bound_at(&self, node: usize, counts_cells: bool, cells: u64) -> Bound {
         match self.kind(node) {
             NodeKind::Switch { buffer, each_channel, .. } => {
                 let buffer = match *buffer {
@@ -312,36 +318,39 @@ impl Builder<'_> {
         }
     }
 
-    /// Packets that may wait for the card of a host. That of an LLC station holds one, as AirNET's did: whatever else
-    /// waits, waits where priorities count.
+    /// Returns the length of a host's transmit queue in packets. For an LLC station it is one, as in AirNET, so that all other
+    /// messages queue where priorities apply.
     fn send_queue(&self, node: usize, costs: &HostCosts) -> u64 {
-        let is_station = self.stations.contains(self.topology.network.nodes[node].name.as_str());
+        let is_station = self.llc_stations.contains(self.topology.network.nodes[node].name.as_str());
         if is_station { 1 } else { costs.send_queue }
     }
 
     fn switch(&self, node: usize, latency: Span) -> Switch<crate::frame::Frame> {
         let ports = self.topology.ports[node].len();
-        // A switch of packets throws damaged ones away; one of cells looks at headers only.
+        // A packet switch drops damaged packets; a cell switch checks cell headers only.
         let options =
             SwitchOptions { latency, checks: !self.topology.is_cellular(node), ..SwitchOptions::default() };
         let mut switch = Switch::new(ports as u16, options);
         for port in 0..ports {
-            let beyond = self.topology.beyond(node, port);
-            let stations: BTreeSet<usize> = beyond.into_iter().filter(|n| self.is_station(*n)).collect();
-            stations.iter().for_each(|s| switch.station(self.places.nodes[*s], Port(port as u16)));
+            let nodes = self.topology.nodes_behind(node, port);
+            let stations: BTreeSet<usize> = nodes.into_iter().filter(|n| self.is_station(*n)).collect();
+            stations.iter().for_each(|s| switch.station(self.numbers.nodes[*s], Port(port as u16)));
         }
-        for (group, counts) in self.members_beyond(node) {
+        for (group, counts) in self.members_behind_ports(node) {
             switch.group(group, &counts.into_keys().map(Port).collect::<Vec<Port>>());
         }
         switch
     }
 
-    /// Of each group how many members lie beyond each port of a node, where there are any.
-    fn members_beyond(&self, node: usize) -> BTreeMap<u32, BTreeMap<u16, u32>> {
+    /// Returns the number of members of each group behind each port of a node; ports without members are absent.
+    fn members_behind_ports(&self, node: usize) -> BTreeMap<u32, BTreeMap<u16, u32>> {
         let mut counts: BTreeMap<u32, BTreeMap<u16, u32>> = BTreeMap::new();
         for port in 0..self.topology.ports[node].len() {
-            for name in
-                self.topology.beyond(node, port).into_iter().map(|n| &self.topology.network.nodes[n].name)
+            for name in self
+                .topology
+                .nodes_behind(node, port)
+                .into_iter()
+                .map(|n| &self.topology.network.nodes[n].name)
             {
                 for (group, _) in self.members.iter().filter(|(_, hosts)| hosts.contains(name.as_str())) {
                     *counts.entry(*group).or_default().entry(port as u16).or_default() += 1;
@@ -351,9 +360,9 @@ impl Builder<'_> {
         counts
     }
 
-    fn link(&self, index: usize, link: &Link) -> Seat {
+    fn link(&self, index: usize, link: &Link) -> MediumNode {
         let ends = [&link.a, &link.b].map(|n| self.topology.node(n).expect("the language knows it"));
-        let wires = ends.map(|node| self.at(node, self.topology.port_of(node, index))).to_vec();
+        let wires = ends.map(|node| self.attachment(node, self.topology.port_of(node, index))).to_vec();
         let streams =
             [0, 1].map(|end| self.seed.stream(&format!("{} / from {}", link.name, [&link.a, &link.b][end])));
         let medium = match link.medium {
@@ -364,14 +373,14 @@ impl Builder<'_> {
                     rate: link.payload,
                     framing,
                     delay: link.delay,
-                    bound: self.bound_at(node, false, 1),
+                    bound: self.queue_bound_at(node, false, 1),
                     pacing: link.pacing.filter(|_| self.is_station(node)),
                     impairments: impairments(link),
                 };
                 Medium::Link(trunkline_models::media::Link::new(ends.map(line), streams))
             }
         };
-        Seat { name: link.name.clone(), medium, wires, rate: link.payload }
+        MediumNode { name: link.name.clone(), medium, attachments: wires, rate: link.payload }
     }
 
     fn is_station(&self, node: usize) -> bool {
@@ -391,7 +400,7 @@ impl Builder<'_> {
         let cells = u64::from(cells_of(link.encapsulation)(link.mtu.as_bytes() as u32));
         let end = |node: usize| {
             if self.topology.is_cellular(node) {
-                return End::Bare { queue: self.bound_at(node, true, cells) };
+                return End::Bare { queue: self.queue_bound_at(node, true, cells) };
             }
             let counts = match link.pacing_counts {
                 PacingCounts::Cells => Counts::Cells,
@@ -404,7 +413,7 @@ impl Builder<'_> {
                 }
                 _ => Pacing::None,
             };
-            End::Adapter { pacing, queue: self.bound_at(node, false, cells), encapsulation }
+            End::Adapter { pacing, queue: self.queue_bound_at(node, false, cells), encapsulation }
         };
         let i = trunkline_models::atm::Impairments {
             loss: link.loss,
@@ -433,14 +442,14 @@ fn impairments(link: &Link) -> Impairments {
     }
 }
 
-/// Fills a list up to two: a hub or ring with one station, or none, has a silent one more.
-fn pad<T: Clone>(mut list: Vec<T>, with: T) -> Vec<T> {
+/// Pads a list to two entries: a hub or ring with fewer stations gets silent ones.
+fn pad_to_two<T: Clone>(mut list: Vec<T>, with: T) -> Vec<T> {
     let length = list.len().max(2);
     list.resize(length, with);
     list
 }
 
-/// Cells of a packet.
+/// Returns the function from packet bytes to cells.
 fn cells_of(encapsulation: Encapsulation) -> fn(u32) -> u32 {
     match encapsulation {
         Encapsulation::Llc => {
@@ -452,13 +461,13 @@ fn cells_of(encapsulation: Encapsulation) -> fn(u32) -> u32 {
     }
 }
 
-/// Room in a buffer, in what the medium counts.
+/// Returns the bound of a buffer in the units of the medium.
 fn bound(room: Amount, each_channel: bool, counts_cells: bool) -> Bound {
     let room = match room {
-        Amount::Bytes(bytes) if counts_cells => Room::Frames(bytes / CELL),
+        Amount::Bytes(bytes) if counts_cells => Room::Frames(bytes / CELL_BYTES),
         Amount::Cells(cells) if counts_cells => Room::Frames(cells),
         Amount::Bytes(bytes) => Room::Bytes(bytes),
-        Amount::Cells(cells) => Room::Bytes(cells.saturating_mul(CELL)),
+        Amount::Cells(cells) => Room::Bytes(cells.saturating_mul(CELL_BYTES)),
         Amount::Packets(packets) => Room::Frames(packets),
     };
     Bound { room, each_channel }

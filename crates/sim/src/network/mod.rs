@@ -1,9 +1,9 @@
-//! Plan → media, stations, wires and forwarding tables.
+//! The simulated network: media, hosts, their connections and forwarding tables.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
+//! | `build` | creates the medium or host of each node and link of a plan |
 //! | [`topology`] | the plan's network as a graph |
-//! | `build` | what stands at each node and link |
 
 mod build;
 pub mod topology;
@@ -20,96 +20,96 @@ use crate::medium::Medium;
 use topology::Topology;
 
 /// Bits of the shortest frame: an IPv4 header.
-const SHORTEST_BITS: f64 = 160.0;
+const MIN_FRAME_BITS: f64 = 160.0;
 
-/// Everything that stands still while a simulation runs.
+/// The media and hosts of a simulation.
 #[derive(Debug)]
 pub struct Network {
-    /// Media, in the order of the text: nodes, then links.
-    pub media: Vec<Seat>,
-    /// Stations, in the order of the text.
-    pub stations: Vec<Host>,
-    /// Numbers of the multicast groups.
+    /// Media in the order of the text: nodes, then links.
+    pub media: Vec<MediumNode>,
+    /// Hosts and converters in the order of the text.
+    pub hosts: Vec<Host>,
+    /// Numbers of the multicast groups, by address.
     pub groups: BTreeMap<std::net::IpAddr, u32>,
-    /// The group of the bundles for all hosts of the central converter.
-    pub everybody: u32,
-    /// Of each switch and group, how many members lie beyond each port, where there are any.
-    beyond: BTreeMap<(u32, u32), BTreeMap<u16, u32>>,
-    /// Sum of all delays: nothing is under way for longer without waiting somewhere.
+    /// The group of bundles for all hosts of the central converter.
+    pub all_hosts_group: u32,
+    /// For each (switch, group), the number of members behind each port; ports without members are absent.
+    group_members: BTreeMap<(u32, u32), BTreeMap<u16, u32>>,
+    /// Sum of all delays: an upper bound of the propagation delay of a frame.
     pub longest_delay: Span,
     /// Whether the cells of packets are computed in trains.
     pub trains: bool,
 }
 
-/// A medium in its place.
+/// A medium with its name and connections.
 #[derive(Debug)]
-pub struct Seat {
-    /// Its name: a node's, or a link's (`A-B`).
+pub struct MediumNode {
+    /// Name of the node or of the link (`A-B`).
     pub name: String,
     /// The medium.
     pub medium: Medium,
-    /// What stands at each of its ports.
-    pub wires: Vec<Wire>,
-    /// Bits per second that frames get.
+    /// What is connected to each of its ports.
+    pub attachments: Vec<Attachment>,
+    /// Rate available to frames.
     pub rate: Rate,
 }
 
-/// What stands at a port of a medium.
+/// What is connected to a port of a medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wire {
+pub enum Attachment {
     /// Another medium, at that port.
     Medium(u32, Port),
-    /// A station, at that interface.
-    Station(u32, Port),
-    /// Nobody.
-    Nothing,
+    /// A host, at that interface.
+    Host(u32, Port),
+    /// Nothing.
+    Unconnected,
 }
 
-/// A station in its place.
+/// A host or converter with its name and connections.
 #[derive(Debug)]
 pub struct Host {
-    /// Its name.
+    /// Name of the node.
     pub name: String,
-    /// The station.
-    pub station: Station<Frame>,
-    /// Of each interface, the medium and its port.
-    pub down: Vec<(u32, Port)>,
-    /// Its disk's rate, if that is limited.
+    /// The model of the host.
+    pub model: Station<Frame>,
+    /// The medium and its port at each interface.
+    pub medium_ports: Vec<(u32, Port)>,
+    /// Rate of its disk, if limited.
     pub disk: Option<Rate>,
-    /// When its timers tick.
-    pub phases: Phases,
-    /// Its processors.
+    /// Phases of its timer ticks.
+    pub timer_phases: Phases,
+    /// Number of processors.
     pub cpus: u32,
-    /// Its node in the topology.
-    pub node: usize,
+    /// Index of its node in the plan.
+    pub plan_node: usize,
 }
 
-/// The way between two hosts, as a connection needs it.
+/// The path between two hosts, as a connection needs it.
 #[derive(Clone, Copy, Debug)]
-pub struct Way {
-    /// The interface by which the first host sends.
+pub struct Path {
+    /// Egress interface of the first host.
     pub port: Port,
-    /// Largest packet that every link on it carries.
+    /// Path MTU, bytes of IP.
     pub mtu: u32,
-    /// Longest PDU of LLC that they do.
-    pub pdu: u32,
+    /// Longest LLC PDU that all links carry, octets.
+    pub max_pdu: u32,
 }
 
 impl Network {
-    /// Builds the network of a plan. What the language has let through can be built.
+    /// Builds the network of a valid plan.
     pub fn build(plan: &Plan, topology: &Topology<'_>, seed: Seed) -> Network {
         build::network(plan, topology, seed)
     }
 
-    /// Moves the latency of switches into the lines that lead to them: everything leaves them when it did, and a frame
-    /// costs an event less at each. Only captures would see the difference.
-    pub fn fuse(&mut self) {
+    /// Adds the latency of switches to the links that lead to them. Frames leave at the same times, with one event less per
+    /// switch. Only captures could show the difference.
+    pub fn fold_switch_latency(&mut self) {
         for switch in 0..self.media.len() {
-            let Some(lines) = self.lines_into(switch) else { continue };
+            let Some(links) = self.perfect_links_into(switch) else { continue };
             let Medium::Switch(medium) = &mut self.media[switch].medium else { continue };
             let latency = medium.take_latency();
-            for (line, from) in lines {
-                match &mut self.media[line as usize].medium {
+            for (link, from) in links {
+                match &mut self.media[link as usize].medium {
                     Medium::Link(link) => link.delay_more(from, latency),
                     Medium::Cells(link) => link.delay_more(from, latency),
                     _ => {}
@@ -118,19 +118,19 @@ impl Network {
         }
     }
 
-    /// The links to a switch that takes time, and the ports at their far ends, if there are only perfect links and they
-    /// cannot bring more than it holds.
-    fn lines_into(&self, switch: usize) -> Option<Vec<(u32, Port)>> {
-        let seat = &self.media[switch];
-        let Medium::Switch(medium) = &seat.medium else { return None };
-        let mut lines = Vec::new();
+    /// Returns the links to a switch with latency and the ports at their far ends, if all links are lossless and cannot
+    /// overflow the switch.
+    fn perfect_links_into(&self, switch: usize) -> Option<Vec<(u32, Port)>> {
+        let medium_node = &self.media[switch];
+        let Medium::Switch(medium) = &medium_node.medium else { return None };
+        let mut links = Vec::new();
         let mut rate = 0.0;
-        for wire in &seat.wires {
-            let Wire::Medium(line, port) = wire else { return None };
-            let line_seat = &self.media[*line as usize];
+        for attachment in &medium_node.attachments {
+            let Attachment::Medium(link, port) = attachment else { return None };
+            let link_node = &self.media[*link as usize];
             let from = Port(port.0 ^ 1);
-            // What a line loses is told when it would have arrived.
-            let is_perfect = match &line_seat.medium {
+            // A link reports a loss at the time of arrival.
+            let is_perfect = match &link_node.medium {
                 Medium::Link(link) => link.is_perfect(from),
                 Medium::Cells(link) => link.is_perfect(from),
                 _ => false,
@@ -138,24 +138,24 @@ impl Network {
             if !is_perfect {
                 return None;
             }
-            rate += line_seat.rate.as_bps() as f64;
-            lines.push((*line, from));
+            rate += link_node.rate.as_bps() as f64;
+            links.push((*link, from));
         }
         let latency = medium.latency();
-        let most_inside = rate * latency.as_s() / SHORTEST_BITS + seat.wires.len() as f64;
-        (!latency.is_zero() && most_inside < medium.inside() as f64).then_some(lines)
+        let max_frames = rate * latency.as_s() / MIN_FRAME_BITS + medium_node.attachments.len() as f64;
+        (!latency.is_zero() && max_frames < medium.inside() as f64).then_some(links)
     }
 
-    /// A station becomes a member of a group, or none any more; `switches` are those from which it is reached, and their
-    /// ports towards it. They know at once.
-    pub fn join(&mut self, station: u32, switches: &[(u32, Port)], group: u32, joins: bool) {
-        let host = &mut self.stations[station as usize].station;
+    /// Makes a host join or leave a multicast group. `switches` are the switches that lead to it and their ports towards it;
+    /// they learn the change at once.
+    pub fn set_membership(&mut self, host: u32, switches: &[(u32, Port)], group: u32, joins: bool) {
+        let host = &mut self.hosts[host as usize].model;
         match joins {
             true => host.join(group),
             false => host.leave(group),
         }
         for (switch, port) in switches {
-            let counts = self.beyond.entry((*switch, group)).or_default();
+            let counts = self.group_members.entry((*switch, group)).or_default();
             let count = counts.entry(port.0).or_default();
             *count = if joins { *count + 1 } else { count.saturating_sub(1) };
             counts.retain(|_, count| *count > 0);
@@ -165,30 +165,30 @@ impl Network {
         }
     }
 
-    /// The media that frames are on: all but switches.
-    pub fn lines(&self) -> impl Iterator<Item = &Seat> {
-        self.media.iter().filter(|seat| !matches!(seat.medium, Medium::Switch(_)))
+    /// Returns all media except switches.
+    pub fn transmission_media(&self) -> impl Iterator<Item = &MediumNode> {
+        self.media.iter().filter(|medium_node| !matches!(medium_node.medium, Medium::Switch(_)))
     }
 
-    /// The name of what stands at a port of a medium.
-    pub fn beyond_port(&self, seat: &Seat, port: Port) -> &str {
-        match seat.wires.get(usize::from(port.0)) {
-            Some(Wire::Medium(medium, _)) => &self.media[*medium as usize].name,
-            Some(Wire::Station(station, _)) => &self.stations[*station as usize].name,
-            Some(Wire::Nothing) | None => "",
+    /// Returns the name of the neighbor at a port of a medium.
+    pub fn neighbor_name(&self, medium_node: &MediumNode, port: Port) -> &str {
+        match medium_node.attachments.get(usize::from(port.0)) {
+            Some(Attachment::Medium(medium, _)) => &self.media[*medium as usize].name,
+            Some(Attachment::Host(host, _)) => &self.hosts[*host as usize].name,
+            Some(Attachment::Unconnected) | None => "",
         }
     }
 
-    /// The station of this name.
-    pub fn station(&self, name: &str) -> Option<u32> {
-        self.stations.iter().position(|h| h.name == name).map(|s| s as u32)
+    /// Returns the number of the host with this name.
+    pub fn host_number(&self, name: &str) -> Option<u32> {
+        self.hosts.iter().position(|h| h.name == name).map(|s| s as u32)
     }
 
-    /// The way from one station to another.
-    pub fn way(&self, topology: &Topology<'_>, from: u32, to: u32) -> Option<Way> {
-        let node = |s: u32| self.stations[s as usize].node;
-        let way = topology.way(node(from), node(to))?;
-        let first = way.first()?;
-        Some(Way { port: Port(first.1), mtu: topology.mtu(&way)?, pdu: topology.longest_pdu(&way)? })
+    /// Returns the path from one host to another.
+    pub fn path(&self, topology: &Topology<'_>, from: u32, to: u32) -> Option<Path> {
+        let node = |s: u32| self.hosts[s as usize].plan_node;
+        let path = topology.path(node(from), node(to))?;
+        let first = path.first()?;
+        Some(Path { port: Port(first.1), mtu: topology.mtu(&path)?, max_pdu: topology.max_pdu(&path)? })
     }
 }

@@ -1,133 +1,138 @@
-//! The plan's network as a graph: who is next to whom, and the way from one host to another. Links form no loop but through
-//! converters, which hand nothing on (the language refuses any other), so there is one way or none.
+//! The plan's network as a graph: neighbors and paths between hosts.
+//!
+//! The language refuses loops, except through converters, which do not forward. So there is at most one path between two
+//! nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use trunkline_experiment::plan::{self, Medium, NodeKind};
 use trunkline_llc::wire::{HEADER, MAX_INFORMATION};
 
-/// Octets of the longest PDU of LLC in a frame of Ethernet.
+/// Octets of the longest LLC PDU in an Ethernet frame.
 const ETHERNET_PDU: u32 = (HEADER + MAX_INFORMATION) as u32;
 
-/// One end of a link: which link, which end (0: `a`, 1: `b`), and the node beyond it.
+/// One end of a link and the node at the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hop {
     /// Index of the link.
     pub link: usize,
-    /// The end of the link at this node.
+    /// The end of the link at this node (0: `a`, 1: `b`).
     pub end: u16,
-    /// The node at its other end.
-    pub next: usize,
+    /// Index of the node at the other end.
+    pub neighbor: usize,
 }
 
-/// The graph. A node's ports are its links, in the order of the text.
+/// The graph. The ports of a node are its links in the order of the text.
 #[derive(Clone, Debug)]
 pub struct Topology<'p> {
     /// The plan's network.
     pub network: &'p plan::Network,
-    /// Of each node, its ports.
+    /// The ports of each node.
     pub ports: Vec<Vec<Hop>>,
-    index: BTreeMap<&'p str, usize>,
+    node_index: BTreeMap<&'p str, usize>,
 }
 
 impl<'p> Topology<'p> {
-    /// The graph of a network.
+    /// Creates the graph of a network.
     pub fn new(network: &'p plan::Network) -> Self {
         let index: BTreeMap<&str, usize> =
             network.nodes.iter().enumerate().map(|(i, n)| (n.name.as_str(), i)).collect();
         let mut ports = vec![Vec::new(); network.nodes.len()];
         for (link, l) in network.links.iter().enumerate() {
             let (a, b) = (index[l.a.as_str()], index[l.b.as_str()]);
-            ports[a].push(Hop { link, end: 0, next: b });
-            ports[b].push(Hop { link, end: 1, next: a });
+            ports[a].push(Hop { link, end: 0, neighbor: b });
+            ports[b].push(Hop { link, end: 1, neighbor: a });
         }
-        Topology { network, ports, index }
+        Topology { network, ports, node_index: index }
     }
 
-    /// The node of this name.
+    /// Returns the index of the node with this name.
     pub fn node(&self, name: &str) -> Option<usize> {
-        self.index.get(name).copied()
+        self.node_index.get(name).copied()
     }
 
-    /// The port of `node` at which `link` is.
+    /// Returns the port of `node` that leads to `link`.
     pub fn port_of(&self, node: usize, link: usize) -> u16 {
         self.ports[node].iter().position(|hop| hop.link == link).unwrap_or(0) as u16
     }
 
-    /// Whether a node hands on what is not for it.
+    /// Whether a node forwards packets for other nodes.
     pub fn forwards(&self, node: usize) -> bool {
         !matches!(self.network.nodes[node].kind, NodeKind::Host(_) | NodeKind::Converter { .. })
     }
 
-    /// Every node that packets get to beyond a port.
-    pub fn beyond(&self, node: usize, port: usize) -> Vec<usize> {
+    /// Returns all nodes that packets can reach through a port.
+    pub fn nodes_behind(&self, node: usize, port: usize) -> Vec<usize> {
         let (mut found, mut stack) =
-            (Vec::new(), vec![(self.ports[node][port].next, self.ports[node][port].link)]);
+            (Vec::new(), vec![(self.ports[node][port].neighbor, self.ports[node][port].link)]);
         while let Some((at, by)) = stack.pop() {
             found.push(at);
             if !self.forwards(at) {
                 continue;
             }
-            stack.extend(self.ports[at].iter().filter(|hop| hop.link != by).map(|hop| (hop.next, hop.link)));
+            stack.extend(
+                self.ports[at].iter().filter(|hop| hop.link != by).map(|hop| (hop.neighbor, hop.link)),
+            );
         }
         found
     }
 
-    /// The way from one node to another: of each node on it, the node and the port by which it is left.
-    pub fn way(&self, from: usize, to: usize) -> Option<Vec<(usize, u16)>> {
-        // Whence each node was reached.
+    /// Returns the path from one node to another: each node on it with its egress port.
+    pub fn path(&self, from: usize, to: usize) -> Option<Vec<(usize, u16)>> {
+        // The previous hop of each node.
         let mut back: BTreeMap<usize, (usize, u16)> = BTreeMap::new();
         let mut stack = vec![from];
         while let Some(at) = stack.pop() {
             if at == to {
-                let mut way = Vec::new();
+                let mut path = Vec::new();
                 let mut at = at;
                 while at != from {
                     let (node, port) = back[&at];
-                    way.push((node, port));
+                    path.push((node, port));
                     at = node;
                 }
-                way.reverse();
-                return Some(way);
+                path.reverse();
+                return Some(path);
             }
             if at != from && !self.forwards(at) {
                 continue;
             }
             for (port, hop) in self.ports[at].iter().enumerate() {
-                if hop.next != from && !back.contains_key(&hop.next) {
-                    back.insert(hop.next, (at, port as u16));
-                    stack.push(hop.next);
+                if hop.neighbor != from && !back.contains_key(&hop.neighbor) {
+                    back.insert(hop.neighbor, (at, port as u16));
+                    stack.push(hop.neighbor);
                 }
             }
         }
         None
     }
 
-    /// The largest packet that every link on a way carries; none, if there is no link on it.
-    pub fn mtu(&self, way: &[(usize, u16)]) -> Option<u32> {
-        self.hops(way).map(|(_, hop)| self.link_mtu(hop)).min()
+    /// Returns the MTU of a path; `None` if it has no links.
+    pub fn mtu(&self, path: &[(usize, u16)]) -> Option<u32> {
+        self.hops_of(path).map(|(_, hop)| self.link_mtu(hop)).min()
     }
 
-    /// The longest PDU of LLC on a way. On Ethernet it is bounded whatever the MTU: longer ones have no length field.
+    /// Returns the longest LLC PDU on a path. On Ethernet it is limited independently of the MTU: longer frames have no length
+    /// field (IEEE 802.3).
     /// The rings of 1990 carried them.
-    pub fn longest_pdu(&self, way: &[(usize, u16)]) -> Option<u32> {
+    pub fn max_pdu(&self, path: &[(usize, u16)]) -> Option<u32> {
         let is_ring = |node: usize| matches!(self.network.nodes[node].kind, NodeKind::Ring { .. });
         let longest = |(node, hop): (usize, &Hop)| {
-            let most = if is_ring(node) || is_ring(hop.next) { u32::MAX } else { ETHERNET_PDU };
+            let most = if is_ring(node) || is_ring(hop.neighbor) { u32::MAX } else { ETHERNET_PDU };
             self.link_mtu(hop).min(most)
         };
-        self.hops(way).map(longest).min()
+        self.hops_of(path).map(longest).min()
     }
 
-    fn hops<'a>(&'a self, way: &'a [(usize, u16)]) -> impl Iterator<Item = (usize, &'a Hop)> {
-        way.iter().map(|(node, port)| (*node, &self.ports[*node][usize::from(*port)]))
+    fn hops_of<'a>(&'a self, path: &'a [(usize, u16)]) -> impl Iterator<Item = (usize, &'a Hop)> {
+        path.iter().map(|(node, port)| (*node, &self.ports[*node][usize::from(*port)]))
     }
 
     fn link_mtu(&self, hop: &Hop) -> u32 {
         self.network.links[hop.link].mtu.as_bytes() as u32
     }
 
-    /// Whether a node switches cells: all its links carry them. A switch between cells and packets takes packets.
+    /// Whether a node switches cells: all its links carry cells. A switch between cells and packets reassembles packets.
     pub fn is_cellular(&self, node: usize) -> bool {
         let is_cells = |hop: &Hop| self.network.links[hop.link].medium == Medium::Atm;
         matches!(self.network.nodes[node].kind, NodeKind::Switch { .. })
@@ -135,18 +140,18 @@ impl<'p> Topology<'p> {
             && self.ports[node].iter().all(is_cells)
     }
 
-    /// Whether a node is itself what its stations share.
+    /// Whether a node is a shared medium (hub or ring).
     pub fn is_shared(&self, node: usize) -> bool {
         matches!(self.network.nodes[node].kind, NodeKind::Hub { .. } | NodeKind::Ring { .. })
     }
 
-    /// Whether the cells of each output come through one input, for traffic between these pairs of nodes: then a
-    /// packet's cells never mix with another's on their way, and may be computed in one step.
+    /// Whether all cells of each output come from one input, for traffic between these pairs of nodes. Then the cells of two
+    /// packets never interleave, and a packet can be computed in one step.
     pub fn cells_never_mix(&self, pairs: &[(usize, usize)]) -> bool {
         let mut inputs: BTreeMap<(usize, u16), BTreeSet<u16>> = BTreeMap::new();
         for (from, to) in pairs {
-            let way = self.way(*from, *to).unwrap_or_default();
-            for step in way.windows(2) {
+            let path = self.path(*from, *to).unwrap_or_default();
+            for step in path.windows(2) {
                 let (node, output) = step[1];
                 let input = self.port_of(node, self.ports[step[0].0][usize::from(step[0].1)].link);
                 if self.is_cellular(node) {
@@ -178,20 +183,20 @@ mod tests {
     }
 
     #[test]
-    fn ways_are_found() {
+    fn finds_paths() {
         let n = network(
             &[("a", false), ("b", false), ("c", false), ("s", true), ("t", true), ("alone", false)],
             &[("a", "s"), ("s", "t"), ("b", "t"), ("c", "s")],
         );
         let t = Topology::new(&n);
         let at = |name| t.node(name).unwrap();
-        assert_eq!(t.way(at("a"), at("b")).unwrap(), [(at("a"), 0), (at("s"), 1), (at("t"), 1)]);
-        assert_eq!(t.way(at("a"), at("alone")), None);
-        let mut beyond = t.beyond(at("s"), 1);
-        beyond.sort();
-        assert_eq!(beyond, [at("b"), at("t")]);
+        assert_eq!(t.path(at("a"), at("b")).unwrap(), [(at("a"), 0), (at("s"), 1), (at("t"), 1)]);
+        assert_eq!(t.path(at("a"), at("alone")), None);
+        let mut behind = t.nodes_behind(at("s"), 1);
+        behind.sort();
+        assert_eq!(behind, [at("b"), at("t")]);
         assert!(t.is_cellular(at("s")) && !t.is_cellular(at("a")));
-        // Two inputs share the output to b.
+        // Two inputs share the output to `b`.
         assert!(t.cells_never_mix(&[(at("a"), at("b")), (at("b"), at("a"))]));
         assert!(!t.cells_never_mix(&[(at("a"), at("b")), (at("c"), at("b"))]));
     }

@@ -1,8 +1,8 @@
-//! What must be true of messages over bundles, simulated and live: one body for both.
+//! Test body for messages over bundles, shared by the simulator and the live backend.
 
 use trunkline_record::Record;
 
-/// Two segments joined by two converters of level 1.
+/// Two segments connected by two level 1 converters.
 pub const SEGMENTS: &str = "host h1, h2, h3, router, listener;
     converter c1a (role = level1, number = 1); converter c1b (role = level1, number = 2); converter c2 (role = central);
     switch wan; hub lan (rate = 100 Mb/s);
@@ -10,8 +10,8 @@ pub const SEGMENTS: &str = "host h1, h2, h3, router, listener;
     link c1a - wan (rate = 100 Mb/s); link c1b - wan (rate = 100 Mb/s);
     link c1a - lan; link c1b - lan; link c2 - lan; link h1 - lan; link h2 - lan; link h3 - lan;";
 
-/// On the address that h2 and the listener want already: h2 hears `b`, and h1 hears h3 and not itself. `around` goes by the
-/// wide area alone.
+/// Connections: name, sender, receivers, options, messages per second. `a` and `b` share an address, so h2 also receives
+/// `b`, and h1 receives h3's messages but not its own. `around` uses the wide area only.
 const FLOWS: [(&str, &str, &str, &str, u32); 5] = [
     ("wide", "router", "h1, h2", "address = 0", 200),
     ("a", "h1", "h2, listener", "address = 100", 120),
@@ -20,12 +20,12 @@ const FLOWS: [(&str, &str, &str, &str, u32); 5] = [
     ("around", "router", "listener", "address = 2000", 50),
 ];
 
-/// The network with converters of the wide format.
-pub fn wide(network: &str) -> String {
+/// Returns the network with converters of bundle format 2.
+pub fn with_format2(network: &str) -> String {
     network.replace("(role", "(format = wide, role")
 }
 
-/// The experiment on a network with such hosts and converters, with messages for so many seconds.
+/// Returns the experiment on a network with these hosts and converters; messages are sent for `seconds`.
 pub fn text(network: &str, seconds: u32) -> String {
     let flow = |(name, from, to, options, rate): (&str, &str, &str, &str, u32)| {
         format!(
@@ -38,10 +38,10 @@ pub fn text(network: &str, seconds: u32) -> String {
     format!("experiment \"bundles\" {{ network {{ {network} }} parallel {{ {flows} }} }}")
 }
 
-/// What its record of two seconds must show if nothing is lost: who wants it gets it, once and in order, and nobody hears himself.
-/// In the wide format who of level 1 is there first may get all that is wanted by then.
-pub fn check(record: &Record, is_wide: bool) {
-    assert!(!record.partial, "{:?}", record.trouble);
+/// Checks the record of two seconds without loss: subscribers receive each message once and in order, senders do not
+/// receive their own. In bundle format 2 the first level 1 converter may get all early subscriptions.
+pub fn check(record: &Record, is_format2: bool) {
+    assert!(!record.partial, "{:?}", record.problems);
     for c in &record.connections {
         let to = c.to.len() as u64;
         assert_eq!((c.messages_received, c.lost), (c.messages_sent * to, 0), "{}", c.name);
@@ -51,7 +51,7 @@ pub fn check(record: &Record, is_wide: bool) {
             (counter("bundle_congested"), counter("bundle_full"), counter("strangers")),
             (0.0, 0.0, 0.0)
         );
-        assert!(c.delay_us.is_some() && c.asked.gap_samples > 0, "{}", c.name);
+        assert!(c.delay_us.is_some() && c.requested.gap_samples > 0, "{}", c.name);
     }
     let sent = |name: &str| record.connections.iter().find(|c| c.name == name).unwrap().messages_sent;
     assert!(FLOWS.iter().all(|(name, .., rate)| sent(name) == u64::from(2 * rate)));
@@ -60,31 +60,32 @@ pub fn check(record: &Record, is_wide: bool) {
         let counted = host.interfaces.get(&format!("bundle.{counter}"));
         *counted.unwrap_or_else(|| panic!("{name} has no {counter}: {:?}", host.interfaces))
     };
-    // Its own messages would be among these.
+    // The host's own messages are not among these.
     assert_eq!(count("h1", "received"), sent("wide") + sent("b"));
     assert_eq!(count("h3", "received"), sent("c"));
-    // Of `b`, for which it is not asked, it may lack what was under way when the run ended.
-    let asked = sent("wide") + sent("a");
+    // Messages of `b` may still be in flight when the run ends.
+    let subscribed = sent("wide") + sent("a");
     assert!(
-        (asked + 1..=asked + sent("b")).contains(&count("h2", "received")),
+        (subscribed + 1..=subscribed + sent("b")).contains(&count("h2", "received")),
         "{}",
         count("h2", "received")
     );
     assert_eq!((count("h1", "sent"), count("h3", "sent")), (sent("a"), sent("b")));
     assert_eq!(count("c2", "from_level1"), sent("wide"));
-    // What is wanted is told again now and then; in the wide format all that a host wants goes into one item.
-    assert!(count("c2", "control") >= if is_wide { 3 } else { 5 });
-    let out = sent("a") + sent("b") + sent("c");
-    assert_eq!(count("c2", "from_hosts"), out);
+    // Subscriptions are refreshed periodically; bundle format 2 puts all of a host's subscriptions into one item.
+    assert!(count("c2", "control") >= if is_format2 { 3 } else { 5 });
+    let from_hosts = sent("a") + sent("b") + sent("c");
+    assert_eq!(count("c2", "from_hosts"), from_hosts);
     let level1 = |counter| count("c1a", counter) + count("c1b", counter);
     assert_eq!(level1("heard"), sent("wide"));
-    // All goes out; what nobody waits for there may be under way when the run ends.
-    assert!((sent("a")..=out).contains(&level1("sent")), "{} of {out}", level1("sent"));
-    // The groups of 0, 100 and 333, shared out; taken over from who had no time to say that it is there.
+    // Messages without a subscriber may still be in flight when the run ends.
+    assert!((sent("a")..=from_hosts).contains(&level1("sent")), "{} of {from_hosts}", level1("sent"));
+    // The groups of 0, 100 and 333 are distributed. A group may move if a converter announces itself late.
     assert_eq!(level1("joined"), 3);
     assert!(level1("joins") >= 3);
-    let most = count("c1a", "joined").max(count("c1b", "joined"));
-    assert!(most == 2 || is_wide && most == 3, "{most}");
+    let max_joined = count("c1a", "joined").max(count("c1b", "joined"));
+    let is_simulated = record.backend == "sim";
+    assert!(max_joined == 2 || max_joined == 3 && (is_format2 || !is_simulated), "{max_joined}");
     for name in ["c1a", "c1b", "c2", "h1", "h2", "h3"] {
         assert_eq!(count(name, "malformed"), 0, "{name}");
         assert!(name.starts_with("c1") || count(name, "bundles_sent") > 10, "{name}");

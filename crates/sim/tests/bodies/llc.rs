@@ -1,9 +1,9 @@
-//! What must be true of messages over LLC, simulated and live: one body for both.
+//! Test body for messages over LLC, shared by the simulator and the live backend.
 
 use trunkline_record::Record;
 
-/// Three stations: datagrams and acknowledged messages, with and without a checksum, of several priorities, requests; `TOKEN`
-/// stands where an option may.
+/// Three stations with datagrams, acknowledged messages and requests, several priorities, with and without checksum.
+/// `TOKEN` is a placeholder for an option.
 const TEXT: &str = r#"experiment "llc" {
   network { host a, b, c; switch s; link a - s (rate = 100 Mb/s); link b - s (rate = 100 Mb/s); link c - s (rate = 100 Mb/s); }
   parallel {
@@ -15,34 +15,34 @@ const TEXT: &str = r#"experiment "llc" {
   }
 }"#;
 
-/// The experiment, with a token or without.
+/// Returns the experiment, with or without a token.
 pub fn text(token: bool) -> String {
     TEXT.replace(" TOKEN", if token { ", token = on" } else { "" })
 }
 
-/// What its record must show.
+/// Checks the record.
 pub fn check(record: &Record, token: bool) {
-    assert!(!record.partial, "{:?}", record.trouble);
+    assert!(!record.partial, "{:?}", record.problems);
     for (name, messages) in [("paced", 90), ("below", 60), ("sure", 100), ("asked", 40), ("asks", 40)] {
         let c = record.connections.iter().find(|c| c.name == name).unwrap();
         let of = |figure: &str| c.counters[figure];
-        let told = format!("{name}: {:?}", c.counters);
-        assert_eq!((c.messages_sent, c.messages_received, c.lost), (messages, messages, 0), "{told}");
-        assert_eq!((c.duplicated, c.corrupted), (0, 0), "{told}");
-        // Each once, and each has come to its end.
+        let details = format!("{name}: {:?}", c.counters);
+        assert_eq!((c.messages_sent, c.messages_received, c.lost), (messages, messages, 0), "{details}");
+        assert_eq!((c.duplicated, c.corrupted), (0, 0), "{details}");
+        // Each message arrives once, and its outcome is known.
         assert_eq!(
             (of("llc_done"), of("llc_unanswered"), of("llc_refused")),
             (messages as f64, 0.0, 0.0),
-            "{told}"
+            "{details}"
         );
-        assert!(of("llc_tries") >= messages as f64 && of("llc_late") == 0.0, "{told}");
-        assert!(c.delay_us.is_some(), "{told}");
+        assert!(of("llc_tries") >= messages as f64 && of("llc_late") == 0.0, "{details}");
+        assert!(c.delay_us.is_some(), "{details}");
         if name.starts_with("ask") {
-            assert_eq!(of("answers"), 40.0, "{told}");
+            assert_eq!(of("answers"), 40.0, "{details}");
         }
-        assert_eq!(c.rtt_us.is_some(), ["sure", "asked", "asks"].contains(&name), "{told}");
-        assert_eq!(c.counters.contains_key("token_rotation_max_us"), token, "{told}");
-        assert!(!token || of("token_rotation_mean_us") > 0.0, "{told}");
+        assert_eq!(c.rtt_us.is_some(), ["sure", "asked", "asks"].contains(&name), "{details}");
+        assert_eq!(c.counters.contains_key("token_rotation_max_us"), token, "{details}");
+        assert!(!token || of("token_rotation_mean_us") > 0.0, "{details}");
     }
     let priorities = ["paced", "below", "sure"]
         .map(|name| record.connections.iter().find(|c| c.name == name).unwrap().counters["llc_priority"]);

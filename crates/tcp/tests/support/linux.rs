@@ -1,4 +1,4 @@
-//! This machine's Linux at the other end, over a TUN device in a network namespace of its own, with a bad line between.
+//! This machine's Linux at the other end, over a TUN device in a separate network namespace, with an impaired link between.
 //!
 //! The test runs itself once more inside the namespace, which goes when that process does.
 
@@ -56,7 +56,7 @@ pub fn inside(name: &str) -> bool {
         tried.is_ok_and(|output| output.status.success())
     };
     let Some(flags) = ["-Urn", "-n"].into_iter().find(|flags| can(flags)) else {
-        trunkline_io::must::skip("no namespace of its own, or no /dev/net/tun");
+        trunkline_io::must::skip("no network namespace, or no /dev/net/tun");
         return false;
     };
     let mut process = Process::new("unshare");
@@ -100,7 +100,7 @@ impl Pattern {
     }
 }
 
-/// The kernel's end, on a thread of its own: it says whether it is through.
+/// The kernel's end, on a separate thread; reports completion.
 fn linux(way: Way, total: u64, listener: Option<TcpListener>) -> JoinHandle<()> {
     std::thread::spawn(move || {
         let mut pattern = Pattern::new(total);
@@ -332,7 +332,7 @@ pub fn transfer(way: Way, total: u64, options: Options, trouble: Trouble) {
         while let Some(packet) = lines[0].due(now) {
             tun.write(&packet).unwrap();
         }
-        // The end of the other thread wakes nobody.
+        // The end of the other thread wakes no waiter.
         let look = now + Span::from_ms(20);
         let next = [deadline, lines[0].next(), lines[1].next(), Some(look)].into_iter().flatten().min();
         tun.wait(clock, next).unwrap();

@@ -1,4 +1,4 @@
-//! What the tests of the crate share: two ends over a line, each with somebody who sends and takes.
+//! What the tests of the crate share: two ends over a link, each with a user that sends and receives.
 
 #![allow(dead_code, reason = "no test uses all of it")]
 
@@ -19,7 +19,7 @@ pub fn both(options: Options) -> (Options, Options) {
     (a, b)
 }
 
-/// Somebody who sends `total` bytes, closes, and takes and checks what comes.
+/// A user that sends `total` bytes, closes, and checks the received data.
 #[derive(Clone, Debug, PartialEq)]
 pub struct User {
     way: u8,

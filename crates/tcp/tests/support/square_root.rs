@@ -109,7 +109,7 @@ pub fn measure(interval: u64, timers: Timers, delayed_ack: bool, warm: u64, cycl
             return Rate { of_law: rate / law, timeouts, fast_retransmits };
         }
         let arrivals = lines.iter().filter_map(Line::next);
-        now = arrivals.chain(deadlines.into_iter().flatten()).min().expect("a transfer goes on");
+        now = arrivals.chain(deadlines.into_iter().flatten()).min().expect("a transfer continues");
         for i in [0, 1] {
             ends[i].handle(now, Input::Wake).unwrap();
             if lines[1 - i].next() == Some(now) {

@@ -60,8 +60,8 @@ Written by `cargo bench -p trunkline --bench figures{flags}`.
 }
 
 const NOTES: &str = "\
-Elsewhere: [the simulator](benchmarks-simulator.md), [guaranteed delivery](benchmarks-guaranteed.md),
-[LLC over Ethernet](benchmarks-llc.md).
+Elsewhere: [the simulator](benchmarks/simulator.md), [guaranteed delivery](benchmarks-guaranteed.md),
+[LLC over Ethernet](benchmarks/llc.md).
 
 ## How to read it
 

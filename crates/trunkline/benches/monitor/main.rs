@@ -98,7 +98,7 @@ fn once(offer: &Offer, name: &str, screen: bool, filter: &str) -> Outcome<()> {
     let (begun, mut came) = (Instant::now(), 0);
     while came < sent && begun.elapsed() < Duration::from_secs(5) {
         std::thread::sleep(Duration::from_millis(20));
-        came += probe.counted().map_err(|e| e.to_string())?.frames;
+        came += probe.take_counters().map_err(|e| e.to_string())?.frames;
     }
     stop(&monitor)?;
     monitor.wait().map_err(|e| e.to_string())?;

@@ -1,10 +1,10 @@
-//! AirNET (1990): the four tables of its stations. Each column is a straight line of the size here, whose two numbers
-//! stand in the experiment.
+//! AirNET (1990): the four tables of its stations. Each column is modelled as a linear function of the message size,
+//! whose two coefficients are in the experiment.
 
 use super::reproduce::{Cell, Study, Unit};
 
 const NEAR: Option<f64> = Some(0.09);
-/// No straight line comes nearer to class NONE.
+/// Tolerance of class NONE, which no linear function fits better.
 const NONE: Option<f64> = Some(0.12);
 const FITTED: &str = "processor, fitted";
 const TWOFOLD: &str = "left out: half of what its packets/s say";
@@ -45,7 +45,7 @@ const fn study(table: &'static str, text: &'static str, cells: &'static [Cell]) 
     Study { paper: "airnet", table, text, seeds: 1, load: None, cells }
 }
 
-/// In the order of the report's appendix.
+/// The studies, in the order of the appendix of the report.
 pub(super) const STUDIES: &[Study] = &[
     study(
         "bits",

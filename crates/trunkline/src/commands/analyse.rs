@@ -1,18 +1,22 @@
-//! `trunkline analyse`: what recorded traffic is like, and a source that is like it.
+//! `trunkline analyse`: statistics of recorded traffic, and a fitted traffic source.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
-//! | [`read`] | series from CSV files and runs |
-//! | [`archived`] | series from an archive of counters |
-//! | [`tell`] | the report as text |
+//! | [`read`] | selecting a series from files, runs and archives |
+//! | [`mod@column`] | a column, and its conversion to a series |
+//! | [`table`] | CSV files |
+//! | [`archived`] | archives of counters |
+//! | [`text`] | the report as text |
 //! | [`page`] | the report as plots |
 //! | [`source`] | a fitted source as an experiment |
 
 mod archived;
+mod column;
 mod page;
 mod read;
 mod source;
-mod tell;
+mod table;
+mod text;
 
 use std::path::Path;
 
@@ -23,45 +27,45 @@ use trunkline_traffic::analysis::{self, Autocorrelation, Distribution, Inventory
 use trunkline_traffic::hurst::{self, Estimate, Method};
 use trunkline_traffic::series::{Correlation, SeriesError};
 
-use self::read::{Column, Loaded, Reading};
-use super::report::{width, write_whole};
-use crate::failure::{Failure, say};
+use self::column::{Column, Loaded, Reading};
+use super::report::{terminal_width, write_atomically};
+use crate::failure::{Failure, print};
 use crate::flags::analyse::{Analyse, Unit};
 
-/// The version of `analyse.json`; it grows when a field changes its meaning.
+/// Version of `analyse.json`, increased when the meaning of a field changes.
 const VERSION: u32 = 1;
 
-/// What was found: `analyse.json`. Rates are in `unit` a second, amounts in `unit`, times in seconds from the series'
-/// origin.
+/// The contents of `analyse.json`. Rates are in `unit` per second, amounts in `unit`, times in seconds from the origin of
+/// the series.
 #[derive(Debug, Serialize)]
 struct Report {
     version: u32,
     series: String,
     column: String,
-    /// `bits`, `bytes`, `cells`, `messages`; null where nobody said.
+    /// `bits`, `bytes`, `cells`, `messages`; null if unknown.
     unit: Option<&'static str>,
     grain_s: f64,
     start_s: f64,
     end_s: f64,
-    /// The same by the calendar, where the times are of it.
+    /// Start and end as dates, if the times are dates.
     start: Option<String>,
     end: Option<String>,
     intervals: usize,
     gaps: usize,
-    /// What of the amounts another grain left out, at ends and beside gaps.
+    /// Amount that resampling left out, at the ends and next to gaps.
     left_out: f64,
-    /// Values of a run that stood for less than an interval.
+    /// Number of values of a run that cover less than an interval.
     partial: usize,
-    /// Of the rate, interval by interval.
+    /// Distribution of the rate per interval.
     rate_per_s: Distribution,
     autocorrelation: Autocorrelation,
     bursts: Bursts,
-    /// The longest run of intervals without a gap, on which what follows stands.
+    /// The longest sequence of intervals without a gap, the input of `spectrum` and `hurst`.
     stretch: Stretch,
     spectrum: Spectrum,
-    hurst: Vec<Told>,
-    /// With the series of `--against`.
-    correlation: Option<Against>,
+    hurst: Vec<HurstResult>,
+    /// Correlation with the series of `--against`.
+    correlation: Option<CorrelationReport>,
     #[serde(skip)]
     loaded: Loaded,
 }
@@ -79,7 +83,7 @@ struct Bursts {
     count: usize,
     share_of_time: f64,
     share_of_amount: f64,
-    /// The largest, in the order of time.
+    /// The largest bursts, in order of time.
     list: Vec<Burst>,
 }
 
@@ -91,109 +95,120 @@ struct Burst {
     peak_per_s: f64,
 }
 
-/// An estimate, or why there is none.
+/// An estimate of the Hurst exponent, or why there is none.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
-enum Told {
+enum HurstResult {
     Estimate(Box<Estimate>),
     Refused { method: Method, refused: String },
 }
 
 #[derive(Debug, Serialize)]
-struct Against {
+struct CorrelationReport {
     series: String,
     column: String,
     #[serde(flatten)]
     correlation: Correlation,
 }
 
-/// Does what was said.
+/// Runs `trunkline analyse`.
 pub fn analyse(flags: &Analyse) -> Result<(), Failure> {
     let reading = Reading {
         time: flags.time.as_deref(),
-        every: flags.every,
+        interval: flags.interval,
         values: flags.values,
         unit: flags.unit,
         column: flags.column.as_deref(),
         archive: &flags.archive,
     };
     let columns = read::columns(&flags.series, &reading)?;
-    // The address of a database may hold what nobody else is to see.
-    let flags = &Analyse { series: shown(&flags.series), ..flags.clone() };
+    // The address of a database may contain a password.
+    let flags = &Analyse { series: display_name(&flags.series), ..flags.clone() };
     if flags.inventory {
         return inventory(flags, &columns, &reading);
     }
     let column = read::choose(&columns, flags.column.as_deref(), &flags.series)?;
-    let mut loaded = column.load(&reading).map_err(|why| wrong(&flags.series, &why))?;
+    let mut loaded = column.load(&reading).map_err(|error| input_error(&flags.series, &error))?;
     let mut left_out = 0.0;
     if let Some(grain) = flags.grain {
-        let found = loaded.series.resample(grain).map_err(|e| wrong(&flags.series, &told(e)))?;
+        let found =
+            loaded.series.resample(grain).map_err(|e| input_error(&flags.series, &resample_error(e)))?;
         (loaded.series, left_out) = (found.series, found.left_out);
         if loaded.series.known().next().is_none() {
-            return Err(wrong(&flags.series, "no interval of that length is known whole"));
+            return Err(input_error(&flags.series, "no interval of that length is complete"));
         }
     }
     if let Some(kind) = flags.fit {
-        return say(&source::experiment(flags, &loaded, kind)?);
+        return print(&source::experiment(flags, &loaded, kind)?);
     }
-    let against = flags.against.as_deref().map(|other| against(flags, &loaded.series, other, &reading));
-    let mut report = report(flags, loaded, against.transpose()?)?;
+    let correlate = flags.against.as_deref().map(|other| against(flags, &loaded.series, other, &reading));
+    let mut report = report(flags, loaded, correlate.transpose()?)?;
     report.left_out = left_out;
     let json = serde_json::to_string_pretty(&report).map_err(Failure::run)? + "\n";
     if let Some(out) = &flags.out {
         write(out, &report, &json)?;
     }
     if flags.json {
-        return say(&json);
+        return print(&json);
     }
-    let mut text = tell::text(&report, width());
+    let mut text = text::text(&report, terminal_width());
     if let Some(out) = &flags.out {
         text += &format!("\nPlots: {}\n", out.join("analyse.html").display());
     }
-    say(&text)
+    print(&text)
 }
 
-fn shown(series: &str) -> String {
+fn display_name(series: &str) -> String {
     Location::from(series).to_string()
 }
 
-fn wrong(series: &str, why: &str) -> Failure {
-    Failure::input(format!("{series}: {why}"))
+fn input_error(series: &str, reason: &str) -> Failure {
+    Failure::input(format!("{series}: {reason}"))
 }
 
-/// Why a series cannot be had in another grain.
-fn told(error: SeriesError) -> String {
+/// Describes why a series cannot be resampled.
+fn resample_error(error: SeriesError) -> String {
     match error {
         SeriesError::Length => "it has no whole interval of that length, or too many".into(),
         error => error.to_string(),
     }
 }
 
-fn against(flags: &Analyse, series: &Series, other: &str, reading: &Reading<'_>) -> Result<Against, Failure> {
-    // How long an interval is, and which column has the times, was said of the first.
+fn against(
+    flags: &Analyse,
+    series: &Series,
+    other: &str,
+    reading: &Reading<'_>,
+) -> Result<CorrelationReport, Failure> {
+    // The flags of the interval and the times apply to the first series only.
     let column = flags.against_column.as_deref();
-    let reading = Reading { every: None, time: None, values: None, unit: None, column, ..*reading };
+    let reading = Reading { interval: None, time: None, values: None, unit: None, column, ..*reading };
     let columns = read::columns(other, &reading)?;
-    let other = shown(other);
+    let other = display_name(other);
     let column = read::choose(&columns, flags.against_column.as_deref(), &other)?;
-    let loaded = column.load(&reading).map_err(|why| wrong(&other, &why))?;
-    let correlation = series.correlate(&loaded.series).map_err(|e| wrong(&other, &told(e)))?;
-    Ok(Against { series: other, column: loaded.name, correlation })
+    let loaded = column.load(&reading).map_err(|error| input_error(&other, &error))?;
+    let correlation =
+        series.correlate(&loaded.series).map_err(|e| input_error(&other, &resample_error(e)))?;
+    Ok(CorrelationReport { series: other, column: loaded.name, correlation })
 }
 
-fn report(flags: &Analyse, loaded: Loaded, correlation: Option<Against>) -> Result<Report, Failure> {
+fn report(
+    flags: &Analyse,
+    loaded: Loaded,
+    correlation: Option<CorrelationReport>,
+) -> Result<Report, Failure> {
     let series = &loaded.series;
     let grain_s = series.grain().as_s();
     let seconds = |ns: i64| ns as f64 / 1e9;
     let calendar = |ns: i64| loaded.calendar.then(|| moment(ns));
     let rate_per_s = analysis::distribution(series.known().map(|v| v / grain_s))
-        .ok_or_else(|| wrong(&flags.series, "it holds no number"))?;
+        .ok_or_else(|| input_error(&flags.series, "it contains no numbers"))?;
     let threshold = flags.burst_above.unwrap_or_else(|| analysis::usual_threshold(series));
     let (from, stretch) = series.stretch();
     let rates: Vec<f64> = stretch.iter().map(|v| v / grain_s).collect();
-    let told = |method| match hurst::estimate(method, &stretch) {
-        Ok(estimate) => Told::Estimate(Box::new(estimate)),
-        Err(why) => Told::Refused { method, refused: why.to_string() },
+    let estimate = |method| match hurst::estimate(method, &stretch) {
+        Ok(estimate) => HurstResult::Estimate(Box::new(estimate)),
+        Err(why) => HurstResult::Refused { method, refused: why.to_string() },
     };
     Ok(Report {
         version: VERSION,
@@ -217,7 +232,7 @@ fn report(flags: &Analyse, loaded: Loaded, correlation: Option<Against>) -> Resu
             intervals: stretch.len(),
         },
         spectrum: analysis::spectrum(&rates, grain_s),
-        hurst: Method::ALL.map(told).into(),
+        hurst: Method::ALL.map(estimate).into(),
         correlation,
         loaded,
     })
@@ -250,7 +265,7 @@ impl Unit {
         }
     }
 
-    /// Bytes of one, if a message has so many.
+    /// Returns the bytes per unit, for messages of `message` bytes.
     fn bytes(self, message: u32) -> f64 {
         match self {
             Unit::Bits => 0.125,
@@ -261,19 +276,20 @@ impl Unit {
     }
 }
 
-/// A moment of the calendar, UTC.
+/// Formats a time as a date in UTC.
 fn moment(ns: i64) -> String {
     jiff::Timestamp::from_nanosecond(ns.into()).map_or_else(|_| ns.to_string(), |t| t.to_string())
 }
 
-/// As table 15 of the 1996 report: a row for each column.
+/// Prints one row per column, as in table 15 of the report of 1996.
 fn inventory(flags: &Analyse, columns: &[Column], reading: &Reading<'_>) -> Result<(), Failure> {
     let mut rows = vec![["series", "start", "end", "significant_burst", "bursts", "gaps"].map(String::from)];
     for column in columns.iter().filter(|c| c.is_numbers()) {
         let Loaded { name, mut series, calendar, .. } =
-            column.load(reading).map_err(|why| wrong(&flags.series, &why))?;
+            column.load(reading).map_err(|error| input_error(&flags.series, &error))?;
         if let Some(grain) = flags.grain {
-            series = series.resample(grain).map_err(|e| wrong(&flags.series, &told(e)))?.series;
+            series =
+                series.resample(grain).map_err(|e| input_error(&flags.series, &resample_error(e)))?.series;
         }
         let threshold = flags.burst_above.unwrap_or_else(|| analysis::usual_threshold(&series));
         let found = analysis::bursts(&series, threshold);
@@ -282,7 +298,7 @@ fn inventory(flags: &Analyse, columns: &[Column], reading: &Reading<'_>) -> Resu
         let (start, end) = (time(found.start_ns), time(found.end_ns));
         let counts = [found.count, series.gaps()].map(|n| n.to_string());
         let [bursts, gaps] = counts;
-        rows.push([trunkline_report::plain(&name), start, end, significant.into(), bursts, gaps]);
+        rows.push([trunkline_report::sanitize(&name), start, end, significant.into(), bursts, gaps]);
     }
     if rows.len() == 1 {
         read::choose(&[], None, &flags.series)?;
@@ -291,12 +307,12 @@ fn inventory(flags: &Analyse, columns: &[Column], reading: &Reading<'_>) -> Resu
     for row in rows {
         csv.write_record(row).map_err(Failure::run)?;
     }
-    say(&String::from_utf8_lossy(&csv.into_inner().map_err(Failure::run)?))
+    print(&String::from_utf8_lossy(&csv.into_inner().map_err(Failure::run)?))
 }
 
 fn write(out: &Path, report: &Report, json: &str) -> Result<(), Failure> {
     std::fs::create_dir_all(out)
-        .map_err(|e| Failure::run(format!("cannot make the folder {}: {e}", out.display())))?;
-    write_whole(&out.join("analyse.json"), json.as_bytes())?;
-    write_whole(&out.join("analyse.html"), page::html(report).as_bytes())
+        .map_err(|e| Failure::run(format!("cannot create the folder {}: {e}", out.display())))?;
+    write_atomically(&out.join("analyse.json"), json.as_bytes())?;
+    write_atomically(&out.join("analyse.html"), page::html(report).as_bytes())
 }

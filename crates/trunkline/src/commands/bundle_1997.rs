@@ -32,7 +32,7 @@ const FACTOR: Option<f64> = Some(0.5);
 /// At least so much.
 const MORE: Option<f64> = Some(f64::INFINITY);
 
-// What limits a row, or why nothing is promised of it: docs/reproduce.md says more.
+// What limits a row, or why nothing is promised of it: docs/internals/reproduction.md says more.
 const COST: &str = "table 4-2";
 const FRAMES: &str = "frames";
 const TICKS: &str = "two ticks of 5 ms";

@@ -1,11 +1,11 @@
 //! `trunkline check`.
 
 use super::experiment::Experiment;
-use crate::failure::{Failure, say};
+use crate::failure::{Failure, print};
 use crate::flags::Check;
 
-/// Prints the plan.
+/// Prints the plan of an experiment.
 pub fn check(flags: &Check) -> Result<(), Failure> {
-    let experiment = Experiment::read(&flags.file, &flags.changes)?;
-    say(&trunkline_experiment::plan_text(&experiment.plan))
+    let experiment = Experiment::read(&flags.file, &flags.overrides)?;
+    print(&trunkline_experiment::plan_text(&experiment.plan))
 }

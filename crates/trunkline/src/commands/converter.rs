@@ -18,23 +18,23 @@ mod workload;
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use trunkline_bundle::central::{Config, MOST_LEVEL_1};
-use trunkline_bundle::face::{
-    CentralFace, CentralOptions, DisOptions, Error, HostFace, HostOptions, Level1Face, Level1Options, Serve,
-    carried_by, central, host,
-};
-use trunkline_bundle::gather::Timing;
+use trunkline_bundle::bundler::Timing;
+use trunkline_bundle::central::{CentralConfig, MAX_LEVEL1};
 use trunkline_bundle::level::Medium;
 use trunkline_bundle::regulator::Congestion;
-use trunkline_bundle::settings::Spread;
-use trunkline_bundle::wire::classic::{self, MOST_HOSTS, Source};
-use trunkline_bundle::wire::wide::{self as wire, PATH};
-use trunkline_bundle::{Format, Settings, Wide};
+use trunkline_bundle::settings::Fanout;
+use trunkline_bundle::socket::{
+    CentralOptions, CentralSocket, DisOptions, Error, HostOptions, HostSocket, Level1Options, Level1Socket,
+    SocketDriver, central, host, max_datagram_on,
+};
+use trunkline_bundle::wire::classic::{self, MAX_HOSTS, Source};
+use trunkline_bundle::wire::format2::{self as wire, DEFAULT_DATAGRAM};
+use trunkline_bundle::{Format, Format2, Settings};
 use trunkline_io::Clock;
 
 use self::control::Control;
 use self::workload::Script;
-use crate::failure::{Failure, say};
+use crate::failure::{Failure, print};
 use crate::flags::converter::{
     self as flags, BASE, CENTRAL_TO_HOSTS, CENTRAL_TO_LEVEL1, Central, Common, Daemon, GROUPS,
     HOSTS_TO_CENTRAL, Host, LEVEL1_TO_CENTRAL, Level1, Timers, loopback,
@@ -71,7 +71,7 @@ fn level1(flags: Level1) -> Result<(), Failure> {
         port: flags.port.unwrap_or(GROUPS),
         ttl: flags.ttl.unwrap_or(1),
     };
-    serve(Level1Face::open(&options, Clock::start()).map_err(refused)?, &flags.common, |_| {})
+    serve(Level1Socket::open(&options, Clock::start()).map_err(refused)?, &flags.common, |_| {})
 }
 
 /// Converters of level 1: their numbers, and where they are if that is to be known.
@@ -81,13 +81,13 @@ fn converters(
 ) -> Result<(Vec<u16>, Vec<SocketAddrV4>), Failure> {
     if flags.is_empty() {
         return Ok(match is_wide {
-            true => ((1..=MOST_LEVEL_1 as u16).collect(), Vec::new()),
+            true => ((1..=MAX_LEVEL1 as u16).collect(), Vec::new()),
             false => (vec![1], vec![loopback(CENTRAL_TO_LEVEL1)]),
         });
     }
-    if flags.len() > MOST_LEVEL_1 {
+    if flags.len() > MAX_LEVEL1 {
         return Err(Failure::input(format!(
-            "--level1: there are {}, and at most {MOST_LEVEL_1} may be",
+            "--level1: there are {}, and at most {MAX_LEVEL1} may be",
             flags.len()
         )));
     }
@@ -118,9 +118,9 @@ fn to_hosts(flags: Vec<SocketAddrV4>, is_wide: bool) -> Result<Vec<SocketAddrV4>
             )),
         };
     }
-    if flags.len() > usize::from(MOST_HOSTS) {
+    if flags.len() > usize::from(MAX_HOSTS) {
         return Err(Failure::input(format!(
-            "--hosts: there are {}, and at most {MOST_HOSTS} may be",
+            "--hosts: there are {}, and at most {MAX_HOSTS} may be",
             flags.len()
         )));
     }
@@ -137,36 +137,36 @@ fn central(flags: Central) -> Result<(), Failure> {
     let listen_level1 = flags.listen_level1.unwrap_or(loopback(LEVEL1_TO_CENTRAL));
     let listen_hosts = flags.listen_hosts.unwrap_or(loopback(HOSTS_TO_CENTRAL));
     let mut settings = settings(&flags.common, [*listen_level1.ip(), *listen_hosts.ip()])?;
-    if let (Format::Wide(wide), false) = (&mut settings.format, hosts.is_empty()) {
-        wide.spread = Spread::All;
+    if let (Format::Format2(wide), false) = (&mut settings.format, hosts.is_empty()) {
+        wide.fanout = Fanout::Broadcast;
     }
     let capacity = flags.capacity.unwrap_or(CAPACITY);
     let medium = |capacity| Medium { capacity, interval: settings.interval };
     let options = CentralOptions {
-        config: Config {
+        config: CentralConfig {
             settings,
             level1: numbers,
-            hosts: MOST_HOSTS,
+            hosts: MAX_HOSTS,
             local: medium(capacity),
-            wide: medium(flags.wide_capacity.unwrap_or(capacity)),
+            wide_area: medium(flags.wide_capacity.unwrap_or(capacity)),
         },
         level1: at,
         listen_level1,
         listen_hosts,
         hosts,
         ttl: flags.ttl.unwrap_or(1),
-        retell: flags.retell.unwrap_or(central::RETELLS),
-        rebalance: flags.rebalance.unwrap_or(central::REBALANCE),
+        refresh: flags.retell.unwrap_or(central::REFRESH_INTERVAL),
+        rebalance: flags.rebalance.unwrap_or(central::REBALANCE_INTERVAL),
     };
-    serve(CentralFace::open(&options, Clock::start()).map_err(refused)?, &flags.common, |_| {})
+    serve(CentralSocket::open(&options, Clock::start()).map_err(refused)?, &flags.common, |_| {})
 }
 
 fn host(flags: Host) -> Result<(), Failure> {
     let is_wide = flags.common.is_wide();
     let number = flags.number.unwrap_or(1);
-    if !is_wide && number > MOST_HOSTS.into() {
+    if !is_wide && number > MAX_HOSTS.into() {
         return Err(Failure::input(format!(
-            "--number {number}: the classic format has hosts 1 to {MOST_HOSTS}; --format wide has more"
+            "--number {number}: the classic format has hosts 1 to {MAX_HOSTS}; --format wide has more"
         )));
     }
     if !is_wide && (flags.priority || flags.saturate.is_some()) {
@@ -182,7 +182,7 @@ fn host(flags: Host) -> Result<(), Failure> {
     let script = Script::of(&flags, is_wide)?;
     let dis = |listen| {
         let rules = rules::read(flags.rules.as_deref(), is_wide, flags.common.pairs)?;
-        Ok::<_, Failure>(DisOptions { listen, to: flags.dis_to, rules })
+        Ok::<_, Failure>(DisOptions { listen, destination: flags.dis_to, rules })
     };
     let interface = flags.interface.unwrap_or(Ipv4Addr::LOCALHOST);
     let listen = flags.listen.unwrap_or(if is_wide {
@@ -197,7 +197,7 @@ fn host(flags: Host) -> Result<(), Failure> {
         central: flags.central.unwrap_or(loopback(HOSTS_TO_CENTRAL)),
         listen,
         interface,
-        retell: flags.retell.unwrap_or(host::RETELLS),
+        refresh: flags.retell.unwrap_or(host::REFRESH_INTERVAL),
         dis: flags.dis.map(dis).transpose()?,
     };
     let longest = longest_body(&options.settings);
@@ -207,20 +207,20 @@ fn host(flags: Host) -> Result<(), Failure> {
         )));
     }
     let clock = Clock::start();
-    let mut face = HostFace::open(&options, clock).map_err(refused)?;
+    let mut face = HostSocket::open(&options, clock).map_err(refused)?;
     if flags.saturate.is_some() {
         face.saturate(flags.saturate).map_err(Failure::run)?;
     }
     let Some(script) = script else {
         // Without programs of DIS nobody takes what comes: it is only counted.
         let (alone, mut body) = (flags.dis.is_none(), Vec::new());
-        return serve(face, &flags.common, |face| while alone && face.take(&mut body) {});
+        return serve(face, &flags.common, |face| while alone && face.receive_body(&mut body) {});
     };
     let mut control = Control::of(&mut face, flags.common.status)?;
-    say(&format!("{}\n", face.bound()))?;
+    print(&format!("{}\n", face.local_addresses()))?;
     workload::play(&script, &mut face, &mut control, options.settings, options.number, clock)?;
-    let met = face.met_central();
-    face.end().map_err(Failure::run)?;
+    let met = face.has_central_answered();
+    face.shutdown().map_err(Failure::run)?;
     match met {
         true => Ok(()),
         false => Err(Failure::run(format!("no central converter answered at {}", options.central))),
@@ -236,7 +236,7 @@ impl Common {
 /// What all converters and hosts agree on. Bundles are as long as the interfaces that have these addresses carry, unless said.
 fn settings(common: &Common, interfaces: [Ipv4Addr; 2]) -> Result<Settings, Failure> {
     let format = match common.is_wide() {
-        true => Format::Wide(wide(common, interfaces)),
+        true => Format::Format2(wide(common, interfaces)),
         false if common.site.is_some() || common.congestion.is_some() => {
             return Err(Failure::input("--site and --congestion are of the wide format"));
         }
@@ -254,27 +254,27 @@ fn settings(common: &Common, interfaces: [Ipv4Addr; 2]) -> Result<Settings, Fail
     })?;
     let usual = Settings::default();
     let interval = common.interval.unwrap_or(usual.interval);
-    let longest = common.longest.unwrap_or(usual.longest);
-    Ok(Settings { timing, pairs: common.pairs, interval, longest, format })
+    let longest = common.longest.unwrap_or(usual.max_bundle);
+    Ok(Settings { timing, pairs: common.pairs, interval, max_bundle: longest, format })
 }
 
-fn wide(common: &Common, interfaces: [Ipv4Addr; 2]) -> Wide {
+fn wide(common: &Common, interfaces: [Ipv4Addr; 2]) -> Format2 {
     // Of what is not known any path carries this.
-    let carried = interfaces.map(|interface| carried_by(interface).unwrap_or(PATH));
-    let path = carried.into_iter().min().unwrap_or(PATH);
+    let carried = interfaces.map(|interface| max_datagram_on(interface).unwrap_or(DEFAULT_DATAGRAM));
+    let path = carried.into_iter().min().unwrap_or(DEFAULT_DATAGRAM);
     let congestion = match common.congestion {
         Some(flags::Congestion::Levels) => Congestion::Levels,
         None | Some(flags::Congestion::Rates) => Congestion::Rates,
     };
     let (site, path) = (common.site.unwrap_or(1), common.longest.unwrap_or(path));
-    Wide { site, path, congestion, ..Wide::default() }
+    Format2 { site, max_datagram: path, congestion, ..Format2::default() }
 }
 
 /// Octets of the longest body that a host may send, if it is no PDU.
 fn longest_body(settings: &Settings) -> usize {
-    match settings.wide() {
-        Some(wide) => wire::longest_body(wide.longest()),
-        None => classic::Builder::new(Some(Source::Host(1)), settings.longest).longest_body(),
+    match settings.format2() {
+        Some(wide) => wire::max_body(wide.max_datagram_octets()),
+        None => classic::ClassicBuilder::new(Some(Source::Host(1)), settings.max_bundle).max_body(),
     }
 }
 
@@ -287,35 +287,39 @@ fn refused(error: Error) -> Failure {
 }
 
 /// Serves until it is asked to end; `after` each turn something else may be done.
-fn serve<F: Serve>(mut face: F, common: &Common, mut after: impl FnMut(&mut F)) -> Result<(), Failure> {
+fn serve<F: SocketDriver>(
+    mut face: F,
+    common: &Common,
+    mut after: impl FnMut(&mut F),
+) -> Result<(), Failure> {
     let mut control = Control::of(&mut face, common.status)?;
-    say(&format!("{}\n", face.bound()))?;
+    print(&format!("{}\n", face.local_addresses()))?;
     loop {
         let ready = face.turn(None).map_err(Failure::run)?;
         after(&mut face);
         if control.serve(ready, &mut face)? {
-            return face.end().map_err(Failure::run);
+            return face.shutdown().map_err(Failure::run);
         }
     }
 }
 
-/// What stands in docs/bundle.md.
+/// What stands in docs/reference/bundle.md.
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn files_in_the_documents_are_right() {
-        let text = include_str!("../../../../docs/bundle.md");
+        let text = include_str!("../../../../docs/reference/bundle.md");
         let blocks: Vec<&str> =
             text.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
         let [config, rules, script] = blocks[..] else { panic!("{} blocks", blocks.len()) };
         let central: Central = config::parse(config).unwrap();
         assert_eq!((central.level1.len(), central.capacity), (2, Some(60_000)));
         let rules = rules::parse(rules).unwrap();
-        assert_eq!((rules.rules.len(), rules.otherwise), (3, Some(100)));
-        assert_eq!(rules.wanted, [100..=100, 101..=103]);
-        assert_eq!(rules.around, [([7, 8, 256], 1)].into());
+        assert_eq!((rules.rules.len(), rules.default_address), (3, Some(100)));
+        assert_eq!(rules.subscribed, [100..=100, 101..=103]);
+        assert_eq!(rules.around_entities, [([7, 8, 256], 1)].into());
         workload::parse(script).unwrap();
     }
 }

@@ -1,14 +1,14 @@
-//! What goes into and out of an archive of counters.
+//! The `trunkline monitor` commands that read or write an archive of counters.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
-//! | [`list`] | what it holds |
-//! | [`export`] | CSV and Parquet |
-//! | [`import`] | CSV files, and runs of experiments |
-//! | [`csv`] | a CSV file as responses |
-//! | [`capture`] | packets, accounted by flow |
-//! | [`forward`] | remote write to Prometheus |
-//! | [`time`] | moments as people write them |
+//! | [`list`] | `list`: devices, tables and series |
+//! | [`export`] | `export`: CSV and Parquet |
+//! | [`import`] | `import`: CSV files and runs of experiments |
+//! | [`csv`] | rows of a CSV file as readings |
+//! | [`capture`] | `capture`: packets counted by flow |
+//! | [`forward`] | `forward`: Prometheus remote write |
+//! | [`time`] | parsing and formatting of times |
 
 pub mod capture;
 pub mod csv;
@@ -23,34 +23,34 @@ use trunkline_counters::archive::{Error, Location, Pattern, Reader, Writer};
 
 use crate::failure::Failure;
 
-/// Opens an archive that should be there.
-pub fn existing(archive: &Location) -> Result<Reader, Failure> {
+/// Opens an archive for reading; it is an error if it does not exist.
+pub fn open_reader(archive: &Location) -> Result<Reader, Failure> {
     if !archive.may_exist() {
         return Err(Failure::input(format!("there is no archive at {archive}")));
     }
-    Reader::open(archive).map_err(failed)
+    Reader::open(archive).map_err(failure)
 }
 
-/// Opens an archive to write, and makes it where there is none.
-pub fn writer(archive: &Location) -> Result<Writer, Failure> {
-    Writer::open(archive).map_err(failed)
+/// Opens an archive for writing, and creates it if it does not exist.
+pub fn open_writer(archive: &Location) -> Result<Writer, Failure> {
+    Writer::open(archive).map_err(failure)
 }
 
-/// What is wrong with an archive: what was asked, or the machine.
-pub fn failed(error: Error) -> Failure {
+/// Converts an error of the archive to a failure of the input or of the system.
+pub fn failure(error: Error) -> Failure {
     match error {
-        Error::Address { .. }
-        | Error::Foreign { .. }
-        | Error::Newer { .. }
-        | Error::Older { .. }
-        | Error::Spec { .. }
-        | Error::None { .. }
-        | Error::Disorder(_) => Failure::input(error),
+        Error::InvalidAddress { .. }
+        | Error::NotAnArchive { .. }
+        | Error::VersionTooNew { .. }
+        | Error::VersionTooOld { .. }
+        | Error::InvalidTable { .. }
+        | Error::NotFound { .. }
+        | Error::OutOfOrder(_) => Failure::input(error),
         error => Failure::run(error),
     }
 }
 
-/// Which series were named.
+/// Parses patterns of series names.
 pub fn patterns(texts: &[String]) -> Vec<Pattern> {
     texts.iter().map(|text| Pattern::new(text)).collect()
 }

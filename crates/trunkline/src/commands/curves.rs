@@ -13,15 +13,15 @@ use trunkline_experiment::plan::Block;
 use trunkline_experiment::{Plan, Source, apply_overrides, parse};
 use trunkline_record::figure::figure;
 use trunkline_record::schema;
-use trunkline_report::sweep::{self as report, Point, Seeds, Spread, Sweep, Varied};
-use trunkline_run::{Backend, Order, Stop, Unwatched};
+use trunkline_report::sweep::{self as report, Parameter, Point, Seeds, Spread, Sweep};
+use trunkline_run::{Backend, NoProgress, RunOptions, StopFlag};
 use trunkline_sim::Sim;
 use trunkline_units::Seed;
 
 use super::pool;
-use super::report::{width, write_whole};
+use super::report::{terminal_width, write_atomically};
 use super::run::stop_on_signals;
-use crate::failure::{Failure, say};
+use crate::failure::{Failure, print};
 use crate::flags::Reproduce;
 
 /// Version of `curves.json`.
@@ -263,12 +263,12 @@ pub fn curves(flags: &Reproduce, figures: &[&Figure]) -> Result<(), Failure> {
     }
     let seeds: Vec<u64> = figures.iter().map(|f| flags.seeds.unwrap_or(f.seeds)).collect();
     let runs: Vec<Run> = runs(figures, &seeds);
-    let results = pool::share("curves", runs.len(), pool::threads(flags.threads), &stop, |run| {
+    let results = pool::run_all("curves", runs.len(), pool::threads(flags.threads), &stop, |run| {
         let Run { figure, transport, value, seed } = runs[run];
         let plan = figures[figure].plan(transport, value);
         Some(figures[figure].measure(&plan, Seed(Seed::default().0 + seed), &stop))
     });
-    if stop.asked() {
+    if stop.is_requested() {
         return Err(Failure::run("stopped on request"));
     }
     let results: Vec<f64> = results.into_iter().flatten().collect::<Result<_, _>>().map_err(Failure::run)?;
@@ -277,18 +277,19 @@ pub fn curves(flags: &Reproduce, figures: &[&Figure]) -> Result<(), Failure> {
         figures.iter().zip(&seeds).map(|(f, &seeds)| f.sweep(seeds, &mut results)).collect();
     let json = json(figures, &sweeps);
     if let Some(out) = &flags.out {
-        write_whole(&out.join("curves.json"), json.as_bytes())?;
-        write_whole(&out.join("curves.csv"), csv(figures, &sweeps).as_bytes())?;
-        write_whole(&out.join("curves.html"), page::html(figures, &sweeps).as_bytes())?;
+        write_atomically(&out.join("curves.json"), json.as_bytes())?;
+        write_atomically(&out.join("curves.csv"), csv(figures, &sweeps).as_bytes())?;
+        write_atomically(&out.join("curves.html"), page::html(figures, &sweeps).as_bytes())?;
     }
     if flags.json {
-        return say(&json);
+        return print(&json);
     }
-    let mut text: String = sweeps.iter().map(|sweep| report::terminal(sweep, width()) + "\n").collect();
+    let mut text: String =
+        sweeps.iter().map(|sweep| report::terminal(sweep, terminal_width()) + "\n").collect();
     if let Some(out) = &flags.out {
         text += &format!("Curves: {}\n", out.join("curves.html").display());
     }
-    say(&text)
+    print(&text)
 }
 
 /// Every run of the figures: seeds within values within transports.
@@ -325,18 +326,18 @@ impl Figure {
     }
 
     /// One run's figure, of all its connections together.
-    fn measure(&self, plan: &Plan, seed: Seed, stop: &Stop) -> Result<f64, String> {
-        let order = Order {
+    fn measure(&self, plan: &Plan, seed: Seed, stop: &StopFlag) -> Result<f64, String> {
+        let order = RunOptions {
             seed,
             text: String::new(),
-            started: String::new(),
+            started_at: String::new(),
             folder: std::path::PathBuf::new(),
             out: std::path::PathBuf::new(),
             stop: stop.clone(),
         };
-        let record = Sim::default().run(plan, &order, &mut Unwatched);
+        let record = Sim::default().run(plan, &order, &mut NoProgress);
         if record.partial {
-            let why = record.trouble.first().map_or("it was cut short", String::as_str);
+            let why = record.problems.first().map_or("it was cut short", String::as_str);
             return Err(format!("{}, seed {seed}: {why}", self.name));
         }
         let of = |name: &&str| figure(&record, name, self.figure);
@@ -351,7 +352,7 @@ impl Figure {
             for (value, (text, _)) in self.values.iter().enumerate() {
                 let samples = results.by_ref().take(seeds as usize).map(Some).collect();
                 points.push(Point {
-                    at: vec![value, transport],
+                    indices: vec![value, transport],
                     values: vec![(*text).into(), (*name).into()],
                     hash: self.plan(transport, value).hash(),
                     figures: vec![Spread::of(samples)],
@@ -361,7 +362,7 @@ impl Figure {
         if let Some((at, number)) = self.paper {
             let value = self.values.iter().position(|(text, _)| *text == at).unwrap_or(0);
             points.push(Point {
-                at: vec![value, self.transports.len()],
+                indices: vec![value, self.transports.len()],
                 values: vec![at.into(), PAPER.into()],
                 hash: String::new(),
                 figures: vec![Spread::of(vec![Some(number)])],
@@ -370,7 +371,7 @@ impl Figure {
         // Shares have a zero, which a logarithmic axis lacks: they stand side by side as words.
         let is_share = self.values.first().is_some_and(|(_, number)| *number == 0.0);
         let number = |(_, number): &(&str, f64)| (!is_share).then_some(*number);
-        let axis = Varied {
+        let axis = Parameter {
             key: self.axis.into(),
             unit: self.unit.into(),
             log: self.unit == "bytes",
@@ -380,7 +381,7 @@ impl Figure {
         let paper = self.paper.map(|_| PAPER);
         let names: Vec<String> =
             self.transports.iter().map(|(name, _)| *name).chain(paper).map(String::from).collect();
-        let transport = Varied {
+        let transport = Parameter {
             key: "transport".into(),
             unit: String::new(),
             log: false,
@@ -396,11 +397,11 @@ impl Figure {
                 hash: self.base().hash(),
                 text: String::new(),
             },
-            set: self.set.iter().map(|(key, value)| format!("{key}={value}")).collect(),
+            overrides: self.set.iter().map(|(key, value)| format!("{key}={value}")).collect(),
             seeds: Seeds { first: Some(Seed::default().0), count: seeds },
             partial: false,
-            trouble: Vec::new(),
-            vary: vec![axis, transport],
+            problems: Vec::new(),
+            parameters: vec![axis, transport],
             figures: vec![format!("{subject}.{}", self.figure)],
             points,
         }
@@ -421,7 +422,7 @@ fn csv(figures: &[&Figure], sweeps: &[Sweep]) -> String {
         for point in &sweep.points {
             let Spread { n, mean, sd, low, high, min, max, .. } = &point.figures[0];
             let [value, transport] = [&point.values[0], &point.values[1]];
-            let (axis, number) = (figure.axis.replace(',', ""), figure.values[point.at[0]].1);
+            let (axis, number) = (figure.axis.replace(',', ""), figure.values[point.indices[0]].1);
             text += &format!("{},{transport},{axis},{value},{number},{},{n}", figure.name, sweep.figures[0]);
             for x in [mean, sd, low, high, min, max] {
                 text += &x.map_or_else(|| ",".into(), |x| format!(",{x}"));

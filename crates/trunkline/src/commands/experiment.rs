@@ -1,4 +1,4 @@
-//! Reading an experiment from a file, with what the command line changes.
+//! Reading an experiment from a file and applying the overrides of the command line.
 
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
@@ -6,23 +6,23 @@ use std::path::{Path, PathBuf};
 use trunkline_experiment::{Diagnostic, Plan, Source, apply_overrides, parse, render};
 
 use crate::failure::Failure;
-use crate::flags::Changes;
+use crate::flags::Overrides;
 
-/// An experiment, read.
+/// A parsed experiment.
 pub struct Experiment {
-    /// Its file, for messages.
+    /// The name of its file, for messages.
     pub name: String,
     /// Its text.
     pub text: String,
-    /// Where names of files in it begin.
+    /// The folder that paths in the text are relative to.
     pub folder: PathBuf,
-    /// What it means.
+    /// The plan.
     pub plan: Plan,
 }
 
 impl Experiment {
-    /// Reads `file`, or standard input for `-`. Diagnostics go to standard error.
-    pub fn read(file: &Path, changes: &Changes) -> Result<Experiment, Failure> {
+    /// Reads and parses `file`, or standard input for `-`, and prints diagnostics to standard error.
+    pub fn read(file: &Path, overrides: &Overrides) -> Result<Experiment, Failure> {
         let name = file.display().to_string();
         let bytes = if name == "-" {
             let mut bytes = Vec::new();
@@ -36,17 +36,17 @@ impl Experiment {
         })?;
         let folder = file.parent().map(Path::to_path_buf).unwrap_or_default();
         let parsed = parse(&Source { name: &name, text: &text, folder: Some(&folder) });
-        show(&name, &text, &parsed.diagnostics);
-        let mut plan = parsed.plan.ok_or(Failure::Said)?;
-        let set = changes.set.iter().map(|(option, value)| (option.as_str(), value.as_str()));
+        print_diagnostics(&name, &text, &parsed.diagnostics);
+        let mut plan = parsed.plan.ok_or(Failure::AlreadyReported)?;
+        let set = overrides.set.iter().map(|(option, value)| (option.as_str(), value.as_str()));
         apply_overrides(&mut plan, set)
-            .map_err(|e| Failure::input(format!("--set {}: {e}", changes.said())))?;
+            .map_err(|e| Failure::input(format!("--set {}: {e}", overrides.to_text())))?;
         Ok(Experiment { name, text, folder, plan })
     }
 }
 
-/// Shows diagnostics on standard error, coloured on a terminal.
-pub fn show(name: &str, text: &str, diagnostics: &[Diagnostic]) {
+/// Prints diagnostics to standard error, in colour on a terminal.
+pub fn print_diagnostics(name: &str, text: &str, diagnostics: &[Diagnostic]) {
     if !diagnostics.is_empty() {
         let source = Source { name, text, folder: None };
         let colour = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();

@@ -26,15 +26,15 @@ mod wrap;
 use std::io;
 use std::time::Duration;
 
-use trunkline_llc::face::{Attached, Error, Network, Settings};
+use trunkline_llc::socket::{Error, Network, Settings, StationSocket};
 use trunkline_llc::wire::{ALL, GLOBAL_SAP};
 use trunkline_llc::{Address, Options, token};
-use trunkline_run::Stop;
+use trunkline_run::StopFlag;
 use trunkline_units::Span;
 
 use super::run::stop_on_signals;
 use crate::failure::Failure;
-use crate::flags::llc::{Other, Place, Tool};
+use crate::flags::llc::{PeerOptions, StationOptions, Tool};
 
 /// Version of what `--json` prints.
 const VERSION: u32 = 1;
@@ -81,17 +81,17 @@ pub fn llc(tool: &Tool) -> Result<(), Failure> {
 /// Acknowledged messages that get through unless nobody is there: a busy machine, or a ring that is being mended, may be
 /// silent for a while.
 fn stubborn(priority: u8) -> Options {
-    Options { patience: Span::from_ms(50), tries: 100, ..Options::acknowledged(priority) }
+    Options { response_timeout: Span::from_ms(50), tries: 100, ..Options::acknowledged(priority) }
 }
 
 /// How stations of these tools behave.
-fn settings(place: &Place) -> Settings {
+fn settings(place: &StationOptions) -> Settings {
     Settings { ring: place.ring.then(token::Options::default), ..Settings::default() }
 }
 
 /// Attaches a station.
-fn attach(network: &Network, number: u8, settings: &Settings) -> Result<Attached, Failure> {
-    Attached::to(network, number, settings).map_err(|e| {
+fn attach(network: &Network, number: u8, settings: &Settings) -> Result<StationSocket, Failure> {
+    StationSocket::to(network, number, settings).map_err(|e| {
         let why = match (&e, network) {
             (Error::System(e), Network::Ethernet { .. }) if e.kind() == io::ErrorKind::PermissionDenied => {
                 "frames need the right to open packet sockets (root, or CAP_NET_RAW); udp:… needs none".into()
@@ -119,14 +119,19 @@ fn failed(e: Error) -> Failure {
 }
 
 /// A station of the user's, in its ring if there is one.
-fn own(place: &Place, settings: &Settings, stop: &Stop) -> Result<Attached, Failure> {
+fn own(place: &StationOptions, settings: &Settings, stop: &StopFlag) -> Result<StationSocket, Failure> {
     let station = attach(&place.network, place.station.unwrap_or(1), settings)?;
     belongs(&station, settings, None, stop)?;
     Ok(station)
 }
 
 /// Waits until a station is in a ring, and another one too.
-fn belongs(station: &Attached, settings: &Settings, other: Option<u8>, stop: &Stop) -> Result<(), Failure> {
+fn belongs(
+    station: &StationSocket,
+    settings: &Settings,
+    other: Option<u8>,
+    stop: &StopFlag,
+) -> Result<(), Failure> {
     if settings.ring.is_none() {
         return Ok(());
     }
@@ -135,7 +140,7 @@ fn belongs(station: &Attached, settings: &Settings, other: Option<u8>, stop: &St
         if members.has(station.number()) && other.is_none_or(|other| members.has(other)) {
             return Ok(());
         }
-        if stop.asked() {
+        if stop.is_requested() {
             return Err(stopped());
         }
         nap(LOOK);
@@ -157,15 +162,20 @@ fn stopped() -> Failure {
 
 /// Who is measured with: a station that serves, or a second one in this process.
 struct Pair {
-    own: Attached,
+    own: StationSocket,
     /// In this process.
-    second: Option<Attached>,
+    second: Option<StationSocket>,
     /// Its number.
     other: u8,
 }
 
 impl Pair {
-    fn open(place: &Place, other: &Other, settings: &Settings, stop: &Stop) -> Result<Pair, Failure> {
+    fn open(
+        place: &StationOptions,
+        other: &PeerOptions,
+        settings: &Settings,
+        stop: &StopFlag,
+    ) -> Result<Pair, Failure> {
         let number = place.station.unwrap_or(1);
         let second = match other.with {
             Some(other) if other == number => {
@@ -179,7 +189,7 @@ impl Pair {
             }
         };
         let own = attach(&place.network, number, settings)?;
-        let number = other.with.or_else(|| second.as_ref().map(Attached::number)).unwrap_or(SECOND);
+        let number = other.with.or_else(|| second.as_ref().map(StationSocket::number)).unwrap_or(SECOND);
         belongs(&own, settings, Some(number), stop)?;
         // Whoever does not hear itself says so at once, not after a minute of silence.
         let sap = own.open(OWN, &Options::default()).map_err(failed)?;

@@ -1,4 +1,4 @@
-//! What each command does.
+//! The commands.
 
 mod airnet;
 mod analyse;
@@ -25,12 +25,12 @@ use std::path::PathBuf;
 
 use clap::CommandFactory;
 
-pub use counters::time::{moment, now};
+pub use counters::time::{now, parse_moment};
 
-use crate::failure::{Failure, say};
+use crate::failure::{Failure, print};
 use crate::flags::{Agent, Command, Flags};
 
-/// Does what was said.
+/// Runs a command.
 pub fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Check(flags) => check::check(&flags),
@@ -53,13 +53,13 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Flags::command(), "trunkline", &mut script);
-            say(&String::from_utf8_lossy(&script))
+            print(&String::from_utf8_lossy(&script))
         }
         Command::Man { dir } => man(dir),
     }
 }
 
-/// Serves one host over standard input. A terminal's Ctrl-C is the controller's to hear.
+/// Runs the agent of one host over standard input. The controller, not the agent, handles Ctrl-C.
 fn agent(_: &Agent) -> Result<(), Failure> {
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
@@ -70,10 +70,10 @@ fn agent(_: &Agent) -> Result<(), Failure> {
             "`agent --stdio` is started by `run`: its standard input must be a socket",
         ));
     }
-    // A bug in one end must not leave the controller waiting for it: the whole agent goes, which is noticed at once.
-    let tell = std::panic::take_hook();
+    // A panic in one thread must end the whole agent, or the controller would wait for it.
+    let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        tell(panic);
+        report(panic);
         std::process::abort()
     }));
     trunkline_live::agent::serve(stream);
@@ -90,7 +90,7 @@ fn man(dir: Option<PathBuf>) -> Result<(), Failure> {
         None => {
             let mut page = Vec::new();
             clap_mangen::Man::new(Flags::command()).render(&mut page)?;
-            say(&String::from_utf8_lossy(&page))
+            print(&String::from_utf8_lossy(&page))
         }
     }
 }

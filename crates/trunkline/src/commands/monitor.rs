@@ -1,9 +1,9 @@
-//! `trunkline monitor`: the flow monitor.
+//! `trunkline monitor`: polling, and the archive of counters.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
-//! | `poll` | the daemon that polls |
-//! | `show` | what comes, as lines, a table or JSON |
+//! | `poll` | the daemon that polls devices |
+//! | `show` | its output: lines, a table or JSON |
 
 #[cfg(feature = "snmp")]
 mod poll;
@@ -14,7 +14,7 @@ use super::counters;
 use crate::failure::Failure;
 use crate::flags::monitor::Tool;
 
-/// Does what was said.
+/// Runs a monitor command.
 pub fn monitor(tool: &Tool) -> Result<(), Failure> {
     match tool {
         #[cfg(feature = "snmp")]

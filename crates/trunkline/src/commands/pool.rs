@@ -1,4 +1,4 @@
-//! Runs side by side: a pool of threads that share out numbered runs, and a progress bar.
+//! Parallel runs: a pool of threads that share numbered runs, and a progress bar.
 
 use std::io::{self, IsTerminal};
 use std::num::NonZero;
@@ -6,23 +6,22 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use trunkline_run::Stop;
+use trunkline_run::StopFlag;
 
-/// Makes `runs` runs on `threads` threads, and gives what each gave in its own place: neither the number of threads nor
-/// their speed changes anything. Nothing where `one` gave nothing, or where the run was not begun because of `stop`.
-/// `word` stands before the progress bar.
-pub fn share<T: Send>(
+/// Executes `runs` runs on `threads` threads and returns their results in order, independent of the number and speed of
+/// threads. A result is `None` if `one` returns `None`, or if `stop` prevented the run. `word` labels the progress bar.
+pub fn run_all<T: Send>(
     word: &str,
     runs: usize,
     threads: usize,
-    stop: &Stop,
+    stop: &StopFlag,
     one: impl Fn(usize) -> Option<T> + Sync,
 ) -> Vec<Option<T>> {
     let bar = bar(word, runs);
     let next = AtomicUsize::new(0);
     let work = || {
         let mut mine = Vec::new();
-        while !stop.asked() {
+        while !stop.is_requested() {
             let run = next.fetch_add(1, Ordering::Relaxed);
             if run >= runs {
                 break;
@@ -44,12 +43,12 @@ pub fn share<T: Send>(
     results
 }
 
-/// As many threads as asked for, else one for each processor.
-pub fn threads(asked: Option<u16>) -> usize {
-    asked.map_or_else(|| thread::available_parallelism().map_or(1, NonZero::get), usize::from)
+/// Returns the requested number of threads, or one per processor.
+pub fn threads(requested: Option<u16>) -> usize {
+    requested.map_or_else(|| thread::available_parallelism().map_or(1, NonZero::get), usize::from)
 }
 
-/// A progress bar on a terminal, nothing on a pipe.
+/// Returns a progress bar, hidden unless standard error is a terminal.
 fn bar(word: &str, runs: usize) -> ProgressBar {
     let bar = if io::stderr().is_terminal() { ProgressBar::new(runs as u64) } else { ProgressBar::hidden() };
     match ProgressStyle::with_template(&format!("{word} [{{bar:40}}] {{pos}} of {{len}} runs, {{eta}} left"))

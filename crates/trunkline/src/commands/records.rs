@@ -1,30 +1,30 @@
-//! `trunkline records`: what the archive keeps.
+//! `trunkline records`: the archive of runs.
 
 use std::io::Write;
 use std::path::Path;
 
-use trunkline_record::archive::{Entry, Filter};
+use trunkline_record::archive::{Filter, RunEntry};
 use trunkline_record::{Record, RunId, export};
 
-use super::report::{width, write_whole};
-use crate::archive::existing;
-use crate::failure::{Failure, say};
-use crate::flags::{ArchivePlace, Format, RecordsAction};
+use super::report::{terminal_width, write_atomically};
+use crate::archive::open_existing;
+use crate::failure::{Failure, print};
+use crate::flags::{Format, RecordsAction, RunArchive};
 
-/// Does what was said.
+/// Runs a records command.
 pub fn records(action: RecordsAction) -> Result<(), Failure> {
     match action {
         RecordsAction::List { name, backend, limit, json, archive } => {
             let filter = Filter { name, backend, limit: Some(limit), ..Filter::default() };
-            let entries = existing(&archive)?.list(&filter).map_err(Failure::run)?;
-            say(&if json { lines(&entries) } else { table(&entries) })
+            let entries = open_existing(&archive)?.list(&filter).map_err(Failure::run)?;
+            print(&if json { lines(&entries) } else { table(&entries) })
         }
         RecordsAction::Show { id, text, archive } => {
-            let record = existing(&archive)?.get(RunId(id)).map_err(Failure::input)?;
+            let record = open_existing(&archive)?.get(RunId(id)).map_err(Failure::input)?;
             if text {
-                say(&record.experiment.text)
+                print(&record.experiment.text)
             } else {
-                say(&trunkline_report::terminal(&[record], width()))
+                print(&trunkline_report::terminal(&[record], terminal_width()))
             }
         }
         RecordsAction::Export { ids, format, series, output, archive } => {
@@ -33,13 +33,13 @@ pub fn records(action: RecordsAction) -> Result<(), Failure> {
         }
         RecordsAction::Delete { ids, archive } => {
             let ids: Vec<RunId> = ids.into_iter().map(RunId).collect();
-            existing(&archive)?.delete(&ids).map_err(Failure::input)
+            open_existing(&archive)?.delete(&ids).map_err(Failure::input)
         }
     }
 }
 
-fn get(ids: &[i64], place: &ArchivePlace) -> Result<Vec<Record>, Failure> {
-    let archive = existing(place)?;
+fn get(ids: &[i64], archive: &RunArchive) -> Result<Vec<Record>, Failure> {
+    let archive = open_existing(archive)?;
     ids.iter().map(|id| archive.get(RunId(*id)).map_err(Failure::input)).collect()
 }
 
@@ -59,7 +59,7 @@ fn encode(records: &[Record], format: Format, series: bool) -> Result<Vec<u8>, F
 
 fn write_out(bytes: &[u8], output: Option<&Path>) -> Result<(), Failure> {
     match output {
-        Some(path) => write_whole(path, bytes),
+        Some(path) => write_atomically(path, bytes),
         None => {
             let mut out = std::io::stdout().lock();
             out.write_all(bytes)?;
@@ -68,8 +68,8 @@ fn write_out(bytes: &[u8], output: Option<&Path>) -> Result<(), Failure> {
     }
 }
 
-fn lines(entries: &[Entry]) -> String {
-    let line = |e: &Entry| {
+fn lines(entries: &[RunEntry]) -> String {
+    let line = |e: &RunEntry| {
         let line = serde_json::json!({
             "id": e.id.0, "started": e.started, "name": e.name, "hash": e.hash, "backend": e.backend,
             "seed": e.seed.0, "partial": e.partial, "duration_s": e.duration_s,
@@ -79,7 +79,7 @@ fn lines(entries: &[Entry]) -> String {
     entries.iter().map(line).collect()
 }
 
-fn table(entries: &[Entry]) -> String {
+fn table(entries: &[RunEntry]) -> String {
     if entries.is_empty() {
         return "no runs\n".into();
     }
@@ -90,11 +90,11 @@ fn table(entries: &[Entry]) -> String {
         text += &format!(
             "{:>6}  {:<20}  {:<8}  {:>7.1} s  {:<8}  {}\n",
             e.id.0,
-            trunkline_report::plain(started),
-            trunkline_report::plain(&e.backend),
+            trunkline_report::sanitize(started),
+            trunkline_report::sanitize(&e.backend),
             e.duration_s,
             if e.partial { "partial" } else { "" },
-            trunkline_report::plain(&e.name)
+            trunkline_report::sanitize(&e.name)
         );
     }
     text

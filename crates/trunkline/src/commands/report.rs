@@ -1,36 +1,36 @@
-//! `trunkline report` and `trunkline compare`: records again, without running anything.
+//! `trunkline report` and `trunkline compare`: reports of stored records.
 
 use std::path::Path;
 
 use trunkline_record::Record;
 
 use crate::archive;
-use crate::failure::{Failure, say};
+use crate::failure::{Failure, print};
 use crate::flags::{Compare, Report};
 
-/// Columns of the terminal; none on a pipe.
-pub fn width() -> Option<u16> {
+/// Returns the width of the terminal in columns, `None` if standard output is not a terminal.
+pub fn terminal_width() -> Option<u16> {
     terminal_size::terminal_size().map(|(columns, _)| columns.0)
 }
 
-/// Reports records again.
+/// Prints the report of records.
 pub fn report(flags: &Report) -> Result<(), Failure> {
     let records = archive::records(&flags.records, &flags.archive)?;
     write_files(&records, flags.html.as_deref(), flags.junit.as_deref())?;
-    say(&trunkline_report::terminal(&records, width()))
+    print(&trunkline_report::terminal(&records, terminal_width()))
 }
 
-/// Puts records side by side.
+/// Prints the comparison of records.
 pub fn compare(flags: &Compare) -> Result<(), Failure> {
     let records = archive::records(&flags.records, &flags.archive)?;
     write_files(&records, flags.html.as_deref(), None)?;
     let comparison = trunkline_report::compare(&records);
-    say(&trunkline_report::terminal::comparison(&comparison, width()))
+    print(&trunkline_report::terminal::comparison(&comparison, terminal_width()))
 }
 
-/// Writes the report and the test results, where they were asked for.
+/// Writes the HTML report and the JUnit results, if requested.
 pub fn write_files(records: &[Record], html: Option<&Path>, junit: Option<&Path>) -> Result<(), Failure> {
-    let write = |path: &Path, text: String| write_whole(path, text.as_bytes());
+    let write = |path: &Path, text: String| write_atomically(path, text.as_bytes());
     if let Some(path) = html {
         write(path, trunkline_report::html(records))?;
     }
@@ -40,8 +40,8 @@ pub fn write_files(records: &[Record], html: Option<&Path>, junit: Option<&Path>
     Ok(())
 }
 
-/// Writes a file whole or not at all, but for devices and pipes, which take what they are given.
-pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+/// Writes a file atomically: through a temporary file that replaces it. Devices and pipes are written directly.
+pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let fail = |e: std::io::Error| Failure::run(format!("cannot write {}: {e}", path.display()));
     if path.exists() && !path.is_file() {
         return std::fs::write(path, bytes).map_err(fail);

@@ -8,14 +8,14 @@ use trunkline_experiment::{OverrideError, Plan, Source, apply_overrides, parse};
 use trunkline_record::Record;
 use trunkline_record::figure::figure;
 use trunkline_report::sweep::Spread;
-use trunkline_run::{Backend, Order, Stop, Unwatched};
+use trunkline_run::{Backend, NoProgress, RunOptions, StopFlag};
 use trunkline_sim::Sim;
 use trunkline_units::Seed;
 
-use super::report::write_whole;
+use super::report::write_atomically;
 use super::run::stop_on_signals;
 use super::{airnet, bundle_1997, curves, pool};
-use crate::failure::{Failure, say};
+use crate::failure::{Failure, print};
 use crate::flags::Reproduce;
 
 /// Version of `reproduce.json`.
@@ -251,10 +251,10 @@ pub fn reproduce(flags: &Reproduce) -> Result<(), Failure> {
     let compared = compare(&jobs, pool::threads(flags.threads), &stop)?;
     let (table, json) = (table(&compared), json(&compared));
     if let Some(out) = &flags.out {
-        write_whole(&out.join("reproduce.json"), json.as_bytes())?;
-        write_whole(&out.join("reproduce.txt"), table.as_bytes())?;
+        write_atomically(&out.join("reproduce.json"), json.as_bytes())?;
+        write_atomically(&out.join("reproduce.txt"), table.as_bytes())?;
     }
-    say(if flags.json { &json } else { &table })?;
+    print(if flags.json { &json } else { &table })?;
     let promised = compared.iter().filter_map(Compared::is_within);
     let (all, outside) = promised.fold((0, 0), |(all, out), within| (all + 1, out + u32::from(!within)));
     match outside {
@@ -312,10 +312,10 @@ fn jobs(flags: &Reproduce) -> Result<Vec<Job>, Failure> {
 }
 
 /// Makes every run and gathers the figures of each cell, seed by seed.
-fn compare(jobs: &[Job], threads: usize, stop: &Stop) -> Result<Vec<Compared>, Failure> {
+fn compare(jobs: &[Job], threads: usize, stop: &StopFlag) -> Result<Vec<Compared>, Failure> {
     let runs: Vec<(&Job, u64)> =
         jobs.iter().flat_map(|job| (0..job.seeds).map(move |seed| (job, seed))).collect();
-    let mut results = pool::share("reproduce", runs.len(), threads, stop, |run| {
+    let mut results = pool::run_all("reproduce", runs.len(), threads, stop, |run| {
         let (job, seed) = runs[run];
         let seed = Seed(Seed::default().0 + seed);
         Some(one(job, seed, stop).map_err(|why| format!("{}, seed {seed}: {why}", job.plan.name)))
@@ -327,7 +327,7 @@ fn compare(jobs: &[Job], threads: usize, stop: &Stop) -> Result<Vec<Compared>, F
         for _ in 0..job.seeds {
             match results.next().flatten() {
                 Some(Ok(run)) => figures.push(run),
-                Some(Err(why)) if !stop.asked() => return Err(Failure::run(why)),
+                Some(Err(why)) if !stop.is_requested() => return Err(Failure::run(why)),
                 _ => return Err(Failure::run("stopped on request")),
             }
         }
@@ -343,18 +343,18 @@ fn compare(jobs: &[Job], threads: usize, stop: &Stop) -> Result<Vec<Compared>, F
 }
 
 /// One run: its figure for each cell, in the paper's unit.
-fn one(job: &Job, seed: Seed, stop: &Stop) -> Result<Vec<Option<f64>>, String> {
-    let order = Order {
+fn one(job: &Job, seed: Seed, stop: &StopFlag) -> Result<Vec<Option<f64>>, String> {
+    let order = RunOptions {
         seed,
         text: String::new(),
-        started: String::new(),
+        started_at: String::new(),
         folder: std::path::PathBuf::new(),
         out: std::path::PathBuf::new(),
         stop: stop.clone(),
     };
-    let record = Sim::default().run(&job.plan, &order, &mut Unwatched);
+    let record = Sim::default().run(&job.plan, &order, &mut NoProgress);
     if record.partial {
-        return Err(record.trouble.first().cloned().unwrap_or("it was cut short".into()));
+        return Err(record.problems.first().cloned().unwrap_or("it was cut short".into()));
     }
     let of = |cell: &Cell| cell.of(&record).map(|x| cell.unit.of(x));
     Ok(job.study.cells.iter().map(of).collect())

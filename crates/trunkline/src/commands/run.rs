@@ -3,25 +3,25 @@
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use trunkline_experiment::Diagnostic;
 use trunkline_live::{Live, Processes};
 use trunkline_record::{Archive, Record, RecordFile, RunId, export};
-use trunkline_run::{Backend, Order, Stop, Watch};
+use trunkline_run::{Backend, ProgressObserver, RunOptions, StopFlag};
 use trunkline_sim::Sim;
 use trunkline_units::{Seed, Span};
 
 use super::counters;
 use super::experiment::{self, Experiment};
-use super::report::{width, write_files};
+use super::report::{terminal_width, write_files};
 use crate::archive;
-use crate::failure::{Failure, say};
+use crate::failure::{Failure, print};
 use crate::flags::Run;
 
 /// Runs an experiment on each backend, keeps the records, shows the report.
 pub fn run(flags: &Run) -> Result<(), Failure> {
-    let experiment = Experiment::read(&flags.file, &flags.changes)?;
+    let experiment = Experiment::read(&flags.file, &flags.overrides)?;
     if let Some(twice) = flags.on.iter().enumerate().find(|(i, name)| flags.on[..*i].contains(name)) {
         return Err(Failure::input(format!("--on names `{}` twice", twice.1)));
     }
@@ -45,14 +45,14 @@ pub fn run(flags: &Run) -> Result<(), Failure> {
     let out = out_folder(&flags.out, &experiment.plan.name);
     let archive = (!flags.no_archive).then(|| archive::open(&flags.archive)).transpose()?;
     // Whether it can be written to, before anything is run; others may write to it meanwhile.
-    flags.counters.as_ref().map_or(Ok(()), |archive| counters::writer(archive).map(drop))?;
+    flags.counters.as_ref().map_or(Ok(()), |archive| counters::open_writer(archive).map(drop))?;
     let mut records = Vec::new();
     let mut trouble = None;
     for backend in &mut backends {
-        let order = Order {
+        let order = RunOptions {
             seed: Seed(flags.seed),
             text: experiment.text.clone(),
-            started: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string(),
+            started_at: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string(),
             folder: experiment.folder.clone(),
             out: out.join(backend.name()),
             stop: stop.clone(),
@@ -98,19 +98,19 @@ fn show(flags: &Run, records: &[Record], html: Option<&PathBuf>) -> Result<(), F
     if flags.json {
         let mut json = Vec::new();
         export::write_json(records, &mut json)?;
-        return say(&String::from_utf8_lossy(&json));
+        return print(&String::from_utf8_lossy(&json));
     }
-    say(&trunkline_report::terminal(records, width()))?;
-    html.map_or(Ok(()), |html| say(&format!("\nReport: {}\n", html.display())))
+    print(&trunkline_report::terminal(records, terminal_width()))?;
+    html.map_or(Ok(()), |html| print(&format!("\nReport: {}\n", html.display())))
 }
 
 /// Whether every run was whole and every expectation held.
 fn verdict(records: &[Record]) -> Result<(), Failure> {
     if let Some(record) = records.iter().find(|r| r.partial) {
-        let why = record.trouble.first().map_or("the run was cut short", String::as_str);
+        let why = record.problems.first().map_or("the run was cut short", String::as_str);
         return Err(Failure::run(format!("{why}; what was measured is kept, marked partial")));
     }
-    let failed = records.iter().flat_map(|r| &r.expectations).filter(|e| !e.held).count();
+    let failed = records.iter().flat_map(|r| &r.expectations).filter(|e| !e.passed).count();
     match failed {
         0 => Ok(()),
         1 => Err(Failure::run("an expectation did not hold")),
@@ -136,7 +136,7 @@ fn backend(name: &str, flags: &Run) -> Result<Box<dyn Backend>, Failure> {
                 std::env::current_exe().map_err(|e| Failure::run(format!("cannot find myself: {e}")))?;
             Ok(Box::new(Live::new(Box::new(Processes { program }), flags.at.iter().cloned().collect())))
         }
-        "sim" => Ok(Box::new(Sim { trace: flags.trace.clone(), counts: true })),
+        "sim" => Ok(Box::new(Sim { trace: flags.trace.clone(), link_counters: true })),
         "lab" => Err(Failure::input(format!(
             "this trunkline has no backend `{name}` yet; it has `live` and `sim`"
         ))),
@@ -153,18 +153,18 @@ fn refuse(backend: &dyn Backend, experiment: &Experiment) -> Result<(), Failure>
         return Ok(());
     }
     // What the command line asks for stands nowhere in the text, and neither does what the text lacks.
-    if let Some(unplaced) = refusals.iter().find(|r| r.place == Default::default()) {
+    if let Some(unplaced) = refusals.iter().find(|r| r.location == Default::default()) {
         return Err(Failure::input(unplaced.text.clone()));
     }
     let diagnostics: Vec<Diagnostic> =
-        refusals.into_iter().map(|r| Diagnostic::error(r.place, r.text).label("asked for here")).collect();
-    experiment::show(&experiment.name, &experiment.text, &diagnostics);
-    Err(Failure::Said)
+        refusals.into_iter().map(|r| Diagnostic::error(r.location, r.text).label("asked for here")).collect();
+    experiment::print_diagnostics(&experiment.name, &experiment.text, &diagnostics);
+    Err(Failure::AlreadyReported)
 }
 
 /// The first Ctrl-C ends the run and keeps what was measured; a second one ends the program.
-pub(super) fn stop_on_signals() -> Result<Stop, Failure> {
-    let stop = Stop::default();
+pub(super) fn stop_on_signals() -> Result<StopFlag, Failure> {
+    let stop = StopFlag::default();
     for signal in [SIGINT, SIGTERM] {
         let handled = signal_hook::flag::register_conditional_shutdown(signal, 1, stop.flag().clone())
             .and_then(|_| signal_hook::flag::register(signal, stop.flag().clone()));
@@ -176,12 +176,12 @@ pub(super) fn stop_on_signals() -> Result<Stop, Failure> {
 /// Puts what a run counted over time where that was asked for.
 fn count(flags: &Run, record: &Record) -> Result<(), Failure> {
     let Some(archive) = &flags.counters else { return Ok(()) };
-    counters::import::run(&mut counters::writer(archive)?, record).map(drop)
+    counters::import::import_run(&mut counters::open_writer(archive)?, record).map(drop)
 }
 
 /// Says in the record what the command line changed.
 fn note_changes(record: &mut Record, flags: &Run) {
-    let said = flags.changes.said();
+    let said = flags.overrides.to_text();
     if !said.is_empty() {
         record.environment.insert("set".into(), said);
     }
@@ -199,11 +199,11 @@ impl<'a> Keeper<'a> {
         archive: Option<&'a Archive>,
         backend: &dyn Backend,
         experiment: &Experiment,
-        order: &Order,
+        order: &RunOptions,
     ) -> Result<Self, Failure> {
         let file = RecordFile::reserve(out, backend.name()).map_err(Failure::run)?;
         let begin = |archive: &'a Archive| {
-            let asked = backend.asked(&experiment.plan, order);
+            let asked = backend.planned_record(&experiment.plan, order);
             Ok::<_, Failure>((archive, archive.begin(&asked).map_err(Failure::run)?))
         };
         Ok(Keeper { file, archive: archive.map(begin).transpose()? })
@@ -223,7 +223,7 @@ struct Bar(ProgressBar);
 
 impl Bar {
     fn new(backend: &str) -> Self {
-        let bar = if io::stderr().is_terminal() { ProgressBar::new(0) } else { ProgressBar::hidden() };
+        let bar = ProgressBar::hidden();
         bar.set_prefix(backend.to_string());
         Bar(bar)
     }
@@ -233,7 +233,7 @@ impl Bar {
     }
 }
 
-impl Watch for Bar {
+impl ProgressObserver for Bar {
     fn progress(&mut self, elapsed: Span, expected: Option<Span>) {
         let style = match expected {
             Some(_) => "{prefix} [{bar:40}] {elapsed} {msg}",
@@ -246,6 +246,10 @@ impl Watch for Bar {
             self.0.set_length(expected.as_ns());
             self.0.set_position(elapsed.as_ns().min(expected.as_ns()));
             self.0.set_message(format!("of {expected}"));
+        }
+        // Shown from the first progress on: a shorter run draws no empty bar.
+        if self.0.is_hidden() && !elapsed.is_zero() && io::stderr().is_terminal() {
+            self.0.set_draw_target(ProgressDrawTarget::stderr());
         }
         self.0.tick();
     }

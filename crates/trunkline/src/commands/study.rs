@@ -14,14 +14,14 @@ use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use trunkline_live::environment;
-use trunkline_live::study::{self, Cost, HostStudy, LEFT_OUT, Line, Point, StudyError};
+use trunkline_live::study::{self, Cost, EXCLUDED, HostStudy, Line, Point, StudyError};
 use trunkline_record::schema::Experiment;
-use trunkline_report::sweep::{self, Seeds, Spread, Sweep, Varied};
+use trunkline_report::sweep::{self, Parameter, Seeds, Spread, Sweep};
 use trunkline_units::Span;
 
-use super::report::write_whole;
+use super::report::write_atomically;
 
-use crate::failure::{Failure, say};
+use crate::failure::{Failure, print};
 use crate::flags::StudySubject;
 
 /// What the measured host is called in the line to paste.
@@ -30,19 +30,19 @@ const NAME: &str = "this";
 /// Does what was said.
 pub fn study(subject: &StudySubject) -> Result<(), Failure> {
     match subject {
-        StudySubject::Host { rates: true, seconds, repeated } => {
-            rates::study(seconds.unwrap_or(Span::from_s(120)), repeated)
+        StudySubject::Host { rates: true, duration, repeated } => {
+            rates::study(duration.unwrap_or(Span::from_s(120)), repeated)
         }
-        StudySubject::Host { rates: false, seconds, repeated } => {
+        StudySubject::Host { rates: false, duration, repeated } => {
             if repeated.runs.is_some() || repeated.out.is_some() {
                 return Err(Failure::input("`--runs` and `--out` go with `--rates`"));
             }
-            let budget = seconds.unwrap_or(Span::from_s(5));
+            let budget = duration.unwrap_or(Span::from_s(5));
             let part = |passed: Span| passed.as_s() / budget.as_s();
             let study = watched("host", |show| study::host(budget, |passed| show(part(passed))))?;
-            say(&if repeated.json { as_json(&study) } else { table(&study) })
+            print(&if repeated.json { as_json(&study) } else { table(&study) })
         }
-        StudySubject::Multicast { seconds, repeated } => multicast::study(*seconds, repeated),
+        StudySubject::Multicast { duration, repeated } => multicast::study(*duration, repeated),
     }
 }
 
@@ -61,25 +61,25 @@ fn watched<T>(
 }
 
 /// A sweep over what this machine did, for tables and plots.
-fn sweep(name: &str, runs: u64, vary: Vec<Varied>, figures: &[&str], points: Vec<sweep::Point>) -> Sweep {
+fn sweep(name: &str, runs: u64, vary: Vec<Parameter>, figures: &[&str], points: Vec<sweep::Point>) -> Sweep {
     Sweep {
         version: sweep::VERSION,
         backend: "this machine".into(),
         experiment: Experiment { name: name.into(), ..Experiment::default() },
-        set: Vec::new(),
+        overrides: Vec::new(),
         seeds: Seeds { first: None, count: runs },
         partial: false,
-        trouble: Vec::new(),
-        vary,
+        problems: Vec::new(),
+        parameters: vary,
         figures: figures.iter().map(|figure| (*figure).into()).collect(),
         points,
     }
 }
 
 /// What was varied, in numbers.
-fn varied(key: &str, unit: &str, log: bool, numbers: impl IntoIterator<Item = f64>) -> Varied {
+fn varied(key: &str, unit: &str, log: bool, numbers: impl IntoIterator<Item = f64>) -> Parameter {
     let numbers: Vec<f64> = numbers.into_iter().collect();
-    Varied {
+    Parameter {
         key: key.into(),
         unit: unit.into(),
         log,
@@ -89,9 +89,9 @@ fn varied(key: &str, unit: &str, log: bool, numbers: impl IntoIterator<Item = f6
 }
 
 /// A point of it.
-fn point(at: &[usize], vary: &[Varied], figures: Vec<Vec<Option<f64>>>) -> sweep::Point {
+fn point(at: &[usize], vary: &[Parameter], figures: Vec<Vec<Option<f64>>>) -> sweep::Point {
     sweep::Point {
-        at: at.to_vec(),
+        indices: at.to_vec(),
         values: at.iter().zip(vary).map(|(at, varied)| varied.values[*at].clone()).collect(),
         hash: String::new(),
         figures: figures.into_iter().map(Spread::of).collect(),
@@ -102,8 +102,8 @@ fn point(at: &[usize], vary: &[Varied], figures: Vec<Vec<Option<f64>>>) -> sweep
 fn write(out: &Path, name: &str, sweep: &Sweep) -> Result<(), Failure> {
     std::fs::create_dir_all(out)
         .map_err(|e| Failure::run(format!("cannot make the folder {}: {e}", out.display())))?;
-    write_whole(&out.join(format!("{name}.csv")), sweep::csv(sweep).as_bytes())?;
-    write_whole(&out.join(format!("{name}.html")), sweep::html(sweep).as_bytes())
+    write_atomically(&out.join(format!("{name}.csv")), sweep::csv(sweep).as_bytes())?;
+    write_atomically(&out.join(format!("{name}.html")), sweep::html(sweep).as_bytes())
 }
 
 /// A table of rows and columns: the median of each cell's samples and half the distance from the least to the most.
@@ -144,7 +144,7 @@ fn as_json(study: &HostStudy) -> String {
     let json = serde_json::json!({
         "host": study,
         "line": study.host_line(NAME),
-        "left_out": LEFT_OUT,
+        "left_out": EXCLUDED,
         "environment": environment::describe(),
     });
     format!("{json:#}\n")
@@ -174,7 +174,7 @@ fn table(study: &HostStudy) -> String {
     text += &row("a packet", |line| format!("{:.0}", line.packet_ns));
     text += &row("a byte", |line| format!("{:.3}", line.byte_ns));
     text += &row("line off", |line| format!("{:.1} %", line.residual * 100.0));
-    text += &format!("\nNot in it: {}.\n", LEFT_OUT.join(";\n  "));
+    text += &format!("\nNot in it: {}.\n", EXCLUDED.join(";\n  "));
     text + &format!("The mean of sending and receiving, to paste:\n\n{}\n", study.host_line(NAME))
 }
 

@@ -9,17 +9,17 @@ use trunkline_experiment::vary::Spacing;
 use trunkline_experiment::{OverrideError, Plan, Variation, apply_override, apply_overrides, figures};
 use trunkline_record::figure::figure;
 use trunkline_record::schema;
-use trunkline_report::sweep::{self as report, MOST_TROUBLE, Point, Seeds, Spread, Varied};
-use trunkline_run::{Backend, Order, Stop, Unwatched};
+use trunkline_report::sweep::{self as report, MAX_PROBLEMS, Parameter, Point, Seeds, Spread};
+use trunkline_run::{Backend, NoProgress, RunOptions, StopFlag};
 use trunkline_sim::Sim;
 use trunkline_units::Seed;
 
 use super::experiment::Experiment;
 use super::pool;
-use super::report::{width, write_whole};
+use super::report::{terminal_width, write_atomically};
 use super::run::{out_folder, stop_on_signals};
-use crate::failure::{Failure, say};
-use crate::flags::{Changes, Sweep};
+use crate::failure::{Failure, print};
+use crate::flags::{Overrides, Sweep};
 
 /// More runs than this are refused: what they measured is kept in memory.
 const MOST_RUNS: usize = 1_000_000;
@@ -41,13 +41,14 @@ pub fn sweep(flags: &Sweep) -> Result<(), Failure> {
         ("sweep.csv", report::csv(&sweep)),
         ("sweep.html", report::html(&sweep)),
     ];
-    let written = files.iter().try_for_each(|(name, text)| write_whole(&out.join(name), text.as_bytes()));
+    let written =
+        files.iter().try_for_each(|(name, text)| write_atomically(&out.join(name), text.as_bytes()));
     let shown = match (flags.json, flags.csv) {
-        (true, _) => say(&files[0].1),
-        (_, true) => say(&files[1].1),
+        (true, _) => print(&files[0].1),
+        (_, true) => print(&files[1].1),
         _ => {
             let page = format!("\nCurves: {}\n", out.join("sweep.html").display());
-            say(&(report::terminal(&sweep, width()) + if written.is_ok() { &page } else { "" }))
+            print(&(report::terminal(&sweep, terminal_width()) + if written.is_ok() { &page } else { "" }))
         }
     };
     written?;
@@ -75,9 +76,9 @@ struct Ran {
 
 impl<'f> Asked<'f> {
     fn read(flags: &'f Sweep) -> Result<Asked<'f>, Failure> {
-        let experiment = Experiment::read(&flags.file, &Changes { set: Vec::new() })?;
+        let experiment = Experiment::read(&flags.file, &Overrides { set: Vec::new() })?;
         let plan = &experiment.plan;
-        for (key, value) in &flags.changes.set {
+        for (key, value) in &flags.overrides.set {
             match apply_override(&mut plan.clone(), key, value) {
                 // What it only fits together with may be set or varied too.
                 Ok(()) | Err(OverrideError::Together(_)) => {}
@@ -91,7 +92,7 @@ impl<'f> Asked<'f> {
             return Err(Failure::input("--seed and --seeds go past the last seed there is"));
         }
         let mut asked =
-            Asked { experiment, set: &flags.changes.set, vary, figures, seeds, hashes: Vec::new() };
+            Asked { experiment, set: &flags.overrides.set, vary, figures, seeds, hashes: Vec::new() };
         let runs = u64::try_from(asked.points()).ok().and_then(|points| points.checked_mul(seeds.count));
         if runs.is_none_or(|runs| runs > MOST_RUNS as u64) {
             return Err(Failure::input(format!("a sweep has at most {MOST_RUNS} runs")));
@@ -151,33 +152,33 @@ impl<'f> Asked<'f> {
     // --- running
 
     /// What each run gave, point by point and seed by seed; none where it was not run to its end.
-    fn run(&self, threads: usize, out: &Path, stop: &Stop) -> Vec<Option<Ran>> {
+    fn run(&self, threads: usize, out: &Path, stop: &StopFlag) -> Vec<Option<Ran>> {
         let runs = self.points() * self.seeds.count as usize;
-        pool::share("sweep", runs, threads, stop, |run| self.one(run, out, stop))
+        pool::run_all("sweep", runs, threads, stop, |run| self.one(run, out, stop))
     }
 
     /// One run; none if it was stopped.
-    fn one(&self, run: usize, out: &Path, stop: &Stop) -> Option<Ran> {
+    fn one(&self, run: usize, out: &Path, stop: &StopFlag) -> Option<Ran> {
         let (point, seed) = (run / self.seeds.count as usize, run as u64 % self.seeds.count);
         let plan = self.plan(point).expect("every point was checked");
-        let order = Order {
+        let order = RunOptions {
             seed: Seed(self.seeds.first.unwrap_or_default() + seed),
             text: String::new(),
-            started: String::new(),
+            started_at: String::new(),
             folder: self.experiment.folder.clone(),
             out: out.to_owned(),
             stop: stop.clone(),
         };
-        let record = Sim::default().run(&plan, &order, &mut Unwatched);
+        let record = Sim::default().run(&plan, &order, &mut NoProgress);
         if !record.partial {
             let of = |(subject, path): &(String, String)| figure(&record, subject, path);
             return Some(Ran { figures: self.figures.iter().map(of).collect(), trouble: None });
         }
-        if stop.asked() {
+        if stop.is_requested() {
             return None;
         }
         // What was cut short would shift the mean.
-        let why = record.trouble.first().map_or("it was cut short", String::as_str);
+        let why = record.problems.first().map_or("it was cut short", String::as_str);
         let trouble = Some(format!("{}, seed {}: {why}", self.name(point), order.seed));
         Some(Ran { figures: vec![None; self.figures.len()], trouble })
     }
@@ -202,11 +203,11 @@ impl<'f> Asked<'f> {
                 hash: plan.hash(),
                 text: self.experiment.text.clone(),
             },
-            set: self.set.iter().map(|(key, value)| format!("{key}={value}")).collect(),
+            overrides: self.set.iter().map(|(key, value)| format!("{key}={value}")).collect(),
             seeds: self.seeds,
             partial: points.len() < self.points(),
-            trouble: troubles(results),
-            vary: self.vary.iter().map(|v| varied(v, flags.log)).collect(),
+            problems: troubles(results),
+            parameters: self.vary.iter().map(|v| varied(v, flags.log)).collect(),
             figures: self.figures.iter().map(|(subject, path)| format!("{subject}.{path}")).collect(),
             points,
         }
@@ -215,7 +216,7 @@ impl<'f> Asked<'f> {
     fn point(&self, point: usize, runs: &[&Ran]) -> Point {
         let spread = |figure: usize| Spread::of(runs.iter().map(|run| run.figures[figure]).collect());
         Point {
-            at: self.at(point),
+            indices: self.at(point),
             values: self.settings(point).map(|(_, value)| value.to_owned()).collect(),
             hash: self.hashes[point].clone(),
             figures: (0..self.figures.len()).map(spread).collect(),
@@ -262,8 +263,8 @@ fn shown(flags: &Sweep, plan: &Plan) -> Result<Vec<(String, String)>, Failure> {
     }
 }
 
-fn varied(variation: &Variation, log: bool) -> Varied {
-    Varied {
+fn varied(variation: &Variation, log: bool) -> Parameter {
+    Parameter {
         key: variation.key.clone(),
         unit: variation.unit.to_owned(),
         log: log && !variation.is_words(),
@@ -274,9 +275,9 @@ fn varied(variation: &Variation, log: bool) -> Varied {
 
 fn troubles(results: &[Option<Ran>]) -> Vec<String> {
     let all = || results.iter().flatten().filter_map(|result| result.trouble.as_ref());
-    let mut lines: Vec<String> = all().take(MOST_TROUBLE).cloned().collect();
+    let mut lines: Vec<String> = all().take(MAX_PROBLEMS).cloned().collect();
     match all().count() {
-        n if n > MOST_TROUBLE => lines.push(format!("and {} more runs", n - MOST_TROUBLE)),
+        n if n > MAX_PROBLEMS => lines.push(format!("and {} more runs", n - MAX_PROBLEMS)),
         _ => {}
     }
     lines
@@ -290,7 +291,7 @@ fn verdict(sweep: &report::Sweep, results: &[Option<Ran>]) -> Result<(), Failure
         ));
     }
     let failed = results.iter().flatten().filter(|result| result.trouble.is_some()).count();
-    match sweep.trouble.first() {
+    match sweep.problems.first() {
         Some(first) => Err(Failure::run(format!("{failed} of {} runs failed; {first}", results.len()))),
         None => Ok(()),
     }

@@ -16,8 +16,8 @@ use serde_json::json;
 
 use super::pool;
 use super::run::stop_on_signals;
-use crate::failure::{Failure, say};
-use crate::flags::{Place, Torture};
+use crate::failure::{Failure, print};
+use crate::flags::{ExchangeMedium, Torture};
 use path::{Did, Outcome};
 use trial::Trial;
 
@@ -47,19 +47,19 @@ struct Total {
 /// Runs the exchanges and judges them.
 pub fn torture(flags: &Torture) -> Result<(), Failure> {
     let (seeds, threads) = match flags.on {
-        Place::Memory => (flags.seeds.unwrap_or(1000), pool::threads(flags.threads)),
+        ExchangeMedium::Memory => (flags.seeds.unwrap_or(1000), pool::threads(flags.threads)),
         // Each has two threads of its own, and time passes.
-        Place::Loopback => (flags.seeds.unwrap_or(10), 1),
+        ExchangeMedium::Loopback => (flags.seeds.unwrap_or(10), 1),
     };
     if flags.seed.checked_add(seeds).is_none() {
         return Err(Failure::input("--seed and --seeds go past the last seed there is"));
     }
     let stop = stop_on_signals()?;
     let trial = |run: usize| Trial::draw(flags.seed + run as u64, flags);
-    let outcomes = pool::share("torture", seeds as usize, threads, &stop, |run| {
+    let outcomes = pool::run_all("torture", seeds as usize, threads, &stop, |run| {
         let outcome: Outcome = match flags.on {
-            Place::Memory => path::in_memory(&trial(run), &stop),
-            Place::Loopback => path::on_loopback(&trial(run), &stop),
+            ExchangeMedium::Memory => path::in_memory(&trial(run), &stop),
+            ExchangeMedium::Loopback => path::on_loopback(&trial(run), &stop),
         };
         outcome.transpose()
     });
@@ -72,10 +72,10 @@ pub fn torture(flags: &Torture) -> Result<(), Failure> {
         }
         total.exchanges += 1;
     }
-    if let (Place::Memory, Some(finding)) = (flags.on, total.findings.first_mut()) {
+    if let (ExchangeMedium::Memory, Some(finding)) = (flags.on, total.findings.first_mut()) {
         finding.simpler = simpler::find(flags, finding.trial.seed, &stop);
     }
-    say(&if flags.json { total.json(flags) } else { total.text(flags) })?;
+    print(&if flags.json { total.json(flags) } else { total.text(flags) })?;
     match total.findings.len() {
         0 if total.exchanges < total.asked => Err(Failure::run("stopped on request")),
         0 => Ok(()),

@@ -1,27 +1,28 @@
-//! Flags of the bundle converter's daemons. None is asked for: what is not said is in a file, or as on the loopback.
+//! Flags of `trunkline converter`. Every flag is optional: its value comes from `--config`, or a default that works on the
+//! loopback interface.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
-use trunkline_bundle::wire::classic::LONGEST;
-use trunkline_bundle::wire::wide::LEAST_PATH;
+use trunkline_bundle::wire::classic::MAX_BUNDLE;
+use trunkline_bundle::wire::format2::MIN_DATAGRAM;
 use trunkline_units::Span;
 
-/// Where the central converter hears level 1.
+/// Port on which the central converter receives from level 1.
 pub const LEVEL1_TO_CENTRAL: u16 = 3450;
-/// Where level 1 hears it.
+/// Port on which level 1 receives from the central converter.
 pub const CENTRAL_TO_LEVEL1: u16 = 3457;
-/// Where it hears hosts.
+/// Port on which the central converter receives from hosts.
 pub const HOSTS_TO_CENTRAL: u16 = 3458;
-/// Where hosts hear it.
+/// Port on which hosts receive from the central converter.
 pub const CENTRAL_TO_HOSTS: u16 = 3459;
-/// The port of groups.
+/// Port of the multicast groups.
 pub const GROUPS: u16 = 3456;
-/// The port of DIS.
+/// Port of DIS.
 pub const DIS: u16 = 3000;
-/// The group of the first 32 message addresses.
+/// Multicast group of the first 32 message addresses.
 pub const BASE: Ipv4Addr = Ipv4Addr::new(234, 5, 1, 1);
 
 #[derive(Debug, Args)]
@@ -31,121 +32,121 @@ pub struct Converter {
     pub daemon: Daemon,
 }
 
-/// The daemons may be started in any order, and each again. They end on SIGTERM or Ctrl-C with status 0, and say what they
-/// counted on SIGUSR1. Status 1: it could not go on; 2: the input or the usage is wrong.
+/// The daemons start and restart in any order. SIGTERM or Ctrl-C stops a daemon with status 0; SIGUSR1 prints its counters.
+/// Exit status: 1 if a daemon fails, 2 if the input or the usage is wrong.
 #[derive(Debug, Subcommand)]
 pub enum Daemon {
-    /// Between multicast groups of the wide area and the central converter
+    /// Run a level-1 converter, between the multicast groups of the wide area and the central converter
     ///
-    /// One line says what it is bound to. It ends on SIGTERM or Ctrl-C, and says what it counted on SIGUSR1.
+    /// Prints the bound addresses in one line. SIGTERM or Ctrl-C stops it; SIGUSR1 prints its counters.
     Level1(Level1),
-    /// Between level 1 and hosts: who wants what, who gets it, and how much may go
+    /// Run the central converter, between level 1 and the hosts: subscriptions, distribution, congestion control
     ///
-    /// One line says what it is bound to. It ends on SIGTERM or Ctrl-C, and says what it counted on SIGUSR1.
+    /// Prints the bound addresses in one line. SIGTERM or Ctrl-C stops it; SIGUSR1 prints its counters.
     Central(Central),
-    /// At a simulation: plain DIS to and from programs of this host, or a workload of its own
+    /// Run the host side of a simulation: exchange plain DIS with programs of this host, or generate a workload
     ///
-    /// One line says what it is bound to. It ends on SIGTERM or Ctrl-C, and says what it counted on SIGUSR1.
+    /// Prints the bound addresses in one line. SIGTERM or Ctrl-C stops it; SIGUSR1 prints its counters.
     Host(Host),
-    /// Send the datagrams of a capture of DIS once more, to --dis of a host or to programs, at their pace or faster
+    /// Replay the DIS datagrams of a capture, to --dis of a host or to programs, at the original speed or faster
     ///
-    /// What they carry leaves as it is, from an address and port of this machine. It ends with the capture, and says how many
-    /// it sent.
+    /// Payloads are sent unchanged, from an address and port of this machine. At the end of the capture, prints the number
+    /// of datagrams sent and exits.
     Replay(Replay),
 }
 
-/// What all of them have, the same at each.
+/// Flags that all daemons share.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Common {
-    /// A TOML file whose keys are the names of flags; what is said here as well counts
+    /// TOML file whose keys are names of flags; flags on the command line take precedence
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub config: Option<PathBuf>,
-    /// Bundles of 1997, or wide ones. The same at all converters and hosts [default: classic]
+    /// Bundle format; must be the same at all converters and hosts [default: classic]
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<Format>,
-    /// Which site this is: hosts of one central converter. The same at all of it; each site has another. Of the wide format
-    /// [default: 1]
+    /// Number of the site, the hosts of one central converter; different for each site. Wide format only [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16))]
     pub site: Option<u16>,
-    /// Most octets of a bundle, 512 to 65507 [default: 65507 of the classic format; of the wide one what the interfaces carry in a
-    /// packet, less 28]
-    #[arg(long, value_name = "OCTETS", value_parser = longest)]
+    /// Maximum size of a bundle, in octets, 512 to 65507 [default: classic: 65507; wide: the MTU of the interfaces minus 28]
+    #[arg(long, value_name = "OCTETS", value_parser = bundle_size)]
     pub longest: Option<usize>,
-    /// What is dropped when there is too much: by levels as in 1997, or by what is left of the medium. Of the wide format, and the
-    /// same at all of a site [default: rates]
-    #[arg(long, value_name = "HOW")]
+    /// Congestion control: by levels as in 1997, or by rates from the remaining capacity. Wide format only; must be the same
+    /// at the whole site [default: rates]
+    #[arg(long, value_name = "METHOD")]
     pub congestion: Option<Congestion>,
-    /// When bundles leave: with a tick of 5 ms, for least processor time, or for least delay [default: classic]
-    #[arg(long, value_name = "HOW")]
+    /// When to send bundles: at a 5 ms tick, for minimum processor time, or for minimum delay [default: classic]
+    #[arg(long, value_name = "METHOD")]
     pub timers: Option<Timers>,
-    /// How long an ordinary message may wait for others in its bundle, up to 1s. Each may have its own; of --timers processor and
-    /// delay, as the next [default: 20ms and 5ms]
-    #[arg(long, value_name = "SPAN", value_parser = deadline)]
+    /// Maximum time that an ordinary message waits in a bundle, up to 1s; with --timers processor or delay; may differ per
+    /// daemon [default: processor: 20ms; delay: 5ms]
+    #[arg(long, value_name = "DURATION", value_parser = deadline)]
     pub deadline: Option<Span>,
-    /// How long a priority message may; 0s: its bundle leaves at once [default: 0s]
-    #[arg(long, value_name = "SPAN", value_parser = deadline)]
+    /// Maximum time that a priority message waits in a bundle; 0s sends the bundle immediately. With --timers processor or
+    /// delay [default: 0s]
+    #[arg(long, value_name = "DURATION", value_parser = deadline)]
     pub priority_deadline: Option<Span>,
-    /// How long an interval is, of --capacity and of what levels of congestion let go. The same at all [default: 5ms]
-    #[arg(long, value_name = "SPAN", value_parser = interval)]
+    /// Interval of --capacity and of the levels of congestion; must be the same at all daemons [default: 5ms]
+    #[arg(long, value_name = "DURATION", value_parser = interval)]
     pub interval: Option<Span>,
-    /// Odd message addresses have priority, and are joined together with the even one before them. The same at all
+    /// Give odd message addresses priority, and subscribe to them together with the even address before; must be the same
+    /// at all daemons
     #[arg(long)]
     pub pairs: bool,
-    /// A page of what it counted, and /metrics for Prometheus, by HTTP [default: none]
+    /// Serve a status page and /metrics for Prometheus over HTTP at this address [default: none]
     #[arg(long, value_name = "ADDR:PORT")]
     pub status: Option<SocketAddrV4>,
 }
 
-/// What stands on the wire between converters and hosts.
+/// The wire format between converters and hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// 16 hosts, 65,536 addresses.
+    /// Format 1, of 1997: 16 hosts, 16-bit message addresses
     Classic,
-    /// Any number of hosts, 32-bit addresses.
+    /// Format 2: up to 65,535 hosts, 32-bit message addresses
     Wide,
 }
 
-/// What is dropped when there is too much.
+/// The congestion control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Congestion {
-    /// Level 3 is none; from 4 on 7 − level ordinary messages go in 5 ms, at 6 none
+    /// Level 3 means no congestion; from level 4 on, 7 − level ordinary messages pass per interval, at level 6 none
     Levels,
-    /// Ordinary messages share what priority messages leave of the medium, and get what gets through
+    /// Ordinary messages share the capacity that priority messages leave
     Rates,
 }
 
-/// When bundles leave.
+/// When a bundle is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Timers {
-    /// With a free-running tick of 5 ms, as in 1997
+    /// At a free-running tick of 5 ms, as in 1997
     Classic,
-    /// 20 ms after their first message, those with priority at once
+    /// 20 ms after its first message; immediately with a priority message
     Processor,
-    /// At once if the last left 0.5 ms ago
+    /// Immediately if the last bundle was sent at least 0.5 ms ago
     Delay,
 }
 
 #[derive(Clone, Debug, Args)]
 pub struct Level1 {
-    /// Which converter of level 1 [default: 1]
+    /// Number of this level-1 converter [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=0x3fff))]
     pub number: Option<u16>,
-    /// Where the central converter hears level 1 [default: 127.0.0.1:3450]
+    /// Address on which the central converter receives from level 1 [default: 127.0.0.1:3450]
     #[arg(long, value_name = "ADDR:PORT", value_parser = |text: &str| address(text, LEVEL1_TO_CENTRAL))]
     pub central: Option<SocketAddrV4>,
-    /// Where to hear the central converter [default: 127.0.0.1:3457; wide: a free port of --interface]
+    /// Address on which to receive from the central converter [default: 127.0.0.1:3457; wide: a free port of --interface]
     #[arg(long, value_name = "ADDR:PORT", value_parser = |text: &str| listening(text, CENTRAL_TO_LEVEL1))]
     pub listen: Option<SocketAddrV4>,
-    /// The address of the interface that has the groups [default: 127.0.0.1]
+    /// Address of the interface for the multicast groups [default: 127.0.0.1]
     #[arg(long, value_name = "ADDR", value_parser = interface)]
     pub interface: Option<Ipv4Addr>,
-    /// The group of message addresses 0 to 31; the 2,047 that follow are those of the others [default: 234.5.1.1]
+    /// Multicast group of message addresses 0 to 31; the other addresses use the 2,047 groups after it [default: 234.5.1.1]
     #[arg(long, value_name = "GROUP")]
     pub base: Option<Ipv4Addr>,
-    /// The port of the groups [default: 3456]
+    /// Port of the multicast groups [default: 3456]
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub port: Option<u16>,
-    /// How far messages to groups go: 1 is as far as there is no router between [default: 1]
+    /// Time to live of packets to the groups; 1 does not cross a router [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
     pub ttl: Option<u8>,
     #[command(flatten)]
@@ -154,36 +155,37 @@ pub struct Level1 {
 
 #[derive(Clone, Debug, Args)]
 pub struct Central {
-    /// Converters of level 1, and where they hear this one, such as 1=10.0.0.11: up to 6. In the wide format they say where they
-    /// are, and this says which there may be, such as 7 [default: 1=127.0.0.1:3457; wide: numbers 1 to 6]
-    #[arg(long, value_name = "N=ADDR:PORT", value_delimiter = ',', value_parser = level1)]
+    /// Level-1 converters and their addresses, e.g. 1=10.0.0.11, up to 6. In the wide format converters announce their
+    /// addresses, and this lists the permitted numbers, e.g. 7 [default: 1=127.0.0.1:3457; wide: numbers 1 to 6]
+    #[arg(long, value_name = "N=ADDR:PORT", value_delimiter = ',', value_parser = level1_peer)]
     pub level1: Vec<(u16, Option<SocketAddrV4>)>,
-    /// Where to hear level 1 [default: 127.0.0.1:3450]
+    /// Address on which to receive from level 1 [default: 127.0.0.1:3450]
     #[arg(long, value_name = "ADDR:PORT", value_parser = |text: &str| listening(text, LEVEL1_TO_CENTRAL))]
     pub listen_level1: Option<SocketAddrV4>,
-    /// Where to hear hosts [default: 127.0.0.1:3458]
+    /// Address on which to receive from hosts [default: 127.0.0.1:3458]
     #[arg(long, value_name = "ADDR:PORT", value_parser = |text: &str| listening(text, HOSTS_TO_CENTRAL))]
     pub listen_hosts: Option<SocketAddrV4>,
-    /// Where bundles for hosts go: one broadcast or multicast address, or a list of hosts. In the wide format hosts say where they
-    /// are, and get bundles of their own unless this is an address that all of them hear [default: 127.0.0.1:3459; wide: none]
+    /// Destination of bundles for hosts: one broadcast or multicast address, or a list of hosts. In the wide format hosts
+    /// announce their addresses and get separate bundles, unless this is an address on which all hosts receive [default:
+    /// 127.0.0.1:3459; wide: none]
     #[arg(long, value_name = "ADDR:PORT", value_delimiter = ',',
           value_parser = |text: &str| address(text, CENTRAL_TO_HOSTS))]
     pub hosts: Vec<SocketAddrV4>,
-    /// What the hosts' medium carries in an interval, in octets: 6000 is 10 Mb/s Ethernet, 60000 is 100 Mb/s
-    /// [default: 600000]
+    /// Capacity of the network of the hosts in octets per interval: 6000 for 10 Mb/s Ethernet, 60000 for 100 Mb/s [default:
+    /// 600000]
     #[arg(long, value_name = "OCTETS", value_parser = capacity())]
     pub capacity: Option<u64>,
-    /// The same between this converter and level 1 [default: as --capacity]
+    /// Capacity between this converter and level 1 in octets per interval [default: --capacity]
     #[arg(long, value_name = "OCTETS", value_parser = capacity())]
     pub wide_capacity: Option<u64>,
-    /// How often level 1 is told again what it gets, also without a reason; 0s: never [default: 10s]
-    #[arg(long, value_name = "SPAN", value_parser = span)]
+    /// Interval of subscription refreshes to level 1; 0s disables them [default: 10s]
+    #[arg(long, value_name = "DURATION", value_parser = span)]
     pub retell: Option<Span>,
-    /// How often groups may move from the converter of level 1 that hears most to the one that hears least; 0s: never. Of the
-    /// classic format, in which nobody gets a group for 100 ms when it moves [default: 5s]
-    #[arg(long, value_name = "SPAN", value_parser = rebalance)]
+    /// Interval at which groups may move from the most to the least loaded level-1 converter; 0s disables moves. Classic
+    /// format only; a group is not received for 100 ms while it moves [default: 5s]
+    #[arg(long, value_name = "DURATION", value_parser = rebalance)]
     pub rebalance: Option<Span>,
-    /// How far bundles to a multicast address of --hosts go [default: 1]
+    /// Time to live of bundles to a multicast address of --hosts [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
     pub ttl: Option<u8>,
     #[command(flatten)]
@@ -192,62 +194,64 @@ pub struct Central {
 
 #[derive(Clone, Debug, Args)]
 pub struct Host {
-    /// Which host, up to 16; in the wide format up to 65535 [default: 1]
+    /// Number of this host, up to 16, in the wide format up to 65535 [default: 1]
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u16).range(1..))]
     pub number: Option<u16>,
-    /// Where the central converter hears hosts [default: 127.0.0.1:3458]
+    /// Address on which the central converter receives from hosts [default: 127.0.0.1:3458]
     #[arg(long, value_name = "ADDR:PORT", value_parser = |text: &str| address(text, HOSTS_TO_CENTRAL))]
     pub central: Option<SocketAddrV4>,
-    /// Where bundles for hosts come: an address of this host, or the broadcast or multicast address that all have
-    /// [default: 127.0.0.1:3459; wide: a free port of --interface]
+    /// Address on which to receive bundles: of this host, or the broadcast or multicast address of all hosts [default:
+    /// 127.0.0.1:3459; wide: a free port of --interface]
     #[arg(long, value_name = "ADDR:PORT", value_parser = |text: &str| listening(text, CENTRAL_TO_HOSTS))]
     pub listen: Option<SocketAddrV4>,
-    /// The address of the interface on which multicast addresses are joined, and in the wide format of this host [default:
-    /// 127.0.0.1]
+    /// Address of the interface on which to join multicast groups; in the wide format also the address of this host
+    /// [default: 127.0.0.1]
     #[arg(long, value_name = "ADDR", value_parser = interface)]
     pub interface: Option<Ipv4Addr>,
-    /// Speak plain DIS (IEEE 1278.1) with programs that send there: an address of this host, or a broadcast or multicast
-    /// address that all of them hear [default: none]
+    /// Exchange plain DIS (IEEE 1278.1) with programs that send to this address: of this host, or a broadcast or multicast
+    /// address [default: none]
     #[arg(long, value_name = "ADDR:PORT", value_parser = |text: &str| listening(text, DIS))]
     pub dis: Option<SocketAddrV4>,
-    /// Where PDUs for the programs go [default: the broadcast or multicast address of --dis, or who last spoke]
+    /// Destination of PDUs for the programs [default: the broadcast or multicast address of --dis, or the last sender]
     #[arg(long, value_name = "ADDR:PORT", value_parser = |text: &str| address(text, DIS))]
     pub dis_to: Option<SocketAddrV4>,
-    /// Which PDUs go to which message address, and which addresses are wanted: TOML, see docs/bundle.md [default:
-    /// everything to address 0, which is wanted]
+    /// TOML file that maps PDUs to message addresses and lists subscriptions, see docs/reference/bundle.md [default: send
+    /// everything to address 0 and subscribe to it]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub rules: Option<PathBuf>,
-    /// Play a workload in place of a simulation, and print messages a second and delays: TOML, see docs/bundle.md
+    /// Generate the workload of this TOML file instead of a simulation, and print messages/s and delays, see
+    /// docs/reference/bundle.md
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub script: Option<PathBuf>,
-    /// Play a workload: want these addresses
+    /// Generate a workload: subscribe to these addresses
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = range)]
     pub join: Vec<RangeInclusive<u32>>,
-    /// Play a workload: send to these addresses in turn
+    /// Generate a workload: send to these addresses in turn
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = range)]
     pub send: Vec<RangeInclusive<u32>>,
-    /// Messages a second [default: 1000]
+    /// Messages per second [default: 1000]
     #[arg(long, value_name = "N", value_parser = rate)]
     pub rate: Option<u32>,
-    /// Octets of a message without its address, 24 to 65500, or a range of which each size is as likely [default: 150]
+    /// Size of a message without its address, in octets, 24 to 65500, or a range of uniformly distributed sizes [default:
+    /// 150]
     #[arg(long, value_name = "OCTETS", value_parser = size)]
     pub size: Option<RangeInclusive<usize>>,
-    /// The messages have priority; of the wide format
+    /// Send priority messages; wide format only
     #[arg(long)]
     pub priority: bool,
-    /// How long each message with priority may wait in a converter, whatever its deadlines; in the classic format only this host
-    /// knows [default: as they say]
-    #[arg(long, value_name = "SPAN", value_parser = deadline)]
+    /// Maximum time that each priority message waits in a converter, regardless of the deadlines of the converter; in the
+    /// classic format only this host applies it [default: the deadlines]
+    #[arg(long, value_name = "DURATION", value_parser = deadline)]
     pub within: Option<Span>,
-    /// Take no more than so many ordinary messages a second, 1 or more: the others are dropped and counted where they would
-    /// leave. Of the wide format [default: any]
+    /// Accept at most this many ordinary messages per second; the converter drops and counts the others before it sends
+    /// them. Wide format only [default: unlimited]
     #[arg(long, value_name = "N", value_parser = rate)]
     pub saturate: Option<u32>,
-    /// How long the workload is played [default: until all is sent; until it is ended]
-    #[arg(long, value_name = "SPAN", value_parser = span)]
+    /// Length of the workload [default: until everything is sent, or until interrupted]
+    #[arg(long = "duration", alias = "time", value_name = "DURATION", value_parser = span)]
     pub time: Option<Span>,
-    /// How often the central converter is told again what this host wants; 0s: only when it refused [default: 1s]
-    #[arg(long, value_name = "SPAN", value_parser = span)]
+    /// Interval of subscription refreshes to the central converter; 0s refreshes only after a refusal [default: 1s]
+    #[arg(long, value_name = "DURATION", value_parser = span)]
     pub retell: Option<Span>,
     #[command(flatten)]
     pub common: Common,
@@ -255,46 +259,48 @@ pub struct Host {
 
 #[derive(Clone, Debug, Args)]
 pub struct Replay {
-    /// A capture: pcap, of Ethernet, IP or Linux's `any`
+    /// Capture file: pcap, with Ethernet, IP or Linux cooked headers
     #[arg(value_name = "CAPTURE", value_hint = ValueHint::FilePath)]
     pub capture: PathBuf,
-    /// Where to send to [default: 127.0.0.1:3000]
+    /// Destination of the datagrams [default: 127.0.0.1:3000]
     #[arg(long, value_name = "ADDR:PORT", value_parser = |text: &str| address(text, DIS))]
     pub to: Option<SocketAddrV4>,
-    /// How many times faster than it was captured, up to 1000000 [default: 1]
-    #[arg(long, value_name = "TIMES", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    /// Speed as a multiple of the original, up to 1000000 [default: 1]
+    #[arg(long, value_name = "FACTOR", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub speed: Option<u32>,
-    /// The port that the datagrams of the capture went to; all others are passed over [default: 3000]
+    /// Destination port of the datagrams to replay; others are skipped [default: 3000]
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub port: Option<u16>,
 }
 
-/// A port of the loopback.
+/// Returns the loopback address with this port.
 pub fn loopback(port: u16) -> SocketAddrV4 {
     SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)
 }
 
-/// Where to listen: `ADDR:PORT`, or `ADDR` with the port that is usual there; 0: any.
+/// Parses an address to listen on: `ADDR:PORT`, or `ADDR` with the default port; port 0 selects a free port.
 fn listening(text: &str, port: u16) -> Result<SocketAddrV4, String> {
-    let alone = || text.parse().map(|ip| SocketAddrV4::new(ip, port)).ok();
-    let found = text.parse().ok().or_else(alone);
-    found.ok_or_else(|| format!("expected an IPv4 address and perhaps a port, such as 127.0.0.1:{port}"))
+    let without_port = || text.parse().map(|ip| SocketAddrV4::new(ip, port)).ok();
+    let found = text.parse().ok().or_else(without_port);
+    found.ok_or_else(|| format!("expected an IPv4 address, optionally with a port, such as 127.0.0.1:{port}"))
 }
 
-/// Where to send.
+/// Parses a destination address; port 0 and 0.0.0.0 are errors.
 fn address(text: &str, port: u16) -> Result<SocketAddrV4, String> {
     match listening(text, port)? {
-        at if at.port() == 0 || at.ip().is_unspecified() => Err("nobody can be there".into()),
+        at if at.port() == 0 || at.ip().is_unspecified() => {
+            Err("a destination needs an address and a port other than 0".into())
+        }
         at => Ok(at),
     }
 }
 
-/// As everywhere.
+/// Parses a duration.
 pub fn span(text: &str) -> Result<Span, String> {
-    super::span(text)
+    super::values::span(text)
 }
 
-/// `7` or `100-199`.
+/// Parses a message address or a range: `7` or `100-199`.
 pub fn range(text: &str) -> Result<RangeInclusive<u32>, String> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     match (first.trim().parse(), last.trim().parse()) {
@@ -303,19 +309,19 @@ pub fn range(text: &str) -> Result<RangeInclusive<u32>, String> {
     }
 }
 
-/// Messages a second.
+/// Parses a rate in messages per second.
 pub fn rate(text: &str) -> Result<u32, String> {
     let found = text.parse().ok().filter(|rate| (1..=10_000_000).contains(rate));
-    found.ok_or_else(|| "expected a number of messages a second, 1 to 10000000".into())
+    found.ok_or_else(|| "expected messages per second, 1 to 10000000".into())
 }
 
-/// Octets of a bundle.
-fn longest(text: &str) -> Result<usize, String> {
-    let found = text.parse().ok().filter(|octets| (LEAST_PATH..=LONGEST).contains(octets));
-    found.ok_or_else(|| format!("expected {LEAST_PATH} to {LONGEST} octets"))
+/// Parses the maximum size of a bundle, in octets.
+fn bundle_size(text: &str) -> Result<usize, String> {
+    let found = text.parse().ok().filter(|octets| (MIN_DATAGRAM..=MAX_BUNDLE).contains(octets));
+    found.ok_or_else(|| format!("expected {MIN_DATAGRAM} to {MAX_BUNDLE} octets"))
 }
 
-/// Octets of a message of the workload: 24 of them say what it is.
+/// Parses the size of a workload message in octets, of which 24 are its header.
 pub fn size(text: &str) -> Result<RangeInclusive<usize>, String> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     match (first.trim().parse(), last.trim().parse()) {
@@ -324,8 +330,8 @@ pub fn size(text: &str) -> Result<RangeInclusive<usize>, String> {
     }
 }
 
-/// `N=ADDR:PORT`, or `N`, which is enough in the wide format.
-fn level1(text: &str) -> Result<(u16, Option<SocketAddrV4>), String> {
+/// Parses `N=ADDR:PORT`, or `N` in the wide format.
+fn level1_peer(text: &str) -> Result<(u16, Option<SocketAddrV4>), String> {
     let (number, at) = text.split_once('=').map_or((text, None), |(number, at)| (number, Some(at)));
     let number = number.parse().ok().filter(|number| (1..=0x3fff).contains(number));
     let number = number.ok_or_else(|| {
@@ -334,7 +340,7 @@ fn level1(text: &str) -> Result<(u16, Option<SocketAddrV4>), String> {
     Ok((number, at.map(|at| address(at, CENTRAL_TO_LEVEL1)).transpose()?))
 }
 
-/// An address that an interface may have.
+/// Parses a unicast address of an interface.
 fn interface(text: &str) -> Result<Ipv4Addr, String> {
     let found = text.parse().ok().filter(|ip: &Ipv4Addr| !ip.is_unspecified() && !ip.is_multicast());
     found.ok_or_else(|| "expected the IPv4 address of an interface".into())
@@ -344,24 +350,25 @@ fn capacity() -> clap::builder::RangedU64ValueParser<u64> {
     clap::value_parser!(u64).range(1..=1_000_000_000_000)
 }
 
-/// How long a message may wait.
+/// Parses the maximum time that a message waits.
 pub fn deadline(text: &str) -> Result<Span, String> {
-    let some = span(text)?;
-    if some <= Span::from_s(1) { Ok(some) } else { Err("expected 0s to 1s".into()) }
+    let deadline = span(text)?;
+    if deadline <= Span::from_s(1) { Ok(deadline) } else { Err("expected 0s to 1s".into()) }
 }
 
-/// How often groups may move: each time costs messages.
+/// Parses the interval of moves of groups; each move loses messages.
 fn rebalance(text: &str) -> Result<Span, String> {
     match span(text)? {
-        some if some.is_zero() || some >= Span::from_s(1) => Ok(some),
+        interval if interval.is_zero() || interval >= Span::from_s(1) => Ok(interval),
         _ => Err("expected 0s, or 1s or more".into()),
     }
 }
 
+/// Parses the interval of the capacity, 100 µs to one hour.
 fn interval(text: &str) -> Result<Span, String> {
-    let some = span(text)?;
-    match (Span::from_us(100)..=Span::from_s(3_600)).contains(&some) {
-        true => Ok(some),
+    let interval = span(text)?;
+    match (Span::from_us(100)..=Span::from_s(3_600)).contains(&interval) {
+        true => Ok(interval),
         false => Err("expected 100us to 1h".into()),
     }
 }

@@ -1,10 +1,10 @@
-//! Flags of the flow monitor.
+//! Flags of `trunkline monitor` and of `trunkline monitor poll`.
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
-use trunkline_counters::archive::Location;
 
+use super::archives::CountersArchive;
 use super::counters::{Capture, Export, Import, List};
 
 #[derive(Debug, Args)]
@@ -16,32 +16,32 @@ pub struct Monitor {
 
 #[derive(Debug, Subcommand)]
 pub enum Tool {
-    /// Poll devices by SNMP, this machine's interfaces and hosts that are pinged, and keep what they tell
+    /// Poll devices by SNMP, interfaces of this machine and hosts by ping, and store their counters
     ///
-    /// Without an archive rates go to the terminal as they come. It ends on SIGTERM or Ctrl-C with everything written. What
-    /// is wrong with a device is told when it begins, changes and ends, and ends nothing. Exit status 0 if it was ended, or
-    /// with --once everything answered; 1 if not, or it cannot poll or write; 2 if the configuration or the usage is wrong.
+    /// Stores readings in an archive of counters; with --no-archive, prints rates instead. Reports when a device fails and
+    /// when it recovers, and continues with the others. SIGTERM or Ctrl-C writes all readings and stops. Exit status: 0 when
+    /// interrupted, or with --once if every device answered; 1 if one did not, or if polling or writing fails; 2 if the
+    /// configuration or the usage is wrong.
     Poll(Poll),
-    /// List what an archive of counters holds: devices, tables, series, from when to when, bytes
+    /// List the contents of an archive of counters: devices, tables, series, time range, size
     List(List),
-    /// Write readings or views of series as CSV or Parquet
+    /// Export readings or aggregates of series as CSV or Parquet
     ///
-    /// Exit status 0 if all went well, 1 if something could not be read or written, 2 if the usage is wrong or no series is
-    /// meant.
+    /// Exit status: 0 on success, 1 if reading or writing fails, 2 if the usage is wrong or no series matches.
     Export(Export),
-    /// Read a CSV file, or the runs of an experiment, into an archive of counters
+    /// Import a CSV file, or the runs of an experiment, into an archive of counters
     ///
-    /// A file that is wrong anywhere is refused as a whole. Exit status 0 if all went well, 1 if something could not be
-    /// written, 2 if the input or the usage is wrong.
+    /// A file with an error anywhere is rejected as a whole. Exit status: 0 on success, 1 if writing fails, 2 if the input
+    /// or the usage is wrong.
     Import(Import),
-    /// Account the packets of an interface or a capture by flow, into an archive of counters
+    /// Count the packets of an interface or a capture by flow, into an archive of counters
     ///
-    /// Each flow has octets and packets both ways: `out` from the end that was seen sending first. Exit status 0 if it was
-    /// ended, or the file was read, 1 if it cannot watch or write, 2 if the input or the usage is wrong.
+    /// Each flow has octets and packets in both directions; `out` is the direction of its first packet. Exit status: 0 when
+    /// interrupted or at the end of the file, 1 if capturing or writing fails, 2 if the input or the usage is wrong.
     Capture(Capture),
-    /// Send what comes into an archive of counters on to a Prometheus server or its like (remote write 1.0)
+    /// Forward new readings of an archive of counters to Prometheus (remote write 1.0)
     ///
-    /// It goes on where it stopped. Exit status 0 if it was ended, 1 if something could not be read or sent, 2 if the usage
+    /// Continues where the last run stopped. Exit status: 0 when interrupted, 1 if reading or sending fails, 2 if the usage
     /// is wrong.
     #[cfg(feature = "forward")]
     Forward(super::counters::Forward),
@@ -49,17 +49,18 @@ pub enum Tool {
 
 #[derive(Debug, Args)]
 pub struct Poll {
-    /// What is polled: a TOML file (docs/monitor.md)
+    /// Configuration of devices, a TOML file (docs/reference/monitor.md)
     #[arg(value_hint = ValueHint::FilePath)]
     pub config: PathBuf,
-    /// The archive of counters to write into, a file or postgres://USER@HOST/NAME [default: that of the configuration, if
-    /// it names one]
-    #[arg(long, value_name = "ARCHIVE", value_hint = ValueHint::FilePath)]
-    pub archive: Option<Location>,
-    /// Poll everything once, print a table of devices and ports, and end
+    #[command(flatten)]
+    pub archive: CountersArchive,
+    /// Store nothing; print rates
+    #[arg(long)]
+    pub no_archive: bool,
+    /// Poll every device once, print a table of devices and ports, and exit; stores readings only with --archive
     #[arg(long)]
     pub once: bool,
-    /// Print JSON, an object a line, and nothing else, to standard output
+    /// Print only JSON, one object per line
     #[arg(long)]
     pub json: bool,
 }

@@ -4,19 +4,17 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
-use trunkline_counters::archive::Location;
+
+use super::archives::CountersArchive;
 
 #[derive(Debug, Args)]
 pub struct Serve {
-    /// The archive of counters, a file or postgres://USER@HOST/NAME [default: trunkline/counters.sqlite in
-    /// $XDG_DATA_HOME or ~/.local/share]
-    // Its value may hold a password, which a help text would show.
-    #[arg(long, value_name = "ARCHIVE", env = "TRUNKLINE_COUNTERS", hide_env_values = true, value_hint = ValueHint::FilePath)]
-    pub archive: Option<Location>,
-    /// Where to listen; port 0 takes a free one
+    #[command(flatten)]
+    pub archive: CountersArchive,
+    /// Address to listen on; port 0 selects a free port
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:1996")]
     pub listen: SocketAddr,
-    /// Who wants to read needs the token in this file; it is made, for you alone to read, where there is none
+    /// Require the token in this file from clients; the file is created, readable only by you, if it does not exist
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub token_file: Option<PathBuf>,
 }

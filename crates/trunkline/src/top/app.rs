@@ -1,12 +1,12 @@
-//! What the screen shows, and what each key does.
+//! The state of the screen, and its key bindings.
 
 use std::path::{Path, PathBuf};
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use trunkline_capture::Monitor;
 
-use super::rank::{Sort, grouped};
-use super::session::{Session, asked};
+use super::rank::{Sort, group_digits};
+use super::session::{Session, parse_filter};
 use crate::failure::Failure;
 
 /// The pages of the screen.
@@ -14,21 +14,21 @@ use crate::failure::Failure;
 pub enum Page {
     /// Stations and services.
     Overview,
-    /// Stations alone.
+    /// Only stations.
     Stations,
-    /// Services alone.
+    /// Only services.
     Services,
     /// Connections.
     Connections,
-    /// What LLC tells of itself.
+    /// Exchanges, priorities and token of LLC.
     Llc,
 }
 
 impl Page {
-    /// In the order of their numbers.
+    /// All pages, in the order of their number keys.
     pub const ALL: [Page; 5] = [Page::Overview, Page::Stations, Page::Services, Page::Connections, Page::Llc];
 
-    /// One word.
+    /// The label of the page.
     pub fn name(self) -> &'static str {
         match self {
             Page::Overview => "overview",
@@ -40,128 +40,128 @@ impl Page {
     }
 }
 
-/// A line that is being typed.
+/// A line of input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Input {
-    /// What for.
-    pub goal: Goal,
-    /// As far as it is typed.
+    /// What the line is for.
+    pub purpose: Purpose,
+    /// The text typed so far.
     pub text: String,
 }
 
-/// What a typed line is for.
+/// The purpose of a line of input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Goal {
-    /// A filter; an empty one passes everything.
+pub enum Purpose {
+    /// A filter; an empty one matches all packets.
     Filter,
-    /// A file to write the trace into.
+    /// A file to write the trace to.
     Write,
 }
 
-/// Whether to go on.
+/// Whether to continue after a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flow {
-    /// Go on.
-    Go,
-    /// End.
+pub enum ControlFlow {
+    /// Continue.
+    Continue,
+    /// Exit.
     Quit,
 }
 
-/// What the screen shows.
+/// The state of the screen.
 #[derive(Debug)]
 pub struct App {
     pub page: Page,
     pub sort: Sort,
-    /// Rows, or lines of a packet, that are scrolled past.
+    /// Number of table rows, or lines of a packet, scrolled out of view.
     pub scroll: usize,
     /// Whether the trace is shown instead of a page.
     pub trace: bool,
-    /// Packets from the last one back to the chosen one.
-    pub back: usize,
+    /// Number of packets from the last one to the selected one.
+    pub selected_from_end: usize,
     pub help: bool,
-    /// Whether the graph shows bits/s, else packets/s.
+    /// Whether the graph shows bits/s instead of packets/s.
     pub bits: bool,
     pub input: Option<Input>,
-    /// What the last key did, or why it did not.
-    pub said: String,
-    /// As the filter was typed.
+    /// The result of the last key, or an error.
+    pub message: String,
+    /// The filter as typed.
     pub filter: String,
-    /// What is shown while the screen stands still. Counting goes on behind it.
+    /// The state shown while the display is paused. Counting continues.
     pub frozen: Option<Box<Monitor>>,
 }
 
-/// Rows or packets that PageUp and PageDown move.
-const LEAP: usize = 10;
+/// Number of rows or packets that PageUp and PageDown move.
+const PAGE_STEP: usize = 10;
 
 impl App {
-    /// As it begins.
+    /// Creates the initial state.
     pub fn new(session: &Session) -> App {
         App {
             page: Page::Overview,
             sort: Sort::Bits,
             scroll: 0,
             trace: false,
-            back: 0,
+            selected_from_end: 0,
             help: false,
             bits: true,
             input: None,
-            said: String::new(),
+            message: String::new(),
             filter: session.filter.clone(),
             frozen: None,
         }
     }
 
-    /// A key was pressed.
-    pub fn key(&mut self, key: KeyEvent, session: &mut Session) -> Result<Flow, Failure> {
+    /// Handles a key.
+    pub fn key(&mut self, key: KeyEvent, session: &mut Session) -> Result<ControlFlow, Failure> {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         if control && key.code == KeyCode::Char('c') {
-            return Ok(Flow::Quit);
+            return Ok(ControlFlow::Quit);
         }
         if let Some(input) = self.input.take() {
-            self.typed(input, key.code, session)?;
-            return Ok(Flow::Go);
+            self.edit_input(input, key.code, session)?;
+            return Ok(ControlFlow::Continue);
         }
-        self.said.clear();
+        self.message.clear();
         if self.help {
             self.help = false;
-            return Ok(Flow::Go);
+            return Ok(ControlFlow::Continue);
         }
         match key.code {
-            KeyCode::Char('q') => return Ok(Flow::Quit),
+            KeyCode::Char('q') => return Ok(ControlFlow::Quit),
             KeyCode::Char('?' | 'h') => self.help = true,
             KeyCode::Char('f' | '/') => {
-                self.input = Some(Input { goal: Goal::Filter, text: self.filter.clone() });
+                self.input = Some(Input { purpose: Purpose::Filter, text: self.filter.clone() });
             }
             KeyCode::Char('w') => {
-                self.input = Some(Input { goal: Goal::Write, text: free_name().display().to_string() });
+                self.input = Some(Input { purpose: Purpose::Write, text: free_name().display().to_string() });
             }
-            KeyCode::Char('t') => self.turn_trace(),
+            KeyCode::Char('t') => self.toggle_trace(),
             KeyCode::Char('p' | ' ') => self.pause(session),
             KeyCode::Char('s') => {
                 self.sort = self.sort.next();
-                self.said = format!("sorted by {}", self.sort.name());
+                self.message = format!("sorted by {}", self.sort.name());
             }
             KeyCode::Char('b') => self.bits = !self.bits,
             KeyCode::Char('r') => {
                 self.frozen = None;
-                self.back = 0;
+                self.selected_from_end = 0;
                 session.restart(None)?;
-                self.said = "counts begin anew".into();
+                self.message = "counters reset".into();
             }
-            KeyCode::Esc if self.trace => self.turn_trace(),
-            KeyCode::Tab => self.turn_page(1),
-            KeyCode::BackTab => self.turn_page(Page::ALL.len() - 1),
+            KeyCode::Esc if self.trace => self.toggle_trace(),
+            KeyCode::Tab => self.next_page(1),
+            KeyCode::BackTab => self.next_page(Page::ALL.len() - 1),
             KeyCode::Char(digit @ '1'..='5') => self.show(Page::ALL[digit as usize - '1' as usize]),
-            other => self.moved(other, session),
+            other => self.scroll_by_key(other, session),
         }
-        Ok(Flow::Go)
+        Ok(ControlFlow::Continue)
     }
 
-    fn turn_trace(&mut self) {
-        (self.trace, self.scroll, self.back) = (!self.trace, 0, 0);
+    fn toggle_trace(&mut self) {
+        (self.trace, self.scroll, self.selected_from_end) = (!self.trace, 0, 0);
     }
 
-    fn turn_page(&mut self, by: usize) {
+    fn next_page(&mut self, by: usize) {
         let at = Page::ALL.iter().position(|page| *page == self.page).unwrap_or_default();
         self.show(Page::ALL[(at + by) % Page::ALL.len()]);
     }
@@ -175,79 +175,79 @@ impl App {
             Some(_) => None,
             None => Some(Box::new(session.monitor.clone())),
         };
-        self.back = 0;
+        self.selected_from_end = 0;
     }
 
-    /// Up and down in a table, back and forth in the trace, which stands still from then on.
-    fn moved(&mut self, key: KeyCode, session: &Session) {
+    /// Scrolls in a table, or selects a packet of the trace, which pauses the display.
+    fn scroll_by_key(&mut self, key: KeyCode, session: &Session) {
         if self.trace && !matches!(key, KeyCode::Left | KeyCode::Right) {
-            let last = self.shown(session).trace().len().saturating_sub(1);
-            let back = match key {
-                KeyCode::Up | KeyCode::Char('k') => self.back.saturating_add(1),
-                KeyCode::Down | KeyCode::Char('j') => self.back.saturating_sub(1),
-                KeyCode::PageUp => self.back.saturating_add(LEAP),
-                KeyCode::PageDown => self.back.saturating_sub(LEAP),
+            let last = self.monitor(session).trace().len().saturating_sub(1);
+            let selected_from_end = match key {
+                KeyCode::Up | KeyCode::Char('k') => self.selected_from_end.saturating_add(1),
+                KeyCode::Down | KeyCode::Char('j') => self.selected_from_end.saturating_sub(1),
+                KeyCode::PageUp => self.selected_from_end.saturating_add(PAGE_STEP),
+                KeyCode::PageDown => self.selected_from_end.saturating_sub(PAGE_STEP),
                 KeyCode::Home => last,
                 KeyCode::End => 0,
                 _ => return,
             };
-            if back > 0 && self.frozen.is_none() {
+            if selected_from_end > 0 && self.frozen.is_none() {
                 self.pause(session);
             }
-            (self.back, self.scroll) = (back.min(last), 0);
+            (self.selected_from_end, self.scroll) = (selected_from_end.min(last), 0);
             return;
         }
         self.scroll = match key {
             KeyCode::Up | KeyCode::Left | KeyCode::Char('k') => self.scroll.saturating_sub(1),
             KeyCode::Down | KeyCode::Right | KeyCode::Char('j') => self.scroll.saturating_add(1),
-            KeyCode::PageUp => self.scroll.saturating_sub(LEAP),
-            KeyCode::PageDown => self.scroll.saturating_add(LEAP),
+            KeyCode::PageUp => self.scroll.saturating_sub(PAGE_STEP),
+            KeyCode::PageDown => self.scroll.saturating_add(PAGE_STEP),
             KeyCode::Home => 0,
             _ => return,
         };
-        // No table has more rows, so nobody scrolls back from nowhere.
+        // Do not scroll beyond the longest table.
         self.scroll =
-            self.scroll.min(self.shown(session).connections().len().max(session.monitor.stations().len()));
+            self.scroll.min(self.monitor(session).connections().len().max(session.monitor.stations().len()));
     }
 
-    fn shown<'a>(&'a self, session: &'a Session) -> &'a Monitor {
+    fn monitor<'a>(&'a self, session: &'a Session) -> &'a Monitor {
         self.frozen.as_deref().unwrap_or(&session.monitor)
     }
 
-    /// A key while a line is typed.
-    fn typed(&mut self, mut input: Input, key: KeyCode, session: &mut Session) -> Result<(), Failure> {
-        /// Longer than any filter or path that is typed by hand.
-        const LONGEST: usize = 1_000;
-        self.said.clear();
+    /// Handles a key during input of a line.
+    fn edit_input(&mut self, mut input: Input, key: KeyCode, session: &mut Session) -> Result<(), Failure> {
+        /// Maximum length of the input.
+        const MAX_INPUT: usize = 1_000;
+        self.message.clear();
         match key {
             KeyCode::Esc => return Ok(()),
-            KeyCode::Enter => return self.entered(input, session),
+            KeyCode::Enter => return self.submit_input(input, session),
             KeyCode::Backspace => drop(input.text.pop()),
             KeyCode::Delete => input.text.clear(),
-            KeyCode::Char(c) if input.text.len() < LONGEST => input.text.push(c),
+            KeyCode::Char(c) if input.text.len() < MAX_INPUT => input.text.push(c),
             _ => {}
         }
         self.input = Some(input);
         Ok(())
     }
 
-    fn entered(&mut self, input: Input, session: &mut Session) -> Result<(), Failure> {
+    fn submit_input(&mut self, input: Input, session: &mut Session) -> Result<(), Failure> {
         let text = input.text.trim();
-        match input.goal {
-            Goal::Filter => match asked(text) {
+        match input.purpose {
+            Purpose::Filter => match parse_filter(text) {
                 Ok((text, filter)) => {
                     session.restart(Some(filter))?;
-                    (self.filter, self.frozen, self.back) = (text, None, 0);
-                    self.said = "counts begin anew".into();
+                    (self.filter, self.frozen, self.selected_from_end) = (text, None, 0);
+                    self.message = "counters reset".into();
                 }
-                Err(why) => {
-                    self.said = why;
+                Err(error) => {
+                    self.message = error;
                     self.input = Some(input);
                 }
             },
-            Goal::Write => {
-                self.said = match self.shown(session).trace().write(Path::new(text)) {
-                    Ok(packets) => format!("{} packets written to {text}", grouped(packets as u64)),
+            Purpose::Write => {
+                self.message = match self.monitor(session).trace().write(Path::new(text)) {
+                    Ok(packets) => format!("{} packets written to {text}", group_digits(packets as u64)),
                     Err(e) => format!("{text}: {e}"),
                 };
             }
@@ -256,7 +256,7 @@ impl App {
     }
 }
 
-/// A name for a capture that is not taken yet.
+/// Returns an unused file name for a capture.
 fn free_name() -> PathBuf {
     let mut names = (1..10_000).map(|n| PathBuf::from(format!("trunkline-top-{n}.pcapng")));
     names.find(|name| !name.exists()).unwrap_or_default()

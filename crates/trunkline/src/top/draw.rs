@@ -1,4 +1,4 @@
-//! The screen's content: from 80 by 24 up, and something of it on less.
+//! Drawing of the screen, for 80 by 24 characters or more; a smaller terminal shows a part.
 
 use std::fmt::Display;
 
@@ -14,29 +14,31 @@ use trunkline_capture::name::{Class, Station};
 use trunkline_capture::packet::Packet;
 use trunkline_capture::table::{Count, Table};
 
-use super::app::{App, Goal, Page};
-use super::rank::{Ranked, Sort, clock, grouped, ranked, scaled, time, with_recent};
+use super::app::{App, Page, Purpose};
+use super::rank::{
+    RankedRow, Sort, format_duration, format_time_of_day, group_digits, rank_row, rank_rows, with_prefix,
+};
 
-/// What is to be drawn.
-pub struct Seen<'a> {
-    /// What is watched.
+/// The data to draw.
+pub struct View<'a> {
+    /// The name of the source.
     pub name: &'a str,
-    /// What must be known of it.
+    /// A problem of the source.
     pub note: Option<&'a str>,
-    /// Whether it has ended.
+    /// Whether the source has ended.
     pub ended: bool,
-    /// What the kernel had, and of that dropped.
+    /// Frames that the kernel received, and dropped.
     pub kernel: Option<(u64, u64)>,
-    /// What was seen.
+    /// The counters.
     pub monitor: &'a Monitor,
 }
 
 /// Draws the whole screen.
-pub fn draw(frame: &mut Frame<'_>, app: &App, seen: &Seen<'_>) {
+pub fn draw(frame: &mut Frame<'_>, app: &App, view: &View<'_>) {
     let area = frame.area();
     let graph = match area.height {
         ..20 => 0,
-        // A packet in words wants the room.
+        // The decoded packet needs the space.
         20..40 if app.trace => 0,
         20..40 => 4,
         _ => 8,
@@ -50,23 +52,23 @@ pub fn draw(frame: &mut Frame<'_>, app: &App, seen: &Seen<'_>) {
         Constraint::Length(1),
     ])
     .areas(area);
-    frame.render_widget(header(app, seen, head.width), head);
-    frame.render_widget(Paragraph::new(figures(app, seen)), load);
-    graph_of(frame, app, seen.monitor, graphed);
+    frame.render_widget(header(app, view, head.width), head);
+    frame.render_widget(Paragraph::new(figures(app, view)), load);
+    graph_of(frame, app, view.monitor, graphed);
     frame.render_widget(tab_line(app), tabs);
     match (app.trace, app.page) {
-        (true, _) => trace(frame, app, seen.monitor, body),
+        (true, _) => trace(frame, app, view.monitor, body),
         (_, Page::Overview) => {
             let [above, below] = Layout::vertical([Constraint::Fill(1), Constraint::Fill(1)]).areas(body);
-            table(frame, app, "station", seen.monitor, seen.monitor.stations(), above);
-            table(frame, app, "service", seen.monitor, seen.monitor.services(), below);
+            table(frame, app, "station", view.monitor, view.monitor.stations(), above);
+            table(frame, app, "service", view.monitor, view.monitor.services(), below);
         }
-        (_, Page::Stations) => table(frame, app, "station", seen.monitor, seen.monitor.stations(), body),
-        (_, Page::Services) => table(frame, app, "service", seen.monitor, seen.monitor.services(), body),
+        (_, Page::Stations) => table(frame, app, "station", view.monitor, view.monitor.stations(), body),
+        (_, Page::Services) => table(frame, app, "service", view.monitor, view.monitor.services(), body),
         (_, Page::Connections) => {
-            table(frame, app, "connection", seen.monitor, seen.monitor.connections(), body)
+            table(frame, app, "connection", view.monitor, view.monitor.connections(), body)
         }
-        (_, Page::Llc) => llc(frame, app, seen.monitor, body),
+        (_, Page::Llc) => llc(frame, app, view.monitor, body),
     }
     frame.render_widget(footer(app), foot);
     if app.help {
@@ -74,30 +76,31 @@ pub fn draw(frame: &mut Frame<'_>, app: &App, seen: &Seen<'_>) {
     }
 }
 
-fn header<'a>(app: &'a App, seen: &Seen<'a>, width: u16) -> Line<'a> {
-    let mut left = format!("trunkline top  {}", seen.name);
-    let elapsed_s = seen.monitor.load().elapsed_ns() / 1_000_000_000;
+fn header<'a>(app: &'a App, view: &View<'a>, width: u16) -> Line<'a> {
+    let mut left = format!("trunkline top  {}", view.name);
+    let elapsed_s = view.monitor.load().elapsed_ns() / 1_000_000_000;
     left += &format!("  {}:{:02}:{:02}", elapsed_s / 3600, elapsed_s / 60 % 60, elapsed_s % 60);
-    if seen.ended {
+    if view.ended {
         left += "  ended";
     }
-    if let Some(note) = seen.note {
+    if let Some(note) = view.note {
         left += &format!("  {note}");
     }
     let right = if app.frozen.is_some() { "PAUSED " } else { "" };
-    let room = usize::from(width).saturating_sub(right.len());
-    Line::from(format!("{left:<room$.room$}{right}")).style(Style::new().add_modifier(Modifier::REVERSED))
+    let available = usize::from(width).saturating_sub(right.len());
+    Line::from(format!("{left:<available$.available$}{right}"))
+        .style(Style::new().add_modifier(Modifier::REVERSED))
 }
 
-fn figures<'a>(app: &App, seen: &Seen<'_>) -> Vec<Line<'a>> {
-    let load = seen.monitor.load();
+fn figures<'a>(app: &App, view: &View<'_>) -> Vec<Line<'a>> {
+    let load = view.monitor.load();
     let (now, average, maximum) = (load.current(), load.average(), load.maximum());
-    let row = |what: &str, unit: &str, [now, average, maximum]: [f64; 3], total: String| {
+    let row = |label: &str, unit: &str, [now, average, maximum]: [f64; 3], total: String| {
         Line::from(format!(
-            "{what:<10} now {:>10}  average {:>10}  max {:>10}  total {total}",
-            scaled(now, unit),
-            scaled(average, unit),
-            scaled(maximum, unit)
+            "{label:<10} now {:>10}  average {:>10}  max {:>10}  total {total}",
+            with_prefix(now, unit),
+            with_prefix(average, unit),
+            with_prefix(maximum, unit)
         ))
     };
     let filter = match app.filter.as_str() {
@@ -105,30 +108,31 @@ fn figures<'a>(app: &App, seen: &Seen<'_>) -> Vec<Line<'a>> {
         text => {
             format!(
                 "  filter `{text}`: {} of {}",
-                grouped(load.shown().packets),
-                grouped(load.total().packets)
+                group_digits(load.shown().packets),
+                group_digits(load.total().packets)
             )
         }
     };
-    let kernel = match seen.kernel {
-        Some((frames, dropped)) => {
-            let dropped = Span::from(format!("dropped {}", grouped(dropped))).style(if dropped > 0 {
-                Style::new().red().bold()
-            } else {
-                Style::new()
-            });
-            vec![format!("kernel     frames {}  ", grouped(frames)).into(), dropped, filter.into()]
-        }
-        None => vec![format!("file       packets {}", grouped(load.total().packets)).into(), filter.into()],
-    };
+    let kernel =
+        match view.kernel {
+            Some((frames, dropped)) => {
+                let dropped = Span::from(format!("dropped {}", group_digits(dropped)))
+                    .style(if dropped > 0 { Style::new().red().bold() } else { Style::new() });
+                vec![format!("kernel     frames {}  ", group_digits(frames)).into(), dropped, filter.into()]
+            }
+            None => vec![
+                format!("file       packets {}", group_digits(load.total().packets)).into(),
+                filter.into(),
+            ],
+        };
     vec![
-        row("packets/s", "", [now.0, average.0, maximum.0], grouped(load.shown().packets)),
-        row("bits/s", "b", [now.1, average.1, maximum.1], scaled(load.shown().bytes as f64, "B")),
+        row("packets/s", "", [now.0, average.0, maximum.0], group_digits(load.shown().packets)),
+        row("bits/s", "b", [now.1, average.1, maximum.1], with_prefix(load.shown().bytes as f64, "B")),
         Line::from(kernel),
     ]
 }
 
-/// The last samples, one a column.
+/// Draws the last samples, one per column.
 fn graph_of(frame: &mut Frame<'_>, app: &App, monitor: &Monitor, area: Rect) {
     if area.height == 0 {
         return;
@@ -175,12 +179,12 @@ fn colour(class: Class) -> Color {
     }
 }
 
-/// Columns of figures behind name and bar.
+/// Width of the numeric columns after name and bar.
 const FIGURES: usize = 10 + 1 + 10 + 1 + 9;
-/// Columns that a long name leaves to the bar.
-const LEAST_BAR: usize = 12;
+/// Minimum width of the bar next to a long name.
+const MIN_BAR: usize = 12;
 
-/// A table with bars: what each key had lately, by class.
+/// Draws a table with bars of the recent traffic of each key, by class.
 fn table<K: Ord + Copy + Display>(
     frame: &mut Frame<'_>,
     app: &App,
@@ -190,10 +194,10 @@ fn table<K: Ord + Copy + Display>(
     area: Rect,
 ) {
     let width = usize::from(area.width);
-    let rows = ranked(table, app.sort);
-    // A connection is told whole as long as there is a bar.
+    let rows = rank_rows(table, app.sort);
+    // Show the full name of a connection as long as the bar fits.
     let longest = rows.iter().map(|r| r.key.to_string().len()).max().unwrap_or_default();
-    let most = width.saturating_sub(FIGURES + 3 + LEAST_BAR).min(60);
+    let most = width.saturating_sub(FIGURES + 3 + MIN_BAR).min(60);
     let name = (width.saturating_sub(FIGURES) * 3 / 5).min(60).max(longest.min(most)).max(10);
     let bar = width.saturating_sub(name + FIGURES + 3);
     let largest = rows.iter().map(|r| weight(app.sort, r.recent)).max().unwrap_or_default();
@@ -208,35 +212,35 @@ fn table<K: Ord + Copy + Display>(
     );
     let mut lines = vec![Line::from(head).style(Style::new().bold())];
     let load = monitor.load();
-    let line = |label: String, r: &Ranked<'_, K>| {
+    let line = |label: String, r: &RankedRow<'_, K>| {
         let (packets, bits) = load.rates(r.row.last);
         let mut spans = vec![Span::from(format!("{label:<name$.name$} "))];
         spans.extend(stacked(app.sort, &r.classes, largest, bar));
         spans.push(Span::from(format!(
             " {:>10} {:>10} {:>9}",
-            scaled(packets, ""),
-            scaled(bits, "b"),
-            scaled(r.row.total.bytes as f64, "B")
+            with_prefix(packets, ""),
+            with_prefix(bits, "b"),
+            with_prefix(r.row.total.bytes as f64, "B")
         )));
         Line::from(spans)
     };
-    let room = usize::from(area.height).saturating_sub(1);
-    lines.extend(rows.iter().skip(app.scroll).take(room).map(|r| line(r.key.to_string(), r)));
+    let rows_left = usize::from(area.height).saturating_sub(1);
+    lines.extend(rows.iter().skip(app.scroll).take(rows_left).map(|r| line(r.key.to_string(), r)));
     if table.others().total.packets > 0
-        && lines.len() <= room
+        && lines.len() <= rows_left
         && let Some(first) = rows.first()
     {
-        lines.push(line("others".into(), &with_recent(first.key, table.others())));
+        lines.push(line("others".into(), &rank_row(first.key, table.others())));
     }
     frame.render_widget(Paragraph::new(lines), area);
 }
 
-/// What a bar's length stands for.
+/// Returns the quantity that the length of a bar shows.
 fn weight(sort: Sort, count: Count) -> u64 {
     if sort == Sort::Packets { count.packets } else { count.bytes }
 }
 
-/// A bar of `width` columns at the most, its classes one after the other.
+/// Returns a bar of at most `width` columns, stacked by class.
 fn stacked(sort: Sort, classes: &[Count], largest: u64, width: usize) -> Vec<Span<'static>> {
     let column = |sum: u64| match largest {
         0 => 0,
@@ -253,26 +257,26 @@ fn stacked(sort: Sort, classes: &[Count], largest: u64, width: usize) -> Vec<Spa
     spans
 }
 
-/// Priorities, the token, and who exchanges what with whom.
+/// Draws the LLC page: priorities, token and exchanges.
 fn llc(frame: &mut Frame<'_>, app: &App, monitor: &Monitor, area: Rect) {
     let exchanges = monitor.exchanges();
     let (total, ring) = (exchanges.total(), monitor.ring());
     let mut lines = vec![
         Line::from(format!(
             "messages {}  repeats {}, most tries {}  unanswered {}  late {}",
-            grouped(total.messages),
-            grouped(total.repeats),
+            group_digits(total.messages),
+            group_digits(total.repeats),
             total.most_tries,
-            grouped(total.unanswered),
-            grouped(total.late),
+            group_digits(total.unanswered),
+            group_digits(total.late),
         )),
         Line::from(format!("answers: {}", times(total.answers))),
         Line::from(format!(
             "token: {} stations  passes {}  repeats {}  replaced {}",
             ring.members().count(),
-            grouped(ring.passes()),
-            grouped(ring.repeats()),
-            grouped(ring.replaced())
+            group_digits(ring.passes()),
+            group_digits(ring.repeats()),
+            group_digits(ring.replaced())
         )),
         Line::from(format!("token rotation: {}", times(ring.rotation()))),
     ];
@@ -287,8 +291,8 @@ fn llc(frame: &mut Frame<'_>, app: &App, monitor: &Monitor, area: Rect) {
         lines.push(Line::from(vec![
             format!(
                 "priority {priority} {:>13} {:>9} ",
-                grouped(count.packets),
-                scaled(count.bytes as f64, "B")
+                group_digits(count.packets),
+                with_prefix(count.bytes as f64, "B")
             )
             .into(),
             Span::from("█".repeat(bar.min(width))).style(Style::new().yellow()),
@@ -305,19 +309,19 @@ fn llc(frame: &mut Frame<'_>, app: &App, monitor: &Monitor, area: Rect) {
         let answers = tally.answers;
         lines.push(Line::from(format!(
             "{:<34.34} {:>8} {:>7} {:>6} {:>5} {:>7} {:>7}",
-            named(parties),
+            format_parties(parties),
             tally.messages,
             tally.repeats,
             tally.unanswered,
             tally.late,
-            time(answers.mean_ns()),
-            time((answers.count > 0).then_some(answers.max_ns))
+            format_duration(answers.mean_ns()),
+            format_duration((answers.count > 0).then_some(answers.max_ns))
         )));
     }
     frame.render_widget(Paragraph::new(lines), area);
 }
 
-fn named(Parties { from, to, priority }: &Parties) -> String {
+fn format_parties(Parties { from, to, priority }: &Parties) -> String {
     let end = |(station, sap): (Station, u8)| match station {
         Station::Number(n) => format!("{n}.{sap}"),
         station => format!("{station}.{sap}"),
@@ -330,24 +334,26 @@ fn times(times: Times) -> String {
         0 => "none".into(),
         _ => format!(
             "last {}, mean {}, max {}",
-            time(Some(times.last_ns)),
-            time(times.mean_ns()),
-            time(Some(times.max_ns))
+            format_duration(Some(times.last_ns)),
+            format_duration(times.mean_ns()),
+            format_duration(Some(times.max_ns))
         ),
     }
 }
 
-/// The list of packets, and the chosen one in words and octets.
+/// Draws the list of packets, and the selected packet decoded and as octets.
 fn trace(frame: &mut Frame<'_>, app: &App, monitor: &Monitor, area: Rect) {
     let [list, detail] = Layout::vertical([Constraint::Fill(1), Constraint::Fill(1)]).areas(area);
     let events = monitor.trace();
-    let Some(chosen) = events.len().checked_sub(1 + app.back.min(events.len().saturating_sub(1))) else {
+    let Some(chosen) =
+        events.len().checked_sub(1 + app.selected_from_end.min(events.len().saturating_sub(1)))
+    else {
         frame.render_widget(Paragraph::new("no packets yet"), area);
         return;
     };
     let port = monitor.config().llc_port;
     let rows = usize::from(list.height).saturating_sub(1);
-    // The chosen one stays in view, the last one at the bottom.
+    // Keep the selected packet in view, with the last packet at the bottom.
     let first = (chosen + 1).saturating_sub(rows.max(1)).min(events.len().saturating_sub(rows));
     let head =
         format!("{:>8} {:<15} {:<21} {:<21} {:<5} {:>5} info", "number", "time", "from", "to", "", "bytes");
@@ -359,7 +365,7 @@ fn trace(frame: &mut Frame<'_>, app: &App, monitor: &Monitor, area: Rect) {
         let text = format!(
             "{:>8} {:<15} {:<21.21} {:<21.21} {:<5.5} {:>5} {}",
             event.number,
-            clock(event.at_ns, 6),
+            format_time_of_day(event.at_ns, 6),
             line.source,
             line.destination,
             line.protocol,
@@ -381,38 +387,38 @@ fn trace(frame: &mut Frame<'_>, app: &App, monitor: &Monitor, area: Rect) {
 
 fn footer(app: &App) -> Line<'_> {
     if let Some(input) = &app.input {
-        let what = match input.goal {
-            Goal::Filter => "filter",
-            Goal::Write => "write to",
+        let prompt = match input.purpose {
+            Purpose::Filter => "filter",
+            Purpose::Write => "write to",
         };
-        let text = format!("{what}: {}_", input.text);
-        return match app.said.as_str() {
+        let text = format!("{prompt}: {}_", input.text);
+        return match app.message.as_str() {
             "" => Line::from(text),
-            said => Line::from(vec![Span::from(said).red(), "  ".into(), text.into()]),
+            message => Line::from(vec![Span::from(message).red(), "  ".into(), text.into()]),
         };
     }
-    if !app.said.is_empty() {
-        return Line::from(app.said.as_str()).style(Style::new().yellow());
+    if !app.message.is_empty() {
+        return Line::from(app.message.as_str()).style(Style::new().yellow());
     }
     Line::from("q quit  ? help  f filter  t trace  p pause  s sort  b graph  w write  r reset  Tab page")
         .dim()
 }
 
-/// Every key.
+/// The key bindings.
 const KEYS: [(&str, &str); 13] = [
     ("q", "quit"),
     ("f, /", "type a filter: tcp port 80, host 10.0.0.1, sap 4, priority 5, …"),
     ("t", "trace: the last packets, decoded"),
-    ("p, space", "hold the screen still; counting goes on"),
+    ("p, space", "pause the display; counting continues"),
     ("s", "sort by bits/s, packets/s, total, name"),
     ("b", "graph of bits/s or packets/s"),
     ("w", "write the trace as pcapng"),
-    ("r", "begin counting anew"),
+    ("r", "reset the counters"),
     ("1 … 5, Tab", "overview, stations, services, connections, llc"),
-    ("up, down", "scroll; in the trace choose a packet"),
-    ("PgUp, PgDn", "by ten"),
-    ("left, right", "in the trace: scroll what the packet holds"),
-    ("any key", "leave this help"),
+    ("up, down", "scroll; select a packet of the trace"),
+    ("PgUp, PgDn", "scroll by ten"),
+    ("left, right", "in the trace: scroll the decoded packet"),
+    ("any key", "close this help"),
 ];
 
 fn help(frame: &mut Frame<'_>, area: Rect) {

@@ -1,56 +1,58 @@
-//! A recording as a picture: packets/s and bits/s against time, as SVG.
+//! The plot of a recording: packets/s and bits/s over time, as SVG.
 
 use std::fmt::Write;
 
 use trunkline_capture::load::Sample;
 use trunkline_capture::table::Count;
 
-use super::rank::{clock, grouped, scaled};
+use super::rank::{format_time_of_day, group_digits, with_prefix};
 
-/// Most columns that are kept. Then each two become one, so a recording may last for ever.
+/// Maximum number of columns. Beyond it, pairs of columns are merged, so a recording may have any length.
 const COLUMNS: usize = 800;
-/// Pixels of the plot of a panel, and where both stand.
+/// Size of a panel and positions of both panels, in pixels.
 const WIDTH: f64 = 800.0;
 const HEIGHT: f64 = 180.0;
 const LEFT: f64 = 90.0;
 const TOPS: [f64; 2] = [70.0, 290.0];
 
-/// What passed, in at most [`COLUMNS`] columns.
+/// Samples in at most [`COLUMNS`] columns.
 #[derive(Debug)]
 pub struct Graph {
     interval_ns: u64,
-    /// Samples of a whole column.
-    each: u64,
+    /// Number of samples per full column.
+    samples_per_column: u64,
     columns: Vec<Column>,
 }
 
-/// Some samples, one after the other.
+/// Consecutive samples.
 #[derive(Clone, Copy, Debug)]
 struct Column {
     at_ns: u64,
     samples: u64,
     sum: Count,
-    /// The largest packets and the largest bytes of a sample.
+    /// Maximum packets and maximum bytes of a sample.
     max: Count,
 }
 
 impl Graph {
-    /// An empty one, of samples of `interval_ns`, at least 1.
+    /// Creates an empty graph of samples of `interval_ns`, at least 1.
     pub fn new(interval_ns: u64) -> Graph {
-        Graph { interval_ns, each: 1, columns: Vec::new() }
+        Graph { interval_ns, samples_per_column: 1, columns: Vec::new() }
     }
 
-    /// What the filter passed in a sample.
+    /// Adds a sample.
     pub fn add(&mut self, sample: &Sample) {
         let one = Column { at_ns: sample.at_ns, samples: 1, sum: sample.shown, max: sample.shown };
         let end_ns = |column: &Column| column.at_ns.saturating_add(column.samples * self.interval_ns);
         match self.columns.last_mut() {
-            // Behind a silence that was not sampled a column begins.
-            Some(last) if last.samples < self.each && end_ns(last) == one.at_ns => last.join(&one),
+            // Start a new column after a pause without samples.
+            Some(last) if last.samples < self.samples_per_column && end_ns(last) == one.at_ns => {
+                last.join(&one)
+            }
             _ => self.columns.push(one),
         }
         if self.columns.len() > COLUMNS {
-            self.each *= 2;
+            self.samples_per_column *= 2;
             let pairs = self.columns.chunks(2).map(|pair| {
                 let mut first = pair[0];
                 pair[1..].iter().for_each(|second| first.join(second));
@@ -60,13 +62,13 @@ impl Graph {
         }
     }
 
-    /// The day on which it begins, in UTC; empty if nothing was seen.
+    /// Returns the date of the first sample in UTC; empty without samples.
     fn day(&self) -> String {
         let first = self.columns.first().and_then(|c| jiff::Timestamp::from_nanosecond(c.at_ns.into()).ok());
         first.map(|at| format!("{}, ", at.strftime("%F"))).unwrap_or_default()
     }
 
-    /// The picture: for each column its mean as a bar, its largest sample as a line above.
+    /// Returns the SVG: the mean of each column as a bar, its largest sample as a line.
     pub fn svg(&self, title: &str, note: &str) -> String {
         let mut svg = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {:.0} 510\" font-family=\"sans-serif\" \
@@ -88,7 +90,7 @@ impl Graph {
             let (share, y) = (f64::from(step) / 4.0, top + HEIGHT * (1.0 - f64::from(step) / 4.0));
             let right = LEFT + WIDTH;
             let _ = writeln!(svg, "<path d=\"M{LEFT} {y:.1}H{right}\" stroke=\"#ddd\"/>");
-            text(svg, LEFT - 8.0, y + 4.0, "end", "", &scaled(ceiling * share, ""));
+            text(svg, LEFT - 8.0, y + 4.0, "end", "", &with_prefix(ceiling * share, ""));
         }
         text(svg, LEFT, top - 8.0, "start", "font-weight=\"bold\"", unit);
         let (Some(first), Some(last)) = (self.columns.first(), self.columns.last()) else { return };
@@ -108,13 +110,13 @@ impl Graph {
         let _ = writeln!(svg, "<path d=\"{line}\" fill=\"none\" stroke=\"{colour}\"/>");
         for step in 0..=4u64 {
             let ns = begin.saturating_add((length_ns * (step as f64 / 4.0)) as u64);
-            text(svg, x(ns), top + HEIGHT + 16.0, "middle", "fill=\"#555\"", &clock(ns, 0));
+            text(svg, x(ns), top + HEIGHT + 16.0, "middle", "fill=\"#555\"", &format_time_of_day(ns, 0));
         }
     }
 }
 
 impl Column {
-    /// What stands in both; a silence between them is left out.
+    /// Merges the next column into this one; a pause between them is left out.
     fn join(&mut self, next: &Column) {
         self.samples += next.samples;
         self.sum += next.sum;
@@ -122,16 +124,20 @@ impl Column {
     }
 }
 
-/// The line below the title: what passed altogether.
+/// Returns the line below the title: the total.
 pub fn note(total: Count, kernel: Option<(u64, u64)>) -> String {
-    let mut note = format!("{} packets, {} octets passed", grouped(total.packets), grouped(total.bytes));
+    let mut note = format!("{} packets, {} octets", group_digits(total.packets), group_digits(total.bytes));
     if let Some((frames, dropped)) = kernel {
-        note += &format!("; the kernel had {} and dropped {}", grouped(frames), grouped(dropped));
+        note += &format!(
+            "; the kernel received {} frames and dropped {}",
+            group_digits(frames),
+            group_digits(dropped)
+        );
     }
-    note + "; times are UTC"
+    note + "; times in UTC"
 }
 
-/// The next of 1, 2, 4, 8 times a power of ten, for four steps of it.
+/// Rounds up to 1, 2, 4 or 8 times a power of ten, which divides into four steps.
 fn round_up(value: f64) -> f64 {
     let mut ceiling = 1.0;
     while ceiling < value {
@@ -141,9 +147,12 @@ fn round_up(value: f64) -> f64 {
     ceiling
 }
 
-fn text(svg: &mut String, x: f64, y: f64, anchor: &str, more: &str, words: &str) {
-    let words = words.replace('&', "&amp;").replace('<', "&lt;");
-    let _ = writeln!(svg, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" {more}>{words}</text>");
+fn text(svg: &mut String, x: f64, y: f64, anchor: &str, attributes: &str, content: &str) {
+    let content = content.replace('&', "&amp;").replace('<', "&lt;");
+    let _ = writeln!(
+        svg,
+        "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" {attributes}>{content}</text>"
+    );
 }
 
 #[cfg(test)]
@@ -156,11 +165,11 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_bounded_and_nothing_is_lost() {
+    fn columns_are_bounded_and_complete() {
         let mut graph = Graph::new(1_000_000_000);
         let mut packets = 0;
         for n in 0..10_000 {
-            // A silence that is not sampled, now and then.
+            // An occasional pause without samples.
             let at = n + n / 3_000 * 1_000;
             graph.add(&sample(at, n % 7));
             packets += n % 7;
@@ -169,7 +178,7 @@ mod tests {
         assert_eq!(graph.columns.iter().map(|c| c.sum.packets).sum::<u64>(), packets);
         assert_eq!(graph.columns.iter().map(|c| c.samples).sum::<u64>(), 10_000);
         assert!(graph.columns.len() > COLUMNS / 2 - 1);
-        assert!(graph.columns.iter().all(|c| c.max.packets <= 6 && c.samples <= graph.each));
+        assert!(graph.columns.iter().all(|c| c.max.packets <= 6 && c.samples <= graph.samples_per_column));
     }
 
     #[test]
@@ -179,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_of_nothing_and_of_something() {
+    fn empty_and_small_graphs_are_drawn() {
         let mut graph = Graph::new(1_000_000_000);
         assert!(graph.svg("a < b & c", "").contains("a &lt; b &amp; c"));
         graph.add(&sample(3_661, 4));

@@ -1,4 +1,4 @@
-//! A line or a JSON object an interval, for pipes and scripts.
+//! Output of one line or JSON object per interval, for pipes and scripts.
 
 use serde_json::{Value, json};
 use trunkline_capture::Monitor;
@@ -7,50 +7,50 @@ use trunkline_capture::name::{Class, Connection, Service, Station};
 use trunkline_capture::table::{Row, Table};
 use trunkline_units::Span;
 
-use super::rank::{Sort, clock, grouped, ranked, scaled};
-use super::session::{Did, Session, Told};
-use crate::failure::{Failure, say};
+use super::rank::{Sort, format_time_of_day, group_digits, rank_rows, with_prefix};
+use super::session::{ClosedSample, Progress, Session};
+use crate::failure::{Failure, print};
 use crate::flags::Top;
 
-/// Version of what `--json` prints.
+/// Version of the JSON output.
 const VERSION: u32 = 1;
-/// Rows of each table that are told.
+/// Number of rows printed of each table.
 const ROWS: usize = 20;
 
-/// Watches until the source ends, the time is over or a signal comes.
+/// Prints samples until the source ends, the duration is over or a signal arrives.
 pub fn watch(flags: &Top, session: &mut Session) -> Result<(), Failure> {
     loop {
-        let did = session.watch(Span::from_ms(100))?;
-        if did != Did::Watched {
-            session.close();
+        let progress = session.watch(Span::from_ms(100))?;
+        if progress != Progress::Running {
+            session.close_sample();
         }
-        let told = session.tell()?;
-        for one in &told {
-            say(&if flags.json { object(session, one) } else { line(session, one) })?;
+        let samples = session.take_samples()?;
+        for sample in &samples {
+            print(&if flags.json { object(session, sample) } else { line(session, sample) })?;
         }
-        if did != Did::Watched {
+        if progress != Progress::Running {
             break;
         }
     }
-    say(&if flags.json { end(session) } else { summary(session) })?;
+    print(&if flags.json { end(session) } else { summary(session) })?;
     match (&session.note, session.has_ended()) {
         (Some(note), true) => Err(Failure::run(format!("{}: {note}", session.name()))),
         _ => Ok(()),
     }
 }
 
-fn line(session: &Session, Told { sample, total }: &Told) -> String {
+fn line(session: &Session, ClosedSample { sample, total }: &ClosedSample) -> String {
     let (packets, bits) = session.monitor.load().rates(sample.shown);
     let mut line = format!(
         "{}  {:>10}  {:>10}  total {} packets, {}",
-        clock(sample.at_ns, 0),
-        scaled(packets, "pkt/s"),
-        scaled(bits, "b/s"),
-        grouped(total.packets),
-        scaled(total.bytes as f64, "B"),
+        format_time_of_day(sample.at_ns, 0),
+        with_prefix(packets, "pkt/s"),
+        with_prefix(bits, "b/s"),
+        group_digits(total.packets),
+        with_prefix(total.bytes as f64, "B"),
     );
     if let Some((_, dropped)) = session.kernel {
-        line += &format!("  dropped {}", grouped(dropped));
+        line += &format!("  dropped {}", group_digits(dropped));
     }
     let tally = session.monitor.exchanges().total();
     if tally.messages > 0 {
@@ -76,10 +76,14 @@ fn part<K: Ord + Copy + std::fmt::Display>(title: &str, table: &Table<K>) -> Str
         return String::new();
     }
     let row = |name: &str, row: &Row| {
-        format!("{name:<50} {:>14} {:>12}\n", grouped(row.total.packets), scaled(row.total.bytes as f64, "B"))
+        format!(
+            "{name:<50} {:>14} {:>12}\n",
+            group_digits(row.total.packets),
+            with_prefix(row.total.bytes as f64, "B")
+        )
     };
     let mut text = format!("\n{title:<50} {:>14} {:>12}\n", "packets", "bytes");
-    let all = ranked(table, Sort::Total);
+    let all = rank_rows(table, Sort::Total);
     for ranked in all.iter().take(ROWS) {
         text += &row(&ranked.key.to_string(), ranked.row);
     }
@@ -92,7 +96,7 @@ fn part<K: Ord + Copy + std::fmt::Display>(title: &str, table: &Table<K>) -> Str
     text
 }
 
-fn object(session: &Session, Told { sample, total }: &Told) -> String {
+fn object(session: &Session, ClosedSample { sample, total }: &ClosedSample) -> String {
     let (monitor, load) = (&session.monitor, session.monitor.load());
     let (packets_per_s, bits_per_s) = load.rates(sample.shown);
     let mut object = json!({
@@ -107,12 +111,12 @@ fn object(session: &Session, Told { sample, total }: &Told) -> String {
         "unfiltered": { "packets": sample.all.packets, "bytes": sample.all.bytes },
         "total": { "packets": total.packets, "bytes": total.bytes },
     });
-    more(&mut object, session, monitor);
+    add_totals(&mut object, session, monitor);
     format!("{object}\n")
 }
 
-/// What holds until now, whatever sample it is told with.
-fn more(object: &mut Value, session: &Session, monitor: &Monitor) {
+/// Adds the current totals to the object of a sample.
+fn add_totals(object: &mut Value, session: &Session, monitor: &Monitor) {
     object["kernel"] = match session.kernel {
         Some((frames, dropped)) => json!({ "frames": frames, "dropped": dropped }),
         None => Value::Null,
@@ -144,9 +148,9 @@ fn times(times: Times) -> Value {
     })
 }
 
-/// The busiest of a table, and the rest together.
+/// Returns the busiest rows of a table, and the sum of the others.
 fn rows<K: Ord + Copy>(table: &Table<K>, name: fn(&K) -> String) -> Value {
-    let all = ranked(table, Sort::Total);
+    let all = rank_rows(table, Sort::Total);
     let row = |row: &Row| {
         let classes = Class::ALL.iter().zip(row.recent()).filter(|(_, count)| count.packets > 0);
         let classes: serde_json::Map<String, Value> =
@@ -171,6 +175,6 @@ fn end(session: &Session) -> String {
         "version": VERSION, "source": session.name(), "end": true, "note": session.note,
         "total": { "packets": session.total.packets, "bytes": session.total.bytes },
     });
-    more(&mut object, session, &session.monitor);
+    add_totals(&mut object, session, &session.monitor);
     format!("{object}\n")
 }

@@ -1,14 +1,14 @@
-//! `trunkline top`: traffic as it passes.
+//! `trunkline top`: live display of traffic.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
-//! | [`session`] | a source, its monitor, and the file that samples are recorded in |
-//! | [`lines`] | a line or a JSON object an interval |
-//! | [`graph`] | the recorded samples as a picture |
-//! | [`rank`] | the rows of a table in order, and numbers as people read them |
-//! | [`screen`] | the terminal: the loop, and that it is left as it was found |
-//! | [`app`] | what the screen shows, and what each key does |
-//! | [`draw`] | the screen's content |
+//! | [`session`] | a source, its monitor, and the file of recorded samples |
+//! | [`lines`] | output of one line or JSON object per interval |
+//! | [`graph`] | the plot of recorded samples, as SVG |
+//! | [`rank`] | sorted table rows, and formatting of numbers |
+//! | [`screen`] | the terminal: event loop, setup and restoration |
+//! | [`app`] | the state of the screen and its key bindings |
+//! | [`draw`] | drawing of the screen |
 
 #[cfg(feature = "screen")]
 mod app;
@@ -16,22 +16,22 @@ mod app;
 mod draw;
 mod graph;
 mod lines;
-#[cfg_attr(not(feature = "screen"), allow(dead_code, reason = "the screen uses the rest"))]
+#[cfg_attr(not(feature = "screen"), allow(dead_code, reason = "only the screen uses all items"))]
 mod rank;
 #[cfg(feature = "screen")]
 mod screen;
-#[cfg_attr(not(feature = "screen"), allow(dead_code, reason = "the screen uses the rest"))]
+#[cfg_attr(not(feature = "screen"), allow(dead_code, reason = "only the screen uses all items"))]
 pub mod session;
 
 use crate::failure::Failure;
 use crate::flags::Top;
 use session::Session;
 
-/// Watches.
+/// Runs `trunkline top`.
 pub fn top(flags: &Top) -> Result<(), Failure> {
     let mut session = Session::open(flags)?;
     let done = watch(flags, &mut session);
-    // What was kept is written also when the source broke.
+    // Write the recorded data even if the source failed.
     let written = session.finish(flags);
     done.and(written)
 }

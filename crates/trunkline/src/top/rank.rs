@@ -1,25 +1,25 @@
-//! The rows of a table in order, and numbers as people read them.
+//! Sorted table rows, and formatting of numbers.
 
 use std::cmp::Reverse;
 
 use trunkline_capture::name::Class;
 use trunkline_capture::table::{Count, Row, Table};
 
-/// What rows are ordered by.
+/// The sort order of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sort {
-    /// Octets of the last samples.
+    /// Octets in the last samples.
     Bits,
-    /// Packets of the last samples.
+    /// Packets in the last samples.
     Packets,
-    /// Octets since counting began.
+    /// Total octets.
     Total,
     /// The key.
     Name,
 }
 
 impl Sort {
-    /// The next one, round and round.
+    /// Returns the next order, cyclically.
     pub fn next(self) -> Sort {
         match self {
             Sort::Bits => Sort::Packets,
@@ -29,7 +29,7 @@ impl Sort {
         }
     }
 
-    /// In words.
+    /// Returns the label.
     pub fn name(self) -> &'static str {
         match self {
             Sort::Bits => "bits/s",
@@ -40,18 +40,18 @@ impl Sort {
     }
 }
 
-/// A row with its key and what it sent lately, by class and together.
-pub struct Ranked<'a, K> {
+/// A row with its key and its recent traffic, by class and in total.
+pub struct RankedRow<'a, K> {
     pub key: K,
     pub row: &'a Row,
     pub classes: [Count; Class::ALL.len()],
     pub recent: Count,
 }
 
-/// The rows of a table in order.
-pub fn ranked<K: Ord + Copy>(table: &Table<K>, sort: Sort) -> Vec<Ranked<'_, K>> {
-    let mut rows: Vec<Ranked<'_, K>> = table.rows().map(|(key, row)| with_recent(*key, row)).collect();
-    // Where figures are alike the order of the keys stands, so that rows do not jump.
+/// Returns the rows of a table in this order.
+pub fn rank_rows<K: Ord + Copy>(table: &Table<K>, sort: Sort) -> Vec<RankedRow<'_, K>> {
+    let mut rows: Vec<RankedRow<'_, K>> = table.rows().map(|(key, row)| rank_row(*key, row)).collect();
+    // The sort is stable: rows with equal figures stay in the order of their keys.
     match sort {
         Sort::Bits => rows.sort_by_key(|r| Reverse((r.recent.bytes, r.row.total.bytes))),
         Sort::Packets => rows.sort_by_key(|r| Reverse((r.recent.packets, r.row.total.packets))),
@@ -61,16 +61,16 @@ pub fn ranked<K: Ord + Copy>(table: &Table<K>, sort: Sort) -> Vec<Ranked<'_, K>>
     rows
 }
 
-/// A row with what it sent lately.
-pub fn with_recent<K>(key: K, row: &Row) -> Ranked<'_, K> {
+/// Adds the recent traffic to a row.
+pub fn rank_row<K>(key: K, row: &Row) -> RankedRow<'_, K> {
     let classes = row.recent();
     let mut recent = Count::default();
     classes.iter().for_each(|class| recent += *class);
-    Ranked { key, row, classes, recent }
+    RankedRow { key, row, classes, recent }
 }
 
-/// Three significant digits and a decimal prefix: `12.3 Mb/s`, `0 b/s`.
-pub fn scaled(value: f64, unit: &str) -> String {
+/// Formats a number with three significant digits and a decimal prefix: `12.3 Mb/s`, `0 b/s`.
+pub fn with_prefix(value: f64, unit: &str) -> String {
     const PREFIXES: [&str; 6] = ["", "k", "M", "G", "T", "P"];
     let mut value = value;
     let mut prefixes = PREFIXES.into_iter();
@@ -92,8 +92,8 @@ pub fn scaled(value: f64, unit: &str) -> String {
     format!("{text} {prefix}{unit}").trim_end().to_owned()
 }
 
-/// `1,234,567`.
-pub fn grouped(n: u64) -> String {
+/// Formats a number with digit groups: `1,234,567`.
+pub fn group_digits(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::new();
     for (at, digit) in digits.char_indices() {
@@ -105,8 +105,8 @@ pub fn grouped(n: u64) -> String {
     text
 }
 
-/// Nanoseconds as `12.3 us`.
-pub fn time(ns: Option<u64>) -> String {
+/// Formats nanoseconds: `12.3 us`.
+pub fn format_duration(ns: Option<u64>) -> String {
     match ns {
         None => "-".into(),
         Some(ns) if ns < 1_000 => format!("{ns} ns"),
@@ -116,8 +116,8 @@ pub fn time(ns: Option<u64>) -> String {
     }
 }
 
-/// The time of day, in UTC; `digits` of the second.
-pub fn clock(at_ns: u64, digits: usize) -> String {
+/// Formats the time of day in UTC, with `digits` digits of the fraction of a second.
+pub fn format_time_of_day(at_ns: u64, digits: usize) -> String {
     let (seconds, ns) = (at_ns / 1_000_000_000 % 86_400, at_ns % 1_000_000_000);
     let whole = format!("{:02}:{:02}:{:02}", seconds / 3_600, seconds / 60 % 60, seconds % 60);
     let fraction = format!("{ns:09}");
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_as_people_read_them() {
+    fn numbers_are_formatted() {
         for (value, text) in [
             (0.0, "0 b/s"),
             (0.5, "0.5 b/s"),
@@ -140,10 +140,10 @@ mod tests {
             (200_000.0, "200 kb/s"),
             (9.87e9, "9.87 Gb/s"),
         ] {
-            assert_eq!(scaled(value, "b/s"), text);
+            assert_eq!(with_prefix(value, "b/s"), text);
         }
-        assert_eq!(scaled(1234.0, ""), "1.23 k");
-        assert_eq!([grouped(0), grouped(999), grouped(1_234_567)], ["0", "999", "1,234,567"]);
-        assert_eq!(clock(3_661_500_000_000, 3), "01:01:01.500");
+        assert_eq!(with_prefix(1234.0, ""), "1.23 k");
+        assert_eq!([group_digits(0), group_digits(999), group_digits(1_234_567)], ["0", "999", "1,234,567"]);
+        assert_eq!(format_time_of_day(3_661_500_000_000, 3), "01:01:01.500");
     }
 }

@@ -1,4 +1,4 @@
-//! The terminal: the loop, and that it is left as it was found.
+//! The terminal: event loop, setup and restoration.
 
 use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
@@ -11,52 +11,56 @@ use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use trunkline_io::Clock;
 use trunkline_units::{Instant, Span};
 
-use super::app::{App, Flow};
+use super::app::{App, ControlFlow};
 use super::draw;
-use super::session::{Did, Session};
+use super::session::{Progress, Session};
 use crate::failure::Failure;
 
-/// How often the screen is drawn though nobody presses a key.
+/// Interval of redraws without key presses.
 const REDRAW: Span = Span::from_ms(250);
-/// How long packets are waited for before keys are looked at.
+/// Maximum time to wait for packets between checks for keys.
 const WAIT: Span = Span::from_ms(40);
-/// Keys that may wait to be looked at; who types on waits.
+/// Capacity of the queue of key events.
 const KEYS: usize = 64;
 
-/// Watches on the terminal until `q`, the end of the time, a signal, or the terminal goes away.
+/// Runs the screen until `q`, the end of the duration, a signal, or the loss of the terminal.
 pub fn watch(session: &mut Session) -> Result<(), Failure> {
-    // Asked while it is there: a terminal that is gone is none.
-    let typed = io::stdin().is_terminal();
-    // A panic restores the terminal before it is told: ratatui's hook.
+    // Check now: after a hangup the file is not a terminal any more.
+    let is_input_terminal = io::stdin().is_terminal();
+    // The panic hook of ratatui restores the terminal before it prints the panic.
     let mut terminal =
         ratatui::try_init().map_err(|e| Failure::run(format!("the terminal: {e} (try --plain)")))?;
-    let done = show(&mut terminal, session, typed);
+    let done = show(&mut terminal, session, is_input_terminal);
     if terminal.show_cursor().is_err() {
-        // Dropped, it would tell standard error, which is gone with the terminal, and panic.
+        // Dropping it would print an error to standard error, which is gone with the terminal, and panic.
         std::mem::forget(terminal);
     }
     let _ = ratatui::try_restore();
     done
 }
 
-fn show(terminal: &mut DefaultTerminal, session: &mut Session, typed: bool) -> Result<(), Failure> {
+fn show(
+    terminal: &mut DefaultTerminal,
+    session: &mut Session,
+    is_input_terminal: bool,
+) -> Result<(), Failure> {
     let clock = Clock::start();
-    let keys = listen();
+    let keys = spawn_key_reader();
     let mut app = App::new(session);
     let mut next = Instant::ZERO;
     loop {
-        let did = session.watch(WAIT)?;
-        session.tell()?;
-        if did == Did::Stopped || is_gone(typed) {
+        let progress = session.watch(WAIT)?;
+        session.take_samples()?;
+        if progress == Progress::Stopped || is_gone(is_input_terminal) {
             return Ok(());
         }
-        let mut news = clock.now() >= next;
-        // Nothing comes any more: only keys are waited for.
-        let mut patience = if did == Did::Ended { Duration::from(REDRAW) } else { Duration::ZERO };
+        let mut needs_redraw = clock.now() >= next;
+        // After the end of the source, wait for keys only.
+        let mut timeout = if progress == Progress::Ended { Duration::from(REDRAW) } else { Duration::ZERO };
         loop {
-            match keys.recv_timeout(std::mem::take(&mut patience)) {
+            match keys.recv_timeout(std::mem::take(&mut timeout)) {
                 Ok(Event::Key(key)) if key.kind != KeyEventKind::Release => {
-                    if app.key(key, session)? == Flow::Quit {
+                    if app.key(key, session)? == ControlFlow::Quit {
                         return Ok(());
                     }
                 }
@@ -64,11 +68,11 @@ fn show(terminal: &mut DefaultTerminal, session: &mut Session, typed: bool) -> R
                 Err(RecvTimeoutError::Timeout) => break,
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             }
-            news = true;
+            needs_redraw = true;
         }
-        if news {
+        if needs_redraw {
             next = clock.now() + REDRAW;
-            let seen = draw::Seen {
+            let seen = draw::View {
                 name: session.name(),
                 note: session.note.as_deref(),
                 ended: session.has_ended(),
@@ -76,33 +80,37 @@ fn show(terminal: &mut DefaultTerminal, session: &mut Session, typed: bool) -> R
                 monitor: app.frozen.as_deref().unwrap_or(&session.monitor),
             };
             if let Err(e) = terminal.draw(|frame| draw::draw(frame, &app, &seen)) {
-                return if is_gone(typed) { Ok(()) } else { Err(Failure::run(format!("the terminal: {e}"))) };
+                return if is_gone(is_input_terminal) {
+                    Ok(())
+                } else {
+                    Err(Failure::run(format!("the terminal: {e}")))
+                };
             }
         }
     }
 }
 
-/// What is typed, heard by a thread of its own: reading it may block in the middle of a key, and crossterm's does not
-/// return when the terminal is gone. Then the thread spins until the program ends, so [`is_gone`] must be asked.
-fn listen() -> Receiver<Event> {
-    let (tell, heard) = sync_channel(KEYS);
+/// Starts a thread that reads terminal events, because a read may block in the middle of an escape sequence. crossterm's read
+/// does not return when the terminal is gone: the thread then spins until the program exits, so callers check [`is_gone`].
+fn spawn_key_reader() -> Receiver<Event> {
+    let (sender, receiver) = sync_channel(KEYS);
     std::thread::spawn(move || {
         while let Ok(event) = event::read() {
-            if tell.send(event).is_err() {
+            if sender.send(event).is_err() {
                 break;
             }
         }
     });
-    heard
+    receiver
 }
 
-/// Whether the terminal is gone: its window was closed, its connection lost. `typed`: it is standard input too.
-fn is_gone(typed: bool) -> bool {
+/// Whether the terminal is gone because its window was closed or its connection lost.
+fn is_gone(is_input_terminal: bool) -> bool {
     let (input, output) = (io::stdin(), io::stdout());
     let mut ends = vec![PollFd::new(output.as_fd(), PollFlags::empty())];
-    if typed {
+    if is_input_terminal {
         ends.push(PollFd::new(input.as_fd(), PollFlags::empty()));
     }
-    // Hanging up is told though nothing is asked for.
+    // POLLHUP is reported even if no events are requested.
     poll(&mut ends, PollTimeout::ZERO).is_ok_and(|count| count > 0)
 }

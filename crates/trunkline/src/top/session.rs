@@ -1,4 +1,4 @@
-//! A source, its monitor, and the file that samples are recorded in.
+//! A source, its monitor, and the file of recorded samples.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
@@ -22,68 +22,68 @@ use super::graph::{self, Graph};
 use crate::failure::Failure;
 use crate::flags::Top;
 
-/// Packets of a file, or blocks of an interface, that are taken before anything else is looked at.
-const MOST_PACKETS: usize = 5_000;
-const MOST_BLOCKS: usize = 32;
+/// Maximum number of packets of a file, or blocks of an interface, processed per call.
+const MAX_PACKETS: usize = 5_000;
+const MAX_BLOCKS: usize = 32;
 
-/// What is watched, and all that is known of it.
+/// A source and its monitor.
 pub struct Session {
     source: Source,
-    /// What was seen.
+    /// The counters.
     pub monitor: Monitor,
-    /// The filter that it began with, as it was written.
+    /// The initial filter, as typed.
     pub filter: String,
     clock: Clock,
     duration: Option<Span>,
     stop: Arc<AtomicBool>,
     /// Whether the source has ended.
     ended: bool,
-    /// What must be known of the source: it is down, cut off.
+    /// A problem of the source: interface down, file truncated.
     pub note: Option<String>,
-    /// What the kernel had, and of that dropped.
+    /// Frames that the kernel received, and dropped.
     pub kernel: Option<(u64, u64)>,
     recorder: Option<Recorder>,
     graph: Option<Graph>,
-    /// Samples of the monitor's load that were told and recorded.
-    told: u64,
-    /// What the filter passed in all samples told, whatever was reset meanwhile.
+    /// Number of samples returned and recorded so far.
+    reported: u64,
+    /// Total of matching packets in all samples, across resets.
     pub total: Count,
 }
 
-/// What a session did.
+/// The outcome of a call to [`Session::watch`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Did {
-    /// It saw packets or waited; there may be more.
-    Watched,
-    /// The time is over, or a signal asked for the end.
+pub enum Progress {
+    /// It processed packets or waited; there may be more.
+    Running,
+    /// The duration is over, or a signal arrived.
     Stopped,
     /// The source has ended.
     Ended,
 }
 
-/// A sample that has ended, and the totals then.
-pub struct Told {
+/// A completed sample, and the total at its end.
+pub struct ClosedSample {
     /// The sample.
     pub sample: Sample,
-    /// All that the filter passed until then.
+    /// Total of matching packets up to the end of the sample.
     pub total: Count,
 }
 
 impl Session {
-    /// Opens the source and the file to record in.
+    /// Opens the source and the file of recorded samples.
     pub fn open(flags: &Top) -> Result<Session, Failure> {
         Session::open_with(flags, Limits::default(), By::default())
     }
 
-    /// As [`Session::open`], with these limits but for the trace's, and so told flows apart.
+    /// Like [`Session::open`], with other limits and another definition of a flow. `flags` sets the limit of the trace.
     pub fn open_with(flags: &Top, limits: Limits, flows_by: By) -> Result<Session, Failure> {
-        let (text, filter) = asked(&flags.filter.join(" ")).map_err(Failure::input)?;
+        let (text, filter) = parse_filter(&flags.filter.join(" ")).map_err(Failure::input)?;
         let config = Config {
             interval_ns: flags.interval.as_ns(),
             filter,
             llc_port: flags.llc_udp,
             judgement: Judgement {
-                patience_ns: flags.patience.as_ns(),
+                patience_ns: flags.timeout.as_ns(),
                 deadline_ns: flags.deadline.map(Span::as_ns),
             },
             limits: Limits { trace: flags.events as usize, ..limits },
@@ -94,7 +94,7 @@ impl Session {
             _ => Failure::input(e),
         })?;
         if let Some(path) = flags.write.as_ref().filter(|path| path.exists()) {
-            return Err(Failure::input(format!("{} exists already", path.display())));
+            return Err(Failure::input(format!("{} already exists", path.display())));
         }
         let recorder = match &flags.record {
             Some(path) => Some(Recorder::create(path).map_err(|e| failed(&path.display().to_string(), &e))?),
@@ -117,12 +117,12 @@ impl Session {
             kernel: None,
             recorder,
             graph: flags.graph.as_ref().map(|_| Graph::new(flags.interval.as_ns())),
-            told: 0,
+            reported: 0,
             total: Count::default(),
         })
     }
 
-    /// What is watched.
+    /// Returns the name of the source.
     pub fn name(&self) -> &str {
         self.source.name()
     }
@@ -132,35 +132,36 @@ impl Session {
         self.ended
     }
 
-    /// Sees what is there, or waits for it at most `limit`.
-    pub fn watch(&mut self, limit: Span) -> Result<Did, Failure> {
+    /// Processes available packets, or waits for packets for at most `limit`.
+    pub fn watch(&mut self, limit: Span) -> Result<Progress, Failure> {
         let over = self
             .duration
             .is_some_and(|limit| self.clock.now().since(trunkline_units::Instant::ZERO) >= limit);
         if over || self.stop.load(Ordering::Relaxed) {
             self.drain();
-            return Ok(Did::Stopped);
+            return Ok(Progress::Stopped);
         }
         if self.ended {
-            return Ok(Did::Ended);
+            return Ok(Progress::Ended);
         }
         self.ended = match &mut self.source {
             Source::Live(_) => self.watch_interface(limit)?,
-            Source::File(file) => match file.look(&mut self.monitor, MOST_PACKETS) {
+            Source::File(file) => match file.look(&mut self.monitor, MAX_PACKETS) {
                 Ok(looked) => looked == Looked::End,
                 Err(e) => {
-                    let cut = e.kind() == io::ErrorKind::UnexpectedEof;
-                    self.note = Some(if cut { "the file is cut off".into() } else { e.to_string() });
+                    let is_truncated = e.kind() == io::ErrorKind::UnexpectedEof;
+                    self.note =
+                        Some(if is_truncated { "the file is truncated".into() } else { e.to_string() });
                     true
                 }
             },
         };
-        Ok(if self.ended { Did::Ended } else { Did::Watched })
+        Ok(if self.ended { Progress::Ended } else { Progress::Running })
     }
 
-    /// Sees what the kernel has captured until now and still holds.
+    /// Processes the packets that the kernel has captured so far.
     fn drain(&mut self) {
-        /// How often frames are waited for that the kernel has: on a crowded machine it is late to hand them over.
+        /// Maximum number of waits for frames in the kernel, which may hand them over late on a busy machine.
         const WAITS: usize = 50;
         let Source::Live(live) = &mut self.source else { return };
         let mut waits = 0;
@@ -174,10 +175,10 @@ impl Session {
         self.kernel = live.counted().ok().or(self.kernel);
     }
 
-    /// True once the interface is gone.
+    /// Processes packets of an interface; returns true once the interface is gone.
     fn watch_interface(&mut self, limit: Span) -> Result<bool, Failure> {
         let Source::Live(live) = &mut self.source else { return Ok(false) };
-        for block in 0..MOST_BLOCKS {
+        for block in 0..MAX_BLOCKS {
             if live.look(&mut self.monitor) == Looked::Some {
                 self.note = None;
                 continue;
@@ -200,13 +201,13 @@ impl Session {
         }
         self.kernel = Some(live.counted().map_err(|e| failed(live.name(), &e))?);
         let now_ns = u64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap_or_default();
-        // What was captured until then has been handed over.
+        // Frames captured before this time have been handed over.
         self.monitor.advance(now_ns.saturating_sub((Ring::LAG * 2).as_ns()));
         Ok(false)
     }
 
-    /// Ends the sample that runs, so that its packets are told, if it has any.
-    pub fn close(&mut self) {
+    /// Closes the current sample if it has packets.
+    pub fn close_sample(&mut self) {
         let load = self.monitor.load();
         if load.running() == Count::default() {
             return;
@@ -214,48 +215,49 @@ impl Session {
         self.monitor.advance(load.now_ns().saturating_add(load.interval_ns()));
     }
 
-    /// The samples that have ended since this was last asked; they are recorded.
-    pub fn tell(&mut self) -> Result<Vec<Told>, Failure> {
+    /// Records the samples closed since the last call and returns them.
+    pub fn take_samples(&mut self) -> Result<Vec<ClosedSample>, Failure> {
         let load = self.monitor.load();
-        let news = load.closed().saturating_sub(self.told) as usize;
-        self.told = load.closed();
-        if news == 0 {
+        let new = load.closed().saturating_sub(self.reported) as usize;
+        self.reported = load.closed();
+        if new == 0 {
             return Ok(Vec::new());
         }
-        let mut samples: Vec<Sample> = load.samples().rev().take(news).copied().collect();
+        let mut samples: Vec<Sample> = load.samples().rev().take(new).copied().collect();
         samples.reverse();
-        let mut told = Vec::with_capacity(samples.len());
+        let mut closed_samples = Vec::with_capacity(samples.len());
         for sample in samples {
             self.total += sample.shown;
-            told.push(Told { sample, total: self.total });
+            closed_samples.push(ClosedSample { sample, total: self.total });
         }
         if let Some(graph) = &mut self.graph {
-            told.iter().for_each(|told| graph.add(&told.sample));
+            closed_samples.iter().for_each(|closed| graph.add(&closed.sample));
         }
         if let Some(recorder) = &mut self.recorder {
-            let wrote = told.iter().try_for_each(|told| recorder.row(told, &self.monitor, self.kernel));
-            let wrote = wrote.and_then(|()| recorder.file.flush());
-            wrote.map_err(|e| failed(&recorder.name, &e))?;
+            let written =
+                closed_samples.iter().try_for_each(|closed| recorder.row(closed, &self.monitor, self.kernel));
+            let written = written.and_then(|()| recorder.file.flush());
+            written.map_err(|e| failed(&recorder.name, &e))?;
         }
-        Ok(told)
+        Ok(closed_samples)
     }
 
-    /// Forgets what was counted, perhaps for another filter. Totals that are recorded go on.
+    /// Resets the counters, optionally with another filter. Recorded totals continue.
     pub fn restart(&mut self, filter: Option<Option<Filter>>) -> Result<(), Failure> {
-        self.close();
-        self.tell()?;
+        self.close_sample();
+        self.take_samples()?;
         match filter {
             Some(filter) => self.monitor.set_filter(filter),
             None => self.monitor.reset(),
         }
-        self.told = 0;
+        self.reported = 0;
         Ok(())
     }
 
-    /// Writes what was asked for: the last samples, the graph, what the trace keeps. Each though another fails.
+    /// Writes the last samples, the graph and the trace, if requested. Each is attempted even if another fails.
     pub fn finish(&mut self, flags: &Top) -> Result<(), Failure> {
-        self.close();
-        let told = self.tell().map(drop);
+        self.close_sample();
+        let recorded = self.take_samples().map(drop);
         let drawn = self.graph.as_ref().zip(flags.graph.as_ref()).map_or(Ok(()), |(graph, path)| {
             let svg =
                 graph.svg(&format!("trunkline top {}", self.name()), &graph::note(self.total, self.kernel));
@@ -265,22 +267,22 @@ impl Session {
             let written = self.monitor.trace().write(path);
             written.map(drop).map_err(|e| failed(&path.display().to_string(), &e))
         });
-        told.and(drawn).and(written)
+        recorded.and(drawn).and(written)
     }
 }
 
-/// A filter and its text, which after `@` is that of a file: words, lines that begin with `#` left out. Nothing passes
-/// everything.
-pub fn asked(text: &str) -> Result<(String, Option<Filter>), String> {
-    /// Longer than the text of any filter.
-    const MOST: u64 = 64 << 10;
+/// Parses a filter and returns its text. `@FILE` reads the text from a file, without lines that start with `#`. An empty
+/// text is no filter.
+pub fn parse_filter(text: &str) -> Result<(String, Option<Filter>), String> {
+    /// Maximum size of a filter file, in bytes.
+    const MAX_FILTER: u64 = 64 << 10;
     let mut text = text.trim().to_owned();
     if let Some(name) = text.strip_prefix('@').map(str::to_owned) {
         text.clear();
-        let file = File::open(&name).and_then(|file| file.take(MOST).read_to_string(&mut text));
+        let file = File::open(&name).and_then(|file| file.take(MAX_FILTER).read_to_string(&mut text));
         let length = file.map_err(|e| format!("{name}: {e}"))?;
-        if length as u64 == MOST {
-            return Err(format!("{name}: longer than any filter"));
+        if length as u64 == MAX_FILTER {
+            return Err(format!("{name}: the file is too long for a filter"));
         }
         let lines = text.lines().filter(|line| !line.trim_start().starts_with('#'));
         text = lines.flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ");
@@ -290,12 +292,12 @@ pub fn asked(text: &str) -> Result<(String, Option<Filter>), String> {
     Ok((text, filter))
 }
 
-/// Something outside went wrong with `what`.
-pub fn failed(what: &str, error: &io::Error) -> Failure {
-    Failure::run(format!("{what}: {error}"))
+/// Returns a failure of the system that concerns `name`.
+pub fn failed(name: &str, error: &io::Error) -> Failure {
+    Failure::run(format!("{name}: {error}"))
 }
 
-/// Samples as CSV.
+/// Writes samples as CSV.
 struct Recorder {
     name: String,
     file: BufWriter<File>,
@@ -313,8 +315,13 @@ impl Recorder {
         Ok(Recorder { name: path.display().to_string(), file })
     }
 
-    fn row(&mut self, told: &Told, monitor: &Monitor, kernel: Option<(u64, u64)>) -> io::Result<()> {
-        let (Told { sample, total }, load) = (told, monitor.load());
+    fn row(
+        &mut self,
+        closed: &ClosedSample,
+        monitor: &Monitor,
+        kernel: Option<(u64, u64)>,
+    ) -> io::Result<()> {
+        let (ClosedSample { sample, total }, load) = (closed, monitor.load());
         let (packets_s, bits_s) = load.rates(sample.shown);
         let (tally, rotation) = (monitor.exchanges().total(), monitor.ring().rotation());
         let of_kernel = |pick: fn((u64, u64)) -> u64| kernel.map(|k| pick(k).to_string()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The command as a person meets it: a program, what it says, how it ends, and what it leaves on the disk.
+//! Runs the `trunkline` program and checks its output, exit status and files.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 #![allow(clippy::disallowed_methods, reason = "these tests watch a program that runs in real time")]
@@ -17,15 +17,15 @@ use serde_json::Value;
 use tempfile::TempDir;
 use trunkline_io::must::skip;
 
-/// Longer than any run of these tests takes, however busy the machine: a program that hangs fails its test.
+/// Limit of a run, after which the program counts as hanging.
 const HANGS: Duration = Duration::from_secs(120);
 
-/// A folder of its own for a test, with everything the program leaves behind.
-pub struct Desk(TempDir);
+/// A temporary folder for a test and the files of the program.
+pub struct TestDir(TempDir);
 
-impl Desk {
-    pub fn new() -> Desk {
-        Desk(TempDir::new().unwrap())
+impl TestDir {
+    pub fn new() -> TestDir {
+        TestDir(TempDir::new().unwrap())
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -36,25 +36,24 @@ impl Desk {
         fs::write(self.path(name), bytes).unwrap();
     }
 
-    /// The program with these arguments, at this desk.
+    /// Returns a command that runs the program in this folder.
     pub fn trunkline<A: AsRef<OsStr>>(&self, args: &[A]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_trunkline"));
         command.args(args);
-        self.place(command)
+        self.in_dir(command)
     }
 
-    /// The program inside `sh`, as `"$@"`, in new namespaces of `unshare`: what the script mounts and routes goes
-    /// with it.
+    /// Returns a command that runs a script with the program as `"$@"` in new namespaces of `unshare`.
     pub fn unshared(&self, namespaces: &str, script: &str, args: &[&str]) -> Command {
         let mut command = Command::new("unshare");
         command.args([namespaces, "sh", "-ec", script, "sh", env!("CARGO_BIN_EXE_trunkline")]).args(args);
-        self.place(command)
+        self.in_dir(command)
     }
 
-    fn place(&self, mut command: Command) -> Command {
+    fn in_dir(&self, mut command: Command) -> Command {
         command.current_dir(self.0.path()).stdin(Stdio::null()).process_group(0);
         command.env("TRUNKLINE_ARCHIVE", self.path("archive.sqlite")).env("HOME", self.0.path());
-        command.env_remove("XDG_DATA_HOME");
+        command.env_remove("XDG_DATA_HOME").env_remove("TRUNKLINE_COUNTERS");
         command
     }
 
@@ -63,27 +62,27 @@ impl Desk {
         Running::start(command).end()
     }
 
-    /// `trunkline ARGS…` to its end.
-    pub fn say<A: AsRef<OsStr>>(&self, args: &[A]) -> Ended {
+    /// Runs `trunkline ARGS…` to its end.
+    pub fn execute<A: AsRef<OsStr>>(&self, args: &[A]) -> Ended {
         self.end(self.trunkline(args))
     }
 
-    /// `trunkline run` of an experiment, its results in `out`.
+    /// Runs an experiment to its end, with results in `out`.
     pub fn run(&self, experiment: &str, more: &[&str]) -> Ended {
-        self.end(self.trunkline(&self.asked(experiment, more)))
+        self.end(self.trunkline(&self.run_arguments(experiment, more)))
     }
 
-    /// The same, under way.
+    /// Starts a run of an experiment, with results in `out`.
     pub fn start(&self, experiment: &str, more: &[&str]) -> Running {
-        Running::start(self.trunkline(&self.asked(experiment, more)))
+        Running::start(self.trunkline(&self.run_arguments(experiment, more)))
     }
 
-    fn asked<'a>(&self, experiment: &str, more: &[&'a str]) -> Vec<&'a str> {
+    fn run_arguments<'a>(&self, experiment: &str, more: &[&'a str]) -> Vec<&'a str> {
         self.write("experiment.ns", experiment);
         [&["run", "experiment.ns", "--out", "out"], more].concat()
     }
 
-    /// What a run that must go well recorded.
+    /// Runs an experiment that must succeed and returns its record.
     pub fn record(&self, experiment: &str, more: &[&str]) -> Value {
         let ended = self.run(experiment, more);
         assert_eq!((ended.status, ended.err.as_str()), (0, ""), "{}", ended.out);
@@ -99,7 +98,7 @@ impl Desk {
 
     /// The record of a run in the archive.
     pub fn archived(&self, id: u32) -> Value {
-        let ended = self.say(&["records", "export", &id.to_string()]);
+        let ended = self.execute(&["records", "export", &id.to_string()]);
         assert_eq!((ended.status, ended.err.as_str()), (0, ""));
         let json: Value = serde_json::from_str(&ended.out).unwrap();
         json.get(0).cloned().unwrap_or(json)
@@ -136,7 +135,7 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// It ended with this status and one clear line, which holds `words`.
+    /// Asserts this status and a single line of errors that contains `words`.
     pub fn assert_line(&self, status: i32, words: &str) {
         let lines: Vec<&str> = self.err.lines().collect();
         let [line] = lines[..] else { panic!("one line was expected: {self:#?}") };
@@ -145,7 +144,7 @@ impl Ended {
     }
 }
 
-/// A program under way; killed if its test ends first.
+/// A running program, killed on drop.
 pub struct Running {
     child: Child,
     out: File,
@@ -159,7 +158,7 @@ impl Running {
         Running::with(command, out, err)
     }
 
-    /// One whose standard output goes to where nobody reads.
+    /// Starts a program whose standard output is a closed pipe.
     pub fn unread(mut command: Command) -> Running {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
@@ -168,7 +167,7 @@ impl Running {
         Running::with(command, out, err)
     }
 
-    /// One whose output the test has placed itself; `out` and `err` are what it will be said to have written.
+    /// Starts a program whose output the test has redirected to `out` and `err`.
     pub fn with(mut command: Command, out: File, err: File) -> Running {
         let child = command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"));
         Running { child, out, err }
@@ -194,7 +193,7 @@ impl Running {
         Ended { status, out: text(&mut self.out), err: text(&mut self.err) }
     }
 
-    /// The agent of this host, once it serves an end of a connection.
+    /// Waits for the agent of this host to serve an end of a connection.
     pub fn agent(&self, host: &str) -> Pid {
         let agent = self.agent_at(host);
         within(HANGS, "an agent at work", || serves(agent));
@@ -212,15 +211,15 @@ impl Running {
         found.unwrap()
     }
 
-    /// The agents of these hosts, once all their ends have had messages and passed on what they measured.
+    /// Waits until all ends of the agents of these hosts have exchanged messages and reported results.
     ///
-    /// That is seen by how often their threads have waited. A copy of what an end measured is left twice a second, and a
-    /// thread that is named as the program passes it on as often.
+    /// The number of voluntary context switches of their threads shows this: an end publishes results twice a second, and the
+    /// thread named like the program forwards them as often.
     pub fn agents_with_results<const N: usize>(&self, hosts: [&str; N]) -> [Pid; N] {
         let agents = hosts.map(|host| self.agent(host));
         let are_busy = |agent: &Pid| {
             let mut ends = threads(*agent).into_iter().filter(|(_, name, _)| name.starts_with("end "));
-            // Without messages it takes 5 s to wait so often.
+            // Without messages this many waits take 5 s.
             ends.all(|(.., waits)| waits >= 100)
         };
         within(HANGS, "messages", || agents.iter().all(are_busy));
@@ -243,10 +242,10 @@ impl Drop for Running {
     }
 }
 
-/// Waits until something is so; panics if it does not become so.
-pub fn within(limit: Duration, what: &str, mut so: impl FnMut() -> bool) {
+/// Waits until a condition is true; panics after `limit`.
+pub fn within(limit: Duration, what: &str, mut condition: impl FnMut() -> bool) {
     let until = Instant::now() + limit;
-    while !so() {
+    while !condition() {
         assert!(Instant::now() < until, "waited {limit:?} for {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -257,7 +256,7 @@ pub fn signal(pid: Pid, signal: Signal) {
     kill(pid, signal).unwrap();
 }
 
-/// Whether a process has ended, buried or not.
+/// Whether a process has ended, reaped or not.
 pub fn is_gone(pid: Pid) -> bool {
     state_and_parent(pid).is_none_or(|(state, _)| state == "Z")
 }
@@ -270,7 +269,7 @@ fn children(of: Pid) -> Vec<Pid> {
 
 fn state_and_parent(pid: Pid) -> Option<(String, Pid)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The program's name stands in parentheses and may hold anything.
+    // The program name is in parentheses and may contain any character.
     let mut words = stat.rsplit_once(')')?.1.split_whitespace();
     Some((words.next()?.into(), Pid::from_raw(words.next()?.parse().ok()?)))
 }
@@ -280,24 +279,24 @@ fn arguments(pid: Pid) -> Vec<String> {
     line.split_terminator('\0').map(String::from).collect()
 }
 
-/// Whether an agent has an end of a connection open: each has a thread of this name.
+/// Whether an agent serves an end of a connection, which has a thread of this name.
 fn serves(pid: Pid) -> bool {
     threads(pid).iter().any(|(_, name, _)| name.starts_with("end "))
 }
 
-/// The threads of a process: what they are called, and how often each has waited.
+/// Returns the threads of a process with their names and numbers of voluntary context switches.
 fn threads(pid: Pid) -> Vec<(Pid, String, u64)> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let told = threads.filter_map(|thread| {
+    let threads = threads.filter_map(|thread| {
         let status = fs::read_to_string(thread.path().join("status")).ok()?;
         let of = |key: &str| status.lines().find_map(|line| line.strip_prefix(key)).map(str::trim_start);
         let id = Pid::from_raw(of("Pid:")?.parse().ok()?);
         Some((id, of("Name:")?.to_owned(), of("voluntary_ctxt_switches:")?.parse().ok()?))
     });
-    told.collect()
+    threads.collect()
 }
 
-/// Whether a command works here; a test that cannot do without it says that it is skipped.
+/// Whether a command works here; if not, prints that the test is skipped.
 pub fn can(command: &[&str]) -> bool {
     let mut trial = Command::new(command[0]);
     trial.args(&command[1..]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -313,13 +312,13 @@ pub fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
-/// Ports nobody uses just now.
+/// Returns unused ports.
 pub fn free_ports<const N: usize>() -> [u16; N] {
     let sockets = [(); N].map(|()| std::net::UdpSocket::bind("127.0.0.1:0").unwrap());
     sockets.map(|s| s.local_addr().unwrap().port())
 }
 
-/// Bytes that do not repeat and are the same each time.
+/// Returns pseudorandom bytes, the same each time.
 pub fn noise(length: usize) -> Vec<u8> {
     let mut x = 0x2545_f491_4f6c_dd1d_u64;
     let mut next = || {

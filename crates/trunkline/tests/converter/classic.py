@@ -615,7 +615,7 @@ def check_a_daemon_says_one_line_and_pages_when_asked():
         assert central.process.stdout.readline().startswith("central on ")
         # Up to the empty line of the last figure, which is not 0: both levels.
         said = [central.process.stdout.readline() for _ in range(3)]
-        assert said[0].startswith("Level of congestion"), said
+        assert said[0].startswith("Congestion level"), said
 
 
 def check_deadlines_are_those_of_the_flags_and_of_the_file():

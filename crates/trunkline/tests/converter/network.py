@@ -38,8 +38,8 @@ def run(*words, **more):
 
 
 def documented(name):
-    """The lines of a block of docs/bundle.md whose first line is a comment that begins with a name."""
-    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../../docs/bundle.md")) as file:
+    """The lines of a block of docs/reference/bundle.md whose first line is a comment that begins with a name."""
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../../docs/reference/bundle.md")) as file:
         blocks = file.read().split("```")[1::2]
     [found] = [block for block in blocks if block.split("\n")[1].startswith(f"# {name}")]
     return found.split("\n")[2:-1]
@@ -127,7 +127,7 @@ class Network:
             run("sh", "-ec", line)
 
     def written(self, name):
-        """A file as docs/bundle.md has it."""
+        """A file as docs/reference/bundle.md has it."""
         with open(f"/run/{name}", "w") as file:
             file.write("\n".join(documented(name)) + "\n")
         os.chmod(file.name, 0o600)

@@ -321,13 +321,13 @@ def joins_within_a_group_are_silent(network, site, far):
 
 
 def bundle_of_the_first(site, packets, host, address, first):
-    """Of the bundles that left for a host after its join was there, and after it a message of the address, the number of the
-    one that had the first message."""
-    to_central = lambda at, port: [(number, one[4]) for number, one in enumerate(packets) if number >= at and one[3] == port]
-    joined = next(at for at, data in to_central(0, 3458) if packets[at][1] == local(host) and address in joins(site, data))
-    # None: it was there before the join, and was given to the host all the same.
-    there = next((at for at, data in to_central(joined, 3450) if address in dict(carried(site, data, 2))), joined)
-    left = [dict(map(reversed, carried(site, data, 0))) for out, _, to, _, data in packets[there:] if out and to == local(host)]
+    """The number of the bundle with the first message, among those that left for a host once both its join and that message
+    had arrived. The system may hand the converter the join first although the message was captured first."""
+    to_central = lambda port: [(number, one[4]) for number, one in enumerate(packets) if one[3] == port]
+    joined = next(at for at, data in to_central(3458) if packets[at][1] == local(host) and address in joins(site, data))
+    arrived = next(at for at, data in to_central(3450) if (address, first) in carried(site, data, 2))
+    after = packets[max(joined, arrived):]
+    left = [dict(map(reversed, carried(site, data, 0))) for out, _, to, _, data in after if out and to == local(host)]
     return next(number for number, bodies in enumerate(filter(None, left), 1) if first in bodies)
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The wide format by raw UDP, from docs/bundle-wire.md alone, against the daemons: a host, the wide area, and a walk over
+"""The wide format by raw UDP, from docs/reference/bundle-wire.md alone, against the daemons: a host, the wide area, and a walk over
 datagrams that knows nothing but the header of DIS.
 
 Each function whose name begins with `check_` is a check; it starts the daemons that it needs, on addresses of its own
@@ -415,8 +415,8 @@ def check_who_speaks_the_other_format_is_told_once():
                 says.sendto(classic.bundle([(1, b"a classic bundle")], classic.bit(1)), (place.ip, 3458))
                 says.sendto(b"neither", (place.ip, 3458))
             at = "{}:{}".format(*says.getsockname())
-            wide.tells = [f"bundles of the classic format come from {at}; here it is the wide one (--format)"]
-            classics.tells = [f"bundles of the wide format come from {at}; here it is the classic one (--format)"]
+            wide.tells = [f"received bundles of the classic format from {at}; this converter uses the wide format (--format)"]
+            classics.tells = [f"received bundles of the wide format from {at}; this converter uses the classic format (--format)"]
             name = 'trunkline_converter_malformed_total{way="in"}'
             place.until("them to be counted", lambda: place.metrics()[name] == 6)
             old.until("them to be counted", lambda: old.metrics()[name] == 3)
@@ -425,8 +425,8 @@ def check_who_speaks_the_other_format_is_told_once():
 def check_two_of_one_number_are_told():
     with Place() as place, Place() as other:
         middle, old = central(place), other.central()
-        middle.tells = ["two hosts say that they are number 7: ", "two converters of level 1 say that they are number 2: "]
-        old.tells = ["two hosts say that they are number 1: "]
+        middle.tells = ["two hosts use number 7: ", "two level-1 converters use number 2: "]
+        old.tells = ["two hosts use number 1: "]
         says, twice = [udp(place.ip) for _ in range(2)], time.monotonic() + 1.5
         ends = time.monotonic() + LONG
         stale = 'trunkline_converter_stale_total'
@@ -446,7 +446,7 @@ def check_two_of_one_number_are_told():
 
 def check_what_is_no_bundle_is_counted():
     with Place() as place:
-        central(place).tells = ["bundles of the classic format come from"]
+        central(place).tells = ["received bundles of the classic format from"]
         says = udp(place.ip)
         right = bundle(HOST, 7)
         wrong = [b"", b"x", bytes(32), right[:-1], right + bytes(12), right[:14] + b"\x21" + right[15:],

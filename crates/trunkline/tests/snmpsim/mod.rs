@@ -1,7 +1,7 @@
-//! Agents that snmpsim plays, which shares no code with us or net-snmp: the archive must have what their data say.
+//! SNMP agents simulated by snmpsim, an independent implementation: the archive must match their data.
 //!
-//! What is put into an agent's data is noted as a [`Law`] of the series that comes of it. Every reading in the archive is held
-//! against its law, and no series may be there without one.
+//! Each object of an agent defines a [`Law`] of its series. Every reading in the archive is checked against its law, and every
+//! series needs one.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -14,10 +14,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::Signal;
 use trunkline_counters::archive::{Point, Reader, SeriesInfo, TableId};
-use trunkline_counters::counter::{Event, Kind, Moment, Raw};
+use trunkline_counters::counter::{Event, RawValue, Timestamp, ValueKind};
 use trunkline_io::must::skip;
 
-use super::command::{Desk, Running, can, signal, within};
+use super::command::{Running, TestDir, can, signal, within};
 use super::{Ends, LIMIT, sh};
 
 /// Octets a second of the counter of 32 bits that wraps: all that its line carries.
@@ -80,19 +80,19 @@ struct Agent {
 }
 
 impl Agent {
-    /// One that tells who it is and how long it has run.
+    /// Creates an agent with a name and an uptime.
     fn new(name: &str) -> Agent {
         let mut agent = Agent::default();
         let system = [1, 3, 6, 1, 2, 1, 1];
-        for (scalar, text) in [(1, "an agent of snmpsim"), (4, "somebody"), (5, name), (6, "somewhere")] {
-            agent.say(&[&system[..], &[scalar, 0]].concat(), "4", text);
+        for (scalar, text) in [(1, "an agent of snmpsim"), (4, "contact"), (5, name), (6, "somewhere")] {
+            agent.set(&[&system[..], &[scalar, 0]].concat(), "4", text);
         }
-        agent.say(&[&system[..], &[3, 0]].concat(), "67:numeric", "rate=100,initial=1000");
+        agent.set(&[&system[..], &[3, 0]].concat(), "67:numeric", "rate=100,initial=1000");
         agent
     }
 
     /// An object that no series comes of. `tag`: its type, as in BER, and which module of snmpsim varies it.
-    fn say(&mut self, object: &[u32], tag: &str, value: impl Display) {
+    fn set(&mut self, object: &[u32], tag: &str, value: impl Display) {
         let line = format!("{tag}|{value}");
         self.objects.insert(object.to_vec(), [line.clone(), line]);
     }
@@ -100,7 +100,7 @@ impl Agent {
     /// A text, of any octets.
     fn text(&mut self, object: &[u32], octets: &[u8]) {
         let hex: String = octets.iter().map(|octet| format!("{octet:02x}")).collect();
-        self.say(object, "4x", hex);
+        self.set(object, "4x", hex);
     }
 
     /// A counter (`tag`: 65 of 32 bits, 70 of 64) that a series comes of.
@@ -131,16 +131,16 @@ impl Agent {
             _ => Law::Is(u64::from(1_000 * number + column)),
         };
         self.text(&plain(2), format!("port number {number}").as_bytes());
-        self.say(&plain(3), "2", 6);
-        self.say(&plain(5), "66", speed);
-        self.say(&plain(7), "2", 1);
-        self.say(&plain(8), "2", 1);
+        self.set(&plain(3), "2", 6);
+        self.set(&plain(5), "66", speed);
+        self.set(&plain(7), "2", 1);
+        self.set(&plain(8), "2", 1);
         for (series, column) in NARROW {
             let nowhere_else = series.ends_with("discards") || series.ends_with("errors");
             if name.is_none() || nowhere_else {
                 self.counts(&plain(column), 65, format!("port/{known}/{series}"), law(series, column));
             } else {
-                self.say(&plain(column), "65", 7); // what nobody shall take
+                self.set(&plain(column), "65", 7); // must be ignored
             }
         }
         for (series, column) in WIDE {
@@ -158,9 +158,9 @@ impl Agent {
         self.laws.insert(format!("port/{known}/state"), Law::Is(1));
         if let Some(name) = name {
             self.text(&wide(1), name);
-            self.say(&wide(15), "66", speed / 1_000_000);
+            self.set(&wide(15), "66", speed / 1_000_000);
             self.text(&wide(18), b"");
-            self.say(&wide(19), "67", 0);
+            self.set(&wide(19), "67", 0);
         }
     }
 
@@ -190,7 +190,7 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
 
-/// Agents by the community or context that they hear to.
+/// Agents by community or context.
 fn agents() -> BTreeMap<&'static str, Agent> {
     let runs = |start, rate| Law::Runs { start, rate, narrow: false };
     let mut switch = Agent::new("switch");
@@ -224,7 +224,7 @@ fn agents() -> BTreeMap<&'static str, Agent> {
     [("switch", switch), ("old", old), ("atm", atm), ("odd", odd)].into()
 }
 
-/// What the poller is told: all agents stand at one address; one is asked by version 3.
+/// The configuration of the poller: all agents have one address; one uses SNMPv3.
 const POLL: &str = "period = '2s'
 timeout = '10s'
 flush = '200ms'
@@ -264,7 +264,7 @@ fn simulator() -> Option<PathBuf> {
 }
 
 #[test]
-fn the_archive_has_what_the_data_of_snmpsim_say() {
+fn the_archive_matches_the_data_of_snmpsim() {
     let Some(simulator) = simulator() else { return };
     if !can(&["unshare", "-n", "true"]) {
         return;
@@ -280,23 +280,23 @@ fn the_archive_has_what_the_data_of_snmpsim_say() {
 }
 
 fn played(simulator: &Path) {
-    let desk = Desk::new();
+    let dir = TestDir::new();
     let agents = agents();
     for folder in ["data", "cache"] {
-        fs::create_dir(desk.path(folder)).unwrap();
+        fs::create_dir(dir.path(folder)).unwrap();
     }
     for (name, agent) in &agents {
-        desk.write(&format!("data/{name}.snmprec"), agent.data(0));
+        dir.write(&format!("data/{name}.snmprec"), agent.data(0));
     }
-    let mut plays = start(simulator, &desk);
-    let log = || fs::read_to_string(desk.path("snmpsim.log")).unwrap_or_default();
+    let mut plays = start(simulator, &dir);
+    let log = || fs::read_to_string(dir.path("snmpsim.log")).unwrap_or_default();
     within(LIMIT, "snmpsim to listen", || {
         assert!(plays.0.try_wait().unwrap().is_none(), "it ended: {}", log());
         fs::read_to_string("/proc/thread-self/net/udp").unwrap().contains(":0489 ")
     });
-    desk.write("poll.toml", poll());
-    let poller = Running::start(desk.trunkline(&["monitor", "poll", "poll.toml", "--archive", "counters"]));
-    let archive = desk.path("counters");
+    dir.write("poll.toml", poll());
+    let poller = Running::start(dir.trunkline(&["monitor", "poll", "poll.toml", "--archive", "counters"]));
+    let archive = dir.path("counters");
     let last =
         ["vc/atm0/4000.5/out/tagged-cells", "vc/atm0/4000.5/in/oversized", "vp/atm0/7/out/tagged-cells"];
     let ports = [("switch", "ge0"), ("old", "port number 1"), ("atm", "atm0"), ("odd", "same")];
@@ -312,14 +312,14 @@ fn played(simulator: &Path) {
     settle("values of all agents", || {
         told(2) && last.iter().all(|series| count("atm", series, &|p| p.value.is_some()) >= 2)
     });
-    change(&desk, &agents["atm"]);
+    change(&dir, &agents["atm"]);
     settle("what the data say now, and a wrap", || {
         // Twice: in the first poll some columns may have been asked before the change.
         let turned = |series: &&str| {
             let Law::Turns(_, to) = agents["atm"].laws[*series] else { unreachable!("it was changed") };
-            count("atm", series, &|p| p.value == Some(Raw(to.into()))) >= 2
+            count("atm", series, &|p| p.value == Some(RawValue(to.into()))) >= 2
         };
-        let wraps = count("old", "port/port number 1/in/octets", &|p| p.step.events.has(Event::Wrap));
+        let wraps = count("old", "port/port number 1/in/octets", &|p| p.update.events.contains(Event::Wrap));
         wraps > 0 && told(4) && last.iter().all(turned)
     });
     signal(poller.id(), Signal::SIGTERM);
@@ -333,33 +333,33 @@ fn played(simulator: &Path) {
     }
 }
 
-fn start(simulator: &Path, desk: &Desk) -> Ends {
+fn start(simulator: &Path, dir: &TestDir) -> Ends {
     let mut command = Command::new("python3");
     command.args(["-m", "snmpsim.commands.responder"]).env("PYTHONPATH", simulator);
     command.args(["--data-dir=data", "--cache-dir=cache", "--log-level=error", "--max-var-binds=200"]);
     command.args(["--agent-udpv4-endpoint=127.0.0.1:1161", "--v3-user=watcher"]);
     command.args(["--v3-auth-proto=SHA256", "--v3-auth-key=authpassword"]);
-    // Another user could not read what is here. Nobody reaches it from outside of this network.
-    command.env("SNMPSIM_ALLOW_ROOT", "true").env("HOME", desk.path(""));
-    let log = File::create(desk.path("snmpsim.log")).unwrap();
-    command.current_dir(desk.path("")).stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+    // Another user could not read the folder. The agent is unreachable from outside this network namespace.
+    command.env("SNMPSIM_ALLOW_ROOT", "true").env("HOME", dir.path(""));
+    let log = File::create(dir.path("snmpsim.log")).unwrap();
+    command.current_dir(dir.path("")).stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
     Ends(command.spawn().unwrap())
 }
 
 /// As `within`, of what takes a look at the archive.
-fn settle(what: &str, mut so: impl FnMut() -> bool) {
+fn settle(what: &str, mut condition: impl FnMut() -> bool) {
     within(LIMIT, what, || {
         thread::sleep(Duration::from_millis(200));
-        so()
+        condition()
     });
 }
 
 /// Changes an agent's data at once. It looks at the whole seconds of the file's time.
-fn change(desk: &Desk, agent: &Agent) {
-    desk.write("data/new", agent.data(1));
+fn change(dir: &TestDir, agent: &Agent) {
+    dir.write("data/new", agent.data(1));
     let later = SystemTime::now() + Duration::from_secs(10);
-    File::options().write(true).open(desk.path("data/new")).unwrap().set_modified(later).unwrap();
-    fs::rename(desk.path("data/new"), desk.path("data/atm.snmprec")).unwrap();
+    File::options().write(true).open(dir.path("data/new")).unwrap().set_modified(later).unwrap();
+    fs::rename(dir.path("data/new"), dir.path("data/atm.snmprec")).unwrap();
 }
 
 /// Every series of a device that has a name, and its readings.
@@ -368,7 +368,7 @@ fn series(archive: &Path, device: &str, wanted: impl Fn(&str) -> bool) -> Vec<(S
     let tables = reader.tables(TableId(0), 100).unwrap().into_iter().filter(|t| t.device == device);
     let all = tables.flat_map(|table| reader.series(table.id).unwrap()).filter(|s| wanted(&s.name));
     let with = |info: SeriesInfo| {
-        let points = reader.points(info.id, Moment(0), Moment::LAST, 100_000).unwrap().points;
+        let points = reader.points(info.id, Timestamp(0), Timestamp::MAX, 100_000).unwrap().points;
         (info, points)
     };
     all.map(with).collect()
@@ -378,7 +378,7 @@ fn readings(archive: &Path, device: &str, name: &str) -> Vec<Point> {
     series(archive, device, |series| series == name).pop().map_or(Vec::new(), |(_, points)| points)
 }
 
-/// Holds everything that is there of a device against the laws, and the laws against what is there.
+/// Checks all series of a device against the laws, and that every law has a series.
 fn hold(archive: &Path, device: &str, laws: &BTreeMap<String, Law>) {
     let all = series(archive, device, |_| true);
     let found: Vec<&String> = {
@@ -389,17 +389,17 @@ fn hold(archive: &Path, device: &str, laws: &BTreeMap<String, Law>) {
     assert_eq!(found, laws.keys().collect::<Vec<_>>(), "{device}");
     for (info, points) in &all {
         let what = format!("{device}: {}", info.name);
-        held(laws[&info.name], points, &what);
+        check_values(laws[&info.name], points, &what);
         match info.column.kind {
-            Kind::Counter32 => grew(points, 1 << 32, &what),
-            Kind::Counter64 => grew(points, 1 << 64, &what),
-            Kind::Gauge | Kind::Real => {}
+            ValueKind::Counter32 => grew(points, 1 << 32, &what),
+            ValueKind::Counter64 => grew(points, 1 << 64, &what),
+            ValueKind::Gauge | ValueKind::Real => {}
         }
     }
 }
 
-/// Values are what the law says.
-fn held(law: Law, points: &[Point], what: &str) {
+/// Checks values against a law.
+fn check_values(law: Law, points: &[Point], what: &str) {
     let mut values: Vec<u64> = points.iter().filter_map(|p| p.value).map(|raw| raw.0).collect();
     let count = values.len();
     match law {
@@ -412,9 +412,11 @@ fn held(law: Law, points: &[Point], what: &str) {
         Law::Runs { start, rate, narrow } => {
             let size = if narrow { 1i128 << 32 } else { 1 << 64 };
             for point in points {
-                let (Some(Raw(value)), Some(answered)) = (point.value, point.row.answered) else { continue };
+                let (Some(RawValue(value)), Some(answered)) = (point.value, point.row.answered_at) else {
+                    continue;
+                };
                 let at = |ns: i128| i128::from(start) + i128::from(rate) * ns / 1_000_000_000;
-                let least = at(i128::from(point.row.asked.0) - SLACK);
+                let least = at(i128::from(point.row.requested_at.0) - SLACK);
                 let most = at(i128::from(answered.0) + SLACK);
                 let beyond = (i128::from(value) - least).rem_euclid(size);
                 // Its arithmetic has 53 bits.
@@ -435,14 +437,18 @@ fn grew(points: &[Point], size: i128, what: &str) {
     let values: Vec<u64> = points.iter().filter_map(|p| p.value).map(|raw| raw.0).collect();
     let grown = |pair: &[u64]| (i128::from(pair[1]) - i128::from(pair[0])).rem_euclid(size);
     let between: i128 = values.windows(2).map(grown).sum();
-    let steps = || points.iter().map(|p| &p.step);
-    let counted: i128 = steps().filter_map(|s| s.growth).map(|growth| i128::from(growth.by)).sum();
+    let steps = || points.iter().map(|p| &p.update);
+    let counted: i128 = steps().filter_map(|s| s.growth).map(|growth| i128::from(growth.amount)).sum();
     assert_eq!(counted, between, "{what}: {values:?}");
-    let wraps = steps().filter(|s| s.events.has(Event::Wrap)).count();
+    let wraps = steps().filter(|s| s.events.contains(Event::Wrap)).count();
     assert_eq!(wraps, values.windows(2).filter(|w| w[1] < w[0]).count(), "{what}: {values:?}");
-    for event in
-        [Event::Ambiguous, Event::Restart, Event::ResetByRestart, Event::Discontinuity, Event::Unsaid]
-    {
-        assert!(!steps().any(|s| s.events.has(event)), "{what}: {event:?}, {values:?}");
+    for event in [
+        Event::Ambiguous,
+        Event::Restart,
+        Event::ResetByRestart,
+        Event::Discontinuity,
+        Event::UnannouncedReset,
+    ] {
+        assert!(!steps().any(|s| s.events.contains(event)), "{what}: {event:?}, {values:?}");
     }
 }

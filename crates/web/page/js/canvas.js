@@ -1,5 +1,5 @@
-// Draws the plots: lines, bands, gaps and events of one unit on a canvas; cursor and selection on a second one above it.
-import { EVENTS, clock, figure, moment } from "./figures.js";
+// Draws a plot: lines, bands, gaps and events of one unit on a canvas; cursor and selection on a second canvas above it.
+import { EVENTS, formatClock, formatValue, formatTime } from "./format.js";
 
 const LEFT = 78;
 const RIGHT = 14;
@@ -8,8 +8,8 @@ const BOTTOM = 26;
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-/** Marks at 1, 2 or 5 times a power of ten, about `count` of them. */
-export function marks(low, high, count) {
+/** Returns about `count` ticks at 1, 2 or 5 times a power of ten. */
+export function ticks(low, high, count) {
   const rough = (high - low) / count;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((times) => times * power).find((s) => s >= rough * 0.999) || rough;
@@ -20,7 +20,7 @@ export function marks(low, high, count) {
 
 const STEPS = [0.001, 0.01, 0.1, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800, 2592000, 31536000];
 
-/** Marks of a time axis on round local times, in milliseconds. */
+/** Returns the ticks of a time axis at round local times, in milliseconds. */
 export function times(from, to, count) {
   const rough = (to - from) / count / 1000;
   const step = (STEPS.find((s) => s >= rough) || rough) * 1000;
@@ -31,10 +31,10 @@ export function times(from, to, count) {
 }
 
 function timeLabel(at, step) {
-  const full = moment(at);
+  const full = formatTime(at);
   if (step >= 86400000) return full.slice(5, 10);
-  if (step >= 60000) return clock(at) === "00:00:00" ? full.slice(5, 10) : clock(at).slice(0, 5);
-  return step >= 1000 ? clock(at) : `${clock(at)}.${String(Math.floor(at % 1000)).padStart(3, "0")}`;
+  if (step >= 60000) return formatClock(at) === "00:00:00" ? full.slice(5, 10) : formatClock(at).slice(0, 5);
+  return step >= 1000 ? formatClock(at) : `${formatClock(at)}.${String(Math.floor(at % 1000)).padStart(3, "0")}`;
 }
 
 /** The colour of a line. */
@@ -53,7 +53,7 @@ export class Panel {
     this.element.append(this.base, this.over);
   }
 
-  /** Where a moment stands, in pixels; and which moment stands there. */
+  /** Convert a time to pixels, pixels to a time, and a value to pixels. */
   x(at) { return LEFT + ((at - this.view.from) / (this.view.to - this.view.from)) * (this.width - LEFT - RIGHT); }
   at(x) { return this.view.from + ((x - LEFT) / (this.width - LEFT - RIGHT)) * (this.view.to - this.view.from); }
   y(value) { return this.height - BOTTOM - ((value - this.low) / (this.high - this.low)) * (this.height - TOP - BOTTOM); }
@@ -68,11 +68,11 @@ export class Panel {
     pen.beginPath();
     pen.rect(LEFT, TOP - 4, this.width - LEFT - RIGHT, height - TOP - BOTTOM + 8);
     pen.clip();
-    this.silences(pen);
+    this.gaps(pen);
     lines.forEach((line) => this.band(pen, line));
     lines.forEach((line) => this.line(pen, line));
     pen.restore();
-    this.happened(pen, events);
+    this.drawEvents(pen, events);
     this.point(null, null);
   }
 
@@ -89,7 +89,7 @@ export class Panel {
     return pen;
   }
 
-  /** From zero, unless something is below it. What only may have been does not stretch the plot. */
+  /** Scales the value axis from zero, or below for negative values. Upper bounds do not extend the axis. */
   scale() {
     let [low, high] = [0, 0];
     for (const line of this.lines) {
@@ -110,7 +110,7 @@ export class Panel {
     pen.strokeStyle = css("--rule");
     pen.fillStyle = css("--quiet");
     pen.lineWidth = 1;
-    const values = marks(this.low, this.high, Math.max(2, Math.floor((height - TOP - BOTTOM) / 48)));
+    const values = ticks(this.low, this.high, Math.max(2, Math.floor((height - TOP - BOTTOM) / 48)));
     const like = Math.max(...values.map(Math.abs));
     pen.textAlign = "right";
     pen.textBaseline = "middle";
@@ -120,7 +120,7 @@ export class Panel {
       pen.moveTo(LEFT, y);
       pen.lineTo(width - RIGHT, y);
       pen.stroke();
-      pen.fillText(value === 0 ? "0" : figure(value, this.unit, 4, like), LEFT - 8, y);
+      pen.fillText(value === 0 ? "0" : formatValue(value, this.unit, 4, like), LEFT - 8, y);
     }
     const { all, step } = times(this.view.from, this.view.to, Math.max(2, Math.floor((width - LEFT - RIGHT) / 96)));
     pen.textAlign = "center";
@@ -135,8 +135,8 @@ export class Panel {
     }
   }
 
-  /** Stretches of buckets for which `test` holds, as first and last. */
-  static stretches(count, test) {
+  /** Returns the ranges of buckets for which `test` holds, as first and last. */
+  static ranges(count, test) {
     const all = [];
     for (let i = 0; i < count; i += 1) {
       if (!test(i)) continue;
@@ -149,15 +149,15 @@ export class Panel {
 
   middle(bucket) { return this.x(this.view.from + (bucket + 0.5) * this.view.length); }
 
-  /** Times of which nobody knows anything, or only what was counted over all of it. */
-  silences(pen) {
+  /** Shades times without readings, or with growth over a gap only. */
+  gaps(pen) {
     const known = (i) => this.lines.some((line) => line.covered[i] && !line.gap.has(i));
-    const all = Panel.stretches(this.view.count, known);
+    const all = Panel.ranges(this.view.count, known);
     if (!all.length) return;
     const [first, last] = [all[0][0], all[all.length - 1][1]];
     const asked = this.lines.reduce((most, line) => Math.max(most, ...line.gap), last);
     pen.fillStyle = css("--soft");
-    for (const [a, b] of Panel.stretches(this.view.count, (i) => i > first && i <= asked && !known(i))) {
+    for (const [a, b] of Panel.ranges(this.view.count, (i) => i > first && i <= asked && !known(i))) {
       const left = this.x(this.view.from + a * this.view.length);
       const right = this.x(this.view.from + (b + 1) * this.view.length);
       pen.fillRect(left, TOP, Math.max(1, right - left), this.height - TOP - BOTTOM);
@@ -168,7 +168,7 @@ export class Panel {
     pen.fillStyle = colour(line);
     for (const [top, alpha] of [[line.most, 0.07], [line.high, 0.16]]) {
       pen.globalAlpha = alpha;
-      for (const [a, b] of Panel.stretches(line.mean.length, (i) => !Number.isNaN(line.low[i]))) {
+      for (const [a, b] of Panel.ranges(line.mean.length, (i) => !Number.isNaN(line.low[i]))) {
         pen.beginPath();
         const half = a === b ? 1 : 0;
         for (let i = a; i <= b; i += 1) pen.lineTo(this.middle(i) - half, this.y(Number.isFinite(top[i]) ? top[i] : this.high * 2));
@@ -179,7 +179,7 @@ export class Panel {
     pen.globalAlpha = 1;
   }
 
-  /** The means. Over a gap only what was counted over all of it is known: that is dashed and thin. */
+  /** Draws the means. Growth over a gap is dashed and thin. */
   line(pen, line) {
     pen.strokeStyle = colour(line);
     pen.fillStyle = colour(line);
@@ -194,7 +194,7 @@ export class Panel {
     begin(gap);
     for (let i = 0; i < line.mean.length; i += 1) {
       if (Number.isNaN(line.mean[i])) {
-        // A bucket without a reading of a level that is known before and behind it is no gap.
+        // A covered bucket without a reading is not a gap.
         if (!line.covered[i]) last = null;
         continue;
       }
@@ -206,7 +206,7 @@ export class Panel {
       }
       if (last) pen.lineTo(here.x, here.y);
       else {
-        // A dot, should nothing follow.
+        // A dot in case no further point follows.
         pen.fillRect(here.x - 0.8, here.y - 0.8, 1.6, 1.6);
         pen.moveTo(here.x, here.y);
       }
@@ -216,8 +216,8 @@ export class Panel {
     pen.setLineDash([]);
   }
 
-  /** Diamonds in the margin above, with words where there is room. */
-  happened(pen, events) {
+  /** Draws events as diamonds in the upper margin, with names where they fit. */
+  drawEvents(pen, events) {
     let free = 0;
     pen.textAlign = "left";
     pen.textBaseline = "middle";
@@ -247,7 +247,7 @@ export class Panel {
     }
   }
 
-  /** The cursor at a bucket, and a selection between two moments. */
+  /** Draws the cursor at a bucket, and a selection between two times. */
   point(bucket, selection) {
     const pen = this.pen(this.over);
     if (selection) {

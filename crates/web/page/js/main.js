@@ -1,16 +1,17 @@
-// Which page is shown, and in which colours. The address after `#` says everything, so that a link keeps the view.
-import { fill } from "./ask.js";
+// Navigation and colour scheme. The URL fragment contains the whole view, so that links keep it.
+import { fill } from "./common.js";
+import { Overview } from "./overview.js";
 import { Plot } from "./plot.js";
 import { Channels, Hosts, Path, Switches } from "./status.js";
 
-const PAGES = { plot: Plot, hosts: Hosts, switches: Switches, channels: Channels, path: Path };
+const PAGES = { overview: Overview, plot: Plot, hosts: Hosts, switches: Switches, channels: Channels, path: Path };
 
 const main = document.getElementById("main");
 let shown = { name: "", page: null };
 
 function show() {
-  const [, name, query] = /^#\/(\w+)\??(.*)$/.exec(location.hash) || [null, "plot", ""];
-  const known = Object.hasOwn(PAGES, name) ? name : "plot";
+  const [, name, query] = /^#\/(\w+)\??(.*)$/.exec(location.hash) || [null, "overview", ""];
+  const known = Object.hasOwn(PAGES, name) ? name : "overview";
   if (shown.name !== known) {
     if (shown.page) shown.page.close();
     fill(main);
@@ -24,7 +25,7 @@ function show() {
   shown.page.show(new URLSearchParams(query));
 }
 
-/** To another view; back comes the one before it. */
+/** Opens another view; the back button returns to the previous one. */
 function go(to) {
   if (to === location.hash) return;
   history.pushState(null, "", to);

@@ -1,20 +1,20 @@
-// The page of plots: what is plotted, over which time, and what there is to read about it.
-import { address, ask, el, fill, say } from "./ask.js";
+// The plot page: selection, time range, plots, legend and events.
+import { pageUrl, request, el, fill, announce } from "./common.js";
 import { Panel, colour } from "./canvas.js";
-import { Chooser } from "./choose.js";
-import { EVENTS, amount, clock, figure, millis, moment, nanos } from "./figures.js";
-import { events, lines } from "./lines.js";
+import { Chooser } from "./chooser.js";
+import { EVENTS, formatAmount, formatClock, formatValue, millis, formatTime, nanos } from "./format.js";
+import { events, lines } from "./series.js";
 import { Live } from "./live.js";
 
 const PRESETS = [["3600", "1 hour"], ["10800", "3 hours"], ["432000", "5 days"], ["all", "All"]];
-const MOST_SERIES = 8;
-const MOST_ROWS = 500;
-const SHORTEST = 100; // milliseconds
+const MAX_SERIES = 8;
+const MAX_ROWS = 500;
+const MIN_RANGE = 100; // milliseconds
 
-/** What an address says: series, differences of two, the time. */
+/** Parses the parameters of a URL: series, differences, time range. */
 function parse(parameters) {
   const numbers = (text) => (text || "").split(",").filter((n) => /^\d+$/.test(n)).map(Number);
-  const series = [...new Set(numbers(parameters.get("s")))].slice(0, MOST_SERIES);
+  const series = [...new Set(numbers(parameters.get("s")))].slice(0, MAX_SERIES);
   const minus = (parameters.get("d") || "").split(",").map((pair) => pair.split("-").map(Number))
     .filter(([a, b]) => series.includes(a) && series.includes(b) && a !== b).slice(0, 4);
   const from = Number(parameters.get("from"));
@@ -25,8 +25,8 @@ function parse(parameters) {
   return { series, minus, from, to, last: zoomed || known ? last : "3600", live: parameters.get("live") === "1", bits: parameters.get("bits") === "1" };
 }
 
-/** As an address says it. */
-function written(state) {
+/** Returns the parameters of a URL. */
+function toParameters(state) {
   return {
     s: state.series.join(","),
     d: state.minus.map((pair) => pair.join("-")).join(","),
@@ -38,7 +38,7 @@ function written(state) {
   };
 }
 
-/** The page. `go` changes the address. */
+/** The plot page. `go` changes the URL. */
 export class Plot {
   constructor(root, go) {
     this.go = go;
@@ -46,22 +46,22 @@ export class Plot {
     this.known = new Map();
     this.panels = new Map();
     this.cursor = null;
-    this.watching = new Live(this);
+    this.liveUpdates = new Live(this);
     this.chooser = new Chooser((change) => this.change(change));
     this.presets = PRESETS.map(([last, name]) => el("button", { type: "button", "data-last": last, click: () => this.change({ last }) }, name));
     this.live = el("button", { type: "button", class: "live", "aria-pressed": "false", click: () => this.change({ live: !this.state.live }) }, "Live");
     this.cells = el("button", { type: "button", id: "cells", hidden: true, click: () => this.change({ bits: !this.state.bits }) }, "Cells as bits");
-    this.shown = el("p", { class: "shown" });
-    this.trouble = el("div", { class: "trouble", role: "alert", hidden: true });
+    this.rangeLabel = el("p", { class: "shown" });
+    this.errorBox = el("div", { class: "error", role: "alert", hidden: true });
     this.plots = el("div", {
       class: "plots", tabindex: "0", role: "group", "aria-describedby": "keys",
       "aria-label": "Plot", keydown: (event) => this.key(event), pointerdown: (event) => this.down(event),
       pointermove: (event) => this.move(event), pointerup: (event) => this.up(event),
-      pointercancel: () => this.let(), pointerleave: () => this.leave(), dblclick: () => this.back(),
+      pointercancel: () => this.cancel(), pointerleave: () => this.leave(), dblclick: () => this.back(),
     });
     this.legend = el("div", { class: "scroll" });
-    this.happened = el("section", { class: "happened", "aria-labelledby": "happened" });
-    this.figures = el("details", { class: "figures", toggle: () => this.table() }, el("summary", {}, "Every figure, as a table"), el("div", { class: "scroll" }));
+    this.eventList = el("section", { class: "events", "aria-labelledby": "events" });
+    this.figures = el("details", { class: "figures", toggle: () => this.table() }, el("summary", {}, "All values as a table"), el("div", { class: "scroll" }));
     const move = (name, label, by) => el("button", { type: "button", "aria-label": label, title: label, click: by }, name);
     this.tools = el("div", { class: "tools", role: "group", "aria-label": "Time" },
       el("span", { class: "presets" }, this.presets),
@@ -73,10 +73,10 @@ export class Plot {
       this.cells);
     const keys = el("p", { id: "keys", class: "hint" },
       "Drag to zoom, double-click to go back. Keys on the plot: ",
-      ...[["←", ""], ["→", " move the cursor (with Shift ten), "], ["Space", " marks a place and "], ["Enter", " zooms to what lies between, "], ["+", " "], ["−", " zoom, "], ["Page ↑", " "], ["Page ↓", " move in time, "], ["Esc", " goes back."]]
+      ...[["←", ""], ["→", " move the cursor (with Shift ten), "], ["Space", " sets a mark and "], ["Enter", " zooms to the range between, "], ["+", " "], ["−", " zoom, "], ["Page ↑", " "], ["Page ↓", " move in time, "], ["Esc", " goes back."]]
         .flatMap(([key, after]) => [el("kbd", {}, key), after]));
-    fill(root, el("div", { class: "desk" }, this.chooser.element,
-      el("div", { class: "sheet" }, this.tools, this.shown, this.trouble, this.watching.banner, this.plots, keys, this.legend, this.happened, this.figures)));
+    fill(root, el("div", { class: "layout" }, this.chooser.element,
+      el("div", { class: "content" }, this.tools, this.rangeLabel, this.errorBox, this.liveUpdates.banner, this.plots, keys, this.legend, this.eventList, this.figures)));
     this.watchSize = new ResizeObserver(() => this.view && this.draw());
     this.watchSize.observe(this.plots);
     this.theme = () => this.view && this.draw();
@@ -87,45 +87,45 @@ export class Plot {
     this.closed = true;
     this.watchSize.disconnect();
     removeEventListener("colours", this.theme);
-    this.watching.unwatch();
+    this.liveUpdates.unsubscribe();
   }
 
-  /** Shows what an address says. */
+  /** Shows the view of a URL. */
   async show(parameters) {
     this.state = parse(parameters);
     for (const button of this.presets) button.setAttribute("aria-pressed", String(button.dataset.last === this.state.last));
     this.live.setAttribute("aria-pressed", String(this.state.live));
     this.cells.setAttribute("aria-pressed", String(this.state.bits));
     await this.refresh();
-    this.watching.watch();
+    this.liveUpdates.subscribe();
   }
 
   change(change) {
     const state = { ...this.state, ...change };
-    // A preset takes the place of a zoom; a zoom is no longer live.
+    // A preset replaces a zoom, and a zoom ends live updates.
     if (change.last) Object.assign(state, { from: 0, to: 0 });
     if (change.live && !state.last) state.last = "3600";
     state.minus = state.minus.filter(([a, b]) => state.series.includes(a) && state.series.includes(b));
-    this.go(address("plot", written(state)));
+    this.go(pageUrl("plot", toParameters(state)));
   }
 
-  // --- what is asked
+  // --- requests
 
-  /** Asks for what is to be seen, and draws it. Of several at once only the last counts. */
+  /** Loads the view and draws it. Only the last of several concurrent calls has an effect. */
   async refresh() {
     const turn = (this.turn = (this.turn || 0) + 1);
     try {
-      await this.learn();
+      await this.loadSeries();
       if (turn !== this.turn || this.closed) return;
-      const view = this.state.series.length ? await this.ask() : null;
+      const view = this.state.series.length ? await this.loadView() : null;
       if (turn !== this.turn || this.closed) return;
-      this.trouble.hidden = true;
+      this.errorBox.hidden = true;
       this.view = view;
       this.lines = view ? lines(view, this.state) : [];
       this.events = view ? events(view) : [];
       if (this.cursor !== null && (!view || this.cursor >= view.count)) this.cursor = null;
       this.draw();
-      // Who drives the page by a program waits for this.
+      // Tests wait for this.
       this.plots.dataset.ready = view ? String((this.drawn = (this.drawn || 0) + 1)) : "";
     } catch (error) {
       if (turn === this.turn) this.fail(error);
@@ -133,29 +133,29 @@ export class Plot {
   }
 
   fail(error) {
-    fill(this.trouble, error.message);
-    this.trouble.hidden = false;
+    fill(this.errorBox, error.message);
+    this.errorBox.hidden = false;
   }
 
-  /** What the series are called. */
-  async learn() {
+  /** Loads the names of the series. */
+  async loadSeries() {
     const missing = this.state.series.filter((id) => !this.known.has(id) || this.state.last === "all");
     if (missing.length) {
-      const { series } = await ask("/api/series", { series: missing.join(",") });
+      const { series } = await request("/api/series", { series: missing.join(",") });
       series.forEach((one) => this.known.set(one.id, one));
     }
-    // Only what is new: somebody may be choosing something else just now.
-    const told = this.state.series.join();
-    if (told !== this.told) this.chooser.plotted(this.state.series, this.known);
-    this.told = told;
+    // Update the chooser only after a change: the user may be selecting something else.
+    const current = this.state.series.join();
+    if (current !== this.selected) this.chooser.plotted(this.state.series, this.known);
+    this.selected = current;
   }
 
-  async ask() {
+  async loadView() {
     const { state } = this;
     const count = Math.max(60, Math.min(2000, Math.floor((this.plots.clientWidth || 900) / 1.5)));
     const parameters = { series: state.series.join(","), buckets: count };
     if (!state.last) {
-      Object.assign(parameters, { from_ns: nanos(state.from), to_ns: nanos(Math.max(state.to, state.from + SHORTEST)) });
+      Object.assign(parameters, { from_ns: nanos(state.from), to_ns: nanos(Math.max(state.to, state.from + MIN_RANGE)) });
     } else if (state.last === "all") {
       const all = state.series.map((id) => this.known.get(id));
       const begin = Math.min(...all.map((one) => one.begin_ns ?? Infinity));
@@ -165,14 +165,14 @@ export class Plot {
       const now = Date.now() + (this.ahead || 0);
       Object.assign(parameters, { from_ns: nanos(now - state.last * 1000), to_ns: nanos(now) });
     }
-    const view = await ask("/api/view", parameters);
-    // The server's clock is the one that counts.
+    const view = await request("/api/view", parameters);
+    // Use the clock of the server.
     this.ahead = millis(view.now_ns) - Date.now();
     const [from, to] = [millis(view.from_ns), millis(view.to_ns)];
     return { ...view, from, to, count: view.buckets, length: (to - from) / view.buckets };
   }
 
-  // --- what is seen
+  // --- drawing
 
   draw() {
     const { view, lines = [] } = this;
@@ -188,10 +188,10 @@ export class Plot {
       panel.draw(view, own, this.events.filter((event) => [...event.series].some((id) => ids.includes(id))), units.length > 1 ? 240 : 340);
     }
     this.plots.classList.toggle("empty", !view);
-    fill(this.shown, view ? `${moment(view.from)} – ${moment(view.to)} · ${figure((view.length) / 1000, "s")} a bucket` : "Choose a device and one of its parts.");
+    fill(this.rangeLabel, view ? `${formatTime(view.from)} – ${formatTime(view.to)} · ${formatValue((view.length) / 1000, "s")} per bucket` : "Choose a device and one of its objects.");
     if (view) {
-      const said = this.events.filter((event) => EVENTS[event.name]?.[1] === "bad").length;
-      this.plots.setAttribute("aria-label", `Plot of ${lines.map((line) => line.name).join(", ")}, ${moment(view.from)} to ${moment(view.to)}, ${said ? `${said} troubles` : "no trouble"}`);
+      const problems = this.events.filter((event) => EVENTS[event.name]?.[1] === "bad").length;
+      this.plots.setAttribute("aria-label", `Plot of ${lines.map((line) => line.name).join(", ")}, ${formatTime(view.from)} to ${formatTime(view.to)}, ${problems ? `${problems} problems` : "no problems"}`);
     }
     this.legendTable();
     this.list();
@@ -199,10 +199,10 @@ export class Plot {
     this.place(this.cursor, true);
   }
 
-  /** The legend, with the figures of all that is seen. */
+  /** Draws the legend with the values of the whole time range. */
   legendTable() {
     if (!this.view) return fill(this.legend);
-    const heads = ["Series", "At the cursor", "Mean", "Lowest", "Highest", "In all", "Covered", ""];
+    const heads = ["Series", "At the cursor", "Mean", "Lowest", "Highest", "Total", "Covered", ""];
     const rows = this.lines.map((line) => {
       const least = line.low.filter((v) => !Number.isNaN(v));
       const most = line.high.filter((v) => !Number.isNaN(v));
@@ -220,46 +220,46 @@ export class Plot {
         change: (event) => event.target.value && this.change({ minus: [...this.state.minus, [line.id, Number(event.target.value)]] }),
       }, el("option", { value: "" }, "minus …"), others.map((other) => el("option", { value: other.id }, other.name)));
       return el("tr", {}, el("th", { scope: "row" }, swatch, line.name), line.cell,
-        ...[mean, least.length ? Math.min(...least) : NaN, most.length ? Math.max(...most) : NaN].map((v) => el("td", { class: "number" }, figure(v, line.unit))),
-        el("td", { class: "number" }, line.counts ? amount(line.sum, line.series.unit) : "–"),
-        el("td", { class: "number" }, line.pair ? "–" : `${figure(share * 100, "", 3)}\u202f%`),
+        ...[mean, least.length ? Math.min(...least) : NaN, most.length ? Math.max(...most) : NaN].map((v) => el("td", { class: "number" }, formatValue(v, line.unit))),
+        el("td", { class: "number" }, line.counts ? formatAmount(line.sum, line.series.unit) : "–"),
+        el("td", { class: "number" }, line.pair ? "–" : `${formatValue(share * 100, "", 3)}\u202f%`),
         el("td", { class: "does" }, less, el("button", { type: "button", "aria-label": `Remove ${line.name}`, title: "Remove", click: drop }, "×")));
     });
     fill(this.legend, el("table", { class: "legend" },
-      el("caption", { class: "unseen" }, "What is plotted"),
+      el("caption", { class: "visually-hidden" }, "Plotted series"),
       el("thead", {}, el("tr", {}, heads.map((head, i) => el("th", { scope: "col", class: i > 0 && i < 7 ? "number" : null }, head)))),
       el("tbody", {}, rows)));
     const damaged = this.lines.flatMap((line) => line.damaged);
-    if (damaged.length) this.legend.append(el("p", { class: "bad" }, `Some of it could not be read: ${damaged[0]}`));
+    if (damaged.length) this.legend.append(el("p", { class: "bad" }, `Some data could not be read: ${damaged[0]}`));
   }
 
   list() {
     const { view } = this;
-    if (!view || !this.events.length) return fill(this.happened);
-    const at = (bucket) => moment(view.from + bucket * view.length);
+    if (!view || !this.events.length) return fill(this.eventList);
+    const at = (bucket) => formatTime(view.from + bucket * view.length);
     const rows = this.events.slice(0, 100).map((event) => {
       const [words, weight] = EVENTS[event.name] || ["", "note"];
       const names = this.lines.filter((line) => event.series.has(line.id)).map((line) => line.name);
       const what = names.length > 1 ? event.device : names[0] || event.device;
       return el("tr", {},
-        el("td", {}, at(event.first), event.last > event.first ? ` – ${clock(view.from + (event.last + 1) * view.length)}` : ""),
+        el("td", {}, at(event.first), event.last > event.first ? ` – ${formatClock(view.from + (event.last + 1) * view.length)}` : ""),
         el("td", { class: weight }, event.name), el("td", {}, what), el("td", { class: "words" }, words));
     });
-    fill(this.happened, el("h2", { id: "happened" }, "What happened"),
+    fill(this.eventList, el("h2", { id: "events" }, "Events"),
       el("div", { class: "scroll" }, el("table", {},
-        el("thead", {}, el("tr", {}, ["When", "What", "Where", "Meaning"].map((head) => el("th", { scope: "col" }, head)))),
+        el("thead", {}, el("tr", {}, ["Time", "Event", "Series", "Meaning"].map((head) => el("th", { scope: "col" }, head)))),
         el("tbody", {}, rows))),
       this.events.length > rows.length && el("p", { class: "hint" }, `and ${this.events.length - rows.length} more: zoom in`));
   }
 
-  /** Buckets as rows, while somebody looks at them. */
+  /** Fills the table of values while it is open. */
   table() {
     this.figures.hidden = !this.view;
     if (!this.view || !this.figures.open) return;
     const { view, lines } = this;
     const known = Array.from({ length: view.count }, (_, i) => i).filter((i) => lines.some((line) => !Number.isNaN(line.mean[i])));
-    const rows = known.slice(-MOST_ROWS).reverse().map((i) => el("tr", {}, el("th", { scope: "row" }, moment(view.from + i * view.length)),
-      lines.map((line) => el("td", { class: "number" }, figure(line.mean[i], line.unit, 4)))));
+    const rows = known.slice(-MAX_ROWS).reverse().map((i) => el("tr", {}, el("th", { scope: "row" }, formatTime(view.from + i * view.length)),
+      lines.map((line) => el("td", { class: "number" }, formatValue(line.mean[i], line.unit, 4)))));
     fill(this.figures.lastChild, el("table", {},
       el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "From"), lines.map((line) => el("th", { scope: "col", class: "number" }, line.name)))),
       el("tbody", {}, rows)),
@@ -275,13 +275,13 @@ export class Plot {
     for (const line of this.lines || []) {
       if (!line.cell) continue;
       const value = bucket === null ? null : line.mean[bucket];
-      const bounds = bucket !== null && !Number.isNaN(line.low[bucket]) && ` (${figure(line.low[bucket], line.unit)} to ${figure(line.most[bucket], line.unit)})`;
-      fill(line.cell, value === null ? "" : figure(value, line.unit, 4), bounds && el("small", {}, bounds));
+      const bounds = bucket !== null && !Number.isNaN(line.low[bucket]) && ` (${formatValue(line.low[bucket], line.unit)} to ${formatValue(line.most[bucket], line.unit)})`;
+      fill(line.cell, value === null ? "" : formatValue(value, line.unit, 4), bounds && el("small", {}, bounds));
     }
     if (bucket === null || quiet) return;
     const names = this.events.filter((event) => event.first <= bucket && bucket <= event.last).map((event) => event.name);
     clearTimeout(this.saying);
-    this.saying = setTimeout(() => say([moment(this.edge(bucket)), ...this.lines.map((line) => `${line.name} ${figure(line.mean[bucket], line.unit)}`), ...names].join(", ")), 300);
+    this.saying = setTimeout(() => announce([formatTime(this.edge(bucket)), ...this.lines.map((line) => `${line.name} ${formatValue(line.mean[bucket], line.unit)}`), ...names].join(", ")), 300);
   }
 
   edge(bucket) { return this.view.from + bucket * this.view.length; }
@@ -291,7 +291,7 @@ export class Plot {
     const far = event.shiftKey ? 10 : 1;
     const from = this.cursor ?? Math.floor(this.view.count / 2);
     const step = (to) => this.place(Math.max(0, Math.min(this.view.count - 1, to)));
-    const deeds = {
+    const actions = {
       ArrowLeft: () => step(from - far),
       ArrowRight: () => step(from + far),
       Home: () => step(0),
@@ -301,16 +301,16 @@ export class Plot {
       "+": () => this.zoom(0.5),
       "=": () => this.zoom(0.5),
       "-": () => this.zoom(2),
-      " ": () => { this.mark = from; step(from); say("marked"); },
+      " ": () => { this.mark = from; step(from); announce("marked"); },
       Enter: () => this.select(),
-      Escape: () => (this.mark === undefined ? this.back() : this.let()),
+      Escape: () => (this.mark === undefined ? this.back() : this.cancel()),
     };
-    if (!deeds[event.key]) return;
+    if (!actions[event.key]) return;
     event.preventDefault();
-    deeds[event.key]();
+    actions[event.key]();
   }
 
-  /** Zooms to what lies between the mark and the cursor. */
+  /** Zooms to the range between the mark and the cursor. */
   select() {
     if (this.mark === undefined || this.cursor === null) return this.zoom(0.5);
     const [a, b] = [this.mark, this.cursor].sort((x, y) => x - y);
@@ -319,13 +319,13 @@ export class Plot {
   }
 
   to(from, to) {
-    if (to - from < SHORTEST) return;
+    if (to - from < MIN_RANGE) return;
     this.before = this.state.last || this.before;
     this.mark = undefined;
     this.change({ from, to, last: null, live: false });
   }
 
-  /** Around the cursor, or the middle. */
+  /** Zooms around the cursor, or the middle. */
   zoom(by) {
     if (!this.view) return;
     const { from, to } = this.view;
@@ -339,7 +339,7 @@ export class Plot {
     this.to(from + (to - from) * by, to + (to - from) * by);
   }
 
-  /** To where it was before somebody zoomed. */
+  /** Returns to the range before the zoom. */
   back() {
     if (!this.state.last) this.change({ last: this.before || "3600" });
   }
@@ -348,7 +348,7 @@ export class Plot {
     return [...this.panels.values()].find((panel) => panel.element.contains(event.target));
   }
 
-  moment(panel, event) {
+  timeAt(panel, event) {
     const at = panel.at(event.clientX - panel.element.getBoundingClientRect().left);
     return Math.max(this.view.from, Math.min(this.view.to, at));
   }
@@ -362,13 +362,13 @@ export class Plot {
     if (!panel) return;
     this.plots.setPointerCapture(event.pointerId);
     this.dragged = panel;
-    this.drag = [this.moment(panel, event), this.moment(panel, event)];
+    this.drag = [this.timeAt(panel, event), this.timeAt(panel, event)];
   }
 
   move(event) {
     const panel = this.dragged || (this.view && this.panelAt(event));
     if (!panel) return;
-    const at = this.moment(panel, event);
+    const at = this.timeAt(panel, event);
     if (this.drag) this.drag[1] = at;
     this.place(this.bucket(at), true);
   }
@@ -378,12 +378,12 @@ export class Plot {
     const panel = this.dragged;
     const [from, to] = this.drag.sort((a, b) => a - b);
     const wide = panel.x(to) - panel.x(from);
-    this.let();
+    this.cancel();
     if (wide > 4) this.to(from, to);
-    else this.place(this.bucket(this.moment(panel, event)), true);
+    else this.place(this.bucket(this.timeAt(panel, event)), true);
   }
 
-  let() {
+  cancel() {
     [this.drag, this.dragged, this.mark] = [null, null, undefined];
     if (this.view) this.place(this.cursor, true);
   }
@@ -392,13 +392,13 @@ export class Plot {
     if (!this.drag && this.view && document.activeElement !== this.plots) this.place(null);
   }
 
-  /** Every series the other way, where there is one. */
+  /** Replaces every series by that of the other direction, if there is one. */
   async reverse() {
     const { series } = this.state;
     const other = await Promise.all(series.map(async (id) => {
       const { device, object, direction, quantity } = this.known.get(id);
       if (!direction) return id;
-      const all = await ask("/api/series", { device, object });
+      const all = await request("/api/series", { device, object });
       const found = all.series.find((one) => one.quantity === quantity && one.direction && one.direction !== direction);
       return found ? found.id : id;
     })).catch((error) => { this.fail(error); return series; });

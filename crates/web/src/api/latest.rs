@@ -1,30 +1,30 @@
-//! The newest values of a device; all devices at a glance.
+//! The latest values of a device, and the status of all devices.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
-use trunkline_counters::archive::{Object, Place, Recent, Row, SeriesInfo, TableInfo, prometheus};
-use trunkline_counters::counter::{Kind, Moment, Raw};
+use trunkline_counters::archive::{Object, Recent, Row, SeriesInfo, SeriesName, TableInfo, prometheus};
+use trunkline_counters::counter::{RawValue, Timestamp, ValueKind};
 
-use super::lists::words;
-use super::views::Grown;
-use super::{MOST_LISTED, Value, events, json, kind, named, tables, tables_of};
-use crate::pool::Asked;
-use crate::query::{Query, Refused};
+use super::lists::device_texts;
+use super::views::GrowthJson;
+use super::{MAX_SERIES_LISTED, Value, all_tables, device_tables, event_names, json, kind_name, parse_name};
+use crate::query::{ApiError, Query};
+use crate::readers::QueryContext;
 
 #[derive(Serialize)]
 struct Latest {
     device: String,
     now_ns: i64,
-    tables: Vec<TableTold>,
-    texts: BTreeMap<String, Said>,
-    objects: Vec<ObjectTold>,
+    tables: Vec<TableJson>,
+    texts: BTreeMap<String, TextJson>,
+    objects: Vec<ObjectJson>,
     more: bool,
 }
 
-/// The last response of a table.
+/// The status of a table.
 #[derive(Serialize)]
-struct TableTold {
+struct TableJson {
     name: String,
     period_ns: u64,
     asked_ns: Option<i64>,
@@ -35,23 +35,23 @@ struct TableTold {
 }
 
 #[derive(Serialize)]
-struct Said {
+struct TextJson {
     text: String,
     since_ns: i64,
 }
 
 #[derive(Serialize)]
-struct ObjectTold {
+struct ObjectJson {
     object: String,
     class: &'static str,
     label: String,
-    texts: BTreeMap<String, Said>,
-    series: Vec<Newest>,
+    texts: BTreeMap<String, TextJson>,
+    series: Vec<LatestValue>,
 }
 
-/// The newest value of a series and the newest growth.
+/// The latest value and growth of a series.
 #[derive(Serialize)]
-struct Newest {
+struct LatestValue {
     id: i64,
     direction: Option<String>,
     quantity: String,
@@ -60,131 +60,140 @@ struct Newest {
     ceiling: Option<u64>,
     value: Option<Value>,
     at_ns: Option<i64>,
-    growth: Option<Grown>,
+    growth: Option<GrowthJson>,
     grown_ns: Option<i64>,
     events: Vec<&'static str>,
 }
 
-/// What a device told last, part by part.
-pub fn latest(asked: &Asked<'_>, query: &Query) -> Result<Vec<u8>, Refused> {
-    let device = query.text("device")?;
-    let mut objects: BTreeMap<String, ObjectTold> = BTreeMap::new();
-    let (mut told, mut count, mut more) = (Vec::new(), 0, false);
-    for table in tables_of(asked, device)? {
-        asked.in_time()?;
-        let recent = asked.reader.recent(table.id, |_| true)?;
-        told.push(table_told(asked, &table, &recent.rows)?);
+/// Returns the latest values of a device by object.
+pub fn latest(context: &QueryContext<'_>, query: &Query) -> Result<Vec<u8>, ApiError> {
+    let device = query.required("device")?;
+    let mut objects: BTreeMap<String, ObjectJson> = BTreeMap::new();
+    let (mut table_list, mut count, mut more) = (Vec::new(), 0, false);
+    for table in device_tables(context, device)? {
+        context.check_deadline()?;
+        let recent = context.reader.recent(table.id, |_| true)?;
+        table_list.push(table_status(context, &table, &recent.rows)?);
         for (at, (series, _)) in recent.series.iter().enumerate() {
             count += 1;
-            more |= count > MOST_LISTED;
+            more |= count > MAX_SERIES_LISTED;
             if more {
                 break;
             }
-            let name = named(&series.name);
-            let new = || ObjectTold {
+            let name = parse_name(&series.name);
+            let new = || ObjectJson {
                 object: name.object.clone(),
                 class: name.class,
                 label: name.label,
                 texts: BTreeMap::new(),
                 series: Vec::new(),
             };
-            let newest = newest(&recent, at, name.direction, name.quantity);
-            objects.entry(name.object.clone()).or_insert_with(new).series.push(newest);
+            let value = latest_of_series(&recent, at, name.direction, name.quantity);
+            objects.entry(name.object.clone()).or_insert_with(new).series.push(value);
         }
     }
-    let mut own = BTreeMap::new();
-    for text in words(asked, device)? {
-        let said = Said { text: text.text, since_ns: text.since.0 };
-        // Who answers for the device speaks of the device.
+    let mut device_texts_by_key = BTreeMap::new();
+    for text in device_texts(context, device)? {
+        let value = TextJson { text: text.text, since_ns: text.since.0 };
+        // Texts of the agent describe the device.
         if text.object.is_empty() || text.object == "agent" {
-            own.insert(text.key, said);
+            device_texts_by_key.insert(text.key, value);
         } else if let Some(object) = objects.get_mut(&text.object) {
-            object.texts.insert(text.key, said);
+            object.texts.insert(text.key, value);
         }
     }
     let objects = objects.into_values().collect();
-    json(&Latest { device: device.into(), now_ns: asked.now.0, tables: told, texts: own, objects, more })
-}
-
-fn table_told(asked: &Asked<'_>, table: &TableInfo, rows: &[Row]) -> Result<TableTold, Refused> {
-    let last = rows.last();
-    let answer = rows.iter().rev().find(|row| row.answered.is_some());
-    let seen = match answer.and_then(|row| row.answered) {
-        None if last.is_some() => last_answer(asked, table)?,
-        seen => seen,
-    };
-    Ok(TableTold {
-        name: table.name.clone(),
-        period_ns: u64::try_from(table.period.as_nanos()).unwrap_or(u64::MAX),
-        asked_ns: last.map(|row| row.asked.0),
-        responding: last.map(|row| row.answered.is_some()),
-        seen_ns: seen.map(|at| at.0),
-        uptime_s: answer.and_then(|row| row.uptime).map(|hundredths| f64::from(hundredths) / 100.0),
-        events: last.map_or(Vec::new(), |row| events(row.events)),
+    json(&Latest {
+        device: device.into(),
+        now_ns: context.now.0,
+        tables: table_list,
+        texts: device_texts_by_key,
+        objects,
+        more,
     })
 }
 
-/// When a table that has been silent for long was answered last, to a period: ever closer views of one of its series.
-fn last_answer(asked: &Asked<'_>, table: &TableInfo) -> Result<Option<Moment>, Refused> {
+fn table_status(context: &QueryContext<'_>, table: &TableInfo, rows: &[Row]) -> Result<TableJson, ApiError> {
+    let last = rows.last();
+    let answer = rows.iter().rev().find(|row| row.answered_at.is_some());
+    let seen = match answer.and_then(|row| row.answered_at) {
+        None if last.is_some() => find_last_answer(context, table)?,
+        seen => seen,
+    };
+    Ok(TableJson {
+        name: table.name.clone(),
+        period_ns: u64::try_from(table.period.as_nanos()).unwrap_or(u64::MAX),
+        asked_ns: last.map(|row| row.requested_at.0),
+        responding: last.map(|row| row.answered_at.is_some()),
+        seen_ns: seen.map(|at| at.0),
+        uptime_s: answer.and_then(|row| row.uptime).map(|hundredths| f64::from(hundredths) / 100.0),
+        events: last.map_or(Vec::new(), |row| event_names(row.events)),
+    })
+}
+
+/// Finds the last answer of a table, with the precision of its period, by successively narrower views of one of its
+/// series.
+fn find_last_answer(context: &QueryContext<'_>, table: &TableInfo) -> Result<Option<Timestamp>, ApiError> {
     const BUCKETS: usize = 256;
-    let series = asked.reader.series(table.id)?;
-    let (Some(series), Some((mut from, mut to))) = (series.first(), asked.reader.extent(table.id)?) else {
+    let series = context.reader.series(table.id)?;
+    let (Some(series), Some((mut from, mut to))) = (series.first(), context.reader.time_range(table.id)?)
+    else {
         return Ok(None);
     };
     loop {
-        asked.in_time()?;
-        let told = asked.reader.view(series.id, from, to, BUCKETS)?.buckets;
-        let Some(bucket) = told.buckets.iter().rposition(|summary| summary.samples > 0) else {
+        context.check_deadline()?;
+        let view = context.reader.view(series.id, from, to, BUCKETS)?.buckets;
+        let Some(bucket) = view.buckets.iter().rposition(|summary| summary.samples > 0) else {
             return Ok(None);
         };
-        (from, to) = (told.edge(bucket), told.edge(bucket + 1));
-        if to.since(from) <= table.period {
+        (from, to) = (view.edge(bucket), view.edge(bucket + 1));
+        if to.duration_since(from) <= table.period {
             return Ok(Some(to));
         }
     }
 }
 
-fn newest(recent: &Recent, at: usize, direction: Option<String>, quantity: String) -> Newest {
-    let (series, told) = &recent.series[at];
-    let value = newest_value(recent, at);
-    let grown = told.iter().rev().find_map(|(_, step)| step.growth);
-    Newest {
+fn latest_of_series(recent: &Recent, at: usize, direction: Option<String>, quantity: String) -> LatestValue {
+    let (series, readings) = &recent.series[at];
+    let value = latest_value(recent, at);
+    let growth = readings.iter().rev().find_map(|(_, step)| step.growth);
+    LatestValue {
         id: series.id.0,
         direction,
         quantity,
         unit: series.unit.clone(),
-        kind: kind(series.column.kind),
+        kind: kind_name(series.column.kind),
         ceiling: series.column.ceiling,
         value: value.map(|(_, raw)| Value::new(raw, series.column.kind)),
-        at_ns: value.map(|(row, _)| row.at().0),
-        growth: grown.as_ref().map(Grown::new),
-        grown_ns: grown.map(|growth| growth.to.latest.0),
-        events: told.last().map_or(Vec::new(), |(_, step)| events(step.events)),
+        at_ns: value.map(|(row, _)| row.time().0),
+        growth: growth.as_ref().map(GrowthJson::new),
+        grown_ns: growth.map(|growth| growth.to.latest.0),
+        events: readings.last().map_or(Vec::new(), |(_, step)| event_names(step.events)),
     }
 }
 
-fn newest_value(recent: &Recent, at: usize) -> Option<(Row, Raw)> {
-    let told = recent.series[at].1.iter().map(|(value, _)| *value);
-    recent.rows.iter().zip(told).rev().find_map(|(row, value)| Some((*row, value?)))
+fn latest_value(recent: &Recent, at: usize) -> Option<(Row, RawValue)> {
+    let values = recent.series[at].1.iter().map(|(value, _)| *value);
+    recent.rows.iter().zip(values).rev().find_map(|(row, value)| Some((*row, value?)))
 }
 
 #[derive(Serialize)]
 struct Hosts {
     now_ns: i64,
-    hosts: Vec<HostTold>,
+    hosts: Vec<HostJson>,
 }
 
-/// A device at a glance.
+/// The status of a device.
 #[derive(Serialize)]
-struct HostTold {
-    device: String,
+pub(super) struct HostJson {
+    pub device: String,
     name: Option<String>,
-    /// Whether the last response came; of a host that is pinged its answer to that.
-    responding: Option<bool>,
+    /// Whether the last request was answered; for a pinged host, the last ping.
+    pub responding: Option<bool>,
     pinged: bool,
-    seen_ns: Option<i64>,
-    asked_ns: Option<i64>,
-    period_ns: u64,
+    pub seen_ns: Option<i64>,
+    pub asked_ns: Option<i64>,
+    pub period_ns: u64,
     delay: Option<Delay>,
     uptime_s: Option<f64>,
     ports: usize,
@@ -201,27 +210,32 @@ struct Delay {
     unit: String,
 }
 
-/// The newest value of every series as Prometheus reads it.
-pub fn metrics(asked: &Asked<'_>, _: &Query) -> Result<Vec<u8>, Refused> {
-    Ok(prometheus::page(asked.reader)?.into_bytes())
+/// Returns the latest value of every series for Prometheus.
+pub fn metrics(context: &QueryContext<'_>, _: &Query) -> Result<Vec<u8>, ApiError> {
+    Ok(prometheus::render(context.reader)?.into_bytes())
 }
 
-/// Every device: whether it answers, how far it is, when it was seen last.
-pub fn hosts(asked: &Asked<'_>, _: &Query) -> Result<Vec<u8>, Refused> {
+/// Returns all devices with reachability, delay and the time of the last answer.
+pub fn hosts(context: &QueryContext<'_>, _: &Query) -> Result<Vec<u8>, ApiError> {
     let mut devices: BTreeMap<String, Vec<TableInfo>> = BTreeMap::new();
-    for table in tables(asked)? {
+    for table in all_tables(context)? {
         devices.entry(table.device.clone()).or_default().push(table);
     }
     let mut hosts = Vec::new();
     for (device, tables) in devices {
-        asked.in_time()?;
-        hosts.push(host(asked, device, &tables)?);
+        context.check_deadline()?;
+        hosts.push(host(context, device, &tables)?);
     }
-    json(&Hosts { now_ns: asked.now.0, hosts })
+    json(&Hosts { now_ns: context.now.0, hosts })
 }
 
-fn host(asked: &Asked<'_>, device: String, tables: &[TableInfo]) -> Result<HostTold, Refused> {
-    let mut told = HostTold {
+/// Reads the status of a device.
+pub(super) fn host(
+    context: &QueryContext<'_>,
+    device: String,
+    tables: &[TableInfo],
+) -> Result<HostJson, ApiError> {
+    let mut status = HostJson {
         device,
         name: None,
         responding: None,
@@ -239,75 +253,76 @@ fn host(asked: &Asked<'_>, device: String, tables: &[TableInfo]) -> Result<HostT
     };
     let mut objects = BTreeSet::new();
     for table in tables {
-        let mut pings = false;
+        let mut is_ping = false;
         let of_host = |series: &SeriesInfo| {
-            let place = series.name.parse::<Place>().ok();
-            let object = place.map(|place| place.object);
+            let name = series.name.parse::<SeriesName>().ok();
+            let object = name.map(|name| name.object);
             let host = object == Some(Object::Host);
             (object, host)
         };
-        // What is counted is the parts; what is read is a ping.
-        for series in asked.reader.series(table.id)? {
+        // All objects are counted, but only values of a ping are read.
+        for series in context.reader.series(table.id)? {
             let (object, host) = of_host(&series);
-            pings |= host;
+            is_ping |= host;
             objects.extend(object);
         }
-        let recent = asked.reader.recent(table.id, |series| of_host(series).1)?;
-        let rows = table_told(asked, table, &recent.rows)?;
-        told.uptime_s = told.uptime_s.or(rows.uptime_s);
-        // A ping speaks for its host; else who asked last.
-        let speaks = if pings != told.pinged { pings } else { rows.asked_ns >= told.asked_ns };
-        if speaks {
-            (told.responding, told.asked_ns, told.period_ns) =
+        let recent = context.reader.recent(table.id, |series| of_host(series).1)?;
+        let rows = table_status(context, table, &recent.rows)?;
+        status.uptime_s = status.uptime_s.or(rows.uptime_s);
+        // A ping decides the status of its host; otherwise the latest request does.
+        let is_authoritative =
+            if is_ping != status.pinged { is_ping } else { rows.asked_ns >= status.asked_ns };
+        if is_authoritative {
+            (status.responding, status.asked_ns, status.period_ns) =
                 (rows.responding, rows.asked_ns, rows.period_ns);
-            (told.seen_ns, told.events) = (rows.seen_ns, rows.events);
+            (status.seen_ns, status.events) = (rows.seen_ns, rows.events);
         }
-        if pings {
-            told.pinged = true;
-            ping(&recent, &mut told);
+        if is_ping {
+            status.pinged = true;
+            ping(&recent, &mut status);
         }
     }
-    for text in words(asked, &told.device)? {
+    for text in device_texts(context, &status.device)? {
         let port = text.object.starts_with("port/");
-        told.active += usize::from(port && text.key == "state" && text.text == "up");
+        status.active += usize::from(port && text.key == "state" && text.text == "up");
         if text.object.is_empty() && text.key == "name" {
-            told.name = Some(text.text);
+            status.name = Some(text.text);
         }
     }
-    told.ports = objects.iter().filter(|object| matches!(object, Object::Port(_))).count();
-    told.paths = objects.iter().filter(|object| matches!(object, Object::Path { .. })).count();
-    told.channels = objects.iter().filter(|object| matches!(object, Object::Channel { .. })).count();
-    Ok(told)
+    status.ports = objects.iter().filter(|object| matches!(object, Object::Port(_))).count();
+    status.paths = objects.iter().filter(|object| matches!(object, Object::Path { .. })).count();
+    status.channels = objects.iter().filter(|object| matches!(object, Object::Channel { .. })).count();
+    Ok(status)
 }
 
-/// What a ping told: its delay, and whether the host responds where that is counted. Whoever pings may tell of a ping
-/// without an answer as of a response that lacks the delay, or as of none.
-fn ping(recent: &Recent, told: &mut HostTold) {
-    let answered = recent.rows.last().is_some_and(|row| row.answered.is_some());
+/// Adds the results of a ping: the delay, and whether the host responds if that is recorded. A ping without an answer
+/// may be stored as a response without delay, or as no response.
+fn ping(recent: &Recent, status: &mut HostJson) {
+    let answered = recent.rows.last().is_some_and(|row| row.answered_at.is_some());
     for (at, (series, values)) in recent.series.iter().enumerate() {
         let last = values.last().and_then(|(value, _)| *value);
-        let newest = newest_value(recent, at);
-        match named(&series.name).quantity.as_str() {
+        let newest = latest_value(recent, at);
+        match parse_name(&series.name).quantity.as_str() {
             "delay" => {
                 let new = |(_, raw)| Delay {
                     id: series.id.0,
                     value: Value::new(raw, series.column.kind),
                     unit: series.unit.clone(),
                 };
-                told.delay = newest.map(new);
+                status.delay = newest.map(new);
                 if last.is_none() {
-                    told.responding = recent.rows.last().map(|_| false);
+                    status.responding = recent.rows.last().map(|_| false);
                 }
-                let seen = newest.map(|(row, _)| row.at().0);
-                told.seen_ns = seen.or(told.seen_ns.filter(|_| !answered));
+                let seen = newest.map(|(row, _)| row.time().0);
+                status.seen_ns = seen.or(status.seen_ns.filter(|_| !answered));
             }
-            "responding" if series.column.kind == Kind::Gauge => {
-                told.responding = last.map(|raw| raw.0 != 0).or(told.responding);
+            "responding" if series.column.kind == ValueKind::Gauge => {
+                status.responding = last.map(|raw| raw.0 != 0).or(status.responding);
             }
-            // There however long ago it was.
+            // Valid regardless of its age.
             "seen" if series.unit == "ms since 1970" => {
                 let seen = newest.map(|(_, raw)| (raw.0 as i64).saturating_mul(1_000_000));
-                told.seen_ns = seen.or(told.seen_ns);
+                status.seen_ns = seen.or(status.seen_ns);
             }
             _ => {}
         }

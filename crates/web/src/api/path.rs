@@ -1,30 +1,30 @@
-//! From host to host, hop by hop, along the channels of ATM switches.
+//! Routes between hosts along the channels of ATM switches.
 //!
-//! Two kinds of text tell the way: of a port, `link` says what is at the other end of its line (`DEVICE port/NAME`, or only
-//! `DEVICE`); of a channel or path of an incoming port, `cross` says as which channel or path it leaves
-//! (`vc/PORT/VPI.VCI`, `vp/PORT/VPI`). A line may be told from one end only.
+//! Two kinds of text describe the topology. The text `link` of a port names the other end of its line (`DEVICE
+//! port/NAME`, or only `DEVICE`). The text `cross` of a channel or path of an incoming port names the outgoing
+//! channel or path (`vc/PORT/VPI.VCI`, `vp/PORT/VPI`). A line may be described at one end only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use trunkline_counters::archive::Object;
 
-use super::lists::words;
-use super::{json, tables};
-use crate::pool::Asked;
-use crate::query::{Query, Refused};
+use super::lists::device_texts;
+use super::{all_tables, json};
+use crate::query::{ApiError, Query};
+use crate::readers::QueryContext;
 
-/// Most switches on a way.
-const MOST_HOPS: usize = 64;
-/// Most ways that are followed.
-const MOST_WAYS: usize = 256;
+/// Maximum number of switches of a route.
+const MAX_HOPS: usize = 64;
+/// Maximum number of routes.
+const MAX_ROUTES: usize = 256;
 
-/// What devices say of their lines and crossings.
+/// The topology as the devices describe it.
 #[derive(Debug, Default)]
-struct Net {
-    /// What is at the other end of a port: a device, and its port where that is known.
+struct Topology {
+    /// The other end of each port: a device, and its port if known.
     links: BTreeMap<(String, String), (String, Option<String>)>,
-    crosses: BTreeMap<(String, Object), Object>,
+    cross_connections: BTreeMap<(String, Object), Object>,
 }
 
 #[derive(Debug, Serialize, PartialEq, Eq)]
@@ -37,144 +37,149 @@ struct Hop {
 }
 
 #[derive(Debug, Serialize, PartialEq, Eq)]
-struct Way {
+struct Route {
     hops: Vec<Hop>,
-    /// Where and why it ends before it is there.
-    ends: Option<String>,
+    /// Where and why the route ends before its destination.
+    #[serde(rename = "ends")]
+    end_reason: Option<String>,
 }
 
 #[derive(Serialize)]
-struct Ways {
+struct Routes {
     from: String,
     to: String,
-    ways: Vec<Way>,
+    #[serde(rename = "ways")]
+    routes: Vec<Route>,
     more: bool,
 }
 
-/// Every channel that leads from one device to another; if there is none, those that lead away and end somewhere.
-pub fn path(asked: &Asked<'_>, query: &Query) -> Result<Vec<u8>, Refused> {
-    let (from, to) = (query.text("from")?, query.text("to")?);
-    let devices: BTreeSet<String> = tables(asked)?.into_iter().map(|table| table.device).collect();
-    let mut net = Net::default();
+/// Returns all channels from one device to another; if there are none, the channels that end elsewhere.
+pub fn path(context: &QueryContext<'_>, query: &Query) -> Result<Vec<u8>, ApiError> {
+    let (from, to) = (query.required("from")?, query.required("to")?);
+    let devices: BTreeSet<String> = all_tables(context)?.into_iter().map(|table| table.device).collect();
+    let mut topology = Topology::default();
     for device in devices {
-        asked.in_time()?;
-        for text in words(asked, &device)? {
-            net.learn(&device, &text.object, &text.key, &text.text);
+        context.check_deadline()?;
+        for text in device_texts(context, &device)? {
+            topology.add_text(&device, &text.object, &text.key, &text.text);
         }
     }
-    net.complete();
-    if !net.knows(from) || !net.knows(to) {
-        let who = if net.knows(from) { to } else { from };
-        return Err(Refused::None(format!("no line is known to lead to `{who}`")));
+    topology.add_reverse_links();
+    if !topology.contains(from) || !topology.contains(to) {
+        let unknown = if topology.contains(from) { to } else { from };
+        return Err(ApiError::NotFound(format!("no known line leads to `{unknown}`")));
     }
-    let (mut ways, more) = net.ways(from, to);
-    if ways.iter().any(|way| way.ends.is_none()) {
-        ways.retain(|way| way.ends.is_none());
+    let (mut routes, more) = topology.find_routes(from, to);
+    if routes.iter().any(|route| route.end_reason.is_none()) {
+        routes.retain(|route| route.end_reason.is_none());
     }
-    json(&Ways { from: from.into(), to: to.into(), ways, more })
+    json(&Routes { from: from.into(), to: to.into(), routes, more })
 }
 
-impl Net {
-    fn learn(&mut self, device: &str, object: &str, key: &str, text: &str) {
+impl Topology {
+    fn add_text(&mut self, device: &str, object: &str, key: &str, text: &str) {
         match (key, object.parse::<Object>()) {
             ("link", Ok(Object::Port(port))) => {
-                if let Some(end) = far_end(text) {
+                if let Some(end) = parse_link(text) {
                     self.links.insert((device.into(), port), end);
                 }
             }
             ("cross", Ok(from @ (Object::Channel { .. } | Object::Path { .. }))) => {
                 if let Ok(to @ (Object::Channel { .. } | Object::Path { .. })) = text.parse() {
-                    self.crosses.insert((device.into(), from), to);
+                    self.cross_connections.insert((device.into(), from), to);
                 }
             }
             _ => {}
         }
     }
 
-    /// A line has two ends, even if only one of them tells of it.
-    fn complete(&mut self) {
-        let there = |((a, port), (b, far)): (&(String, String), &(String, Option<String>))| {
+    /// Adds the reverse direction of lines that are described at one end only.
+    fn add_reverse_links(&mut self) {
+        let reverse = |((a, port), (b, far)): (&(String, String), &(String, Option<String>))| {
             Some(((b.clone(), far.clone()?), (a.clone(), Some(port.clone()))))
         };
-        let back: Vec<_> = self.links.iter().filter_map(there).collect();
+        let back: Vec<_> = self.links.iter().filter_map(reverse).collect();
         back.into_iter().for_each(|(end, near)| {
             self.links.entry(end).or_insert(near);
         });
     }
 
-    fn knows(&self, device: &str) -> bool {
+    fn contains(&self, device: &str) -> bool {
         self.links.iter().any(|((near, _), (far, _))| near == device || far == device)
     }
 
-    /// Ports of other devices to which a device is linked.
-    fn attached(&self, device: &str) -> BTreeSet<(String, String)> {
-        let own = self.links.iter().filter(|((near, _), _)| near == device);
-        let own = own.filter_map(|(_, (far, port))| Some((far.clone(), port.clone()?)));
+    /// Returns the ports of other devices that a device is linked to.
+    fn attached_ports(&self, device: &str) -> BTreeSet<(String, String)> {
+        let entry = self.links.iter().filter(|((near, _), _)| near == device);
+        let entry = entry.filter_map(|(_, (far, port))| Some((far.clone(), port.clone()?)));
         let theirs = self.links.iter().filter(|(_, (far, _))| far == device);
-        own.chain(theirs.map(|((near, port), _)| (near.clone(), port.clone()))).collect()
+        entry.chain(theirs.map(|((near, port), _)| (near.clone(), port.clone()))).collect()
     }
 
-    fn ways(&self, from: &str, to: &str) -> (Vec<Way>, bool) {
-        let mut ways = Vec::new();
-        for (device, port) in self.attached(from) {
+    fn find_routes(&self, from: &str, to: &str) -> (Vec<Route>, bool) {
+        let mut routes = Vec::new();
+        for (device, port) in self.attached_ports(from) {
             if device == to {
-                ways.push(Way { hops: Vec::new(), ends: None });
+                routes.push(Route { hops: Vec::new(), end_reason: None });
             }
-            let starts = self.crosses.keys().filter(|(at, object)| *at == device && on(object, &port));
+            let starts = self
+                .cross_connections
+                .keys()
+                .filter(|(at, object)| *at == device && is_on_port(object, &port));
             for (_, object) in starts {
-                if ways.len() == MOST_WAYS {
-                    return (ways, true);
+                if routes.len() == MAX_ROUTES {
+                    return (routes, true);
                 }
-                ways.push(self.follow(to, &device, object.clone()));
+                routes.push(self.follow(to, &device, object.clone()));
             }
         }
-        (ways, false)
+        (routes, false)
     }
 
-    /// Follows one channel from the port at which it enters a device.
-    fn follow(&self, to: &str, device: &str, object: Object) -> Way {
-        let (mut hops, mut been) = (Vec::new(), BTreeSet::new());
+    /// Follows a channel from the port where it enters a device.
+    fn follow(&self, to: &str, device: &str, object: Object) -> Route {
+        let (mut hops, mut visited) = (Vec::new(), BTreeSet::new());
         let (mut device, mut enters) = (device.to_owned(), object);
-        let ends = loop {
-            if !been.insert((device.clone(), enters.clone())) {
-                break Some(format!("{device}: it comes by a second time"));
+        let end_reason = loop {
+            if !visited.insert((device.clone(), enters.clone())) {
+                break Some(format!("{device}: the route contains a loop"));
             }
-            if hops.len() == MOST_HOPS {
-                break Some(format!("{device}: more than {MOST_HOPS} switches"));
+            if hops.len() == MAX_HOPS {
+                break Some(format!("{device}: more than {MAX_HOPS} switches"));
             }
-            let Some(leaves) = self.cross(&device, &enters) else {
-                break Some(format!("{device}: no cross-connection is known of {enters}"));
+            let Some(leaves) = self.cross_connect(&device, &enters) else {
+                break Some(format!("{device}: no cross-connection is known for {enters}"));
             };
             hops.push(Hop { device: device.clone(), enters: enters.to_string(), leaves: leaves.to_string() });
             let port = leaves.port().unwrap_or_default().to_owned();
             match self.links.get(&(device.clone(), port.clone())) {
                 Some((far, _)) if far == to => break None,
-                Some((far, Some(port))) => (device, enters) = (far.clone(), moved(&leaves, port)),
-                Some((far, None)) => break Some(format!("{far}: at which of its ports is not known")),
-                None => break Some(format!("{device}: what is at the other end of {port} is not known")),
+                Some((far, Some(port))) => (device, enters) = (far.clone(), move_to_port(&leaves, port)),
+                Some((far, None)) => break Some(format!("{far}: the port is unknown")),
+                None => break Some(format!("{device}: the other end of {port} is unknown")),
             }
         };
-        Way { hops, ends }
+        Route { hops, end_reason }
     }
 
-    /// As what it leaves: a channel by a crossing of its own, or with the whole path that it lies in.
-    fn cross(&self, device: &str, enters: &Object) -> Option<Object> {
-        let own = self.crosses.get(&(device.to_owned(), enters.clone()));
-        if let (None, Object::Channel { port, vpi, vci }) = (own, enters) {
+    /// Returns the outgoing channel or path. A channel is cross-connected by its own entry or with its virtual path.
+    fn cross_connect(&self, device: &str, enters: &Object) -> Option<Object> {
+        let entry = self.cross_connections.get(&(device.to_owned(), enters.clone()));
+        if let (None, Object::Channel { port, vpi, vci }) = (entry, enters) {
             let path = Object::Path { port: port.clone(), vpi: *vpi };
-            return match self.crosses.get(&(device.to_owned(), path))? {
+            return match self.cross_connections.get(&(device.to_owned(), path))? {
                 Object::Path { port, vpi } => {
                     Some(Object::Channel { port: port.clone(), vpi: *vpi, vci: *vci })
                 }
                 _ => None,
             };
         }
-        own.cloned()
+        entry.cloned()
     }
 }
 
-/// `DEVICE port/NAME`, or only `DEVICE`.
-fn far_end(text: &str) -> Option<(String, Option<String>)> {
+/// Parses `DEVICE port/NAME`, or only `DEVICE`.
+fn parse_link(text: &str) -> Option<(String, Option<String>)> {
     let end = match text.split_once(" port/") {
         None => (text, None),
         Some((device, port)) => match format!("port/{port}").parse() {
@@ -185,13 +190,13 @@ fn far_end(text: &str) -> Option<(String, Option<String>)> {
     (!end.0.is_empty()).then(|| (end.0.to_owned(), end.1))
 }
 
-/// Whether a channel or path lies on a port.
-fn on(object: &Object, port: &str) -> bool {
+/// Returns whether a channel or path is on a port.
+fn is_on_port(object: &Object, port: &str) -> bool {
     object.port() == Some(port)
 }
 
-/// The same channel or path at the other end of its line.
-fn moved(object: &Object, to: &str) -> Object {
+/// Returns the same channel or path at the other end of its line.
+fn move_to_port(object: &Object, to: &str) -> Object {
     let port = to.to_owned();
     match object {
         Object::Channel { vpi, vci, .. } => Object::Channel { port, vpi: *vpi, vci: *vci },
@@ -204,11 +209,11 @@ fn moved(object: &Object, to: &str) -> Object {
 mod tests {
     use super::*;
 
-    fn net(texts: &[(&str, &str, &str, &str)]) -> Net {
-        let mut net = Net::default();
-        texts.iter().for_each(|(device, object, key, text)| net.learn(device, object, key, text));
-        net.complete();
-        net
+    fn topology(texts: &[(&str, &str, &str, &str)]) -> Topology {
+        let mut topology = Topology::default();
+        texts.iter().for_each(|(device, object, key, text)| topology.add_text(device, object, key, text));
+        topology.add_reverse_links();
+        topology
     }
 
     fn hop(device: &str, enters: &str, leaves: &str) -> Hop {
@@ -226,32 +231,35 @@ mod tests {
         let mut all = LINES.to_vec();
         all.push(("s1", "vc/a/0.33", "cross", "vc/b/2.40"));
         all.push(("s2", "vp/x/2", "cross", "vp/y/7"));
-        let net = net(&all);
+        let topology = topology(&all);
         let hops = vec![hop("s1", "vc/a/0.33", "vc/b/2.40"), hop("s2", "vc/x/2.40", "vc/y/7.40")];
-        assert_eq!(net.ways("alice", "bob"), (vec![Way { hops, ends: None }], false));
-        assert!(net.knows("alice") && !net.knows("carol"));
+        assert_eq!(topology.find_routes("alice", "bob"), (vec![Route { hops, end_reason: None }], false));
+        assert!(topology.contains("alice") && !topology.contains("carol"));
     }
 
     #[test]
-    fn where_it_ends_is_told() {
-        let ways = |more: &[(&'static str, &'static str, &'static str, &'static str)]| {
+    fn the_end_of_a_route_is_reported() {
+        let routes = |more: &[(&'static str, &'static str, &'static str, &'static str)]| {
             let all: Vec<_> = LINES.iter().chain(more).copied().collect();
-            let (ways, _) = net(&all).ways("alice", "bob");
-            ways.into_iter().map(|way| (way.hops.len(), way.ends.unwrap_or_default())).collect::<Vec<_>>()
+            let (routes, _) = topology(&all).find_routes("alice", "bob");
+            routes
+                .into_iter()
+                .map(|route| (route.hops.len(), route.end_reason.unwrap_or_default()))
+                .collect::<Vec<_>>()
         };
-        assert_eq!(ways(&[]), []);
+        assert_eq!(routes(&[]), []);
         let away = ("s1", "vc/a/0.33", "cross", "vc/b/0.33");
-        assert_eq!(ways(&[away]), [(1, "s2: no cross-connection is known of vc/x/0.33".into())]);
+        assert_eq!(routes(&[away]), [(1, "s2: no cross-connection is known for vc/x/0.33".into())]);
         let lost = ("s1", "vc/a/0.33", "cross", "vc/c/0.33");
-        assert_eq!(ways(&[lost]), [(1, "s1: what is at the other end of c is not known".into())]);
+        assert_eq!(routes(&[lost]), [(1, "s1: the other end of c is unknown".into())]);
         let back = ("s2", "vc/x/0.33", "cross", "vc/x/0.34");
         let again = ("s1", "vc/b/0.34", "cross", "vc/b/0.33");
-        assert_eq!(ways(&[away, back, again]), [(3, "s2: it comes by a second time".into())]);
+        assert_eq!(routes(&[away, back, again]), [(3, "s2: the route contains a loop".into())]);
     }
 
     #[test]
     fn what_is_no_line_and_no_crossing_is_left_out() {
-        let odd = net(&[
+        let odd = topology(&[
             ("s", "port/a", "link", ""),
             ("s", "port/a", "link", " port/b"),
             ("s", "port/a", "link", "t port/b/c"),
@@ -259,6 +267,6 @@ mod tests {
             ("s", "port/a", "cross", "vc/a/0.1"),
             ("s", "vc/a/0.1", "link", "t"),
         ]);
-        assert!(odd.links.is_empty() && odd.crosses.is_empty(), "{odd:?}");
+        assert!(odd.links.is_empty() && odd.cross_connections.is_empty(), "{odd:?}");
     }
 }

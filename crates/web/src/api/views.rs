@@ -1,17 +1,17 @@
-//! Series over time in buckets; readings one by one.
+//! Series over time in buckets, and single readings.
 
 use serde::Serialize;
 use trunkline_counters::archive::{Point, View};
-use trunkline_counters::counter::{Growth, Kind};
+use trunkline_counters::counter::{Growth, ValueKind};
 
-use super::{SeriesTold, Value, events, json, tables};
-use crate::pool::Asked;
-use crate::query::{Query, Refused};
+use super::{SeriesJson, Value, all_tables, event_names, json};
+use crate::query::{ApiError, Query};
+use crate::readers::QueryContext;
 
-/// Most buckets of a view.
-pub const MOST_BUCKETS: usize = 4_096;
-/// Most readings at once.
-pub const MOST_POINTS: usize = 10_000;
+/// Maximum number of buckets of a view.
+pub const MAX_BUCKETS: usize = 4_096;
+/// Maximum number of readings in one response.
+pub const MAX_POINTS: usize = 10_000;
 
 #[derive(Serialize)]
 struct Views {
@@ -19,141 +19,143 @@ struct Views {
     to_ns: i64,
     now_ns: i64,
     buckets: usize,
-    views: Vec<Told>,
+    views: Vec<ViewJson>,
 }
 
-/// One series in buckets. Every list has a place for each bucket but `events`.
+/// One series in buckets. All lists except `events` have one entry per bucket.
 #[derive(Serialize)]
-struct Told {
-    series: SeriesTold,
-    /// Of a counter what it grew by, of others the sum of readings.
+struct ViewJson {
+    series: SeriesJson,
+    /// The growth of a counter, or the sum of the readings of other kinds.
     sum: Vec<Value>,
-    /// How many readings are in it.
+    /// Number of readings.
     samples: Vec<u64>,
-    /// How much of its time they tell about.
+    /// The time covered by readings.
     covered_ns: Vec<u64>,
     low: Vec<Option<f64>>,
     high: Vec<Option<f64>>,
-    /// Null beside a `high` that is not: without bound.
+    /// Null if `high` is not null: unbounded.
     most: Vec<Option<f64>>,
-    events: Vec<Happened>,
+    events: Vec<BucketEvents>,
     damaged: Vec<String>,
 }
 
 #[derive(Serialize)]
-struct Happened {
+struct BucketEvents {
     bucket: usize,
     names: Vec<&'static str>,
 }
 
-/// Up to eight series over the same time.
-pub fn view(asked: &Asked<'_>, query: &Query) -> Result<Vec<u8>, Refused> {
-    let (from, to) = query.span(asked.now)?;
-    let buckets = query.count("buckets", 500, 1..=MOST_BUCKETS)?;
+/// Returns up to eight series over the same time range.
+pub fn view(context: &QueryContext<'_>, query: &Query) -> Result<Vec<u8>, ApiError> {
+    let (from, to) = query.time_range(context.now)?;
+    let buckets = query.count("buckets", 500, 1..=MAX_BUCKETS)?;
     let ids = query.series()?;
-    let tables = tables(asked)?;
+    let tables = all_tables(context)?;
     let mut views = Vec::new();
     for id in ids {
-        asked.in_time()?;
-        let view = asked.reader.view(id, from, to, buckets)?;
+        context.check_deadline()?;
+        let view = context.reader.view(id, from, to, buckets)?;
         let table = tables.iter().find(|table| table.id == view.series.table);
-        let table = table.ok_or_else(|| Refused::None(format!("there is no series {}", id.0)))?;
-        views.push(told(&view, SeriesTold::new(&view.series, table)));
+        let table = table.ok_or_else(|| ApiError::NotFound(format!("unknown series {}", id.0)))?;
+        views.push(view_json(&view, SeriesJson::new(&view.series, table)));
     }
-    json(&Views { from_ns: from.0, to_ns: to.0, now_ns: asked.now.0, buckets, views })
+    json(&Views { from_ns: from.0, to_ns: to.0, now_ns: context.now.0, buckets, views })
 }
 
-fn told(view: &View, series: SeriesTold) -> Told {
+fn view_json(view: &View, series: SeriesJson) -> ViewJson {
     let all = &view.buckets.buckets;
-    let real = view.series.column.kind == Kind::Real;
-    let happened = |(bucket, summary): (usize, &trunkline_counters::archive::Summary)| Happened {
+    let real = view.series.column.kind == ValueKind::Real;
+    let bucket_events = |(bucket, summary): (usize, &trunkline_counters::archive::Summary)| BucketEvents {
         bucket,
-        names: events(summary.events),
+        names: event_names(summary.events),
     };
-    Told {
+    ViewJson {
         series,
-        sum: all.iter().map(|s| if real { Value::Real(s.real) } else { Value::Sum(s.sum) }).collect(),
+        sum: all.iter().map(|s| if real { Value::Real(s.real_sum) } else { Value::Sum(s.sum) }).collect(),
         samples: all.iter().map(|s| s.samples).collect(),
         covered_ns: all.iter().map(|s| u64::try_from(s.covered.as_nanos()).unwrap_or(u64::MAX)).collect(),
         low: all.iter().map(|s| s.range.map(|range| range.low)).collect(),
         high: all.iter().map(|s| s.range.map(|range| range.high)).collect(),
-        most: all.iter().map(|s| s.range.map(|range| range.most)).collect(),
-        events: all.iter().enumerate().filter(|(_, s)| !s.events.is_empty()).map(happened).collect(),
+        most: all.iter().map(|s| s.range.map(|range| range.upper_bound)).collect(),
+        events: all.iter().enumerate().filter(|(_, s)| !s.events.is_empty()).map(bucket_events).collect(),
         damaged: view.damaged.iter().map(ToString::to_string).collect(),
     }
 }
 
 #[derive(Serialize)]
-struct PointsTold {
-    series: SeriesTold,
-    points: Vec<PointTold>,
+struct PointsJson {
+    series: SeriesJson,
+    points: Vec<PointJson>,
     next_ns: Option<i64>,
     gone: usize,
     damaged: Vec<String>,
 }
 
-/// A response and what it told of one series.
+/// A response and its value for one series.
 #[derive(Serialize)]
-pub struct PointTold {
+pub struct PointJson {
     due_ns: i64,
     asked_ns: i64,
     answered_ns: Option<i64>,
     uptime_s: Option<f64>,
     value: Option<Value>,
-    growth: Option<Grown>,
+    growth: Option<GrowthJson>,
     events: Vec<&'static str>,
 }
 
-impl PointTold {
-    pub fn new(point: &Point, kind: Kind) -> PointTold {
-        PointTold {
-            due_ns: point.row.due.0,
-            asked_ns: point.row.asked.0,
-            answered_ns: point.row.answered.map(|at| at.0),
+impl PointJson {
+    pub fn new(point: &Point, kind: ValueKind) -> PointJson {
+        PointJson {
+            due_ns: point.row.due_at.0,
+            asked_ns: point.row.requested_at.0,
+            answered_ns: point.row.answered_at.map(|at| at.0),
             uptime_s: point.row.uptime.map(|hundredths| f64::from(hundredths) / 100.0),
             value: point.value.map(|raw| Value::new(raw, kind)),
-            growth: point.step.growth.as_ref().map(Grown::new),
-            events: events(point.step.events),
+            growth: point.update.growth.as_ref().map(GrowthJson::new),
+            events: event_names(point.update.events),
         }
     }
 }
 
-/// What a counter grew by, and how fast at least and at most, a second.
+/// The growth of a counter, with the lowest and highest possible rate per second.
 #[derive(Serialize)]
-pub struct Grown {
+pub struct GrowthJson {
     by: u64,
     length_ns: u64,
     least: f64,
     most: Option<f64>,
 }
 
-impl Grown {
-    pub fn new(growth: &Growth) -> Grown {
-        let most = growth.most();
-        Grown {
-            by: growth.by,
-            length_ns: u64::try_from(growth.length().as_nanos()).unwrap_or(u64::MAX),
-            least: growth.least(),
+impl GrowthJson {
+    pub fn new(growth: &Growth) -> GrowthJson {
+        let most = growth.max_rate();
+        GrowthJson {
+            by: growth.amount,
+            length_ns: u64::try_from(growth.duration().as_nanos()).unwrap_or(u64::MAX),
+            least: growth.min_rate(),
             most: most.is_finite().then_some(most),
         }
     }
 }
 
-/// The readings of one series.
-pub fn points(asked: &Asked<'_>, query: &Query) -> Result<Vec<u8>, Refused> {
-    let (from, to) = query.span(asked.now)?;
-    let most = query.count("most", 1_000, 1..=MOST_POINTS)?;
-    let [id] = query.series()?[..] else { return Err(Refused::Bad("`series` is one number here".into())) };
-    let series = asked.reader.one(id)?;
-    let tables = tables(asked)?;
+/// Returns readings of one series.
+pub fn points(context: &QueryContext<'_>, query: &Query) -> Result<Vec<u8>, ApiError> {
+    let (from, to) = query.time_range(context.now)?;
+    let most = query.count("most", 1_000, 1..=MAX_POINTS)?;
+    let [id] = query.series()?[..] else {
+        return Err(ApiError::InvalidRequest("`series` is one number here".into()));
+    };
+    let series = context.reader.series_by_id(id)?;
+    let tables = all_tables(context)?;
     let table = tables.iter().find(|table| table.id == series.table);
-    let table = table.ok_or_else(|| Refused::None(format!("there is no series {}", id.0)))?;
-    let points = asked.reader.points(id, from, to, most)?;
-    json(&PointsTold {
-        series: SeriesTold::new(&series, table),
-        points: points.points.iter().map(|point| PointTold::new(point, series.column.kind)).collect(),
+    let table = table.ok_or_else(|| ApiError::NotFound(format!("unknown series {}", id.0)))?;
+    let points = context.reader.points(id, from, to, most)?;
+    json(&PointsJson {
+        series: SeriesJson::new(&series, table),
+        points: points.points.iter().map(|point| PointJson::new(point, series.column.kind)).collect(),
         next_ns: points.next.map(|next| next.0),
-        gone: points.gone,
+        gone: points.removed,
         damaged: points.damaged.iter().map(ToString::to_string).collect(),
     })
 }

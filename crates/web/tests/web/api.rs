@@ -1,24 +1,24 @@
-//! What is answered, and to whom.
+//! Tests of the JSON interface and of access control.
 
 use std::io::BufRead;
 
 use serde_json::Value;
 
+use crate::fixture::{Fixture, HOSTILE, S, series, small};
 use crate::http::{get, head, open, request};
-use crate::made::{HOSTILE, Made, S, series, small};
-use trunkline_counters::counter::{Kind, Raw};
-use trunkline_web::server::MOST_WATCHERS;
+use trunkline_counters::counter::{RawValue, ValueKind};
+use trunkline_web::server::MAX_SUBSCRIBERS;
 use trunkline_web::{Error, Options, Server};
 
-/// Whether an answer is as the description says: what is said of types, properties and lists there is checked.
-fn conforms(value: &Value, schema: &Value, all: &Value, place: &str) {
+/// Checks that a value conforms to its schema: types, properties and lists.
+fn conforms(value: &Value, schema: &Value, all: &Value, location: &str) {
     if let Some(name) = schema["$ref"].as_str() {
         let name = name.rsplit('/').next().unwrap();
-        return conforms(value, &all["components"]["schemas"][name], all, place);
+        return conforms(value, &all["components"]["schemas"][name], all, location);
     }
     if let Some(kinds) = schema["anyOf"].as_array() {
         let kind = if value.is_null() { &kinds[1] } else { &kinds[0] };
-        return conforms(value, kind, all, place);
+        return conforms(value, kind, all, location);
     }
     let is = |kind: &str| match kind {
         "null" => value.is_null(),
@@ -28,37 +28,37 @@ fn conforms(value: &Value, schema: &Value, all: &Value, place: &str) {
         "string" => value.is_string(),
         "array" => value.is_array(),
         "object" => value.is_object(),
-        other => panic!("{place}: no type {other}"),
+        other => panic!("{location}: no type {other}"),
     };
     let fits = match &schema["type"] {
         Value::String(kind) => is(kind),
         Value::Array(kinds) => kinds.iter().any(|kind| is(kind.as_str().unwrap())),
-        _ => panic!("{place}: the description says no type"),
+        _ => panic!("{location}: the schema has no type"),
     };
-    assert!(fits, "{place}: {value} is not {}", schema["type"]);
+    assert!(fits, "{location}: {value} is not {}", schema["type"]);
     if let Some(list) = schema["enum"].as_array() {
-        assert!(list.contains(value), "{place}: {value}");
+        assert!(list.contains(value), "{location}: {value}");
     }
     if let Some(list) = value.as_array() {
-        list.iter().for_each(|one| conforms(one, &schema["items"], all, &format!("{place}[]")));
+        list.iter().for_each(|one| conforms(one, &schema["items"], all, &format!("{location}[]")));
     }
     if let (Some(object), Some(known)) = (value.as_object(), schema["properties"].as_object()) {
         for name in known.keys() {
-            assert!(object.contains_key(name), "{place} has no {name}");
+            assert!(object.contains_key(name), "{location} has no {name}");
         }
         for (name, one) in object {
-            let schema = known.get(name).unwrap_or_else(|| panic!("{place}.{name} is not described"));
-            conforms(one, schema, all, &format!("{place}.{name}"));
+            let schema = known.get(name).unwrap_or_else(|| panic!("{location}.{name} is not described"));
+            conforms(one, schema, all, &format!("{location}.{name}"));
         }
     } else if let Some(object) = value.as_object() {
-        object.values().for_each(|one| conforms(one, &schema["additionalProperties"], all, place));
+        object.values().for_each(|one| conforms(one, &schema["additionalProperties"], all, location));
     }
 }
 
 #[test]
-fn every_answer_is_as_described() {
-    let made = small();
-    let served = made.serve();
+fn every_response_conforms_to_its_schema() {
+    let fixture = small();
+    let served = fixture.serve();
     let described = get(served.address, "/api/openapi.json").json();
     let mut seen = 0;
     for (path, about) in described["paths"].as_object().unwrap() {
@@ -67,12 +67,12 @@ fn every_answer_is_as_described() {
             continue;
         }
         let examples = about["get"]["parameters"].as_array().unwrap().iter();
-        let said: Vec<String> = examples
+        let parameters: Vec<String> = examples
             .filter_map(|one| Some(format!("{}={}", one["name"].as_str()?, one["example"].as_str()?)))
-            .chain(path.ends_with("view").then(|| format!("from_ns={}&to_ns={}", 990 * S, 1_100 * S)))
+            .chain(path.ends_with("/view").then(|| format!("from_ns={}&to_ns={}", 990 * S, 1_100 * S)))
             .chain(path.ends_with("points").then(|| format!("from_ns={}&to_ns={}", 990 * S, 1_100 * S)))
             .collect();
-        let answer = get(served.address, &format!("{path}?{}", said.join("&")));
+        let answer = get(served.address, &format!("{path}?{}", parameters.join("&")));
         assert_eq!(answer.status, 200, "{path}: {}", String::from_utf8_lossy(&answer.body));
         conforms(&answer.json(), reply, &described, path);
         let refused = get(served.address, &format!("{path}?nonsense=1"));
@@ -80,13 +80,13 @@ fn every_answer_is_as_described() {
         conforms(&refused.json(), &described["components"]["schemas"]["Error"], &described, path);
         seen += 1;
     }
-    assert_eq!(seen, 9);
+    assert_eq!(seen, 10);
 }
 
 #[test]
-fn prometheus_reads_the_newest_values() {
-    let made = small();
-    let served = made.serve();
+fn prometheus_reads_the_latest_values() {
+    let fixture = small();
+    let served = fixture.serve();
     let page = get(served.address, "/metrics");
     assert_eq!(page.status, 200);
     let text = String::from_utf8(page.body).unwrap();
@@ -100,9 +100,9 @@ fn prometheus_reads_the_newest_values() {
 }
 
 #[test]
-fn a_view_tells_what_was_counted() {
-    let made = small();
-    let served = made.serve();
+fn views_and_points_return_the_counted_values() {
+    let fixture = small();
+    let served = fixture.serve();
     let view = |ids: &str, buckets: usize| {
         let span = format!("from_ns={}&to_ns={}", 1_000 * S + S / 50, 1_099 * S + S / 50);
         get(served.address, &format!("/api/view?series={ids}&{span}&buckets={buckets}")).json()
@@ -134,9 +134,9 @@ fn a_view_tells_what_was_counted() {
 }
 
 #[test]
-fn devices_and_ways_are_told() {
-    let made = small();
-    let served = made.serve();
+fn devices_and_routes_are_returned() {
+    let fixture = small();
+    let served = fixture.serve();
     let json = |path: &str| get(served.address, path).json();
     let devices = json("/api/devices");
     assert_eq!(devices["devices"], serde_json::json!([HOSTILE, "alpha", "core1", "s1", "s2"]));
@@ -157,16 +157,16 @@ fn devices_and_ways_are_told() {
 }
 
 #[test]
-fn who_is_silent_for_long_was_seen_when_it_was() {
-    let mut made = Made::new();
-    let all = vec![series("port/eth0/in/octets", Kind::Counter64, "octets")];
-    let mut table = made.table("core1", "interfaces", S, 1_000 * S, all);
-    (0..700).for_each(|_| made.poll(&mut table, &[10], &[]));
+fn the_last_answer_of_a_silent_device_is_found() {
+    let mut fixture = Fixture::new();
+    let all = vec![series("port/eth0/in/octets", ValueKind::Counter64, "octets")];
+    let mut table = fixture.table("core1", "interfaces", S, 1_000 * S, all);
+    (0..700).for_each(|_| fixture.poll(&mut table, &[10], &[]));
     for _ in 0..900 {
-        made.silence(&mut table);
-        made.flush();
+        fixture.silence(&mut table);
+        fixture.flush();
     }
-    let served = made.serve();
+    let served = fixture.serve();
     let hosts = get(served.address, "/api/hosts").json();
     let host = &hosts["hosts"][0];
     assert_eq!((&host["responding"], &host["asked_ns"]), (&false.into(), &(2_599 * S).into()));
@@ -174,18 +174,19 @@ fn who_is_silent_for_long_was_seen_when_it_was() {
     assert!((1_699 * S..=1_701 * S).contains(&seen), "{seen}");
 }
 
-/// As `trunkline monitor poll` keeps pings.
+/// As stored by `trunkline monitor poll`.
 #[test]
-fn a_ping_without_an_answer_is_none() {
-    let mut made = Made::new();
-    let gauge = |name: &str, unit: &str| series(name, Kind::Gauge, unit);
+fn a_ping_without_an_answer_is_unreachable() {
+    let mut fixture = Fixture::new();
+    let gauge = |name: &str, unit: &str| series(name, ValueKind::Gauge, unit);
     let all =
         vec![gauge("host/responding", ""), gauge("host/delay", "ns"), gauge("host/seen", "ms since 1970")];
-    let mut table = made.table("alpha", "ping", S, 1_000 * S, all);
-    let seen = Some(Raw::gauge(1_000_500));
-    made.answer(&mut table, vec![Some(Raw::gauge(1)), Some(Raw::gauge(250_000)), seen]);
-    made.flush();
-    let served = made.serve();
+    let mut table = fixture.table("alpha", "ping", S, 1_000 * S, all);
+    let seen = Some(RawValue::from_gauge(1_000_500));
+    fixture
+        .answer(&mut table, vec![Some(RawValue::from_gauge(1)), Some(RawValue::from_gauge(250_000)), seen]);
+    fixture.flush();
+    let served = fixture.serve();
     let host = || get(served.address, "/api/hosts").json()["hosts"][0].clone();
     let is = |host: &Value, responding: bool| {
         assert_eq!((&host["responding"], &host["pinged"]), (&responding.into(), &true.into()), "{host}");
@@ -193,16 +194,16 @@ fn a_ping_without_an_answer_is_none() {
     };
     is(&host(), true);
     for _ in 0..100 {
-        made.answer(&mut table, vec![Some(Raw::gauge(0)), None, seen]);
+        fixture.answer(&mut table, vec![Some(RawValue::from_gauge(0)), None, seen]);
     }
-    made.flush();
+    fixture.flush();
     is(&host(), false);
 }
 
 #[test]
-fn wrong_questions_get_one_error() {
-    let made = small();
-    let served = made.serve();
+fn invalid_requests_get_an_error() {
+    let fixture = small();
+    let served = fixture.serve();
     for (status, path) in [
         (400, "/api/view"),
         (400, "/api/view?series=1,2,3,4,5,6,7,8,9"),
@@ -238,15 +239,15 @@ fn wrong_questions_get_one_error() {
     assert_eq!(reply.status, 405);
     let long = get(served.address, &format!("/api/view?series={}", "1".repeat(9_000)));
     assert_eq!(long.status, 400);
-    // Times at the ends of what can be told are no trouble.
+    // The extreme timestamps are valid.
     let all = format!("/api/view?series=1&from_ns={}&to_ns={}", i64::MIN, i64::MAX);
     assert_eq!(get(served.address, &all).status, 200);
 }
 
 #[test]
-fn only_those_who_may_come_in() {
-    let made = small();
-    let served = made.serve();
+fn access_needs_a_local_name_or_a_token() {
+    let fixture = small();
+    let served = fixture.serve();
     let to = served.address;
     let stranger = request(to, "GET", "/", &[("Host", "evil.example")], "");
     assert_eq!(stranger.status, 421);
@@ -259,7 +260,7 @@ fn only_those_who_may_come_in() {
     assert!(page.header("access-control-allow-origin").is_none());
 
     let secret = "correct-horse-battery";
-    let closed = made.serve_with(Some(secret));
+    let closed = fixture.serve_with(Some(secret));
     let to = closed.address;
     assert_eq!(get(to, "/").status, 401);
     assert_eq!(get(to, "/api/devices?token=wrong-wrong-wrong-wrong").status, 401);
@@ -275,39 +276,39 @@ fn only_those_who_may_come_in() {
     assert_eq!((other.status, other.header("location")), (303, Some("/")), "no way to lead elsewhere");
 
     let options = |listen: &str| Options {
-        archive: made.path.clone().into(),
+        archive: fixture.path.clone().into(),
         listen: listen.parse().unwrap(),
         token: None,
     };
-    assert!(matches!(Server::bind(&options("0.0.0.0:0")), Err(Error::Open(_))));
-    let none = Options { archive: made.folder.path().join("none").into(), ..options("127.0.0.1:0") };
+    assert!(matches!(Server::bind(&options("0.0.0.0:0")), Err(Error::TokenRequired(_))));
+    let none = Options { archive: fixture.folder.path().join("none").into(), ..options("127.0.0.1:0") };
     assert!(matches!(Server::bind(&none), Err(Error::Archive(_))));
 }
 
 #[test]
-fn who_watches_is_told_of_every_flush_and_not_too_many_watch() {
-    let mut made = Made::new();
-    let all = vec![series("port/eth0/in/octets", Kind::Counter64, "octets")];
-    let mut table = made.table("core1", "interfaces", S, 1_000 * S, all);
-    made.poll(&mut table, &[10], &[]);
-    made.flush();
-    let served = made.serve();
+fn subscribers_receive_every_flush_and_are_limited() {
+    let mut fixture = Fixture::new();
+    let all = vec![series("port/eth0/in/octets", ValueKind::Counter64, "octets")];
+    let mut table = fixture.table("core1", "interfaces", S, 1_000 * S, all);
+    fixture.poll(&mut table, &[10], &[]);
+    fixture.flush();
+    let served = fixture.serve();
     let described = get(served.address, "/api/openapi.json").json();
     let mut stream = open(served.address, "GET", "/api/live?series=1", &[], "");
     let (status, headers) = head(&mut stream);
     assert_eq!(status, 200);
     assert!(headers.contains(&("content-type".into(), "text/event-stream".into())), "{headers:?}");
-    made.poll(&mut table, &[10], &[]);
-    made.flush();
-    made.silence(&mut table);
-    made.flush();
+    fixture.poll(&mut table, &[10], &[]);
+    fixture.flush();
+    fixture.silence(&mut table);
+    fixture.flush();
     let mut seen = Vec::new();
     let mut lines = stream.lines();
     while seen.len() < 2 {
-        let line = lines.next().expect("it goes on").unwrap();
+        let line = lines.next().expect("the stream continues").unwrap();
         let Some(data) = line.strip_prefix("data: ") else { continue };
         let news: Value = serde_json::from_str(data).unwrap();
-        conforms(&news, &described["components"]["schemas"]["News"], &described, "news");
+        conforms(&news, &described["components"]["schemas"]["PointsEvent"], &described, "news");
         seen.extend(news["series"][0]["points"].as_array().unwrap().clone());
     }
     assert_eq!((&seen[0]["growth"]["by"], &seen[0]["value"]), (&10.into(), &20.into()));
@@ -317,7 +318,7 @@ fn who_watches_is_told_of_every_flush_and_not_too_many_watch() {
         let mut stream = open(served.address, "GET", "/api/live?series=1", &[], "");
         (head(&mut stream).0, stream)
     };
-    let more: Vec<_> = (1..MOST_WATCHERS).map(|_| watch()).collect();
+    let more: Vec<_> = (1..MAX_SUBSCRIBERS).map(|_| watch()).collect();
     assert!(more.iter().all(|(status, _)| *status == 200));
     assert_eq!(watch().0, 503);
     assert_eq!(get(served.address, "/api/devices").status, 200, "others are still answered");

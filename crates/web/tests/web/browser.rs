@@ -1,4 +1,4 @@
-//! Chromium, driven by WebDriver (W3C): chromedriver speaks JSON over HTTP.
+//! Chromium controlled by WebDriver (W3C): chromedriver accepts JSON over HTTP.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::http::{PATIENCE, request};
+use crate::http::{TIMEOUT, request};
 
-/// A browser with one window; both end with this.
+/// A browser with one window; dropping it closes both.
 pub struct Browser {
     driver: Child,
     address: SocketAddr,
@@ -18,7 +18,7 @@ pub struct Browser {
     _profile: tempfile::TempDir,
 }
 
-/// Whether there is a browser; without one a test that needs it is skipped.
+/// Returns whether a browser is installed; otherwise tests that need it are skipped.
 pub fn is_there() -> bool {
     let paths = std::env::var_os("PATH").unwrap_or_default();
     let has = |name: &&str| std::env::split_paths(&paths).any(|folder| folder.join(name).exists());
@@ -31,7 +31,7 @@ impl Browser {
         let profile = tempfile::tempdir().unwrap();
         let mut driver = Command::new("chromedriver")
             .arg("--port=0")
-            // What they leave behind goes with the profile.
+            // Temporary files go into the profile's directory.
             .env("TMPDIR", profile.path())
             .env("HOME", profile.path())
             .env_remove("XDG_CONFIG_HOME")
@@ -46,7 +46,7 @@ impl Browser {
             line.split("successfully on port ").nth(1)?.trim_end_matches('.').parse::<u16>().ok()
         });
         let address = SocketAddr::from(([127, 0, 0, 1], port.expect("chromedriver says its port")));
-        // Whoever says something later is heard by nobody and not stopped.
+        // Discard later output, so that the process does not block.
         std::thread::spawn(move || lines.for_each(drop));
         let arguments = [
             "--headless=new",
@@ -83,51 +83,51 @@ impl Browser {
         answer["value"].clone()
     }
 
-    fn tell(&self, path: &str, body: &Value) -> Value {
+    fn post(&self, path: &str, body: &Value) -> Value {
         self.command("POST", &format!("/session/{}{path}", self.session), body)
     }
 
     pub fn open(&self, url: &str) {
-        self.tell("/url", &json!({ "url": url }));
+        self.post("/url", &json!({ "url": url }));
     }
 
     pub fn reload(&self) {
-        self.tell("/refresh", &json!({}));
+        self.post("/refresh", &json!({}));
     }
 
-    /// What a script returns.
+    /// Runs a script and returns its result.
     pub fn run(&self, script: &str) -> Value {
-        self.tell("/execute/sync", &json!({ "script": script, "args": [] }))
+        self.post("/execute/sync", &json!({ "script": script, "args": [] }))
     }
 
     /// Waits until a script returns true.
     pub fn until(&self, script: &str) {
-        let begun = Instant::now();
+        let started_at = Instant::now();
         while self.run(&format!("return Boolean({script})")) != true {
             let seen = self
                 .run("return location.hash + ' ' + document.getElementById('main').innerText.slice(0, 1500)");
             assert!(
-                begun.elapsed() < PATIENCE,
+                started_at.elapsed() < TIMEOUT,
                 "waited in vain for {script}: {seen} {:?}",
-                self.complaints()
+                self.errors()
             );
             std::thread::sleep(Duration::from_millis(50));
         }
     }
 
-    /// What the browser complained about: errors of scripts, things that the policy forbids.
-    pub fn complaints(&self) -> Vec<String> {
-        let log = self.tell("/se/log", &json!({ "type": "browser" }));
+    /// Returns the errors in the browser's log: script errors and violations of the content security policy.
+    pub fn errors(&self) -> Vec<String> {
+        let log = self.post("/se/log", &json!({ "type": "browser" }));
         let entries = log.as_array().into_iter().flatten();
         let severe = entries.filter(|entry| entry["level"] == "SEVERE");
         severe.map(|entry| entry["message"].as_str().unwrap_or_default().to_owned()).collect()
     }
 
     fn act(&self, actions: &Value) {
-        self.tell("/actions", &json!({ "actions": [actions] }));
+        self.post("/actions", &json!({ "actions": [actions] }));
     }
 
-    /// Presses keys one after the other, as WebDriver names them (section 17.4.2).
+    /// Presses keys one after the other, with the names of WebDriver (section 17.4.2).
     pub fn keys(&self, keys: &[&str]) {
         let strokes =
             keys.iter().flat_map(|key| ["keyDown", "keyUp"].map(|way| json!({ "type": way, "value": key })));
@@ -135,35 +135,35 @@ impl Browser {
         self.act(&json!({ "type": "key", "id": "keys", "actions": strokes }));
     }
 
-    /// Presses the mouse at one place of the window, moves it to another, and lets go.
+    /// Drags the mouse from one position of the window to another.
     pub fn drag(&self, from: (i64, i64), to: (i64, i64)) {
         let at = |(x, y): (i64, i64)| json!({ "type": "pointerMove", "duration": 20, "origin": "viewport", "x": x, "y": y });
         let halfway = ((from.0 + to.0) / 2, (from.1 + to.1) / 2);
-        let deeds = [
+        let actions = [
             at(from),
             json!({ "type": "pointerDown", "button": 0 }),
             at(halfway),
             at(to),
             json!({ "type": "pointerUp", "button": 0 }),
         ];
-        self.act(&json!({ "type": "pointer", "id": "mouse", "parameters": { "pointerType": "mouse" }, "actions": deeds }));
+        self.act(&json!({ "type": "pointer", "id": "mouse", "parameters": { "pointerType": "mouse" }, "actions": actions }));
     }
 
     pub fn click(&self, css: &str) {
-        let found = self.tell("/element", &json!({ "using": "css selector", "value": css }));
+        let found = self.post("/element", &json!({ "using": "css selector", "value": css }));
         let id =
             found.as_object().and_then(|o| o.values().next()).and_then(Value::as_str).expect("an element");
-        self.tell(&format!("/element/{id}/click"), &json!({}));
+        self.post(&format!("/element/{id}/click"), &json!({}));
     }
 
-    /// The colours that the system prefers.
+    /// Emulates the preferred colour scheme of the system.
     pub fn prefer(&self, scheme: &str) {
         let features = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
         let parameters = json!({ "cmd": "Emulation.setEmulatedMedia", "params": { "features": features } });
-        self.tell("/goog/cdp/execute", &parameters);
+        self.post("/goog/cdp/execute", &parameters);
     }
 
-    /// What the window shows, as PNG.
+    /// Saves a screenshot as PNG.
     pub fn picture(&self, to: &Path) {
         let text = self.command("GET", &format!("/session/{}/screenshot", self.session), &Value::Null);
         std::fs::write(to, base64(text.as_str().expect("text"))).unwrap();
@@ -173,7 +173,7 @@ impl Browser {
 impl Drop for Browser {
     fn drop(&mut self) {
         if !self.session.is_empty() {
-            // Quietly: the test may have failed already.
+            // Ignore errors: the test may have failed already.
             let _ = end(self.address, &self.session);
         }
         let _ = self.driver.kill();
@@ -181,18 +181,18 @@ impl Drop for Browser {
     }
 }
 
-/// Ends a session and with it its browser.
+/// Ends a session and its browser.
 fn end(driver: SocketAddr, session: &str) -> std::io::Result<()> {
     let mut stream = TcpStream::connect(driver)?;
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;
     let request =
         format!("DELETE /session/{session} HTTP/1.1\r\nHost: {driver}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes())?;
-    // It answers when that is done, and does not close.
+    // The response arrives when the session has ended; the connection stays open.
     stream.read(&mut [0; 1]).map(drop)
 }
 
-/// RFC 4648, section 4.
+/// Decodes base64 (RFC 4648, section 4).
 fn base64(text: &str) -> Vec<u8> {
     const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let (mut out, mut bits, mut count) = (Vec::new(), 0u32, 0);

@@ -1,4 +1,4 @@
-//! Plain HTTP, as a program speaks it.
+//! A minimal HTTP client.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// Nothing here takes so long, even on a machine with much else to do.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+/// Timeout, generous enough for a busy machine.
+pub const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// An answer.
+/// A response.
 #[derive(Debug)]
 pub struct Reply {
     pub status: u16,
@@ -27,13 +27,13 @@ impl Reply {
         serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("{}: {e}: {text}", self.status))
     }
 
-    /// What is wrong, of an answer that says so.
+    /// Returns the message of an error response.
     pub fn error(&self) -> String {
         self.json()["error"].as_str().expect("an error says why").to_owned()
     }
 }
 
-/// Asks once.
+/// Sends a request and reads the response.
 pub fn request(to: SocketAddr, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Reply {
     let mut stream = open(to, method, path, headers, body);
     let (status, headers) = head(&mut stream);
@@ -58,7 +58,7 @@ pub fn open(
     body: &str,
 ) -> BufReader<TcpStream> {
     let mut stream = TcpStream::connect(to).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut text =
         format!("{method} {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
     if !headers.iter().any(|(name, _)| *name == "Host") {
@@ -69,7 +69,7 @@ pub fn open(
     BufReader::new(stream)
 }
 
-/// Status and headers, names in small letters.
+/// Reads the status and the headers with lower-case names.
 pub fn head(stream: &mut impl BufRead) -> (u16, Vec<(String, String)>) {
     let line = || {
         let mut line = String::new();
@@ -87,7 +87,7 @@ pub fn head(stream: &mut impl BufRead) -> (u16, Vec<(String, String)>) {
     (status, headers.collect())
 }
 
-/// Asks for something to read.
+/// Sends a GET request.
 pub fn get(to: SocketAddr, path: &str) -> Reply {
     request(to, "GET", path, &[], "")
 }

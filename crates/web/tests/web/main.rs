@@ -1,17 +1,17 @@
-//! The server and its page, over an archive that is made here.
+//! Integration tests of the server and its page, over generated archives.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
-//! | [`made`] | archives with known traffic, and who writes on |
-//! | [`http`] | plain HTTP, as a program speaks it |
-//! | [`api`] | what is answered, and to whom |
-//! | [`browser`] | Chromium, driven by WebDriver |
-//! | [`page`] | what a person sees and does |
+//! | [`fixture`] | archives with known traffic, and their writer |
+//! | [`http`] | a minimal HTTP client |
+//! | [`api`] | the JSON interface and access control |
+//! | [`browser`] | Chromium controlled by WebDriver |
+//! | [`page`] | the page in Chromium |
 
-#![allow(clippy::disallowed_methods, reason = "waits for another program to have done what it does")]
+#![allow(clippy::disallowed_methods, reason = "waits for other processes")]
 
 mod api;
 mod browser;
+mod fixture;
 mod http;
-mod made;
 mod page;

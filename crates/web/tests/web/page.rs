@@ -1,14 +1,14 @@
-//! What a person sees and does, in Chromium.
+//! Tests of the page in Chromium.
 
 use std::path::PathBuf;
 
 use serde_json::Value;
 
 use crate::browser::{Browser, is_there};
-use crate::made::{HOSTILE, HOSTILE_PORT, Made, S, Served, Table, now, plausible, series, small};
-use trunkline_counters::counter::Kind;
+use crate::fixture::{Fixture, HOSTILE, HOSTILE_PORT, S, Served, Table, now, plausible, series, small};
+use trunkline_counters::counter::ValueKind;
 
-/// Keys by WebDriver's names.
+/// Key codes of WebDriver.
 const TAB: &str = "\u{e004}";
 const LEFT: &str = "\u{e012}";
 const ENTER: &str = "\u{e007}";
@@ -36,20 +36,20 @@ impl Window {
         self.browser.run("return location.hash").as_str().unwrap_or_default().to_owned()
     }
 
-    /// How often the plot was drawn.
+    /// Returns how often the plot has been drawn.
     fn drawn(&self) -> i64 {
         let text = self.browser.run(&format!("return {DRAWN} ?? ''"));
         text.as_str().and_then(|text| text.parse().ok()).unwrap_or(0)
     }
 
-    /// Does something, and waits until the plot was drawn again.
-    fn draws(&self, deed: impl FnOnce()) {
+    /// Runs an action and waits until the plot has been drawn again.
+    fn draws(&self, action: impl FnOnce()) {
         let before = self.drawn();
-        deed();
+        action();
         self.browser.until(&format!("Number({DRAWN}) > {before}"));
     }
 
-    /// The time that is plotted, in milliseconds, as the address says it.
+    /// Returns the plotted time range in milliseconds from the URL.
     fn span(&self) -> (f64, f64) {
         let script = "const p = new URLSearchParams(location.hash.split('?')[1]); return [Number(p.get('from')), Number(p.get('to'))]";
         let span = self.browser.run(script);
@@ -64,10 +64,10 @@ impl Window {
     }
 }
 
-/// Chosen, plotted, zoomed, read, and all of it again after a reload.
+/// Selects, plots and zooms, and checks that a reload shows the same.
 fn choose_and_zoom(window: &Window) {
     let browser = &window.browser;
-    window.open("");
+    window.open("#/plot");
     browser.until("document.querySelector('#device')?.options.length === 6");
     window.choose("#device", "core1");
     browser.until("document.querySelectorAll('#part option').length === 1");
@@ -80,38 +80,38 @@ fn choose_and_zoom(window: &Window) {
     let legend = window.text(".legend tbody tr");
     assert!(legend.contains("core1 eth0 in octets") && legend.contains("8\u{202f}kb/s"), "{legend}");
     assert!(legend.contains("99\u{202f}kB"), "{legend}");
-    assert!(window.text(".happened").contains("no answer came"), "{}", window.text(".happened"));
-    // The line is where the figures say: 8 kb/s is drawn in the colour of the first series.
+    assert!(window.text(".events").contains("no answer"), "{}", window.text(".events"));
+    // The line is drawn in the colour of the first series.
     let drawn = "const c = document.querySelector('.panel canvas'); const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
                  let n = 0; for (let i = 0; i < d.length; i += 4) if (Math.abs(d[i] - 11) < 8 && Math.abs(d[i + 1] - 107) < 8 && Math.abs(d[i + 2] - 203) < 8) n += 1; return n";
     assert!(browser.run(drawn).as_i64().unwrap() > 200, "{}", browser.run(drawn));
 
     // Drag over the middle third of the plot.
-    let place = browser.run("const r = document.querySelector('.panel').getBoundingClientRect(); return [r.left, r.top, r.width, r.height]");
-    let [left, top, width, height] = [0, 1, 2, 3].map(|at| place[at].as_f64().unwrap());
+    let location = browser.run("const r = document.querySelector('.panel').getBoundingClientRect(); return [r.left, r.top, r.width, r.height]");
+    let [left, top, width, height] = [0, 1, 2, 3].map(|at| location[at].as_f64().unwrap());
     let at = |share: f64| ((left + 78.0 + (width - 92.0) * share) as i64, (top + height / 2.0) as i64);
     window.draws(|| browser.drag(at(1.0 / 3.0), at(2.0 / 3.0)));
     let (from, to) = window.span();
     assert!((from - 1_033_000.0).abs() < 1_000.0 && (to - 1_066_000.0).abs() < 1_000.0, "{from} {to}");
-    // But for what is at the cursor, which is where the mouse is.
+    // Without the values at the cursor, which follows the mouse.
     let figures = || {
         browser.run("return [...document.querySelectorAll('.legend th, .legend td:not(.at)')].map(e => e.innerText).join()")
     };
     let legend = figures();
 
-    // A link, or a reload, shows the same again.
+    // A link or a reload shows the same view.
     let hash = window.hash();
     browser.reload();
     browser.until(DRAWN);
     browser.until("document.querySelectorAll('.legend tbody tr').length === 2");
     assert_eq!((window.hash(), figures()), (hash, legend));
     browser.until("document.querySelector('#part').value === 'port/eth0'");
-    // The browser's own way back.
+    // The back button of the browser.
     window.draws(|| drop(browser.run("history.back()")));
     assert!(window.hash().contains("last=all"), "{}", window.hash());
 }
 
-/// Two series of one unit, one less the other; other directions.
+/// Plots the difference of two series and the other direction.
 fn difference(window: &Window) {
     let browser = &window.browser;
     window.open("#/plot?s=1,2&last=all");
@@ -124,18 +124,18 @@ fn difference(window: &Window) {
     window.draws(|| browser.click("#reverse"));
     let first = window.text(".legend tbody tr");
     assert!(first.contains("core1 eth0 out octets") && first.contains("49.5\u{202f}kB"), "{first}");
-    // What the line carries at most is of the same unit; a delay has a plot of its own.
+    // The speed of the line has the same unit; a delay has its own plot.
     window.draws(|| browser.click("#series input[aria-label=\"level speed\"]"));
     browser.until("document.querySelectorAll('.legend tbody tr').length === 4");
     assert_eq!(browser.run("return document.querySelectorAll('.panel').length"), 1);
     window.open("#/plot?s=1,8&last=all");
     browser.until("document.querySelectorAll('.panel').length === 2");
-    // Cells are bits too: 53 octets each.
+    // Cells can be shown as bits: 53 octets each.
     window.open("#/plot?s=4&last=all");
     browser.until("document.querySelector('.legend tbody tr')?.innerText.includes('70\u{202f}cells/s')");
     browser.click("#cells");
     browser.until("document.querySelector('.legend tbody tr').innerText.includes('29.7\u{202f}kb/s')");
-    // Chosen beside it.
+    // Add a series to the plot.
     window.open("#/plot?s=1&last=all");
     browser.until("document.querySelector('#part').value === 'port/eth0'");
     window.choose("#device", "alpha");
@@ -145,7 +145,7 @@ fn difference(window: &Window) {
     assert_eq!(window.hash(), "#/plot?s=1%2C8&last=all");
 }
 
-/// Everything by the keyboard, and said to those who do not see it.
+/// Uses the keyboard only, and checks the announcements for screen readers.
 fn keyboard(window: &Window) {
     let browser = &window.browser;
     window.open("#/plot?s=1&last=all");
@@ -155,7 +155,7 @@ fn keyboard(window: &Window) {
     assert_eq!(browser.run("return document.activeElement.className"), "plots");
     assert_ne!(browser.run("return getComputedStyle(document.activeElement).outlineStyle"), "none");
     browser.keys(&[LEFT]);
-    browser.until("document.getElementById('says').textContent.includes('core1 eth0 in octets')");
+    browser.until("document.getElementById('announcer').textContent.includes('core1 eth0 in octets')");
     assert!(!window.text(".legend .at").is_empty());
     window.draws(|| browser.keys(&["+"]));
     let (from, to) = window.span();
@@ -172,10 +172,10 @@ fn keyboard(window: &Window) {
     browser.until("document.querySelectorAll('.figures tbody tr').length > 50");
 }
 
-/// Names of devices are text wherever they stand.
+/// Device names are shown as text everywhere.
 fn hostile_names(window: &Window) {
     let browser = &window.browser;
-    window.open("");
+    window.open("#/plot");
     browser.until("document.querySelector('#device')?.options.length === 6");
     window.choose("#device", HOSTILE);
     browser.until("document.querySelectorAll('#part option').length === 1");
@@ -199,28 +199,28 @@ fn hostile_names(window: &Window) {
     assert_eq!(browser.run("return window.hacked === undefined && document.querySelectorAll('main img, main script').length === 0"), true);
 }
 
-/// Tables 1 and 2 of 1996, and a channel from end to end.
+/// Tables 1 and 2 of the 1996 paper, and a channel from end to end.
 fn status(window: &Window) {
     let browser = &window.browser;
     let shows = |hash: &str, words: &[&str]| {
         window.open(hash);
-        browser.until("document.querySelector('.page table, .page .way')");
+        browser.until("document.querySelector('.page table, .page .route')");
         let text = window.text(".page");
         words.iter().for_each(|word| assert!(text.contains(word), "{hash}: {word:?} is not in {text}"));
     };
-    shows("#/hosts", &["alpha", "not asked any more", "250\u{202f}µs", "Last seen"]);
+    shows("#/hosts", &["alpha", "no longer polled", "250\u{202f}µs", "Last seen"]);
     shows("#/switches", &["core1", "1 (1 active)"]);
     shows(
         "#/switches?device=core1",
         &["core1.example", "trouble with interfaces", "slow", "eth0", "up", "8\u{202f}kb/s", "1\u{202f}Gb/s"],
     );
-    assert!(!window.text(".page").contains("trouble with paths"), "it is over");
+    assert!(!window.text(".page").contains("trouble with paths"), "it has ended");
     shows("#/channels?device=s1", &["a", "33", "b", "40", "70\u{202f}cells/s"]);
     shows(
         "#/path?from=alpha&to=omega",
         &["1 channel leads there", "s1", "VC 0.33", "VC 2.40", "omega", "70\u{202f}cells/s"],
     );
-    browser.click(".way p a");
+    browser.click(".route p a");
     browser.until(DRAWN);
     assert!(window.hash().starts_with("#/plot?s="), "{}", window.hash());
 }
@@ -243,98 +243,155 @@ fn colours(window: &Window) {
 }
 
 #[test]
-fn a_person_chooses_zooms_and_reads() {
+fn the_page_selects_zooms_and_shows() {
     if !is_there() {
         return;
     }
-    let made = small();
-    let window = Window { browser: Browser::start(), served: made.serve() };
+    let fixture = small();
+    let window = Window { browser: Browser::start(), served: fixture.serve() };
     for check in [choose_and_zoom, difference, keyboard, hostile_names, status, colours] {
         check(&window);
-        let complaints = window.browser.complaints();
-        assert!(complaints.is_empty(), "{complaints:?}");
+        let errors = window.browser.errors();
+        assert!(errors.is_empty(), "{errors:?}");
     }
 }
 
-/// Polls a table until a moment.
-fn poll_until(made: &mut Made, table: &mut Table, end: i64, answers: bool) {
-    while table.at <= end {
-        if answers { made.poll(table, &[125_000, 50_000], &[]) } else { made.silence(table) }
+/// The start page shows the busiest interfaces as plots, the silent devices and the recent events.
+#[test]
+fn the_start_page_is_an_overview() {
+    if !is_there() {
+        return;
     }
-    made.flush();
+    let mut fixture = Fixture::new();
+    let begin = now() - 600 * S;
+    let port =
+        |name: &str, way: &str| series(&format!("port/{name}/{way}/octets"), ValueKind::Counter64, "octets");
+    let ports = ["eth0", "eth1"].into_iter().flat_map(|name| ["in", "out"].map(|way| port(name, way)));
+    let mut core = fixture.table("core1", "interfaces", S, begin, ports.collect());
+    let mut edge =
+        fixture.table("edge1", "interfaces", S, begin, vec![port("eth0", "in"), port("eth0", "out")]);
+    let window = Window { browser: Browser::start(), served: fixture.serve() };
+    let browser = &window.browser;
+    // Polls up to some seconds ahead of the clock; `edge1` is silent for the last 20.
+    let end = now() + 30 * S;
+    while core.at <= end {
+        fixture.poll(&mut core, &[125_000, 50_000, 1_250, 500], &[]);
+    }
+    while edge.at <= end {
+        if edge.at > end - 20 * S {
+            fixture.silence(&mut edge);
+        } else {
+            fixture.poll(&mut edge, &[12_500, 5_000], &[]);
+        }
+    }
+    fixture.flush();
+    window.open("");
+    browser.until("document.querySelector('.cards')?.dataset.ready");
+    assert_eq!(browser.run("return document.querySelector('nav a[aria-current]').innerText"), "Overview");
+    assert!(
+        window.text(".summary").contains("2 devices, 1 responding, 1 silent"),
+        "{}",
+        window.text(".summary")
+    );
+    let names = browser.run("return [...document.querySelectorAll('.card h3')].map(e => e.innerText)");
+    assert_eq!(names, serde_json::json!(["core1 eth0", "edge1 eth0", "core1 eth1"]), "the busiest first");
+    let rates = window.text(".card .rates");
+    assert!(rates.contains("in 1\u{202f}Mb/s") && rates.contains("out 400\u{202f}kb/s"), "{rates}");
+    let pixels = "const c = document.querySelector('.card canvas'); const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
+                  let n = 0; for (let i = 0; i < d.length; i += 4) if (Math.abs(d[i] - 11) < 8 && Math.abs(d[i + 1] - 107) < 8 && Math.abs(d[i + 2] - 203) < 8) n += 1; return n";
+    assert!(browser.run(pixels).as_i64().unwrap() > 20, "{}", browser.run(pixels));
+    assert!(window.text("#silent").contains("edge1"), "{}", window.text("#silent"));
+    let events = window.text("#recent");
+    assert!(
+        events.contains("edge1") && events.contains("silent") && events.contains("no answer"),
+        "{events}"
+    );
+    // A card leads to the plot.
+    browser.click(".card a");
+    browser.until(DRAWN);
+    assert_eq!(window.hash(), "#/plot?s=1%2C2&last=3600");
+    assert!(browser.errors().is_empty(), "{:?}", browser.errors());
+}
+
+/// Polls a table until a given time.
+fn poll_until(fixture: &mut Fixture, table: &mut Table, end: i64, answers: bool) {
+    while table.at <= end {
+        if answers { fixture.poll(table, &[125_000, 50_000], &[]) } else { fixture.silence(table) }
+    }
+    fixture.flush();
 }
 
 #[test]
-fn what_comes_is_seen_and_a_dying_device_too() {
+fn new_readings_and_silent_devices_are_shown() {
     if !is_there() {
         return;
     }
-    let mut made = Made::new();
-    let port = |way: &str| series(&format!("port/eth0/{way}/octets"), Kind::Counter64, "octets");
+    let mut fixture = Fixture::new();
+    let port = |way: &str| series(&format!("port/eth0/{way}/octets"), ValueKind::Counter64, "octets");
     let begin = now() - 600 * S;
-    let mut table = made.table("core1", "interfaces", S, begin, vec![port("in"), port("out")]);
-    poll_until(&mut made, &mut table, now(), true);
-    let window = Window { browser: Browser::start(), served: made.serve() };
+    let mut table = fixture.table("core1", "interfaces", S, begin, vec![port("in"), port("out")]);
+    poll_until(&mut fixture, &mut table, now(), true);
+    let window = Window { browser: Browser::start(), served: fixture.serve() };
     let browser = &window.browser;
     window.open("#/plot?s=1,2&last=3600&live=1");
     browser.until("document.querySelector('.live.on')");
     let before = window.text(".legend tbody tr");
     assert!(before.contains("1\u{202f}Mb/s"), "{before}");
-    // Somebody writes on: it is drawn without being asked for.
-    let heard = |what: &mut dyn FnMut()| {
-        let seen = browser.run("return document.querySelector('.plots').dataset.heard ?? '0'");
-        what();
+    // New readings are drawn without a user action.
+    let receives = |write: &mut dyn FnMut()| {
+        let seen = browser.run("return document.querySelector('.plots').dataset.updates ?? '0'");
+        write();
         browser.until(&format!(
-            "Number(document.querySelector('.plots').dataset.heard) > {}",
+            "Number(document.querySelector('.plots').dataset.updates) > {}",
             seen.as_str().unwrap()
         ));
     };
     window.draws(|| {
-        heard(&mut || {
+        receives(&mut || {
             let end = now().max(table.at);
-            poll_until(&mut made, &mut table, end, true);
+            poll_until(&mut fixture, &mut table, end, true);
         })
     });
     assert_eq!(browser.run("return document.querySelector('.banner').hidden"), true);
-    // It dies: said, and marked.
-    heard(&mut || {
+    // The device dies: the page reports and marks it.
+    receives(&mut || {
         let end = now().max(table.at + 3 * S);
-        poll_until(&mut made, &mut table, end, false);
+        poll_until(&mut fixture, &mut table, end, false);
     });
-    browser.until("document.querySelector('.banner').innerText.includes('core1 does not answer since')");
-    browser.until("document.getElementById('says').textContent.includes('core1 does not answer')");
-    // Its last polls may be ahead of the clock by some seconds.
-    browser.until("document.querySelector('.happened').innerText.includes('no answer came')");
-    // Whoever comes later is told as well.
+    browser.until("document.querySelector('.banner').innerText.includes('core1 has not answered since')");
+    browser.until("document.getElementById('announcer').textContent.includes('core1 has not answered')");
+    // The last polls may be some seconds ahead of the clock.
+    browser.until("document.querySelector('.events').innerText.includes('no answer')");
+    // A page opened later reports it as well.
     browser.reload();
-    browser.until("document.querySelector('.banner').innerText.includes('core1 does not answer since')");
+    browser.until("document.querySelector('.banner').innerText.includes('core1 has not answered since')");
     browser.until("document.querySelector('.live.on')");
-    // And comes back.
-    heard(&mut || {
+    // The device answers again.
+    receives(&mut || {
         let end = now().max(table.at + S);
-        poll_until(&mut made, &mut table, end, true);
+        poll_until(&mut fixture, &mut table, end, true);
     });
     browser.until("document.querySelector('.banner').hidden");
-    browser.until("document.getElementById('says').textContent.includes('answers again')");
+    browser.until("document.getElementById('announcer').textContent.includes('answers again')");
     window.draws(|| browser.click(".live"));
     assert!(!window.hash().contains("live"), "{}", window.hash());
-    // Ahead of the clock, so that a slow machine does not find it forsaken.
+    // Ahead of the clock, so that the device counts as polled on a slow machine, too.
     let end = now() + 120 * S;
-    poll_until(&mut made, &mut table, end, true);
+    poll_until(&mut fixture, &mut table, end, true);
     window.open("#/hosts");
     browser.until("document.querySelector('.page td .good')?.innerText === 'responding'");
-    assert!(browser.complaints().is_empty(), "{:?}", browser.complaints());
+    assert!(browser.errors().is_empty(), "{:?}", browser.errors());
 }
 
-/// The picture in the README; `BLESS=1` takes it anew.
+/// Takes the screenshot of the README with `BLESS=1`.
 #[test]
-fn a_picture_is_taken() {
+fn screenshot_of_the_readme() {
     if !is_there() || std::env::var_os("BLESS").is_none() {
         return;
     }
-    let mut made = Made::new();
-    plausible(&mut made, 3);
-    let window = Window { browser: Browser::start(), served: made.serve() };
+    let mut fixture = Fixture::new();
+    plausible(&mut fixture, 3);
+    let window = Window { browser: Browser::start(), served: fixture.serve() };
     let browser = &window.browser;
     window.open("#/plot?s=1,2&last=10800");
     browser.until(DRAWN);

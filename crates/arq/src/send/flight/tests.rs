@@ -1,4 +1,4 @@
-//! Runs are what their frames would be, one by one.
+//! Frames with shared records behave like single frames.
 
 use proptest::prelude::*;
 
@@ -7,16 +7,16 @@ use super::*;
 const LENGTH: u16 = 100;
 const BYTES: u32 = 90;
 
-/// What happens to frames.
+/// An operation on frames.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Leave(u16),
     Arrived(u64),
-    /// Behind a gap of so many, so many.
-    ArrivedBehind(u64, u64),
-    Again,
-    AgainUnasked(u64),
-    Overtaken,
+    /// Gap, and number of frames acknowledged after it.
+    ArrivedAfterGap(u64, u64),
+    Retransmit,
+    Probe(u64),
+    DetectLost,
     LoseAll,
     LoseOne(u64),
 }
@@ -25,88 +25,89 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => (1u16..20).prop_map(Step::Leave),
         2 => (0u64..30).prop_map(Step::Arrived),
-        3 => (1u64..20, 1u64..20).prop_map(|(gap, count)| Step::ArrivedBehind(gap, count)),
-        3 => Just(Step::Again),
-        1 => (0u64..20).prop_map(Step::AgainUnasked),
-        2 => Just(Step::Overtaken),
+        3 => (1u64..20, 1u64..20).prop_map(|(gap, count)| Step::ArrivedAfterGap(gap, count)),
+        3 => Just(Step::Retransmit),
+        1 => (0u64..20).prop_map(Step::Probe),
+        2 => Just(Step::DetectLost),
         1 => Just(Step::LoseAll),
         1 => (0u64..20).prop_map(Step::LoseOne),
     ]
 }
 
-/// Frames in flight, and what they left behind: where the next is to lie, and the bytes that were freed.
-struct Way {
+/// Frames in flight with their bookkeeping: offset of the next frame, and bytes freed.
+struct Model {
     flights: Flights,
-    runs: bool,
-    laid: u32,
-    forgotten: u32,
+    batched: bool,
+    encoded: u32,
+    popped: u32,
     freed: u32,
 }
 
-impl Way {
-    fn new(runs: bool) -> Way {
+impl Model {
+    fn new(batched: bool) -> Model {
         let mut flights = Flights::new(true);
-        flights.number_from(7);
-        Way { flights, runs, laid: 0, forgotten: 0, freed: 0 }
+        flights.set_first_number(7);
+        Model { flights, batched, encoded: 0, popped: 0, freed: 0 }
     }
 
     fn leave(&mut self, now: Instant, count: u16) {
-        let run = if self.runs { count } else { 1 };
-        for _ in (0..count).step_by(run.into()) {
-            let (at, bytes) = (self.laid * u32::from(LENGTH), u32::from(run) * BYTES);
-            let laid = Laid { sheet: 0, at, bytes, channel: 3, count: run, length: LENGTH };
-            self.flights.leave_run(now, laid, LENGTH - 8);
-            self.laid += u32::from(run);
+        let batch = if self.batched { count } else { 1 };
+        for _ in (0..count).step_by(batch.into()) {
+            let (at, bytes) = (self.encoded * u32::from(LENGTH), u32::from(batch) * BYTES);
+            let encoded =
+                EncodedFrames { buffer: 0, offset: at, bytes, channel: 3, count: batch, length: LENGTH };
+            self.flights.send_encoded(now, encoded, LENGTH - 8);
+            self.encoded += u32::from(batch);
         }
     }
 
-    fn forget(&mut self, cumulative: u64, news: &mut News) {
-        while let Some(load) = self.flights.forget_first(cumulative, news) {
-            let Load::Laid(laid) = load else { panic!("all were laid out") };
-            assert_eq!(laid.at, self.forgotten * u32::from(LENGTH), "in order, each once");
-            self.forgotten += u32::from(laid.count);
-            self.freed += laid.bytes;
+    fn forget(&mut self, cumulative: u64, summary: &mut AckSummary) {
+        while let Some(load) = self.flights.pop_acknowledged(cumulative, summary) {
+            let FrameContent::Encoded(encoded) = load else { panic!("all frames are encoded") };
+            assert_eq!(encoded.offset, self.popped * u32::from(LENGTH), "in order, each once");
+            self.popped += u32::from(encoded.count);
+            self.freed += encoded.bytes;
         }
     }
 
-    /// What one step shows.
+    /// Executes one step; returns what it reports.
     fn take(&mut self, now: Instant, step: Step) -> String {
-        let (mut news, mut missing, mut next) = (News::default(), Missing::default(), None);
+        let (mut summary, mut missing, mut next) = (AckSummary::default(), LossSummary::default(), None);
         let (base, unsent) = (self.flights.base(), self.flights.unsent());
         match step {
             Step::Leave(count) if !self.flights.has_lost() => self.leave(now, count),
             Step::Leave(_) => {}
-            Step::Arrived(count) => self.forget((base + count).min(unsent), &mut news),
-            Step::ArrivedBehind(gap, count) => {
-                self.flights.acknowledge(base + gap, (base + gap + count).min(unsent), &mut news);
+            Step::Arrived(count) => self.forget((base + count).min(unsent), &mut summary),
+            Step::ArrivedAfterGap(gap, count) => {
+                self.flights.acknowledge(base + gap, (base + gap + count).min(unsent), &mut summary);
             }
-            Step::Again => {
+            Step::Retransmit => {
                 if let Some(number) = self.flights.due() {
-                    self.flights.leave(now, number, LENGTH.into());
+                    self.flights.send(now, number, LENGTH.into());
                 }
             }
-            Step::AgainUnasked(ahead) => {
+            Step::Probe(ahead) => {
                 if self.flights.sent_at(base + ahead).is_some() {
-                    self.flights.leave(now, base + ahead, LENGTH.into());
+                    self.flights.send(now, base + ahead, LENGTH.into());
                 }
             }
-            Step::Overtaken => {
-                next = self.flights.find_lost(now, 3, Span::from_us(40), &mut missing);
+            Step::DetectLost => {
+                next = self.flights.detect_lost(now, 3, Span::from_us(40), &mut missing);
             }
-            Step::LoseAll => self.flights.lose_all(&mut missing),
-            Step::LoseOne(ahead) => self.flights.lose_one(base + ahead, &mut missing),
+            Step::LoseAll => self.flights.mark_all_lost(&mut missing),
+            Step::LoseOne(ahead) => self.flights.mark_one_lost(base + ahead, &mut missing),
         }
-        let rate = self.flights.take_stock(now, &news, Span::from_us(1), Span::from_us(20));
-        format!("{news:?} {missing:?} {next:?} {rate:?}")
+        let rate = self.flights.update_delivery(now, &summary, Span::from_us(1), Span::from_us(20));
+        format!("{summary:?} {missing:?} {next:?} {rate:?}")
     }
 
-    /// What is known of each frame.
-    fn known(&self) -> Vec<(State, u8, Option<Instant>, u32)> {
+    /// Returns the state of each frame.
+    fn frame_states(&self) -> Vec<(FlightState, u8, Option<Instant>, u32)> {
         let flights = &self.flights;
         let of = |number| {
             let flight = flights.get(number).unwrap();
-            let Load::Laid(laid) = &flight.load else { panic!("all were laid out") };
-            let at = laid.after(number - flight.first).at;
+            let FrameContent::Encoded(encoded) = &flight.content else { panic!("all frames are encoded") };
+            let at = encoded.nth(number - flight.first).offset;
             (flight.state, flight.transmissions, flights.sent_at(number), at)
         };
         (flights.base()..flights.next()).map(of).collect()
@@ -115,29 +116,29 @@ impl Way {
 
 proptest! {
     #[test]
-    fn a_run_is_its_frames(steps in prop::collection::vec(step(), 1..120)) {
-        let (mut runs, mut singles) = (Way::new(true), Way::new(false));
+    fn shared_records_behave_like_single_frames(steps in prop::collection::vec(step(), 1..120)) {
+        let (mut batched, mut singles) = (Model::new(true), Model::new(false));
         for (time, step) in steps.into_iter().enumerate() {
             let now = Instant::from_ns(10_000 * (1 + time as u64));
-            prop_assert_eq!(runs.take(now, step), singles.take(now, step), "{:?}", step);
-            prop_assert_eq!(runs.known(), singles.known(), "{:?}", step);
-            let of = |way: &Way| {
-                let flights = &way.flights;
+            prop_assert_eq!(batched.take(now, step), singles.take(now, step), "{:?}", step);
+            prop_assert_eq!(batched.frame_states(), singles.frame_states(), "{:?}", step);
+            let of = |model: &Model| {
+                let flights = &model.flights;
                 (flights.in_flight(), flights.due(), flights.unsent(), flights.last_in_flight())
             };
-            prop_assert_eq!(of(&runs), of(&singles), "{:?}", step);
-            // Bytes are freed no sooner than their frames are forgotten.
-            prop_assert!(runs.freed <= singles.freed && singles.freed == BYTES * singles.forgotten);
-            // There is a record for no more than each frame, and none is lost.
-            let (records, free) = (runs.flights.records.len(), runs.flights.free.len());
-            prop_assert!(records - free <= runs.flights.ring.len());
+            prop_assert_eq!(of(&batched), of(&singles), "{:?}", step);
+            // Bytes are freed no earlier than their frames.
+            prop_assert!(batched.freed <= singles.freed && singles.freed == BYTES * singles.popped);
+            // There are at most as many records as frames, and none leaks.
+            let (records, free) = (batched.flights.records.len(), batched.flights.free.len());
+            prop_assert!(records - free <= batched.flights.record_of.len());
         }
-        let end = runs.flights.unsent();
-        for way in [&mut runs, &mut singles] {
-            way.forget(end, &mut News::default());
-            prop_assert!(way.flights.is_empty() && way.flights.in_flight() == 0);
-            prop_assert_eq!(way.freed, BYTES * way.laid);
-            prop_assert_eq!(way.flights.records.len(), way.flights.free.len());
+        let end = batched.flights.unsent();
+        for model in [&mut batched, &mut singles] {
+            model.forget(end, &mut AckSummary::default());
+            prop_assert!(model.flights.is_empty() && model.flights.in_flight() == 0);
+            prop_assert_eq!(model.freed, BYTES * model.encoded);
+            prop_assert_eq!(model.flights.records.len(), model.flights.free.len());
         }
     }
 }

@@ -1,10 +1,11 @@
-//! An archive in a database: whose it is, who writes it, and what happens when the connection ends.
+//! A session with the database of an archive: ownership of the schema, locks, reconnection.
 //!
-//! Who writes holds an advisory lock for each device and, shared, one for the archive, which bringing its tables up to
-//! date needs alone. The server frees them when the connection ends. After that a writer connects anew with the next
-//! call, but not before a pause that doubles; it ends what the server still has of its last connection, so that nothing
-//! of that can come after, and takes its locks again. What it had under way then is the caller's to find out. For a
-//! minute it leaves devices to those who had them, whose connections will have ended as well.
+//! A writer holds an advisory lock for each device and a shared one for the archive; migrations take the latter
+//! exclusively. The server releases the locks when the connection ends. A writer then reconnects with the next call,
+//! with exponential backoff. It terminates the server's backend of its last connection, so that no statement of it
+//! takes effect later, and takes its locks again. The caller must find out what happened to the statements in
+//! progress. For a minute after reconnecting, a writer leaves free devices to their previous writers, whose
+//! connections have probably ended as well.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -14,100 +15,100 @@ use tokio_postgres::Config;
 use tokio_postgres::error::SqlState;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::address;
-use super::link::{Link, Trouble};
+use super::connection::{PgConnection, QueryError};
 use crate::archive::Error;
 use crate::archive::location::{Location, Url};
+use crate::archive::postgres_url;
 
-/// Each step from one version of the tables to the next. Never change one: add one.
+/// Migrations from one schema version to the next. Never change one; add one.
 const MIGRATIONS: [&str; 1] = [include_str!("tables.sql")];
 
-/// Stands in the table `archive`, so that nobody else's is taken for one.
+/// The marker in the table `archive` that identifies the schema.
 const KIND: &str = "trunkline counters";
 
-/// Takes a lock that nobody else has, and waits for that.
-const ALONE: &str = "SELECT pg_advisory_lock($1)";
+/// Takes an exclusive lock and waits for it.
+const LOCK_EXCLUSIVE: &str = "SELECT pg_advisory_lock($1)";
 
-/// Between tries to connect, at first and at most.
-const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// First and longest pause between connection attempts.
+const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
-/// After a connection was made anew, devices are left so long to who had them: what waits there would be lost if another
-/// came first. The longest pause fits in, and the longest try.
-const RETURN: Duration = Duration::from_secs(60);
+/// After reconnecting, devices are reserved for their previous writers for this time; otherwise their buffered
+/// responses would be lost. It covers the longest pause and the longest attempt.
+const RECLAIM_PERIOD: Duration = Duration::from_secs(60);
 
-/// Former connections of which the server may have something left.
-const MOST_FORMER: usize = 16;
+/// Maximum number of former connections that are remembered.
+const MAX_FORMER: usize = 16;
 
 /// An open archive.
 #[derive(Debug)]
-pub(crate) struct Pg {
+pub(crate) struct PgStorage {
     location: Location,
     config: Config,
-    writes: bool,
-    link: RefCell<Option<Link>>,
-    /// How often a connection was tried.
-    number: Cell<u64>,
-    /// The server's processes behind connections that have ended and may have held locks, the last [`MOST_FORMER`].
+    is_writer: bool,
+    connection: RefCell<Option<PgConnection>>,
+    /// Number of connection attempts.
+    attempts: Cell<u64>,
+    /// Backend processes of ended connections that may still hold locks, the last [`MAX_FORMER`].
     former: RefCell<VecDeque<(i32, i64)>>,
-    /// The devices whose locks are held, or were and are to be held again.
-    held: RefCell<BTreeSet<String>>,
-    /// The devices that were held until another took them, who that is, and which try found it out.
-    taken: RefCell<BTreeMap<String, (String, u64)>>,
-    rest: RefCell<Option<Rest>>,
-    /// When a connection was made in the place of one that had ended.
-    back: Cell<Option<Instant>>,
-    /// Whether what is read is to be of one moment.
-    at_once: Cell<bool>,
-    /// What went wrong in the midst of that, where nobody could be told.
-    untold: RefCell<Option<Error>>,
+    /// Devices whose locks are held, or are to be taken again after reconnecting.
+    locked_devices: RefCell<BTreeSet<String>>,
+    /// Devices that another process has taken over: the process, and the connection attempt that detected it.
+    taken_devices: RefCell<BTreeMap<String, (String, u64)>>,
+    backoff: RefCell<Option<Backoff>>,
+    /// When the session last reconnected.
+    reconnected_at: Cell<Option<Instant>>,
+    /// Whether a snapshot is open.
+    in_snapshot: Cell<bool>,
+    /// The first error inside the snapshot, to be returned at its end.
+    deferred_error: RefCell<Option<Error>>,
 }
 
-/// A pause between tries to connect.
+/// A pause between connection attempts.
 #[derive(Debug)]
-struct Rest {
+struct Backoff {
     until: Instant,
     length: Duration,
-    why: String,
+    reason: String,
 }
 
-/// What the database has.
-enum Found {
-    Nothing,
+/// The state of the schema.
+enum Schema {
+    Missing,
     Version(usize),
 }
 
-/// Whether the tables are up to date.
-fn current(found: &Found) -> bool {
-    matches!(found, Found::Version(v) if *v == MIGRATIONS.len())
+/// Returns whether the schema is up to date.
+fn is_current(found: &Schema) -> bool {
+    matches!(found, Schema::Version(v) if *v == MIGRATIONS.len())
 }
 
-impl Pg {
-    /// Opens an archive; who writes makes it, where there is none.
-    pub fn open(url: &Url, writes: bool) -> Result<Pg, Error> {
+impl PgStorage {
+    /// Opens an archive; a writer creates it if it does not exist.
+    pub fn open(url: &Url, writes: bool) -> Result<PgStorage, Error> {
         let location = Location::Server(url.clone());
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let application = format!("trunkline@{}/{}", host.trim(), std::process::id());
-        let config = address::config(url.secret(), &application)
-            .map_err(|reason| Error::Address { archive: location.clone(), reason })?;
-        let pg = Pg {
+        let config = postgres_url::config(url.with_password(), &application)
+            .map_err(|reason| Error::InvalidAddress { archive: location.clone(), reason })?;
+        let pg = PgStorage {
             location,
             config,
-            writes,
-            link: RefCell::default(),
-            number: Cell::new(1),
+            is_writer: writes,
+            connection: RefCell::default(),
+            attempts: Cell::new(1),
             former: RefCell::default(),
-            held: RefCell::default(),
-            taken: RefCell::default(),
-            rest: RefCell::default(),
-            back: Cell::default(),
-            at_once: Cell::default(),
-            untold: RefCell::default(),
+            locked_devices: RefCell::default(),
+            taken_devices: RefCell::default(),
+            backoff: RefCell::default(),
+            reconnected_at: Cell::default(),
+            in_snapshot: Cell::default(),
+            deferred_error: RefCell::default(),
         };
-        let link = pg.enter().map_err(|error| match error {
-            Error::Lost { archive, reason } => Error::Open { archive, reason },
+        let connection = pg.open_session().map_err(|error| match error {
+            Error::Disconnected { archive, reason } => Error::Open { archive, reason },
             error => error,
         })?;
-        *pg.link.borrow_mut() = Some(link);
+        *pg.connection.borrow_mut() = Some(connection);
         Ok(pg)
     }
 
@@ -115,398 +116,424 @@ impl Pg {
         &self.location
     }
 
-    /// Makes sure that there is a connection, and which.
-    pub fn ready(&self) -> Result<u64, Error> {
-        self.connect()?;
-        Ok(self.number.get())
+    /// Connects if necessary and returns the number of the connection.
+    pub fn connect(&self) -> Result<u64, Error> {
+        self.ensure_connected()?;
+        Ok(self.attempts.get())
     }
 
-    /// How often a connection was tried.
-    pub fn tries(&self) -> u64 {
-        self.number.get()
+    /// Number of connection attempts.
+    pub fn connection_attempts(&self) -> u64 {
+        self.attempts.get()
     }
 
-    /// The next try does not wait until the pause is over.
-    pub fn press(&self) {
-        self.rest.take();
+    /// Lets the next attempt start at once.
+    pub fn reset_backoff(&self) {
+        self.backoff.take();
     }
 
-    /// A question, with its answer. Who only reads asks a second time if the connection had ended meanwhile; who writes
-    /// has to know that it is another one, and uses [`Pg::ready`].
-    pub(super) fn ask<T>(
+    /// Runs a query. A reader repeats it once if the connection had ended; a writer must know about a new connection
+    /// and calls [`PgStorage::connect`].
+    pub(super) fn query<T>(
         &self,
-        question: impl AsyncFn(&Link) -> Result<T, tokio_postgres::Error>,
+        question: impl AsyncFn(&PgConnection) -> Result<T, tokio_postgres::Error>,
     ) -> Result<T, Error> {
-        let before = self.tries();
-        match self.ask_once(&question) {
-            Err(Error::Lost { .. }) if !self.writes && !self.at_once.get() && self.tries() == before => {
-                self.ask_once(&question)
+        let before = self.connection_attempts();
+        match self.query_once(&question) {
+            Err(Error::Disconnected { .. })
+                if !self.is_writer && !self.in_snapshot.get() && self.connection_attempts() == before =>
+            {
+                self.query_once(&question)
             }
             answer => answer,
         }
     }
 
-    fn ask_once<T>(
+    fn query_once<T>(
         &self,
-        question: &impl AsyncFn(&Link) -> Result<T, tokio_postgres::Error>,
+        question: &impl AsyncFn(&PgConnection) -> Result<T, tokio_postgres::Error>,
     ) -> Result<T, Error> {
-        if !self.writes {
-            self.connect()?;
+        if !self.is_writer {
+            self.ensure_connected()?;
         }
-        let link = self.link.borrow();
-        let Some(open) = link.as_ref() else { return Err(self.lost("the connection ended".into())) };
+        let connection = self.connection.borrow();
+        let Some(open) = connection.as_ref() else {
+            return Err(self.disconnected("the connection ended".into()));
+        };
         let answer = open.wait(question(open));
         let closed = open.is_closed();
-        drop(link);
-        answer.map_err(|trouble| {
-            if closed || trouble.ends_it() {
-                self.part();
-                return self.lost(trouble.reason());
+        drop(connection);
+        answer.map_err(|error| {
+            if closed || error.is_fatal() {
+                self.drop_connection();
+                return self.disconnected(error.reason());
             }
-            self.error(trouble)
+            self.error(error)
         })
     }
 
-    /// All that `work` writes, or nothing.
+    /// Runs `work` in a transaction.
     pub(super) fn transaction<T>(
         &self,
-        work: impl AsyncFn(&Link) -> Result<T, tokio_postgres::Error>,
+        work: impl AsyncFn(&PgConnection) -> Result<T, tokio_postgres::Error>,
     ) -> Result<T, Error> {
-        self.ask(async |link| {
-            link.batch("BEGIN").await?;
-            match work(link).await {
-                Ok(done) => link.batch("COMMIT").await.map(|()| done),
+        self.query(async |connection| {
+            connection.batch("BEGIN").await?;
+            match work(connection).await {
+                Ok(done) => connection.batch("COMMIT").await.map(|()| done),
                 Err(error) => {
-                    // The first error is what matters.
-                    let _ = link.batch("ROLLBACK").await;
+                    // Report the first error.
+                    let _ = connection.batch("ROLLBACK").await;
                     Err(error)
                 }
             }
         })
     }
 
-    /// What is read from now on is of one moment.
-    pub fn begin(&self) -> Result<(), Error> {
-        self.untold.take();
-        self.ask(async |link| link.batch("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY").await)?;
-        self.at_once.set(true);
+    /// Starts a snapshot.
+    pub fn begin_snapshot(&self) -> Result<(), Error> {
+        self.deferred_error.take();
+        self.query(async |connection| {
+            connection.batch("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY").await
+        })?;
+        self.in_snapshot.set(true);
         Ok(())
     }
 
-    pub fn end(&self) -> Result<(), Error> {
-        let ended = self.ask(async |link| link.batch("COMMIT").await);
-        self.at_once.set(false);
-        self.untold.take().map_or(ended, Err)
+    pub fn end_snapshot(&self) -> Result<(), Error> {
+        let ended = self.query(async |connection| connection.batch("COMMIT").await);
+        self.in_snapshot.set(false);
+        self.deferred_error.take().map_or(ended, Err)
     }
 
-    /// Keeps what went wrong for [`Pg::end`].
-    pub fn untold(&self, error: Error) {
-        self.untold.borrow_mut().get_or_insert(error);
+    /// Keeps an error for [`PgStorage::end_snapshot`].
+    pub fn defer_error(&self, error: Error) {
+        self.deferred_error.borrow_mut().get_or_insert(error);
     }
 
-    /// Makes sure that there is a connection.
-    fn connect(&self) -> Result<(), Error> {
-        if self.link.borrow().as_ref().is_some_and(|link| !link.is_closed()) {
+    /// Connects if there is no connection.
+    fn ensure_connected(&self) -> Result<(), Error> {
+        if self.connection.borrow().as_ref().is_some_and(|connection| !connection.is_closed()) {
             return Ok(());
         }
-        self.part();
-        if self.at_once.get() {
-            return Err(self.lost("the connection ended".into()));
+        self.drop_connection();
+        if self.in_snapshot.get() {
+            return Err(self.disconnected("the connection ended".into()));
         }
-        if let Some(rest) = self.rest.borrow().as_ref().filter(|rest| now() < rest.until) {
-            return Err(self.lost(rest.why.clone()));
+        if let Some(backoff) = self.backoff.borrow().as_ref().filter(|backoff| now() < backoff.until) {
+            return Err(self.disconnected(backoff.reason.clone()));
         }
-        self.number.set(self.number.get() + 1);
-        let entered = self.enter();
-        // A try may take longer than the pause after it.
+        self.attempts.set(self.attempts.get() + 1);
+        let entered = self.open_session();
+        // An attempt may take longer than the pause after it.
         let now = now();
-        let mut rest = self.rest.borrow_mut();
-        *rest = match &entered {
+        let mut backoff = self.backoff.borrow_mut();
+        *backoff = match &entered {
             Ok(_) => None,
             Err(error) => {
-                let length = rest.as_ref().map_or(PAUSE.0, |last| (last.length * 2).min(PAUSE.1));
-                let why = match error {
-                    Error::Lost { reason, .. } => reason.clone(),
+                let length = backoff.as_ref().map_or(BACKOFF.0, |last| (last.length * 2).min(BACKOFF.1));
+                let reason = match error {
+                    Error::Disconnected { reason, .. } => reason.clone(),
                     error => error.to_string(),
                 };
-                Some(Rest { until: now + length, length, why })
+                Some(Backoff { until: now + length, length, reason })
             }
         };
-        *self.link.borrow_mut() = Some(entered?);
-        self.back.set(Some(now));
+        *self.connection.borrow_mut() = Some(entered?);
+        self.reconnected_at.set(Some(now));
         Ok(())
     }
 
-    /// Gives up a connection that has ended.
-    fn part(&self) {
-        if let Some(link) = self.link.take() {
-            self.remember(&link);
+    /// Drops a connection that has ended.
+    fn drop_connection(&self) {
+        if let Some(connection) = self.connection.take() {
+            self.remember_process(&connection);
         }
     }
 
-    /// Keeps in mind that the server may have something left of a connection.
-    fn remember(&self, link: &Link) {
+    /// Remembers the backend process of a connection.
+    fn remember_process(&self, connection: &PgConnection) {
         let mut former = self.former.borrow_mut();
-        former.push_back(link.process);
-        if former.len() > MOST_FORMER {
+        former.push_back(connection.process);
+        if former.len() > MAX_FORMER {
             former.pop_front();
         }
     }
 
-    /// Connects, sees whose database it is, and takes the locks.
-    fn enter(&self) -> Result<Link, Error> {
-        let link = Link::open(&self.config).map_err(|trouble| self.lost(trouble.reason()))?;
-        let known = self.found(&link)?;
-        if !self.writes {
+    /// Connects, checks the schema, and takes the locks.
+    fn open_session(&self) -> Result<PgConnection, Error> {
+        let connection =
+            PgConnection::open(&self.config).map_err(|error| self.disconnected(error.reason()))?;
+        let known = self.schema(&connection)?;
+        if !self.is_writer {
             return match known {
-                known if current(&known) => Ok(link),
-                Found::Version(v) => Err(Error::Older { archive: self.location.clone(), found: v as u64 }),
-                Found::Nothing => Err(Error::Foreign { archive: self.location.clone() }),
+                known if is_current(&known) => Ok(connection),
+                Schema::Version(v) => {
+                    Err(Error::VersionTooOld { archive: self.location.clone(), found: v as u64 })
+                }
+                Schema::Missing => Err(Error::NotAnArchive { archive: self.location.clone() }),
             };
         }
-        if !current(&known) {
-            self.prepare(&link)?;
+        if !is_current(&known) {
+            self.prepare(&connection)?;
         }
-        let locked = self.lock(&link);
+        let locked = self.lock(&connection);
         if locked.is_err() {
-            self.remember(&link);
+            self.remember_process(&connection);
         }
-        locked.map(|()| link)
+        locked.map(|()| connection)
     }
 
-    /// Takes the locks of who writes.
-    fn lock(&self, link: &Link) -> Result<(), Error> {
-        self.wait_for(link, "SELECT pg_advisory_lock_shared($1)", key("archive", ""))?;
-        self.hold_again(link)
+    /// Takes the locks of a writer.
+    fn lock(&self, connection: &PgConnection) -> Result<(), Error> {
+        self.wait_for(connection, "SELECT pg_advisory_lock_shared($1)", key("archive", ""))?;
+        self.relock_devices(connection)
     }
 
-    /// Waits for a lock that another is about to free: `lock_timeout` ends the wait.
-    fn wait_for(&self, link: &Link, lock: &'static str, key: i64) -> Result<(), Error> {
-        let locked = link.wait(async { link.execute(lock, &[&key]).await });
-        locked.map(drop).map_err(|trouble| match trouble.code() {
-            Some(&SqlState::LOCK_NOT_AVAILABLE) => Error::Busy { archive: self.location.clone() },
-            _ => self.error(trouble),
+    /// Waits for a lock, at most `lock_timeout`.
+    fn wait_for(&self, connection: &PgConnection, lock: &'static str, key: i64) -> Result<(), Error> {
+        let locked = connection.wait(async { connection.execute(lock, &[&key]).await });
+        locked.map(drop).map_err(|error| match error.code() {
+            Some(&SqlState::LOCK_NOT_AVAILABLE) => Error::Locked { archive: self.location.clone() },
+            _ => self.error(error),
         })
     }
 
-    /// Version of the tables.
-    fn found(&self, link: &Link) -> Result<Found, Error> {
-        let foreign = || Error::Foreign { archive: self.location.clone() };
+    /// Returns the state of the schema.
+    fn schema(&self, connection: &PgConnection) -> Result<Schema, Error> {
+        let foreign = || Error::NotAnArchive { archive: self.location.clone() };
         let tables =
             "SELECT coalesce(bool_or(c.relname = 'archive'), false), count(c.oid) FROM pg_namespace n
             LEFT JOIN pg_class c ON c.relnamespace = n.oid WHERE n.nspname = 'trunkline'";
-        let looked = link.wait(async {
-            let rows = link.rows(tables, &[]).await?;
+        let found = connection.wait(async {
+            let rows = connection.rows(tables, &[]).await?;
             let row = rows.first().map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
             row.transpose().map(|row: Option<(bool, i64)>| row.unwrap_or_default())
         });
-        match looked.map_err(|trouble| self.error(trouble))? {
-            (_, 0) => return Ok(Found::Nothing),
+        match found.map_err(|error| self.error(error))? {
+            (_, 0) => return Ok(Schema::Missing),
             (false, _) => return Err(foreign()),
             (true, _) => {}
         }
-        let version = link.wait(async {
-            let rows = link.rows("SELECT kind::text, version::bigint FROM trunkline.archive", &[]).await?;
+        let version = connection.wait(async {
+            let rows =
+                connection.rows("SELECT kind::text, version::bigint FROM trunkline.archive", &[]).await?;
             rows.iter()
                 .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
                 .collect::<Result<Vec<(String, i64)>, _>>()
         });
-        let version = version.map_err(|trouble| match trouble.code() {
+        let version = version.map_err(|error| match error.code() {
             Some(code) if [SqlState::UNDEFINED_COLUMN, SqlState::UNDEFINED_TABLE].contains(code) => foreign(),
-            _ => self.error(trouble),
+            _ => self.error(error),
         })?;
         match version.as_slice() {
             [(kind, version)] if kind == KIND => match usize::try_from(*version) {
-                Ok(v) if v <= MIGRATIONS.len() => Ok(Found::Version(v)),
-                _ => Err(Error::Newer { archive: self.location.clone(), found: version.unsigned_abs() }),
+                Ok(v) if v <= MIGRATIONS.len() => Ok(Schema::Version(v)),
+                _ => Err(Error::VersionTooNew {
+                    archive: self.location.clone(),
+                    found: version.unsigned_abs(),
+                }),
             },
             _ => Err(foreign()),
         }
     }
 
-    /// Brings the tables up to date, one program at a time and while nobody writes.
-    fn prepare(&self, link: &Link) -> Result<(), Error> {
-        if link.encoding != "UTF8" {
-            let reason = format!("it keeps texts in {}: an archive wants a database in UTF8", link.encoding);
+    /// Migrates the schema. Advisory locks ensure that one process migrates at a time and that no writer is active.
+    fn prepare(&self, connection: &PgConnection) -> Result<(), Error> {
+        if connection.encoding != "UTF8" {
+            let reason =
+                format!("the database has the encoding {}; an archive needs UTF8", connection.encoding);
             return Err(Error::Open { archive: self.location.clone(), reason });
         }
-        // Who finds it done when its turn comes does not wait for those who write already.
+        // A process that finds the migration done does not wait for the active writers.
         let (turn, alone) = (key("tables", ""), key("archive", ""));
-        self.wait_for(link, ALONE, turn)?;
-        let known = self.found(link)?;
-        if !current(&known) {
-            self.wait_for(link, ALONE, alone)?;
-            self.migrate(link, &known)?;
-            self.free(link, alone)?;
+        self.wait_for(connection, LOCK_EXCLUSIVE, turn)?;
+        let known = self.schema(connection)?;
+        if !is_current(&known) {
+            self.wait_for(connection, LOCK_EXCLUSIVE, alone)?;
+            self.migrate(connection, &known)?;
+            self.unlock(connection, alone)?;
         }
-        self.free(link, turn)
+        self.unlock(connection, turn)
     }
 
-    fn free(&self, link: &Link, key: i64) -> Result<(), Error> {
-        let freed = link.wait(async { link.execute("SELECT pg_advisory_unlock($1)", &[&key]).await });
-        freed.map(drop).map_err(|trouble| self.error(trouble))
+    fn unlock(&self, connection: &PgConnection, key: i64) -> Result<(), Error> {
+        let freed =
+            connection.wait(async { connection.execute("SELECT pg_advisory_unlock($1)", &[&key]).await });
+        freed.map(drop).map_err(|error| self.error(error))
     }
 
-    fn migrate(&self, link: &Link, known: &Found) -> Result<(), Error> {
+    fn migrate(&self, connection: &PgConnection, known: &Schema) -> Result<(), Error> {
         let steps: String = match *known {
-            Found::Version(v) => MIGRATIONS[v..].concat(),
-            Found::Nothing => format!("{}{}", self.room(link)?, MIGRATIONS.concat()),
+            Schema::Version(v) => MIGRATIONS[v..].concat(),
+            Schema::Missing => format!("{}{}", self.create_schema(connection)?, MIGRATIONS.concat()),
         };
         let done =
             format!("BEGIN; {steps}; UPDATE trunkline.archive SET version = {}; COMMIT", MIGRATIONS.len());
-        let made = link.wait(async { link.batch(&done).await });
+        let made = connection.wait(async { connection.batch(&done).await });
         if made.is_err() {
-            let _ = link.wait(async { link.batch("ROLLBACK").await });
+            let _ = connection.wait(async { connection.batch("ROLLBACK").await });
         }
-        made.map_err(|trouble| self.error(trouble))
+        made.map_err(|error| self.error(error))
     }
 
-    /// What makes the schema, unless somebody has made it for us, and the table that says what it is.
-    fn room(&self, link: &Link) -> Result<String, Error> {
+    /// Returns the SQL that creates the schema, if necessary, and its marker table.
+    fn create_schema(&self, connection: &PgConnection) -> Result<String, Error> {
         let there = "SELECT count(*) > 0 FROM pg_namespace WHERE nspname = $1";
-        let schema = if self.first(link, there, &"trunkline")? { "" } else { "CREATE SCHEMA trunkline;" };
+        let schema =
+            if self.query_bool(connection, there, &"trunkline")? { "" } else { "CREATE SCHEMA trunkline;" };
         let table = "CREATE TABLE trunkline.archive (kind text NOT NULL, version bigint NOT NULL);";
         Ok(format!("{schema} {table} INSERT INTO trunkline.archive VALUES ('{KIND}', 0);"))
     }
 
     // --- who writes what
 
-    /// Makes sure that nobody else writes a device.
-    pub fn hold(&self, device: &str) -> Result<(), Error> {
-        if self.held.borrow().contains(device) {
+    /// Locks a device for writing.
+    pub fn lock_device(&self, device: &str) -> Result<(), Error> {
+        if self.locked_devices.borrow().contains(device) {
             return Ok(());
         }
-        let key = key("device", device);
-        let held = |who: String| {
+        let lock_key = key("device", device);
+        let held = |holder: String| {
             let (archive, device) = (self.location.clone(), device.to_owned());
-            Err(Error::Held { archive, device, who })
+            Err(Error::DeviceLocked { archive, device, holder })
         };
-        let was_held = self.taken.borrow().get(device).is_some_and(|(_, tries)| *tries == self.tries());
-        if !was_held && self.back.get().is_some_and(|back| now() < back + RETURN) {
-            let who = self.ask(async |link| holder(link, key).await)?;
-            return held(who.map_or_else(
-                || "whoever did before the connection ended has a minute to come back".into(),
-                |who| named(Some(who)),
+        let was_held = self
+            .taken_devices
+            .borrow()
+            .get(device)
+            .is_some_and(|(_, tries)| *tries == self.connection_attempts());
+        if !was_held
+            && self.reconnected_at.get().is_some_and(|reconnected_at| now() < reconnected_at + RECLAIM_PERIOD)
+        {
+            let holder = self.query(async |connection| find_holder(connection, lock_key).await)?;
+            return held(holder.map_or_else(
+                || "its connection ended less than a minute ago, and it may come back".into(),
+                |holder| describe_holder(Some(holder)),
             ));
         }
-        let got = self.ask(async |link| {
-            let row = link.row("SELECT pg_try_advisory_lock($1)", &[&key]).await?;
+        let is_locked = self.query(async |connection| {
+            let row = connection.row("SELECT pg_try_advisory_lock($1)", &[&lock_key]).await?;
             row.map_or(Ok(false), |row| row.try_get(0))
         })?;
-        if !got {
-            let who = self.ask(async |link| holder(link, key).await)?;
-            return held(named(who));
+        if !is_locked {
+            let holder = self.query(async |connection| find_holder(connection, lock_key).await)?;
+            return held(describe_holder(holder));
         }
-        self.taken.borrow_mut().remove(device);
-        self.held.borrow_mut().insert(device.to_owned());
+        self.taken_devices.borrow_mut().remove(device);
+        self.locked_devices.borrow_mut().insert(device.to_owned());
         Ok(())
     }
 
-    pub fn taken(&self, device: &str) -> Option<String> {
-        self.taken.borrow().get(device).map(|(who, _)| who.clone())
+    pub fn device_taken_by(&self, device: &str) -> Option<String> {
+        self.taken_devices.borrow().get(device).map(|(holder, _)| holder.clone())
     }
 
-    /// Takes the locks of former connections again, but for those that somebody else has taken.
-    fn hold_again(&self, link: &Link) -> Result<(), Error> {
+    /// Takes the locks of the former connections again, except those that another process has taken.
+    fn relock_devices(&self, connection: &PgConnection) -> Result<(), Error> {
         let former = self.former.borrow().clone();
         for (process, began) in &former {
-            // The server may not have noticed that it has ended. Who may not do this waits until it has.
+            // The server may not have noticed the end of the connection. Without permission to terminate its backend,
+            // wait until it has.
             let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = $1
                 AND (extract(epoch FROM backend_start) * 1000000)::bigint = $2";
-            let _ = link.wait(async { link.rows(end, &[process, began]).await });
+            let _ = connection.wait(async { connection.rows(end, &[process, began]).await });
         }
-        let devices: Vec<String> = self.held.borrow().iter().cloned().collect();
+        let devices: Vec<String> = self.locked_devices.borrow().iter().cloned().collect();
         for device in devices {
-            if let Some(who) = self.take(link, &device)? {
-                self.held.borrow_mut().remove(&device);
-                self.taken.borrow_mut().insert(device, (who, self.tries()));
+            if let Some(holder) = self.relock_device(connection, &device)? {
+                self.locked_devices.borrow_mut().remove(&device);
+                self.taken_devices.borrow_mut().insert(device, (holder, self.connection_attempts()));
             }
         }
         self.former.borrow_mut().clear();
         Ok(())
     }
 
-    /// Takes the lock of a device, or says who has it.
-    fn take(&self, link: &Link, device: &str) -> Result<Option<String>, Error> {
+    /// Takes the lock of a device, or returns its holder.
+    fn relock_device(&self, connection: &PgConnection, device: &str) -> Result<Option<String>, Error> {
         let key = key("device", device);
-        if self.first(link, "SELECT pg_try_advisory_lock($1)", &key)? {
+        if self.query_bool(connection, "SELECT pg_try_advisory_lock($1)", &key)? {
             return Ok(None);
         }
-        let who = link.wait(holder(link, key)).map_err(|trouble| self.error(trouble))?;
+        let holder = connection.wait(find_holder(connection, key)).map_err(|error| self.error(error))?;
         let ends = |(_, process): &(String, i32)| self.former.borrow().iter().any(|f| f.0 == *process);
-        // It is waited for only where it is about to be free.
-        if who.as_ref().is_none_or(ends) {
-            match self.wait_for(link, ALONE, key) {
-                Err(Error::Busy { .. }) => {}
+        // Wait only if the lock is about to be released.
+        if holder.as_ref().is_none_or(ends) {
+            match self.wait_for(connection, LOCK_EXCLUSIVE, key) {
+                Err(Error::Locked { .. }) => {}
                 done => return done.map(|()| None),
             }
         }
-        Ok(Some(named(who)))
+        Ok(Some(describe_holder(holder)))
     }
 
-    /// The one truth value that a statement answers with.
-    fn first(
+    /// Runs a query with a boolean result.
+    fn query_bool(
         &self,
-        link: &Link,
+        connection: &PgConnection,
         sql: &'static str,
         param: &(dyn tokio_postgres::types::ToSql + Sync),
     ) -> Result<bool, Error> {
-        let answer = link.wait(async {
-            let row = link.row(sql, &[param]).await?;
+        let answer = connection.wait(async {
+            let row = connection.row(sql, &[param]).await?;
             row.map_or(Ok(false), |row| row.try_get(0))
         });
-        answer.map_err(|trouble| self.error(trouble))
+        answer.map_err(|error| self.error(error))
     }
 
     // --- errors
 
-    fn lost(&self, reason: String) -> Error {
-        Error::Lost { archive: self.location.clone(), reason }
+    fn disconnected(&self, reason: String) -> Error {
+        Error::Disconnected { archive: self.location.clone(), reason }
     }
 
-    /// What a server that answers has against it.
-    fn error(&self, trouble: Trouble) -> Error {
-        let (archive, reason) = (self.location.clone(), trouble.reason());
-        if trouble.ends_it() {
-            return self.lost(reason);
+    /// Converts an error of a query.
+    fn error(&self, error: QueryError) -> Error {
+        let (archive, reason) = (self.location.clone(), error.reason());
+        if error.is_fatal() {
+            return self.disconnected(reason);
         }
-        match trouble.code() {
+        match error.code() {
             Some(&SqlState::READ_ONLY_SQL_TRANSACTION) => Error::ReadOnly { archive },
-            Some(&SqlState::DISK_FULL) => Error::Full { archive },
+            Some(&SqlState::DISK_FULL) => Error::DiskFull { archive },
             Some(&(SqlState::INSUFFICIENT_PRIVILEGE | SqlState::INVALID_SCHEMA_NAME)) => {
                 Error::Open { archive, reason }
             }
             Some(&(SqlState::DATA_CORRUPTED | SqlState::INDEX_CORRUPTED)) => {
                 Error::Corrupt { archive, reason }
             }
-            Some(_) => Error::Other { archive, source: reason.into() },
+            Some(_) => Error::Database { archive, source: reason.into() },
             None => Error::Corrupt { archive, reason },
         }
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "a server that is gone is not asked all the time")]
+#[expect(clippy::disallowed_methods, reason = "a server that is gone is not contacted all the time")]
 fn now() -> Instant {
     Instant::now()
 }
 
-/// The lock of something of the archive. Locks belong to a database, as the archive does.
+/// Returns the key of an advisory lock. Locks belong to a database, as the archive does.
 pub(super) fn key(what: &str, name: &str) -> i64 {
     xxh3_64(format!("trunkline {what} {name}").as_bytes()) as i64
 }
 
-/// Who holds a lock, in words.
-fn named(who: Option<(String, i32)>) -> String {
-    who.map_or("it has just ended".into(), |(name, process)| {
+/// Describes the holder of a lock.
+fn describe_holder(holder: Option<(String, i32)>) -> String {
+    holder.map_or("the process has just disconnected".into(), |(name, process)| {
         format!("{name}, process {process} of the server")
     })
 }
 
-/// Who holds a lock: name and process.
-async fn holder(link: &Link, key: i64) -> Result<Option<(String, i32)>, tokio_postgres::Error> {
+/// Finds the holder of a lock: application name and backend process.
+async fn find_holder(
+    connection: &PgConnection,
+    key: i64,
+) -> Result<Option<(String, i32)>, tokio_postgres::Error> {
     let sql = "SELECT coalesce(a.application_name, ''), a.pid FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
         WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND ((l.classid::bigint << 32) | l.objid::bigint) = $1
         AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) LIMIT 1";
-    let row = link.row(sql, &[&key]).await?;
+    let row = connection.row(sql, &[&key]).await?;
     row.map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).transpose()
 }

@@ -105,7 +105,7 @@ pub fn link(config: &Config) -> CellLink<Packet> {
     CellLink::new(config, [stream("right"), stream("left")])
 }
 
-/// What came of packets.
+/// Results of packets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fates {
     /// Which packets came to the end, and when.
@@ -208,7 +208,7 @@ impl Chain {
                         self.fates.lost.push(frame.serial);
                     }
                 }
-                Passage::Room { .. } => unreachable!("nobody asked"),
+                Passage::Room { .. } => unreachable!("no sender waits"),
                 Passage::Idle { deadline } => return deadline,
             }
         }

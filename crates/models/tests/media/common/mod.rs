@@ -43,7 +43,7 @@ impl Frame for Packet {
     }
 }
 
-pub type Said = (Instant, Passage<Packet>);
+pub type Log = (Instant, Passage<Packet>);
 
 /// Runs a medium. Checks that waking at the deadline makes progress and leaves a later deadline; a nervous
 /// world also wakes and polls needlessly, and checks that this does nothing.
@@ -51,7 +51,7 @@ pub struct World<M> {
     pub medium: M,
     pub now: Instant,
     pub deadline: Option<Instant>,
-    pub said: Vec<Said>,
+    pub said: Vec<Log>,
     nervous: Option<Stream>,
 }
 
@@ -136,7 +136,7 @@ impl<M: Medium<Packet>> World<M> {
     }
 
     /// What was said since the last call.
-    pub fn take(&mut self) -> Vec<Said> {
+    pub fn take(&mut self) -> Vec<Log> {
         std::mem::take(&mut self.said)
     }
 
@@ -195,16 +195,16 @@ pub fn run_twice<M: Medium<Packet>>(seed: Seed, make: impl Fn() -> M, load: &Loa
 
 /// What became of each frame: to which ports it came, and why it was lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Fate {
-    pub heard: Vec<u16>,
+pub struct FrameOutcome {
+    pub received: Vec<u16>,
     pub lost: Vec<(u16, Cause)>,
 }
 
-pub fn fates(said: &[Said]) -> BTreeMap<u32, Fate> {
-    let mut fates: BTreeMap<u32, Fate> = BTreeMap::new();
+pub fn fates(said: &[Log]) -> BTreeMap<u32, FrameOutcome> {
+    let mut fates: BTreeMap<u32, FrameOutcome> = BTreeMap::new();
     for (_, passage) in said {
         match passage {
-            Passage::Transmit { port, frame } => fates.entry(frame.id).or_default().heard.push(port.0),
+            Passage::Transmit { port, frame } => fates.entry(frame.id).or_default().received.push(port.0),
             Passage::Lost { port, frame, cause } => {
                 fates.entry(frame.id).or_default().lost.push((port.0, *cause));
             }
@@ -214,7 +214,7 @@ pub fn fates(said: &[Said]) -> BTreeMap<u32, Fate> {
     fates
 }
 
-/// Every frame of `load` is told as lost once by its sender's port, or comes to every port of `audience`,
+/// Every frame of `load` is reported lost once at its sender's port, or comes to every port of `audience`,
 /// which it may ask for a frame and its sender. The counters say the same.
 pub fn check_conservation<M: Medium<Packet>>(
     world: &World<M>,
@@ -229,13 +229,13 @@ pub fn check_conservation<M: Medium<Packet>>(
         let counted = &mut expected[usize::from(*from)];
         match &fate.lost[..] {
             [] => {
-                let mut heard = fate.heard.clone();
-                heard.sort_unstable();
-                assert_eq!(heard, audience(*from, packet), "who hears {packet:?} from {from}");
+                let mut received = fate.received.clone();
+                received.sort_unstable();
+                assert_eq!(received, audience(*from, packet), "who receives {packet:?} from {from}");
             }
             [(port, cause)] => {
                 assert_eq!(
-                    (port, &fate.heard[..]),
+                    (port, &fate.received[..]),
                     (from, &[][..]),
                     "{packet:?} is lost once, at its sender"
                 );
@@ -246,7 +246,7 @@ pub fn check_conservation<M: Medium<Packet>>(
             }
             twice => panic!("{packet:?} was lost more than once: {twice:?}"),
         }
-        // A frame for nobody left its sender all the same.
+        // A frame to an unknown station still left its sender.
         if fate.lost.iter().all(|(_, cause)| *cause == Cause::NoWay) {
             counted.0 += 1;
             counted.1 += u64::from(packet.length);
@@ -283,7 +283,7 @@ pub fn send_politely<M: Medium<Packet>>(
                 world.send(world.now, port, Packet::new(id, 1000, to(port)));
             }
         }
-        let room = |(_, passage): &Said| match passage {
+        let room = |(_, passage): &Log| match passage {
             Passage::Room { port } => Some(port.0),
             _ => None,
         };
@@ -296,6 +296,6 @@ pub fn send_politely<M: Medium<Packet>>(
             world.said.retain(|said| room(said).is_none());
         }
     }
-    assert_eq!(sent, vec![each; usize::from(ports)], "who asked is told");
+    assert_eq!(sent, vec![each; usize::from(ports)], "the waiting sender is notified");
     world
 }

@@ -45,7 +45,7 @@ pub struct Load {
     /// From any station to any other, in ns.
     pub delay: u64,
     pub stations: u16,
-    /// How long a station needs for its next frame after the last one was heard, on average, in ns: drawn
+    /// How long a station needs for its next frame after the last one was received, on average, in ns: drawn
     /// uniformly from nothing to twice that. With 0 the next frame waits already.
     pub pause: u64,
     pub seconds: f64,
@@ -58,10 +58,10 @@ pub struct Sent {
     pub station: u16,
     pub size: u32,
     /// When, in seconds.
-    pub heard: f64,
+    pub received: f64,
 }
 
-/// What came of a [`Load`].
+/// Result of a [`Load`].
 pub struct Run {
     /// In order.
     pub sent: Vec<Sent>,
@@ -80,7 +80,7 @@ impl Run {
 
     /// Of the frames that were sent, how many waited longer for the medium than the gap and the delay.
     pub fn contended(&self, delay: u64) -> f64 {
-        let waits = |pair: &[Sent]| pair[1].heard - pair[0].heard - taken(pair[1].size) as f64 / 1e9;
+        let waits = |pair: &[Sent]| pair[1].received - pair[0].received - taken(pair[1].size) as f64 / 1e9;
         let contended = self.sent.windows(2).filter(|pair| waits(pair) > (delay + 1) as f64 / 1e9).count();
         contended as f64 / self.sent.len() as f64
     }
@@ -93,9 +93,9 @@ impl Run {
     /// Standard deviation of what the stations sent after `from` seconds, in Mb/s.
     pub fn spread(&self, stations: u16, from: f64) -> f64 {
         let mut bits = vec![0.0; usize::from(stations)];
-        let late = self.sent.iter().filter(|sent| sent.heard > from);
+        let late = self.sent.iter().filter(|sent| sent.received > from);
         late.for_each(|sent| bits[usize::from(sent.station)] += taken(sent.size) as f64 / BIT as f64);
-        let seconds = self.sent.last().map_or(0.0, |sent| sent.heard) - from;
+        let seconds = self.sent.last().map_or(0.0, |sent| sent.received) - from;
         deviation(&bits) / seconds / 1e6
     }
 }
@@ -131,7 +131,7 @@ pub fn run(load: &Load, mut size: impl FnMut() -> u32) -> Run {
                 Passage::Transmit { frame, .. } if last != Some(frame.id) => {
                     last = Some(frame.id);
                     let (station, size) = (frame.channel, frame.length + HEADER);
-                    run.sent.push(Sent { station, size, heard: world.now.as_s() });
+                    run.sent.push(Sent { station, size, received: world.now.as_s() });
                     used += taken(size);
                     station
                 }
@@ -177,10 +177,10 @@ pub struct Pair {
 
 /// The share of time that `stations` frames and gaps take, each frame sent for `frame` ns; an approximation.
 ///
-/// A station that has lost often goes through its sixteen attempts with hardly a chance: whoever it meets has
+/// A station that has lost often goes through its sixteen attempts with hardly a chance: its competitor has
 /// a new frame and draws from fewer slots. So it comes back sixteen times in the sum of its fifteen mean
 /// backoffs, whatever the others do, and all losers together come back like a Poisson process. A frame is
-/// followed by a contention if somebody came back while it was sent, and that costs as much as for two
+/// followed by a contention if a station came back meanwhile, and that costs as much as for two
 /// stations.
 pub fn many_stations(stations: u16, frame: u64, delay: u64) -> f64 {
     let backoffs: f64 = (1..16).map(|n: u32| f64::from((1u32 << n.min(10)) - 1) / 2.0).sum();
@@ -272,7 +272,7 @@ impl Duel {
                 }
                 let winner = usize::from(starts[1] < starts[0]);
                 let end = starts[winner] + self.frame;
-                // For how long the loser backs off after it has heard the frame and the gap.
+                // For how long the loser backs off after it has received the frame and the gap.
                 let round = self.frame + GAP as i64;
                 let backs_off = ready[1 - winner] - (end + self.delay + GAP as i64);
                 let more = if backs_off > 0 { (backs_off + round - 1) / round } else { 0 };

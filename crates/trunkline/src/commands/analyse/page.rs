@@ -1,18 +1,18 @@
-//! What was found, as plots.
+//! The report as plots.
 
 use trunkline_report::Unit as Shown;
 use trunkline_report::figures::{Curve, Figure, Scale, figures};
 use trunkline_traffic::analysis::noise_shape;
 use trunkline_traffic::hurst::{Estimate, Method};
 
-use super::tell::rate_of;
-use super::{Report, Told};
+use super::text::rate_of;
+use super::{HurstResult, Report};
 use crate::flags::analyse::Unit;
 
-/// Points of the series that are drawn: of each part its least and most.
+/// Number of segments of the plotted series; each is drawn by its minimum and maximum.
 const PARTS: usize = 1500;
 
-/// The page.
+/// Returns the page.
 pub fn html(report: &Report) -> String {
     let title = format!("{} {}", report.series, report.column);
     let mut plots = vec![series(report), distribution(report), memory(report), spectrum(report)];
@@ -21,9 +21,9 @@ pub fn html(report: &Report) -> String {
 }
 
 fn estimates(report: &Report) -> impl Iterator<Item = &Estimate> {
-    report.hurst.iter().filter_map(|told| match told {
-        Told::Estimate(estimate) => Some(&**estimate),
-        Told::Refused { .. } => None,
+    report.hurst.iter().filter_map(|result| match result {
+        HurstResult::Estimate(estimate) => Some(&**estimate),
+        HurstResult::Refused { .. } => None,
     })
 }
 
@@ -33,7 +33,7 @@ fn facts(report: &Report) -> Vec<(String, String)> {
     let mut facts = vec![
         (
             "intervals".into(),
-            format!("{known} of {}, {} each", report.intervals, Shown::Seconds.show(report.grain_s)),
+            format!("{known} of {}, {} each", report.intervals, Shown::Seconds.format(report.grain_s)),
         ),
         ("mean".into(), rate(report.rate_per_s.mean)),
         ("bursts".into(), report.bursts.count.to_string()),
@@ -53,7 +53,7 @@ fn curve(label: &str, points: Vec<(f64, f64)>) -> Curve {
     Curve { label: label.into(), dash: false, points }
 }
 
-/// What rates are drawn in, and what an own unit is in that.
+/// Returns the unit of plotted rates, and the factor from the unit of the series.
 fn drawn_in(report: &Report) -> (Shown, f64) {
     match report.loaded.unit {
         Some(Unit::Bits) => (Shown::BitsPerSecond, 1.0),
@@ -78,11 +78,11 @@ fn series(report: &Report) -> Figure {
     }
     Figure {
         title: "Rate".into(),
-        says: format!(
+        description: format!(
             "Mean {}, at most {}; {}",
             rate_of(report.loaded.unit, report.rate_per_s.mean),
             rate_of(report.loaded.unit, report.rate_per_s.max),
-            if part > 1 { "least and most of every part that is drawn" } else { "every interval" }
+            if part > 1 { "minimum and maximum of every segment" } else { "every interval" }
         ),
         x: scale("time since the first interval", Shown::Seconds, false),
         y: scale("rate", unit, false),
@@ -97,7 +97,7 @@ fn distribution(report: &Report) -> Figure {
     let show = |v| rate_of(report.loaded.unit, v);
     Figure {
         title: "Distribution of the rate".into(),
-        says: format!("Median {}, 99th percentile {}", show(d.p50), show(d.p99)),
+        description: format!("Median {}, 99th percentile {}", show(d.p50), show(d.p99)),
         x: scale("rate", unit, false),
         y: scale("share at or below", Shown::Share, false),
         curves: vec![curve("rate", points)],
@@ -112,14 +112,14 @@ fn memory(report: &Report) -> Figure {
         |label: &str, at: f64| Curve { label: label.into(), dash: true, points: vec![(0.0, at), (end, at)] };
     Figure {
         title: "Autocorrelation".into(),
-        says: format!("Without memory 95 % lie within ±{:.3}", a.band),
+        description: format!("95 % of the values of uncorrelated noise lie within ±{:.3}", a.band),
         x: scale("lag, intervals", Shown::Number, false),
         y: scale("autocorrelation", Shown::Number, false),
-        curves: vec![curve("series", points), bound("no memory", a.band), bound("no memory", -a.band)],
+        curves: vec![curve("series", points), bound("uncorrelated", a.band), bound("uncorrelated", -a.band)],
     }
 }
 
-/// With what fractional Gaussian noise of the local Whittle exponent would have, of the same power.
+/// The spectrum, compared with fractional Gaussian noise of the same power and the exponent of the local Whittle estimate.
 fn spectrum(report: &Report) -> Figure {
     let density = &report.spectrum.density;
     let mut curves = vec![curve("series", density.clone())];
@@ -136,10 +136,13 @@ fn spectrum(report: &Report) -> Figure {
     let lines = report.spectrum.lines.len();
     Figure {
         title: "Spectrum".into(),
-        says: match lines {
-            0 => "No period stands out".into(),
-            1 => format!("A period of {} stands out", Shown::Seconds.show(report.spectrum.lines[0].period_s)),
-            n => format!("{n} periods stand out"),
+        description: match lines {
+            0 => "No significant period".into(),
+            1 => format!(
+                "A significant period of {}",
+                Shown::Seconds.format(report.spectrum.lines[0].period_s)
+            ),
+            n => format!("{n} significant periods"),
         },
         x: scale("frequency, Hz", Shown::Number, true),
         y: scale("power density", Shown::Number, true),
@@ -150,7 +153,7 @@ fn spectrum(report: &Report) -> Figure {
 fn exponent(e: &Estimate) -> Figure {
     let (x, y) = match e.method {
         Method::LocalWhittle | Method::Periodogram => {
-            ("log₂ of the frequency, cycles an interval", "log₂ of the power")
+            ("log₂ of the frequency, cycles per interval", "log₂ of the power")
         }
         Method::Wavelet => ("octave", "log₂ of the energy"),
         Method::VarianceTime => ("log₂ of the block, intervals", "log₂ of the variance of means"),
@@ -158,7 +161,7 @@ fn exponent(e: &Estimate) -> Figure {
     };
     Figure {
         title: format!("Hurst exponent by {}", e.method.name()),
-        says: format!("{:.3}, 95 % interval {:.3} to {:.3}", e.h, e.low, e.high),
+        description: format!("{:.3}, 95 % interval {:.3} to {:.3}", e.h, e.low, e.high),
         x: scale(x, Shown::Number, false),
         y: scale(y, Shown::Number, false),
         curves: vec![curve("series", e.points.clone())],

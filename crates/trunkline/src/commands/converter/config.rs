@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use clap::{Args, Command};
+use clap::{Arg, Args, Command};
 use toml::{Table, Value};
 
 use crate::failure::Failure;
@@ -38,7 +38,11 @@ pub fn parse<F: Filled>(text: &str) -> Result<F, String> {
     let command = F::augment_args(Command::new("file").no_binary_name(true).disable_help_flag(true));
     let mut words = Vec::new();
     for (key, value) in &table {
-        let argument = command.get_arguments().find(|argument| argument.get_long() == Some(key));
+        let has_name = |argument: &&Arg| {
+            argument.get_long() == Some(key)
+                || argument.get_all_aliases().is_some_and(|names| names.contains(&key.as_str()))
+        };
+        let argument = command.get_arguments().find(has_name);
         let Some(argument) = argument.filter(|_| key != "config") else {
             return Err(format!("there is no `{key}`"));
         };

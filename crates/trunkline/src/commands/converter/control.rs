@@ -4,13 +4,13 @@ use std::io::{self, PipeReader, Read, Write};
 use std::net::SocketAddrV4;
 
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
-use trunkline_bundle::face::{Figures, Serve};
+use trunkline_bundle::socket::{Metrics, SocketDriver};
 use trunkline_io::SocketError;
 use trunkline_io::ports::Ready;
 use trunkline_io::socket::Step;
 
 use super::status::{Page, Status};
-use crate::failure::{Failure, say};
+use crate::failure::{Failure, print};
 
 /// What a daemon is asked from outside while it works, by the number under which its face watches it.
 pub struct Control {
@@ -21,7 +21,7 @@ pub struct Control {
 
 impl Control {
     /// Has `face` watch for signals, and for questions at `status`.
-    pub fn of(face: &mut impl Serve, status: Option<SocketAddrV4>) -> Result<Control, Failure> {
+    pub fn of(face: &mut impl SocketDriver, status: Option<SocketAddrV4>) -> Result<Control, Failure> {
         let failed = |e: io::Error| Failure::run(format!("cannot listen for signals: {e}"));
         let mut signals = |signals: &[i32]| {
             let (reader, writer) = io::pipe()?;
@@ -43,8 +43,8 @@ impl Control {
     }
 
     /// Answers what was asked, and tells what is to be told at once; whether it is to end.
-    pub fn serve(&mut self, ready: Ready, face: &mut impl Serve) -> Result<bool, Failure> {
-        while let Some(line) = face.notice() {
+    pub fn serve(&mut self, ready: Ready, face: &mut impl SocketDriver) -> Result<bool, Failure> {
+        while let Some(line) = face.next_warning() {
             // Whoever does not listen misses it; the daemon goes on.
             let _ = writeln!(io::stderr(), "trunkline: {line}");
         }
@@ -54,7 +54,7 @@ impl Control {
         if ready.watched(self.tells.0) {
             // Signals that came together are one.
             let _ = self.tells.1.read(&mut [0; 64])?;
-            say(&page(face, Page::Text))?;
+            print(&page(face, Page::Text))?;
         }
         if let Some((number, status)) = &mut self.status
             && ready.watched(*number)
@@ -65,11 +65,11 @@ impl Control {
     }
 }
 
-fn page(face: &impl Serve, kind: Page) -> String {
-    let mut figures = Figures::default();
-    face.figures(&mut figures);
+fn page(face: &impl SocketDriver, kind: Page) -> String {
+    let mut figures = Metrics::default();
+    face.collect_metrics(&mut figures);
     match kind {
         Page::Metrics => figures.prometheus(),
-        Page::Text => format!("{}\n{}", face.bound(), figures.text()),
+        Page::Text => format!("{}\n{}", face.local_addresses(), figures.text()),
     }
 }

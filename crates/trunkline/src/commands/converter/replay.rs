@@ -12,7 +12,7 @@ use pcap_file::{DataLink, PcapError};
 use trunkline_io::Clock;
 use trunkline_units::Span;
 
-use crate::failure::{Failure, say};
+use crate::failure::{Failure, print};
 use crate::flags::converter::{DIS, Replay, loopback};
 
 /// What a capture of the newer kind begins with.
@@ -49,7 +49,7 @@ pub fn replay(flags: &Replay) -> Result<(), Failure> {
         return Err(wrong(&what));
     }
     let took = clock.now().since(trunkline_units::Instant::ZERO).as_s();
-    say(&format!("sent {sent} datagrams to {to} in {took:.1} s, passed over {others} packets\n"))
+    print(&format!("sent {sent} datagrams to {to} in {took:.1} s, passed over {others} packets\n"))
 }
 
 fn open(flags: &Replay) -> Result<PcapReader<BufReader<File>>, String> {

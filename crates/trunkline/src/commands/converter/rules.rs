@@ -1,4 +1,4 @@
-//! Rules for PDUs from a file (docs/bundle.md).
+//! Rules for PDUs from a file (docs/reference/bundle.md).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -112,9 +112,9 @@ impl Ranges {
 
 /// Rules from a file; without one everything goes to address 0, which is wanted.
 pub fn read(path: Option<&Path>, is_wide: bool, pairs: bool) -> Result<Rules, Failure> {
-    let Some(path) = path else { return Ok(Rules { wanted: vec![0..=0], ..Rules::default() }) };
+    let Some(path) = path else { return Ok(Rules { subscribed: vec![0..=0], ..Rules::default() }) };
     let text = fs::read_to_string(path).map_err(|e| e.to_string());
-    let rules = text.and_then(|text| parse(&text)).and_then(|rules| match rules.reach() {
+    let rules = text.and_then(|text| parse(&text)).and_then(|rules| match rules.requirements() {
         (highest, _) if !is_wide && highest > u16::MAX.into() => Err(format!(
             "{highest} is an address of the wide format; those of the classic one end with 65535"
         )),
@@ -158,7 +158,7 @@ pub fn parse(text: &str) -> Result<Rules, String> {
     if !around.is_empty() && !rules.iter().any(|rule| matches!(rule.target, Target::Grid(_))) {
         return Err("there is no grid in which an entity of `around` could be followed".into());
     }
-    Ok(Rules { rules, otherwise, wanted, around })
+    Ok(Rules { rules, default_address: otherwise, subscribed: wanted, around_entities: around })
 }
 
 /// Numbers up to `most`, as wide as their field in a PDU.
@@ -181,7 +181,7 @@ fn rule(rule: &OneRule) -> Result<Rule, String> {
         family: numbers(rule.family.as_ref(), octet)?,
         site: numbers(rule.site.as_ref(), u16::MAX)?,
         priority: rule.priority,
-        within: rule.within.as_deref().map(within).transpose()?,
+        max_wait: rule.within.as_deref().map(within).transpose()?,
         target: target(rule.address, rule.grid.as_ref(), rule.drop)?,
     })
 }
@@ -249,12 +249,12 @@ mod tests {
         let Target::Grid(grid) = &rules.rules[0].target else { panic!("{rules:?}") };
         assert_eq!((grid.first, grid.address([31, 15, 0])), (4_096, Some(4_096 + 2 * 511)));
         assert_eq!((&rules.rules[1].target, &rules.rules[2].target), (&Target::Address(300), &Target::Drop));
-        let within = [0, 1].map(|at| rules.rules[at].within);
+        let within = [0, 1].map(|at| rules.rules[at].max_wait);
         assert_eq!(within, [None, Some(Span::from_us(500))]);
-        assert_eq!((rules.otherwise, rules.wanted), (None, vec![0..=0, 300..=302]));
-        assert_eq!(rules.around, [([7, 8, 256], 2), ([7, 8, 257], 1)].into());
-        assert_eq!(parse("").unwrap().otherwise, Some(0));
-        assert_eq!(parse("default = { address = 9 }").unwrap().otherwise, Some(9));
+        assert_eq!((rules.default_address, rules.subscribed), (None, vec![0..=0, 300..=302]));
+        assert_eq!(rules.around_entities, [([7, 8, 256], 2), ([7, 8, 257], 1)].into());
+        assert_eq!(parse("").unwrap().default_address, Some(0));
+        assert_eq!(parse("default = { address = 9 }").unwrap().default_address, Some(9));
     }
 
     #[test]
@@ -273,7 +273,7 @@ mod tests {
             ("[[rule]]\ngrid = { address = 0, size = 1, cells = [2] }", "rule 1: a grid has an origin, or"),
             (
                 "[[rule]]\ngrid = { address = 0, size = 1, cells = [300, 300], origin = [0, 0, 0] }",
-                "rule 1: a grid has up to 65536 cells",
+                "rule 1: a grid has at most 65536 cells",
             ),
             ("subscribe = { around = [{ entity = [1, 2, 3] }] }", "there is no grid in which"),
             ("subscribe = { around = [{ entity = [1, 2] }] }", "line 1: "),

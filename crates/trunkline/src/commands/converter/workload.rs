@@ -11,8 +11,8 @@ use std::path::Path;
 
 use serde::Deserialize;
 use trunkline_bundle::Settings;
-use trunkline_bundle::face::HostFace;
-use trunkline_bundle::host::{From, Post, Refusal};
+use trunkline_bundle::host::{CommandError, MessageInfo, OutgoingMessage};
+use trunkline_bundle::socket::HostSocket;
 use trunkline_io::Clock;
 use trunkline_record::Histogram;
 use trunkline_units::{Instant, Seed, Span, Stream};
@@ -20,7 +20,7 @@ use trunkline_units::{Instant, Seed, Span, Stream};
 use super::config::told;
 use super::control::Control;
 use super::rules::Ranges;
-use crate::failure::{Failure, say};
+use crate::failure::{Failure, print};
 use crate::flags::converter::{Host, deadline, rate, size, span};
 
 /// Streams of messages of which it is known what is to come next.
@@ -236,7 +236,7 @@ pub fn parse(text: &str) -> Result<Script, String> {
 /// Plays a script until it is over or it is to end.
 pub fn play(
     script: &Script,
-    face: &mut HostFace,
+    face: &mut HostSocket,
     control: &mut Control,
     settings: Settings,
     host: u16,
@@ -248,10 +248,10 @@ pub fn play(
         let ready = face.turn_with(until, |from, body| workload.hear(from, body, clock));
         let ready = ready.map_err(Failure::run)?;
         if let Some(line) = workload.line(clock.now(), face.machine().level(clock.now())) {
-            say(&line)?;
+            print(&line)?;
         }
         if control.serve(ready, face)? || workload.is_over(clock.now()) {
-            return say(&workload.end(clock.now()));
+            return print(&workload.end(clock.now()));
         }
     }
 }
@@ -326,7 +326,7 @@ impl Workload {
     }
 
     /// Does what is due; when there is more to do.
-    fn act(&mut self, face: &mut HostFace, now: Instant) -> Option<Instant> {
+    fn act(&mut self, face: &mut HostSocket, now: Instant) -> Option<Instant> {
         while let Some(step) = self.steps.pop_if(|step| self.begin + step.at <= now) {
             self.begin_step(step);
         }
@@ -353,12 +353,12 @@ impl Workload {
 
     /// Joins and leaves in their order. A classic range for which there is no room waits for the next turn; what else finds none
     /// was too much at once, and is counted.
-    fn wish(&mut self, face: &mut HostFace) {
+    fn wish(&mut self, face: &mut HostSocket) {
         while let Some((range, joins)) = self.wishes.front() {
             let (first, last) = (*range.start(), *range.end());
             let asked = if *joins { face.join_range(first, last) } else { face.leave_range(first, last) };
             match asked {
-                Err(Refusal::Full) if self.settings.wide().is_none() => return,
+                Err(CommandError::Full) if self.settings.format2().is_none() => return,
                 asked => self.since.refused += u64::from(asked.is_err()),
             }
             self.wishes.pop_front();
@@ -375,7 +375,7 @@ impl Workload {
         }
     }
 
-    fn send(&mut self, sending: &mut Sending, face: &mut HostFace, now: Instant) {
+    fn send(&mut self, sending: &mut Sending, face: &mut HostSocket, now: Instant) {
         let Send { addresses, size, .. } = &sending.what;
         let address = addresses[(sending.sent % addresses.len() as u64) as usize];
         let more = self.sizes.below((size.end() - size.start() + 1) as u64) as usize;
@@ -389,7 +389,7 @@ impl Workload {
         self.body.resize(size.start() + more, 0);
         sending.sent += 1;
         let within = sending.what.within.filter(|_| priority);
-        match face.post(Post { address, priority, within, body: &self.body }) {
+        match face.send_message(OutgoingMessage { address, priority, max_wait: within, body: &self.body }) {
             Ok(()) => {
                 *number = number.wrapping_add(1);
                 self.since.sent += 1;
@@ -399,7 +399,7 @@ impl Workload {
     }
 
     /// Takes what came. Of the classic format a message says its address itself.
-    fn hear(&mut self, from: From, body: &[u8], clock: Clock) {
+    fn hear(&mut self, from: MessageInfo, body: &[u8], clock: Clock) {
         self.since.received += 1;
         let parts =
             body.split_first_chunk::<10>().and_then(|(head, rest)| Some((head, rest.first_chunk::<14>()?)));
@@ -410,7 +410,7 @@ impl Workload {
         let said = u32::from(u16::from_be_bytes([rest[0], rest[1]]));
         let number = u32::from_be_bytes([rest[2], rest[3], rest[4], rest[5]]);
         let host = u16::from_le_bytes([head[8], head[9]]);
-        let (source, address, priority) = match self.settings.wide() {
+        let (source, address, priority) = match self.settings.format2() {
             Some(_) => (from.source, from.address, from.priority),
             None => (host.into(), said, self.settings.is_priority(said)),
         };
@@ -461,7 +461,7 @@ impl Workload {
 }
 
 /// The system's monotonic clock in nanoseconds, which all hosts of a machine have.
-fn monotonic(now: Instant, face: &HostFace) -> u64 {
+fn monotonic(now: Instant, face: &HostSocket) -> u64 {
     face.clock().epoch_ns() + now.since(Instant::ZERO).as_ns()
 }
 
@@ -518,7 +518,7 @@ impl Counts {
 mod tests {
     use std::net::{Ipv4Addr, SocketAddrV4};
 
-    use trunkline_bundle::face::{HostOptions, Serve};
+    use trunkline_bundle::socket::{HostOptions, SocketDriver};
 
     use super::*;
 
@@ -560,7 +560,7 @@ mod tests {
         let settings = Settings::default();
         let nowhere = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9);
         let clock = Clock::start();
-        let mut face = HostFace::open(&HostOptions::on_loopback(settings, 3, nowhere), clock).unwrap();
+        let mut face = HostSocket::open(&HostOptions::on_loopback(settings, 3, nowhere), clock).unwrap();
         let mut workload = Workload::new(&script, settings, 3, clock);
         for joined in [65_536, 1] {
             for _ in 0..9 {

@@ -1,7 +1,7 @@
-//! `trunkline monitor capture`: packets accounted by flow.
+//! `trunkline monitor capture`: packets counted by flow.
 //!
-//! A period is a response of one table: what each flow has passed since the capture began, out and in, octets and packets.
-//! A flow that is new gets a reading of 0 at the end of the period before, so that its first period counts.
+//! Each interval appends one response to one table: the octets and packets of each flow in both directions since the start
+//! of the capture. A new flow gets a reading of 0 at the end of the previous interval, so that its first interval counts.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,18 +9,21 @@ use std::time::Duration;
 use trunkline_capture::flow::{By, Flows};
 use trunkline_capture::monitor::Limits;
 use trunkline_capture::table::Count;
-use trunkline_counters::archive::writer::Flushed;
-use trunkline_counters::archive::{Direction, Error, Object, Place, SeriesSpec, TableId, TableSpec, Writer};
-use trunkline_counters::counter::{Answer, Kind, Moment, Raw, Response};
+use trunkline_counters::archive::writer::FlushStats;
+use trunkline_counters::archive::{
+    Direction, Error, Location, Object, SeriesName, SeriesSpec, TableId, TableSpec, Writer,
+};
+use trunkline_counters::counter::{Answer, RawValue, Response, Timestamp, ValueKind};
 use trunkline_units::Span;
 
-use super::{failed, writer};
-use crate::failure::{Failure, say};
+use super::{failure, open_writer};
+use crate::archive::counters_archive;
+use crate::failure::{Failure, print};
 use crate::flags::Top;
-use crate::flags::counters::{By as ByFlag, Capture};
-use crate::top::session::{Did, Session, Told};
+use crate::flags::counters::{Capture, FlowKey as ByFlag};
+use crate::top::session::{ClosedSample, Progress, Session};
 
-/// Watches until the source ends, the time is over or a signal comes.
+/// Counts flows until the source ends, the duration is over or a signal arrives.
 pub fn capture(flags: &Capture) -> Result<(), Failure> {
     let limits =
         Limits { flows: flags.flows as usize, stations: 0, services: 0, connections: 0, ..Limits::default() };
@@ -29,34 +32,35 @@ pub fn capture(flags: &Capture) -> Result<(), Failure> {
         ByFlag::Service => By::Service,
         ByFlag::Stations => By::Stations,
     };
-    let mut session = Session::open_with(&watched(flags), limits, by)?;
-    let mut book = Book::new(flags, session.name())?;
+    let archive = counters_archive(&flags.archive, None)?;
+    let mut session = Session::open_with(&top_options(flags), limits, by)?;
+    let mut table = FlowTable::new(flags, session.name(), &archive)?;
     loop {
-        let did = session.watch(Span::from_ms(100))?;
-        let seen = Moment(session.monitor.load().now_ns() as i64);
-        let mut told = session.tell()?;
-        book.write(&told, session.monitor.flows(), Moment::LAST)?;
-        if did == Did::Watched {
+        let progress = session.watch(Span::from_ms(100))?;
+        let seen = Timestamp(session.monitor.load().now_ns() as i64);
+        let mut samples = session.take_samples()?;
+        table.write(&samples, session.monitor.flows(), Timestamp::MAX)?;
+        if progress == Progress::Running {
             continue;
         }
-        // The last period ends with what was seen last.
-        session.close();
-        told = session.tell()?;
-        book.writer.press();
-        book.write(&told, session.monitor.flows(), seen)?;
+        // The last interval ends with the last packet.
+        session.close_sample();
+        samples = session.take_samples()?;
+        table.writer.reset_backoff();
+        table.write(&samples, session.monitor.flows(), seen)?;
         break;
     }
     let flows = session.monitor.flows();
-    say(&format!(
-        "{} packets, {} octets in {} flows; {} packets of others: {}\n",
+    print(&format!(
+        "{} packets, {} octets in {} flows; {} packets of other flows: {}\n",
         session.total.packets,
         session.total.bytes,
         flows.flows().len(),
         flows.others().packets,
-        flags.archive
+        archive
     ))?;
     if let Some((_, dropped)) = session.kernel.filter(|(_, dropped)| *dropped > 0) {
-        eprintln!("warning: {dropped} packets were lost for want of room: give more with --buffer");
+        eprintln!("warning: {dropped} packets were dropped because the buffer was full: increase --buffer");
     }
     match (&session.note, session.has_ended()) {
         (Some(note), true) => Err(Failure::run(format!("{}: {note}", session.name()))),
@@ -64,15 +68,15 @@ pub fn capture(flags: &Capture) -> Result<(), Failure> {
     }
 }
 
-/// What a session is asked for.
-fn watched(flags: &Capture) -> Top {
+/// Returns the options of the capture session.
+fn top_options(flags: &Capture) -> Top {
     Top {
         source: flags.source.clone(),
-        filter: flags.filter.split_whitespace().map(str::to_owned).collect(),
-        interval: flags.every,
+        filter: flags.filter_flag.iter().chain(&flags.filter).cloned().collect(),
+        interval: flags.interval,
         llc_udp: None,
         deadline: None,
-        patience: Span::from_s(1),
+        timeout: Span::from_s(1),
         events: 0,
         plain: true,
         json: false,
@@ -84,22 +88,22 @@ fn watched(flags: &Capture) -> Top {
     }
 }
 
-/// The table of flows in the archive.
-struct Book {
+/// The table of flows in an archive.
+struct FlowTable {
     writer: Writer,
     spec: TableSpec,
     table: TableId,
-    /// Flows that have series.
-    known: usize,
-    began: Moment,
-    /// The last response.
-    last: Option<(Moment, Vec<Option<Raw>>)>,
-    /// Whether the archive was out of reach the last time.
-    away: bool,
+    /// Number of flows that have series.
+    known_flows: usize,
+    started_at: Timestamp,
+    /// Time and values of the last response.
+    last: Option<(Timestamp, Vec<Option<RawValue>>)>,
+    /// Whether the archive was unreachable at the last attempt.
+    is_unreachable: bool,
 }
 
-impl Book {
-    fn new(flags: &Capture, source: &str) -> Result<Book, Failure> {
+impl FlowTable {
+    fn new(flags: &Capture, source: &str, archive: &Location) -> Result<FlowTable, Failure> {
         let stem = |name: &str| Path::new(name).file_stem().map(|s| s.to_string_lossy().into_owned());
         let device = match &flags.device {
             Some(device) => device.clone(),
@@ -112,64 +116,73 @@ impl Book {
         let spec = TableSpec {
             device,
             name: format!("flows {source}"),
-            period: Duration::from_nanos(flags.every.as_ns()),
+            period: Duration::from_nanos(flags.interval.as_ns()),
             refresh: Some(Duration::ZERO),
-            series: ["octets", "packets"].map(|quantity| series("other", None, quantity)).into(),
+            series: ["octets", "packets"].map(|quantity| series_spec("other", None, quantity)).into(),
         };
-        let mut writer = writer(&flags.archive)?;
-        let table = writer.table(&spec).map_err(failed)?.table;
-        Ok(Book { writer, spec, table, known: 0, began: Moment(0), last: None, away: false })
+        let mut writer = open_writer(archive)?;
+        let table = writer.open_table(&spec).map_err(failure)?.table;
+        Ok(FlowTable {
+            writer,
+            spec,
+            table,
+            known_flows: 0,
+            started_at: Timestamp(0),
+            last: None,
+            is_unreachable: false,
+        })
     }
 
-    /// Writes the samples that have ended; none ends after `seen`.
-    fn write(&mut self, told: &[Told], flows: &Flows, seen: Moment) -> Result<(), Failure> {
-        let Some(first) = told.first() else { return Ok(()) };
-        let begin = Moment(first.sample.at_ns as i64);
+    /// Appends closed samples. No sample ends after `seen`.
+    fn write(&mut self, samples: &[ClosedSample], flows: &Flows, seen: Timestamp) -> Result<(), Failure> {
+        let Some(first) = samples.first() else { return Ok(()) };
+        let begin = Timestamp(first.sample.at_ns as i64);
         if self.last.is_none() {
-            self.began = begin;
-            self.append(begin, vec![Some(Raw(0)); 2]).map_err(|error| self.refused(error))?;
+            self.started_at = begin;
+            self.append(begin, vec![Some(RawValue(0)); 2]).map_err(|error| self.append_failure(error))?;
         }
-        match self.admit(flows) {
-            // Flows count on: the next response has what passed in between.
-            Err(error) if self.is_away(&error) && seen == Moment::LAST => return Ok(()),
-            done => done.map_err(|error| self.refused(error))?,
+        match self.add_new_flows(flows) {
+            // Counters continue: the next response includes the packets in between.
+            Err(error) if self.note_if_unreachable(&error) && seen == Timestamp::MAX => return Ok(()),
+            done => done.map_err(|error| self.append_failure(error))?,
         }
-        let values = values(flows);
-        // What passed in several samples is known together only, but where all that passed did so in the first.
-        let idle = told[1..].iter().all(|told| told.sample.shown == Count::default());
-        for told in if idle { told } else { &told[told.len() - 1..] } {
-            let end = Moment(told.sample.at_ns as i64).after(self.spec.period).min(seen);
-            let after = self.last.as_ref().map_or(end, |(last, _)| last.after(Duration::from_nanos(1)));
+        let values = flow_values(flows);
+        // Of several samples only the total is known, unless only the first has packets.
+        let is_idle = samples[1..].iter().all(|closed| closed.sample.shown == Count::default());
+        for closed in if is_idle { samples } else { &samples[samples.len() - 1..] } {
+            let end = Timestamp(closed.sample.at_ns as i64).saturating_add(self.spec.period).min(seen);
+            let after =
+                self.last.as_ref().map_or(end, |(last, _)| last.saturating_add(Duration::from_nanos(1)));
             match self.append(end.max(after), values.clone()) {
-                // No more can wait: as above.
-                Err(error) if self.is_away(&error) && seen == Moment::LAST => return Ok(()),
-                done => done.map_err(|error| self.refused(error))?,
+                // The buffer is full; continue as above.
+                Err(error) if self.note_if_unreachable(&error) && seen == Timestamp::MAX => return Ok(()),
+                done => done.map_err(|error| self.append_failure(error))?,
             }
-            // However many there are, few wait; more while an archive is out of reach.
-            match self.writer.flush().map(told_of) {
-                Err(error) if self.is_away(&error) && seen == Moment::LAST => {}
+            // Flush each response, so that responses accumulate only while the archive is unreachable.
+            match self.writer.flush().map(warn_about_damage) {
+                Err(error) if self.note_if_unreachable(&error) && seen == Timestamp::MAX => {}
                 done => {
-                    done.map_err(failed)?;
-                    self.away = false;
+                    done.map_err(failure)?;
+                    self.is_unreachable = false;
                 }
             }
         }
         Ok(())
     }
 
-    /// Whether an error will pass; tells it once.
-    fn is_away(&mut self, error: &Error) -> bool {
-        let is = matches!(error, Error::Lost { .. });
-        if is && !self.away {
-            eprintln!("warning: {}", trunkline_report::plain(&error.to_string()));
+    /// Whether an error is temporary; prints the first in a row.
+    fn note_if_unreachable(&mut self, error: &Error) -> bool {
+        let is_lost = matches!(error, Error::Disconnected { .. });
+        if is_lost && !self.is_unreachable {
+            eprintln!("warning: {}", trunkline_report::sanitize(&error.to_string()));
         }
-        self.away |= is;
-        is
+        self.is_unreachable |= is_lost;
+        is_lost
     }
 
-    /// Gives flows that are new their series, and a reading of 0.
-    fn admit(&mut self, flows: &Flows) -> Result<(), Error> {
-        let new = &flows.flows()[self.known..];
+    /// Adds the series of new flows, with a reading of 0.
+    fn add_new_flows(&mut self, flows: &Flows) -> Result<(), Error> {
+        let new = &flows.flows()[self.known_flows..];
         if new.is_empty() {
             return Ok(());
         }
@@ -177,35 +190,35 @@ impl Book {
         for flow in new {
             let name = flow.name.to_string();
             for direction in [Direction::Out, Direction::In] {
-                self.spec
-                    .series
-                    .extend(["octets", "packets"].map(|quantity| series(&name, Some(direction), quantity)));
+                self.spec.series.extend(
+                    ["octets", "packets"].map(|quantity| series_spec(&name, Some(direction), quantity)),
+                );
             }
         }
-        let made = self.writer.table(&self.spec).and_then(|_| self.begin());
+        let made = self.writer.open_table(&self.spec).and_then(|_| self.append_zero_reading());
         if made.is_err() {
             self.spec.series.truncate(before);
         }
         made?;
-        self.known = flows.flows().len();
+        self.known_flows = flows.flows().len();
         Ok(())
     }
 
-    /// A reading of 0 of what is new, right after the last response.
-    fn begin(&mut self) -> Result<(), Error> {
+    /// Appends a reading of 0 for new series right after the last response.
+    fn append_zero_reading(&mut self) -> Result<(), Error> {
         let Some((last, mut values)) = self.last.clone() else { return Ok(()) };
-        values.resize(self.spec.series.len(), Some(Raw(0)));
-        self.append(last.after(Duration::from_nanos(1)), values)
+        values.resize(self.spec.series.len(), Some(RawValue(0)));
+        self.append(last.saturating_add(Duration::from_nanos(1)), values)
     }
 
-    fn append(&mut self, at: Moment, values: Vec<Option<Raw>>) -> Result<(), Error> {
-        // Another capture into the same table counts from 0 again: a restart.
-        let uptime = at.since(self.began).as_millis() / 10;
-        let answer = Answer { answered: at, uptime: Some(uptime as u32), values: values.clone() };
-        let response = Response { due: at, asked: at, answer: Some(answer) };
+    fn append(&mut self, at: Timestamp, values: Vec<Option<RawValue>>) -> Result<(), Error> {
+        // A later capture into the same table starts from 0, like a device after a restart.
+        let uptime = at.duration_since(self.started_at).as_millis() / 10;
+        let answer = Answer { answered_at: at, uptime: Some(uptime as u32), values: values.clone() };
+        let response = Response { due_at: at, requested_at: at, answer: Some(answer) };
         match self.writer.append(self.table, &response) {
-            Err(Error::Unflushed { .. }) => {
-                told_of(self.writer.flush()?);
+            Err(Error::BufferFull { .. }) => {
+                warn_about_damage(self.writer.flush()?);
                 self.writer.append(self.table, &response)?;
             }
             appended => drop(appended?),
@@ -214,41 +227,41 @@ impl Book {
         Ok(())
     }
 
-    fn refused(&self, error: Error) -> Failure {
+    fn append_failure(&self, error: Error) -> Failure {
         match error {
-            Error::Disorder(_) => Failure::input(format!(
-                "the archive has flows of `{}` of that time or later already",
+            Error::OutOfOrder(_) => Failure::input(format!(
+                "the archive already has flows of `{}` of that time or later",
                 self.spec.device
             )),
-            error => failed(error),
+            error => failure(error),
         }
     }
 }
 
-/// Tells what a flush has lost.
-fn told_of(flushed: Flushed) {
+/// Prints a warning for each chunk that a flush has lost.
+fn warn_about_damage(flushed: FlushStats) {
     for damage in flushed.damage {
-        eprintln!("warning: {}", trunkline_report::plain(&damage.to_string()));
+        eprintln!("warning: {}", trunkline_report::sanitize(&damage.to_string()));
     }
 }
 
-fn values(flows: &Flows) -> Vec<Option<Raw>> {
+fn flow_values(flows: &Flows) -> Vec<Option<RawValue>> {
     let each = flows.flows().iter().flat_map(|flow| [flow.out, flow.back]);
     [flows.others()]
         .into_iter()
         .chain(each)
         .flat_map(|c| [c.bytes, c.packets])
-        .map(|n| Some(Raw(n)))
+        .map(|n| Some(RawValue(n)))
         .collect()
 }
 
-fn series(flow: &str, direction: Option<Direction>, quantity: &str) -> SeriesSpec {
-    let place = Place { object: Object::Flow(flow.into()), direction, quantity: quantity.into() };
+fn series_spec(flow: &str, direction: Option<Direction>, quantity: &str) -> SeriesSpec {
+    let place = SeriesName { object: Object::Flow(flow.into()), direction, quantity: quantity.into() };
     SeriesSpec {
         name: place.to_string(),
-        kind: Kind::Counter64,
+        kind: ValueKind::Counter64,
         unit: quantity.into(),
         ceiling: None,
-        mark: None,
+        discontinuity: None,
     }
 }

@@ -1,61 +1,61 @@
-//! A CSV file as responses: a row is an answer, its time when it was asked and answered.
+//! Rows of a CSV file as readings: the time of a row is the time of both request and answer.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::Path;
 
 use csv::{ByteRecord, Reader, ReaderBuilder};
-use trunkline_counters::counter::{Moment, Raw};
+use trunkline_counters::counter::{RawValue, Timestamp};
 
-use super::time::moment;
+use super::time::parse_moment;
 use crate::flags::counters::CsvKind;
 
-/// Names of a column of times.
+/// Default names of the column of times.
 const TIMES: [&str; 8] = ["time", "timestamp", "t_s", "time_s", "t", "date", "datetime", "start"];
-/// Most octets of a line.
-const LONGEST: usize = 1 << 22;
+/// Maximum length of a line, in bytes.
+const MAX_LINE: usize = 1 << 22;
 
-/// A column that is read.
+/// A selected column.
 #[derive(Clone, Debug)]
-pub struct Chosen {
-    /// Its place in a row.
-    at: usize,
+pub struct CsvColumn {
+    /// Its index in a row.
+    index: usize,
     /// Its name.
     pub name: String,
-    /// What it holds.
+    /// The kind of its values.
     pub kind: CsvKind,
-    /// The series that it becomes.
+    /// The series to import it as.
     pub series: String,
 }
 
-/// The time of a row, and a value a column.
-pub type Row = (Moment, Vec<Option<Raw>>);
+/// The time of a row, and one value per column.
+pub type Row = (Timestamp, Vec<Option<RawValue>>);
 
-/// An open file.
-pub struct Rows {
-    reader: Reader<Lines<File>>,
+/// A reader of the selected columns of a CSV file.
+pub struct CsvRows {
+    reader: Reader<LineLimit<File>>,
     record: ByteRecord,
     time: usize,
-    last: Option<Moment>,
-    /// What is read of each row.
-    pub columns: Vec<Chosen>,
+    last: Option<Timestamp>,
+    /// The selected columns.
+    pub columns: Vec<CsvColumn>,
 }
 
-/// What was asked of the file.
-pub struct Asked<'a> {
+/// Which columns to read, and how.
+pub struct CsvOptions<'a> {
     /// The column of times.
     pub time: Option<&'a str>,
-    /// What columns hold.
+    /// The default kind.
     pub kind: CsvKind,
-    /// `COLUMN[=[KIND:]SERIES]`; empty: all.
+    /// Selected columns as `COLUMN[=[KIND:]SERIES]`; empty selects all.
     pub columns: &'a [String],
-    /// Names of series of which nothing is said: `other/TABLE/COLUMN`.
+    /// The table in the default name of a series, `other/TABLE/COLUMN`.
     pub table: &'a str,
 }
 
-impl Rows {
-    /// Opens it and reads its row of names. What is wrong is said in one line.
-    pub fn open(path: &Path, asked: &Asked<'_>) -> Result<Rows, String> {
+impl CsvRows {
+    /// Opens a file and reads its header. An error is one line.
+    pub fn open(path: &Path, options: &CsvOptions<'_>) -> Result<CsvRows, String> {
         let open = || -> io::Result<_> {
             let mut head = vec![0; 4096];
             let length = File::open(path)?.read(&mut head)?;
@@ -64,71 +64,71 @@ impl Rows {
             Ok((separator, File::open(path)?))
         };
         let (separator, file) = open().map_err(|e| e.to_string())?;
-        let lines = Lines { inner: BufReader::new(file), length: 0 };
+        let lines = LineLimit { inner: BufReader::new(file), length: 0 };
         let mut reader = ReaderBuilder::new().delimiter(separator).comment(Some(b'#')).from_reader(lines);
-        let names = reader.byte_headers().map_err(|e| wrong(&e))?;
+        let names = reader.byte_headers().map_err(|e| describe_error(&e))?;
         let names: Vec<String> = names.iter().map(|n| String::from_utf8_lossy(n).trim().to_owned()).collect();
-        let place =
+        let index_of =
             |name: &str| names.iter().position(|n| n == name).ok_or(format!("there is no column `{name}`"));
-        let time = match asked.time {
-            Some(name) => place(name)?,
+        let time = match options.time {
+            Some(name) => index_of(name)?,
             None => names.iter().position(|n| TIMES.contains(&n.to_lowercase().as_str())).unwrap_or(0),
         };
         let mut columns = Vec::new();
-        for text in asked.columns {
+        for text in options.columns {
             let (name, rest) = text.split_once('=').unwrap_or((text, ""));
-            let (kind, series) = as_said(rest, asked.kind);
-            let at = place(name)?;
-            columns.push(Chosen {
-                at,
+            let (kind, series) = parse_kind_and_series(rest, options.kind);
+            let index = index_of(name)?;
+            columns.push(CsvColumn {
+                index,
                 name: name.to_owned(),
                 kind,
-                series: series.unwrap_or_else(|| usual(asked, name)),
+                series: series.unwrap_or_else(|| default_series(options, name)),
             });
         }
-        if asked.columns.is_empty() {
-            let rest = names.iter().enumerate().filter(|(at, _)| *at != time);
-            columns.extend(rest.map(|(at, name)| Chosen {
-                at,
+        if options.columns.is_empty() {
+            let rest = names.iter().enumerate().filter(|(index, _)| *index != time);
+            columns.extend(rest.map(|(index, name)| CsvColumn {
+                index,
                 name: name.clone(),
-                kind: asked.kind,
-                series: usual(asked, name),
+                kind: options.kind,
+                series: default_series(options, name),
             }));
         }
         match columns.is_empty() {
-            true => Err("it has no column beside that of times".into()),
-            false => Ok(Rows { reader, record: ByteRecord::new(), time, last: None, columns }),
+            true => Err("it has no column besides the times".into()),
+            false => Ok(CsvRows { reader, record: ByteRecord::new(), time, last: None, columns }),
         }
     }
 
-    /// The next row: its time, later than the one before, and a value a column.
+    /// Returns the next row; `None` at the end. Times must increase.
     pub fn row(&mut self) -> Result<Option<Row>, String> {
-        if !self.reader.read_byte_record(&mut self.record).map_err(|e| wrong(&e))? {
+        if !self.reader.read_byte_record(&mut self.record).map_err(|e| describe_error(&e))? {
             return Ok(None);
         }
         let line = self.record.position().map_or(0, csv::Position::line);
-        let cell = |at: usize| str::from_utf8(self.record.get(at).unwrap_or_default()).map(str::trim);
-        let shown = |at: usize| {
-            let text = String::from_utf8_lossy(self.record.get(at).unwrap_or_default());
+        let cell = |index: usize| str::from_utf8(self.record.get(index).unwrap_or_default()).map(str::trim);
+        let excerpt = |index: usize| {
+            let text = String::from_utf8_lossy(self.record.get(index).unwrap_or_default());
             text.chars().take(40).collect::<String>()
         };
-        let Some(at) = cell(self.time).ok().and_then(moment) else {
-            let what = "is no time: seconds since 1970, or as 2026-01-31T12:00:00Z";
-            return Err(format!("line {line}: `{}` {what}", shown(self.time)));
+        let Some(at) = cell(self.time).ok().and_then(parse_moment) else {
+            let expected = "is not a time: seconds since 1970, or as 2026-01-31T12:00:00Z";
+            return Err(format!("line {line}: `{}` {expected}", excerpt(self.time)));
         };
         if self.last.is_some_and(|last| at <= last) {
-            return Err(format!("line {line}: its time is not after that of the row before"));
+            return Err(format!("line {line}: its time is not after the time of the previous row"));
         }
         self.last = Some(at);
         let mut values = Vec::with_capacity(self.columns.len());
         for column in &self.columns {
-            let value = cell(column.at).ok().and_then(|text| value(text, column.kind));
-            values.push(value.ok_or_else(|| {
+            let parse_value = cell(column.index).ok().and_then(|text| value(text, column.kind));
+            values.push(parse_value.ok_or_else(|| {
                 format!(
                     "line {line}: `{}` in column `{}` is {}",
-                    shown(column.at),
+                    excerpt(column.index),
                     column.name,
-                    wanted(column.kind)
+                    type_error(column.kind)
                 )
             })?);
         }
@@ -136,72 +136,73 @@ impl Rows {
     }
 }
 
-fn usual(asked: &Asked<'_>, name: &str) -> String {
-    use trunkline_counters::archive::{Object, Place};
-    Place { object: Object::Other(asked.table.into()), direction: None, quantity: name.into() }.to_string()
+fn default_series(options: &CsvOptions<'_>, name: &str) -> String {
+    use trunkline_counters::archive::{Object, SeriesName};
+    SeriesName { object: Object::Other(options.table.into()), direction: None, quantity: name.into() }
+        .to_string()
 }
 
-/// `[KIND:]SERIES`.
-fn as_said(text: &str, usual: CsvKind) -> (CsvKind, Option<String>) {
+/// Parses `[KIND:]SERIES`.
+fn parse_kind_and_series(text: &str, default: CsvKind) -> (CsvKind, Option<String>) {
     use clap::ValueEnum;
     let (kind, series) = match text.split_once(':') {
         Some((word, rest)) => match CsvKind::from_str(word, false) {
             Ok(kind) => (kind, rest),
-            Err(_) => (usual, text),
+            Err(_) => (default, text),
         },
-        None => (usual, text),
+        None => (default, text),
     };
     (kind, (!series.is_empty()).then(|| series.to_owned()))
 }
 
-/// A cell's value; an empty one has none. None at all: it is something else.
-fn value(text: &str, kind: CsvKind) -> Option<Option<Raw>> {
+/// Parses a cell; an empty cell has no value. Returns `None` if the cell is invalid.
+fn value(text: &str, kind: CsvKind) -> Option<Option<RawValue>> {
     if text.is_empty() {
         return Some(None);
     }
     let raw = match kind {
-        CsvKind::Counter32 => Raw(text.parse::<u32>().ok()?.into()),
-        CsvKind::Counter64 | CsvKind::Amount => Raw(text.parse().ok()?),
-        CsvKind::Gauge => Raw::gauge(text.parse().ok()?),
-        CsvKind::Real => Raw::real(text.parse().ok()?),
+        CsvKind::Counter32 => RawValue(text.parse::<u32>().ok()?.into()),
+        CsvKind::Counter64 | CsvKind::Amount => RawValue(text.parse().ok()?),
+        CsvKind::Gauge => RawValue::from_gauge(text.parse().ok()?),
+        CsvKind::Real => RawValue::from_real(text.parse().ok()?),
     };
     Some(Some(raw))
 }
 
-fn wanted(kind: CsvKind) -> &'static str {
+fn type_error(kind: CsvKind) -> &'static str {
     match kind {
-        CsvKind::Counter32 => "no whole number below 2^32",
-        CsvKind::Counter64 | CsvKind::Amount => "no whole number from 0 on",
-        CsvKind::Gauge => "no whole number",
-        CsvKind::Real => "no number",
+        CsvKind::Counter32 => "not an integer from 0 to 2^32 - 1",
+        CsvKind::Counter64 | CsvKind::Amount => "not an integer from 0 on",
+        CsvKind::Gauge => "not an integer",
+        CsvKind::Real => "not a number",
     }
 }
 
-fn wrong(error: &csv::Error) -> String {
+fn describe_error(error: &csv::Error) -> String {
     match error.kind() {
         csv::ErrorKind::UnequalLengths { pos, expected_len, len } => {
             let line = pos.as_ref().map_or(0, csv::Position::line);
-            format!("line {line} has {len} fields, the row of names {expected_len}")
+            format!("line {line} has {len} fields, the header has {expected_len}")
         }
         csv::ErrorKind::Io(error) => error.to_string(),
         _ => error.to_string(),
     }
 }
 
-/// A file whose lines have an end: one without would fill the memory.
-struct Lines<R> {
+/// A reader that fails on lines longer than [`MAX_LINE`], which would exhaust the memory.
+struct LineLimit<R> {
     inner: BufReader<R>,
     length: usize,
 }
 
-impl<R: Read> Read for Lines<R> {
+impl<R: Read> Read for LineLimit<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let count = self.inner.read(into)?;
         self.length = match into[..count].iter().rposition(|b| *b == b'\n') {
             Some(at) => count - at,
             None => self.length + count,
         };
-        if self.length > LONGEST {
+        if self.length > MAX_LINE {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a line is longer than 4 MiB"));
         }
         Ok(count)

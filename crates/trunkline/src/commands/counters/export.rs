@@ -7,122 +7,141 @@ use std::time::Duration;
 
 use tempfile::NamedTempFile;
 use trunkline_counters::archive::Reader;
-use trunkline_counters::archive::flat::{Csv, FlatError, Wanted, Written};
-use trunkline_counters::counter::Moment;
+use trunkline_counters::archive::export::{CsvWriter, ExportError, ExportQuery, ExportStats};
+use trunkline_counters::counter::Timestamp;
 
-use super::{existing, failed, patterns};
-use crate::failure::{Failure, say};
-use crate::flags::counters::Export;
+use super::{failure, open_reader, patterns};
+use crate::archive::counters_archive;
+use crate::failure::{Failure, print};
+use crate::flags::counters::{Export, ExportFormat};
 
-/// Writes what is wanted.
+/// Exports the selected series.
 pub fn export(flags: &Export) -> Result<(), Failure> {
-    let reader = existing(&flags.archive)?;
-    let wanted = Wanted {
+    let archive = counters_archive(&flags.archive, flags.positional.as_ref())?;
+    let reader = open_reader(&archive)?;
+    let wanted = ExportQuery {
         patterns: patterns(&flags.series),
-        from: flags.from.unwrap_or(Moment::FIRST),
-        to: flags.to.unwrap_or(Moment::LAST),
-        every: flags.every.map(|every| Duration::from_nanos(every.as_ns())),
+        from: flags.from.unwrap_or(Timestamp::MIN),
+        to: flags.to.unwrap_or(Timestamp::MAX),
+        bucket_length: flags.interval.map(|interval| Duration::from_nanos(interval.as_ns())),
     };
     if wanted.from > wanted.to {
         return Err(Failure::input("--from is after --to"));
     }
-    if flags.csv.as_deref() == Some(Path::new("-")) {
-        let written = csv(&reader, &wanted, BufWriter::new(io::stdout().lock()))?;
-        return complain(&written);
-    }
-    let Some(path) = flags.csv.as_deref().or(flags.parquet.as_deref()) else {
-        return Err(Failure::input("say --csv FILE or --parquet FILE"));
+    let (format, output) = match (&flags.csv, &flags.parquet) {
+        (Some(path), _) => (ExportFormat::Csv, Some(path)),
+        (None, Some(path)) => (ExportFormat::Parquet, Some(path)),
+        (None, None) => (flags.format, flags.output.as_ref()),
     };
-    let place = Place::new(path)?;
-    let out = place.out()?;
-    let written = if flags.csv.is_some() {
-        csv(&reader, &wanted, BufWriter::new(out))?
-    } else {
-        parquet(&reader, &wanted, out)?
+    let output = output.filter(|path| format != ExportFormat::Csv || path.as_path() != Path::new("-"));
+    let Some(path) = output else {
+        if format == ExportFormat::Parquet {
+            return Err(Failure::input("--format parquet needs --output FILE"));
+        }
+        let written = write_csv(&reader, &wanted, BufWriter::new(io::stdout().lock()))?;
+        return warn_about_gaps(&written);
     };
-    complain(&written)?;
-    place.keep()?;
-    say(&format!("{} rows of {} series: {}\n", written.rows, written.series, path.display()))
+    let output = OutputFile::new(path)?;
+    let file = output.file()?;
+    let written = match format {
+        ExportFormat::Csv => write_csv(&reader, &wanted, BufWriter::new(file))?,
+        ExportFormat::Parquet => write_parquet(&reader, &wanted, file)?,
+    };
+    warn_about_gaps(&written)?;
+    output.persist()?;
+    print(&format!("{} rows of {} series: {}\n", written.rows, written.series, path.display()))
 }
 
-fn csv(reader: &Reader, wanted: &Wanted, out: impl Write) -> Result<Written, Failure> {
-    let mut csv = Csv::new(out, wanted.every.is_some())?;
-    let written = reader.flat(wanted, |line| csv.row(line)).map_err(wrong)?;
+fn write_csv(reader: &Reader, wanted: &ExportQuery, out: impl Write) -> Result<ExportStats, Failure> {
+    let mut csv = CsvWriter::new(out, wanted.bucket_length.is_some())?;
+    let written = reader.export(wanted, |line| csv.write_row(line)).map_err(flat_error)?;
     csv.finish()?;
     Ok(written)
 }
 
 #[cfg(feature = "parquet")]
-fn parquet(reader: &Reader, wanted: &Wanted, out: File) -> Result<Written, Failure> {
-    use trunkline_counters::archive::flat::parquet::{Sheet, io};
-    let mut sheet = Sheet::new(BufWriter::new(out), wanted.every.is_some()).map_err(Failure::run)?;
-    let written = reader.flat(wanted, |line| sheet.row(line).map_err(io)).map_err(wrong)?;
-    sheet.finish().map_err(Failure::run)?;
+fn write_parquet(reader: &Reader, wanted: &ExportQuery, out: File) -> Result<ExportStats, Failure> {
+    use trunkline_counters::archive::export::parquet::{ParquetWriter, to_io_error};
+    let mut table =
+        ParquetWriter::new(BufWriter::new(out), wanted.bucket_length.is_some()).map_err(Failure::run)?;
+    let written =
+        reader.export(wanted, |line| table.write_row(line).map_err(to_io_error)).map_err(flat_error)?;
+    table.finish().map_err(Failure::run)?;
     Ok(written)
 }
 
 #[cfg(not(feature = "parquet"))]
-fn parquet(_: &Reader, _: &Wanted, _: File) -> Result<Written, Failure> {
-    Err(Failure::input("this trunkline was built without Parquet"))
+fn write_parquet(_: &Reader, _: &ExportQuery, _: File) -> Result<ExportStats, Failure> {
+    Err(Failure::input("this trunkline was built without the feature `parquet`"))
 }
 
-fn wrong(error: FlatError) -> Failure {
+fn flat_error(error: ExportError) -> Failure {
     match error {
-        FlatError::Archive(error) => failed(error),
-        FlatError::Write(error) => error.into(),
-        error @ FlatError::Many(_) => Failure::input(error),
+        ExportError::Archive(error) => failure(error),
+        ExportError::Write(error) => error.into(),
+        error @ ExportError::TooManyBuckets(_) => Failure::input(error),
     }
 }
 
-/// Says what is missing; nothing at all is wrong usage.
-fn complain(written: &Written) -> Result<(), Failure> {
+/// Warns about missing readings. An empty result is a usage error.
+fn warn_about_gaps(written: &ExportStats) -> Result<(), Failure> {
     let mut err = io::stderr();
-    if written.gone > 0 {
-        let _ = writeln!(err, "warning: readings of {} chunks were removed by age or size", written.gone);
+    if written.removed > 0 {
+        let _ = writeln!(
+            err,
+            "warning: {} chunks of readings were removed because of age or size",
+            written.removed
+        );
     }
     if written.damaged > 0 {
         let _ = writeln!(err, "warning: {} chunks cannot be read", written.damaged);
     }
     match written.rows {
-        0 => Err(Failure::input("the archive has nothing of these series in that time")),
+        0 => Err(Failure::input("the archive has no readings of these series in that time range")),
         _ => Ok(()),
     }
 }
 
-/// A file that appears when it is whole; devices and pipes take what comes.
-enum Place<'a> {
-    Beside(&'a Path, NamedTempFile),
-    There(&'a Path),
+/// An output file that is replaced atomically; devices and pipes are written directly.
+enum OutputFile<'a> {
+    Temporary(&'a Path, NamedTempFile),
+    Direct(&'a Path),
 }
 
-impl<'a> Place<'a> {
-    fn new(path: &'a Path) -> Result<Place<'a>, Failure> {
+impl<'a> OutputFile<'a> {
+    fn new(path: &'a Path) -> Result<OutputFile<'a>, Failure> {
         if path.exists() && !path.is_file() {
-            return Ok(Place::There(path));
+            return Ok(OutputFile::Direct(path));
         }
         let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let file = tempfile::Builder::new()
             .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666)) // less the umask
             .tempfile_in(folder)
-            .map_err(|e| cannot(path, &e))?;
-        Ok(Place::Beside(path, file))
+            .map_err(|e| write_error(path, &e))?;
+        Ok(OutputFile::Temporary(path, file))
     }
 
-    fn out(&self) -> Result<File, Failure> {
+    fn file(&self) -> Result<File, Failure> {
         match self {
-            Place::Beside(path, file) => file.as_file().try_clone().map_err(|e| cannot(path, &e)),
-            Place::There(path) => File::options().write(true).open(path).map_err(|e| cannot(path, &e)),
+            OutputFile::Temporary(path, file) => {
+                file.as_file().try_clone().map_err(|e| write_error(path, &e))
+            }
+            OutputFile::Direct(path) => {
+                File::options().write(true).open(path).map_err(|e| write_error(path, &e))
+            }
         }
     }
 
-    fn keep(self) -> Result<(), Failure> {
+    fn persist(self) -> Result<(), Failure> {
         match self {
-            Place::Beside(path, file) => file.persist(path).map(drop).map_err(|e| cannot(path, &e.error)),
-            Place::There(_) => Ok(()),
+            OutputFile::Temporary(path, file) => {
+                file.persist(path).map(drop).map_err(|e| write_error(path, &e.error))
+            }
+            OutputFile::Direct(_) => Ok(()),
         }
     }
 }
 
-fn cannot(path: &Path, error: &io::Error) -> Failure {
+fn write_error(path: &Path, error: &io::Error) -> Failure {
     Failure::run(format!("cannot write {}: {error}", path.display()))
 }

@@ -1,37 +1,36 @@
-//! `trunkline monitor forward`: what comes into the archive goes on to Prometheus or its like.
+//! `trunkline monitor forward`: new readings of an archive to Prometheus or a compatible receiver.
 //!
-//! Remote write 1.0: a protobuf message, compressed by Snappy, posted over HTTP. How far each table was sent is kept in a
-//! small file, or in the archive's database, after each message that was taken, so that a program that ends at any
-//! moment sends at most one message twice when it begins again. Nothing is kept in memory but what is read of a table at
-//! a time and one message.
+//! Remote write 1.0: a protobuf message, compressed with Snappy, in an HTTP POST request. After each accepted message the
+//! time of the last response sent of each table is stored in a small file, or in the database of the archive. After a crash
+//! at most one message is therefore sent twice. Memory holds one page of a table and one message.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use prost::Message;
-use trunkline_counters::archive::prometheus::{Name, milliseconds, sample};
-use trunkline_counters::archive::{Error, Reader, Row, SeriesInfo, TableId, TableInfo};
-use trunkline_counters::counter::{Moment, Raw};
-use trunkline_run::Stop;
+use trunkline_counters::archive::prometheus::{MetricName, sample_value, to_milliseconds};
+use trunkline_counters::archive::{Error, Location, Reader, Row, SeriesInfo, TableId, TableInfo};
+use trunkline_counters::counter::{RawValue, Timestamp};
+use trunkline_run::StopFlag;
 
-use super::{existing, failed};
-use crate::commands::report::write_whole;
+use super::{failure, open_reader};
+use crate::archive::counters_archive;
+use crate::commands::report::write_atomically;
 use crate::commands::run::stop_on_signals;
-use crate::failure::{Failure, say};
+use crate::failure::{Failure, print, warn};
 use crate::flags::counters::Forward;
 
-/// Samples of a message, about: what receivers like.
-const SAMPLES: usize = 5_000;
-/// Patience with a server.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// Between tries, at first and at most.
-const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
-/// Octets of an answer that are shown.
-const SHOWN: u64 = 200;
+/// Approximate number of samples per message.
+const SAMPLES_PER_MESSAGE: usize = 5_000;
+/// Timeout of a request.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Delay before a retry: initial and maximum.
+const RETRY_DELAY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// Maximum length of a response body in a warning, in bytes.
+const MAX_SHOWN_RESPONSE: u64 = 200;
 
 #[derive(Clone, PartialEq, Message)]
 struct WriteRequest {
@@ -63,121 +62,139 @@ struct Sample {
     timestamp: i64,
 }
 
-/// What became of a message.
-enum Sent {
-    Taken,
-    /// The server wants none of it, and will not later either.
-    Refused(String),
-    /// It may want it later.
-    Later(String),
+/// The outcome of a request.
+enum PostOutcome {
+    Accepted,
+    /// The receiver rejected the message; a retry would fail, too.
+    Rejected(String),
+    /// The request may succeed later.
+    Retry(String),
 }
 
-/// Why a round ended early.
-enum Ended {
-    /// The database is away for a while.
-    Away(Error),
+/// Why sending stopped.
+enum RoundError {
+    /// The database is temporarily unreachable.
+    Unreachable(Error),
     Failed(Failure),
 }
 
-impl From<Error> for Ended {
-    fn from(error: Error) -> Ended {
-        if matches!(error, Error::Lost { .. }) { Ended::Away(error) } else { Ended::Failed(failed(error)) }
+impl From<Error> for RoundError {
+    fn from(error: Error) -> RoundError {
+        if matches!(error, Error::Disconnected { .. }) {
+            RoundError::Unreachable(error)
+        } else {
+            RoundError::Failed(failure(error))
+        }
     }
 }
 
-impl From<Failure> for Ended {
-    fn from(failure: Failure) -> Ended {
-        Ended::Failed(failure)
+impl From<Failure> for RoundError {
+    fn from(failure: Failure) -> RoundError {
+        RoundError::Failed(failure)
     }
 }
 
-/// How far each table was sent: when the last response that was sent came.
-enum State {
-    /// In a file, of each server and table; nanoseconds since 1970.
+/// The time of the last response sent of each table.
+enum Progress {
+    /// In a file, per URL and table, in nanoseconds since 1970.
     File(PathBuf, BTreeMap<String, BTreeMap<String, i64>>),
-    /// In the archive itself.
-    Archive(BTreeMap<TableId, Moment>),
+    /// In the database of the archive.
+    Archive(BTreeMap<TableId, Timestamp>),
 }
 
-impl State {
-    fn new(flags: &Forward, reader: &Reader) -> Result<State, Failure> {
-        let kept = if flags.state.is_some() { None } else { reader.sent(&flags.to).map_err(failed)? };
-        let place = match (&flags.state, kept, flags.archive.file()) {
-            (_, Some(came), _) => return Ok(State::Archive(came)),
-            (Some(place), ..) => place.clone(),
+impl Progress {
+    fn load(flags: &Forward, archive: &Location, reader: &Reader) -> Result<Progress, Failure> {
+        let stored =
+            if flags.state.is_some() { None } else { reader.forwarded(&flags.to).map_err(failure)? };
+        let path = match (&flags.state, stored, archive.file()) {
+            (_, Some(last_times), _) => return Ok(Progress::Archive(last_times)),
+            (Some(path), ..) => path.clone(),
             (None, None, file) => {
                 let mut name = file.unwrap_or(Path::new("archive")).as_os_str().to_owned();
                 name.push("-forward");
                 name.into()
             }
         };
-        match fs::read(&place) {
+        match fs::read(&path) {
             Ok(bytes) => match serde_json::from_slice(&bytes) {
-                Ok(came) => Ok(State::File(place, came)),
-                Err(e) => {
-                    Err(Failure::input(format!("{} does not say how far it came: {e}", place.display())))
-                }
+                Ok(last_times) => Ok(Progress::File(path, last_times)),
+                Err(e) => Err(Failure::input(format!(
+                    "{} is not a state file of `monitor forward`: {e}",
+                    path.display()
+                ))),
             },
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(State::File(place, BTreeMap::new())),
-            Err(e) => Err(Failure::run(format!("cannot read {}: {e}", place.display()))),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Progress::File(path, BTreeMap::new())),
+            Err(e) => Err(Failure::run(format!("cannot read {}: {e}", path.display()))),
         }
     }
 
-    fn after(&self, to: &str, table: TableId) -> Option<Moment> {
+    fn after(&self, to: &str, table: TableId) -> Option<Timestamp> {
         match self {
-            State::File(_, came) => came.get(to)?.get(&table.0.to_string()).copied().map(Moment),
-            State::Archive(came) => came.get(&table).copied(),
-        }
-    }
-
-    fn put(&mut self, to: &str, new: BTreeMap<TableId, Moment>, reader: &Reader) -> Result<(), Ended> {
-        match self {
-            State::File(place, came) => {
-                let tables = came.entry(to.to_owned()).or_default();
-                tables.extend(new.into_iter().map(|(table, at)| (table.0.to_string(), at.0)));
-                Ok(write_whole(place, &serde_json::to_vec(&came).map_err(Failure::run)?)?)
+            Progress::File(_, last_times) => {
+                last_times.get(to)?.get(&table.0.to_string()).copied().map(Timestamp)
             }
-            State::Archive(came) => {
-                reader.put_sent(to, &new)?;
-                came.extend(new);
+            Progress::Archive(last_times) => last_times.get(&table).copied(),
+        }
+    }
+
+    fn update(
+        &mut self,
+        to: &str,
+        new: BTreeMap<TableId, Timestamp>,
+        reader: &Reader,
+    ) -> Result<(), RoundError> {
+        match self {
+            Progress::File(path, last_times) => {
+                let tables = last_times.entry(to.to_owned()).or_default();
+                tables.extend(new.into_iter().map(|(table, at)| (table.0.to_string(), at.0)));
+                Ok(write_atomically(path, &serde_json::to_vec(&last_times).map_err(Failure::run)?)?)
+            }
+            Progress::Archive(last_times) => {
+                reader.put_forwarded(to, &new)?;
+                last_times.extend(new);
                 Ok(())
             }
         }
     }
 }
 
-/// Sends what is there, and what comes.
+/// Sends all readings, then new ones until a signal arrives.
 pub fn forward(flags: &Forward) -> Result<(), Failure> {
     if !flags.to.starts_with("http://") {
-        let why = if flags.to.starts_with("https://") { ": a proxy on loopback may speak TLS" } else { "" };
-        return Err(Failure::input(format!("`{}` does not begin with http://{why}", flags.to)));
+        let hint = if flags.to.starts_with("https://") {
+            ": use a proxy on the loopback interface for TLS"
+        } else {
+            ""
+        };
+        return Err(Failure::input(format!("`{}` does not begin with http://{hint}", flags.to)));
     }
-    let reader = existing(&flags.archive)?;
+    let archive = counters_archive(&flags.archive, flags.positional.as_ref())?;
+    let reader = open_reader(&archive)?;
     let stop = stop_on_signals()?;
-    let mut sender = Sender::new(flags, stop, &reader)?;
-    let mut pause = PAUSE.0;
+    let mut sender = Sender::new(flags, &archive, stop, &reader)?;
+    let mut delay = RETRY_DELAY.0;
     loop {
-        let sent = match sender.round() {
-            // It comes back, and what was not noted as sent is sent then.
-            Err(Ended::Away(error)) if !flags.once => {
-                complain(&format!("{error}; trying again in {} s", pause.as_secs()));
-                sender.wait(pause);
-                if sender.stop.asked() {
-                    return Err(failed(error));
+        let sent = match sender.send_pending() {
+            // Unconfirmed readings are sent again when the database is back.
+            Err(RoundError::Unreachable(error)) if !flags.once => {
+                warn(&format!("{error}; trying again in {} s", delay.as_secs()));
+                sender.wait(delay);
+                if sender.stop.is_requested() {
+                    return Err(failure(error));
                 }
-                pause = (pause * 2).min(PAUSE.1);
+                delay = (delay * 2).min(RETRY_DELAY.1);
                 continue;
             }
-            Err(Ended::Away(error)) => return Err(failed(error)),
-            Err(Ended::Failed(failure)) => return Err(failure),
+            Err(RoundError::Unreachable(error)) => return Err(failure(error)),
+            Err(RoundError::Failed(failure)) => return Err(failure),
             Ok(sent) => sent,
         };
-        pause = PAUSE.0;
-        if flags.once || sender.stop.asked() {
-            return say(&format!("{} samples sent, {} refused\n", sender.taken, sender.refused));
+        delay = RETRY_DELAY.0;
+        if flags.once || sender.stop.is_requested() {
+            return print(&format!("{} samples sent, {} refused\n", sender.accepted, sender.rejected));
         }
         if sent == 0 {
-            sender.wait(Duration::from_nanos(flags.every.as_ns()));
+            sender.wait(Duration::from_nanos(flags.interval.as_ns()));
         }
     }
 }
@@ -185,54 +202,61 @@ pub fn forward(flags: &Forward) -> Result<(), Failure> {
 struct Sender<'a> {
     flags: &'a Forward,
     agent: ureq::Agent,
-    stop: Stop,
+    stop: StopFlag,
     reader: &'a Reader,
-    state: State,
-    /// Where what was never sent begins.
-    from: Moment,
-    taken: u64,
-    refused: u64,
+    progress: Progress,
+    /// Start time of tables that were never sent.
+    from: Timestamp,
+    accepted: u64,
+    rejected: u64,
 }
 
 impl<'a> Sender<'a> {
-    fn new(flags: &'a Forward, stop: Stop, reader: &'a Reader) -> Result<Sender<'a>, Failure> {
-        let state = State::new(flags, reader)?;
+    fn new(
+        flags: &'a Forward,
+        archive: &Location,
+        stop: StopFlag,
+        reader: &'a Reader,
+    ) -> Result<Sender<'a>, Failure> {
+        let progress = Progress::load(flags, archive, reader)?;
         let config = ureq::Agent::config_builder()
-            .timeout_global(Some(PATIENCE))
+            .timeout_global(Some(TIMEOUT))
             .http_status_as_error(false)
             .max_redirects(0)
             .user_agent(concat!("trunkline/", env!("CARGO_PKG_VERSION")))
             .build();
         let hour = Duration::from_secs(3600);
-        let from =
-            flags.from.unwrap_or_else(|| super::time::now().before(hour)).before(Duration::from_nanos(1));
-        Ok(Sender { flags, agent: config.into(), stop, reader, state, from, taken: 0, refused: 0 })
+        let from = flags
+            .from
+            .unwrap_or_else(|| super::time::now().saturating_sub(hour))
+            .saturating_sub(Duration::from_nanos(1));
+        Ok(Sender { flags, agent: config.into(), stop, reader, progress, from, accepted: 0, rejected: 0 })
     }
 
-    /// Sends everything that is there now; how many samples.
-    fn round(&mut self) -> Result<u64, Ended> {
+    /// Sends all new readings and returns the number of samples.
+    fn send_pending(&mut self) -> Result<u64, RoundError> {
         let reader = self.reader;
         let mut tables = Vec::new();
-        let _: ControlFlow<()> = reader.each_table(|table| {
+        let _: ControlFlow<()> = reader.for_each_table(|table| {
             tables.push(table.clone());
             Ok(ControlFlow::Continue(()))
         })?;
-        let before = self.taken + self.refused;
-        let mut message = Pending::default();
+        let before = self.accepted + self.rejected;
+        let mut message = PendingMessage::default();
         for table in &tables {
             let series = reader.series(table.id)?;
             let mut after = self.after(table.id);
             loop {
-                let rows = (SAMPLES / series.len().max(1)).max(1);
+                let rows = (SAMPLES_PER_MESSAGE / series.len().max(1)).max(1);
                 let found = reader.responses(table.id, after, rows)?;
                 for part in found.responses.chunks(rows) {
                     message.add(table, &series, part);
-                    after = part.last().map_or(after, |(row, _)| row.at());
-                    message.came.insert(table.id, after);
-                    if message.samples >= SAMPLES {
+                    after = part.last().map_or(after, |(row, _)| row.time());
+                    message.last_times.insert(table.id, after);
+                    if message.samples >= SAMPLES_PER_MESSAGE {
                         self.send(std::mem::take(&mut message))?;
                     }
-                    if self.stop.asked() {
+                    if self.stop.is_requested() {
                         return Ok(0);
                     }
                 }
@@ -242,52 +266,54 @@ impl<'a> Sender<'a> {
             }
         }
         self.send(message)?;
-        Ok(self.taken + self.refused - before)
+        Ok(self.accepted + self.rejected - before)
     }
 
-    fn after(&self, table: TableId) -> Moment {
-        self.state.after(&self.flags.to, table).unwrap_or(self.from)
+    fn after(&self, table: TableId) -> Timestamp {
+        self.progress.after(&self.flags.to, table).unwrap_or(self.from)
     }
 
-    /// Sends a message until it is taken or refused; none if there is nothing in it.
-    fn send(&mut self, message: Pending) -> Result<(), Ended> {
-        let Pending { request, samples, came } = message;
+    /// Sends a message until the receiver accepts or rejects it; skips an empty message.
+    fn send(&mut self, message: PendingMessage) -> Result<(), RoundError> {
+        let PendingMessage { request, samples, last_times } = message;
         if samples > 0 {
             let bytes = request.encode_to_vec();
             let body = snap::raw::Encoder::new().compress_vec(&bytes).map_err(Failure::run)?;
-            let mut pause = PAUSE.0;
+            let mut delay = RETRY_DELAY.0;
             loop {
                 match self.post(&body) {
-                    Sent::Taken => {
-                        self.taken += samples as u64;
+                    PostOutcome::Accepted => {
+                        self.accepted += samples as u64;
                         break;
                     }
-                    Sent::Refused(why) => {
-                        self.refused += samples as u64;
-                        complain(&format!("{samples} samples were refused: {why}"));
+                    PostOutcome::Rejected(reason) => {
+                        self.rejected += samples as u64;
+                        warn(&format!("{samples} samples were refused: {reason}"));
                         break;
                     }
-                    Sent::Later(why) if self.flags.once => {
-                        return Err(Failure::run(format!("cannot send to {}: {why}", self.flags.to)).into());
+                    PostOutcome::Retry(reason) if self.flags.once => {
+                        return Err(
+                            Failure::run(format!("cannot send to {}: {reason}", self.flags.to)).into()
+                        );
                     }
-                    Sent::Later(why) => {
-                        complain(&format!("cannot send, trying again in {} s: {why}", pause.as_secs()));
-                        self.wait(pause);
-                        if self.stop.asked() {
+                    PostOutcome::Retry(reason) => {
+                        warn(&format!("cannot send, trying again in {} s: {reason}", delay.as_secs()));
+                        self.wait(delay);
+                        if self.stop.is_requested() {
                             return Ok(());
                         }
-                        pause = (pause * 2).min(PAUSE.1);
+                        delay = (delay * 2).min(RETRY_DELAY.1);
                     }
                 }
             }
         }
-        if !came.is_empty() {
-            self.state.put(&self.flags.to, came, self.reader)?;
+        if !last_times.is_empty() {
+            self.progress.update(&self.flags.to, last_times, self.reader)?;
         }
         Ok(())
     }
 
-    fn post(&self, body: &[u8]) -> Sent {
+    fn post(&self, body: &[u8]) -> PostOutcome {
         let sent = self
             .agent
             .post(&self.flags.to)
@@ -297,67 +323,64 @@ impl<'a> Sender<'a> {
             .send(body);
         let mut response = match sent {
             Ok(response) => response,
-            Err(error) => return Sent::Later(error.to_string()),
+            Err(error) => return PostOutcome::Retry(error.to_string()),
         };
         let status = response.status();
         if status.is_success() {
-            return Sent::Taken;
+            return PostOutcome::Accepted;
         }
-        let text = response.body_mut().with_config().limit(SHOWN).lossy_utf8(true).read_to_string();
+        let text =
+            response.body_mut().with_config().limit(MAX_SHOWN_RESPONSE).lossy_utf8(true).read_to_string();
         let text = text.unwrap_or_default();
-        let why = format!("{status} {}", text.lines().next().unwrap_or_default());
-        // What a client has done wrong it will do wrong again; but not that it comes too often.
+        let reason = format!("{status} {}", text.lines().next().unwrap_or_default());
+        // A client error repeats on retry, except a timeout (408) or a rate limit (429).
         if status.is_client_error() && ![408, 429].contains(&status.as_u16()) {
-            Sent::Refused(why)
+            PostOutcome::Rejected(reason)
         } else {
-            Sent::Later(why)
+            PostOutcome::Retry(reason)
         }
     }
 
-    /// Waits, unless a signal comes.
+    /// Waits until `time` has passed or a signal arrives.
     fn wait(&self, time: Duration) {
-        const LOOK: Duration = Duration::from_millis(100);
+        const STEP: Duration = Duration::from_millis(100);
         let mut left = time;
-        while !left.is_zero() && !self.stop.asked() {
-            let nap = left.min(LOOK);
-            #[expect(clippy::disallowed_methods, reason = "there is nothing to do until then")]
-            std::thread::sleep(nap);
-            left -= nap;
+        while !left.is_zero() && !self.stop.is_requested() {
+            let step = left.min(STEP);
+            #[expect(clippy::disallowed_methods, reason = "nothing to do until then")]
+            std::thread::sleep(step);
+            left -= step;
         }
     }
 }
 
-fn complain(line: &str) {
-    let _ = writeln!(std::io::stderr(), "trunkline: {}", trunkline_report::plain(line));
-}
-
-/// A message that is made.
+/// A message under construction.
 #[derive(Default)]
-struct Pending {
+struct PendingMessage {
     request: WriteRequest,
     samples: usize,
-    /// Of each table in it, when its last response came.
-    came: BTreeMap<TableId, Moment>,
+    /// Time of the last response of each table in the message.
+    last_times: BTreeMap<TableId, Timestamp>,
 }
 
-impl Pending {
-    fn add(&mut self, table: &TableInfo, series: &[SeriesInfo], rows: &[(Row, Vec<Option<Raw>>)]) {
+impl PendingMessage {
+    fn add(&mut self, table: &TableInfo, series: &[SeriesInfo], rows: &[(Row, Vec<Option<RawValue>>)]) {
         for one in series {
             let mut samples: Vec<Sample> = Vec::new();
             for (row, values) in rows {
                 let value = values.get(one.position).copied().flatten();
-                let Some((answered, raw)) = row.answered.zip(value) else { continue };
-                let timestamp = milliseconds(answered);
-                // Of two answers in a millisecond the later one stands.
+                let Some((answered, raw)) = row.answered_at.zip(value) else { continue };
+                let timestamp = to_milliseconds(answered);
+                // Of two answers in one millisecond, send the later one.
                 samples.pop_if(|last| last.timestamp == timestamp);
-                samples.push(Sample { value: sample(raw, one.column.kind), timestamp });
+                samples.push(Sample { value: sample_value(raw, one.column.kind), timestamp });
             }
             if samples.is_empty() {
                 continue;
             }
-            let name = Name::of(table, one);
+            let name = MetricName::new(table, one);
             let label = |name: &str, value: &str| Label { name: name.into(), value: value.into() };
-            // In the order of names, in which capitals and `_` come first.
+            // Labels must be sorted by name; `_` sorts before lower-case letters.
             let mut labels = vec![label("__name__", &name.metric)];
             labels.extend(name.labels.iter().map(|(name, value)| label(name, value)));
             self.samples += samples.len();

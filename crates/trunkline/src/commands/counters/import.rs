@@ -3,249 +3,266 @@
 use std::path::Path;
 use std::time::Duration;
 
-use trunkline_counters::archive::{Error, Layout, Reader, SeriesSpec, TableSpec, Writer, run};
-use trunkline_counters::counter::{Answer, Moment, Raw, Response};
+use trunkline_counters::archive::{
+    Error, Layout, Location, Reader, SeriesSpec, TableSpec, Writer, run_import,
+};
+use trunkline_counters::counter::{Answer, RawValue, Response, Timestamp};
 use trunkline_record::Record;
 use trunkline_record::store;
 
-use super::csv::{Asked, Row, Rows};
-use super::{failed, time, writer};
-use crate::failure::{Failure, say};
+use super::csv::{CsvOptions, CsvRows, Row};
+use super::{failure, open_writer, time};
+use crate::archive::counters_archive;
+use crate::failure::{Failure, print};
 use crate::flags::counters::{CsvKind, Import};
 
-/// Responses between two flushes: fewer than any table may let wait.
+/// Responses between two flushes; fewer than a table may buffer.
 const FLUSH: u64 = 64;
-/// Responses that are looked at together.
+/// Responses that are read at a time.
 const PAGE: usize = 4_096;
 
-/// Reads a file, or runs.
+/// Imports a CSV file or runs.
 pub fn import(flags: &Import) -> Result<(), Failure> {
+    let archive = counters_archive(&flags.archive, flags.positional.as_ref())?;
     let is_run = flags.file.is_dir() || flags.file.extension().is_some_and(|e| e == "json");
     if !is_run {
-        return csv(flags);
+        return import_csv(flags, &archive);
     }
-    let said = [flags.device.is_some(), flags.table.is_some(), flags.time.is_some(), flags.period.is_some()];
-    if said.contains(&true) || !flags.columns.is_empty() {
+    let csv_flags =
+        [flags.device.is_some(), flags.table.is_some(), flags.time.is_some(), flags.interval.is_some()];
+    if csv_flags.contains(&true) || !flags.columns.is_empty() {
         return Err(Failure::input(
-            "a run says itself what it is of: only CSV files are told --device and the like",
+            "--device, --table, --time, --interval and --column apply to CSV files only",
         ));
     }
     let records = store::load(&flags.file).map_err(Failure::input)?;
     for record in &records {
-        // The devices of a run are free when it is in the archive.
-        let put = run(&mut writer(&flags.archive)?, record)?;
-        say(&format!("{}: {} tables, {} rows\n", run::device(record), put.tables, put.rows))?;
+        // A new writer per run releases the locks of the devices of the run.
+        let stored = import_run(&mut open_writer(&archive)?, record)?;
+        print(&format!(
+            "{}: {} tables, {} rows\n",
+            run_import::device_name(record),
+            stored.tables,
+            stored.rows
+        ))?;
     }
     Ok(())
 }
 
-/// Puts a run into an archive.
-pub fn run(writer: &mut Writer, record: &Record) -> Result<run::Put, Failure> {
-    let began = time::moment(&record.started).ok_or_else(|| {
-        Failure::input(format!("`{}` is no time at which a run was started", record.started))
-    })?;
-    run::put(writer, record, began).map_err(|error| match error {
-        Error::Disorder(_) => {
-            Failure::input(format!("the archive has the run `{}` already", run::device(record)))
+/// Imports a run into an archive.
+pub fn import_run(writer: &mut Writer, record: &Record) -> Result<run_import::ImportStats, Failure> {
+    let began = time::parse_moment(&record.started)
+        .ok_or_else(|| Failure::input(format!("`{}` is not the start time of a run", record.started)))?;
+    run_import::import(writer, record, began).map_err(|error| match error {
+        Error::OutOfOrder(_) => {
+            Failure::input(format!("the archive already has the run `{}`", run_import::device_name(record)))
         }
-        error => failed(error),
+        error => failure(error),
     })
 }
 
-fn csv(flags: &Import) -> Result<(), Failure> {
-    let wrong = |why: String| Failure::input(format!("{}: {why}", flags.file.display()));
+fn import_csv(flags: &Import, archive: &Location) -> Result<(), Failure> {
+    let input_error = |reason: String| Failure::input(format!("{}: {reason}", flags.file.display()));
     let Some(device) = &flags.device else {
-        return Err(Failure::input("say of which device the file is, with --device NAME"));
+        return Err(Failure::input("a CSV file needs --device NAME"));
     };
     let stem = || flags.file.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
     let table = flags.table.clone().unwrap_or_else(stem);
-    let asked =
-        Asked { time: flags.time.as_deref(), kind: flags.kind, columns: &flags.columns, table: &table };
-    // Read twice: a file that is wrong anywhere leaves nothing behind.
-    let (first, second) = checked(&flags.file, &asked).map_err(wrong)?;
-    let period = match (flags.period, second) {
+    let options =
+        CsvOptions { time: flags.time.as_deref(), kind: flags.kind, columns: &flags.columns, table: &table };
+    // Read the file twice, so that a file with an error is not imported in part.
+    let (first, second) = validate(&flags.file, &options).map_err(input_error)?;
+    let period = match (flags.interval, second) {
         (Some(period), _) => Duration::from_nanos(period.as_ns()),
-        (None, Some(second)) => second.since(first),
-        (None, None) => return Err(wrong("one row tells no period: say it with --period".into())),
+        (None, Some(second)) => second.duration_since(first),
+        (None, None) => return Err(input_error("one row has no interval: give --interval".into())),
     };
-    let mut rows = Rows::open(&flags.file, &asked).map_err(wrong)?;
+    let mut rows = CsvRows::open(&flags.file, &options).map_err(input_error)?;
     let spec = TableSpec {
         device: device.clone(),
         name: table.clone(),
         period,
         refresh: Some(Duration::ZERO),
-        series: rows.columns.iter().map(|c| series(&c.series, c.kind)).collect(),
+        series: rows.columns.iter().map(|c| series_spec(&c.series, c.kind)).collect(),
     };
-    let mut writer = writer(&flags.archive)?;
-    let layout = writer.table(&spec).map_err(failed)?;
-    let refused = |trouble| match trouble {
-        Trouble::File(why) => wrong(why),
-        Trouble::Archive(error) => failed(error),
+    let mut writer = open_writer(archive)?;
+    let layout = writer.open_table(&spec).map_err(failure)?;
+    let failed = |error| match error {
+        ImportError::File(reason) => input_error(reason),
+        ImportError::Archive(error) => failure(error),
     };
-    let reader = Reader::open(&flags.archive).map_err(failed)?;
-    let mut past = Past::of(&reader, &layout).map_err(failed)?;
+    let reader = Reader::open(archive).map_err(failure)?;
+    let mut existing = ExistingTable::of(&reader, &layout).map_err(failure)?;
     let mut next = None;
-    if let Some(last) = past.last.filter(|last| first <= *last) {
-        // A file that was put in part is completed.
-        let begun = past.begun(&reader, &layout, &mut rows, (first, period)).map_err(refused)?;
-        next = if begun { rows.row().map_err(wrong)? } else { None };
+    if let Some(last) = existing.last.filter(|last| first <= *last) {
+        // Complete a file that was imported in part.
+        let matches_start =
+            existing.matches_start(&reader, &layout, &mut rows, (first, period)).map_err(failed)?;
+        next = if matches_start { rows.row().map_err(input_error)? } else { None };
         if next.is_none() {
-            let last = time::written(last);
-            return Err(wrong(format!(
-                "the archive has `{device}` `{table}` up to {last} already, and the file begins before"
+            let last = time::format_moment(last);
+            return Err(input_error(format!(
+                "the archive already has `{device}` `{table}` up to {last}, and the file begins before"
             )));
         }
     }
-    let count = put(&mut writer, &layout, (next, rows), past, first.before(period)).map_err(refused)?;
-    say(&format!("{count} rows of {} series: {}\n", layout.series.len(), flags.archive))
+    let count = append_rows(&mut writer, &layout, (next, rows), existing, first.saturating_sub(period))
+        .map_err(failed)?;
+    print(&format!("{count} rows of {} series: {}\n", layout.series.len(), archive))
 }
 
-fn series(name: &str, kind: CsvKind) -> SeriesSpec {
+fn series_spec(name: &str, kind: CsvKind) -> SeriesSpec {
     let unit = name.rsplit('/').next().unwrap_or_default();
-    SeriesSpec { name: name.into(), kind: kind.kind(), unit: unit.into(), ceiling: None, mark: None }
+    SeriesSpec { name: name.into(), kind: kind.kind(), unit: unit.into(), ceiling: None, discontinuity: None }
 }
 
-/// Reads all of a file, and gives the times of its first two rows.
-fn checked(path: &Path, asked: &Asked<'_>) -> Result<(Moment, Option<Moment>), String> {
-    let mut rows = Rows::open(path, asked)?;
-    let (first, _) = rows.row()?.ok_or("it has no row but that of names")?;
+/// Reads a whole file and returns the times of its first two rows.
+fn validate(path: &Path, options: &CsvOptions<'_>) -> Result<(Timestamp, Option<Timestamp>), String> {
+    let mut rows = CsvRows::open(path, options)?;
+    let (first, _) = rows.row()?.ok_or("it has no rows after the header")?;
     let second = rows.row()?.map(|(at, _)| at);
     while rows.row()?.is_some() {}
     Ok((first, second))
 }
 
-/// What the archive has of a table.
-struct Past {
-    /// When its last response came.
-    last: Option<Moment>,
-    /// Of each column of the file where its series stands in the table.
-    places: Vec<usize>,
-    /// What each column came to.
-    counted: Vec<u64>,
+/// The readings of a table that the archive already has.
+struct ExistingTable {
+    /// Time of the last response.
+    last: Option<Timestamp>,
+    /// Position of the series of each column in the table.
+    positions: Vec<usize>,
+    /// Accumulated total of each column.
+    totals: Vec<u64>,
 }
 
-impl Past {
-    fn of(reader: &Reader, layout: &Layout) -> Result<Past, Error> {
-        let last = reader.extent(layout.table)?.map(|(_, last)| last);
-        let places = layout.series.iter().map(|id| Ok(reader.one(*id)?.position));
-        let mut past = Past { last, places: places.collect::<Result<_, Error>>()?, counted: Vec::new() };
-        past.came_to(&reader.newest(layout.table)?.0.map(|n| n.values).unwrap_or_default());
-        Ok(past)
+impl ExistingTable {
+    fn of(reader: &Reader, layout: &Layout) -> Result<ExistingTable, Error> {
+        let last = reader.time_range(layout.table)?.map(|(_, last)| last);
+        let positions = layout.series.iter().map(|id| Ok(reader.series_by_id(*id)?.position));
+        let mut existing =
+            ExistingTable { last, positions: positions.collect::<Result<_, Error>>()?, totals: Vec::new() };
+        existing.set_totals(&reader.latest_answer(layout.table)?.0.map(|n| n.values).unwrap_or_default());
+        Ok(existing)
     }
 
-    fn value(values: &[Option<Raw>], place: usize) -> Option<Raw> {
-        values.get(place).copied().flatten()
+    fn value(values: &[Option<RawValue>], position: usize) -> Option<RawValue> {
+        values.get(position).copied().flatten()
     }
 
-    fn came_to(&mut self, values: &[Option<Raw>]) {
-        let count = |&place: &usize| Past::value(values, place).map_or(0, |raw| raw.0);
-        self.counted = self.places.iter().map(count).collect();
+    fn set_totals(&mut self, values: &[Option<RawValue>]) {
+        let count = |&position: &usize| ExistingTable::value(values, position).map_or(0, |raw| raw.0);
+        self.totals = self.positions.iter().map(count).collect();
     }
 
-    /// Counts amounts up.
-    fn count_up(&mut self, rows: &Rows, values: &mut [Option<Raw>]) {
-        for ((value, counted), column) in values.iter_mut().zip(&mut self.counted).zip(&rows.columns) {
+    /// Replaces amounts by their running totals.
+    fn accumulate(&mut self, rows: &CsvRows, values: &mut [Option<RawValue>]) {
+        for ((value, total), column) in values.iter_mut().zip(&mut self.totals).zip(&rows.columns) {
             if let (Some(raw), CsvKind::Amount) = (value, column.kind) {
-                *counted = counted.wrapping_add(raw.0);
-                *raw = Raw(*counted);
+                *total = total.wrapping_add(raw.0);
+                *raw = RawValue(*total);
             }
         }
     }
 
-    /// Whether all that the archive has from the first row of a file on is how the file begins; that much of it is
-    /// read, and counted from what there was before.
-    fn begun(
+    /// Whether the readings that the archive has from the first row of the file on equal the start of the file. Reads these
+    /// rows and accumulates them onto the earlier totals.
+    fn matches_start(
         &mut self,
         reader: &Reader,
         layout: &Layout,
-        rows: &mut Rows,
-        (first, period): (Moment, Duration),
-    ) -> Result<bool, Trouble> {
-        let mut after = before(reader, layout, first, period)?;
-        self.came_to(&[]);
+        rows: &mut CsvRows,
+        (first, period): (Timestamp, Duration),
+    ) -> Result<bool, ImportError> {
+        let mut after = time_before_first(reader, layout, first, period)?;
+        self.set_totals(&[]);
         let mut last = None;
         loop {
             let found = reader.responses(layout.table, after, PAGE)?;
             for (row, values) in &found.responses {
-                after = row.at();
+                after = row.time();
                 if after < first {
-                    if row.answered.is_some() {
-                        self.came_to(values);
+                    if row.answered_at.is_some() {
+                        self.set_totals(values);
                     }
                     continue;
                 }
-                let Some((at, mut wanted)) = rows.row().map_err(Trouble::File)? else { return Ok(false) };
-                self.count_up(rows, &mut wanted);
-                let mut pairs = wanted.iter().zip(&self.places);
-                let same = pairs.all(|(value, &place)| *value == Past::value(values, place));
-                if row.answered != Some(at) || !same {
+                let Some((at, mut wanted)) = rows.row().map_err(ImportError::File)? else { return Ok(false) };
+                self.accumulate(rows, &mut wanted);
+                let mut pairs = wanted.iter().zip(&self.positions);
+                let same = pairs.all(|(value, &position)| *value == ExistingTable::value(values, position));
+                if row.answered_at != Some(at) || !same {
                     return Ok(false);
                 }
                 last = Some(at);
             }
             if !found.more {
-                // Rows that only summaries are left of cannot be told from others.
+                // Rows that have been reduced to summaries cannot be compared.
                 return Ok(last == self.last);
             }
         }
     }
 }
 
-/// A moment before the last response before `first`, though not long before, unless there is none.
-fn before(reader: &Reader, layout: &Layout, first: Moment, period: Duration) -> Result<Moment, Error> {
-    let begin = reader.extent(layout.table)?.map_or(first, |(begin, _)| begin);
+/// Returns a time shortly before the last response before `first`.
+fn time_before_first(
+    reader: &Reader,
+    layout: &Layout,
+    first: Timestamp,
+    period: Duration,
+) -> Result<Timestamp, Error> {
+    let begin = reader.time_range(layout.table)?.map_or(first, |(begin, _)| begin);
     let mut span = period.saturating_mul(2);
-    while begin <= first.before(span) {
-        let found = reader.responses(layout.table, first.before(span), 1)?;
-        if found.responses.first().is_some_and(|(row, _)| row.at() < first) {
+    while begin <= first.saturating_sub(span) {
+        let found = reader.responses(layout.table, first.saturating_sub(span), 1)?;
+        if found.responses.first().is_some_and(|(row, _)| row.time() < first) {
             break;
         }
         span = span.saturating_mul(2);
     }
-    Ok(first.before(span))
+    Ok(first.saturating_sub(span))
 }
 
-enum Trouble {
+enum ImportError {
     File(String),
     Archive(Error),
 }
 
-impl From<Error> for Trouble {
+impl From<Error> for ImportError {
     fn from(error: Error) -> Self {
-        Trouble::Archive(error)
+        ImportError::Archive(error)
     }
 }
 
-/// Puts all rows into a table. Amounts are counted up, from what was counted until now; without a past from 0 at `before`.
-fn put(
+/// Appends all rows to a table. Amounts are accumulated onto the existing totals; in an empty table from 0 at `before`.
+fn append_rows(
     writer: &mut Writer,
     layout: &Layout,
-    (mut next, mut rows): (Option<Row>, Rows),
-    mut past: Past,
-    before: Moment,
-) -> Result<u64, Trouble> {
-    let answer = |at: Moment, values| Response {
-        due: at,
-        asked: at,
-        answer: Some(Answer { answered: at, uptime: None, values }),
+    (mut next, mut rows): (Option<Row>, CsvRows),
+    mut existing: ExistingTable,
+    before: Timestamp,
+) -> Result<u64, ImportError> {
+    let answer = |at: Timestamp, values| Response {
+        due_at: at,
+        requested_at: at,
+        answer: Some(Answer { answered_at: at, uptime: None, values }),
     };
     let amounts = || rows.columns.iter().map(|column| column.kind == CsvKind::Amount);
-    if past.last.is_none() && amounts().any(|is| is) {
-        let values = amounts().map(|is| is.then_some(Raw(0))).collect();
+    if existing.last.is_none() && amounts().any(|is| is) {
+        let values = amounts().map(|is| is.then_some(RawValue(0))).collect();
         writer.append(layout.table, &answer(before, values))?;
     }
     let mut count = 0;
     while let Some((at, mut values)) = match next.take() {
-        None => rows.row().map_err(Trouble::File)?,
+        None => rows.row().map_err(ImportError::File)?,
         next => next,
     } {
-        past.count_up(&rows, &mut values);
+        existing.accumulate(&rows, &mut values);
         writer.append(layout.table, &answer(at, values))?;
         count += 1;
         if count % FLUSH == FLUSH - 1 {
             writer.flush()?;
         }
     }
-    writer.seal_all()?;
+    writer.make_all_chunks()?;
     Ok(count)
 }

@@ -4,31 +4,33 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use serde_json::json;
-use trunkline_counters::archive::flat;
-use trunkline_report::plain;
+use trunkline_counters::archive::export;
+use trunkline_report::sanitize;
 
-use super::time::written;
-use super::{existing, failed, patterns};
-use crate::failure::{Failure, say};
+use super::time::format_moment;
+use super::{failure, open_reader, patterns};
+use crate::archive::counters_archive;
+use crate::failure::{Failure, print};
 use crate::flags::counters::List;
 
-/// Lists tables, or the series that are named.
+/// Lists tables, or the series that match `--series`.
 pub fn list(flags: &List) -> Result<(), Failure> {
-    let reader = existing(&flags.archive)?;
+    let archive = counters_archive(&flags.archive, flags.positional.as_ref())?;
+    let reader = open_reader(&archive)?;
     let patterns = patterns(&flags.series);
     let (mut tables, mut count) = (0u64, 0u64);
-    let mut told = Ok(());
+    let mut printed = Ok(());
     if !flags.json && patterns.is_empty() {
-        say(&row(["DEVICE", "TABLE", "SERIES", "EVERY", "FROM", "TO"]))?;
+        print(&row(["DEVICE", "TABLE", "SERIES", "EVERY", "FROM", "TO"]))?;
     }
     let _: ControlFlow<()> = reader
-        .each_chosen(&patterns, |table, series| {
+        .for_each_selected(&patterns, |table, series| {
             tables += 1;
             count += series.len() as u64;
             let mut text = String::new();
             if patterns.is_empty() {
-                let extent = reader.extent(table.id)?;
-                let ends = [extent.map(|e| e.0), extent.map(|e| e.1)].map(|m| m.map(written));
+                let extent = reader.time_range(table.id)?;
+                let ends = [extent.map(|e| e.0), extent.map(|e| e.1)].map(|m| m.map(format_moment));
                 if flags.json {
                     let line = json!({
                         "device": table.device, "table": table.name, "series": series.len(),
@@ -37,9 +39,15 @@ pub fn list(flags: &List) -> Result<(), Failure> {
                     text = format!("{line}\n");
                 } else {
                     let [from, to] = ends.map(|end| end.unwrap_or_else(|| "–".into()));
-                    let (device, name) = (plain(&table.device), plain(&table.name));
-                    text =
-                        row([&device, &name, &series.len().to_string(), &length(table.period), &from, &to]);
+                    let (device, name) = (sanitize(&table.device), sanitize(&table.name));
+                    text = row([
+                        &device,
+                        &name,
+                        &series.len().to_string(),
+                        &format_period(table.period),
+                        &from,
+                        &to,
+                    ]);
                 }
             } else {
                 for one in series {
@@ -51,20 +59,20 @@ pub fn list(flags: &List) -> Result<(), Failure> {
                         });
                         format!("{line}\n")
                     } else {
-                        plain(&format!("{}:{}  {kind}  {}", table.device, one.name, one.unit)) + "\n"
+                        sanitize(&format!("{}:{}  {kind}  {}", table.device, one.name, one.unit)) + "\n"
                     };
                 }
             }
-            told = say(&text);
-            Ok(if told.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+            printed = print(&text);
+            Ok(if printed.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
         })
-        .map_err(failed)?;
-    told?;
+        .map_err(failure)?;
+    printed?;
     if flags.json {
         return Ok(());
     }
-    let bytes = reader.bytes().map_err(failed)?;
-    say(&format!("{tables} tables, {count} series, {bytes} bytes\n"))
+    let bytes = reader.size_bytes().map_err(failure)?;
+    print(&format!("{tables} tables, {count} series, {bytes} bytes\n"))
 }
 
 fn row(fields: [&str; 6]) -> String {
@@ -72,6 +80,9 @@ fn row(fields: [&str; 6]) -> String {
     format!("{device:<24}  {table:<20}  {series:>7}  {every:>8}  {from:<30}  {to}\n")
 }
 
-fn length(period: Duration) -> String {
-    format!("{} s", flat::nine(period.as_nanos() as i128).trim_end_matches('0').trim_end_matches('.'))
+fn format_period(period: Duration) -> String {
+    format!(
+        "{} s",
+        export::format_seconds(period.as_nanos() as i128).trim_end_matches('0').trim_end_matches('.')
+    )
 }

@@ -7,7 +7,7 @@ use trunkline_llc::wire::HEADER;
 use trunkline_units::Span;
 
 use super::VERSION;
-use crate::failure::{Failure, say};
+use crate::failure::{Failure, print};
 use crate::flags::llc::{Admit, Promise};
 
 /// Computes the bounds, or says why there are none.
@@ -17,7 +17,7 @@ pub fn admit(flags: &Admit) -> Result<(), Failure> {
     let bounds = admit::admit(&network, &promises);
     let rotation = admit::rotation(&network, &promises).ok();
     let refused = bounds.as_ref().err().map(|refusal| reason(refusal, &promises));
-    say(&if flags.json {
+    print(&if flags.json {
         let delays = bounds.as_ref().map(|delays| {
             let one = |(p, delay): (&admit::Promise, &Span)| {
                 json!({
@@ -50,10 +50,10 @@ fn network(flags: &Admit) -> Result<Network, Failure> {
         true => Options::default(),
         false => Options::for_line(&line, flags.highest.unwrap_or(last), 1 + HEADER + usize::from(octets)),
     };
-    options.highest = flags.highest.unwrap_or(options.highest);
-    options.invited = flags.invited.unwrap_or(options.invited);
-    if options.highest < last {
-        return Err(Failure::input(format!("--highest {} is below station {last}", options.highest)));
+    options.highest_station = flags.highest.unwrap_or(options.highest_station);
+    options.invited_per_window = flags.invited.unwrap_or(options.invited_per_window);
+    if options.highest_station < last {
+        return Err(Failure::input(format!("--highest {} is below station {last}", options.highest_station)));
     }
     let background = flags.background.map(u32::from);
     let stations = numbers.iter().map(|&number| Station { number, background }).collect();
@@ -86,8 +86,8 @@ const MOST: usize = 4096;
 /// Why, with the promise in words instead of its place.
 fn reason(refusal: &Refusal, promises: &[admit::Promise]) -> String {
     let of = match *refusal {
-        Refusal::Stranger { promise, .. }
-        | Refusal::Senseless { promise }
+        Refusal::UnknownStation { promise, .. }
+        | Refusal::InvalidPromise { promise }
         | Refusal::Limited { promise, .. }
         | Refusal::Overload { promise }
         | Refusal::Late { promise, .. } => promises.get(promise).map(|p| (promise, p)),

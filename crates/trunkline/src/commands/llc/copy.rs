@@ -9,15 +9,15 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use trunkline_io::Clock;
-use trunkline_llc::face::{Error, Sap};
+use trunkline_llc::socket::{Error, Sap};
 use trunkline_llc::wire::{ALL, CommandStatus};
 use trunkline_llc::{Address, Options, Outcome};
-use trunkline_run::Stop;
+use trunkline_run::StopFlag;
 use trunkline_units::{Instant, Rate, Size, Span};
 
 use super::talk::{Asks, DIGEST, NAME, PIECE, Says};
 use super::{CHECKED_OWN, FILES, VERSION, address, failed, keep, nap, own, settings, stopped};
-use crate::failure::{Failure, say};
+use crate::failure::{Failure, print};
 use crate::flags::llc::Copy;
 
 /// How long one answer of the other end is waited for before it is asked again.
@@ -37,8 +37,8 @@ struct Copied {
 }
 
 /// Copies one file after the other.
-pub fn copy(flags: &Copy, stop: &Stop) -> Result<(), Failure> {
-    let Some((to, files)) = flags.words.split_last().filter(|(_, files)| !files.is_empty()) else {
+pub fn copy(flags: &Copy, stop: &StopFlag) -> Result<(), Failure> {
+    let Some((to, files)) = flags.arguments.split_last().filter(|(_, files)| !files.is_empty()) else {
         return Err(Failure::input("which files, and where to? First the files, then the station"));
     };
     let to = address(to, FILES)?;
@@ -51,7 +51,7 @@ pub fn copy(flags: &Copy, stop: &Stop) -> Result<(), Failure> {
     let station = own(&flags.place, &settings, stop)?;
     let options = Options {
         crc: true,
-        patience: Span::from_ms(20),
+        response_timeout: Span::from_ms(20),
         tries: 10,
         ..Options::acknowledged(flags.priority)
     };
@@ -63,11 +63,11 @@ pub fn copy(flags: &Copy, stop: &Stop) -> Result<(), Failure> {
     for (at, (name, mut file)) in files.into_iter().enumerate() {
         let number = first.wrapping_add(at as u32);
         let mut sender =
-            Sender { sap: &sap, to, clock, stop, patience: flags.patience, number, room: Vec::new() };
+            Sender { sap: &sap, to, clock, stop, patience: flags.timeout, number, room: Vec::new() };
         match sender.copy(&name, &mut file, flags.force) {
             Ok(done) => {
                 if !flags.json {
-                    say(&done.text())?;
+                    print(&done.text())?;
                 }
                 copied.push(done);
             }
@@ -93,7 +93,7 @@ pub fn copy(flags: &Copy, stop: &Stop) -> Result<(), Failure> {
             "sap": to.sap, "copied": copied.iter().map(one).collect::<Vec<_>>(),
             "refused": refused.iter().map(|(name, why)| json!({ "name": name, "why": why })).collect::<Vec<_>>(), "partial": trouble.is_some(),
         });
-        say(&format!("{whole:#}\n"))?;
+        print(&format!("{whole:#}\n"))?;
     }
     trouble.map_or(Ok(()), Err)
 }
@@ -146,7 +146,7 @@ struct Sender<'a> {
     sap: &'a Sap,
     to: Address,
     clock: Clock,
-    stop: &'a Stop,
+    stop: &'a StopFlag,
     patience: Span,
     number: u32,
     room: Vec<u8>,
@@ -241,7 +241,7 @@ impl Sender<'_> {
             match self.sap.receive_within(&mut self.room, Some(left.into())) {
                 Ok(received) if received.from == self.to => {}
                 Ok(_) => continue,
-                Err(Error::TimedOut) if self.stop.asked() => return Err(self.kept().into()),
+                Err(Error::TimedOut) if self.stop.is_requested() => return Err(self.kept().into()),
                 Err(Error::TimedOut) if self.clock.now() >= until => return Ok(None),
                 Err(Error::TimedOut) => continue,
                 Err(e) => return Err(failed(e).into()),
@@ -265,7 +265,7 @@ impl Sender<'_> {
         let begun = self.clock.now();
         let end = begun + self.patience;
         loop {
-            if self.stop.asked() {
+            if self.stop.is_requested() {
                 return Err(self.kept());
             }
             // A station that is there and takes no files may just be starting, for a moment.

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use trunkline_io::{Clock, Pacer};
-use trunkline_llc::face::{Attached, Error, Sap, Settings};
+use trunkline_llc::socket::{Error, Sap, Settings, StationSocket};
 use trunkline_llc::wire::{CRC, MAX_INFORMATION};
 use trunkline_llc::{Address, Options, Outcome};
 use trunkline_record::Histogram;
-use trunkline_run::Stop;
+use trunkline_run::StopFlag;
 use trunkline_units::{Rate, Size, Span};
 
 use super::figures::{self, Usage, Used};
@@ -18,7 +18,7 @@ use super::serve::Common;
 use super::{
     CHECKED_OWN, CHECKED_SINK, COUNT, OWN, Pair, SINK, VERSION, failed, nap, settings, stopped, stubborn,
 };
-use crate::failure::{Failure, say};
+use crate::failure::{Failure, print};
 use crate::flags::llc::Load;
 
 /// What is under way still comes within this.
@@ -72,16 +72,16 @@ struct Course<'a> {
     to: Address,
     count: &'a Sap,
     clock: Clock,
-    stop: &'a Stop,
+    stop: &'a StopFlag,
     acknowledged: bool,
 }
 
 /// Measures and tells.
-pub fn load(flags: &Load, stop: &Stop) -> Result<(), Failure> {
+pub fn load(flags: &Load, stop: &StopFlag) -> Result<(), Failure> {
     let settings = Settings { batch: flags.batch.into(), ..settings(&flags.place) };
     let pair = Pair::open(&flags.place, &flags.other, &settings, stop)?;
     // What is sent to the own station is counted there.
-    let stations: Vec<&Attached> = pair.second.iter().chain([&pair.own]).collect();
+    let stations: Vec<&StationSocket> = pair.second.iter().chain([&pair.own]).collect();
     let common = stations.into_iter().map(Common::open).collect::<Result<Vec<_>, _>>()?;
     let over = AtomicBool::new(false);
     let done = || over.load(Ordering::Relaxed);
@@ -92,12 +92,12 @@ pub fn load(flags: &Load, stop: &Stop) -> Result<(), Failure> {
         let served = serving.into_iter().map(|one| one.join().expect("a bug would have been told"));
         served.collect::<Result<(), Failure>>().and(measured)
     })?;
-    say(&if flags.json {
-        as_json(flags, &rows, effects.as_ref(), stop.asked())
+    print(&if flags.json {
+        as_json(flags, &rows, effects.as_ref(), stop.is_requested())
     } else {
         text(flags, &rows, effects.as_ref())
     })?;
-    if stop.asked() { Err(stopped()) } else { Ok(()) }
+    if stop.is_requested() { Err(stopped()) } else { Ok(()) }
 }
 
 /// Comparisons, as section 5.2 of the report of 1990 has them. The first is what the others are compared with.
@@ -110,7 +110,7 @@ struct Effects {
     measuring: Span,
 }
 
-fn measure(flags: &Load, pair: &Pair, stop: &Stop) -> Result<(Vec<Row>, Option<Effects>), Failure> {
+fn measure(flags: &Load, pair: &Pair, stop: &StopFlag) -> Result<(Vec<Row>, Option<Effects>), Failure> {
     let own = if flags.crc { CHECKED_OWN } else { OWN };
     let sink = if flags.crc { CHECKED_SINK } else { SINK };
     let options =
@@ -129,7 +129,7 @@ fn measure(flags: &Load, pair: &Pair, stop: &Stop) -> Result<(Vec<Row>, Option<E
     let (across, within) = (to(pair.other), to(pair.own.number()));
     let offer = |size: u16| Offer {
         size: if flags.crc { size.min((MAX_INFORMATION - CRC) as u16) } else { size },
-        time: flags.time,
+        time: flags.duration,
         messages: flags.messages,
         rate: flags.rate,
         batch: flags.batch.into(),
@@ -137,14 +137,14 @@ fn measure(flags: &Load, pair: &Pair, stop: &Stop) -> Result<(Vec<Row>, Option<E
     };
     let mut rows = Vec::new();
     for &size in &flags.size {
-        if !stop.asked() {
+        if !stop.is_requested() {
             rows.push(across.run(&offer(size))?);
         }
     }
-    if flags.plain || stop.asked() {
+    if flags.plain || stop.is_requested() {
         return Ok((rows, None));
     }
-    let offer = Offer { time: flags.time.min(COMPARED), rate: None, ..offer(SIZE) };
+    let offer = Offer { time: flags.duration.min(COMPARED), rate: None, ..offer(SIZE) };
     let effects = Effects {
         plain: across.run(&offer)?,
         timed: across.run(&Offer { how: How::Timed, ..offer })?,
@@ -186,7 +186,7 @@ impl Course<'_> {
         let end = self.clock.now() + offer.time;
         let mut pacer = Pacer::new(self.clock);
         let begun = self.clock.now();
-        while row.sent < offer.messages && !self.stop.asked() && self.clock.now() < end {
+        while row.sent < offer.messages && !self.stop.is_requested() && self.clock.now() < end {
             let mut most = if offer.how == How::Timed { 1 } else { ROW }.min(offer.messages - row.sent);
             if let Some(rate) = offer.rate {
                 let due = begun

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use trunkline_io::Clock;
-use trunkline_llc::face::Error;
+use trunkline_llc::socket::Error;
 use trunkline_llc::wire::{ALL, NULL_SAP};
 use trunkline_llc::{Address, Event, Options};
 use trunkline_record::Histogram;
-use trunkline_run::Stop;
+use trunkline_run::StopFlag;
 use trunkline_units::Span;
 
 use super::{OWN, VERSION, address, failed, figures, nap, own, settings};
-use crate::failure::{Failure, say};
+use crate::failure::{Failure, print};
 use crate::flags::llc::Ping;
 
 /// What came of it.
@@ -34,7 +34,7 @@ const KEPT: usize = 10_000;
 const NAP: Duration = Duration::from_millis(50);
 
 /// Asks, and waits, and asks.
-pub fn ping(flags: &Ping, stop: &Stop) -> Result<(), Failure> {
+pub fn ping(flags: &Ping, stop: &StopFlag) -> Result<(), Failure> {
     let to = address(&flags.to, NULL_SAP)?;
     let settings = settings(&flags.place);
     let station = own(&flags.place, &settings, stop)?;
@@ -42,11 +42,11 @@ pub fn ping(flags: &Ping, stop: &Stop) -> Result<(), Failure> {
     let sap = station.open(OWN, &options).map_err(failed)?;
     let clock = Clock::start();
     let what = if flags.xid { "XID".into() } else { format!("TEST of {} octets", flags.size) };
-    let say_text = |text: &str| if flags.json { Ok(()) } else { say(text) };
+    let say_text = |text: &str| if flags.json { Ok(()) } else { print(text) };
     say_text(&format!("{what} to {} on {}\n", named(to), flags.place.network))?;
     let mut tally = Tally::default();
     let mut due = clock.now();
-    while !stop.asked() && flags.count.is_none_or(|count| tally.sent < count) {
+    while !stop.is_requested() && flags.count.is_none_or(|count| tally.sent < count) {
         tally.sent += 1;
         let answers = ask(flags, &sap, to, &pattern(tally.sent, flags.size), clock)?;
         let answered = answers.iter().any(Answer::fits);
@@ -59,11 +59,12 @@ pub fn ping(flags: &Ping, stop: &Stop) -> Result<(), Failure> {
             tally.count(&answer);
         }
         due += flags.interval;
-        while !stop.asked() && flags.count.is_none_or(|count| tally.sent < count) && clock.now() < due {
+        while !stop.is_requested() && flags.count.is_none_or(|count| tally.sent < count) && clock.now() < due
+        {
             nap(NAP.min(due.since(clock.now()).into()));
         }
     }
-    say(&if flags.json { tally.json(flags, to) } else { tally.text() })?;
+    print(&if flags.json { tally.json(flags, to) } else { tally.text() })?;
     match tally.answered {
         0 => Err(Failure::run(format!("{} does not answer", named(to)))),
         _ => Ok(()),
@@ -96,7 +97,7 @@ struct Answer {
 /// Asks once; all answers, of which several come only if several were asked, or if some do not fit.
 fn ask(
     flags: &Ping,
-    sap: &trunkline_llc::face::Sap,
+    sap: &trunkline_llc::socket::Sap,
     to: Address,
     pattern: &[u8],
     clock: Clock,

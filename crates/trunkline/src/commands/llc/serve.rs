@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use serde_json::json;
 use trunkline_io::Clock;
-use trunkline_llc::face::{Attached, Error, Sap};
+use trunkline_llc::socket::{Error, Sap, StationSocket};
 use trunkline_llc::{Address, Options};
-use trunkline_run::Stop;
+use trunkline_run::StopFlag;
 use trunkline_units::Span;
 
 use super::keep::Keeper;
@@ -20,7 +20,7 @@ use super::{
     CHECKED_ECHO, CHECKED_SINK, COUNT, ECHO, FILES, GROUP, SERVING, SINK, VERSION, attach, belongs, failed,
     settings,
 };
-use crate::failure::{Failure, say};
+use crate::failure::{Failure, print};
 use crate::flags::llc::Serve;
 
 /// The longest wait without a look at Ctrl-C.
@@ -31,7 +31,7 @@ const ROOM: Duration = Duration::from_millis(500);
 const SENDERS: usize = 4096;
 
 /// Serves until somebody stops it.
-pub fn serve(flags: &Serve, stop: &Stop) -> Result<(), Failure> {
+pub fn serve(flags: &Serve, stop: &StopFlag) -> Result<(), Failure> {
     let settings = settings(&flags.place);
     let number = flags.place.station.unwrap_or(SERVING);
     let keeper = flags.into.as_ref().map(|folder| {
@@ -47,12 +47,12 @@ pub fn serve(flags: &Serve, stop: &Stop) -> Result<(), Failure> {
     belongs(&station, &settings, None, stop)?;
     tell(flags.json, "serving", &format!("station {number} on {}", flags.place.network))?;
     thread::scope(|scope| {
-        let common = scope.spawn(|| common.run(&|| stop.asked()));
+        let common = scope.spawn(|| common.run(&|| stop.is_requested()));
         let files = files.as_mut().map(|(sap, keeper)| scope.spawn(|| keep(sap, keeper, stop, flags.json)));
         let kept = files.map_or(Ok(()), |files| files.join().expect("a bug would have been told"));
         // What stops one stops all.
         if kept.is_err() {
-            stop.ask();
+            stop.request();
         }
         kept.and(common.join().expect("a bug would have been told"))
     })
@@ -66,20 +66,26 @@ fn asks(from: Address) -> bool {
 
 /// How both ends of a copy behave.
 fn of_files() -> Options {
-    Options { crc: true, patience: Span::from_ms(20), tries: 10, queue: 256, ..Options::acknowledged(0) }
+    Options {
+        crc: true,
+        response_timeout: Span::from_ms(20),
+        tries: 10,
+        queue: 256,
+        ..Options::acknowledged(0)
+    }
 }
 
 fn tell(as_json: bool, event: &str, what: &str) -> Result<(), Failure> {
-    say(&match as_json {
+    print(&match as_json {
         true => format!("{}\n", json!({ "version": VERSION, "event": event, "what": what })),
         false => format!("{event} {what}\n"),
     })
 }
 
-fn keep(sap: &Sap, keeper: &mut Keeper, stop: &Stop, as_json: bool) -> Result<(), Failure> {
+fn keep(sap: &Sap, keeper: &mut Keeper, stop: &StopFlag, as_json: bool) -> Result<(), Failure> {
     let clock = Clock::start();
     let mut message = Vec::new();
-    while !stop.asked() {
+    while !stop.is_requested() {
         let received = match sap.receive_within(&mut message, Some(LOOK)) {
             Ok(received) if asks(received.from) => received,
             Ok(_) | Err(Error::TimedOut) => continue,
@@ -114,7 +120,7 @@ type Counted = BTreeMap<Address, (u64, u64)>;
 
 impl Common {
     /// Opens its SAPs.
-    pub fn open(station: &Attached) -> Result<Common, Failure> {
+    pub fn open(station: &StationSocket) -> Result<Common, Failure> {
         let open = |sap: u8, options: &Options| station.open(sap, options).map_err(failed);
         let echo = Options { groups: vec![GROUP], queue: 256, ..Options::default() };
         let sink = Options { queue: 4096, ..Options::default() };

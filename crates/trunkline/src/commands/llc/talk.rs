@@ -1,4 +1,4 @@
-//! What who copies files and who keeps them say to each other, octet by octet: `docs/llc.md`, "Copies". Big endian.
+//! What who copies files and who keeps them say to each other, octet by octet: `docs/reference/llc.md`, "Copies". Big endian.
 
 use trunkline_llc::wire::{CRC, MAX_INFORMATION};
 

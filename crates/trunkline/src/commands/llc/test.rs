@@ -5,10 +5,10 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::json;
-use trunkline_llc::face::{Error, Sap};
+use trunkline_llc::socket::{Error, Sap};
 use trunkline_llc::wire::{ALL, CRC, CommandStatus, GLOBAL_SAP, MAX_INFORMATION, NULL_SAP};
 use trunkline_llc::{Address, Event, Options, Outcome, Refusal};
-use trunkline_run::Stop;
+use trunkline_run::StopFlag;
 use trunkline_units::Span;
 
 use super::serve::Common;
@@ -16,7 +16,7 @@ use super::{
     ANSWERS, CHECKED_ECHO, CHECKED_OWN, ECHO, GROUP, OWN, Pair, SINK, VERSION, nap, settings, stopped,
     stubborn,
 };
-use crate::failure::{Failure, say};
+use crate::failure::{Failure, print};
 use crate::flags::llc::Test;
 
 /// How long something that must come may take.
@@ -66,7 +66,7 @@ struct Bench {
 }
 
 /// Tries them all.
-pub fn test(flags: &Test, stop: &Stop) -> Result<(), Failure> {
+pub fn test(flags: &Test, stop: &StopFlag) -> Result<(), Failure> {
     let settings = settings(&flags.place);
     let pair = Pair::open(&flags.place, &flags.other, &settings, stop)?;
     let common = pair.second.as_ref().map(Common::open).transpose()?;
@@ -89,7 +89,7 @@ pub fn test(flags: &Test, stop: &Stop) -> Result<(), Failure> {
             "ok": found.iter().all(|(_, found)| found.is_ok()), "partial": found.len() < TRIALS.len(),
             "functions": found.iter().map(one).collect::<Vec<_>>(),
         });
-        say(&format!("{whole:#}\n"))?;
+        print(&format!("{whole:#}\n"))?;
     }
     match found.iter().filter(|(_, found)| found.is_err()).count() {
         0 if found.len() < TRIALS.len() => Err(stopped()),
@@ -98,7 +98,7 @@ pub fn test(flags: &Test, stop: &Stop) -> Result<(), Failure> {
     }
 }
 
-fn try_all(pair: Pair, flags: &Test, stop: &Stop) -> Result<Vec<(&'static str, Found)>, Failure> {
+fn try_all(pair: Pair, flags: &Test, stop: &StopFlag) -> Result<Vec<(&'static str, Found)>, Failure> {
     let open = |sap: u8, options: &Options| pair.own.open(sap, options).map_err(super::failed);
     let (sap, checked) =
         (open(OWN, &Options::default())?, open(CHECKED_OWN, &Options { crc: true, ..Options::default() })?);
@@ -109,16 +109,16 @@ fn try_all(pair: Pair, flags: &Test, stop: &Stop) -> Result<Vec<(&'static str, F
     let bench = Bench { pair, sap, checked, absent };
     if !flags.json {
         let (own, other) = (bench.pair.own.number(), bench.pair.other);
-        say(&format!("station {own} with station {other} on {}\n\n", flags.place.network))?;
+        print(&format!("station {own} with station {other} on {}\n\n", flags.place.network))?;
     }
     let mut all = Vec::new();
     for (what, trial) in TRIALS {
-        if stop.asked() {
+        if stop.is_requested() {
             break;
         }
         let found = bench.begin().and_then(|()| trial(&bench));
         if !flags.json {
-            say(&match &found {
+            print(&match &found {
                 Ok(said) if said.is_empty() => format!("ok      {what}\n"),
                 Ok(said) => format!("ok      {what}: {said}\n"),
                 Err(why) => format!("NOT OK  {what}: {why}\n"),
@@ -322,7 +322,7 @@ fn refuses(bench: &Bench) -> Found {
 }
 
 fn gives_up(bench: &Bench) -> Found {
-    let options = Options { tries: 4, patience: Span::from_ms(5), ..Options::acknowledged(5) };
+    let options = Options { tries: 4, response_timeout: Span::from_ms(5), ..Options::acknowledged(5) };
     bench.sap.configure(&options).map_err(told)?;
     let sent = bench.sap.exchange(bench.absent()?, b"nobody").map_err(told)?;
     so((sent.outcome, sent.tries) == (Outcome::Unanswered, 4), || format!("{sent:?}"))?;
@@ -333,7 +333,7 @@ fn late(bench: &Bench) -> Found {
     let (limit, patience) = (Span::from_ms(20), Span::from_ms(500));
     bench
         .sap
-        .configure(&Options { send_limit: limit, patience, ..Options::acknowledged(5) })
+        .configure(&Options { send_limit: limit, response_timeout: patience, ..Options::acknowledged(5) })
         .map_err(told)?;
     let sent = bench.sap.exchange(bench.absent()?, b"late").map_err(told)?;
     so(sent.outcome == Outcome::Late && sent.took >= limit, || format!("{sent:?}"))?;
@@ -341,7 +341,7 @@ fn late(bench: &Bench) -> Found {
 }
 
 fn full(bench: &Bench) -> Found {
-    let options = Options { queue: 2, patience: Span::from_ms(30), ..Options::acknowledged(5) };
+    let options = Options { queue: 2, response_timeout: Span::from_ms(30), ..Options::acknowledged(5) };
     bench.sap.configure(&options).map_err(told)?;
     let absent = bench.absent()?;
     let room = (0..3).map(|_| bench.sap.try_send(absent, b"full"));
@@ -352,7 +352,7 @@ fn full(bench: &Bench) -> Found {
 }
 
 fn resets(bench: &Bench) -> Found {
-    let options = Options { patience: Span::from_s(60), ..Options::acknowledged(5) };
+    let options = Options { response_timeout: Span::from_s(60), ..Options::acknowledged(5) };
     bench.sap.configure(&options).map_err(told)?;
     let ticket = bench.sap.start(bench.absent()?, b"never", None).map_err(told)?;
     bench.sap.reset(true).map_err(told)?;

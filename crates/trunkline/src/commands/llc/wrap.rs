@@ -11,17 +11,17 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use trunkline_io::Clock;
-use trunkline_llc::face::{Error, Sap};
+use trunkline_llc::socket::{Error, Sap};
 use trunkline_llc::wire::{CRC, MAX_INFORMATION};
 use trunkline_llc::{Address, Options, Outcome};
 use trunkline_record::Histogram;
-use trunkline_run::Stop;
+use trunkline_run::StopFlag;
 use trunkline_units::{Instant, Span};
 
 use super::figures::{self, Usage, Used};
 use super::{ECHO, OWN, Pair, SINK, VERSION, failed, settings, stopped, stubborn};
-use crate::failure::{Failure, say};
-use crate::flags::llc::{Other, Wrap};
+use crate::failure::{Failure, print};
+use crate::flags::llc::{PeerOptions, Wrap};
 
 /// A datagram that has not come after this is lost.
 const LOST: Duration = Duration::from_millis(500);
@@ -88,9 +88,9 @@ struct Course<'a> {
 }
 
 /// Measures and tells.
-pub fn wrap(flags: &Wrap, stop: &Stop) -> Result<(), Failure> {
+pub fn wrap(flags: &Wrap, stop: &StopFlag) -> Result<(), Failure> {
     let settings = settings(&flags.place);
-    let other = Other { with: None, second: flags.second.clone() };
+    let other = PeerOptions { with: None, second: flags.second.clone() };
     let pair = Pair::open(&flags.place, &other, &settings, stop)?;
     let clock = Clock::start();
     let station = pair.second.as_ref().expect("there is one without --with");
@@ -109,13 +109,13 @@ pub fn wrap(flags: &Wrap, stop: &Stop) -> Result<(), Failure> {
     })?;
     let lost_acknowledged =
         rows.iter().filter(|(kind, _)| kind.acknowledged).map(|(_, row)| row.lost).sum::<u64>();
-    say(&if flags.json {
-        as_json(flags, &rows, &used, &effects, stop.asked())
+    print(&if flags.json {
+        as_json(flags, &rows, &used, &effects, stop.is_requested())
     } else {
         text(flags, &rows, &used, &effects)
     })?;
     match lost_acknowledged {
-        _ if stop.asked() => Err(stopped()),
+        _ if stop.is_requested() => Err(stopped()),
         0 => Ok(()),
         n => Err(Failure::run(format!("{n} acknowledged messages did not come"))),
     }
@@ -125,7 +125,7 @@ fn measure(
     flags: &Wrap,
     [across, within]: [&Course<'_>; 2],
     rows: &mut [(Kind, Row)],
-    stop: &Stop,
+    stop: &StopFlag,
 ) -> Result<(Used, Effects), Failure> {
     let before = Usage::now(across.clock);
     let turns = flags.messages.div_ceil(TURN);
@@ -206,14 +206,14 @@ impl<'a> Course<'a> {
         Course { from, to, second, came, clock, sent: Cell::new(0) }
     }
 
-    fn measure(&self, kind: Kind, messages: u64, row: &mut Row, stop: &Stop) -> Result<(), Failure> {
+    fn measure(&self, kind: Kind, messages: u64, row: &mut Row, stop: &StopFlag) -> Result<(), Failure> {
         let Kind { acknowledged, crc, size, priority } = kind;
         let options = Options { acknowledged, crc, ..stubborn(priority) };
         self.from.configure(&options).map_err(failed)?;
         self.second.configure(&options).map_err(failed)?;
         let mut message: Vec<u8> = (0..size).map(|n| n as u8).collect();
         for _ in 0..messages {
-            if stop.asked() {
+            if stop.is_requested() {
                 break;
             }
             self.sent.set(self.sent.get().wrapping_add(1));
@@ -234,12 +234,12 @@ impl<'a> Course<'a> {
     }
 
     /// Acknowledged messages, each sent when the last has come to its end: which is waited for, or looked for.
-    fn complete(&self, row: &mut Row, polls: bool, stop: &Stop) -> Result<(), Failure> {
+    fn complete(&self, row: &mut Row, polls: bool, stop: &StopFlag) -> Result<(), Failure> {
         let options = stubborn(0);
         self.from.configure(&options).map_err(failed)?;
         self.second.configure(&options).map_err(failed)?;
         for _ in 0..TURN {
-            if stop.asked() {
+            if stop.is_requested() {
                 break;
             }
             let begun = self.clock.now();

@@ -1,112 +1,129 @@
-//! `trunkline monitor poll`: the daemon that polls.
+//! `trunkline monitor poll`: the daemon that polls devices.
 
-use std::io::{self, Write};
+use std::io;
 use std::thread;
 use std::time::Duration;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use trunkline_collector::poll::report::{Over, Reports, queue};
-use trunkline_collector::poll::{Collector, Config, Keeper, Keeping, Report, Stop, Time};
-use trunkline_counters::archive::Error;
+use trunkline_collector::poll::report::{Closed, ReportReceiver, queue};
+use trunkline_collector::poll::{
+    AnchoredClock, ArchiveWriter, Collector, Config, Report, Stop, WriteOptions,
+};
+use trunkline_counters::archive::{Error, Location};
 
-use super::show::Show;
-use crate::failure::{Failure, say};
+use super::show::Output;
+use crate::archive::counters_archive;
+use crate::failure::{Failure, print, warn};
 use crate::flags::monitor::Poll;
 
-/// By how much the wall clock may be elsewhere before that is told.
-const OFF: Duration = Duration::from_secs(2);
-/// How often it is looked at.
-const LOOK: Duration = Duration::from_secs(60);
+/// Change of the wall clock since the start above which a warning is printed.
+const MAX_CLOCK_OFFSET: Duration = Duration::from_secs(2);
+/// Interval between checks of the wall clock.
+const CLOCK_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Polls until it is ended.
+/// Polls until a signal arrives, or once with `--once`.
 pub fn poll(flags: &Poll) -> Result<(), Failure> {
     let mut config = Config::read(&flags.config).map_err(Failure::input)?;
-    let archive = flags.archive.clone().or(config.archive.take());
-    let keeping = Keeping { flush: config.flush, retention: config.retention };
-    let time = Time::start();
-    let opened = |archive| Keeper::open(archive, keeping, time).map_err(refused);
-    let keeper = archive.as_ref().map(opened).transpose()?;
+    let archive = archive(flags, config.archive.take())?;
+    let keeping = WriteOptions { flush: config.flush, retention: config.retention };
+    let time = AnchoredClock::start();
+    let open = |archive| ArchiveWriter::open(archive, keeping, time).map_err(archive_failure);
+    let keeper = archive.as_ref().map(open).transpose()?;
     let (sink, reports) = queue();
-    let mut show = Show::new(&config, keeper.is_some(), flags);
+    let mut output = Output::new(&config, keeper.is_some(), flags);
     let (collector, stop) = Collector::new(config, time, sink);
-    end_on_signals(&stop)?;
+    stop_on_signals(&stop)?;
     let once = flags.once;
     let polling = thread::Builder::new().name("poll".into()).spawn(move || collector.run(once));
     let polling = polling.map_err(Failure::run)?;
-    let mut watch = Watch { show: &mut show, stop, gone: None, time, looked: time.now() };
-    let kept = match keeper {
-        Some(keeper) => keeper.run(&reports, |report| watch.see(report), warn).map_err(Failure::run),
+    let mut handler =
+        ReportHandler { output: &mut output, stop, output_error: None, time, clock_checked_at: time.now() };
+    let stored = match keeper {
+        Some(keeper) => keeper.run(&reports, |report| handler.handle(report), warn).map_err(Failure::run),
         None => {
-            until_over(&reports, |report| watch.see(report));
+            handle_until_closed(&reports, |report| handler.handle(report));
             Ok(())
         }
     };
-    let gone = watch.gone.take();
+    let output_error = handler.output_error.take();
     let polled = polling.join();
-    kept?;
+    stored?;
     match polled {
         Ok(done) => done.map_err(|e| Failure::run(format!("cannot poll: {e}")))?,
         Err(panic) => std::panic::resume_unwind(panic),
     }
-    match gone {
+    match output_error {
         Some(failure) => Err(failure),
-        None if once => show.end(),
+        None if once => output.finish(),
         None => Ok(()),
     }
 }
 
-/// Shows reports as they come, and ends it all when nobody reads.
-struct Watch<'a> {
-    show: &'a mut Show,
-    stop: Stop,
-    gone: Option<Failure>,
-    time: Time,
-    looked: trunkline_counters::counter::Moment,
+/// Returns where to store readings, `None` to print rates. Without `--archive`, uses the archive of the configuration, else
+/// the default one, except for `--once`.
+fn archive(flags: &Poll, configured: Option<Location>) -> Result<Option<Location>, Failure> {
+    if flags.no_archive {
+        return Ok(None);
+    }
+    match flags.archive.archive.clone().or(configured) {
+        None if flags.once => Ok(None),
+        None => {
+            let archive = counters_archive(&flags.archive, None)?;
+            warn(&format!("storing readings in {archive}; --no-archive prints rates instead"));
+            Ok(Some(archive))
+        }
+        archive => Ok(archive),
+    }
 }
 
-impl Watch<'_> {
-    fn see(&mut self, report: &Report) {
+/// Prints each report, and stops polling if standard output is closed.
+struct ReportHandler<'a> {
+    output: &'a mut Output,
+    stop: Stop,
+    output_error: Option<Failure>,
+    time: AnchoredClock,
+    clock_checked_at: trunkline_counters::counter::Timestamp,
+}
+
+impl ReportHandler<'_> {
+    fn handle(&mut self, report: &Report) {
         let now = self.time.now();
-        if now.since(self.looked) >= LOOK {
-            self.looked = now;
-            let off = self.time.off();
-            if off > OFF {
+        if now.duration_since(self.clock_checked_at) >= CLOCK_CHECK_INTERVAL {
+            self.clock_checked_at = now;
+            let off = self.time.offset();
+            if off > MAX_CLOCK_OFFSET {
                 warn(&format!(
-                    "the wall clock was set by {} s since the start; times go on as they were",
+                    "the wall clock was changed by {} s since the start; timestamps continue from the old clock",
                     off.as_secs()
                 ));
             }
         }
-        if let Report::Trouble { device, table, fault, .. } = report {
-            let said = fault.as_ref().map_or("answers again".to_owned(), ToString::to_string);
-            warn(&format!("{device}: {table}: {said}"));
+        if let Report::FaultChanged { device, table, fault, .. } = report {
+            let message = fault.as_ref().map_or("answers again".to_owned(), ToString::to_string);
+            warn(&format!("{device}: {table}: {message}"));
         }
-        if self.gone.is_none()
-            && let Some(text) = self.show.see(report)
-            && let Err(failure) = say(&text)
+        if self.output_error.is_none()
+            && let Some(text) = self.output.render(report)
+            && let Err(failure) = print(&text)
         {
-            self.gone = Some(failure);
+            self.output_error = Some(failure);
             self.stop.stop();
         }
     }
 }
 
-fn until_over(reports: &Reports, mut see: impl FnMut(&Report)) {
+fn handle_until_closed(reports: &ReportReceiver, mut handle: impl FnMut(&Report)) {
     loop {
-        match reports.next(Duration::from_secs(3_600)) {
-            Ok(Some(report)) => see(&report),
+        match reports.receive(Duration::from_secs(3_600)) {
+            Ok(Some(report)) => handle(&report),
             Ok(None) => {}
-            Err(Over) => return,
+            Err(Closed) => return,
         }
     }
 }
 
-fn warn(line: &str) {
-    let _ = writeln!(io::stderr(), "trunkline: {}", trunkline_report::plain(line));
-}
-
-fn end_on_signals(stop: &Stop) -> Result<(), Failure> {
+fn stop_on_signals(stop: &Stop) -> Result<(), Failure> {
     let failed = |e: io::Error| Failure::run(format!("cannot listen for signals: {e}"));
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
     let stop = stop.clone();
@@ -119,12 +136,13 @@ fn end_on_signals(stop: &Stop) -> Result<(), Failure> {
     Ok(())
 }
 
-/// An archive that is something else or belongs to somebody else is the user's to change.
-fn refused(error: Error) -> Failure {
+/// Converts an error of the archive: a wrong or busy archive is a usage error, anything else a failure of the system.
+fn archive_failure(error: Error) -> Failure {
     match error {
-        Error::Address { .. } | Error::Foreign { .. } | Error::Newer { .. } | Error::Busy { .. } => {
-            Failure::input(error)
-        }
+        Error::InvalidAddress { .. }
+        | Error::NotAnArchive { .. }
+        | Error::VersionTooNew { .. }
+        | Error::Locked { .. } => Failure::input(error),
         _ => Failure::run(error),
     }
 }

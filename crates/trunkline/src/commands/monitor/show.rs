@@ -1,4 +1,4 @@
-//! What comes of polling, as lines, a table or JSON.
+//! The output of polling, as lines, a table or JSON.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -6,39 +6,39 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 use trunkline_collector::poll::rates::Rate;
 use trunkline_collector::poll::{Config, Rates, Report};
-use trunkline_counters::archive::{Direction, Object, Place};
-use trunkline_counters::counter::{Kind, Moment, Raw};
+use trunkline_counters::archive::{Direction, Object, SeriesName};
+use trunkline_counters::counter::{RawValue, Timestamp, ValueKind};
 
-use crate::failure::{Failure, say};
+use crate::failure::{Failure, print};
 use crate::flags::monitor::Poll;
 
-/// Shows reports.
-pub struct Show {
-    form: Form,
-    once: Option<Once>,
+/// Formats reports for standard output.
+pub struct Output {
+    format: Format,
+    snapshot: Option<Snapshot>,
 }
 
-enum Form {
-    /// Nothing but what is wrong.
+enum Format {
+    /// Only warnings, on standard error.
     Silent,
     Lines(Rates),
     Json(Rates),
 }
 
-/// What came, until everything was asked once.
+/// The latest readings of all devices, for `--once`.
 #[derive(Default)]
-struct Once {
+struct Snapshot {
     json: bool,
-    /// All that were to be asked.
+    /// All configured devices.
     devices: Vec<String>,
-    values: BTreeMap<String, BTreeMap<String, (String, Kind, Raw)>>,
-    words: BTreeMap<(String, String, &'static str), String>,
-    silent: BTreeSet<String>,
+    values: BTreeMap<String, BTreeMap<String, (String, ValueKind, RawValue)>>,
+    texts: BTreeMap<(String, String, &'static str), String>,
+    failed: BTreeSet<String>,
 }
 
-impl Show {
-    /// Shows what the flags ask for.
-    pub fn new(config: &Config, is_kept: bool, flags: &Poll) -> Show {
+impl Output {
+    /// Creates the output that the flags select.
+    pub fn new(config: &Config, is_stored: bool, flags: &Poll) -> Output {
         let names = config.devices.iter().map(|d| &d.name).chain(config.machines.iter().map(|m| &m.name));
         let mut devices: Vec<String> = Vec::new();
         for name in names.chain(config.pings.iter().map(|p| &p.name)) {
@@ -46,62 +46,64 @@ impl Show {
                 devices.push(name.clone());
             }
         }
-        let once = flags.once.then(|| Once { json: flags.json, devices, ..Once::default() });
-        let form = match (flags.json, is_kept) {
-            _ if flags.once => Form::Silent,
-            (true, _) => Form::Json(Rates::default()),
-            (false, true) => Form::Silent,
-            (false, false) => Form::Lines(Rates::default()),
+        let snapshot = flags.once.then(|| Snapshot { json: flags.json, devices, ..Snapshot::default() });
+        let format = match (flags.json, is_stored) {
+            _ if flags.once => Format::Silent,
+            (true, _) => Format::Json(Rates::default()),
+            (false, true) => Format::Silent,
+            (false, false) => Format::Lines(Rates::default()),
         };
-        Show { form, once }
+        Output { format, snapshot }
     }
 
-    /// What is to be printed of a report.
-    pub fn see(&mut self, report: &Report) -> Option<String> {
-        if let Some(once) = &mut self.once {
-            once.see(report);
+    /// Returns the text to print for a report, if any.
+    pub fn render(&mut self, report: &Report) -> Option<String> {
+        if let Some(snapshot) = &mut self.snapshot {
+            snapshot.update(report);
         }
-        let text = match &mut self.form {
-            Form::Silent => String::new(),
-            Form::Lines(rates) => lines(&rates.take(report)),
-            Form::Json(rates) => {
-                let all = rates.take(report).into_iter().filter_map(rate).chain(told(report));
+        let text = match &mut self.format {
+            Format::Silent => String::new(),
+            Format::Lines(rates) => lines(&rates.update(report)),
+            Format::Json(rates) => {
+                let all = rates.update(report).into_iter().filter_map(rate_json).chain(report_json(report));
                 all.map(|value| format!("{value}\n")).collect()
             }
         };
         (!text.is_empty()).then_some(text)
     }
 
-    /// Prints what came once; an error if not everything answered.
-    pub fn end(self) -> Result<(), Failure> {
-        let Some(once) = self.once else { return Ok(()) };
-        say(&once.text())?;
-        match once.silent.iter().next() {
+    /// Prints the snapshot of `--once`; an error if a device did not answer every request.
+    pub fn finish(self) -> Result<(), Failure> {
+        let Some(snapshot) = self.snapshot else { return Ok(()) };
+        print(&snapshot.text())?;
+        match snapshot.failed.iter().next() {
             None => Ok(()),
-            Some(one) if once.silent.len() == 1 => Err(Failure::run(format!("{one} did not tell all"))),
-            Some(_) => Err(Failure::run(format!("{} did not tell all", once.silent.len()))),
+            Some(device) if snapshot.failed.len() == 1 => {
+                Err(Failure::run(format!("{device} did not answer every request")))
+            }
+            Some(_) => {
+                Err(Failure::run(format!("{} devices did not answer every request", snapshot.failed.len())))
+            }
         }
     }
 }
 
 // --- JSON
 
-fn at(moment: Moment) -> String {
+fn format_time(moment: Timestamp) -> String {
     jiff::Timestamp::from_nanosecond(i128::from(moment.0))
         .map_or_else(|_| String::new(), |t| format!("{t:.3}"))
 }
 
-fn rate(rate: Rate) -> Option<Value> {
+fn rate_json(rate: Rate) -> Option<Value> {
     if rate.value.is_none() && rate.events.is_empty() {
-        return None; // an answer that told nothing new
+        return None; // no new value
     }
     let events: Vec<&str> = rate.events.iter().map(|e| e.name()).collect();
-    let mut value =
-        json!({ "at": at(rate.at), "device": rate.device, "series": rate.series, "unit": rate.unit });
-    let word = if rate.counts { "rate" } else { "value" };
-    value[word] = json!(rate.value);
+    let mut value = json!({ "at": format_time(rate.at), "device": rate.device, "series": rate.series, "unit": rate.unit });
+    let key = if rate.counts { "rate" } else { "value" };
+    value[key] = json!(rate.value);
     if let (true, Some((least, most))) = (rate.counts, rate.bounds) {
-        // Without bound there is none.
         value["least"] = json!(least);
         value["most"] = json!(most);
     }
@@ -111,29 +113,31 @@ fn rate(rate: Rate) -> Option<Value> {
     Some(value)
 }
 
-fn told(report: &Report) -> Vec<Value> {
+fn report_json(report: &Report) -> Vec<Value> {
     match report {
         Report::Polled { .. } => Vec::new(),
-        Report::Words { device, words, at: when } => {
-            let one = |w: &trunkline_collector::poll::report::Word| json!({ "at": at(*when), "device": &**device, "object": w.object, "key": w.key, "text": w.text });
-            words.iter().map(one).collect()
+        Report::Texts { device, texts: words, at: when } => {
+            let to_json = |w: &trunkline_collector::poll::report::DeviceText| json!({ "at": format_time(*when), "device": &**device, "object": w.object, "key": w.key, "text": w.text });
+            words.iter().map(to_json).collect()
         }
-        Report::Trouble { device, table, fault, at: when } => {
+        Report::FaultChanged { device, table, fault, at: when } => {
             let (name, text) = (fault.as_ref().map(|f| f.name()), fault.as_ref().map(ToString::to_string));
-            vec![json!({ "at": at(*when), "device": &**device, "table": table, "fault": name, "text": text })]
+            vec![
+                json!({ "at": format_time(*when), "device": &**device, "table": table, "fault": name, "text": text }),
+            ]
         }
     }
 }
 
 // --- lines
 
-/// A line for each port, channel, host or other object that told something.
+/// Formats one line per port, channel, host or other object with a new value.
 fn lines(rates: &[Rate]) -> String {
     let mut parts: Vec<(Object, Vec<String>)> = Vec::new();
     for rate in rates {
-        let Ok(place) = rate.series.parse::<Place>() else { continue };
-        let mut words = Vec::new();
-        let way = match place.direction {
+        let Ok(place) = rate.series.parse::<SeriesName>() else { continue };
+        let mut texts = Vec::new();
+        let direction = match place.direction {
             Some(Direction::In) => "in ",
             Some(Direction::Out) => "out ",
             None => "",
@@ -141,18 +145,22 @@ fn lines(rates: &[Rate]) -> String {
         let is_main = matches!(&*place.quantity, "octets" | "cells" | "delay" | "value" | "responding");
         match rate.value {
             Some(value)
-                if is_main || rate.counts && rate.unit == "packets" && value > 0.0 && is_bad(&place) =>
+                if is_main
+                    || rate.counts && rate.unit == "packets" && value > 0.0 && is_loss_counter(&place) =>
             {
-                words.push(format!("{way}{}", figure(&place.quantity, &rate.unit, value, rate.counts)));
+                texts.push(format!(
+                    "{direction}{}",
+                    format_value(&place.quantity, &rate.unit, value, rate.counts)
+                ));
             }
             _ => {}
         }
         if is_main {
-            words.extend(rate.events.iter().map(|event| format!("{way}{}", event.name())));
+            texts.extend(rate.events.iter().map(|event| format!("{direction}{}", event.name())));
         }
         match parts.iter_mut().find(|(object, _)| *object == place.object) {
-            Some((_, all)) => all.extend(words),
-            None => parts.push((place.object, words)),
+            Some((_, all)) => all.extend(texts),
+            None => parts.push((place.object, texts)),
         }
     }
     let mut text = String::new();
@@ -160,33 +168,33 @@ fn lines(rates: &[Rate]) -> String {
     for (object, mut words) in parts {
         words.dedup();
         if !words.is_empty() {
-            let line = format!("{}  {}  {object}  {}", at(first.at), first.device, words.join(", "));
-            let _ = writeln!(text, "{}", trunkline_report::plain(&line));
+            let line = format!("{}  {}  {object}  {}", format_time(first.at), first.device, words.join(", "));
+            let _ = writeln!(text, "{}", trunkline_report::sanitize(&line));
         }
     }
     text
 }
 
-fn is_bad(place: &Place) -> bool {
+fn is_loss_counter(place: &SeriesName) -> bool {
     matches!(&*place.quantity, "discards" | "errors")
 }
 
-fn figure(quantity: &str, unit: &str, value: f64, counts: bool) -> String {
+fn format_value(quantity: &str, unit: &str, value: f64, counts: bool) -> String {
     match (quantity, unit, counts) {
-        ("octets", _, true) => format!("{}b/s", scaled(value * 8.0)),
+        ("octets", _, true) => format!("{}b/s", with_prefix(value * 8.0)),
         ("responding", ..) => if value > 0.0 { "responds" } else { "does not respond" }.into(),
         ("delay", ..) => format!("{:.3} ms", value / 1e6),
         (_, unit, true) => format!(
             "{}{unit}/s{}",
-            scaled(value),
+            with_prefix(value),
             if unit == "packets" { format!(" {quantity}") } else { String::new() }
         ),
         (_, unit, false) => format!("{value} {unit}"),
     }
 }
 
-/// With a prefix, three digits.
-fn scaled(value: f64) -> String {
+/// Formats a number with three digits and a decimal prefix.
+fn with_prefix(value: f64) -> String {
     let prefixes = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
     match prefixes.iter().find(|(of, _)| value >= *of) {
         Some((of, prefix)) => format!("{:.*} {prefix}", if value / of < 100.0 { 1 } else { 0 }, value / of),
@@ -194,10 +202,11 @@ fn scaled(value: f64) -> String {
     }
 }
 
-// --- once
+// --- table
 
-impl Once {
-    fn see(&mut self, report: &Report) {
+impl Snapshot {
+    /// Stores the values and texts of a report.
+    fn update(&mut self, report: &Report) {
         match report {
             Report::Polled { spec, response, .. } => {
                 let (Some(spec), Some(answer)) = (spec, &response.answer) else { return };
@@ -208,15 +217,15 @@ impl Once {
                     }
                 }
             }
-            Report::Words { device, words, .. } => {
-                for word in words {
-                    let key = (device.to_string(), word.object.clone(), word.key);
-                    self.words.insert(key, word.text.clone());
+            Report::Texts { device, texts: words, .. } => {
+                for text in words {
+                    let key = (device.to_string(), text.object.clone(), text.key);
+                    self.texts.insert(key, text.text.clone());
                 }
             }
-            Report::Trouble { device, fault, .. } => {
+            Report::FaultChanged { device, fault, .. } => {
                 if fault.is_some() {
-                    self.silent.insert(device.to_string());
+                    self.failed.insert(device.to_string());
                 }
             }
         }
@@ -234,9 +243,9 @@ impl Once {
         for (device, values) in &self.values {
             for (series, (unit, kind, raw)) in values {
                 let value = match kind {
-                    Kind::Counter32 | Kind::Counter64 => json!(raw.0),
-                    Kind::Gauge => json!(raw.0 as i64),
-                    Kind::Real => json!(raw.number(*kind)),
+                    ValueKind::Counter32 | ValueKind::Counter64 => json!(raw.0),
+                    ValueKind::Gauge => json!(raw.0 as i64),
+                    ValueKind::Real => json!(raw.to_f64(*kind)),
                 };
                 let _ = writeln!(
                     text,
@@ -245,34 +254,37 @@ impl Once {
                 );
             }
         }
-        for ((device, object, key), said) in &self.words {
-            let _ =
-                writeln!(text, "{}", json!({ "device": device, "object": object, "key": key, "text": said }));
+        for ((device, object, key), text_value) in &self.texts {
+            let _ = writeln!(
+                text,
+                "{}",
+                json!({ "device": device, "object": object, "key": key, "text": text_value })
+            );
         }
         text
     }
 
-    fn word(&self, device: &str, object: &str, key: &'static str) -> &str {
-        self.words.get(&(device.to_owned(), object.to_owned(), key)).map_or("", String::as_str)
+    fn text_of(&self, device: &str, object: &str, key: &'static str) -> &str {
+        self.texts.get(&(device.to_owned(), object.to_owned(), key)).map_or("", String::as_str)
     }
 
     fn device(&self, device: &str) -> String {
-        let mut text = trunkline_report::plain(device);
+        let mut text = trunkline_report::sanitize(device);
         for key in ["address", "name", "description"] {
-            let said = self.word(device, "", key);
-            if !said.is_empty() {
-                let _ = write!(text, "  {}", trunkline_report::plain(said));
+            let value = self.text_of(device, "", key);
+            if !value.is_empty() {
+                let _ = write!(text, "  {}", trunkline_report::sanitize(value));
             }
         }
         text.push('\n');
         let empty = BTreeMap::new();
         let values = self.values.get(device).unwrap_or(&empty);
         if values.is_empty() {
-            text.push_str("  told nothing\n");
+            text.push_str("  no readings\n");
         }
         let mut ports: Vec<(String, Object)> = Vec::new();
         for name in values.keys() {
-            match name.parse::<Place>().map(|place| place.object) {
+            match name.parse::<SeriesName>().map(|place| place.object) {
                 Ok(object @ Object::Port(_)) => {
                     let key = object.to_string();
                     if ports.last().is_none_or(|(last, _)| *last != key) {
@@ -281,8 +293,8 @@ impl Once {
                 }
                 _ => {
                     let (unit, kind, raw) = &values[name];
-                    let line = format!("  {name}  {} {unit}", raw.number(*kind));
-                    let _ = writeln!(text, "{}", trunkline_report::plain(line.trim_end()));
+                    let line = format!("  {name}  {} {unit}", raw.to_f64(*kind));
+                    let _ = writeln!(text, "{}", trunkline_report::sanitize(line.trim_end()));
                 }
             }
         }
@@ -297,25 +309,25 @@ impl Once {
     fn ports(
         &self,
         device: &str,
-        values: &BTreeMap<String, (String, Kind, Raw)>,
+        values: &BTreeMap<String, (String, ValueKind, RawValue)>,
         ports: &[(String, Object)],
     ) -> String {
         let mut rows = vec![
             ["port", "state", "speed", "in octets", "out octets", "errors", "description"].map(String::from),
         ];
         for (key, object) in ports {
-            let raw = |what: &str| values.get(&format!("{key}/{what}")).map(|(.., raw)| raw.0);
-            let shown = |what: &str| raw(what).map_or("–".into(), |n| n.to_string());
+            let raw = |quantity: &str| values.get(&format!("{key}/{quantity}")).map(|(.., raw)| raw.0);
+            let count = |quantity: &str| raw(quantity).map_or("–".into(), |n| n.to_string());
             let errors = raw("in/errors").zip(raw("out/errors")).map(|(a, b)| a.saturating_add(b));
-            let said = [self.word(device, key, "alias"), self.word(device, key, "description")];
+            let names = [self.text_of(device, key, "alias"), self.text_of(device, key, "description")];
             rows.push([
-                trunkline_report::plain(object.port().unwrap_or_default()),
-                trunkline_report::plain(self.word(device, key, "state")),
-                raw("speed").map_or("–".into(), |s| format!("{}b/s", scaled(s as f64))),
-                shown("in/octets"),
-                shown("out/octets"),
+                trunkline_report::sanitize(object.port().unwrap_or_default()),
+                trunkline_report::sanitize(self.text_of(device, key, "state")),
+                raw("speed").map_or("–".into(), |s| format!("{}b/s", with_prefix(s as f64))),
+                count("in/octets"),
+                count("out/octets"),
                 errors.map_or("–".into(), |n| n.to_string()),
-                trunkline_report::plain(said.into_iter().find(|s| !s.is_empty()).unwrap_or_default()),
+                trunkline_report::sanitize(names.into_iter().find(|s| !s.is_empty()).unwrap_or_default()),
             ]);
         }
         let width =

@@ -2,16 +2,18 @@
 
 use serde_json::json;
 use trunkline_live::environment;
-use trunkline_live::study::multicast::{self, A_SOCKET, GROUPS, JOINED, Multicast, RATE, SHARES, SIZE};
+use trunkline_live::study::multicast::{
+    self, GROUPS, GROUPS_PER_SOCKET, JOINED_GROUPS, Multicast, RATE, SHARES, SIZE,
+};
 use trunkline_report::Sweep;
 use trunkline_units::Span;
 
 use super::{grid, known, middle, point, sweep, varied, watched, write};
-use crate::failure::{Failure, say};
-use crate::flags::Repeated;
+use crate::failure::{Failure, print};
+use crate::flags::MeasurementOptions;
 
 /// Measures, writes and tells.
-pub fn study(budget: Span, repeated: &Repeated) -> Result<(), Failure> {
+pub fn study(budget: Span, repeated: &MeasurementOptions) -> Result<(), Failure> {
     let runs = repeated.runs.unwrap_or(5);
     let found = watched("multicast", |show| multicast::multicast(runs.into(), budget, show))?;
     if let Some(out) = &repeated.out {
@@ -19,13 +21,13 @@ pub fn study(budget: Span, repeated: &Repeated) -> Result<(), Failure> {
     }
     if repeated.json {
         let whole = json!({ "multicast": found, "environment": environment::describe() });
-        return say(&format!("{whole:#}\n"));
+        return print(&format!("{whole:#}\n"));
     }
     let mut text = table(&found);
     if let Some(out) = &repeated.out {
         text += &format!("\nPlots: {}\n", out.join("multicast.html").display());
     }
-    say(&text)
+    print(&text)
 }
 
 fn shares(found: &Multicast) -> Sweep {
@@ -53,13 +55,13 @@ fn table(found: &Multicast) -> String {
         let rows: Vec<_> = SHARES.iter().enumerate().map(row).collect();
         grid("joined", &columns, &rows)
     };
-    let each = |figure: fn(&multicast::Joining) -> f64| middle(&join.iter().map(figure).collect::<Vec<_>>());
+    let each = |figure: fn(&multicast::JoinCost) -> f64| middle(&join.iter().map(figure).collect::<Vec<_>>());
     format!(
         "{RATE} packets of {SIZE} B a second over the loopback, to all groups in turn, {runs} runs: median ± half of least \
          to most.\n\n\
          Processor share of the thread that receives, %:\n\n{}\n\
          Work left over: what a timed loop on each processor lost to both ends and the kernel, % of one processor:\n\n{}\n\
-         {JOINED} groups, {A_SOCKET} a socket, us a group: joining {} ({} of processor), leaving {}.\n",
+         {JOINED_GROUPS} groups, {GROUPS_PER_SOCKET} a socket, us a group: joining {} ({} of processor), leaving {}.\n",
         shares(|cell| &cell.receiver_percent),
         shares(|cell| &cell.taken_percent),
         each(|join| join.join_us),

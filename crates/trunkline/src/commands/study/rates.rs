@@ -2,20 +2,20 @@
 
 use serde_json::json;
 use trunkline_live::environment;
-use trunkline_live::study::rates::{self, BUNDLE, LARGEST, LOADS, MESSAGE, RATES, Rates, SIZES};
+use trunkline_live::study::rates::{self, BUNDLE, LOADS, MAX_DATAGRAM, MESSAGE, RATES, Rates, SIZES};
 use trunkline_report::Sweep;
 use trunkline_units::Span;
 
 use super::{grid, known, middle, point, sweep, varied, watched, write};
-use crate::failure::{Failure, say};
-use crate::flags::Repeated;
+use crate::failure::{Failure, print};
+use crate::flags::MeasurementOptions;
 
 /// The figures of the sweeps: their names end in their unit.
 const RECEIVER: &str = "receiver.processor_percent";
 const TAKEN: &str = "machine.processor_percent";
 
 /// Measures, writes and tells.
-pub fn study(budget: Span, repeated: &Repeated) -> Result<(), Failure> {
+pub fn study(budget: Span, repeated: &MeasurementOptions) -> Result<(), Failure> {
     let runs = repeated.runs.unwrap_or(5);
     let found = watched("host", |show| rates::rates(runs.into(), budget, show))?;
     if let Some(out) = &repeated.out {
@@ -24,7 +24,7 @@ pub fn study(budget: Span, repeated: &Repeated) -> Result<(), Failure> {
     }
     if repeated.json {
         let whole = json!({ "rates": found, "environment": environment::describe() });
-        return say(&format!("{whole:#}\n"));
+        return print(&format!("{whole:#}\n"));
     }
     let mut text = table(&found);
     if let Some(out) = &repeated.out {
@@ -34,7 +34,7 @@ pub fn study(budget: Span, repeated: &Repeated) -> Result<(), Failure> {
             out.join("bundling.html").display()
         );
     }
-    say(&text)
+    print(&text)
 }
 
 fn shares(found: &Rates) -> Sweep {
@@ -101,7 +101,7 @@ fn table(found: &Rates) -> String {
         &format!("{:<22}{}", "at full speed, sent", per_size(&|size| thousands(&limits[size].sent_per_s)));
     text += &format!("{:<22}{}", "and received", per_size(&|size| thousands(&limits[size].received_per_s)));
     let gigabits: Vec<f64> = loopback_bps.iter().map(|bps| bps / 1e9).collect();
-    text += &format!("\nThe loopback carries {} Gb/s in datagrams of {LARGEST} B.\n", middle(&gigabits));
+    text += &format!("\nThe loopback carries {} Gb/s in datagrams of {MAX_DATAGRAM} B.\n", middle(&gigabits));
     text += &format!(
         "\nMessages of {MESSAGE} B, each in a datagram and in bundles of {BUNDLE} B or 5 ms; share of the receiver, %:\n\n"
     );

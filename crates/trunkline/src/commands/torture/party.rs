@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use trunkline_arq::{Buffer, Command, ConnectionId, End, Event, News, Refusal, Taken};
+use trunkline_arq::{Buffer, CloseReason, Command, ConnectionId, Event, EventKind, ReceiveStatus, Refusal};
 use trunkline_units::{Instant, Seed, Span, Stream};
 
 use super::trial::Trial;
@@ -62,7 +62,7 @@ pub enum Heard {
     /// Of another connection than its own.
     Other,
     /// The connection came to another end than the one that was wanted.
-    Lost(End),
+    Lost(CloseReason),
 }
 
 /// One end's user.
@@ -145,15 +145,17 @@ impl<'a> Party<'a> {
             return Ok(Heard::Other);
         }
         if self.over {
-            return Err(self.wrong(format!("{:?} of a connection that is over", event.news)));
+            return Err(self.wrong(format!("{:?} of a connection that is over", event.kind)));
         }
-        match event.news {
-            News::Opened { .. } => (self.id, self.open) = (Some(event.id), true),
-            News::Readable { channel } => _ = self.readable.insert(channel),
-            News::Writable { channel } => _ = self.full.remove(&channel),
-            News::Finished => self.finished = true,
-            News::Closed { end: End::Done } if self.finished && self.closing => self.over = true,
-            News::Closed { end } => return Ok(Heard::Lost(end)),
+        match event.kind {
+            EventKind::Opened { .. } => (self.id, self.open) = (Some(event.id), true),
+            EventKind::Readable { channel } => _ = self.readable.insert(channel),
+            EventKind::Writable { channel } => _ = self.full.remove(&channel),
+            EventKind::Finished => self.finished = true,
+            EventKind::Closed { reason: CloseReason::Completed } if self.finished && self.closing => {
+                self.over = true
+            }
+            EventKind::Closed { reason: end } => return Ok(Heard::Lost(end)),
         }
         Ok(Heard::News)
     }
@@ -228,7 +230,7 @@ impl<'a> Party<'a> {
         } else {
             let mut message = Buffer::new();
             message.extend_from_slice(&bytes);
-            command(Command::HandOver { id, channel, message: &mut message })
+            command(Command::SendOwned { id, channel, message: &mut message })
         };
         match given {
             Ok(()) => {
@@ -261,13 +263,13 @@ impl<'a> Party<'a> {
         }
         let Some(&channel) = self.readable.first() else { return Ok(false) };
         let partial = self.partial.entry(channel).or_default();
-        let mut taken = Taken::Nothing;
-        let take = Command::Take { id, channel, into: partial, taken: &mut taken };
+        let mut taken = ReceiveStatus::Empty;
+        let take = Command::Receive { id, channel, buffer: partial, status: &mut taken };
         command(take).map_err(|refusal| self.wrong(refusal))?;
         match taken {
-            Taken::Nothing => _ = self.readable.remove(&channel),
-            Taken::Part => {}
-            Taken::Whole => {
+            ReceiveStatus::Empty => _ = self.readable.remove(&channel),
+            ReceiveStatus::Partial => {}
+            ReceiveStatus::Complete => {
                 self.check(channel)?;
                 self.read_at = now + self.pause(1.0, self.trial.reading[self.end]);
             }

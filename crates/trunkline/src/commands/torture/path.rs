@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use trunkline_arq::torture::{Tortured, Torturer};
-use trunkline_arq::{Command, Config, ConnectionId, Event, News, Node, Refusal};
+use trunkline_arq::{Command, Config, ConnectionId, Event, EventKind, Node, Refusal};
 use trunkline_endpoint::pair::{Counts, PEER_B, Pair};
 use trunkline_endpoint::{Endpoint, Impairments, Input, Output, Peer, Port, Writable};
-use trunkline_io::driver::{Turn, peer_of};
+use trunkline_io::driver::{DriverEvent, peer_of};
 use trunkline_io::{Clock, Driver};
-use trunkline_run::Stop;
+use trunkline_run::StopFlag;
 use trunkline_units::{Instant, Seed, Span};
 
 use super::party::{Heard, Party};
@@ -85,7 +85,7 @@ impl Mortal {
 fn node(trial: &Trial, end: usize, name: &str) -> Node {
     let random = Seed(trial.seed).stream(&format!("{name} {end}"));
     let accept = (end == 1).then(|| trial.options[1].clone());
-    Node::new(Config { port: Port(0), accept, connections: 4, random })
+    Node::new(Config { port: Port(0), accept, max_connections: 4, random })
 }
 
 impl Endpoint for Mortal {
@@ -157,10 +157,10 @@ impl<'a> Life<'a> {
         match self.party.hear(event)? {
             Heard::News => {}
             Heard::Lost(_) | Heard::Other if !dead => {
-                return Err(format!("end {}: {:?} and nobody has died", self.end, event.news));
+                return Err(format!("end {}: {:?} and nobody has died", self.end, event.kind));
             }
             // A peer that came back, before the one that it was is known to have gone.
-            Heard::Other if self.peer.is_none() && matches!(event.news, News::Opened { .. }) => {
+            Heard::Other if self.peer.is_none() && matches!(event.kind, EventKind::Opened { .. }) => {
                 self.begin(order)?;
                 self.party.hear(event)?;
             }
@@ -192,7 +192,7 @@ impl<'a> Life<'a> {
     fn did(&self, host: &Mortal) -> Did {
         let (messages, bytes) = self.party.received();
         let statistics = self.party.id().and_then(|id| host.0.inner().statistics(id)).unwrap_or_default();
-        let (path, counters) = (host.0.counts(), statistics.named().into());
+        let (path, counters) = (host.0.counts(), statistics.counters().into());
         Did { messages, bytes, path, counters, deaths: self.deaths }
     }
 }
@@ -207,7 +207,7 @@ fn caught(run: impl FnOnce() -> Outcome) -> Outcome {
 }
 
 /// In simulated time; the laws of endpoints are checked on the way.
-pub fn in_memory(trial: &Trial, stop: &Stop) -> Outcome {
+pub fn in_memory(trial: &Trial, stop: &StopFlag) -> Outcome {
     caught(|| {
         let mut pair = Pair::new(Mortal::new(trial, 0), Mortal::new(trial, 1), Seed(trial.seed));
         let [there, back] = trial.rates.map(|rate| Impairments { rate, ..Impairments::default() });
@@ -218,7 +218,7 @@ pub fn in_memory(trial: &Trial, stop: &Stop) -> Outcome {
         let mut now = Instant::ZERO;
         let (mut progress, mut since, mut dead) = (0, now, false);
         while !(a.party.is_done() && b.party.is_done()) {
-            if stop.asked() {
+            if stop.is_requested() {
                 return Ok(None);
             }
             for (_, event) in pair.take_events_a() {
@@ -252,7 +252,7 @@ pub fn in_memory(trial: &Trial, stop: &Stop) -> Outcome {
 }
 
 /// Over two UDP sockets of 127.0.0.1, each driven by a thread.
-pub fn on_loopback(trial: &Trial, stop: &Stop) -> Outcome {
+pub fn on_loopback(trial: &Trial, stop: &StopFlag) -> Outcome {
     let clock = Clock::start();
     let driver = |end| {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
@@ -287,7 +287,7 @@ fn one_end(
     mut life: Life<'_>,
     mut driver: Driver<Mortal>,
     clock: Clock,
-    stop: &Stop,
+    stop: &StopFlag,
     done: &AtomicUsize,
     dead: &AtomicBool,
 ) -> Outcome {
@@ -309,7 +309,7 @@ fn one_end(
         // Until then the other may need an answer.
         match done.load(Ordering::Relaxed) {
             2 if told => return Ok(Some(life.did(driver.endpoint()))),
-            more if more >= 2 || stop.asked() => return Ok(None),
+            more if more >= 2 || stop.is_requested() => return Ok(None),
             _ => {}
         }
         let did = life.did(driver.endpoint());
@@ -323,11 +323,11 @@ fn one_end(
         }
         let until = life.party.next().unwrap_or(Instant::MAX).min(now + ROUND);
         match driver.run(Some(until)).map_err(|e| e.to_string())? {
-            Turn::Event(event) => {
+            DriverEvent::Endpoint(event) => {
                 life.hear(&event, dead.load(Ordering::Relaxed), &mut |order| driver.command(order))?;
             }
             // A frame that the system refuses is one more that is lost.
-            Turn::Trouble(_) | Turn::Until | Turn::Stopped => {}
+            DriverEvent::SendFailed(_) | DriverEvent::Deadline | DriverEvent::Stopped => {}
         }
     }
 }

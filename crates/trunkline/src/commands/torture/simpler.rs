@@ -1,24 +1,24 @@
 //! A failure with as little as possible about it: what need not be there is taken away, one thing at a time, while the
 //! exchange of the same seed still fails.
 
-use trunkline_run::Stop;
+use trunkline_run::StopFlag;
 use trunkline_units::Span;
 
 use super::path;
 use super::trial::Trial;
-use crate::flags::{Deaths, Torture};
+use crate::flags::{Crashes, Torture};
 
 /// Exchanges that are tried at the most.
 const TRIES: usize = 100;
 
 /// The command of a simpler exchange that fails; none if this is the simplest.
-pub fn find(flags: &Torture, seed: u64, stop: &Stop) -> Option<String> {
+pub fn find(flags: &Torture, seed: u64, stop: &StopFlag) -> Option<String> {
     let mut simplest = flags.clone();
     let (mut tries, mut found) = (0, false);
     'simpler: loop {
         for simpler in steps(&simplest, &Trial::draw(seed, &simplest)) {
             tries += 1;
-            if tries > TRIES || stop.asked() {
+            if tries > TRIES || stop.is_requested() {
                 break 'simpler;
             }
             if path::in_memory(&Trial::draw(seed, &simpler), stop).is_err() {
@@ -42,7 +42,7 @@ fn steps(flags: &Torture, trial: &Trial) -> Vec<Torture> {
     let faults = &trial.faults;
     let mut steps = Vec::new();
     if trial.death.is_some() {
-        steps.push(with(&|simpler| simpler.deaths = Some(Deaths::Never)));
+        steps.push(with(&|simpler| simpler.deaths = Some(Crashes::Never)));
     }
     if any(&|end| faults[end].drop) {
         steps.push(with(&|simpler| simpler.drop = Some(0.0)));

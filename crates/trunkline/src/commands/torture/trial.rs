@@ -5,7 +5,7 @@ use trunkline_arq::torture::{Blackhole, Faults};
 use trunkline_arq::{Check, Congestion, Fec, Mode, Options};
 use trunkline_units::{Rate, Seed, Span, Stream};
 
-use crate::flags::{Deaths, Place, Torture};
+use crate::flags::{Crashes, ExchangeMedium, Torture};
 
 /// Channels of an exchange at the most.
 pub const MOST_CHANNELS: u64 = 16;
@@ -50,7 +50,7 @@ pub struct Death {
 impl Trial {
     /// The exchange of a seed. Everything is drawn first, so that what is given leaves the rest as it was.
     pub fn draw(seed: u64, flags: &Torture) -> Trial {
-        let patient = flags.on == Place::Memory;
+        let patient = flags.on == ExchangeMedium::Memory;
         let mut draw = Seed(seed).stream("torture");
         let draw = &mut draw;
         let mode = Mode::ALL[[0, 0, 1, 2][draw.below(4) as usize]];
@@ -85,7 +85,7 @@ impl Trial {
         };
         trial.shorten();
         trial.messages = flags.messages.unwrap_or(trial.messages);
-        if flags.deaths.map_or(dies, |deaths| deaths == Deaths::Always) {
+        if flags.deaths.map_or(dies, |deaths| deaths == Crashes::Always) {
             trial.death = Some(Death { end, after: (after * trial.messages as f64) as u64 });
         }
         trial.longest = flags.size.unwrap_or(trial.longest);
@@ -148,11 +148,11 @@ fn draw_options(draw: &mut Stream, patient: bool) -> Options {
         credit: 300 + (draw.below(1 << 20) >> draw.below(10)) as u32,
         channel_credit: 300 + (draw.below(1 << 18) >> draw.below(8)) as u32,
         send_buffer: 1 + draw.below(1 << 18) as usize,
-        share: if draw.chance(0.3) { Span::from_us(draw.below(500)) } else { Span::ZERO },
+        coalesce_delay: if draw.chance(0.3) { Span::from_us(draw.below(500)) } else { Span::ZERO },
         // Who waits on sockets for one that has died wants to know soon.
         keep_alive: if patient { Options::default().keep_alive } else { Span::from_ms(500) },
         // With half of all frames lost, a peer may seem silent for minutes.
-        patience: Span::from_s(300),
+        peer_timeout: Span::from_s(300),
         ..Options::default()
     }
 }

@@ -1,0 +1,324 @@
+//! Fast path for single frames (Jacobson 1990, "4BSD header prediction").
+//!
+//! In a request-response exchange each frame is the next of its peer, carries one whole message or pack, and
+//! acknowledges the only frame in flight; and each message is sent with nothing in flight. Then most conditions of
+//! the general path are known to hold. Both paths have the same result, which `tests/fast_path.rs` checks. A frame that
+//! does not match is left to the general path, unprocessed.
+
+use trunkline_units::{Instant, Size};
+
+use super::Connection;
+use super::frames::MAX_PACING_DEBT;
+use crate::Buffer;
+use crate::congestion::{AckedFrames, SentFrames};
+use crate::options::Mode;
+use crate::receive::arrivals::Arrival;
+use crate::send::flight::SingleFrameAck;
+use crate::send::single_frame::FrameOverhead;
+use crate::stages::{Stage, StageGroup};
+use crate::wire::data::{
+    ACK, ACK_REQUEST, CONTROL, Chunk, ChunkKind, END, HEADER, NACK, PIGGYBACK, SINGLE_HEADER, START,
+};
+use crate::wire::{KIND_PACK, KIND_PIECE, epoch, kind};
+
+/// Outcome of the fast path for a received frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FastPathOutcome {
+    /// The frame does not match; nothing has changed.
+    NoMatch,
+    /// The frame contained the message; the connection has nothing to send before this deadline.
+    Idle(Instant),
+    /// The frame contained the message.
+    Message,
+}
+
+/// Bytes before the message.
+const PREFIX: usize = HEADER + PIGGYBACK + SINGLE_HEADER;
+
+impl Connection {
+    /// Predicts that a frame is the next of the peer and acknowledges the only frame in flight. Returns its flags,
+    /// its only chunk, and the record of the acknowledged frame. The check sequence is not verified yet.
+    #[inline(always)]
+    fn predict_header<'a>(&self, frame: &'a [u8]) -> Option<(u8, Chunk<'a>, u32)> {
+        let head = frame.first_chunk::<PREFIX>()?;
+        let bytes = frame.get(PREFIX..frame.len().checked_sub(self.check_length)?)?;
+        // Two words that overlap in one byte: flags and number; the last byte of the number, acknowledged number,
+        // channel, sequence.
+        let (first, rest) = (head.first_chunk()?, head.last_chunk()?);
+        let (first, rest) = (u32::from_be_bytes(*first), u64::from_be_bytes(*rest));
+        let flags = (first >> 24) as u8;
+        let kind = match (kind(flags), flags & (START | END)) {
+            (KIND_PACK, _) => ChunkKind::Pack,
+            (KIND_PIECE, flags) if flags == START | END => ChunkKind::Piece { start: true, end: true },
+            _ => return None,
+        };
+        let flights = &self.sender.flights;
+        let (channel, sequence) = ((rest >> 16) as u16, rest as u16);
+        let expected = flags & (ACK | NACK) == ACK
+            && u64::from(first) & NUMBER_MASK == self.arrivals.next() & NUMBER_MASK
+            && rest >> 32 & NUMBER_MASK == flights.unsent() & NUMBER_MASK
+            && channel != CONTROL
+            && !self.arrivals.has_gap()
+            && !self.protection.is_encrypted()
+            && self.close_reason.is_none()
+            && !self.closing.requested
+            && self.closing.peer_finish.is_none();
+        if !expected {
+            return None;
+        }
+        Some((flags, Chunk { channel, sequence, kind, bytes }, flights.single_in_flight()?))
+    }
+
+    /// Records the arrival of the next in-order frame whose check sequence is valid.
+    #[inline(always)]
+    fn record_in_order(&mut self, now: Instant, flags: u8) {
+        self.record_activity(now);
+        self.arrivals.record_next();
+        self.statistics.frames_received += 1;
+        self.statistics.acks_received_piggybacked += 1;
+        self.schedule_ack(now, Arrival::InOrder, flags & ACK_REQUEST != 0);
+    }
+
+    /// Processes a frame if it matches the prediction; returns whether it did.
+    #[inline]
+    pub(super) fn receive_predicted(&mut self, now: Instant, frame: &[u8]) -> bool {
+        let Some((flags, chunk, record)) = self.predict_header(frame) else { return false };
+        let started = self.stage_sampler.begin(StageGroup::FramesIn);
+        if self.protection.open(epoch(self.arrivals.next()), frame).is_err() {
+            self.stage_sampler.cancel(StageGroup::FramesIn, started);
+            return false;
+        }
+        let opened = self.stage_sampler.next(Stage::Open, started);
+        self.record_in_order(now, flags);
+        if self.receiver.receive_chunk(&chunk).is_err() {
+            self.close_for_violation();
+        }
+        self.stage_sampler.end(Stage::Join, opened);
+        self.process_only_ack(now, record);
+        true
+    }
+
+    /// Processes a frame if it matches the prediction and contains the next message of `channel`; the message
+    /// replaces the contents of `into`.
+    // Not inlined, here and below: inlined into a larger function it would run out of registers.
+    #[inline(never)]
+    pub fn receive_message(
+        &mut self,
+        now: Instant,
+        frame: &[u8],
+        channel: u16,
+        into: &mut Buffer,
+    ) -> FastPathOutcome {
+        if !self.fast_path_enabled || self.stage_sampler.has_meter() {
+            return FastPathOutcome::NoMatch;
+        }
+        let Some((flags, chunk, record)) = self.predict_header(frame) else {
+            return FastPathOutcome::NoMatch;
+        };
+        let opens =
+            chunk.channel == channel && self.protection.open(epoch(self.arrivals.next()), frame).is_ok();
+        if !opens || !self.receiver.deliver_chunk(&chunk, into) {
+            return FastPathOutcome::NoMatch;
+        }
+        self.record_in_order(now, flags);
+        self.process_only_ack(now, record);
+        self.grant_credit();
+        // The other conditions of `is_idle` were checked above.
+        let settled = self.sender.unsent_bytes() == 0
+            && self.pending_controls.is_empty()
+            && self.pending_ack.due_at > now
+            && self.tail_probe.is_none()
+            && !self.stopped
+            && self.sender.has_no_reports();
+        debug_assert_eq!(settled, self.is_idle(now));
+        if settled { FastPathOutcome::Idle(self.idle_deadline()) } else { FastPathOutcome::Message }
+    }
+
+    /// Returns whether a known channel is empty and may still receive data.
+    #[inline]
+    pub fn awaits_message(&mut self, channel: u16) -> bool {
+        self.close_reason.is_none() && !self.closing.peer_finished && self.receiver.is_channel_empty(channel)
+    }
+
+    /// Processes the acknowledgement of the only frame in flight.
+    #[inline(never)]
+    fn process_only_ack(&mut self, now: Instant, record: u32) {
+        let (sent_at, once) = self.sender.flights.single_sent_at(record);
+        if once {
+            self.backoff_exponent = 0;
+            self.rtt.sample(now, now.since(sent_at));
+        }
+        let round_trip = if once { self.rtt.latest() } else { None };
+        let least = self.rtt.min().unwrap_or_default();
+        let sure = once || now.since(sent_at) >= self.retransmission_ack_delay();
+        let settled = self.sender.acknowledge_single(record, now, least, sure);
+        let Some(SingleFrameAck { bytes, rate, .. }) = settled else { return };
+        let idle = self.sender.unsent_bytes() == 0;
+        let peer_frames = std::mem::take(&mut self.peer_frames);
+        let (frames, in_flight) = (1, 1);
+        let acked = AckedFrames {
+            now,
+            frames,
+            bytes,
+            in_flight,
+            round_trip,
+            rate,
+            app_limited: idle,
+            peer_frames,
+            sent_at,
+        };
+        if self.policy.on_ack_changes_limits(&acked) {
+            self.update_limits();
+        }
+        (self.timeouts_in_a_row, self.retransmit_at) = (0, Instant::MAX);
+        if self.recovery_end.is_some_and(|number| self.sender.flights.base() >= number) {
+            self.recovery_end = None;
+            self.rtt.on_recovery();
+        }
+        if self.options.mode == Mode::Selective {
+            self.loss_at = Instant::MAX;
+        }
+    }
+
+    /// Returns whether a single frame may be sent, apart from conditions on messages.
+    #[inline(always)]
+    fn can_send_single_frame(&self, now: Instant) -> bool {
+        self.pending_controls.is_empty()
+            && self.tail_probe.is_none()
+            && self.close_reason.is_none()
+            && !self.stopped
+            && !self.closing.requested
+            && !(self.arrivals.has_gap() && self.options.mode == Mode::Selective)
+            && (self.pace.is_none() || self.pace_at <= now)
+    }
+
+    /// Returns flags, acknowledgement and check length of a single frame.
+    #[inline(always)]
+    fn frame_overhead(&self, now: Instant) -> FrameOverhead {
+        let ack_due = self.pending_ack.frames > 0 || self.pending_ack.due_at <= now;
+        let ack_request = if self.fills_window(self.frames_allowed) { ACK_REQUEST } else { 0 };
+        let negative = if ack_due && self.pending_ack.negative { NACK } else { 0 };
+        let acknowledged = ack_due.then(|| self.arrivals.next());
+        FrameOverhead { flags: ack_request | negative, acknowledged, check: self.check_length }
+    }
+
+    /// Updates the state after a single frame was written and sealed.
+    #[inline(never)]
+    fn record_single_frame(&mut self, now: Instant, acknowledges: bool, frame: &[u8]) {
+        if acknowledges {
+            self.statistics.acks_piggybacked += 1;
+            if self.pending_ack.negative {
+                self.statistics.nacks_sent += 1;
+            }
+            self.pending_ack.clear();
+        }
+        let length = frame.len() as u64;
+        self.statistics.frames_sent += 1;
+        self.statistics.bytes_sent += length;
+        self.recent_frames.record(frame);
+        if let Some(rate) = self.pace {
+            let from =
+                self.pace_at.max(Instant::from_ps(now.as_ps().saturating_sub(MAX_PACING_DEBT.as_ps())));
+            let time = rate.time_for(Size::from_bytes(length));
+            // No timeout is below the floor.
+            let within = time <= self.options.timeout.floor;
+            self.pace_at = from + if within { time } else { time.min(self.rtt.timeout(self.peer_ack_delay)) };
+        }
+        if self.retransmit_at == Instant::MAX {
+            self.arm_retransmit_timer(now);
+        }
+        self.policy.on_sent(&SentFrames { now, frames: 1, bytes: length, in_flight: 1 });
+    }
+
+    /// Writes the frame of the only unsent message or pack, if nothing is in flight and nothing else is to be sent.
+    /// Returns its length.
+    #[inline]
+    pub(super) fn send_single_frame(&mut self, now: Instant, buffer: &mut [u8]) -> Option<usize> {
+        let free = self.sender.can_cut()
+            && self.sender.flights.is_empty()
+            && self.can_send_single_frame(now)
+            && (now >= self.hold_until || self.sender.unsent_bytes() >= self.chunk_capacity());
+        if !free {
+            return None;
+        }
+        let overhead = self.frame_overhead(now);
+        let before = HEADER + if overhead.acknowledged.is_some() { PIGGYBACK } else { 0 };
+        let (number, body) = self.sender.cut_single(self.chunk_capacity() + HEADER - before)?;
+        let length = before + body + overhead.check;
+        let frame = &mut buffer[..length];
+        let started = self.stage_sampler.begin(StageGroup::FramesOut);
+        self.sender.write_frame(number, overhead.flags, overhead.acknowledged, frame);
+        let written = self.stage_sampler.next(Stage::Frame, started);
+        self.protection.seal_numbered(number, overhead.acknowledged, frame);
+        self.stage_sampler.end(Stage::Seal, written);
+        self.sender.flights.send(now, number, length);
+        self.record_single_frame(now, overhead.acknowledged.is_some(), frame);
+        Some(length)
+    }
+
+    /// Writes a frame with a copy of a message, if nothing else is to be sent or reported. Returns its length; if
+    /// none, nothing has changed.
+    #[inline(never)]
+    pub fn send_message(
+        &mut self,
+        now: Instant,
+        channel: u16,
+        bytes: &[u8],
+        buffer: &mut [u8],
+    ) -> Option<usize> {
+        let free = self.fast_path_enabled
+            && !self.closing.peer_finished
+            && self.pre_encode_from > 0
+            && now >= self.hold_until
+            && self.receiver.has_no_reports()
+            && self.sender.has_no_reports()
+            && !self.stage_sampler.has_meter()
+            && channel != CONTROL
+            && self.can_send_single_frame(now);
+        if !free {
+            return None;
+        }
+        let overhead = self.frame_overhead(now);
+        let (number, length) = self.sender.send_single_frame(now, channel, bytes, overhead, buffer)?;
+        let frame = &mut buffer[..length];
+        self.protection.seal_numbered(number, overhead.acknowledged, frame);
+        self.record_single_frame(now, overhead.acknowledged.is_some(), frame);
+        Some(length)
+    }
+
+    /// Returns the [deadline](Connection::deadline) of an [idle](Connection::is_idle) connection.
+    #[inline]
+    pub fn idle_deadline(&self) -> Instant {
+        self.retransmit_at.min(self.loss_at).min(self.keep_alive_at).min(self.pending_ack.due_at)
+    }
+
+    /// Writes a single frame if there is no event to report and nothing remains to be sent afterwards.
+    #[inline]
+    pub fn send_only_frame(&mut self, now: Instant, buffer: &mut [u8]) -> Option<usize> {
+        let has_no_reports = self.fast_path_enabled
+            && !self.closing.peer_finished
+            && self.receiver.has_no_reports()
+            && self.sender.has_no_reports();
+        // Only an acknowledgement could remain, and the frame carries it.
+        if has_no_reports { self.send_single_frame(now, buffer) } else { None }
+    }
+
+    /// Returns whether the connection has nothing to send or report now, so that polling it would have no effect.
+    #[inline]
+    pub fn is_idle(&self, now: Instant) -> bool {
+        self.fast_path_enabled
+            && self.sender.unsent_bytes() == 0
+            && self.sender.flights.due().is_none()
+            && self.pending_controls.is_empty()
+            && self.pending_ack.due_at > now
+            && self.tail_probe.is_none()
+            && self.close_reason.is_none()
+            && !self.stopped
+            && !self.closing.peer_finished
+            && self.receiver.has_no_reports()
+            && self.sender.has_no_reports()
+    }
+}
+
+/// Mask of the bits of a number on the wire.
+const NUMBER_MASK: u64 = (1 << 24) - 1;

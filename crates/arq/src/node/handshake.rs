@@ -1,0 +1,304 @@
+//! Handshakes: open frames, cookies, and unknown peers.
+
+use std::hash::Hasher;
+
+use siphasher::sip128::{Hasher128, SipHasher24};
+use trunkline_endpoint::Peer;
+use trunkline_units::{Instant, Span, Stream};
+
+use super::{Node, Opening, SlotState};
+use crate::api::CloseReason;
+use crate::connection::Connection;
+use crate::options::Options;
+use crate::wire::check::{Check, Direction};
+use crate::wire::handshake::{self, COOKIE_BYTES, Handshake, RefusalReason, Terms};
+
+/// Maximum number of queued replies to unknown peers; further ones are dropped.
+const MAX_PENDING_REPLIES: usize = 64;
+/// A cookie is valid for one to two times this time.
+const COOKIE_LIFETIME: Span = Span::from_s(16);
+
+/// Secrets that peers must not be able to guess.
+#[derive(Debug)]
+pub(super) struct Secrets {
+    cookie_key: [u8; 16],
+    id_key: [u8; 16],
+    ids_drawn: u64,
+}
+
+impl Secrets {
+    pub fn draw(random: &mut Stream) -> Secrets {
+        let mut key = || {
+            let words = [random.bits(), random.bits()].map(u64::to_be_bytes);
+            words.concat().try_into().expect("two words are sixteen bytes")
+        };
+        Secrets { cookie_key: key(), id_key: key(), ids_drawn: 0 }
+    }
+
+    /// Returns a new connection number. It is sent in the clear; knowing other numbers does not reveal it, or the key
+    /// of the cookies.
+    pub fn next_connection_id(&mut self) -> u64 {
+        self.ids_drawn += 1;
+        let mut hasher = SipHasher24::new_with_key(&self.id_key);
+        hasher.write(&self.ids_drawn.to_be_bytes());
+        hasher.finish128().h1
+    }
+}
+
+impl Node {
+    /// Processes a frame of a peer without a connection; the peer may have an old connection.
+    #[cold]
+    pub(super) fn receive_stray(&mut self, peer: Peer, frame: &[u8]) {
+        self.unknown_peer_stats.frames += 1;
+        if let Some(echo) = handshake::echo(frame) {
+            self.queue_reply(peer, Handshake::Unknown { echo });
+        }
+    }
+
+    pub(super) fn queue_reply(&mut self, peer: Peer, handshake: Handshake) {
+        if self.replies.len() < MAX_PENDING_REPLIES {
+            self.replies.push_back((peer, handshake));
+        } else {
+            self.unknown_peer_stats.unanswered += 1;
+        }
+    }
+
+    #[cold]
+    pub(super) fn receive_handshake(&mut self, now: Instant, peer: Peer, frame: &[u8]) {
+        match Handshake::read(frame) {
+            Some(Handshake::Open { client, terms, cookie }) => {
+                self.process_open(now, peer, client, &terms, &cookie, frame)
+            }
+            Some(Handshake::Cookie { client, cookie }) => {
+                if let Some(opening) = self.find_opening(peer, client) {
+                    // Only the first cookie triggers an immediate attempt; otherwise a flood of cookies would trigger
+                    // a flood of attempts.
+                    if opening.cookie == [0; COOKIE_BYTES] {
+                        (opening.next_attempt, opening.attempts, opening.can_measure_rtt) = (now, 0, true);
+                    } else if opening.cookie != cookie {
+                        (opening.sent_at, opening.can_measure_rtt) = (None, false);
+                    }
+                    opening.cookie = cookie;
+                }
+            }
+            Some(Handshake::Opened { client, server, terms }) => {
+                self.process_opened(now, peer, (client, server), &terms, frame)
+            }
+            Some(Handshake::Refused { client, reason }) => {
+                if let Some(opening) = self.find_opening(peer, client) {
+                    opening.close_reason = Some(match reason {
+                        RefusalReason::Full => CloseReason::RefusedFull,
+                        RefusalReason::Closed => CloseReason::RefusedClosed,
+                        RefusalReason::Terms => CloseReason::RefusedTerms,
+                        RefusalReason::Version => CloseReason::RefusedVersion,
+                        RefusalReason::Key => CloseReason::RefusedKey,
+                    });
+                }
+            }
+            Some(Handshake::Unknown { echo }) => {
+                if let Some(&number) = self.peers.get(&peer)
+                    && let SlotState::Established(connection) = &mut self.slots[number as usize].state
+                {
+                    connection.process_unknown(&echo);
+                    self.mark_ready(number);
+                }
+            }
+            None => {
+                self.unknown_peer_stats.frames += 1;
+                if let Some(client) = Handshake::other_version_client(frame) {
+                    self.queue_reply(peer, Handshake::Refused { client, reason: RefusalReason::Version });
+                } else if let Some(client) = Handshake::unknown_terms_client(frame) {
+                    let reason = if self.config.accept.is_some() {
+                        RefusalReason::Terms
+                    } else {
+                        RefusalReason::Closed
+                    };
+                    self.queue_reply(peer, Handshake::Refused { client, reason });
+                }
+            }
+        }
+    }
+
+    /// Returns the pending handshake that a server's reply belongs to.
+    pub(super) fn find_opening(&mut self, peer: Peer, client: u64) -> Option<&mut Opening> {
+        let number = *self.peers.get(&peer)?;
+        self.mark_ready(number);
+        match &mut self.slots[number as usize].state {
+            SlotState::Opening(opening) if opening.client == client => Some(opening),
+            _ => None,
+        }
+    }
+
+    pub(super) fn process_open(
+        &mut self,
+        now: Instant,
+        peer: Peer,
+        client: u64,
+        terms: &Terms,
+        cookie: &[u8; COOKIE_BYTES],
+        frame: &[u8],
+    ) {
+        let Some(accept) = &self.config.accept else {
+            return self.queue_reply(peer, Handshake::Refused { client, reason: RefusalReason::Closed });
+        };
+        if let Some(&number) = self.peers.get(&peer)
+            && let SlotState::Established(connection) = &self.slots[number as usize].state
+            && connection.client == client
+        {
+            // The client missed the reply.
+            self.slots[number as usize].needs_opened_reply = true;
+            return self.mark_ready(number);
+        }
+        // No downgrade: without the key no peer gets a connection, whatever it proposes.
+        let encrypted = terms.check == Check::Aead;
+        if encrypted != (accept.check == Check::Aead) || encrypted && accept.key.is_none() {
+            return self.queue_reply(peer, Handshake::Refused { client, reason: RefusalReason::Terms });
+        }
+        let bucket = now.as_ps() / COOKIE_LIFETIME.as_ps();
+        let good = |bucket: u64| self.make_cookie(peer, client, bucket) == *cookie;
+        if !(good(bucket) || bucket > 0 && good(bucket - 1)) {
+            self.unknown_peer_stats.forged += u64::from(*cookie != [0; COOKIE_BYTES]);
+            self.unknown_peer_stats.cookies += 1;
+            let cookie = self.make_cookie(peer, client, bucket);
+            return self.queue_reply(peer, Handshake::Cookie { client, cookie });
+        }
+        if accept.key.as_ref().is_some_and(|key| !key.proves(frame)) {
+            self.unknown_peer_stats.forged += 1;
+            return self.queue_reply(peer, Handshake::Refused { client, reason: RefusalReason::Key });
+        }
+        let options = Options { mode: terms.mode, check: terms.check, ..accept.clone() }.clamped();
+        let before = self.peers.get(&peer).copied();
+        let mut existing = None;
+        if let Some(number) = before {
+            match &mut self.slots[number as usize].state {
+                // A peer without the key cannot replace an encrypted connection.
+                SlotState::Established(connection) if !connection.is_proven(frame) => {
+                    return self.queue_reply(peer, Handshake::Refused { client, reason: RefusalReason::Key });
+                }
+                SlotState::Established(connection) => {
+                    connection.terminate(CloseReason::Replaced);
+                    self.mark_ready(number);
+                }
+                // Simultaneous open: the connection with the higher number wins; the other open frame is ignored.
+                SlotState::Opening(opening) if opening.client > client => return,
+                // A peer without the key cannot take over an encrypted handshake.
+                SlotState::Opening(opening)
+                    if opening.options.key.as_ref().is_some_and(|key| !key.proves(frame)) =>
+                {
+                    return self.queue_reply(peer, Handshake::Refused { client, reason: RefusalReason::Key });
+                }
+                SlotState::Opening(_) | SlotState::Free => existing = Some(number),
+            }
+        }
+        if existing.is_none() && self.connection_count() >= self.config.max_connections {
+            // A replaced connection frees its slot after its event; the peer will try again.
+            if before.is_none() {
+                self.queue_reply(peer, Handshake::Refused { client, reason: RefusalReason::Full });
+            }
+            return;
+        }
+        let ids = (client, self.secrets.next_connection_id());
+        let ours = options.terms();
+        let mut connection = Connection::new(now, peer, ids, Direction::ToClient, options, ours, terms);
+        connection.set_first_numbers(self.first_numbers);
+        connection.set_fast_path(self.fast_path_disabled);
+        if let Some(in_flight) = self.pre_encode_from {
+            connection.enable_pre_encoding(in_flight);
+        }
+        let state = SlotState::Established(Box::new(connection));
+        let number = match existing {
+            Some(number) => {
+                self.slots[number as usize].state = state;
+                number
+            }
+            None => self.insert(peer, state),
+        };
+        let slot = &mut self.slots[number as usize];
+        (slot.needs_opened_reply, slot.reports_opened) = (true, true);
+        self.mark_ready(number);
+    }
+
+    pub(super) fn process_opened(
+        &mut self,
+        now: Instant,
+        peer: Peer,
+        (client, server): (u64, u64),
+        terms: &Terms,
+        frame: &[u8],
+    ) {
+        let Some(opening) = self.find_opening(peer, client) else {
+            return self.process_repeated_opened(peer, client, server, frame);
+        };
+        let options = &opening.options;
+        if options.key.as_ref().is_some_and(|key| !key.proves(frame)) {
+            // The sender of this frame has no key; the true server may still reply.
+            self.unknown_peer_stats.forged += 1;
+            return;
+        }
+        if (terms.mode, terms.check) != (options.mode, options.check) {
+            opening.close_reason = Some(CloseReason::RefusedTerms);
+            return;
+        }
+        let (options, ours, sent_at) = (options.clone(), options.terms(), opening.sent_at);
+        let mut connection =
+            Connection::new(now, peer, (client, server), Direction::ToServer, options, ours, terms);
+        if let Some(sent_at) = sent_at {
+            connection.record_handshake(now, now.since(sent_at));
+        }
+        connection.set_first_numbers(self.first_numbers);
+        connection.set_fast_path(self.fast_path_disabled);
+        if let Some(in_flight) = self.pre_encode_from {
+            connection.enable_pre_encoding(in_flight);
+        }
+        let Some(&number) = self.peers.get(&peer) else { return };
+        let slot = &mut self.slots[number as usize];
+        slot.state = SlotState::Established(Box::new(connection));
+        slot.reports_opened = true;
+    }
+
+    /// Returns the cookie of a handshake. It depends on the peer's current connection, if any: an old open frame must
+    /// not end a newer connection.
+    pub(super) fn make_cookie(&self, peer: Peer, client: u64, bucket: u64) -> [u8; COOKIE_BYTES] {
+        let standing = match self.peers.get(&peer).map(|&number| &self.slots[number as usize].state) {
+            Some(SlotState::Established(connection)) => connection.server,
+            _ => 0,
+        };
+        let mut hasher = SipHasher24::new_with_key(&self.secrets.cookie_key);
+        hasher.write(&standing.to_be_bytes());
+        hasher.write(&client.to_be_bytes());
+        hasher.write(&bucket.to_be_bytes());
+        hasher.write(peer.as_bytes());
+        hasher.finish128().as_bytes()
+    }
+
+    /// Processes an opened frame for an established connection. If the server's number differs, the server was
+    /// restarted and took an old open frame for a new client.
+    pub(super) fn process_repeated_opened(&mut self, peer: Peer, client: u64, server: u64, frame: &[u8]) {
+        let Some(&number) = self.peers.get(&peer) else { return };
+        if let SlotState::Established(connection) = &mut self.slots[number as usize].state
+            && connection.client == client
+            && connection.server != server
+            && connection.is_proven(frame)
+        {
+            connection.terminate(CloseReason::PeerRestarted);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trunkline_units::Seed;
+
+    #[test]
+    fn connection_numbers_do_not_reveal_secrets() {
+        let mut random = Seed(1).stream("node");
+        let mut known = random.clone();
+        let mut secrets = Secrets::draw(&mut random);
+        let known: Vec<u64> = (0..1000).map(|_| known.bits()).collect();
+        let mut numbers: Vec<u64> = (0..1000).map(|_| secrets.next_connection_id()).collect();
+        assert!(numbers.iter().all(|number| !known.contains(number)));
+        numbers.sort_unstable();
+        assert!(numbers.is_sorted_by(|a, b| a < b), "no number repeats");
+    }
+}

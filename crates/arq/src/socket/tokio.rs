@@ -1,0 +1,539 @@
+//! Connections for tasks of `tokio`.
+//!
+//! As the [blocking](super::blocking) ones, but that what waits is a future. One task of each socket receives for all and
+//! keeps the time; whoever sends does so itself. A future may be dropped at any time: what it waited for is still there,
+//! but for a buffer that [`Connection::send_buffer`] was given. For patience there is `tokio::time::timeout`.
+//!
+//! ```
+//! use trunkline_arq::Options;
+//! use trunkline_arq::socket::Error;
+//! use trunkline_arq::socket::tokio::{Connection, Listener};
+//!
+//! #[tokio::main]
+//! async fn main() -> Result<(), Error> {
+//!     let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), &Options::default())?;
+//!     let connection = Connection::connect(listener.address(), &Options::default()).await?;
+//!     let peer = listener.accept().await?;
+//!     connection.send(7, b"is anybody there?").await?;
+//!     assert_eq!(*peer.recv(7).await?, *b"is anybody there?");
+//!     let there = tokio::spawn(async move { peer.close().await });
+//!     connection.close().await?;
+//!     there.await.expect("it ends well")
+//! }
+//! ```
+
+use std::future::poll_fn;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsFd;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, Interest, ReadBuf};
+use tokio::net::UdpSocket;
+use tokio::net::unix::pipe::Receiver;
+use trunkline_io::driver::Timer;
+use trunkline_io::{Clock, Datagrams};
+use trunkline_units::{Instant, Span};
+
+use super::core::{self, Core, GRACE};
+use super::{Error, Settings};
+use crate::{Buffer, ConnectionId, Options, PathMtu, Statistics};
+
+/// A socket to which peers open connections. Clones are the same socket.
+#[derive(Clone)]
+pub struct Listener(Arc<Listening>);
+
+struct Listening(Arc<Shared>);
+
+/// A connection. Clones are the same; when the last has gone it is reset, unless it was told to
+/// [`finish`](Connection::finish).
+#[derive(Clone)]
+pub struct Connection(Arc<Handle>);
+
+struct Handle {
+    shared: Arc<Shared>,
+    id: ConnectionId,
+    finishing: AtomicBool,
+}
+
+/// A socket that tasks share.
+struct Shared {
+    socket: Datagrams,
+    /// The same, to wait for.
+    ready: UdpSocket,
+    clock: Clock,
+    state: Mutex<State>,
+}
+
+struct State {
+    core: Core,
+    timer: Timer,
+}
+
+impl Shared {
+    fn open(local: SocketAddr, accept: Option<&Options>, settings: &Settings) -> Result<Arc<Shared>, Error> {
+        let (socket, clock, mut core) = core::open(local, accept, settings)?;
+        socket.socket().set_nonblocking(true)?;
+        let ready = UdpSocket::from_std(socket.socket().try_clone()?)?;
+        let timer = Timer::new(clock)?;
+        // It is read as a pipe is, and rings to the microsecond; the runtime's own timers know milliseconds.
+        let mut rings = Receiver::from_owned_fd_unchecked(timer.as_fd().try_clone_to_owned()?)?;
+        core.handles += 1;
+        let shared = Arc::new(Shared { socket, ready, clock, state: Mutex::new(State { core, timer }) });
+        let driven = shared.clone();
+        tokio::spawn(async move { poll_fn(|cx| driven.drive(cx, &mut rings)).await });
+        Ok(shared)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tries something once.
+    fn now<T>(&self, attempt: impl FnOnce(&mut Core, Instant) -> Result<T, Error>) -> Result<T, Error> {
+        let mut state = self.lock();
+        let now = self.clock.now();
+        let done = attempt(&mut state.core, now);
+        self.leave(&mut state, now);
+        done
+    }
+
+    /// Tries something until it says neither [`Error::NotYet`] nor [`Error::Full`].
+    async fn until<T>(
+        &self,
+        mut attempt: impl FnMut(&mut Core, Instant) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        poll_fn(|cx| {
+            let mut state = self.lock();
+            let now = self.clock.now();
+            loop {
+                let done = attempt(&mut state.core, now);
+                if !matches!(done, Err(Error::NotYet | Error::Full)) {
+                    self.leave(&mut state, now);
+                    return Poll::Ready(done);
+                }
+                if state.core.may_speak(now) {
+                    state.core.transmit(now, &self.socket);
+                    if wake_tasks(&mut state.core) {
+                        continue;
+                    }
+                }
+                if !state.core.wakers.iter().any(|waker| waker.will_wake(cx.waker())) {
+                    state.core.wakers.push(cx.waker().clone());
+                }
+                self.leave(&mut state, now);
+                return Poll::Pending;
+            }
+        })
+        .await
+    }
+
+    /// Lets the endpoint speak, unless that can wait, and sets the timer.
+    fn leave(&self, state: &mut State, now: Instant) {
+        if state.core.should_speak(now) {
+            state.core.transmit(now, &self.socket);
+        }
+        wake_tasks(&mut state.core);
+        let by = match state.core.may_speak(now) {
+            true => state.core.deadline.min(now + GRACE),
+            // The driver is to see that the last has gone, or that the socket is full.
+            false if state.core.handles == 0 || state.core.is_full() => now,
+            false => state.core.deadline,
+        };
+        if by < Instant::MAX
+            && let Err(error) = state.timer.arm(by)
+        {
+            state.core.fail(error);
+        }
+    }
+
+    /// Receives, and does what is due, as long as anybody needs it.
+    fn drive(&self, cx: &mut Context<'_>, rings: &mut Receiver) -> Poll<()> {
+        loop {
+            // Each is asked, so that each wakes.
+            let readable = self.ready.poll_recv_ready(cx).is_ready();
+            let mut room = [0; 8];
+            let rang = Pin::new(&mut *rings).poll_read(cx, &mut ReadBuf::new(&mut room)).is_ready();
+            let mut state = self.lock();
+            if !readable && !rang {
+                return self.rest(cx, &mut state);
+            }
+            let now = self.clock.now();
+            if rang && let Err(error) = state.timer.acknowledge() {
+                state.core.fail(error);
+            }
+            if readable {
+                let _ =
+                    self.ready.try_io(Interest::READABLE, || something(state.core.listen(now, &self.socket)));
+            }
+            state.core.transmit(now, &self.socket);
+            self.leave(&mut state, now);
+            if state.core.is_over() {
+                return Poll::Ready(());
+            }
+        }
+    }
+
+    /// Nothing has come. If something waits to leave, there may be room for it.
+    fn rest(&self, cx: &mut Context<'_>, state: &mut State) -> Poll<()> {
+        while state.core.is_full() && self.ready.poll_send_ready(cx).is_ready() {
+            let _ = self.ready.try_io(Interest::WRITABLE, || {
+                state.core.transmit(self.clock.now(), &self.socket);
+                something(!state.core.is_full())
+            });
+        }
+        Poll::Pending
+    }
+
+    fn release(&self) {
+        let mut state = self.lock();
+        state.core.handles -= 1;
+        self.leave(&mut state, self.clock.now());
+    }
+}
+
+/// What the runtime is told of a socket: that there was something, or that it shall look again.
+fn something(was: bool) -> io::Result<()> {
+    if was { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
+}
+
+/// Wakes all that wait, if there is news; whether there was.
+fn wake_tasks(core: &mut Core) -> bool {
+    let news = std::mem::take(&mut core.news);
+    if news {
+        core.wakers.drain(..).for_each(std::task::Waker::wake);
+    }
+    news
+}
+
+impl Listener {
+    /// Listens at `address`, port 0 being any. To be called within a runtime.
+    ///
+    /// # Errors
+    /// [`Error::System`] if there is no such address, or it is taken.
+    pub fn bind(address: SocketAddr, options: &Options) -> Result<Listener, Error> {
+        Listener::bind_with(address, options, &Settings::default())
+    }
+
+    /// The same, with a socket to the user's taste.
+    ///
+    /// # Errors
+    /// As [`bind`](Listener::bind).
+    pub fn bind_with(address: SocketAddr, options: &Options, settings: &Settings) -> Result<Listener, Error> {
+        Ok(Listener(Arc::new(Listening(Shared::open(address, Some(options), &settings.to_behave(options))?))))
+    }
+
+    /// The address that it listens at.
+    pub fn address(&self) -> SocketAddr {
+        self.0.0.socket.local()
+    }
+
+    /// A connection that a peer opens.
+    ///
+    /// # Errors
+    /// [`Error::System`] if the socket fails.
+    pub async fn accept(&self) -> Result<Connection, Error> {
+        let shared = &self.0.0;
+        let accepted = shared.until(|core, _| {
+            let id = core.accept()?;
+            core.handles += 1;
+            Ok(id)
+        });
+        // No future waits between these two.
+        Ok(Connection::new(shared.clone(), accepted.await?))
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        let _ = self.0.now(|core, now| {
+            core.refuse_all(now);
+            Ok(())
+        });
+        self.0.release();
+    }
+}
+
+impl Connection {
+    fn new(shared: Arc<Shared>, id: ConnectionId) -> Connection {
+        Connection(Arc::new(Handle { shared, id, finishing: AtomicBool::new(false) }))
+    }
+
+    /// Opens a connection to `address`. To be called within a runtime.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] if the peer refuses or nobody answers within [`Options::peer_timeout`]; [`Error::System`].
+    pub async fn connect(address: SocketAddr, options: &Options) -> Result<Connection, Error> {
+        Connection::connect_with(address, options, &Settings::default()).await
+    }
+
+    /// The same, with a socket to the user's taste.
+    ///
+    /// # Errors
+    /// As [`connect`](Connection::connect).
+    pub async fn connect_with(
+        address: SocketAddr,
+        options: &Options,
+        settings: &Settings,
+    ) -> Result<Connection, Error> {
+        let any = match address {
+            SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+            SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+        };
+        let shared = Shared::open(any, None, &settings.to_behave(options))?;
+        let opened = shared.now(|core, now| core.connect(now, address, options));
+        let id = opened.inspect_err(|_| shared.release())?;
+        let connection = Connection::new(shared, id);
+        connection.0.shared.until(|core, _| core.is_open(id)).await?;
+        Ok(connection)
+    }
+
+    /// This end's address.
+    pub fn address(&self) -> SocketAddr {
+        self.0.shared.socket.local()
+    }
+
+    /// The peer's address.
+    pub fn peer(&self) -> Option<SocketAddr> {
+        self.0.shared.lock().core.peer(self.0.id)
+    }
+
+    /// Sends a copy of `message`, once the channel is not full.
+    ///
+    /// # Errors
+    /// As [the blocking one](super::Connection::send).
+    pub async fn send(&self, channel: u16, message: &[u8]) -> Result<(), Error> {
+        self.0.shared.until(|core, now| core.send(now, self.0.id, channel, message)).await
+    }
+
+    /// The same; [`Error::Full`] instead of waiting.
+    ///
+    /// # Errors
+    /// [`Error::Full`], and as [`send`](Connection::send).
+    pub fn try_send(&self, channel: u16, message: &[u8]) -> Result<(), Error> {
+        self.0.shared.now(|core, now| core.send(now, self.0.id, channel, message))
+    }
+
+    /// Sends `message` itself, without a copy, once the channel is not full.
+    ///
+    /// # Errors
+    /// As [`send`](Connection::send); the message is lost then, or if the future is dropped.
+    pub async fn send_buffer(&self, channel: u16, message: Buffer) -> Result<(), Error> {
+        let mut message = message;
+        self.0.shared.until(|core, now| core.hand_over(now, self.0.id, channel, &mut message)).await
+    }
+
+    /// The next message of `channel`.
+    ///
+    /// # Errors
+    /// As [the blocking one](super::Connection::recv).
+    pub async fn recv(&self, channel: u16) -> Result<Buffer, Error> {
+        let take = |core: &mut Core, now| {
+            let mut message = Buffer::new();
+            core.take(now, self.0.id, channel, &mut message).map(|()| message)
+        };
+        self.0.shared.until(take).await
+    }
+
+    /// The next message of any channel: channels that have some take turns.
+    ///
+    /// # Errors
+    /// As [`recv`](Connection::recv).
+    pub async fn recv_any(&self) -> Result<(u16, Buffer), Error> {
+        let take = |core: &mut Core, now| {
+            let mut message = Buffer::new();
+            core.take_any(now, self.0.id, &mut message).map(|channel| (channel, message))
+        };
+        self.0.shared.until(take).await
+    }
+
+    /// Reads bytes of `channel` as a stream, as many as there are; at least one.
+    ///
+    /// # Errors
+    /// As [`recv`](Connection::recv).
+    pub async fn read(&self, channel: u16, into: &mut [u8]) -> Result<usize, Error> {
+        self.0.shared.until(|core, now| core.read(now, self.0.id, channel, into)).await
+    }
+
+    /// Channels of a higher priority send first; 0 to 7, at first 0.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if the connection does not stand.
+    pub fn set_priority(&self, channel: u16, priority: u8) -> Result<(), Error> {
+        self.0.shared.now(|core, now| core.prioritize(now, self.0.id, channel, priority))
+    }
+
+    /// Waits until the peer has acknowledged everything that was sent, on all channels.
+    ///
+    /// # Errors
+    /// As [the blocking one](super::Connection::flush).
+    pub async fn flush(&self) -> Result<(), Error> {
+        self.0.shared.until(|core, _| core.flush(self.0.id)).await
+    }
+
+    /// Sends no more, but all that was sent arrives, whether the connection is kept or dropped. The peer may go on.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if the connection does not stand.
+    pub fn finish(&self) -> Result<(), Error> {
+        self.0.finishing.store(true, Ordering::Relaxed);
+        self.0.shared.now(|core, now| core.finish(now, self.0.id))
+    }
+
+    /// Finishes, and waits until the peer has done so too and everything has arrived at both ends.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] if it comes to another end.
+    pub async fn close(&self) -> Result<(), Error> {
+        self.finish()?;
+        self.0.shared.until(|core, _| core.is_done(self.0.id)).await
+    }
+
+    /// Ends it at once. What is under way is lost, and the peer is told once.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if the connection does not stand.
+    pub fn reset(&self) -> Result<(), Error> {
+        self.0.shared.now(|core, now| core.reset(now, self.0.id))
+    }
+
+    /// What the connection counted; none once it has failed to open.
+    pub fn statistics(&self) -> Option<Statistics> {
+        self.0.shared.lock().core.node().statistics(self.0.id)
+    }
+
+    /// How long the frames are that it sends; none once it has failed to open.
+    pub fn reach(&self) -> Option<PathMtu> {
+        self.0.shared.lock().core.node().path_mtu(self.0.id)
+    }
+
+    /// The smoothed round trip, once there is one.
+    pub fn round_trip(&self) -> Option<Span> {
+        self.0.shared.lock().core.node().round_trip(self.0.id)
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let finishing = *self.finishing.get_mut();
+        let _ = self.shared.now(|core, now| {
+            core.leave(now, self.id, finishing);
+            Ok(())
+        });
+        self.shared.release();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::CloseReason;
+
+    async fn pair() -> (Connection, Connection) {
+        let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), &Options::default()).unwrap();
+        let client = Connection::connect(listener.address(), &Options::default()).await.unwrap();
+        (client, listener.accept().await.unwrap())
+    }
+
+    fn message(channel: u16, number: u32) -> Vec<u8> {
+        vec![number as u8 ^ channel as u8; (number as usize * 7919) % 50_000]
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn tasks_talk_both_ways_on_many_channels() {
+        let (client, server) = pair().await;
+        let mut tasks = Vec::new();
+        for channel in [0, 9, 65_534] {
+            for (from, to) in [(&client, &server), (&server, &client)] {
+                let (from, to) = (from.clone(), to.clone());
+                tasks.push(tokio::spawn(async move {
+                    for number in 0..200 {
+                        from.send_buffer(channel, Buffer::from(&message(channel, number)[..])).await.unwrap();
+                    }
+                }));
+                tasks.push(tokio::spawn(async move {
+                    for number in 0..200 {
+                        assert_eq!(*to.recv(channel).await.unwrap(), message(channel, number));
+                    }
+                }));
+            }
+        }
+        for task in tasks {
+            task.await.unwrap();
+        }
+        let there = tokio::spawn(async move { server.close().await });
+        client.close().await.unwrap();
+        there.await.unwrap().unwrap();
+        assert!(matches!(client.recv(0).await, Err(Error::Finished)));
+    }
+
+    #[tokio::test]
+    async fn one_thread_is_enough_and_a_blocking_peer_is_a_peer() {
+        let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), &Options::default()).unwrap();
+        let address = listener.address();
+        let peer = std::thread::spawn(move || {
+            let peer = super::super::Connection::connect(address, &Options::default()).unwrap();
+            peer.send(1, &[7; 1_000_000]).unwrap();
+            let answer = peer.recv(1).unwrap();
+            peer.close().unwrap();
+            answer
+        });
+        let connection = listener.accept().await.unwrap();
+        let mut got = 0;
+        let mut into = vec![0; 3000];
+        while got < 1_000_000 {
+            got += connection.read(1, &mut into).await.unwrap();
+        }
+        assert_eq!(got, 1_000_000);
+        connection.send(1, b"thank you").await.unwrap();
+        connection.close().await.unwrap();
+        assert_eq!(*peer.join().unwrap(), *b"thank you");
+    }
+
+    #[tokio::test]
+    async fn a_future_that_is_dropped_takes_nothing_with_it() {
+        let (client, server) = pair().await;
+        for number in 0..50u8 {
+            let short = tokio::time::timeout(std::time::Duration::from_micros(1), server.recv(0)).await;
+            assert!(short.is_err());
+            client.send(0, &[number]).await.unwrap();
+            assert_eq!(*server.recv(0).await.unwrap(), [number]);
+        }
+        assert!(matches!(client.try_send(65_535, b""), Err(Error::Refused(_))));
+    }
+
+    #[tokio::test]
+    async fn what_is_flushed_has_arrived() {
+        let (client, server) = pair().await;
+        client.flush().await.unwrap();
+        for number in 0..20 {
+            client.send(3, &message(3, number)).await.unwrap();
+            client.flush().await.unwrap();
+            // It is there, and no other task has to run first.
+            let got = server.0.shared.now(|core, now| {
+                let mut got = Buffer::new();
+                core.take(now, server.0.id, 3, &mut got).map(|()| got)
+            });
+            assert_eq!(*got.unwrap(), message(3, number));
+        }
+        let waits = client.clone();
+        client.send(3, &vec![1; 64 << 20]).await.unwrap();
+        let waits = tokio::spawn(async move { waits.flush().await });
+        server.reset().unwrap();
+        assert!(matches!(waits.await.unwrap(), Err(Error::Closed(CloseReason::PeerReset))));
+    }
+
+    #[tokio::test]
+    async fn ends_are_told() {
+        let (client, server) = pair().await;
+        let waits = tokio::spawn(async move { server.recv_any().await.map(drop) });
+        client.reset().unwrap();
+        assert!(matches!(waits.await.unwrap(), Err(Error::Closed(CloseReason::PeerReset))));
+        let (client, server) = pair().await;
+        drop(server);
+        assert!(matches!(client.recv(0).await, Err(Error::Closed(CloseReason::PeerReset))));
+    }
+}

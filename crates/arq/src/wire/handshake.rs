@@ -1,0 +1,489 @@
+//! Handshake and control frames.
+//!
+//! The first byte selects the type. Frames without an established connection have a CRC-32C without a secret.
+//!
+//! | first byte | frame | layout before the check |
+//! | ---: | --- | --- |
+//! | 1 | open | version u8, client u64, terms (22), cookie (16), \[proof (32)\] |
+//! | 2 | cookie | version u8, client u64, cookie (16) |
+//! | 3 | opened | version u8, client u64, server u64, terms (22), \[proof (32)\] |
+//! | 4 | refused | version u8, client u64, reason u8 |
+//! | 5 | unknown | first 12 bytes and last 4 of the frame without a connection |
+//! | 6 | reset | reason u8; check of the connection |
+//! | 7 | probe | token u32, then anything; check of the connection |
+//! | 8 | probe reply | token u32, length of the probe u16; check of the connection |
+//!
+//! The proof is present if the check in the terms is [`Check::Aead`]; [`super::aead`] verifies it.
+//!
+//! The server stores nothing until a cookie has come back: a cookie is a keyed hash of the client's address. An open
+//! frame is longer than any reply to it, so a server amplifies no attack.
+
+use super::check::Check;
+use super::get16;
+use crate::limits::{MAX_BLOCK, MAX_REPAIRS};
+
+/// Version of the protocol.
+pub const VERSION: u8 = 1;
+
+/// First byte of an open frame.
+pub const OPEN: u8 = 1;
+/// See [`OPEN`].
+pub const COOKIE: u8 = 2;
+/// See [`OPEN`].
+pub const OPENED: u8 = 3;
+/// See [`OPEN`].
+pub const REFUSED: u8 = 4;
+/// See [`OPEN`].
+pub const UNKNOWN: u8 = 5;
+/// See [`OPEN`].
+pub const RESET: u8 = 6;
+/// See [`OPEN`].
+pub const PROBE: u8 = 7;
+/// See [`OPEN`].
+pub const PROBE_REPLY: u8 = 8;
+
+/// Bytes of a cookie.
+pub const COOKIE_BYTES: usize = 16;
+
+/// Bytes of a proof.
+pub const PROOF_BYTES: usize = 32;
+
+/// Bytes of [`Terms`].
+const TERMS_BYTES: usize = 22;
+/// Flag in the last byte of the terms; the upper bits are the number of repair frames.
+const PARTS_FLAG: u8 = 1;
+
+/// Length of an unknown frame with its check: no shorter frame is answered by one.
+pub const UNKNOWN_BYTES: usize = 1 + 16 + 4;
+
+/// Retransmission mode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Mode {
+    /// Selective repeat: only missing frames are retransmitted; the receiver stores early frames.
+    #[default]
+    Selective,
+    /// Go-back-N: the missing frame and all after it are retransmitted; the receiver drops early frames. The mode of
+    /// the 1998 paper.
+    GoBackN,
+    /// Stop-and-wait: one frame in flight (section 2.1 of the 1998 paper).
+    StopAndWait,
+}
+
+impl Mode {
+    /// All modes.
+    pub const ALL: [Mode; 3] = [Mode::Selective, Mode::GoBackN, Mode::StopAndWait];
+
+    const fn code(self) -> u8 {
+        match self {
+            Mode::Selective => 0,
+            Mode::GoBackN => 1,
+            Mode::StopAndWait => 2,
+        }
+    }
+}
+
+/// Parameters of forward error correction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Fec {
+    /// Frames per block, 1 to [`MAX_BLOCK`].
+    pub frames: u8,
+    /// Repair frames per block, 1 to [`MAX_REPAIRS`] and no more than `frames`. A single one is the exclusive or of
+    /// the frames.
+    pub repairs: u8,
+}
+
+impl Fec {
+    /// Returns the parameters clamped to their ranges; none if the mode does not support FEC.
+    pub(crate) fn clamped(self, mode: Mode) -> Option<Fec> {
+        let frames = self.frames.clamp(1, MAX_BLOCK);
+        let repairs = self.repairs.clamp(1, MAX_REPAIRS.min(frames));
+        (mode == Mode::Selective).then_some(Fec { frames, repairs })
+    }
+
+    /// Returns the smaller parameters of both ends, if both support FEC.
+    pub(crate) fn negotiate(ours: Option<Fec>, theirs: Option<Fec>) -> Option<Fec> {
+        let (ours, theirs) = (ours?, theirs?);
+        Some(Fec { frames: ours.frames.min(theirs.frames), repairs: ours.repairs.min(theirs.repairs) })
+    }
+
+    /// Decodes two bytes; a zero in either means no FEC.
+    const fn from_codes(frames: u8, repairs: u8) -> Option<Fec> {
+        if frames == 0 || repairs == 0 { None } else { Some(Fec { frames, repairs }) }
+    }
+}
+
+/// Parameters that an end announces in the handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// Proposed by the client, decided by the server.
+    pub mode: Mode,
+    /// Proposed by the client, decided by the server.
+    pub check: Check,
+    /// Reordering window in frames.
+    pub window: u16,
+    /// Maximum length of received frames in bytes.
+    pub frame: u16,
+    /// Maximum delay of acknowledgements in µs.
+    pub ack_delay_us: u32,
+    /// Frames per acknowledgement.
+    pub ack_every: u16,
+    /// Initial credit of the connection and of each channel in bytes.
+    pub credit: u32,
+    /// See `credit`.
+    pub channel_credit: u32,
+    /// Whether this end accepts long frames in [parts](super::part).
+    pub parts: bool,
+    /// Maximum FEC parameters in both directions; on the wire 7 bits of `repairs`.
+    pub fec: Option<Fec>,
+}
+
+impl Terms {
+    fn read(bytes: &[u8; TERMS_BYTES]) -> Option<Terms> {
+        let word = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        Some(Terms {
+            mode: Mode::ALL.into_iter().find(|mode| mode.code() == bytes[0])?,
+            check: Check::from_code(bytes[1])?,
+            window: get16(&bytes[2..]),
+            frame: get16(&bytes[4..]),
+            ack_delay_us: word(6),
+            ack_every: get16(&bytes[10..]),
+            credit: word(12),
+            channel_credit: word(16),
+            parts: bytes[21] & PARTS_FLAG != 0,
+            fec: Fec::from_codes(bytes[20], bytes[21] >> 1),
+        })
+    }
+
+    fn write(&self, bytes: &mut [u8]) {
+        bytes[..TERMS_BYTES].fill(0);
+        bytes[0] = self.mode.code();
+        bytes[1] = self.check.code();
+        bytes[2..4].copy_from_slice(&self.window.to_be_bytes());
+        bytes[4..6].copy_from_slice(&self.frame.to_be_bytes());
+        bytes[6..10].copy_from_slice(&self.ack_delay_us.to_be_bytes());
+        bytes[10..12].copy_from_slice(&self.ack_every.to_be_bytes());
+        bytes[12..16].copy_from_slice(&self.credit.to_be_bytes());
+        bytes[16..20].copy_from_slice(&self.channel_credit.to_be_bytes());
+        bytes[21] = if self.parts { PARTS_FLAG } else { 0 };
+        if let Some(Fec { frames, repairs }) = self.fec {
+            bytes[20] = frames;
+            bytes[21] |= repairs << 1;
+        }
+    }
+}
+
+/// Reason why a server refuses a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusalReason {
+    /// The server has reached its maximum number of connections.
+    Full,
+    /// The server does not accept the proposed terms.
+    Terms,
+    /// The server uses another version.
+    Version,
+    /// The server accepts no connections.
+    Closed,
+    /// The server has another key.
+    Key,
+}
+
+impl RefusalReason {
+    const ALL: [RefusalReason; 5] = [
+        RefusalReason::Full,
+        RefusalReason::Terms,
+        RefusalReason::Version,
+        RefusalReason::Closed,
+        RefusalReason::Key,
+    ];
+
+    const fn code(self) -> u8 {
+        match self {
+            RefusalReason::Full => 1,
+            RefusalReason::Terms => 2,
+            RefusalReason::Version => 3,
+            RefusalReason::Closed => 4,
+            RefusalReason::Key => 5,
+        }
+    }
+}
+
+/// A frame without an established connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Handshake {
+    /// Request of a client. A cookie of zeros means none.
+    Open {
+        /// Connection number of the client.
+        client: u64,
+        /// Proposed terms.
+        terms: Terms,
+        /// Cookie of the server.
+        cookie: [u8; COOKIE_BYTES],
+    },
+    /// The server verifies the client's address.
+    Cookie {
+        /// Connection number of the client.
+        client: u64,
+        /// To be returned by the client.
+        cookie: [u8; COOKIE_BYTES],
+    },
+    /// The connection is established.
+    Opened {
+        /// Connection number of the client.
+        client: u64,
+        /// Connection number of the server.
+        server: u64,
+        /// Terms of the server.
+        terms: Terms,
+    },
+    /// The server refuses the connection.
+    Refused {
+        /// Connection number of the client.
+        client: u64,
+        /// Reason.
+        reason: RefusalReason,
+    },
+    /// The sender of a frame has no connection here.
+    Unknown {
+        /// First 12 and last 4 bytes of that frame.
+        echo: [u8; 16],
+    },
+}
+
+impl Handshake {
+    /// Decodes a frame with its check; none if it is damaged or of another type.
+    pub fn read(frame: &[u8]) -> Option<Handshake> {
+        let body = Check::Crc32c.open(0, frame)?;
+        let (&first, rest) = body.split_first()?;
+        if first == UNKNOWN {
+            return Some(Handshake::Unknown { echo: rest.try_into().ok()? });
+        }
+        let (&version, rest) = rest.split_first()?;
+        let (client, rest) = rest.split_first_chunk::<8>()?;
+        let client = u64::from_be_bytes(*client);
+        if first == REFUSED {
+            let &[code] = rest else { return None };
+            let reason = RefusalReason::ALL.into_iter().find(|reason| reason.code() == code)?;
+            return Some(Handshake::Refused { client, reason });
+        }
+        if version != VERSION {
+            return None;
+        }
+        match first {
+            OPEN => {
+                let (terms, rest) = rest.split_first_chunk::<TERMS_BYTES>()?;
+                let terms = Terms::read(terms)?;
+                Some(Handshake::Open { client, terms, cookie: terms.strip_proof(rest)?.try_into().ok()? })
+            }
+            COOKIE => Some(Handshake::Cookie { client, cookie: rest.try_into().ok()? }),
+            OPENED => {
+                let (server, rest) = rest.split_first_chunk::<8>()?;
+                let (terms, rest) = rest.split_first_chunk::<TERMS_BYTES>()?;
+                let (server, terms) = (u64::from_be_bytes(*server), Terms::read(terms)?);
+                terms.strip_proof(rest)?.is_empty().then_some(Handshake::Opened { client, server, terms })
+            }
+            _ => None,
+        }
+    }
+
+    /// Writes the frame with its check at the start of `frame`; returns its length. The space of the proof is left
+    /// zero.
+    pub fn write(&self, frame: &mut [u8]) -> usize {
+        let mut length = 0;
+        let mut put = |bytes: &[u8]| {
+            frame[length..length + bytes.len()].copy_from_slice(bytes);
+            length += bytes.len();
+        };
+        match self {
+            Handshake::Open { client, terms, cookie } => {
+                put(&[OPEN, VERSION]);
+                put(&client.to_be_bytes());
+                put(&terms.to_bytes());
+                put(cookie);
+                put(&[0; PROOF_BYTES][..terms.proof_bytes()]);
+            }
+            Handshake::Cookie { client, cookie } => {
+                put(&[COOKIE, VERSION]);
+                put(&client.to_be_bytes());
+                put(cookie);
+            }
+            Handshake::Opened { client, server, terms } => {
+                put(&[OPENED, VERSION]);
+                put(&client.to_be_bytes());
+                put(&server.to_be_bytes());
+                put(&terms.to_bytes());
+                put(&[0; PROOF_BYTES][..terms.proof_bytes()]);
+            }
+            Handshake::Refused { client, reason } => {
+                put(&[REFUSED, VERSION]);
+                put(&client.to_be_bytes());
+                put(&[reason.code()]);
+            }
+            Handshake::Unknown { echo } => {
+                put(&[UNKNOWN]);
+                put(echo);
+            }
+        }
+        let length = length + Check::Crc32c.bytes();
+        Check::Crc32c.seal(0, &mut frame[..length]);
+        length
+    }
+
+    /// Returns the client of an open frame of another version.
+    pub fn other_version_client(frame: &[u8]) -> Option<u64> {
+        let body = Check::Crc32c.open(0, frame)?;
+        match body {
+            [OPEN, version, rest @ ..] if *version != VERSION => {
+                rest.first_chunk::<8>().map(|client| u64::from_be_bytes(*client))
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the client of an open frame of this version with an unknown mode or check.
+    pub fn unknown_terms_client(frame: &[u8]) -> Option<u64> {
+        match Check::Crc32c.open(0, frame)? {
+            [OPEN, VERSION, rest @ ..] => {
+                let (client, rest) = rest.split_first_chunk::<8>()?;
+                let (terms, cookie) = rest.split_first_chunk::<TERMS_BYTES>()?;
+                let unknown = cookie.len() == COOKIE_BYTES && Terms::read(terms).is_none();
+                unknown.then_some(u64::from_be_bytes(*client))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Terms {
+    /// Returns the length of the proof in frames with these terms.
+    fn proof_bytes(&self) -> usize {
+        if self.check == Check::Aead { PROOF_BYTES } else { 0 }
+    }
+
+    /// Returns the bytes before the proof.
+    fn strip_proof<'a>(&self, rest: &'a [u8]) -> Option<&'a [u8]> {
+        rest.get(..rest.len().checked_sub(self.proof_bytes())?)
+    }
+
+    fn to_bytes(self) -> [u8; TERMS_BYTES] {
+        let mut bytes = [0; TERMS_BYTES];
+        self.write(&mut bytes);
+        bytes
+    }
+}
+
+/// Returns the first 12 and last 4 bytes of a frame, which identify it. None if it is too short to be answered.
+#[inline]
+pub fn echo(frame: &[u8]) -> Option<[u8; 16]> {
+    if frame.len() < UNKNOWN_BYTES {
+        return None;
+    }
+    let mut echo = [0; 16];
+    echo[..12].copy_from_slice(frame.first_chunk::<12>()?);
+    echo[12..].copy_from_slice(frame.last_chunk::<4>()?);
+    Some(echo)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn terms() -> Terms {
+        let (mode, check) = (Mode::GoBackN, Check::Crc64);
+        let (ack_delay_us, ack_every, credit, channel_credit) = (70_000, 3, 1 << 31, 1 << 20);
+        let (parts, fec) = (true, Some(Fec { frames: 10, repairs: 2 }));
+        let (window, frame) = (16, 9152);
+        Terms { mode, check, window, frame, ack_delay_us, ack_every, credit, channel_credit, parts, fec }
+    }
+
+    fn handshakes() -> [Handshake; 7] {
+        let encrypted = Terms { check: Check::Aead, ..terms() };
+        [
+            Handshake::Open { client: u64::MAX - 1, terms: terms(), cookie: [9; 16] },
+            Handshake::Cookie { client: 5, cookie: std::array::from_fn(|i| i as u8) },
+            Handshake::Opened { client: 5, server: 6, terms: terms() },
+            Handshake::Refused { client: 5, reason: RefusalReason::Full },
+            Handshake::Unknown { echo: [4; 16] },
+            Handshake::Opened { client: 5, server: 6, terms: encrypted },
+            Handshake::Open { client: 5, terms: encrypted, cookie: [9; 16] },
+        ]
+    }
+
+    #[test]
+    fn handshakes_round_trip_in_their_exact_length() {
+        for handshake in handshakes() {
+            let mut frame = [0; 200];
+            let length = handshake.write(&mut frame);
+            assert_eq!(Handshake::read(&frame[..length]), Some(handshake));
+            for other in (0..200).filter(|other| *other != length) {
+                assert_eq!(Handshake::read(&frame[..other]), None);
+            }
+        }
+    }
+
+    #[test]
+    fn fec_is_negotiated() {
+        let fec = |frames, repairs| Some(Fec { frames, repairs });
+        for (ours, theirs, agreed) in [
+            (None, None, None),
+            (fec(10, 1), None, None),
+            (None, fec(10, 1), None),
+            (fec(10, 2), fec(20, 1), fec(10, 1)),
+            (fec(10, 2), fec(255, 255), fec(10, 2)),
+            (fec(64, 8), fec(1, 255), fec(1, 8)),
+        ] {
+            assert_eq!(Fec::negotiate(ours, theirs), agreed);
+        }
+        // An end without FEC sends zeros and ignores these bytes.
+        assert_eq!((Fec::from_codes(0, 0), Fec::from_codes(7, 0)), (None, None));
+        let last = |parts, fec| Terms { parts, fec, ..terms() }.to_bytes()[20..].to_vec();
+        assert_eq!((last(false, None), last(true, None)), (vec![0, 0], vec![0, 1]));
+        assert_eq!((last(false, fec(10, 2)), last(true, fec(64, 8))), (vec![10, 4], vec![64, 17]));
+        assert_eq!(last(true, fec(255, 255)), [255, 255]);
+        let bounds = |frames, repairs| Fec { frames, repairs }.clamped(Mode::Selective);
+        assert_eq!((bounds(0, 0), bounds(255, 255), bounds(3, 8)), (fec(1, 1), fec(64, 8), fec(3, 3)));
+        assert_eq!(Fec { frames: 10, repairs: 1 }.clamped(Mode::GoBackN), None);
+    }
+
+    #[test]
+    fn replies_are_no_longer_than_requests() {
+        let length = |handshake: &Handshake| handshake.write(&mut [0; 200]);
+        let [open, answers @ .., encrypted, open_encrypted] = handshakes();
+        assert!(answers.iter().all(|answer| length(answer) <= length(&open)));
+        assert!(length(&encrypted) <= length(&open_encrypted));
+        assert_eq!(length(&answers[3]), UNKNOWN_BYTES);
+        assert!(echo(&[1; UNKNOWN_BYTES - 1]).is_none() && echo(&[1; UNKNOWN_BYTES]).is_some());
+    }
+
+    #[test]
+    fn other_version_is_reported() {
+        let mut frame = [0; 200];
+        let length = handshakes()[0].write(&mut frame);
+        frame[1] = 2;
+        Check::Crc32c.seal(0, &mut frame[..length]);
+        assert_eq!(Handshake::read(&frame[..length]), None);
+        assert_eq!(Handshake::other_version_client(&frame[..length]), Some(u64::MAX - 1));
+        assert_eq!(Handshake::unknown_terms_client(&frame[..length]), None);
+    }
+
+    #[test]
+    fn unknown_terms_are_distinguished_from_garbage() {
+        let mut frame = [0; 200];
+        let length = handshakes()[0].write(&mut frame);
+        assert_eq!(Handshake::unknown_terms_client(&frame[..length]), None, "valid terms");
+        // Offsets of the mode and the check.
+        for at in [10, 11] {
+            let mut frame = frame;
+            frame[at] = 200;
+            assert_eq!(Handshake::unknown_terms_client(&frame[..length]), None, "damaged");
+            Check::Crc32c.seal(0, &mut frame[..length]);
+            assert_eq!(Handshake::read(&frame[..length]), None);
+            assert_eq!(Handshake::unknown_terms_client(&frame[..length]), Some(u64::MAX - 1));
+            for other in (0..200).filter(|other| *other != length) {
+                if other >= 4 {
+                    Check::Crc32c.seal(0, &mut frame[..other]);
+                }
+                assert_eq!(Handshake::unknown_terms_client(&frame[..other]), None, "{other} bytes");
+            }
+        }
+    }
+}

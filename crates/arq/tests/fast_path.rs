@@ -1,0 +1,196 @@
+//! The short way of a frame that comes or goes alone comes to the same as the long one: what two ends say, tell and count
+//! is compared, after each operation, with what two others do that take only long ways.
+
+use std::collections::VecDeque;
+
+use trunkline_arq::{Buffer, Check, Command, Congestion, EventKind, Mode, Node, Options, ReceiveStatus};
+use trunkline_endpoint::{Endpoint, Input};
+use trunkline_units::{Seed, Span, Stream};
+
+use crate::support::manual_pair::{ADDRESSES, Hand};
+
+const OPERATIONS: usize = 400;
+
+/// Two ends that take short ways, two that do not, and the frames on their way to each end, which are the same.
+struct Twins {
+    hands: [Hand; 2],
+    flying: [VecDeque<Vec<u8>>; 2],
+}
+
+impl Twins {
+    fn new(options: &Options) -> Twins {
+        let hand = |prepare: fn(&mut Node)| Hand::prepared(options, options, prepare).opened();
+        Twins { hands: [hand(|_| {}), hand(Node::disable_fast_path)], flying: Default::default() }
+    }
+
+    /// Does the same to both, and compares what both answer.
+    fn both<T: PartialEq + std::fmt::Debug>(&mut self, mut what: impl FnMut(&mut Hand) -> T) -> T {
+        let [short, long] = self.hands.each_mut().map(&mut what);
+        assert_eq!(short, long);
+        short
+    }
+
+    fn send(&mut self, end: usize, channel: u16, bytes: &[u8]) {
+        let _ = self.both(|hand| {
+            let command = Command::Send { id: hand.ids[end], channel, bytes };
+            hand.nodes[end].handle(hand.now, Input::Command(command))
+        });
+    }
+
+    fn hand_over(&mut self, end: usize, channel: u16, bytes: &[u8]) {
+        let _ = self.both(|hand| {
+            let command =
+                Command::SendOwned { id: hand.ids[end], channel, message: &mut Buffer::from(bytes) };
+            hand.nodes[end].handle(hand.now, Input::Command(command))
+        });
+    }
+
+    fn take(&mut self, end: usize, channel: u16) -> bool {
+        let taken = self.both(|hand| {
+            let (mut into, mut taken) = (Buffer::new(), ReceiveStatus::Empty);
+            let command =
+                Command::Receive { id: hand.ids[end], channel, buffer: &mut into, status: &mut taken };
+            let done = hand.nodes[end].handle(hand.now, Input::Command(command));
+            (done, taken, into.to_vec())
+        });
+        taken.1 != ReceiveStatus::Empty
+    }
+
+    fn give(&mut self, end: usize, frame: &[u8]) {
+        let _ = self.both(|hand| {
+            let peer = ADDRESSES[1 - end];
+            let input = Input::Frame { port: trunkline_endpoint::Port(0), peer, bytes: frame, segment: None };
+            hand.nodes[end].handle(hand.now, input)
+        });
+    }
+
+    fn wake(&mut self, end: usize) {
+        self.both(|hand| {
+            if let Some(deadline) = hand.deadlines[end] {
+                hand.now = hand.now.max(deadline);
+                hand.nodes[end].handle(hand.now, Input::Wake).expect("a wake is never refused");
+            }
+        });
+    }
+
+    /// Lets both ends speak.
+    fn hear(&mut self) {
+        for end in 0..2 {
+            let (said, _, _) = self.both(|hand| {
+                let said = hand.hear(end);
+                let events: Vec<(usize, EventKind)> = std::mem::take(&mut hand.events);
+                (said, events, hand.deadlines[end])
+            });
+            self.flying[1 - end].extend(said);
+        }
+        for end in 0..2 {
+            self.both(|hand| {
+                let (node, id) = (hand.nodes[end].inner(), hand.ids[end]);
+                let counts = (node.statistics(id), node.in_flight(id), node.unknown_peers());
+                (counts, node.round_trip(id), node.is_flushed(id), node.unread_bytes(id, 0))
+            });
+        }
+    }
+}
+
+fn options(random: &mut Stream) -> Options {
+    let mut one_of = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
+    Options {
+        mode: [Mode::Selective, Mode::Selective, Mode::GoBackN, Mode::StopAndWait]
+            [one_of(&[0, 1, 2, 3]) as usize],
+        congestion: [Congestion::Fixed, Congestion::Reno, Congestion::Paced][one_of(&[0, 1, 2, 2]) as usize],
+        check: [Check::Crc32c, Check::Crc64, Check::Folded, Check::None][one_of(&[0, 0, 1, 2, 3]) as usize],
+        window: one_of(&[1, 3, 64]) as u16,
+        frame: one_of(&[128, 300, 1472]) as u16,
+        ack_every: one_of(&[1, 2, 16]) as u16,
+        credit: one_of(&[512, 4096, 1 << 20]),
+        channel_credit: one_of(&[512, 4096, 1 << 20]),
+        send_buffer: one_of(&[100, 1 << 20]) as usize,
+        coalesce_delay: Span::from_us(one_of(&[0, 0, 300]).into()),
+        keep_alive: Span::from_ms(one_of(&[0, 50]).into()),
+        ..Options::default()
+    }
+}
+
+/// Question and answer, and now and then something else.
+fn run(seed: u64) {
+    let mut random = Seed(seed).stream("short ways");
+    let mut twins = Twins::new(&options(&mut random));
+    // Some of the exchanges are hardly ever disturbed.
+    let calm = 1 + random.below(60);
+    for _ in 0..OPERATIONS {
+        let end = random.below(2) as usize;
+        let pause = Span::from_ns(random.below(200_000));
+        twins.both(|hand| hand.pass(pause));
+        if random.below(calm) > 0 {
+            let message = vec![
+                random.bits() as u8;
+                random.below(if seed.is_multiple_of(4) { 200 } else { 70 }) as usize
+            ];
+            match seed % 3 {
+                0 => twins.hand_over(end, 0, &message),
+                _ => twins.send(end, 0, &message),
+            }
+            twins.hear();
+            twins.both(|hand| hand.pass(Span::from_us(5)));
+            while let Some(frame) = twins.flying[1 - end].pop_front() {
+                twins.give(1 - end, &frame);
+                // Some take before they are told.
+                if seed.is_multiple_of(2) {
+                    while twins.take(1 - end, 0) {}
+                }
+            }
+            twins.hear();
+            while twins.take(1 - end, 0) {}
+            continue;
+        }
+        let channel = random.below(3) as u16;
+        match random.below(10) {
+            0 => twins.send(end, channel, &vec![5; random.below(4000) as usize]),
+            1 => (0..random.below(6)).for_each(|_| twins.send(end, channel, &[6; 40])),
+            2 => drop(twins.flying[end].pop_front()),
+            3 => {
+                if let Some(frame) = twins.flying[end].front().cloned() {
+                    twins.flying[end].push_back(frame);
+                }
+            }
+            4 => {
+                if let Some(frame) = twins.flying[end].front_mut() {
+                    let bit = random.below(8 * frame.len() as u64) as usize;
+                    frame[bit / 8] ^= 1 << (bit % 8);
+                }
+            }
+            5 => twins.flying[end].rotate_left(usize::from(twins.flying[end].len() > 1)),
+            6 | 7 => twins.wake(end),
+            8 => {
+                let priority = random.below(8) as u8;
+                let _ = twins.both(|hand| {
+                    let command = Command::Prioritize { id: hand.ids[end], channel, priority };
+                    hand.nodes[end].handle(hand.now, Input::Command(command))
+                });
+            }
+            _ if random.below(8) == 0 => {
+                let _ = twins.both(|hand| {
+                    let command = Command::Close { id: hand.ids[end] };
+                    hand.nodes[end].handle(hand.now, Input::Command(command))
+                });
+            }
+            _ => while twins.take(end, channel) {},
+        }
+        twins.hear();
+        if random.below(3) > 0
+            && let Some(frame) = twins.flying[end].pop_front()
+        {
+            twins.give(end, &frame);
+            twins.hear();
+        }
+    }
+}
+
+#[test]
+fn short_ways_come_to_the_same_as_long_ones() {
+    for seed in 0..240 {
+        let done = std::panic::catch_unwind(|| run(seed));
+        assert!(done.is_ok(), "seed {seed}");
+    }
+}

@@ -1,0 +1,159 @@
+//! The interface of the three endpoints: configuration, ports, commands, events and errors.
+//!
+//! Both formats share these types. [`Central`](crate::Central), [`Host`](crate::Host) and [`Level1`](crate::Level1) use them.
+
+use thiserror::Error;
+use trunkline_endpoint::Port;
+use trunkline_units::Span;
+
+use crate::inbox::MessageInfo;
+use crate::level::Medium;
+use crate::settings::Settings;
+
+/// The port of the central converter to level 1.
+pub const CENTRAL_LEVEL1_PORT: Port = Port(0);
+/// The port of the central converter to hosts.
+pub const CENTRAL_HOSTS_PORT: Port = Port(1);
+/// The port of a host to the central converter.
+pub const HOST_CENTRAL_PORT: Port = Port(0);
+/// The port of a level-1 converter to the wide area.
+pub const LEVEL1_WIDE_AREA_PORT: Port = Port(0);
+/// The port of a level-1 converter to the central converter.
+pub const LEVEL1_CENTRAL_PORT: Port = Port(1);
+
+/// The largest number of level-1 converters at one central converter.
+pub const MAX_LEVEL1: usize = 6;
+
+/// The configuration of a central converter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CentralConfig {
+    /// Settings that all endpoints of the site share.
+    pub settings: Settings,
+    /// The numbers of the level-1 converters, at most [`MAX_LEVEL1`]. Messages whose packet address has no owner
+    /// leave by the first.
+    pub level1: Vec<u16>,
+    /// The largest host number, 1 to 16. Format 1 (classic) only.
+    pub hosts: u8,
+    /// The medium between hosts and central converter.
+    pub local: Medium,
+    /// The medium between central converter and level 1.
+    pub wide_area: Medium,
+}
+
+/// A command to the central converter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CentralCommand {
+    /// The host with this number refused a bundle: removes its interest.
+    HostRefused(u8),
+    /// The level-1 converter with this number refused a bundle: refreshes its joins, since it may have restarted.
+    Level1Refused(u16),
+}
+
+/// A command to a host.
+#[derive(Debug)]
+pub enum HostCommand<'a> {
+    /// Sends a message. Its address decides its priority.
+    Send {
+        /// The message address.
+        address: u16,
+        /// The message without its address.
+        body: &'a [u8],
+    },
+    /// Joins an address.
+    Join(u16),
+    /// Leaves an address.
+    Drop(u16),
+    /// Repeats the leave of these addresses soon, since the first one may have been lost. Joined addresses are
+    /// skipped. Format 1 (classic) only; format 2 confirms each change.
+    DropAgain {
+        /// The first address.
+        first: u16,
+        /// The last address.
+        last: u16,
+    },
+    /// Leaves all addresses. [`CommandError::Full`] means that some are left to do: call it again.
+    DropAll,
+    /// The central converter refused a bundle: refreshes all joins, since it may have restarted.
+    CentralRefused,
+    /// Sends a message with its priority and deadline.
+    SendMessage(OutgoingMessage<'a>),
+    /// Joins a range of addresses. Format 2 only, as are all commands below except `Receive`.
+    JoinRange {
+        /// The first address.
+        first: u32,
+        /// The last address.
+        last: u32,
+    },
+    /// Leaves a range of addresses.
+    DropRange {
+        /// The first address.
+        first: u32,
+        /// The last address.
+        last: u32,
+    },
+    /// Limits the ordinary messages that the host receives, per second; `None` removes the limit.
+    Saturate(Option<u32>),
+    /// Announces that the host closes.
+    Bye,
+    /// Takes the oldest received message.
+    Receive {
+        /// Receives the body; its previous contents are discarded.
+        into: &'a mut Vec<u8>,
+        /// Receives the metadata, or `None` if no message waits.
+        from: &'a mut Option<MessageInfo>,
+    },
+}
+
+/// A message to send.
+#[derive(Clone, Copy, Debug)]
+pub struct OutgoingMessage<'a> {
+    /// The message address, at most 65,535 in format 1 (classic).
+    pub address: u32,
+    /// Whether the message has priority. In format 1 (classic) it must agree with the address.
+    pub priority: bool,
+    /// The longest wait in each converter, of a priority message; `None` uses the settings. Format 1 (classic)
+    /// applies it only in this host.
+    pub max_wait: Option<Span>,
+    /// The message without its address.
+    pub body: &'a [u8],
+}
+
+/// An event of a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostEvent {
+    /// A message arrived in an empty inbox.
+    Readable,
+    /// The congestion level changed to this value, 3 (none) to 6.
+    Level(u8),
+}
+
+/// The reason why a command is refused.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum CommandError {
+    /// The message has the length of a control message. The value is that length.
+    #[error(
+        "a classic message of {0} octets with its address would be taken for control; send one octet more"
+    )]
+    Control(usize),
+    /// The message does not fit into a bundle.
+    #[error("the message does not fit into a bundle")]
+    TooLong,
+    /// The congestion level admits no more ordinary messages in this interval.
+    #[error("the network is congested, at level {0} of 3 to 6")]
+    Congested(u8),
+    /// A queue or table has no room.
+    #[error("the queue is full")]
+    Full,
+    /// The range of addresses ends before it begins.
+    #[error("the range of addresses ends before it begins")]
+    Range,
+    /// The format lacks this address or command.
+    #[error("the classic format does not support this")]
+    Format,
+}
+
+/// The largest number of messages that wait for the wide-area port of a level-1 converter.
+pub const MAX_WAITING_MESSAGES: usize = 4_096;
+
+/// The commands to a level-1 converter: none.
+pub type Level1Command = std::convert::Infallible;

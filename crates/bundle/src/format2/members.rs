@@ -1,0 +1,521 @@
+//! The hosts at the central converter.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use trunkline_endpoint::Peer;
+use trunkline_units::{Instant, Seed, Span};
+
+use super::outbox::{Outbox, QueuedMessage};
+use super::{
+    ACK_DELAY, ACK_EVERY, CENTRAL_TIMEOUT, DuplicateNumber, PEER_TIMEOUT, PendingPeer, RATE_BURST,
+    RETRY_INTERVAL, SATURATION_BURST, UnvalidatedPeer,
+};
+use crate::packet_set::PacketSet;
+use crate::ranges::{Ranges, Segments};
+use crate::regulator::{NO_LIMIT, TokenBucket};
+use crate::reliable::ReliableReceiver;
+use crate::sequence::{LinkCounter, Sessions, is_newer};
+use crate::settings::{Format2, Settings};
+use crate::wire::format2::control::{Control, RangeChanges};
+use crate::wire::format2::{Header, Role};
+
+/// A host.
+#[derive(Debug)]
+pub struct Member {
+    /// Its number.
+    pub number: u16,
+    /// Its address: the source of the last bundle in its session, or of the last bundle before that.
+    pub peer: Peer,
+    incarnation: u32,
+    /// Its session, and when it was issued.
+    pub session: u32,
+    session_start: Instant,
+    /// The limits before it confirms its session; `None` afterwards.
+    validation: Option<UnvalidatedPeer>,
+    /// A later incarnation that has not confirmed its session.
+    pending_peer: Option<PendingPeer>,
+    first_received: Instant,
+    last_received: Instant,
+    /// Messages and control for it.
+    pub outbox: Outbox,
+    /// Reliable messages from it.
+    pub receiver: ReliableReceiver<QueuedMessage>,
+    ack_pending: bool,
+    /// Messages received from it.
+    pub link: LinkCounter,
+    interest: Ranges,
+    /// The number of confirmed changes of its interest.
+    confirmed_changes: u32,
+    confirm_pending: bool,
+    /// The received and lost messages of its last report, and when that arrived.
+    reported: (u32, u32),
+    /// Octets sent to it since.
+    octets_sent: u64,
+    last_report: Instant,
+    /// The rate of ordinary messages to it, in octets.
+    rate: TokenBucket,
+    /// Its receive limit for ordinary messages.
+    saturation: TokenBucket,
+    /// The messages received from it when the limits were last announced to it.
+    received_at_limit: u32,
+    /// Retransmissions already returned to the caller.
+    retransmissions_taken: u64,
+}
+
+/// The segments that changes of interest may visit per [`RETRY_INTERVAL`]; a single change may exceed it. Further
+/// changes are deferred: the host repeats them.
+pub const SEGMENT_BUDGET: i64 = 32_768;
+/// The fixed cost of a change, in segments.
+const CHANGE_COST: i64 = 8;
+/// The largest debt, in multiples of [`SEGMENT_BUDGET`].
+const MAX_DEBT: i64 = 8;
+
+/// The remaining budget.
+#[derive(Debug)]
+struct WorkBudget {
+    left: i64,
+    until: Instant,
+}
+
+impl WorkBudget {
+    fn is_left(&mut self, now: Instant) -> bool {
+        if now >= self.until {
+            let times = now.since(self.until).as_ps() / RETRY_INTERVAL.as_ps() + 1;
+            self.until += Span::from_ps(RETRY_INTERVAL.as_ps().saturating_mul(times));
+            self.left =
+                (self.left + SEGMENT_BUDGET * times.min(2 * MAX_DEBT as u64) as i64).min(SEGMENT_BUDGET);
+        }
+        self.left > 0
+    }
+
+    fn spend(&mut self, pieces: usize) {
+        self.left = (self.left - CHANGE_COST - pieces as i64).max(-MAX_DEBT * SEGMENT_BUDGET);
+    }
+}
+
+/// The reason why a host is sent no more messages for now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeliveryLimit {
+    /// Recent messages to it were lost.
+    Lossy,
+    /// Its receive limit.
+    Saturated,
+}
+
+impl Member {
+    fn new(now: Instant, header: &Header, session: u32, settings: &Settings, format2: Format2) -> Member {
+        let max_octets = format2.max_datagram_octets();
+        Member {
+            number: header.number,
+            peer: Peer::NONE,
+            incarnation: header.incarnation,
+            session,
+            session_start: now,
+            validation: Some(UnvalidatedPeer::default()),
+            pending_peer: None,
+            first_received: now,
+            last_received: now,
+            outbox: Outbox::new(max_octets, settings.timing, now),
+            receiver: ReliableReceiver::default(),
+            ack_pending: false,
+            link: LinkCounter::default(),
+            interest: Ranges::default(),
+            confirmed_changes: 0,
+            confirm_pending: false,
+            reported: (0, 0),
+            octets_sent: 0,
+            last_report: now,
+            rate: TokenBucket::new(max_octets, RATE_BURST),
+            saturation: TokenBucket::new(1, SATURATION_BURST),
+            received_at_limit: 0,
+            retransmissions_taken: 0,
+        }
+    }
+
+    /// Returns the ranges that it has joined.
+    pub fn interest(&self) -> &Ranges {
+        &self.interest
+    }
+
+    /// Returns the number of confirmed changes in its session.
+    pub fn confirmed_changes(&self) -> u32 {
+        self.confirmed_changes
+    }
+
+    /// Returns whether the host may have abandoned its session before confirming it; it would never resume that one.
+    fn may_have_left(&self, now: Instant, header: &Header) -> bool {
+        let outside = self.incarnation == header.incarnation && self.session != header.session;
+        outside && self.validation.is_some() && now >= self.session_start + CENTRAL_TIMEOUT
+    }
+
+    /// Schedules an acknowledgement for a reliable message received in its session.
+    pub fn request_ack(&mut self, now: Instant) {
+        let wait = if self.receiver.unacknowledged() < ACK_EVERY { ACK_DELAY } else { Span::ZERO };
+        if !std::mem::replace(&mut self.ack_pending, true) || wait.is_zero() {
+            self.outbox.schedule_control(now + wait);
+        }
+    }
+
+    /// Admits an ordinary message of this size, or refuses it.
+    pub fn admits(&mut self, now: Instant, octets: usize) -> Result<(), DeliveryLimit> {
+        if !self.saturation.admits(now, 1) {
+            return Err(DeliveryLimit::Saturated);
+        }
+        if !self.rate.admits(now, octets) {
+            return Err(DeliveryLimit::Lossy);
+        }
+        Ok(())
+    }
+
+    /// Sets its receive limit, in ordinary messages per second.
+    pub fn set_saturation(&mut self, messages: u32) {
+        self.saturation.set_rate(messages);
+    }
+
+    /// Returns the number of retransmissions since the last call.
+    pub fn take_retransmissions(&mut self) -> u64 {
+        let all = self.outbox.reliable.retransmissions();
+        all - std::mem::replace(&mut self.retransmissions_taken, all)
+    }
+
+    /// Counts octets sent to it.
+    pub fn record_sent(&mut self, octets: usize) {
+        self.octets_sent += octets as u64;
+        self.validation.iter_mut().for_each(|validation| validation.record_sent(octets));
+    }
+
+    /// Returns whether a bundle is due and allowed for the host or its pending successor.
+    fn is_ready(&self) -> bool {
+        let own = self.outbox.is_ready() && self.validation.is_none_or(UnvalidatedPeer::can_be_greeted);
+        own || self.pending_peer.is_some_and(|pending| pending.needs_greeting())
+    }
+
+    /// Returns the pending successor if it needs a greeting, which has precedence.
+    pub(super) fn peer_to_greet(&mut self) -> Option<&mut PendingPeer> {
+        self.pending_peer.as_mut().filter(|pending| pending.needs_greeting())
+    }
+
+    /// Handles a receiver report. A loss of more than 2 % sets the rate to three quarters of the throughput.
+    /// Otherwise the rate grows by a sixteenth per report, until it exceeds `enough` octets per second and the limit
+    /// is lifted.
+    pub fn apply_report(&mut self, now: Instant, received: u32, lost: u32, enough: u32) {
+        let delta = (received.wrapping_sub(self.reported.0), lost.wrapping_sub(self.reported.1));
+        let time = now.since(self.last_report);
+        // Ignore reordered reports.
+        if delta.0 > i32::MAX as u32 || time.is_zero() {
+            return;
+        }
+        // Losses may turn out to be reordering.
+        let missing = if delta.1 > i32::MAX as u32 { 0 } else { delta.1 };
+        let throughput =
+            u128::from(self.octets_sent) * u128::from(Span::from_s(1).as_ps()) / u128::from(time.as_ps());
+        let throughput = u32::try_from(throughput).unwrap_or(NO_LIMIT - 1);
+        let rate = self.rate.rate();
+        if u64::from(missing) * 50 > u64::from(delta.0) + u64::from(missing) {
+            self.rate.set_rate((throughput.min(rate) / 4 * 3).max(enough / 128).max(1));
+        } else if rate != NO_LIMIT {
+            let increased = rate.saturating_add(rate / 16 + 1);
+            self.rate.set_rate(if increased > enough { NO_LIMIT } else { increased });
+        }
+        (self.reported, self.octets_sent, self.last_report) = ((received, lost), 0, now);
+    }
+
+    /// Returns the due control messages, except for the limits.
+    pub fn take_control(&mut self) -> impl Iterator<Item = Control<'static>> + use<> {
+        let confirmation =
+            std::mem::take(&mut self.confirm_pending).then_some(Control::Confirmed(self.confirmed_changes));
+        let acknowledgement = std::mem::take(&mut self.ack_pending).then(|| self.receiver.acknowledgement());
+        confirmation.into_iter().chain(acknowledgement.map(|(next, beyond)| Control::Ack { next, beyond }))
+    }
+
+    /// Returns when the next timer is due.
+    fn deadline(&self) -> Instant {
+        let timeout = self.last_received + PEER_TIMEOUT;
+        self.outbox.deadline().map_or(timeout, |due| due.min(timeout))
+    }
+}
+
+/// All present hosts. Their interest is bounded by [`Segments`] and each host's [`Ranges`]. A join without room is
+/// confirmed but not applied, as is a leave that would split a range without room.
+#[derive(Debug)]
+pub struct Members {
+    settings: Settings,
+    options: Format2,
+    members: BTreeMap<u16, Member>,
+    segments: Segments,
+    /// The next timer of each host; and the hosts with a bundle to send.
+    event_queue: BTreeSet<(Instant, u16)>,
+    deadlines: BTreeMap<u16, Instant>,
+    ready: BTreeSet<u16>,
+    /// The host served last.
+    last_turn: u16,
+    sessions: Sessions,
+    duplicate: Option<DuplicateNumber>,
+    /// Sessions started, and sessions ended.
+    counts: (u64, u64),
+    /// Messages discarded with ended sessions: ordinary and priority.
+    dropped: [u64; 2],
+    /// Whether the interest changed.
+    changed: bool,
+    budget: WorkBudget,
+    /// Changes without room, and times that changes were deferred.
+    changes_refused: [u64; 2],
+}
+
+impl Members {
+    /// Creates an empty table, with the sessions for an incarnation of the central converter.
+    pub fn new(secret: Seed, incarnation: u32, settings: &Settings, format2: Format2) -> Members {
+        Members {
+            settings: *settings,
+            options: format2,
+            members: BTreeMap::new(),
+            segments: Segments::default(),
+            event_queue: BTreeSet::new(),
+            deadlines: BTreeMap::new(),
+            ready: BTreeSet::new(),
+            last_turn: 0,
+            sessions: Sessions::new(secret, incarnation, Role::Host),
+            duplicate: None,
+            counts: (0, 0),
+            dropped: [0; 2],
+            changed: false,
+            budget: WorkBudget { left: 0, until: Instant::ZERO },
+            changes_refused: [0; 2],
+        }
+    }
+
+    /// Iterates over the present hosts.
+    pub fn iter(&self) -> impl Iterator<Item = &Member> {
+        self.members.values()
+    }
+
+    /// Returns the number of present hosts.
+    pub fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Returns whether no host is present.
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// Returns the subscribers of all addresses.
+    pub fn segments(&self) -> &Segments {
+        &self.segments
+    }
+
+    /// Returns the sessions started, and the sessions ended.
+    pub fn counts(&self) -> (u64, u64) {
+        self.counts
+    }
+
+    /// Returns the messages discarded with ended sessions since the last call: ordinary and priority.
+    pub fn take_dropped(&mut self) -> [u64; 2] {
+        std::mem::take(&mut self.dropped)
+    }
+
+    /// Returns the changes without room, and the times that changes were deferred.
+    pub fn changes_refused(&self) -> [u64; 2] {
+        self.changes_refused
+    }
+
+    /// Returns the packet addresses with a subscriber if they may have changed since the last call.
+    pub fn take_packet_addresses(&mut self) -> Option<PacketSet> {
+        let changed = std::mem::take(&mut self.changed);
+        changed.then(|| {
+            self.budget.spend(self.segments.len() / 8);
+            self.segments.packet_addresses()
+        })
+    }
+
+    /// Returns the last detected duplicate number.
+    pub fn duplicate(&self) -> Option<DuplicateNumber> {
+        self.duplicate
+    }
+
+    /// Handles the header of a bundle and returns whether it belongs to the host's session. Returns `None` for an
+    /// earlier incarnation, a full table, or a later incarnation that has not confirmed its session.
+    pub fn receive(&mut self, now: Instant, header: &Header, peer: Peer, octets: usize) -> Option<bool> {
+        let number = header.number;
+        match self.members.get_mut(&number) {
+            Some(member) if is_newer(member.incarnation, header.incarnation) => {
+                let (last, since) = (member.peer, member.first_received);
+                self.duplicate = DuplicateNumber::detect(now, number, since, [last, peer]).or(self.duplicate);
+                return None;
+            }
+            Some(member) if member.pending_peer.is_some_and(|pending| pending.session == header.session) => {
+                self.remove(number);
+                self.add(now, header, header.session);
+            }
+            Some(member) if member.incarnation == header.incarnation => {
+                if member.may_have_left(now, header) {
+                    (member.session, member.session_start) = (self.sessions.issue(), now);
+                    member.outbox.restart(now, false);
+                }
+            }
+            Some(member) if member.validation.is_none() => {
+                let pending =
+                    member.pending_peer.get_or_insert_with(|| PendingPeer::new(now, self.sessions.issue()));
+                pending.record_received(now, peer, octets);
+                self.reschedule(now, number);
+                return None;
+            }
+            other => {
+                if other.is_some() {
+                    self.remove(number);
+                } else if self.members.len() >= usize::from(self.options.max_hosts) {
+                    return None;
+                }
+                let session = self.sessions.issue();
+                self.add(now, header, session);
+            }
+        }
+        let member = self.members.get_mut(&number)?;
+        let in_session = header.session == member.session;
+        if in_session {
+            (member.last_received, member.peer, member.validation) = (now, peer, None);
+            if !member.outbox.is_open() {
+                member.outbox.open(now);
+            }
+            return Some(true);
+        }
+        if let Some(validation) = &mut member.validation {
+            // Several peers may claim the number so far.
+            if std::mem::replace(&mut member.peer, peer) != peer {
+                *validation = UnvalidatedPeer::default();
+            }
+            validation.record_received(octets);
+            member.last_received = now;
+        }
+        member.outbox.schedule_control(now + RETRY_INTERVAL);
+        Some(false)
+    }
+
+    /// Adds a host with a new session.
+    fn add(&mut self, now: Instant, header: &Header, session: u32) {
+        let member = Member::new(now, header, session, &self.settings, self.options);
+        self.members.insert(header.number, member);
+        self.counts.0 += 1;
+    }
+
+    /// Announces new limits to all hosts, or to those that sent messages since the last announcement.
+    pub fn announce_limits(&mut self, now: Instant, all: bool) {
+        for number in self.members.keys().copied().collect::<Vec<u16>>() {
+            let Some(member) = self.members.get_mut(&number) else { continue };
+            if std::mem::replace(&mut member.received_at_limit, member.link.received) != member.link.received
+                || all
+            {
+                member.outbox.schedule_control(now);
+                self.reschedule(now, number);
+            }
+        }
+    }
+
+    /// Returns a host.
+    pub fn get(&mut self, number: u16) -> Option<&mut Member> {
+        self.members.get_mut(&number)
+    }
+
+    /// Updates the timer and the send queue after a change of a host.
+    pub fn reschedule(&mut self, now: Instant, number: u16) {
+        let member = self.members.get_mut(&number);
+        let state = member.map(|member| {
+            member.outbox.update_ready(now);
+            (member.deadline(), member.is_ready())
+        });
+        let before = self.deadlines.get(&number).copied();
+        let next = state.map(|(due, _)| due);
+        if before != next {
+            before.map(|due| self.event_queue.remove(&(due, number)));
+            match next {
+                Some(due) => _ = (self.event_queue.insert((due, number)), self.deadlines.insert(number, due)),
+                None => _ = self.deadlines.remove(&number),
+            }
+        }
+        match state {
+            Some((_, true)) => _ = self.ready.insert(number),
+            _ => _ = self.ready.remove(&number),
+        }
+    }
+
+    /// Applies changes of a host's interest, in its session.
+    pub fn apply_changes(&mut self, now: Instant, number: u16, changes: &RangeChanges<'_>, joins: bool) {
+        let Some(member) = self.members.get_mut(&number) else { return };
+        member.confirm_pending = true;
+        member.outbox.schedule_control(now);
+        let known = member.confirmed_changes.wrapping_sub(changes.first_change);
+        if known > i32::MAX as u32 {
+            // Earlier changes are missing and will be repeated.
+            return;
+        }
+        for (first, last) in changes.ranges().skip(known as usize) {
+            if !self.budget.is_left(now) {
+                self.changes_refused[1] += 1;
+                return;
+            }
+            member.confirmed_changes = member.confirmed_changes.wrapping_add(1);
+            if member.interest.is_unchanged_by(first, last, joins) {
+                self.budget.spend(0);
+                continue;
+            }
+            let has_room = member.interest.has_room(first, last, joins);
+            let change = has_room.then(|| self.segments.set(number, first, last, joins));
+            self.budget.spend(change.map_or(0, |change| change.segments_visited));
+            if change.is_none_or(|change| !change.applied) {
+                self.changes_refused[0] += 1;
+                continue;
+            }
+            let _ =
+                if joins { member.interest.insert(first, last) } else { member.interest.remove(first, last) };
+            self.changed = true;
+        }
+    }
+
+    /// Ends the session of a host.
+    pub fn remove(&mut self, number: u16) {
+        let Some(member) = self.members.remove(&number) else { return };
+        for (first, last) in member.interest.iter() {
+            let change = self.segments.set(number, first, last, false);
+            debug_assert!(change.applied, "removing a whole range needs no room");
+            self.budget.spend(change.segments_visited);
+            self.changed = true;
+        }
+        let (ordinary, urgent) = member.outbox.waiting();
+        self.dropped = [self.dropped[0] + ordinary as u64, self.dropped[1] + urgent as u64];
+        self.counts.1 += 1;
+        self.ready.remove(&number);
+        if let Some(due) = self.deadlines.remove(&number) {
+            self.event_queue.remove(&(due, number));
+        }
+    }
+
+    /// Handles all due timers.
+    pub fn handle_timers(&mut self, now: Instant) {
+        while let Some((due, number)) = self.event_queue.first().copied()
+            && due <= now
+        {
+            match self.members.get(&number) {
+                Some(member) if now >= member.last_received + PEER_TIMEOUT => self.remove(number),
+                _ => self.reschedule(now, number),
+            }
+        }
+    }
+
+    /// Returns when the next timer is due.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.event_queue.first().map(|(due, _)| *due)
+    }
+
+    /// Returns whether a bundle is due.
+    pub fn is_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Returns the next host with a due bundle, in turn.
+    pub fn next_ready(&mut self) -> Option<u16> {
+        let behind = self.ready.range(self.last_turn.saturating_add(1)..).next();
+        let number = behind.or_else(|| self.ready.first()).copied()?;
+        self.last_turn = number;
+        Some(number)
+    }
+}

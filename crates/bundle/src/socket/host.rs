@@ -1,0 +1,655 @@
+//! [`HostSocket`]: the endpoint of a host on its sockets.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use trunkline_endpoint::{Endpoint, Input, Port, Segment};
+use trunkline_io::Clock;
+use trunkline_io::ports::Ready;
+use trunkline_units::{Instant, Span};
+
+use super::dis::{DisGateway, DisOptions};
+use super::engine::{Engine, EngineOutput};
+use super::interest::interest_command;
+pub use super::receiver::is_shared;
+use super::receiver::{bind_exclusive, open_receiver, shared_interface};
+use super::warnings::{
+    ANSWER_TIMEOUT, PeerCheck, WarningKind, Warnings, central_lost, central_unreachable, is_central,
+    unknown_peer,
+};
+use super::{Error, Metrics, SocketDriver, incarnation_at};
+use crate::host::{CommandError, Host, HostCommand, MessageInfo, OutgoingMessage};
+use crate::regions::Regions;
+use crate::settings::Settings;
+
+/// The default interval of refreshes to the central converter.
+pub const REFRESH_INTERVAL: Span = Span::from_s(1);
+
+/// The batches of bundles received per turn. The inbox has room for their messages.
+const BATCHES_PER_TURN: usize = 16;
+
+/// The options of a host.
+#[derive(Clone, Debug)]
+pub struct HostOptions {
+    /// Settings that all endpoints of the site share.
+    pub settings: Settings,
+    /// The number of the host, from 1 on; at most 16 in format 1 (classic).
+    pub number: u16,
+    /// The address of the central converter, to which the host sends. In format 1 (classic) its bundles may come from
+    /// any port of that machine.
+    pub central: SocketAddrV4,
+    /// The address that receives bundles: of this machine, or a broadcast or multicast address. In format 2 it
+    /// receives broadcast bundles; unicast bundles arrive at the sending socket, on a separate port of `interface`.
+    pub listen: SocketAddrV4,
+    /// The address of the interface for multicast.
+    pub interface: Ipv4Addr,
+    /// The interval of refreshes to the central converter.
+    pub refresh: Span,
+    /// Plain DIS. With `None`, messages are read with [`receive`](HostSocket::receive).
+    pub dis: Option<DisOptions>,
+}
+
+/// A host on its sockets. It sends from its receiving address, so that the central converter can attribute refusals.
+///
+/// Received messages wait for [`receive`](HostSocket::receive), go to DIS programs, or are passed to a callback by
+/// [`turn_with`](HostSocket::turn_with). This example runs two hosts and a central converter in format 2, on free
+/// ports of the loopback interface, in one thread:
+///
+/// ```
+/// use std::net::{Ipv4Addr, SocketAddrV4};
+/// use trunkline_bundle::socket::{CentralOptions, CentralSocket, HostOptions, HostSocket, SocketDriver};
+/// use trunkline_bundle::{Format, Format2, Settings};
+/// use trunkline_io::Clock;
+/// use trunkline_units::Span;
+///
+/// let clock = Clock::start();
+/// let settings = Settings { format: Format::Format2(Format2::default()), ..Settings::default() };
+/// let any = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0);
+/// let mut central = CentralSocket::open(&CentralOptions::on_loopback(settings, any, any), clock)?;
+/// let mut host = |number| {
+///     let options = HostOptions::on_loopback(settings, number, central.hosts_address()?);
+///     HostSocket::open(&options, clock).map_err(Box::<dyn std::error::Error>::from)
+/// };
+/// let (mut sender, mut receiver) = (host(1)?, host(2)?);
+///
+/// receiver.join_range(100_000, 100_999)?;
+/// let (mut received, mut sent) = (Vec::new(), 0);
+/// while received.len() < 3 {
+///     // The central converter drops messages until it knows the join.
+///     if central.machine().statistics().control_messages > 0 && sent < 3 {
+///         sent += 1;
+///         sender.send(100_000 + sent, b"a message")?;
+///     }
+///     let soon = Some(clock.now() + Span::from_ms(1));
+///     central.turn(soon)?;
+///     sender.turn(soon)?;
+///     receiver.turn_with(soon, |info, body| received.push((info.address, info.source, body.to_vec())))?;
+/// }
+/// // Host 1 of site 1.
+/// let source = 1 << 16 | 1;
+/// assert_eq!(received[0], (100_001, source, b"a message".to_vec()));
+/// assert_eq!(received.iter().map(|(address, ..)| *address).collect::<Vec<_>>(), [100_001, 100_002, 100_003]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct HostSocket {
+    engine: Engine<Host>,
+    options: HostOptions,
+    /// The socket for broadcast bundles, if separate.
+    broadcast_socket: Option<usize>,
+    dis: Option<DisGateway>,
+    filter: CentralFilter,
+    pub(super) regions: Regions,
+    refused: u64,
+    unsent: u64,
+    reachability: CentralReachability,
+    peer_check: PeerCheck,
+}
+
+/// The time in which a refusal of a bundle arrives: Linux sends one ICMP error per second.
+const REFUSAL_DELAY: Span = Span::from_ms(1_500);
+/// The time that a classic central converter may take to start: longer than refusals are delayed.
+const START_GRACE: Span = Span::from_s(4);
+
+/// Tracks whether a classic central converter, which sends no replies, is reachable: bundles to it are not refused.
+#[derive(Clone, Copy, Debug, Default)]
+struct CentralReachability {
+    /// When the last bundle left, and the first one that the last refusal cannot concern.
+    last_sent: Option<Instant>,
+    first_unrefused: Option<Instant>,
+    last_refused: Option<Instant>,
+    /// Whether bundles stayed unrefused for the whole refusal delay at some time.
+    was_reachable: bool,
+}
+
+impl CentralReachability {
+    fn record_sent(&mut self, now: Instant) {
+        self.last_sent = Some(now);
+        if self.is_after_refusals(now) {
+            self.first_unrefused.get_or_insert(now);
+        }
+    }
+
+    fn record_refused(&mut self, now: Instant) {
+        // Compares with the last bundle sent, since a refusal may be read late.
+        let is_known = |first| self.last_sent.is_some_and(|sent| sent >= first + REFUSAL_DELAY);
+        self.was_reachable |= self.first_unrefused.is_some_and(is_known);
+        self.first_unrefused = None;
+        self.last_refused = Some(now);
+    }
+
+    fn is_after_refusals(&self, sent: Instant) -> bool {
+        self.last_refused.is_none_or(|refused| sent > refused + REFUSAL_DELAY)
+    }
+
+    /// Returns whether a central converter is or was reachable; `None` if no bundle was sent.
+    fn is_reachable(&self) -> Option<bool> {
+        self.last_sent.map(|sent| self.was_reachable || self.is_after_refusals(sent))
+    }
+}
+
+/// Accepts bundles from the central converter only.
+#[derive(Debug)]
+struct CentralFilter {
+    settings: Settings,
+    central: SocketAddrV4,
+    /// Bundles from unknown peers.
+    unknown_peers: u64,
+    warnings: Warnings,
+}
+
+impl CentralFilter {
+    /// Returns whether a bundle comes from the central converter.
+    fn accepts(&mut self, from: SocketAddr, bytes: &[u8]) -> bool {
+        self.warnings.check_format(&self.settings, from, bytes, false);
+        let is_right = is_central(&self.settings, self.central, from);
+        if !is_right {
+            self.unknown_peers += 1;
+            self.warnings.once(WarningKind::UnknownPeer, || unknown_peer(self.central, from));
+        }
+        is_right
+    }
+}
+
+impl HostOptions {
+    /// Returns options without DIS, on a free port of the loopback interface.
+    pub fn on_loopback(settings: Settings, number: u16, central: SocketAddrV4) -> HostOptions {
+        let (listen, interface) = (SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0), Ipv4Addr::LOCALHOST);
+        HostOptions { settings, number, central, listen, interface, refresh: REFRESH_INTERVAL, dis: None }
+    }
+}
+
+impl HostSocket {
+    /// Opens the sockets.
+    ///
+    /// # Errors
+    /// Returns the first socket error.
+    pub fn open(options: &HostOptions, clock: Clock) -> Result<HostSocket, Error> {
+        let HostOptions { settings, listen: at, interface, .. } = options;
+        let machine = Host::with_incarnation(options.number, incarnation_at(clock.unix()), *settings)
+            .with_refresh(options.refresh);
+        let mut engine = Engine::new(machine, clock)?;
+        let needs_broadcast_socket =
+            settings.format2().is_some() && shared_interface(*at.ip(), *interface).is_some();
+        if needs_broadcast_socket {
+            engine.ports.add(bind_exclusive(SocketAddrV4::new(*interface, 0))?)?;
+        }
+        let receiver = engine.ports.add(open_receiver(*at, *interface)?)?;
+        let dis = options.dis.as_ref();
+        let dis =
+            dis.map(|dis| DisGateway::open(dis, settings, *interface, &mut engine.ports)).transpose()?;
+        let broadcast_socket = needs_broadcast_socket.then_some(receiver);
+        let warnings = Warnings::default();
+        let filter =
+            CentralFilter { settings: *settings, central: options.central, unknown_peers: 0, warnings };
+        let (options, regions, reachability) =
+            (options.clone(), Regions::default(), CentralReachability::default());
+        let peer_check = PeerCheck::default();
+        Ok(HostSocket {
+            engine,
+            options,
+            broadcast_socket,
+            dis,
+            filter,
+            regions,
+            refused: 0,
+            unsent: 0,
+            reachability,
+            peer_check,
+        })
+    }
+
+    /// Sends a message.
+    ///
+    /// # Errors
+    /// Returns why the message is refused.
+    pub fn send(&mut self, address: u32, body: &[u8]) -> Result<(), CommandError> {
+        let priority = self.options.settings.is_priority(address);
+        self.send_message(OutgoingMessage { address, priority, max_wait: None, body })
+    }
+
+    /// Sends a message with priority and deadline.
+    ///
+    /// # Errors
+    /// Returns why the message is refused.
+    pub fn send_message(&mut self, post: OutgoingMessage<'_>) -> Result<(), CommandError> {
+        self.engine.command(HostCommand::SendMessage(post))
+    }
+
+    /// Joins an address.
+    ///
+    /// # Errors
+    /// [`CommandError::Full`].
+    pub fn join(&mut self, address: u32) -> Result<(), CommandError> {
+        self.join_range(address, address)
+    }
+
+    /// Leaves an address.
+    ///
+    /// # Errors
+    /// [`CommandError::Full`].
+    pub fn leave(&mut self, address: u32) -> Result<(), CommandError> {
+        self.leave_range(address, address)
+    }
+
+    /// Joins a range of addresses. In format 1 (classic) each address needs a control message; addresses of a range
+    /// that are already joined are skipped, a single address never.
+    ///
+    /// # Errors
+    /// [`CommandError::Full`]: in format 1 (classic) part of the range was joined; call it again with the same range
+    /// after a [`flush`](HostSocket::flush). An empty queue has room for 16,575 addresses. [`CommandError::Format`]:
+    /// format 1 (classic) lacks some of the addresses, and none is joined. [`CommandError::Range`].
+    pub fn join_range(&mut self, first: u32, last: u32) -> Result<(), CommandError> {
+        self.change_interest(first, last, true)
+    }
+
+    /// Leaves a range of addresses. In format 1 (classic), which has no acknowledgements, the leave is repeated
+    /// within a second, and again each time that a left range is left again.
+    ///
+    /// # Errors
+    /// As [`HostSocket::join_range`].
+    pub fn leave_range(&mut self, first: u32, last: u32) -> Result<(), CommandError> {
+        self.change_interest(first, last, false)
+    }
+
+    fn change_interest(&mut self, first: u32, last: u32, joins: bool) -> Result<(), CommandError> {
+        let settings = self.options.settings;
+        if settings.format2().is_some() {
+            return self.engine.command(interest_command(&settings, first, last, joins)?);
+        }
+        // Check the whole range first.
+        interest_command(&settings, last, last, joins)?;
+        let mut changed = false;
+        for one in first..=last {
+            // Skipping unchanged addresses leaves the room to the others, so that repeated calls eventually succeed.
+            if first == last || self.engine.machine.has_joined(one) != joins {
+                self.engine.command(interest_command(&settings, one, one, joins)?)?;
+                changed = true;
+            }
+        }
+        match (u16::try_from(first), u16::try_from(last)) {
+            (Ok(first), Ok(last)) if !joins && !changed => {
+                self.engine.command(HostCommand::DropAgain { first, last })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Limits the ordinary messages that the host receives, per second; `None` removes the limit. Format 2 only.
+    ///
+    /// # Errors
+    /// [`CommandError::Format`].
+    pub fn saturate(&mut self, messages: Option<u32>) -> Result<(), CommandError> {
+        self.engine.command(HostCommand::Saturate(messages))
+    }
+
+    /// Takes the oldest received message: moves its body into `into` and returns its metadata.
+    pub fn receive(&mut self, into: &mut Vec<u8>) -> Option<MessageInfo> {
+        let mut from = None;
+        let receive = HostCommand::Receive { into, from: &mut from };
+        // This command is never refused and has no effect to handle.
+        let _ = self.engine.machine.handle(self.engine.clock.now(), Input::Command(receive));
+        from
+    }
+
+    /// Takes the body of the oldest received message; returns whether there was one.
+    pub fn receive_body(&mut self, into: &mut Vec<u8>) -> bool {
+        self.receive(into).is_some()
+    }
+
+    /// Returns the settings.
+    pub fn settings(&self) -> &Settings {
+        &self.options.settings
+    }
+
+    /// Returns when the next [`turn`](SocketDriver::turn) is due even without input, or `None`. A command since the
+    /// last turn without a [`flush`](HostSocket::flush) makes a turn due at once.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.engine.deadline()
+    }
+
+    /// Returns whether the central converter has ever been reachable. In format 2 it has issued a session. In format
+    /// 1 (classic), which sends no replies, a bundle arrived or a sent bundle was not refused.
+    pub fn has_central_answered(&self) -> bool {
+        let statistics = self.engine.machine.statistics();
+        if self.is_format2() {
+            return statistics.sessions > 0;
+        }
+        statistics.bundles_received > 0 || self.reachability.is_reachable().unwrap_or(self.unsent == 0)
+    }
+
+    fn is_format2(&self) -> bool {
+        self.options.settings.format2().is_some()
+    }
+
+    /// Returns the clock.
+    pub fn clock(&self) -> Clock {
+        self.engine.clock
+    }
+
+    /// Returns the endpoint.
+    pub fn machine(&self) -> &Host {
+        &self.engine.machine
+    }
+
+    /// Runs a [`turn`](SocketDriver::turn) that passes each received message to `deliver` at once, with its metadata
+    /// and the body borrowed from the datagram. These messages bypass the inbox and DIS programs. Messages left in
+    /// the inbox by earlier turns come first. All counters are the same as for other turns.
+    ///
+    /// # Errors
+    /// As [`SocketDriver::turn`].
+    pub fn turn_with(
+        &mut self,
+        until: Option<Instant>,
+        mut deliver: impl FnMut(MessageInfo, &[u8]),
+    ) -> io::Result<Ready> {
+        let mut body = Vec::new();
+        while let Some(from) = self.receive(&mut body) {
+            deliver(from, &body);
+        }
+        let ready = self.wait(until)?;
+        for socket in self.ready_sockets(ready) {
+            let (machine, clock) = (&mut self.engine.machine, self.engine.clock);
+            let (filter, mut now) = (&mut self.filter, None);
+            self.engine.ports.receive(socket, BATCHES_PER_TURN, |datagram, bytes| {
+                let now = *now.get_or_insert_with(|| clock.now());
+                let bundles = Segment::frames(datagram.segment, bytes);
+                bundles
+                    .filter(|bytes| filter.accepts(datagram.from, bytes))
+                    .for_each(|bytes| machine.receive(now, bytes, &mut deliver));
+            })?;
+        }
+        self.receive_from_programs(ready)?;
+        if let Some(dis) = &mut self.dis {
+            dis.update_interest(&mut self.engine.machine, self.engine.clock.now());
+        }
+        self.check_central();
+        self.flush();
+        Ok(ready)
+    }
+
+    /// Waits for input, and handles refusals.
+    fn wait(&mut self, until: Option<Instant>) -> io::Result<Ready> {
+        const CENTRAL: Port = Host::CENTRAL;
+        let until = until.into_iter().chain(self.peer_check.deadline()).min();
+        let ready = self.engine.wait(until)?;
+        if ready.refused(usize::from(CENTRAL.0)) {
+            let refused = self.engine.refusals(CENTRAL).count() as u64;
+            self.refused += refused;
+            if refused > 0 {
+                self.reachability.record_refused(self.engine.clock.now());
+                // This command is never refused.
+                let _ = self.engine.command(HostCommand::CentralRefused);
+            }
+        }
+        if let Some(all) = self.broadcast_socket.filter(|all| ready.refused(*all)) {
+            // Nothing is sent from this socket, but an unread error would wake this thread repeatedly.
+            while self.engine.ports.refused(all).is_some() {}
+        }
+        Ok(ready)
+    }
+
+    /// Warns, after all input was handled, if the central converter has not answered in time or was lost.
+    fn check_central(&mut self) {
+        if self.peer_check.is_due(|| self.engine.clock.now()) && !self.has_central_answered() {
+            let flags = if self.is_format2() { "--central, --site" } else { "--central" };
+            self.filter
+                .warnings
+                .once(WarningKind::CentralUnreachable, || central_unreachable(self.options.central, flags));
+        }
+        if self.engine.machine.statistics().central_timeouts > 0 {
+            self.filter.warnings.once(WarningKind::CentralLost, || central_lost(self.options.central));
+        }
+    }
+
+    /// Returns the sockets with bundles.
+    fn ready_sockets(&self, ready: Ready) -> impl Iterator<Item = usize> + use<> {
+        let all = [Some(usize::from(Host::CENTRAL.0)), self.broadcast_socket];
+        all.into_iter().flatten().filter(move |socket| ready.has(*socket))
+    }
+
+    /// Receives PDUs from DIS programs.
+    fn receive_from_programs(&mut self, ready: Ready) -> io::Result<()> {
+        let Some(dis) = &mut self.dis else { return Ok(()) };
+        for port in [dis.receive_socket(), dis.send_socket()] {
+            while ready.refused(port) && self.engine.ports.refused(port).is_some() {
+                self.refused += 1;
+            }
+        }
+        if ready.has(dis.receive_socket()) {
+            dis.receive(&mut self.engine.ports, &mut self.engine.machine, self.engine.clock)?;
+        }
+        Ok(())
+    }
+
+    /// Sends what is due.
+    pub fn flush(&mut self) {
+        let grace = if self.is_format2() { ANSWER_TIMEOUT } else { START_GRACE };
+        let HostSocket { engine, options, unsent, reachability, peer_check, .. } = self;
+        let now = engine.clock.now();
+        engine.drain(|ports, output| {
+            let EngineOutput::Frame(transmit, bytes) = output else { return 0 };
+            let sent = ports.send(usize::from(transmit.port.0), options.central.into(), bytes);
+            *unsent += u64::from(!sent);
+            if sent {
+                reachability.record_sent(now);
+                peer_check.start(now, grace);
+            }
+            usize::from(!sent)
+        });
+    }
+}
+
+/// The file descriptor is readable when a [`turn`](SocketDriver::turn) has input. Callers may poll it themselves,
+/// until the [`deadline`](HostSocket::deadline).
+impl AsFd for HostSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.engine.ports.as_fd()
+    }
+}
+
+impl SocketDriver for HostSocket {
+    fn watch(&mut self, thing: &impl AsFd) -> io::Result<usize> {
+        self.engine.ports.watch(thing)
+    }
+
+    fn turn(&mut self, until: Option<Instant>) -> io::Result<Ready> {
+        let ready = self.wait(until)?;
+        for socket in self.ready_sockets(ready) {
+            let filter = &mut self.filter;
+            self.engine.receive_from_socket(Host::CENTRAL, socket, BATCHES_PER_TURN, |datagram, bytes| {
+                filter.accepts(datagram.from, bytes)
+            })?;
+        }
+        self.receive_from_programs(ready)?;
+        if let Some(dis) = &mut self.dis {
+            let now = self.engine.clock.now();
+            dis.deliver(&self.engine.ports, &mut self.engine.machine, now);
+            dis.update_interest(&mut self.engine.machine, now);
+        }
+        self.check_central();
+        self.flush();
+        Ok(ready)
+    }
+
+    /// Leaves all addresses, since no timeout removes them in format 1 (classic). In format 2 also announces that the
+    /// host closes, once all changes are confirmed or the central converter has timed out.
+    fn shutdown(&mut self) -> io::Result<()> {
+        self.dis = None;
+        if self.is_format2() {
+            let until = self.engine.clock.now() + crate::format2::CENTRAL_TIMEOUT;
+            while self.engine.machine.has_pending() && self.engine.clock.now() < until {
+                self.turn(Some(until))?;
+            }
+            // This command is never refused.
+            let _ = self.engine.command(HostCommand::Bye);
+            self.flush();
+            return Ok(());
+        }
+        while self.engine.command(HostCommand::DropAll).is_err() {
+            self.turn(None)?;
+        }
+        while self.engine.machine.has_pending() {
+            self.turn(None)?;
+        }
+        Ok(())
+    }
+
+    fn local_addresses(&self) -> String {
+        let HostOptions { number, central, listen, .. } = &self.options;
+        let at = self.engine.ports.socket(usize::from(Host::CENTRAL.0)).local_addr();
+        let at = at.map_or_else(|_| listen.to_string(), |at| at.to_string());
+        let dis = self.dis.as_ref().map(|dis| format!(", {}", dis.local_addresses(&self.engine.ports)));
+        format!("host {number} on {at}, central {central}{}", dis.unwrap_or_default())
+    }
+
+    fn next_warning(&mut self) -> Option<String> {
+        self.filter.warnings.next_line()
+    }
+
+    fn collect_metrics(&self, into: &mut Metrics) {
+        let machine = &self.engine.machine;
+        let statistics = machine.statistics();
+        into.add_counter(
+            super::BUNDLES_TOTAL,
+            super::BUNDLES_HELP,
+            &[("way", "from_central")],
+            statistics.bundles_received,
+        );
+        into.add_counter(
+            super::BUNDLES_TOTAL,
+            super::BUNDLES_HELP,
+            &[("way", "to_central")],
+            statistics.bundles_sent,
+        );
+        into.add_counter(
+            super::MESSAGES_TOTAL,
+            super::MESSAGES_HELP,
+            &[("way", "received")],
+            statistics.received,
+        );
+        into.add_counter(super::MESSAGES_TOTAL, super::MESSAGES_HELP, &[("way", "sent")], statistics.sent);
+        into.add_counter(
+            super::MESSAGES_TOTAL,
+            super::MESSAGES_HELP,
+            &[("way", "for_others")],
+            statistics.for_others,
+        );
+        into.add_counter(
+            super::MALFORMED_TOTAL,
+            super::MALFORMED_HELP,
+            &[("way", "from_central")],
+            statistics.malformed,
+        );
+        into.add_counter(
+            super::UNKNOWN_PEERS_TOTAL,
+            super::UNKNOWN_PEERS_HELP,
+            &[],
+            self.filter.unknown_peers,
+        );
+        into.add_drops("host", &statistics.drops);
+        let help = "Joins and drops sent again as a refresh.";
+        into.add_counter("trunkline_converter_retold_total", help, &[], statistics.refreshed);
+        super::add_send_errors(into, self.refused, self.unsent);
+        super::add_overflows(into, &self.engine.ports, &["central"]);
+        into.add_gauge(
+            super::LEVEL_GAUGE,
+            super::LEVEL_HELP,
+            &[("side", "told")],
+            machine.level(self.engine.clock.now()).into(),
+        );
+        let help = "Message addresses that hosts have joined.";
+        let host = self.options.number.to_string();
+        into.add_gauge("trunkline_converter_wanted", help, &[("host", &host)], machine.joined() as u64);
+        if self.is_format2() {
+            into.add_counter(
+                super::SESSIONS_TOTAL,
+                super::SESSIONS_HELP,
+                &[("of", "central")],
+                statistics.sessions,
+            );
+            into.add_counter(
+                super::TIMEOUTS_TOTAL,
+                super::TIMEOUTS_HELP,
+                &[("of", "central")],
+                statistics.central_timeouts,
+            );
+            into.add_counter(super::LOST_TOTAL, super::LOST_HELP, &[("from", "central")], statistics.lost);
+            into.add_counter(
+                super::RETRANSMISSIONS_TOTAL,
+                super::RETRANSMISSIONS_HELP,
+                &[],
+                statistics.retransmissions,
+            );
+            super::add_sequence_counts(into, &statistics.sequence, statistics.stale);
+        }
+        if let Some(dis) = &self.dis {
+            dis.collect_metrics(into);
+        }
+        super::add_coalescing(into, &self.engine.ports, &["central"], self.options.interface);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the reachability after bundles sent and refused at these times in milliseconds.
+    fn reachable_after(sent: &[u64], refused: &[u64]) -> Option<bool> {
+        let at = |ms: u64| Instant::ZERO + Span::from_ms(ms);
+        let mut events: Vec<(u64, bool)> = sent.iter().map(|ms| (*ms, false)).collect();
+        events.extend(refused.iter().map(|ms| (*ms, true)));
+        events.sort_unstable();
+        let mut reachability = CentralReachability::default();
+        for (ms, refused) in events {
+            if refused { reachability.record_refused(at(ms)) } else { reachability.record_sent(at(ms)) }
+        }
+        reachability.is_reachable()
+    }
+
+    #[test]
+    fn an_unrefused_bundle_shows_that_a_central_converter_was_there() {
+        let every_100_ms: Vec<u64> = (0..50).map(|n| n * 100).collect();
+        assert_eq!(reachable_after(&[], &[]), None);
+        assert_eq!(reachable_after(&every_100_ms, &[]), Some(true));
+        assert_eq!(reachable_after(&[0], &[2_000]), Some(false), "a refusal read late");
+        assert_eq!(reachable_after(&every_100_ms, &[1, 1_001, 2_001, 3_001, 4_001]), Some(false));
+        assert_eq!(reachable_after(&every_100_ms, &[1, 1_001]), Some(true), "the converter started later");
+        assert_eq!(
+            reachable_after(&every_100_ms, &[4_001]),
+            Some(true),
+            "the converter stopped before the host"
+        );
+        assert_eq!(
+            reachable_after(&every_100_ms, &[1, 4_001]),
+            Some(true),
+            "the converter started later and stopped before the host"
+        );
+        assert_eq!(
+            reachable_after(&[0, 5_000, 10_000], &[1, 5_001, 10_001]),
+            Some(false),
+            "rare bundles, each refused"
+        );
+    }
+}

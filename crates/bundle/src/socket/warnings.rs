@@ -1,0 +1,221 @@
+//! Warnings for the operator about conditions that metrics show too quietly. Each kind is reported once.
+
+use std::collections::VecDeque;
+use std::net::{SocketAddr, SocketAddrV4};
+
+use trunkline_units::{Instant, Span};
+
+use crate::settings::Settings;
+use crate::wire::{classic, format2};
+
+/// The kind of a warning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WarningKind {
+    /// A peer uses the other format.
+    FormatMismatch,
+    /// An unknown peer sends bundles of a central converter.
+    UnknownPeer,
+    /// Two hosts or level-1 converters have the same number.
+    DuplicateHost,
+    DuplicateLevel1,
+    /// A multicast group could not be joined.
+    JoinFailed,
+    /// The central converter has not answered.
+    CentralUnreachable,
+    /// The central converter no longer answers.
+    CentralLost,
+    /// A host uses another site number.
+    SiteMismatch,
+}
+
+/// The largest number of unread warnings.
+const MAX_LINES: usize = 16;
+
+/// Unread warnings.
+#[derive(Debug, Default)]
+pub(super) struct Warnings {
+    reported: Vec<WarningKind>,
+    lines: VecDeque<String>,
+}
+
+impl Warnings {
+    /// Returns the next warning.
+    pub fn next_line(&mut self) -> Option<String> {
+        self.lines.pop_front()
+    }
+
+    /// Adds a warning.
+    pub fn push(&mut self, line: String) {
+        if self.lines.len() < MAX_LINES {
+            self.lines.push_back(line);
+        }
+    }
+
+    /// Adds a warning unless its kind was reported before.
+    pub fn once(&mut self, kind: WarningKind, line: impl FnOnce() -> String) {
+        if !self.reported.contains(&kind) {
+            self.reported.push(kind);
+            self.push(line());
+        }
+    }
+
+    /// Reports two peers with the same number.
+    pub fn duplicate_number(&mut self, kind: WarningKind, number: u16, at: [SocketAddr; 2]) {
+        let role = if kind == WarningKind::DuplicateHost { "hosts" } else { "level-1 converters" };
+        self.once(kind, || {
+            format!(
+                "two {role} use number {number}: {} and {}; each needs a unique number (--number)",
+                at[0], at[1]
+            )
+        });
+    }
+
+    /// Reports a datagram that is a bundle of the other format. Bundles to the central converter have a mask.
+    pub fn check_format(&mut self, settings: &Settings, from: SocketAddr, datagram: &[u8], has_mask: bool) {
+        let is_classic = || match has_mask {
+            true => classic::ClassicBundle::read_with_mask(datagram).is_ok(),
+            false => classic::ClassicBundle::read(datagram).is_ok(),
+        };
+        let (received, configured) = match (settings.format2().is_some(), format2::has_magic(datagram)) {
+            (false, true) => ("wide", "classic"),
+            (true, false) if !self.reported.contains(&WarningKind::FormatMismatch) && is_classic() => {
+                ("classic", "wide")
+            }
+            _ => return,
+        };
+        self.once(WarningKind::FormatMismatch, || {
+            format!("received bundles of the {received} format from {from}; this converter uses the {configured} format (--format)")
+        });
+    }
+}
+
+/// Returns whether an address may be that of the central converter. In format 1 (classic) it may send from another
+/// port.
+pub(super) fn is_central(settings: &Settings, central: SocketAddrV4, from: SocketAddr) -> bool {
+    match settings.format2() {
+        Some(_) => from == SocketAddr::V4(central),
+        None => from.ip() == *central.ip(),
+    }
+}
+
+/// A single check that the central converter answers.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) enum PeerCheck {
+    /// Nothing was sent yet.
+    #[default]
+    Idle,
+    /// Checks at this time.
+    Until(Instant),
+    Done,
+}
+
+impl PeerCheck {
+    /// Starts the check after something was sent.
+    pub fn start(&mut self, now: Instant, timeout: Span) {
+        if matches!(self, PeerCheck::Idle) {
+            *self = PeerCheck::Until(now + timeout);
+        }
+    }
+
+    pub fn deadline(&self) -> Option<Instant> {
+        match self {
+            PeerCheck::Until(at) => Some(*at),
+            PeerCheck::Idle | PeerCheck::Done => None,
+        }
+    }
+
+    /// Returns once whether the time of the check has come.
+    pub fn is_due(&mut self, now: impl FnOnce() -> Instant) -> bool {
+        let due = self.deadline().is_some_and(|at| now() >= at);
+        if due {
+            *self = PeerCheck::Done;
+        }
+        due
+    }
+}
+
+/// The time in which a central converter of format 2 answers.
+pub(super) const ANSWER_TIMEOUT: Span = Span::from_s(2);
+
+/// Returns the warning that no central converter answers, with the options to check.
+pub(super) fn central_unreachable(central: SocketAddrV4, flags: &str) -> String {
+    format!("no answer from a central converter at {central} so far ({flags}); retrying")
+}
+
+/// Returns the warning that the central converter no longer answers.
+pub(super) fn central_lost(central: SocketAddrV4) -> String {
+    format!("lost the central converter at {central}; retrying")
+}
+
+/// Returns the warning about an unknown peer.
+pub(super) fn unknown_peer(central: SocketAddrV4, from: SocketAddr) -> String {
+    format!("ignored bundles from {from}, which is not the central converter {central}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::{Format, Format2};
+
+    #[test]
+    fn a_format_mismatch_is_reported_once() {
+        let from: SocketAddr = "127.0.0.1:9".parse().unwrap();
+        let mut builder = classic::ClassicBuilder::new(Some(classic::Source::Host(1)), 1_000);
+        builder.push(7, b"a classic message");
+        let mut classic = vec![0; builder.octets()];
+        builder.finish(&mut classic);
+        let header = format2::Header {
+            role: format2::Role::Host,
+            number: 1,
+            receiver: 0,
+            incarnation: 1,
+            session: 0,
+            sent_before: 0,
+        };
+        let mut format2 = vec![0; format2::HEADER];
+        format2::BundleBuilder::new(1_000).finish(&header, &mut format2);
+        for (format, right, wrong, line) in [
+            (
+                Format::Classic,
+                &classic,
+                &format2,
+                "received bundles of the wide format from 127.0.0.1:9; this converter uses the classic",
+            ),
+            (
+                Format::Format2(Format2::default()),
+                &format2,
+                &classic,
+                "received bundles of the classic format from 127.0.0.1:9; this",
+            ),
+        ] {
+            let (settings, mut warnings) = (Settings { format, ..Settings::default() }, Warnings::default());
+            for bytes in [right, &vec![], &vec![7; 40]] {
+                warnings.check_format(&settings, from, bytes, true);
+            }
+            assert_eq!(warnings.next_line(), None);
+            (0..3).for_each(|_| warnings.check_format(&settings, from, wrong, true));
+            let reported = warnings.next_line().unwrap();
+            assert!(reported.starts_with(line) && warnings.next_line().is_none(), "{reported}");
+        }
+    }
+
+    #[test]
+    fn unread_warnings_are_bounded() {
+        let mut warnings = Warnings::default();
+        (0..100).for_each(|n| warnings.push(n.to_string()));
+        assert_eq!(std::iter::from_fn(|| warnings.next_line()).count(), MAX_LINES);
+    }
+
+    #[test]
+    fn the_central_converter_is_recognized_by_its_address() {
+        let central: SocketAddrV4 = "10.0.0.1:3458".parse().unwrap();
+        let format2 = Settings { format: Format::Format2(Format2::default()), ..Settings::default() };
+        for (from, in_classic, in_format2) in
+            [("10.0.0.1:3458", true, true), ("10.0.0.1:4000", true, false), ("10.0.0.2:3458", false, false)]
+        {
+            let from = from.parse().unwrap();
+            assert_eq!(is_central(&Settings::default(), central, from), in_classic, "{from}");
+            assert_eq!(is_central(&format2, central, from), in_format2, "{from}");
+        }
+    }
+}

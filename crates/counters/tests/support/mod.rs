@@ -1,0 +1,6 @@
+//! Shared helpers of the tests.
+
+pub mod agent;
+#[cfg(feature = "postgres")]
+pub mod server;
+pub mod store;

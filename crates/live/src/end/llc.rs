@@ -1,0 +1,285 @@
+//! Ends over LLC: messages of a host's station, with a priority, acknowledged or not.
+
+use std::net::SocketAddr;
+use std::sync::mpsc::RecvTimeoutError;
+
+use trunkline_io::Pacer;
+use trunkline_record::Histogram;
+use trunkline_run::llc::{self, SendOutcomes};
+use trunkline_run::message::{HEADER, Header, MessageKind};
+use trunkline_run::reports::{ReceiverReport, SenderReport};
+use trunkline_run::{ReceiverMeter, SenderMeter};
+use trunkline_traffic::source::{Limit, Step};
+use trunkline_traffic::{Pattern, Source};
+use trunkline_units::{Instant, Span};
+
+use super::request::{encode_message, response_to};
+use super::{EndContext, EndError, EndFailure, STOP_CHECK_INTERVAL};
+use crate::station::{StationEvent, StationHandle};
+use crate::wire::Report;
+
+/// How long to wait until all stations are in one ring.
+const RING_TIMEOUT: Span = Span::from_s(20);
+/// Without an event for this long, the station counts as failed.
+const STATION_TIMEOUT: Span = Span::from_s(20);
+/// A request without a response by then counts as unanswered.
+const RESPONSE_TIMEOUT: Span = Span::from_s(1);
+/// Before this much time to a due message the sender waits for events; after it, the sender watches the clock.
+const SPIN_BEFORE_DUE: Span = Span::from_ms(1);
+
+/// State of a sender.
+struct LlcSender<'b> {
+    context: &'b mut EndContext,
+    handle: StationHandle,
+    /// Station number of the peer.
+    to: u8,
+    sender_meter: SenderMeter,
+    /// Messages without an outcome, and their maximum.
+    pending: u16,
+    max_pending: u16,
+    outcomes: SendOutcomes,
+    rtt: Histogram,
+    /// The request that waits for its response.
+    pending_request: Option<(u64, Instant)>,
+    responses: u64,
+    response_bytes: u64,
+    unanswered: u64,
+    last_event: Instant,
+}
+
+/// Opens the handle of an end to its station.
+fn handle(context: &EndContext, responses: bool) -> Result<(StationHandle, SocketAddr), EndError> {
+    let station = context.station.clone().map_err(EndError::Station)?;
+    let number = station.number();
+    let handle = station
+        .open_handle(&context.spec.protocol, context.spec.token, responses)
+        .map_err(EndError::Station)?;
+    // The station number takes the place of a port.
+    Ok((handle, SocketAddr::new(context.spec.address, number.into())))
+}
+
+/// Sends the messages of the pattern.
+pub(crate) fn send(mut context: EndContext, peer: SocketAddr, limit: Limit) -> Result<Report, EndFailure> {
+    let (handle, address) = handle(&context, true)?;
+    let start = context.ready(address)?;
+    let start = await_ring(&context, &handle, start)?;
+    let mut source = context.source(start, limit, context.max_message())?;
+    let max_pending = llc::max_pending(&context.spec.pattern);
+    let mut sender = LlcSender {
+        to: peer.port() as u8,
+        sender_meter: SenderMeter::new(start),
+        context: &mut context,
+        handle,
+        pending: 0,
+        max_pending,
+        outcomes: SendOutcomes::default(),
+        rtt: Histogram::default(),
+        pending_request: None,
+        responses: 0,
+        response_bytes: 0,
+        unanswered: 0,
+        last_event: start,
+    };
+    let result = sender.send_messages(&mut source);
+    let mut report = SenderReport::complete(&sender.sender_meter, &source);
+    report.rtt = sender.rtt.counts();
+    report.counters = sender.outcomes.figures();
+    report.counters.insert("llc_priority".into(), sender.handle.priority.into());
+    report.counters.extend(sender.handle.station.ring_figures());
+    if sender.is_request() {
+        let counts = [
+            ("answers", sender.responses),
+            ("answer_bytes", sender.response_bytes),
+            ("unanswered", sender.unanswered),
+        ];
+        report.counters.extend(counts.map(|(name, count)| (name.to_string(), count as f64)));
+    }
+    report.cpu = context.cpu();
+    match result {
+        Ok(()) => Ok(Report::Sender(Box::new(report))),
+        Err(error) => Err(EndFailure { error, report: Some(Report::Sender(Box::new(report))) }),
+    }
+}
+
+/// Returns when the first message may be sent: with a token, once all stations are in the ring.
+fn await_ring(context: &EndContext, handle: &StationHandle, start: Instant) -> Result<Instant, EndError> {
+    let timeout = context.clock.now().max(start) + RING_TIMEOUT;
+    if handle.station.is_ring_complete() {
+        return Ok(start);
+    }
+    while !handle.station.is_ring_complete() {
+        if context.control.is_stopped() {
+            return Err(EndError::Stopped);
+        }
+        if context.clock.now() >= timeout {
+            return Err(EndError::Station("the stations formed no token ring".into()));
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    Ok(start.max(context.clock.now()))
+}
+
+impl LlcSender<'_> {
+    fn is_request(&self) -> bool {
+        matches!(self.context.spec.pattern, Pattern::Request { .. })
+    }
+
+    fn send_messages(&mut self, source: &mut Source) -> Result<(), EndError> {
+        let (mut buffer, mut sequence) = (Vec::new(), 0);
+        let mut pacer = Pacer::new(self.context.clock);
+        while !self.context.control.is_stopped() {
+            self.poll_events();
+            let now = self.context.clock.now();
+            if self.must_wait(now)? {
+                self.wait_event(now + STOP_CHECK_INTERVAL);
+                continue;
+            }
+            let message = match source.next(now) {
+                Step::Done => break,
+                Step::Wait(until) if now + SPIN_BEFORE_DUE < until => {
+                    self.wait_event((until - SPIN_BEFORE_DUE).min(now + STOP_CHECK_INTERVAL));
+                    continue;
+                }
+                Step::Wait(until) => {
+                    pacer.wait(until, self.context.control.stop_flag());
+                    continue;
+                }
+                Step::Send(message) => message,
+            };
+            let (length, response) = (message.size, message.response);
+            let header = Header {
+                sequence,
+                sent_at: now,
+                length,
+                response_length: response,
+                kind: MessageKind::Pattern,
+            };
+            encode_message(self.context, &mut buffer, &header);
+            while !self.handle.send(self.to, &buffer).map_err(|e| EndError::Station(e.to_string()))? {
+                // Other ends have filled the SAP's queue.
+                if self.context.control.is_stopped() {
+                    return Ok(());
+                }
+                self.wait_event(self.context.clock.now() + SPIN_BEFORE_DUE);
+            }
+            (self.pending, self.last_event) = (self.pending + 1, now);
+            self.pending_request = self.is_request().then_some((sequence, now));
+            sequence += 1;
+            self.sender_meter.record_send(&message, now);
+            if message.first {
+                source.departed(now);
+            }
+            self.context.snapshot_sender(&self.sender_meter, now);
+        }
+        self.await_outcomes()
+    }
+
+    /// Returns whether the next message must wait for an outcome or a response.
+    fn must_wait(&mut self, now: Instant) -> Result<bool, EndError> {
+        if let Some((_, sent_at)) = self.pending_request {
+            if now.since(sent_at) < RESPONSE_TIMEOUT {
+                return Ok(true);
+            }
+            self.pending_request = None;
+            self.unanswered += 1;
+        }
+        if self.pending >= self.max_pending && now.since(self.last_event) >= STATION_TIMEOUT {
+            return Err(EndError::Station("it reports no outcome for its messages".into()));
+        }
+        Ok(self.pending >= self.max_pending)
+    }
+
+    /// Waits until every message has an outcome, or until a timeout.
+    fn await_outcomes(&mut self) -> Result<(), EndError> {
+        while (self.pending > 0 || self.pending_request.is_some()) && !self.context.control.is_stopped() {
+            let now = self.context.clock.now();
+            let timeout = if self.pending > 0 { STATION_TIMEOUT } else { RESPONSE_TIMEOUT };
+            if now.since(self.last_event) >= timeout {
+                self.unanswered += u64::from(self.pending_request.is_some());
+                break;
+            }
+            self.wait_event(now + STOP_CHECK_INTERVAL);
+        }
+        Ok(())
+    }
+
+    /// Handles all pending events.
+    fn poll_events(&mut self) {
+        while let Ok(event) = self.handle.events.try_recv() {
+            self.handle_event(event);
+        }
+    }
+
+    /// Waits for an event until `until`.
+    fn wait_event(&mut self, until: Instant) {
+        let timeout = until.since(self.context.clock.now());
+        if let Ok(event) = self.handle.events.recv_timeout(timeout.into()) {
+            self.handle_event(event);
+        }
+    }
+
+    fn handle_event(&mut self, event: StationEvent) {
+        self.last_event = self.context.clock.now();
+        match event {
+            StationEvent::Sent(outcome, tries, took) => {
+                self.pending = self.pending.saturating_sub(1);
+                self.outcomes.record(outcome, tries);
+                let is_acknowledged = matches!(
+                    self.context.spec.protocol,
+                    trunkline_experiment::plan::Protocol::Llc { r#type: 3, .. }
+                );
+                if is_acknowledged && !self.is_request() && outcome == trunkline_llc::Outcome::Done {
+                    self.rtt.record(took);
+                }
+            }
+            StationEvent::Received(at, _, bytes) => {
+                let Ok(header) = Header::decode(self.context.spec.token, &bytes) else { return };
+                if let Some((_, sent_at)) =
+                    self.pending_request.take_if(|(sequence, _)| *sequence == header.sequence)
+                {
+                    self.rtt.record(at.since(sent_at));
+                    self.responses += 1;
+                    self.response_bytes += u64::from(header.length);
+                }
+            }
+        }
+    }
+}
+
+/// Receives messages and responds to requests.
+pub(crate) fn receive(mut context: EndContext) -> Result<Report, EndFailure> {
+    let (handle, address) = handle(&context, false)?;
+    let start = context.ready(address)?;
+    let (mut meter, mut reply) = (ReceiverMeter::new(start), Vec::new());
+    while !context.control.is_stopped() {
+        let event = handle.events.recv_timeout(STOP_CHECK_INTERVAL.into());
+        let now = context.clock.now();
+        match event {
+            Ok(StationEvent::Received(at, from, bytes)) => match Header::decode(context.spec.token, &bytes) {
+                Ok(header) if is_intact(&context, &header, &bytes) => {
+                    meter.record(&header, at);
+                    if header.response_length > 0 {
+                        encode_message(&context, &mut reply, &response_to(&header, now));
+                        let response = handle.send(from, &reply);
+                        // A response that does not fit into the queue is dropped; the requester times out.
+                        response.map_err(|e| EndError::Station(e.to_string()))?;
+                    }
+                }
+                _ => meter.record_corrupted(),
+            },
+            Ok(StationEvent::Sent(..)) | Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+        context.snapshot_receiver(&meter, now);
+        if context.is_complete(&meter, now) {
+            break;
+        }
+    }
+    let mut report = ReceiverReport::from_meter(&meter);
+    report.cpu = context.cpu();
+    Ok(Report::Receiver(Box::new(report)))
+}
+
+fn is_intact(context: &EndContext, header: &Header, bytes: &[u8]) -> bool {
+    header.length as usize == bytes.len() && context.payload.matches(0, &bytes[HEADER..])
+}

@@ -1,0 +1,8 @@
+//! Tests of the live backend, one module per topic. Agents are threads of the test process.
+
+#![allow(clippy::disallowed_methods, reason = "these tests run in real time")]
+
+mod bundle;
+mod llc;
+mod support;
+mod threads;

@@ -1,0 +1,235 @@
+//! Measurements of a receiver: each arrival, with its delay and classified by sequence number.
+
+use serde::{Deserialize, Serialize};
+use trunkline_record::Histogram;
+use trunkline_units::{Instant, Span};
+
+use crate::message::Header;
+use crate::series::Series;
+
+/// Number of sequence numbers, up to the highest, for which duplicates are detected.
+const SEQUENCE_WINDOW: u64 = 1 << 17;
+
+/// Counts of arrivals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Arrivals {
+    /// Messages that arrived, without duplicates.
+    pub messages: u64,
+    /// Bytes of these messages.
+    pub bytes: u64,
+    /// Repeated arrivals of a message.
+    pub duplicated: u64,
+    /// Arrivals after a message with a higher sequence number.
+    pub reordered: u64,
+    /// Arrivals with wrong bytes. They are in no other count.
+    pub corrupted: u64,
+    /// Datagrams of unknown senders or connections.
+    #[serde(rename = "strangers")]
+    pub unknown_peers: u64,
+    /// One past the highest sequence number seen.
+    pub next_sequence: u64,
+    /// Time of the first arrival.
+    pub first: Option<Instant>,
+    /// Time of the last arrival.
+    pub last: Option<Instant>,
+}
+
+/// Measures one receiver.
+#[derive(Clone, Debug)]
+pub struct ReceiverMeter {
+    start: Instant,
+    arrivals: Arrivals,
+    seen: Box<[u64]>,
+    delay: Histogram,
+    gap: Histogram,
+    series: Series,
+    trend: Trend,
+}
+
+/// Delay and gap over time: messages and the sum of their delays, by interval.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trend {
+    /// Messages that arrived.
+    pub messages: Series,
+    /// Sum of their one-way delays, ns.
+    pub delay_ns: Series,
+}
+
+impl ReceiverMeter {
+    /// Creates a meter whose series begins at `start`.
+    pub fn new(start: Instant) -> Self {
+        ReceiverMeter {
+            start,
+            arrivals: Arrivals::default(),
+            seen: vec![0; (SEQUENCE_WINDOW / 64) as usize].into(),
+            delay: Histogram::default(),
+            gap: Histogram::default(),
+            series: Series::default(),
+            trend: Trend::default(),
+        }
+    }
+
+    /// Records a complete, valid message that arrived at `now`. Does not allocate in the steady state.
+    #[inline(always)]
+    pub fn record(&mut self, header: &Header, now: Instant) {
+        if self.is_duplicate(header.sequence) {
+            self.arrivals.duplicated += 1;
+            return;
+        }
+        let a = &mut self.arrivals;
+        a.messages += 1;
+        a.bytes += u64::from(header.length);
+        match a.last {
+            Some(last) => self.gap.record(now.since(last)),
+            None => a.first = Some(now),
+        }
+        a.last = Some(now);
+        let delay = now.since(header.sent_at);
+        self.delay.record(delay);
+        let since = now.since(self.start);
+        let series = [&mut self.series, &mut self.trend.messages, &mut self.trend.delay_ns];
+        Series::add_each(series, since, [u64::from(header.length), 1, delay.as_ns()]);
+    }
+
+    /// Records a corrupted message.
+    pub fn record_corrupted(&mut self) {
+        self.arrivals.corrupted += 1;
+    }
+
+    /// Records a datagram of an unknown sender or connection.
+    pub fn record_unknown_peer(&mut self) {
+        self.arrivals.unknown_peers += 1;
+    }
+
+    /// Marks a sequence number as received. Returns whether it was marked before. Numbers below the window count as new.
+    #[inline(always)]
+    fn is_duplicate(&mut self, sequence: u64) -> bool {
+        let next = self.arrivals.next_sequence;
+        let (word, bit) = ((sequence % SEQUENCE_WINDOW / 64) as usize, 1u64 << (sequence % 64));
+        if sequence == next {
+            // In order: the old mark is from the previous window.
+            self.arrivals.next_sequence = sequence + 1;
+            self.seen[word] |= bit;
+            return false;
+        }
+        if sequence > next {
+            self.clear_seen(next, sequence);
+            self.arrivals.next_sequence = sequence + 1;
+        } else if next - sequence > SEQUENCE_WINDOW {
+            self.arrivals.reordered += 1;
+            return false;
+        }
+        let seen = self.seen[word] & bit != 0;
+        self.seen[word] |= bit;
+        if sequence < next && !seen {
+            self.arrivals.reordered += 1;
+        }
+        seen
+    }
+
+    /// Clears the marks of `from..=to`, which enter the window.
+    fn clear_seen(&mut self, from: u64, to: u64) {
+        if to - from >= SEQUENCE_WINDOW {
+            self.seen.fill(0);
+            return;
+        }
+        for sequence in from..=to {
+            self.seen[(sequence % SEQUENCE_WINDOW / 64) as usize] &= !(1u64 << (sequence % 64));
+        }
+    }
+
+    /// Returns the counts of arrivals.
+    pub fn arrivals(&self) -> &Arrivals {
+        &self.arrivals
+    }
+
+    /// Returns the one-way delays.
+    pub fn delay(&self) -> &Histogram {
+        &self.delay
+    }
+
+    /// Returns the gaps between arrivals.
+    pub fn gap(&self) -> &Histogram {
+        &self.gap
+    }
+
+    /// Returns delay and gap over time.
+    pub fn trend(&self) -> &Trend {
+        &self.trend
+    }
+
+    /// Returns the bytes over time.
+    pub fn series(&self) -> &Series {
+        &self.series
+    }
+
+    /// Returns the start of the connection.
+    pub fn start(&self) -> Instant {
+        self.start
+    }
+
+    /// Returns the time since the last arrival, or since the start.
+    pub fn idle_time(&self, now: Instant) -> Span {
+        now.since(self.arrivals.last.unwrap_or(self.start))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::message::MessageKind;
+
+    fn header(sequence: u64) -> Header {
+        Header {
+            sequence,
+            sent_at: Instant::ZERO,
+            length: 100,
+            response_length: 0,
+            kind: MessageKind::Pattern,
+        }
+    }
+
+    fn meter(sequences: impl IntoIterator<Item = u64>) -> Arrivals {
+        let mut m = ReceiverMeter::new(Instant::ZERO);
+        for (i, s) in sequences.into_iter().enumerate() {
+            m.record(&header(s), Instant::from_ns(1000 * i as u64));
+        }
+        *m.arrivals()
+    }
+
+    #[test]
+    fn distinguishes_loss_duplication_and_reordering() {
+        // 2 is lost, 3 arrives twice, 4 arrives after 5.
+        let a = meter([0, 1, 3, 3, 5, 4, 6]);
+        assert_eq!((a.messages, a.duplicated, a.reordered, a.next_sequence), (6, 1, 1, 7));
+        assert_eq!((a.bytes, a.first, a.last), (600, Some(Instant::ZERO), Some(Instant::from_ns(6000))));
+    }
+
+    #[test]
+    fn a_jump_past_the_window_is_only_loss() {
+        let a = meter([0, SEQUENCE_WINDOW * 5, SEQUENCE_WINDOW * 5 + 1, SEQUENCE_WINDOW * 5, 7]);
+        assert_eq!((a.messages, a.duplicated, a.reordered), (4, 1, 1));
+    }
+
+    proptest! {
+        #[test]
+        fn counts_agree_with_a_set(sequences in proptest::collection::vec(0u64..300, 0..400)) {
+            let unique: BTreeSet<_> = sequences.iter().copied().collect();
+            let mut highest = None;
+            let mut seen = BTreeSet::new();
+            let mut behind = 0;
+            for &s in &sequences {
+                if seen.insert(s) && highest.is_some_and(|h| s < h) { behind += 1; }
+                highest = highest.max(Some(s));
+            }
+            let a = meter(sequences.iter().copied());
+            prop_assert_eq!(a.messages, unique.len() as u64);
+            prop_assert_eq!(a.duplicated, (sequences.len() - unique.len()) as u64);
+            prop_assert_eq!(a.reordered, behind);
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Measurements of a sender: departures and their lateness.
+
+use trunkline_record::Histogram;
+use trunkline_traffic::source::Message;
+use trunkline_units::Instant;
+
+use crate::series::Series;
+
+/// Measures one sender.
+#[derive(Clone, Debug)]
+pub struct SenderMeter {
+    start: Instant,
+    messages: u64,
+    bytes: u64,
+    last: Option<Instant>,
+    gap: Histogram,
+    lateness: Histogram,
+    series: Series,
+}
+
+impl SenderMeter {
+    /// Creates a meter whose series begins at `start`.
+    pub fn new(start: Instant) -> Self {
+        SenderMeter {
+            start,
+            messages: 0,
+            bytes: 0,
+            last: None,
+            gap: Histogram::default(),
+            lateness: Histogram::default(),
+            series: Series::default(),
+        }
+    }
+
+    /// Records a message handed to the transport at `now`. Does not allocate in the steady state.
+    #[inline(always)]
+    pub fn record_send(&mut self, message: &Message, now: Instant) {
+        self.messages += 1;
+        self.bytes += u64::from(message.size);
+        if let Some(last) = self.last.replace(now) {
+            self.gap.record(now.since(last));
+        }
+        self.lateness.record(now.since(message.due));
+        self.series.add(now.since(self.start), u64::from(message.size));
+    }
+
+    /// Records `count` messages of the same size handed over in one call.
+    #[inline]
+    pub fn record_batch(&mut self, size: u32, count: u64, now: Instant) {
+        let bytes = u64::from(size) * count;
+        self.messages += count;
+        self.bytes += bytes;
+        self.last = Some(now);
+        self.series.add(now.since(self.start), bytes);
+    }
+
+    /// Returns the number of messages handed over.
+    pub fn messages(&self) -> u64 {
+        self.messages
+    }
+
+    /// Returns the bytes of messages handed over.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Returns the time of the last departure, or the start.
+    pub fn last(&self) -> Instant {
+        self.last.unwrap_or(self.start)
+    }
+
+    /// Returns the start of the connection.
+    pub fn start(&self) -> Instant {
+        self.start
+    }
+
+    /// Returns the gaps between departures.
+    pub fn gap(&self) -> &Histogram {
+        &self.gap
+    }
+
+    /// Returns the delays of departures behind schedule.
+    pub fn lateness(&self) -> &Histogram {
+        &self.lateness
+    }
+
+    /// Returns the bytes over time.
+    pub fn series(&self) -> &Series {
+        &self.series
+    }
+}

@@ -1,0 +1,421 @@
+//! A bundle worker: one state machine at its host.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use trunkline_bundle::Host;
+use trunkline_bundle::central::Central;
+use trunkline_bundle::format2::single_message::{self, WideAreaSender};
+use trunkline_bundle::host::{self, CommandError};
+use trunkline_bundle::level1::{self, Level1};
+use trunkline_bundle::wire::classic::ClassicMessage;
+use trunkline_bundle::wire::format2::packet_address;
+use trunkline_endpoint::{Endpoint as _, Input, Output, Peer, Port, To, Transmit, Writable};
+use trunkline_run::bundle::{self, Counts, MessageOptions, PORTS};
+use trunkline_run::message::{HEADER, Header, MessageKind};
+use trunkline_units::Instant;
+
+use super::{BUNDLE_FLOW, BundleOutput};
+use crate::flow::fragment::{Fragmenter, Reassembler};
+use crate::flow::{IP_HEADER, UDP_IP_HEADERS};
+use crate::frame::{BundleDatagram, Content, Datagram, Packet, PacketPool};
+
+/// Maximum number of queued packets of a host in the wide area; further messages are refused.
+pub const MAX_QUEUED_PACKETS: usize = level1::MAX_WAITING_MESSAGES;
+
+/// An interface with its path to the next hop of bundles.
+#[derive(Clone, Copy, Debug)]
+pub struct EgressPath {
+    /// The interface.
+    pub port: Port,
+    /// The medium at the interface, and its port there.
+    pub medium_port: (u32, Port),
+    /// Fragments datagrams to the MTU of the path.
+    pub fragmenter: Fragmenter,
+}
+
+/// The role of a host.
+#[derive(Debug)]
+pub enum WorkerRole {
+    /// A converter of level 1.
+    Level1 {
+        /// The state machine.
+        machine: Box<Level1>,
+        /// The multicast group of each packet address.
+        groups: BTreeMap<u16, u32>,
+        /// Packet addresses whose groups it has joined.
+        joined: BTreeSet<u16>,
+        /// The central converter, destination of its bundles.
+        central: (To, EgressPath),
+        /// The path to the wide area.
+        wide_area: EgressPath,
+        /// The switches that lead to it, and their ports.
+        switches: Vec<(u32, Port)>,
+    },
+    /// The central converter.
+    Central {
+        /// The state machine.
+        machine: Box<Central>,
+        /// The hosts of the level 1 converters.
+        level1_hosts: BTreeSet<u32>,
+        /// Destination and path of each level 1 converter, by number.
+        level1: BTreeMap<u16, (To, EgressPath)>,
+        /// Group and paths of bundles for all hosts.
+        hosts: (To, Vec<EgressPath>),
+        /// The path to each host (bundle format 2).
+        host_paths: BTreeMap<u32, EgressPath>,
+    },
+    /// The interface of a host.
+    Host {
+        /// The state machine.
+        machine: Box<Host>,
+        /// The central converter.
+        to: To,
+        /// The path to it.
+        egress: EgressPath,
+    },
+    /// A host in the wide area.
+    WideAreaHost {
+        /// Numbers the messages (bundle format 2).
+        caster: Option<Box<WideAreaSender>>,
+        /// The multicast group of each packet address.
+        groups: BTreeMap<u16, u32>,
+        /// The path to the wide area.
+        egress: EgressPath,
+    },
+}
+
+/// A state machine with its outgoing packets and incomplete datagrams.
+#[derive(Debug)]
+pub struct BundleWorker {
+    /// Its node in the event queue.
+    pub node_id: u32,
+    /// Its role and state machine.
+    pub role: WorkerRole,
+    host: u32,
+    /// Number of the next datagram.
+    next_datagram_number: u32,
+    /// Packets of the current datagram. A host in the wide area queues up to [`MAX_QUEUED_PACKETS`] and those of one message.
+    outgoing: VecDeque<(EgressPath, Packet)>,
+    /// Reassembly state of each sender of fragments.
+    reassemblers: BTreeMap<u32, Reassembler>,
+    received: VecDeque<(u32, Header)>,
+    /// Buffer for messages sent and received.
+    scratch: Vec<u8>,
+    /// Number of joins of packet addresses.
+    joins: u64,
+}
+
+impl BundleWorker {
+    /// Creates the worker of a host.
+    pub fn new(host: u32, role: WorkerRole) -> BundleWorker {
+        BundleWorker {
+            node_id: 0,
+            role,
+            host,
+            next_datagram_number: 0,
+            outgoing: VecDeque::new(),
+            reassemblers: BTreeMap::new(),
+            received: VecDeque::new(),
+            scratch: Vec::new(),
+            joins: 0,
+        }
+    }
+
+    /// Subscribes a host to an address before the run. Subscriptions beyond about 16,000 have no effect.
+    pub fn subscribe(&mut self, address: u32) {
+        if let WorkerRole::Host { machine, .. } = &mut self.role {
+            let join = host::HostCommand::JoinRange { first: address, last: address };
+            if machine.handle(Instant::ZERO, Input::Command(join)) == Err(CommandError::Format) {
+                let join = host::HostCommand::Join(address as u16);
+                let _ = machine.handle(Instant::ZERO, Input::Command(join));
+            }
+        }
+    }
+
+    /// Sends a message.
+    ///
+    /// # Errors
+    /// Returns the reason if the message is refused.
+    pub fn send(
+        &mut self,
+        now: Instant,
+        flow: u32,
+        options: &MessageOptions,
+        header: &Header,
+    ) -> Result<(), CommandError> {
+        let mut front = [0; HEADER];
+        header.encode(flow, &mut front);
+        self.scratch.clear();
+        if let WorkerRole::WideAreaHost { caster: None, .. } = self.role {
+            self.scratch.extend_from_slice(&(options.address as u16).to_be_bytes());
+        }
+        let before = self.scratch.len();
+        self.scratch.extend_from_slice(&front);
+        self.scratch.resize(before + header.length as usize, 0);
+        match &mut self.role {
+            WorkerRole::Host { machine, .. } => {
+                let post = host::HostCommand::SendMessage(options.to_post(&self.scratch));
+                machine.handle(now, Input::Command(post))
+            }
+            WorkerRole::WideAreaHost { caster, groups, egress } => {
+                if self.outgoing.len() >= MAX_QUEUED_PACKETS {
+                    return Err(CommandError::Full);
+                }
+                let (group, egress) = (groups[&packet_address(options.address)], *egress);
+                let mut bytes = std::mem::take(&mut self.scratch);
+                if let Some(caster) = caster {
+                    let mut datagram = vec![0; caster.max_octets()];
+                    let length = caster
+                        .encode(&options.to_post(&bytes), &mut datagram)
+                        .ok_or(CommandError::TooLong)?;
+                    datagram.truncate(length);
+                    bytes = datagram;
+                }
+                self.queue_datagram(&egress, (To::Group(group), PORTS.wide_area), &bytes);
+                self.scratch = bytes;
+                Ok(())
+            }
+            WorkerRole::Level1 { .. } | WorkerRole::Central { .. } => Ok(()),
+        }
+    }
+
+    /// Handles a packet.
+    pub fn receive(&mut self, now: Instant, packet: &Packet) {
+        let Content::Bundle { datagram, fragment, fragments } = &packet.content else { return };
+        let (from, bytes) = (datagram.from_host, &datagram.bytes[..]);
+        let piece = Datagram {
+            sequence: u64::from(datagram.number),
+            sent_at: now,
+            length: bytes.len() as u32,
+            response_length: 0,
+            fragment: *fragment,
+            fragments: *fragments,
+            kind: MessageKind::Pattern,
+        };
+        if *fragments > 1 && !self.reassemblers.entry(from).or_default().accept(&piece) {
+            return;
+        }
+        let is_plain = matches!(packet.to, To::Group(_));
+        // In bundle format 2 the central converter replies to the source address.
+        let (peer, segment) = (Peer::new(&from.to_be_bytes()), None);
+        match &mut self.role {
+            WorkerRole::Level1 { machine, .. } => {
+                let port = if is_plain { Level1::WIDE_AREA } else { Level1::CENTRAL };
+                let Ok(()) = machine.handle(now, Input::Frame { port, peer, bytes, segment });
+            }
+            WorkerRole::Central { machine, level1_hosts: of_level1, .. } => {
+                let port = if of_level1.contains(&from) { Central::LEVEL1 } else { Central::HOSTS };
+                let Ok(()) = machine.handle(now, Input::Frame { port, peer, bytes, segment });
+            }
+            WorkerRole::Host { machine, .. } => {
+                // Only commands can be refused.
+                let _ = machine.handle(now, Input::Frame { port: Host::CENTRAL, peer, bytes, segment });
+            }
+            WorkerRole::WideAreaHost { caster, .. } => {
+                let body = match caster {
+                    Some(_) => single_message::read_single(bytes).map(|message| message.body),
+                    None => ClassicMessage::read(bytes).map(|message| message.body),
+                };
+                self.received.extend(body.and_then(Header::peek));
+            }
+        }
+    }
+
+    /// Handles an expired deadline.
+    pub fn handle_deadline(&mut self, now: Instant) {
+        match &mut self.role {
+            WorkerRole::Level1 { machine, .. } => {
+                let Ok(()) = machine.handle(now, Input::Wake);
+            }
+            WorkerRole::Central { machine, .. } => {
+                let Ok(()) = machine.handle(now, Input::Wake);
+            }
+            WorkerRole::Host { machine, .. } => _ = machine.handle(now, Input::Wake),
+            WorkerRole::WideAreaHost { .. } => {}
+        }
+    }
+
+    /// Returns the interface, the medium and the medium's port for the next packet.
+    pub fn next_egress(&self) -> Option<(Port, (u32, Port))> {
+        self.outgoing.front().map(|(egress, _)| (egress.port, egress.medium_port))
+    }
+
+    /// Removes and returns the next packet.
+    pub fn take_packet(&mut self) -> Option<Packet> {
+        self.outgoing.pop_front().map(|(_, packet)| packet)
+    }
+
+    /// Returns the switches that lead to its interface to the wide area.
+    pub fn switches(&self) -> &[(u32, Port)] {
+        match &self.role {
+            WorkerRole::Level1 { switches, .. } => switches,
+            _ => &[],
+        }
+    }
+
+    /// Fragments a datagram for a UDP port into packets and queues them. The port is stored as their channel number, which
+    /// only ATM uses.
+    fn queue_datagram(&mut self, egress: &EgressPath, (to, port): (To, u16), bytes: &[u8]) {
+        let datagram = Arc::new(BundleDatagram {
+            from_host: self.host,
+            number: self.next_datagram_number,
+            bytes: bytes.into(),
+        });
+        self.next_datagram_number = self.next_datagram_number.wrapping_add(1);
+        let udp = bytes.len() as u32 + UDP_IP_HEADERS - IP_HEADER;
+        let fragments = egress.fragmenter.count(udp);
+        for fragment in 0..fragments {
+            let content = Content::Bundle { datagram: Arc::clone(&datagram), fragment, fragments };
+            let length = egress.fragmenter.length(udp, fragment, fragments);
+            self.outgoing.push_back((*egress, Packet::new(content, length, BUNDLE_FLOW, port, to, false)));
+        }
+    }
+
+    /// Polls for output. A datagram is sent when the previous one has left.
+    pub fn poll(&mut self, now: Instant, pool: &mut PacketPool) -> BundleOutput {
+        if let Some((flow, header)) = self.received.pop_front() {
+            return BundleOutput::Received { flow, header };
+        }
+        let ports = if self.outgoing.is_empty() { Writable::ALL } else { Writable::NONE };
+        let buffer = &mut pool.scratch;
+        loop {
+            return match &mut self.role {
+                WorkerRole::Level1 { machine, groups, joined, central, wide_area, .. } => {
+                    match machine.poll(now, ports, buffer) {
+                        Output::Transmit(Transmit { port: Level1::CENTRAL, length, .. }) => {
+                            let (to, egress) = *central;
+                            self.send_datagram(&egress, (to, PORTS.from_level1), &pool.scratch[..length])
+                        }
+                        Output::Transmit(Transmit { peer, length, .. }) => {
+                            let at = number_from_peer(&peer);
+                            let (group, egress) = (groups.get(&at).copied(), *wide_area);
+                            let Some(group) = group else { continue };
+                            self.send_datagram(
+                                &egress,
+                                (To::Group(group), PORTS.wide_area),
+                                &pool.scratch[..length],
+                            )
+                        }
+                        Output::Event(event) => {
+                            let (at, joins) = match event {
+                                level1::MembershipEvent::Join(at) => (at, true),
+                                level1::MembershipEvent::Leave(at) => (at, false),
+                            };
+                            if joins {
+                                joined.insert(at)
+                            } else {
+                                joined.remove(&at)
+                            };
+                            self.joins += u64::from(joins);
+                            let Some(group) = groups.get(&at).copied() else { continue };
+                            BundleOutput::Membership { group, joins }
+                        }
+                        Output::Idle(idle) => BundleOutput::Idle { deadline: idle.deadline },
+                    }
+                }
+                WorkerRole::Central { machine, level1, hosts, host_paths: each, .. } => {
+                    match machine.poll(now, ports, buffer) {
+                        Output::Transmit(Transmit { port: Central::LEVEL1, peer, length, .. }) => {
+                            // The peer is a host number in bundle format 2, otherwise a converter number.
+                            let of_station = |(to, _): &&(To, EgressPath)| {
+                                host_from_peer(&peer).is_some_and(|at| *to == To::Station(at))
+                            };
+                            let found = level1
+                                .values()
+                                .find(of_station)
+                                .or_else(|| level1.get(&number_from_peer(&peer)));
+                            let Some((to, egress)) = found.copied() else { continue };
+                            self.send_datagram(&egress, (to, PORTS.to_level1), &pool.scratch[..length])
+                        }
+                        Output::Transmit(Transmit { peer, length, .. })
+                            if host_from_peer(&peer).is_some() =>
+                        {
+                            let found = host_from_peer(&peer).and_then(|at| Some((at, *each.get(&at)?)));
+                            let Some((at, egress)) = found else { continue };
+                            self.send_datagram(
+                                &egress,
+                                (To::Station(at), PORTS.to_hosts),
+                                &pool.scratch[..length],
+                            )
+                        }
+                        Output::Transmit(Transmit { length, .. }) => {
+                            let (to, egresses) = hosts.clone();
+                            let bytes = &pool.scratch[..length];
+                            egresses
+                                .iter()
+                                .for_each(|egress| self.queue_datagram(egress, (to, PORTS.to_hosts), bytes));
+                            BundleOutput::Outgoing
+                        }
+                        Output::Event(never) => match never {},
+                        Output::Idle(idle) => BundleOutput::Idle { deadline: idle.deadline },
+                    }
+                }
+                WorkerRole::Host { machine, to, egress } => match machine.poll(now, ports, buffer) {
+                    Output::Transmit(Transmit { length, .. }) => {
+                        let (to, egress) = (*to, *egress);
+                        self.send_datagram(&egress, (to, PORTS.from_hosts), &pool.scratch[..length])
+                    }
+                    Output::Event(host::HostEvent::Readable) => {
+                        self.receive_messages(now);
+                        match self.received.pop_front() {
+                            Some((flow, header)) => BundleOutput::Received { flow, header },
+                            None => continue,
+                        }
+                    }
+                    Output::Event(host::HostEvent::Level(_)) => continue,
+                    Output::Idle(idle) => BundleOutput::Idle { deadline: idle.deadline },
+                },
+                WorkerRole::WideAreaHost { .. } => BundleOutput::Idle { deadline: None },
+            };
+        }
+    }
+
+    fn send_datagram(&mut self, egress: &EgressPath, to: (To, u16), bytes: &[u8]) -> BundleOutput {
+        self.queue_datagram(egress, to, bytes);
+        BundleOutput::Outgoing
+    }
+
+    /// Reads all messages that a host has received.
+    fn receive_messages(&mut self, now: Instant) {
+        let WorkerRole::Host { machine, .. } = &mut self.role else { return };
+        loop {
+            let mut from = None;
+            let receive = host::HostCommand::Receive { into: &mut self.scratch, from: &mut from };
+            // `Receive` is never refused.
+            let _ = machine.handle(now, Input::Command(receive));
+            if from.is_none() {
+                return;
+            }
+            self.received.extend(Header::peek(&self.scratch));
+        }
+    }
+
+    /// Returns the counters by name.
+    pub fn counts(&self, now: Instant) -> Counts {
+        let mut counts = match &self.role {
+            WorkerRole::Level1 { machine, joined, .. } => {
+                bundle::level1_counts(machine, now, self.joins, joined.len() as u64)
+            }
+            WorkerRole::Central { machine, .. } => bundle::central_counts(machine),
+            WorkerRole::Host { machine, .. } => bundle::of_host(machine, now),
+            WorkerRole::WideAreaHost { .. } => Counts::new(),
+        };
+        let abandoned = self.reassemblers.values().map(|reassembler| reassembler.abandoned).sum();
+        counts.insert("bundle.reassembly_given_up".into(), abandoned);
+        counts
+    }
+}
+
+/// Returns the host number in the address of a peer (bundle format 2).
+fn host_from_peer(peer: &Peer) -> Option<u32> {
+    peer.as_bytes().try_into().ok().map(u32::from_be_bytes)
+}
+
+/// Returns the converter number or packet address in the address of a peer.
+fn number_from_peer(peer: &Peer) -> u16 {
+    match *peer.as_bytes() {
+        [high, low, ..] => u16::from_be_bytes([high, low]),
+        _ => 0,
+    }
+}

@@ -1,0 +1,324 @@
+//! Flows over LLC: the two users of the stations at their hosts. A station serves many flows; stations are in
+//! [`llc_stations`](crate::llc_stations).
+
+use std::collections::VecDeque;
+
+use trunkline_experiment::plan::Protocol;
+use trunkline_llc::Outcome;
+use trunkline_models::host::Disk;
+use trunkline_record::Histogram;
+use trunkline_run::llc::{self, SendOutcomes};
+use trunkline_run::message::{Header, MessageKind};
+use trunkline_run::reports::{ReceiverReport, SenderReport};
+use trunkline_run::{ReceiverMeter, SenderMeter};
+use trunkline_traffic::Source;
+use trunkline_traffic::source::{Bounds, Limit, Step};
+use trunkline_units::{Instant, Span};
+
+use super::{FlowConfig, FlowOutput, LINGER, RESPONSE_TIMEOUT, SourceConfig, record_departure};
+
+/// A run ends if its station reports nothing about pending messages for so long: the token never returns early enough for
+/// their priority.
+const STALL_TIMEOUT: Span = Span::from_s(60);
+/// Maximum number of responses that wait to be handed over.
+const MAX_PENDING_RESPONSES: usize = 16;
+
+/// A message for a station to send. Only its header is bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct LlcMessage {
+    /// Source and destination SAP.
+    pub sap: u8,
+    /// Priority, 0 to 7.
+    pub priority: u8,
+    /// Host of the destination station.
+    pub to: u32,
+    /// Header of the message.
+    pub header: Header,
+}
+
+/// The outcome of sending a message.
+#[derive(Clone, Copy, Debug)]
+pub struct LlcSendReport {
+    /// The outcome.
+    pub outcome: Outcome,
+    /// Number of transmissions.
+    pub attempts: u16,
+    /// Time since the message was handed over.
+    pub elapsed: Span,
+}
+
+/// The endpoints of a connection over LLC.
+#[derive(Debug)]
+pub struct LlcFlow {
+    source_config: SourceConfig,
+    bounds: Bounds,
+    /// `None` until its station may send.
+    source: Option<Source>,
+    /// When the flow stops waiting for a token ring to form.
+    ring_deadline: Instant,
+    sender_meter: SenderMeter,
+    receiver_meter: ReceiverMeter,
+    sap: u8,
+    priority: u8,
+    acknowledged: bool,
+    /// The hosts of both endpoints.
+    hosts: [u32; 2],
+    sequence: u64,
+    /// Messages whose outcome is unknown, and their maximum number.
+    pending: u16,
+    max_pending: u16,
+    outcomes: SendOutcomes,
+    /// Time until an acknowledgement, or until the response to a request.
+    rtt: Histogram,
+    requester: Option<LlcRequester>,
+    responses: VecDeque<Header>,
+    disk: Option<Disk>,
+    read_until: Instant,
+    linger: Span,
+    stall_timeout: Span,
+    /// When the source ended, and when the last message arrived or its outcome was reported.
+    source_ended: Option<Instant>,
+    last_activity: Instant,
+    error: Option<String>,
+    finished: bool,
+    start: Instant,
+}
+
+/// The client side of a request test: one request in flight.
+#[derive(Debug, Default)]
+struct LlcRequester {
+    pending_request: Option<(u64, Instant)>,
+    responses: u64,
+    response_bytes: u64,
+    timeouts: u64,
+}
+
+impl LlcFlow {
+    pub(super) fn new(config: &FlowConfig<'_>, start: Instant, limit: Limit) -> Self {
+        let (sap, priority, acknowledged, timeout_margin) = match config.plan.protocol {
+            Protocol::Llc { sap, priority, r#type, timeout, tries, .. } => {
+                (sap, priority, r#type == 3, timeout * (u64::from(tries) + 1) * 2)
+            }
+            _ => (0, 0, false, Span::ZERO),
+        };
+        LlcFlow {
+            source_config: SourceConfig {
+                test: config.plan.test.clone(),
+                limit,
+                seed: config.seed,
+                stream_name: config.stream_name.clone(),
+                earliest_start: start,
+            },
+            bounds: Bounds { smallest: 1, largest: llc::max_message(&config.plan.protocol, config.mtu) },
+            source: None,
+            ring_deadline: Instant::MAX,
+            sender_meter: SenderMeter::new(start),
+            receiver_meter: ReceiverMeter::new(start),
+            sap,
+            priority,
+            acknowledged,
+            hosts: [config.sides[0].host, config.sides[1].host],
+            sequence: 0,
+            pending: 0,
+            max_pending: llc::max_pending(&config.plan.test),
+            outcomes: SendOutcomes::default(),
+            rtt: Histogram::default(),
+            requester: config.is_request_test().then(LlcRequester::default),
+            responses: VecDeque::new(),
+            disk: config.file_bytes.and(config.disks[0]).map(Disk::new),
+            read_until: start,
+            linger: LINGER + config.longest_delay * 2,
+            stall_timeout: STALL_TIMEOUT + timeout_margin,
+            source_ended: None,
+            last_activity: start,
+            error: None,
+            finished: false,
+            start,
+        }
+    }
+
+    /// Waits for the stations to form a token ring, at most until `until`.
+    pub fn wait_for_ring(&mut self, until: Instant) {
+        self.ring_deadline = until;
+    }
+
+    /// Starts the source: its station may send from now on.
+    pub fn start_source(&mut self, now: Instant) {
+        let start = self.source_config.earliest_start.max(now);
+        let SourceConfig { test, limit, seed, stream_name, .. } = &self.source_config;
+        match Source::new(test, *limit, self.bounds, start, *seed, stream_name) {
+            Ok(source) => self.source = Some(source),
+            Err(e) => self.fail(e.to_string()),
+        }
+        (self.start, self.last_activity, self.read_until) = (start, start, start);
+        (self.sender_meter, self.receiver_meter) = (SenderMeter::new(start), ReceiverMeter::new(start));
+    }
+
+    fn fail(&mut self, reason: String) {
+        self.error.get_or_insert(reason);
+        self.finished = true;
+    }
+
+    /// Returns the earliest time of the first message.
+    pub fn start(&self) -> Instant {
+        self.start
+    }
+
+    /// Handles a message that arrived for the user at `side`.
+    pub fn receive(&mut self, now: Instant, side: usize, header: &Header) {
+        self.last_activity = now;
+        if side == 1 {
+            self.receiver_meter.record(header, now);
+            if header.response_length > 0 && self.responses.len() < MAX_PENDING_RESPONSES {
+                let (sequence, length) = (header.sequence, header.response_length);
+                self.responses.push_back(Header {
+                    sequence,
+                    sent_at: now,
+                    length,
+                    response_length: 0,
+                    kind: MessageKind::Response,
+                });
+            }
+        } else if let Some(requester) = &mut self.requester
+            && let Some((_, sent_at)) =
+                requester.pending_request.take_if(|(sequence, _)| *sequence == header.sequence)
+        {
+            self.rtt.record(now.since(sent_at));
+            requester.responses += 1;
+            requester.response_bytes += u64::from(header.length);
+        }
+    }
+
+    /// Records the outcome of a message from the user at `side`.
+    pub fn complete_send(&mut self, now: Instant, side: usize, report: LlcSendReport) {
+        self.last_activity = now;
+        if side > 0 {
+            return;
+        }
+        self.pending -= 1;
+        self.outcomes.record(report.outcome, report.attempts);
+        if self.acknowledged && self.requester.is_none() && report.outcome == Outcome::Done {
+            self.rtt.record(report.elapsed);
+        }
+    }
+
+    /// Polls the user at `side` for output.
+    pub fn poll(&mut self, now: Instant, side: usize) -> FlowOutput {
+        if side > 0 {
+            return match self.responses.pop_front() {
+                Some(header) => self.message_from(1, header),
+                None => FlowOutput::Idle { deadline: None, blocked: false },
+            };
+        }
+        match self.next_message(now) {
+            Ok(header) => self.message_from(0, header),
+            Err(deadline) => FlowOutput::Idle { deadline, blocked: false },
+        }
+    }
+
+    fn message_from(&self, from: usize, header: Header) -> FlowOutput {
+        let (sap, priority) = (self.sap, self.priority);
+        FlowOutput::Llc(LlcMessage { sap, priority, to: self.hosts[1 - from], header })
+    }
+
+    /// Returns the next message, if it is due and the station may queue it. Otherwise returns when to try again.
+    fn next_message(&mut self, now: Instant) -> Result<Header, Option<Instant>> {
+        if self.finished {
+            return Err(None);
+        }
+        if self.source.is_none() {
+            if now >= self.ring_deadline {
+                self.fail("the stations formed no token ring".into());
+            }
+            return Err((!self.finished).then_some(self.ring_deadline));
+        }
+        if self.source_ended.is_some() {
+            return Err(self.linger(now));
+        }
+        if self.pending >= self.max_pending {
+            self.update_finished(now);
+            return Err((!self.finished).then_some(self.last_activity + self.stall_timeout));
+        }
+        if let Some(requester) = &mut self.requester
+            && let Some((_, sent_at)) = requester.pending_request
+        {
+            let until = sent_at + RESPONSE_TIMEOUT + self.linger;
+            if now < until {
+                return Err(Some(until));
+            }
+            requester.pending_request = None;
+            requester.timeouts += 1;
+        }
+        if now < self.read_until {
+            return Err(Some(self.read_until));
+        }
+        let Some(source) = &mut self.source else { return Err(None) };
+        let message = match source.next(now) {
+            Step::Wait(until) => return Err(Some(until)),
+            Step::Done => {
+                self.source_ended = Some(now);
+                return Err(self.linger(now));
+            }
+            Step::Send(message) => message,
+        };
+        record_departure(source, &mut self.sender_meter, &message, now);
+        let (sequence, length, response) = (self.sequence, message.size, message.response);
+        self.sequence += 1;
+        self.pending += 1;
+        self.last_activity = now;
+        if let Some(requester) = &mut self.requester {
+            requester.pending_request = Some((sequence, now));
+        }
+        if let Some(disk) = &mut self.disk {
+            self.read_until = disk.take(now, length.into());
+        }
+        Ok(Header { sequence, sent_at: now, length, response_length: response, kind: MessageKind::Pattern })
+    }
+
+    /// Waits for outstanding messages after the end of the source. Returns when to check again.
+    fn linger(&mut self, now: Instant) -> Option<Instant> {
+        self.update_finished(now);
+        let timeout_margin = if self.pending > 0 { self.stall_timeout } else { self.linger };
+        (!self.finished).then_some(self.last_activity.max(self.source_ended.unwrap_or(now)) + timeout_margin)
+    }
+
+    /// Ends the run when all outcomes are known and all messages have arrived, or after a silence.
+    fn update_finished(&mut self, now: Instant) {
+        let silence = now.since(self.last_activity.max(self.source_ended.unwrap_or(self.last_activity)));
+        let is_pending = self.requester.as_ref().is_some_and(|requester| requester.pending_request.is_some());
+        self.finished = match self.pending {
+            0 if self.source_ended.is_some() => {
+                let all = self.receiver_meter.arrivals().messages >= self.sequence && !is_pending;
+                all || silence >= self.linger
+            }
+            _ => silence >= self.stall_timeout,
+        };
+    }
+
+    /// Whether the run is finished.
+    #[inline]
+    pub fn is_finished(&self) -> bool {
+        self.finished
+    }
+
+    pub(super) fn into_reports(self) -> (SenderReport, Vec<ReceiverReport>, Option<String>) {
+        let mut sender = match &self.source {
+            Some(source) => SenderReport::complete(&self.sender_meter, source),
+            None => SenderReport::partial(&self.sender_meter),
+        };
+        sender.rtt = self.rtt.counts();
+        sender.counters = self.outcomes.figures();
+        sender.counters.insert("llc_priority".into(), f64::from(self.priority));
+        if let Some(LlcRequester {
+            responses: answers,
+            response_bytes: answer_bytes,
+            timeouts: unanswered,
+            ..
+        }) = self.requester
+        {
+            let counts = [("answers", answers), ("answer_bytes", answer_bytes), ("unanswered", unanswered)];
+            sender.counters.extend(counts.map(|(name, count)| (name.to_string(), count as f64)));
+        }
+        (sender, vec![ReceiverReport::from_meter(&self.receiver_meter)], self.error)
+    }
+}

@@ -1,0 +1,543 @@
+//! Flows over TCP. The protocol is the `tcp` crate, as on a real wire; only the payload is virtual.
+
+use std::collections::VecDeque;
+
+use trunkline_endpoint::{Endpoint as _, Input, Output, Peer, Port, Reason, To, Writable};
+use trunkline_experiment::plan::{Protocol, TcpTimers};
+use trunkline_models::host::Disk;
+use trunkline_record::Histogram;
+use trunkline_run::message::{HEADER, Header, MAX_MESSAGE, MessageKind};
+use trunkline_run::reports::{Figures, ReceiverReport, SenderReport};
+use trunkline_run::{ReceiverMeter, SenderMeter};
+use trunkline_tcp::{Command, Event, Options, Statistics, Tcp, Timers, Virtual, header_length};
+use trunkline_traffic::Source;
+use trunkline_traffic::source::{Bounds, Limit, Step};
+use trunkline_units::{Instant, Size, Span};
+
+use super::{FlowConfig, FlowOutput, IP_HEADER, SourceConfig, record_departure};
+use crate::frame::{Content, Packet, PacketPool, TCP_HEADER};
+
+/// Default size of both socket buffers: the limit of Linux autotuning.
+const DEFAULT_BUFFER: Size = Size::from_bytes(4 << 20);
+/// Bytes of a TCP header without options.
+const MIN_TCP_HEADER: u32 = 20;
+/// Bytes of one disk access.
+const DISK_BLOCK: u32 = 64 << 10;
+/// Interval between samples of TCP's state, and the maximum number of samples.
+const SAMPLE_INTERVAL: Span = Span::from_ms(50);
+const MAX_SAMPLES: usize = 2048;
+
+/// The endpoints of a connection over TCP.
+#[derive(Debug)]
+pub struct TcpFlow {
+    source_config: SourceConfig,
+    ends: [TcpEnd; 2],
+    source: Option<Source>,
+    sender_meter: SenderMeter,
+    receiver_meter: ReceiverMeter,
+    sequence: u64,
+    /// The client side of a request test.
+    requester: Option<TcpRequester>,
+    disks: [Option<Disk>; 2],
+    samples: TcpSamples,
+    error: Option<String>,
+    finished: bool,
+    flow: u32,
+    start: Instant,
+}
+
+#[derive(Debug, Default)]
+struct TcpRequester {
+    pending: Option<Instant>,
+    rtt: Histogram,
+    responses: u64,
+    response_bytes: u64,
+}
+
+/// One endpoint.
+#[derive(Debug)]
+struct TcpEnd {
+    tcp: Tcp<Virtual>,
+    to: To,
+    /// Bytes written to the stream, and remaining bytes of the current message.
+    written: u64,
+    remaining: u32,
+    /// Stream offset of the end of each message sent, with its header. The other end removes them.
+    boundaries: VecDeque<(u64, Header)>,
+    /// Bytes read from the stream.
+    read: u64,
+    /// When the disk becomes idle.
+    disk_until: Instant,
+    /// The segment whose round trip is being measured: the sequence number after it, and its send time.
+    rtt_probe: Option<(u32, Instant)>,
+    /// The sequence number after the last byte ever sent.
+    highest_sent: u32,
+    /// Whether anything has changed since the application last ran, and when it must run again.
+    has_changed: bool,
+    next_deadline: Option<Instant>,
+    /// The application writes no more.
+    closing: bool,
+    /// All data of the other end has arrived.
+    finished: bool,
+}
+
+/// Samples of TCP's state over time.
+#[derive(Debug)]
+struct TcpSamples {
+    points: Vec<(f64, Figures)>,
+    interval: Span,
+    next: Instant,
+    rtt: Histogram,
+    latest: Span,
+}
+
+impl TcpFlow {
+    pub(super) fn new(config: &FlowConfig<'_>, start: Instant, limit: Limit) -> Result<Self, String> {
+        let sender = options(config, 0);
+        let receiver = options(config, 1);
+        let end = |options: Options, to: To| TcpEnd {
+            tcp: Tcp::new(options),
+            to,
+            written: 0,
+            remaining: 0,
+            boundaries: VecDeque::new(),
+            read: 0,
+            disk_until: start,
+            rtt_probe: None,
+            highest_sent: 0,
+            has_changed: true,
+            next_deadline: None,
+            closing: false,
+            finished: false,
+        };
+        let mut ends = [end(sender, config.to), end(receiver, config.reverse_to)];
+        let now = config.now;
+        let is_open = ends[1].tcp.handle(now, Input::Command(Command::Listen)).is_ok()
+            && ends[0].tcp.handle(now, Input::Command(Command::Connect)).is_ok();
+        debug_assert!(is_open, "new ends may open");
+        let disk = |side: usize| config.file_bytes.and(config.disks[side]).map(Disk::new);
+        Ok(TcpFlow {
+            source_config: SourceConfig {
+                test: config.plan.test.clone(),
+                limit,
+                seed: config.seed,
+                stream_name: config.stream_name.clone(),
+                earliest_start: start,
+            },
+            ends,
+            source: None,
+            sender_meter: SenderMeter::new(start),
+            receiver_meter: ReceiverMeter::new(start),
+            sequence: 0,
+            requester: config.is_request_test().then(TcpRequester::default),
+            disks: [disk(0), disk(1)],
+            samples: TcpSamples {
+                points: Vec::new(),
+                interval: SAMPLE_INTERVAL,
+                next: Instant::ZERO,
+                rtt: Histogram::default(),
+                latest: Span::ZERO,
+            },
+            error: None,
+            finished: false,
+            flow: config.flow,
+            start,
+        })
+    }
+
+    /// Returns the earliest time of the first message, which is not before the connection opened.
+    pub fn start(&self) -> Instant {
+        self.start
+    }
+
+    /// Handles a segment.
+    #[inline]
+    pub fn receive(&mut self, now: Instant, side: usize, packet: &Packet, scratch: &mut [u8]) {
+        let Content::Segment(header) = &packet.content else { return };
+        let whole = (packet.length - IP_HEADER) as usize;
+        scratch[..TCP_HEADER].copy_from_slice(header);
+        let (port, peer, segment) = (Port(0), Peer::NONE, None);
+        let input = Input::Frame { port, peer, bytes: &scratch[..whole], segment };
+        self.ends[side].has_changed = true;
+        // Only a command can be refused.
+        let _ = self.ends[side].tcp.handle(now, input);
+        if side == 0
+            && let Some(rtt) = self.ends[0].finish_rtt_probe(now)
+        {
+            self.samples.rtt.record(rtt);
+            self.samples.latest = rtt;
+        }
+    }
+
+    /// Handles an expired deadline.
+    #[inline]
+    pub fn handle_deadline(&mut self, now: Instant, side: usize) {
+        self.ends[side].has_changed = true;
+        let _ = self.ends[side].tcp.handle(now, Input::Wake);
+    }
+
+    /// Polls an endpoint for output.
+    #[inline(never)]
+    pub fn poll(&mut self, now: Instant, side: usize, room: bool, pool: &mut PacketPool) -> FlowOutput {
+        let writable = if room { Writable::ALL } else { Writable::NONE };
+        loop {
+            // Sending a segment does not change anything for the application.
+            if std::mem::take(&mut self.ends[side].has_changed) {
+                let read_deadline = self.read_messages(now, side);
+                let write_deadline = if side == 0 { self.send_messages(now) } else { self.write(now, 1) };
+                self.ends[side].next_deadline = earliest(read_deadline, write_deadline);
+            }
+            let deadline = self.ends[side].next_deadline;
+            match self.ends[side].tcp.poll(now, writable, &mut pool.scratch) {
+                Output::Transmit(t) => {
+                    if side == 0 {
+                        self.ends[0].start_rtt_probe(now, t.length, &pool.scratch);
+                    }
+                    let packet = self.make_packet(side, t.length, &pool.scratch);
+                    return FlowOutput::Send { frame: pool.new_frame(packet), next_send: None };
+                }
+                // The application has read the data already.
+                Output::Event(Event::Readable) => {}
+                Output::Event(event) => {
+                    self.ends[side].has_changed = true;
+                    self.handle_event(now, side, event);
+                }
+                Output::Idle(idle) => {
+                    let blocked = matches!(idle.reason, Reason::Port(_));
+                    return FlowOutput::Idle { deadline: earliest(deadline, idle.deadline), blocked };
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn make_packet(&self, side: usize, length: usize, scratch: &[u8]) -> Packet {
+        let mut header = [0; TCP_HEADER];
+        header.copy_from_slice(&scratch[..TCP_HEADER]);
+        let content = Content::Segment(header);
+        // Each direction has its own virtual channel.
+        let channel = (self.flow as u16) << 1 | side as u16;
+        Packet::new(content, length as u32 + IP_HEADER, self.flow, channel, self.ends[side].to, side == 1)
+    }
+
+    fn handle_event(&mut self, now: Instant, side: usize, event: Event) {
+        match event {
+            Event::Connected if side == 0 => self.start_source(now),
+            Event::Finished => {
+                self.ends[side].finished = true;
+                self.ends[1].closing |= side == 1;
+            }
+            Event::Reset => self.fail("the peer reset the connection"),
+            Event::TimedOut => self.fail("the peer did not respond; TCP timed out"),
+            _ => {}
+        }
+        self.update_finished();
+    }
+
+    fn fail(&mut self, reason: &str) {
+        self.error.get_or_insert_with(|| reason.into());
+        self.finished = true;
+    }
+
+    /// Ends the run when all data has been sent and read.
+    fn update_finished(&mut self) {
+        let is_done = |end: &TcpEnd| end.finished && end.tcp.readable() == 0 || end.tcp.is_closed();
+        self.finished |= self.ends.iter().all(is_done);
+    }
+
+    fn start_source(&mut self, now: Instant) {
+        let start = self.source_config.earliest_start.max(now);
+        let bounds = Bounds { smallest: HEADER as u32, largest: MAX_MESSAGE };
+        let source_config = &self.source_config;
+        match Source::new(
+            &source_config.test,
+            source_config.limit,
+            bounds,
+            start,
+            source_config.seed,
+            &source_config.stream_name,
+        ) {
+            Ok(source) => self.source = Some(source),
+            Err(e) => self.fail(&e.to_string()),
+        }
+        self.start = start;
+        self.sender_meter = SenderMeter::new(start);
+        self.receiver_meter = ReceiverMeter::new(start);
+        self.ends.iter_mut().for_each(|end| end.disk_until = start);
+    }
+
+    /// Draws messages and writes them while there is room. Returns when to continue.
+    #[inline]
+    fn send_messages(&mut self, now: Instant) -> Option<Instant> {
+        loop {
+            if self.ends[0].remaining > 0 {
+                let deadline = self.write(now, 0);
+                if self.ends[0].remaining > 0 {
+                    return deadline;
+                }
+            }
+            if self.ends[0].tcp.room() == 0 || self.ends[0].closing {
+                return self.write(now, 0);
+            }
+            if self.requester.as_ref().is_some_and(|a| a.pending.is_some()) {
+                return None;
+            }
+            let source = self.source.as_mut()?;
+            match source.next(now) {
+                Step::Wait(until) => return Some(until),
+                Step::Done => self.ends[0].closing = true,
+                Step::Send(message) => {
+                    record_departure(source, &mut self.sender_meter, &message, now);
+                    let header = Header {
+                        sequence: self.sequence,
+                        sent_at: now,
+                        length: message.size,
+                        response_length: message.response,
+                        kind: MessageKind::Pattern,
+                    };
+                    self.sequence += 1;
+                    self.ends[0].queue_message(header);
+                    if let Some(requester) = &mut self.requester {
+                        requester.pending = Some(now);
+                    }
+                    self.sample(now);
+                }
+            }
+        }
+    }
+
+    /// Writes the rest of a message, or closes. Returns when to continue.
+    #[inline]
+    fn write(&mut self, now: Instant, side: usize) -> Option<Instant> {
+        let (end, disk) = (&mut self.ends[side], &mut self.disks[0]);
+        let mut disk = disk.as_mut().filter(|_| side == 0);
+        while end.remaining > 0 {
+            let mut count = end.remaining.min(end.tcp.room());
+            if let Some(disk) = &mut disk {
+                if now < end.disk_until {
+                    return Some(end.disk_until);
+                }
+                count = count.min(DISK_BLOCK);
+                end.disk_until = disk.take(now, count.into());
+            }
+            if count == 0 || end.tcp.handle(now, Input::Command(Command::Send(count))).is_err() {
+                return None;
+            }
+            end.remaining -= count;
+            end.written += u64::from(count);
+        }
+        // Read all data before closing: a closed end delivers no more.
+        if end.closing && end.tcp.readable() == 0 {
+            // Refused if the connection is closed already.
+            let _ = end.tcp.handle(now, Input::Command(Command::Close));
+        }
+        None
+    }
+
+    /// Reads arrived data and records complete messages. Returns when to continue.
+    #[inline]
+    fn read_messages(&mut self, now: Instant, side: usize) -> Option<Instant> {
+        let mut deadline = None;
+        while self.ends[side].tcp.readable() > 0 {
+            let end = &mut self.ends[side];
+            let mut count = end.tcp.readable();
+            if let Some(disk) = self.disks[1].as_mut().filter(|_| side == 1) {
+                if now < end.disk_until {
+                    deadline = Some(end.disk_until);
+                    break;
+                }
+                count = count.min(DISK_BLOCK);
+                end.disk_until = disk.take(now, count.into());
+            }
+            if end.tcp.handle(now, Input::Command(Command::Take(count))).is_err() {
+                break;
+            }
+            end.read += u64::from(count);
+            let read = end.read;
+            while self.ends[1 - side].boundaries.front().is_some_and(|(end, _)| *end <= read) {
+                if let Some((_, header)) = self.ends[1 - side].boundaries.pop_front() {
+                    self.record_message(now, side, &header);
+                }
+            }
+        }
+        if self.ends[side].finished {
+            self.update_finished();
+        }
+        deadline
+    }
+
+    fn record_message(&mut self, now: Instant, side: usize, header: &Header) {
+        if side == 1 {
+            self.receiver_meter.record(header, now);
+            if header.response_length > 0 {
+                let length = header.response_length.max(HEADER as u32);
+                let sequence = header.sequence;
+                self.ends[1].queue_message(Header {
+                    sequence,
+                    sent_at: now,
+                    length,
+                    response_length: 0,
+                    kind: MessageKind::Response,
+                });
+            }
+        } else if let Some(requester) = &mut self.requester
+            && let Some(sent_at) = requester.pending.take()
+        {
+            requester.rtt.record(now.since(sent_at));
+            requester.responses += 1;
+            requester.response_bytes += u64::from(header.length);
+        }
+    }
+
+    #[inline]
+    fn sample(&mut self, now: Instant) {
+        if now < self.samples.next {
+            return;
+        }
+        let gauges = self.ends[0].tcp.gauges();
+        let figures = [
+            ("cwnd_bytes", f64::from(gauges.cwnd)),
+            ("rtt_us", self.samples.latest.as_us()),
+            ("retransmissions", self.ends[0].tcp.statistics().retransmitted_segments as f64),
+        ];
+        let figures = figures.map(|(k, v)| (k.to_string(), v)).into();
+        self.samples.record(now.since(self.start), now, figures);
+    }
+
+    /// Whether the run is finished.
+    #[inline]
+    pub fn is_finished(&self) -> bool {
+        self.finished
+    }
+
+    pub(super) fn into_reports(self) -> (SenderReport, Vec<ReceiverReport>, Option<String>) {
+        let mut sender = match &self.source {
+            Some(source) => SenderReport::complete(&self.sender_meter, source),
+            None => SenderReport::partial(&self.sender_meter),
+        };
+        let [from, to] = &self.ends;
+        sender.counters = counters(from.tcp.statistics());
+        sender.counters.insert("tcp_mss_bytes".into(), f64::from(from.tcp.gauges().mss));
+        sender.counters.insert("sender_buffer_bytes".into(), f64::from(from.tcp.options().send_buffer));
+        sender.samples = self.samples.points;
+        sender.rtt = self.samples.rtt.counts();
+        sender.notes.insert("congestion".into(), "reno (4.3BSD)".into());
+        if let Some(requester) = &self.requester {
+            sender.rtt = requester.rtt.counts();
+            sender.counters.insert("answers".into(), requester.responses as f64);
+            sender.counters.insert("answer_bytes".into(), requester.response_bytes as f64);
+        }
+        let mut receiver = ReceiverReport::from_meter(&self.receiver_meter);
+        let window = f64::from(to.tcp.options().receive_buffer);
+        receiver.counters.insert("receiver_buffer_bytes".into(), window);
+        receiver.counters.insert("acks_sent".into(), to.tcp.statistics().acks_sent as f64);
+        receiver.counters.insert("out_of_order".into(), to.tcp.statistics().out_of_order as f64);
+        (sender, vec![receiver], self.error)
+    }
+}
+
+impl TcpEnd {
+    /// Starts to write a message.
+    #[inline]
+    fn queue_message(&mut self, header: Header) {
+        let end = self.written + u64::from(self.remaining) + u64::from(header.length);
+        self.boundaries.push_back((end, header));
+        self.remaining += header.length;
+    }
+}
+
+/// Round-trip times, one segment at a time and never of a retransmitted segment (Karn's algorithm, RFC 6298 section 3).
+/// TCP's own estimate has a resolution of 500 ms.
+impl TcpEnd {
+    #[inline]
+    fn start_rtt_probe(&mut self, now: Instant, length: usize, segment: &[u8]) {
+        let payload = length.saturating_sub(header_length(segment)) as u32;
+        let Some(sequence) = segment.get(4..8).filter(|_| payload > 0) else { return };
+        let sequence = u32::from_be_bytes([sequence[0], sequence[1], sequence[2], sequence[3]]);
+        let end =
+            sequence.wrapping_sub(self.tcp.options().initial_sequence.wrapping_add(1)).wrapping_add(payload);
+        // Sequence number arithmetic (RFC 793 section 3.3).
+        let is_new = end.wrapping_sub(self.highest_sent) as i32 > 0;
+        if is_new {
+            self.highest_sent = end;
+            self.rtt_probe.get_or_insert((end, now));
+        } else {
+            self.rtt_probe = None;
+        }
+    }
+
+    #[inline]
+    fn finish_rtt_probe(&mut self, now: Instant) -> Option<Span> {
+        let acknowledged = (self.written as u32).wrapping_sub(self.tcp.unacknowledged());
+        let (_, at) = self.rtt_probe.take_if(|(end, _)| acknowledged.wrapping_sub(*end) as i32 >= 0)?;
+        Some(now.since(at))
+    }
+}
+
+impl TcpSamples {
+    #[cold]
+    fn record(&mut self, since: Span, now: Instant, figures: Figures) {
+        self.next = now + self.interval;
+        self.points.push((since.as_s(), figures));
+        if self.points.len() == MAX_SAMPLES {
+            // Long runs keep every second sample and sample half as often.
+            let mut index = 0;
+            self.points.retain(|_| {
+                index += 1;
+                index % 2 == 1
+            });
+            self.interval = self.interval * 2;
+        }
+    }
+}
+
+#[inline]
+fn earliest(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+fn counters(s: &Statistics) -> Figures {
+    [
+        ("packets_sent", s.segments_sent),
+        ("data_segments_sent", s.data_segments_sent),
+        ("packets_received", s.segments_received),
+        ("retransmissions", s.retransmitted_segments),
+        ("timeouts", s.timeouts),
+        ("fast_retransmits", s.fast_retransmits),
+        ("duplicate_acks", s.duplicate_acks),
+    ]
+    .map(|(name, count)| (name.to_string(), count as f64))
+    .into()
+}
+
+/// Returns the TCP options of one end.
+fn options(config: &FlowConfig<'_>, side: usize) -> Options {
+    let Protocol::Tcp { window, nodelay, timers, delayed_ack, .. } = &config.plan.protocol else {
+        return Options::default();
+    };
+    let station = if side == 0 { &config.plan.from } else { &config.plan.to[0] };
+    // `buffer` applies to one end, `window` to both.
+    let own_buffer = station.buffer.or(*window).unwrap_or(DEFAULT_BUFFER).as_bytes().min(1 << 30) as u32;
+    let peer_buffer = window.unwrap_or(DEFAULT_BUFFER).as_bytes().min(1 << 30) as u32;
+    let (fast_phase, slow_phase) = config.timer_phases[side];
+    Options {
+        // The ports only make captures readable: both ends know their peer.
+        local: if side == 0 { 49_152 } else { 5_001 },
+        remote: if side == 0 { 5_001 } else { 49_152 },
+        // TCP limits the MSS further.
+        mss: (config.mtu - IP_HEADER - MIN_TCP_HEADER).min(u32::from(u16::MAX)) as u16,
+        send_buffer: if side == 0 { own_buffer } else { peer_buffer },
+        receive_buffer: if side == 0 { peer_buffer } else { own_buffer },
+        timers: match timers {
+            TcpTimers::Bsd => Timers::Bsd { fast_phase, slow_phase },
+            TcpTimers::Fine => Timers::Fine { floor: Span::ZERO },
+        },
+        delayed_ack: *delayed_ack,
+        nagle: !*nodelay,
+        initial_sequence: config.seed.stream(&format!("{} / isn {side}", config.stream_name)).bits() as u32,
+        ..Options::default()
+    }
+}

@@ -1,0 +1,397 @@
+//! The LLC stations of hosts and the token ring among them. Each host has one station for all its connections.
+//!
+//! The state machines are those of `trunkline_llc`, with the same bytes as on sockets; with a token they are wrapped in a
+//! `token::Ring`. Messages come from flows, and frames are packets. A station gives its host one frame at a time, so
+//! messages queue where priorities apply, and an urgent message waits for one packet at most.
+//!
+//! Payload is virtual: a station carries the 32 octets of a message's header, and the packet carries the length. Messages
+//! may be shorter than their header, and longer than an Ethernet frame where the ring allows it.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`mod@line`] | the shared line of the stations, and the admission of promises on it |
+//! | [`refuse`] | plans with LLC that the simulator refuses, and promises that cannot be kept |
+
+pub mod line;
+pub mod refuse;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use trunkline_endpoint::{Endpoint as _, Input, Output, Peer, Port, Reason, To, Writable};
+use trunkline_experiment::plan::Plan;
+use trunkline_llc::admit;
+use trunkline_llc::station::Config;
+use trunkline_llc::token::{self, Ring};
+use trunkline_llc::wire::{ALL, Address, Kind, MAX_PRIORITY, Pdu};
+use trunkline_llc::{Command, Event, Station, Ticket};
+use trunkline_run::llc;
+use trunkline_run::message::{HEADER, Header};
+use trunkline_run::reports::Figures;
+use trunkline_units::{Instant, Span};
+
+use crate::flow::llc::{LlcMessage, LlcSendReport};
+use crate::frame::{Content, Packet, PacketPool, VLAN_TAG};
+use crate::network::topology::Topology;
+
+/// The flow number of packets of LLC stations, which belong to no flow.
+pub const LLC_FLOW: u32 = u32::MAX;
+/// Octets to which Ethernet pads a PDU.
+const MIN_PDU: u32 = 46;
+/// Number of windows per station to wait for the ring to form.
+const WINDOWS_PER_STATION: u64 = 10;
+
+/// The LLC stations of a plan's hosts.
+#[derive(Debug, Default)]
+pub struct LlcStations {
+    /// The station of each host.
+    stations: Vec<Option<Box<LlcStation>>>,
+    /// The hosts of the stations; the first has station number 1.
+    hosts: Vec<u32>,
+    /// Maximum time until all stations are in one ring, and whether they are.
+    forms_within: Option<Span>,
+    is_formed: bool,
+    /// The delay bound of each connection that has one.
+    bounds: BTreeMap<usize, Span>,
+}
+
+/// The interface and the node of a station.
+#[derive(Clone, Copy, Debug)]
+pub struct LlcInterface {
+    /// The interface of its host.
+    pub port: Port,
+    /// The medium at the interface, and its port there.
+    pub medium_port: (u32, Port),
+    /// Its node in the event queue.
+    pub node_id: u32,
+    /// Whether the medium is Ethernet: frames have a VLAN tag and are padded.
+    pub ethernet: bool,
+}
+
+#[derive(Debug)]
+struct LlcStation {
+    number: u8,
+    interface: LlcInterface,
+    endpoint: LlcEndpoint,
+    /// The (flow, side) of each message whose outcome is unknown.
+    senders: BTreeMap<Ticket, (u32, u32)>,
+    /// SAPs that have messages to read.
+    readable: Vec<u8>,
+    message: Vec<u8>,
+}
+
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there are few stations")]
+enum LlcEndpoint {
+    Plain(Station),
+    Ring(Ring<Station>),
+}
+
+impl LlcEndpoint {
+    fn station(&self) -> &Station {
+        match self {
+            LlcEndpoint::Plain(station) => station,
+            LlcEndpoint::Ring(ring) => ring.inner(),
+        }
+    }
+
+    fn handle(&mut self, now: Instant, input: Input<'_, Command<'_>>) -> Result<(), trunkline_llc::Refusal> {
+        match self {
+            LlcEndpoint::Plain(station) => station.handle(now, input),
+            LlcEndpoint::Ring(ring) => ring.handle(
+                now,
+                match input {
+                    Input::Frame { port, peer, bytes, segment } => {
+                        Input::Frame { port, peer, bytes, segment }
+                    }
+                    Input::Command(command) => Input::Command(token::Command::Inner(command)),
+                    Input::Wake => Input::Wake,
+                },
+            ),
+        }
+    }
+
+    fn poll(&mut self, now: Instant, ports: Writable<'_>, buffer: &mut [u8]) -> Output<token::Event<Event>> {
+        match self {
+            LlcEndpoint::Ring(ring) => ring.poll(now, ports, buffer),
+            LlcEndpoint::Plain(station) => match station.poll(now, ports, buffer) {
+                Output::Transmit(transmit) => Output::Transmit(transmit),
+                Output::Event(event) => Output::Event(token::Event::Inner(event)),
+                Output::Idle(idle) => Output::Idle(idle),
+            },
+        }
+    }
+}
+
+/// The output of an LLC station.
+#[derive(Debug)]
+pub enum LlcOutput {
+    /// Send this packet.
+    Send(Packet),
+    /// A message of a flow arrived.
+    Received {
+        /// Number of the flow.
+        flow: u32,
+        /// Header of the message.
+        header: Header,
+    },
+    /// The outcome of a message of a flow is known.
+    Sent {
+        /// Number of the flow.
+        flow: u32,
+        /// Side of the sender.
+        side: u32,
+        /// The outcome.
+        report: LlcSendReport,
+    },
+    /// All stations are in one ring.
+    RingFormed,
+    /// Nothing to do now.
+    Idle {
+        /// When to call [`LlcStations::handle_deadline`].
+        deadline: Option<Instant>,
+        /// Whether it needs room to send.
+        blocked: bool,
+    },
+}
+
+impl LlcStations {
+    /// Creates the stations of a plan, in a ring if there is a token. `interfaces` are their hosts and interfaces, in the
+    /// order of the station numbers.
+    pub fn new(plan: &Plan, topology: &Topology<'_>, interfaces: &[(u32, LlcInterface)]) -> LlcStations {
+        let mut stations = LlcStations::default();
+        let network = line::ring_and_promises(plan, topology);
+        for ((number, name), &(at, interface)) in (1u8..).zip(llc::stations(plan)).zip(interfaces) {
+            let mut station = Station::new(Config::new(Port(0), number));
+            for (sap, options) in llc::saps(plan, name) {
+                let opened =
+                    station.handle(Instant::ZERO, Input::Command(Command::Open { sap, options: &options }));
+                debug_assert_eq!(opened, Ok(()), "the language lets nothing else through");
+            }
+            let end = match &network {
+                None => LlcEndpoint::Plain(station),
+                Some((network, _)) => {
+                    let mut ring = Ring::new(station, number, network.options.clone());
+                    let joins = ring.handle(Instant::ZERO, Input::Command(token::Command::Join));
+                    debug_assert_eq!(joins, Ok(()), "a ring refuses nothing");
+                    LlcEndpoint::Ring(ring)
+                }
+            };
+            let by_host = &mut stations.stations;
+            by_host.resize_with(by_host.len().max(at as usize + 1), || None);
+            by_host[at as usize] = Some(Box::new(LlcStation {
+                number,
+                interface,
+                endpoint: end,
+                senders: BTreeMap::new(),
+                readable: Vec::new(),
+                message: Vec::new(),
+            }));
+            stations.hosts.push(at);
+        }
+        if let Some((network, promises)) = &network {
+            let (options, count) = (&network.options, stations.hosts.len() as u64);
+            let window = options.window_interval + options.window();
+            stations.forms_within =
+                Some(options.listen(u8::MAX) + window * (count + 2) * WINDOWS_PER_STATION);
+            if line::is_lossless(plan)
+                && let Ok(promises) = promises
+                && let Ok(delays) = admit::delays(network, &promises.promises)
+            {
+                for (connection, delay) in promises.connections.iter().zip(delays) {
+                    let bound = stations.bounds.entry(*connection).or_default();
+                    *bound = delay.max(*bound);
+                }
+            }
+        }
+        stations
+    }
+
+    /// Returns the hosts that have a station.
+    pub fn hosts(&self) -> &[u32] {
+        &self.hosts
+    }
+
+    /// Returns the maximum time until the ring forms; `None` if no flow has to wait.
+    pub fn forms_within(&self) -> Option<Span> {
+        self.forms_within.filter(|_| !self.is_formed)
+    }
+
+    /// Returns the interface of a host's station.
+    pub fn interface(&self, host: u32) -> Option<LlcInterface> {
+        self.stations.get(host as usize)?.as_ref().map(|station| station.interface)
+    }
+
+    fn station_mut(&mut self, host: u32) -> Option<&mut LlcStation> {
+        self.stations.get_mut(host as usize)?.as_deref_mut()
+    }
+
+    /// Sends a message of a flow.
+    pub fn send(&mut self, now: Instant, host: u32, (flow, side): (u32, u32), message: &LlcMessage) {
+        let destination =
+            self.hosts.iter().position(|other| *other == message.to).map_or(0, |at| at as u8 + 1);
+        let Some(station) = self.station_mut(host) else { return };
+        let mut bytes = [0; HEADER];
+        message.header.encode(flow, &mut bytes);
+        let mut ticket = Ticket::default();
+        let sent = station.endpoint.handle(
+            now,
+            Input::Command(Command::Send {
+                sap: message.sap,
+                to: Address { sap: message.sap, station: destination },
+                bytes: &bytes,
+                priority: Some(message.priority),
+                ticket: &mut ticket,
+            }),
+        );
+        debug_assert_eq!(sent, Ok(()), "each connection has its room");
+        if sent.is_ok() {
+            station.senders.insert(ticket, (flow, side));
+        }
+    }
+
+    /// Handles a frame that arrived at a host.
+    pub fn receive(&mut self, now: Instant, host: u32, from: u8, bytes: &[u8]) {
+        let Some(station) = self.station_mut(host) else { return };
+        let frame = Input::Frame { port: Port(0), peer: Peer::new(&[from]), bytes, segment: None };
+        // Only a command can be refused.
+        let _ = station.endpoint.handle(now, frame);
+    }
+
+    /// Handles an expired deadline of a station.
+    pub fn handle_deadline(&mut self, now: Instant, host: u32) {
+        if let Some(station) = self.station_mut(host) {
+            let _ = station.endpoint.handle(now, Input::Wake);
+        }
+    }
+
+    /// Polls the station of a host for output. It sends only if its host has `room`.
+    pub fn poll(&mut self, now: Instant, host: u32, room: bool, pool: &mut PacketPool) -> LlcOutput {
+        let count = self.hosts.len();
+        loop {
+            let Some(station) = self.stations.get_mut(host as usize).and_then(Option::as_deref_mut) else {
+                return LlcOutput::Idle { deadline: None, blocked: false };
+            };
+            if let Some((flow, header)) = station.take_message(now) {
+                return LlcOutput::Received { flow, header };
+            }
+            let ports = if room { Writable::ALL } else { Writable::NONE };
+            match station.endpoint.poll(now, ports, &mut pool.scratch) {
+                Output::Transmit(transmit) => {
+                    let bytes = Arc::from(&pool.scratch[..transmit.length]);
+                    let (number, ethernet) = (station.number, station.interface.ethernet);
+                    let to = transmit.peer.as_bytes().first().copied().unwrap_or(ALL);
+                    return LlcOutput::Send(self.packet((number, to), ethernet, bytes));
+                }
+                Output::Event(token::Event::Inner(Event::Sent { ticket, outcome, tries, took, .. })) => {
+                    let Some((flow, side)) = station.senders.remove(&ticket) else { continue };
+                    return LlcOutput::Sent {
+                        flow,
+                        side,
+                        report: LlcSendReport { outcome, attempts: tries, elapsed: took },
+                    };
+                }
+                Output::Event(token::Event::Inner(Event::Readable { sap })) => station.readable.push(sap),
+                Output::Event(token::Event::Joined { stations })
+                    if usize::from(stations) == count && !self.is_formed =>
+                {
+                    self.is_formed = true;
+                    return LlcOutput::RingFormed;
+                }
+                Output::Event(_) => {}
+                Output::Idle(idle) => {
+                    let blocked = matches!(idle.reason, Reason::Port(_));
+                    return LlcOutput::Idle { deadline: idle.deadline, blocked };
+                }
+            }
+        }
+    }
+
+    fn packet(&self, (from, to): (u8, u8), ethernet: bool, bytes: Arc<[u8]>) -> Packet {
+        let pdu = pdu_length(&bytes);
+        let length = if ethernet { pdu.max(MIN_PDU) + VLAN_TAG } else { pdu };
+        let host = match to.checked_sub(1).and_then(|at| self.hosts.get(usize::from(at))) {
+            Some(host) if to != ALL => To::Station(*host),
+            _ => To::All,
+        };
+        Packet::new(Content::Pdu { from, to, bytes }, length, LLC_FLOW, 0, host, false)
+    }
+
+    /// Returns token figures for a connection's sender: the rotation time at its station and the delay bound, if there is
+    /// one, both in us.
+    pub fn token_figures(&self, connection: usize, host: u32) -> Figures {
+        let mut figures = Figures::new();
+        if let Some(LlcStation { endpoint: LlcEndpoint::Ring(ring), .. }) =
+            self.stations.get(host as usize).and_then(Option::as_deref)
+        {
+            let counted = ring.statistics();
+            let mean = counted.rotation_sum.as_s() * 1e6 / counted.rotations.max(1) as f64;
+            figures.insert("token_rotation_mean_us".into(), mean);
+            figures.insert("token_rotation_max_us".into(), counted.rotation_max.as_s() * 1e6);
+        }
+        if let Some(bound) = self.bounds.get(&connection) {
+            figures.insert("token_bound_us".into(), bound.as_s() * 1e6);
+        }
+        figures
+    }
+
+    /// Returns the counters of a station by name.
+    pub fn counts(&self, host: u32) -> BTreeMap<String, u64> {
+        let mut counts = BTreeMap::new();
+        let Some(station) = self.stations.get(host as usize).and_then(Option::as_deref) else {
+            return counts;
+        };
+        let statistics = station.endpoint.station().statistics();
+        counts.extend(statistics.named().map(|(name, count)| (format!("llc.{name}"), count)));
+        for (priority, level) in statistics.levels.iter().enumerate() {
+            counts.insert(format!("llc.{priority}.sent"), level.sent);
+            counts.insert(format!("llc.{priority}.received"), level.received);
+        }
+        if let LlcEndpoint::Ring(ring) = &station.endpoint {
+            let ring = ring.statistics();
+            let named = [
+                ("stations", u64::from(ring.stations)),
+                ("received", ring.tokens),
+                ("frames", ring.frames),
+                ("withheld", ring.withheld),
+                ("resent", ring.resent),
+                ("claimed", ring.claimed),
+                ("doubled", ring.doubled),
+                ("died", ring.died),
+                ("windows", ring.windows),
+                ("admitted", ring.admitted),
+            ];
+            counts.extend(named.map(|(name, count)| (format!("token.{name}"), count)));
+        }
+        counts
+    }
+}
+
+impl LlcStation {
+    /// Returns the next received message.
+    fn take_message(&mut self, now: Instant) -> Option<(u32, Header)> {
+        while let Some(sap) = self.readable.last().copied() {
+            let mut taken = None;
+            let take = Command::Take { sap, into: &mut self.message, taken: &mut taken };
+            // Refused only by a closed SAP; none is closed.
+            let _ = self.endpoint.handle(now, Input::Command(take));
+            match taken.and_then(|_| Header::peek(&self.message)) {
+                Some(message) => return Some(message),
+                None => self.readable.pop(),
+            };
+        }
+        None
+    }
+}
+
+/// Returns the length of the PDU in a station's frame, including its virtual payload.
+pub fn pdu_length(frame: &[u8]) -> u32 {
+    let there = frame.len().saturating_sub(1) as u32;
+    let Some((0..=MAX_PRIORITY, pdu)) = frame.split_first() else { return there };
+    match Pdu::read(pdu) {
+        Ok(Pdu { kind: Kind::Ui | Kind::Ac(_), response: false, information, .. }) => {
+            Header::peek(information).map_or(there, |(_, header)| there + header.length - HEADER as u32)
+        }
+        _ => there,
+    }
+}

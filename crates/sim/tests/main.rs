@@ -1,0 +1,15 @@
+//! Tests of the simulator, one module per topic.
+
+mod bodies {
+    pub mod bundle;
+    pub mod llc;
+}
+mod bundle;
+mod common;
+mod determinism;
+mod figures;
+mod llc;
+mod llc_token;
+mod llc_token_soak;
+mod random_plans;
+mod token;

@@ -1,0 +1,129 @@
+//! Parsers of flag values that several commands share.
+
+use std::net::IpAddr;
+
+use trunkline_arq::torture::Blackhole;
+use trunkline_units::Span;
+
+/// The units of a duration and their nanoseconds, the largest first.
+const UNITS: [(&str, u64); 7] = [
+    ("d", 86_400_000_000_000),
+    ("h", 3_600_000_000_000),
+    ("min", 60_000_000_000),
+    ("s", 1_000_000_000),
+    ("ms", 1_000_000),
+    ("us", 1_000),
+    ("ns", 1),
+];
+
+/// Nanoseconds of a number with a unit; NaN for anything else.
+fn nanoseconds(text: &str) -> f64 {
+    let digits = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let unit = UNITS.iter().find(|(name, _)| *name == unit.trim());
+    match (number.trim().parse::<f64>(), unit) {
+        (Ok(number), Some((_, ns))) => (number * *ns as f64).round(),
+        _ => f64::NAN,
+    }
+}
+
+/// Parses a duration from 0 to one hour, such as `20ms`.
+pub fn span(text: &str) -> Result<Span, String> {
+    match nanoseconds(text) {
+        ns if (0.0..=3.6e12).contains(&ns) => Ok(Span::from_ns(ns as u64)),
+        _ => Err("expected a duration such as 20ms, at most 1h".into()),
+    }
+}
+
+/// Parses a duration above 0, at most one hour.
+pub fn positive_span(text: &str) -> Result<Span, String> {
+    match span(text)? {
+        span if span.is_zero() => Err("expected a duration above 0s".into()),
+        span => Ok(span),
+    }
+}
+
+/// Parses a duration from one nanosecond to 200 days, such as `15min`.
+pub fn long_span(text: &str) -> Result<Span, String> {
+    match nanoseconds(text) {
+        ns if (1.0..=1.728e16).contains(&ns) => Ok(Span::from_ns(ns as u64)),
+        _ => Err("expected a duration such as 15s, 15min or 1h".into()),
+    }
+}
+
+/// Parses the length of a measurement: a duration above 0, at most ten minutes. A number without a unit is in seconds.
+pub fn measurement_span(text: &str) -> Result<Span, String> {
+    let ns = text.trim().parse::<f64>().map_or_else(|_| nanoseconds(text), |seconds| seconds * 1e9);
+    match ns {
+        ns if ns > 0.0 && ns <= 600e9 => Ok(Span::from_seconds(ns / 1e9)),
+        _ => Err("expected a duration above 0s, at most 10min".into()),
+    }
+}
+
+/// Formats a duration as [`span`] parses it.
+pub fn format_span(span: Span) -> String {
+    let ns = span.as_ns();
+    let units = UNITS.into_iter().skip_while(|(unit, _)| *unit != "s");
+    let (unit, of) = units.into_iter().find(|(_, of)| ns.is_multiple_of(*of)).unwrap_or(("ns", 1));
+    format!("{}{unit}", ns / of)
+}
+
+/// Parses a fraction from 0 to 1.
+pub fn fraction(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(fraction) if (0.0..=1.0).contains(&fraction) => Ok(fraction),
+        _ => Err("expected a fraction from 0 to 1".into()),
+    }
+}
+
+/// Parses `NAME=VALUE`.
+pub fn name_value(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
+    if name.trim().is_empty() {
+        return Err("expected a name before `=`".into());
+    }
+    Ok((name.trim().into(), value.trim().into()))
+}
+
+/// Parses `NAME=ADDRESS`.
+pub fn host_address(text: &str) -> Result<(String, IpAddr), String> {
+    let (name, address) = name_value(text)?;
+    let bare = address.trim_start_matches('[').trim_end_matches(']');
+    let address = bare.parse().map_err(|_| format!("`{address}` is not an IPv4 or IPv6 address"))?;
+    Ok((name, address))
+}
+
+/// Parses `PERIOD:LENGTH` of an outage that repeats.
+pub fn blackhole(text: &str) -> Result<Blackhole, String> {
+    let (every, lasts) = text.split_once(':').ok_or("expected PERIOD:LENGTH, such as 1s:200ms")?;
+    let (every, lasts) = (span(every)?, span(lasts)?);
+    if every.is_zero() { Err("the period must be above 0s".into()) } else { Ok(Blackhole { every, lasts }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_parsed() {
+        assert_eq!(long_span("15min"), Ok(Span::from_s(900)));
+        assert_eq!(long_span("0.5 s"), Ok(Span::from_ms(500)));
+        assert_eq!(long_span("1h"), Ok(Span::from_s(3600)));
+        for wrong in ["", "15", "s", "0s", "-1s", "1 fortnight", "1e40s", "nan s"] {
+            assert!(long_span(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(span("1min"), Ok(Span::from_s(60)));
+        assert!(span("61min").is_err() && positive_span("0s").is_err());
+        assert_eq!(measurement_span("0.05"), measurement_span("50ms"));
+        for wrong in ["0", "601", "-1", "nan", "inf", "11min", "s"] {
+            assert!(measurement_span(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn formatted_durations_parse_to_themselves() {
+        for ns in [0, 1, 1_500, 20_000_000, 1_000_000_000, 3_600_000_000_000] {
+            assert_eq!(span(&format_span(Span::from_ns(ns))), Ok(Span::from_ns(ns)));
+        }
+    }
+}
