@@ -10,8 +10,8 @@ FEATURES = --features trunkline/full,trunkline-arq/tokio,trunkline-arq/aead,trun
 # The fuzz targets are a workspace of their own, but share the target folder.
 FUZZ     = --manifest-path fuzz/Cargo.toml --locked --target-dir $(TARGET)
 TARGET  = $(or $(CARGO_TARGET_DIR),target)
-# Many tests wait for other programs or for timers: run two per processor.
-THREADS = RUST_TEST_THREADS=$$((2 * $$(nproc)))
+# Most tests wait for other programs or for timers: run three per processor.
+THREADS = RUST_TEST_THREADS=$$((3 * $$(nproc)))
 # Root has every privilege that tests need, so no test may be skipped.
 MUST    = $(if $(filter 0,$(shell id -u)),TRUNKLINE_MUST=1)
 VERSION = $(shell sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
@@ -32,7 +32,7 @@ test: ## what a change must pass: packages, format, lints, documentation, all te
 	@$(MAKE) --no-print-directory doc
 	@bash .ci/book --if-installed
 	$(THREADS) $(MUST) $(CARGO) test --workspace --locked $(FEATURES)
-	$(CARGO) test --locked -p trunkline-arq --features sockets --tests
+	$(THREADS) $(MUST) $(CARGO) test --locked -p trunkline-arq --features sockets --test main -- exchange sockets hostile
 
 check: ## a quick look at a change: format, compile everything, rules of the source tree
 	$(CARGO) fmt --all --check
@@ -105,13 +105,14 @@ fuzz: ## throw texts at the language, segments at TCP, frames at arq, llc and th
 # Every round has a seed of its own; the one that fails is the last one printed.
 soak: ## what takes long: theory and real peers, then experiments for SECONDS, seed after seed; the first that fails ends it
 	$(CARGO) clippy $(FUZZ) -- -D warnings
-	$(CARGO) test --release --locked -p trunkline-traffic -p trunkline-models -p trunkline-tcp -p trunkline-arq -p trunkline-llc -p trunkline-bundle -p trunkline-sim \
-		--features trunkline-traffic/soak,trunkline-sim/soak,trunkline-models/soak,trunkline-tcp/soak,trunkline-arq/soak,trunkline-arq/aead,trunkline-llc/soak,trunkline-bundle/soak \
-		--test 'soak_*'
-	MOMENTS=100 $(CARGO) test --release --locked -p trunkline-counters --test archive_crash
+	$(CARGO) test --release --locked -p trunkline-traffic --features soak --test soak_hurst
+	$(CARGO) test --release --locked -p trunkline-models -p trunkline-tcp -p trunkline-arq -p trunkline-llc -p trunkline-bundle -p trunkline-sim \
+		--features trunkline-sim/soak,trunkline-models/soak,trunkline-tcp/soak,trunkline-arq/soak,trunkline-arq/aead,trunkline-llc/soak,trunkline-bundle/soak \
+		--tests soak_
+	MOMENTS=100 $(CARGO) test --release --locked -p trunkline-counters archive_crash::
 	SOAK_SECONDS=$(SECONDS) $(CARGO) test --release --locked -p trunkline-llc --features sockets,soak \
 		--test ring_stations -- --nocapture
-	$(CARGO) test --release --locked -p trunkline --features full,soak --test converter_replay --test converter_router --test monitor_poll -- --nocapture
+	$(CARGO) test --release --locked -p trunkline --features full,soak --test main -- --nocapture converter_replay converter_router monitor_poll
 	$(CARGO) build --release --locked -p trunkline --features full
 	@set -eu; until=$$(( $$(date +%s) + $(SECONDS) )); seed=0; \
 	while [ "$$(date +%s)" -lt "$$until" ]; do seed=$$(( seed + 1 )); \

@@ -2,27 +2,27 @@
 --
 --   tshark -X lua_script:wireshark/trunkline-guaranteed.lua -r CAPTURE
 --
--- or put it into Wireshark's folder of personal Lua plugins. A connection whose opening was captured is found by that
--- and its checks are verified; else name its UDP port in the preferences, or say "Decode As". Of encrypted frames all is
--- shown that is readable, and nothing verified; several that left as one datagram are shown as one.
+-- or put it into Wireshark's folder of personal Lua plugins. The dissector finds a connection by its handshake and verifies
+-- its checks. If the handshake was not captured, set the UDP port in the preferences, or use "Decode As". Encrypted frames
+-- show their readable fields without verification; several encrypted frames in one datagram appear as one.
 
 local guaranteed = Proto("guaranteed", "Trunkline Guaranteed Transport")
 
 local SPECIAL = {
 	[1] = "Open", [2] = "Cookie", [3] = "Opened", [4] = "Refused", [5] = "Unknown",
-	[6] = "Reset", [7] = "Probe", [8] = "Heard",
+	[6] = "Reset", [7] = "Probe", [8] = "Probe reply",
 }
 local KINDS = {
-	[0] = "Control", [1] = "Piece", [2] = "Pack", [3] = "Many", [4] = "Ack", [5] = "Repair", [6] = "Part",
+	[0] = "Control", [1] = "Piece", [2] = "Pack", [3] = "Multi", [4] = "Ack", [5] = "Repair", [6] = "Part",
 }
 local MODES = { [0] = "selective", [1] = "go-back-N", [2] = "stop-and-wait" }
 local CHECKS = { [0] = "none", [1] = "CRC-32C", [2] = "CRC-64/NVME", [3] = "folded", [4] = "AEAD" }
 local REASONS = { [1] = "no room", [2] = "terms", [3] = "version", [4] = "takes no connections", [5] = "key" }
-local TOLD = { [1] = "Credit", [2] = "Channel credit", [3] = "Finish" }
+local CONTROL_MESSAGES = { [1] = "Credit", [2] = "Channel credit", [3] = "Finish" }
 local BAD, GOOD, UNVERIFIED = 0, 1, 2
 local CONTROL = 65535
-local START, END, ACK, ASK, NACK = 1, 2, 4, 8, 16
-local AGAIN, REBUILT, PACK = 8, 1, 4
+local START, END, ACK, ACK_REQUEST, NACK = 1, 2, 4, 8, 16
+local DUPLICATE, REBUILT, PACK = 8, 1, 4
 local AEAD, COUNT, TAG, PROOF = 4, 3, 16, 32
 
 local f = {
@@ -31,9 +31,9 @@ local f = {
 	start = ProtoField.bool("guaranteed.flags.start", "START", 8, nil, START),
 	stop = ProtoField.bool("guaranteed.flags.end", "END", 8, nil, END),
 	ack = ProtoField.bool("guaranteed.flags.ack", "ACK", 8, nil, ACK),
-	ask = ProtoField.bool("guaranteed.flags.ask", "ASK", 8, nil, ASK),
+	ack_request = ProtoField.bool("guaranteed.flags.ack_request", "ACK_REQUEST", 8, nil, ACK_REQUEST),
 	nack = ProtoField.bool("guaranteed.flags.nack", "NACK", 8, nil, NACK),
-	again = ProtoField.bool("guaranteed.flags.again", "AGAIN", 8, nil, AGAIN),
+	duplicate = ProtoField.bool("guaranteed.flags.duplicate", "DUPLICATE", 8, nil, DUPLICATE),
 	special = ProtoField.uint8("guaranteed.special", "Frame", base.DEC, SPECIAL),
 	number = ProtoField.uint24("guaranteed.number", "Number"),
 	offset = ProtoField.uint16("guaranteed.offset", "Offset"),
@@ -44,13 +44,13 @@ local f = {
 	length = ProtoField.uint16("guaranteed.length", "Length"),
 	content = ProtoField.bytes("guaranteed.content", "Content"),
 	message_length = ProtoField.uint16("guaranteed.message_length", "Message of"),
-	told = ProtoField.uint8("guaranteed.told", "Told", base.DEC, TOLD),
-	told_channel = ProtoField.uint16("guaranteed.told_channel", "Of channel"),
+	control = ProtoField.uint8("guaranteed.control", "Control message", base.DEC, CONTROL_MESSAGES),
+	control_channel = ProtoField.uint16("guaranteed.control_channel", "Of channel"),
 	limit = ProtoField.uint64("guaranteed.limit", "Limit"),
 	delay = ProtoField.uint16("guaranteed.delay", "Delay (us)"),
-	doubles = ProtoField.uint8("guaranteed.doubles", "Doubles"),
+	duplicates = ProtoField.uint8("guaranteed.duplicates", "Duplicates"),
 	counts = ProtoField.bool("guaranteed.flags.rebuilt", "REBUILT", 8, nil, REBUILT),
-	runs = ProtoField.uint8("guaranteed.runs", "Runs"),
+	ranges = ProtoField.uint8("guaranteed.ranges", "Ranges"),
 	missing = ProtoField.uint16("guaranteed.missing", "Missing"),
 	arrived = ProtoField.uint16("guaranteed.arrived", "Arrived"),
 	version = ProtoField.uint8("guaranteed.version", "Version"),
@@ -81,22 +81,22 @@ local f = {
 	count = ProtoField.uint24("guaranteed.count", "Count"),
 	check = ProtoField.bytes("guaranteed.check", "Check"),
 	status = ProtoField.uint8("guaranteed.status", "Check status", base.DEC,
-		{ [BAD] = "bad", [GOOD] = "good", [UNVERIFIED] = "unverified: encrypted, or the opening was not captured" }),
+		{ [BAD] = "bad", [GOOD] = "good", [UNVERIFIED] = "unverified: encrypted, or the handshake was not captured" }),
 }
 guaranteed.fields = f
 
 local e = {
-	bad = ProtoExpert.new("guaranteed.damaged", "The check does not hold", expert.group.CHECKSUM, expert.severity.WARN),
-	odd = ProtoExpert.new("guaranteed.odd", "Not laid out as it should be", expert.group.PROTOCOL,
+	bad = ProtoExpert.new("guaranteed.damaged", "Invalid check", expert.group.CHECKSUM, expert.severity.WARN),
+	odd = ProtoExpert.new("guaranteed.odd", "Malformed frame", expert.group.PROTOCOL,
 		expert.severity.WARN),
 }
 guaranteed.experts = e
 
-guaranteed.prefs.ports = Pref.range("UDP ports", "", "Ports of connections whose opening was not captured", 65535)
-guaranteed.prefs.check = Pref.enum("Check of such connections", 4, "Where the check begins, if it is not known", {
+guaranteed.prefs.ports = Pref.range("UDP ports", "", "Ports of connections without a captured handshake", 65535)
+guaranteed.prefs.check = Pref.enum("Check of such connections", 4, "Length of the check, if the handshake was not captured", {
 	{ 1, "4 bytes", 4 }, { 2, "8 bytes (CRC-64)", 8 }, { 3, "19 bytes (encrypted)", COUNT + TAG } }, false)
 
--- Checks: sums, secret words. 64 bits are UInt64, or two halves of 32 where speed counts.
+-- Checks and secret words. 64-bit values are UInt64, or two halves of 32 bits where speed matters.
 
 local function reflected_table(low, high)
 	local lows, highs = {}, {}
@@ -123,8 +123,8 @@ end
 
 local function low32(n) return bit.band(n, 0xFFFFFFFF) end
 
--- Where the first frame within `text` ends: the shortest beginning, of at least `least` bytes, that its check holds for;
--- nil if there is none.
+-- For each check, returns where the first frame within `text` ends: the shortest prefix of at least `least` bytes with a
+-- valid check, or nil.
 local find_end = {}
 
 find_end[0] = function(text, _, low, least)
@@ -173,7 +173,7 @@ find_end[3] = function(text, _, low, least)
 	end
 end
 
--- Nobody knows without the secret.
+-- Requires the secret.
 find_end[AEAD] = function() return nil end
 
 local function hex(text) return UInt64.fromhex(text) end
@@ -190,26 +190,26 @@ local function key_of(client, server)
 	return mix(client):bxor(server:lshift(32):bor(server:rshift(32)))
 end
 
--- The secret of a connection as its upper and lower half.
+-- Returns the secret word of a connection as its upper and lower half.
 local function secret(connection, out, epoch)
 	local name = (out and "out" or "back") .. epoch
 	local known = connection.secrets[name]
 	if not known then
-		local way = hex(out and "5851F42D4C957F2D" or "14057B7EF767814F")
-		local word = mix(connection.key:bxor(way):bxor(UInt64.new(epoch, 0) * hex("D1342543DE82EF95")))
+		local direction = hex(out and "5851F42D4C957F2D" or "14057B7EF767814F")
+		local word = mix(connection.key:bxor(direction):bxor(UInt64.new(epoch, 0) * hex("D1342543DE82EF95")))
 		known = { low32(word:higher()), low32(word:lower()) }
 		connection.secrets[name] = known
 	end
 	return known[1], known[2]
 end
 
--- Connections, as they are found when a capture is read for the first time.
+-- Connections, found when Wireshark reads a capture for the first time.
 
-local connections -- of each pair of ends, newest first
-local cut -- of each packet, its frames: where each ends, how its check is
+local connections -- by pair of ends, newest first
+local frame_cache -- by packet: length and check status of each frame
 
 function guaranteed.init()
-	connections, cut = {}, {}
+	connections, frame_cache = {}, {}
 end
 
 local function ends_of(pinfo)
@@ -217,12 +217,12 @@ local function ends_of(pinfo)
 	return from, to, from < to and from .. " " .. to or to .. " " .. from
 end
 
-local function plain_check_holds(text)
+local function has_valid_crc32c(text)
 	return #text > 4 and find_end[1](text, 0, 0, #text) == #text
 end
 
--- Notes the connection that a frame opens.
-local function note_opening(tvb, pinfo)
+-- Adds the connection that an Opened frame establishes.
+local function add_connection(tvb, pinfo)
 	local first = tvb(0, 1):uint()
 	local check = first == 3 and tvb:len() >= 44 and tvb(19, 1):uint()
 	if check and find_end[check] and tvb:len() == 44 + (check == AEAD and PROOF or 0) then
@@ -245,20 +245,20 @@ local function expand(low, near)
 	return ahead < 8388608 and near + ahead or near + ahead - 16777216
 end
 
--- The number of a frame that decides about its secret, and whose count it is of.
+-- Returns the number that determines the secret of a frame, and the end that counts it.
 local function number_of(connection, text, from, to)
 	local kind = math.floor(text:byte(1) / 32)
-	local whose = kind == 4 and to or from
-	if kind == 0 or #text < 4 then return 0, whose end
-	return math.max(0, expand(u32("\0" .. text:sub(2, 4), 1), connection.near[whose])), whose
+	local counter = kind == 4 and to or from
+	if kind == 0 or #text < 4 then return 0, counter end
+	return math.max(0, expand(u32("\0" .. text:sub(2, 4), 1), connection.near[counter])), counter
 end
 
--- Where the first frame in `text` that this connection's check holds for ends, if there is one of `least` bytes.
+-- Returns where the first frame of this connection in `text` ends, or nil; it has at least `least` bytes.
 local function try(connection, text, from, to, least)
-	local number, whose = number_of(connection, text, from, to)
+	local number, counter = number_of(connection, text, from, to)
 	local high, low = secret(connection, from == connection.opener, math.floor(number / 16777216))
 	local last = find_end[connection.check](text, high, low, least)
-	if last then connection.near[whose] = math.max(connection.near[whose], number) end
+	if last then connection.near[counter] = math.max(connection.near[counter], number) end
 	return last
 end
 
@@ -266,18 +266,18 @@ local function check_size(connection)
 	return connection.check == AEAD and COUNT + TAG or connection.check == 2 and 8 or 4
 end
 
--- How long the first of the frames in `text` is, the bytes of its check, and whether that holds.
+-- Returns the length of the first frame in `text`, the length of its check, and the check status.
 local function first_frame(text, pinfo, segment)
 	local first = text:byte(1)
 	if first >= 1 and first <= 5 then
-		return #text, 4, plain_check_holds(text) and GOOD or BAD
+		return #text, 4, has_valid_crc32c(text) and GOOD or BAD
 	end
 	local from, to, pair = ends_of(pinfo)
 	local all = connections[pair]
 	if not all then return #text, guaranteed.prefs.check, UNVERIFIED end
 	if segment then text = text:sub(1, segment) end
-	-- Most datagrams are one frame. Several may come in one where the system cuts them later; none, the check, holds
-	-- for all of them as well.
+	-- Most datagrams are one frame. With segmentation offload a datagram may hold several. The check "none" is valid for
+	-- all of them together as well, so the first pass skips it.
 	for _, connection in ipairs(all) do
 		local last = connection.check ~= 0 and try(connection, text, from, to, #text)
 		if last then return last, check_size(connection), GOOD end
@@ -292,25 +292,25 @@ local function first_frame(text, pinfo, segment)
 	return #text, check_size(all[1]), BAD
 end
 
--- Cuts a datagram into frames; once, as it depends on what came before.
+-- Splits a datagram into frames. Caches the result, since it depends on earlier packets.
 local function frames_of(tvb, pinfo)
-	if pinfo.visited and cut[pinfo.number] then return cut[pinfo.number] end
+	if pinfo.visited and frame_cache[pinfo.number] then return frame_cache[pinfo.number] end
 	local frames, at, segment = {}, 0, nil
 	local text = tvb:raw()
 	while at < #text do
 		local length, check, status = first_frame(text:sub(at + 1), pinfo, segment)
 		table.insert(frames, { length = length, check = check, status = status })
-		if status == GOOD then note_opening(tvb(at, length):tvb(), pinfo) end
+		if status == GOOD then add_connection(tvb(at, length):tvb(), pinfo) end
 		segment = segment or length
 		at = at + length
 	end
-	cut[pinfo.number] = frames
+	frame_cache[pinfo.number] = frames
 	return frames
 end
 
 -- Fields.
 
--- Takes fields from the front of a frame, and stops where it ends.
+-- Reads fields from the front of a frame and stops at its end.
 local Cursor = {}
 Cursor.__index = Cursor
 
@@ -363,23 +363,23 @@ local function terms(cursor)
 end
 
 local function special(cursor, first)
-	local info, said, check = SPECIAL[first] or ("Control %d"):format(first)
+	local info, summary, check = SPECIAL[first] or ("Control %d"):format(first)
 	cursor.tree:add(f.special, cursor.range(0, 1))
 	if first >= 1 and first <= 4 then
 		cursor:take(f.version, 1)
 		cursor:take(f.client, 8)
 	end
 	if first == 1 then
-		said, check = terms(cursor)
-		info = info .. said
+		summary, check = terms(cursor)
+		info = info .. summary
 		local cookie = cursor:take(f.cookie, 16)
 		if cookie and cookie:bytes():tohex() ~= ("0"):rep(32) then info = info .. ", with cookie" end
 	elseif first == 2 then
 		cursor:take(f.cookie, 16)
 	elseif first == 3 then
 		cursor:take(f.server, 8)
-		said, check = terms(cursor)
-		info = info .. said
+		summary, check = terms(cursor)
+		info = info .. summary
 	elseif first == 4 then
 		local reason, item = cursor:number(f.reason, 1)
 		if item then item:append_text(" (" .. (REASONS[reason] or "?") .. ")") end
@@ -421,18 +421,18 @@ end
 
 local function control(range, tree)
 	local cursor = Cursor.new(range, tree)
-	local told = cursor:number(f.told, 1)
-	local info = TOLD[told] or "?"
-	if told == 2 then info = info .. " " .. cursor:number(f.told_channel, 2) end
-	if told == 1 or told == 2 then
+	local control = cursor:number(f.control, 1)
+	local info = CONTROL_MESSAGES[control] or "?"
+	if control == 2 then info = info .. " " .. cursor:number(f.control_channel, 2) end
+	if control == 1 or control == 2 then
 		local limit = cursor:take(f.limit, 8)
 		if limit then info = info .. " to " .. tostring(limit:uint64()) end
 	end
-	if not TOLD[told] or cursor:left() > 0 then tree:add_proto_expert_info(e.odd) end
+	if not CONTROL_MESSAGES[control] or cursor:left() > 0 then tree:add_proto_expert_info(e.odd) end
 	return info
 end
 
--- What stands in a chunk, after its channel and number; a word for the info column.
+-- Adds the content of a chunk, and returns its summary for the info column.
 local function content(cursor, tree, channel, form, size)
 	if cursor:left() < size then
 		cursor:take(f.content, size)
@@ -463,20 +463,20 @@ local function chunk(cursor, tree, kind, flags)
 		size = cursor:number(f.length, 2)
 	end
 	if cursor.odd then return "?" end
-	local said = content(cursor, item, channel, form, size)
+	local summary = content(cursor, item, channel, form, size)
 	item:set_len(cursor.at - from)
-	local name = channel == CONTROL and said or ("ch %d/%d %s%s"):format(channel, number, said,
+	local name = channel == CONTROL and summary or ("ch %d/%d %s%s"):format(channel, number, summary,
 		kind == 3 and flag_names(form, { { START, "START" }, { END, "END" }, { PACK, "PACK" } }) or "")
 	item:set_text("Chunk: " .. name)
 	return name
 end
 
-local DATA_FLAGS = { { START, "START" }, { END, "END" }, { ACK, "ACK" }, { ASK, "ASK" }, { NACK, "NACK" } }
-local ACK_FLAGS = { { NACK, "NACK" }, { AGAIN, "AGAIN" }, { REBUILT, "REBUILT" } }
+local DATA_FLAGS = { { START, "START" }, { END, "END" }, { ACK, "ACK" }, { ACK_REQUEST, "ACK_REQUEST" }, { NACK, "NACK" } }
+local ACK_FLAGS = { { NACK, "NACK" }, { DUPLICATE, "DUPLICATE" }, { REBUILT, "REBUILT" } }
 
 local function data(cursor, kind, flags, sealed)
 	local tree, range = cursor.tree, cursor.range(0, 1)
-	for _, field in ipairs({ f.start, f.stop, f.ack, f.ask, f.nack }) do tree:add(field, range) end
+	for _, field in ipairs({ f.start, f.stop, f.ack, f.ack_request, f.nack }) do tree:add(field, range) end
 	local info = ("%s %d"):format(KINDS[kind], (cursor:number(f.number, 3)))
 	local acknowledged = bit.band(flags, ACK) ~= 0 and cursor:number(f.acknowledged, 3)
 	local chunks = {}
@@ -492,21 +492,21 @@ end
 
 local function ack(cursor, flags)
 	local tree, range = cursor.tree, cursor.range(0, 1)
-	for _, field in ipairs({ f.nack, f.again, f.counts }) do tree:add(field, range) end
+	for _, field in ipairs({ f.nack, f.duplicate, f.counts }) do tree:add(field, range) end
 	local info = ("Ack %d"):format((cursor:number(f.acknowledged, 3))) .. flag_names(flags, ACK_FLAGS)
 	cursor:take(f.delay, 2)
-	cursor:take(f.doubles, 1)
-	local runs, count = {}, (cursor:number(f.runs, 1))
+	cursor:take(f.duplicates, 1)
+	local ranges, count = {}, (cursor:number(f.ranges, 1))
 	if bit.band(flags, REBUILT) ~= 0 then cursor:take(f.rebuilt, 2) end
 	for _ = 1, count do
 		if cursor.odd then break end
 		local missing, arrived = cursor:number(f.missing, 2), cursor:number(f.arrived, 2)
-		table.insert(runs, ("-%d +%d"):format(missing, arrived))
+		table.insert(ranges, ("-%d +%d"):format(missing, arrived))
 	end
-	return #runs > 0 and info .. " (" .. table.concat(runs, ", ") .. ")" or info
+	return #ranges > 0 and info .. " (" .. table.concat(ranges, ", ") .. ")" or info
 end
 
--- The rest of a frame of which that may be encrypted.
+-- Reads the rest of a frame, which may be encrypted.
 local function rest(cursor, field, sealed)
 	cursor:take(sealed and f.sealed or field, math.max(1, cursor:left()))
 end
@@ -525,8 +525,8 @@ local function part(cursor, flags, sealed)
 	return ("Part %d from %d, %d bytes"):format(number, offset, size) .. flag_names(flags, { { END, "END" } })
 end
 
-local function dissect_frame(range, tree, cut_as)
-	local check = math.min(cut_as.check, range:len() - 1)
+local function dissect_frame(range, tree, frame)
+	local check = math.min(frame.check, range:len() - 1)
 	local sealed = check == COUNT + TAG
 	local cursor = Cursor.new(range(0, range:len() - check), tree)
 	local first = range(0, 1):uint()
@@ -534,7 +534,7 @@ local function dissect_frame(range, tree, cut_as)
 	tree:add(f.kind, range(0, 1))
 	cursor.at = 1
 	local info
-	if cut_as.status == BAD then
+	if frame.status == BAD then
 		info = ("%s, damaged"):format(kind == 0 and SPECIAL[first] or KINDS[kind] or "?")
 		tree:add_proto_expert_info(e.bad)
 	else
@@ -553,24 +553,24 @@ local function dissect_frame(range, tree, cut_as)
 			info = ("kind %d"):format(kind)
 			tree:add_proto_expert_info(e.odd)
 		end
-		if cut_as.status == GOOD and kind <= 6 and cursor:left() > 0 then tree:add_proto_expert_info(e.odd) end
+		if frame.status == GOOD and kind <= 6 and cursor:left() > 0 then tree:add_proto_expert_info(e.odd) end
 	end
 	if sealed then
 		tree:add(f.count, range(range:len() - check, COUNT))
 		check = TAG
 	end
 	if check > 0 then tree:add(f.check, range(range:len() - check, check)) end
-	tree:add(f.status, range, cut_as.status):set_generated()
+	tree:add(f.status, range, frame.status):set_generated()
 	return info
 end
 
 function guaranteed.dissector(tvb, pinfo, tree)
 	if tvb:len() == 0 then return 0 end
 	pinfo.cols.protocol = "GUARANTEED"
-	-- What a short snapshot length cut off cannot be read.
+	-- Do not dissect packets that a short snapshot length truncated.
 	if tvb:captured_len() < tvb:reported_len() then
-		tree:add(guaranteed, tvb()):append_text(" (cut short by the capture)")
-		pinfo.cols.info = "cut short by the capture"
+		tree:add(guaranteed, tvb()):append_text(" (truncated by the capture)")
+		pinfo.cols.info = "truncated by the capture"
 		return tvb:captured_len()
 	end
 	local infos, at = {}, 0
@@ -582,16 +582,16 @@ function guaranteed.dissector(tvb, pinfo, tree)
 		table.insert(infos, info)
 		at = at + frame.length
 	end
-	local many = #infos > 1 and ("%d frames: "):format(#infos) or ""
-	pinfo.cols.info = many .. table.concat(infos, "; ", 1, math.min(#infos, 4)) .. (#infos > 4 and "; …" or "")
+	local prefix = #infos > 1 and ("%d frames: "):format(#infos) or ""
+	pinfo.cols.info = prefix .. table.concat(infos, "; ", 1, math.min(#infos, 4)) .. (#infos > 4 and "; …" or "")
 	return tvb:len()
 end
 
--- A frame that opens, whole and checked, tells its conversation.
+-- Claims the conversation of a complete, valid Open frame.
 local function heuristic(tvb, pinfo, tree)
 	local length = tvb:captured_len()
 	if length ~= tvb:reported_len() or length ~= 52 and length ~= 52 + PROOF then return false end
-	if tvb(0, 2):uint() ~= 0x0101 or not plain_check_holds(tvb:raw()) then return false end
+	if tvb(0, 2):uint() ~= 0x0101 or not has_valid_crc32c(tvb:raw()) then return false end
 	pinfo.conversation = guaranteed
 	guaranteed.dissector(tvb, pinfo, tree)
 	return true

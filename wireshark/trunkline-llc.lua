@@ -3,28 +3,28 @@
 --
 --   tshark -X lua_script:wireshark/trunkline-llc.lua -r CAPTURE
 --
--- or put it into Wireshark's folder of personal Lua plugins. Type 1 is Wireshark's own: over UDP the PDU is handed to it.
--- It has no type 3 ("Unknown"), and lets nobody replace how it reads a control octet, so that is shown as a tree of its own
--- behind the others. Over UDP a datagram is found by its ports and group: station n sends from n ports above the one that
--- all hear, to a multicast group; where that does not hold, "Decode As" LLC over UDP.
+-- or put it into Wireshark's folder of personal Lua plugins. Wireshark's own dissector decodes type 1; over UDP this dissector
+-- passes the PDU to it. Wireshark has no type 3 ("Unknown") and no way to replace its decoding of the control octet, so type 3
+-- appears as a separate tree after the others. Over UDP a datagram is recognised by its ports and group: station n sends from n
+-- ports above the common destination port to a multicast group; otherwise use "Decode As" LLC over UDP.
 
 local udp = Proto("llcudp", "Logical-Link Control over UDP (Trunkline)")
 local ac = Proto("llcac", "Acknowledged Connectionless LLC (IEEE 802.2 Type 3)")
 local token = Proto("llctoken", "Trunkline Token")
 
 local COMMAND = {
-	[0] = "accepted", [1] = "service not there", [5] = "user error", [6] = "protocol error", [7] = "will never work",
-	[9] = "no room now", [15] = "does not work now",
+	[0] = "accepted", [1] = "SAP not open", [5] = "user error", [6] = "protocol error", [7] = "permanent error",
+	[9] = "resources temporarily unavailable", [15] = "temporary error",
 }
 local RESPONSE = {
-	[0] = "information present", [1] = "service not there", [3] = "never submitted", [4] = "not requested",
-	[5] = "user error", [7] = "will never work", [9] = "no room now", [15] = "does not work now",
+	[0] = "information present", [1] = "SAP not open", [3] = "never submitted", [4] = "not requested",
+	[5] = "user error", [7] = "permanent error", [9] = "resources temporarily unavailable", [15] = "temporary error",
 }
 local KINDS = { [1] = "Token", [2] = "Window", [3] = "Join" }
 local CONTROL, POLL, TOKEN_SAP, MEMBERS, LONGEST = 0x80, 0x10, 0x54, 32, 1500
 
 udp.fields.priority = ProtoField.uint8("llcudp.priority", "Priority")
-udp.fields.first = ProtoField.uint8("llcudp.first", "Keeps a ring", base.HEX)
+udp.fields.first = ProtoField.uint8("llcudp.first", "Token frame", base.HEX)
 
 local f = {
 	dsap = ProtoField.uint8("llcac.dsap", "DSAP", base.HEX),
@@ -34,12 +34,12 @@ local f = {
 	poll = ProtoField.uint8("llcac.poll", "P/F", base.DEC, nil, POLL),
 	status = ProtoField.uint8("llcac.status", "Status", base.HEX),
 	accepted = ProtoField.uint8("llcac.status.command", "Command", base.DEC, COMMAND, 0x0f),
-	answer = ProtoField.uint8("llcac.status.response", "Answer", base.DEC, RESPONSE, 0xf0),
+	answer = ProtoField.uint8("llcac.status.response", "Response", base.DEC, RESPONSE, 0xf0),
 	information = ProtoField.bytes("llcac.information", "Information"),
 	length = ProtoField.uint16("llcac.length", "Octets of information"),
 }
 ac.fields = f
-local bad_status = ProtoExpert.new("llcac.bad_status", "No such status", expert.group.PROTOCOL, expert.severity.WARN)
+local bad_status = ProtoExpert.new("llcac.bad_status", "Unknown status", expert.group.PROTOCOL, expert.severity.WARN)
 local short = ProtoExpert.new("llcac.no_status", "A response without a status", expert.group.MALFORMED,
 	expert.severity.ERROR)
 ac.experts = { bad_status, short }
@@ -56,12 +56,12 @@ local t = {
 }
 token.fields = t
 
--- What keeps a ring: the information of a UI PDU to and from TOKEN_SAP. Anything else there is left to others.
+-- Dissects a token frame: the information of a UI PDU to and from TOKEN_SAP. Other content is left to other dissectors.
 function token.dissector(tvb, pinfo, tree)
 	local length = tvb:captured_len()
 	if length < 1 then return 0 end
 	local kind = tvb(0, 1):uint()
-	-- A join may be padded where nobody told its length.
+	-- A join may be padded if its length is unknown.
 	local whole = kind == 3 and length >= 1 or (kind == 1 or kind == 2) and length >= 11 + MEMBERS
 	if not whole then return 0 end
 	pinfo.cols.protocol = "LLC token"
@@ -74,7 +74,7 @@ function token.dissector(tvb, pinfo, tree)
 	local item = tree:add(token, tvb(0, 11 + MEMBERS))
 	item:add(t.kind, tvb(0, 1))
 	local station = item:add(t.station, tvb(1, 1))
-	station:append_text(kind == 1 and " (whom it is for)" or " (the first who is invited)")
+	station:append_text(kind == 1 and " (destination)" or " (first invited station)")
 	item:add(t.generation, tvb(2, 4))
 	item:add(t.owner, tvb(6, 1))
 	item:add(t.sequence, tvb(7, 4))
@@ -93,7 +93,7 @@ function token.dissector(tvb, pinfo, tree)
 	return 11 + MEMBERS
 end
 
--- A PDU of type 3; `range` is all of it, without padding.
+-- Dissects a PDU of type 3; `range` is the whole PDU without padding.
 local function dissect_ac(range, pinfo, tree)
 	local length, ssap, control = range:len(), range(1, 1):uint(), range(2, 1):uint()
 	local response = bit.band(ssap, 1) ~= 0
@@ -103,7 +103,7 @@ local function dissect_ac(range, pinfo, tree)
 	item:add(f.response, range(1, 1))
 	item:add(f.number, range(2, 1))
 	item:add(f.poll, range(2, 1))
-	local at, told = 3, ""
+	local at, result = 3, ""
 	if response and length < 4 then
 		item:add_proto_expert_info(short)
 	elseif response then
@@ -113,20 +113,20 @@ local function dissect_ac(range, pinfo, tree)
 		status:add(f.accepted, range(3, 1))
 		status:add(f.answer, range(3, 1))
 		if not command or not answer then status:add_proto_expert_info(bad_status) end
-		at, told = 4, ", " .. (command or "?")
+		at, result = 4, ", " .. (command or "?")
 	end
 	item:add(f.length, range, length - at):set_generated()
 	if length > at then item:add(f.information, range(at)) end
 	local number = bit.band(control, 0x80) ~= 0 and 1 or 0
 	local bits = bit.band(control, POLL) ~= 0 and (response and ", F" or ", P") or ""
 	local text = ("AC%d %s%s%s, 0x%02x to 0x%02x, %d octets"):format(number, response and "response" or "command", bits,
-		told, bit.band(ssap, 0xfe), range(0, 1):uint(), length - at)
+		result, bit.band(ssap, 0xfe), range(0, 1):uint(), length - at)
 	item:append_text(": " .. text)
 	pinfo.cols.protocol = "LLC type 3"
 	pinfo.cols.info = text
 end
 
--- Wherever Wireshark has found a PDU and does not know its control octet.
+-- Runs on every PDU whose control octet Wireshark does not know.
 local found_dsap, found_control = Field.new("llc.dsap"), Field.new("llc.control")
 local eth_length, vlan_length = Field.new("eth.len"), Field.new("vlan.len")
 
@@ -137,10 +137,10 @@ function ac.dissector(tvb, pinfo, tree)
 	if from + 3 > tvb:captured_len() then return end
 	local octet = tvb(from + 2, 1):uint()
 	if bit.band(octet, 0x6f) ~= 0x67 then return end
-	-- On Ethernet the length stands before the PDU, and padding may stand behind; a datagram ends with it.
+	-- On Ethernet the length precedes the PDU, and padding may follow; a datagram has no padding.
 	local length = tvb:captured_len() - from
-	local said = vlan_length() or eth_length()
-	if said then length = math.min(length, said.value) end
+	local declared = vlan_length() or eth_length()
+	if declared then length = math.min(length, declared.value) end
 	dissect_ac(tvb(from, length), pinfo, tree)
 end
 
@@ -170,7 +170,7 @@ local UI, XID, TEST = 0x03, 0xaf, 0xe3
 local function heuristic(tvb, pinfo, tree)
 	local length, from, to = tvb:captured_len(), pinfo.src_port, pinfo.dst_port
 	if length < 4 or length > 1 + LONGEST or from <= to or from - to > 254 then return false end
-	-- A multicast group, whose last number is a station or all of them.
+	-- The destination is a multicast group whose last number is a station, or 255 for all stations.
 	local first, last = tostring(pinfo.dst):match("^(%d+)%.%d+%.%d+%.(%d+)$")
 	if not first or tonumber(first) < 224 or tonumber(first) > 239 or tonumber(last) == 0 then return false end
 	local octet, control = tvb(0, 1):uint(), bit.band(tvb(3, 1):uint(), 0xef)

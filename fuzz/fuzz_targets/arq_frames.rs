@@ -10,7 +10,7 @@
 mod manual_pair;
 
 use libfuzzer_sys::fuzz_target;
-use manual_pair::{ADDRESSES, HOP, Hand};
+use manual_pair::{ADDRESSES, HOP, ManualPair};
 use trunkline_arq::wire::aead::Cipher;
 use trunkline_arq::wire::check::{Check, ChecksumKey, Direction};
 use trunkline_arq::wire::data::{ACK, HEADER, PIGGYBACK};
@@ -162,8 +162,8 @@ impl Seal {
 }
 
 /// Opens a connection; returns it with the connection numbers in its opened frame.
-fn open(options: &Options, prepare: impl Fn(&mut Node)) -> (Hand, (u64, u64)) {
-    let mut hand = Hand::prepared(options, options, prepare);
+fn open(options: &Options, prepare: impl Fn(&mut Node)) -> (ManualPair, (u64, u64)) {
+    let mut hand = ManualPair::prepared(options, options, prepare);
     let mut ids = None;
     let mut output = [hand.hear(0), hand.hear(1)];
     while output.iter().any(|frames| !frames.is_empty()) {
@@ -179,11 +179,11 @@ fn open(options: &Options, prepare: impl Fn(&mut Node)) -> (Hand, (u64, u64)) {
     (hand, ids.expect("the connection opens"))
 }
 
-fn command(hand: &mut Hand, end: usize, command: Command<'_>) {
+fn command(hand: &mut ManualPair, end: usize, command: Command<'_>) {
     let _ = hand.nodes[end].handle(hand.now, Input::Command(command));
 }
 
-fn frame(hand: &mut Hand, end: usize, bytes: &[u8], segment: Option<Segment>) {
+fn frame(hand: &mut ManualPair, end: usize, bytes: &[u8], segment: Option<Segment>) {
     let input = Input::Frame { port: Port(0), peer: ADDRESSES[1 - end], bytes, segment };
     hand.nodes[end].handle(hand.now, input).expect("a frame is never refused");
 }

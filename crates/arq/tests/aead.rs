@@ -1,7 +1,7 @@
 //! Encryption: who has no key, or another, gets no connection and learns nothing; who repeats or changes frames achieves
 //! nothing.
 
-use crate::support::manual_pair::{ADDRESSES, HOP, Hand};
+use crate::support::manual_pair::{ADDRESSES, HOP, ManualPair};
 use trunkline_arq::wire::handshake::{self, Handshake};
 use trunkline_arq::{
     Check, CloseReason, Command, Config, Congestion, ConnectionId, EventKind, Fec, Mode, Node, Options,
@@ -22,7 +22,7 @@ fn with_key(secret: u8) -> Options {
 
 /// Why the client's connection did not come to stand, if the server never heard of one.
 fn ends_as(client: &Options, server: &Options) -> CloseReason {
-    let mut hand = Hand::between(client, server);
+    let mut hand = ManualPair::between(client, server);
     hand.exchange();
     let [(0, EventKind::Closed { reason: end })] = hand.events[..] else { panic!("{:?}", hand.events) };
     assert_eq!(hand.nodes[1].inner().connection_count(), 0);
@@ -43,7 +43,7 @@ fn only_the_same_key_opens() {
         ends_as(&with_key(1), &Options { check: Check::Aead, ..Options::default() }),
         CloseReason::RefusedTerms
     );
-    let mut hand = Hand::open(&with_key(1));
+    let mut hand = ManualPair::open(&with_key(1));
     hand.send(0, PLAIN);
     hand.exchange();
     assert_eq!(hand.take(1), [PLAIN]);
@@ -60,7 +60,7 @@ fn encryption_without_a_key_is_refused() {
 
 #[test]
 fn what_is_sent_cannot_be_read() {
-    let mut hand = Hand::open(&with_key(77));
+    let mut hand = ManualPair::open(&with_key(77));
     for message in [PLAIN, b"short", &[0x5A; 5000]] {
         hand.send(0, message);
         let frames = hand.hear(0);
@@ -80,7 +80,7 @@ fn what_is_sent_cannot_be_read() {
 #[test]
 fn repair_frames_are_encrypted_and_rebuild_what_is_lost() {
     // That of a single frame holds what the frame does.
-    let mut hand = Hand::open(&Options { fec: Some(Fec { frames: 1, repairs: 1 }), ..with_key(1) });
+    let mut hand = ManualPair::open(&Options { fec: Some(Fec { frames: 1, repairs: 1 }), ..with_key(1) });
     hand.send(0, PLAIN);
     let [_, repair] = &hand.hear(0)[..] else { panic!("a frame, and one to make it good") };
     let (head, rest) = repair.split_at(5);
@@ -104,7 +104,7 @@ fn repair_frames_are_encrypted_and_rebuild_what_is_lost() {
 
 #[test]
 fn damaged_and_cut_frames_are_not_taken() {
-    let mut hand = Hand::open(&with_key(1));
+    let mut hand = ManualPair::open(&with_key(1));
     hand.send(0, PLAIN);
     let [frame] = &hand.hear(0)[..] else { panic!("one frame") };
     hand.pass(HOP);
@@ -128,7 +128,7 @@ fn damaged_and_cut_frames_are_not_taken() {
 fn frames_that_come_again_are_counted_and_do_nothing() {
     for mode in Mode::ALL {
         let keep_alive = Span::from_s(1);
-        let mut hand = Hand::open(&Options { mode, ack_every: 1, keep_alive, ..with_key(1) });
+        let mut hand = ManualPair::open(&Options { mode, ack_every: 1, keep_alive, ..with_key(1) });
         hand.send(0, PLAIN);
         let mut all = [hand.hear(0), vec![]];
         hand.pass(HOP);
@@ -162,7 +162,7 @@ fn frames_that_come_again_are_counted_and_do_nothing() {
 }
 
 /// Carries everything to and fro, as [`Hand::exchange`] does, and keeps what each end said.
-fn record(hand: &mut Hand, all: &mut [Vec<Vec<u8>>; 2]) {
+fn record(hand: &mut ManualPair, all: &mut [Vec<Vec<u8>>; 2]) {
     let mut said = [hand.hear(0), hand.hear(1)];
     while said.iter().any(|said| !said.is_empty()) {
         (0..2).for_each(|end| all[end].extend(said[end].iter().cloned()));
@@ -173,8 +173,8 @@ fn record(hand: &mut Hand, all: &mut [Vec<Vec<u8>>; 2]) {
 }
 
 /// Two ends that had a connection and have forgotten it, and all that they said to each other, by who said it.
-fn recorded(options: &Options) -> (Hand, [Vec<Vec<u8>>; 2]) {
-    let (mut hand, mut all) = (Hand::new(options), [vec![], vec![]]);
+fn recorded(options: &Options) -> (ManualPair, [Vec<Vec<u8>>; 2]) {
+    let (mut hand, mut all) = (ManualPair::new(options), [vec![], vec![]]);
     record(&mut hand, &mut all);
     for end in 0..2 {
         hand.send(end, PLAIN);
@@ -228,7 +228,7 @@ fn a_recorded_connection_is_no_connection_later() {
 
 #[test]
 fn whoever_sees_all_and_has_no_key_ends_nothing() {
-    let mut hand = Hand::open(&with_key(1));
+    let mut hand = ManualPair::open(&with_key(1));
     hand.send(0, PLAIN);
     let [frame] = &hand.hear(0)[..] else { panic!("one frame") };
     let mut forged = vec![0; 200];
@@ -248,7 +248,7 @@ fn whoever_sees_all_and_has_no_key_ends_nothing() {
 
 #[test]
 fn nobody_talks_a_client_into_less() {
-    let mut hand = Hand::new(&with_key(1));
+    let mut hand = ManualPair::new(&with_key(1));
     let [question] = &hand.hear(0)[..] else { panic!("one question") };
     let Some(Handshake::Open { client, terms, .. }) = Handshake::read(question) else { panic!("it opens") };
     let other = PresharedKey::new(&[2; 32]);
@@ -276,7 +276,7 @@ fn nobody_talks_a_client_into_less() {
 
 #[test]
 fn an_opening_that_was_changed_on_its_way_is_refused() {
-    let mut hand = Hand::new(&with_key(1));
+    let mut hand = ManualPair::new(&with_key(1));
     let first = hand.hear(0);
     let cookie = hand.give(1, &first);
     let [mut question] = <[Vec<u8>; 1]>::try_from(hand.give(0, &cookie)).expect("one question");
@@ -306,7 +306,7 @@ fn an_opening_that_was_changed_on_its_way_is_refused() {
 fn an_opening_that_crosses_another_is_no_way_around_the_key() {
     for seed in 0..20 {
         let open = Options::default();
-        let mut hand = Hand::between(&with_key(1), &open);
+        let mut hand = ManualPair::between(&with_key(1), &open);
         let random = Seed(seed).stream("c");
         let node =
             Node::new(Config { port: Port(0), accept: Some(open.clone()), max_connections: 2, random });
@@ -328,7 +328,7 @@ fn an_opening_that_crosses_another_is_no_way_around_the_key() {
 
 #[test]
 fn an_encrypted_connection_is_not_replaced_by_one_without_a_key() {
-    let mut hand = Hand::new(&with_key(1));
+    let mut hand = ManualPair::new(&with_key(1));
     let random = Seed(3).stream("c");
     let node =
         Node::new(Config { port: Port(0), accept: Some(Options::default()), max_connections: 2, random });
@@ -340,7 +340,7 @@ fn an_encrypted_connection_is_not_replaced_by_one_without_a_key() {
     hand.events.clear();
     // Somebody at the peer's address, who gets the answers as well.
     let terms = Options::default();
-    let mut other = Hand::between(&terms, &terms);
+    let mut other = ManualPair::between(&terms, &terms);
     let mut said = other.hear(0);
     for _ in 0..3 {
         let answers = hand.give(0, &said);
@@ -356,7 +356,7 @@ fn an_encrypted_connection_is_not_replaced_by_one_without_a_key() {
 /// Frames that are sent again are not the same bytes: each has a count of its own, without gaps.
 #[test]
 fn every_transmission_is_counted() {
-    let mut hand = Hand::open(&with_key(1));
+    let mut hand = ManualPair::open(&with_key(1));
     let mut counts = Vec::new();
     for round in 0..50 {
         hand.send(0, PLAIN);

@@ -7,24 +7,24 @@ use trunkline_arq::{Buffer, Check, Command, Congestion, EventKind, Mode, Node, O
 use trunkline_endpoint::{Endpoint, Input};
 use trunkline_units::{Seed, Span, Stream};
 
-use crate::support::manual_pair::{ADDRESSES, Hand};
+use crate::support::manual_pair::{ADDRESSES, ManualPair};
 
 const OPERATIONS: usize = 400;
 
 /// Two ends that take short ways, two that do not, and the frames on their way to each end, which are the same.
 struct Twins {
-    hands: [Hand; 2],
+    hands: [ManualPair; 2],
     flying: [VecDeque<Vec<u8>>; 2],
 }
 
 impl Twins {
     fn new(options: &Options) -> Twins {
-        let hand = |prepare: fn(&mut Node)| Hand::prepared(options, options, prepare).opened();
+        let hand = |prepare: fn(&mut Node)| ManualPair::prepared(options, options, prepare).opened();
         Twins { hands: [hand(|_| {}), hand(Node::disable_fast_path)], flying: Default::default() }
     }
 
     /// Does the same to both, and compares what both answer.
-    fn both<T: PartialEq + std::fmt::Debug>(&mut self, mut what: impl FnMut(&mut Hand) -> T) -> T {
+    fn both<T: PartialEq + std::fmt::Debug>(&mut self, mut what: impl FnMut(&mut ManualPair) -> T) -> T {
         let [short, long] = self.hands.each_mut().map(&mut what);
         assert_eq!(short, long);
         short

@@ -1,6 +1,6 @@
 //! Forward error correction between two ends by hand: what is lost is rebuilt, is told, and costs what the documents say.
 
-use crate::support::manual_pair::{HOP, Hand};
+use crate::support::manual_pair::{HOP, ManualPair};
 use trunkline_arq::wire::handshake::Handshake;
 use trunkline_arq::wire::{KIND_ACK, KIND_CONTROL, KIND_REPAIR, kind};
 use trunkline_arq::{Congestion, Fec, Mode, Options, Statistics};
@@ -37,7 +37,7 @@ fn without(frames: &[Vec<u8>], lost: &[usize]) -> Vec<Vec<u8>> {
 #[test]
 fn a_lost_frame_is_rebuilt_and_never_sent_again() {
     for lost in 0..4 {
-        let mut hand = Hand::open(&options(4, 1));
+        let mut hand = ManualPair::open(&options(4, 1));
         hand.send(0, &message(4));
         let said = hand.hear(0);
         assert_eq!(kinds(&said), "ddddr");
@@ -66,7 +66,7 @@ fn as_many_are_rebuilt_as_there_are_repair_frames_left() {
         (&[0, 1, 2, 3], false),
         (&[4, 5, 6, 7], false),
     ] {
-        let mut hand = Hand::open(&options(6, 3));
+        let mut hand = ManualPair::open(&options(6, 3));
         hand.send(0, &message(6));
         let said = hand.hear(0);
         assert_eq!(kinds(&said), "ddddddrrr");
@@ -78,7 +78,7 @@ fn as_many_are_rebuilt_as_there_are_repair_frames_left() {
 
 #[test]
 fn the_last_frame_is_rebuilt_after_a_short_silence() {
-    let mut hand = Hand::open(&options(10, 2));
+    let mut hand = ManualPair::open(&options(10, 2));
     hand.send(0, b"all there is");
     let lost = hand.hear(0);
     assert_eq!(kinds(&lost), "d");
@@ -92,7 +92,7 @@ fn the_last_frame_is_rebuilt_after_a_short_silence() {
 
 #[test]
 fn what_has_arrived_by_then_costs_no_repair_frame() {
-    let mut hand = Hand::open(&Options { ack_every: 1, ..options(10, 1) });
+    let mut hand = ManualPair::open(&Options { ack_every: 1, ..options(10, 1) });
     hand.send(0, b"all there is");
     let said = hand.hear(0);
     let answers = hand.give(1, &said);
@@ -106,7 +106,7 @@ fn what_has_arrived_by_then_costs_no_repair_frame() {
 fn repair_frames_are_a_share_of_data_and_one_a_silence() {
     let mut draw = Seed(9265).stream("share");
     for (frames, repairs) in [(1, 1), (4, 1), (5, 3), (20, 2), (64, 8)] {
-        let mut hand = Hand::open(&Options { ack_every: 1, ..options(frames, repairs) });
+        let mut hand = ManualPair::open(&Options { ack_every: 1, ..options(frames, repairs) });
         let mut silences = 0;
         for _ in 0..200 {
             hand.send(0, &message(1 + draw.below(30) as usize));
@@ -135,7 +135,7 @@ fn both_ends_must_want_it() {
     for (client, server, wanted) in
         [(&with, &with, true), (&plain, &with, false), (&with, &plain, false), (&go_back, &with, false)]
     {
-        let mut hand = Hand::between(client, server).opened();
+        let mut hand = ManualPair::between(client, server).opened();
         hand.send(0, &message(8));
         let said = hand.hear(0);
         assert_eq!(kinds(&said).contains('r'), wanted);
@@ -153,7 +153,7 @@ fn an_end_that_probes_its_path_does_none() {
     let with = options(4, 1);
     let probes = Options { probe_up_to: Some(FRAME as u16), ..with.clone() };
     for (client, server) in [(&probes, &with), (&with, &probes), (&probes, &probes)] {
-        let mut hand = Hand::between(client, server).opened();
+        let mut hand = ManualPair::between(client, server).opened();
         hand.send(0, &message(8));
         let said = hand.hear(0);
         assert!(!kinds(&said).contains('r'));
@@ -169,7 +169,7 @@ fn an_end_that_probes_its_path_does_none() {
 
 /// The first frame of an opening.
 fn question(options: &Options) -> Vec<u8> {
-    let mut hand = Hand::new(options);
+    let mut hand = ManualPair::new(options);
     hand.hear(0).remove(0)
 }
 
@@ -186,7 +186,7 @@ fn an_opening_without_it_is_what_it_was() {
 fn a_loss_that_was_rebuilt_halves_the_window_of_reno() {
     let mut sent = [0; 2];
     for (run, lost) in [&[][..], &[3]].into_iter().enumerate() {
-        let mut hand = Hand::open(&Options { congestion: Congestion::Reno, ..options(10, 1) });
+        let mut hand = ManualPair::open(&Options { congestion: Congestion::Reno, ..options(10, 1) });
         hand.send(0, &message(500));
         let (mut said, mut lost) = (hand.hear(0), lost);
         for _ in 0..4 {
@@ -205,7 +205,7 @@ fn a_loss_that_was_rebuilt_halves_the_window_of_reno() {
 
 #[test]
 fn the_window_holds_repair_frames_too() {
-    let mut hand = Hand::open(&Options { window: 110, ..options(10, 1) });
+    let mut hand = ManualPair::open(&Options { window: 110, ..options(10, 1) });
     hand.send(0, &message(500));
     let said = kinds(&hand.hear(0));
     assert_eq!((said.matches('d').count(), said.matches('r').count()), (100, 10));
@@ -213,7 +213,7 @@ fn the_window_holds_repair_frames_too() {
 
 #[test]
 fn a_frame_that_comes_after_it_was_rebuilt_is_a_double() {
-    let mut hand = Hand::open(&options(4, 1));
+    let mut hand = ManualPair::open(&options(4, 1));
     hand.send(0, &message(4));
     let said = hand.hear(0);
     hand.give(1, &without(&said, &[2]));
@@ -229,7 +229,7 @@ fn any_loss_is_made_good() {
     for seed in 0..40 {
         let mut draw = Seed(seed).stream("loss");
         let options = options(1 + draw.below(20) as u8, 1 + draw.below(4) as u8);
-        let mut hand = Hand::open(&options);
+        let mut hand = ManualPair::open(&options);
         let sizes: Vec<usize> = (0..20).map(|_| draw.below(3000) as usize).collect();
         let text = |number: usize| (0..sizes[number]).map(|at| (at * 31 + number) as u8).collect::<Vec<_>>();
         let (mut got, loss) = (Vec::new(), draw.unit() * 0.4);

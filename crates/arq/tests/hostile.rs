@@ -1,6 +1,6 @@
 //! Peers and openings that misbehave, and options that make no sense: what a review found, kept found.
 
-use crate::support::manual_pair::{ADDRESSES, HOP, Hand};
+use crate::support::manual_pair::{ADDRESSES, HOP, ManualPair};
 use trunkline_arq::wire::check::{ChecksumKey, Direction};
 use trunkline_arq::wire::data::{self, ChunkKind, FrameHeader, MULTI_HEADER, write_multi_header};
 use trunkline_arq::wire::handshake::{Handshake, RefusalReason, Terms};
@@ -135,7 +135,7 @@ fn options_of_nothing_are_held_within_bounds() {
     options.timeout.initial = Span::ZERO;
     options.timeout.floor = Span::ZERO;
     options.timeout.ceiling = Span::ZERO;
-    let mut hand = Hand::open(&options);
+    let mut hand = ManualPair::open(&options);
     hand.send(0, b"x");
     let first = hand.hear(0);
     // The laws are checked at each step: time must pass from timeout to timeout.
@@ -151,7 +151,7 @@ fn a_listeners_own_mode_binds_nobody_who_chose_another() {
     let congestion = Congestion::Fixed;
     let client = Options { fec, congestion, ..Options::default() };
     for mode in Mode::ALL {
-        let mut hand = Hand::between(&client, &Options { mode, ..client.clone() }).opened();
+        let mut hand = ManualPair::between(&client, &Options { mode, ..client.clone() }).opened();
         hand.send(1, &[7; 20_000]);
         hand.hear(1);
         let (in_flight, repairs) =

@@ -1,7 +1,7 @@
 //! How many damaged frames pass for whole ones, and that the receiver of a connection refuses the others.
 
 use crate::support::damage::{Damage, accepted};
-use crate::support::manual_pair::{HOP, Hand};
+use crate::support::manual_pair::{HOP, ManualPair};
 use trunkline_arq::{Check, Fec, Options};
 use trunkline_units::Seed;
 
@@ -30,7 +30,7 @@ fn the_sum_of_1998_passes_words_that_changed_places() {
 #[test]
 fn a_receiver_takes_no_damaged_frame() {
     for check in [Check::Crc32c, Check::Crc64, Check::Folded] {
-        let mut hand = Hand::open(&Options { check, frame: 128, ..Options::default() });
+        let mut hand = ManualPair::open(&Options { check, frame: 128, ..Options::default() });
         let message: Vec<u8> = (0..100).collect();
         hand.send(0, &message);
         let [frame] = &hand.hear(0)[..] else { panic!("one frame") };
@@ -53,7 +53,7 @@ fn a_receiver_takes_no_damaged_frame() {
 fn a_receiver_takes_no_damaged_repair_frame_and_asks_for_none() {
     for check in [Check::Crc32c, Check::Crc64, Check::Folded] {
         let fec = Some(Fec { frames: 2, repairs: 1 });
-        let mut hand = Hand::open(&Options { check, frame: 128, fec, ..Options::default() });
+        let mut hand = ManualPair::open(&Options { check, frame: 128, fec, ..Options::default() });
         let message: Vec<u8> = (0..150).collect();
         hand.send(0, &message);
         let [_, second, repair] = &hand.hear(0)[..] else { panic!("two frames and one for both") };

@@ -1,7 +1,7 @@
 //! Memory has the bounds that the documents promise.
 
 use crate::support::forge;
-use crate::support::memory::{self, Near};
+use crate::support::memory::{self, LocalPair};
 use allocation_counter::measure;
 use trunkline_arq::{Buffer, Command, Options, ReceiveStatus, Refusal};
 use trunkline_endpoint::laws::idle_costs_nothing;
@@ -14,7 +14,7 @@ fn count_allocations(run: &mut dyn FnMut()) -> u64 {
 #[test]
 fn an_idle_node_costs_nothing() {
     idle_costs_nothing(&mut forge::server(10), trunkline_units::Instant::ZERO, count_allocations);
-    let mut near = Near::open(&Options::default());
+    let mut near = LocalPair::open(&Options::default());
     (0..100).for_each(|channel| near.send(0, channel, b"anything"));
     near.run();
     let (now, [a, b]) = (near.now, &mut near.nodes);
@@ -30,7 +30,7 @@ fn an_idle_channel_takes_two_kibibytes_at_most() {
 
 #[test]
 fn all_channels_are_of_use() {
-    let mut near = Near::open(&Options::default());
+    let mut near = LocalPair::open(&Options::default());
     let mut got = 0;
     for channel in 0..65_535 {
         near.send(0, channel, &channel.to_be_bytes());
@@ -50,7 +50,7 @@ fn a_sender_that_floods_a_reader_who_never_reads_is_stopped() {
     let (credit, send_buffer) = (100_000, 50_000);
     for size in [0, 1, 100, 5000] {
         let options = Options { credit, channel_credit: credit, send_buffer, ..Options::default() };
-        let mut near = Near::open(&options);
+        let mut near = LocalPair::open(&options);
         near.run();
         let message = vec![1; size];
         let grown = measure(|| {
@@ -91,7 +91,7 @@ fn a_long_message_takes_no_more_than_its_credit() {
 
 #[test]
 fn a_long_message_is_handed_over_and_out_as_it_is() {
-    let mut near = Near::open(&Options::default());
+    let mut near = LocalPair::open(&Options::default());
     let mut message = Buffer::with_capacity(900_000);
     message.resize(900_000, 7);
     let [a, b] = near.ids;

@@ -21,7 +21,7 @@ const SELDOM: Span = Span::from_s(2);
 type Ends = Pair<Narrow<Node>, Narrow<Node>>;
 
 /// Two ends of an open connection, and what the first has sent and the second taken.
-struct Talk {
+struct OpenPair {
     ends: Ends,
     ids: [ConnectionId; 2],
     draw: Stream,
@@ -44,8 +44,8 @@ fn message(number: u64, length: usize) -> Buffer {
     message
 }
 
-impl Talk {
-    fn open(options: [&Options; 2], carries: [Vec<(Instant, usize)>; 2], seed: u64) -> Talk {
+impl OpenPair {
+    fn open(options: [&Options; 2], carries: [Vec<(Instant, usize)>; 2], seed: u64) -> OpenPair {
         let [first, second] = carries;
         let node = |accept, place: &str, carries| {
             let random = Seed(seed).stream(place);
@@ -59,7 +59,7 @@ impl Talk {
         let mut id = ConnectionId::default();
         ends.command_a(Command::Open { peer: PEER_B, options: options[0], id: &mut id }).unwrap();
         let draw = Seed(seed).stream("messages");
-        let mut talk = Talk { ends, ids: [id; 2], draw, sent: 0, taken: 0 };
+        let mut talk = OpenPair { ends, ids: [id; 2], draw, sent: 0, taken: 0 };
         talk.run(Span::from_ms(40));
         talk
     }
@@ -130,7 +130,7 @@ fn frames_grow_to_what_the_path_carries() {
         let longest = 1472 + draw.below(64_000) as u16;
         let carries = 1472 + draw.below(u64::from(longest) * 2 - 1472) as usize;
         let options = probing(longest);
-        let mut talk = Talk::open([&options; 2], [vec![(at(0), carries)], vec![]], seed);
+        let mut talk = OpenPair::open([&options; 2], [vec![(at(0), carries)], vec![]], seed);
         talk.busy(Span::from_s(60), SELDOM);
         let PathMtu { max_frame: frame, probes_sent: probes, probes_answered: answered, reductions: shrunk } =
             talk.reach();
@@ -156,7 +156,7 @@ fn a_path_that_becomes_shorter_loses_nothing() {
         let (mode, congestion) = (modes[seed % 3], policies[seed / 3 % 3]);
         let options = Options { mode, congestion, window: 64, ..probing(JUMBO) };
         let carries = [vec![(at(0), 9000), (at(7_300), 1300 + 100 * seed), (at(100_000), 9000)], vec![]];
-        let mut talk = Talk::open([&options; 2], carries, seed as u64);
+        let mut talk = OpenPair::open([&options; 2], carries, seed as u64);
         talk.busy(Span::from_s(7), OFTEN);
         assert_eq!(talk.reach().max_frame, JUMBO, "seed {seed}");
         talk.busy(Span::from_s(20), OFTEN);
@@ -183,7 +183,7 @@ fn a_path_that_never_carried_the_first_frames_is_used_nevertheless() {
     for mode in [Mode::Selective, Mode::GoBackN, Mode::StopAndWait] {
         let options = Options { mode, frame: 4000, window: 32, ..probing(JUMBO) };
         let narrow = vec![(at(0), 1464)];
-        let mut talk = Talk::open([&options; 2], [narrow.clone(), narrow], 9);
+        let mut talk = OpenPair::open([&options; 2], [narrow.clone(), narrow], 9);
         talk.busy(Span::from_s(200), SELDOM);
         talk.finish();
         assert_eq!((talk.reach().max_frame, talk.reach().reductions), (1464, 1), "{mode:?}");
@@ -200,7 +200,7 @@ fn a_path_that_comes_and_goes_is_not_probed_all_the_time() {
             (at(now), [9000, 1300][n % 2])
         });
         let options = probing(JUMBO);
-        let mut talk = Talk::open([&options; 2], [flaps.collect(), vec![]], seed);
+        let mut talk = OpenPair::open([&options; 2], [flaps.collect(), vec![]], seed);
         let mut before = vec![0];
         for _ in 0..12 {
             talk.busy(Span::from_s(60), SELDOM);
@@ -216,7 +216,7 @@ fn a_path_that_comes_and_goes_is_not_probed_all_the_time() {
 fn who_did_not_ask_is_not_probed_and_gets_no_longer_frames() {
     let (plain, asks) = (Options::default(), probing(JUMBO));
     for options in [[&plain, &asks], [&asks, &plain], [&plain, &plain]] {
-        let mut talk = Talk::open(options, [vec![], vec![]], 1);
+        let mut talk = OpenPair::open(options, [vec![], vec![]], 1);
         talk.busy(Span::from_s(5), OFTEN);
         assert_eq!(
             talk.reach(),
@@ -225,7 +225,7 @@ fn who_did_not_ask_is_not_probed_and_gets_no_longer_frames() {
         talk.finish();
     }
     let less = probing(3000);
-    let mut talk = Talk::open([&asks, &less], [vec![], vec![]], 1);
+    let mut talk = OpenPair::open([&asks, &less], [vec![], vec![]], 1);
     talk.busy(Span::from_s(5), OFTEN);
     assert_eq!((talk.reach().max_frame, talk.reach().probes_sent), (3000, 1), "the lesser of both");
 }
@@ -234,7 +234,7 @@ fn who_did_not_ask_is_not_probed_and_gets_no_longer_frames() {
 fn long_frames_leave_in_batches() {
     let options = Options { frame: JUMBO, congestion: Congestion::Fixed, ..Options::default() };
     for (options, frames) in [(options.clone(), 7), (Options { probe_up_to: Some(65_507), ..options }, 7)] {
-        let mut talk = Talk::open([&options; 2], [vec![(at(0), 8972)], vec![]], 1);
+        let mut talk = OpenPair::open([&options; 2], [vec![(at(0), 8972)], vec![]], 1);
         let id = talk.ids[0];
         let before = talk.ends.counts().0.sent;
         let mut message = message(0, 1 << 20);

@@ -7,11 +7,11 @@ use trunkline_arq::{Buffer, Check, Command, Congestion, EventKind, Node, Options
 use trunkline_endpoint::{Endpoint, Input, Port, Segment};
 use trunkline_units::{Seed, Span, Stream};
 
-use crate::support::manual_pair::{ADDRESSES, Hand};
+use crate::support::manual_pair::{ADDRESSES, ManualPair};
 
 /// A sender and a receiver, twice: the second gets each frame alone.
 struct Twins {
-    hands: [Hand; 2],
+    hands: [ManualPair; 2],
     /// On their way to the receivers, and back.
     flying: [VecDeque<Vec<u8>>; 2],
 }
@@ -28,12 +28,12 @@ impl Twins {
                     node.disable_fast_path();
                 }
             };
-            Hand::prepared(options, options, prepare).opened()
+            ManualPair::prepared(options, options, prepare).opened()
         };
         Twins { hands: [hand(false), hand(true)], flying: Default::default() }
     }
 
-    fn both<T: PartialEq + std::fmt::Debug>(&mut self, mut what: impl FnMut(&mut Hand) -> T) -> T {
+    fn both<T: PartialEq + std::fmt::Debug>(&mut self, mut what: impl FnMut(&mut ManualPair) -> T) -> T {
         let [batch, single] = self.hands.each_mut().map(&mut what);
         assert_eq!(batch, single);
         batch

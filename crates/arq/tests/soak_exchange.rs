@@ -1,7 +1,7 @@
 //! A hundred thousand exchanges over every mix of faults.
 
 use crate::support::plan::Plan;
-use crate::support::scenario::Did;
+use crate::support::scenario::ScenarioResult;
 
 /// `ARQ_SEED` and `ARQ_COUNT` choose others.
 #[test]
@@ -10,7 +10,7 @@ fn a_hundred_thousand_exchanges() {
     let (from, count) = (number("ARQ_SEED", 1_000_000), number("ARQ_COUNT", 100_000));
     let threads = 2;
     let run = |thread: u64| {
-        let mut sum = Did::default();
+        let mut sum = ScenarioResult::default();
         for seed in (from..from + count).filter(|seed| seed % threads == thread) {
             let plan = if seed / threads % 4 == 0 { Plan::draw_narrow(seed) } else { Plan::draw(seed) };
             let did = scenario::prove(&plan);

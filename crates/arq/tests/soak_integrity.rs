@@ -3,7 +3,7 @@
 use std::thread;
 
 use crate::support::damage::{Damage, accepted};
-use crate::support::manual_pair::{ADDRESSES, Hand};
+use crate::support::manual_pair::{ADDRESSES, ManualPair};
 use trunkline_arq::{Check, Options, Statistics};
 use trunkline_endpoint::{Endpoint, Input, Port};
 use trunkline_units::Seed;
@@ -17,7 +17,7 @@ fn taken(options: &Options, count: u64, seed: u64) -> u64 {
     let mut draw = Seed(seed).stream("damaged frames");
     let (mut taken, mut fed) = (0, 0);
     while fed < count {
-        let mut hand = Hand::open(options);
+        let mut hand = ManualPair::open(options);
         let message: Vec<u8> = (0..40 + draw.below(60)).map(|_| draw.bits() as u8).collect();
         hand.send(0, &message);
         let [frame] = &hand.hear(0)[..] else { panic!("one frame") };

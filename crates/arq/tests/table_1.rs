@@ -2,25 +2,25 @@
 //! acknowledgement (*nack*) is damaged or lost, with more frames to follow and without. First as go-back-N, for which the
 //! table was made; then with selective repeat, and what differs.
 
-use crate::support::manual_pair::{HOP, Hand};
+use crate::support::manual_pair::{HOP, ManualPair};
 use trunkline_arq::wire::data::NACK as NEGATIVE;
 use trunkline_arq::wire::{KIND_ACK, KIND_CONTROL, ack::Ack, kind};
 use trunkline_arq::{Check, Congestion, Mode, Options, Statistics};
 
 /// What happens to a frame on its way.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Fate {
+enum FrameOutcome {
     Damaged,
     Lost,
 }
 
-use Fate::{Damaged, Lost};
+use FrameOutcome::{Damaged, Lost};
 
 const MORE: u8 = 5;
 
 /// A sends to B, a message a frame, and B acknowledges each frame at once.
 struct Script {
-    hand: Hand,
+    hand: ManualPair,
     messages: Vec<Vec<u8>>,
     /// What A said to the messages.
     frames: Vec<Vec<u8>>,
@@ -36,7 +36,7 @@ impl Script {
             congestion: Congestion::Fixed,
             ..Options::default()
         };
-        let mut hand = Hand::open(&options);
+        let mut hand = ManualPair::open(&options);
         let messages: Vec<Vec<u8>> = (0..count).map(|n| vec![n; 100]).collect();
         messages.iter().for_each(|message| hand.send(0, message));
         let frames = hand.hear(0);
@@ -59,7 +59,7 @@ impl Script {
     }
 
     /// What becomes of one frame on its way to an end, and what that end answers.
-    fn suffer(&mut self, fate: Fate, end: usize, frame: &[u8]) -> Vec<Vec<u8>> {
+    fn suffer(&mut self, fate: FrameOutcome, end: usize, frame: &[u8]) -> Vec<Vec<u8>> {
         match fate {
             Lost => Vec::new(),
             Damaged => self.hand.give(end, &[damaged(frame)]),
@@ -324,7 +324,7 @@ fn a_nack_is_damaged_or_lost_and_nothing_follows() {
     }
 }
 
-fn cases() -> Vec<(Mode, Fate)> {
+fn cases() -> Vec<(Mode, FrameOutcome)> {
     let modes = [Mode::GoBackN, Mode::Selective];
     modes.into_iter().flat_map(|mode| [(mode, Damaged), (mode, Lost)]).collect()
 }

@@ -1,7 +1,7 @@
 //! Strangers open nothing and cost nothing; who opens a connection is not misled by them.
 
 use crate::support::forge;
-use crate::support::manual_pair::{ADDRESSES, HOP, Hand};
+use crate::support::manual_pair::{ADDRESSES, HOP, ManualPair};
 use trunkline_arq::wire::handshake::{Handshake, OPEN, RefusalReason, Terms};
 use trunkline_arq::{Check, CloseReason, Command, ConnectionId, EventKind, Options};
 use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Output, Peer, Port, Writable};
@@ -16,7 +16,7 @@ fn forged_packets_open_nothing() {
 
 #[test]
 fn who_offers_encryption_to_a_node_without_a_key_is_told() {
-    let mut hand = Hand::new(&Options::default());
+    let mut hand = ManualPair::new(&Options::default());
     let Some(Handshake::Open { client, terms, cookie }) = Handshake::read(&hand.hear(0)[0]) else {
         panic!("a client opens")
     };
@@ -74,7 +74,7 @@ fn welcome(draw: &mut Stream, open: &[u8]) -> Vec<u8> {
 fn a_client_is_not_misled_by_forged_greetings() {
     let mut draw = Seed(5).stream("greetings");
     let options = Options::default();
-    let mut hand = Hand::new(&options);
+    let mut hand = ManualPair::new(&options);
     let mut said = [hand.hear(0), hand.hear(1)];
     let open = said[0][0].clone();
     for round in 0..200 {
@@ -98,9 +98,9 @@ fn a_client_is_not_misled_by_forged_greetings() {
 #[test]
 fn an_old_open_frame_does_not_end_a_newer_connection() {
     let options = Options::default();
-    let mut hand = Hand::new(&options);
+    let mut hand = ManualPair::new(&options);
     let mut opens = Vec::new();
-    let carry = |hand: &mut Hand, opens: &mut Vec<Vec<u8>>| {
+    let carry = |hand: &mut ManualPair, opens: &mut Vec<Vec<u8>>| {
         let mut said = [hand.hear(0), hand.hear(1)];
         while said.iter().any(|said| !said.is_empty()) {
             opens.extend(said[0].iter().filter(|frame| frame[0] == OPEN).cloned());

@@ -43,12 +43,12 @@ const LOAD_WINDOW: Span = Span::from_s(1);
 ///
 /// **Restarts.** Format 1 (classic) has no acknowledgements. A converter [with refresh](Central::with_refresh)
 /// repeats the joins of its level-1 converters: periodically, when one queries by sending level 3, and after a
-/// [refusal](CentralCommand::Level1Refused). It tells a converter to leave a group that the converter forwards
+/// [refusal](CentralCommand::Level1Refused). It makes a converter leave a group that the converter forwards
 /// without owning it.
 ///
 /// **Rebalancing.** A converter [with rebalancing](Central::with_rebalancing) moves packet addresses from the busiest
 /// to the idlest level-1 converter, but never to one that has been silent for a round. Leaves are not confirmed, so
-/// the new owner joins 100 ms after the old one was told to leave. In between the packet address has no owner, and
+/// the new owner joins 100 ms after the request to the old one to leave. In between the packet address has no owner, and
 /// messages of hosts to it leave by the new owner, which does not receive them itself.
 ///
 /// Bounds: 65 bundles for each level-1 converter and 65 for the hosts. Further messages are dropped and
@@ -291,7 +291,7 @@ impl ClassicCentral {
         self.send_to_hosts(now, message, self.interest.hosts(message.address), priority);
     }
 
-    /// Tells a converter to leave a packet address that it forwards without owning it.
+    /// Makes a converter leave a packet address that it forwards without owning it.
     fn drop_stray(&mut self, now: Instant, at: usize, packet: u16) {
         let converter = &mut self.level1[at];
         let Some(changed) = self.changed_at.get_mut(usize::from(packet)) else { return };

@@ -180,7 +180,7 @@ impl Regulator {
         true
     }
 
-    /// Returns the end of the interval if it may change what senders are told.
+    /// Returns the end of the interval if it may change the level that senders receive.
     pub fn deadline(&self) -> Option<Instant> {
         let level = self.level.deadline();
         let rates = (self.refused_octets > 0 || self.rate != NO_LIMIT).then_some(self.until);

@@ -26,7 +26,7 @@ pub struct CentralStatistics {
     pub hosts_removed: u64,
     /// Joins sent to level 1 again.
     pub joins_refreshed: u64,
-    /// Times that a level-1 converter was told again to leave a packet address.
+    /// Repeated requests to a level-1 converter to leave a packet address.
     pub stray_groups: u64,
     /// Malformed bundles, bundles of unknown senders, and invalid control messages.
     pub malformed: u64,

@@ -217,7 +217,7 @@ fn a_host_misled_by_a_stale_bundle_recovers_its_interest() {
 fn a_host_that_left_an_unconfirmed_session_gets_a_new_one() {
     let mut sim = Simulation::new(1, 1, settings(Format2::default()), ROOMY);
     join(&mut sim, 0, 7, 7);
-    // The host receives its session, and then the late bundle before any of its own bundles arrives.
+    // The host receives its session, and then the late bundle before any bundle of its session arrives.
     sim.run(HOP + Span::from_us(10));
     sim.impairments.loss = 1.0;
     sim.run(Span::from_ms(1));

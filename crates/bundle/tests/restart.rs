@@ -210,7 +210,7 @@ fn a_query_or_refusal_refreshes_level_1() {
 }
 
 #[test]
-fn level_1_is_told_to_leave_stray_groups() {
+fn level_1_must_leave_stray_groups() {
     let mut central = central(false);
     central.receive(Central::HOSTS, &of_host(1, &[ClassicControl::Join(32)]));
     central.run(at(20));
@@ -234,7 +234,7 @@ fn level_1_is_told_to_leave_stray_groups() {
     );
     // Only the owner's message is forwarded to the host.
     assert_eq!(central.machine.inner().statistics().to_hosts, 0);
-    // The owner is not told to leave.
+    // The owner receives no request to leave.
     central.receive(Central::LEVEL1, &bundle(Some(Source::Level1(1)), &[(32, b"right")]));
     central.run(at(400));
     assert_eq!(central.control(Central::LEVEL1, false), []);

@@ -1,4 +1,4 @@
-//! What LLC tells of itself: tries, answers and what has none, priorities.
+//! LLC exchanges: retransmissions, response times, unanswered commands, priorities.
 //!
 //! A command of type 3 carries a one-bit number for each SAP, address and priority (IEEE 802.2 clause 8.5): the same
 //! number again is the same message again. AC0 is answered by AC1 and back.
@@ -144,7 +144,7 @@ impl Exchanges {
             if pdu.response {
                 self.answer(from, to, &llc, &pdu, packet.at_ns);
             } else if pdu.dsap & 1 == 0 && to != Station::Number(255) {
-                // Nobody in particular answers for a group.
+                // No single station responds for a group.
                 self.command(from, to, &llc, &pdu, packet.at_ns);
             }
         }
@@ -164,7 +164,7 @@ impl Exchanges {
         exchange.seen_ns = at_ns;
         let number = match pdu.kind {
             Kind::Ac(number) => Some(number),
-            // TEST and XID have no number: one that is not answered yet is a message of its own.
+            // TEST and XID have no number: each unanswered one is a separate message.
             _ => None,
         };
         // It agrees on a number and carries no message (docs/wire.md, LLC).

@@ -50,7 +50,7 @@ pub struct Flows {
 }
 
 impl Flows {
-    /// None seen yet; at most `limit` are told apart.
+    /// Creates an empty table of at most `limit` flows.
     pub fn new(by: By, limit: usize) -> Flows {
         Flows { by, limit, ..Flows::default() }
     }
@@ -80,7 +80,7 @@ impl Flows {
         self.others += count;
     }
 
-    /// Those told apart, the first seen first: those that come later stand behind.
+    /// Returns the flows in order of their first packet.
     pub fn flows(&self) -> &[Flow] {
         &self.flows
     }
@@ -101,7 +101,7 @@ impl By {
             By::Service if a.1 <= b.1 => (a.1, 0),
             By::Service => (0, b.1),
         };
-        // The order of the ends stays that of the packet's connection, so who sent is told as before.
+        // The ends keep the order of the packet's connection, which still identifies the sender.
         Connection { over, a: (a.0, pa), b: (b.0, pb) }
     }
 }
@@ -137,12 +137,12 @@ mod tests {
         Connection { over: Over::Tcp, a: end(a), b: end(b) }
     }
 
-    fn told(flows: &Flows) -> Vec<(String, u64, u64)> {
+    fn totals(flows: &Flows) -> Vec<(String, u64, u64)> {
         flows.flows().iter().map(|f| (f.name.to_string(), f.out.bytes, f.back.bytes)).collect()
     }
 
     #[test]
-    fn flows_are_told_from_who_sent_first_and_are_bounded() {
+    fn flows_start_at_the_first_sender_and_are_bounded() {
         let mut flows = Flows::new(By::Ports, 2);
         flows.add(between((1, 80), (2, 5001)), false, Count::one(60));
         flows.add(between((1, 80), (2, 5001)), true, Count::one(1500));
@@ -153,7 +153,7 @@ mod tests {
             ("10.0.0.2:5001 > 10.0.0.1:80 tcp".to_owned(), 60, 1500),
             ("10.0.0.1:53 > 10.0.0.2:9 tcp".into(), 7, 0),
         ];
-        assert_eq!(told(&flows), want);
+        assert_eq!(totals(&flows), want);
         assert_eq!(flows.others(), Count { packets: 2, bytes: 6 });
     }
 
@@ -167,7 +167,7 @@ mod tests {
                 flows.add(between((1, 80), (2, port)), false, Count::one(10));
                 flows.add(between((1, 80), (2, port)), true, Count::one(1));
             }
-            assert_eq!(told(&flows), [(want.to_owned(), 30, 3)]);
+            assert_eq!(totals(&flows), [(want.to_owned(), 30, 3)]);
         }
     }
 }

@@ -81,7 +81,7 @@ impl Load {
         Step::Ended(ended)
     }
 
-    /// A packet came, whether the filter passed it or not, at the moment last told.
+    /// Counts a packet at the current time, whether or not the filter passed it.
     pub fn add(&mut self, count: Count, shown: bool) {
         let Some(running) = &mut self.running else { return };
         running.all += count;
@@ -152,12 +152,12 @@ impl Load {
         self.rates(Count { packets: self.max_packets, bytes: self.max_bytes })
     }
 
-    /// From the first moment told to the last, in nanoseconds.
+    /// Returns the time from the first to the last packet, in nanoseconds.
     pub fn elapsed_ns(&self) -> u64 {
         if self.running.is_none() { 0 } else { self.now_ns.saturating_sub(self.began_ns) }
     }
 
-    /// The last moment told.
+    /// Returns the current time.
     pub fn now_ns(&self) -> u64 {
         self.now_ns
     }

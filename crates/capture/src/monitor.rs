@@ -16,13 +16,13 @@ pub const SILENCE_NS: u64 = 60_000_000_000;
 /// How large everything may grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Stations told apart.
+    /// Maximum number of stations.
     pub stations: usize,
-    /// Services told apart.
+    /// Maximum number of services.
     pub services: usize,
-    /// Connections told apart.
+    /// Maximum number of connections.
     pub connections: usize,
-    /// Flows told apart, ever.
+    /// Maximum number of flows of a session.
     pub flows: usize,
     /// Packets kept.
     pub trace: usize,
@@ -176,7 +176,7 @@ impl Monitor {
         &self.stations
     }
 
-    /// By service: what came from it or went to it.
+    /// Packets to or from each service.
     pub fn services(&self) -> &Table<Service> {
         &self.services
     }
@@ -191,7 +191,7 @@ impl Monitor {
         &self.flows[0]
     }
 
-    /// What LLC tells of itself.
+    /// The LLC exchanges.
     pub fn exchanges(&self) -> &Exchanges {
         &self.exchanges
     }

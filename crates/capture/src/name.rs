@@ -7,7 +7,7 @@ use trunkline_llc::wire::Kind as PduKind;
 
 use crate::packet::{self, ARP, IPV4, IPV6, Mac, Packet, TCP, UDP};
 
-/// Who sends or is sent to: the highest address that a frame tells.
+/// A sender or receiver: the highest-layer address in a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Station {
     /// A station of LLC: Ethernet address 02:00:00:00:00:n, or a group's last number; 255 is all of them.
@@ -37,7 +37,7 @@ pub enum Service {
     Unknown,
 }
 
-/// The two ends of a connection, in order, whoever sent.
+/// The two ends of a connection, in an order that does not depend on the direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Connection {
     /// What both speak; of ports and SAPs only the kind counts.
@@ -68,7 +68,7 @@ pub enum Over {
 /// The colours of a histogram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// LLC that nobody acknowledges: type 1, and what is neither type 1 nor 3.
+    /// LLC without acknowledgement: type 1, and PDUs that are neither type 1 nor 3.
     Datagram,
     /// LLC that is acknowledged: type 3.
     Acknowledged,

@@ -107,10 +107,10 @@ pub struct Llc<'a> {
     pub ssap: u8,
     /// Of which kind, if it is of type 1 or 3.
     pub pdu: Result<Pdu<'a>, BadPdu>,
-    /// What it says of the ring's token, if it does.
+    /// The token or station information in it, if any.
     pub control: Option<Control>,
-    /// The stations that a datagram tells of, its sender and whom it is for, 255 for all: it comes from so many ports
-    /// above the named one and goes to the group that ends with the number (docs/reference/llc.md, Networks).
+    /// The sending and the receiving station of a datagram, 255 for all: the source port is the station number above
+    /// a base port, and the destination group ends with the number (docs/reference/llc.md, Networks).
     pub stations: Option<(u8, u8)>,
 }
 

@@ -97,7 +97,7 @@ pub struct Table<K> {
     rows: BTreeMap<K, Row>,
     limit: usize,
     others: Row,
-    /// Keys that went to the others: rows that made room. What never had one is not told apart.
+    /// Number of rows that were merged into the others to make room.
     folded: u64,
 }
 

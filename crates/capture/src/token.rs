@@ -56,7 +56,7 @@ impl Ring {
         self.passes
     }
 
-    /// Tokens sent again, since nobody was heard to take them.
+    /// Retransmitted tokens, for which no successor was observed.
     pub fn repeats(&self) -> u64 {
         self.repeats
     }

@@ -99,7 +99,7 @@ fn what_the_trace_writes_is_read_again() {
 }
 
 #[test]
-fn what_cannot_be_a_source_says_why() {
+fn an_invalid_source_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let why = |name: &str| Source::open(name, 0).unwrap_err();

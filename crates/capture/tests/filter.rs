@@ -176,7 +176,7 @@ fn it_passes_what_libpcap_passes() {
         judged += usize::from(said.contains('1') && said.contains('0'));
     }
     assert_eq!(said.lines().count(), filters.len());
-    assert!(judged > 200, "only {judged} filters told packets apart");
+    assert!(judged > 200, "only {judged} filters separate packets");
 }
 
 #[test]

@@ -35,7 +35,7 @@ fn seen(config: Config, frames: &[(u64, Vec<u8>)]) -> Monitor {
 }
 
 #[test]
-fn stations_services_and_connections_are_told_apart() {
+fn stations_services_and_connections_are_distinguished() {
     let (a, b) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
     let frames = [
         (S, ethernet(1, 2, None, 0x0800, &ipv4(a, b, 6, (40_000, 80), &[0; 100]))),
@@ -97,7 +97,7 @@ fn tries_answers_and_what_has_none_are_counted() {
     // The next message before the answer: it never comes.
     let t = tally(None, &[(0, AC0, false), (1, AC1, false), (2, AC0, true)]);
     assert_eq!((t.messages, t.unanswered, t.answers.count), (2, 1, 1));
-    // An answer to the message before, and one that nobody asked for, are none.
+    // A response to an earlier message or to none is not counted.
     let t = tally(None, &[(0, AC0, false), (1, AC0, true), (2, AC1, true), (3, AC1, true)]);
     assert_eq!((t.messages, t.answers.count, t.answers.last_ns), (1, 1, 2 * MS));
     // TEST has no number: each is a message.
@@ -135,7 +135,7 @@ fn the_tokens_rotation_is_timed() {
     assert_eq!(ring.members().iter().collect::<Vec<u8>>(), [1, 2]);
     let row = monitor.services().rows().find(|(s, _)| **s == Service::Sap(SAP)).unwrap().1;
     assert_eq!(row.recent()[Class::Token as usize].packets, 7);
-    assert_eq!(monitor.exchanges().total().messages, 0, "nobody answers a token");
+    assert_eq!(monitor.exchanges().total().messages, 0, "a token has no response");
     let frame = captured(S, &frames[0].1);
     let line = decode::line(&Packet::read(&frame, None));
     assert_eq!(line.info, "84 > 84  token for 2, generation 0, owner 1, sequence 7, 2 stations  priority 7");
@@ -154,7 +154,7 @@ fn a_token_in_datagrams_counts_once() {
 }
 
 #[test]
-fn datagrams_of_stations_in_groups_tell_their_numbers() {
+fn ports_of_group_datagrams_give_station_numbers() {
     let datagram = |from: u8, to: u8, content: Vec<u8>| {
         let ip =
             ipv4([10, 0, 0, 1].into(), [239, 1, 2, to].into(), 17, (8022 + u16::from(from), 8022), &content);
@@ -237,7 +237,7 @@ fn pdus_in_datagrams_are_read_where_a_port_is_named() {
 }
 
 #[test]
-fn a_filter_hides_but_the_load_tells_of_all() {
+fn the_load_counts_packets_that_the_filter_hides() {
     let mut monitor = Monitor::new(Config::default());
     let frames = [llc((1, 4), (2, 6), 3, Kind::Ui, false, &[0; 50]), ethernet(3, 4, None, 0x88B5, &[0; 50])];
     let filter = "sap 4".parse().unwrap();

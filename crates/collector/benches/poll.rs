@@ -1,7 +1,8 @@
-//! What polling costs: 200 devices of 50 interfaces every 10 s, into an archive; then with ten dead ones among them.
+//! Measures the cost of polling 200 devices of 50 interfaces every 10 s into an archive, without and with ten dead
+//! devices.
 //!
-//! The devices are one thread of this program on loopback addresses; its processor time is taken off. What is left is the
-//! poller, all threads, and its half of the kernel's work. `-- --seconds 60` for each part.
+//! The devices are one thread of this program, on loopback addresses; its processor time is subtracted. The rest is all
+//! threads of the poller and its share of the kernel. `-- --seconds 60` sets the duration of each part.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,15 +21,15 @@ use trunkline_io::usage::CpuTime;
 #[path = "../tests/agent/mod.rs"]
 mod agent;
 
-use agent::{Agents, Manner, State, switch};
+use agent::{Agents, Behavior, State, switch};
 
 const DEVICES: usize = 200;
 const DEAD: usize = 10;
 const PORTS: u32 = 50;
 
 fn main() {
-    let said: Vec<String> = std::env::args().collect();
-    let seconds = said.iter().position(|a| a == "--seconds").and_then(|at| said.get(at + 1)?.parse().ok());
+    let args: Vec<String> = std::env::args().collect();
+    let seconds = args.iter().position(|a| a == "--seconds").and_then(|at| args.get(at + 1)?.parse().ok());
     let time = Duration::from_secs(seconds.unwrap_or(60));
     println!(
         "{DEVICES} devices of {PORTS} interfaces, a poll every 10 s, {} s; load {}",
@@ -57,8 +58,8 @@ fn part(time: Duration, dead: usize) {
     let clock = Clock::start();
     let state = |number| State {
         objects: switch(PORTS),
-        manner: if number < dead { Manner::Dead } else { Manner::Good },
-        runs: Some(clock),
+        behavior: if number < dead { Behavior::Dead } else { Behavior::Good },
+        clock: Some(clock),
         ..State::default()
     };
     let states = (0..DEVICES + dead).map(|number| Arc::new(Mutex::new(state(number)))).collect();
@@ -73,14 +74,14 @@ fn part(time: Duration, dead: usize) {
     let config = Config::parse(&text, Path::new("")).expect("a configuration");
     let path = folder.path().join("archive");
     let now = AnchoredClock::start();
-    let keeping = WriteOptions { flush: config.flush, retention: config.retention };
-    let keeper = ArchiveWriter::open(&path, keeping, now).expect("an archive");
+    let options = WriteOptions { flush: config.flush, retention: config.retention };
+    let writer = ArchiveWriter::open(&path, options, now).expect("an archive");
     let (sink, reports) = queue();
     let (collector, stop) = Collector::new(config, now, sink);
     let (mut answers, mut silent, mut values) = (0u64, 0u64, 0u64);
     let mut faults = BTreeMap::new();
     let cpu = || (CpuTime::of_this_process(), agents.busy.load(Ordering::Relaxed));
-    let (before, asked) = (cpu(), agents.requests.load(Ordering::Relaxed));
+    let (before, requests) = (cpu(), agents.requests.load(Ordering::Relaxed));
     thread::scope(|scope| {
         scope.spawn(move || collector.run(false).expect("sockets"));
         scope.spawn(move || {
@@ -98,9 +99,9 @@ fn part(time: Duration, dead: usize) {
                 }
             }
         };
-        keeper.run(&reports, see, |trouble| println!("{trouble}")).expect("an archive that can be written");
+        writer.run(&reports, see, |error| println!("{error}")).expect("an archive that can be written");
     });
-    let (after, asked) = (cpu(), agents.requests.load(Ordering::Relaxed) - asked);
+    let (after, requests) = (cpu(), agents.requests.load(Ordering::Relaxed) - requests);
     let used = after.0.since(before.0);
     let devices = after.1 - before.1;
     let poller = (used.user + used.system).as_ns().saturating_sub(devices);
@@ -110,17 +111,17 @@ fn part(time: Duration, dead: usize) {
     println!(
         "{dead:4}   {answers:7}   {silent:6}   {late:4}   {missed:6}   {:4}   {:10.0}   {:8.0}   {:5.1} %   {:5.1} %   {size:13.1}",
         reports.lost(),
-        asked as f64 / time.as_secs_f64(),
+        requests as f64 / time.as_secs_f64(),
         values as f64 / time.as_secs_f64(),
         share(poller),
         share(devices)
     );
     if !faults.is_empty() {
-        println!("       troubles: {faults:?}");
+        println!("       faults: {faults:?}");
     }
 }
 
-/// Polls that were late or missed, as the archive has them.
+/// Returns the numbers of late and missed polls in the archive.
 fn events(path: &Path) -> (usize, usize) {
     let reader = Reader::open(path).expect("an archive");
     let (mut late, mut missed) = (0, 0);

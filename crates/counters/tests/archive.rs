@@ -263,7 +263,7 @@ fn a_view_reads_few_chunks(store: &Store) {
     let (from, to) = reader.time_range(layout.table).unwrap().unwrap();
     assert_eq!((from, to), (Timestamp(1_000_000), Timestamp(19_999 * S + 1_000_000)));
     let one = reader.view(layout.series[0], from, to, 1).unwrap();
-    assert_eq!(one.bodies, 0, "all of all is told by summaries");
+    assert_eq!(one.bodies, 0, "summaries cover the whole range");
     assert!((17..=22).contains(&one.summaries), "{}", one.summaries);
     let few = reader.view(layout.series[0], from, to, 5).unwrap();
     assert!(few.bodies <= 4 && few.bodies + few.summaries == one.summaries, "{few:?}");

@@ -14,7 +14,7 @@ use crate::support::server;
 use crate::support::store;
 
 /// Environment variable with the location of the archive, for the child process.
-const PLACE: &str = "TRUNKLINE_TEST_SERIES";
+const LOCATION_VARIABLE: &str = "TRUNKLINE_TEST_SERIES";
 const COLUMNS: usize = 40;
 const TABLES: usize = 3;
 const S: i64 = 1_000_000_000;
@@ -88,8 +88,8 @@ fn checked(at: &Location, layout: &Layout) -> i64 {
 /// The child process of the tests below; it writes until it is killed.
 #[test]
 fn writer() {
-    let Some(place) = std::env::var_os(PLACE) else { return };
-    let at = Location::from(place);
+    let Some(location) = std::env::var_os(LOCATION_VARIABLE) else { return };
+    let at = Location::from(location);
     let (mut writer, layouts) = open(&at);
     let mut next: Vec<i64> = layouts.iter().map(|layout| checked(&at, layout)).collect();
     loop {
@@ -111,26 +111,26 @@ fn writer() {
 }
 
 /// A writer in a child process.
-struct Work {
+struct WriterProcess {
     child: Child,
     out: BufReader<ChildStdout>,
 }
 
-impl Work {
-    fn start(place: &str) -> Work {
+impl WriterProcess {
+    fn start(location: &str) -> WriterProcess {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "archive_crash::writer", "--nocapture"])
-            .env(PLACE, place)
+            .env(LOCATION_VARIABLE, location)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
-        Work { child, out }
+        WriterProcess { child, out }
     }
 
     /// Returns the flushed responses that the writer reports.
-    fn said(&mut self) -> impl Iterator<Item = Vec<i64>> {
+    fn reports(&mut self) -> impl Iterator<Item = Vec<i64>> {
         let numbers = |line: String| -> Option<Vec<i64>> {
             line.strip_prefix("flushed ")?.split(' ').map(|word| word.parse().ok()).collect()
         };
@@ -139,82 +139,82 @@ impl Work {
 
     /// Waits for a number of flushes and a time, and returns the last report.
     fn wait(&mut self, flushes: usize, after: Duration) -> Vec<i64> {
-        let said = self.said().take(flushes).last().expect("the writer writes");
-        #[allow(clippy::disallowed_methods, reason = "the moment of the blow is what is drawn")]
+        let report = self.reports().take(flushes).last().expect("the writer writes");
+        #[allow(clippy::disallowed_methods, reason = "the time of the kill is random")]
         std::thread::sleep(after);
-        said
+        report
     }
 
     /// Kills the writer with SIGKILL and returns its last report.
-    fn kill(mut self, said: Vec<i64>) -> Vec<i64> {
+    fn kill(mut self, report: Vec<i64>) -> Vec<i64> {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
-        self.said().last().unwrap_or(said)
+        self.reports().last().unwrap_or(report)
     }
 }
 
 /// Checks that at most the last flush is missing, and that the archive is still writable.
-fn goes_on(at: &Location, said: &[i64], moment: usize) {
+fn check_recovery(at: &Location, report: &[i64], kill: usize) {
     let (mut writer, layouts) = open(at);
-    for (layout, said) in layouts.iter().zip(said) {
+    for (layout, report) in layouts.iter().zip(report) {
         let there = checked(at, layout);
         assert!(
-            *said <= there && there <= said + 29,
-            "{there} responses, {said} were flushed (moment {moment})"
+            *report <= there && there <= report + 29,
+            "{there} responses, {report} were flushed (kill {kill})"
         );
         writer.append(layout.table, &response(there)).unwrap();
     }
     writer.flush().unwrap();
-    layouts.iter().zip(said).for_each(|(layout, said)| assert!(checked(at, layout) > *said));
+    layouts.iter().zip(report).for_each(|(layout, report)| assert!(checked(at, layout) > *report));
 }
 
 /// Draws the time of a kill: a number of flushes and a delay.
-fn blow(stream: &mut Stream) -> (usize, Duration) {
+fn random_kill_time(stream: &mut Stream) -> (usize, Duration) {
     (1 + stream.below(12) as usize, Duration::from_micros(stream.below(30_000)))
 }
 
-fn moments() -> usize {
+fn kill_count() -> usize {
     std::env::var("MOMENTS").ok().and_then(|n| n.parse().ok()).unwrap_or(12)
 }
 
 #[test]
-fn a_killed_writer_loses_at_most_what_it_had_not_flushed() {
+fn a_killed_writer_loses_only_unflushed_responses() {
     let dir = tempfile::tempdir().unwrap();
-    let mut stream: Stream = Seed(1996).stream("blows");
-    let (mut path, mut blows) = (dir.path().join("0.sqlite"), 0);
-    for moment in 0..moments() {
+    let mut stream: Stream = Seed(1996).stream("kills");
+    let (mut path, mut kills) = (dir.path().join("0.sqlite"), 0);
+    for kill in 0..kill_count() {
         // Use a new archive now and then to test its creation as well.
-        if blows == 6 {
-            (path, blows) = (dir.path().join(format!("{moment}.sqlite")), 0);
+        if kills == 6 {
+            (path, kills) = (dir.path().join(format!("{kill}.sqlite")), 0);
         }
-        blows += 1;
-        let (flushes, after) = blow(&mut stream);
-        let mut work = Work::start(path.to_str().unwrap());
-        let said = work.wait(flushes, after);
-        goes_on(&Location::from(&path), &work.kill(said), moment);
+        kills += 1;
+        let (flushes, after) = random_kill_time(&mut stream);
+        let mut writer = WriterProcess::start(path.to_str().unwrap());
+        let report = writer.wait(flushes, after);
+        check_recovery(&Location::from(&path), &writer.kill(report), kill);
     }
 }
 
 /// The same in a database. The server is also stopped while the writer runs, which must lose nothing.
 #[cfg(feature = "postgres")]
 #[test]
-fn a_killed_writer_or_server_loses_at_most_what_was_not_flushed() {
+fn a_killed_writer_or_server_loses_only_unflushed_responses() {
     if server::server().is_none() {
         return;
     }
     let server = server::Server::start("on").unwrap();
     let url = server.database();
     let at = Location::from(url.as_str());
-    let mut stream: Stream = Seed(1996).stream("blows on a server");
-    for moment in 0..moments() / 3 {
-        let mut work = Work::start(&url);
-        let (flushes, after) = blow(&mut stream);
-        let mut said = work.wait(flushes, after);
-        if moment % 2 == 1 {
+    let mut stream: Stream = Seed(1996).stream("kills on a server");
+    for kill in 0..kill_count() / 3 {
+        let mut writer = WriterProcess::start(&url);
+        let (flushes, after) = random_kill_time(&mut stream);
+        let mut report = writer.wait(flushes, after);
+        if kill % 2 == 1 {
             server.stop();
             server.restart();
-            said = work.wait(2, Duration::ZERO);
+            report = writer.wait(2, Duration::ZERO);
         }
-        goes_on(&at, &work.kill(said), moment);
+        check_recovery(&at, &writer.kill(report), kill);
     }
 }

@@ -10,7 +10,7 @@ use trunkline_counters::counter::{
     Timestamp, ValueKind,
 };
 
-fn lives() -> impl Strategy<Value = AgentConfig> {
+fn agent_configs() -> impl Strategy<Value = AgentConfig> {
     let chances = [0u64, 0, 0, 30, 100];
     let chance = move || prop::sample::select(chances.to_vec());
     let times = (
@@ -101,25 +101,29 @@ fn check(config: &AgentConfig, refresh: RefreshPeriod) -> Result<(), TestCaseErr
 
 /// A few cases, or as many as `PROPTEST_CASES` requests.
 fn config() -> ProptestConfig {
-    let usual = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
-    if std::env::var_os("PROPTEST_CASES").is_some() { usual } else { ProptestConfig { cases: 48, ..usual } }
+    let default = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
+    if std::env::var_os("PROPTEST_CASES").is_some() {
+        default
+    } else {
+        ProptestConfig { cases: 48, ..default }
+    }
 }
 
 proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn what_grew_is_true_when_the_cache_is_told(config in lives()) {
+    fn growth_bounds_hold_with_a_configured_refresh_period(config in agent_configs()) {
         check(&config, RefreshPeriod::Configured(refresh_period(&config)))?;
     }
 
     #[test]
-    fn what_grew_is_true_when_the_cache_is_learned(config in lives()) {
+    fn growth_bounds_hold_with_a_learned_refresh_period(config in agent_configs()) {
         check(&config, RefreshPeriod::default())?;
     }
 
     #[test]
-    fn nothing_is_left_out_where_nothing_happens(seed in any::<u64>(), refresh_ms in prop::sample::select(vec![0u64, 1_000, 3_300]),
+    fn growth_is_contiguous_without_counter_events(seed in any::<u64>(), refresh_ms in prop::sample::select(vec![0u64, 1_000, 3_300]),
                                                   period_ms in prop::sample::select(vec![500u64, 10_000]), lost in 0u64..200) {
         let config = AgentConfig { seed, polls: 100, period_ms, refresh_ms, on_demand: seed % 2 == 0, restart: 50, reset: 0,
                           discontinuity: 0, unannounced_reset: 0, lost, absent: 0, late: 50, no_wrap: true };
@@ -128,7 +132,7 @@ proptest! {
         for column in 0..2 {
             let growths: Vec<_> = steps.iter().filter_map(|s| s[column].growth).collect();
             for pair in growths.windows(2) {
-                prop_assert_eq!(pair[0].to, pair[1].from, "restarts and losses leave no hole for 64 bits");
+                prop_assert_eq!(pair[0].to, pair[1].from, "restarts and losses leave no gap in 64-bit counters");
             }
             let answered: Vec<i64> = simulation.sampled_at.iter().flatten().copied().collect();
             let sum: u128 = growths.iter().map(|g| u128::from(g.amount)).sum();
@@ -140,7 +144,7 @@ proptest! {
     }
 }
 
-// --- cases
+// Single cases
 
 const S: i64 = 1_000_000_000;
 
@@ -172,7 +176,7 @@ const GIGABIT: Column =
     Column { kind: ValueKind::Counter32, ceiling: Some(125_000_000), discontinuity: None };
 
 #[test]
-fn a_wrap_is_counted_where_it_can_have_been_only_one() {
+fn only_an_unambiguous_wrap_is_counted() {
     let near = (1u64 << 32) - 100;
     let steps = growth_of(GIGABIT, &[(0, Some((0, near))), (1, Some((100, 50))), (61, Some((6_100, 60)))]);
     assert_eq!(steps[1], (Some(150), vec!["wrap"]));
@@ -183,7 +187,7 @@ fn a_wrap_is_counted_where_it_can_have_been_only_one() {
 }
 
 #[test]
-fn a_counter_that_went_back_is_a_reset_not_a_wrap() {
+fn a_decreased_counter_is_a_reset_not_a_wrap() {
     let steps = growth_of(GIGABIT, &[(0, Some((500, 2_000_000_000))), (1, Some((600, 10)))]);
     assert_eq!(steps[1], (None, vec!["reset-unsaid"]), "2.3 GB in a second is more than the line carries");
     let wide = Column { kind: ValueKind::Counter64, ..GIGABIT };
@@ -196,7 +200,7 @@ fn a_counter_that_went_back_is_a_reset_not_a_wrap() {
 }
 
 #[test]
-fn a_restart_with_counters_that_go_on_costs_nothing() {
+fn a_restart_that_keeps_its_counters_loses_no_growth() {
     let wide = Column { kind: ValueKind::Counter64, ..GIGABIT };
     let steps =
         growth_of(wide, &[(0, Some((90_000, 2_000))), (1, Some((30, 2_500))), (2, Some((130, 2_600)))]);
@@ -213,7 +217,7 @@ fn the_wrap_of_the_uptime_is_no_restart() {
 
 /// The agent restarted within the second in which its uptime would have wrapped.
 #[test]
-fn no_wrap_is_believed_across_the_uptime_s_if_a_counter_did_what_none_does() {
+fn an_uptime_wrap_with_an_impossible_counter_change_is_a_restart() {
     let end = |values: [u64; 2], columns: [Column; 2]| {
         let mut table_tracker =
             TableTracker::new(Duration::from_secs(1), RefreshPeriod::Configured(Duration::ZERO));
@@ -236,12 +240,12 @@ fn no_wrap_is_believed_across_the_uptime_s_if_a_counter_did_what_none_does() {
     };
     let wide = Column { kind: ValueKind::Counter64, ..GIGABIT };
     assert_eq!(end([50, 5_000_001], [GIGABIT, GIGABIT]), (Some(150), vec!["wrap"]));
-    assert_eq!(end([50, 0], [GIGABIT, wide]), (None, vec!["reset-restart"]), "64 bits went back");
+    assert_eq!(end([50, 0], [GIGABIT, wide]), (None, vec!["reset-restart"]), "a 64-bit counter decreased");
     assert_eq!(end([50, 0], [GIGABIT, GIGABIT]), (None, vec!["reset-restart"]), "4.29 GB in a second");
 }
 
 #[test]
-fn an_object_that_is_missing_after_a_reset_does_not_go_on_from_before() {
+fn an_object_missing_after_a_reset_has_no_growth_across_it() {
     let columns = [GIGABIT, Column { kind: ValueKind::Counter64, ..GIGABIT }];
     let mut table_tracker =
         TableTracker::new(Duration::from_secs(1), RefreshPeriod::Configured(Duration::ZERO));
@@ -257,12 +261,12 @@ fn an_object_that_is_missing_after_a_reset_does_not_go_on_from_before() {
     };
     assert_eq!(step(0, 90_000, [Some((1 << 32) - 100), Some(7_000)]), None);
     assert_eq!(step(1, 10, [None, Some(3)]), None);
-    assert_eq!(step(2, 110, [Some(50), Some(4)]), None, "what seems a wrap began before the reset");
+    assert_eq!(step(2, 110, [Some(50), Some(4)]), None, "the apparent wrap spans the reset");
     assert_eq!(step(3, 210, [Some(60), Some(5)]), Some(10));
 }
 
 #[test]
-fn growth_over_a_gap_is_known_and_the_gap_too() {
+fn growth_over_a_gap_is_known_and_the_gap_is_reported() {
     let wide = Column { kind: ValueKind::Counter64, ..GIGABIT };
     let steps = growth_of(wide, &[(0, Some((0, 5))), (1, None), (2, None), (3, Some((300, 50)))]);
     assert_eq!(steps[1], (None, vec!["silent"]));
@@ -271,12 +275,12 @@ fn growth_over_a_gap_is_known_and_the_gap_too() {
 
 /// net-snmp 5.9.3 refreshes its counters every three seconds, however often it is polled.
 #[test]
-fn a_cache_is_learned_and_gives_no_zero_and_double() {
+fn a_learned_refresh_period_prevents_false_zero_and_double_rates() {
     let columns = [Column::new(ValueKind::Counter64)];
     let mut table_tracker = TableTracker::new(Duration::from_secs(1), RefreshPeriod::default());
     let mut tracker = ColumnTracker::default();
     assert_eq!(table_tracker.refresh(), Duration::from_secs(5));
-    let (mut grown, mut stale) = (Vec::new(), 0);
+    let (mut growths, mut stale) = (Vec::new(), 0);
     for at in 0..60i64 {
         let requested_at = Timestamp(at * S);
         let value = RawValue((at / 3 * 3) as u64 * 1_000);
@@ -285,15 +289,15 @@ fn a_cache_is_learned_and_gives_no_zero_and_double() {
             .update(&columns, &Response { due_at: requested_at, requested_at, answer: Some(answer) })
             .unwrap();
         let step = tracker.update(&columns[0], &status, Some(value), None);
-        grown.extend(step.growth);
+        growths.extend(step.growth);
         stale += usize::from(step.events.contains(Event::Stale));
     }
-    assert_eq!(grown.len(), 19);
+    assert_eq!(growths.len(), 19);
     assert!(
-        grown.iter().all(|g| g.amount == 3_000 && g.min_rate() <= 1_000.0 && g.max_rate() >= 1_000.0),
-        "{grown:?}"
+        growths.iter().all(|g| g.amount == 3_000 && g.min_rate() <= 1_000.0 && g.max_rate() >= 1_000.0),
+        "{growths:?}"
     );
-    assert_eq!(stale, 38, "every answer that told nothing, from the first change on");
+    assert_eq!(stale, 38, "every answer with unchanged values, from the first change on");
     let learned = table_tracker.refresh();
     assert!(Duration::from_secs(3) <= learned && learned < Duration::from_millis(4_100), "{learned:?}");
 }

@@ -1,4 +1,4 @@
-//! Echo: numbered pings, answered by a server that remembers nobody.
+//! Echo: numbered pings, answered by a stateless server.
 //!
 //! A frame is `kind u8 | try u8 | number u32 | padding`, big endian; kind 1 asks, kind 2 answers, the padding is
 //! zeros and comes back as it went. An answer is the request with its kind changed.
@@ -123,7 +123,7 @@ pub enum Event {
     },
     /// The last ping of a start was answered.
     Finished,
-    /// Frames came that no [`Server`] sends, or from somebody else.
+    /// Frames from another peer, or that no [`Server`] sends.
     Malformed {
         /// How many since the last such event.
         frames: u64,
@@ -148,8 +148,8 @@ pub struct Client {
     left: u32,
     /// When this one was due, for the interval.
     due: Instant,
-    /// The end of a ping that its user has not been told. One is enough: the next ping is sent by `poll`, which
-    /// tells this first.
+    /// A completed ping that has not been reported. One is enough: `poll` sends the next ping only after it
+    /// reports this one.
     outcome: Option<Event>,
     finished: bool,
     malformed: u64,
@@ -368,7 +368,7 @@ struct Answer {
 }
 
 impl Server {
-    /// A server that has seen nobody.
+    /// Creates a server.
     pub fn new() -> Server {
         Server::default()
     }
@@ -446,7 +446,7 @@ impl Endpoint for Server {
         if let Some(event) = self.event() {
             return Output::Event(event);
         }
-        // A port that is not writable holds up nobody behind it on another.
+        // A port that is not writable does not delay frames of other ports.
         if let Some(at) = self.waiting.iter().position(|answer| writable.has(answer.port)) {
             return Output::Transmit(self.send(at, buffer));
         }
@@ -460,7 +460,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_is_what_its_bytes_say() {
+    fn a_header_survives_encoding() {
         let header = Header { kind: Kind::Request, attempt: 3, number: 0x0102_0304 };
         assert_eq!(header.write(), [1, 3, 1, 2, 3, 4]);
         assert_eq!(Header::read(&header.write()), Some(header));

@@ -8,25 +8,24 @@ use crate::{Peer, Port, Segment, Writable};
 ///
 /// # The contract
 ///
-/// **Two calls.** [`handle`](Endpoint::handle) tells the machine something; [`poll`](Endpoint::poll) asks what it
-/// has to say, one thing at a time, until it answers [`Output::Idle`]. [`drain`](crate::drain()) is that loop.
-/// Calls come in any order: a second `handle` may come before the output of the first is drained.
+/// **Two calls.** [`handle`](Endpoint::handle) gives the machine one input; [`poll`](Endpoint::poll) returns one
+/// output at a time, until it returns [`Output::Idle`]. [`drain`](crate::drain()) is that loop. Calls may come in any
+/// order: a second `handle` may precede the output of the first.
 ///
-/// **Time is an argument.** `now` never decreases from call to call; it may stand still. Timers run only in
-/// `handle`; a `poll` later than the deadline just says the deadline again.
+/// **Time is an argument.** `now` never decreases from call to call; it may stay equal. Timers run only in `handle`;
+/// a `poll` after the deadline returns the same deadline again.
 ///
-/// **Deadlines.** A driver that reaches the deadline of [`Idle`] gives [`Input::Wake`] and polls again. That
-/// makes progress, and the next deadline is strictly later than the moment of waking. An early or needless wake
-/// does nothing at all. A machine with nothing to come states no deadline. A driver may therefore wait as long
-/// as the deadline says and no longer, and needs no other timer.
+/// **Deadlines.** At the deadline of [`Idle`] a driver passes [`Input::Wake`] and polls again. That makes progress,
+/// and the next deadline is strictly later than the time of the wakeup. An early or needless wakeup has no effect. A
+/// machine without pending timers returns no deadline. A driver waits until the deadline and needs no other timer.
 ///
-/// **Ports.** `poll` yields frames only for ports that `writable` has. A frame for another port waits inside the
-/// machine and `Idle` says [`Reason::Port`]. Once yielded a frame is gone: the driver sends it or loses it.
+/// **Ports.** `poll` returns frames only for ports in `writable`. A frame for another port stays in the machine, and
+/// `Idle` has [`Reason::Port`]. A returned frame is gone: the driver sends it or loses it.
 ///
 /// **Bounds.** A frame or batch has at most [`MAX_BATCH`](crate::MAX_BATCH) bytes and
-/// [`MAX_SEGMENTS`](crate::MAX_SEGMENTS) frames, in both directions; `buffer` has room for at least
-/// [`MAX_BATCH`](crate::MAX_BATCH) bytes. Every queue inside a machine has a bound, and what happens when it is
-/// full is written at the machine.
+/// [`MAX_SEGMENTS`](crate::MAX_SEGMENTS) frames, in both directions; `buffer` has at least
+/// [`MAX_BATCH`](crate::MAX_BATCH) bytes. Every queue inside a machine is bounded; the machine documents what happens
+/// when one is full.
 ///
 /// **Whose fault.** A bad frame is the peer's: it is counted and reported as an event, and `handle` returns `Ok`.
 /// A bad command is the caller's: `handle` refuses it with a [`Refusal`](Endpoint::Refusal) and nothing has
@@ -63,7 +62,7 @@ pub trait Endpoint: Send {
     fn poll(&mut self, now: Instant, writable: Writable<'_>, buffer: &mut [u8]) -> Output<Self::Event>;
 }
 
-/// What an endpoint is told.
+/// An input of an endpoint.
 #[derive(Clone, Copy, Debug)]
 pub enum Input<'a, C> {
     /// A frame arrived, or a batch of frames.

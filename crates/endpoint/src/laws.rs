@@ -172,17 +172,17 @@ impl<E: Endpoint> Endpoint for Checked<E> {
     }
 }
 
-/// What an endpoint said, frame by frame.
+/// One output of an endpoint; batches are split into frames.
 #[derive(Debug, PartialEq)]
-enum Said<E> {
+enum RecordedOutput<E> {
     Frame(Port, Peer, Vec<u8>),
     Event(E),
 }
 
-/// Writes down what is said.
+/// Records the outputs.
 struct Log<'a, E> {
     writable: Writable<'a>,
-    said: Vec<Said<E>>,
+    said: Vec<RecordedOutput<E>>,
 }
 
 impl<E> Sink<E> for Log<'_, E> {
@@ -192,11 +192,12 @@ impl<E> Sink<E> for Log<'_, E> {
 
     fn transmit(&mut self, transmit: &Transmit, bytes: &[u8]) {
         let frames = Segment::frames(transmit.segment, bytes);
-        self.said.extend(frames.map(|frame| Said::Frame(transmit.port, transmit.peer, frame.to_vec())));
+        self.said
+            .extend(frames.map(|frame| RecordedOutput::Frame(transmit.port, transmit.peer, frame.to_vec())));
     }
 
     fn event(&mut self, event: E) {
-        self.said.push(Said::Event(event));
+        self.said.push(RecordedOutput::Event(event));
     }
 }
 
@@ -206,7 +207,7 @@ fn listen<E: Endpoint>(
     now: Instant,
     writable: Writable<'_>,
     buffer: &mut [u8],
-) -> (Vec<Said<E::Event>>, Idle) {
+) -> (Vec<RecordedOutput<E::Event>>, Idle) {
     let mut log = Log { writable, said: Vec::new() };
     let idle = drain(endpoint, now, ENDLESS, buffer, &mut log);
     (log.said, idle.expect("law: an endpoint becomes idle"))
@@ -333,7 +334,7 @@ impl Life {
             "law: a batch means its frames, an early wake nothing, and equal inputs equal outputs ({place})"
         );
         for said in said {
-            if let Said::Frame(port, peer, bytes) = said {
+            if let RecordedOutput::Frame(port, peer, bytes) = said {
                 self.seen.push_back((port, peer, bytes));
             }
         }

@@ -1,17 +1,17 @@
 //! Endpoints: the shape of every protocol.
 //!
-//! An endpoint is a state machine that never blocks, sleeps, or asks the time. What it is told and what it says
-//! passes through two calls, so the same machine runs unchanged in a simulator and over sockets.
+//! An endpoint is a state machine that never blocks, sleeps or reads a clock. All input and output passes through two
+//! calls, so the same machine runs unchanged in a simulator and over sockets.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
 //! | [`endpoint`] | the [`Endpoint`] trait, its [`Input`] and [`Output`], and the contract between machine and driver |
-//! | [`medium`] | the [`Medium`] trait: what frames cross, and what it counts of them |
-//! | [`port`] | [`Port`], [`Peer`], [`Segment`], [`Writable`]: where frames go, and how many are in a batch |
+//! | [`medium`] | the [`Medium`] trait: what frames cross, and its counters |
+//! | [`port`] | [`Port`], [`Peer`], [`Segment`], [`Writable`]: destinations and batches of frames |
 //! | [`drain`](mod@drain) | the loop that polls an endpoint until it is idle |
-//! | [`pair`] | two endpoints, a virtual clock, and a line that loses, doubles, delays and damages |
-//! | [`laws`] | what every endpoint keeps, checked |
-//! | [`echo`] | a small real protocol: numbered pings with retransmission, and a server that remembers nobody |
+//! | [`pair`] | two endpoints, a virtual clock, and a line with impairments |
+//! | [`laws`] | checks that an endpoint satisfies the contract |
+//! | [`echo`] | an example protocol: numbered pings with retransmission, and a stateless server |
 //!
 //! Nothing here touches the network, reads a clock, or draws the system's randomness.
 

@@ -19,40 +19,40 @@ pub trait Frame: Clone + Send {
     fn priority(&self) -> u8 {
         0
     }
-    /// Marks it as damaged on the way: whoever checks it will throw it away.
+    /// Marks the frame as damaged in transit: a receiver that verifies it will discard it.
     fn damage(&mut self);
-    /// Whether it was.
+    /// Returns whether the frame is damaged.
     fn is_damaged(&self) -> bool;
 }
 
-/// Whom a frame is for. The numbers are given by whoever builds the network; stations filter by them and the tables
-/// of switches know them.
+/// The destination of a frame. The builder of the network assigns the numbers; stations filter by them, and switches
+/// have them in their tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum To {
     /// One station.
     Station(u32),
-    /// Everybody who joined this group.
+    /// All stations that joined this group.
     Group(u32),
-    /// Everybody.
+    /// All stations.
     All,
 }
 
-/// A medium as a state machine: it has a port for each station, takes frames from the stations and hands them on when
-/// they have arrived.
+/// A medium as a state machine: it has a port for each station, accepts frames from the stations, and delivers them
+/// after their transmission and propagation.
 ///
-/// It keeps the contract of [`Endpoint`](crate::Endpoint), with an owned frame in the place of bytes and without a
-/// buffer to write into. Besides:
+/// It satisfies the contract of [`Endpoint`](crate::Endpoint), with owned frames instead of bytes in a buffer. In
+/// addition:
 ///
-/// **A medium queues at its ports.** Whoever stands at a port (a host's interface, a switch's output) says how much
-/// may wait there; a frame for which there is no room is lost, and said to be, with its cause. A frame counts until
-/// its last bit has left. A station that would rather wait asks [`room`](Medium::room) first, and if there is none
-/// gives [`Arrival::Ask`]: it is told [`Passage::Room`] once, as soon as there is.
+/// **A medium queues at its ports.** The owner of a port (the interface of a host, the output of a switch) sets the
+/// capacity of its queue; a frame that does not fit is reported as lost, with the cause. A frame occupies the queue
+/// until its last bit is sent. A station that prefers to wait calls [`room`](Medium::room) first; without room it
+/// passes [`Arrival::Ask`] and receives one [`Passage::Room`] as soon as there is room.
 ///
-/// **A medium waits for nobody.** A frame that has arrived is handed to the station at once, whether or not it has use
-/// for it: there is no `writable`.
+/// **A medium never waits for a receiver.** It delivers a frame to the station at the time of arrival, whether or not
+/// the station can use it: there is no `writable`.
 ///
-/// **Nothing vanishes.** Every frame taken comes out, as [`Passage::Transmit`] or as [`Passage::Lost`], if it is not
-/// still under way. A medium that doubles or broadcasts clones.
+/// **Every frame is accounted for.** Every accepted frame is in transit or leaves the medium as [`Passage::Transmit`]
+/// or [`Passage::Lost`]. A medium that duplicates or broadcasts clones frames.
 pub trait Medium<F: Frame>: Send {
     /// Takes one input. Output waits for [`poll`](Medium::poll).
     fn handle(&mut self, now: Instant, input: Arrival<F>);
@@ -67,7 +67,7 @@ pub trait Medium<F: Frame>: Send {
     fn counters(&self, port: Port) -> &Counters;
 }
 
-/// What a medium is told.
+/// An input of a medium.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Arrival<F> {
     /// The station at `port` sends `frame`.
@@ -141,7 +141,7 @@ pub enum Cause {
 pub struct Counters {
     /// Frames whose last bit has left.
     pub frames: u64,
-    /// Their bytes, as [`Frame::length`] tells them.
+    /// Their bytes, as in [`Frame::length`].
     pub bytes: u64,
     /// Time during which a frame was leaving.
     pub busy: Span,

@@ -1,8 +1,8 @@
-//! Two endpoints, a virtual clock, and a line between them that can be made bad.
+//! Two endpoints, a virtual clock, and a line with impairments between them.
 //!
-//! What one end transmits through a port arrives at the same port of the other, from [`PEER_A`] or [`PEER_B`];
-//! frames to anybody else are lost and counted. Each direction has a rate and [`Impairments`] of its own, drawn
-//! from the seed, so a run repeats exactly. Both ends are [`Checked`]: a run also proves the laws.
+//! A frame sent through a port arrives at the same port of the other end, from [`PEER_A`] or [`PEER_B`]; frames to
+//! other peers are lost and counted. Each direction has a rate and its own [`Impairments`], drawn from the seed, so a
+//! run repeats exactly. Both ends are [`Checked`]: every run also checks the contract.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +47,7 @@ pub struct Impairments {
 pub struct Counts {
     /// Frames that were sent.
     pub sent: u64,
-    /// Frames lost on purpose, or sent to nobody.
+    /// Frames dropped by the impairments, or sent to an unknown peer.
     pub dropped: u64,
     /// Frames doubled.
     pub duplicated: u64,
@@ -106,8 +106,8 @@ struct Line {
     counts: Counts,
 }
 
-/// What happens to one frame.
-struct Fate {
+/// The impairments of one frame.
+struct FrameCopies {
     extra: Span,
     dropped: bool,
     duplicated: bool,
@@ -115,7 +115,7 @@ struct Fate {
     reordered: bool,
 }
 
-impl Fate {
+impl FrameCopies {
     fn is_plain(&self) -> bool {
         let changed = self.dropped || self.duplicated || self.corrupted;
         !changed && self.extra.is_zero()
@@ -123,12 +123,12 @@ impl Fate {
 }
 
 impl Line {
-    /// Draws as many numbers for each frame, whatever becomes of it.
-    fn fate(&mut self) -> Fate {
+    /// Draws the same number of random values for each frame, so the outcome of one frame does not affect the next.
+    fn draw_copies(&mut self) -> FrameCopies {
         let i = self.impairments;
         let jitter = Span::from_ps((self.stream.unit() * i.jitter.as_ps() as f64) as u64);
         let reordered = self.stream.chance(i.reorder);
-        Fate {
+        FrameCopies {
             extra: if reordered { jitter + i.late } else { jitter },
             dropped: self.stream.chance(i.drop),
             duplicated: self.stream.chance(i.duplicate),
@@ -137,7 +137,7 @@ impl Line {
         }
     }
 
-    fn count(&mut self, fate: &Fate) {
+    fn count(&mut self, fate: &FrameCopies) {
         self.counts.sent += 1;
         self.counts.dropped += u64::from(fate.dropped);
         self.counts.duplicated += u64::from(fate.duplicated);
@@ -153,12 +153,13 @@ impl Line {
             self.free_at = now.max(self.free_at) + rate.time_for(Size::from_bytes(bytes.len() as u64));
         }
         let arrival = now.max(self.free_at) + self.impairments.delay;
-        let mut fates: Vec<Fate> = Segment::frames(transmit.segment, bytes).map(|_| self.fate()).collect();
+        let mut fates: Vec<FrameCopies> =
+            Segment::frames(transmit.segment, bytes).map(|_| self.draw_copies()).collect();
         if transmit.peer != self.to {
             fates.iter_mut().for_each(|fate| fate.dropped = true);
         }
         fates.iter().for_each(|fate| self.count(fate));
-        if fates.iter().all(Fate::is_plain) {
+        if fates.iter().all(FrameCopies::is_plain) {
             let flight = Flight { to_b, port, bytes: bytes.to_vec(), segment: transmit.segment };
             return flights.add(arrival, flight);
         }

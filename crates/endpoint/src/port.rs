@@ -9,15 +9,15 @@ pub const MAX_BATCH: usize = 65_507;
 /// Most frames of a batch: the kernel's bound for segmentation offload (`UDP_MAX_SEGMENTS` of its first years).
 pub const MAX_SEGMENTS: usize = 64;
 
-/// A socket, an interface or a station, numbered from 0 by whoever drives the endpoint.
+/// A socket, an interface or a station, numbered from 0 by the driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Port(pub u16);
 
 /// Bytes of an address at the most: IPv6, port and scope take 22.
 const PEER_BYTES: usize = 23;
 
-/// An opaque address. Whoever drives the endpoint knows what its bytes mean (a socket address, a MAC address, a
-/// station); the endpoint copies it, compares it, and hands it back to answer somebody it keeps no memory of.
+/// An opaque address. Its bytes have a meaning only for the driver (a socket address, a MAC address, a station); the
+/// endpoint copies it, compares it, and returns it to reply without storing state about the peer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Peer {
     bytes: [u8; PEER_BYTES],
@@ -25,7 +25,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Nobody in particular: the other end of a line, or everybody on a port that broadcasts.
+    /// No address: the other end of a point-to-point line, or all stations of a broadcast port.
     pub const NONE: Peer = Peer { bytes: [0; PEER_BYTES], length: 0 };
 
     /// The address with these bytes, at most 23.
@@ -148,7 +148,7 @@ impl PortSet {
         }
     }
 
-    /// The set as an endpoint is told it.
+    /// Returns the set as an endpoint receives it.
     pub fn writable(&self) -> Writable<'_> {
         Writable(Bits::Some(&self.0))
     }

@@ -155,7 +155,7 @@ fn a_slow_line_makes_it_wait_for_the_port() {
 }
 
 #[test]
-fn a_frame_to_nobody_is_lost() {
+fn a_frame_to_an_unknown_peer_is_lost() {
     let mut pair = Pair::new(Client::new(config(Peer::new(b"nobody"))), Server::new(), Seed(1));
     pair.command_a(Command::Start { count: 1 }).unwrap();
     assert_eq!(pair.run(Span::from_s(1)), Ended::Quiet);

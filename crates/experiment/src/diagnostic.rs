@@ -1,6 +1,6 @@
 //! What is wrong with a text, as plain data: what was expected, where, and the nearest thing that would do.
 
-use crate::plan::Place;
+use crate::plan::SourceRange;
 
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,27 +19,27 @@ pub struct Diagnostic {
     /// The sentence: what is wrong.
     pub message: String,
     /// The words it is about.
-    pub place: Place,
+    pub place: SourceRange,
     /// What was expected at those words; may be empty.
     pub label: String,
     /// Other words that matter, such as the first of two, and what they are.
-    pub secondary: Vec<(Place, String)>,
+    pub secondary: Vec<(SourceRange, String)>,
     /// What to do, such as "did you mean `duration`?".
     pub help: Option<String>,
 }
 
 impl Diagnostic {
     /// An error at `place`.
-    pub fn error(place: Place, message: impl Into<String>) -> Self {
+    pub fn error(place: SourceRange, message: impl Into<String>) -> Self {
         Self::new(Severity::Error, place, message.into())
     }
 
     /// A warning at `place`.
-    pub fn warning(place: Place, message: impl Into<String>) -> Self {
+    pub fn warning(place: SourceRange, message: impl Into<String>) -> Self {
         Self::new(Severity::Warning, place, message.into())
     }
 
-    fn new(severity: Severity, place: Place, message: String) -> Self {
+    fn new(severity: Severity, place: SourceRange, message: String) -> Self {
         Diagnostic { severity, message, place, label: String::new(), secondary: Vec::new(), help: None }
     }
 
@@ -52,7 +52,7 @@ impl Diagnostic {
 
     /// Points at other words too.
     #[must_use]
-    pub fn with(mut self, place: Place, label: impl Into<String>) -> Self {
+    pub fn with(mut self, place: SourceRange, label: impl Into<String>) -> Self {
         self.secondary.push((place, label.into()));
         self
     }
@@ -102,7 +102,7 @@ pub(crate) fn list(names: &[&str]) -> String {
 
 /// The name that `written` most likely meant, if one is near enough.
 pub(crate) fn nearest<'n>(written: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
-    // Nobody mistypes so long a word, and the distance costs its length squared.
+    // A word this long is not a typing error, and the cost grows with its length squared.
     if written.len() > 80 {
         return None;
     }
@@ -157,7 +157,7 @@ impl Diagnostics {
         self.kept.sort_by_key(|d| (d.place.start, d.place.end));
         if self.more > 0 {
             let last = self.kept.last().map(|d| d.place).unwrap_or_default();
-            // An error if any was left out that could be one: the plan is missing, so somebody must say why.
+            // An error if an error may have been left out: the plan is missing, so a diagnostic must explain it.
             let severity = if self.errors > 0 { Severity::Error } else { Severity::Warning };
             self.kept.push(Diagnostic::new(
                 severity,
@@ -189,7 +189,7 @@ mod tests {
     fn a_flood_is_counted() {
         let mut d = Diagnostics::default();
         for i in 0..250 {
-            d.push(Diagnostic::error(Place { start: i, end: i }, "no"));
+            d.push(Diagnostic::error(SourceRange { start: i, end: i }, "no"));
         }
         let all = d.into_vec();
         assert_eq!(all.len(), MOST + 1);

@@ -55,7 +55,7 @@ pub use show::render;
 pub use vary::Variation;
 
 use diagnostic::Diagnostics;
-use plan::Place;
+use plan::SourceRange;
 use resolve::Context;
 
 /// Larger texts are refused, in bytes.
@@ -74,7 +74,7 @@ pub struct Source<'a> {
     pub folder: Option<&'a Path>,
 }
 
-/// What came of a text.
+/// The result of reading a text.
 #[derive(Clone, Debug)]
 pub struct Parsed {
     /// The plan; present exactly when no diagnostic is an error.
@@ -96,7 +96,7 @@ pub fn parse_with(source: &Source<'_>, files: &dyn Fn(&str) -> Result<String, St
     let mut diagnostics = Diagnostics::default();
     if source.text.len() > LARGEST_TEXT {
         let size = source.text.len();
-        let error = Diagnostic::error(Place::default(), format!("a text of {size} bytes is too large"));
+        let error = Diagnostic::error(SourceRange::default(), format!("a text of {size} bytes is too large"));
         return Parsed {
             plan: None,
             diagnostics: vec![error.label(format!("expected at most {LARGEST_TEXT} bytes"))],

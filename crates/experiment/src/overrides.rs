@@ -7,7 +7,7 @@ use trunkline_traffic::{Pattern, Variable};
 
 use crate::diagnostic::{Diagnostics, Severity, nearest};
 use crate::parse::{self, shorten};
-use crate::plan::{Connection, Network, Place, Plan, Stop};
+use crate::plan::{Connection, Network, Plan, SourceRange, Stop};
 use crate::resolve::options::{Given, optional, put, size};
 use crate::resolve::quantity::{Dimension, variable};
 use crate::resolve::{Context, bundles, connection, network, pattern, protocol, stations, topology};
@@ -80,10 +80,10 @@ impl fmt::Display for OverrideError {
                 write!(f, "no connection of this experiment has the option `{option}`")
             }
             OverrideError::Nobody { name, nearest } => {
-                write!(f, "nothing in this experiment is called `{name}`{}", did_you_mean(nearest.as_deref()))
+                write!(f, "nothing in this experiment is called `{name}`{}", suggestion(nearest.as_deref()))
             }
             OverrideError::Lacks { subject, option, nearest } => {
-                write!(f, "{subject} has no option `{option}`{}", did_you_mean(*nearest))
+                write!(f, "{subject} has no option `{option}`{}", suggestion(*nearest))
             }
             OverrideError::Ambiguous { name, option, kinds: [first, second] } => write!(
                 f,
@@ -96,7 +96,7 @@ impl fmt::Display for OverrideError {
     }
 }
 
-fn did_you_mean(nearest: Option<&str>) -> String {
+fn suggestion(nearest: Option<&str>) -> String {
     nearest.map_or(String::new(), |name| format!("; did you mean `{name}`?"))
 }
 
@@ -201,7 +201,7 @@ fn apply_one(plan: &mut Plan, given: &mut Overridden, key: &str, value: &str) ->
             }
             (Subject::Link(at), Some(network)) => {
                 network::set_link(cx, &mut network.links[at], option, value);
-                given.entry(at).or_default().insert(option, Place::default());
+                given.entry(at).or_default().insert(option, SourceRange::default());
             }
             (_, None) => {}
         });
@@ -390,7 +390,7 @@ mod tests {
         parsed.plan.unwrap_or_else(|| panic!("{}", crate::render(&source, &parsed.diagnostics, false)))
     }
 
-    /// Every option that a printed plan shows, as `NAME.OPTION` and the value as it is printed.
+    /// Returns every option of a printed plan as `NAME.OPTION` with its printed value.
     fn printed_options(plan: &Plan, text: &str) -> Vec<(String, String)> {
         let mut diagnostics = Diagnostics::default();
         let tokens = token::tokens(text, &mut diagnostics);

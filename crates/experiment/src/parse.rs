@@ -3,7 +3,7 @@
 //! It ends on every input: each loop consumes a token or leaves, and blocks and lists nest at most [`DEEPEST`].
 
 use crate::diagnostic::{Diagnostic, Diagnostics, list};
-use crate::plan::Place;
+use crate::plan::SourceRange;
 use crate::token::{Kind, Token, unescape};
 use crate::tree::{Declaration, Part, PartKind, Script, Setting, Statement, Value, Word};
 
@@ -28,7 +28,7 @@ pub(crate) struct Parser<'a> {
     depth: usize,
     gave_up: bool,
     diagnostics: &'a mut Diagnostics,
-    experiments: Vec<Place>,
+    experiments: Vec<SourceRange>,
     name: Option<Word>,
 }
 
@@ -129,7 +129,7 @@ impl<'a> Parser<'a> {
         Failed
     }
 
-    fn expect_sign(&mut self, sign: char, what: &str) -> Parsed<Place> {
+    fn expect_sign(&mut self, sign: char, what: &str) -> Parsed<SourceRange> {
         if self.is_sign(sign) { Ok(self.next().place) } else { Err(self.expected(what)) }
     }
 
@@ -190,7 +190,7 @@ impl<'a> Parser<'a> {
     // --- statements
 
     /// `{` … `}` around what `inner` reads again and again.
-    fn braced(&mut self, owner: Place, mut inner: impl FnMut(&mut Self) -> Parsed<()>) -> Parsed<()> {
+    fn braced(&mut self, owner: SourceRange, mut inner: impl FnMut(&mut Self) -> Parsed<()>) -> Parsed<()> {
         let open = self.expect_sign('{', "`{`")?;
         self.deeper(|p| {
             loop {
@@ -223,7 +223,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    fn block(&mut self, owner: Place) -> Parsed<Vec<Statement>> {
+    fn block(&mut self, owner: SourceRange) -> Parsed<Vec<Statement>> {
         let mut statements = Vec::new();
         self.braced(owner, |p| {
             p.statements(&mut statements);
@@ -284,7 +284,7 @@ impl<'a> Parser<'a> {
         Failed
     }
 
-    fn experiment(&mut self, place: Place, into: &mut Vec<Statement>) -> Parsed<()> {
+    fn experiment(&mut self, place: SourceRange, into: &mut Vec<Statement>) -> Parsed<()> {
         if let Some(first) = self.experiments.first() {
             let error =
                 Diagnostic::error(place, "a second `experiment`").label("one file holds one experiment");
@@ -300,7 +300,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    fn repeat(&mut self, place: Place) -> Parsed<Statement> {
+    fn repeat(&mut self, place: SourceRange) -> Parsed<Statement> {
         if self.text_of(self.peek()) == "every" {
             return Err(self.expected("how many times"));
         }
@@ -317,7 +317,7 @@ impl<'a> Parser<'a> {
         Ok(Statement::Repeat { count, every, body: self.block(place)?, place })
     }
 
-    fn expectation(&mut self, place: Place) -> Parsed<Statement> {
+    fn expectation(&mut self, place: SourceRange) -> Parsed<Statement> {
         let path = self.name("what is expected, such as `A-B.received_bps`")?;
         let token = self.peek();
         if token.kind != Kind::Relation {
@@ -326,18 +326,18 @@ impl<'a> Parser<'a> {
         let relation = Word { text: self.text_of(token).to_owned(), place: token.place };
         self.next();
         let value = self.value()?;
-        let place = Place { start: place.start, end: value.place.end };
+        let place = SourceRange { start: place.start, end: value.place.end };
         self.terminator();
         Ok(Statement::Expect { path, relation, value, place })
     }
 
-    /// The `;` after a setting. Without it, what follows is still read when it looks like a new line of its own.
+    /// Parses the `;` after a setting. If it is missing, parsing continues where the next setting starts on a new line.
     fn terminator(&mut self) {
         if self.take_sign(';') {
             return;
         }
         let previous = self.tokens[self.at.saturating_sub(1)].place.end;
-        let place = Place { start: previous.saturating_sub(1), end: previous };
+        let place = SourceRange { start: previous.saturating_sub(1), end: previous };
         let found = self.describe(self.peek());
         self.report(
             Diagnostic::error(place, format!("expected `;`, found {found}")).label("expected `;` after this"),
@@ -355,7 +355,7 @@ impl<'a> Parser<'a> {
     // --- settings
 
     /// `{ KEY = VALUE; … }`, where a list after a stray `;` still belongs to the line above (figure 8).
-    fn settings(&mut self, owner: Place) -> Parsed<Vec<Setting>> {
+    fn settings(&mut self, owner: SourceRange) -> Parsed<Vec<Setting>> {
         let mut settings: Vec<Setting> = Vec::new();
         self.braced(owner, |p| {
             if p.is_sign('(') {
@@ -466,8 +466,10 @@ impl<'a> Parser<'a> {
         while self.take_sign(':') {
             parts.push(self.part(full, what)?);
         }
-        let place =
-            Place { start: parts[0].place.start, end: self.tokens[self.at.saturating_sub(1)].place.end };
+        let place = SourceRange {
+            start: parts[0].place.start,
+            end: self.tokens[self.at.saturating_sub(1)].place.end,
+        };
         Ok(Value { parts, place })
     }
 
@@ -487,7 +489,7 @@ impl<'a> Parser<'a> {
         Ok(Part { kind, text, unit, place, arguments })
     }
 
-    /// The unit in a word of its own behind a bare number.
+    /// Parses a unit that is a separate word after a number.
     fn unit_after(&mut self, number: &str) -> Option<Word> {
         let next = self.peek();
         let is_number = number.starts_with(['+', '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9'])
@@ -502,7 +504,7 @@ impl<'a> Parser<'a> {
 
     // --- network
 
-    fn network(&mut self, place: Place) -> Parsed<Statement> {
+    fn network(&mut self, place: SourceRange) -> Parsed<Statement> {
         let mut declarations = Vec::new();
         self.braced(place, |p| {
             let declaration = p.declaration()?;
@@ -592,7 +594,7 @@ mod tests {
     fn a_stray_semicolon_keeps_its_options() {
         let (script, diagnostics) = read("connection { xmt = 1.2.3.4; (xmtbuf = 51200); }");
         assert_eq!(diagnostics.len(), 1);
-        assert_eq!(diagnostics[0].place, Place { start: 26, end: 27 });
+        assert_eq!(diagnostics[0].place, SourceRange { start: 26, end: 27 });
         let Statement::Connection { settings, .. } = &script.statements[0] else { panic!("{script:?}") };
         assert!(settings[0].values[0].parts[0].arguments.is_some());
     }

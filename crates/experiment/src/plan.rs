@@ -8,7 +8,7 @@ use trunkline_units::{Rate, Size, Span};
 
 /// Where in the text something was said: byte offsets, `start..end`. Not part of the plan's hash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct SourceRange {
     /// First byte.
     pub start: usize,
     /// One past the last byte.
@@ -39,7 +39,7 @@ impl Plan {
         let mut plan = self.clone();
         // How an expectation was spelled is not what it means.
         plan.expectations.iter_mut().for_each(|expectation| expectation.text.clear());
-        // The plan has no maps with keys of its own and no number that JSON lacks, so this cannot fail.
+        // The plan has no maps with non-string keys and only finite numbers, so this cannot fail.
         let json = serde_json::to_vec(&plan).expect("a plan is plain data");
         Sha256::digest(json).iter().map(|byte| format!("{byte:02x}")).collect()
     }
@@ -98,7 +98,7 @@ pub struct Connection {
     pub stop: Stop,
     /// Where the text says so.
     #[serde(skip)]
-    pub place: Place,
+    pub place: SourceRange,
     /// Where the text names the protocol and the test, for a backend that lacks one.
     #[serde(skip)]
     pub asks: Asks,
@@ -108,9 +108,9 @@ pub struct Connection {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Asks {
     /// The protocol.
-    pub protocol: Place,
+    pub protocol: SourceRange,
     /// The test.
-    pub test: Place,
+    pub test: SourceRange,
 }
 
 /// One end of a connection.
@@ -124,10 +124,10 @@ pub struct Station {
     pub port: Option<u16>,
     /// Where the text says so.
     #[serde(skip)]
-    pub place: Place,
+    pub place: SourceRange,
 }
 
-/// When a sender stops, whichever it was told.
+/// Returns when the sender stops, as a time or as an amount.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stop {
@@ -160,7 +160,7 @@ pub enum Protocol {
     },
     /// UDP, one message a datagram.
     Udp {
-        /// For `full` only: whether the receiver tells the sender how far it is, so that a full socket buffer
+        /// For `full` only: whether the receiver reports its progress to the sender, so that a full socket buffer
         /// slows the sender instead of losing messages. Default on.
         flow: bool,
     },
@@ -287,7 +287,7 @@ pub enum Checksum {
     Crc64,
     /// The folded sum of 1998.
     Folded,
-    /// None but what tells the connection.
+    /// No options besides those of the connection.
     None,
 }
 
@@ -316,7 +316,7 @@ pub struct Expectation {
     pub text: String,
     /// Where the text says so.
     #[serde(skip)]
-    pub place: Place,
+    pub place: SourceRange,
 }
 
 /// A comparison.
@@ -360,7 +360,7 @@ pub struct Node {
     pub kind: NodeKind,
     /// Where the text says so.
     #[serde(skip)]
-    pub place: Place,
+    pub place: SourceRange,
 }
 
 /// What a node is.
@@ -577,7 +577,7 @@ pub struct Link {
     pub credits: Option<u64>,
     /// Where the text says so.
     #[serde(skip)]
-    pub place: Place,
+    pub place: SourceRange,
 }
 
 /// Framing of a link.

@@ -134,7 +134,7 @@ impl Printer {
                     word(FORMATS, format),
                     word(TIMERS, timers),
                     or(capacity.map(bps), "none"),
-                    said_deadlines(deadlines),
+                    explicit_deadlines(deadlines),
                     " ".repeat(self.depth * 2 + 2),
                     station_costs(costs, self.depth),
                     filter(costs),
@@ -265,7 +265,7 @@ fn protocol(protocol: &Protocol) -> String {
 }
 
 /// The deadlines of a converter that are said.
-fn said_deadlines(deadlines: &BundleDeadlines) -> String {
+fn explicit_deadlines(deadlines: &BundleDeadlines) -> String {
     let said = [("deadline", deadlines.ordinary), ("priority_deadline", deadlines.priority)];
     said.iter().filter_map(|(name, at)| Some(format!(" {name} = {},", span((*at)?)))).collect()
 }

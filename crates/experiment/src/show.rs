@@ -4,7 +4,7 @@ use annotate_snippets::renderer::DecorStyle;
 use annotate_snippets::{Annotation, AnnotationKind, Group, Level, Renderer, Snippet};
 
 use crate::diagnostic::{Diagnostic, Severity};
-use crate::plan::Place;
+use crate::plan::SourceRange;
 use crate::{Source, diagnostic};
 
 /// Two places further apart than this many bytes are shown as two snippets.
@@ -46,7 +46,7 @@ fn snippets<'a>(source: &Source<'a>, diagnostic: &'a Diagnostic) -> Vec<Snippet<
 /// The lines of the text that hold the places. Only these are handed on, so that a large file costs no more.
 fn snippet<'a>(
     source: &Source<'a>,
-    marks: &[(Place, &'a str, AnnotationKind)],
+    marks: &[(SourceRange, &'a str, AnnotationKind)],
 ) -> Snippet<'a, Annotation<'a>> {
     let text = source.text;
     let start = marks.iter().map(|(place, ..)| place.start).min().unwrap_or(0).min(text.len());

@@ -3,7 +3,7 @@
 use std::net::Ipv6Addr;
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::plan::Place;
+use crate::plan::SourceRange;
 
 /// What a token is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub(crate) enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token {
     pub(crate) kind: Kind,
-    pub(crate) place: Place,
+    pub(crate) place: SourceRange,
 }
 
 /// Letters and digits of any script begin a word, so that a stray `é` is one wrong name and not an odd character.
@@ -77,8 +77,8 @@ impl Lexer<'_> {
         self.at += rest.find(|c| !wanted(c)).unwrap_or(rest.len());
     }
 
-    fn since(&self, start: usize) -> Place {
-        Place { start, end: self.at }
+    fn since(&self, start: usize) -> SourceRange {
+        SourceRange { start, end: self.at }
     }
 
     /// The next token. Every pass of the loop consumes at least one byte, so it ends.
@@ -122,7 +122,7 @@ impl Lexer<'_> {
                     Some(end) => self.at += 2 + end + 2,
                     None => {
                         self.at = self.text.len();
-                        let place = Place { start, end: start + 2 };
+                        let place = SourceRange { start, end: start + 2 };
                         let error = Diagnostic::error(place, "this comment never ends")
                             .label("expected `*/` after this");
                         self.diagnostics.push(error);
@@ -161,7 +161,7 @@ impl Lexer<'_> {
         Kind::Word
     }
 
-    /// Takes an IPv6 address that stands without brackets. Only one with `::` is told from `SIZE:COUNT`.
+    /// Reads an IPv6 address without brackets. Only one with `::` differs from `SIZE:COUNT`.
     fn bare_address(&mut self) -> bool {
         let rest = self.rest();
         let inside = |byte: &u8| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.');
@@ -242,7 +242,7 @@ impl Lexer<'_> {
         if self.rest().starts_with('=') {
             self.at += 1;
         } else if first == '!' {
-            let place = Place { start: self.at - 1, end: self.at };
+            let place = SourceRange { start: self.at - 1, end: self.at };
             self.diagnostics
                 .push(Diagnostic::error(place, "unexpected character `!`").label("expected `!=`"));
         }
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_cut_as_the_contract_says() {
+    fn words_end_where_the_language_reference_defines() {
         check("a-b a - b", &["a-b", "a", "-", "b"]);
         check("10Mb/s 10 Mb/s 1000 /s", &["10Mb/s", "10", "Mb/s", "1000", "/s"]);
         check("1e-4 1e+4 -5 +3 18432:5", &["1e-4", "1e+4", "-5", "+3", "18432", ":", "5"]);

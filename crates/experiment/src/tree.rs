@@ -1,19 +1,19 @@
 //! The syntax tree, one for both dialects: what was written and where, before any name or unit is resolved.
 
-use crate::plan::Place;
+use crate::plan::SourceRange;
 
 /// A word and where it stands.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Word {
     pub(crate) text: String,
-    pub(crate) place: Place,
+    pub(crate) place: SourceRange,
 }
 
 /// What stands on the right of `=`: parts joined by `:`, as in `18432:5` or `host:5000`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Value {
     pub(crate) parts: Vec<Part>,
-    pub(crate) place: Place,
+    pub(crate) place: SourceRange,
 }
 
 /// A word, a number with its unit, a string or an address, perhaps with a parenthesised list behind it.
@@ -22,10 +22,10 @@ pub(crate) struct Part {
     pub(crate) kind: PartKind,
     /// The word, number, string (unescaped) or address (without brackets).
     pub(crate) text: String,
-    /// A unit in a word of its own: the `ms` of `10 ms`.
+    /// A unit that is a separate word: the `ms` of `10 ms`.
     pub(crate) unit: Option<Word>,
     /// Without the arguments.
-    pub(crate) place: Place,
+    pub(crate) place: SourceRange,
     pub(crate) arguments: Option<Vec<Setting>>,
 }
 
@@ -41,7 +41,7 @@ pub(crate) enum PartKind {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Setting {
     pub(crate) key: Option<Word>,
-    /// Several only for receivers; none where the value could not be read, so that nobody calls it missing.
+    /// Several only for receivers; empty if the value is invalid, so that it is not reported as missing.
     pub(crate) values: Vec<Value>,
 }
 
@@ -57,19 +57,19 @@ pub(crate) struct Declaration {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Statement {
     /// `serial { … }`
-    Serial(Vec<Statement>, Place),
+    Serial(Vec<Statement>, SourceRange),
     /// `parallel { … }`, `cluster { … }`
-    Parallel(Vec<Statement>, Place),
+    Parallel(Vec<Statement>, SourceRange),
     /// `repeat 3 every 30 min { … }`
-    Repeat { count: Value, every: Option<Value>, body: Vec<Statement>, place: Place },
+    Repeat { count: Value, every: Option<Value>, body: Vec<Statement>, place: SourceRange },
     /// `connection NAME { … }`
-    Connection { name: Option<Word>, settings: Vec<Setting>, place: Place },
+    Connection { name: Option<Word>, settings: Vec<Setting>, place: SourceRange },
     /// `test HOST { … }` of the 1999 dialect
-    Test { host: Option<Value>, settings: Vec<Setting>, place: Place },
+    Test { host: Option<Value>, settings: Vec<Setting>, place: SourceRange },
     /// `network { … }`
-    Network(Vec<Declaration>, Place),
+    Network(Vec<Declaration>, SourceRange),
     /// `expect SUBJECT.FIGURE > VALUE;`
-    Expect { path: Word, relation: Word, value: Value, place: Place },
+    Expect { path: Word, relation: Word, value: Value, place: SourceRange },
 }
 
 /// A whole text.
@@ -81,10 +81,10 @@ pub(crate) struct Script {
 
 impl Setting {
     /// Where the whole setting stands.
-    pub(crate) fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> SourceRange {
         let first =
             self.key.as_ref().map(|k| k.place).or(self.values.first().map(|v| v.place)).unwrap_or_default();
-        Place { start: first.start, end: self.values.last().map_or(first.end, |v| v.place.end) }
+        SourceRange { start: first.start, end: self.values.last().map_or(first.end, |v| v.place.end) }
     }
 }
 

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn values_lie_as_asked() {
+    fn values_are_spaced_as_requested() {
         use Spacing::*;
         for (written, spacing, want) in [
             ("window=16kB..256kB", Linear(5), "16 kB, 76 kB, 136 kB, 196 kB, 256 kB"),
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_varied_is_said() {
+    fn options_that_cannot_vary_are_errors() {
         let linear = || Spacing::Linear(5);
         for (written, spacing, words) in [
             ("window=256kB..16kB", linear(), "the first end must be below"),

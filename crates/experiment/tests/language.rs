@@ -41,7 +41,7 @@ fn check<'a>(text: &'a str, file: &'a Path) -> (Option<Plan>, String) {
 }
 
 #[test]
-fn bad_texts_are_told_what_is_wrong() {
+fn invalid_texts_have_the_expected_diagnostics() {
     let files = scripts(&folder("bad"));
     assert!(files.len() >= 50, "{} bad texts", files.len());
     let mut wrong = Vec::new();

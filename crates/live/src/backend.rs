@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use trunkline_experiment::Plan;
-use trunkline_experiment::plan::{Connection, Place, Protocol};
+use trunkline_experiment::plan::{Connection, Protocol, SourceRange};
 use trunkline_io::{Clock, usage};
 use trunkline_record::Record;
 use trunkline_record::schema::Host;
@@ -219,7 +219,7 @@ fn hosts(
 /// bytes.
 fn refuse_connection(c: &Connection, max_message: u32) -> Vec<Refusal> {
     let mut refusals = Vec::new();
-    let mut refuse = |location: Place, text: String| {
+    let mut refuse = |location: SourceRange, text: String| {
         refusals.push(Refusal { location, text: format!("{}: {text}", c.name) });
     };
     let test = describe::test_name(&c.test);

@@ -17,7 +17,7 @@ use trunkline_endpoint::Port;
 use trunkline_llc::wire::CommandStatus;
 use trunkline_llc::{Command, Config, Event, Options, Outcome, Refusal, Ticket};
 use trunkline_units::{Instant, Span};
-use world::{Path, World};
+use world::{Network, Path};
 
 fn sent(ticket: Ticket, outcome: Outcome, tries: u16, took: Span) -> Event {
     Event::Sent { sap: 2, ticket, outcome, tries, took }
@@ -267,12 +267,12 @@ fn the_first_message_after_a_restart_is_not_taken_for_a_double() {
     // After any number of messages, and with either station restarted.
     for before in 0..5 {
         for restarted in [1, 2] {
-            let mut world = World::new(1, Path { delay: Span::from_us(50), ..Path::default() }, 2);
+            let mut world = Network::new(1, Path { delay: Span::from_us(50), ..Path::default() }, 2);
             let options = Options::acknowledged(0);
             for station in [1, 2] {
                 world.command(station, Command::Open { sap: 2, options: &options }).unwrap();
             }
-            let send = |world: &mut World, n: u8| {
+            let send = |world: &mut Network, n: u8| {
                 let (mut ticket, to) = (Ticket::default(), at(2, 2));
                 let send = Command::Send { sap: 2, to, bytes: &[n], priority: None, ticket: &mut ticket };
                 world.command(1, send).unwrap();
@@ -295,10 +295,10 @@ fn the_first_message_after_a_restart_is_not_taken_for_a_double() {
 
 #[test]
 fn closed_sap_refuses_and_accepts_after_reopening() {
-    let mut world = World::new(1, Path::default(), 2);
+    let mut world = Network::new(1, Path::default(), 2);
     let options = Options { queue: 1, ..Options::acknowledged(0) };
     world.command(1, Command::Open { sap: 2, options: &options }).unwrap();
-    let send = |world: &mut World| {
+    let send = |world: &mut Network| {
         let (mut ticket, to) = (Ticket::default(), at(2, 2));
         let done =
             world.command(1, Command::Send { sap: 2, to, bytes: b"", priority: None, ticket: &mut ticket });

@@ -18,11 +18,11 @@ use trunkline_units::Span;
 
 const SECONDS: Option<Duration> = Some(Duration::from_secs(20));
 
-/// A network for each station of a test, by its place.
-type Place = dyn Fn(usize) -> Network + Sync;
+/// Returns the network of a station by its index.
+type NetworkOf = dyn Fn(usize) -> Network + Sync;
 
 /// Runs a body over UDP, and over a bridge with an interface for each of four stations.
-fn everywhere(body: impl Fn(&Place) + Sync) {
+fn everywhere(body: impl Fn(&NetworkOf) + Sync) {
     static PORTS: AtomicU16 = AtomicU16::new(20_000);
     let port = PORTS.fetch_add(256, Ordering::Relaxed);
     body(&move |_| format!("udp:239.77.3.0:{port}").parse().unwrap());
@@ -30,7 +30,7 @@ fn everywhere(body: impl Fn(&Place) + Sync) {
 }
 
 /// Runs a body over the bridge alone, after this was done to it.
-fn over_ethernet(more: &str, body: impl Fn(&Place) + Sync) {
+fn over_ethernet(more: &str, body: impl Fn(&NetworkOf) + Sync) {
     thread::scope(|scope| {
         let done = scope.spawn(|| {
             if let Err(e) = unshare(CloneFlags::CLONE_NEWNET) {
@@ -52,12 +52,12 @@ fn over_ethernet(more: &str, body: impl Fn(&Place) + Sync) {
     });
 }
 
-fn attach(place: &Place, n: usize, settings: &Settings) -> StationSocket {
+fn attach(place: &NetworkOf, n: usize, settings: &Settings) -> StationSocket {
     StationSocket::to(&place(n), n as u8 + 1, settings).unwrap()
 }
 
 /// Stations 1 and 2, each with SAP 4 open.
-fn pair(place: &Place, options: &Options) -> (Sap, Sap) {
+fn pair(place: &NetworkOf, options: &Options) -> (Sap, Sap) {
     let [left, right] = [0, 1].map(|n| attach(place, n, &Settings::default()).open(4, options).unwrap());
     (left, right)
 }

@@ -472,7 +472,7 @@ mod tests {
         second.db.busy_timeout(Duration::ZERO).unwrap();
         first.db.execute_batch("BEGIN IMMEDIATE").unwrap();
         assert!(matches!(second.begin(&planned_record("c", "live")), Err(ArchiveError::Locked { .. })));
-        assert_eq!(second.get(a).unwrap(), measured_record("a", "live"), "reading goes on beside a writer");
+        assert_eq!(second.get(a).unwrap(), measured_record("a", "live"), "reading continues beside a writer");
     }
 
     #[test]
@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_archive_says_so() {
+    fn a_damaged_archive_is_an_error() {
         let (_dir, archive) = archive();
         for _ in 0..50 {
             archive.begin(&measured_record("quick", "live")).unwrap();
@@ -521,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_and_a_read_only_file_are_told_apart_and_lose_nothing() {
+    fn a_full_disk_and_a_read_only_file_are_distinct_errors_and_lose_nothing() {
         let (_dir, archive) = archive();
         let id = archive.begin(&planned_record("quick", "live")).unwrap();
         let mut large = measured_record("quick", "live");

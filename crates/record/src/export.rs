@@ -208,7 +208,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_row_tells_all_of_a_connection() {
+    fn a_row_has_every_figure_of_a_connection() {
         let (header, rows) = read(&connections(&[record()]));
         let at =
             |row: usize, column: &str| rows[row][header.iter().position(|h| h == column).unwrap()].as_str();

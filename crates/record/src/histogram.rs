@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_distribution_tells_what_was_counted() {
+    fn a_distribution_has_the_recorded_values() {
         let mut h = Histogram::default();
         assert_eq!(h.distribution_us(), None);
         (1..=1000).for_each(|us| h.record(Span::from_us(us)));

@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_the_path_and_the_reason() {
+    fn errors_contain_the_path_and_the_reason() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str, text: &str| {
             let path = dir.path().join(name);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use trunkline_experiment::Plan;
-use trunkline_experiment::plan::{self, Block, Place};
+use trunkline_experiment::plan::{self, Block, SourceRange};
 use trunkline_record::Record;
 use trunkline_record::schema;
 use trunkline_traffic::{Burst, Pattern, Variable};
@@ -34,7 +34,7 @@ pub trait Backend {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// Its location in the text.
-    pub location: Place,
+    pub location: SourceRange,
     /// What is refused and what to do instead, in one line.
     pub text: String,
 }

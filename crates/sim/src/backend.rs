@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use trunkline_endpoint::{Port, To};
-use trunkline_experiment::plan::{self, Connection, NodeKind, Place, Plan, Protocol};
+use trunkline_experiment::plan::{self, Connection, NodeKind, Plan, Protocol, SourceRange};
 use trunkline_record::Record;
 use trunkline_record::schema;
 use trunkline_run::assemble::{self, RunOutcome};
@@ -45,7 +45,7 @@ impl Backend for Sim {
 
     fn refuse(&self, plan: &Plan) -> Vec<Refusal> {
         let Some(network) = &plan.network else {
-            return vec![Refusal { location: Place::default(), text: missing_network(plan) }];
+            return vec![Refusal { location: SourceRange::default(), text: missing_network(plan) }];
         };
         let mut all: Vec<Refusal> = plan.connections.iter().filter_map(refuse_connection).collect();
         // A message over LLC may be shorter than its header, which is carried separately.
@@ -60,7 +60,7 @@ impl Backend for Sim {
         }
         for name in &self.trace {
             if let Some(text) = refuse_trace(name, network) {
-                all.push(Refusal { location: Place::default(), text });
+                all.push(Refusal { location: SourceRange::default(), text });
             }
         }
         all

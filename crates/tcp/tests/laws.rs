@@ -1,4 +1,4 @@
-//! The laws of endpoints, in every state a connection can be in.
+//! The contract of endpoints in every state of a connection.
 
 use std::num::NonZeroU16;
 
@@ -12,12 +12,12 @@ use trunkline_units::{Instant, Seed, Span, Stream};
 
 const FINE: Timers = Timers::Fine { floor: Span::ZERO };
 
-/// Ports 0 and 0, as garbage often has them.
+/// Both ports are 0, as in many malformed segments.
 fn options(timers: Timers) -> Options {
     Options { timers, send_buffer: 3_000, receive_buffer: 3_000, mss: 500, ..Options::default() }
 }
 
-fn ask(tcp: &mut Checked<Tcp<Bytes>>, now: Instant, stream: &mut Stream) {
+fn command(tcp: &mut Checked<Tcp<Bytes>>, now: Instant, stream: &mut Stream) {
     let size = stream.below(2_000) as usize;
     let mut bytes = vec![7; size];
     let command = match stream.below(12) {
@@ -32,10 +32,10 @@ fn ask(tcp: &mut Checked<Tcp<Bytes>>, now: Instant, stream: &mut Stream) {
 }
 
 #[test]
-fn an_end_keeps_the_laws() {
+fn an_end_satisfies_the_contract() {
     for seed in 0..25 {
-        hold(Seed(seed), || Tcp::new(options(Timers::default())), ask);
-        hold(Seed(seed), || Tcp::new(options(FINE)), ask);
+        hold(Seed(seed), || Tcp::new(options(Timers::default())), command);
+        hold(Seed(seed), || Tcp::new(options(FINE)), command);
     }
 }
 
@@ -43,7 +43,7 @@ fn give<C: Content>(tcp: &mut Tcp<C>, now: Instant, bytes: &[u8]) {
     tcp.handle(now, Input::Frame { port: Port(0), peer: Peer::NONE, bytes, segment: None }).unwrap();
 }
 
-/// Everything it sends now.
+/// Returns the segments that an end sends now.
 fn sent<E: Endpoint>(tcp: &mut E, now: Instant) -> Vec<Vec<u8>> {
     struct Log(Vec<Vec<u8>>);
     impl<V> trunkline_endpoint::Sink<V> for Log {
@@ -61,7 +61,7 @@ fn sent<E: Endpoint>(tcp: &mut E, now: Instant) -> Vec<Vec<u8>> {
     log.0
 }
 
-/// Two ends that have just connected.
+/// Returns two ends after the handshake.
 fn connected<C: Content>(timers: Timers) -> (Tcp<C>, Tcp<C>) {
     let (mut a, mut b) = (Tcp::new(options(timers)), Tcp::new(options(timers)));
     let now = Instant::ZERO;
@@ -90,9 +90,9 @@ fn idle_ends_stay_idle() {
     }
 }
 
-/// What a fuzzer sends: nearly right segments.
+/// An action of the test: a segment that is almost valid, a command, or time.
 #[derive(Clone, Debug)]
-enum Act {
+enum Action {
     Segment { seq: i64, ack: i64, flags: u8, window: u16, options: Vec<u8>, payload: usize },
     Bytes(Vec<u8>),
     Batch { frame: u16, count: usize },
@@ -104,38 +104,38 @@ enum Act {
     Pass(u64),
 }
 
-fn near() -> impl Strategy<Value = i64> {
+fn small_offset() -> impl Strategy<Value = i64> {
     prop_oneof![8 => -2i64..3, 4 => -4_000i64..4_000, 1 => any::<i32>().prop_map(i64::from)]
 }
 
-fn act() -> impl Strategy<Value = Act> {
+fn action() -> impl Strategy<Value = Action> {
     let flags =
         prop_oneof![6 => Just(ACK), 2 => Just(ACK | 1), 1 => Just(SYN), 1 => Just(4), 3 => any::<u8>()];
     let window = prop_oneof![Just(0), Just(1), Just(3_000), any::<u16>()];
     let options = prop_oneof![5 => Just(Vec::new()), 1 => vec(any::<u8>(), 0..41)];
-    let segment = (near(), near(), flags, window, options, 0usize..1_500).prop_map(
+    let segment = (small_offset(), small_offset(), flags, window, options, 0usize..1_500).prop_map(
         |(seq, ack, flags, window, options, payload)| {
             let payload = if payload > 700 { 0 } else { payload };
-            Act::Segment { seq, ack, flags, window, options, payload }
+            Action::Segment { seq, ack, flags, window, options, payload }
         },
     );
     prop_oneof![
         12 => segment,
-        1 => vec(any::<u8>(), 0..80).prop_map(Act::Bytes),
-        1 => (1u16..60, 1usize..64).prop_map(|(frame, count)| Act::Batch { frame, count }),
-        3 => (0usize..3_500).prop_map(Act::Send),
-        2 => Just(Act::Take),
-        1 => Just(Act::Close),
-        1 => Just(Act::Abort),
-        6 => Just(Act::Drain),
-        3 => (0u64..3_000).prop_map(Act::Pass),
+        1 => vec(any::<u8>(), 0..80).prop_map(Action::Bytes),
+        1 => (1u16..60, 1usize..64).prop_map(|(frame, count)| Action::Batch { frame, count }),
+        3 => (0usize..3_500).prop_map(Action::Send),
+        2 => Just(Action::Take),
+        1 => Just(Action::Close),
+        1 => Just(Action::Abort),
+        6 => Just(Action::Drain),
+        3 => (0u64..3_000).prop_map(Action::Pass),
     ]
 }
 
-/// A machine in the middle of something, its own numbers as the other end sees them.
-fn start(how: u8, timers: Timers) -> Tcp<Bytes> {
+/// Returns an end in one of five states.
+fn start(state: u8, timers: Timers) -> Tcp<Bytes> {
     let mut tcp = Tcp::new(options(timers));
-    match how {
+    match state {
         0 => {}
         1 => tcp.handle(Instant::ZERO, Input::Command(Command::Listen)).unwrap(),
         2 => tcp.handle(Instant::ZERO, Input::Command(Command::Connect)).unwrap(),
@@ -149,13 +149,13 @@ proptest! {
 
     /// Debug builds check the invariants of an end after every call.
     #[test]
-    fn no_segment_breaks_an_end(how in 0u8..5, fine: bool, acts in vec(act(), 1..80)) {
+    fn no_segment_violates_an_invariant(state in 0u8..5, fine: bool, actions in vec(action(), 1..80)) {
         let timers = if fine { FINE } else { Timers::default() };
-        let mut tcp = Checked::new(start(how, timers));
+        let mut tcp = Checked::new(start(state, timers));
         let (mut now, mut ours, mut theirs) = (Instant::ZERO, Seq(2), Seq(2));
-        for act in acts {
-            let (bytes, segment) = match act {
-                Act::Segment { seq, ack, flags, window, options, payload } => {
+        for action in actions {
+            let (bytes, segment) = match action {
+                Action::Segment { seq, ack, flags, window, options, payload } => {
                     let header = Header {
                         source: 0,
                         destination: 0,
@@ -172,33 +172,33 @@ proptest! {
                     bytes.resize(bytes.len() + payload, 1);
                     (bytes, None)
                 }
-                Act::Bytes(bytes) => (bytes, None),
-                Act::Batch { frame, count } => {
+                Action::Bytes(bytes) => (bytes, None),
+                Action::Batch { frame, count } => {
                     let bytes = vec![0; usize::from(frame) * count];
                     let segment = (count > 1).then(|| Segment::new(NonZeroU16::new(frame).unwrap()));
                     (bytes, segment)
                 }
-                Act::Drain => {
+                Action::Drain => {
                     for bytes in sent(&mut tcp, now) {
-                        let (header, length) = Header::parse(&bytes).expect("what it sends is a segment");
+                        let (header, length) = Header::parse(&bytes).expect("an end sends valid segments");
                         let numbers = (bytes.len() - length) as u32 + u32::from(header.has(SYN));
                         ours = if header.has(4) { ours } else { header.seq + numbers };
                         theirs = if header.has(ACK) && !header.has(4) { header.ack } else { theirs };
                     }
                     continue;
                 }
-                Act::Pass(ms) => {
+                Action::Pass(ms) => {
                     now += Span::from_ms(ms);
                     tcp.handle(now, Input::Wake).unwrap();
                     continue;
                 }
-                act => {
+                action => {
                     let (readable, data) = (tcp.inner().readable() as usize, vec![1; 3_500]);
                     let mut room = vec![0; readable];
-                    let command = match act {
-                        Act::Send(n) => Command::Send(&data[..n]),
-                        Act::Take => Command::Take(&mut room[..]),
-                        Act::Close => Command::Close,
+                    let command = match action {
+                        Action::Send(n) => Command::Send(&data[..n]),
+                        Action::Take => Command::Take(&mut room[..]),
+                        Action::Close => Command::Close,
                         _ => Command::Abort,
                     };
                     let _refused = tcp.handle(now, Input::Command(command));

@@ -1,9 +1,7 @@
-//! Over every line, everything arrives, in order, once.
+//! Every byte arrives in order and once over any link; opening, closing, windows and limits.
 
-mod support;
-
+use crate::support::{Connection, both, pattern};
 use proptest::prelude::*;
-use support::{World, both, pattern};
 use trunkline_endpoint::{Endpoint, Impairments, Input, MAX_BATCH, Output, Peer, Port, Writable};
 use trunkline_tcp::{
     Arithmetic, Bytes, Command, Content, Event, Options, Refusal, State, Tcp, Timers, Virtual,
@@ -16,7 +14,7 @@ fn line(ms: u64) -> Impairments {
     Impairments { delay: Span::from_ms(ms), ..Impairments::default() }
 }
 
-/// A line as bad as the seed says.
+/// Returns random impairments.
 fn bad_line(stream: &mut Stream) -> Impairments {
     let mut share = |most: f64| if stream.chance(0.5) { stream.unit() * most } else { 0.0 };
     let (drop, duplicate, reorder) = (share(0.1), share(0.1), share(0.2));
@@ -32,7 +30,7 @@ fn bad_line(stream: &mut Stream) -> Impairments {
     }
 }
 
-/// Options as odd as the seed says.
+/// Returns random options.
 fn odd_options(stream: &mut Stream) -> Options {
     let phase = |stream: &mut Stream| Span::from_ms(stream.below(600));
     let bsd = Timers::Bsd { fast_phase: phase(stream), slow_phase: phase(stream) };
@@ -56,12 +54,12 @@ fn every_byte_arrives_in_order_once_over_any_line() {
         let (a, _) = both(odd_options(&mut stream));
         let (_, b) = both(odd_options(&mut stream));
         let lines = [bad_line(&mut stream), bad_line(&mut stream)];
-        // A window of a few bytes is a few bytes each probe.
+        // A window of a few bytes passes only a few bytes per probe.
         let small = |o: Options| o.send_buffer.min(2_000);
         let least = u64::from(small(a).min(small(b)).min(a.receive_buffer).min(b.receive_buffer));
         let totals = [stream.below(60 * least + 1), stream.below(30 * least + 1)];
-        // Three lost SYNs would be one too many; the timing of one is tested elsewhere.
-        let mut world = World::new(seed, a, b, totals, [line(10), line(10)]);
+        // Three lost SYNs would abort the connection; another test covers their timing.
+        let mut world = Connection::new(seed, a, b, totals, [line(10), line(10)]);
         world.step = Span::from_ms(50);
         world.step();
         world.pair.impair(lines[0], lines[1]);
@@ -83,10 +81,10 @@ fn every_byte_arrives_in_order_once_over_any_line() {
 }
 
 #[test]
-fn sequence_numbers_wrap_on_the_way() {
-    // Both first numbers are near the end; each way passes it.
+fn sequence_numbers_wrap() {
+    // Both initial sequence numbers are close to 2^32; both directions pass it.
     let (a, b) = both(Options::default());
-    let mut world = World::new(1, a, b, [300_000, 300_000], [line(2), line(2)]);
+    let mut world = Connection::new(1, a, b, [300_000, 300_000], [line(2), line(2)]);
     assert!(world.finish(Span::from_s(60)));
     assert_eq!(world.pair.a().statistics().bytes_received, 300_000);
 }
@@ -98,7 +96,7 @@ fn a_large_window_fills_a_long_line() {
     for (scaling, most) in [(true, size), (false, 65_535)] {
         let (a, b) = both(Options { scaling, ..options });
         let fast = Impairments { rate: Some(Rate::from_bps(400_000_000)), ..line(100) };
-        let mut world = World::new(1, a, b, [30_000_000, 0], [fast, fast]);
+        let mut world = Connection::new(1, a, b, [30_000_000, 0], [fast, fast]);
         let mut in_flight = 0;
         for _ in 0..1_000 {
             world.step();
@@ -114,7 +112,7 @@ fn windows_are_scaled_only_if_both_offer_it() {
         let big = Options { receive_buffer: 1 << 30, ..Options::default() };
         let (a, _) = both(Options { scaling: ours, ..big });
         let (_, b) = both(Options { scaling: theirs, ..big });
-        let mut world = World::new(1, a, b, [50_000, 50_000], [line(1), line(1)]);
+        let mut world = Connection::new(1, a, b, [50_000, 50_000], [line(1), line(1)]);
         for _ in 0..100 {
             world.step();
         }
@@ -124,7 +122,7 @@ fn windows_are_scaled_only_if_both_offer_it() {
     }
 }
 
-/// Two ends, the time, and everything that passed between them.
+/// Two ends, the time, and every segment that was exchanged.
 struct Tap<C: Content> {
     ends: [Tcp<C>; 2],
     now: Instant,
@@ -141,7 +139,7 @@ impl<C: Content> Tap<C> {
         Tap { ends, now: Instant::ZERO, stream: Seed(seed).stream("tap"), seen: Vec::new() }
     }
 
-    /// A millisecond: segments cross, one in twenty does not.
+    /// Passes a millisecond and the segments of it; one in twenty is lost.
     fn pass(&mut self) {
         let mut crossing = Vec::new();
         let mut buffer = vec![0; MAX_BATCH];
@@ -175,7 +173,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn virtual_bytes_make_the_very_same_segments(seed: u64) {
+    fn virtual_bytes_produce_the_same_segments(seed: u64) {
         let mut stream = Seed(seed).stream("same");
         let options = odd_options(&mut stream);
         let (mut real, mut counted) = (Tap::<Bytes>::new(seed, options), Tap::<Virtual>::new(seed, options));
@@ -202,17 +200,17 @@ proptest! {
     }
 }
 
-/// A world whose ends have just connected, without users.
-fn connected(options: Options) -> World {
+/// Returns a connection after the handshake; its users do nothing.
+fn connected(options: Options) -> Connection {
     let (a, b) = both(options);
-    let mut world = World::new(1, a, b, [0, 0], [line(10), line(10)]);
+    let mut world = Connection::new(1, a, b, [0, 0], [line(10), line(10)]);
     world.pair.run(Span::from_ms(40));
     assert!(world.pair.a().is_open() && world.pair.b().is_open());
     world
 }
 
 #[test]
-fn one_direction_closes_and_the_other_goes_on() {
+fn one_direction_closes_and_the_other_continues() {
     let mut w = connected(Options::default());
     w.pair.command_a(Command::Send(&b"question"[..])).unwrap();
     w.pair.command_a(Command::Close).unwrap();
@@ -240,7 +238,7 @@ fn one_direction_closes_and_the_other_goes_on() {
 }
 
 #[test]
-fn both_close_at_once() {
+fn both_ends_close_simultaneously() {
     let mut w = connected(Options::default());
     w.pair.command_a(Command::Close).unwrap();
     w.pair.command_b(Command::Close).unwrap();
@@ -253,7 +251,7 @@ fn both_close_at_once() {
 }
 
 #[test]
-fn both_open_at_once() {
+fn both_ends_open_simultaneously() {
     let (a, b) = both(Options::default());
     let mut pair = trunkline_endpoint::Pair::new(
         Tcp::<Bytes>::new(a),
@@ -302,13 +300,13 @@ fn connecting_to_a_closed_port_resets_and_to_nothing_times_out() {
 }
 
 #[test]
-fn a_peer_that_goes_away_is_given_up() {
+fn an_unreachable_peer_is_abandoned() {
     let mut w = connected(Options::default());
     w.pair.impair(Impairments { drop: 1.0, ..line(10) }, line(10));
-    w.pair.command_a(Command::Send(&b"anybody?"[..])).unwrap();
+    w.pair.command_a(Command::Send(&b"hello?"[..])).unwrap();
     w.pair.run(Span::from_s(3_000));
     assert_eq!(w.pair.take_events_a().last().map(|(_, event)| *event), Some(Event::Closed));
-    // Twelve times it was sent again, the thirteenth expiry is one too many.
+    // Twelve retransmissions; the thirteenth expiry aborts.
     assert_eq!(w.pair.a().statistics().timeouts, 12);
     assert_eq!(w.pair.a().statistics().retransmitted_segments, 12);
 }

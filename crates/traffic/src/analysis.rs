@@ -4,7 +4,7 @@ use std::f64::consts::PI;
 
 use serde::Serialize;
 
-use crate::fft::{periodogram, radix_2};
+use crate::fft::periodogram;
 use crate::series::Series;
 
 /// Points of a curve.
@@ -67,56 +67,6 @@ fn quantile(sorted: &[f64], p: f64) -> f64 {
     sorted[rank.clamp(1, sorted.len()) - 1]
 }
 
-/// How much a series remembers of itself.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Autocorrelation {
-    /// By lag in intervals, from 0 (1 by definition) on; all 0 beyond it for a series that stands still.
-    pub r: Vec<f64>,
-    /// 95 % of what a series without memory shows lies within ± this, at each lag.
-    pub band: f64,
-}
-
-/// The autocorrelation up to a lag, which is cut to one less than there are intervals. Pairs with a gap do not count.
-pub fn autocorrelation(values: &[Option<f64>], lags: usize) -> Autocorrelation {
-    let known: Vec<f64> = values.iter().flatten().copied().collect();
-    let count = known.len().max(1) as f64;
-    let mean = known.iter().sum::<f64>() / count;
-    let lags = lags.min(values.len().saturating_sub(1));
-    let off = values.iter().map(|v| v.map_or(0.0, |v| v - mean));
-    let products = products(off, values.len(), lags);
-    let pairs = products_of_presence(values, lags);
-    let covariance = |lag: usize| if pairs[lag] > 0.5 { products[lag] / pairs[lag] } else { 0.0 };
-    let variance = covariance(0);
-    let r = |lag: usize| match lag {
-        0 => 1.0,
-        // What is left of a constant is rounding.
-        _ if variance <= mean * mean * 1e-24 => 0.0,
-        // Over the number of all intervals, not of pairs, where none is missing: never beyond ±1 (Priestley 1981, 5.3.3).
-        _ if known.len() == values.len() => products[lag] / products[0],
-        _ => (covariance(lag) / variance).clamp(-1.0, 1.0),
-    };
-    Autocorrelation { r: (0..=lags).map(r).collect(), band: 1.96 / libm::sqrt(count) }
-}
-
-/// Σ x_t x_{t+k} for k up to `lags`, by way of the power spectrum.
-fn products(values: impl Iterator<Item = f64>, n: usize, lags: usize) -> Vec<f64> {
-    let size = (n + lags + 1).next_power_of_two();
-    let mut data: Vec<(f64, f64)> = values.map(|v| (v, 0.0)).collect();
-    data.resize(size, (0.0, 0.0));
-    radix_2(&mut data);
-    data.iter_mut().for_each(|c| *c = (c.0 * c.0 + c.1 * c.1, 0.0));
-    radix_2(&mut data);
-    data[..=lags].iter().map(|c| c.0 / size as f64).collect()
-}
-
-fn products_of_presence(values: &[Option<f64>], lags: usize) -> Vec<f64> {
-    let n = values.len();
-    if values.iter().all(Option::is_some) {
-        return (0..=lags).map(|lag| (n - lag) as f64).collect();
-    }
-    products(values.iter().map(|v| f64::from(v.is_some())), n, lags).into_iter().map(libm::round).collect()
-}
-
 /// The power of a series by frequency.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Spectrum {
@@ -144,9 +94,9 @@ pub struct Line {
     pub chance: f64,
 }
 
-/// Lines with a larger chance are not told.
+/// Lines with a larger p-value are not reported.
 const CHANCE: f64 = 0.01;
-/// A period that fits fewer times is not told from a trend.
+/// A period that fits fewer times cannot be distinguished from a trend.
 const FEWEST_PERIODS: usize = 8;
 /// Frequencies to each side with which one is compared, and those next to it that are left out.
 const BESIDE: usize = 20;
@@ -252,8 +202,9 @@ impl Inventory {
     }
 }
 
-/// What is unusual for a series: more than its median by five standard deviations (as its median absolute deviation tells
-/// them, which bursts do not move), and by half at least. Normal noise exceeds it once in 3.5 million intervals.
+/// Returns the threshold above which a value of a series is unusual: five standard deviations above the median
+/// (estimated from the median absolute deviation, which bursts do not move), and at least half more than the median.
+/// Normal noise exceeds it once in 3.5 million intervals.
 pub fn usual_threshold(series: &Series) -> f64 {
     let median = |mut values: Vec<f64>| {
         values.sort_unstable_by(f64::total_cmp);
@@ -345,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_distribution_tells_its_percentiles() {
+    fn a_distribution_has_percentiles() {
         let found = distribution((1..=1000).rev().map(f64::from)).unwrap();
         assert_eq!(
             (found.min, found.p50, found.p90, found.p99, found.p999),
@@ -356,44 +307,6 @@ mod tests {
         let one = distribution([7.0].into_iter()).unwrap();
         assert_eq!((one.sd, one.p50, one.p999), (0.0, 7.0, 7.0));
         assert_eq!(distribution([].into_iter()), None);
-    }
-
-    #[test]
-    fn autocorrelation_is_the_sum_it_stands_for() {
-        let mut stream = Seed(1).stream("acf");
-        let mut values: Vec<Option<f64>> = (0..300).map(|_| Some(5.0 + stream.unit())).collect();
-        for gaps in [false, true] {
-            if gaps {
-                (0..300).step_by(7).for_each(|i| values[i] = None);
-            }
-            let known: Vec<f64> = values.iter().flatten().copied().collect();
-            let mean = known.iter().sum::<f64>() / known.len() as f64;
-            let found = autocorrelation(&values, 20);
-            assert_eq!((found.r.len(), found.r[0]), (21, 1.0));
-            let variance = known.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>() / known.len() as f64;
-            for lag in 1..=20 {
-                let pairs: Vec<f64> = (0..300 - lag)
-                    .filter_map(|t| Some((values[t]? - mean) * (values[t + lag]? - mean)))
-                    .collect();
-                let over = if gaps { pairs.len() } else { 300 } as f64;
-                let want = pairs.iter().sum::<f64>() / over / variance;
-                assert!((found.r[lag] - want).abs() < 1e-9, "lag {lag}: {} for {want}", found.r[lag]);
-            }
-        }
-        assert_eq!(autocorrelation(&some(&[3.3; 9]), 100).r, [1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
-        assert_eq!(autocorrelation(&[None, None], 1).r, [1.0, 0.0]);
-        assert_eq!(autocorrelation(&[], 5).r, [1.0]);
-    }
-
-    #[test]
-    fn noise_remembers_as_long_as_was_asked() {
-        let mut stream = Seed(2).stream("acf");
-        let noise = Noise::new(0.7, 1 << 15).unwrap();
-        let found = autocorrelation(&some(&noise.path(&mut stream)), 10);
-        for (lag, r) in found.r.iter().enumerate() {
-            let want = autocovariance(0.7, lag);
-            assert!((r - want).abs() < 0.05, "lag {lag}: {r} for {want}");
-        }
     }
 
     #[test]
@@ -421,13 +334,13 @@ mod tests {
     #[test]
     fn noise_has_no_periods() {
         let mut stream = Seed(4).stream("spectrum");
-        let mut told = 0;
+        let mut found = 0;
         for hurst in [0.5, 0.9] {
             let noise = Noise::new(hurst, 3000).unwrap();
-            told += (0..100).filter(|_| !spectrum(&noise.path(&mut stream), 1.0).lines.is_empty()).count();
+            found += (0..100).filter(|_| !spectrum(&noise.path(&mut stream), 1.0).lines.is_empty()).count();
         }
         // Two of 200 are expected.
-        assert!(told <= 8, "{told} of 200");
+        assert!(found <= 8, "{found} of 200");
     }
 
     #[test]

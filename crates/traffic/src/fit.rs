@@ -25,7 +25,7 @@ pub struct Sample {
     sum: f64,
     min: f64,
     max: f64,
-    /// Chooses what stays. A sample that has crossed to another process chooses from a stream of its own there.
+    /// Draws the reservoir. A sample that was sent to another process uses a separate stream there.
     #[serde(skip, default = "crossed")]
     stream: Stream,
 }
@@ -144,7 +144,7 @@ impl Sample {
         }
         let (distance, p_value) = match sent.len() {
             0 => (0.0, None),
-            _ if law.is_constant() => (deviation(&sent, asked_at(law, rounding, 0.5)), None),
+            _ if law.is_constant() => (deviation(&sent, requested_quantile(law, rounding, 0.5)), None),
             n => {
                 let distance = largest_difference(&sent, law, rounding);
                 (distance, Some(chance_of_distance(n, distance)))
@@ -154,24 +154,24 @@ impl Sample {
     }
 }
 
-/// The quantile of the values as they are used.
-fn asked_at(law: &Law, rounding: Rounding, p: f64) -> f64 {
+/// Returns the quantile of the law after rounding.
+fn requested_quantile(law: &Law, rounding: Rounding, p: f64) -> f64 {
     match rounding {
         Rounding::None => law.quantile(p),
         Rounding::Whole => libm::round(law.quantile(p)),
     }
 }
 
-/// The share of used values asked at or below `x`. A half rounds up, so just below it is the edge.
-fn asked_share(law: &Law, rounding: Rounding, x: f64) -> f64 {
+/// Returns the probability of a rounded value at or below `x`. A half rounds up, so the edge is just below it.
+fn requested_share(law: &Law, rounding: Rounding, x: f64) -> f64 {
     match rounding {
         Rounding::None => law.cdf(x),
         Rounding::Whole => law.cdf((libm::floor(x) + 0.5).next_down()),
     }
 }
 
-/// The share of used values asked below `x`, where `x` is one that can be used.
-fn asked_share_below(law: &Law, rounding: Rounding, x: f64) -> f64 {
+/// Returns the probability of a rounded value below `x`, where `x` is a possible value.
+fn requested_share_below(law: &Law, rounding: Rounding, x: f64) -> f64 {
     match rounding {
         Rounding::None if law.is_continuous() => law.cdf(x),
         Rounding::None => law.cdf(x.next_down()),
@@ -196,8 +196,8 @@ fn largest_difference(sent: &[f64], law: &Law, rounding: Rounding) -> f64 {
     let mut largest: f64 = 0.0;
     for same in sent.chunk_by(|a, b| a == b) {
         let upto = below + same.len();
-        let before = asked_share_below(law, rounding, same[0]) - below as f64 / n;
-        let after = upto as f64 / n - asked_share(law, rounding, same[0]);
+        let before = requested_share_below(law, rounding, same[0]) - below as f64 / n;
+        let after = upto as f64 / n - requested_share(law, rounding, same[0]);
         largest = largest.max(libm::fabs(before)).max(libm::fabs(after));
         below = upto;
     }
@@ -211,12 +211,13 @@ fn curve(sent: &[f64], law: &Law, rounding: Rounding) -> Vec<(f64, f64, f64)> {
     }
     let last = sent.len() - 1;
     let of_sent = (0..HALF_CURVE).map(|i| sent[i * last / (HALF_CURVE - 1)]);
-    let of_law = (0..HALF_CURVE).map(|i| asked_at(law, rounding, (i as f64 + 0.5) / HALF_CURVE as f64));
+    let of_law =
+        (0..HALF_CURVE).map(|i| requested_quantile(law, rounding, (i as f64 + 0.5) / HALF_CURVE as f64));
     let mut values: Vec<f64> = of_sent.chain(of_law).collect();
     values.sort_unstable_by(f64::total_cmp);
     values.dedup();
     let share_sent = |x: f64| sent.partition_point(|v| *v <= x) as f64 / sent.len() as f64;
-    values.into_iter().map(|x| (x, asked_share(law, rounding, x), share_sent(x))).collect()
+    values.into_iter().map(|x| (x, requested_share(law, rounding, x), share_sent(x))).collect()
 }
 
 /// P(D ≥ d) for `n` values of a continuous law.
@@ -454,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_sample_says_nothing() {
+    fn an_empty_sample_has_no_fit() {
         let law = law(Variable::Exponential { mean: 1.0 }, 0.0);
         let sample = Sample::new(Seed(1).stream("kept"));
         assert_eq!((sample.count(), sample.mean(), sample.min(), sample.max()), (0, None, None, None));

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn exact_noise_is_told() {
+    fn exact_noise_is_recognised() {
         // The long part, with 100 series of 2^16 for each exponent, is tests/soak_hurst.rs.
         for hurst in [0.5, 0.7, 0.9] {
             for x in series(hurst, 1 << 15, 2) {
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_hold_the_exponent_as_often_as_they_say() {
+    fn intervals_cover_the_exponent_at_their_level() {
         for hurst in [0.5, 0.8] {
             let mut held = [0; 5];
             for x in series(hurst, 1024, 100) {

@@ -3,7 +3,7 @@
 //! Draws below the least value are drawn again, so what leaves follows the law *given* that it is at or above
 //! it. Nothing is rejected here: each draw is one uniform number put through the inverse of the conditional
 //! distribution. Uniform, exponential, Pareto and Weibull laws stay in their family when cut from below; only
-//! the normal (and the lognormal, its exponential) needs a truncated form of its own.
+//! the normal (and the lognormal, its exponential) needs a separate truncated form.
 
 use std::f64::consts::{PI, SQRT_2};
 use std::sync::Arc;
@@ -155,7 +155,7 @@ impl Law {
         }
     }
 
-    /// Whether no single value has a chance of its own (neither constant nor empirical).
+    /// Returns whether no single value has positive probability (neither constant nor empirical).
     pub fn is_continuous(&self) -> bool {
         !matches!(self.shape, Shape::Constant(_) | Shape::Empirical { .. })
     }
@@ -250,7 +250,7 @@ fn upper_quantile(q: f64) -> f64 {
     }
     let z = acklam(q);
     let error = (upper_tail(z) - q) * libm::sqrt(2.0 * PI) * libm::exp(z * z / 2.0);
-    // Where the density has no digits left the approximation stands as it is.
+    // Where the density underflows, the approximation is not refined.
     if error.is_finite() { z + error / (1.0 + z * error / 2.0) } else { z }
 }
 
@@ -360,13 +360,13 @@ mod tests {
             // The midpoint rule, with the last piece of the tail left out: good to the share of the tail.
             let n = 1_000_000;
             let sum: f64 = (0..n).map(|i| law.quantile((f64::from(i) + 0.5) / f64::from(n))).sum();
-            let (told, summed) = (law.mean().unwrap(), sum / f64::from(n));
+            let (mean, summed) = (law.mean().unwrap(), sum / f64::from(n));
             let tolerance = if matches!(law.variable(), Variable::Pareto { shape, .. } if *shape < 2.0) {
                 0.01
             } else {
                 1e-4
             };
-            assert!((told - summed).abs() <= tolerance * told.abs(), "{law:?}: {told} is not {summed}");
+            assert!((mean - summed).abs() <= tolerance * mean.abs(), "{law:?}: {mean} is not {summed}");
         }
         assert_eq!(law(Variable::Pareto { shape: 1.0, min: 1.0 }, 0.0).mean(), None);
     }

@@ -1,22 +1,24 @@
-//! Traffic: random variables, burst patterns, and how well what was sent matches what was asked.
+//! Traffic: random variables, burst patterns, and tests of sent traffic against the requested laws.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
 //! | [`variable`] | [`Variable`], a quantity of the plan that may be random |
-//! | [`law`] | [`Law`], a variable cut at the least value that can be used: draws, distribution, mean |
-//! | [`fit`] | [`Sample`] and [`Fitness`], what was sent against what was asked |
-//! | [`pattern`] | [`Pattern`], which messages are sent and when |
-//! | [`series`] | [`Series`], amounts in equal intervals: other grains, correlation |
-//! | [`analysis`] | rates, autocorrelation, spectrum and bursts of a series |
+//! | [`law`] | [`Law`], a variable truncated at its least usable value: draws, distribution, mean |
+//! | [`fit`] | [`Sample`] and [`Fitness`]: sent values against the requested law |
+//! | [`pattern`] | [`Pattern`]: sizes and times of messages |
+//! | [`series`] | [`Series`]: amounts in equal intervals, resampling, correlation |
+//! | [`autocorrelation`](mod@autocorrelation) | the autocorrelation of a series |
+//! | [`analysis`] | the distribution, spectrum and bursts of a series |
 //! | [`hurst`] | the Hurst exponent of a series, by five estimators |
 //! | [`noise`] | exact fractional Gaussian noise |
 //! | [`profile`] | [`profile::Profile`], a law fitted to a series, and series drawn from it |
 //! | `fft` | the Fourier transform, the same on every machine |
-//! | [`source`] | [`Source`], a pattern at work: the messages one by one, and how well they kept to it |
+//! | [`source`] | [`Source`]: generates the messages of a pattern, and checks them against its laws |
 //!
-//! Nothing here reads a clock or knows a network. All arithmetic is `libm`'s, the same on every machine.
+//! The crate reads no clock and opens no socket. All arithmetic uses `libm`, so results are equal on every machine.
 
 pub mod analysis;
+pub mod autocorrelation;
 mod fft;
 pub mod fit;
 pub mod hurst;

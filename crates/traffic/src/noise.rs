@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_have_the_covariance_that_was_asked_for() {
+    fn paths_have_the_requested_covariance() {
         let (length, paths) = (64, 4_000);
         for hurst in [0.2, 0.5, 0.7, 0.9] {
             let noise = Noise::new(hurst, length).unwrap();

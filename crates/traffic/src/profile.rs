@@ -23,7 +23,7 @@ pub use on_off::OnOff;
 pub use tes::Tes;
 
 /// Values a profile keeps of a series; of a longer one as many, evenly spaced in rank.
-const KEPT: usize = 65_536;
+const MAX_VALUES: usize = 65_536;
 
 /// The shortest series that is fitted.
 pub const SHORTEST: usize = 16;
@@ -121,7 +121,7 @@ impl Profile {
         }
         Ok(match kind {
             Kind::Empirical => {
-                let values = kept(series);
+                let values = sorted_values(series);
                 Profile::Empirical(Empirical { mean: all.mean, values })
             }
             Kind::OnOff => Profile::OnOff(OnOff::fit(series).ok_or(ProfileError::Still)?),
@@ -131,7 +131,7 @@ impl Profile {
                 let below_zero = 0.5 * libm::erfc(mean / sd / std::f64::consts::SQRT_2);
                 Profile::Fgn(Fgn { mean, sd, hurst, below_zero })
             }
-            Kind::Tes => Profile::Tes(Tes::fit(&stretch, kept(series)).ok_or(ProfileError::Still)?),
+            Kind::Tes => Profile::Tes(Tes::fit(&stretch, sorted_values(series)).ok_or(ProfileError::Still)?),
         })
     }
 
@@ -157,13 +157,13 @@ impl Profile {
     }
 }
 
-/// The known values, ascending, at most [`KEPT`].
-fn kept(series: &Series) -> Vec<f64> {
+/// Returns the known values in ascending order, thinned to at most [`MAX_VALUES`].
+fn sorted_values(series: &Series) -> Vec<f64> {
     let mut all: Vec<f64> = series.known().collect();
     all.sort_unstable_by(f64::total_cmp);
-    if all.len() > KEPT {
+    if all.len() > MAX_VALUES {
         let last = all.len() - 1;
-        all = (0..KEPT).map(|i| all[i * last / (KEPT - 1)]).collect();
+        all = (0..MAX_VALUES).map(|i| all[i * last / (MAX_VALUES - 1)]).collect();
     }
     all
 }
@@ -215,7 +215,7 @@ mod tests {
     use trunkline_units::{Instant, Seed};
 
     use super::*;
-    use crate::analysis::autocorrelation;
+    use crate::autocorrelation::autocorrelation;
     use crate::source::{Bounds, Limit, Source, Step};
 
     fn series(values: &[f64]) -> Series {

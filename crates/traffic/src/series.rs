@@ -3,7 +3,7 @@
 use serde::Serialize;
 use trunkline_units::Span;
 
-use crate::analysis::autocorrelation;
+use crate::autocorrelation::autocorrelation;
 
 /// Values a series has at most: 256 MiB.
 pub const LONGEST: usize = 1 << 24;

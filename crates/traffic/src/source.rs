@@ -72,7 +72,7 @@ pub struct Bounds {
 
 /// How well one law of the traffic was kept.
 #[derive(Clone, Debug)]
-pub struct Verdict {
+pub struct LawCheck {
     /// `gap`, `size`, `count` or `response`.
     pub name: &'static str,
     /// The law, for people: `exponential(1 ms)`.
@@ -147,15 +147,15 @@ impl Drawn {
     }
 }
 
-/// How bursts follow each other.
+/// When bursts start.
 #[derive(Debug)]
-enum Gait {
-    /// The next message may leave at once.
+enum Schedule {
+    /// The next message may be sent immediately.
     Free,
-    /// A period of this law, in seconds, from burst to burst.
+    /// The period between bursts has this law, in seconds.
     Periods {
         period: Drawn,
-        /// Skip a burst whose next period has begun.
+        /// Skip a burst if the next one is due.
         skip: bool,
     },
     /// Evenly spaced messages at one rate after another.
@@ -166,7 +166,7 @@ enum Gait {
 #[derive(Debug)]
 pub struct Source {
     start: Instant,
-    gait: Gait,
+    gait: Schedule,
     sizes: Drawn,
     counts: Drawn,
     responses: Option<Drawn>,
@@ -209,18 +209,18 @@ impl Source {
     ) -> Result<Source, SourceError> {
         let named = |what: &str| format!("{place} / {what}");
         let single = Variable::Constant(1.0);
-        let periods = |period: &Variable, skip| -> Result<Gait, VariableError> {
-            Ok(Gait::Periods { period: Drawn::new(period, 0.0, seed, &named("gap"))?, skip })
+        let periods = |period: &Variable, skip| -> Result<Schedule, VariableError> {
+            Ok(Schedule::Periods { period: Drawn::new(period, 0.0, seed, &named("gap"))?, skip })
         };
         let mut once = seed.stream(&named("once"));
         let mut fixed =
             |v: &Variable| -> Result<f64, VariableError> { Ok(Law::new(v.clone(), 0.0)?.sample(&mut once)) };
         let (gait, size, count, response) = match pattern {
             Pattern::Full { size_bytes } | Pattern::File { size_bytes, .. } => {
-                (Gait::Free, size_bytes, &single, None)
+                (Schedule::Free, size_bytes, &single, None)
             }
             Pattern::Request { request_bytes, response_bytes } => {
-                (Gait::Free, request_bytes, &single, Some(response_bytes))
+                (Schedule::Free, request_bytes, &single, Some(response_bytes))
             }
             Pattern::Cbr { burst: Burst { size_bytes, count }, period_s } => {
                 (periods(period_s, false)?, size_bytes, count, None)
@@ -240,18 +240,18 @@ impl Source {
             Pattern::Stairs { size_bytes, rates_bps, hold_s } => {
                 let rates_bps = rates_bps.iter().map(&mut fixed).collect::<Result<_, _>>()?;
                 let hold = Span::from_seconds(fixed(hold_s)?);
-                (Gait::Stairs { rates_bps, hold }, size_bytes, &single, None)
+                (Schedule::Stairs { rates_bps, hold }, size_bytes, &single, None)
             }
             Pattern::Application { model, .. } => return Err(SourceError::Application(*model)),
         };
         let stairs = match &gait {
-            Gait::Stairs { rates_bps, hold } => start + *hold * rates_bps.len() as u64,
+            Schedule::Stairs { rates_bps, hold } => start + *hold * rates_bps.len() as u64,
             _ => Instant::MAX,
         };
         let mut source = Source {
             start,
             end: limit.time.map_or(Instant::MAX, |time| start + time).min(stairs),
-            foreseen: !matches!(gait, Gait::Free) && limit.messages.is_none() && limit.bytes.is_none(),
+            foreseen: !matches!(gait, Schedule::Free) && limit.messages.is_none() && limit.bytes.is_none(),
             sizes: Drawn::new(size, 1.0, seed, &named("size"))?,
             counts: Drawn::new(count, 1.0, seed, &named("count"))?,
             responses: response.map(|v| Drawn::new(v, 1.0, seed, &named("response"))).transpose()?,
@@ -273,7 +273,7 @@ impl Source {
             last_burst: None,
         };
         // A Poisson process has no message at its origin; every other pattern begins with one.
-        if let (Pattern::Poisson { .. }, Gait::Periods { period, .. }) = (pattern, &mut source.gait) {
+        if let (Pattern::Poisson { .. }, Schedule::Periods { period, .. }) = (pattern, &mut source.gait) {
             source.next = start + period.span();
         }
         source.regular = source.regularity();
@@ -281,7 +281,7 @@ impl Source {
     }
 
     fn regularity(&self) -> Option<(Span, u32)> {
-        let Gait::Periods { period: Drawn { constant: Some((_, period)), .. }, .. } = self.gait else {
+        let Schedule::Periods { period: Drawn { constant: Some((_, period)), .. }, .. } = self.gait else {
             return None;
         };
         let ((size, _), (count, _)) = (self.sizes.constant?, self.counts.constant?);
@@ -357,9 +357,9 @@ impl Source {
         while self.next < end {
             self.skipped += 1;
             let gap = match &mut self.gait {
-                Gait::Free => return,
-                Gait::Periods { period, .. } => period.span(),
-                Gait::Stairs { .. } => self.stair_gap(),
+                Schedule::Free => return,
+                Schedule::Periods { period, .. } => period.span(),
+                Schedule::Stairs { .. } => self.stair_gap(),
             };
             self.next += gap;
         }
@@ -370,7 +370,7 @@ impl Source {
     #[inline]
     pub fn batch(&mut self, now: Instant, most: u64) -> Option<(u32, u64)> {
         let alike =
-            matches!(self.gait, Gait::Free) && self.sizes.law.is_constant() && self.responses.is_none();
+            matches!(self.gait, Schedule::Free) && self.sizes.law.is_constant() && self.responses.is_none();
         if !alike || now < self.start || now >= self.end {
             return None;
         }
@@ -395,7 +395,7 @@ impl Source {
     #[inline(always)]
     fn begin_burst(&mut self, now: Instant) -> Option<Step> {
         loop {
-            if let Gait::Free = self.gait {
+            if let Schedule::Free = self.gait {
                 if now >= self.end {
                     return Some(Step::Done);
                 }
@@ -412,7 +412,7 @@ impl Source {
                 return Some(Step::Wait(self.next));
             }
             let (gap, skip) = match &mut self.gait {
-                Gait::Periods { period, skip } => (period.span(), *skip),
+                Schedule::Periods { period, skip } => (period.span(), *skip),
                 _ => (self.stair_gap(), false),
             };
             let due = self.next;
@@ -435,7 +435,7 @@ impl Source {
     fn stair_gap(&mut self) -> Span {
         let size =
             *self.ready.get_or_insert_with(|| self.sizes.whole(self.bounds.smallest, self.bounds.largest));
-        let Gait::Stairs { rates_bps, hold } = &self.gait else { return SHORTEST_PERIOD };
+        let Schedule::Stairs { rates_bps, hold } = &self.gait else { return SHORTEST_PERIOD };
         let step = self.next.since(self.start).as_ps() / hold.as_ps().max(1);
         let rate = rates_bps.get(step as usize).or(rates_bps.last()).copied().unwrap_or(1.0);
         Span::from_seconds(f64::from(size) * 8.0 / rate).max(SHORTEST_PERIOD)
@@ -453,16 +453,16 @@ impl Source {
         u64::from(size).min(left).max(u64::from(self.bounds.smallest)) as u32
     }
 
-    /// Must be told when the first message of a burst has left, to judge the gaps.
+    /// Needs the departure of the first message of each burst, to compare gaps with the law.
     #[inline(always)]
     pub fn departed(&mut self, at: Instant) {
         let asked = std::mem::replace(&mut self.asked_gap, self.next.since(self.due));
         if let Some(last) = self.last_burst.replace(at) {
             let gap = at.since(last);
             match self.gait {
-                Gait::Free => {}
-                Gait::Periods { .. } => self.push_gap(gap.as_s()),
-                Gait::Stairs { .. } => self.push_gap(gap.as_s() / asked.as_s()),
+                Schedule::Free => {}
+                Schedule::Periods { .. } => self.push_gap(gap.as_s()),
+                Schedule::Stairs { .. } => self.push_gap(gap.as_s() / asked.as_s()),
             }
         }
     }
@@ -494,7 +494,7 @@ impl Source {
     /// when the next burst would have been due.
     pub fn active(&self, last: Instant) -> Span {
         let planned = match (&self.gait, self.limit.time) {
-            (Gait::Free, _) => last,
+            (Schedule::Free, _) => last,
             (_, Some(_)) if self.next >= self.end => self.end,
             _ => self.next,
         };
@@ -509,11 +509,11 @@ impl Source {
     /// The rate of message bytes asked for, bits per second; none where it is "as fast as it goes" or infinite.
     pub fn offered_bps(&self) -> Option<f64> {
         match &self.gait {
-            Gait::Free => None,
-            Gait::Periods { period, .. } => {
+            Schedule::Free => None,
+            Schedule::Periods { period, .. } => {
                 Some(self.sizes.law.mean()? * self.counts.law.mean()? * 8.0 / period.law.mean()?)
             }
-            Gait::Stairs { rates_bps, hold } => {
+            Schedule::Stairs { rates_bps, hold } => {
                 let end = self.end.since(self.start);
                 let held: f64 = rates_bps
                     .iter()
@@ -526,21 +526,21 @@ impl Source {
     }
 
     /// How well each law was kept: gaps first, then whatever else is random.
-    pub fn verdicts(&self) -> Vec<Verdict> {
+    pub fn verdicts(&self) -> Vec<LawCheck> {
         let mut all = Vec::new();
         let us = |s: f64| Span::from_seconds(s).to_string();
         let gaps = self.all_gaps();
         match &self.gait {
-            Gait::Periods { period, .. } => {
+            Schedule::Periods { period, .. } => {
                 let mut v = verdict("gap", "us", &period.law, &gaps, Rounding::None, us);
                 v.scale(1e6);
                 all.push(v);
             }
-            Gait::Stairs { .. } => {
+            Schedule::Stairs { .. } => {
                 let law = Law::new(Variable::Constant(1.0), 0.0).expect("a constant is a law");
                 all.push(verdict("gap", "ratio", &law, &gaps, Rounding::None, |x| x.to_string()));
             }
-            Gait::Free => {}
+            Schedule::Free => {}
         }
         let random = [
             ("size", "bytes", Some(&self.sizes)),
@@ -563,8 +563,8 @@ fn verdict(
     sample: &Sample,
     rounding: Rounding,
     show: impl Fn(f64) -> String,
-) -> Verdict {
-    Verdict {
+) -> LawCheck {
+    LawCheck {
         name,
         law: law.variable().describe(show),
         unit,
@@ -574,7 +574,7 @@ fn verdict(
     }
 }
 
-impl Verdict {
+impl LawCheck {
     fn scale(&mut self, factor: f64) {
         self.asked_mean = self.asked_mean.map(|m| m * factor);
         self.sent_mean *= factor;
@@ -664,7 +664,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_due_and_did_not_leave_is_counted() {
+    fn due_messages_that_were_not_sent_are_counted() {
         // The machine sleeps through the last third, and wakes after the end.
         let mut s = source(&Pattern::Cbr { burst: burst(1000.0, 1.0), period_s: constant(0.01) }, seconds(1));
         let (mut now, mut count, mut last) = (START, 0, START);
@@ -682,7 +682,7 @@ mod tests {
 
     #[test]
     fn a_limit_in_bytes_is_met_exactly() {
-        // The 14-million-byte transfer of 1996, and a remainder too small for a message of its own.
+        // The 14-million-byte transfer of 1996, and a remainder too small for a separate message.
         for (size, bytes) in [(65_000.0, 14_000_000), (1000.0, 10_010), (1000.0, 100)] {
             let limit = Limit { bytes: Some(bytes), ..Limit::default() };
             let sent = drive(&mut source(&Pattern::Full { size_bytes: constant(size) }, limit));

@@ -39,7 +39,7 @@ pub enum Variable {
         /// Standard deviation, above 0.
         sd: f64,
     },
-    /// Lognormal, told by the mean and standard deviation of the variable itself.
+    /// Lognormal, given by the mean and standard deviation of the variable itself.
     Lognormal {
         /// Mean, above 0.
         mean: f64,

@@ -11,7 +11,7 @@ use trunkline_units::Seed;
 const CLAIMED: [f64; 5] = [0.5, 0.6, 0.7, 0.8, 0.9];
 
 /// These, or what a variable of the environment says instead, with commas between.
-fn told<T: std::str::FromStr<Err: std::fmt::Debug> + Copy>(variable: &str, usual: &[T]) -> Vec<T> {
+fn from_env<T: std::str::FromStr<Err: std::fmt::Debug> + Copy>(variable: &str, usual: &[T]) -> Vec<T> {
     match std::env::var(variable) {
         Ok(text) => text.split(',').map(|one| one.trim().parse().expect(variable)).collect(),
         Err(_) => usual.to_vec(),
@@ -41,10 +41,10 @@ fn mean_and_sd(values: impl Iterator<Item = f64>) -> (f64, f64) {
 
 /// 100 series of 2^16 values for each exponent.
 #[test]
-fn a_hundred_series_are_told_within_three_hundredths() {
+fn a_hundred_estimates_are_within_three_hundredths() {
     println!("| estimator | H | mean error | worst | spread | within 0.03 | mean error, raw |");
     println!("| --- | --- | --- | --- | --- | --- | --- |");
-    for hurst in told("HURST", &CLAIMED) {
+    for hurst in from_env("HURST", &CLAIMED) {
         let found = all(&Method::ALL, hurst, 1 << 16, 100, "a hundred");
         for (found, method) in found.iter().zip(Method::ALL) {
             let (mean, sd) = mean_and_sd(found.iter().map(|e| e.h - hurst));
@@ -69,8 +69,8 @@ fn a_hundred_series_are_told_within_three_hundredths() {
 fn intervals_hold_what_they_claim() {
     println!("| values | H | {} |", Method::ALL.map(Method::name).join(" | "));
     println!("| --- | --- | --- | --- | --- | --- | --- |");
-    for length in told("VALUES", &[1_000, 4_096, 1 << 14, 1 << 16]) {
-        for hurst in told("HURST", &CLAIMED) {
+    for length in from_env("VALUES", &[1_000, 4_096, 1 << 14, 1 << 16]) {
+        for hurst in from_env("HURST", &CLAIMED) {
             let found = all(&Method::ALL, hurst, length, 1000, "coverage");
             let held = |e: &&Estimate| e.low <= hurst && hurst <= e.high;
             let shares: Vec<f64> =
@@ -86,12 +86,12 @@ fn intervals_hold_what_they_claim() {
 
 /// Draws the tables of `hurst/calibration.rs` anew (with `POWERS=16` only of 2^16 values) and holds them against those that are there.
 #[test]
-fn tables_are_what_noise_says() {
+fn tables_follow_from_noise() {
     let methods = [Method::VarianceTime, Method::RescaledRange];
     let mut tables = [String::new(), String::new()];
     for hurst in [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95] {
         let mut rows = [Vec::new(), Vec::new()];
-        for power in told("POWERS", &[8, 10, 12, 14, 16]) {
+        for power in from_env("POWERS", &[8, 10, 12, 14, 16]) {
             let series = if power == 8 { 4000 } else { 2000 };
             let found = all(&methods, hurst, 1 << power, series, "tables");
             for ((found, row), method) in found.iter().zip(&mut rows).zip(methods) {

@@ -1,10 +1,8 @@
 //! `trunkline analyse`: reports of known series, fitted sources, errors.
 
-mod command;
-
 use std::fmt::Write;
 
-use command::{TestDir, number};
+use crate::command::{TestDir, number};
 use serde_json::Value;
 use trunkline_traffic::noise::Noise;
 use trunkline_units::Seed;

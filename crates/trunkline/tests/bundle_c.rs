@@ -3,14 +3,12 @@
 
 #![allow(clippy::disallowed_methods, reason = "these tests watch programs that run in real time")]
 
-mod command;
-
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use command::{can, repository};
+use crate::command::{can, repository};
 
 const FUNCTIONS: [&str; 19] = [
     "bundle_close",

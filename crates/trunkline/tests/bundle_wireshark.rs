@@ -3,14 +3,12 @@
 
 #![allow(clippy::disallowed_methods, reason = "these tests watch programs that run in real time")]
 
-mod command;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use command::{TestDir, can, repository};
+use crate::command::{TestDir, can, repository};
 use trunkline_bundle::wire::classic;
 use trunkline_bundle::wire::format2::{self, is_pdu};
 

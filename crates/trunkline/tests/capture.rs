@@ -3,14 +3,12 @@
 
 #![allow(clippy::disallowed_methods, reason = "these tests watch a program that runs in real time")]
 
-mod command;
-
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use command::{TestDir, can, connection, free_ports, noise, number, signal, within};
+use crate::command::{TestDir, can, connection, free_ports, noise, number, signal, within};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 

@@ -4,13 +4,11 @@
 //! archive with a simulated and a live run of it, the capture of the simulated run, an archive of counters, the C headers,
 //! and the hashes of every experiment in `experiments/` that runs in the simulator, over 200 ms.
 
-mod command;
-
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use command::{TestDir, repository};
+use crate::command::{TestDir, repository};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 

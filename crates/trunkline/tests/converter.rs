@@ -2,15 +2,13 @@
 
 #![allow(clippy::disallowed_methods, reason = "these tests watch programs that run in real time")]
 
-mod command;
-
 use std::fs::File;
 use std::path::Path;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use command::{Running, TestDir, can, repository, signal, within};
+use crate::command::{Running, TestDir, can, repository, signal, within};
 use nix::sys::signal::Signal;
 
 /// What has not come by then does not come.
@@ -129,7 +127,7 @@ fn two_minutes_on_one_machine_go_as_they_are_written() {
     if !can(&["unshare", "-n", "ip", "link", "set", "lo", "up"]) {
         return;
     }
-    for (heading, host) in [("## Two minutes", "1"), ("### The same in the wide format", "1000")] {
+    for (heading, host) in [("## Two minutes", "1"), ("### The same in format 2", "1000")] {
         let [level1, central, two, one] = two_minutes(heading, host);
         assert!(level1.starts_with("level 1 number 1 on 127.0.0.1:3457") || host != "1", "{level1}");
         assert!(central.starts_with("central on 127.0.0.1:3450"), "{central}");

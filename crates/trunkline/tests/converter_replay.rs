@@ -3,13 +3,11 @@
 
 #![allow(clippy::disallowed_methods, reason = "these tests watch programs that run in real time")]
 
-mod command;
-
 use std::fs;
 use std::io::Write;
 use std::process::Command;
 
-use command::{TestDir, can, repository};
+use crate::command::{TestDir, can, repository};
 use dis_rs::comment::model::Comment;
 use dis_rs::entity_state::model::EntityState;
 use dis_rs::model::{EntityId, Location, Pdu, PduBody, PduHeader};

@@ -3,12 +3,10 @@
 
 #![allow(clippy::disallowed_methods, reason = "these tests watch programs that run in real time")]
 
-mod command;
-
 use std::io::Write;
 use std::process::Command;
 
-use command::{TestDir, can, repository};
+use crate::command::{TestDir, can, repository};
 
 const ROUTER: &str = "crates/trunkline/tests/converter/router.py";
 const OVERLOAD: &str = "crates/trunkline/tests/converter/overload.py";

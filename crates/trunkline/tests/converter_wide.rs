@@ -2,11 +2,9 @@
 
 #![allow(clippy::disallowed_methods, reason = "these tests watch programs that run in real time")]
 
-mod command;
-
 use std::process::Command;
 
-use command::{TestDir, can, repository};
+use crate::command::{TestDir, can, repository};
 
 const WIDE: &str = "crates/trunkline/tests/converter/wide.py";
 

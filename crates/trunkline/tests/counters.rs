@@ -1,16 +1,13 @@
 //! The commands on an archive of counters: import, list, export, runs, captures, remote write.
 
 #[cfg(feature = "postgres")]
-#[path = "counters/away.rs"]
 mod away;
-mod command;
 #[cfg(feature = "postgres")]
-#[path = "counters/postgres.rs"]
 mod postgres;
 
 use std::collections::BTreeMap;
 
-use command::TestDir;
+use crate::command::TestDir;
 
 /// Returns the output of a command that must succeed without warnings.
 fn well(dir: &TestDir, args: &[&str]) -> String {
@@ -479,8 +476,8 @@ mod remote {
     fn forwarding_survives_a_restart_of_the_database() {
         use std::time::Duration;
 
-        use super::command::{Running, signal, within};
         use super::postgres::server::{Server, server as is_there};
+        use crate::command::{Running, signal, within};
         use nix::sys::signal::Signal;
         use trunkline_counters::archive::Reader;
 

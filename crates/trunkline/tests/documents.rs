@@ -217,7 +217,7 @@ fn the_command_reference_is_the_help() {
     if std::env::var_os("BLESS").is_some() {
         std::fs::write(&path, &page).unwrap();
     }
-    assert_eq!(read(&path), page, "BLESS=1 cargo test -p trunkline --features full --test documents");
+    assert_eq!(read(&path), page, "BLESS=1 cargo test -p trunkline --features full --test main documents::");
 }
 
 #[test]

@@ -2,15 +2,13 @@
 
 #![allow(clippy::disallowed_methods, reason = "these tests watch programs that run in real time")]
 
-mod command;
-
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use command::{Ended, Running, TestDir, noise, signal, within};
+use crate::command::{Ended, Running, TestDir, noise, signal, within};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use trunkline_llc::socket::{Settings, StationSocket};

@@ -3,12 +3,10 @@
 
 #![allow(clippy::disallowed_methods, reason = "these tests watch programs that run in real time")]
 
-mod command;
-
 use std::path::Path;
 use std::process::Command;
 
-use command::{TestDir, can, repository};
+use crate::command::{TestDir, can, repository};
 
 const DISSECTOR: &str = "wireshark/trunkline-llc.lua";
 const FRAMES: &str = "crates/trunkline/tests/dissect/frames_llc.py";

@@ -3,7 +3,6 @@
 #![cfg(feature = "snmp")]
 #![allow(clippy::disallowed_methods, reason = "these tests watch programs that run in real time")]
 
-mod command;
 mod snmpsim;
 
 use std::env;
@@ -14,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use command::{Running, TestDir, can, signal, within};
+use crate::command::{Running, TestDir, can, signal, within};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
@@ -278,7 +277,7 @@ fn errors_are_one_line() {
     for (text, words) in [
         ("period 3", "poll.toml: line 1: "),
         ("period = '1s'", "there is nothing to poll"),
-        ("[[machine]]\nname = 'a'\n[[machine]]\nname = 'a'", "the name `a` is there twice"),
+        ("[[machine]]\nname = 'a'\n[[machine]]\nname = 'a'", "duplicate name `a`"),
     ] {
         dir.write("poll.toml", text);
         dir.execute(&["monitor", "poll", "poll.toml"]).assert_line(2, words);

@@ -1,10 +1,8 @@
 //! `trunkline reproduce` from outside.
 
-mod command;
-
 use std::fs;
 
-use command::{TestDir, number};
+use crate::command::{TestDir, number};
 use serde_json::Value;
 
 fn cells(text: &str) -> Vec<Value> {

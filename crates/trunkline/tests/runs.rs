@@ -1,13 +1,11 @@
 //! Runs that go well: every protocol with every test, and what is kept and shown of them.
 
-mod command;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use command::{TestDir, assert_accounted, can, connection, free_ports, noise, number, repository};
+use crate::command::{TestDir, assert_accounted, can, connection, free_ports, noise, number, repository};
 use serde_json::Value;
 
 /// Fields and their JSON types, as the contract has them. `?`: null where unknown.

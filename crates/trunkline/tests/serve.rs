@@ -3,15 +3,13 @@
 #![cfg(feature = "web")]
 #![allow(clippy::disallowed_methods, reason = "these tests watch a program that runs in real time")]
 
-mod command;
-
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use command::{Running, TestDir, signal, within};
+use crate::command::{Running, TestDir, signal, within};
 use nix::sys::signal::Signal;
 use trunkline_counters::archive::Writer;
 

@@ -1,8 +1,6 @@
 //! `trunkline study` from outside.
 
-mod command;
-
-use command::TestDir;
+use crate::command::TestDir;
 use serde_json::Value;
 
 /// An experiment around the line that is printed to be pasted.
@@ -36,11 +34,11 @@ fn the_study_as_json_is_whole() {
     let json: Value = serde_json::from_str(&ended.out).expect("JSON and nothing else");
     let host = &json["host"];
     let mean = |what: &str| {
-        let of = |side: &str| command::number(&host[side][what]);
+        let of = |side: &str| crate::command::number(&host[side][what]);
         (of("send") + of("receive")) / 2.0
     };
     for what in ["packet_ns", "byte_ns"] {
-        let figure = command::number(&host[what]);
+        let figure = crate::command::number(&host[what]);
         assert!(figure > 0.0 && (figure - mean(what)).abs() < 1e-6 * figure, "{host}");
     }
     assert!(host["points"].as_array().expect("a list").len() >= 5, "{host}");

@@ -1,10 +1,8 @@
 //! `trunkline sweep` from outside: what it finds, that nothing but plan and seed matters, and what it refuses.
 
-mod command;
-
 use std::fs;
 
-use command::{Ended, Running, TestDir, number, signal, within};
+use crate::command::{Ended, Running, TestDir, number, signal, within};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use serde_json::Value;

@@ -2,8 +2,6 @@
 
 #![allow(clippy::disallowed_methods, reason = "these tests watch a program that runs in real time")]
 
-mod command;
-
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::fd::AsFd;
@@ -11,7 +9,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use command::{Running, TestDir, can, within};
+use crate::command::{Running, TestDir, can, within};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sched::{CloneFlags, unshare};
@@ -367,7 +365,7 @@ fn a_signal_restores_the_terminal() {
     simulated(&dir);
     let screen = Screen::open(&dir, "out/sim/a-b.pcapng --write kept.pcapng");
     screen.shows(&["trunkline top", "10.0.0.1"]);
-    command::signal(screen.monitor(), Signal::SIGTERM);
+    crate::command::signal(screen.monitor(), Signal::SIGTERM);
     screen.is_restored();
     assert!(dir.path("kept.pcapng").exists(), "what was asked for is written");
 }
@@ -447,7 +445,7 @@ fn the_screen_of_an_interface_until_its_window_is_closed() {
     screen.shows(&["4 > 6  UI", "Tag       8100, priority 5, VLAN 0"]);
     let monitor = screen.monitor();
     screen.tmux(&["kill-server"]);
-    within(SOON, "the monitor to end", || command::is_gone(monitor));
+    within(SOON, "the monitor to end", || crate::command::is_gone(monitor));
     let again = dir.execute(&["top", "kept.pcapng", "--json"]);
     assert_eq!((again.status, objects_end(&again.out)["total"]["packets"].as_u64()), (0, Some(300)));
     let csv = fs::read_to_string(dir.path("load.csv")).unwrap();
@@ -494,7 +492,7 @@ fn every_frame_of_a_flood_is_counted() {
             came += probe.take_counters().unwrap().frames;
             came == FRAMES
         });
-        command::signal(monitor.id(), Signal::SIGINT);
+        crate::command::signal(monitor.id(), Signal::SIGINT);
         let ended = monitor.end();
         assert_eq!((ended.status, ended.err.as_str()), (0, ""));
         let end = objects_end(&ended.out);

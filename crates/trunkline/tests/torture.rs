@@ -1,11 +1,9 @@
 //! `trunkline torture` and the curves of 1998, from outside.
 
-mod command;
-
 use std::fs;
 use std::time::Duration;
 
-use command::{Running, TestDir, number, signal, within};
+use crate::command::{Running, TestDir, number, signal, within};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use serde_json::Value;

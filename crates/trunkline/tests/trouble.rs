@@ -1,12 +1,10 @@
 //! Runs that go wrong: each ends with one clear line and the right status, and keeps what was measured until then.
 
-mod command;
-
 use std::fs;
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use command::{
+use crate::command::{
     Ended, Running, TestDir, assert_accounted, can, connection, free_ports, is_gone, noise, signal, within,
 };
 use nix::sys::signal::Signal;

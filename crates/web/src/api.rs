@@ -124,7 +124,7 @@ fn event_names(events: EventSet) -> Vec<&'static str> {
     events.iter().map(|event| event.name()).collect()
 }
 
-/// The parts of a series name. A name that is not a [`SeriesName`] is an object of its own.
+/// The parts of a series name. A name that is not a [`SeriesName`] is itself the object.
 pub struct ParsedName {
     pub object: String,
     pub class: &'static str,
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_question_is_described_and_nothing_else() {
+    fn openapi_describes_exactly_the_routes() {
         let text = include_str!("openapi.json");
         let described: serde_json::Value = serde_json::from_str(text).expect("JSON");
         let paths = described["paths"].as_object().expect("an object");

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_unescaped_once() {
+    fn values_are_decoded_once() {
         let query = parse("device=a%2Fb+%25%C3%BC&buckets=").unwrap();
         assert_eq!((query.required("device").unwrap(), query.optional("buckets")), ("a/b %ü", Some("")));
         assert!(query.required("from_ns").is_err());
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_have_bounds() {
+    fn numbers_are_limited() {
         let count = |text: &str| parse(text).unwrap().count("buckets", 5, 1..=10).ok();
         assert_eq!([count(""), count("buckets=10"), count("buckets=0")], [Some(5), Some(10), None]);
         assert_eq!([count("buckets=11"), count("buckets=x"), count("buckets=")], [None, None, None]);

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn too_many_questions_are_refused_and_the_others_answered() {
+    fn excess_queries_are_refused_and_the_others_answered() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("counters.sqlite");
         drop(Writer::open(&path).unwrap());

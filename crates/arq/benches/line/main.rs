@@ -31,19 +31,19 @@ use trunkline_arq::{Congestion, Options, Statistics};
 const ROUNDS: usize = 4;
 
 /// What the command asks for.
-struct Asked {
+struct Arguments {
     rounds: usize,
     words: Vec<String>,
 }
 
-impl Asked {
+impl Arguments {
     fn wants(&self, name: &str) -> bool {
         self.words.is_empty() || self.words.iter().any(|word| name.contains(word.as_str()))
     }
 }
 
 fn main() {
-    let mut asked = Asked { rounds: ROUNDS, words: Vec::new() };
+    let mut asked = Arguments { rounds: ROUNDS, words: Vec::new() };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         if word == "--rounds" {
@@ -59,7 +59,7 @@ fn main() {
     }
 }
 
-fn run(spaces: &Spaces, asked: &Asked) {
+fn run(spaces: &Spaces, asked: &Arguments) {
     type Contest = fn(&Spaces, &str, usize);
     let contests: [(&str, bool, f64, Contest); 6] = [
         ("one way, no loss", true, 0.0, one_way),

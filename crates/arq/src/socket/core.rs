@@ -465,7 +465,7 @@ impl Core {
             return Ok(());
         }
         if user.over.is_some() || self.failed.is_some() {
-            return Err(self.why(id, Error::NotYet));
+            return Err(self.closed_or_error(id, Error::NotYet));
         }
         if !self.flushing.contains(&id) {
             self.flushing.push(id);
@@ -483,7 +483,7 @@ impl Core {
     }
 
     /// Why a connection takes or gives nothing (more), if it does not.
-    fn why(&self, id: ConnectionId, error: Error) -> Error {
+    fn closed_or_error(&self, id: ConnectionId, error: Error) -> Error {
         match self.users.get(&id) {
             Some(User { over: Some(end), .. }) => Error::Closed(*end),
             _ => self.or_worse(error),
@@ -507,8 +507,8 @@ impl Core {
         self.owe(id, bytes.len());
         match self.node.send(now, id, channel, bytes) {
             Ok(()) => Ok(()),
-            Err(Refusal::Full) => Err(self.why(id, Error::Full)),
-            Err(other) => Err(self.why(id, Error::Refused(other))),
+            Err(Refusal::Full) => Err(self.closed_or_error(id, Error::Full)),
+            Err(other) => Err(self.closed_or_error(id, Error::Refused(other))),
         }
     }
 
@@ -538,7 +538,7 @@ impl Core {
     ) -> Result<(), Error> {
         self.owe(id, message.len());
         let done = self.defer_command(now, Command::SendOwned { id, channel, message });
-        done.map_err(|error| self.why(id, error))
+        done.map_err(|error| self.closed_or_error(id, error))
     }
 
     /// Takes a whole message into `into`, which is empty.
@@ -553,7 +553,7 @@ impl Core {
         loop {
             let Some(user) = self.users.get_mut(&id) else { return Err(Error::Refused(Refusal::Unknown)) };
             if !user.open {
-                return Err(self.why(id, Error::NotYet));
+                return Err(self.closed_or_error(id, Error::NotYet));
             }
             // A part waits beside, so that whoever takes the rest may be another thread with another buffer.
             let mut part = if user.parts.is_empty() { None } else { user.parts.remove(&channel) };
@@ -651,7 +651,7 @@ impl Core {
         let mut read = 0;
         let command = Command::Read { id, channel, buffer: into, read: &mut read };
         self.node.handle(now, Input::Command(command)).map_err(|refusal| match refusal {
-            Refusal::Closed => self.why(id, Error::NotYet),
+            Refusal::Closed => self.closed_or_error(id, Error::NotYet),
             other => Error::Refused(other),
         })?;
         if read > 0 {

@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn tasks_talk_both_ways_on_many_channels() {
+    async fn tasks_exchange_messages_on_many_channels() {
         let (client, server) = pair().await;
         let mut tasks = Vec::new();
         for channel in [0, 9, 65_534] {

@@ -76,7 +76,7 @@ impl Run {
 }
 
 /// One direction.
-struct Way {
+struct LineDirection {
     /// When all that was sent will have crossed.
     busy_until: Instant,
     arriving: VecDeque<(Instant, Vec<u8>)>,
@@ -108,7 +108,7 @@ impl Line {
         let nodes = [node(None, "a"), node(Some(options.clone()), "b")];
         let end =
             |node| End { node, id: ConnectionId::default(), deadline: Instant::MAX, sends: false, taken: 0 };
-        let way = || Way {
+        let way = || LineDirection {
             busy_until: Instant::ZERO,
             arriving: VecDeque::new(),
             crossed: 0,
@@ -116,7 +116,7 @@ impl Line {
             overflowed: 0,
         };
         let random = Seed(self.seed).stream("line");
-        let mut world = World { line: self, random, ends: nodes.map(end), ways: [way(), way()] };
+        let mut world = LineTest { line: self, random, ends: nodes.map(end), ways: [way(), way()] };
         world.open(options);
         let warm = Instant::ZERO + Span::from_s(1);
         world.until(warm, both);
@@ -137,15 +137,15 @@ impl Line {
     }
 }
 
-struct World<'a> {
+struct LineTest<'a> {
     line: &'a Line,
     random: Stream,
     ends: [End; 2],
     /// By the end that sends.
-    ways: [Way; 2],
+    ways: [LineDirection; 2],
 }
 
-impl World<'_> {
+impl LineTest<'_> {
     fn open(&mut self, options: &Options) {
         let mut id = ConnectionId::default();
         let open = Command::Open { peer: ENDS[1], options, id: &mut id };

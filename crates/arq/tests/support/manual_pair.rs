@@ -12,7 +12,7 @@ pub const HOP: Span = Span::from_ms(1);
 
 pub const ADDRESSES: [Peer; 2] = [Peer::new(b"a"), Peer::new(b"b")];
 
-pub struct Hand {
+pub struct ManualPair {
     pub nodes: [Checked<Node>; 2],
     pub ids: [ConnectionId; 2],
     pub now: Instant,
@@ -21,19 +21,19 @@ pub struct Hand {
     buffer: Vec<u8>,
 }
 
-impl Hand {
+impl ManualPair {
     /// Two ends, of which the first has been asked to open a connection.
-    pub fn new(options: &Options) -> Hand {
-        Hand::between(options, options)
+    pub fn new(options: &Options) -> ManualPair {
+        ManualPair::between(options, options)
     }
 
     /// The same, each with its own options.
-    pub fn between(options: &Options, accept: &Options) -> Hand {
-        Hand::prepared(options, accept, |_| {})
+    pub fn between(options: &Options, accept: &Options) -> ManualPair {
+        ManualPair::prepared(options, accept, |_| {})
     }
 
     /// The same, of nodes to which something was done before.
-    pub fn prepared(options: &Options, accept: &Options, prepare: impl Fn(&mut Node)) -> Hand {
+    pub fn prepared(options: &Options, accept: &Options, prepare: impl Fn(&mut Node)) -> ManualPair {
         let node = |accept, place: &str| {
             let random = Seed(1998).stream(place);
             let mut node = Node::new(Config { port: Port(0), accept, max_connections: 2, random });
@@ -43,19 +43,19 @@ impl Hand {
         let nodes = [node(None, "a"), node(Some(accept.clone()), "b")];
         let (ids, deadlines) = ([ConnectionId::default(); 2], [None; 2]);
         let buffer = vec![0; MAX_BATCH];
-        let mut hand = Hand { nodes, ids, now: Instant::ZERO, deadlines, events: Vec::new(), buffer };
+        let mut hand = ManualPair { nodes, ids, now: Instant::ZERO, deadlines, events: Vec::new(), buffer };
         let mut id = ConnectionId::default();
         hand.command(0, Command::Open { peer: ADDRESSES[1], options, id: &mut id });
         hand
     }
 
     /// Two ends of an open connection.
-    pub fn open(options: &Options) -> Hand {
-        Hand::new(options).opened()
+    pub fn open(options: &Options) -> ManualPair {
+        ManualPair::new(options).opened()
     }
 
     /// The same two once their connection is open.
-    pub fn opened(mut self) -> Hand {
+    pub fn opened(mut self) -> ManualPair {
         self.exchange();
         let opened = self.events.iter().filter(|(_, news)| matches!(news, EventKind::Opened { .. })).count();
         assert_eq!(opened, 2, "it opens");

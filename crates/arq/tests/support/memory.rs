@@ -8,7 +8,7 @@ use trunkline_units::{Instant, Seed, Span};
 use super::forge;
 
 /// Two nodes in one place: what one says, the other hears at once.
-pub struct Near {
+pub struct LocalPair {
     pub nodes: [Node; 2],
     pub ids: [ConnectionId; 2],
     pub now: Instant,
@@ -19,15 +19,15 @@ pub struct Near {
 
 const ADDRESSES: [Peer; 2] = [Peer::new(b"a"), Peer::new(b"b")];
 
-impl Near {
-    pub fn open(options: &Options) -> Near {
+impl LocalPair {
+    pub fn open(options: &Options) -> LocalPair {
         let node = |accept, place: &str| {
             Node::new(Config { port: Port(0), accept, max_connections: 2, random: Seed(1998).stream(place) })
         };
         let nodes = [node(None, "a"), node(Some(options.clone()), "b")];
         let buffer = vec![0; MAX_BATCH];
         let (ids, readable) = Default::default();
-        let mut near = Near { nodes, ids, now: Instant::ZERO, buffer, readable };
+        let mut near = LocalPair { nodes, ids, now: Instant::ZERO, buffer, readable };
         let mut id = ConnectionId::default();
         near.command(0, Command::Open { peer: ADDRESSES[1], options, id: &mut id });
         near.run();
@@ -99,8 +99,8 @@ impl Near {
 
 /// Bytes for each of `count` channels of one connection, each of which has carried a message each way, at each end.
 pub fn of_idle_channels(count: u16) -> [i64; 2] {
-    let mut near = Near::open(&Options::default());
-    let use_all = |near: &mut Near, channels: std::ops::Range<u16>| {
+    let mut near = LocalPair::open(&Options::default());
+    let use_all = |near: &mut LocalPair, channels: std::ops::Range<u16>| {
         for channel in channels {
             for end in 0..2 {
                 near.send(end, channel, b"sixteen bytes ..");
@@ -135,9 +135,9 @@ pub fn of_strangers(packets: u64) -> (u64, u64) {
     let alone = measure(|| {
         forge::flood(&mut bare, begun, packets, 2, None);
     });
-    let mut near = Near::open(&Options::default());
+    let mut near = LocalPair::open(&Options::default());
     let friend = Some(ADDRESSES[0]);
-    let flood = |near: &mut Near, packets, seed| {
+    let flood = |near: &mut LocalPair, packets, seed| {
         near.now = forge::flood(&mut near.nodes[1], near.now, packets, seed, friend);
     };
     flood(&mut near, 1000, 3);
@@ -152,7 +152,7 @@ pub fn of_strangers(packets: u64) -> (u64, u64) {
 
 /// The most memory that both ends take while a message of `length` bytes passes, beyond that message.
 pub fn of_a_message(length: usize) -> u64 {
-    let mut near = Near::open(&Options::default());
+    let mut near = LocalPair::open(&Options::default());
     let mut message = Buffer::with_capacity(length);
     message.resize(length, 7);
     let id = near.ids[0];

@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use trunkline_arq::{Congestion, Mode, Options};
 
-use super::manual_pair::{HOP, Hand};
+use super::manual_pair::{HOP, ManualPair};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Step {
@@ -34,8 +34,8 @@ pub struct Search {
     pub wakes: usize,
 }
 
-struct World {
-    hand: Hand,
+struct ModelState {
+    hand: ManualPair,
     flying: [Vec<Vec<u8>>; 2],
     got: [Vec<Vec<u8>>; 2],
 }
@@ -61,16 +61,16 @@ impl Search {
         (0..count).map(|number| self.message(end, number)).collect()
     }
 
-    fn begin(&self) -> World {
-        let mut hand = Hand::open(&self.options());
+    fn begin(&self) -> ModelState {
+        let mut hand = ManualPair::open(&self.options());
         for end in 0..2 {
             self.sent(end).iter().for_each(|message| hand.send(end, message));
         }
         let flying = [hand.hear(1), hand.hear(0)];
-        World { hand, flying, got: Default::default() }
+        ModelState { hand, flying, got: Default::default() }
     }
 
-    fn play(&self, steps: &[Step]) -> World {
+    fn play(&self, steps: &[Step]) -> ModelState {
         let mut world = self.begin();
         steps.iter().for_each(|step| world.step(*step));
         world
@@ -100,7 +100,7 @@ impl Search {
         known.len()
     }
 
-    fn next(&self, world: &World, steps: &[Step]) -> Vec<Step> {
+    fn next(&self, world: &ModelState, steps: &[Step]) -> Vec<Step> {
         let count = |what: fn(&Step) -> bool| steps.iter().filter(|step| what(step)).count();
         let drops = count(|step| matches!(step, Step::Drop(..))) < self.drops;
         let doubles = count(|step| matches!(step, Step::Double(..))) < self.doubles;
@@ -120,8 +120,8 @@ impl Search {
     }
 
     /// The path is good from now on.
-    fn complete(&self, mut world: World, steps: &[Step]) {
-        let is_done = |world: &World| {
+    fn complete(&self, mut world: ModelState, steps: &[Step]) {
+        let is_done = |world: &ModelState| {
             let quiet = |end: usize| world.hand.nodes[end].inner().in_flight(world.hand.ids[end]) == Some(0);
             (0..2).all(|end| quiet(end) && world.got[end] == self.sent(1 - end))
         };
@@ -146,7 +146,7 @@ impl Search {
     }
 }
 
-impl World {
+impl ModelState {
     fn step(&mut self, step: Step) {
         let (end, said) = match step {
             Step::Deliver(end, at) => {

@@ -10,7 +10,7 @@ use trunkline_arq::{
 use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Port, Segment};
 use trunkline_units::{Instant, Span};
 
-use super::manual_pair::{ADDRESSES, HOP, Hand};
+use super::manual_pair::{ADDRESSES, HOP, ManualPair};
 
 /// Frames that the path holds each way; the oldest is lost.
 const MOST: usize = 64;
@@ -40,8 +40,8 @@ struct Line {
     partial: Buffer,
 }
 
-struct World {
-    hand: Hand,
+struct OperationTest {
+    hand: ManualPair,
     /// Frames may be damaged.
     damages: bool,
     /// Frames on their way to each end.
@@ -55,15 +55,15 @@ struct World {
 /// Does what `bytes` say: four for the options, then three for each operation. Some of it with a key, if there is one.
 pub fn operate(bytes: &[u8], key: Option<PresharedKey>) {
     let [a, b, c, d, operations @ ..] = bytes else { return };
-    let mut world = World::new([*a, *b, *c, *d], key);
+    let mut world = OperationTest::new([*a, *b, *c, *d], key);
     for operation in operations.chunks_exact(3) {
         world.operate(operation[0], operation[1], operation[2]);
     }
     world.finish();
 }
 
-impl World {
-    fn new([a, b, c, d]: [u8; 4], key: Option<PresharedKey>) -> World {
+impl OperationTest {
+    fn new([a, b, c, d]: [u8; 4], key: Option<PresharedKey>) -> OperationTest {
         let options = Options {
             mode: [Mode::Selective, Mode::GoBackN, Mode::StopAndWait][usize::from(a % 3)],
             congestion: [Congestion::Fixed, Congestion::Reno, Congestion::Paced][usize::from(a / 3 % 3)],
@@ -88,10 +88,10 @@ impl World {
             node.set_first_numbers(first.0, first.1);
             lays_from.into_iter().for_each(|from| node.enable_pre_encoding(from));
         };
-        let mut world = World {
+        let mut world = OperationTest {
             // Without a check what is damaged is taken.
             damages: options.check != Check::None || options.key.is_some(),
-            hand: Hand::prepared(&options, &options, prepare).opened(),
+            hand: ManualPair::prepared(&options, &options, prepare).opened(),
             flying: Default::default(),
             lines: Default::default(),
             reset: false,

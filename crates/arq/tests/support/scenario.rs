@@ -100,7 +100,7 @@ pub fn hosts(plan: &Plan) -> [Host; 2] {
     })
 }
 
-struct Talk<'a, S> {
+struct ScenarioRun<'a, S> {
     plan: &'a Plan,
     stage: S,
     draw: Stream,
@@ -116,7 +116,7 @@ struct Talk<'a, S> {
 
 /// What a run did, for a sum over many.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Did {
+pub struct ScenarioResult {
     pub messages: u64,
     pub frames: u64,
     pub sessions: u64,
@@ -127,7 +127,7 @@ pub struct Did {
 }
 
 /// Plays a plan over a simulated path; what went wrong, if anything.
-pub fn play(plan: &Plan) -> Result<Did, String> {
+pub fn play(plan: &Plan) -> Result<ScenarioResult, String> {
     let [a, b] = hosts(plan);
     let mut pair = Pair::new(a, b, Seed(plan.seed));
     pair.impair(plan.lines[0], plan.lines[1]);
@@ -135,8 +135,8 @@ pub fn play(plan: &Plan) -> Result<Did, String> {
 }
 
 /// Plays a plan; what went wrong, if anything.
-pub fn play_on(plan: &Plan, stage: impl Stage) -> Result<Did, String> {
-    let played = catch_unwind(AssertUnwindSafe(|| Talk::new(plan, stage).play()));
+pub fn play_on(plan: &Plan, stage: impl Stage) -> Result<ScenarioResult, String> {
+    let played = catch_unwind(AssertUnwindSafe(|| ScenarioRun::new(plan, stage).play()));
     played.map_err(|panic| match panic.downcast::<String>() {
         Ok(text) => *text,
         Err(panic) => panic.downcast::<&str>().map_or("a panic without words".into(), |text| (*text).into()),
@@ -144,7 +144,7 @@ pub fn play_on(plan: &Plan, stage: impl Stage) -> Result<Did, String> {
 }
 
 /// Plays a plan; if it fails, looks for a simpler one that does as well, and panics with both.
-pub fn prove(plan: &Plan) -> Did {
+pub fn prove(plan: &Plan) -> ScenarioResult {
     let why = match play(plan) {
         Ok(did) => return did,
         Err(why) => why,
@@ -189,9 +189,9 @@ fn fill(end: usize, session: usize, channel: u16, number: u64, from: usize, into
     }
 }
 
-impl<'a, S: Stage> Talk<'a, S> {
+impl<'a, S: Stage> ScenarioRun<'a, S> {
     fn new(plan: &'a Plan, stage: S) -> Self {
-        Talk {
+        ScenarioRun {
             plan,
             stage,
             draw: Seed(plan.seed).stream("acts"),
@@ -225,7 +225,7 @@ impl<'a, S: Stage> Talk<'a, S> {
         self.sessions[0].push(Session::new(id));
     }
 
-    fn play(mut self) -> Did {
+    fn play(mut self) -> ScenarioResult {
         self.open();
         let sum = self.plan.total[0] + self.plan.total[1];
         let upset_at = self.draw.below(sum + 1);
@@ -558,7 +558,7 @@ impl<'a, S: Stage> Talk<'a, S> {
     }
 
     /// What holds when all is over.
-    fn check(mut self) -> Did {
+    fn check(mut self) -> ScenarioResult {
         let [a, b] = [0, 1].map(|end| self.sessions[end].len() - 1);
         for (end, own, other) in [(0, a, b), (1, b, a)] {
             let session = &self.sessions[end][own];
@@ -601,7 +601,7 @@ impl<'a, S: Stage> Talk<'a, S> {
     }
 
     /// Both ends counted the same frames, and what the path did explains the rest.
-    fn check_counts(&self, a: usize, b: usize) -> Did {
+    fn check_counts(&self, a: usize, b: usize) -> ScenarioResult {
         let of = |end: usize, at: usize| {
             self.host(end).node().statistics(self.sessions[end][at].id).expect("known")
         };
@@ -637,7 +637,7 @@ impl<'a, S: Stage> Talk<'a, S> {
             [(0, a), (1, b)].map(|(end, at)| self.host(end).node().path_mtu(self.sessions[end][at].id));
         let shrunk = reaches.into_iter().flatten().map(|reach| reach.reductions).sum();
         let rebuilt = of(0, a).frames_rebuilt + of(1, b).frames_rebuilt;
-        Did { messages, frames, sessions: self.sessions[0].len() as u64, shrunk, rebuilt }
+        ScenarioResult { messages, frames, sessions: self.sessions[0].len() as u64, shrunk, rebuilt }
     }
 }
 

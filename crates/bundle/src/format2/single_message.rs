@@ -14,7 +14,7 @@ pub fn read_single(datagram: &[u8]) -> Option<Message<'_>> {
     (is_valid && bundle.count() == 1 && bundle.control().next().is_none()).then_some(message)
 }
 
-/// A sender to the wide area without converters: host 1 of its own site.
+/// A sender to the wide area without converters: host 1 of a separate site.
 #[derive(Debug)]
 pub struct WideAreaSender {
     source: u32,

@@ -39,7 +39,7 @@ pub(super) struct DisGateway {
     options: DisOptions,
     receive_socket: usize,
     send_socket: usize,
-    /// The source address of its own PDUs, if it receives them, too.
+    /// The source address of the host's PDUs, if it receives them, too.
     own_address: Option<SocketAddr>,
     /// The destination of PDUs for programs.
     destination: Option<SocketAddr>,

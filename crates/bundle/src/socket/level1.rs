@@ -64,7 +64,7 @@ pub struct Level1Socket {
     options: Level1Options,
     memberships: Memberships,
     group_retry: GroupRetry,
-    /// The source address of its own messages to groups.
+    /// The source address of the converter's messages to groups.
     own_address: SocketAddr,
     counts: Level1Counts,
     warnings: Warnings,

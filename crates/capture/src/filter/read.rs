@@ -86,7 +86,7 @@ struct Reader<'t> {
 struct Words {
     protocol: Option<Protocol>,
     side: Side,
-    what: What,
+    what: Qualifier,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -97,7 +97,7 @@ enum Protocol {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum What {
+enum Qualifier {
     Host,
     Net,
     Port,
@@ -176,7 +176,7 @@ impl<'t> Reader<'t> {
             };
         }
         let side = self.side()?;
-        let what = self.what();
+        let what = self.qualifier();
         let words = match (protocol, side, what) {
             (protocol, side, Some(what)) => Words { protocol, side: side.unwrap_or(Side::Either), what },
             // A protocol alone.
@@ -184,7 +184,7 @@ impl<'t> Reader<'t> {
             (Some(Protocol::Ip(number)), None, None) => return Ok(of_protocol(number)),
             // `src 10.0.0.1` means a host.
             (protocol, Some(side), None) if self.peek().is_some_and(is_value) => {
-                Words { protocol, side, what: What::Host }
+                Words { protocol, side, what: Qualifier::Host }
             }
             (protocol, side, None) => {
                 let wanted = if protocol.is_some() || side.is_some() {
@@ -276,15 +276,15 @@ impl<'t> Reader<'t> {
         Ok(Some(side))
     }
 
-    fn what(&mut self) -> Option<What> {
+    fn qualifier(&mut self) -> Option<Qualifier> {
         let what = match self.peek()? {
-            "host" => What::Host,
-            "net" => What::Net,
-            "port" => What::Port,
-            "portrange" => What::Range,
-            "proto" => What::Proto,
-            "sap" => What::Sap,
-            "station" => What::Station,
+            "host" => Qualifier::Host,
+            "net" => Qualifier::Net,
+            "port" => Qualifier::Port,
+            "portrange" => Qualifier::Range,
+            "proto" => Qualifier::Proto,
+            "sap" => Qualifier::Sap,
+            "station" => Qualifier::Station,
             _ => return None,
         };
         self.at += 1;
@@ -297,41 +297,41 @@ impl<'t> Reader<'t> {
             _ => test,
         };
         match (protocol, what) {
-            (Some(Protocol::Ether), What::Host) => {
+            (Some(Protocol::Ether), Qualifier::Host) => {
                 let word = self.next("an Ethernet address")?;
                 let mac = mac(word)
                     .ok_or_else(|| unexpected(word, "an Ethernet address such as 02:00:00:00:00:01"))?;
                 Ok(Test::Ether(side, mac))
             }
-            (Some(Protocol::Ether), What::Proto) => {
+            (Some(Protocol::Ether), Qualifier::Proto) => {
                 let word = self.next("an Ethernet type")?;
                 let named = TYPES.iter().find(|(name, _)| *name == word).map(|(_, kind)| *kind);
                 let kind = named.or_else(|| number(word).and_then(|n| u16::try_from(n).ok()));
                 kind.map(Test::Type).ok_or_else(|| unexpected(word, "an Ethernet type, such as ip or 0x88b5"))
             }
-            (None | Some(Protocol::Type(_)), What::Host) => {
+            (None | Some(Protocol::Type(_)), Qualifier::Host) => {
                 let word = self.next("an address")?;
                 let address: IpAddr =
                     word.parse().map_err(|_| unexpected(word, "an IP address (no names here)"))?;
                 let bits = if address.is_ipv4() { 32 } else { 128 };
                 Ok(of_type(Test::Net(side, Net { address, bits })))
             }
-            (None | Some(Protocol::Type(_)), What::Net) => {
+            (None | Some(Protocol::Type(_)), Qualifier::Net) => {
                 let word = self.next("a network")?;
                 let net = net(word).ok_or_else(|| unexpected(word, "a network such as 10.1.0.0/16"))?;
                 Ok(of_type(Test::Net(side, net)))
             }
-            (None | Some(Protocol::Type(IPV4 | IPV6)), What::Proto) => {
+            (None | Some(Protocol::Type(IPV4 | IPV6)), Qualifier::Proto) => {
                 let word = self.next("a protocol")?;
                 let number =
                     protocol_number(word).or_else(|| number(word).and_then(|n| u8::try_from(n).ok()));
                 let number = number.ok_or_else(|| unexpected(word, "a protocol of IP, such as udp or 17"))?;
                 Ok(of_type(Test::Protocol(number)))
             }
-            (None | Some(Protocol::Ip(TCP | UDP | SCTP)), What::Port | What::Range) => {
+            (None | Some(Protocol::Ip(TCP | UDP | SCTP)), Qualifier::Port | Qualifier::Range) => {
                 let word = self.next("a port")?;
                 let (low, high) = match word.split_once('-') {
-                    Some((low, high)) if what == What::Range => (port(low), port(high)),
+                    Some((low, high)) if what == Qualifier::Range => (port(low), port(high)),
                     None => (port(word), port(word)),
                     _ => (None, None),
                 };
@@ -344,8 +344,10 @@ impl<'t> Reader<'t> {
                     _ => test,
                 })
             }
-            (None, What::Sap) => Ok(Test::Sap(side, self.number("a SAP, 0 to 255", 255)? as u8)),
-            (None, What::Station) => Ok(Test::Station(side, self.number("a station, 1 to 255", 255)? as u8)),
+            (None, Qualifier::Sap) => Ok(Test::Sap(side, self.number("a SAP, 0 to 255", 255)? as u8)),
+            (None, Qualifier::Station) => {
+                Ok(Test::Station(side, self.number("a station, 1 to 255", 255)? as u8))
+            }
             _ => {
                 let word = self.words[self.at - 1];
                 Err(unexpected(word, "a word after this protocol"))
@@ -359,7 +361,7 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// Words of pcap's language that somebody may well try.
+/// Words of pcap's language that a user may try.
 const WORDS_OF_PCAP: [&str; 14] = [
     "gateway",
     "mask",

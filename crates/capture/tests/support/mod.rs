@@ -69,7 +69,7 @@ pub fn ipv4(from: Ipv4Addr, to: Ipv4Addr, protocol: u8, ports: (u16, u16), paylo
     packet
 }
 
-/// As it is captured.
+/// Returns the packet as captured.
 pub fn captured(at_ns: u64, bytes: &[u8]) -> Captured<'_> {
     Captured { link: Link::Ethernet, at_ns, bytes, original: bytes.len() as u32, tag: None }
 }

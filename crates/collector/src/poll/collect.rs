@@ -1,4 +1,4 @@
-//! Everybody's tasks, and their end.
+//! Runs all polling tasks on one thread, until they are stopped.
 
 use std::io;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use super::report::ReportSender;
 use super::{AnchoredClock, Config};
 use crate::time::phase;
 
-/// Ends a [`Collector`], from any thread.
+/// Stops a [`Collector`], from any thread.
 #[derive(Clone, Debug)]
 pub struct Stop(Arc<watch::Sender<bool>>);
 
 impl Stop {
-    /// Ends it soon; what is under way is given up.
+    /// Requests the stop; outstanding polls are cancelled.
     pub fn stop(&self) {
         self.0.send_replace(true);
     }
@@ -35,42 +35,43 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// One that hands reports to `sink`, and who ends it.
+    /// Creates a collector that sends its reports to `sink`, and a handle that stops it.
     pub fn new(config: Config, clock: AnchoredClock, sink: ReportSender) -> (Collector, Stop) {
         let (sender, stop) = watch::channel(false);
         (Collector { config, context: Context { clock, sink }, stop }, Stop(Arc::new(sender)))
     }
 
-    /// Polls until it is stopped; with `once` everything once.
+    /// Polls until it is stopped; with `once`, polls everything once.
     ///
     /// # Errors
-    /// The system's, where it grants no sockets to ping with.
+    /// Returns an error if the ICMP sockets cannot be opened.
     pub fn run(self, once: bool) -> io::Result<()> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let Collector { config, context, mut stop } = self;
         runtime.block_on(async {
             let mut tasks = JoinSet::new();
             let count = config.devices.len() + config.machines.len() + config.pings.len();
-            let (mut number, mut place) = (0, 0);
+            let (mut number, mut position) = (0, 0);
             for device in config.devices.into_iter().map(Arc::new) {
-                let tables = Device::tables(&device);
-                let device = Device::new(device, context.clone(), number, phase(place, count));
+                let tables = Device::table_count(&device);
+                let device = Device::new(device, context.clone(), number, phase(position, count));
                 tasks.spawn(device.run(once));
-                (number, place) = (number + tables, place + 1);
+                (number, position) = (number + tables, position + 1);
             }
             for one in config.machines {
-                tasks.spawn(machine::run(one, context.clone(), number, phase(place, count), once));
-                (number, place) = (number + 1, place + 1);
+                tasks.spawn(machine::run(one, context.clone(), number, phase(position, count), once));
+                (number, position) = (number + 1, position + 1);
             }
             let pings = ping::Pings::open(&config.pings)?;
-            pings.listen(&mut tasks, context.clock);
+            pings.spawn_listeners(&mut tasks, context.clock);
             for one in config.pings {
-                let task = ping::run(one, pings.clone(), context.clone(), number, phase(place, count), once);
+                let task =
+                    ping::run(one, pings.clone(), context.clone(), number, phase(position, count), once);
                 tasks.spawn(task);
-                (number, place) = (number + 1, place + 1);
+                (number, position) = (number + 1, position + 1);
             }
-            // Those who listen for answers to pings never end by themselves.
-            let listeners = pings.listeners();
+            // The tasks that receive echo replies never end by themselves.
+            let listeners = pings.listener_count();
             loop {
                 tokio::select! {
                     _ = stop.wait_for(|stop| *stop) => break,

@@ -1,4 +1,4 @@
-//! What shall be polled, from a TOML file.
+//! The configuration of the collector, read from a TOML file.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -14,62 +14,62 @@ use trunkline_counters::archive::writer::Retention;
 
 use crate::snmp::RetryPolicy;
 
-/// Most devices, machines and hosts together.
-pub const MOST_DEVICES: usize = 10_000;
-/// Most other objects of a device.
-pub const MOST_OBJECTS: usize = 1_000;
-/// The shortest period.
-const LEAST_PERIOD: Duration = Duration::from_millis(100);
-/// The longest.
-const MOST_PERIOD: Duration = Duration::from_secs(86_400);
+/// Maximum number of devices, machines and hosts together.
+pub const MAX_DEVICES: usize = 10_000;
+/// Maximum number of other objects of a device.
+pub const MAX_OBJECTS: usize = 1_000;
+/// Shortest polling period.
+const MIN_PERIOD: Duration = Duration::from_millis(100);
+/// Longest polling period.
+const MAX_PERIOD: Duration = Duration::from_secs(86_400);
 
-/// Everything that a file says, checked.
+/// A validated configuration.
 #[derive(Debug)]
 pub struct Config {
-    /// Where the archive is.
+    /// Location of the archive.
     pub archive: Option<Location>,
-    /// How often what came is written into it.
+    /// Interval between two writes to the archive.
     pub flush: Duration,
-    /// How long what is kept.
+    /// How long data is retained.
     pub retention: Retention,
-    /// By SNMP.
+    /// Devices polled by SNMP.
     pub devices: Vec<Device>,
-    /// This machine, by as many names as wanted.
+    /// Names of this machine, each with a set of interfaces.
     pub machines: Vec<Machine>,
-    /// By ICMP.
+    /// Hosts polled by ICMP echo.
     pub pings: Vec<Ping>,
 }
 
 /// A device with an SNMP agent.
 #[derive(Debug)]
 pub struct Device {
-    /// Its name in the archive.
+    /// Name in the archive.
     pub name: String,
     /// Where it is.
     pub host: String,
-    /// Where its agent hears.
+    /// UDP port of the agent.
     pub port: u16,
-    /// Who asks.
+    /// Credentials.
     pub auth: Auth,
-    /// How often its tables are asked.
+    /// Polling period of the tables.
     pub period: Duration,
-    /// How often its words are.
+    /// Interval between two requests for texts.
     pub text_interval: Duration,
-    /// How long it is waited for.
+    /// Timeout and retransmissions.
     pub retry: RetryPolicy,
-    /// How old its answers may be; none: that is learned.
+    /// Maximum age of an answer, if the agent caches its counters; `None`: learned from the answers.
     pub refresh: Option<Duration>,
-    /// Most octets of an answer.
+    /// Maximum octets of an answer.
     pub datagram: usize,
-    /// Most rows of a table.
+    /// Maximum number of rows of a table.
     pub rows: usize,
-    /// What is asked.
+    /// Standard tables to poll.
     pub ask: BTreeSet<StandardTable>,
-    /// What else is asked.
+    /// Other objects to poll.
     pub objects: Vec<Object>,
 }
 
-/// Tables of a device.
+/// A standard table of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StandardTable {
@@ -77,76 +77,76 @@ pub enum StandardTable {
     Interfaces,
     /// ATM2-MIB (RFC 3606): cells of virtual channels.
     Channels,
-    /// The same of virtual paths.
+    /// ATM2-MIB (RFC 3606): cells of virtual paths.
     Paths,
-    /// ATM-MIB (RFC 2515): what goes wrong with AAL5 on a virtual channel.
+    /// ATM-MIB (RFC 2515): AAL5 errors of virtual channels.
     Aal5,
 }
 
-/// Any object.
+/// Another object of a device.
 #[derive(Debug)]
 pub struct Object {
-    /// Its name in the archive: `other/NAME/value`.
+    /// Name in the archive: `other/NAME/value`.
     pub name: String,
-    /// Which.
+    /// Object identifier.
     pub oid: Oid,
-    /// Whether all below it is asked for, a series a row: `other/NAME.ROW/value`.
+    /// Polls all objects below `oid`, one series each: `other/NAME.ROW/value`.
     pub walk: bool,
-    /// Its unit.
+    /// Unit.
     pub unit: String,
-    /// Most that it counts in a second, if that is known.
+    /// Maximum increase per second, if known.
     pub most: Option<u64>,
 }
 
 /// This machine's interfaces.
 #[derive(Debug)]
 pub struct Machine {
-    /// Its name in the archive.
+    /// Name in the archive.
     pub name: String,
-    /// Which; empty: all.
+    /// Interfaces to poll; empty: all.
     pub interfaces: Vec<String>,
-    /// How often.
+    /// Polling period.
     pub period: Duration,
 }
 
 /// A host that is pinged.
 #[derive(Debug)]
 pub struct Ping {
-    /// Its name in the archive.
+    /// Name in the archive.
     pub name: String,
     /// Where it is.
     pub address: IpAddr,
-    /// How often.
+    /// Polling period.
     pub period: Duration,
-    /// How long an answer is waited for.
+    /// Time to wait for a reply.
     pub timeout: Duration,
 }
 
 impl Config {
-    /// Reads a file. What is wrong is told in a line.
+    /// Reads a file. An error is one line of text.
     pub fn read(path: &Path) -> Result<Config, String> {
-        let told = |why: String| format!("{}: {why}", path.display());
-        let text = std::fs::read_to_string(path).map_err(|e| told(e.to_string()))?;
-        Config::parse(&text, path.parent().unwrap_or(Path::new(""))).map_err(told)
+        let with_path = |reason: String| format!("{}: {reason}", path.display());
+        let text = std::fs::read_to_string(path).map_err(|e| with_path(e.to_string()))?;
+        Config::parse(&text, path.parent().unwrap_or(Path::new(""))).map_err(with_path)
     }
 
-    /// Reads a text; files that it names are looked for in `folder`.
+    /// Parses a text. Paths in it are relative to `folder`.
     pub fn parse(text: &str, folder: &Path) -> Result<Config, String> {
-        let file: File = toml::from_str(text).map_err(|error| place(text, &error))?;
-        file.checked(folder)
+        let file: File = toml::from_str(text).map_err(|error| line_message(text, &error))?;
+        file.validate(folder)
     }
 }
 
-/// What is wrong with a text, and in which line.
-fn place(text: &str, error: &toml::de::Error) -> String {
-    let why = error.message().replace('\n', "; ");
+/// Formats a parse error as one line, with its line number.
+fn line_message(text: &str, error: &toml::de::Error) -> String {
+    let reason = error.message().replace('\n', "; ");
     match error.span().and_then(|at| text.get(..at.start)) {
-        Some(before) => format!("line {}: {why}", before.matches('\n').count() + 1),
-        None => why,
+        Some(before) => format!("line {}: {reason}", before.matches('\n').count() + 1),
+        None => reason,
     }
 }
 
-// --- as it stands in the file
+// Contents of the file
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -241,11 +241,11 @@ struct FilePing {
     timeout: Option<Span>,
 }
 
-/// A secret: itself, or where it is.
+/// A secret, or the file or environment variable that holds it.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Secret {
-    Itself(String),
+    Literal(String),
     File { file: PathBuf },
     Variable { env: String },
 }
@@ -257,68 +257,70 @@ struct Span(Duration);
 /// A size such as `10GB`, or a number of bytes.
 struct Bytes(u64);
 
-const SPANS: [(&str, u64); 5] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
-const SIZES: [(&str, u64); 5] =
+const TIME_UNITS: [(&str, u64); 5] =
+    [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
+const SIZE_UNITS: [(&str, u64); 5] =
     [("", 1), ("kB", 1_000), ("MB", 1_000_000), ("GB", 1_000_000_000), ("TB", 1_000_000_000_000)];
 
-/// A number with one of these units.
-fn unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+/// Parses a number with one of the units.
+fn parse_with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, word) = text.split_at(digits);
-    let (_, of) = units.iter().find(|(name, _)| *name == word.trim())?;
-    number.parse::<u64>().ok()?.checked_mul(*of)
+    let (number, suffix) = text.split_at(digits);
+    let (_, factor) = units.iter().find(|(name, _)| *name == suffix.trim())?;
+    number.parse::<u64>().ok()?.checked_mul(*factor)
 }
 
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Span, D::Error> {
         let text = String::deserialize(from)?;
-        let ms = unit(&text, &SPANS).filter(|ms| *ms <= 1 << 42);
-        let wrong = || D::Error::custom(format!("`{text}` is no time such as 500ms, 10s, 5m, 1h or 30d"));
-        ms.map(|ms| Span(Duration::from_millis(ms))).ok_or_else(wrong)
+        let ms = parse_with_unit(&text, &TIME_UNITS).filter(|ms| *ms <= 1 << 42);
+        let invalid = || D::Error::custom(format!("`{text}` is no time such as 500ms, 10s, 5m, 1h or 30d"));
+        ms.map(|ms| Span(Duration::from_millis(ms))).ok_or_else(invalid)
     }
 }
 
 impl<'de> Deserialize<'de> for Bytes {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Bytes, D::Error> {
         let text = String::deserialize(from)?;
-        let wrong = || D::Error::custom(format!("`{text}` is no size such as 500MB or 10GB"));
-        unit(&text, &SIZES).map(Bytes).ok_or_else(wrong)
+        let invalid = || D::Error::custom(format!("`{text}` is no size such as 500MB or 10GB"));
+        parse_with_unit(&text, &SIZE_UNITS).map(Bytes).ok_or_else(invalid)
     }
 }
 
-// --- as it is used
+// Validation
 
 impl File {
-    fn checked(self, folder: &Path) -> Result<Config, String> {
+    fn validate(self, folder: &Path) -> Result<Config, String> {
         let count = self.device.len() + self.machine.len() + self.ping.len();
         if count == 0 {
             return Err("there is nothing to poll: no [[device]], [[machine]] or [[ping]]".into());
         }
-        if count > MOST_DEVICES {
-            return Err(format!("{count} devices, which is more than {MOST_DEVICES}"));
+        if count > MAX_DEVICES {
+            return Err(format!("{count} devices, which is more than {MAX_DEVICES}"));
         }
         let mut credentials: Vec<(&str, Auth)> = Vec::new();
         for one in &self.credentials {
             if credentials.iter().any(|(name, _)| *name == one.name) {
-                return Err(format!("there are two credentials `{}`", one.name));
+                return Err(format!("duplicate credentials `{}`", one.name));
             }
-            let auth = one.auth(folder).map_err(|why| format!("credentials `{}`: {why}", one.name))?;
+            let auth = one.auth(folder).map_err(|reason| format!("credentials `{}`: {reason}", one.name))?;
             credentials.push((&one.name, auth));
         }
         let mut devices = Vec::new();
         for one in &self.device {
             let device = self.device(one, &credentials);
-            devices.push(device.map_err(|why| format!("device `{}`: {why}", one.name))?);
+            devices.push(device.map_err(|reason| format!("device `{}`: {reason}", one.name))?);
         }
         let mut machines = Vec::new();
         for FileMachine { name, interfaces, period } in &self.machine {
-            let period = self.period(*period).map_err(|why| format!("machine `{name}`: {why}"))?;
+            let period = self.period(*period).map_err(|reason| format!("machine `{name}`: {reason}"))?;
             machines.push(Machine { name: name.clone(), interfaces: interfaces.clone(), period });
         }
         let mut pings = Vec::new();
         for one in &self.ping {
-            let period = self.period(one.period).map_err(|why| format!("ping `{}`: {why}", one.name))?;
+            let period =
+                self.period(one.period).map_err(|reason| format!("ping `{}`: {reason}", one.name))?;
             let timeout = one.timeout.or(self.timeout).map_or(Duration::from_secs(2), |s| s.0).min(period);
             pings.push(Ping { name: one.name.clone(), address: one.address, period, timeout });
         }
@@ -337,7 +339,7 @@ impl File {
 
     fn period(&self, own: Option<Span>) -> Result<Duration, String> {
         let period = own.or(self.period).map_or(Duration::from_secs(10), |s| s.0);
-        match (LEAST_PERIOD..=MOST_PERIOD).contains(&period) {
+        match (MIN_PERIOD..=MAX_PERIOD).contains(&period) {
             true => Ok(period),
             false => Err("a period is from 100ms to 1d".into()),
         }
@@ -360,17 +362,17 @@ impl File {
         if !(1..=16_384).contains(&rows) {
             return Err("`rows` is from 1 to 16384".into());
         }
-        let asks_none = one.ask.is_none() && !one.object.is_empty();
-        let usual = if asks_none { vec![] } else { vec![StandardTable::Interfaces] };
-        let ask: BTreeSet<StandardTable> = one.ask.clone().unwrap_or(usual).into_iter().collect();
-        if one.object.len() > MOST_OBJECTS {
-            return Err(format!("more than {MOST_OBJECTS} objects"));
+        let has_only_objects = one.ask.is_none() && !one.object.is_empty();
+        let default_tables = if has_only_objects { vec![] } else { vec![StandardTable::Interfaces] };
+        let ask: BTreeSet<StandardTable> = one.ask.clone().unwrap_or(default_tables).into_iter().collect();
+        if one.object.len() > MAX_OBJECTS {
+            return Err(format!("more than {MAX_OBJECTS} objects"));
         }
         if ask.is_empty() && one.object.is_empty() {
-            return Err("nothing is asked".into());
+            return Err("nothing to poll: `ask` and `object` are empty".into());
         }
         unique(one.object.iter().map(|o| o.name.as_str()))?;
-        let objects = one.object.iter().map(FileObject::checked).collect::<Result<_, _>>()?;
+        let objects = one.object.iter().map(FileObject::validate).collect::<Result<_, _>>()?;
         let (host, port) = address(&one.address)?;
         Ok(Device {
             name: one.name.clone(),
@@ -390,12 +392,12 @@ impl File {
 }
 
 impl FileObject {
-    fn checked(&self) -> Result<Object, String> {
-        let wrong =
+    fn validate(&self) -> Result<Object, String> {
+        let invalid =
             || format!("object `{}`: `{}` is no object such as 1.3.6.1.2.1.1.3.0", self.name, self.oid);
-        let oid = Oid::parse(self.oid.trim_start_matches('.')).map_err(|_| wrong())?;
+        let oid = Oid::parse(self.oid.trim_start_matches('.')).map_err(|_| invalid())?;
         if oid.len() < 2 || oid.validate_for_wire().is_err() {
-            return Err(wrong());
+            return Err(invalid());
         }
         let (name, unit) = (self.name.clone(), self.unit.clone());
         Ok(Object { name, oid, walk: self.walk, unit, most: self.most.map(NonZeroU64::get) })
@@ -410,7 +412,7 @@ impl FileCredentials {
                 if v3 || self.auth_password.is_some() || self.priv_password.is_some() {
                     return Err("`auth`, `priv` and `context` go with a `user`".into());
                 }
-                Ok(Auth::v2c(community.told(folder)?))
+                Ok(Auth::v2c(community.resolve(folder)?))
             }
             (None, Some(user)) => self.user(user, folder),
             _ => Err("either a `community` (version 2c) or a `user` (version 3)".into()),
@@ -418,14 +420,14 @@ impl FileCredentials {
     }
 
     fn user(&self, user: &str, folder: &Path) -> Result<Auth, String> {
-        let both =
-            |what: &str, protocol: &Option<String>, password: &Option<Secret>| match (protocol, password) {
+        let pair =
+            |key: &str, protocol: &Option<String>, password: &Option<Secret>| match (protocol, password) {
                 (None, None) => Ok(None),
-                (Some(protocol), Some(password)) => Ok(Some((protocol.clone(), password.told(folder)?))),
-                _ => Err(format!("`{what}` and `{what}-password` go together")),
+                (Some(protocol), Some(password)) => Ok(Some((protocol.clone(), password.resolve(folder)?))),
+                _ => Err(format!("`{key}` and `{key}-password` go together")),
             };
-        let auth = both("auth", &self.auth, &self.auth_password)?;
-        let privacy = both("priv", &self.privacy, &self.priv_password)?;
+        let auth = pair("auth", &self.auth, &self.auth_password)?;
+        let privacy = pair("priv", &self.privacy, &self.priv_password)?;
         let mut usm = UsmConfig::new(user.to_owned());
         if let Some(context) = &self.context {
             usm = usm.context_name(context.clone());
@@ -436,18 +438,18 @@ impl FileCredentials {
                 Some(_) => Err("`priv` goes with `auth`".into()),
             };
         };
-        let no = |what: &str| {
+        let unknown = |name: &str| {
             format!(
-                "there is no `{what}`: auth is sha1, sha224, sha256, sha384, sha512 or md5; priv is aes128, aes192-blumenthal, aes192-cisco, aes256-blumenthal, aes256-cisco"
+                "unknown protocol `{name}`: auth is sha1, sha224, sha256, sha384, sha512 or md5; priv is aes128, aes192-blumenthal, aes192-cisco, aes256-blumenthal, aes256-cisco"
             )
         };
-        let protocol: AuthProtocol = protocol.parse().map_err(|_| no(&protocol))?;
-        let short = |_| "a password has at least eight octets".to_owned();
-        // A password is stretched to a megabyte: once, not once a device.
-        let mut keys = MasterKeys::new(protocol, password.as_bytes()).map_err(short)?;
+        let protocol: AuthProtocol = protocol.parse().map_err(|_| unknown(&protocol))?;
+        let too_short = |_| "a password has at least eight octets".to_owned();
+        // Key derivation hashes a megabyte (RFC 3414, A.2), so it runs once for all devices.
+        let mut keys = MasterKeys::new(protocol, password.as_bytes()).map_err(too_short)?;
         if let Some((protocol, password)) = privacy {
-            let protocol: PrivProtocol = protocol.parse().map_err(|_| no(&protocol))?;
-            keys = keys.with_privacy(protocol, password.as_bytes()).map_err(short)?;
+            let protocol: PrivProtocol = protocol.parse().map_err(|_| unknown(&protocol))?;
+            keys = keys.with_privacy(protocol, password.as_bytes()).map_err(too_short)?;
         }
         let usm = usm.with_master_keys(keys).map_err(|e| e.to_string())?;
         Ok(usm.into())
@@ -455,9 +457,9 @@ impl FileCredentials {
 }
 
 impl Secret {
-    fn told(&self, folder: &Path) -> Result<String, String> {
+    fn resolve(&self, folder: &Path) -> Result<String, String> {
         let text = match self {
-            Secret::Itself(text) => text.clone(),
+            Secret::Literal(text) => text.clone(),
             Secret::File { file } => {
                 let path = folder.join(file);
                 let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -471,21 +473,21 @@ impl Secret {
     }
 }
 
-/// A name or address with a port, or that of SNMP.
+/// Parses a host name or address with an optional port; the default is 161.
 fn address(text: &str) -> Result<(String, u16), String> {
-    let wrong =
+    let invalid =
         || format!("`{text}` is no address such as 192.0.2.1, [2001:db8::1]:161 or switch.example:161");
     if let Ok(ip) = text.parse::<IpAddr>() {
         return Ok((ip.to_string(), 161));
     }
     let (host, port) = match text.rsplit_once(':') {
-        Some((host, port)) => (host, port.parse().map_err(|_| wrong())?),
+        Some((host, port)) => (host, port.parse().map_err(|_| invalid())?),
         None => (text, 161),
     };
     let host = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
     let is_name = host.chars().all(|c| c.is_ascii_alphanumeric() || ".-_".contains(c));
     let is_host = host.parse::<IpAddr>().is_ok() || !host.is_empty() && is_name;
-    if is_host && port > 0 { Ok((host.to_owned(), port)) } else { Err(wrong()) }
+    if is_host && port > 0 { Ok((host.to_owned(), port)) } else { Err(invalid()) }
 }
 
 fn unique<'a>(names: impl Iterator<Item = &'a str>) -> Result<(), String> {
@@ -495,7 +497,7 @@ fn unique<'a>(names: impl Iterator<Item = &'a str>) -> Result<(), String> {
             return Err(format!("`{}` is no name", name.escape_debug()));
         }
         if !seen.insert(name) {
-            return Err(format!("the name `{name}` is there twice"));
+            return Err(format!("duplicate name `{name}`"));
         }
     }
     Ok(())
@@ -508,7 +510,7 @@ mod tests {
     const HEAD: &str = "[[credentials]]\nname = 'c'\ncommunity = 'public'\n";
 
     #[test]
-    fn a_file_says_what_is_polled() {
+    fn a_complete_configuration_is_parsed() {
         let text = format!(
             "period = '30s'\nflush = '1s'\n[retention]\nraw = '30d'\nbytes = '10GB'\n{HEAD}
             [[credentials]]\nname = 's'\nuser = 'u'\nauth = 'sha256'\nauth-password = 'longenough'
@@ -529,17 +531,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_in_a_line() {
+    fn errors_are_one_line() {
         let device =
             |more: &str| format!("{HEAD}[[device]]\nname = 'a'\naddress = '::1'\ncredentials = 'c'\n{more}");
         let ping = |more: &str| format!("[[ping]]\nname = 'p'\naddress = '::1'\n{more}");
-        for (text, why) in [
+        for (text, expected) in [
             (String::new(), "there is nothing to poll"),
             ("period 3".into(), "line 1: "),
             (device("colour = 'red'"), "line 8: unknown field `colour`"),
             (device("period = '10'"), "`10` is no time"),
             (device("period = '1ms'"), "device `a`: a period is from 100ms to 1d"),
-            (device("ask = []"), "nothing is asked"),
+            (device("ask = []"), "nothing to poll"),
             (device("datagram = 10"), "from 484"),
             (device("object = [{ name = 'x', oid = '1.x' }]"), "`1.x` is no object"),
             (device("object = [{ name = 'x', oid = '1.3', most = 0 }]"), "line 8: "),
@@ -547,10 +549,7 @@ mod tests {
             (device("").replace("'::1'", "'a:70000'"), "`a:70000` is no address"),
             (device("credentials = 'd'"), "duplicate key"),
             (device("").replace("credentials = 'c'", "credentials = 'd'"), "there are no credentials `d`"),
-            (
-                device("[[device]]\nname = 'a'\naddress = 'b'\ncredentials = 'c'"),
-                "the name `a` is there twice",
-            ),
+            (device("[[device]]\nname = 'a'\naddress = 'b'\ncredentials = 'c'"), "duplicate name `a`"),
             (device("").replace("'public'", "{ env = 'NOT_SET_ANYWHERE' }"), "the environment has no"),
             (device("").replace("'public'", "{ file = 'not/there' }"), "not/there: "),
             (device("").replace("'public'", "''"), "a secret is empty"),
@@ -559,9 +558,9 @@ mod tests {
             (ping("period = '2d'"), "a period is from"),
             (ping("[[ping]]\nname = \"a\\n\"\naddress = '::1'"), "is no name"),
         ] {
-            let said = Config::parse(&text, Path::new("")).map(|_| ()).unwrap_err();
-            let known = said.contains(why);
-            assert!(known && !said.contains('\n'), "{text}: {said}");
+            let message = Config::parse(&text, Path::new("")).map(|_| ()).unwrap_err();
+            let is_expected = message.contains(expected);
+            assert!(is_expected && !message.contains('\n'), "{text}: {message}");
         }
     }
 }

@@ -1,9 +1,9 @@
-//! The clock and the report queue that every polling task shares.
+//! The resources that every polling task shares.
 
 use super::AnchoredClock;
 use super::report::ReportSender;
 
-/// What every polling task needs.
+/// The resources that every polling task shares.
 #[derive(Clone, Debug)]
 pub struct Context {
     /// The clock.

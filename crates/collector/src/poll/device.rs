@@ -1,4 +1,4 @@
-//! A device with an SNMP agent: which table when, and what is told in words.
+//! A device with an SNMP agent: when each table is polled, and the texts that describe the device and its ports.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -18,10 +18,10 @@ use crate::snmp::session::QueryResult;
 use crate::snmp::{Fault, Session, mib};
 use crate::time::Schedule;
 
-/// Most requests without an answer in a row before the address of a name is looked up again.
-const LOOK_AGAIN: u32 = 3;
+/// Consecutive polls without an answer before the host name is resolved again.
+const POLLS_BEFORE_LOOKUP: u32 = 3;
 
-/// A device and what is known of it.
+/// The polling task of one device.
 pub struct Device {
     config: Arc<config::Device>,
     name: Arc<str>,
@@ -29,52 +29,59 @@ pub struct Device {
     session: Option<Session>,
     tables: Vec<Table>,
     ports: Ports,
-    /// Whether the next answer wants counters of 32 bits.
-    narrow: bool,
-    /// When words are to be asked next.
-    words_due: Timestamp,
-    told: BTreeMap<(String, &'static str), String>,
-    uptime: Option<(Timestamp, u32)>,
-    silences: u32,
+    /// The next poll requests the 32-bit counters, too.
+    needs_32bit: bool,
+    /// When the texts are requested next.
+    texts_due: Timestamp,
+    /// The texts last sent, by object and key.
+    sent_texts: BTreeMap<(String, &'static str), String>,
+    /// The uptime in the last answer, in hundredths of a second.
+    uptime: Option<u32>,
+    /// Consecutive polls without an answer.
+    unanswered_polls: u32,
 }
 
 /// One table of a device.
 struct Table {
-    what: What,
+    contents: TableContents,
     schedule: Schedule,
-    /// How many rows there were.
+    /// Number of rows in the last complete answer.
     rows: usize,
     fault: Option<Fault>,
 }
 
-enum What {
+enum TableContents {
     Interfaces(InterfaceTables),
     Atm(AtmTable, TableBuffer<Option<u64>>),
     Other(TableBuffer<ValueKind>),
 }
 
-impl What {
+impl TableContents {
     fn name(&self) -> &'static str {
         match self {
-            What::Interfaces(_) => "interfaces",
-            What::Atm(table, _) => table.name(),
-            What::Other(_) => "other",
+            TableContents::Interfaces(_) => "interfaces",
+            TableContents::Atm(table, _) => table.name(),
+            TableContents::Other(_) => "other",
         }
     }
 }
 
 impl Device {
-    /// A device that is polled at `phase` of its period. Its tables have the numbers from `number` on.
+    /// Creates the task of a device that is polled at `phase` (0 to 1) of its period. The collector numbers its tables
+    /// from `number` on.
     pub fn new(config: Arc<config::Device>, context: Context, number: usize, phase: f64) -> Device {
         let every = (config.period, config.refresh);
         let atm = |table: AtmTable, number| {
-            What::Atm(table, TableBuffer::new(number, &config.name, table.name(), every, table.width()))
+            TableContents::Atm(
+                table,
+                TableBuffer::new(number, &config.name, table.name(), every, table.width()),
+            )
         };
-        let (mut what, mut number) = (Vec::new(), number);
+        let (mut contents, mut number) = (Vec::new(), number);
         for ask in &config.ask {
-            what.push(match ask {
+            contents.push(match ask {
                 StandardTable::Interfaces => {
-                    What::Interfaces(InterfaceTables::new(number, &config.name, every))
+                    TableContents::Interfaces(InterfaceTables::new(number, &config.name, every))
                 }
                 StandardTable::Channels => atm(AtmTable::Channels, number),
                 StandardTable::Paths => atm(AtmTable::Paths, number),
@@ -83,32 +90,32 @@ impl Device {
             number += if *ask == StandardTable::Interfaces { InterfaceTables::TABLE_COUNT } else { 1 };
         }
         if !config.objects.is_empty() {
-            what.push(What::Other(TableBuffer::new(number, &config.name, "other", every, 1)));
+            contents.push(TableContents::Other(TableBuffer::new(number, &config.name, "other", every, 1)));
         }
-        let count = what.len() as f64;
-        let table = |(at, what)| Table {
-            what,
+        let count = contents.len() as f64;
+        let table = |(at, contents)| Table {
+            contents,
             schedule: Schedule::new(context.clock.now(), config.period, (phase + at as f64 / count).fract()),
             rows: 0,
             fault: None,
         };
         Device {
-            tables: what.into_iter().enumerate().map(table).collect(),
+            tables: contents.into_iter().enumerate().map(table).collect(),
             name: Arc::from(config.name.as_str()),
             config,
             context,
             session: None,
             ports: Ports::default(),
-            narrow: true,
-            words_due: Timestamp::MIN,
-            told: BTreeMap::new(),
+            needs_32bit: true,
+            texts_due: Timestamp::MIN,
+            sent_texts: BTreeMap::new(),
             uptime: None,
-            silences: 0,
+            unanswered_polls: 0,
         }
     }
 
-    /// Tables of the collector that a device with this configuration has.
-    pub fn tables(config: &config::Device) -> usize {
+    /// Returns the number of tables of a device with this configuration.
+    pub fn table_count(config: &config::Device) -> usize {
         let unicast = if config.ask.contains(&StandardTable::Interfaces) {
             InterfaceTables::TABLE_COUNT - 1
         } else {
@@ -117,7 +124,7 @@ impl Device {
         config.ask.len() + unicast + usize::from(!config.objects.is_empty())
     }
 
-    /// Polls for ever; with `once` each table once, at once.
+    /// Polls until the task is dropped; with `once`, polls each table once, immediately.
     pub async fn run(mut self, once: bool) {
         if once {
             for at in 0..self.tables.len() {
@@ -135,185 +142,188 @@ impl Device {
         }
     }
 
-    /// Polls a table once and hands on what came.
+    /// Polls a table once and sends the result.
     async fn poll(&mut self, at: usize) {
         let schedule = self.tables[at].schedule;
         let until = schedule.next_due();
         let now = self.context.clock.now();
-        let mut told = QueryResult::nothing(now);
+        let mut result = QueryResult::empty(now);
         match self.open().await {
-            Err(fault) => told.fault = Some(fault),
+            Err(fault) => result.fault = Some(fault),
             Ok(()) => {
-                // Words come after the first answer: an agent that does not answer is asked once, not twice.
-                told = self.ask(at, until).await;
-                self.see_restart(&told);
-                let wants = told.answered.is_some()
-                    && (self.context.clock.now() >= self.words_due || !self.knows(at, &told));
-                if wants {
-                    self.words(until).await;
+                // The texts are requested after an answer, so that a silent agent receives one request and not two.
+                result = self.query(at, until).await;
+                self.detect_restart(&result);
+                let needs_texts = result.answered_at.is_some()
+                    && (self.context.clock.now() >= self.texts_due || !self.has_known_ports(at, &result));
+                if needs_texts {
+                    self.poll_texts(until).await;
                 }
             }
         }
-        self.silences = if told.answered.is_some() { 0 } else { self.silences + 1 };
-        if self.silences >= LOOK_AGAIN {
-            (self.session, self.silences) = (None, 0);
+        self.unanswered_polls = if result.answered_at.is_some() { 0 } else { self.unanswered_polls + 1 };
+        if self.unanswered_polls >= POLLS_BEFORE_LOOKUP {
+            (self.session, self.unanswered_polls) = (None, 0);
         }
-        if let Some(boots) = self.session.as_mut().and_then(Session::rebooted) {
+        if let Some(boots) = self.session.as_mut().and_then(Session::take_new_boots) {
             let text = boots.to_string();
-            self.tell(vec![DeviceText { object: "agent".into(), key: "engine boots", text }]);
+            self.send_texts(vec![DeviceText { object: "agent".into(), key: "engine boots", text }]);
         }
-        // The agent began anew between two answers: they are of no one moment.
-        if told.fault == Some(Fault::Restarted) {
-            told.answered = None;
+        // The agent restarted between two answers, so their values are not of one moment.
+        if result.fault == Some(Fault::Restarted) {
+            result.answered_at = None;
         }
-        self.hand_on(at, schedule.due(), told);
+        self.send_result(at, schedule.due(), result);
     }
 
-    /// Opens the session where there is none; a name is looked up.
+    /// Opens the session if there is none; resolves the host name.
     async fn open(&mut self) -> Result<(), Fault> {
         if self.session.is_some() {
             return Ok(());
         }
-        let at = look_up(&self.config.host, self.config.port).await?;
+        let at = resolve(&self.config.host, self.config.port).await?;
         let config = &self.config;
         let session =
             Session::open(at, &config.auth, config.datagram, config.retry, self.context.clock).await?;
         self.session = Some(session);
-        self.tell(vec![DeviceText { object: String::new(), key: "address", text: at.to_string() }]);
+        self.send_texts(vec![DeviceText { object: String::new(), key: "address", text: at.to_string() }]);
         Ok(())
     }
 
-    async fn ask(&mut self, at: usize, until: Timestamp) -> QueryResult {
-        let (most, expected) = (self.config.rows, self.tables[at].rows);
-        let Some(session) = &mut self.session else { unreachable!("it was opened") };
-        match &self.tables[at].what {
-            What::Interfaces(_) => {
-                session.walk(&ports::counter_columns(self.narrow), most, expected, until).await
+    async fn query(&mut self, at: usize, until: Timestamp) -> QueryResult {
+        let (max_rows, expected) = (self.config.rows, self.tables[at].rows);
+        let Some(session) = &mut self.session else { unreachable!("the session is open") };
+        match &self.tables[at].contents {
+            TableContents::Interfaces(_) => {
+                session.walk(&ports::counter_columns(self.needs_32bit), max_rows, expected, until).await
             }
-            What::Atm(table, _) => session.walk(&table.columns(), most, expected, until).await,
-            What::Other(_) => objects::query(session, &self.config.objects, most, until).await,
+            TableContents::Atm(table, _) => session.walk(&table.columns(), max_rows, expected, until).await,
+            TableContents::Other(_) => objects::query(session, &self.config.objects, max_rows, until).await,
         }
     }
 
-    /// Whether the ports of an answer are known.
-    fn knows(&self, at: usize, told: &QueryResult) -> bool {
-        match &self.tables[at].what {
-            What::Interfaces(_) => self.ports.has_all(&told.rows),
-            What::Atm(..) => atm::has_known_ports(&told.rows, &self.ports),
-            What::Other(_) => true,
+    /// Returns whether all ports of an answer are known.
+    fn has_known_ports(&self, at: usize, result: &QueryResult) -> bool {
+        match &self.tables[at].contents {
+            TableContents::Interfaces(_) => self.ports.has_all(&result.rows),
+            TableContents::Atm(..) => atm::has_known_ports(&result.rows, &self.ports),
+            TableContents::Other(_) => true,
         }
     }
 
-    /// An agent that began anew may number its ports in another way.
-    fn see_restart(&mut self, told: &QueryResult) {
-        let (Some(answered), Some(uptime)) = (told.answered, told.uptime) else { return };
-        if self.uptime.is_some_and(|(_, before)| uptime < before) {
+    /// Forgets the ports if the agent restarted: it may number them differently.
+    fn detect_restart(&mut self, result: &QueryResult) {
+        let (Some(_), Some(uptime)) = (result.answered_at, result.uptime) else { return };
+        if self.uptime.is_some_and(|before| uptime < before) {
             self.ports.clear();
-            self.words_due = Timestamp::MIN;
-            if let What::Interfaces(_) = &self.tables[0].what {
-                self.narrow = true;
+            self.texts_due = Timestamp::MIN;
+            if let TableContents::Interfaces(_) = &self.tables[0].contents {
+                self.needs_32bit = true;
             }
         }
-        self.uptime = Some((answered, uptime));
+        self.uptime = Some(uptime);
     }
 
-    /// Asks for what is told in words.
-    async fn words(&mut self, until: Timestamp) {
-        let most = self.config.rows;
+    /// Requests the texts of the device and its ports.
+    async fn poll_texts(&mut self, until: Timestamp) {
+        let max_rows = self.config.rows;
         let Some(session) = &mut self.session else { return };
-        let system = [mib::DESCRIPTION, mib::CONTACT, mib::NAME, mib::LOCATION].map(Oid::from_slice);
-        let about = session.walk(&system, 1, 1, until).await;
-        let of_ports = session.walk(&ports::text_columns(), most, 0, until).await;
-        let mut words = Vec::new();
-        if let Some([description, contact, name, location]) = about.rows.get(&[0][..]).map(Vec::as_slice) {
+        let system_columns = [mib::DESCRIPTION, mib::CONTACT, mib::NAME, mib::LOCATION].map(Oid::from_slice);
+        let system = session.walk(&system_columns, 1, 1, until).await;
+        let port_rows = session.walk(&ports::text_columns(), max_rows, 0, until).await;
+        let mut texts = Vec::new();
+        if let Some([description, contact, name, location]) = system.rows.get(&[0][..]).map(Vec::as_slice) {
             let parts =
                 [("description", description), ("contact", contact), ("name", name), ("location", location)];
-            words.extend(parts.map(|(key, value)| DeviceText {
+            texts.extend(parts.map(|(key, value)| DeviceText {
                 object: String::new(),
                 key,
                 text: ports::text_value(value, 1_024),
             }));
         }
-        let whole = matches!(of_ports.fault, None | Some(Fault::Rows(_) | Fault::Order(_)));
-        if whole {
-            words.extend(self.ports.update(&of_ports.rows));
+        let has_all_ports = matches!(port_rows.fault, None | Some(Fault::Rows(_) | Fault::Order(_)));
+        if has_all_ports {
+            texts.extend(self.ports.update(&port_rows.rows));
         }
-        // What failed is asked for again soon, and not with each poll.
-        let wait =
-            if whole && about.fault.is_none() { self.config.text_interval } else { 6 * self.config.period };
-        self.words_due = self.context.clock.now().saturating_add(wait.min(self.config.text_interval));
-        self.tell(words);
+        // Failed requests are repeated after a few periods.
+        let wait = if has_all_ports && system.fault.is_none() {
+            self.config.text_interval
+        } else {
+            6 * self.config.period
+        };
+        self.texts_due = self.context.clock.now().saturating_add(wait.min(self.config.text_interval));
+        self.send_texts(texts);
     }
 
-    /// Hands on words that are new.
-    fn tell(&mut self, mut words: Vec<DeviceText>) {
-        words.retain(|word| {
-            let known = self.told.get(&(word.object.clone(), word.key));
-            known != Some(&word.text) && !(known.is_none() && word.text.is_empty())
+    /// Sends the texts that changed.
+    fn send_texts(&mut self, mut texts: Vec<DeviceText>) {
+        texts.retain(|text| {
+            let known = self.sent_texts.get(&(text.object.clone(), text.key));
+            known != Some(&text.text) && !(known.is_none() && text.text.is_empty())
         });
-        // What is remembered is bounded by the ports there are, and forgotten where they come and go without end.
-        if self.told.len() > 8 * self.config.rows {
-            self.told.clear();
+        // Ports can appear and disappear without end, so the memory of sent texts is bounded.
+        if self.sent_texts.len() > 8 * self.config.rows {
+            self.sent_texts.clear();
         }
-        for word in &words {
-            self.told.insert((word.object.clone(), word.key), word.text.clone());
+        for text in &texts {
+            self.sent_texts.insert((text.object.clone(), text.key), text.text.clone());
         }
-        if !words.is_empty() {
+        if !texts.is_empty() {
             let at = self.context.clock.now();
-            self.context.sink.send(Report::Texts { device: self.name.clone(), texts: words, at });
+            self.context.sink.send(Report::Texts { device: self.name.clone(), texts, at });
         }
     }
 
-    fn hand_on(&mut self, at: usize, due: Timestamp, told: QueryResult) {
-        let QueryResult { asked, answered, uptime, rows, mut fault } = told;
-        let when = PollTimes { due, requested_at: asked, answered_at: answered, uptime };
-        // Without an order of objects, or with more rows than are taken, what came is all that will.
+    fn send_result(&mut self, at: usize, due: Timestamp, result: QueryResult) {
+        let QueryResult { requested_at, answered_at, uptime, rows, mut fault } = result;
+        let times = PollTimes { due, requested_at, answered_at, uptime };
+        // A table with too many rows counts as complete: the rows above the limit never arrive.
         let complete = matches!(fault, None | Some(Fault::Rows(_)));
-        let mut words = Vec::new();
+        let mut texts = Vec::new();
         let table = &mut self.tables[at];
-        let left_out = match &mut table.what {
-            What::Interfaces(sheets) => {
-                let filled = self.ports.fill(sheets, &rows, complete);
-                if complete && answered.is_some() {
-                    self.narrow = filled.0;
+        let dropped_rows = match &mut table.contents {
+            TableContents::Interfaces(tables) => {
+                let filled = self.ports.fill(tables, &rows, complete);
+                if complete && answered_at.is_some() {
+                    self.needs_32bit = filled.0;
                 }
-                words = filled.1;
-                sheets.send(when, &self.context.sink)
+                texts = filled.1;
+                tables.send(times, &self.context.sink)
             }
-            What::Atm(table, sheet) => {
-                atm::fill(*table, sheet, &rows, &self.ports);
-                sheet.send(when, &self.context.sink)
+            TableContents::Atm(table, buffer) => {
+                atm::fill(*table, buffer, &rows, &self.ports);
+                buffer.send(times, &self.context.sink)
             }
-            What::Other(sheet) => {
-                objects::fill(sheet, &self.config.objects, &rows);
-                sheet.send(when, &self.context.sink)
+            TableContents::Other(buffer) => {
+                objects::fill(buffer, &self.config.objects, &rows);
+                buffer.send(times, &self.context.sink)
             }
         };
-        if left_out > 0 {
-            fault = fault.or(Some(Fault::Rows(rows.len() - left_out.min(rows.len()))));
+        if dropped_rows > 0 {
+            fault = fault.or(Some(Fault::Rows(rows.len() - dropped_rows.min(rows.len()))));
         }
-        if complete && answered.is_some() {
+        if complete && answered_at.is_some() {
             table.rows = rows.len();
         }
         if table.fault != fault {
-            let (device, table_name) = (self.name.clone(), table.what.name());
-            let trouble = Report::FaultChanged {
+            let (device, table_name) = (self.name.clone(), table.contents.name());
+            let report = Report::FaultChanged {
                 device,
                 table: table_name,
                 fault: fault.clone(),
                 at: self.context.clock.now(),
             };
-            if self.context.sink.send(trouble) {
+            if self.context.sink.send(report) {
                 table.fault = fault;
             }
         }
-        self.tell(words);
+        self.send_texts(texts);
     }
 }
 
-/// Where a name or address is.
-async fn look_up(host: &str, port: u16) -> Result<SocketAddr, Fault> {
-    let found = tokio::net::lookup_host((host, port)).await;
-    let found = found.map_err(|e| Fault::Network(format!("{host}: {e}")))?.next();
-    found.ok_or_else(|| Fault::Network(format!("{host} has no address")))
+/// Resolves a host name or address.
+async fn resolve(host: &str, port: u16) -> Result<SocketAddr, Fault> {
+    let addresses = tokio::net::lookup_host((host, port)).await;
+    let first = addresses.map_err(|e| Fault::Network(format!("{host}: {e}")))?.next();
+    first.ok_or_else(|| Fault::Network(format!("{host} has no address")))
 }

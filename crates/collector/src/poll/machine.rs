@@ -13,7 +13,7 @@ use super::report::{DeviceText, Report};
 use super::table::{PollTimes, TableBuffer};
 use crate::time::Schedule;
 
-/// What `/proc/net/dev` counts: which way, what, in which unit, and in which column.
+/// Counters of `/proc/net/dev`: direction, quantity, unit, column.
 const QUANTITIES: [(Direction, &str, &str, usize); 9] = [
     (Direction::In, "octets", "octets", 0),
     (Direction::In, "packets", "packets", 1),
@@ -25,12 +25,12 @@ const QUANTITIES: [(Direction, &str, &str, usize); 9] = [
     (Direction::Out, "discards", "packets", 11),
     (Direction::Out, "errors", "packets", 10),
 ];
-/// Series of an interface: counters, speed, state, number.
+/// Number of series of an interface: counters, speed, state, number.
 const WIDTH: usize = QUANTITIES.len() + 3;
-/// States as `/sys/class/net/…/operstate` has them, by their numbers from 1 on (RFC 2863, `ifOperStatus`).
+/// Values of `/sys/class/net/…/operstate`, in the order of the `ifOperStatus` values from 1 (RFC 2863).
 const STATES: [&str; 7] = ["up", "down", "testing", "unknown", "dormant", "notpresent", "lowerlayerdown"];
 
-/// Polls until it is ended; with `once` once.
+/// Polls until the task is dropped; with `once`, once.
 pub async fn run(machine: Machine, context: Context, number: usize, phase: f64, once: bool) {
     let every = (machine.period, Some(Duration::ZERO));
     let mut table: TableBuffer<()> = TableBuffer::new(number, &machine.name, "interfaces", every, WIDTH);
@@ -41,11 +41,11 @@ pub async fn run(machine: Machine, context: Context, number: usize, phase: f64, 
         if !once {
             context.clock.sleep_until(schedule.due()).await;
         }
-        let asked = context.clock.now();
-        let due = if once { asked } else { schedule.due() };
+        let requested_at = context.clock.now();
+        let due = if once { requested_at } else { schedule.due() };
         let text = fs::read_to_string("/proc/net/dev").unwrap_or_default();
         let uptime = uptime(&fs::read_to_string("/proc/uptime").unwrap_or_default());
-        let mut words = Vec::new();
+        let mut texts = Vec::new();
         for (name, counts) in interfaces(&text) {
             if !machine.interfaces.is_empty() && !machine.interfaces.iter().any(|wanted| wanted == name) {
                 continue;
@@ -54,18 +54,18 @@ pub async fn run(machine: Machine, context: Context, number: usize, phase: f64, 
             for ((.., at), value) in QUANTITIES.iter().zip(values.iter_mut()) {
                 *value = counts.get(*at).map(|n| RawValue(*n));
             }
-            let about =
+            let attribute =
                 |file: &str| fs::read_to_string(format!("/sys/class/net/{name}/{file}")).unwrap_or_default();
-            let speed = about("speed").trim().parse::<i64>().ok().filter(|mega| *mega > 0);
-            let state = about("operstate").trim().to_owned();
-            let [to_speed, to_state, to_number] = &mut values[QUANTITIES.len()..] else { continue };
-            *to_speed = speed.map(|mega| RawValue::from_gauge(mega.saturating_mul(1_000_000)));
-            *to_state = (1..)
+            let speed = attribute("speed").trim().parse::<i64>().ok().filter(|mbps| *mbps > 0);
+            let state = attribute("operstate").trim().to_owned();
+            let [speed_value, state_value, number_value] = &mut values[QUANTITIES.len()..] else { continue };
+            *speed_value = speed.map(|mbps| RawValue::from_gauge(mbps.saturating_mul(1_000_000)));
+            *state_value = (1..)
                 .zip(STATES)
-                .find(|(_, word)| *word == state)
+                .find(|(_, text)| *text == state)
                 .map(|(number, _)| RawValue::from_gauge(number));
-            *to_number = about("ifindex").trim().parse().ok().map(RawValue::from_gauge);
-            words.push(DeviceText {
+            *number_value = attribute("ifindex").trim().parse().ok().map(RawValue::from_gauge);
+            texts.push(DeviceText {
                 object: Object::Port(name.into()).to_string(),
                 key: "state",
                 text: state,
@@ -74,14 +74,14 @@ pub async fn run(machine: Machine, context: Context, number: usize, phase: f64, 
         table.send(
             PollTimes {
                 due,
-                requested_at: asked,
-                answered_at: Some(context.clock.now().max(asked.saturating_add(ONE))),
+                requested_at,
+                answered_at: Some(context.clock.now().max(requested_at.saturating_add(ONE_NS))),
                 uptime,
             },
             &context.sink,
         );
-        let new: Vec<DeviceText> = words.iter().filter(|word| !states.contains(word)).cloned().collect();
-        states = words;
+        let new: Vec<DeviceText> = texts.iter().filter(|text| !states.contains(text)).cloned().collect();
+        states = texts;
         if !new.is_empty() {
             context.sink.send(Report::Texts { device: device.clone(), texts: new, at: context.clock.now() });
         }
@@ -92,9 +92,10 @@ pub async fn run(machine: Machine, context: Context, number: usize, phase: f64, 
     }
 }
 
-const ONE: Duration = Duration::from_nanos(1);
+/// Answers must arrive after their request.
+const ONE_NS: Duration = Duration::from_nanos(1);
 
-/// Names and counts of all interfaces.
+/// Parses the names and counters of all interfaces.
 fn interfaces(text: &str) -> impl Iterator<Item = (&str, Vec<u64>)> {
     text.lines().skip(2).filter_map(|line| {
         let (name, counts) = line.rsplit_once(": ").or_else(|| line.rsplit_once(':'))?;
@@ -102,7 +103,7 @@ fn interfaces(text: &str) -> impl Iterator<Item = (&str, Vec<u64>)> {
     })
 }
 
-/// Of `/proc/uptime`, in hundredths of a second as `sysUpTime` is.
+/// Parses `/proc/uptime` into hundredths of a second, the unit of `sysUpTime`.
 fn uptime(text: &str) -> Option<u32> {
     let seconds = text.split_ascii_whitespace().next()?;
     let (whole, part) = seconds.split_once('.')?;
@@ -113,14 +114,14 @@ fn series(port: &str) -> Vec<SeriesSpec> {
     let named = |direction, quantity: &str| {
         SeriesName { object: Object::Port(port.into()), direction, quantity: quantity.into() }.to_string()
     };
-    // An interface that was made anew has another number, and counts from 0.
-    let mark = named(None, "number");
+    // A recreated interface has another number and counts from 0.
+    let number = named(None, "number");
     let counter = |(direction, quantity, unit, _): (Direction, &str, &str, usize)| SeriesSpec {
         name: named(Some(direction), quantity),
         kind: ValueKind::Counter64,
         unit: unit.into(),
         ceiling: None,
-        discontinuity: Some(mark.clone()),
+        discontinuity: Some(number.clone()),
     };
     let gauge = |name: String, unit: &str| SeriesSpec {
         name,
@@ -130,7 +131,7 @@ fn series(port: &str) -> Vec<SeriesSpec> {
         discontinuity: None,
     };
     let gauges =
-        [gauge(named(None, "speed"), "bit/s"), gauge(named(None, "state"), ""), gauge(mark.clone(), "")];
+        [gauge(named(None, "speed"), "bit/s"), gauge(named(None, "state"), ""), gauge(number.clone(), "")];
     QUANTITIES.into_iter().map(counter).chain(gauges).collect()
 }
 
@@ -139,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_kernel_says_is_read() {
+    fn proc_net_dev_and_uptime_are_parsed() {
         let text = "Inter-|   Receive                                                |  Transmit
  face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
     lo: 2776770   11307    0    0    0     0          0         0  2776770   11307    0    0    0     0       0          0

@@ -30,7 +30,7 @@ pub async fn query(
         result
             .rows
             .extend(more.rows.into_iter().map(|(index, row)| ([object.oid.arcs(), &index].concat(), row)));
-        result.answered = more.answered.or(result.answered);
+        result.answered_at = more.answered_at.or(result.answered_at);
         result.uptime = more.uptime.or(result.uptime);
         result.fault = more.fault;
     }
@@ -40,10 +40,10 @@ pub async fn query(
 /// Stores a response in the table; rows are indexed by full object identifiers.
 pub fn fill(table: &mut TableBuffer<ValueKind>, objects: &[Object], rows: &Rows) {
     for object in objects {
-        let below =
+        let rows_of_object =
             rows.range(object.oid.arcs().to_vec()..).take_while(|(n, _)| n.starts_with(object.oid.arcs()));
-        for (number, row) in below {
-            let index: Vec<String> = number[object.oid.len()..].iter().map(u32::to_string).collect();
+        for (arcs, row) in rows_of_object {
+            let index: Vec<String> = arcs[object.oid.len()..].iter().map(u32::to_string).collect();
             let name = match object.walk {
                 true => format!("{}.{}", object.name, index.join(".")),
                 false if index.is_empty() => object.name.clone(),
@@ -61,10 +61,10 @@ fn store(table: &mut TableBuffer<ValueKind>, name: &str, requested: &Object, val
     // The type of the first value is the type of the series.
     let kind = table.properties(name).copied().unwrap_or(kind);
     let object = Part::Other(name.into());
-    let place = SeriesName { object, direction: None, quantity: "value".into() };
+    let series_name = SeriesName { object, direction: None, quantity: "value".into() };
     let series = |kind: &ValueKind| {
         vec![SeriesSpec {
-            name: place.to_string(),
+            name: series_name.to_string(),
             kind: *kind,
             unit: requested.unit.clone(),
             ceiling: requested.most,

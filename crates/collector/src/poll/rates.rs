@@ -19,7 +19,7 @@ struct Table {
     names: Vec<String>,
     units: Vec<String>,
     columns: Vec<Column>,
-    judge: TableTracker,
+    table_tracker: TableTracker,
     trackers: BTreeMap<String, ColumnTracker>,
 }
 
@@ -47,20 +47,20 @@ pub struct Rate {
 
 impl Table {
     fn new(spec: &TableSpec, before: Option<Table>) -> Table {
-        let place = |name: &String| spec.series.iter().position(|s| s.name == *name);
+        let position = |name: &String| spec.series.iter().position(|s| s.name == *name);
         let columns = spec
             .series
             .iter()
             .map(|s| Column {
                 kind: s.kind,
                 ceiling: s.ceiling,
-                discontinuity: s.discontinuity.as_ref().and_then(place),
+                discontinuity: s.discontinuity.as_ref().and_then(position),
             })
             .collect();
         let refresh = spec.refresh.map_or(RefreshPeriod::default(), RefreshPeriod::Configured);
-        let (judge, trackers) = match before {
+        let (table_tracker, trackers) = match before {
             // Rows keep their columns, so the state of the table stays valid.
-            Some(before) => (before.judge, before.trackers),
+            Some(before) => (before.table_tracker, before.trackers),
             None => (TableTracker::new(spec.period, refresh), BTreeMap::new()),
         };
         Table {
@@ -68,7 +68,7 @@ impl Table {
             names: spec.series.iter().map(|s| s.name.clone()).collect(),
             units: spec.series.iter().map(|s| s.unit.clone()).collect(),
             columns,
-            judge,
+            table_tracker,
             trackers,
         }
     }
@@ -83,15 +83,15 @@ impl Rates {
             self.tables.insert(*number, Table::new(spec, before));
         }
         let Some(table) = self.tables.get_mut(number) else { return Vec::new() };
-        let Ok(verdict) = table.judge.update(&table.columns, response) else { return Vec::new() };
+        let Ok(checked) = table.table_tracker.update(&table.columns, response) else { return Vec::new() };
         let values = response.answer.as_ref().map_or(&[][..], |a| &a.values);
         let at = response.answer.as_ref().map_or(response.requested_at, |a| a.answered_at);
         let mut rates = Vec::new();
         for (column_index, (name, column)) in table.names.iter().zip(&table.columns).enumerate() {
-            let value = |place: usize| values.get(place).copied().flatten();
+            let value = |position: usize| values.get(position).copied().flatten();
             let tracker = table.trackers.entry(name.clone()).or_default();
             let step =
-                tracker.update(column, &verdict, value(column_index), column.discontinuity.and_then(value));
+                tracker.update(column, &checked, value(column_index), column.discontinuity.and_then(value));
             let growth = step.growth.map(|growth| (growth.min_rate(), growth.max_rate()));
             let level = step.level.map(|(_, raw)| (raw.to_f64(column.kind), raw.to_f64(column.kind)));
             let mean =

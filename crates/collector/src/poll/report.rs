@@ -92,7 +92,7 @@ pub fn queue() -> (ReportSender, ReportReceiver) {
 fn value_count(report: &Report) -> usize {
     match report {
         Report::Polled { response, .. } => response.answer.as_ref().map_or(0, |a| a.values.len()),
-        Report::Texts { texts: words, .. } => words.len() * 64,
+        Report::Texts { texts, .. } => texts.len() * 64,
         Report::FaultChanged { .. } => 0,
     }
 }

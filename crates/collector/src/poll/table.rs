@@ -20,7 +20,7 @@ pub struct TableBuffer<T> {
     /// The receiver of the queue has the current specification.
     is_spec_sent: bool,
     values: Vec<Option<RawValue>>,
-    left_out: usize,
+    dropped_rows: usize,
 }
 
 /// The times of one poll of a table.
@@ -56,7 +56,7 @@ impl<T: PartialEq> TableBuffer<T> {
             rows: BTreeMap::new(),
             is_spec_sent: false,
             values: Vec::new(),
-            left_out: 0,
+            dropped_rows: 0,
         }
     }
 
@@ -77,7 +77,7 @@ impl<T: PartialEq> TableBuffer<T> {
 
     /// Returns the properties of a row.
     pub fn properties(&self, name: &str) -> Option<&T> {
-        self.rows.get(name).map(|(_, traits)| traits)
+        self.rows.get(name).map(|(_, properties)| properties)
     }
 
     /// Returns the values of a row for filling, initially `None`. `series` creates the series if the row is new or
@@ -85,29 +85,29 @@ impl<T: PartialEq> TableBuffer<T> {
     pub fn row(
         &mut self,
         name: &str,
-        traits: T,
+        properties: T,
         series: impl FnOnce(&T) -> Vec<SeriesSpec>,
     ) -> Option<&mut [Option<RawValue>]> {
         let (count, max_rows) = (self.rows.len(), self.max_rows());
         let slot = match self.rows.get_mut(name) {
             Some((slot, known)) => {
-                if *known != traits {
+                if *known != properties {
                     let from = *slot * self.width;
-                    self.spec.series.splice(from..from + self.width, series(&traits));
-                    (*known, self.is_spec_sent) = (traits, false);
+                    self.spec.series.splice(from..from + self.width, series(&properties));
+                    (*known, self.is_spec_sent) = (properties, false);
                 }
                 *slot
             }
             None if count >= max_rows => {
-                self.left_out += 1;
+                self.dropped_rows += 1;
                 return None;
             }
             None => {
-                let series = series(&traits);
+                let series = series(&properties);
                 debug_assert_eq!(series.len(), self.width);
                 self.spec.series.extend(series);
                 self.is_spec_sent = false;
-                self.rows.insert(name.to_owned(), (count, traits));
+                self.rows.insert(name.to_owned(), (count, properties));
                 count
             }
         };
@@ -119,7 +119,7 @@ impl<T: PartialEq> TableBuffer<T> {
     /// Sends the values; those not filled since the last call are missing. Returns the number of rows that did not
     /// fit.
     pub fn send(&mut self, times: PollTimes, sink: &ReportSender) -> usize {
-        let dropped_rows = std::mem::take(&mut self.left_out);
+        let dropped_rows = std::mem::take(&mut self.dropped_rows);
         let mut values = std::mem::take(&mut self.values);
         values.resize(self.rows.len() * self.width, None);
         if values.is_empty() {

@@ -1,49 +1,49 @@
-//! What can be wrong with an agent or on the way.
+//! Faults of an agent or of the path to it.
 
 use std::fmt;
 
 use async_snmp::{Error, ErrorStatus};
 
-/// Why a poll brought nothing, or not all.
+/// Why a poll has no result, or an incomplete one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// No datagram came.
+    /// No datagram arrived.
     #[error("no answer")]
     Silent,
-    /// Only datagrams came that are no SNMP.
-    #[error("no answer that can be read")]
+    /// All datagrams received were malformed.
+    #[error("no valid answer: malformed datagrams received")]
     Garbage,
-    /// Only datagrams came that answer nothing that was asked: from elsewhere, with another number, too late.
-    #[error("no answer to what was asked: what came is from elsewhere, of another request or too late")]
+    /// All datagrams received had another source or request identifier, or were late.
+    #[error("no valid answer: datagrams have another source or request identifier, or are late")]
     Stray,
-    /// The agent says that it cannot or will not (RFC 3416, section 3).
+    /// The agent returned an error status (RFC 3416, section 3).
     #[error("the agent refuses: {0}")]
     Status(String),
-    /// Not even one value fits what the agent may send.
-    #[error("the agent finds one value too big")]
+    /// Not even one value fits into a response of the agent.
+    #[error("one value exceeds the maximum message size of the agent")]
     TooBig,
-    /// Keys, user, engine or time are not right (RFC 3414, section 3.2).
+    /// Wrong keys, user, engine or time (RFC 3414, section 3.2).
     #[error("security: {0}")]
     Security(String),
-    /// Objects come in no increasing order: a walk would never end.
-    #[error("objects below {0} come in no increasing order")]
+    /// Object identifiers do not increase: a walk would never end.
+    #[error("object identifiers below {0} do not increase")]
     Order(String),
-    /// A table has more rows than are taken.
-    #[error("more than {0} rows; the others are left out")]
+    /// A table has more rows than the limit.
+    #[error("more than {0} rows; the others are omitted")]
     Rows(usize),
-    /// A period was over before all was told.
-    #[error("not all was told within a period")]
+    /// The period ended before the last answer.
+    #[error("the period ended before the last answer")]
     Slow,
-    /// The uptime went back between two answers of a poll.
-    #[error("the agent began anew while it was polled")]
+    /// The uptime decreased between two answers of a poll.
+    #[error("the agent restarted during the poll")]
     Restarted,
-    /// Nothing could be sent.
-    #[error("cannot ask: {0}")]
+    /// The request could not be sent.
+    #[error("cannot send a request: {0}")]
     Network(String),
 }
 
 impl Fault {
-    /// Its name in JSON.
+    /// Returns the name of the fault in JSON.
     pub fn name(&self) -> &'static str {
         match self {
             Fault::Silent => "silent",
@@ -60,29 +60,29 @@ impl Fault {
         }
     }
 
-    /// What an error of the crate below means; none if it is that time was over.
-    pub(super) fn of(error: &Error) -> Option<Fault> {
+    /// Converts an error of `async-snmp`; `None` for a timeout.
+    pub(super) fn from_error(error: &Error) -> Option<Fault> {
         Some(match error {
             Error::Timeout { .. } | Error::ConstructionTimeout { .. } => return None,
-            Error::Exchange { source, .. } => return Fault::of(source),
-            Error::SharedOperation { source } => return Fault::of(source),
+            Error::Exchange { source, .. } => return Fault::from_error(source),
+            Error::SharedOperation { source } => return Fault::from_error(source),
             Error::Snmp { status: ErrorStatus::TooBig, .. } | Error::OutboundMessageTooLarge { .. } => {
                 Fault::TooBig
             }
-            Error::Snmp { status, .. } => Fault::Status(plain(status)),
-            Error::Report { status, .. } => Fault::Security(plain(status)),
+            Error::Snmp { status, .. } => Fault::Status(one_line(status)),
+            Error::Report { status, .. } => Fault::Security(one_line(status)),
             Error::Auth { .. } => Fault::Security("the answer is not authentic".into()),
-            Error::Privacy(_) => Fault::Security(plain(error)),
+            Error::Privacy(_) => Fault::Security(one_line(error)),
             Error::Decode(_) | Error::MalformedResponse { .. } | Error::ResponseShape { .. } => {
                 Fault::Garbage
             }
             Error::Network { source, .. } => Fault::Network(source.to_string()),
-            other => Fault::Network(plain(other)),
+            other => Fault::Network(one_line(other)),
         })
     }
 }
 
-/// At most a line of what an agent may have had a word in.
-fn plain(text: &impl fmt::Display) -> String {
+/// Truncates a text that may contain octets from an agent to 200 characters without control characters.
+fn one_line(text: &impl fmt::Display) -> String {
     text.to_string().chars().take(200).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

@@ -1,6 +1,6 @@
-//! The objects that are asked for.
+//! Identifiers of the objects that are requested.
 
-/// Where `sysUpTime` is (RFC 3418).
+/// `sysUpTime` (RFC 3418).
 pub const UPTIME: &[u32] = &[1, 3, 6, 1, 2, 1, 1, 3];
 /// `sysDescr`.
 pub const DESCRIPTION: &[u32] = &[1, 3, 6, 1, 2, 1, 1, 1];
@@ -36,5 +36,5 @@ pub const fn aal5_vcc(column: u32) -> [u32; 11] {
     [1, 3, 6, 1, 2, 1, 37, 1, 12, 1, column]
 }
 
-/// `ifType` of `softwareLoopback`, whose speed means nothing.
+/// `ifType` of `softwareLoopback`, whose speed is meaningless.
 pub const LOOPBACK: i32 = 24;

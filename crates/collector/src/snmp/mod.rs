@@ -1,13 +1,13 @@
-//! SNMP v2c and v3 as a poller needs it: tables column by column, a few requests a poll, agents that may be anything.
+//! SNMP v2c and v3 for a poller: table walks with few requests, and agents that misbehave.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
-//! | [`session`] | one agent: a request at a time, tried again, its end in time |
-//! | [`walk`] | columns of a table by GETBULK: what to ask next, what an answer means |
-//! | [`mib`] | the objects that are asked for, by number |
-//! | [`fault`] | everything that can be wrong with an agent or on the way |
+//! | [`session`] | a session with one agent: one outstanding request, retransmissions, a deadline |
+//! | [`walk`] | walks through the columns of a table by GETBULK |
+//! | [`mib`] | identifiers of the objects that are requested |
+//! | [`fault`] | faults of an agent or of the path to it |
 //!
-//! Messages, their encoding and security are the crate `async-snmp`'s.
+//! The crate `async-snmp` encodes and secures the messages.
 
 pub mod fault;
 pub mod mib;

@@ -1,4 +1,4 @@
-//! One agent, a request at a time.
+//! A session with one SNMP agent, with one outstanding request.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -13,66 +13,67 @@ use super::walk::{Rows, Shape};
 use super::{Fault, Walk};
 use crate::time::AnchoredClock;
 
-/// How long an answer is waited for.
+/// Timeout and retransmissions of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// Each time.
+    /// Time to wait for the answer to one transmission.
     pub timeout: Duration,
-    /// How often a request is sent again.
+    /// Maximum number of retransmissions.
     pub retries: u32,
 }
 
-/// One agent. It has a socket of its own, so nobody who floods it takes answers from others.
+/// A session with one agent. Each session has its own socket, so that a flood from one agent delays no other.
 pub struct Session {
     client: Client,
     transport: UdpTransport,
     engines: Arc<EngineCache>,
-    patience: RetryPolicy,
+    retry_policy: RetryPolicy,
     clock: AnchoredClock,
     shape: Shape,
-    /// Whether the last request had no answer: the next is sent once.
-    silent: bool,
+    /// The last request had no answer; the next one is not retransmitted.
+    is_silent: bool,
+    /// `snmpEngineBoots` at the last check (RFC 3414, section 2.2.2).
     boots: Option<u32>,
 }
 
-/// What a walk brought.
+/// The result of a walk or a get.
 #[derive(Debug)]
 pub struct QueryResult {
-    /// When the request left that the first answer came to.
-    pub asked: Timestamp,
-    /// When the last answer came; none if there was none.
-    pub answered: Option<Timestamp>,
-    /// The last uptime.
+    /// When the first answered request was sent.
+    pub requested_at: Timestamp,
+    /// When the last answer arrived.
+    pub answered_at: Option<Timestamp>,
+    /// The uptime in the last answer, in hundredths of a second.
     pub uptime: Option<u32>,
-    /// By their numbers.
+    /// The rows by index.
     pub rows: Rows,
-    /// Why there is not more.
+    /// Why the result is incomplete.
     pub fault: Option<Fault>,
 }
 
 impl QueryResult {
-    /// No answer yet.
-    pub fn nothing(asked: Timestamp) -> QueryResult {
-        QueryResult { asked, answered: None, uptime: None, rows: Rows::new(), fault: None }
+    /// Creates a result without an answer.
+    pub fn empty(requested_at: Timestamp) -> QueryResult {
+        QueryResult { requested_at, answered_at: None, uptime: None, rows: Rows::new(), fault: None }
     }
 
-    /// Of an agent that has not said a word one cannot say that it is slow.
-    fn named(&self, fault: Fault) -> Fault {
-        if fault == Fault::Slow && self.answered.is_none() { Fault::Silent } else { fault }
+    /// Replaces [`Fault::Slow`] by [`Fault::Silent`] if the agent has not answered at all.
+    fn refine(&self, fault: Fault) -> Fault {
+        if fault == Fault::Slow && self.answered_at.is_none() { Fault::Silent } else { fault }
     }
 }
 
 impl Session {
-    /// Gets ready to ask; nothing is sent. An answer shall have at most `datagram` octets.
+    /// Opens the socket; sends nothing. Requests are sized for answers of at most `datagram` octets.
     pub async fn open(
         at: SocketAddr,
         auth: &Auth,
         datagram: usize,
-        patience: RetryPolicy,
+        retry_policy: RetryPolicy,
         clock: AnchoredClock,
     ) -> Result<Session, Fault> {
-        let fault = |error: Box<Error>| Fault::of(&error).unwrap_or(Fault::Silent);
-        let any = free(at).map_err(|e| Fault::Network(e.to_string()))?;
+        let fault = |error: Box<Error>| Fault::from_error(&error).unwrap_or(Fault::Silent);
+        let any = unused_local_addr(at).map_err(|e| Fault::Network(e.to_string()))?;
         let transport = UdpTransport::builder()
             .bind(any.to_string())
             .receive_capacity(datagram.clamp(1_472, 65_507))
@@ -83,7 +84,7 @@ impl Session {
         let engines = Arc::new(EngineCache::new());
         let client = Client::builder(at, auth.clone())
             .strict_source(true)
-            .request_timeout(patience.timeout)
+            .request_timeout(retry_policy.timeout)
             .retry(Retry::none())
             .max_oids_per_request(usize::from(u8::MAX))
             .engine_cache(engines.clone())
@@ -91,79 +92,81 @@ impl Session {
             .await
             .map_err(fault)?;
         let shape = Shape::new(datagram);
-        Ok(Session { client, transport, engines, patience, clock, shape, silent: false, boots: None })
+        Ok(Session { client, transport, engines, retry_policy, clock, shape, is_silent: false, boots: None })
     }
 
-    /// Asks for these columns, until `until` at most. At most `most` rows are taken; `expected` is how many there were.
+    /// Requests columns until `until` at the latest. Stores at most `max_rows` rows; about `expected` are expected (0 if
+    /// unknown).
     pub async fn walk(
         &mut self,
         columns: &[Oid],
-        most: usize,
+        max_rows: usize,
         expected: usize,
         until: Timestamp,
     ) -> QueryResult {
-        let mut walk = Walk::new(columns.iter().cloned(), self.shape, most, expected);
-        let mut told = QueryResult::nothing(self.clock.now());
-        while let Some((objects, repeats)) = walk.ask() {
+        let mut walk = Walk::new(columns.iter().cloned(), self.shape, max_rows, expected);
+        let mut result = QueryResult::empty(self.clock.now());
+        while let Some((objects, repetitions)) = walk.next_request() {
             let client = self.client.clone();
-            let asked = self.ask(until, || client.get_bulk(&objects, 1, repeats)).await;
-            let taken = asked.and_then(|(left, came, answer)| {
-                if told.answered.is_none() {
-                    told.asked = left;
+            let answered = self.request(until, || client.get_bulk(&objects, 1, repetitions)).await;
+            let received = answered.and_then(|(sent_at, answered_at, answer)| {
+                if result.answered_at.is_none() {
+                    result.requested_at = sent_at;
                 }
-                told.answered = Some(came);
-                walk.take(&answer, repeats)
+                result.answered_at = Some(answered_at);
+                walk.handle_response(&answer, repetitions)
             });
-            match taken {
+            match received {
                 Err(Fault::TooBig) if walk.shrink() => {}
                 Err(fault) => {
-                    told.fault = Some(told.named(fault));
+                    result.fault = Some(result.refine(fault));
                     break;
                 }
                 Ok(()) => {}
             }
         }
-        (told.rows, told.uptime, self.shape) = walk.end();
-        told
+        (result.rows, result.uptime, self.shape) = walk.finish();
+        result
     }
 
-    /// Asks for single objects. Values are in their order; none where the agent has no such object.
+    /// Requests single objects. The result has no row for an object that the agent lacks.
     pub async fn get(&mut self, objects: &[Oid], until: Timestamp) -> QueryResult {
         let mut all = vec![[super::mib::UPTIME, &[0]].concat()];
         all.extend(objects.iter().map(|o| o.arcs().to_vec()));
         let all: Vec<Oid> = all.iter().map(|arcs| Oid::from_slice(arcs)).collect();
-        let mut told = QueryResult::nothing(self.clock.now());
-        // As many at once as surely fit.
+        let mut result = QueryResult::empty(self.clock.now());
+        // 24 objects surely fit a datagram.
         for part in all.chunks(24) {
             let client = self.client.clone();
-            match self.ask(until, || client.get_many(part)).await {
-                Ok((left, came, answer)) => {
-                    if told.answered.is_none() {
-                        told.asked = left;
+            match self.request(until, || client.get_many(part)).await {
+                Ok((sent_at, answered_at, answer)) => {
+                    if result.answered_at.is_none() {
+                        result.requested_at = sent_at;
                     }
-                    told.answered = Some(came);
+                    result.answered_at = Some(answered_at);
                     for VarBind { oid, value } in answer.varbinds {
                         match value {
-                            Value::TimeTicks(now) if oid == all[0] => told.uptime = Some(now),
+                            Value::TimeTicks(now) if oid == all[0] => result.uptime = Some(now),
                             value if value.is_exception() => {}
                             value if part.contains(&oid) => {
-                                told.rows.insert(oid.arcs().to_vec(), vec![Some(value)]);
+                                result.rows.insert(oid.arcs().to_vec(), vec![Some(value)]);
                             }
                             _ => {}
                         }
                     }
                 }
                 Err(fault) => {
-                    told.fault = Some(told.named(fault));
+                    result.fault = Some(result.refine(fault));
                     break;
                 }
             }
         }
-        told
+        result
     }
 
-    /// Sends a request until an answer comes: when the one left that was answered, when that came, and the answer.
-    async fn ask<T, F>(
+    /// Sends a request, with retransmissions. Returns when the answered request was sent, when the answer arrived, and
+    /// the answer.
+    async fn request<T, F>(
         &mut self,
         until: Timestamp,
         mut send: impl FnMut() -> F,
@@ -172,39 +175,39 @@ impl Session {
         F: Future<Output = async_snmp::Result<T>>,
     {
         let before = self.transport.stats();
-        let tries = if self.silent { 1 } else { 1 + self.patience.retries };
+        let max_attempts = if self.is_silent { 1 } else { 1 + self.retry_policy.retries };
         let mut rediscovered = false;
-        let mut left = 0;
-        while left < tries {
-            left += 1;
-            let asked = self.clock.now();
-            let room = until.duration_since(asked);
-            if room.is_zero() {
+        let mut attempts = 0;
+        while attempts < max_attempts {
+            attempts += 1;
+            let sent_at = self.clock.now();
+            let time_left = until.duration_since(sent_at);
+            if time_left.is_zero() {
                 return Err(Fault::Slow);
             }
-            let error = match tokio::time::timeout(room, send()).await {
+            let error = match tokio::time::timeout(time_left, send()).await {
                 Err(_) => {
-                    self.silent = true;
+                    self.is_silent = true;
                     return Err(Fault::Slow);
                 }
                 Ok(Ok(answer)) => {
-                    self.silent = false;
-                    return Ok((asked, self.clock.now(), answer));
+                    self.is_silent = false;
+                    return Ok((sent_at, self.clock.now(), answer));
                 }
                 Ok(Err(error)) => error,
             };
             if is_other_engine(&error) && !rediscovered {
-                // Another engine is there than before, or it has forgotten who it was.
+                // The engine was replaced, or it restarted with another identifier.
                 rediscovered = true;
-                let _ = tokio::time::timeout(room, self.client.rediscover_engine()).await;
-                left -= 1;
+                let _ = tokio::time::timeout(time_left, self.client.rediscover_engine()).await;
+                attempts -= 1;
                 continue;
             }
-            if let Some(fault) = Fault::of(&error) {
+            if let Some(fault) = Fault::from_error(&error) {
                 return Err(fault);
             }
         }
-        self.silent = true;
+        self.is_silent = true;
         let after = self.transport.stats();
         Err(match () {
             () if after.malformed_datagrams > before.malformed_datagrams => Fault::Garbage,
@@ -213,17 +216,17 @@ impl Session {
         })
     }
 
-    /// How often a version 3 engine has begun anew, if that is another number than at the last call.
-    pub fn rebooted(&mut self) -> Option<u32> {
+    /// Returns the boot count of a version 3 engine if it changed since the last call.
+    pub fn take_new_boots(&mut self) -> Option<u32> {
         let engine = self.engines.get(&self.client.peer_addr())?;
         let boots = engine.authenticated_time()?.boots();
         self.boots.replace(boots).filter(|before| *before != boots).map(|_| boots)
     }
 }
 
-/// An own address for asking `at`, with a port that nobody has. The library lets its sockets share ports (`SO_REUSEADDR`), and
-/// Linux gives such sockets the same one now and then; then one of them hears nothing.
-fn free(at: SocketAddr) -> io::Result<SocketAddr> {
+/// Returns a local address with an unused port for requests to `at`. The library sets `SO_REUSEADDR`, and Linux sometimes
+/// assigns two such sockets the same port; one of them then receives nothing.
+fn unused_local_addr(at: SocketAddr) -> io::Result<SocketAddr> {
     let any: IpAddr = if at.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     UdpSocket::bind((any, 0))?.local_addr()
 }
@@ -245,13 +248,14 @@ mod tests {
 
     #[tokio::test]
     async fn sessions_share_no_port() {
-        let patience = RetryPolicy { timeout: Duration::from_secs(1), retries: 0 };
+        let retry_policy = RetryPolicy { timeout: Duration::from_secs(1), retries: 0 };
         let (mut sessions, mut ports) = (Vec::new(), BTreeSet::new());
         for _ in 0..400 {
             let at = SocketAddr::from((Ipv4Addr::LOCALHOST, 161));
-            let session =
-                Session::open(at, &Auth::v2c("x"), 1_400, patience, AnchoredClock::start()).await.unwrap();
-            assert!(ports.insert(session.transport.local_addr().port()), "two with one port");
+            let session = Session::open(at, &Auth::v2c("x"), 1_400, retry_policy, AnchoredClock::start())
+                .await
+                .unwrap();
+            assert!(ports.insert(session.transport.local_addr().port()), "two sessions share a port");
             sessions.push(session);
         }
     }

@@ -1,8 +1,8 @@
 //! Columns of a table by GETBULK (RFC 3416, section 4.2.3).
 //!
-//! Every request asks for the uptime and for the next rows of several columns, as many as fit a datagram. Columns may be of
-//! different length: each goes on from where it stands. A walk ends by itself: objects have to increase, and there is a
-//! most of rows.
+//! Every request asks for the uptime and for the next rows of several columns, as many as fit a datagram. Columns may
+//! differ in length: each continues from its last object. Every walk terminates: object identifiers must increase, and
+//! the number of rows is limited.
 
 use std::collections::BTreeMap;
 
@@ -10,26 +10,26 @@ use async_snmp::{Oid, Value, VarBind};
 
 use super::{Fault, mib};
 
-/// Octets of a message that are no objects: headers of version 3 with its security, and the uptime.
-const AROUND: usize = 160;
-/// What an object takes until one was seen: its number and a counter.
-const OBJECT: usize = 26;
-/// What it takes at least: a counter of a table takes about 20.
-const LEAST_OBJECT: usize = 18;
-/// What it takes at most: a long name. Longer ones are rare, and come in fragments.
-const MOST_OBJECT: usize = 300;
-/// Most rows that are asked for at once.
-const MOST_REPEATS: u32 = 64;
-/// Most parts of a row's number.
-const MOST_INDEX: usize = 32;
-/// Most octets of a text.
-const MOST_TEXT: usize = 4_096;
-/// Most octets of an opaque value that can be a number.
-const MOST_OPAQUE: usize = 16;
-/// An uptime that is less than an hour from its end at 497 days may begin anew.
+/// Octets of a message other than table objects: version 3 headers with security parameters, and the uptime.
+const HEADER_OCTETS: usize = 160;
+/// Assumed octets of an object before the first response: its identifier and a counter.
+const INITIAL_OBJECT_OCTETS: usize = 26;
+/// Minimum octets of an object: a table counter takes about 20.
+const MIN_OBJECT_OCTETS: usize = 18;
+/// Maximum octets of an object: a long name. Responses with longer ones are rare, and IP fragments them.
+const MAX_OBJECT_OCTETS: usize = 300;
+/// Maximum number of rows in a request (max-repetitions).
+const MAX_REPETITIONS: u32 = 64;
+/// Maximum number of arcs in the index of a row.
+const MAX_INDEX_LENGTH: usize = 32;
+/// Maximum octets of a text.
+const MAX_TEXT_OCTETS: usize = 4_096;
+/// Maximum octets of an opaque value that encodes a number.
+const MAX_OPAQUE_OCTETS: usize = 16;
+/// Uptimes above this value, one hour below the wrap at 497 days, may wrap.
 const NEAR_WRAP: u32 = u32::MAX - 360_000;
 
-/// Rows by their numbers, and a value a column.
+/// Rows by index, with one value per column.
 pub type Rows = BTreeMap<Vec<u32>, Vec<Option<Value>>>;
 
 /// A walk through the columns of a table.
@@ -37,23 +37,23 @@ pub type Rows = BTreeMap<Vec<u32>, Vec<Option<Value>>>;
 pub struct Walk {
     columns: Vec<Column>,
     rows: Rows,
-    most: usize,
+    max_rows: usize,
     expected: usize,
     shape: Shape,
     uptime: Option<u32>,
-    /// Octets of an object in the last answer, on average.
-    object: usize,
-    shrunk: bool,
-    /// Which columns the last request asked for.
-    asked: Vec<usize>,
+    /// Mean octets of an object in the last response.
+    object_octets: usize,
+    has_shrunk: bool,
+    /// Columns of the last request.
+    requested: Vec<usize>,
 }
 
-/// How large requests may be: what was learned of an agent, for its next walk.
+/// Request limits learned from an agent, for its next walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Octets of an answer.
+    /// Maximum octets of a response.
     datagram: usize,
-    repeats: u32,
+    repetitions: u32,
     columns: usize,
 }
 
@@ -66,77 +66,85 @@ struct Column {
 }
 
 impl Shape {
-    /// Of answers of at most so many octets.
+    /// Creates the initial limits for responses of at most `datagram` octets.
     pub fn new(datagram: usize) -> Shape {
-        Shape { datagram, repeats: MOST_REPEATS, columns: usize::MAX }
+        Shape { datagram, repetitions: MAX_REPETITIONS, columns: usize::MAX }
     }
 }
 
 impl Walk {
-    /// Through these columns; of at most `most` rows, of which about `expected` will come (0: that is not known).
-    pub fn new(columns: impl IntoIterator<Item = Oid>, shape: Shape, most: usize, expected: usize) -> Walk {
+    /// Creates a walk through `columns` that stores at most `max_rows` rows. About `expected` rows are expected (0 if
+    /// unknown).
+    pub fn new(
+        columns: impl IntoIterator<Item = Oid>,
+        shape: Shape,
+        max_rows: usize,
+        expected: usize,
+    ) -> Walk {
         let column = |root: Oid| Column { cursor: root.clone(), root, rows: 0, done: false };
         let columns = columns.into_iter().map(column).collect();
-        let (rows, uptime, object, asked) = (Rows::new(), None, OBJECT, Vec::new());
-        Walk { columns, rows, most, expected, shape, uptime, object, shrunk: false, asked }
+        let (rows, uptime, object_octets, requested) = (Rows::new(), None, INITIAL_OBJECT_OCTETS, Vec::new());
+        Walk { columns, rows, max_rows, expected, shape, uptime, object_octets, has_shrunk: false, requested }
     }
 
-    /// What to ask next: objects, the first of which is the uptime, and how many rows. None at the end.
-    pub fn ask(&mut self) -> Option<(Vec<Oid>, u32)> {
-        let room = self.shape.datagram.saturating_sub(AROUND) / self.object;
-        let most = self.shape.columns.min(room).max(1);
+    /// Returns the next request: the object identifiers, starting with the uptime, and the number of rows. `None` at the
+    /// end of the walk.
+    pub fn next_request(&mut self) -> Option<(Vec<Oid>, u32)> {
+        let max_objects = self.shape.datagram.saturating_sub(HEADER_OCTETS) / self.object_octets;
+        let max_columns = self.shape.columns.min(max_objects).max(1);
         let left = (0..self.columns.len()).filter(|&at| !self.columns[at].done);
-        self.asked = left.take(most).collect();
-        let slowest = self.asked.iter().map(|&at| self.columns[at].rows).min()?;
-        let fit = u32::try_from(room / self.asked.len()).unwrap_or(u32::MAX).max(1);
-        let mut repeats = fit.min(self.shape.repeats);
+        self.requested = left.take(max_columns).collect();
+        let slowest = self.requested.iter().map(|&at| self.columns[at].rows).min()?;
+        let fit = u32::try_from(max_objects / self.requested.len()).unwrap_or(u32::MAX).max(1);
+        let mut repetitions = fit.min(self.shape.repetitions);
         if let Some(left) = self.expected.checked_sub(slowest).filter(|_| self.expected > 0) {
-            // And one more, which says that there is no more.
-            repeats = repeats.min(u32::try_from(left + 1).unwrap_or(u32::MAX));
+            // One row more, which signals the end.
+            repetitions = repetitions.min(u32::try_from(left + 1).unwrap_or(u32::MAX));
         }
         let uptime = std::iter::once(Oid::from_slice(mib::UPTIME));
-        let objects = uptime.chain(self.asked.iter().map(|&at| self.columns[at].cursor.clone())).collect();
-        Some((objects, repeats))
+        let objects =
+            uptime.chain(self.requested.iter().map(|&at| self.columns[at].cursor.clone())).collect();
+        Some((objects, repetitions))
     }
 
-    /// Asks for less next time; false if there is no less.
+    /// Halves the next request; returns `false` if it has only one value.
     pub fn shrink(&mut self) -> bool {
-        self.shrunk = true;
-        let rows = self.shape.repeats.min(
-            u32::try_from(self.shape.datagram / self.object / self.asked.len().max(1))
-                .unwrap_or(MOST_REPEATS),
+        self.has_shrunk = true;
+        let rows = self.shape.repetitions.min(
+            u32::try_from(self.shape.datagram / self.object_octets / self.requested.len().max(1))
+                .unwrap_or(MAX_REPETITIONS),
         );
-        match (rows, self.asked.len()) {
-            (2.., _) => self.shape.repeats = rows / 2,
-            (_, 2..) => (self.shape.repeats, self.shape.columns) = (1, self.asked.len() / 2),
+        match (rows, self.requested.len()) {
+            (2.., _) => self.shape.repetitions = rows / 2,
+            (_, 2..) => (self.shape.repetitions, self.shape.columns) = (1, self.requested.len() / 2),
             _ => return false,
         }
         true
     }
 
-    /// Takes the answer to the last request.
-    pub fn take(&mut self, answer: &[VarBind], repeats: u32) -> Result<(), Fault> {
+    /// Handles the response to the last request.
+    pub fn handle_response(&mut self, answer: &[VarBind], repetitions: u32) -> Result<(), Fault> {
         let mut objects = answer.iter();
         let first = objects.next().ok_or(Fault::TooBig)?;
-        self.see(first)?;
+        self.check_uptime(first)?;
         if objects.len() == 0 {
-            return Err(Fault::TooBig); // cut down to nothing
+            return Err(Fault::TooBig); // truncated to nothing
         }
-        let asked = std::mem::take(&mut self.asked);
-        let wanted = asked.len() * repeats as usize;
+        let requested = std::mem::take(&mut self.requested);
+        let count = requested.len() * repetitions as usize;
         let octets: usize = objects.clone().map(VarBind::encoded_size).sum();
-        self.object = (octets / objects.len()).clamp(LEAST_OBJECT, MOST_OBJECT);
-        for (object, &at) in objects.take(wanted).zip(asked.iter().cycle()) {
-            self.put(at, object)?;
+        self.object_octets = (octets / objects.len()).clamp(MIN_OBJECT_OCTETS, MAX_OBJECT_OCTETS);
+        for (object, &at) in objects.take(count).zip(requested.iter().cycle()) {
+            self.store(at, object)?;
         }
         Ok(())
     }
 
-    /// The uptime: it must not go back within a walk.
-    fn see(&mut self, first: &VarBind) -> Result<(), Fault> {
-        let is_it = first.oid.arcs().strip_suffix(&[0]) == Some(mib::UPTIME);
+    /// Checks that the uptime does not decrease within a walk.
+    fn check_uptime(&mut self, first: &VarBind) -> Result<(), Fault> {
+        let is_uptime = first.oid.arcs().strip_suffix(&[0]) == Some(mib::UPTIME);
         let Value::TimeTicks(now) = first.value else { return Ok(()) };
-        if is_it {
+        if is_uptime {
             if self.uptime.is_some_and(|before| now < before && before < NEAR_WRAP) {
                 return Err(Fault::Restarted);
             }
@@ -145,11 +153,11 @@ impl Walk {
         Ok(())
     }
 
-    fn put(&mut self, at: usize, object: &VarBind) -> Result<(), Fault> {
+    fn store(&mut self, at: usize, object: &VarBind) -> Result<(), Fault> {
         let count = self.columns.len();
         let column = &mut self.columns[at];
         if column.done {
-            return Ok(()); // later rows of a column that is over
+            return Ok(()); // rows after the end of the column
         }
         if object.value.is_exception() || !object.oid.starts_with(&column.root) {
             column.done = true;
@@ -162,33 +170,34 @@ impl Walk {
         column.cursor = object.oid.clone();
         column.rows += 1;
         let index = &object.oid.arcs()[column.root.len()..];
-        if index.len() > MOST_INDEX || column.rows > self.most {
+        if index.len() > MAX_INDEX_LENGTH || column.rows > self.max_rows {
             column.done = true;
-            return Err(Fault::Rows(self.most));
+            return Err(Fault::Rows(self.max_rows));
         }
-        if !self.rows.contains_key(index) && self.rows.len() >= self.most {
-            return Err(Fault::Rows(self.most));
+        if !self.rows.contains_key(index) && self.rows.len() >= self.max_rows {
+            return Err(Fault::Rows(self.max_rows));
         }
-        self.rows.entry(index.to_vec()).or_insert_with(|| vec![None; count])[at] = Some(kept(&object.value));
+        self.rows.entry(index.to_vec()).or_insert_with(|| vec![None; count])[at] =
+            Some(bounded(&object.value));
         Ok(())
     }
 
-    /// What came: rows, the last uptime, and what was learned of the agent. Where nothing was too big the next walk may ask
-    /// for more: what was too big once need not be for ever.
-    pub fn end(mut self) -> (Rows, Option<u32>, Shape) {
-        if !self.shrunk {
-            self.shape.repeats = self.shape.repeats.saturating_mul(2).min(MOST_REPEATS);
+    /// Returns the rows, the last uptime, and the limits for the next walk. If no response was too big, the limits grow
+    /// again.
+    pub fn finish(mut self) -> (Rows, Option<u32>, Shape) {
+        if !self.has_shrunk {
+            self.shape.repetitions = self.shape.repetitions.saturating_mul(2).min(MAX_REPETITIONS);
             self.shape.columns = self.shape.columns.saturating_mul(2);
         }
         (self.rows, self.uptime, self.shape)
     }
 }
 
-/// What is kept of a value: texts of a bounded length and apart from the datagram that they came in.
-fn kept(value: &Value) -> Value {
+/// Copies a value out of its datagram and truncates long texts; values that are neither number nor text become null.
+fn bounded(value: &Value) -> Value {
     match value {
-        Value::OctetString(octets) => Value::from(&octets[..octets.len().min(MOST_TEXT)]),
-        Value::Opaque(octets) if octets.len() > MOST_OPAQUE => Value::Null,
+        Value::OctetString(octets) => Value::from(&octets[..octets.len().min(MAX_TEXT_OCTETS)]),
+        Value::Opaque(octets) if octets.len() > MAX_OPAQUE_OCTETS => Value::Null,
         Value::Unknown { .. } | Value::Nsap(_) | Value::ObjectIdentifier(_) => Value::Null,
         other => other.clone(),
     }
@@ -204,8 +213,8 @@ mod tests {
         Oid::from_slice(arcs)
     }
 
-    /// An agent as the standard has it, that sends at most so many objects and is busy counting up.
-    fn agent(objects: &BTreeMap<Vec<u32>, u32>, ask: &[Oid], repeats: u32, most: usize) -> Vec<VarBind> {
+    /// Answers like a conforming agent, with at most `most` objects.
+    fn agent(objects: &BTreeMap<Vec<u32>, u32>, ask: &[Oid], repetitions: u32, most: usize) -> Vec<VarBind> {
         let next = |after: &Oid| {
             let found =
                 objects.range((std::ops::Bound::Excluded(after.arcs().to_vec()), std::ops::Bound::Unbounded));
@@ -216,7 +225,7 @@ mod tests {
         uptime.push(0);
         let mut out = vec![VarBind::new(oid(&uptime), Value::TimeTicks(7))];
         let mut cursors = ask[1..].to_vec();
-        for _ in 0..repeats {
+        for _ in 0..repetitions {
             for cursor in &mut cursors {
                 let found = next(cursor);
                 *cursor = found.oid.clone();
@@ -230,16 +239,16 @@ mod tests {
     fn walk(objects: &BTreeMap<Vec<u32>, u32>, columns: u32, most: usize, expected: usize) -> (Rows, usize) {
         let mut walk = Walk::new((1..=columns).map(|c| oid(&[1, 3, c])), Shape::new(1_400), 1_000, expected);
         let mut requests = 0;
-        while let Some((ask, repeats)) = walk.ask() {
-            walk.take(&agent(objects, &ask, repeats, most), repeats).unwrap();
+        while let Some((ask, repetitions)) = walk.next_request() {
+            walk.handle_response(&agent(objects, &ask, repetitions, most), repetitions).unwrap();
             requests += 1;
         }
-        (walk.end().0, requests)
+        (walk.finish().0, requests)
     }
 
     proptest! {
         #[test]
-        fn a_walk_finds_every_object_whatever_holes_there_are_and_however_answers_are_cut(
+        fn a_walk_finds_every_object_of_sparse_tables_in_truncated_responses(
             cells in prop::collection::btree_map((1u32..5, 1u32..40), any::<u32>(), 0..100),
             most in 1usize..200,
             expected in 0usize..50,
@@ -259,11 +268,11 @@ mod tests {
         }
 
         #[test]
-        fn a_walk_ends_whatever_comes(answers in prop::collection::vec(prop::collection::vec(
+        fn every_walk_terminates(answers in prop::collection::vec(prop::collection::vec(
             (prop::collection::vec(0u32..4, 1..6), 0u8..3), 0..20), 0..40)) {
             let mut walk = Walk::new([oid(&[1]), oid(&[2])], Shape::new(1_400), 10, 0);
             for answer in answers {
-                let Some((_, repeats)) = walk.ask() else { break };
+                let Some((_, repetitions)) = walk.next_request() else { break };
                 let answer: Vec<VarBind> = answer
                     .iter()
                     .map(|(o, kind)| VarBind::new(oid(o), match kind {
@@ -272,7 +281,7 @@ mod tests {
                         _ => Value::TimeTicks(2),
                     }))
                     .collect();
-                if walk.take(&answer, repeats).is_err() {
+                if walk.handle_response(&answer, repetitions).is_err() {
                     break;
                 }
                 prop_assert!(walk.rows.len() <= 10);
@@ -281,9 +290,9 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_as_few_as_fit() {
+    fn requests_fill_a_datagram() {
         let objects = (1..=17).flat_map(|c| (1..=50).map(move |row| (vec![1, 3, c, row], row))).collect();
-        // At first 47 objects fit, two rows of seventeen columns; the agent's are short, so then four rows.
+        // The first request fits 47 objects, two rows of 17 columns. The objects are short, so later requests fit four rows.
         let (rows, requests) = walk(&objects, 17, 1_000, 0);
         assert_eq!((rows.len(), requests), (50, 14));
     }
@@ -292,20 +301,20 @@ mod tests {
     fn objects_that_do_not_increase_end_a_walk() {
         for back in [[1, 3, 1, 5], [1, 3, 1, 4]] {
             let mut walk = Walk::new([oid(&[1, 3, 1])], Shape::new(1_400), 100, 0);
-            let (_, repeats) = walk.ask().unwrap();
+            let (_, repetitions) = walk.next_request().unwrap();
             let counter = |o: &[u32]| VarBind::new(oid(o), Value::Counter32(1));
             let answer = [counter(&[1]), counter(&[1, 3, 1, 5]), counter(&back)];
-            assert_eq!(walk.take(&answer, repeats), Err(Fault::Order("1.3.1".into())));
+            assert_eq!(walk.handle_response(&answer, repetitions), Err(Fault::Order("1.3.1".into())));
         }
     }
 
     #[test]
-    fn a_walk_without_end_has_one() {
+    fn an_endless_table_ends_at_the_row_limit() {
         let mut walk = Walk::new([oid(&[1, 3, 1])], Shape::new(1_400), 100, 0);
         for n in 1u32.. {
-            let (_, repeats) = walk.ask().unwrap();
+            let (_, repetitions) = walk.next_request().unwrap();
             let answer = [VarBind::null(oid(&[1])), VarBind::new(oid(&[1, 3, 1, n]), Value::Counter32(n))];
-            match walk.take(&answer, repeats) {
+            match walk.handle_response(&answer, repetitions) {
                 Ok(()) => assert!(n <= 100),
                 Err(fault) => return assert_eq!((n, fault), (101, Fault::Rows(100))),
             }
@@ -313,12 +322,12 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_that_finds_answers_too_big_is_asked_for_less_until_there_is_no_less() {
+    fn too_big_responses_shrink_requests_to_one_value() {
         let mut walk = Walk::new((1..=8).map(|c| oid(&[1, 3, c])), Shape::new(1_400), 100, 0);
         let mut sizes = Vec::new();
         loop {
-            let (ask, repeats) = walk.ask().unwrap();
-            sizes.push((ask.len() - 1) * repeats as usize);
+            let (ask, repetitions) = walk.next_request().unwrap();
+            sizes.push((ask.len() - 1) * repetitions as usize);
             if !walk.shrink() {
                 break;
             }

@@ -1,4 +1,4 @@
-//! A small SNMP v2c agent that says what it is told to say, on loopback addresses, for as many devices as wanted.
+//! A small SNMP v2c agent for any number of devices, on loopback addresses, that misbehaves on request.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
@@ -13,7 +13,7 @@ use std::thread::{self, JoinHandle};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use trunkline_io::Clock;
 
-/// A value as it stands on the wire.
+/// A value in a message.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     Integer(i32),
@@ -26,51 +26,51 @@ pub enum Value {
     NoSuchObject,
 }
 
-/// What an agent answers with.
+/// The objects of an agent.
 pub type Objects = BTreeMap<Vec<u32>, Value>;
 
 /// How an agent misbehaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub enum Manner {
+pub enum Behavior {
     #[default]
     Good,
-    /// It says nothing.
+    /// Never answers.
     Dead,
-    /// It answers each second request.
+    /// Answers every second request.
     Lossy,
-    /// Its answers have another number than the request.
+    /// Answers with another request identifier.
     OtherNumber,
-    /// Its answers come from another port.
+    /// Answers from another port.
     Elsewhere,
-    /// It sends octets that are no SNMP.
+    /// Sends octets that are no SNMP message.
     Garbage,
-    /// It answers always with the same object.
+    /// Always answers with the same object.
     Circle,
-    /// It makes up objects without end.
+    /// Invents objects without end.
     Endless,
-    /// It finds everything too big that has more than so many objects.
+    /// Refuses answers with more than this number of objects as too big.
     TooBig(usize),
-    /// It refuses with this error status.
+    /// Answers with this error status.
     Status(i32),
-    /// It sends as much as a datagram carries.
+    /// Sends answers of nearly the maximum datagram size.
     Huge,
-    /// Octets of its answers are changed, others from answer to answer.
+    /// Changes octets of its answers, different ones in each answer.
     Damaged,
-    /// It cuts every answer to so many objects.
+    /// Truncates every answer to this number of objects.
     Cut(usize),
 }
 
 #[derive(Default)]
 pub struct State {
     pub objects: Objects,
-    pub manner: Manner,
-    /// Since when uptime and counters grow by themselves.
-    pub runs: Option<Clock>,
+    pub behavior: Behavior,
+    /// The clock by which uptime and counters grow; `None`: they are constant.
+    pub clock: Option<Clock>,
     /// The last request.
-    pub heard: Vec<u8>,
+    pub last_request: Vec<u8>,
 }
 
-/// A value so many milliseconds later.
+/// Returns a value after `ms` milliseconds of growth.
 fn later(value: &Value, ms: u64) -> Value {
     match value {
         Value::Ticks(n) if *n > 0 => Value::Ticks(n + (ms / 10) as u32),
@@ -84,7 +84,7 @@ fn later(value: &Value, ms: u64) -> Value {
 pub struct Agents {
     pub at: Vec<SocketAddr>,
     pub states: Vec<Arc<Mutex<State>>>,
-    /// Requests that came.
+    /// Number of requests received.
     pub requests: Arc<AtomicU64>,
     /// Processor time of the thread, ns.
     pub busy: Arc<AtomicU64>,
@@ -93,7 +93,7 @@ pub struct Agents {
 }
 
 impl Agents {
-    /// One at each address.
+    /// Starts one agent at each address.
     pub fn start(at: &[String], states: Vec<Arc<Mutex<State>>>) -> Agents {
         let sockets: Vec<UdpSocket> = at.iter().map(|at| UdpSocket::bind(at).unwrap()).collect();
         let at = sockets.iter().map(|s| s.local_addr().unwrap()).collect();
@@ -107,7 +107,7 @@ impl Agents {
         Agents { at, states, requests, busy, stop, thread: Some(thread) }
     }
 
-    /// One agent with these objects.
+    /// Starts one agent with these objects.
     pub fn one(objects: Objects) -> Agents {
         let state = Arc::new(Mutex::new(State { objects, ..State::default() }));
         Agents::start(&["127.0.0.1:0".into()], vec![state])
@@ -143,10 +143,10 @@ fn serve(
             let (length, from) = sockets[at].recv_from(&mut buffer).unwrap();
             let number = requests.fetch_add(1, Ordering::Relaxed);
             let mut state = states[at].lock().unwrap();
-            state.heard.clear();
-            state.heard.extend_from_slice(&buffer[..length]);
+            state.last_request.clear();
+            state.last_request.extend_from_slice(&buffer[..length]);
             let Some(answer) = answer(&buffer[..length], &state, number) else { continue };
-            let by = if state.manner == Manner::Elsewhere { &elsewhere } else { &sockets[at] };
+            let by = if state.behavior == Behavior::Elsewhere { &elsewhere } else { &sockets[at] };
             let _ = by.send_to(&answer, from);
         }
         busy.store(trunkline_io::usage::thread_cpu_time().as_ns(), Ordering::Relaxed);
@@ -157,12 +157,12 @@ fn answer(request: &[u8], state: &State, number: u64) -> Option<Vec<u8>> {
     let request = Request::read(request)?;
     let mut status = 0;
     let mut id = request.id.to_vec();
-    match state.manner {
-        Manner::Dead => return None,
-        Manner::Lossy if number.is_multiple_of(2) => return None,
-        Manner::Garbage => return Some(vec![0xff; 40]),
-        Manner::OtherNumber => *id.last_mut()? ^= 1,
-        Manner::Status(code) => status = code,
+    match state.behavior {
+        Behavior::Dead => return None,
+        Behavior::Lossy if number.is_multiple_of(2) => return None,
+        Behavior::Garbage => return Some(vec![0xff; 40]),
+        Behavior::OtherNumber => *id.last_mut()? ^= 1,
+        Behavior::Status(code) => status = code,
         _ => {}
     }
     let mut found: Vec<(Vec<u32>, Value)> = Vec::new();
@@ -176,11 +176,11 @@ fn answer(request: &[u8], state: &State, number: u64) -> Option<Vec<u8>> {
         let mut cursors = rest.to_vec();
         for _ in 0..request.second {
             for cursor in &mut cursors {
-                let (object, value) = match state.manner {
-                    Manner::Circle if !cursor.is_empty() => {
+                let (object, value) = match state.behavior {
+                    Behavior::Circle if !cursor.is_empty() => {
                         ([&cursor[..cursor.len().min(11)], &[7]].concat(), Value::Counter32(1))
                     }
-                    Manner::Endless => {
+                    Behavior::Endless => {
                         let mut more = cursor.clone();
                         match more.len() {
                             ..=11 => more.push(1),
@@ -198,19 +198,19 @@ fn answer(request: &[u8], state: &State, number: u64) -> Option<Vec<u8>> {
         let get = |o: &Vec<u32>| (o.clone(), state.objects.get(o).cloned().unwrap_or(Value::NoSuchObject));
         found.extend(request.objects.iter().map(get));
     }
-    match state.manner {
-        Manner::TooBig(most) if found.len() > most => {
+    match state.behavior {
+        Behavior::TooBig(most) if found.len() > most => {
             (status, found) = (1, Vec::new());
         }
-        Manner::Cut(most) => found.truncate(most),
-        Manner::Huge => {
+        Behavior::Cut(most) => found.truncate(most),
+        Behavior::Huge => {
             if let Some((_, value)) = found.last_mut() {
                 *value = Value::Text(vec![b'x'; 60_000]);
             }
         }
         _ => {}
     }
-    if let Some(clock) = state.runs {
+    if let Some(clock) = state.clock {
         let ms = clock.now().as_ns() / 1_000_000;
         found.iter_mut().for_each(|(_, value)| *value = later(value, ms));
     }
@@ -228,8 +228,8 @@ fn answer(request: &[u8], state: &State, number: u64) -> Option<Vec<u8>> {
     message.extend(tlv(4, request.community));
     message.extend(tlv(0xa2, &pdu));
     let mut message = tlv(0x30, &message);
-    if state.manner == Manner::Damaged {
-        // Its number stays whole, so that it is read at all.
+    if state.behavior == Behavior::Damaged {
+        // The request identifier stays intact, so that the collector decodes the rest.
         let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         for _ in 0..=number % 4 {
             state ^= state << 13;
@@ -274,7 +274,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// A tag, what it holds, and the rest.
+/// Splits off a tag, its content, and the rest.
 fn take(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&tag, rest) = bytes.split_first()?;
     let (&short, rest) = rest.split_first()?;
@@ -285,17 +285,17 @@ fn take(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
             (long.iter().fold(0, |n, b| n << 8 | usize::from(*b)), rest)
         }
     };
-    let (held, rest) = rest.split_at_checked(length)?;
-    Some((tag, held, rest))
+    let (content, rest) = rest.split_at_checked(length)?;
+    Some((tag, content, rest))
 }
 
-fn tlv(tag: u8, held: &[u8]) -> Vec<u8> {
+fn tlv(tag: u8, content: &[u8]) -> Vec<u8> {
     let mut out = vec![tag];
-    match held.len() {
+    match content.len() {
         length @ 0..0x80 => out.push(length as u8),
         length => out.extend([0x83, (length >> 16) as u8, (length >> 8) as u8, length as u8]),
     }
-    out.extend(held);
+    out.extend(content);
     out
 }
 
@@ -341,16 +341,16 @@ fn wire(value: &Value) -> Vec<u8> {
     }
 }
 
-/// The object that says how long an agent has run.
+/// `sysUpTime.0`.
 pub const UPTIME: [u32; 9] = [1, 3, 6, 1, 2, 1, 1, 3, 0];
 
-/// A switch with so many ports, `eth1` and on, whose octets are `1000 * port + column`.
+/// A switch with ports `eth1` and up. A counter is `1000 * port + column`.
 pub fn switch(ports: u32) -> Objects {
     let mut objects = Objects::new();
     objects.insert(UPTIME.to_vec(), Value::Ticks(100_000));
     let text = |text: &str| Value::Text(text.as_bytes().to_vec());
-    for (scalar, said) in [(1, "a switch"), (4, "somebody"), (5, "sw"), (6, "somewhere")] {
-        objects.insert(vec![1, 3, 6, 1, 2, 1, 1, scalar, 0], text(said));
+    for (scalar, content) in [(1, "a switch"), (4, "operator"), (5, "sw"), (6, "somewhere")] {
+        objects.insert(vec![1, 3, 6, 1, 2, 1, 1, scalar, 0], text(content));
     }
     for port in 1..=ports {
         let mut plain =
@@ -363,25 +363,25 @@ pub fn switch(ports: u32) -> Objects {
         for column in [10, 11, 13, 14, 16, 17, 19, 20] {
             plain(column, Value::Counter32(1_000 * port + column));
         }
-        let mut wide =
+        let mut if_x_column =
             |column: u32, value| objects.insert(vec![1, 3, 6, 1, 2, 1, 31, 1, 1, 1, column, port], value);
-        wide(1, text(&format!("eth{port}")));
+        if_x_column(1, text(&format!("eth{port}")));
         for column in 6..=13 {
-            wide(column, Value::Counter64(1_000 * u64::from(port) + u64::from(column)));
+            if_x_column(column, Value::Counter64(1_000 * u64::from(port) + u64::from(column)));
         }
-        wide(15, Value::Gauge(1_000));
-        wide(18, text(if port == 1 { "uplink" } else { "" }));
-        wide(19, Value::Ticks(0));
+        if_x_column(15, Value::Gauge(1_000));
+        if_x_column(18, text(if port == 1 { "uplink" } else { "" }));
+        if_x_column(19, Value::Ticks(0));
     }
     objects
 }
 
-/// A column of the table of interfaces with 64 bits.
-pub fn wide(column: u32, port: u32) -> Vec<u32> {
+/// Returns an object identifier in `ifXTable`.
+pub fn if_x_column(column: u32, port: u32) -> Vec<u32> {
     vec![1, 3, 6, 1, 2, 1, 31, 1, 1, 1, column, port]
 }
 
-/// Lets uptime and all counters grow by so much.
+/// Increases the uptime by `ticks` and all counters by `by`.
 pub fn grow(objects: &mut Objects, ticks: u32, by: u32) {
     for (object, value) in objects.iter_mut() {
         match value {

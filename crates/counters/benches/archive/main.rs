@@ -22,7 +22,7 @@ use trunkline_counters::archive::{Layout, Location, Reader, SeriesSpec, TableSpe
 use trunkline_counters::counter::{Answer, RawValue, Response, Timestamp};
 use trunkline_units::Seed;
 
-use traffic::{Interface, SERIES, Use};
+use traffic::{Interface, Load, SERIES};
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
@@ -56,18 +56,18 @@ impl Points {
             .collect()
     }
 
-    /// Calls `give` with the number and values of each response of a device.
-    fn each(
+    /// Calls `visit` with the number and values of each response of a device.
+    fn for_each_response(
         &self,
         device: std::ops::Range<usize>,
-        mut give: impl FnMut(usize, &[RawValue]) -> Outcome<()>,
+        mut visit: impl FnMut(usize, &[RawValue]) -> Outcome<()>,
     ) -> Outcome<()> {
         let mut interfaces: Vec<Interface> = device.map(Interface::new).collect();
         let mut values = Vec::new();
         for at in 0..RESPONSES {
             values.clear();
             interfaces.iter_mut().for_each(|interface| values.extend(interface.next(PERIOD as f64)));
-            give(at, &values)?;
+            visit(at, &values)?;
         }
         Ok(())
     }
@@ -119,10 +119,10 @@ fn bench(words: &[String]) -> Outcome<()> {
         points.interfaces,
         SERIES.len()
     );
-    let mut results = vec![ours(&points, &folder.path().join("counters.sqlite"))?];
+    let mut results = vec![archive_file(&points, &folder.path().join("counters.sqlite"))?];
     #[cfg(feature = "postgres")]
     match server::Server::start("on") {
-        Some(server) => results.push(in_postgres(&points, &server)?),
+        Some(server) => results.push(archive_in_postgres(&points, &server)?),
         None => println!("skipped: PostgreSQL is not installed"),
     }
     if !skip_peers {
@@ -134,7 +134,7 @@ fn bench(words: &[String]) -> Outcome<()> {
         }
     }
     print(&points, &results);
-    by_use(&points, &folder.path().join("kinds"))
+    by_load(&points, &folder.path().join("kinds"))
 }
 
 fn print(points: &Points, results: &[StoreResult]) {
@@ -203,7 +203,7 @@ fn fill(points: &Points, at: &Location) -> Outcome<(Vec<Layout>, Duration)> {
     let mut write_time = Duration::ZERO;
     for (layout, device) in layouts.iter().zip(points.devices()) {
         let mut stream = Seed(1996).stream("polls");
-        points.each(device, |at, values| {
+        points.for_each_response(device, |at, values| {
             let response = response(at, values, &mut stream);
             let started_at = Instant::now();
             writer.append(layout.table, &response)?;
@@ -220,7 +220,7 @@ fn fill(points: &Points, at: &Location) -> Outcome<(Vec<Layout>, Duration)> {
     Ok((layouts, write_time + started_at.elapsed()))
 }
 
-fn ours(points: &Points, path: &Path) -> Outcome<StoreResult> {
+fn archive_file(points: &Points, path: &Path) -> Outcome<StoreResult> {
     let at = Location::from(path);
     let (layouts, write_time) = fill(points, &at)?;
     let bytes = std::fs::metadata(path)?.len();
@@ -237,7 +237,7 @@ fn ours(points: &Points, path: &Path) -> Outcome<StoreResult> {
 /// Creates the archive in a database and measures the disk space of its tables and indexes, without the space of
 /// removed flushes, which is significant only in a small archive.
 #[cfg(feature = "postgres")]
-fn in_postgres(points: &Points, server: &server::Server) -> Outcome<StoreResult> {
+fn archive_in_postgres(points: &Points, server: &server::Server) -> Outcome<StoreResult> {
     let url = server.database();
     let at = Location::from(url.as_str());
     let (layouts, write_time) = fill(points, &at)?;
@@ -279,11 +279,11 @@ fn views(at: &Location, layouts: &[Layout]) -> Outcome<Vec<Duration>> {
 }
 
 /// Prints the bytes per point for each kind of interface.
-fn by_use(points: &Points, folder: &Path) -> Outcome<()> {
+fn by_load(points: &Points, folder: &Path) -> Outcome<()> {
     println!("\nbytes per point by load of the interface");
-    for (name, used) in [("busy", Use::Busy), ("quiet", Use::Quiet), ("down", Use::Down)] {
+    for (name, load) in [("busy", Load::Busy), ("quiet", Load::Quiet), ("down", Load::Down)] {
         let numbers: Vec<usize> =
-            (0..points.interfaces.min(WIDTH)).filter(|n| Interface::new(*n).used == used).collect();
+            (0..points.interfaces.min(WIDTH)).filter(|n| Interface::new(*n).load == load).collect();
         if numbers.is_empty() {
             continue;
         }

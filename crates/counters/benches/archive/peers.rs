@@ -66,7 +66,7 @@ pub fn rrdtool(points: &Points, folder: &Path) -> Outcome<StoreResult> {
             writeln!(text, " RRA:AVERAGE:0.5:1:{RESPONSES}")?;
             write_time += run_command(&text)?;
         }
-        points.each(device.clone(), |at, values| {
+        points.for_each_response(device.clone(), |at, values| {
             for (line, values) in lines.iter_mut().zip(values.chunks(SERIES.len())) {
                 write!(line, " {}", second(at))?;
                 values.iter().try_for_each(|v| write!(line, ":{}", v.0))?;

@@ -25,7 +25,7 @@ pub const SERIES: [(&str, ValueKind); 10] = [
 
 /// The load of an interface.
 #[derive(Clone, Copy, PartialEq)]
-pub enum Use {
+pub enum Load {
     Busy,
     Quiet,
     Down,
@@ -33,7 +33,7 @@ pub enum Use {
 
 /// An interface and its counters.
 pub struct Interface {
-    pub used: Use,
+    pub load: Load,
     stream: Stream,
     /// Per direction and source: whether it is on, the remaining seconds, and its rate in octets per second.
     sources: Vec<(bool, f64, f64)>,
@@ -48,21 +48,21 @@ fn pareto(stream: &mut Stream, least: f64) -> f64 {
 impl Interface {
     pub fn new(number: usize) -> Interface {
         let mut stream = Seed(1996).stream(&format!("interface {number}"));
-        let used = match number % 10 {
-            0..4 => Use::Busy,
-            4..7 => Use::Quiet,
-            _ => Use::Down,
+        let load = match number % 10 {
+            0..4 => Load::Busy,
+            4..7 => Load::Quiet,
+            _ => Load::Down,
         };
         let one =
             |stream: &mut Stream| (stream.chance(0.3), pareto(stream, 2.0), 125e6 / 16.0 * stream.unit());
         let sources = (0..32).map(|_| one(&mut stream)).collect();
         let mut values = [0; SERIES.len()];
-        if used != Use::Down {
+        if load != Load::Down {
             values.iter_mut().take(8).for_each(|v| *v = stream.below(1 << 31));
         }
-        values[8] = if used == Use::Down { 2 } else { 1 };
+        values[8] = if load == Load::Down { 2 } else { 1 };
         values[9] = 350 + stream.below(100);
-        Interface { used, stream, sources, size: [700.0, 300.0], values }
+        Interface { load, stream, sources, size: [700.0, 300.0], values }
     }
 
     /// Returns the values `seconds` later.
@@ -70,7 +70,7 @@ impl Interface {
         let (stream, values) = (&mut self.stream, &mut self.values);
         for direction in 0..2 {
             let mut octets = 0.0;
-            if self.used == Use::Busy {
+            if self.load == Load::Busy {
                 for (on, left, rate) in &mut self.sources[16 * direction..16 * direction + 16] {
                     let mut time = seconds;
                     while time > 0.0 {
@@ -84,7 +84,7 @@ impl Interface {
                     }
                 }
             }
-            let broadcasts = if self.used == Use::Down { 0 } else { stream.below(12) };
+            let broadcasts = if self.load == Load::Down { 0 } else { stream.below(12) };
             let size = &mut self.size[direction];
             *size = (*size + 20.0 * (stream.unit() - 0.5)).clamp(90.0, 1_400.0);
             let noise = 1.0 + 0.02 * (stream.unit() - 0.5);
@@ -92,11 +92,11 @@ impl Interface {
             values[2 + direction] += (octets / *size * noise) as u64;
             values[4 + direction] += broadcasts;
         }
-        if self.used == Use::Busy {
+        if self.load == Load::Busy {
             values[6] += if stream.chance(0.02) { stream.below(200) } else { 0 };
             values[7] += u64::from(stream.chance(0.001));
         }
-        if self.used != Use::Down {
+        if self.load != Load::Down {
             values[9] = values[9].saturating_add_signed(stream.below(3) as i64 - 1).clamp(200, 700);
         }
         values.map(RawValue)

@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn readings_are_told_as_they_came() {
+    fn readings_are_exported_in_order() {
         let (_dir, reader) = archive(12);
         let (written, lines) = csv(&reader, &query("a,b:in", None));
         assert_eq!((written.series, written.rows, written.removed, written.damaged), (1, 12, 0, 0));
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn responses_come_once_however_they_are_asked_for() {
+    fn paged_responses_are_complete_without_duplicates() {
         let (_dir, reader) = archive(2_500);
         let table = reader.tables(crate::archive::TableId(0), 1).unwrap()[0].id;
         let (mut after, mut asked) = (Timestamp::MIN, Vec::new());

@@ -146,7 +146,7 @@ mod tests {
     use crate::archive::{Error, Reader, Writer};
 
     #[test]
-    fn what_is_no_address_of_a_database_is_a_file() {
+    fn locations_without_a_database_scheme_are_files() {
         for file in ["counters.sqlite", "./postgres://here", "://", "7://x", "a b://x", ""] {
             assert_eq!(Location::from(file), Location::File(file.into()));
             assert_eq!(Location::from(file).to_string(), file);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_of_something_else_is_refused_and_not_told() {
+    fn an_invalid_address_is_refused_and_not_printed() {
         let broken = OsString::from_vec(b"postgres://u:hid\xffden@h/c".into());
         for url in
             ["http://u:hidden@x/y", "postgre://u:hidden@h/c", "POSTGRES://u:hidden@h/c", "a+b-7.c://hidden"]
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_is_never_shown() {
+    fn a_password_is_never_printed() {
         for url in [
             "postgres://me:hidden@host/db",
             "postgres://me@host/db?password=hidden",

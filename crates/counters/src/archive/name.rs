@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_as_the_table_says() {
+    fn names_are_parsed_and_printed() {
         let port = |name: &str| Object::Port(name.into());
         let name =
             |object, direction, quantity: &str| SeriesName { object, direction, quantity: quantity.into() };
@@ -253,7 +253,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_name_tells_its_place(name in any::<String>(), quantity in any::<String>(), direction_index in 0..3, kind in 0..6, n: (u16, u16)) {
+        fn every_name_round_trips(name in any::<String>(), quantity in any::<String>(), direction_index in 0..3, kind in 0..6, n: (u16, u16)) {
             let object = match kind {
                 0 => Object::Port(name),
                 1 => Object::Path { port: name, vpi: n.0 },
@@ -269,7 +269,7 @@ mod tests {
         }
 
         #[test]
-        fn a_place_has_one_name(text in "(port|vc|other|agent)(/[a-c%/.0-9]{0,6}){1,3}") {
+        fn every_name_has_one_spelling(text in "(port|vc|other|agent)(/[a-c%/.0-9]{0,6}){1,3}") {
             if let Ok(name) = text.parse::<SeriesName>() {
                 prop_assert_eq!(name.to_string(), text);
             }

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_mean_what_they_say() {
+    fn patterns_match_whole_names() {
         let is = |pattern: &str, series: &str| Pattern::new(pattern).matches("sw:1", series);
         assert!(is("sw:1:port/a/in/octets", "port/a/in/octets"));
         assert!(is("sw:1", "anything") && is("*", "anything") && is("sw*", "x"));

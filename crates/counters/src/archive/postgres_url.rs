@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_shown_as_it_was_understood() {
+    fn a_parsed_address_is_printed_without_its_password() {
         for (url, as_shown) in [
             ("postgres://me:x@db.example/counters", "postgres://me@db.example/counters"),
             ("postgresql://[::1]:5433/c?password=x", "postgres://[::1]:5433/c"),
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_kept_is_refused() {
+    fn unsupported_options_are_refused() {
         for mode in ["require", "verify-ca", "verify-full"] {
             let why = config(&format!("postgres://u@h/c?sslmode={mode}"), "").unwrap_err();
             assert!(why.contains("without TLS") && why.contains(mode), "{why}");
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_passwords_is_read_as_by_libpq() {
+    fn password_file_lines_are_parsed_like_libpq() {
         let wanted = ["h", "5432", "c", "u"].map(String::from);
         for (line, password) in [
             ("h:5432:c:u:p:w", Some("p:w")),

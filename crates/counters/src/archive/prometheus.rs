@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_values_are_told_also_of_chunks_and_of_the_silent() {
+    fn the_newest_values_include_chunks_and_silent_devices() {
         let (_dir, reader, mut writer, layout) = archive("sw\\1");
         let values =
             |n: u64| Some([RawValue(u64::MAX - n), RawValue::from_real(0.25), RawValue::from_gauge(-3)]);

@@ -3,7 +3,7 @@
 //! The device is the run, `EXPERIMENT BACKEND STARTED`. Each connection is a table: `connection/NAME/out/octets`
 //! counts what was handed to the transport, `…/in/octets` what arrived; other figures of the record keep their names
 //! (`…/delay_us`). The interfaces of a live run are tables of the run (`port/lo/in/octets`). Each node of a simulated
-//! run is a device of its own, `EXPERIMENT BACKEND STARTED NODE`, with `port/LINK/out/octets` and so on. Simulated
+//! run is a separate device, `EXPERIMENT BACKEND STARTED NODE`, with `port/LINK/out/octets` and so on. Simulated
 //! time starts at the start of the run.
 
 use std::time::Duration;
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_was_cut_off_is_completed_and_another_is_refused() {
+    fn an_incomplete_import_is_completed_and_another_run_is_refused() {
         let started_at = Timestamp(1_000 * 1_000_000_000);
         let dir = tempfile::tempdir().unwrap();
         let all = |record: &Record| {
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_told_on_the_axis_of_the_counters_and_once() {
+    fn a_run_is_imported_once_on_the_time_axis_of_the_counters() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("counters.sqlite");
         let mut writer = Writer::open(&path).unwrap();

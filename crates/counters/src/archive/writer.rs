@@ -500,7 +500,7 @@ impl Writer {
         self.tables.values().map(|table| table.pending.rows.len()).sum()
     }
 
-    /// Returns the maximum age of answers for a table, as far as it is known.
+    /// Returns the maximum age of the answers of a table; `None` if the table is not open.
     pub fn refresh(&self, table: TableId) -> Option<Duration> {
         self.tables.get(&table).map(|table| table.tracker.refresh())
     }

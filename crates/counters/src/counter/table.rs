@@ -103,7 +103,7 @@ impl TableTracker {
         (self.period, self.refresh) = (period, refresh);
     }
 
-    /// Returns the maximum age of an answer, as far as it is known.
+    /// Returns the maximum age of an answer: configured, learned, or assumed until it is learned.
     pub fn refresh(&self) -> Duration {
         match self.refresh {
             RefreshPeriod::Configured(age) => age,

@@ -47,7 +47,7 @@ fn end_connections(server: &Server, url: &str) {
 }
 
 #[test]
-fn a_device_has_one_writer_who_is_named_to_others() {
+fn a_device_has_one_writer_and_the_error_names_it() {
     with_server(|server| {
         let url = server.database();
         let named = |name: &str| format!("{url}&application_name={name}");
@@ -75,7 +75,7 @@ fn a_device_has_one_writer_who_is_named_to_others() {
 }
 
 #[test]
-fn a_connection_that_ends_costs_nothing() {
+fn a_lost_connection_loses_no_responses() {
     with_server(|server| {
         let url = server.database();
         let mut writer = Writer::open(&url).unwrap();
@@ -110,7 +110,7 @@ fn a_connection_that_ends_costs_nothing() {
 }
 
 #[test]
-fn who_wrote_meanwhile_is_not_written_over() {
+fn responses_of_another_writer_are_not_overwritten() {
     with_server(|server| [false, true].into_iter().for_each(|notices| write_conflict(server, notices)));
 }
 
@@ -171,7 +171,7 @@ fn write_conflict(server: &'static Server, notices: bool) {
 
 /// A writer that lost one device continues with the others.
 #[test]
-fn a_device_that_is_taken_stops_no_other() {
+fn a_locked_device_does_not_block_others() {
     with_server(|server| {
         let url = server.database();
         let mut first = Writer::open(&url).unwrap();
@@ -212,7 +212,7 @@ fn a_device_that_is_taken_stops_no_other() {
 
 /// Holds regardless of the order of reconnections.
 #[test]
-fn a_stand_by_leaves_devices_to_who_had_them() {
+fn a_standby_reserves_devices_for_their_previous_writer() {
     with_server(|server| {
         let url = server.database();
         let mut first = Writer::open(&format!("{url}&application_name=first")).unwrap();
@@ -243,7 +243,7 @@ fn a_stand_by_leaves_devices_to_who_had_them() {
 
 /// A writer that is about to exit skips the pause.
 #[test]
-fn a_pause_can_be_cut_short() {
+fn the_backoff_can_be_reset() {
     with_server(|server| {
         let url = server.database();
         let mut writer = Writer::open(&url).unwrap();
@@ -336,7 +336,7 @@ fn forward(mut from: UnixStream, mut to: TcpStream, end_connections: &RelayState
 
 /// Connections break anywhere, also between a commit and its answer, whether or not the server notices.
 #[test]
-fn nothing_is_lost_or_there_twice_wherever_a_connection_breaks() {
+fn broken_connections_cause_no_loss_and_no_duplicates() {
     with_server(|server| {
         for dangling in [false, true] {
             let url = server.database();
@@ -359,7 +359,7 @@ fn nothing_is_lost_or_there_twice_wherever_a_connection_breaks() {
             }
             end_connections.left.store(u64::MAX, Ordering::SeqCst);
             wait_until(|| writer.make_all_chunks().map(|done| reported += done.rows).is_ok());
-            assert_eq!(reported, responses.len(), "each is told once; dangling {dangling}");
+            assert_eq!(reported, responses.len(), "each is reported once; dangling {dangling}");
             assert_eq!(values(&url, &layout), first_values(&responses), "dangling {dangling}");
             let tails = client(server, &url).number("SELECT count(*) FROM trunkline.tails");
             let times = end_connections.times.load(Ordering::SeqCst);
@@ -375,7 +375,7 @@ fn nothing_is_lost_or_there_twice_wherever_a_connection_breaks() {
 
 /// The pause starts after an attempt, however long it takes.
 #[test]
-fn a_silent_host_is_tried_once_a_flush() {
+fn a_silent_host_is_tried_once_per_flush() {
     with_server(|server| {
         let url = server.database();
         let relay = Arc::new(RelayState { left: AtomicU64::new(u64::MAX), ..RelayState::default() });
@@ -389,13 +389,13 @@ fn a_silent_host_is_tried_once_a_flush() {
         relay.silent.store(true, Ordering::SeqCst);
         end_connections(server, &url);
         assert_eq!(tries(), 2);
-        assert_eq!(tries(), 2, "the pause goes on");
+        assert_eq!(tries(), 2, "the backoff continues");
     });
 }
 
 /// A writer reconnects after the server has closed the session.
 #[test]
-fn a_session_that_the_server_ends_is_made_anew() {
+fn a_session_closed_by_the_server_is_reopened() {
     with_server(|server| {
         let url = server.database();
         let relay = Arc::new(RelayState {
@@ -420,7 +420,7 @@ fn a_session_that_the_server_ends_is_made_anew() {
 
 /// The setting has an effect over TCP only; the test checks the server's log.
 #[test]
-fn a_server_is_told_when_to_give_up() {
+fn tcp_user_timeout_is_set_on_the_server() {
     with_server(|server| {
         let url = server.database();
         drop(Writer::open(&format!("{url}&options=-c%20log_statement%3Dall")).unwrap());
@@ -450,7 +450,7 @@ fn limit(server: &Server, url: &str, (table, what): (&str, &str), statements: u3
 
 /// The number of round trips is constant.
 #[test]
-fn words_of_many_ports_are_one_statement() {
+fn texts_of_many_ports_are_one_statement() {
     with_server(|server| {
         let url = server.database();
         let writer = Writer::open(&url).unwrap();
@@ -475,7 +475,7 @@ fn words_of_many_ports_are_one_statement() {
 
 /// On a slow link, each statement must be small.
 #[test]
-fn what_piled_up_is_written_in_parts() {
+fn a_backlog_is_written_in_parts() {
     with_server(|server| {
         let url = server.database();
         let mut writer = Writer::open(&url).unwrap();
@@ -508,7 +508,7 @@ fn what_piled_up_is_written_in_parts() {
 }
 
 #[test]
-fn what_waits_for_a_server_is_bounded() {
+fn buffered_responses_are_limited() {
     // The limit is the same for both kinds of archive.
     let (_dir, path) = Store::File.folder();
     let mut writer = Writer::open(&path).unwrap();
@@ -533,7 +533,7 @@ fn what_waits_for_a_server_is_bounded() {
 }
 
 #[test]
-fn databases_of_others_are_refused_in_a_line() {
+fn foreign_databases_are_refused_with_a_one_line_error() {
     with_server(|server| {
         let url = server.database();
         let both = |url: &str| -> [Error; 2] {
@@ -567,7 +567,7 @@ fn databases_of_others_are_refused_in_a_line() {
 }
 
 #[test]
-fn all_who_make_a_new_database_at_once_write_it() {
+fn concurrent_creators_of_an_archive_can_all_write() {
     with_server(|server| {
         for _ in 0..4 {
             let url = server.database();
@@ -590,7 +590,7 @@ fn all_who_make_a_new_database_at_once_write_it() {
 }
 
 #[test]
-fn names_are_measured_as_they_are_kept() {
+fn name_limits_apply_to_the_stored_form() {
     with_server(|server| {
         let url = server.database();
         let mut writer = Writer::open(&url).unwrap();
@@ -610,7 +610,7 @@ fn names_are_measured_as_they_are_kept() {
 }
 
 #[test]
-fn who_may_not_is_told_so_without_a_password() {
+fn permission_errors_contain_no_password() {
     with_server(|server| {
         let url = server.database();
         let mut writer = Writer::open(&url).unwrap();
@@ -648,7 +648,7 @@ fn who_may_not_is_told_so_without_a_password() {
 }
 
 #[test]
-fn how_far_things_were_sent_is_kept() {
+fn send_progress_is_stored() {
     with_server(|server| {
         let url = server.database();
         let mut writer = Writer::open(&url).unwrap();

@@ -14,7 +14,7 @@ use std::time::Duration;
 pub const USER: &str = "trunkline";
 
 /// Runs the server as long as the standard input is open, which is as long as the parent process runs.
-const KEEPER: &str = r#"
+const SERVER_SCRIPT: &str = r#"
     trap '' INT TERM HUP; dir=$1; shift
     start() { "$@" >>"$dir/log" 2>&1 </dev/null & server=$!; }
     start "$@"
@@ -31,7 +31,7 @@ const KEEPER: &str = r#"
 /// A server.
 pub struct Server {
     pub folder: PathBuf,
-    keeper: Mutex<Child>,
+    supervisor: Mutex<Child>,
     next: AtomicUsize,
 }
 
@@ -63,8 +63,8 @@ fn unprivileged() -> Vec<String> {
     if !nix::unistd::Uid::effective().is_root() {
         return Vec::new();
     }
-    let who = |name: &str| nix::unistd::User::from_name(name).ok().flatten().is_some();
-    let name = if who("postgres") { "postgres" } else { "nobody" };
+    let has_user = |name: &str| nix::unistd::User::from_name(name).ok().flatten().is_some();
+    let name = if has_user("postgres") { "postgres" } else { "nobody" };
     ["setpriv", "--reuid", name, "--clear-groups", "--"].map(String::from).into()
 }
 
@@ -94,8 +94,8 @@ impl Server {
         assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
         let rules = "local all locked scram-sha-256\nlocal all all trust\n";
         std::fs::write(data.join("pg_hba.conf"), rules).unwrap();
-        let keeper = Command::new("sh")
-            .args(["-c", KEEPER, "sh"])
+        let supervisor = Command::new("sh")
+            .args(["-c", SERVER_SCRIPT, "sh"])
             .arg(&folder)
             .args(run("postgres"))
             .arg("-D")
@@ -110,7 +110,7 @@ impl Server {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let server = Server { folder, keeper: Mutex::new(keeper), next: AtomicUsize::new(0) };
+        let server = Server { folder, supervisor: Mutex::new(supervisor), next: AtomicUsize::new(0) };
         drop(server.client("postgres"));
         Some(server)
     }
@@ -145,22 +145,22 @@ impl Server {
         }
     }
 
-    /// Ends the server in the midst of everything.
+    /// Stops the server immediately, without waiting for its clients.
     pub fn stop(&self) {
-        self.order("stop");
+        self.send_command("stop");
     }
 
     /// Restarts the server.
     pub fn restart(&self) {
-        self.order("start");
+        self.send_command("start");
         drop(self.client("postgres"));
     }
 
-    fn order(&self, order: &str) {
+    fn send_command(&self, command: &str) {
         use std::io::{Read, Write};
-        let mut keeper = self.keeper.lock().unwrap();
-        writeln!(keeper.stdin.as_mut().unwrap(), "{order}").unwrap();
-        keeper.stdout.as_mut().unwrap().read_exact(&mut [0; 5]).unwrap();
+        let mut supervisor = self.supervisor.lock().unwrap();
+        writeln!(supervisor.stdin.as_mut().unwrap(), "{command}").unwrap();
+        supervisor.stdout.as_mut().unwrap().read_exact(&mut [0; 5]).unwrap();
     }
 
     /// Returns the log.
@@ -175,9 +175,9 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let mut keeper = self.keeper.lock().unwrap();
-        drop(keeper.stdin.take());
-        let _ = keeper.wait();
+        let mut supervisor = self.supervisor.lock().unwrap();
+        drop(supervisor.stdin.take());
+        let _ = supervisor.wait();
     }
 }
 

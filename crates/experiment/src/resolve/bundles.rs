@@ -7,7 +7,7 @@ use crate::converters::{Segment, Segments, Sides, number};
 use crate::diagnostic::Diagnostic;
 use crate::parse::shorten;
 use crate::plan::{
-    BundleFormat, BundlePriority, BundleTimers, Connection, Network, Node, NodeKind, Place, Protocol,
+    BundleFormat, BundlePriority, BundleTimers, Connection, Network, Node, NodeKind, Protocol, SourceRange,
 };
 
 /// A group of the classic format has a bit for each host.
@@ -45,7 +45,7 @@ fn check_central<'n>(
 ) -> Option<&'n Node> {
     let &[central, ref others @ ..] = &sides.central[..] else {
         let first = connections.iter().find(|c| matches!(c.protocol, Protocol::Bundle { .. }));
-        let place = first.map_or_else(Place::default, |c| c.asks.protocol);
+        let place = first.map_or_else(SourceRange::default, |c| c.asks.protocol);
         let error = Diagnostic::error(place, "bundles need a central converter, and the network has none");
         cx.report(error.label("expected `converter … (role = central)` in the network"));
         return None;
@@ -68,7 +68,7 @@ fn check_central<'n>(
     Some(central)
 }
 
-/// Each has a number of its own, links to the central converter, and at most one other to the wide area.
+/// Checks that each has a unique number, links to the central converter, and at most one link to the wide area.
 fn check_level_1(
     cx: &mut Context<'_>,
     sides: &Sides<'_>,
@@ -115,7 +115,7 @@ fn wide_area(node: &Node, segments: &Segments<'_>, inner: &BTreeSet<Segment>) ->
     links.iter().find(|link| !inner.contains(link)).or(links.first()).copied()
 }
 
-/// There is one wide area: any converter of level 1 may be told to join a group of it.
+/// Checks that there is one wide area: any level-1 converter may have to join a group in it.
 fn check_wide_area(
     cx: &mut Context<'_>,
     sides: &Sides<'_>,
@@ -199,7 +199,7 @@ fn check_hosts(
         if segments.at(name).iter().any(|segment| areas.contains(segment)) {
             continue;
         }
-        // Finding where it stands takes long among many; not once nobody sees it.
+        // The search is slow among many; skip it once no further diagnostic is shown.
         if cx.diagnostics.flooded() {
             return;
         }

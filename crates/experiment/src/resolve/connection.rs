@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use trunkline_traffic::{Pattern, Variable};
 
 use super::Context;
-use super::options::{Given, Options, one, optional, plain, put, single, size, text};
-use super::quantity::{Dimension, variable};
+use super::options::{Given, Options, one, optional, plain, put, size, text};
+use super::quantity::{Dimension, single, variable};
 use super::{pattern, protocol};
 use crate::diagnostic::{Diagnostic, list};
 use crate::parse::shorten;
-use crate::plan::{Asks, Connection, Place, Protocol, Station, Stop};
+use crate::plan::{Asks, Connection, Protocol, SourceRange, Station, Stop};
 use crate::tree::{Part, Setting, Value};
 
 /// What stands inside a connection.
@@ -23,11 +23,15 @@ const SETTINGS: Options<'_> = Options {
     aliases: &[("xmcntl", "xmtcntl")],
 };
 
-/// When a sender stops whom nobody told, seconds.
+/// Default duration of a sender, in seconds.
 const DEFAULT_DURATION_S: f64 = 10.0;
 
 /// Reads a connection; its name is left empty. None when an end, the protocol or the test is missing.
-pub(crate) fn connection(cx: &mut Context<'_>, settings: &[Setting], place: Place) -> Option<Connection> {
+pub(crate) fn connection(
+    cx: &mut Context<'_>,
+    settings: &[Setting],
+    place: SourceRange,
+) -> Option<Connection> {
     let mut from = None;
     let mut to = Vec::new();
     let mut control = [None, None, None];
@@ -96,8 +100,8 @@ pub(crate) fn one_stop(cx: &mut Context<'_>, given: &Given, names: &[&str]) {
     }
 }
 
-/// When a sender stops whom nobody told: a file at its end, stairs at the top, the others after 10 s.
-pub(crate) fn default_stop(cx: &mut Context<'_>, test: &Pattern, place: Place) -> Option<Stop> {
+/// Returns the default end of a sender: the end of a file, the top of stairs, otherwise 10 s.
+pub(crate) fn default_stop(cx: &mut Context<'_>, test: &Pattern, place: SourceRange) -> Option<Stop> {
     match test {
         Pattern::File { .. } => Some(Stop::FileEnd),
         Pattern::Stairs { rates_bps, hold_s: Variable::Constant(hold), .. } => {

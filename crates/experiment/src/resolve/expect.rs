@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Context;
-use super::options::single;
+use super::quantity::single;
 use super::quantity::{Dimension, quantity};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::parse::shorten;
-use crate::plan::{Expectation, NodeKind, Place, Plan, Relation};
+use crate::plan::{Expectation, NodeKind, Plan, Relation, SourceRange};
 use crate::token;
 use crate::tree::{Value, Word};
 
@@ -71,7 +71,7 @@ type Figures = &'static [(&'static str, Figure)];
 /// Every name an expectation can be about. A connection and a link may share one.
 pub(crate) struct Subjects {
     names: BTreeMap<String, Vec<Figures>>,
-    /// Whether a connection is missing whose name nobody knows; then no subject is called unknown.
+    /// Whether a connection of unknown name is missing; then no subject is reported as unknown.
     nameless: bool,
 }
 
@@ -120,7 +120,7 @@ pub(crate) fn expectation(
     path: &Word,
     relation: &Word,
     value: &Value,
-    place: Place,
+    place: SourceRange,
 ) -> Option<Expectation> {
     let found = if path.text.len() <= LONGEST_PATH { subjects.split(&path.text) } else { None };
     let Some((subject, figure, kinds)) = found else {
@@ -152,7 +152,7 @@ pub fn figures(plan: &Plan, written: &str) -> Result<Vec<(String, String)>, Stri
         files: &|_| Err("there are no files here".to_owned()),
     };
     let subjects = Subjects::of(plan, &[]);
-    let path = Word { text: written.to_owned(), place: Place { start: 0, end: written.len() } };
+    let path = Word { text: written.to_owned(), place: SourceRange { start: 0, end: written.len() } };
     let found = if written.len() <= LONGEST_PATH { subjects.split(written) } else { None };
     let first = written.split('.').next().unwrap_or_default();
     let alone = CONNECTION.iter().any(|(name, _)| *name == first);
@@ -221,7 +221,7 @@ fn check_figure(cx: &mut Context<'_>, path: &Word, figure: &str, kinds: &[Figure
     // A string or an address in brackets has other bytes than its text; then the whole is pointed at.
     let plain = path.place.end - path.place.start == path.text.len();
     let start = if plain { path.place.end - figure.len() } else { path.place.start };
-    let place = Place { start, end: path.place.end };
+    let place = SourceRange { start, end: path.place.end };
     let found = kinds.iter().flat_map(|f| f.iter()).find(|(name, _)| *name == first);
     let Some(&(name, kind)) = found else {
         let error = Diagnostic::error(place, format!("the record has no figure `{}` here", shorten(first)));
@@ -283,7 +283,7 @@ fn relation_of(sign: &str) -> Relation {
     }
 }
 
-/// A relation as it is written.
+/// Returns the operator of a relation.
 pub(crate) fn sign(relation: Relation) -> &'static str {
     match relation {
         Relation::Below => "<",

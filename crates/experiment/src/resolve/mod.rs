@@ -30,7 +30,7 @@ use trunkline_units::Span;
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::parse::shorten;
-use crate::plan::{Block, Connection, Expectation, Network, NodeKind, Place, Plan};
+use crate::plan::{Block, Connection, Expectation, Network, NodeKind, Plan, SourceRange};
 use crate::tree::{Declaration, Script, Statement, Value, Word};
 use expect::Subjects;
 use netspec3::Test;
@@ -50,7 +50,7 @@ impl Context<'_> {
         self.diagnostics.push(diagnostic);
     }
 
-    /// [`Diagnostic::suggest`] among the names of the text, of which there can be many; not once nobody sees it.
+    /// Calls [`Diagnostic::suggest`] with the names of the text, unless no further diagnostic is shown: there may be many.
     pub(crate) fn suggest<'n>(
         &self,
         error: Diagnostic,
@@ -101,7 +101,7 @@ struct Resolver<'s> {
     connections: Vec<(Option<&'s Word>, Connection)>,
     /// The names of connections that could not be read, so that what speaks of them is not wrong too.
     broken: Vec<Option<&'s Word>>,
-    networks: Vec<(&'s [Declaration], Place)>,
+    networks: Vec<(&'s [Declaration], SourceRange)>,
 }
 
 impl<'s> Resolver<'s> {
@@ -207,7 +207,7 @@ fn repeat(cx: &mut Context<'_>, count: &Value, every: Option<&Value>, body: Bloc
 
 /// The name of every connection: what the text says, else `FROM-TO`, then `FROM-TO.2`.
 fn names(cx: &mut Context<'_>, connections: &[(Option<&Word>, Connection)]) -> Vec<String> {
-    let mut said: BTreeMap<&str, Place> = BTreeMap::new();
+    let mut said: BTreeMap<&str, SourceRange> = BTreeMap::new();
     let mut taken: BTreeMap<String, usize> = BTreeMap::new();
     for name in connections.iter().filter_map(|(name, _)| *name) {
         if name.text.is_empty() || name.text.contains('/') {
@@ -237,7 +237,7 @@ fn names(cx: &mut Context<'_>, connections: &[(Option<&Word>, Connection)]) -> V
 }
 
 /// The one network of the script.
-fn the_network(cx: &mut Context<'_>, networks: &[(&[Declaration], Place)]) -> Option<Network> {
+fn the_network(cx: &mut Context<'_>, networks: &[(&[Declaration], SourceRange)]) -> Option<Network> {
     if let [(_, first), (_, second), ..] = networks {
         let error = Diagnostic::error(*second, "a second `network`").label("expected all of it in one block");
         cx.report(error.with(*first, "the first is here"));
@@ -245,8 +245,8 @@ fn the_network(cx: &mut Context<'_>, networks: &[(&[Declaration], Place)]) -> Op
     networks.first().map(|(declarations, _)| network::network(cx, declarations))
 }
 
-/// Every host that takes part, in order of first mention: those of the network, then the ends of the connections
-/// and whoever controls and reports them.
+/// Returns all hosts in order of first mention: those of the network, then the ends of the connections and the hosts
+/// that control and report them.
 fn hosts(network: Option<&Network>, connections: &[Connection]) -> Vec<String> {
     let declared = network.into_iter().flat_map(|n| &n.nodes);
     let declared = declared.filter(|n| matches!(n.kind, NodeKind::Host(_))).map(|n| &n.name);
@@ -263,7 +263,7 @@ fn something_runs(cx: &mut Context<'_>, plan: &Plan) {
     let program = |kind: &NodeKind| matches!(kind, NodeKind::Host(costs) if costs.program.is_some());
     let programs = plan.network.iter().flat_map(|n| &n.nodes).any(|n| program(&n.kind));
     if plan.connections.is_empty() && !programs && cx.diagnostics.errors() == 0 {
-        let error = Diagnostic::error(Place::default(), "nothing happens in this experiment");
+        let error = Diagnostic::error(SourceRange::default(), "nothing happens in this experiment");
         cx.report(error.label("expected at least one `connection { … }`"));
     }
 }

@@ -7,11 +7,12 @@ use trunkline_units::Size;
 
 use super::Context;
 use super::connection::{default_stop, host_and_port, one_stop, read_stop};
-use super::options::{Options, one, optional, put, single, size};
+use super::options::{Options, one, optional, put, size};
+use super::quantity::single;
 use super::{pattern, protocol};
 use crate::diagnostic::{Diagnostic, nearest};
 use crate::parse::shorten;
-use crate::plan::{Asks, Connection, Place, Protocol, Station, Stop};
+use crate::plan::{Asks, Connection, Protocol, SourceRange, Station, Stop};
 use crate::tree::{Setting, Value};
 
 /// The types of a test.
@@ -28,19 +29,19 @@ const MOST: usize = 4096;
 struct Address {
     host: String,
     port: Option<u16>,
-    place: Place,
+    place: SourceRange,
 }
 
 /// One `test` block, read.
 pub(crate) struct Test {
     /// Where the block begins.
-    place: Place,
+    place: SourceRange,
     /// The host whose daemon runs it.
     control: String,
     own: Address,
     peer: Address,
     protocol: Protocol,
-    protocol_place: Place,
+    protocol_place: SourceRange,
     /// What it sends; a sink sends nothing.
     sends: Option<(Pattern, Stop)>,
     buffer: Option<Size>,
@@ -53,7 +54,7 @@ pub(crate) fn test(
     cx: &mut Context<'_>,
     host: Option<&Value>,
     settings: &[Setting],
-    place: Place,
+    place: SourceRange,
     block: usize,
 ) -> Option<Test> {
     let control = host.and_then(|value| address(cx, value));
@@ -94,7 +95,7 @@ fn test_type(
     cx: &mut Context<'_>,
     value: &Value,
     protocol: Option<&Protocol>,
-    place: Place,
+    place: SourceRange,
 ) -> Option<Sends> {
     let part = single(cx, value, "a type")?;
     let name = part.text.as_str();
@@ -164,7 +165,7 @@ pub(crate) fn pair(cx: &mut Context<'_>, tests: &[Option<Test>]) -> Vec<Option<u
     }
     let mut partner = vec![None; tests.len()];
     if tests.len() > MOST {
-        let last = tests.iter().flatten().next_back().map_or(Place::default(), |test| test.place);
+        let last = tests.iter().flatten().next_back().map_or(SourceRange::default(), |test| test.place);
         let error = Diagnostic::error(last, format!("more than {MOST} tests in one file"));
         cx.report(error.label("the tests were not paired"));
         return partner;

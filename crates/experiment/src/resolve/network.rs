@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use trunkline_units::{Rate, Size, Span};
 
 use super::options::{
-    Given, Options, choice, integer, one, optional, put, rate, share, single, size, switch, text, time,
+    Given, Options, choice, integer, one, optional, put, rate, share, size, switch, text, time,
 };
 use super::quantity::Dimension;
-use super::quantity::number;
+use super::quantity::{number, single};
 use super::{Context, topology};
 use crate::diagnostic::Diagnostic;
 use crate::parse::shorten;
 use crate::plan::{
     Amount, BundleDeadlines, BundleFormat, BundleTimers, CellMode, ConverterRole, Encapsulation, HostCosts,
-    Link, Medium, Network, Node, NodeKind, PacingCounts, Place,
+    Link, Medium, Network, Node, NodeKind, PacingCounts, SourceRange,
 };
 use crate::tree::{Declaration, Part, Value, Word};
 
@@ -104,7 +104,7 @@ pub(crate) fn network(cx: &mut Context<'_>, declarations: &[Declaration]) -> Net
 }
 
 /// Takes a node's name, or reports who has it.
-fn claim(cx: &mut Context<'_>, names: &mut BTreeMap<String, Place>, name: &Word) -> bool {
+fn claim(cx: &mut Context<'_>, names: &mut BTreeMap<String, SourceRange>, name: &Word) -> bool {
     if name.text.contains('/') || name.text.is_empty() {
         cx.report(
             Diagnostic::error(name.place, "this is no name").label("expected letters, digits, `.`, `_`, `-`"),
@@ -305,8 +305,8 @@ fn rarely(cx: &mut Context<'_>, value: &Value) -> Option<f64> {
     Some(share)
 }
 
-/// Whoever sends must hear of a collision while it still sends.
-fn check_hub(cx: &mut Context<'_>, bit_rate: Rate, delay: Span, place: Place) {
+/// Checks that a sender detects a collision before its frame ends.
+fn check_hub(cx: &mut Context<'_>, bit_rate: Rate, delay: Span, place: SourceRange) {
     let slot = bit_rate.time_for(SLOT);
     if delay * 2 > slot {
         let message = format!("across a hub of {bit_rate} a delay of {delay} is too long to tell collisions");
@@ -323,7 +323,7 @@ fn amount(cx: &mut Context<'_>, value: &Value) -> Option<Amount> {
     let make: fn(u64) -> Amount = match unit {
         "cells" | "cell" => Amount::Cells,
         "packets" | "packet" => Amount::Packets,
-        _ if part.arguments.is_none() && !unit.is_empty() && !Dimension::Size.knows(unit) => {
+        _ if part.arguments.is_none() && !unit.is_empty() && !Dimension::Size.has_unit(unit) => {
             let place = part.unit.as_ref().map_or(part.place, |unit| unit.place);
             let error =
                 Diagnostic::error(place, format!("`{}` is no unit of room in a buffer", shorten(unit)));
@@ -361,7 +361,7 @@ fn link(
     taken: &mut BTreeMap<String, usize>,
 ) -> Option<Link> {
     let [a, b] = &declaration.names[..] else { return None };
-    let place = Place { start: a.place.start, end: b.place.end };
+    let place = SourceRange { start: a.place.start, end: b.place.end };
     let mut link = Link {
         name: String::new(),
         a: a.text.clone(),
@@ -590,7 +590,7 @@ fn check_medium(
     cx: &mut Context<'_>,
     link: &Link,
     ends: [&Node; 2],
-    at: &dyn Fn(&str) -> Place,
+    at: &dyn Fn(&str) -> SourceRange,
     given: &Given,
 ) {
     let only_atm = [
@@ -625,7 +625,7 @@ fn check_medium(
 }
 
 /// Pacing that holds nothing back was meant otherwise.
-fn check_pacing(cx: &mut Context<'_>, link: &Link, ends: [&Node; 2], place: Place) {
+fn check_pacing(cx: &mut Context<'_>, link: &Link, ends: [&Node; 2], place: SourceRange) {
     if link.pacing.is_none() && link.pacing_slots.is_none() || link.rate == Rate::default() {
         return;
     }
@@ -653,7 +653,7 @@ fn cells_of(packet: u64, encapsulation: Encapsulation) -> u64 {
 }
 
 /// A buffer holds at least one packet (of an ATM switch one cell), and a ring's frame the link's largest packet.
-fn check_room(cx: &mut Context<'_>, link: &Link, node: &Node, mtu: Place) {
+fn check_room(cx: &mut Context<'_>, link: &Link, node: &Node, mtu: SourceRange) {
     let mut packet = link.mtu.as_bytes();
     let room = match &node.kind {
         NodeKind::Switch { buffer, .. } => {

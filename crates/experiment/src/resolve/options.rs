@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use trunkline_units::{Rate, Size, Span};
 
 use super::Context;
-use super::quantity::{Dimension, number, quantity};
+use super::quantity::{Dimension, number, quantity, single};
 use crate::diagnostic::{Diagnostic, list, nearest};
 use crate::parse::shorten;
-use crate::plan::Place;
+use crate::plan::SourceRange;
 use crate::tree::{Part, PartKind, Setting, Value};
 
 /// Which options were given, and where.
-pub(crate) type Given = BTreeMap<&'static str, Place>;
+pub(crate) type Given = BTreeMap<&'static str, SourceRange>;
 
 /// Who takes which options.
 pub(crate) struct Options<'a> {
@@ -88,7 +88,7 @@ impl<'a> Options<'a> {
     }
 
     /// Reports every one of `required` that was not given.
-    pub(crate) fn require(&self, cx: &mut Context<'_>, place: Place, given: &Given, required: &[&str]) {
+    pub(crate) fn require(&self, cx: &mut Context<'_>, place: SourceRange, given: &Given, required: &[&str]) {
         for name in required.iter().filter(|name| !given.contains_key(**name)) {
             let error = Diagnostic::error(place, format!("{} needs `{name}`", self.owner));
             cx.report(error.label(format!("expected `{name} = …`")));
@@ -110,18 +110,6 @@ pub(crate) fn one<'s>(cx: &mut Context<'_>, setting: &'s Setting) -> Option<&'s 
     }
     let error = Diagnostic::error(setting.values[1].place, "several values where one is wanted");
     cx.report(error.label("only `rcv` takes a list"));
-    None
-}
-
-/// The only part of a value.
-pub(crate) fn single<'v>(cx: &mut Context<'_>, value: &'v Value, what: &str) -> Option<&'v Part> {
-    if let [part] = &value.parts[..] {
-        return Some(part);
-    }
-    cx.report(
-        Diagnostic::error(value.place, format!("expected {what}"))
-            .label(format!("expected {what}, without `:`")),
-    );
     None
 }
 

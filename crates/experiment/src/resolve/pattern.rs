@@ -3,11 +3,11 @@
 use trunkline_traffic::{Application, Burst, Pattern, Variable};
 
 use super::Context;
-use super::options::{Given, Options, put, single, text};
-use super::quantity::{Dimension, variable, variable_part};
+use super::options::{Given, Options, put, text};
+use super::quantity::{Dimension, single, variable, variable_part};
 use crate::diagnostic::Diagnostic;
 use crate::parse::shorten;
-use crate::plan::{Place, Protocol};
+use crate::plan::{Protocol, SourceRange};
 use crate::tree::{Setting, Value};
 
 /// Every test by name.
@@ -49,7 +49,7 @@ fn default_size(protocol: Option<&Protocol>, bulk: bool) -> Variable {
     Variable::Constant(if stream && bulk { 65_536.0 } else { 1_400.0 })
 }
 
-/// A test with every default. What it needs and nobody can guess is a placeholder that [`required`] demands.
+/// Returns a test with all defaults. Options without a default are placeholders, which [`required`] rejects.
 pub(crate) fn default(name: &str, protocol: Option<&Protocol>) -> Option<Pattern> {
     let bulk = default_size(protocol, true);
     let message = default_size(protocol, false);
@@ -127,7 +127,7 @@ pub(crate) fn check(
     pattern: &Pattern,
     protocol: Option<&Protocol>,
     given: &Given,
-    place: Place,
+    place: SourceRange,
 ) {
     let Some((option, message, label)) = protocol.and_then(|p| trouble(pattern, p)) else { return };
     let at = |name: &str| given.get(name).copied();
@@ -258,7 +258,7 @@ fn burst_of(cx: &mut Context<'_>, value: &Value) -> Option<Burst> {
 
 fn model_parameters(cx: &mut Context<'_>, arguments: &[Setting]) -> Vec<(String, Variable)> {
     let mut parameters: Vec<(String, Variable)> = Vec::new();
-    let mut places: std::collections::BTreeMap<&str, Place> = std::collections::BTreeMap::new();
+    let mut places: std::collections::BTreeMap<&str, SourceRange> = std::collections::BTreeMap::new();
     for argument in arguments {
         let Some(key) = &argument.key else {
             let error = Diagnostic::error(argument.place(), "this value has no name");

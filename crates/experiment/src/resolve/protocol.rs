@@ -5,9 +5,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use trunkline_units::{Size, Span};
 
 use super::Context;
-use super::options::{
-    Options, choice, integer, optional, positive_time, put, share, single, size, switch, text,
-};
+use super::options::{Options, choice, integer, optional, positive_time, put, share, size, switch, text};
+use super::quantity::single;
 use crate::diagnostic::Diagnostic;
 use crate::parse::shorten;
 use crate::plan::{ArqCongestion, ArqFec, ArqMode, BundlePriority, Checksum, Protocol, TcpTimers};
@@ -80,7 +79,7 @@ pub(crate) fn options(protocol: &Protocol) -> &'static [&'static str] {
     }
 }
 
-/// A protocol with every default. What it needs and nobody can guess is a placeholder that [`required`] demands.
+/// Returns a protocol with all defaults. Options without a default are placeholders, which [`required`] rejects.
 pub(crate) fn default(name: &str) -> Option<Protocol> {
     Some(match name {
         "tcp" => Protocol::Tcp {

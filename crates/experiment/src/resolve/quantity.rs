@@ -5,10 +5,9 @@ use std::sync::Arc;
 use trunkline_traffic::{Law, Variable};
 
 use super::Context;
-use super::options::single;
 use crate::diagnostic::{Diagnostic, list};
 use crate::parse::shorten;
-use crate::plan::Place;
+use crate::plan::SourceRange;
 use crate::tree::{Part, PartKind, Setting, Value};
 
 /// What a number measures, what it means bare, and which values can be.
@@ -95,7 +94,7 @@ impl Dimension {
     }
 
     /// Whether `unit` is one of this dimension.
-    pub(crate) fn knows(self, unit: &str) -> bool {
+    pub(crate) fn has_unit(self, unit: &str) -> bool {
         self.unit(unit).is_some()
     }
 
@@ -165,6 +164,18 @@ fn split_number(word: &str) -> Option<(f64, &str)> {
     Some((word[..end].parse().ok()?, &word[end..]))
 }
 
+/// Returns the only part of a value, or reports that there are several.
+pub(crate) fn single<'v>(cx: &mut Context<'_>, value: &'v Value, what: &str) -> Option<&'v Part> {
+    if let [part] = &value.parts[..] {
+        return Some(part);
+    }
+    cx.report(
+        Diagnostic::error(value.place, format!("expected {what}"))
+            .label(format!("expected {what}, without `:`")),
+    );
+    None
+}
+
 /// Reads NUMBER or NUMBER UNIT and folds the unit in. Checks the unit, not the range.
 pub(crate) fn quantity(cx: &mut Context<'_>, part: &Part, dimension: Dimension) -> Option<f64> {
     let read =
@@ -186,7 +197,7 @@ pub(crate) fn quantity(cx: &mut Context<'_>, part: &Part, dimension: Dimension) 
     let unit = match (&part.unit, rest) {
         (Some(unit), _) => Some((unit.text.as_str(), unit.place)),
         (None, "") => None,
-        (None, rest) => Some((rest, Place { start: part.place.end - rest.len(), end: part.place.end })),
+        (None, rest) => Some((rest, SourceRange { start: part.place.end - rest.len(), end: part.place.end })),
     };
     let (_, times, over) = match unit {
         Some((name, place)) => dimension.unit(name).or_else(|| unknown_unit(cx, name, place, dimension))?,
@@ -198,7 +209,7 @@ pub(crate) fn quantity(cx: &mut Context<'_>, part: &Part, dimension: Dimension) 
     Some(value * times / over)
 }
 
-fn unknown_unit(cx: &mut Context<'_>, name: &str, place: Place, dimension: Dimension) -> Option<Unit> {
+fn unknown_unit(cx: &mut Context<'_>, name: &str, place: SourceRange, dimension: Dimension) -> Option<Unit> {
     let family = FAMILIES.iter().find(|(_, units)| units.iter().any(|(unit, ..)| *unit == name));
     let units: Vec<&str> = dimension.units().iter().map(|(unit, ..)| *unit).collect();
     let message = match family {
@@ -258,7 +269,7 @@ pub(crate) fn base_number(written: &str) -> Option<(f64, &'static str)> {
         "packets" | "packet" => (1.0, 1.0, "packets"),
         unit => {
             let (_, times, over) = Dimension::Any.unit(unit)?;
-            let knows = |dimension: &Dimension| dimension.knows(unit);
+            let knows = |dimension: &Dimension| dimension.has_unit(unit);
             let dimensions = [Dimension::Size, Dimension::Time, Dimension::Rate, Dimension::PerSecond];
             let base = match dimensions.iter().find(|d| knows(d))? {
                 Dimension::Size => "B",
@@ -352,7 +363,7 @@ fn law_of(law: &str, first: f64, second: f64) -> Variable {
 /// The parameters of a law in their order, whether they were named or not.
 fn parameters<'p>(
     cx: &mut Context<'_>,
-    place: Place,
+    place: SourceRange,
     law: &str,
     names: &[&str],
     arguments: &'p [Setting],

@@ -7,7 +7,7 @@ use crate::diagnostic::Diagnostic;
 use crate::parse::shorten;
 use crate::plan::{Connection, Protocol};
 
-/// A station's number is an octet; 0 is nobody and 255 everybody (IEEE 802.2 as AirNET has it).
+/// A station's number is an octet; 0 means none and 255 all stations (IEEE 802.2, as in AirNET).
 const STATIONS: usize = 254;
 
 /// What a service access point is by its options: all but the priority, which each message has.

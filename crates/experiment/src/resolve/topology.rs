@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Context;
 use crate::diagnostic::Diagnostic;
 use crate::parse::shorten;
-use crate::plan::{Connection, Link, Medium, Network, Node, NodeKind, Place, Protocol};
+use crate::plan::{Connection, Link, Medium, Network, Node, NodeKind, Protocol, SourceRange};
 
 /// Stations of a ring at most: their addresses have a byte, and one address means all of them.
 const LARGEST_RING: usize = 255;
@@ -66,8 +66,8 @@ fn check_loops(cx: &mut Context<'_>, network: &Network, index: &BTreeMap<&str, u
         }
         let (first, second) = (root(&mut parent, a), root(&mut parent, b));
         if first == second {
-            // Finding the way takes long in a large network; not once nobody sees it.
-            let way = if cx.diagnostics.flooded() { Vec::new() } else { way(&neighbours, b, a) };
+            // The search is slow in a large network; skip it once no further diagnostic is shown.
+            let way = if cx.diagnostics.flooded() { Vec::new() } else { path(&neighbours, b, a) };
             cx.report(closes_a_loop(link, &way));
         } else {
             parent[first.max(second)] = first.min(second);
@@ -78,7 +78,7 @@ fn check_loops(cx: &mut Context<'_>, network: &Network, index: &BTreeMap<&str, u
 }
 
 /// The links that lead from one node to another through a forest, in order.
-fn way<'n>(neighbours: &Neighbours<'n>, from: usize, to: usize) -> Vec<&'n Link> {
+fn path<'n>(neighbours: &Neighbours<'n>, from: usize, to: usize) -> Vec<&'n Link> {
     // Searched backwards, so that the steps come out in order.
     let mut toward: Vec<Option<(usize, &Link)>> = vec![None; neighbours.len()];
     let mut left = vec![to];
@@ -180,7 +180,7 @@ pub(crate) fn check_connections(cx: &mut Context<'_>, network: &Network, connect
     }
 }
 
-fn is_host(cx: &mut Context<'_>, kinds: &BTreeMap<&str, &Node>, name: &str, place: Place) -> bool {
+fn is_host(cx: &mut Context<'_>, kinds: &BTreeMap<&str, &Node>, name: &str, place: SourceRange) -> bool {
     match kinds.get(name) {
         Some(Node { kind: NodeKind::Host(_), .. }) => return true,
         Some(node) => {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use trunkline_llc::{Address, Command, Event, Options, Outcome, Ticket};
 use trunkline_units::{Seed, Span};
 
-use crate::world::{Path, World};
+use crate::world::{Network, Path};
 
 #[derive(Default)]
 struct Life {
@@ -17,7 +17,7 @@ struct Life {
 }
 
 impl Life {
-    fn receive(&mut self, world: &mut World) {
+    fn receive(&mut self, world: &mut Network) {
         for (station, event) in world.events.drain(..) {
             let Event::Sent { ticket, outcome, .. } = event else { continue };
             assert_eq!(station, 1);
@@ -32,7 +32,7 @@ impl Life {
 
 /// Two SAPs of station 1 send to one of station 2 with random priorities; it takes what comes, now and then.
 fn live(seed: u64, path: Path, options: &Options) {
-    let mut world = World::new(seed, path, 2);
+    let mut world = Network::new(seed, path, 2);
     let mut draw = Seed(seed).stream("life");
     for (station, sap) in [(1, 2), (1, 4), (2, 2)] {
         world.command(station, Command::Open { sap, options }).unwrap();

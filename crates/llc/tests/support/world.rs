@@ -20,7 +20,7 @@ pub struct Path {
 }
 
 /// Stations 1, 2, …
-pub struct World {
+pub struct Network {
     pub now: Instant,
     pub path: Path,
     pub stations: Vec<Checked<Station>>,
@@ -34,10 +34,10 @@ pub struct World {
     buffer: Vec<u8>,
 }
 
-impl World {
-    pub fn new(seed: u64, path: Path, stations: u8) -> World {
+impl Network {
+    pub fn new(seed: u64, path: Path, stations: u8) -> Network {
         let station = |number| Checked::new(Station::new(Config::new(Port(0), number)));
-        World {
+        Network {
             now: Instant::ZERO,
             path,
             stations: (1..=stations).map(station).collect(),

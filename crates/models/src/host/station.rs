@@ -145,7 +145,7 @@ pub struct Station<F> {
     output: VecDeque<Output<F>>,
     now: Instant,
     /// Next event and its server.
-    due: (Instant, Place),
+    due: (Instant, NextServer),
     counters: Counters,
 }
 
@@ -159,7 +159,7 @@ struct Card<F> {
 
 /// Server of the next event; of several at one time the first one in this order.
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum NextServer {
     Reassembly(usize),
     Bus,
     Processor,
@@ -184,7 +184,7 @@ impl<F: Frame> Station<F> {
             leaving: 0,
             output: VecDeque::new(),
             now: Instant::ZERO,
-            due: (Instant::MAX, Place::Bus),
+            due: (Instant::MAX, NextServer::Bus),
             counters: Counters::default(),
             costs,
         }
@@ -367,39 +367,39 @@ impl<F: Frame> Station<F> {
     }
 
     /// Next event and its server.
-    fn next(&self) -> (Instant, Place) {
-        let mut next = (self.processors.next(), Place::Processor);
-        let mut consider = |at: Instant, place: Place, before: bool| {
+    fn next(&self) -> (Instant, NextServer) {
+        let mut next = (self.processors.next(), NextServer::Processor);
+        let mut consider = |at: Instant, place: NextServer, before: bool| {
             if at < next.0 || (before && at == next.0 && at < Instant::MAX) {
                 next = (at, place);
             }
         };
-        consider(self.bus.next(), Place::Bus, true);
+        consider(self.bus.next(), NextServer::Bus, true);
         for (number, card) in self.interfaces.iter().enumerate().rev() {
-            consider(card.reassembly.next(), Place::Reassembly(number), true);
-            consider(card.segmentation.next(), Place::Segmentation(number), false);
+            consider(card.reassembly.next(), NextServer::Reassembly(number), true);
+            consider(card.segmentation.next(), NextServer::Segmentation(number), false);
         }
         next
     }
 
     /// Advances a packet by one step.
-    fn step(&mut self, now: Instant, place: Place) {
+    fn step(&mut self, now: Instant, place: NextServer) {
         match place {
-            Place::Reassembly(number) => {
+            NextServer::Reassembly(number) => {
                 let job = self.interfaces[number].reassembly.take();
                 job.into_iter().for_each(|job| self.cross_bus(now, job));
             }
-            Place::Bus => {
+            NextServer::Bus => {
                 let job = self.bus.take();
                 job.into_iter().for_each(|job| self.leave_bus(now, job));
             }
-            Place::Processor => match self.processors.finish(now) {
+            NextServer::Processor => match self.processors.finish(now) {
                 Some(Finished::Interrupt(job)) => self.finish_interrupt(job),
                 Some(Finished::Work(job)) if job.leaves => self.cross_bus(now, job),
                 Some(Finished::Work(job)) => self.finish_arrival(job),
                 None => {}
             },
-            Place::Segmentation(number) => {
+            NextServer::Segmentation(number) => {
                 let job = self.interfaces[number].segmentation.take();
                 self.output.extend(job.map(Job::transmit));
             }

@@ -3,7 +3,7 @@
 
 use super::common;
 
-use common::{Log, Packet, World, check_conservation, draw_bound, load, run_twice, send_politely};
+use common::{Log, Packet, Testbed, check_conservation, draw_bound, load, run_twice, send_politely};
 use trunkline_endpoint::{Bound, Cause, Passage, Port, To};
 use trunkline_models::media::{Hub, HubOptions};
 use trunkline_units::{Instant, Rate, Seed, Span};
@@ -44,7 +44,7 @@ fn received(said: &[Log]) -> Vec<(u64, u32)> {
 
 #[test]
 fn single_frame_reaches_all_stations_after_the_delay() {
-    let mut world = World::new(hub(4, Bound::NONE, Seed(1)));
+    let mut world = Testbed::new(hub(4, Bound::NONE, Seed(1)));
     world.send(at(1_000), 2, packet(1, 1000));
     world.finish();
     // Preamble 8, header and check sequence 18.
@@ -58,7 +58,7 @@ fn single_frame_reaches_all_stations_after_the_delay() {
 
 #[test]
 fn short_frames_are_padded_and_a_gap_follows_each() {
-    let mut world = World::new(hub(2, Bound::NONE, Seed(1)));
+    let mut world = Testbed::new(hub(2, Bound::NONE, Seed(1)));
     (0..3).for_each(|id| world.send(at(0), 0, packet(id, 1)));
     world.finish();
     let frame = (64 + 512) * BIT;
@@ -68,7 +68,7 @@ fn short_frames_are_padded_and_a_gap_follows_each() {
 
 #[test]
 fn a_busy_medium_is_waited_for() {
-    let mut world = World::new(hub(2, Bound::NONE, Seed(1)));
+    let mut world = Testbed::new(hub(2, Bound::NONE, Seed(1)));
     world.send(at(0), 0, packet(0, 1000));
     // It senses the carrier a delay after the start, so a picosecond later it defers.
     world.send(at(DELAY) + Span::from_ps(1), 1, packet(1, 1000));
@@ -82,7 +82,7 @@ fn a_busy_medium_is_waited_for() {
 #[test]
 fn who_cannot_sense_collides_and_backs_off_by_slots() {
     for seed in (0..50).map(Seed) {
-        let mut world = World::new(hub(2, Bound::NONE, seed));
+        let mut world = Testbed::new(hub(2, Bound::NONE, seed));
         world.send(at(0), 0, packet(0, 1000));
         world.send(at(2_000), 1, packet(1, 1000));
         world.finish();
@@ -110,7 +110,7 @@ fn a_frame_is_given_up_after_sixteen_collisions() {
     for seed in (0..60).map(Seed) {
         // One frame against forty: either it gets through, or it collides with one after the other.
         let options = HubOptions { longest: 70_000, ..HubOptions::default() };
-        let mut world = World::new(with(options, 2, Bound::NONE, seed));
+        let mut world = Testbed::new(with(options, 2, Bound::NONE, seed));
         world.send(at(0), 1, packet(0, 46));
         (1..41).for_each(|id| world.send(at(0), 0, packet(id, 66_000)));
         world.finish();
@@ -129,7 +129,7 @@ fn a_frame_is_given_up_after_sixteen_collisions() {
 
 #[test]
 fn what_is_too_long_is_lost() {
-    let mut world = World::new(hub(2, Bound::NONE, Seed(1)));
+    let mut world = Testbed::new(hub(2, Bound::NONE, Seed(1)));
     world.send(at(0), 0, packet(0, 1500));
     world.send(at(0), 0, packet(1, 1501));
     world.finish();

@@ -5,7 +5,7 @@ use super::common;
 
 use std::collections::{BTreeSet, VecDeque};
 
-use common::{Log, Packet, World, load};
+use common::{Log, Packet, Testbed, load};
 use proptest::prelude::*;
 use trunkline_endpoint::{Bound, Cause, Medium, Passage, Port, To};
 use trunkline_models::media::{Hub, HubOptions};
@@ -225,7 +225,7 @@ proptest! {
         let streams: Vec<Stream> = (0..stations).map(|s| seed.stream(&format!("{s}"))).collect();
 
         let bounds = vec![Bound::NONE; usize::from(stations)];
-        let mut world = World::new(Hub::new(options, &bounds, streams.clone()));
+        let mut world = Testbed::new(Hub::new(options, &bounds, streams.clone()));
         let mut plain = Plain {
             bit,
             delay,

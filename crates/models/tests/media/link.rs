@@ -4,7 +4,7 @@ use super::common;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use common::{Log, Packet, World, draw_bound, load, run, send_politely};
+use common::{Log, Packet, Testbed, draw_bound, load, run, send_politely};
 use proptest::prelude::*;
 use trunkline_endpoint::{Bound, Cause, Counters, Frame, Passage, Port, Room, To};
 use trunkline_models::media::{Framing, Impairments, LineOptions, Link};
@@ -225,7 +225,7 @@ proptest! {
 
         let [a, b] = streams(seed);
         let mut plain = [Plain::new(0, options[0].clone(), a), Plain::new(1, options[1].clone(), b)];
-        let mut world = World::nervous(Link::new(options, streams(seed)), seed);
+        let mut world = Testbed::nervous(Link::new(options, streams(seed)), seed);
         for (at, port, packet) in &load {
             world.send(*at, *port, packet.clone());
             plain[usize::from(*port)].send(*at, packet.clone());
@@ -245,7 +245,7 @@ proptest! {
         let mut draw = Seed(seed).stream("scene");
         let options = [draw_options(&mut draw), draw_options(&mut draw)];
         let load = load(&mut draw, 200, 2, Span::from_ps(packet_time(10_000_000)), |_| To::All);
-        let world = run(World::new(Link::new(options, streams(Seed(seed)))), &load);
+        let world = run(Testbed::new(Link::new(options, streams(Seed(seed)))), &load);
         let fates = common::fates(&world.said);
         prop_assert_eq!(fates.len(), load.len());
         let mut doubled = 0;
@@ -266,7 +266,7 @@ proptest! {
 fn a_frame_takes_its_time() {
     // 1000 bytes of Ethernet at 10 Mb/s, 5 µs of cable.
     let options = LineOptions { delay: Span::from_us(5), ..LineOptions::default() };
-    let mut world = World::new(link(options));
+    let mut world = Testbed::new(link(options));
     world.send(Instant::from_ns(100), 1, packet(7, 1000));
     world.finish();
     let arrived = Passage::Transmit { port: Port(0), frame: packet(7, 1000) };
@@ -283,7 +283,7 @@ fn full_queue_drops_and_reports() {
         (Bound::frames(0), &[1], 1),
         (Bound::NONE, &[1000; 500], 0),
     ] {
-        let mut world = World::new(link(perfect(1_000_000, bound)));
+        let mut world = Testbed::new(link(perfect(1_000_000, bound)));
         for (id, length) in (0..).zip(lengths) {
             world.send(Instant::ZERO, 0, packet(id, *length));
         }
@@ -296,7 +296,7 @@ fn full_queue_drops_and_reports() {
 #[test]
 fn each_channel_may_have_a_bound_of_its_own() {
     let bound = Bound { room: Room::Frames(1), each_channel: true };
-    let mut world = World::new(link(perfect(1_000_000, bound)));
+    let mut world = Testbed::new(link(perfect(1_000_000, bound)));
     for (id, channel) in [(0, 5), (1, 5), (2, 9)] {
         world.send(Instant::ZERO, 0, Packet { channel, ..packet(id, 100) });
     }
@@ -310,7 +310,7 @@ fn each_channel_may_have_a_bound_of_its_own() {
 #[test]
 fn a_frame_counts_until_its_last_bit_has_left() {
     let mut world =
-        World::new(link(LineOptions { delay: Span::from_s(1), ..perfect(8_000_000, Bound::frames(1)) }));
+        Testbed::new(link(LineOptions { delay: Span::from_s(1), ..perfect(8_000_000, Bound::frames(1)) }));
     world.send(Instant::ZERO, 0, packet(0, 100));
     world.until(Instant::from_ps(99_999_999));
     assert!(!world.room(0, 1));
@@ -320,7 +320,7 @@ fn a_frame_counts_until_its_last_bit_has_left() {
 
 #[test]
 fn waiting_sender_is_notified_as_soon_as_there_is_space() {
-    let mut world = World::new(link(perfect(8_000_000, Bound::bytes(300))));
+    let mut world = Testbed::new(link(perfect(8_000_000, Bound::bytes(300))));
     for id in 0..3 {
         world.send(Instant::ZERO, 0, packet(id, 100));
     }
@@ -346,7 +346,7 @@ fn a_polite_sender_fills_the_line_and_loses_nothing() {
 #[test]
 fn pacing_spaces_frames_and_does_not_drift() {
     let pacing = Some(Rate::from_bps(7_000_000));
-    let mut world = World::new(link(LineOptions { pacing, ..perfect(100_000_000, Bound::NONE) }));
+    let mut world = Testbed::new(link(LineOptions { pacing, ..perfect(100_000_000, Bound::NONE) }));
     for id in 0..7_001 {
         world.send(Instant::ZERO, 0, packet(id, 125));
     }
@@ -358,7 +358,7 @@ fn pacing_spaces_frames_and_does_not_drift() {
 #[test]
 fn a_held_frame_comes_behind_the_next_or_alone() {
     let impairments = Impairments { reorder: 1.0, hold: Span::from_us(250), ..Impairments::default() };
-    let mut world = World::new(link(LineOptions { impairments, ..perfect(8_000_000, Bound::NONE) }));
+    let mut world = Testbed::new(link(LineOptions { impairments, ..perfect(8_000_000, Bound::NONE) }));
     for (id, at) in [(0, 0), (1, 0), (2, 0), (3, 1_000_000)] {
         world.send(Instant::from_ns(at), 0, packet(id, 100));
     }
@@ -376,7 +376,7 @@ fn a_held_frame_comes_behind_the_next_or_alone() {
 
     // Who arrives when the time is just up still overtakes.
     let impairments = Impairments { hold: Span::from_us(100), ..impairments };
-    let mut world = World::new(link(LineOptions { impairments, ..perfect(8_000_000, Bound::NONE) }));
+    let mut world = Testbed::new(link(LineOptions { impairments, ..perfect(8_000_000, Bound::NONE) }));
     (0..2).for_each(|id| world.send(Instant::ZERO, 0, packet(id, 100)));
     world.finish();
     assert_eq!(world.counters(0).reordered, 1);
@@ -386,7 +386,7 @@ fn a_held_frame_comes_behind_the_next_or_alone() {
 fn impairment_probabilities_hold_and_zero_draws_nothing() {
     let impairments = Impairments { loss: 0.1, corrupt: 0.2, duplicate: 0.3, ..Impairments::default() };
     let options = LineOptions { impairments, ..perfect(8_000_000, Bound::NONE) };
-    let mut world = World::new(link(options));
+    let mut world = Testbed::new(link(options));
     (0..20_000).for_each(|id| world.send(Instant::ZERO, 0, packet(id, 1)));
     world.finish();
     let c = world.counters(0);
@@ -404,7 +404,7 @@ fn impairment_probabilities_hold_and_zero_draws_nothing() {
     let expected: Vec<bool> = (0..100).scan(stream.clone(), |s, _| Some(s.chance(0.5))).collect();
     let impairments = Impairments { loss: 0.5, ..Impairments::default() };
     let options = LineOptions { impairments, ..perfect(8_000_000, Bound::NONE) };
-    let mut world = World::new(Link::new([options.clone(), options], [stream.clone(), stream]));
+    let mut world = Testbed::new(Link::new([options.clone(), options], [stream.clone(), stream]));
     (0..100).for_each(|id| world.send(Instant::ZERO, 0, packet(id, 1)));
     world.finish();
     let lost: Vec<bool> = common::fates(&world.said).values().map(|fate| !fate.lost.is_empty()).collect();

@@ -2,7 +2,7 @@
 
 use super::common;
 
-use common::{Log, Packet, World, check_conservation, draw_bound, load, run, run_twice, send_politely};
+use common::{Log, Packet, Testbed, check_conservation, draw_bound, load, run, run_twice, send_politely};
 use proptest::prelude::*;
 use trunkline_endpoint::{Bound, Cause, Medium, Passage, Port, To};
 use trunkline_models::media::{Framing, Ring, RingOptions};
@@ -46,7 +46,7 @@ fn received(said: &[Log]) -> Vec<(Instant, u16, u32)> {
 
 #[test]
 fn a_frame_waits_for_the_token_and_the_token_follows_it() {
-    let mut world = World::new(ring(slow(), 10, Bound::NONE, Seed(1)));
+    let mut world = Testbed::new(ring(slow(), 10, Bound::NONE, Seed(1)));
     assert_eq!(world.deadline, None, "an idle ring has no event");
     // The token was at station 0 at 0 and goes round in 30 µs: it is at station 4 at 12, 42, 72.
     world.send(us(43), 4, packet(0, 10, To::Station(6)));
@@ -65,7 +65,7 @@ fn a_frame_waits_for_the_token_and_the_token_follows_it() {
 #[test]
 fn group_frames_reach_all_others_and_own_frames_return() {
     for (to, ports) in [(To::All, vec![3, 0, 1]), (To::Group(7), vec![3, 0, 1]), (To::Station(2), vec![2])] {
-        let mut world = World::new(ring(slow(), 4, Bound::NONE, Seed(1)));
+        let mut world = Testbed::new(ring(slow(), 4, Bound::NONE, Seed(1)));
         world.send(us(0), 2, packet(0, 10, to));
         world.finish();
         let hops = |port: u16| u64::from(if port == 2 { 4 } else { (port + 2) % 4 });
@@ -76,7 +76,7 @@ fn group_frames_reach_all_others_and_own_frames_return() {
 
 #[test]
 fn unknown_destination_and_oversized_frames_are_lost() {
-    let mut world = World::new(ring(slow(), 4, Bound::NONE, Seed(1)));
+    let mut world = Testbed::new(ring(slow(), 4, Bound::NONE, Seed(1)));
     world.send(us(0), 1, packet(0, 10, To::Station(9)));
     world.send(us(0), 1, packet(1, 101, To::Station(2)));
     world.finish();
@@ -90,7 +90,7 @@ fn unknown_destination_and_oversized_frames_are_lost() {
 
 #[test]
 fn the_most_urgent_goes_first_and_equals_in_order() {
-    let mut world = World::new(ring(slow(), 3, Bound::NONE, Seed(1)));
+    let mut world = Testbed::new(ring(slow(), 3, Bound::NONE, Seed(1)));
     let priorities = [0, 3, 7, 3, 0, 7];
     for (id, priority) in (0..).zip(priorities) {
         world.send(us(1), 2, Packet { priority, ..packet(id, 10, To::Station(0)) });
@@ -172,7 +172,7 @@ proptest! {
         let to = |draw: &mut Stream| To::Station(draw.below(u64::from(stations)) as u32);
         let mut load = load(&mut draw, 100, stations, gap, to);
         load.iter_mut().for_each(|(_, _, packet)| packet.priority = 0);
-        let world = run(World::new(ring(options.clone(), stations, Bound::NONE, Seed(seed))), &load);
+        let world = run(Testbed::new(ring(options.clone(), stations, Bound::NONE, Seed(seed))), &load);
         let mut found = received(&world.said);
         found.sort();
         prop_assert_eq!(found, walk(&options, stations, &load));
@@ -183,7 +183,7 @@ proptest! {
 /// that was first in its queue waited for the token at the most, and when all was over.
 fn saturate(options: RingOptions, stations: u16, length: u32, each: u64) -> (Span, Instant) {
     let takes = options.rate.time_for(trunkline_units::Size::from_bytes(options.framing.wire(length)));
-    let mut world = World::new(ring(options, stations, Bound::NONE, Seed(1)));
+    let mut world = Testbed::new(ring(options, stations, Bound::NONE, Seed(1)));
     for id in 0..each {
         for port in 0..stations {
             let to = To::Station(u32::from((port + 1) % stations));
@@ -230,7 +230,7 @@ fn random_load_waits_no_longer_either() {
         let (bound, turn) =
             (make.cycle_bound(), (options.propagation + Span::from_us(15)) * u64::from(stations));
         load.iter_mut().for_each(|(_, _, packet)| packet.priority = 0);
-        let world = run(World::new(make), &load);
+        let world = run(Testbed::new(make), &load);
         for (at, _, id) in received(&world.said) {
             let waited = at.since(load[id as usize].0);
             let frame = options.rate.time_for(trunkline_units::Size::from_bytes(1521));
@@ -257,7 +257,7 @@ fn utilisation_is_frames_over_frames_and_tokens() {
 #[test]
 fn a_lost_token_is_recovered_by_the_timer() {
     let options = RingOptions { loss: 1e-3, ..slow() };
-    let mut world = World::new(ring(options, 10, Bound::NONE, Seed(8)));
+    let mut world = Testbed::new(ring(options, 10, Bound::NONE, Seed(8)));
     // An hour without work: a token goes round for 1000 passes of 3 µs, then 10 ms are lost.
     world.send(us(3_600_000_000), 3, packet(0, 10, To::Station(4)));
     world.finish();
@@ -272,7 +272,7 @@ fn a_lost_token_is_recovered_by_the_timer() {
 fn a_pass_behind_a_frame_may_lose_the_token_too() {
     // Stations that always have a frame: every pass follows one.
     let options = RingOptions { loss: 0.1, ..slow() };
-    let mut world = World::new(ring(options, 1, Bound::NONE, Seed(6)));
+    let mut world = Testbed::new(ring(options, 1, Bound::NONE, Seed(6)));
     (0..3_000).for_each(|id| world.send(us(0), 0, packet(id, 10, To::Station(0))));
     world.finish();
     let lost = world.medium.tokens_lost();
@@ -283,7 +283,7 @@ fn a_pass_behind_a_frame_may_lose_the_token_too() {
 
 #[test]
 fn a_ring_that_loses_every_token_delivers_what_station_0_has() {
-    let mut world = World::new(ring(RingOptions { loss: 1.0, ..slow() }, 4, Bound::NONE, Seed(1)));
+    let mut world = Testbed::new(ring(RingOptions { loss: 1.0, ..slow() }, 4, Bound::NONE, Seed(1)));
     world.send(us(0), 0, packet(0, 10, To::Station(2)));
     world.send(us(0), 1, packet(1, 10, To::Station(2)));
     world.until(us(1_000_000));
@@ -294,7 +294,7 @@ fn a_ring_that_loses_every_token_delivers_what_station_0_has() {
 
 #[test]
 fn waiting_sender_loses_nothing() {
-    let mut world = World::new(ring(slow(), 4, Bound::frames(2), Seed(1)));
+    let mut world = Testbed::new(ring(slow(), 4, Bound::frames(2), Seed(1)));
     (0..3).for_each(|id| world.send(us(1), 1, packet(id, 10, To::Station(2))));
     assert_eq!(common::fates(&world.said)[&2].lost, [(1, Cause::Full)]);
     // The token is there at 3; the last bit has left a bit and 80 µs later.

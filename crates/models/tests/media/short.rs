@@ -4,7 +4,7 @@ use super::common;
 
 use std::collections::VecDeque;
 
-use common::{Packet, World, draw_bound, load, run};
+use common::{Packet, Testbed, draw_bound, load, run};
 use proptest::prelude::*;
 use trunkline_endpoint::{Arrival, Bound, Counters, Medium, Passage, Port, To};
 use trunkline_models::media::{Impairments, LineOptions, Link, Switch, SwitchOptions};
@@ -90,8 +90,8 @@ impl<M: Short> Medium<Packet> for Quick<M> {
 
 /// How many frames took the short way.
 fn check<M: Short>(make: impl Fn() -> M, load: &common::Load, ports: u16) -> usize {
-    let long = run(World::new(make()), load);
-    let short = run(World::new(Quick { medium: make(), said: VecDeque::new(), shortly: 0 }), load);
+    let long = run(Testbed::new(make()), load);
+    let short = run(Testbed::new(Quick { medium: make(), said: VecDeque::new(), shortly: 0 }), load);
     assert_eq!(short.said, long.said);
     for port in 0..ports {
         assert_eq!(short.counters(port), long.counters(port), "port {port}");

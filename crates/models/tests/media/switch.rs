@@ -2,7 +2,7 @@
 
 use super::common;
 
-use common::{Packet, World, check_conservation, load, run_twice};
+use common::{Packet, Testbed, check_conservation, load, run_twice};
 use trunkline_endpoint::{Cause, Passage, Port, To};
 use trunkline_models::media::{Switch, SwitchOptions};
 use trunkline_units::{Instant, Seed, Span, Stream};
@@ -69,7 +69,7 @@ fn frames_follow_the_table() {
 #[test]
 fn latency_delays_and_zero_means_the_same_instant() {
     for latency in [Span::ZERO, Span::from_us(4)] {
-        let mut world = World::new(switch(SwitchOptions { latency, ..SwitchOptions::default() }));
+        let mut world = Testbed::new(switch(SwitchOptions { latency, ..SwitchOptions::default() }));
         let at = Instant::from_ns(700);
         world.send(at, 0, Packet::new(1, 100, To::Station(2)));
         world.until(at);
@@ -83,7 +83,7 @@ fn latency_delays_and_zero_means_the_same_instant() {
 #[test]
 fn damaged_frames_pass_unless_they_are_checked() {
     for checks in [false, true] {
-        let mut world = World::new(switch(SwitchOptions { checks, ..SwitchOptions::default() }));
+        let mut world = Testbed::new(switch(SwitchOptions { checks, ..SwitchOptions::default() }));
         world.send(Instant::ZERO, 0, Packet { damaged: true, ..Packet::new(1, 100, To::All) });
         let fate = &common::fates(&world.said)[&1];
         let lost: &[_] = if checks { &[(0, Cause::Damaged)] } else { &[] };
@@ -95,7 +95,7 @@ fn damaged_frames_pass_unless_they_are_checked() {
 #[test]
 fn inside_limit_drops_and_notifies() {
     let options = SwitchOptions { latency: Span::from_us(10), inside: 2, checks: false };
-    let mut world = World::new(switch(options));
+    let mut world = Testbed::new(switch(options));
     for id in 0..3 {
         world.send(Instant::ZERO, 0, Packet::new(id, 100, To::Station(1)));
     }

@@ -19,34 +19,34 @@ const OURS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 const OUR_PORT: u16 = 4_000;
 const INSIDE: &str = "TRUNKLINE_INSIDE_NAMESPACE";
 
-/// No transfer takes longer, unless it hangs.
-const PATIENCE: Span = Span::from_s(600);
+/// Limit of a transfer.
+const LIMIT: Span = Span::from_s(600);
 
-/// What happens between the two, to packets either way.
+/// What the link does to packets of both directions, as probabilities.
 #[derive(Clone, Copy, Debug)]
-pub struct Trouble {
+pub struct Impairment {
     pub seed: u64,
-    pub lost: f64,
-    pub doubled: f64,
-    /// Held back, so that later ones overtake.
-    pub late: f64,
+    pub loss: f64,
+    pub duplicate: f64,
+    /// Delays a packet, so that later ones overtake it.
+    pub reorder: f64,
 }
 
-pub const NO_TROUBLE: Trouble = Trouble { seed: 1, lost: 0.0, doubled: 0.0, late: 0.0 };
+pub const NO_IMPAIRMENT: Impairment = Impairment { seed: 1, loss: 0.0, duplicate: 0.0, reorder: 0.0 };
 
-/// Who sends, and so who opens the connection.
+/// Direction of the transfer; the sender opens the connection.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Way {
+pub enum Direction {
     ToLinux,
     FromLinux,
 }
 
-/// How many bytes, unless `TRUNKLINE_TCP_BYTES` says otherwise.
+/// Returns the number of bytes to transfer: `TRUNKLINE_TCP_BYTES`, or this default.
 pub fn size(by_default: u64) -> u64 {
     std::env::var("TRUNKLINE_TCP_BYTES").ok().and_then(|n| n.parse().ok()).unwrap_or(by_default)
 }
 
-/// Whether this is the process inside the namespace. If not, runs the test `name` there, or says why it cannot.
+/// Returns whether this process runs inside the namespace. If not, runs the test `name` there, or skips it with a reason.
 pub fn inside(name: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         return true;
@@ -62,10 +62,10 @@ pub fn inside(name: &str) -> bool {
     let mut process = Process::new("unshare");
     process.arg(flags).arg(std::env::current_exe().unwrap()).args([name, "--exact", "--nocapture"]);
     let output = process.env(INSIDE, "1").output().unwrap();
-    let (said, trouble) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{said}\n{trouble}");
-    assert!(said.contains("1 passed"), "the test did not run inside:\n{said}");
-    println!("{said}");
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{stdout}\n{stderr}");
+    assert!(stdout.contains("1 passed"), "the test did not run inside:\n{stdout}");
+    println!("{stdout}");
     false
 }
 
@@ -73,11 +73,11 @@ fn pattern(place: u64) -> u8 {
     (place.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
 }
 
-/// The first `total` bytes of the pattern, checked, or written.
+/// Writes or checks the first `total` bytes of the pattern.
 struct Pattern {
     at: u64,
     total: u64,
-    /// A period of the pattern would not be noticed, so there is none: it is computed as it goes.
+    /// The next bytes, computed each time: a repeated buffer would hide errors by its length.
     bytes: Vec<u8>,
 }
 
@@ -101,11 +101,11 @@ impl Pattern {
 }
 
 /// The kernel's end, on a separate thread; reports completion.
-fn linux(way: Way, total: u64, listener: Option<TcpListener>) -> JoinHandle<()> {
+fn linux(direction: Direction, total: u64, listener: Option<TcpListener>) -> JoinHandle<()> {
     std::thread::spawn(move || {
         let mut pattern = Pattern::new(total);
-        match way {
-            Way::ToLinux => {
+        match direction {
+            Direction::ToLinux => {
                 let (mut stream, _) = listener.unwrap().accept().unwrap();
                 let mut buffer = vec![0; 1 << 16];
                 loop {
@@ -115,42 +115,45 @@ fn linux(way: Way, total: u64, listener: Option<TcpListener>) -> JoinHandle<()> 
                     }
                 }
             }
-            Way::FromLinux => {
+            Direction::FromLinux => {
                 let mut stream = TcpStream::connect(SocketAddr::from((OURS, OUR_PORT))).unwrap();
                 while pattern.at < total {
                     stream.write_all(pattern.next(1 << 16)).unwrap();
                 }
                 stream.shutdown(Shutdown::Write).unwrap();
-                assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0, "the other end closes and says nothing");
+                assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0, "the other end closes without sending data");
             }
         }
         assert_eq!(pattern.at, total);
     })
 }
 
-/// A direction of the bad line.
+/// One direction of the impaired link.
 struct Line {
-    trouble: Trouble,
+    impairment: Impairment,
     stream: Stream,
     held: BTreeMap<(Instant, u64), Vec<u8>>,
     count: u64,
 }
 
 impl Line {
-    fn new(trouble: Trouble, name: &str) -> Line {
-        Line { trouble, stream: Seed(trouble.seed).stream(name), held: BTreeMap::new(), count: 0 }
+    fn new(impairment: Impairment, name: &str) -> Line {
+        Line { impairment, stream: Seed(impairment.seed).stream(name), held: BTreeMap::new(), count: 0 }
     }
 
     fn take(&mut self, now: Instant, packet: &[u8]) {
-        let Trouble { lost, doubled, late, .. } = self.trouble;
+        let Impairment { loss, duplicate, reorder, .. } = self.impairment;
         let copies = match self.stream.unit() {
-            u if u < lost => 0,
-            u if u < lost + doubled => 2,
+            u if u < loss => 0,
+            u if u < loss + duplicate => 2,
             _ => 1,
         };
         for _ in 0..copies {
-            let wait =
-                if self.stream.chance(late) { Span::from_us(self.stream.below(3_000)) } else { Span::ZERO };
+            let wait = if self.stream.chance(reorder) {
+                Span::from_us(self.stream.below(3_000))
+            } else {
+                Span::ZERO
+            };
             self.count += 1;
             self.held.insert((now + wait, self.count), packet.to_vec());
         }
@@ -166,7 +169,7 @@ impl Line {
     }
 }
 
-/// The segment in a packet from Linux to our end; none if it is something else. Both checksums must be right.
+/// Returns the segment in a packet from Linux to our end, or `None` for other packets. Asserts that both checksums are valid.
 fn unwrap(packet: &[u8]) -> Option<&[u8]> {
     let header = Ipv4HeaderSlice::from_slice(packet).ok()?;
     if header.protocol() != IpNumber::TCP || header.destination_addr() != OURS {
@@ -178,7 +181,7 @@ fn unwrap(packet: &[u8]) -> Option<&[u8]> {
     Some(segment)
 }
 
-/// The packet around a segment from our end; what another reads from it is held against what was written.
+/// Returns a packet with a segment from our end; checks its checksum with etherparse.
 fn wrap(segment: &mut [u8]) -> Vec<u8> {
     checksum::fill(OURS, LINUX, segment);
     let read = TcpSlice::from_slice(segment).unwrap();
@@ -191,10 +194,10 @@ fn wrap(segment: &mut [u8]) -> Vec<u8> {
     packet
 }
 
-/// What passed, for those who look into it: a capture of raw IP packets, as pcap files are.
+/// A pcap file of the raw IP packets that were exchanged.
 pub struct Capture {
     file: Vec<u8>,
-    /// Packets in it that our end sent.
+    /// Number of packets in it that our end sent.
     ours: usize,
 }
 
@@ -219,8 +222,8 @@ impl Capture {
         self.file.extend(packet);
     }
 
-    /// Lets tshark look for packets that are malformed, and for those of ours whose checksum is wrong, if there is a
-    /// tshark. (Linux writes 0xffff where it should be 0, rarely, and tshark minds.)
+    /// Asserts with tshark, if it is installed, that no packet is malformed and that our checksums are valid. Linux
+    /// sometimes writes the checksum 0xffff instead of 0, which tshark rejects.
     fn check(&self) {
         let path = std::env::temp_dir().join(format!("trunkline-tcp-{}.pcap", std::process::id()));
         std::fs::write(&path, &self.file).unwrap();
@@ -248,56 +251,56 @@ impl Capture {
     }
 }
 
-/// Our end: what it was asked to do, done as far as it goes now. True once it is through.
+/// The application at our end.
 struct User {
-    way: Way,
+    direction: Direction,
     pattern: Pattern,
     closed: bool,
 }
 
 impl User {
     fn act(&mut self, tcp: &mut Tcp<Bytes>, now: Instant) {
-        let ask = |tcp: &mut Tcp<Bytes>, command: Command<'_, Bytes>| {
-            tcp.handle(now, Input::Command(command)).expect("what there is room for is not refused");
+        let handle = |tcp: &mut Tcp<Bytes>, command: Command<'_, Bytes>| {
+            tcp.handle(now, Input::Command(command)).expect("a command that fits is accepted");
         };
         let room = tcp.room() as usize;
-        if self.way == Way::ToLinux && room > 0 && self.pattern.at < self.pattern.total {
-            ask(tcp, Command::Send(self.pattern.next(room)));
+        if self.direction == Direction::ToLinux && room > 0 && self.pattern.at < self.pattern.total {
+            handle(tcp, Command::Send(self.pattern.next(room)));
         }
         let readable = tcp.readable() as usize;
         if readable > 0 {
             let mut bytes = vec![0; readable];
-            ask(tcp, Command::Take(&mut bytes[..]));
+            handle(tcp, Command::Take(&mut bytes[..]));
             self.pattern.check(&bytes);
         }
-        let done = match self.way {
-            Way::ToLinux => tcp.is_open() && self.pattern.at == self.pattern.total,
-            Way::FromLinux => tcp.is_finished(),
+        let done = match self.direction {
+            Direction::ToLinux => tcp.is_open() && self.pattern.at == self.pattern.total,
+            Direction::FromLinux => tcp.is_finished(),
         };
         if done && !self.closed {
-            ask(tcp, Command::Close);
+            handle(tcp, Command::Close);
             self.closed = true;
         }
     }
 }
 
-/// Sends `total` bytes one way, and panics if anything but these arrives.
-pub fn transfer(way: Way, total: u64, options: Options, trouble: Trouble) {
+/// Transfers `total` bytes in one direction; panics if other bytes arrive.
+pub fn transfer(direction: Direction, total: u64, options: Options, impairment: Impairment) {
     let tun = Tun::open("trunk%d").unwrap();
     tun.set_up(LINUX, 24, 1_500).unwrap();
-    let listener = (way == Way::ToLinux).then(|| TcpListener::bind((LINUX, 0)).unwrap());
+    let listener = (direction == Direction::ToLinux).then(|| TcpListener::bind((LINUX, 0)).unwrap());
     let remote = listener.as_ref().map_or(0, |l| l.local_addr().unwrap().port());
     let mut tcp = Tcp::<Bytes>::new(Options { local: OUR_PORT, remote, mss: 1_460, ..options });
     let clock = Clock::start();
-    let opening = if way == Way::ToLinux { Command::Connect } else { Command::Listen };
+    let opening = if direction == Direction::ToLinux { Command::Connect } else { Command::Listen };
     tcp.handle(clock.now(), Input::Command(opening)).unwrap();
-    let linux = linux(way, total, listener);
-    let mut user = User { way, pattern: Pattern::new(total), closed: false };
-    let mut lines = [Line::new(trouble, "to linux"), Line::new(trouble, "from linux")];
+    let linux = linux(direction, total, listener);
+    let mut user = User { direction, pattern: Pattern::new(total), closed: false };
+    let mut lines = [Line::new(impairment, "to linux"), Line::new(impairment, "from linux")];
     let (mut buffer, mut capture) = (vec![0; MAX_BATCH], Capture::new());
     while !(linux.is_finished() && matches!(tcp.state(), State::Closed | State::TimeWait)) {
         let now = clock.now();
-        assert!(now < Instant::ZERO + PATIENCE, "it hangs: {tcp:?}");
+        assert!(now < Instant::ZERO + LIMIT, "no progress: {tcp:?}");
         tcp.handle(now, Input::Wake).unwrap();
         for _ in 0..64 {
             let Some(length) = tun.read(&mut buffer).unwrap() else { break };
@@ -321,10 +324,10 @@ pub fn transfer(way: Way, total: u64, options: Options, trouble: Trouble) {
                 }
                 Output::Event(event) => {
                     let bad = matches!(event, Event::Reset | Event::TimedOut | Event::BadSegment(_));
-                    // What the line held back or doubled may come when all is over.
-                    let is_late =
+                    // Delayed or duplicated segments may arrive after the end.
+                    let is_delayed_copy =
                         matches!(event, Event::BadSegment(Problem::Stray)) && tcp.state() == State::Closed;
-                    assert!(!bad || is_late && user.closed, "{event:?}: {tcp:?}");
+                    assert!(!bad || is_delayed_copy && user.closed, "{event:?}: {tcp:?}");
                 }
                 Output::Idle(idle) => break idle.deadline,
             }
@@ -332,13 +335,13 @@ pub fn transfer(way: Way, total: u64, options: Options, trouble: Trouble) {
         while let Some(packet) = lines[0].due(now) {
             tun.write(&packet).unwrap();
         }
-        // The end of the other thread wakes no waiter.
+        // The end of the other thread does not wake this one.
         let look = now + Span::from_ms(20);
         let next = [deadline, lines[0].next(), lines[1].next(), Some(look)].into_iter().flatten().min();
         tun.wait(clock, next).unwrap();
     }
     linux.join().unwrap();
     assert_eq!(user.pattern.at, total);
-    println!("{way:?}, {trouble:?}: {total} bytes in {}: {:?}", clock.now(), tcp.statistics());
+    println!("{direction:?}, {impairment:?}: {total} bytes in {}: {:?}", clock.now(), tcp.statistics());
     capture.check();
 }

@@ -1,5 +1,5 @@
-//! A bulk transfer over a line that loses at regular intervals, against Mathis, Semke, Mahdavi and Ott 1997: the rate is
-//! MSS / RTT · sqrt(3 / 2bp), where a share p of the segments is lost, one a window, and each acknowledgement is for b
+//! A bulk transfer over a line with periodic loss, compared with Mathis, Semke, Mahdavi and Ott (1997): the rate is
+//! MSS / RTT · sqrt(3 / 2bp) if a share p of the segments is lost, one per window, and each acknowledgement covers b
 //! segments.
 
 use std::collections::VecDeque;
@@ -10,40 +10,40 @@ use trunkline_units::{Instant, Span};
 
 pub const MSS: u32 = 1_000;
 const ONE_WAY: Span = Span::from_ms(50);
-/// Apart from one another on the line: so acknowledgements are clocked, and a window lasts a good part of a round trip.
+/// Spacing of segments on the line: acknowledgements clock the sender, and a window takes a good part of a round trip.
 const GAP: Span = Span::from_us(20);
 
-/// What a transfer came to.
+/// Result of a transfer.
 #[derive(Debug)]
 pub struct Rate {
-    /// Bytes per second that arrived in order, against the law's.
-    pub of_law: f64,
+    /// Ratio of the goodput to the law.
+    pub ratio_to_law: f64,
     pub timeouts: u64,
     pub fast_retransmits: u64,
 }
 
 struct Line {
-    on_the_way: VecDeque<(Instant, Vec<u8>, usize)>,
+    in_flight: VecDeque<(Instant, Vec<u8>, usize)>,
     free_at: Instant,
 }
 
 impl Line {
     fn new() -> Line {
-        Line { on_the_way: VecDeque::new(), free_at: Instant::ZERO }
+        Line { in_flight: VecDeque::new(), free_at: Instant::ZERO }
     }
 
-    /// Only the header is real, but the length is.
+    /// Sends a segment of this length; only its header is copied.
     fn send(&mut self, now: Instant, header: &[u8], length: usize) {
         self.free_at = now.max(self.free_at) + GAP;
-        self.on_the_way.push_back((self.free_at + ONE_WAY, header.to_vec(), length));
+        self.in_flight.push_back((self.free_at + ONE_WAY, header.to_vec(), length));
     }
 
     fn next(&self) -> Option<Instant> {
-        self.on_the_way.front().map(|(at, ..)| *at)
+        self.in_flight.front().map(|(at, ..)| *at)
     }
 }
 
-/// Loses every `interval`-th new segment; measures after `warm` losses, for `cycles` more.
+/// Drops every `interval`-th new segment. Measures `cycles` losses after the first `warm` ones.
 pub fn measure(interval: u64, timers: Timers, delayed_ack: bool, warm: u64, cycles: u64) -> Rate {
     let buffer = 1 << 24;
     let options = Options {
@@ -106,14 +106,14 @@ pub fn measure(interval: u64, timers: Timers, delayed_ack: bool, warm: u64, cycl
             let (b, p) = (if delayed_ack { 2.0 } else { 1.0 }, 1.0 / interval as f64);
             let law = f64::from(MSS) / (2.0 * ONE_WAY.as_s()) * (3.0 / (2.0 * b * p)).sqrt();
             let Statistics { timeouts, fast_retransmits, .. } = *ends[0].statistics();
-            return Rate { of_law: rate / law, timeouts, fast_retransmits };
+            return Rate { ratio_to_law: rate / law, timeouts, fast_retransmits };
         }
         let arrivals = lines.iter().filter_map(Line::next);
         now = arrivals.chain(deadlines.into_iter().flatten()).min().expect("a transfer continues");
         for i in [0, 1] {
             ends[i].handle(now, Input::Wake).unwrap();
             if lines[1 - i].next() == Some(now) {
-                let (_, header, length) = lines[1 - i].on_the_way.pop_front().unwrap();
+                let (_, header, length) = lines[1 - i].in_flight.pop_front().unwrap();
                 space[..header.len()].copy_from_slice(&header);
                 let bytes = &space[..length];
                 let input = Input::Frame { port: Port(0), peer: Peer::NONE, bytes, segment: None };

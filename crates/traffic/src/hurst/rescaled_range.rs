@@ -2,7 +2,7 @@
 
 use super::{Estimate, Method, blocks, calibration, line};
 
-/// The shortest blocks: in shorter ones R/S tells the block more than the series.
+/// Length of the shortest blocks: in shorter ones R/S depends more on the block than on the series.
 const FIRST: usize = 16;
 /// Blocks of the longest size.
 const FEWEST: usize = 4;

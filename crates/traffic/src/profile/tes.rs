@@ -12,7 +12,7 @@ use serde::Serialize;
 use trunkline_units::Stream;
 
 use super::quantile;
-use crate::analysis::autocorrelation;
+use crate::autocorrelation::autocorrelation;
 use crate::fft::{Complex, forward};
 
 /// Points of the circle at which the values are taken for their Fourier coefficients.
@@ -113,8 +113,8 @@ struct Walk {
 }
 
 impl Walk {
-    /// The mean of exp(2πiν·step): what is left of harmonic ν after a step.
-    fn kept(&self, harmonic: usize) -> Complex {
+    /// The mean of exp(2πiν·step): the factor that remains of harmonic ν after a step.
+    fn harmonic_factor(&self, harmonic: usize) -> Complex {
         let nu = harmonic as f64;
         let half = PI * nu * self.width;
         let sinc = if half < 1e-9 { 1.0 } else { libm::sin(half) / half };
@@ -127,7 +127,7 @@ impl Walk {
         let mut r = vec![0.0; lags + 1];
         r[0] = 1.0;
         for (i, share) in power.iter().enumerate() {
-            let kept = self.kept(i + 1);
+            let kept = self.harmonic_factor(i + 1);
             let mut left: Complex = (1.0, 0.0);
             for r in &mut r[1..] {
                 left = (left.0 * kept.0 - left.1 * kept.1, left.0 * kept.1 + left.1 * kept.0);

@@ -49,9 +49,9 @@ Written by `cargo bench -p trunkline --bench figures{flags}`.
 
 {machine}
 
-{rounds} rounds of {seconds} s, the tools in turn, odd rounds backwards; `poisson` {poisson_runs} runs of \
-         {poisson_seconds} s, the peers after every fifth. Each cell is a median and, in brackets, the range over \
-         the rounds; a ratio is Trunkline's figure over the peer's in the same round.
+{rounds} rounds of {seconds} s with alternating tools, odd rounds in reverse order; `poisson` {poisson_runs} \
+         runs of {poisson_seconds} s, the peers after every fifth. Each cell is a median with the range over the \
+         rounds in brackets; a ratio is Trunkline's figure over the peer's in the same round.
 
 {table}
 {NOTES}"
@@ -60,23 +60,22 @@ Written by `cargo bench -p trunkline --bench figures{flags}`.
 }
 
 const NOTES: &str = "\
-Elsewhere: [the simulator](benchmarks/simulator.md), [guaranteed delivery](benchmarks-guaranteed.md),
-[LLC over Ethernet](benchmarks/llc.md).
+Other benchmarks: [the simulator](benchmarks/simulator.md), [guaranteed delivery](benchmarks/guaranteed.md),
+[LLC over Ethernet](benchmarks/llc.md), [bundles](benchmarks/bundle.md), [the archive of counters](benchmarks/monitor.md).
 
-## How to read it
+## Definitions
 
-- **full**: what arrived, message bytes only. Trunkline gives each message a header, reads it on arrival, and compares
-  payloads (over TCP at this speed those of every 16th message); iperf3 reads and forgets. Over UDP Trunkline hands
-  the kernel batches (segmentation offload) and asks for large buffers; iperf3 before 3.21 hands over one datagram a
-  call, and has the system's buffers. Over TCP both ask for the same window and get the same.
-- **cbr, poisson**: *in the record* is what Trunkline says of itself: the rate and the fit at the sender, the gaps at
-  the receiver. *On the wire* is one instrument for all, a packet socket on the loopback with the kernel's times.
+- **full**: received message bytes. Trunkline gives each message a header, reads it on arrival, and compares
+  payloads (over TCP at this speed those of every 16th message); iperf3 discards what it reads. Over UDP Trunkline uses
+  segmentation offload and large buffers; iperf3 before 3.21 sends one datagram per call, with the system's default buffers. Over
+  TCP both request and get the same window.
+- **cbr, poisson**: *in the record* are Trunkline's own figures: rate and goodness of fit at the sender, gaps at
+  the receiver. *On the wire* is the same instrument for all tools, a packet socket on the loopback with the kernel's timestamps.
   Nothing is batched.
-- **poisson**: a run passes if the gaps differ from the exponential law by less than chance would once in a hundred;
-  a perfect source passes 99 of 100. The test on the wire is the bench's own, not the record's. D-ITG and mgen run
+- **poisson**: a run passes if a Kolmogorov–Smirnov test of its gaps against the exponential law has a p-value above 0.01;
+  a perfect source passes 99 of 100. The test on the wire is the benchmark's own, not the record's. D-ITG and mgen run
   with their defaults.
-- **request**: both ends on one processor. The plain ping-pong is two processes that block and measure nothing but
-  the time.
+- **request**: both ends on one processor. The plain ping-pong is two processes that block and measure only the time.
 ";
 
 fn date() -> String {

@@ -23,7 +23,8 @@ use std::path::Path;
 use serde::Serialize;
 use trunkline_counters::archive::Location;
 use trunkline_traffic::Series;
-use trunkline_traffic::analysis::{self, Autocorrelation, Distribution, Inventory, Spectrum};
+use trunkline_traffic::analysis::{self, Distribution, Inventory, Spectrum};
+use trunkline_traffic::autocorrelation::{Autocorrelation, autocorrelation};
 use trunkline_traffic::hurst::{self, Estimate, Method};
 use trunkline_traffic::series::{Correlation, SeriesError};
 
@@ -225,7 +226,7 @@ fn report(
         left_out: 0.0,
         partial: loaded.partial,
         rate_per_s,
-        autocorrelation: analysis::autocorrelation(series.values(), flags.lags as usize),
+        autocorrelation: autocorrelation(series.values(), flags.lags as usize),
         bursts: bursts(&analysis::bursts(series, threshold), grain_s),
         stretch: Stretch {
             start_s: seconds(series.start_ns()) + grain_s * from as f64,

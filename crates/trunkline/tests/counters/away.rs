@@ -7,9 +7,9 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::time::Duration;
 
-use super::command::{Running, within};
 use super::postgres::server::{self, Server};
 use super::*;
+use crate::command::{Running, within};
 
 const SOON: Duration = Duration::from_secs(100);
 

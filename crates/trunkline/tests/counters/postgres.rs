@@ -12,8 +12,8 @@ use std::time::{Duration, SystemTime};
 
 use nix::sys::signal::Signal;
 
-use super::command::{Running, signal, within};
 use super::*;
+use crate::command::{Running, signal, within};
 
 const SOON: Duration = Duration::from_secs(100);
 

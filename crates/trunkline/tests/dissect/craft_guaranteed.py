@@ -12,7 +12,7 @@ import random
 import struct
 import sys
 
-from decode_guaranteed import ACK, AEAD, ASK, END, NACK, PACK, REBUILT, START, Check, key_of, plus, protected, weight, word
+from decode_guaranteed import ACK, ACK_REQUEST, AEAD, END, NACK, PACK, REBUILT, START, Check, key_of, plus, protected, weight, word
 from sealed_guaranteed import Secret, seal
 
 CLIENT, SERVER = 0x0123456789ABCDEF, 0xFEDCBA9876543210
@@ -69,10 +69,10 @@ def rare():
     chunks = among(0, 1, END, b"end of the first") + among(65534, 0, PACK, pack) + among(7, 0, START | END, b"")
     yield sealed(b"\x60" + n(1, 3) + chunks, OUT, 0)
     yield sealed(b"\x80" + n(0, 3) + n(65535, 2) + b"\x01\x01" + n(1, 2) + n(1, 2), BACK, 0)
-    yield sealed(bytes([0x20 | START | ASK]) + n(0, 3) + n(0, 2) + n(0, 2) + b"the first and ", OUT, 0)
+    yield sealed(bytes([0x20 | START | ACK_REQUEST]) + n(0, 3) + n(0, 2) + n(0, 2) + b"the first and ", OUT, 0)
     yield sealed(bytes([0x90 | 8]) + n(2, 3) + n(9, 2) + b"\x02\x00", BACK, 0)
-    told = among(65535, 0, START | END, b"\x01" + n(1 << 40, 8)) + among(65535, 1, 3, b"\x02" + n(7, 2) + n(1 << 33, 8))
-    yield sealed(bytes([0x60 | ACK | NACK]) + n(0, 3) + n(2, 3) + told, BACK, 0)
+    control = among(65535, 0, START | END, b"\x01" + n(1 << 40, 8)) + among(65535, 1, 3, b"\x02" + n(7, 2) + n(1 << 33, 8))
+    yield sealed(bytes([0x60 | ACK | NACK]) + n(0, 3) + n(2, 3) + control, BACK, 0)
     yield sealed(bytes([0x40 | ACK]) + n(2, 3) + n(1, 3) + n(7, 2) + n(1, 2) + b"\x01x", OUT, 0)
     # Frames 3 and 4 are lost, of a block of four.
     lost = [b"\x41" + n(number, 3) + n(7, 2) + n(number - 1, 2) + bytes([number]) + bytes(number) for number in (3, 4)]
@@ -116,7 +116,7 @@ def encrypted():
     chunk = n(0, 2) + n(0, 2) + b"something"
     for out, body in (
         (OUT, bytes([0x20 | START | END]) + n(0, 3) + chunk),
-        (OUT, bytes([0x20 | START | END | ASK]) + n(0, 3) + chunk),
+        (OUT, bytes([0x20 | START | END | ACK_REQUEST]) + n(0, 3) + chunk),
         (BACK, bytes([0x40 | ACK | NACK]) + n(0, 3) + n(1, 3) + n(7, 2) + n(0, 2) + b"\x01x"),
         (BACK, b"\x90" + n(1, 3) + n(65535, 2) + b"\x01\x01" + n(1, 2) + n(2, 2)),
         (OUT, b"\x60" + n(1, 3) + among(3, 0, START | END, b"") + among(65535, 0, START | END, b"\x03")),

@@ -19,10 +19,10 @@ import sys
 
 M64 = (1 << 64) - 1
 CONTROL = 65535
-START, END, ACK, ASK, NACK = 1, 2, 4, 8, 16
-AGAIN, REBUILT, PACK = 8, 1, 4
-KINDS = {1: "piece", 2: "pack", 3: "many", 4: "ack", 5: "repair", 6: "part"}
-SPECIAL = {1: "open", 2: "cookie", 3: "opened", 4: "refused", 5: "unknown", 6: "reset", 7: "probe", 8: "heard"}
+START, END, ACK, ACK_REQUEST, NACK = 1, 2, 4, 8, 16
+DUPLICATE, REBUILT, PACK = 8, 1, 4
+KINDS = {1: "piece", 2: "pack", 3: "multi", 4: "ack", 5: "repair", 6: "part"}
+SPECIAL = {1: "open", 2: "cookie", 3: "opened", 4: "refused", 5: "unknown", 6: "reset", 7: "probe", 8: "probe_reply"}
 MODES = {0: "selective", 1: "go-back-N", 2: "stop-and-wait"}
 CHECKS = {0: "none", 1: "CRC-32C", 2: "CRC-64", 3: "folded", 4: "AEAD"}
 AEAD, PROOF, COUNT = 4, 32, 3
@@ -31,8 +31,8 @@ SIZES = {"open": 52, "cookie": 30, "opened": 44, "refused": 15, "unknown": 21}
 BAD, GOOD, UNVERIFIED = 0, 1, 2
 
 # The fields of --fields, in this order; `guaranteed.NAME` in the dissector.
-FIELDS = """kind flags number offset acknowledged channel chunk form length message_length content told told_channel limit delay
-    doubles runs missing arrived version client server mode check_code window longest ack_delay ack_every credit
+FIELDS = """kind flags number offset acknowledged channel chunk form length message_length content control control_channel limit delay
+    duplicates ranges missing arrived version client server mode check_code window longest ack_delay ack_every credit
     channel_credit fec_frames fec_repairs takes_parts cookie proof reason echo token probe_length filling rebuilt block sum
     sealed count check status""".split()
 # Those of them that are written in hexadecimal, and with how many digits.
@@ -165,7 +165,7 @@ def plus(a, factor, b):
 
 def protected(first, chunks):
     """What is summed up of a frame."""
-    return len(chunks).to_bytes(2, "big") + bytes([first & ~(ACK | ASK | NACK)]) + chunks
+    return len(chunks).to_bytes(2, "big") + bytes([first & ~(ACK | ACK_REQUEST | NACK)]) + chunks
 
 
 def solve(equations, unknown):
@@ -221,8 +221,8 @@ def names(flags, table):
     return " ".join(name for bit, name in table if flags & bit)
 
 
-DATA_FLAGS = [(START, "START"), (END, "END"), (ACK, "ACK"), (ASK, "ASK"), (NACK, "NACK")]
-ACK_FLAGS = [(NACK, "NACK"), (AGAIN, "AGAIN"), (REBUILT, "REBUILT")]
+DATA_FLAGS = [(START, "START"), (END, "END"), (ACK, "ACK"), (ACK_REQUEST, "ACK_REQUEST"), (NACK, "NACK")]
+ACK_FLAGS = [(NACK, "NACK"), (DUPLICATE, "DUPLICATE"), (REBUILT, "REBUILT")]
 PART_FLAGS = [(END, "END")]
 FORMS = [(START, "START"), (END, "END"), (PACK, "pack")]
 
@@ -237,7 +237,7 @@ def read_first(reader):
     """The first byte holds two fields."""
     first = reader.data[0]
     kind, flags = kind_of(first), first & 31
-    known = DATA_FLAGS if kind in ("piece", "pack", "many") else {"ack": ACK_FLAGS, "part": PART_FLAGS}.get(kind, [])
+    known = DATA_FLAGS if kind in ("piece", "pack", "multi") else {"ack": ACK_FLAGS, "part": PART_FLAGS}.get(kind, [])
     reader.at = 1
     reader.fields.append(("kind", reader.data[:1], first >> 5, " ".join(filter(None, [kind, names(flags, known)]))))
     reader.fields.append(("flags", b"", flags, ""))
@@ -308,17 +308,17 @@ def read_pack(content):
 
 def read_control(content):
     reader = Reader(content)
-    told = reader.number("told", 1, lambda n: {1: "credit", 2: "channel credit", 3: "finish"}.get(n, "?"))
-    channel = reader.number("told_channel", 2) if told == 2 else None
-    limit = reader.number("limit", 8) if told in (1, 2) else None
-    if told not in (1, 2, 3):
-        raise Wrong("%d on the control channel" % told)
+    control = reader.number("control", 1, lambda n: {1: "credit", 2: "channel credit", 3: "finish"}.get(n, "?"))
+    channel = reader.number("control_channel", 2) if control == 2 else None
+    limit = reader.number("limit", 8) if control in (1, 2) else None
+    if control not in (1, 2, 3):
+        raise Wrong("%d on the control channel" % control)
     reader.end()
-    return (told, channel, limit), reader.fields
+    return (control, channel, limit), reader.fields
 
 
 def read_content(reader, size, channel, form):
-    """What a chunk carries: what is told, the messages of a pack, or a piece's bytes; and how many bytes that is."""
+    """Returns what a chunk carries: a control message, the messages of a pack, or a piece's bytes; and how many bytes that is."""
     content = reader.data[reader.at : reader.at + size]
     if channel == CONTROL:
         said, fields = read_control(content)
@@ -343,7 +343,7 @@ def read_data(body):
     while True:
         channel = reader.number("channel", 2, lambda n: "control" if n == CONTROL else "")
         number = reader.number("chunk", 2)
-        if kind == "many":
+        if kind == "multi":
             form = reader.number("form", 1, lambda n: names(n, FORMS))
             if form not in (0, START, END, START | END, PACK):
                 raise Wrong("a chunk of form %d" % form)
@@ -374,18 +374,18 @@ def read_part(body):
 def read_ack(body):
     reader = Reader(body)
     _, flags = read_first(reader)
-    if flags & ~(NACK | AGAIN | REBUILT):
+    if flags & ~(NACK | DUPLICATE | REBUILT):
         raise Wrong("flags of an acknowledgement: %d" % flags)
     said = {
         "flags": flags,
         "acknowledged": reader.number("acknowledged", 3),
         "delay": reader.number("delay", 2, "{} us".format),
-        "doubles": reader.number("doubles", 1),
+        "duplicates": reader.number("duplicates", 1),
     }
-    runs = reader.number("runs", 1)
+    ranges = reader.number("ranges", 1)
     said["rebuilt"] = reader.number("rebuilt", 2, "{} frames".format) if flags & REBUILT else None
-    said["runs"] = [(reader.number("missing", 2), reader.number("arrived", 2)) for _ in range(runs)]
-    if any(0 in run for run in said["runs"]):
+    said["ranges"] = [(reader.number("missing", 2), reader.number("arrived", 2)) for _ in range(ranges)]
+    if any(0 in pair for pair in said["ranges"]):
         raise Wrong("a run of nothing")
     reader.end()
     return "ack", said, reader.fields
@@ -401,15 +401,15 @@ def read_repair(body):
     return "repair", said, reader.fields
 
 
-def read_errand(body):
+def read_control_frame(body):
     reader = Reader(body)
     kind, _ = read_first(reader)
     said = {}
     if kind == "reset":
         said["reason"] = reader.number("reason", 1)
-    elif kind in ("probe", "heard"):
+    elif kind in ("probe", "probe_reply"):
         said["token"] = reader.number("token", 4)
-        if kind == "heard":
+        if kind == "probe_reply":
             said["length"] = reader.number("probe_length", 2)
         elif reader.left():
             reader.bytes("filling", reader.left())
@@ -425,7 +425,7 @@ def read_sealed(body):
     if kind == 4:
         return read_ack(body)
     if kind == 0:
-        return read_errand(body)
+        return read_control_frame(body)
     reader = Reader(body)
     kind, flags = read_first(reader)
     said = {"flags": flags, "number": reader.number("number", 3)}
@@ -527,7 +527,7 @@ class Way:
         self.parts = {}
         # What repair frames are made of, and those that wait for more: by block their sums, by row.
         self.protected, self.repairs = {}, {}
-        names = "frames resent parts bytes acks acks_on_data nacks runs bad errands repairs rebuilt"
+        names = "frames resent parts bytes acks acks_on_data nacks ranges bad control_frames repairs rebuilt"
         self.counts = dict.fromkeys(names.split(), 0)
 
     def channel(self, number):
@@ -578,7 +578,7 @@ class Connection:
         way.counts["bytes"] += len(frame)
         kind = frame[0] >> 5
         if kind == 0:
-            return self.take_errand(way, other, frame, body)
+            return self.take_control_frame(way, other, frame, body)
         if kind == 4:
             return self.take_ack(way, other, body)
         if kind == 5:
@@ -602,7 +602,7 @@ class Connection:
         kind, _, fields = read_sealed(body)
         counts["bytes"] += len(frame)
         name = {"ack": "acks", "repair": "repairs", "part": "parts"}.get(kind, "frames")
-        counts["errands" if body[0] >> 5 == 0 else name] += 1
+        counts["control_frames" if body[0] >> 5 == 0 else name] += 1
         count = ("count", count, int.from_bytes(count, "big"), "")
         return kind, fields + [count, ("check", tag, tag, "tag"), ("status", b"", UNVERIFIED, "")]
 
@@ -626,12 +626,12 @@ class Connection:
             self.take_data(way, other, said, whole)
         return kind, fields
 
-    def take_errand(self, way, other, frame, body):
-        kind, said, fields = read_errand(body)
-        way.counts["errands"] += 1
+    def take_control_frame(self, way, other, frame, body):
+        kind, said, fields = read_control_frame(body)
+        way.counts["control_frames"] += 1
         if kind == "probe":
             way.probes[said["token"]] = len(frame)
-        if kind == "heard" and other.probes.get(said["token"]) != said["length"]:
+        if kind == "probe_reply" and other.probes.get(said["token"]) != said["length"]:
             raise Wrong("an answer to no probe")
         return kind, fields
 
@@ -639,11 +639,11 @@ class Connection:
         _, said, fields = read_ack(body)
         way.counts["acks"] += 1
         way.counts["nacks"] += bool(said["flags"] & NACK)
-        way.counts["runs"] += len(said["runs"])
+        way.counts["ranges"] += len(said["ranges"])
         at = self.acknowledge(other, said["acknowledged"])
         if said["rebuilt"] is not None and 0 in self.fec:
             raise Wrong("frames were rebuilt that could not be")
-        for missing, arrived in said["runs"]:
+        for missing, arrived in said["ranges"]:
             at += missing + arrived
         if at > other.end:
             raise Wrong("an acknowledgement of what was never sent")
@@ -664,7 +664,7 @@ class Connection:
             way.counts["nacks"] += bool(said["flags"] & NACK)
             self.acknowledge(other, said["acknowledged"])
         # The chunks' bytes: all that must be the same when it is sent again.
-        first, rest = body[0] & ~(ACK | ASK | NACK), body[7 if said["flags"] & ACK else 4 :]
+        first, rest = body[0] & ~(ACK | ACK_REQUEST | NACK), body[7 if said["flags"] & ACK else 4 :]
         chunks = hashlib.sha256(bytes([first]) + rest).digest()
         if number in way.frames:
             way.counts["resent"] += 1
@@ -720,10 +720,10 @@ class Connection:
         way.note(number)
         for chunk in said["chunks"]:
             if chunk["channel"] == CONTROL:
-                told, channel, limit = chunk["said"]
-                if told == 1:
+                control, channel, limit = chunk["said"]
+                if control == 1:
                     other.limit = max(other.limit, limit)
-                elif told == 2:
+                elif control == 2:
                     other.channel(channel).limit = max(other.channel(channel).limit, limit)
                 else:
                     way.finish = number

@@ -227,7 +227,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_channel_is_walked_to_its_end() {
+    fn a_channel_is_followed_to_its_end() {
         let mut all = LINES.to_vec();
         all.push(("s1", "vc/a/0.33", "cross", "vc/b/2.40"));
         all.push(("s2", "vp/x/2", "cross", "vp/y/7"));
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_line_and_no_crossing_is_left_out() {
+    fn invalid_links_and_cross_connections_are_ignored() {
         let odd = topology(&[
             ("s", "port/a", "link", ""),
             ("s", "port/a", "link", " port/b"),

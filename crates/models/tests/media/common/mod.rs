@@ -47,7 +47,7 @@ pub type Log = (Instant, Passage<Packet>);
 
 /// Runs a medium. Checks that waking at the deadline makes progress and leaves a later deadline; a nervous
 /// world also wakes and polls needlessly, and checks that this does nothing.
-pub struct World<M> {
+pub struct Testbed<M> {
     pub medium: M,
     pub now: Instant,
     pub deadline: Option<Instant>,
@@ -55,13 +55,13 @@ pub struct World<M> {
     nervous: Option<Stream>,
 }
 
-impl<M: Medium<Packet>> World<M> {
+impl<M: Medium<Packet>> Testbed<M> {
     pub fn new(medium: M) -> Self {
-        World { medium, now: Instant::ZERO, deadline: None, said: Vec::new(), nervous: None }
+        Testbed { medium, now: Instant::ZERO, deadline: None, said: Vec::new(), nervous: None }
     }
 
     pub fn nervous(medium: M, seed: Seed) -> Self {
-        World { nervous: Some(seed.stream("nerves")), ..World::new(medium) }
+        Testbed { nervous: Some(seed.stream("nerves")), ..Testbed::new(medium) }
     }
 
     fn drain(&mut self) -> usize {
@@ -176,7 +176,7 @@ pub fn draw_bound(stream: &mut Stream) -> Bound {
 }
 
 /// All of `load` through `world`, until nothing is left.
-pub fn run<M: Medium<Packet>>(mut world: World<M>, load: &Load) -> World<M> {
+pub fn run<M: Medium<Packet>>(mut world: Testbed<M>, load: &Load) -> Testbed<M> {
     for (at, port, packet) in load {
         world.send(*at, *port, packet.clone());
     }
@@ -186,9 +186,9 @@ pub fn run<M: Medium<Packet>>(mut world: World<M>, load: &Load) -> World<M> {
 
 /// A steady world and a nervous one say the same: early wakes do nothing, and equal inputs give equal
 /// outputs.
-pub fn run_twice<M: Medium<Packet>>(seed: Seed, make: impl Fn() -> M, load: &Load) -> World<M> {
-    let steady = run(World::new(make()), load);
-    let nervous = run(World::nervous(make(), seed), load);
+pub fn run_twice<M: Medium<Packet>>(seed: Seed, make: impl Fn() -> M, load: &Load) -> Testbed<M> {
+    let steady = run(Testbed::new(make()), load);
+    let nervous = run(Testbed::nervous(make(), seed), load);
     assert_eq!(steady.said, nervous.said, "seed {seed}");
     steady
 }
@@ -217,7 +217,7 @@ pub fn fates(said: &[Log]) -> BTreeMap<u32, FrameOutcome> {
 /// Every frame of `load` is reported lost once at its sender's port, or comes to every port of `audience`,
 /// which it may ask for a frame and its sender. The counters say the same.
 pub fn check_conservation<M: Medium<Packet>>(
-    world: &World<M>,
+    world: &Testbed<M>,
     load: &Load,
     ports: u16,
     audience: impl Fn(u16, &Packet) -> Vec<u16>,
@@ -267,8 +267,8 @@ pub fn send_politely<M: Medium<Packet>>(
     ports: u16,
     each: u32,
     to: impl Fn(u16) -> To,
-) -> World<M> {
-    let mut world = World::new(medium);
+) -> Testbed<M> {
+    let mut world = Testbed::new(medium);
     let mut sent = vec![0; usize::from(ports)];
     let mut turn: Vec<u16> = (0..ports).collect();
     loop {

@@ -7,7 +7,7 @@ use trunkline_endpoint::{Bound, Passage, To};
 use trunkline_models::media::{Hub, HubOptions};
 use trunkline_units::{Instant, Rate, Seed, Span};
 
-use super::common::{Packet, World};
+use super::common::{Packet, Testbed};
 
 /// A bit at 10 Mb/s, in ns.
 pub const BIT: u64 = 100;
@@ -107,7 +107,7 @@ fn deviation(values: &[f64]) -> f64 {
 
 /// Runs `load`, with frames of the sizes that `size` draws.
 pub fn run(load: &Load, mut size: impl FnMut() -> u32) -> Run {
-    let mut world = World::new(hub(load.delay, load.stations, load.seed));
+    let mut world = Testbed::new(hub(load.delay, load.stations, load.seed));
     // When which station has its next frame.
     let mut next: BTreeSet<(Instant, u16, u32)> = BTreeSet::new();
     let waiting = if load.pause == 0 { 2 } else { 1 };

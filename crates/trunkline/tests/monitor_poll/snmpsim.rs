@@ -17,8 +17,8 @@ use trunkline_counters::archive::{Point, Reader, SeriesInfo, TableId};
 use trunkline_counters::counter::{Event, RawValue, Timestamp, ValueKind};
 use trunkline_io::must::skip;
 
-use super::command::{Running, TestDir, can, signal, within};
 use super::{Ends, LIMIT, sh};
+use crate::command::{Running, TestDir, can, signal, within};
 
 /// Octets a second of the counter of 32 bits that wraps: all that its line carries.
 const FULL: u64 = 125_000_000;

@@ -1,0 +1,20 @@
+//! The integration tests of the TCP model.
+//!
+//! | module | subject |
+//! | --- | --- |
+//! | `laws` | the contract of endpoints |
+//! | `linux`, `soak_linux` | transfers to and from this machine's kernel |
+//! | `square_root`, `soak_square_root` | goodput under loss against the square-root law |
+//! | `stream` | complete connections over impaired links |
+//! | `timing` | the times of segments |
+
+mod laws;
+mod linux;
+#[cfg(feature = "soak")]
+mod soak_linux;
+#[cfg(feature = "soak")]
+mod soak_square_root;
+mod square_root;
+mod stream;
+mod support;
+mod timing;

@@ -1,0 +1,46 @@
+//! The integration tests of the command. `conventions.rs` is a program of its own, because it reads only sources.
+//!
+//! | module | subject |
+//! | --- | --- |
+//! | `analyse` | `trunkline analyse` |
+//! | `bundle_c`, `bundle_wireshark` | the bundle converter from C and in Wireshark |
+//! | `capture` | packet captures of runs |
+//! | `compatibility` | files that an earlier version wrote |
+//! | `converter`, `converter_replay`, `converter_router`, `converter_wide` | the bundle converter with daemons, recorded DIS, routers and format 2 |
+//! | `counters` | commands on an archive of counters |
+//! | `dissect` | captures of the guaranteed transport in Wireshark and in a second decoder |
+//! | `documents` | examples, commands, links and tables of the documents |
+//! | `trouble` | invalid input, failing disks and peers, signals |
+//! | `llc_tools`, `llc_wire` | the LLC commands, and their frames in Wireshark |
+//! | `monitor_poll` | polling devices and interfaces |
+//! | `reproduce`, `studies`, `study`, `sweep`, `torture` | these commands |
+//! | `runs`, `simulated` | live and simulated runs |
+//! | `serve` | the web page of counters |
+//! | `top` | the packet monitor |
+
+mod analyse;
+mod bundle_c;
+mod bundle_wireshark;
+mod capture;
+mod command;
+mod compatibility;
+mod converter;
+mod converter_replay;
+mod converter_router;
+mod converter_wide;
+mod counters;
+mod dissect;
+mod documents;
+mod llc_tools;
+mod llc_wire;
+mod monitor_poll;
+mod reproduce;
+mod runs;
+mod serve;
+mod simulated;
+mod studies;
+mod study;
+mod sweep;
+mod top;
+mod torture;
+mod trouble;
