@@ -205,7 +205,7 @@ impl Station {
         let from = Address { sap: ssap, station };
         let received = Received { from, to: dsap, priority: level, acknowledged: true, at: now };
         let coming = self.accept(heard, control & NUMBER != 0, received, Some(message), wanted);
-        Some(FastPathResult { what: what(dsap, coming), answer: ANSWER, more: false })
+        Some(FastPathResult { what: to_output(dsap, coming), answer: ANSWER, more: false })
     }
 
     /// Processes a frame of a station, 1 to 254. Output is returned directly if nothing is queued before it, as is
@@ -229,11 +229,11 @@ impl Station {
         let (what, answer) = match self.process_frame(now, station, frame, wanted) {
             Effect::Nothing => (FastPathOutput::Nothing, 0),
             Effect::Ends(slot, outcome) => (self.end_fast(now, slot, outcome), 0),
-            Effect::Comes(sap, coming) => (what(sap, coming), 0),
+            Effect::Comes(sap, coming) => (to_output(sap, coming), 0),
             Effect::Answers(answer, coming) => {
                 self.answered |= 1 << answer.level;
                 self.last = (0, 0);
-                (what(answer.ssap, coming), self.write_acknowledgement(&answer, buffer))
+                (to_output(answer.ssap, coming), self.write_acknowledgement(&answer, buffer))
             }
         };
         FastPathResult { what, answer, more: !self.is_quiet() }
@@ -256,7 +256,7 @@ impl Station {
 
 /// Converts a received item of a SAP to direct output.
 #[inline(always)]
-fn what(sap: u8, coming: Coming) -> FastPathOutput {
+fn to_output(sap: u8, coming: Coming) -> FastPathOutput {
     match coming {
         Coming::Nothing => FastPathOutput::Nothing,
         Coming::First => FastPathOutput::Event(Event::Readable { sap }),
@@ -453,7 +453,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_short_way_is_the_long_one(steps in proptest::collection::vec(any::<[u8; 4]>(), 1..400)) {
+        fn the_fast_path_equals_the_general_path(steps in proptest::collection::vec(any::<[u8; 4]>(), 1..400)) {
             let mut two =
                 StationPair { long: station(), short: station(), now: Instant::ZERO, asked: None, went: (0, 0) };
             for step in steps {
@@ -465,7 +465,32 @@ mod tests {
     }
 
     #[test]
-    fn who_is_alone_goes_the_short_way() {
+    fn a_message_taken_before_its_event_leaves_no_event() {
+        let mut two =
+            StationPair { long: station(), short: station(), now: Instant::ZERO, asked: None, went: (0, 0) };
+        let to = Address { sap: 4, station: 9 };
+        for station in [&mut two.short, &mut two.long] {
+            station.send(two.now, 2, to, b"a datagram", None).unwrap();
+        }
+        assert!(two.poll(), "the datagram is transmitted");
+        // Its event is pending, so the fast path does not apply.
+        two.take(9, &[5, 2, 4, 0x03, 1], None);
+        let mut content = Vec::new();
+        for station in [&mut two.short, &mut two.long] {
+            assert!(station.take(2, &mut content).unwrap().is_some());
+        }
+        while two.poll() {}
+        two.take(9, &[5, 2, 4, 0x03, 2], None);
+        // The second message was reported directly. Another event of the SAP must not report it again.
+        for station in [&mut two.short, &mut two.long] {
+            station.send(two.now, 2, to, b"a datagram", None).unwrap();
+        }
+        while two.poll() {}
+        two.compare();
+    }
+
+    #[test]
+    fn an_idle_station_uses_the_fast_path() {
         let mut two =
             StationPair { long: station(), short: station(), now: Instant::ZERO, asked: None, went: (0, 0) };
         let to = Address { sap: 4, station: 9 };
@@ -494,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_expected_is_foreseen() {
+    fn only_expected_frames_are_predicted() {
         let mut two =
             StationPair { long: station(), short: station(), now: Instant::ZERO, asked: None, went: (0, 0) };
         // Commands: the next one of the last receive sequence, while its SAP has space.

@@ -344,6 +344,7 @@ impl Station {
             self.arrivals.release(slot);
         }
         sap.held = 0;
+        sap.readable = false;
     }
 
     /// [`Command::Send`].
@@ -486,6 +487,8 @@ impl Station {
         let sap = self.sap_mut(number)?;
         let Some(slot) = sap.inbox.pop_highest() else { return Ok(None) };
         sap.held -= 1;
+        // Otherwise the next message would be reported twice: directly by the fast path, and by the stale flag.
+        sap.readable &= sap.held > 0;
         let Arrival { received, bytes } = &self.arrivals[slot];
         into.clear();
         into.extend_from_slice(bytes);
